@@ -6,11 +6,11 @@ FORGE := node_modules/@foundry-rs/forge-*/bin/forge
 SEED ?= 7
 STEPS ?= 30
 ARGS ?=
-# Python tests run in this many processes, whole files at a time, in the order of tests/order.py: half of the time they
+# Python tests run in this many processes, whole files at a time, in the order of tests/conftest.py: half of the time they
 # wait, and each takes up to 5 GB with what it starts.
 JOBS ?= $(shell awk '/^MemTotal/ { n = int($$2 / 5e6); print (n > 4 ? 4 : n < 1 ? 1 : n) }' /proc/meminfo 2>/dev/null || echo 3)
 
-.PHONY: setup demo test test-all test-python test-contracts proofs peers lint format contracts gas mutants bench long real swarm wheel lock docs clean
+.PHONY: setup demo test test-all test-python test-contracts proofs peers lint format contracts gas mutants bench real swarm wheel lock docs clean
 
 setup:
 	@test -n "$(PYTHON)" || { echo "setup: no python3 on the PATH; install Python 3.11, 3.12 or 3.13" >&2; exit 2; }
@@ -69,9 +69,6 @@ format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(FORGE) fmt contracts
-
-long: setup  ## 200 policy steps on the local network: reward, memory, disk; an hour; goes on where it stopped
-	@$(BIN)/python -m localnet.long
 
 real: setup build/real/packages  ## a pretrained model through the whole network, an hour; goes on where it stopped
 	@$(BIN)/python -m localnet.real

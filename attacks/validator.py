@@ -30,7 +30,7 @@ _FIXED = {"lazy": Code.ACCEPT, "liar": Code.REJECT_WEIGHTS}
 
 def always(code: Code) -> Callable[..., Verdict]:
     """A judge that gives every file the same code without reading it."""
-    return lambda facts, data, config, environment, engine: verdict_on(facts, config, code, {"name": "none"})
+    return lambda facts, data, config, environment, engine: verdict_on(facts, config.digest, code, {"name": "none"})
 
 
 def _build(attack: str, config: ValidatorConfig) -> "Validator":

@@ -22,6 +22,13 @@ from engines.runtime import torch_environment
 HERE = Path(__file__).parent
 PEERS = HERE.parent / "build" / "peers"
 PREPARED = "MUSTER_BENCHMARK_PREPARED"
+NUMBERS = {
+    "jobs": "processes, one core each",
+    "count": "how many of what is counted",
+    "problems": "problems of each type",
+    "seconds": "end after so long, what can go on later",
+    "size": "megabytes",
+}
 
 
 def names() -> list[str]:
@@ -50,35 +57,15 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="One JSON object as the last line.")
     parser.add_argument("names", nargs="*", metavar="name", help=f"of {', '.join(known)}; all without one")
     parser.add_argument("--quick", action="store_true", help="smaller counts, under a minute each")
-    parser.add_argument(
-        "--resume",
-        action="store_true",
-        help="of attacks, audits, codec, diloco, evidence, exact, spread, swarm and others: go on",
-    )
-    parser.add_argument("--jobs", type=int, metavar="N", help="attacks: processes, one core each")
-    parser.add_argument(
-        "--count",
-        type=int,
-        metavar="N",
-        help="attacks: submissions per row; load: nodes; the result is not kept",
-    )
-    parser.add_argument("--seed", type=int, metavar="S", help="learning: of the base model; the result is not kept")
-    parser.add_argument(
-        "--only",
-        metavar="TEXT",
-        help="of broadcast, environments, evidence, families, faults, journeys, joiner, load, recipe, spread, …: name",
-    )
-    parser.add_argument("--seconds", type=int, metavar="S", help="of what goes on in slices: end after so long")
-    parser.add_argument("--problems", type=int, metavar="N", help="environments: of each type; the result is not kept")
-    parser.add_argument(
-        "--size", type=int, metavar="MB", help="broadcast: beside shardcast; joiner: of the weights; not kept"
-    )
+    parser.add_argument("--resume", action="store_true", help="go on where an earlier run stopped, if it can")
+    parser.add_argument("--only", metavar="TEXT", help="only the parts whose name contains this")
+    parser.add_argument("--seed", type=int, metavar="N", help="another choice of what is random")
+    for name, what in NUMBERS.items():
+        parser.add_argument(f"--{name}", type=int, metavar="N", help=what)
     options = parser.parse_args(arguments)
-    numbers = (options.jobs, options.count, options.problems, options.seconds, options.size)
-    if min(number or 1 for number in numbers) < 1:
-        parser.error("--jobs, --count, --problems, --seconds and --size are at least 1")
-    parameters = ("resume", "jobs", "count", "seed", "only", "problems", "seconds", "size")
-    extra = {name: value for name in parameters if (value := getattr(options, name))}
+    if min(getattr(options, name) or 1 for name in NUMBERS) < 1:
+        parser.error(f"--{', --'.join(NUMBERS)} are at least 1")
+    extra = {name: value for name in ("resume", "only", "seed", *NUMBERS) if (value := getattr(options, name))}
     wrong = sorted(set(options.names) - set(known))
     if wrong:
         parser.error(f"no benchmark {wrong[0]!r}; choose of {', '.join(known)}")

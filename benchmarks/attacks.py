@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from attacks.registry import REGISTRY
-from benchmarks.kept import keep, kept
-from benchmarks.offline_pool import (
+from benchmarks.support.kept import keep, kept
+from benchmarks.support.offline_pool import (
     BFLOAT16,
     ENVIRONMENT,
     FLOAT32,

@@ -2,7 +2,7 @@
 
 `python -m benchmarks broadcast [--quick] [--size MB]`. Hosts are network namespaces on a bridge: this needs root,
 iproute2, and shardcast in build/peers-shardcast (`make peers`). Lines are paced by tbf in both directions to 200 Mb/s;
-`benchmarks.delay` adds 20 ms before each server, since not every kernel has netem. Ours publishes a signed step as full
+support/delay.py adds 20 ms before each server, since not every kernel has netem. Ours publishes a signed step as full
 shards (storage.weights, storage.relay) and polls every half second. shardcast's relays poll every five seconds, the
 least its documentation names, its clients every half second; its origin cuts the file before the clock starts.
 
@@ -23,7 +23,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from benchmarks.broadcast_role import BEHIND, PORT
+from benchmarks.support.broadcast_role import BEHIND, PORT
 from protocol.api.endpoints import OBJECTS
 from protocol.errors import ConfigError
 from storage.weights.manifest import SHARD_BYTES
@@ -117,10 +117,10 @@ NAMES = ("origin", *(f"relay{one}" for one in range(RELAYS)), *(f"client{one}" f
 
 
 class Running:
-    """A host's process of `benchmarks.broadcast_role`."""
+    """A host's process of `benchmarks.support.broadcast_role`."""
 
     def __init__(self, host: Host, options: dict[str, Any]) -> None:
-        command = [sys.executable, "-m", "benchmarks.broadcast_role", json.dumps(options)]
+        command = [sys.executable, "-m", "benchmarks.support.broadcast_role", json.dumps(options)]
         log = (FOLDER / f"{host.name}.log").open("w")
         self.host = host
         self._process = subprocess.Popen(
@@ -197,7 +197,7 @@ def _end(running: dict[str, Running]) -> None:
 
 
 def _delayed(host: Host) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "benchmarks.delay", str(PORT), str(BEHIND), str(DELAY)]
+    command = [sys.executable, "-m", "benchmarks.support.delay", str(PORT), str(BEHIND), str(DELAY)]
     return subprocess.Popen(host.inside(command, FOLDER / host.name / "tmp"), cwd=ROOT)
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.kept import keep, kept
+from benchmarks.support.kept import keep, kept
 from diloco.config import AdmissionConfig, DilocoConfig, DilocoRun, Mode, OuterConfig, TextTaskConfig
 from diloco.corpus import Corpus, Cursor, text_corpus
 from diloco.inner import DataShare

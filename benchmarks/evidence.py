@@ -22,9 +22,9 @@ import numpy as np
 from attacks.registry import REGISTRY
 from attacks.small import SMALL_ATTACKS, Steer
 from benchmarks.attacks import policies
-from benchmarks.offline_pool import BFLOAT16, ENVIRONMENT, FLOAT32, FULL_WORK, OfflinePool, work_of
+from benchmarks.support.offline_pool import BFLOAT16, ENVIRONMENT, FLOAT32, FULL_WORK, OfflinePool, work_of
 from calibration.measuring import context_of
-from calibration.null_model import HonestSums, as_block, as_problem, pair_null_model
+from calibration.null_model import HonestSums, as_problem, pair_null_model
 from engines.hf import TransformersEngine
 from environments.pool import PoolEnvironments
 from protocol.config import BF16_CHECKS, PoolConfig
@@ -230,5 +230,6 @@ def _sums(blocks: Sequence[Block], wanted: Callable[[int], bool]) -> HonestSums:
     """Return what the blocks of some files add up to, as a calibration keeps it."""
     kept = [block for at, block in enumerate(blocks) if wanted(at // BLOCKS)]
     return HonestSums(
-        [as_problem(problem) for block in kept for problem in block.problems], [as_block(one.together) for one in kept]
+        [as_problem(problem) for block in kept for problem in block.problems],
+        [as_problem(one.together) for one in kept],
     )

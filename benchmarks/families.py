@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.offline_pool import ENVIRONMENT, texts, work_of
+from benchmarks.support.offline_pool import ENVIRONMENT, texts, work_of
 from engines.base import Engine
 from engines.factory import make_engine
 from engines.runtime import vllm_installed

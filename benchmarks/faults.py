@@ -24,8 +24,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -192,7 +191,7 @@ class FaultNetwork(Demo):
                 child.process.wait()
 
     def release(self, name: str, **environment: str) -> None:
-        """Start what was held, under a fault of `benchmarks.fault_launcher` if the environment names one."""
+        """Start what was held, under a fault of `benchmarks.support.fault_launcher` if the environment names one."""
         with self._lock:
             child = self.child(name)
             child.argv = launched(child.argv) if environment else direct(child.argv)
@@ -294,8 +293,6 @@ class FaultNetwork(Demo):
 
     def _is(self, ready: Callable[[], Any]) -> bool:
         """What a part that is down cannot say is not so yet."""
-        from protocol.errors import MusterError
-
         try:
             return bool(ready())
         except MusterError:
@@ -322,11 +319,11 @@ def toml_lines(values: dict[str, Any]) -> Iterator[str]:
 
 def launched(argv: list[str]) -> list[str]:
     """The same command, run by the launcher of faults."""
-    return ["benchmarks.fault_launcher" if word == "cli.main" else word for word in argv]
+    return ["benchmarks.support.fault_launcher" if word == "cli.main" else word for word in argv]
 
 
 def direct(argv: list[str]) -> list[str]:
-    return ["cli.main" if word == "benchmarks.fault_launcher" else word for word in argv]
+    return ["cli.main" if word == "benchmarks.support.fault_launcher" else word for word in argv]
 
 
 def _hook_server(letters: list[PostedAlarm]) -> ThreadingHTTPServer:
@@ -348,40 +345,33 @@ def _hook_server(letters: list[PostedAlarm]) -> ThreadingHTTPServer:
     return server
 
 
-# ---- One fault
+Scene = Callable[[FaultNetwork], Iterator[None]]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Fault:
-    """`make` ends when the fault is there, `undo` when it no longer is; what they share is in `kept`. `said`: what of
-    `status` names it, `cure` what says what to do, both regular expressions; `alarm`: the event that a watch posts.
-    `status`: whose status is looked at; `environment` is what that command runs in. `well`: whether what suffered works
-    again, looked at after `undo`."""
+    """`scene` prepares the network up to its first `yield`, makes the fault up to the second, then undoes it. `said`:
+    what of `status` names it, `cure` what says what to do, both regular expressions; `alarm`: the event that a watch
+    posts. `status`: whose status is looked at; `environment` is what that command runs in. `well`: whether what
+    suffered works again, by the files that there were after the undoing. `over`: whether `status` names it no longer
+    then; what a chain has recorded stays. `computes`: whether it is a fault of what computes."""
 
     name: str
     said: str
     cure: str
     alarm: str
-    make: Callable[["Fault", FaultNetwork], None]
-    undo: Callable[["Fault", FaultNetwork], None]
+    scene: Scene
     status: Callable[[FaultNetwork], tuple[Path, str]] = lambda network: (network.operator(), "node")
-    well: Callable[["Fault", FaultNetwork], bool] = lambda fault, network: network.files() > fault.kept["files"]
-    prepare: Callable[["Fault", FaultNetwork], None] = lambda fault, network: None
-    environment: dict[str, str] = field(default_factory=dict)
+    well: Callable[[FaultNetwork, int], bool] = lambda network, files: network.files() > files
+    environment: Callable[[FaultNetwork], dict[str, str]] = lambda network: {}
     over: bool = True
-    """Whether `status` names it no longer once it is undone: what a chain has recorded stays."""
     computes: bool = False
-    """Whether it is a fault of what computes."""
-    kept: dict[str, Any] = field(default_factory=dict)
 
     def named(self, status: dict[str, Any]) -> bool:
         """Whether a status document names fault and cure."""
         shown = [line for key in ("seen", "doing", "refused", "todo") for line in status.get(key, ())]
         text = "\n".join([*shown, *(one["why"] for one in status.get("down", ()))])
-        return bool(re.search(self.said, text)) and self.tells_cure(text)
-
-    def tells_cure(self, text: str) -> bool:
-        return bool(re.search(self.cure, text))
+        return bool(re.search(self.said, text) and re.search(self.cure, text))
 
 
 # ---- How faults are made and undone
@@ -395,169 +385,144 @@ def owner(network: FaultNetwork) -> tuple[Path, str]:
     return network.owner(), "pool"
 
 
-# ---- The machine
-
-
-def fill_disk(fault: Fault, network: FaultNetwork) -> None:
+def full_disk(network: FaultNetwork) -> Iterator[None]:
+    yield
     network.disk.fill()
-
-
-def empty_disk(fault: Fault, network: FaultNetwork) -> None:
+    yield
     network.disk.empty()
 
 
-def prepare_clock(fault: Fault, network: FaultNetwork) -> None:
+def clock_file(network: FaultNetwork) -> Path:
+    return network.plan.root / "clock"
+
+
+def wrong_clock(network: FaultNetwork) -> Iterator[None]:
     """Worker, watch and status with a clock that can be moved: by the launcher, because Python's sleep fails under
     libfaketime 0.9.10."""
-    file = network.plan.root / "clock"
-    file.write_text("+0")
-    fault.environment = {"MUSTER_FAULT_CLOCK": str(file)}
-    fault.kept["clock"] = file
+    clock_file(network).write_text("+0")
     for name in (WORKER, "watch") if network.computes else ("watch",):
         network.hold(name)
-        network.release(name, **fault.environment)
+        network.release(name, MUSTER_FAULT_CLOCK=str(clock_file(network)))
     before, looks = network.files(), network.looks()
     moved = (lambda: network.files() > before) if network.computes else (lambda: network.looks() > looks)
     network.wait("work with a clock that can be moved", moved, 300)
+    yield
+    clock_file(network).write_text("+40")
+    yield
+    clock_file(network).write_text("+0")
 
 
-def set_clock(by: str, fault: Fault, network: FaultNetwork) -> None:
-    fault.kept["clock"].write_text(by)
+def held(name: str) -> Scene:
+    """A process that is killed and not started again."""
+
+    def scene(network: FaultNetwork) -> Iterator[None]:
+        yield
+        network.hold(name)
+        yield
+        network.release(name)
+
+    return scene
 
 
-# ---- What lies elsewhere
-
-
-def hold(name: str, fault: Fault, network: FaultNetwork) -> None:
-    network.hold(name)
-
-
-def release(name: str, fault: Fault, network: FaultNetwork) -> None:
-    network.release(name)
-
-
-def kill_database(fault: Fault, network: FaultNetwork) -> None:
+def lost_database(network: FaultNetwork) -> Iterator[None]:
     assert network.postgres is not None
+    yield
     os.kill(network.postgres.get_pid() or 0, 9)
-
-
-def start_database(fault: Fault, network: FaultNetwork) -> None:
-    """Its old processes take a moment to end."""
+    yield
+    last: Exception | None = None
     for _ in range(20):
         try:
-            assert network.postgres is not None
-            network.postgres.ensure_postgres_running()
-            return
-        except (AssertionError, OSError, RuntimeError, ValueError):
+            return network.postgres.ensure_postgres_running()
+        except Exception as error:  # its old processes take a moment to end; pg_ctl raises errors of its own
+            last = error
             time.sleep(1)
-        except Exception as error:  # pg_ctl's own
-            fault.kept["last"] = str(error)
-            time.sleep(1)
-    raise MusterError("PostgreSQL does not start again", str(fault.kept.get("last", "")))
+    raise MusterError("PostgreSQL does not start again", str(last))
 
 
-def take_port(fault: Fault, network: FaultNetwork) -> None:
+def taken_port(network: FaultNetwork) -> Iterator[None]:
     """Somebody else's program listens where the service did."""
+    yield
     network.hold("orchestrator")
-    taken = socket.socket()
-    taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    taken.bind(("127.0.0.1", network.plan.http_port))
-    taken.listen()
-    fault.kept["socket"] = taken
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", network.plan.http_port))
+        taken.listen()
+        network.release("orchestrator")
+        yield
+
+
+def old_version(network: FaultNetwork) -> Iterator[None]:
+    yield
+    network.hold("orchestrator")
+    network.release("orchestrator", MUSTER_FAULT_VERSION="0.0.1")
+    yield
+    network.hold("orchestrator")
     network.release("orchestrator")
 
 
-def give_port_back(fault: Fault, network: FaultNetwork) -> None:
-    fault.kept["socket"].close()
+def low_gas(network: FaultNetwork) -> Iterator[None]:
+    address = network.ring[f"node-{HONEST}"].address
+    yield
+    network.set_ether(address, 10**11)
+    yield
+    network.set_ether(address, 100 * ETHER)
 
 
-def other_version(version: str, fault: Fault, network: FaultNetwork) -> None:
-    network.hold("orchestrator")
-    network.release("orchestrator", **({"MUSTER_FAULT_VERSION": version} if version else {}))
-
-
-# ---- Money and keys
-
-
-def drain(fault: Fault, network: FaultNetwork) -> None:
-    network.set_ether(network.ring[f"node-{HONEST}"].address, 10**11)
-
-
-def refuel(fault: Fault, network: FaultNetwork) -> None:
-    network.set_ether(network.ring[f"node-{HONEST}"].address, 100 * ETHER)
-
-
-def register_too_low(fault: Fault, network: FaultNetwork) -> None:
+def low_stake(network: FaultNetwork) -> Iterator[None]:
     """A node with half of what the pool wants."""
-    operator, node, deployer = network.ring[f"operator-{EVE}"], network.ring[f"node-{EVE}"], "deployer"
+    yield
+    operator, node = network.ring[f"operator-{EVE}"], network.ring[f"node-{EVE}"]
     for key in (operator, node):
         network.set_ether(key.address, 100 * ETHER)
     stake = network.state().pools[POOL].terms.minStake
-    network.onboarding.suite(deployer).token.mint(operator.address, stake + 100 * TOKEN).send()
+    network.onboarding.suite("deployer").token.mint(operator.address, stake + 100 * TOKEN).send()
     suite = network.onboarding.suite(f"operator-{EVE}")
     expiry = suite.client.now() + CONSENT_SECONDS
     consent = suite.stakes.sign_consent(node.account, operator.address, expiry)
     suite.stakes.register_node(node.address, stake // 2, expiry, consent).send()
-    fault.kept["lacks"] = stake - stake // 2
     network.start_watch("watch-eve", network.watch_values(EVE))
+    yield
+    suite.stakes.deposit(node.address, stake - stake // 2).send()
 
 
-def add_stake(fault: Fault, network: FaultNetwork) -> None:
-    suite, node = network.onboarding.suite(f"operator-{EVE}"), network.ring[f"node-{EVE}"]
-    suite.stakes.deposit(node.address, fault.kept["lacks"]).send()
-
-
-def name_other_key(fault: Fault, network: FaultNetwork) -> None:
-    court = network.onboarding.suite("owner").court
-    court.set_service(POOL, network.ring["spare"].address).send()
-
-
-def name_key_again(fault: Fault, network: FaultNetwork) -> None:
+def stale_key(network: FaultNetwork) -> Iterator[None]:
     """A second change is refused as long as receipts of the key before the first one hold."""
-    suite, until = network.onboarding.suite("owner"), network.state().pools[POOL].previous_until
+    suite = network.onboarding.suite("owner")
+    yield
+    suite.court.set_service(POOL, network.ring["spare"].address).send()
+    yield
+    until = network.state().pools[POOL].previous_until
     network.wait("the first change to be old enough", lambda: suite.client.now() >= until, 300)
     suite.court.set_service(POOL, network.ring["service"].address).send()
 
 
-# ---- Computation
-
-
-def prepare_device(fault: Fault, network: FaultNetwork) -> None:
-    file = network.plan.root / "device-hangs"
-    fault.kept["device"] = file
+def stalled_device(network: FaultNetwork) -> Iterator[None]:
+    device, log, made = network.plan.root / "device-hangs", network.plan.log(WORKER), re.compile(rb"file \d+ of step")
     network.hold(WORKER)
-    network.release(WORKER, MUSTER_FAULT_DEVICE=str(file))
-    log = network.plan.log(WORKER)
     begun = log.stat().st_size
-    made = re.compile(rb"file \d+ of step")
+    network.release(WORKER, MUSTER_FAULT_DEVICE=str(device))
     network.wait("two files by the stand-in", lambda: len(made.findall(log.read_bytes()[begun:])) > 1, 300)
+    yield
+    device.touch()
+    yield
+    device.unlink()
 
 
-def hang_device(fault: Fault, network: FaultNetwork) -> None:
-    fault.kept["device"].touch()
-
-
-def free_device(fault: Fault, network: FaultNetwork) -> None:
-    fault.kept["device"].unlink()
-
-
-def corrupt_weights(fault: Fault, network: FaultNetwork) -> None:
+def corrupt_weights(network: FaultNetwork) -> Iterator[None]:
     """Every shard in the bucket is damaged, and the worker has to fetch: its cache is lost. There from when it met
     them."""
+    yield
     network.hold("trainer")
     network.hold(WORKER)
     shutil.rmtree(network.plan.home(WORKER) / "weights", ignore_errors=True)
-    bucket = Bucket(network.network.s3_settings())
-    fault.kept["shards"] = {key: bucket.get(key) for key in bucket.list("shards/")}
-    store(bucket.settings, {key: data[:-1] + bytes([data[-1] ^ 1]) for key, data in fault.kept["shards"].items()})
-    log = network.plan.log(WORKER)
+    bucket, log = Bucket(network.network.s3_settings()), network.plan.log(WORKER)
+    shards = {key: bucket.get(key) for key in bucket.list("shards/")}
+    store(bucket.settings, {key: data[:-1] + bytes([data[-1] ^ 1]) for key, data in shards.items()})
     begun = log.stat().st_size
     network.release(WORKER)
     network.wait("damaged shards", lambda: b"shards/" in log.read_bytes()[begun:], 120)
-
-
-def mend_weights(fault: Fault, network: FaultNetwork) -> None:
-    store(network.network.s3_settings(), fault.kept["shards"])
+    yield
+    store(bucket.settings, shards)
     network.release("trainer")
 
 
@@ -576,178 +541,109 @@ def store(settings: S3Settings, objects: dict[str, bytes]) -> None:
         client.put_object(Bucket=settings.bucket, Key=key, Body=data)
 
 
-# ---- Judgements
-
-
-def cheat(fault: Fault, network: FaultNetwork) -> None:
-    """The cheater works, until a file of its is refused."""
-    if f"worker-{CHEATER}" not in network.network.supervisor.children:
-        network.start_watch("watch-mallory", network.watch_values(CHEATER))
-        with network.alone() as processes:
-            processes.start_worker(POOL, network.plan.nodes[1])
-    network.wait("a refused file", lambda: standing(network) in (Standing.FROZEN, Standing.EJECTED), 300)
-
-
 def standing(network: FaultNetwork) -> Standing:
     return standing_of(network.state().accounts.get((POOL, network.ring[f"node-{CHEATER}"].address)))
 
 
-def let_it_pass(fault: Fault, network: FaultNetwork) -> None:
-    """Nobody undoes it: a freeze ends with the challenge window."""
+def cheating(slashed: bool) -> Scene:
+    """The cheater works, until a file of its is refused, or until it is slashed. Nobody undoes it: a freeze ends with
+    the challenge window."""
+
+    def scene(network: FaultNetwork) -> Iterator[None]:
+        yield
+        if f"worker-{CHEATER}" not in network.network.supervisor.children:
+            network.start_watch("watch-mallory", network.watch_values(CHEATER))
+            with network.alone() as processes:
+                processes.start_worker(POOL, network.plan.nodes[1])
+        network.wait("a refused file", lambda: standing(network) in (Standing.FROZEN, Standing.EJECTED), 300)
+        if slashed:
+            network.wait("the slash", lambda: any(one.kind == "node" for one in network.state().slashes), 300)
+        yield
+
+    return scene
 
 
-def wait_for_slash(fault: Fault, network: FaultNetwork) -> None:
-    cheat(fault, network)
-    network.wait("the slash", lambda: any(one.kind == "node" for one in network.state().slashes), 300)
-
-
-def mallory(network: FaultNetwork) -> tuple[Path, str]:
-    return network.operator(CHEATER), "node"
-
-
-def eve(network: FaultNetwork) -> tuple[Path, str]:
-    return network.operator(EVE), "node"
-
-
-def thawed(fault: Fault, network: FaultNetwork) -> bool:
-    return standing(network) is not Standing.FROZEN
-
-
-# ---- The fifteen faults, in the order in which they are made
-
-
-FAULTS: tuple[Callable[[], Fault], ...] = (
-    lambda: Fault(
-        "full disk",
-        r"the disk of .* has 0\.0 GiB left",
-        r"delete what can be recomputed",
-        "disk_full",
-        fill_disk,
-        empty_disk,
-    ),
-    lambda: Fault(
+# The fifteen faults, in the order in which they are made.
+FAULTS = (
+    Fault("full disk", r"the disk of .* has 0\.0 GiB left", r"delete what can be recomputed", "disk_full", full_disk),
+    Fault(
         "wrong clock",
         r"clock is \+[0-9]+ s off",
         r"timedatectl set-ntp true",
         "clock_wrong",
-        partial(set_clock, "+40"),
-        partial(set_clock, "+0"),
-        prepare=prepare_clock,
+        wrong_clock,
+        environment=lambda network: {"MUSTER_FAULT_CLOCK": str(clock_file(network))},
     ),
-    lambda: Fault(
-        "lost RPC",
-        r"the chain is down",
-        r"name another RPC",
-        "chain_lost",
-        partial(hold, "chain"),
-        partial(release, "chain"),
-    ),
-    lambda: Fault(
-        "lost S3",
-        r"does not (answer|have)|cannot read",
-        r"start the pool's storage",
-        "storage_lost",
-        partial(hold, "s3"),
-        partial(release, "s3"),
-    ),
-    lambda: Fault(
-        "lost database",
-        r"database does not answer",
-        r"start the database",
-        "database_lost",
-        kill_database,
-        start_database,
-    ),
-    lambda: Fault("low gas", r"gas for fewer than", r"send .* ETH to 0x", "gas_low", drain, refuel),
-    lambda: Fault(
+    Fault("lost RPC", r"the chain is down", r"name another RPC", "chain_lost", held("chain")),
+    Fault("lost S3", r"does not (answer|have)|cannot read", r"start the pool's storage", "storage_lost", held("s3")),
+    Fault("lost database", r"database does not answer", r"start the database", "database_lost", lost_database),
+    Fault("low gas", r"gas for fewer than", r"send .* ETH to 0x", "gas_low", low_gas),
+    Fault(
         "low stake",
         r"add 100 tokens to the stake",
         r"muster node join --stake",
         "stake_low",
-        register_too_low,
-        add_stake,
-        status=eve,
+        low_stake,
+        status=lambda network: (network.operator(EVE), "node"),
     ),
-    lambda: Fault(
-        "stale key",
-        r"the pool's owner named",
-        r"muster pool set-service",
-        "key_stale",
-        name_other_key,
-        name_key_again,
-    ),
-    lambda: Fault(
+    Fault("stale key", r"the pool's owner named", r"muster pool set-service", "key_stale", stale_key),
+    Fault(
         "stalled GPU stand-in",
         r"a step of the model does not end",
         r"look at the GPU",
         "process_stalled",
-        hang_device,
-        free_device,
-        prepare=prepare_device,
+        stalled_device,
         computes=True,
     ),
-    lambda: Fault(
+    Fault(
         "frozen stake",
         r"frozen",
         r"muster why|dispute",
         "stake_frozen",
-        cheat,
-        let_it_pass,
-        status=mallory,
-        well=thawed,
+        cheating(slashed=False),
+        status=lambda network: (network.operator(CHEATER), "node"),
+        well=lambda network, files: standing(network) is not Standing.FROZEN,
         computes=True,
     ),
-    lambda: Fault(
+    Fault(
         "slashed neighbour",
         r"was slashed .* touches no other node",
         r"muster why",
         "slashed",
-        wait_for_slash,
-        let_it_pass,
+        cheating(slashed=True),
         status=owner,
         over=False,
         computes=True,
     ),
-    lambda: Fault(
+    Fault(
         "orchestrator gone",
         r"the service is down",
         r"muster pool serve",
         "service_lost",
-        partial(hold, "orchestrator"),
-        partial(release, "orchestrator"),
+        held("orchestrator"),
         status=owner,
     ),
-    lambda: Fault(
+    Fault(
         "port taken",
         r"cannot listen on .*:[0-9]+.*in use",
         r"muster pool serve",
         "service_lost",
-        take_port,
-        give_port_back,
+        taken_port,
         status=owner,
     ),
-    lambda: Fault(
+    Fault(
         "weights corrupt",
         r"came with other bytes|holds bytes of another hash",
         r"fetch it from another source",
         "process_in_trouble",
         corrupt_weights,
-        mend_weights,
         computes=True,
     ),
-    lambda: Fault(
-        "version behind",
-        r"muster 0\.0\.1",
-        r"upgrade the older",
-        "version_behind",
-        partial(other_version, "0.0.1"),
-        partial(other_version, ""),
-    ),
+    Fault("version behind", r"muster 0\.0\.1", r"upgrade the older", "version_behind", old_version),
 )
 
 
-LIMIT_SECONDS = 10.0
-"""In which a fault has to be named."""
+LIMIT_SECONDS = 10.0  # in which a fault has to be named
 _NAMED, _RAISED, _HEALED = 60.0, 90.0, 240.0
 KEPT = Path(__file__).parent / "results" / "faults.json"
 
@@ -757,10 +653,13 @@ def run(
 ) -> dict[str, list[dict[str, Any]]]:
     """The keys of the module's docstring."""
     kept = {one["name"]: one for one in json.loads(KEPT.read_text())["faults"]} if KEPT.exists() else {}
-    there = kept if resume or only else {}
-    done = {name for name, one in there.items() if resume and well(one)}
-    chosen = [fault for make in FAULTS if _wanted(only, (fault := make()).name) and fault.name not in done]
-    found = dict(there)
+    found = kept if resume or only else {}
+    done = {name for name, one in found.items() if resume and well(one)}
+    chosen = [
+        fault
+        for fault in FAULTS
+        if any(text.strip() in fault.name for text in only.split(",")) and fault.name not in done
+    ]
     with tempfile.TemporaryDirectory(prefix="muster-faults-") as folder:
         network = FaultNetwork(Path(folder), computes=not quick)
         try:
@@ -776,15 +675,9 @@ def run(
     return document(found)
 
 
-def _wanted(only: str, name: str) -> bool:
-    """Whether a fault's name contains the text, or one of several with commas between them."""
-    return any(text.strip() in name for text in only.split(","))
-
-
 def document(found: dict[str, dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     """In the order in which they are made."""
-    names = [make().name for make in FAULTS]
-    return {"faults": [found[name] for name in names if name in found]}
+    return {"faults": [found[fault.name] for fault in FAULTS if fault.name in found]}
 
 
 def well(one: dict[str, Any]) -> bool:
@@ -797,29 +690,36 @@ def measure(fault: Fault, network: FaultNetwork) -> dict[str, Any]:
     load = round(os.getloadavg()[0], 1)
     one: dict[str, Any] = {"name": fault.name, "named_in_s": None, "healed": False}
     try:
-        fault.prepare(fault, network)
-        begun_letters = len(network.letters)
-        fault.make(fault, network)
+        scene = fault.scene(network)
+        next(scene)
+        first_letter = len(network.letters)
+        next(scene)
         begun = time.monotonic()
         one |= named(fault, network, begun)
-        one |= {"alarm": fault.alarm, "raised_in_s": raised(fault, network.letters, begun_letters, begun)}
+        one |= {"alarm": fault.alarm, "raised_in_s": raised(fault, network.letters, first_letter, begun)}
+        next(scene, None)
         one |= healed(fault, network)
     except (MusterError, OSError) as error:  # a TimeoutError is one
         one["problem"] = str(error)
     return one | {"load": load}
 
 
+def ask(fault: Fault, network: FaultNetwork) -> dict[str, Any]:
+    """What `status` says to whom the fault concerns."""
+    profile, command = fault.status(network)
+    return network.status(profile, command, **fault.environment(network))
+
+
 def named(fault: Fault, network: FaultNetwork, begun: float) -> dict[str, Any]:
     """Until `status` says it."""
-    profile, command = fault.status(network)
     status: dict[str, Any] = {}
     while time.monotonic() - begun < _NAMED:
         network.stop.check()
         asked = time.monotonic()
-        status = network.status(profile, command, **fault.environment)
+        status = ask(fault, network)
         if fault.named(status):
             now = time.monotonic()
-            said = [line for line in status["todo"] if fault.tells_cure(line)]
+            said = [line for line in status["todo"] if re.search(fault.cure, line)]
             took = {"named_in_s": round(now - begun, 1), "status_s": round(now - asked, 1)}
             return took | {"said": said[0] if said else ""}
     return {"named_in_s": None, "last": status.get("todo"), "failed": status.get("failed", "")}
@@ -827,8 +727,7 @@ def named(fault: Fault, network: FaultNetwork, begun: float) -> dict[str, Any]:
 
 def raised(fault: Fault, letters: list[PostedAlarm], first: int, begun: float) -> float | None:
     """Until its alarm was posted. What was under way when the fault was made counts as at once."""
-    end = begun + _RAISED
-    while time.monotonic() < end:
+    while time.monotonic() < begun + _RAISED:
         for letter in letters[first:]:
             if letter.body["event"] == fault.alarm:
                 return round(max(0.0, letter.time - begun), 1)
@@ -837,15 +736,12 @@ def raised(fault: Fault, letters: list[PostedAlarm], first: int, begun: float) -
 
 
 def healed(fault: Fault, network: FaultNetwork) -> dict[str, Any]:
-    """Undo it, and wait until all is well without it."""
-    fault.undo(fault, network)
-    begun = time.monotonic()
-    fault.kept["files"] = network.files_once_known()
-    profile, command = fault.status(network)
+    """Wait until all is well without it."""
+    begun, files = time.monotonic(), network.files_once_known()
     try:
         if network.computes:
-            network.wait("work again", lambda: fault.well(fault, network), _HEALED)
-        while fault.over and fault.named(status := network.status(profile, command, **fault.environment)):
+            network.wait("work again", lambda: fault.well(network, files), _HEALED)
+        while fault.over and fault.named(status := ask(fault, network)):
             if time.monotonic() - begun > _HEALED:
                 return {"healed": False, "still": status["todo"]}
     except TimeoutError as error:

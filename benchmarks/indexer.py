@@ -3,7 +3,7 @@
 `python -m benchmarks indexer [--quick]`. Keys: `histories`, by size: `events` read over HTTP from another process,
 checked, stored, decoded and applied to the state at `events_per_s`; then `turn_ms`, a turn with one block of
 `block_events` events (median of TURNS); `reorganisation_ms`, of eight blocks; `restart_ms`, from the file on disk;
-`rss_mb` at the end. `schedules` of faults tried (benchmarks/schedules.py), `differing`: those whose state differs from
+`rss_mb` at the end. `schedules` of faults tried (support/schedules.py), `differing`: those whose state differs from
 one rebuilt from scratch; `faults`: how many of each kind occurred; `load`: the machine's load average at the end.
 """
 
@@ -24,8 +24,8 @@ from typing import Any
 import httpx
 import psutil
 
-from benchmarks.made_up_chain import CHAIN_ID, Endpoint, MadeUpChain, deployment
-from benchmarks.schedules import run_schedule
+from benchmarks.support.made_up_chain import CHAIN_ID, Endpoint, MadeUpChain, deployment
+from benchmarks.support.schedules import run_schedule
 from chain.indexer.follower import Follower
 from chain.indexer.projection import Projection
 from chain.rpc import ChainReader, FailoverProvider

@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -233,27 +234,17 @@ def participants(url: str, kind: str, money: str) -> dict[str, int]:
     return {one["address"]: int(one[money]) for one in record[kind]}
 
 
-def _joins(network: JourneyNetwork, name: str, kind: str, money: str) -> dict[str, Any]:
+def _joins(name: str, kind: str, money: str, network: JourneyNetwork) -> dict[str, Any]:
     """Somebody joins the network's pool, until paid."""
     known = participants(network.url, kind, money).keys()
     newcomer = Newcomer(name, network.folder, {"https://pool.example": network.url})
     try:
         newcomer.type_guide()
         return newcomer.until(
-            lambda: any(
-                base_units for who, base_units in participants(network.url, kind, money).items() if who not in known
-            )
+            lambda: any(paid for who, paid in participants(network.url, kind, money).items() if who not in known)
         )
     finally:
         newcomer.leave()
-
-
-def operator(network: JourneyNetwork) -> dict[str, Any]:
-    return _joins(network, "operator", "nodes", "claimed")
-
-
-def validator(network: JourneyNetwork) -> dict[str, Any]:
-    return _joins(network, "validator", "validators", "fees")
 
 
 def owner(network: JourneyNetwork) -> dict[str, Any]:
@@ -306,7 +297,7 @@ def _opt_in(network: JourneyNetwork) -> None:
 
 
 JOURNEYS: dict[str, Callable[[JourneyNetwork], dict[str, Any]]] = {
-    "operator": operator,
-    "validator": validator,
+    "operator": partial(_joins, "operator", "nodes", "claimed"),
+    "validator": partial(_joins, "validator", "validators", "fees"),
     "owner": owner,
 }

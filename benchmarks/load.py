@@ -31,7 +31,7 @@ from coincurve import PrivateKey
 from eth_utils.address import to_checksum_address
 from sqlalchemy import text
 
-from benchmarks.made_up_chain import TERMS, address
+from benchmarks.support.made_up_chain import TERMS, address
 from chain.indexer.logs import Batch, Event
 from chain.indexer.projection import Projection
 from chain.indexer.records import Terms, pack_work

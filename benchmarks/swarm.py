@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from attacks.swarm import POISONS, AdaptiveRounds, Poison, Poisoner, worked_answer
-from benchmarks.kept import keep, kept
+from benchmarks.support.kept import keep, kept
 from engines.factory import make_engine
 from engines.loading import set_threads
 from environments.base import Problem

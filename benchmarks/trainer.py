@@ -29,7 +29,7 @@ import psutil
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from benchmarks.rollouts import save_random
+from benchmarks.support.rollouts import save_random
 from engines.loading import set_threads
 from engines.runtime import torch_environment
 from protocol.config import AdamWConfig, OptimizerConfig, TrainConfig

@@ -21,8 +21,8 @@ from unittest import mock
 
 import torch
 
-from benchmarks.offline_pool import FULL_WORK, work_of
-from benchmarks.rollouts import BareContext, save_random, unscored
+from benchmarks.support.offline_pool import FULL_WORK, work_of
+from benchmarks.support.rollouts import BareContext, save_random, unscored
 from engines.base import Completion, Request, Sampling
 from engines.hf import TransformersEngine
 from protocol.config import EnvironmentConfig, ModelConfig, PoolConfig, WorkConfig

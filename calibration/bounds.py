@@ -23,7 +23,6 @@ many tokens with few errors add nothing: second moments would hold both against 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Annotated, Any
 
 import numpy as np
@@ -31,28 +30,35 @@ from pydantic import Field, model_validator
 
 from protocol.encoding import Document
 from protocol.errors import IntegrityError
-from protocol.evidence.figures import RowFigures
+from protocol.evidence.figures import RowFigures, rounded
+
+
+@dataclass(frozen=True)
+class Series:
+    """A measurement of each chunk or token of a rollout: how many there are, their sum and their maximum."""
+
+    count: int
+    total: float
+    largest: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Series":
+        return cls(len(values), math.fsum(values), max(values))
 
 
 @dataclass(frozen=True)
 class RowSample:
     """One rollout. `group` numbers its problem among those of the file: samples of a problem are not independent.
 
-    Per chunk: sums and maxima of exponent mismatches and mantissa errors. Per token: how many choices missed, the
-    largest score gap, sum and maximum of |claimed − own ln p|.
+    By chunk: exponent mismatches and mantissa errors. By token: score gaps, of which `total` counts the misses, and
+    |claimed − own ln p|.
     """
 
     group: int
-    chunks: int
-    tokens: int
-    mismatches: int
-    mismatches_largest: int
-    mantissa: float
-    mantissa_largest: float
-    misses: int
-    gap_largest: float
-    error: float
-    error_largest: float
+    mismatches: Series
+    mantissas: Series
+    gaps: Series
+    errors: Series
 
     @classmethod
     def of(
@@ -68,22 +74,10 @@ class RowSample:
         Raises IntegrityError for a measurement that is not a finite number: such a rollout is not honest work."""
         errors = [abs(a - b) for a, b in zip(claimed, own, strict=True)]
         if not all(map(math.isfinite, (*mantissas, *gaps, *errors))):
-            raise IntegrityError(
-                "an honest rollout has measurements that are not numbers", "check the engine and the model"
-            )
-        return cls(
-            group=group,
-            chunks=len(mismatches),
-            tokens=len(gaps),
-            mismatches=sum(mismatches),
-            mismatches_largest=max(mismatches),
-            mantissa=math.fsum(mantissas),
-            mantissa_largest=max(mantissas),
-            misses=sum(gap > 0 for gap in gaps),
-            gap_largest=max(gaps),
-            error=math.fsum(errors),
-            error_largest=max(errors),
-        )
+            what = "an honest rollout has measurements that are not numbers"
+            raise IntegrityError(what, "check the engine and the model")
+        missed = Series(len(gaps), sum(gap > 0 for gap in gaps), max(gaps))
+        return cls(group, Series.of(mismatches), Series.of(mantissas), missed, Series.of(errors))
 
 
 @dataclass(frozen=True)
@@ -99,47 +93,44 @@ class FileSample:
 
 @dataclass(frozen=True)
 class MeanMeasurement:
-    """A mean over a submission: sums of `total` over sums of `count`. `quantum` is the least non-zero value of one
+    """A mean over a submission: sums over counts. `quantum` is the least non-zero value of one
     chunk or token (0: none): a flipped choice, an exponent, one of the 128 mantissas of a chunk (at least half of
     which are compared, ties aside)."""
 
-    total: Callable[[RowSample], float]
-    count: Callable[[RowSample], int]
+    series: Callable[[RowSample], Series]
     quantum: float
     spared: int = 0
 
     def of_file(self, rows: Sequence[RowSample]) -> float:
         """The measurement that the check judges; `spared` events do not count."""
-        return max(0.0, math.fsum(map(self.total, rows)) - self.spared) / sum(map(self.count, rows))
+        series = [self.series(row) for row in rows]
+        total = max(0.0, math.fsum(one.total for one in series) - self.spared)
+        return total / sum(one.count for one in series)
 
 
 @dataclass(frozen=True)
 class ExtremeMeasurement:
     """A maximum over chunks or tokens, by its maximum in one rollout."""
 
-    largest: Callable[[RowSample], float]
-    quantum: float
+    series: Callable[[RowSample], Series]
+    quantum: float = 0.0
 
     def of_file(self, rows: Sequence[RowSample]) -> float:
-        return max(map(self.largest, rows))
+        return max(self.series(row).largest for row in rows)
 
 
-MEANS: Mapping[str, MeanMeasurement] = MappingProxyType(
-    {
-        "exponent_mismatches_reject": MeanMeasurement(lambda r: r.mismatches, lambda r: r.chunks, 1.0, spared=1),
-        "mantissa_mean_reject": MeanMeasurement(lambda r: r.mantissa, lambda r: r.chunks, 1 / 64),
-        "sampling_miss_rate_reject": MeanMeasurement(lambda r: r.misses, lambda r: r.tokens, 1.0, spared=1),
-        "logprob_mean_reject": MeanMeasurement(lambda r: r.error, lambda r: r.tokens, 0.0),
-    }
-)
-EXTREMES: Mapping[str, ExtremeMeasurement] = MappingProxyType(
-    {
-        "exponent_mismatches_chunk_reject": ExtremeMeasurement(lambda r: r.mismatches_largest, 1.0),
-        "mantissa_mean_chunk_reject": ExtremeMeasurement(lambda r: r.mantissa_largest, 0.0),
-        "sampling_gap_reject": ExtremeMeasurement(lambda r: r.gap_largest, 0.0),
-        "logprob_error_reject": ExtremeMeasurement(lambda r: r.error_largest, 0.0),
-    }
-)
+MEANS: Mapping[str, MeanMeasurement] = {
+    "exponent_mismatches_reject": MeanMeasurement(lambda row: row.mismatches, 1.0, spared=1),
+    "mantissa_mean_reject": MeanMeasurement(lambda row: row.mantissas, 1 / 64),
+    "sampling_miss_rate_reject": MeanMeasurement(lambda row: row.gaps, 1.0, spared=1),
+    "logprob_mean_reject": MeanMeasurement(lambda row: row.errors, 0.0),
+}
+EXTREMES: Mapping[str, ExtremeMeasurement] = {
+    "exponent_mismatches_chunk_reject": ExtremeMeasurement(lambda row: row.mismatches, 1.0),
+    "mantissa_mean_chunk_reject": ExtremeMeasurement(lambda row: row.mantissas),
+    "sampling_gap_reject": ExtremeMeasurement(lambda row: row.gaps),
+    "logprob_error_reject": ExtremeMeasurement(lambda row: row.errors),
+}
 MEASUREMENTS: tuple[str, ...] = (*MEANS, *EXTREMES)
 
 
@@ -175,9 +166,9 @@ class Tail(Document):
     def of(cls, values: Sequence[float]) -> "Tail":
         """The tail of one value per rollout; a fiftieth of them is kept, 60 to 250."""
         kept = min(len(values), KEPT, max(3 * FEWEST, math.ceil(SHARE * len(values))))
-        rounded = [significant(value) for value in values]
-        top = tuple(sorted((value for value in rounded if value > 0), reverse=True)[:kept])
-        return cls(rows=len(values), at_least=sum(v >= top[-1] for v in rounded) if top else 0, top=top)
+        shown = [rounded(value) for value in values]
+        top = tuple(sorted((value for value in shown if value > 0), reverse=True)[:kept])
+        return cls(rows=len(values), at_least=sum(v >= top[-1] for v in shown) if top else 0, top=top)
 
     @property
     def largest(self) -> float:
@@ -197,7 +188,7 @@ class Limit:
 
 
 def limit(tail: Tail, probability: float, quantum: float) -> Limit:
-    """Upper limit of the quantile at 1 − `probability`. `quantum`: the spacing of discrete measurements, else 0."""
+    """Return the upper limit of the quantile at 1 − `probability`. `quantum`: spacing of discrete values, else 0."""
     rate = (tail.at_least + _Z * math.sqrt(tail.at_least) + 3.0) / tail.rows
     if quantum:
         return _counted(tail, rate, probability, quantum)
@@ -210,7 +201,7 @@ def limit(tail: Tail, probability: float, quantum: float) -> Limit:
 
 
 def _extrapolated(excess: "np.ndarray[Any, np.dtype[np.float64]]", odds: float) -> tuple[float, float]:
-    """(excess, local scale) at survival 1/odds."""
+    """Return (excess, local scale) at survival 1/odds."""
     scale = excess.mean() * np.geomspace(0.05, 4.0, 220)
     shapes = np.linspace(0.0, 1.5, 76)
     likelihood = np.empty((len(shapes), len(scale)))
@@ -227,7 +218,7 @@ def _extrapolated(excess: "np.ndarray[Any, np.dtype[np.float64]]", odds: float) 
 
 
 def _counted(tail: Tail, rate: float, probability: float, quantum: float) -> Limit:
-    """Multiples of a quantum: a geometric tail from the least value that was kept."""
+    """Fit multiples of a quantum: a geometric tail from the least value that was kept."""
     if not tail.top:
         return _thin(tail, rate, probability, quantum)
     start = tail.top[-1]
@@ -239,7 +230,7 @@ def _counted(tail: Tail, rate: float, probability: float, quantum: float) -> Lim
 
 
 def _thin(tail: Tail, rate: float, probability: float, quantum: float = 0.0) -> Limit:
-    """Too few non-zero values for a tail: as many of the largest as could meet in one rollout by chance."""
+    """Bound too few non-zero values: as many of the largest as could meet in one rollout by chance."""
     met = 1
     while rate**met / math.factorial(met) > probability and met < 64:
         met += 1
@@ -247,9 +238,12 @@ def _thin(tail: Tail, rate: float, probability: float, quantum: float = 0.0) -> 
     return Limit(met * unit, unit, 0.0, min(rate, 1.0))
 
 
-def significant(value: float) -> float:
-    """Six significant digits: what a document holds is what thresholds are computed from."""
-    return float(f"{value:.6g}")
+def rounded_up(value: float, digits: int) -> float:
+    """Round to so many significant digits, never to less than `value`."""
+    if not value or not math.isfinite(value):
+        return value
+    unit = 10.0 ** (math.floor(math.log10(abs(value))) - digits + 1)
+    return float(f"{math.ceil(value / unit - 1e-9) * unit:.{digits}g}")
 
 
 # --- Means
@@ -278,9 +272,8 @@ class Sums(Document):
         groups: dict[tuple[int, int], list[Row]] = {}
         for number, file in enumerate(files):
             for row in file.rows:
-                groups.setdefault((number, row.group), []).append(
-                    (significant(measurement.total(row)), measurement.count(row))
-                )
+                series = measurement.series(row)
+                groups.setdefault((number, row.group), []).append((rounded(series.total), series.count))
         most = max(24, _ROWS // max(map(len, groups.values())))
         return cls(problems=tuple(map(tuple, list(groups.values())[:most])))
 
@@ -329,13 +322,13 @@ class Design:
 
 
 def mean_limit(strata: Sequence[Sums], ratios: Tail, design: Design, probability: float, quantum: float) -> float:
-    """A value that the mean of one submission reaches with at most `probability`, whichever stratum it is from.
+    """Return a value that the mean of one submission reaches with at most `probability`, whichever stratum it is from.
 
     ratios: S/N per row: no mean exceeds the largest ratio of its rows, which bounds submissions too small for the sum's
     tail. `quantum` is 1 where S counts events, else 0.
     """
     half = probability / 2
-    found = [limit(ratios, probability / design.rows, 0.0).value] if ratios.top else [math.inf]
+    limits = [limit(ratios, probability / design.rows, 0.0).value] if ratios.top else [math.inf]
     mean = math.fsum(sums.total for sums in strata) / sum(sums.count for sums in strata)
     if not mean:
         return 0.0
@@ -345,46 +338,41 @@ def mean_limit(strata: Sequence[Sums], ratios: Tail, design: Design, probability
             break
         # The tail is followed up to a value that no problem of a file exceeds but with the other half.
         tail = limit(excess, half / design.problems, quantum)
-        bounds = [_Bound(sums, tail, excess.largest, design, math.log(1 / half)) for sums in strata if sums.total]
-        found.append(max((_solve(bound, max(mean, centre)) for bound in bounds), default=0.0))
-    return min(found)
+        cap, low = max(excess.largest, tail.start), max(mean, centre)
+        bounds = [_least_mean(sums, tail, cap, design, half, low) for sums in strata if sums.total]
+        limits.append(max(bounds, default=0.0))
+    return min(limits)
 
 
-def _solve(reached: "_Bound", low: float) -> float:
-    """The least T above `low` whose bound is small enough, to a thousandth; infinite if none is."""
+def _least_mean(sums: Sums, tail: Limit, cap: float, design: Design, probability: float, low: float) -> float:
+    """Return the least T above `low`, to a thousandth, where Chernoff's bound is `probability` or less, or infinity.
+    `cap`: the largest excess seen."""
+    totals, counts = sums.arrays()
+    tilts = np.geomspace(2e-3, 6, 60) / tail.scale
+    beyond = tail.rate * math.exp((tail.start - cap) / tail.scale)
+    # ∫ λ·exp(λy)·P(beyond y) dy from the cap to the value, for an exponential tail.
+    falling, width = 1 / tail.scale - tilts, tail.value - cap
+    falling = np.where(np.abs(falling) < 1e-9 / tail.scale, 1e-9 / tail.scale, falling)
+    with np.errstate(over="ignore", invalid="ignore"):
+        added = beyond * tilts * np.exp(tilts * cap) * -np.expm1(-falling * width) / falling
+    kept, left_out = math.log(design.audited), math.log1p(-design.audited) if design.audited < 1 else -math.inf
+    wanted = math.exp(-math.log(1 / probability) / design.problems)
+
+    def holds(mean: float) -> bool:
+        each = totals - mean * counts
+        for tilt, more in zip(tilts, added, strict=True):
+            logs = np.logaddexp(left_out, kept + tilt * each).sum(axis=1)
+            expected = np.exp(np.minimum(np.minimum(logs, tilt * cap), 700.0))
+            if expected.mean() + _Z_MEAN * expected.std() / math.sqrt(len(expected)) + more <= wanted:
+                return True
+        return False
+
     high, most = 1.001 * low, _ENDLESS * low
-    while not reached(high):
+    while not holds(high):
         low, high = high, 2 * high
         if not high < most:
             return math.inf
     while high > 1.001 * low:
         middle = (low + high) / 2
-        low, high = (low, middle) if reached(middle) else (middle, high)
+        low, high = (low, middle) if holds(middle) else (middle, high)
     return high
-
-
-class _Bound:
-    """Whether Chernoff's bound at T is exp(−nats) or less."""
-
-    def __init__(self, sums: Sums, tail: Limit, largest: float, design: Design, nats: float) -> None:
-        self._totals, self._counts = sums.arrays()
-        self._cap = max(largest, tail.start)
-        beyond = tail.rate * math.exp((tail.start - self._cap) / tail.scale)
-        self._tilts = np.geomspace(2e-3, 6, 60) / tail.scale
-        # ∫ λ·exp(λy)·P(beyond y) dy from the cap to the value, for an exponential tail.
-        falling, width = 1 / tail.scale - self._tilts, tail.value - self._cap
-        falling = np.where(np.abs(falling) < 1e-9 / tail.scale, 1e-9 / tail.scale, falling)
-        with np.errstate(over="ignore", invalid="ignore"):
-            self._tail = beyond * self._tilts * np.exp(self._tilts * self._cap) * -np.expm1(-falling * width) / falling
-        self._kept = math.log(design.audited)
-        self._left_out = math.log1p(-design.audited) if design.audited < 1 else -math.inf
-        self._wanted = math.exp(-nats / design.problems)
-
-    def __call__(self, mean: float) -> bool:
-        each = self._totals - mean * self._counts
-        for tilt, tail in zip(self._tilts, self._tail, strict=True):
-            logs = np.logaddexp(self._left_out, self._kept + tilt * each).sum(axis=1)
-            found = np.exp(np.minimum(np.minimum(logs, tilt * self._cap), 700.0))
-            if found.mean() + _Z_MEAN * found.std() / math.sqrt(len(found)) + tail <= self._wanted:
-                return True
-        return False

@@ -27,16 +27,16 @@ from calibration.bounds import (
     Tail,
     limit,
     mean_limit,
-    significant,
+    rounded_up,
 )
-from calibration.null_model import HonestSums, Problem, as_block, as_problem, pair_null_model
+from calibration.null_model import HonestSums, Problem, as_problem, pair_null_model
 from engines.base import EngineInfo
 from protocol import signing
 from protocol.api.base import Hex64
 from protocol.config import ChecksConfig, PoolConfig
 from protocol.encoding import Document, canonical_json, parse_document, sha256_hex
 from protocol.errors import ConfigError, IntegrityError, MusterError
-from protocol.evidence.figures import RowFigures, engine_key
+from protocol.evidence.figures import RowFigures, engine_key, rounded
 from protocol.evidence.null_model import ACCUMULATORS, BLOCK_ACCUMULATORS, PairNullModel, block_sums, problem_sums
 from protocol.files import explained, file_digests, read_bounded
 
@@ -56,21 +56,6 @@ _Block = Annotated[
     tuple[tuple[_Value, _Value], ...], Field(min_length=len(BLOCK_ACCUMULATORS), max_length=len(BLOCK_ACCUMULATORS))
 ]
 Blocks = Annotated[tuple[_Block, ...], Field(max_length=1 << 20)]
-
-
-class Spread(Document):
-    """How a measurement of a whole file, as checks judge it, is spread over the files."""
-
-    median: float
-    p90: float
-    p99: float
-    largest: float
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> "Spread":
-        ordered = sorted(values)
-        at = [significant(ordered[math.ceil(share * len(ordered)) - 1]) for share in (0.5, 0.9, 0.99, 1.0)]
-        return cls(median=at[0], p90=at[1], p99=at[2], largest=at[3])
 
 
 class Stratum(Document):
@@ -95,7 +80,8 @@ class Heldout(Document):
 
 
 class PairMeasurements(Document):
-    """One worker engine verified by one verifier engine; counts are of the files that thresholds come from."""
+    """One worker engine verified by one verifier engine; counts are of the files that thresholds come from, and
+    `largest` is the largest measurement of any of them, as checks judge a whole file."""
 
     worker: EngineInfo
     verifier: EngineInfo
@@ -103,7 +89,7 @@ class PairMeasurements(Document):
     rollouts: Count
     tokens: Count
     chunks: Count
-    spread: dict[str, Spread]
+    largest: dict[str, float]
     strata: Annotated[tuple[Stratum, ...], Field(min_length=1, max_length=64)]
     ratios: dict[str, Tail]
     extremes: dict[str, Tail]
@@ -112,7 +98,7 @@ class PairMeasurements(Document):
     @model_validator(mode="after")
     def _complete(self) -> "PairMeasurements":
         means = set(self.ratios) == set(MEANS) and all(set(one.sums) == set(MEANS) for one in self.strata)
-        every = set(self.spread) == set(self.heldout.largest) == set(MEASUREMENTS)
+        every = set(self.largest) == set(self.heldout.largest) == set(MEASUREMENTS)
         if not means or not every or set(self.extremes) != set(EXTREMES):
             raise ValueError("measurements are missing, or unknown ones are there")
         return self
@@ -134,19 +120,27 @@ def summarise(
         verifier=verifier,
         files=len(files),
         rollouts=len(rows),
-        tokens=sum(row.tokens for row in rows),
-        chunks=sum(row.chunks for row in rows),
-        spread={name: Spread.of(values) for name, values in file_measurements(files).items()},
+        tokens=sum(row.gaps.count for row in rows),
+        chunks=sum(row.mantissas.count for row in rows),
+        largest=_largest(files),
         strata=tuple(_stratum(batch, files) for batch in sorted({file.batch for file in files})),
-        ratios={n: Tail.of([f.total(r) / f.count(r) for r in rows]) for n, f in MEANS.items()},
-        extremes={n: Tail.of([f.largest(r) for r in rows]) for n, f in EXTREMES.items()},
+        ratios={
+            name: Tail.of([one.total / one.count for one in map(mean.series, rows)]) for name, mean in MEANS.items()
+        },
+        extremes={
+            name: Tail.of([one.largest for one in map(extreme.series, rows)]) for name, extreme in EXTREMES.items()
+        },
         heldout=Heldout(
             files=len(heldout),
-            largest={name: significant(max(values)) for name, values in file_measurements(heldout).items()},
+            largest=_largest(heldout),
             problems=_evidence(heldout),
             blocks=_blocks(heldout),
         ),
     )
+
+
+def _largest(files: Sequence[FileSample]) -> dict[str, float]:
+    return {name: rounded(max(values)) for name, values in file_measurements(files).items()}
 
 
 def file_measurements(files: Sequence[FileSample]) -> dict[str, list[float]]:
@@ -167,18 +161,18 @@ def _stratum(batch: int, files: Sequence[FileSample]) -> Stratum:
 
 def _evidence(files: Sequence[FileSample]) -> tuple[Problem, ...]:
     """Return the sums of every problem of files whose figures were kept."""
-    found: list[Problem] = []
+    problems: list[Problem] = []
     for file in files:
         groups: dict[int, list[RowFigures]] = {}
         for row in file.figures:
             groups.setdefault(file.rows[row.row].group, []).append(row)
-        found += [as_problem(problem_sums(rows)) for _, rows in sorted(groups.items())]
-    return tuple(found)
+        problems += [as_problem(problem_sums(rows)) for _, rows in sorted(groups.items())]
+    return tuple(problems)
 
 
 def _blocks(files: Sequence[FileSample]) -> tuple[Problem, ...]:
     """Return the sums of every block of those files."""
-    return tuple(as_block(sums) for file in files for sums in block_sums(file.blocks))
+    return tuple(as_problem(sums) for file in files for sums in block_sums(file.blocks))
 
 
 # --- Thresholds
@@ -225,14 +219,14 @@ def thresholds(
 ) -> dict[str, float]:
     """Return every measurement's reject threshold, the largest over the pairs, rounded up to three digits."""
     each = [_pair(pair, design, false_reject / len(MEASUREMENTS), safety) for pair in pairs]
-    return {name: _rounded_up(max(found[name] for found in each)) for name in MEASUREMENTS}
+    return {name: rounded_up(max(limits[name] for limits in each), 3) for name in MEASUREMENTS}
 
 
 def _pair(pair: PairMeasurements, design: Design, probability: float, safety: float) -> dict[str, float]:
     out = {}
     for name, extreme in EXTREMES.items():
-        found = limit(pair.extremes[name], probability / design.rows, extreme.quantum)
-        out[name] = max(safety * found.value, FLOORS.get(name, 0.0))
+        bound = limit(pair.extremes[name], probability / design.rows, extreme.quantum)
+        out[name] = max(safety * bound.value, FLOORS.get(name, 0.0))
     # Two scores are each off by their error of ln p (the common constant cancels), and the verifier's own choice is a
     # sample as well, with errors like those of chosen tokens: a gap of g needs an error of g/2 on either side.
     either = 2 * max(
@@ -245,18 +239,18 @@ def _pair(pair: PairMeasurements, design: Design, probability: float, safety: fl
         # Sums of whole events have tails in whole steps.
         found_mean = mean_limit(strata, pair.ratios[name], design, probability, 1.0 if mean.quantum == 1.0 else 0.0)
         floor = _poisson_floor(pair, name, design, probability) if mean.quantum else 0.0
-        seen = pair.spread[name].largest
+        seen = pair.largest[name]
         out[name] = max(safety * found_mean, safety * seen, floor, FLOORS.get(name, 0.0))
     return {name: min(value, MOST.get(name, math.inf)) for name, value in out.items()}
 
 
-def blind(found: Mapping[str, float]) -> list[str]:
+def blind(limits: Mapping[str, float]) -> list[str]:
     """Return the thresholds that not even an unrelated model's work would reach."""
-    return [name for name in MEASUREMENTS if found[name] >= UNRELATED[name]]
+    return [name for name in MEASUREMENTS if limits[name] >= UNRELATED[name]]
 
 
 def _poisson_floor(pair: PairMeasurements, name: str, design: Design, probability: float) -> float:
-    """Rare events that come one by one: how many a submission may hold though the sample has few or none."""
+    """Bound rare events that come one by one: how many a submission may hold though the sample has few or none."""
     strata = [stratum.sums[name] for stratum in pair.strata]
     counted, total = sum(sums.count for sums in strata), math.fsum(sums.total for sums in strata)
     rows = sum(sums.rows for sums in strata)
@@ -271,7 +265,7 @@ def _poisson_floor(pair: PairMeasurements, name: str, design: Design, probabilit
 
 
 def _poisson_quantile(rate: float, probability: float) -> int:
-    """The least c with P(Poisson(rate) > c) ≤ probability."""
+    """Return the least c with P(Poisson(rate) > c) ≤ probability."""
     term = math.exp(-rate)
     left, count = 1.0 - term, 0
     while left > probability and count < 10_000:
@@ -279,14 +273,6 @@ def _poisson_quantile(rate: float, probability: float) -> int:
         term *= rate / count
         left -= term
     return count
-
-
-def _rounded_up(value: float) -> float:
-    """Three significant digits, never less than `value`."""
-    if not 0 < value < math.inf:
-        return value
-    unit = 10.0 ** (math.floor(math.log10(value)) - 2)
-    return float(f"{math.ceil(value / unit - 1e-9) * unit:.3g}")
 
 
 # --- The document
@@ -349,17 +335,13 @@ class Calibration(Document):
         """Return the null models that follow from the measurements, one for each pair whose figures the document
         has."""
         able = [pair for pair in self.pairs if pair.heldout.problems and all(one.problems for one in pair.strata)]
-        return tuple(
-            pair_null_model(
-                _key(pair.worker),
-                _key(pair.verifier),
-                [HonestSums(stratum.problems, stratum.blocks) for stratum in pair.strata],
-                HonestSums(pair.heldout.problems, pair.heldout.blocks),
-                self.evidence_safety,
-                len(able),
-            )
-            for pair in able
-        )
+        models = []
+        for pair in able:
+            worker, verifier = (engine_key(one.name, one.dtype, one.device) for one in (pair.worker, pair.verifier))
+            strata = [HonestSums(stratum.problems, stratum.blocks) for stratum in pair.strata]
+            pilot = HonestSums(pair.heldout.problems, pair.heldout.blocks)
+            models.append(pair_null_model(worker, verifier, strata, pilot, self.evidence_safety, len(able)))
+        return tuple(models)
 
     def heldout(self) -> tuple[int, int]:
         """(held-out files, pairs of which one was over a threshold)."""
@@ -370,15 +352,15 @@ class Calibration(Document):
         """Raise IntegrityError unless the signature is `signer`'s (the named one's if None), the thresholds follow from
         the measurements, and no held-out file was over."""
         try:
-            found = signing.recover(self.digest, bytes.fromhex(self.signature))
+            actual = signing.recover(self.digest, bytes.fromhex(self.signature))
         except (MusterError, ValueError) as error:
             raise IntegrityError(f"the calibration's signature is bad: {error}", "ask for the file again") from None
-        if found != self.signer:
+        if actual != self.signer:
             raise IntegrityError(
                 f"the calibration is not signed by {self.signer}", "its measurements were changed; ask again"
             )
-        if signer is not None and found != signer:
-            raise IntegrityError(f"the calibration is signed by {found}, not by {signer}", "ask the pool's owner")
+        if signer is not None and actual != signer:
+            raise IntegrityError(f"the calibration is signed by {actual}, not by {signer}", "ask the pool's owner")
         wanted = self.computed()
         for name in MEASUREMENTS:
             if not math.isclose(self.thresholds.get(name, -1.0), wanted[name], rel_tol=_TOLERANCE):
@@ -407,37 +389,32 @@ class Calibration(Document):
         return cls.parse(read_bounded(path, _MAX_BYTES), str(path))
 
 
-def _key(info: EngineInfo) -> str:
-    return engine_key(info.name, info.dtype, info.device)
-
-
 def _alike(claimed: tuple[PairNullModel, ...], found: tuple[PairNullModel, ...]) -> bool:
-    """Whether null models are the same up to the last places of a logarithm, which machines round differently."""
-    if [(one.worker, one.verifier, set(one.bets)) for one in claimed] != [
-        (one.worker, one.verifier, set(one.bets)) for one in found
-    ]:
-        return False
-    # By name: canonical JSON has its own order.
-    numbers = [
-        [
-            value
+    """Return whether null models are the same up to the last places of a logarithm, which machines round
+    differently."""
+
+    def figures(models: tuple[PairNullModel, ...]) -> dict[tuple[str, str, str, int, str], float]:
+        return {
+            (pair.worker, pair.verifier, name, place, figure): value
             for pair in models
-            for name in sorted(pair.bets)
-            for bet in pair.bets[name]
-            for value in (bet.tilt, bet.rate, bet.most)
-        ]
-        for models in (claimed, found)
-    ]
-    return all(math.isclose(a, b, rel_tol=_TOLERANCE, abs_tol=1e-9) for a, b in zip(*numbers, strict=True))
+            for name, bets in pair.bets.items()
+            for place, bet in enumerate(bets)
+            for figure, value in bet
+        }
+
+    ours, theirs = figures(found), figures(claimed)
+    return ours.keys() == theirs.keys() and all(
+        math.isclose(value, theirs[key], rel_tol=_TOLERANCE, abs_tol=1e-9) for key, value in ours.items()
+    )
 
 
 def subject(config: PoolConfig) -> str:
-    """Hex SHA-256 of what a calibration depends on: model, environments and work, not thresholds or training."""
+    """Return the hex SHA-256 of what a calibration depends on: model, environments and work."""
     chosen = config.model_dump(mode="json", include={"model", "environments", "work"})
     return sha256_hex(canonical_json(chosen))
 
 
 def weights_hash(folder: Path) -> str:
-    """Hex SHA-256 of the canonical JSON {file name: SHA-256} of a model folder. Raises ConfigError."""
+    """Return the hex SHA-256 of the canonical JSON {file name: SHA-256} of a model folder. Raises ConfigError."""
     with explained(f"read {folder}", "name a model folder"):
         return sha256_hex(canonical_json(file_digests(folder)))

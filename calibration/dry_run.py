@@ -4,18 +4,14 @@ the file's bytes and what would go on chain about it."""
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from engines.base import Engine, EngineInfo
+from engines.base import EngineInfo
 from environments.pool import PoolEnvironments
 from protocol.config import PoolConfig
 from protocol.rollout_file.rows import Commitment
 from protocol.seeds import Work
 from protocol.verdict import Verdict
 from runtime.process import EngineConfig
-
-if TYPE_CHECKING:
-    from worker.produce import Producer
 
 
 @dataclass(frozen=True)
@@ -47,21 +43,16 @@ class Draw:
 
 
 def usual_verifier(maker: EngineConfig, dtype: str) -> EngineConfig:
-    """What judges where nobody named another: transformers in the pool's `dtype`, where the maker computes."""
+    """Return what judges where nobody named another: transformers in the pool's `dtype`, where the maker computes."""
     return EngineConfig.model_validate(maker.model_dump() | {"name": "transformers", "dtype": dtype})
 
 
 def make_file(config: PoolConfig, engine: EngineConfig, weights: Path, work: Work) -> DryRunFile:
-    """The worker's own way to a file. Raises MusterError if the engine or the weights are not usable."""
+    """Make a file as the worker does. Raises MusterError if the engine or the weights are not usable."""
     from worker.produce import Producer
 
     producer = Producer(config, engine.make())
     producer.load(weights)
-    return made_with(producer, work)
-
-
-def made_with(producer: "Producer", work: Work) -> DryRunFile:
-    """The file of a producer that has its weights."""
     started = time.monotonic()
     made = producer.make(work)
     return DryRunFile(made.data, made.commitment, producer.engine.info, time.monotonic() - started)
@@ -70,25 +61,13 @@ def made_with(producer: "Producer", work: Work) -> DryRunFile:
 def judge_file(
     config: PoolConfig, engine: EngineConfig, weights: Path, work: Work, made: DryRunFile, draw: Draw
 ) -> Judged:
-    """The validators' own way to a verdict. Raises MusterError if the engine or the weights are not usable."""
-    verifier = engine.make()
-    verifier.load(weights)
-    environments = PoolEnvironments.of(config, weights).at(weights)
-    return judged_with(verifier, environments, config, work, made, draw)
-
-
-def judged_with(
-    verifier: Engine,
-    environments: PoolEnvironments,
-    config: PoolConfig,
-    work: Work,
-    made: DryRunFile,
-    draw: Draw,
-) -> Judged:
-    """The verdict of an engine and of environments that have the step's weights."""
+    """Judge a file as validators do. Raises MusterError if the engine or the weights are not usable."""
     from validator.judging.context import SubmissionFacts
     from validator.judging.pipeline import judge
 
+    verifier = engine.make()
+    verifier.load(weights)
+    environments = PoolEnvironments.of(config, weights).at(weights)
     facts = SubmissionFacts(work, made.commitment, draw.sequence, draw.lane_seed, draw.audit_rate)
     started = time.monotonic()
     verdict = judge(facts, made.data, config, environments, verifier)

@@ -1,68 +1,44 @@
-"""Measuring honest files for `muster pool calibrate`: one process per engine makes them, another measures them.
-
-A process has one engine, because vLLM keeps global state. The two exchange one JSON file in and one JSON file out:
-`python -m calibration.measuring JOB ANSWER`.
-"""
+"""Measuring honest files for `muster pool calibrate`: one process per engine makes them, another measures them, because
+vLLM keeps global state."""
 
 import json
 import logging
 import math
 import os
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import tomlkit
 
 from calibration.bounds import FileSample, RowSample
 from calibration.document import Calibration, PairMeasurements, subject, summarise, weights_hash
-from calibration.plan import EngineSpec, ErrorBudget, Pair, Plan
+from calibration.plan import EngineSpec, Pair, Plan
 from engines.base import Completion, Engine, EngineInfo
 from engines.factory import make_engine
 from engines.runtime import torch_environment
 from environments.pool import PoolEnvironments
 from protocol.accounts import LocalAccount
 from protocol.config import PoolConfig
-from protocol.encoding import Document, tagged_hash
-from protocol.errors import ConfigError, IntegrityError, MusterError
+from protocol.encoding import tagged_hash
+from protocol.errors import ConfigError, IntegrityError
 from protocol.evidence.coherence import blocks_of
 from protocol.evidence.null_model import EvidenceConfig, PairNullModel
 from protocol.files import explained, write_atomic
 from protocol.identity import PoolId, WorkId
 from protocol.rollout_file.file import read
-from protocol.rollout_file.rows import Limits, Rollout
+from protocol.rollout_file.rows import Limits
 from protocol.seeds import AUDIT_EVERYTHING, Work, audit_sample
-from runtime.logs import start_logging
+from runtime.alone import alone
 from worker.produce import Planned, Producer
 
 if TYPE_CHECKING:
-    from validator.judging.context import CheckContext, RowMeasurements
+    from validator.judging.context import CheckContext
 
 
 _ZERO = "0x" + "00" * 20
-
-
-class Job(Document):
-    """One process's work. produce: make file `i` of the plan, decoding `batches[i mod n]` rollouts at a time. measure:
-    prefill those files. Files are `<folder>/<i>.parquet`."""
-
-    do: Literal["produce", "measure"]
-    plan: Plan
-    engine: EngineSpec
-    folder: Path
-
-
-class Done(Document):
-    """A process's answer; `error` and `hint` if it failed in a way that people can fix."""
-
-    engine: EngineInfo | None = None
-    files: tuple[FileSample, ...] = ()
-    error: str = ""
-    hint: str = ""
 
 
 def work_of(seed: str, number: int) -> Work:
@@ -72,60 +48,30 @@ def work_of(seed: str, number: int) -> Work:
     return Work(WorkId(PoolId(0, _ZERO, 0), _ZERO, 0, number), step_seed, bytes(32))
 
 
-# --- The parent: one process per engine
-
-
 HOURS = 12
-HELD_OUT = 4
-"""One file of four is not used for thresholds, only judged by them."""
+HELD_OUT = 4  # one file of four is not used for thresholds, only judged by them
+log = logging.getLogger("muster.calibrate")
 
 
 def measure_all(plan: Plan) -> list[PairMeasurements]:
     """Make each worker's files once, measure them with each of its verifiers. Raises MusterError."""
+    os.environ |= torch_environment(plan.threads)
     out: dict[Pair, PairMeasurements] = {}
+    # By rounds of all batches, so that each batch has the same share of held-out files.
+    held = [(number // len(plan.batches)) % HELD_OUT == HELD_OUT - 1 for number in range(plan.files)]
     for worker in dict.fromkeys(pair[0] for pair in plan.pairs):
         with tempfile.TemporaryDirectory(prefix="muster-calibrate-") as name:
-            made = _run(plan, "produce", worker, Path(name))
-            for pair in [pair for pair in plan.pairs if pair[0] == worker]:
-                out[pair] = _summary(pair, made, _run(plan, "measure", pair[1], Path(name)), plan)
+            maker = alone(f"making files with {worker}", HOURS * 3600, produce, plan, worker, Path(name))
+            for pair in (pair for pair in plan.pairs if pair[0] == worker):
+                what = f"measuring files with {pair[1]}"
+                judge, files = alone(what, HOURS * 3600, measure_files, plan, pair[1], Path(name))
+                kept = [file for file, spared in zip(files, held, strict=True) if not spared]
+                spare = [file for file, spared in zip(files, held, strict=True) if spared]
+                out[pair] = summarise(maker, judge, kept, spare)
     return [out[pair] for pair in plan.pairs]
 
 
-def _summary(pair: Pair, made: Done, seen: Done, plan: Plan) -> PairMeasurements:
-    if made.engine is None or seen.engine is None:
-        raise MusterError(f"{pair[0]} to {pair[1]}: a process did not name its engine", "run this again")
-    # By rounds of all batches, so that each batch has the same share of held-out files.
-    held = [(number // len(plan.batches)) % HELD_OUT == HELD_OUT - 1 for number in range(plan.files)]
-    kept = [file for file, out in zip(seen.files, held, strict=True) if not out]
-    spare = [file for file, out in zip(seen.files, held, strict=True) if out]
-    return summarise(made.engine, seen.engine, kept, spare)
-
-
-def _run(plan: Plan, do: Literal["produce", "measure"], engine: EngineSpec, folder: Path) -> Done:
-    """Run one engine's process; its progress goes to standard error."""
-    job = Job(do=do, plan=plan, engine=engine, folder=folder)
-    question, answer = folder / "job.json", folder / "answer.json"
-    answer.unlink(missing_ok=True)
-    question.write_text(job.model_dump_json())
-    command = [sys.executable, "-P", "-m", "calibration.measuring", str(question), str(answer)]
-    environment = os.environ | torch_environment(plan.threads)
-    try:
-        subprocess.run(command, stdout=sys.stderr, env=environment, timeout=HOURS * 3600, check=True)
-        done = Done.model_validate_json(answer.read_bytes())
-    except subprocess.TimeoutExpired:
-        raise MusterError(f"{engine} took more than {HOURS} hours", "pass a smaller --files") from None
-    except (subprocess.CalledProcessError, OSError, ValueError) as error:
-        what = f"the process of {engine} failed ({type(error).__name__}); its messages are above"
-        raise MusterError(what, "check memory and the engine's installation") from None
-    if done.error:
-        raise ConfigError(f"{engine}: {done.error}", done.hint)
-    return done
-
-
-# --- The process: one engine makes honest files, or measures them
-
-
-log = logging.getLogger("muster.calibrate")
+# --- In a process of its own: one engine makes honest files, or measures them
 
 
 class BatchProducer(Producer):
@@ -138,51 +84,50 @@ class BatchProducer(Producer):
         return [done for part in parts for done in Producer.complete(self, work, part)]
 
 
-def run(job: Job) -> Done:
-    """Do a job. Raises MusterError."""
-    config = PoolConfig.load(job.plan.pool_config).without_curricula
-    spec = job.engine
-    engine = make_engine(spec.name, spec.dtype, spec.device, job.plan.threads, max(job.plan.batches))
-    engine.load(job.plan.weights)
-    return (_produce if job.do == "produce" else _measure)(job, config, engine)
+def _engine(plan: Plan, spec: EngineSpec) -> Engine:
+    engine = make_engine(spec.name, spec.dtype, spec.device, plan.threads, max(plan.batches))
+    engine.load(plan.weights)
+    return engine
 
 
-def _produce(job: Job, config: PoolConfig, engine: Engine) -> Done:
-    producer = BatchProducer(config, engine)
-    producer.load(job.plan.weights)
-    for number in range(job.plan.files):
-        producer.batch = job.plan.batches[number % len(job.plan.batches)]
-        made = producer.make(work_of(job.plan.seed, number))
-        (job.folder / f"{number}.parquet").write_bytes(made.data)
-        log.info("%s: made file %d of %d", job.engine, number + 1, job.plan.files)
-    return Done(engine=engine.info)
+def produce(plan: Plan, spec: EngineSpec, folder: Path) -> EngineInfo:
+    """Make `<folder>/<i>.parquet` for every file i, decoding `batches[i mod n]` rollouts at a time. Raises
+    MusterError."""
+    engine = _engine(plan, spec)
+    producer = BatchProducer(PoolConfig.load(plan.pool_config).without_curricula, engine)
+    producer.load(plan.weights)
+    for number in range(plan.files):
+        producer.batch = plan.batches[number % len(plan.batches)]
+        made = producer.make(work_of(plan.seed, number))
+        (folder / f"{number}.parquet").write_bytes(made.data)
+        log.info("%s: made file %d of %d", spec, number + 1, plan.files)
+    return engine.info
 
 
-def _measure(job: Job, config: PoolConfig, engine: Engine) -> Done:
+def measure_files(plan: Plan, spec: EngineSpec, folder: Path) -> tuple[EngineInfo, list[FileSample]]:
+    """Measure the files that `produce` made. Raises MusterError."""
     from validator.judging.measurements import measure, row_figures
 
-    environment = PoolEnvironments.of(config, job.plan.weights)
-    files = []
-    for number in range(job.plan.files):
-        data = (job.folder / f"{number}.parquet").read_bytes()
-        context = context_of(work_of(job.plan.seed, number), data, config, environment)
-        measured = measure(context, engine)
-        rows, drawn = row_samples(context.rollouts, measured), audited(job.plan, number, len(context.rollouts))
-        figures = tuple(row_figures(context.rollouts[row.row], row) for row in measured if row.row in drawn)
-        drifts = {row.row: row.drift for row in measured if row.row in drawn}
+    engine, config = _engine(plan, spec), PoolConfig.load(plan.pool_config).without_curricula
+    environment, files = PoolEnvironments.of(config, plan.weights), []
+    for number in range(plan.files):
+        work, data = work_of(plan.seed, number), (folder / f"{number}.parquet").read_bytes()
+        context = context_of(work, data, config, environment)
+        measured, rollouts, rows = measure(context, engine), context.rollouts, []
+        for one in measured:
+            row = rollouts[one.row]
+            rows.append(RowSample.of(row.slot, one.mismatches, one.mantissas, one.gaps, row.logprobs, one.logprobs))
+        drawn = set(audit_sample(work.step_seed, number, len(rollouts), plan.audit_rate))
+        figures = tuple(row_figures(rollouts[one.row], one) for one in measured if one.row in drawn)
+        drifts = {one.row: one.drift for one in measured if one.row in drawn}
         blocks = tuple(blocks_of(drifts, config.work.samples_per_problem))
-        files.append(FileSample(job.plan.batches[number % len(job.plan.batches)], rows, figures, blocks))
-        log.info("%s: measured file %d of %d", job.engine, number + 1, job.plan.files)
-    return Done(engine=engine.info, files=tuple(files))
-
-
-def audited(plan: Plan, number: int, rows: int) -> set[int]:
-    """The rows that an audit at the plan's rate draws of file `number`."""
-    return set(audit_sample(work_of(plan.seed, number).step_seed, number, rows, plan.audit_rate))
+        files.append(FileSample(plan.batches[number % len(plan.batches)], tuple(rows), figures, blocks))
+        log.info("%s: measured file %d of %d", spec, number + 1, plan.files)
+    return engine.info, files
 
 
 def context_of(work: Work, data: bytes, config: PoolConfig, environment: PoolEnvironments) -> "CheckContext":
-    """An honest file, every rollout audited. Raises IntegrityError if a check on the file refuses it."""
+    """Open an honest file, every rollout audited. Raises IntegrityError if a check on the file refuses it."""
     from protocol.rollout_file.rows import commit
     from validator.judging.checks import FILE_CHECKS
     from validator.judging.context import CheckContext, SubmissionFacts
@@ -198,29 +143,10 @@ def context_of(work: Work, data: bytes, config: PoolConfig, environment: PoolEnv
     return context
 
 
-def row_samples(rollouts: Sequence[Rollout], measured: "Iterable[RowMeasurements]") -> tuple[RowSample, ...]:
-    """What each rollout contributes, by the validator's own measurements."""
-    rows = ((rollouts[found.row], found) for found in measured)
-    return tuple(
-        RowSample.of(row.slot, found.mismatches, found.mantissas, found.gaps, row.logprobs, found.logprobs)
-        for row, found in rows
-    )
-
-
-def main(job_path: str, answer: str) -> int:
-    try:
-        start_logging()
-        done = run(Job.model_validate_json(Path(job_path).read_bytes()))
-    except MusterError as error:
-        done = Done(error=error.what, hint=error.hint)
-    write_atomic(Path(answer), done.model_dump_json().encode())
-    return 0
-
-
 # --- From a plan to a signed document, and from a document to a pool's configuration
 
 
-def calibrate(plan: Plan, budget: ErrorBudget, account: LocalAccount) -> Calibration:
+def calibrate(plan: Plan, account: LocalAccount) -> Calibration:
     """Measure, compute thresholds and null models, and sign them. Raises MusterError; ConfigError if no bound was
     found."""
     config = PoolConfig.load(plan.pool_config)
@@ -235,17 +161,17 @@ def calibrate(plan: Plan, budget: ErrorBudget, account: LocalAccount) -> Calibra
         weights=hashed,
         problems=config.work.problems_per_file,
         samples=config.work.samples_per_problem,
-        audit_rate=budget.audit_rate,
-        false_reject=budget.false_reject,
-        safety=budget.safety,
+        audit_rate=plan.audit_rate,
+        false_reject=plan.false_reject,
+        safety=plan.safety,
         pairs=pairs,
         thresholds={},
         signer=account.address,
     )
-    found = document.computed()
-    if unbounded := [name for name, value in found.items() if not 0 < value < math.inf]:
+    thresholds = document.computed()
+    if unbounded := [name for name, value in thresholds.items() if not 0 < value < math.inf]:
         raise ConfigError(f"no bound for {', '.join(unbounded)}", "measure more --files, or audit more rollouts")
-    document = document.model_copy(update={"thresholds": found, "evidence": document.null_model()}).signed(account)
+    document = document.model_copy(update={"thresholds": thresholds, "evidence": document.null_model()}).signed(account)
     document.check()
     return document
 
@@ -301,7 +227,3 @@ def evidence_config(
 def write(path: Path, data: bytes) -> None:
     with explained(f"write {path}", "choose another path"):
         write_atomic(path, data)
-
-
-if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:3]))

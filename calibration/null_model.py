@@ -13,13 +13,14 @@ problems are independent. The safety factor multiplies the measured figures firs
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from calibration.bounds import significant
+from calibration.bounds import rounded_up
+from protocol.evidence.figures import rounded
 from protocol.evidence.null_model import (
     ACCUMULATORS,
     BETS,
@@ -57,17 +58,8 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 
 
 def as_problem(sums: Mapping[str, Sum]) -> Problem:
-    """Return the sums of one problem as a calibration keeps them."""
-    return _as(ACCUMULATORS, sums)
-
-
-def as_block(sums: Mapping[str, Sum]) -> Problem:
-    """Return the sums of one block of problems."""
-    return _as(BLOCK_ACCUMULATORS, sums)
-
-
-def _as(names: Iterable[str], sums: Mapping[str, Sum]) -> Problem:
-    return tuple((significant(sums[name].total), sums[name].count) for name in names)
+    """Return the sums of one problem, or of one block of problems, as a calibration keeps them."""
+    return tuple((rounded(sums[name].total), sums[name].count) for name in NAMES if name in sums)
 
 
 @dataclass(frozen=True)
@@ -93,8 +85,8 @@ def pair_null_model(
                 bets[name] = _event_bets(own, wanted)
                 continue
             spread = max(_spread(*_figures(tried, place, safety)), _LEAST_SPREAD.get(name, 0.2))
-            made = (_spread_bet(tilt / spread, spread, own, wanted) for tilt in TILTS)
-            bets[name] = tuple(_no_lower(bet, _LEAST_RATE.get(name, -math.inf)) for bet in made)
+            tried_bets = (_spread_bet(tilt / spread, spread, own, wanted) for tilt in TILTS)
+            bets[name] = tuple(_no_lower(bet, _LEAST_RATE.get(name, -math.inf)) for bet in tried_bets)
     return PairNullModel(worker=worker, verifier=verifier, bets=bets)
 
 
@@ -132,36 +124,36 @@ def _no_lower(bet: Bet, rate: float) -> Bet:
 def _bet(tilt: float, most: float, unit: float, strata: Sequence[tuple[Array, Array]], wanted: float) -> Bet:
     """Return the bet with the least rate that every stratum bears out, or no bet if there is none. `unit`: about what a
     problem's sum is off by."""
-    rates = [_least_rate(_paying(tilt, most, *one), tilt * most, unit / _count(one[1]), wanted) for one in strata]
+    rates = [_least_rate(tilt, most, *one, unit / _count(one[1]), wanted) for one in strata]
     if not all(map(math.isfinite, rates)):
         return _NO_BET
-    return Bet(tilt=tilt, rate=_rounded_up(max(rates)), most=most)
+    return Bet(tilt=tilt, rate=rounded_up(max(rates), 6), most=most)
 
 
-def _paying(tilt: float, most: float, totals: Array, counts: Array) -> Callable[[float], Array]:
-    return lambda rate: tilt * np.minimum(totals - rate * counts, most)
-
-
-def _least_rate(paying: Callable[[float], Array], most_nats: float, unit: float, wanted: float) -> float:
+def _least_rate(tilt: float, most: float, totals: Array, counts: Array, unit: float, wanted: float) -> float:
     """Return the least rate at which the measured problems refute that the bet pays, to a thousandth of `unit`;
     infinite if there are too few problems."""
+
+    def refuted(rate: float) -> bool:
+        return log_wealth(tilt * np.minimum(totals - rate * counts, most), tilt * most) >= wanted
+
     low, high = -1e4 * unit, 1e4 * unit
-    if log_wealth(paying(high), most_nats) < wanted:
+    if not refuted(high):
         return math.inf
     while high - low > 1e-3 * unit:
         middle = (low + high) / 2
-        low, high = (low, middle) if log_wealth(paying(middle), most_nats) >= wanted else (middle, high)
+        low, high = (low, middle) if refuted(middle) else (middle, high)
     return high
 
 
 def _figures(problems: Sequence[Problem], place: int, safety: float) -> tuple[Array, Array]:
-    """(S, N), with S moved up by the safety factor, whatever its sign."""
+    """Return (S, N), with S moved up by the safety factor, whatever its sign."""
     both = np.array([problem[place] for problem in problems], dtype=np.float64).reshape(-1, 2)
     return both[:, 0] + (safety - 1) * np.abs(both[:, 0]), both[:, 1]
 
 
 def _spread(totals: Array, counts: Array) -> float:
-    """Standard deviation of a problem's S − c·N at the mean rate c."""
+    """Return the standard deviation of a problem's S − c·N at the mean rate c."""
     if not counts.sum():
         return 0.0
     return float(np.std(totals - totals.sum() / counts.sum() * counts))
@@ -173,11 +165,3 @@ def _count(counts: Array) -> float:
 
 def _short(value: float) -> float:
     return float(f"{value:.4g}")
-
-
-def _rounded_up(value: float) -> float:
-    """Six significant digits, never less."""
-    if not value:
-        return 0.0
-    unit = 10.0 ** (math.floor(math.log10(abs(value))) - 5)
-    return float(f"{math.ceil(value / unit) * unit:.6g}")

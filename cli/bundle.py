@@ -1,5 +1,6 @@
-"""Secrets in text: taking them out, and finding what is left. Two independent passes: what the first one misses, the
-second one refuses."""
+"""The support bundle: one tar.gz of texts, gathered, cleaned of secrets, scanned once more, and only then written.
+
+The two passes are independent: what the first one misses, the second one refuses."""
 
 import base64
 import io
@@ -12,6 +13,7 @@ import sys
 import tarfile
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,17 +28,16 @@ if TYPE_CHECKING:
 
 
 REMOVED = "[removed]"
-_SHORTEST = 6
-"""Known secrets below this length would also be found in ordinary text."""
+_SHORTEST = 6  # shorter secrets would also be found in ordinary text
 _NAMED = r"(?:pass(?:word|phrase|wd)?|pwd|secret|private|mnemonic|seed_?phrase|credential|token|api_?key|access_?key)"
 _SECRET_NAME = re.compile(_NAMED, re.IGNORECASE)
 _VALUE = r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s,;&}\]]+)"""
 
 
-def _without_value(found: re.Match[str]) -> str:
-    """`name: value` with the quotes that it had, so that JSON stays JSON."""
-    quote_mark = found[2][0] if found[2][0] in "\"'" else ""
-    return f"{found[1]}{quote_mark}{REMOVED}{quote_mark}"
+def _without_value(match: re.Match[str]) -> str:
+    """Keep the quotes of `name: value`, so that JSON stays JSON."""
+    quote_mark = match[2][0] if match[2][0] in "\"'" else ""
+    return f"{match[1]}{quote_mark}{REMOVED}{quote_mark}"
 
 
 _CUTS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
@@ -70,7 +71,7 @@ _REMAINS = (
 
 
 def known_secrets(environment: Mapping[str, str], files: Iterable[Path]) -> list[str]:
-    """Values that must be nowhere: of environment variables whose names speak of a secret, and lines of password files;
+    """Return values that must be nowhere: of environment variables named like secrets, and lines of password files;
     as they are, and as base64, hex and percent-encoding write them. The longest first."""
     plain = {value for name, value in environment.items() if _SECRET_NAME.search(name) and not os.path.exists(value)}
     for path in files:
@@ -78,15 +79,15 @@ def known_secrets(environment: Mapping[str, str], files: Iterable[Path]) -> list
             plain.update(line.strip() for line in path.read_text(errors="replace").splitlines())
         except OSError:
             continue
-    found: set[str] = set()
+    secrets: set[str] = set()
     for value in (one for one in plain if len(one) >= _SHORTEST):
         data = value.encode(errors="replace")
-        found |= {value, base64.b64encode(data).decode().rstrip("="), data.hex(), quote(value, safe="")}
-    return sorted(found, key=len, reverse=True)
+        secrets |= {value, base64.b64encode(data).decode().rstrip("="), data.hex(), quote(value, safe="")}
+    return sorted(secrets, key=len, reverse=True)
 
 
 def removed(text: str, known: Iterable[str] = ()) -> str:
-    """The text without secrets: the known ones, and what looks like one."""
+    """Return the text without secrets: the known ones, and what looks like one."""
     for secret in known:
         text = text.replace(secret, REMOVED)
     for pattern, instead in _CUTS:
@@ -95,17 +96,14 @@ def removed(text: str, known: Iterable[str] = ()) -> str:
 
 
 def remaining(text: str, known: Iterable[str] = ()) -> list[str]:
-    """What kinds of secrets are (still) in the text, with the line each is in; never the secret itself."""
-    found = []
+    """Return what kinds of secrets are left in the text, with the line each is in; never the secret itself."""
+    places = []
     for number, line in enumerate(text.splitlines(), 1):
         kinds = [kind for kind, pattern in _REMAINS if pattern.search(line)]
         if any(secret in line for secret in known):
             kinds.append("a value of a secret file or environment variable")
-        found += [f"line {number} holds {kind}" for kind in dict.fromkeys(kinds)]
-    return found
-
-
-# ~ One tar.gz of texts: gathered, cleaned of secrets, scanned once more, and only then written.
+        places += [f"line {number} holds {kind}" for kind in dict.fromkeys(kinds)]
+    return places
 
 
 _COMMAND_SECONDS = 180.0
@@ -116,38 +114,31 @@ _NOUNS = {"operator": "node", "validator": "validator", "owner": "pool"}
 
 def gather(profile: "Profile | None", findings: list[dict[str, str]], lines: int) -> dict[str, str]:
     """Return name → text of everything that helps, secrets included. `lines`: of each log, the newest."""
+    packages = {}
+    for name in _PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            packages[name] = metadata.version(name)
+    versions = {
+        "muster": VERSION,
+        "python": sys.version,
+        "system": platform.platform(),
+        "time": time.time(),
+        "packages": packages,
+    }
     texts = {
-        "versions.json": _json(versions()),
+        "versions.json": _json(versions),
         "environment.json": _json({name: value for name, value in os.environ.items() if name.startswith("MUSTER_")}),
         "doctor.json": _json(findings),
     }
     if profile is not None:
         texts["profile.json"] = _json(profile.model_dump(mode="json"))
-        texts["status.json"] = said_by(_NOUNS[profile.role], "status", "--json")
+        texts["status.json"] = _output_of(_NOUNS[profile.role], "status", "--json")
         texts |= {f"logs/{path.name}": tail(path, lines) for path in sorted((profile.home / "logs").glob("*.log"))}
     return texts
 
 
-def versions() -> dict[str, Any]:
-    """Of muster, Python, the system and the packages that compute."""
-
-    def version(name: str) -> str | None:
-        try:
-            return metadata.version(name)
-        except metadata.PackageNotFoundError:
-            return None
-
-    return {
-        "muster": VERSION,
-        "python": sys.version,
-        "system": platform.platform(),
-        "time": time.time(),
-        "packages": {name: version(name) for name in _PACKAGES},
-    }
-
-
-def said_by(*words: str) -> str:
-    """What a command of muster prints, in a process of its own: whatever is wrong with it is part of the answer."""
+def _output_of(*words: str) -> str:
+    """Return what a command of muster prints: whatever is wrong with it is part of the answer."""
     order = [sys.executable, "-P", "-m", "cli.main", *words]
     try:
         done = subprocess.run(
@@ -159,7 +150,7 @@ def said_by(*words: str) -> str:
 
 
 def tail(path: Path, lines: int) -> str:
-    """The newest lines of a log, of a megabyte at most."""
+    """Return the newest lines of a log, of a megabyte at most."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - _LOG_BYTES))
@@ -170,7 +161,7 @@ def tail(path: Path, lines: int) -> str:
 
 
 def secret_files(profile: "Profile | None") -> list[Path]:
-    """The password files that a profile names."""
+    """Return the password files that a profile names."""
     if profile is None:
         return []
     keys = [profile.key, profile.node, *profile.voters, profile.service_key]
@@ -178,20 +169,20 @@ def secret_files(profile: "Profile | None") -> list[Path]:
 
 
 def cleaned(texts: Mapping[str, str], environment: Mapping[str, str], files: Iterable[Path]) -> dict[str, str]:
-    """The texts without secrets. Raises IntegrityError, naming places and no secret, if the second look finds one."""
+    """Return the texts without secrets. Raises IntegrityError, naming places, if the second look finds one."""
     known = known_secrets(environment, files)
     clean = {name: removed(text, known) for name, text in texts.items()}
-    found = [f"{name}, {where}" for name, text in clean.items() for where in remaining(text, known)]
-    if found:
+    places = [f"{name}, {where}" for name, text in clean.items() for where in remaining(text, known)]
+    if places:
         raise IntegrityError(
-            f"nothing was written, for a secret would have been in it: {'; '.join(found[:3])}",
+            f"nothing was written, for a secret would have been in it: {'; '.join(places[:3])}",
             "remove that line from the log, or report the file by hand",
         )
     return clean
 
 
 def pack(path: Path, texts: Mapping[str, str]) -> None:
-    """A tar.gz with one folder, readable by its owner alone. Raises ConfigError where it cannot be written."""
+    """Write a tar.gz with one folder, readable by its owner alone. Raises ConfigError where it cannot be written."""
     buffer, folder = io.BytesIO(), path.name.removesuffix(".tar.gz")
     with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
         for name, text in sorted(texts.items()):

@@ -1,5 +1,6 @@
 """`muster pool calibrate`: thresholds from measured honest files, signed; and checking and using such a document."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -73,7 +74,7 @@ def calibrate(
     if apply is not None:
         apply_to(document, apply)
     summary = _summary(document) | ({"applied": str(apply)} if apply else {})
-    emit(summary, key.json, lambda: _text(document, summary, apply))
+    emit(summary, key.json, lambda: _text(summary, apply))
 
 
 def _measured(asked: MeasureOptions, key: KeyOptions, apply: Path | None) -> "Calibration":
@@ -81,87 +82,71 @@ def _measured(asked: MeasureOptions, key: KeyOptions, apply: Path | None) -> "Ca
     written, so all of that is tried first."""
     from calibration.document import subject
     from calibration.measuring import applicable, calibrate, write
-    from calibration.plan import ErrorBudget, Plan, parse_pairs
+    from calibration.plan import Plan, parse_pairs
     from protocol.config import PoolConfig
     from runtime.keystore import open_key
 
-    budget = ErrorBudget(asked.false_reject, asked.safety, asked.audit_rate)
     if asked.pool_config is None or asked.weights is None or asked.out is None:
         raise ConfigError("measuring needs --pool-config, --weights and --out", "or pass --verify FILE")
     config = PoolConfig.load(asked.pool_config)
     pairs = parse_pairs(asked.worker or ["transformers"], asked.verifier or ["transformers"], config)
     batches = tuple(dict.fromkeys(asked.batch or (1, 8, 64)))
     plan = Plan(
-        asked.pool_config, asked.weights, pairs, asked.files, batches, asked.seed, asked.threads, asked.audit_rate
-    )
-    _check_writable(asked.out)
+        asked.pool_config, asked.weights, pairs, asked.files, batches, asked.seed, asked.threads, asked.audit_rate,
+        asked.false_reject, asked.safety,
+    )  # fmt: skip
+    if asked.out.exists():
+        raise ConfigError(f"{asked.out} exists", "choose another --out")
+    if not os.access(asked.out.absolute().parent, os.W_OK):
+        raise ConfigError(f"cannot write into {asked.out.absolute().parent}", "choose another --out")
     if apply is not None:
         applicable(apply, subject(config))
-    document = calibrate(plan, budget, open_key(key_path(key.keystore), key.password_file))
+    document = calibrate(plan, open_key(key_path(key.keystore), key.password_file))
     write(asked.out, document.canonical() + b"\n")
     return document
 
 
-def _check_writable(path: Path) -> None:
-    import os
-
-    if path.exists():
-        raise ConfigError(f"{path} exists", "choose another --out")
-    if not os.access(path.absolute().parent, os.W_OK):
-        raise ConfigError(f"cannot write into {path.absolute().parent}", "choose another --out")
-
-
 def _summary(document: "Calibration") -> dict[str, Any]:
-    """The document in short; `heldout.bound` is the distribution-free 95% limit, 3/N."""
+    """Return the document in short; `heldout.bound` is the distribution-free 95% limit, 3/N."""
     from calibration.document import blind
 
     heldout, over = document.heldout()
     whole = {"signer", "time", "method", "pool", "weights", "false_reject", "safety", "audit_rate", "thresholds"}
-    counts = {"files", "rollouts", "tokens", "chunks"}
     pairs = [
-        pair.model_dump(include=counts)
-        | {"pair": pair.name, "largest": {name: spread.largest for name, spread in pair.spread.items()}}
+        {
+            **pair.model_dump(include={"files", "rollouts", "tokens", "chunks"}),
+            "pair": pair.name,
+            "largest": pair.largest,
+        }
         for pair in document.pairs
+    ]
+    evidence = [
+        {"worker": one.worker, "verifier": one.verifier, "bets": one.made, "of": one.asked} for one in document.evidence
     ]
     return document.model_dump(include=whole) | {
         "sees_nothing": blind(document.thresholds),
         "heldout": {"files": heldout, "over": over, "bound": 3 / heldout},
         "pairs": pairs,
-        "evidence": [
-            {"worker": law.worker, "verifier": law.verifier, "bets": law.made, "of": law.asked}
-            for law in document.evidence
-        ],
+        "evidence": evidence,
     }
 
 
-def _text(document: "Calibration", summary: dict[str, Any], applied: Path | None) -> str:
-    heldout, laws = summary["heldout"], document.evidence
-    head = fields(
-        {
-            "signer": document.signer,
-            "measured": clock(document.time),
-            "pool": document.pool,
-            "weights": document.weights,
-            "false rejects": f"{document.false_reject:g} per submission at most; safety factor {document.safety:g}",
-            "held out": f"{heldout['over']} of {heldout['files']} files over; alone that shows at most "
-            f"{heldout['bound']:.2g} (95%), the rest is extrapolated",
-            "evidence": "; ".join(f"{law.made} of {law.asked} bets, {law.worker} by {law.verifier}" for law in laws)
-            or "no law: too few files, or none with figures",
-        }
+def _text(summary: dict[str, Any], applied: Path | None) -> str:
+    heldout, pairs = summary["heldout"], summary["pairs"]
+    facts = {name: summary[name] for name in ("signer", "pool", "weights", "false_reject", "safety", "audit_rate")}
+    facts["measured"] = clock(summary["time"])
+    facts["held out"] = (
+        f"{heldout['over']} of {heldout['files']} files over; alone that shows at most {heldout['bound']:.2g} (95%), "
+        "the rest is extrapolated"
     )
-    useless = summary["sees_nothing"]
-    rows = [
-        [
-            name,
-            f"{threshold:g}" + (", sees nothing" if name in useless else ""),
-            *(f"{pair.spread[name].largest:g}" for pair in document.pairs),
-        ]
-        for name, threshold in document.thresholds.items()
-    ]
-    body = table(["figure of a file", "reject at", *(f"largest, {pair.name}" for pair in document.pairs)], rows)
-    counts = "\n".join(
-        f"{p.name}: {p.files} files, {p.rollouts} rollouts, {p.tokens} tokens, {p.chunks} chunks"
-        for p in document.pairs
-    )
+    bets = [f"{one['bets']} of {one['of']} bets, {one['worker']} by {one['verifier']}" for one in summary["evidence"]]
+    facts["evidence"] = "; ".join(bets) or "no null model: too few files, or none with figures"
+    rows = []
+    for name, threshold in summary["thresholds"].items():
+        blind = ", sees nothing" if name in summary["sees_nothing"] else ""
+        rows.append([name, f"{threshold:g}{blind}", *(f"{pair['largest'][name]:g}" for pair in pairs)])
+    body = table(["figure of a file", "reject at", *(f"largest, {pair['pair']}" for pair in pairs)], rows)
+    counts = ("files", "rollouts", "tokens", "chunks")
+    measured = [f"{pair['pair']}: {', '.join(f'{pair[name]} {name}' for name in counts)}" for pair in pairs]
     done = [f"{applied}: thresholds written; its hash has changed"] if applied else []
-    return "\n\n".join([head, counts, body, *done])
+    return "\n\n".join([fields(facts), "\n".join(measured), body, *done])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.options import Commands, NodeOption, PoolPaying, Reading
-from cli.output import clock, emit, fields, table
+from cli.output import emit, table
 from cli.plan import PlannedTransaction, act
 from protocol.encoding import show_tokens
 from protocol.errors import ConfigError
@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from chain.indexer.records import Accusation, Submission
     from chain.indexer.state import State
 
-_UNASKED = 16
-"""Files of a challenge whose first file nobody named: each one more costs."""
+_UNASKED = 16  # files of a challenge whose first file nobody named: each one more costs
 
 app = Commands(help="Challenge a node by several of its files before a jury.", no_args_is_help=True)
 
@@ -53,9 +52,9 @@ def open_challenge(
         raise ConfigError(
             f"{node} has no accepted and final files there", "see: muster node status, and --first, --last"
         )
-    said = hashlib.sha256(evidence.read_bytes()).digest() if evidence else bytes(32)
+    digest = hashlib.sha256(evidence.read_bytes()).digest() if evidence else bytes(32)
     refuse_no_null_model(state.pools[pool])
-    call = session.suite.node_challenges.open(files, said)
+    call = session.suite.node_challenges.open(files, digest)
     sequences = [file.sequence for file in files]
     title = (
         f"challenge node {node} by {len(files)} files, {sequences[0]} to {sequences[-1]}, with a bond of "
@@ -68,7 +67,7 @@ def open_challenge(
 
     act(
         session, [PlannedTransaction(title, call)], by, outcome,
-        pool=pool, node=node, files=sequences, bond=call.base_units, evidence=said.hex(),
+        pool=pool, node=node, files=sequences, bond=call.base_units, evidence=digest.hex(),
     )  # fmt: skip
 
 
@@ -83,52 +82,42 @@ def show(
     state = look.open().state()
     if number is not None and number not in state.cases:
         raise ConfigError(f"there is no challenge {number}", "muster challenge show lists all")
-    if number is None:
-        rows = [_row(state, case) for case in state.cases.values()]
-        emit({"challenges": rows}, look.json, lambda: _list(rows))
+    if number is not None:
+        emit(_row(state, state.cases[number]), look.json)
         return
-    one = _row(state, state.cases[number])
-    emit(one, look.json, lambda: fields({name: _shown(name, value) for name, value in one.items()}))
+    rows = [_row(state, case) for case in state.cases.values()]
+    names = ["challenge", "pool", "node", "outcome", "slashed"]
+    cells = [[str(row[name]) for name in names[:-1]] + [f"{show_tokens(row['slashed'])} tokens"] for row in rows]
+    emit({"challenges": rows}, look.json, lambda: table(names, cells, "no node was ever challenged"))
 
 
 def named_run(known: "list[Submission]", now: int, first: int | None, last: int | None) -> "list[Submission]":
-    """Of the `known` files of a node those that a challenge names at chain time `now`, between two that may be asked
-    for. Raises ConfigError where these are more than it can name, or not all of them final."""
+    """Return the run that a challenge names at chain time `now` of a node's `known` files: those from `first` to `last`
+    that are accepted and final, or the newest few.
+
+    Raises ConfigError where these are more than a challenge can name, or where the run would end before `last` because
+    a file up to there is not final yet: what a shorter run shows may be too little, and cost the bond."""
+    from chain.contracts import MOST_FILES
+    from protocol.verdict import Code
     from validator.challenges import challengeable
 
-    files = newest(challengeable(known, now, first or 0, last if last is not None else (1 << 28) - 1), first)
-    if files and last is not None:
-        refuse_cut(files, known, last)
-    return files
-
-
-def newest(files: "list[Submission]", first: int | None) -> "list[Submission]":
-    """The run that a challenge names of those that it may; the newest `_UNASKED` where no `first` was asked for. Raises
-    ConfigError where more files follow it than a case can name."""
-    from chain.contracts import MOST_FILES
-
+    files = challengeable(known, now, first or 0, last if last is not None else (1 << 28) - 1)
     if first is None:
-        return files[-_UNASKED:]
+        files = files[-_UNASKED:]
     if len(files) > MOST_FILES:
         raise ConfigError(
             f"{len(files)} files from {first} on are final, and a challenge names {MOST_FILES} at most",
             f"leave --first out, or name an end: --last {files[MOST_FILES - 1].sequence}",
         )
-    return files
-
-
-def refuse_cut(files: "list[Submission]", known: "list[Submission]", last: int) -> None:
-    """Raises ConfigError where the run of `files` ends before `last`, which was asked for, because one of the `known`
-    files up to there is not final yet: what a shorter run shows may be too little, and cost the bond."""
-    from protocol.verdict import Code
-
-    end, still_open = files[-1].sequence, (Code.NONE, Code.DISPUTED)
-    for one in known:
-        if end < one.sequence <= last and (Code(one.code).is_accept or one.code in still_open):
+    end = files[-1].sequence if files else 0
+    for one in known if files and last is not None else ():
+        pending = Code(one.code).is_accept or one.code in (Code.NONE, Code.DISPUTED)
+        if end < one.sequence <= (last or 0) and pending:
             raise ConfigError(
                 f"the run would end at {end}, because not all files up to {one.sequence} are final yet",
                 f"wait until they are, or name that end: --last {end}",
             )
+    return files
 
 
 def _row(state: "State", case: "Accusation") -> dict[str, Any]:
@@ -151,30 +140,3 @@ def _row(state: "State", case: "Accusation") -> dict[str, Any]:
         "back": case.back,
         "slashed": case.slashed,
     }
-
-
-def _list(rows: list[dict[str, Any]]) -> str:
-    columns = ["challenge", "pool", "node", "files", "outcome", "slashed"]
-    cells = [
-        [
-            str(row["challenge"]),
-            str(row["pool"]),
-            row["node"],
-            str(len(row["files"])),
-            row["outcome"],
-            _shown("slashed", row["slashed"]),
-        ]
-        for row in rows
-    ]
-    return table(columns, cells) if rows else "no node was ever challenged"
-
-
-def _shown(name: str, value: Any) -> str:
-    """One of a case's facts, for people."""
-    if name in ("bond", "back", "slashed"):
-        return f"{show_tokens(value)} tokens"
-    if name == "opened":
-        return clock(value)
-    if isinstance(value, list):
-        return ", ".join(map(str, value)) or "not drawn yet"
-    return "; ".join(f"seat {seat} {code}" for seat, code in value.items()) if isinstance(value, dict) else str(value)

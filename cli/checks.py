@@ -1,27 +1,22 @@
 """The checks of `muster doctor`: machine, profile, chain, the pool's service and storage, keys and money.
 
-What service and machine say is collected as for `muster watch` (`runtime.diagnose`). Collecting raises nothing: what
-cannot be looked at is a failure. Judging what was measured is pure.
+A check raises nothing: what cannot be looked at is a failure. Judging what was measured is pure.
 """
 
 import os
 import platform
-import re
 import shutil
 import statistics
-import subprocess
 import sys
-import sysconfig
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from importlib import metadata
+from contextlib import suppress
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import cli
 from chain.abi import CONTRACTS, abi_folder, artifacts_folder
 from cli.hardware import Gpu, existing, gpus, torch_devices
 from cli.output import seconds
@@ -29,7 +24,7 @@ from localnet.ports import is_free
 from localnet.services.chain import find_anvil
 from localnet.services.swift_conf import check_attributes
 from protocol.encoding import show_tokens
-from protocol.errors import ConfigError, MusterError, UnreachableError
+from protocol.errors import ConfigError, IntegrityError, MusterError, UnreachableError, first_line
 from protocol.files import check_private
 
 if TYPE_CHECKING:
@@ -38,46 +33,17 @@ if TYPE_CHECKING:
 
 GIB, _MIB, _ETHER = 1 << 30, 1 << 20, 10**18
 _LOCAL_CHAIN = 31337
-ROOT = Path(cli.__file__).parents[1]
+_SLOWEST = 0.25 * _MIB
 _SETUP = "run `make setup`"
-
-WHY = {
-    "python": "the code runs on these versions of Python only",
-    "node": "the contracts' tools are installed with npm",
-    "npm": "the contracts' tools are installed with it",
-    "git": "the contracts' libraries are fetched with it",
-    "compiler": "some packages are compiled at installation",
-    "forge": "the contracts are compiled and tested with it",
-    "anvil": "a local network's chain runs on it",
-    "packages": "another version can compute other numbers, and honest files would be refused",
-    "contracts": "commands need the contracts' interface, `muster deploy` their code",
-    "xattrs": "the local S3 server keeps what it knows of an object beside it",
-    "ports": "a local network's services listen there",
-    "isolation": "a task's or a model's code that breaks out must find nothing of this machine",
-    "cache": "a damaged policy step is fetched again when it is needed, which takes time",
-    "pool config": "configuration and terms can never change once a pool is on chain",
-    "disk": "weights, journals and ballots are written there; a full or slow disk loses time, and time loses votes",
-    "memory": "a model and its rollouts must fit",
-    "engine": "files are made and judged with it",
-    "precision": "pools in float32 refuse files that were multiplied in less",
-    "scoring": "a machine that scores differently hands in rewards that are refused as forged",
-    "gpu": "the engine of the profile computes there",
-    "clock": "the service refuses requests whose time is off, and windows are judged by the chain's",
-    "deployment": "it names the contracts, and the chain that they are on",
-    "rpc": "work, votes and pay go through it; one that is slow or behind misses windows",
-    "s3": "the pool's files lie there",
-    "storage": "weights come from there and files go there, within the pool's windows",
-    "service": "it gives out work and says where files are",
-    "version": "versions that differ may not understand one another's files",
-    "gas": "every file, vote and claim is a transaction",
-    "stake": "a node without the pool's least stake gets no work",
-    "keystore": "whoever can read a key and its password owns what it holds",
-    "password": "whoever can read a key and its password owns what it holds",
-    "retained files": "a jury that gets an accepted file from nobody has the seats fined that accepted it",
-    "engines": "the engine that made a file sees changes in it which another one's rounding hides",
-    "profile": "commands take keys, pool and addresses from it",
+# Gas of some twenty files of a node, of ten lanes of a voter, of registering or bonding once.
+_GAS = {
+    "operator": 700_000,
+    "node": 1_250_000,
+    "validator": 500_000,
+    "voter": 1_250_000,
+    "owner": 2_000_000,
+    "service": 1_250_000,
 }
-"""What each check is for, by its name."""
 
 
 @dataclass(frozen=True)
@@ -89,17 +55,9 @@ class Check:
     detail: str
     hint: str = ""
 
-    @property
-    def why(self) -> str:
-        return WHY[self.check]
-
     def line(self) -> str:
         mark = {"ok": "ok    ", "failed": "FAILED", "note": "note  "}[self.state]
-        first = f"{mark}  {self.check:<12} {self.detail}" + (f"; {self.hint}" if self.hint else "")
-        return first + (f"\n{'':<21}why: {self.why}" if self.state == "failed" else "")
-
-    def document(self) -> dict[str, str]:
-        return asdict(self) | {"why": self.why}
+        return f"{mark}  {self.check:<12} {self.detail}" + (f"; {self.hint}" if self.hint else "")
 
 
 def ok(check: str, detail: str) -> Check:
@@ -115,7 +73,7 @@ def note(check: str, detail: str) -> Check:
 
 
 def judged(check: str, look: Callable[[], str]) -> Check:
-    """`look` returns what it saw, or raises a MusterError, which becomes a failure."""
+    """Turn what `look` returns into an ok, and the MusterError that it raises into a failure."""
     try:
         return ok(check, look())
     except MusterError as error:
@@ -126,23 +84,20 @@ def judged(check: str, look: Callable[[], str]) -> Check:
 
 
 def machine(data: Path, ports: Sequence[int]) -> Iterator[Check]:
-    """Programs, Python packages, built contracts, file system and ports."""
-    found = platform.python_version()
-    if not (3, 11) <= sys.version_info[:2] <= (3, 13):
-        yield failed("python", f"{found} runs this, 3.11 to 3.13 are supported", "make PYTHON=python3.11 setup")
+    """Check Python, Foundry's anvil, built contracts, file system and ports."""
+    version = platform.python_version()
+    if (3, 11) <= sys.version_info[:2] <= (3, 13):
+        yield ok("python", f"{version} at {sys.executable}")
     else:
-        yield ok("python", f"{found} at {sys.executable}")
-    if (ROOT / "Makefile").exists():  # what `make setup` needs; an installed muster does not
-        yield _program("node", "Node.js", 20, "install Node.js 20 or newer")
-        yield _program("npm", "npm", 9, "install npm (it comes with Node.js)")
-        yield _program("git", "git", 2, "install git")
-        yield _compiler()
-        forge = ROOT / "node_modules" / ".bin" / "forge"
-        path = str(forge) if forge.exists() else shutil.which("forge")
-        yield ok("forge", path) if path else failed("forge", "Foundry's forge is not installed", _SETUP)
+        yield failed("python", f"{version} runs this, 3.11 to 3.13 are supported", "make PYTHON=python3.11 setup")
     yield judged("anvil", lambda: str(find_anvil()))
-    yield _packages()
-    yield _contracts()
+    missing = [name for name in CONTRACTS if not (abi_folder() / f"{name}.json").exists()]
+    if missing:
+        yield failed("contracts", f"no ABI of {', '.join(missing)} in {abi_folder()}", "install muster again")
+    elif not all((artifacts_folder() / f"{name}.sol" / f"{name}.json").exists() for name in CONTRACTS):
+        yield failed("contracts", "the contracts are not compiled", _SETUP)
+    else:
+        yield ok("contracts", "compiled")
     yield judged("xattrs", lambda: _attributes(existing(data)))
     taken = [port for port in ports if not is_free(port)]
     if taken:
@@ -151,65 +106,13 @@ def machine(data: Path, ports: Sequence[int]) -> Iterator[Check]:
         yield ok("ports", f"free: {', '.join(map(str, ports))}" if ports else "none asked for (--port)")
 
 
-def _program(program: str, name: str, least: int, hint: str) -> Check:
-    path = shutil.which(program)
-    if path is None:
-        return failed(program, f"`{program}` is not on the PATH", hint)
-    try:
-        output = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, check=False).stdout
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return failed(program, f"{path} does not run: {error}", hint)
-    match = re.search(r"(\d+)(\.\d+)*", output)
-    if match is None or int(match[1]) < least:
-        return failed(program, f"{name} {match[0] if match else 'of unknown version'} is too old", hint)
-    return ok(program, f"{match[0]} at {path}")
-
-
-def _compiler() -> Check:
-    found = shutil.which("cc") or shutil.which("gcc")
-    if found is None:
-        return failed("compiler", "no C compiler (`cc`) is on the PATH", "install gcc or clang")
-    if not (Path(sysconfig.get_paths()["include"]) / "Python.h").exists():
-        return failed("compiler", "Python's C headers (Python.h) are missing", "install python3-dev")
-    return ok("compiler", found)
-
-
-def _packages() -> Check:
-    """Compare installed packages with the lock files; an installation without a checkout has none."""
-    locks = [ROOT / name for name in ("requirements-torch.lock", "requirements.lock")]
-    if not all(lock.exists() for lock in locks):
-        return note("packages", "no lock files beside this installation, nothing to compare")
-    pin = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)")
-    pins = [m for lock in locks for line in lock.read_text().splitlines() if (m := pin.match(line))]
-    wrong = []
-    for name, wanted in (match.groups() for match in pins):
-        try:
-            found = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found = "nothing"
-        if found != wanted and not (name == "torch" and found.split("+")[0] == wanted.split("+")[0]):
-            wrong.append(f"{name} is {found}, locked {wanted}")
-    if wrong:
-        return failed("packages", f"{len(wrong)} of {len(pins)} differ from the lock: {', '.join(wrong[:3])}", _SETUP)
-    return ok("packages", f"{len(pins)} packages as locked")
-
-
-def _contracts() -> Check:
-    missing = [name for name in CONTRACTS if not (abi_folder() / f"{name}.json").exists()]
-    if missing:
-        return failed("contracts", f"no ABI of {', '.join(missing)} in {abi_folder()}", "install muster again")
-    if not all((artifacts_folder() / f"{name}.sol" / f"{name}.json").exists() for name in CONTRACTS):
-        return failed("contracts", "the contracts are not compiled", _SETUP)
-    return ok("contracts", "compiled")
-
-
 def _attributes(folder: Path) -> str:
     check_attributes(folder)
     return f"user attributes work in {folder}"
 
 
 def isolation(image: str) -> Check:
-    """What `isolation = "auto"` comes to here, and why nothing stronger. `image`: what containers run."""
+    """Say what `isolation = "auto"` comes to here, and why nothing stronger. `image`: what containers run."""
     from sandbox.launch import choose
     from sandbox.policy import Mode
 
@@ -245,7 +148,7 @@ def write_speed(folder: Path) -> float:
 
 
 def judge_disk(folder: Path, free: int, speed: float) -> Check:
-    """Bytes, and bytes a second."""
+    """Judge free bytes, and bytes written a second."""
     what = f"{folder}: {free / GIB:.1f} GiB free, written at {speed / _MIB:.0f} MiB/s"
     if free < 5 * GIB:
         return failed("disk", what, "free 5 GiB, or name another folder in the profile's `home`")
@@ -258,7 +161,7 @@ def judge_disk(folder: Path, free: int, speed: float) -> Check:
 
 
 def hardware(device: str) -> Iterator[Check]:
-    """Memory, processors, engines, the precision of float32 products, and the GPU that the profile names."""
+    """Check memory, engines, the precision of float32 products, and the GPU that the profile names."""
     import psutil
 
     from engines.runtime import vllm_installed
@@ -266,8 +169,7 @@ def hardware(device: str) -> Iterator[Check]:
     memory, cores = psutil.virtual_memory(), len(os.sched_getaffinity(0))
     what = f"{memory.total / GIB:.1f} GiB, {memory.available / GIB:.1f} GiB free; {cores} cores"
     yield ok("memory", what) if memory.total >= 2 * GIB else failed("memory", what, "a node needs 2 GiB at least")
-    transformers = bool(find_spec("torch") and find_spec("transformers"))
-    engines = [name for name, there in (("transformers", transformers), ("vllm", vllm_installed())) if there]
+    engines = ["transformers"] * bool(find_spec("torch") and find_spec("transformers")) + ["vllm"] * vllm_installed()
     if not engines:
         yield failed("engine", "no inference engine is installed", _SETUP)
         return
@@ -288,12 +190,12 @@ def _scoring() -> str:
     return "this machine scores as every other"
 
 
-def judge_gpu(device: str, found: Sequence[Gpu], usable: int) -> Check:
-    """`device`: what the profile computes on; `usable`: the GPUs that torch can use."""
-    names = ", ".join(f"{one.name} ({one.memory / GIB:.0f} GiB, driver {one.driver})" for one in found) or "none"
+def judge_gpu(device: str, cards: Sequence[Gpu], usable: int) -> Check:
+    """Judge the GPUs. `device`: what the profile computes on; `usable`: the GPUs that torch can use."""
+    names = ", ".join(f"{one.name} ({one.memory / GIB:.0f} GiB, driver {one.driver})" for one in cards) or "none"
     if device == "cpu":
-        return note("gpu", f"{names}; the profile computes on the CPU") if found else ok("gpu", "none, none is wanted")
-    if not found:
+        return note("gpu", f"{names}; the profile computes on the CPU") if cards else ok("gpu", "none, none is wanted")
+    if not cards:
         return failed("gpu", f"the profile wants {device}, no driver answers", "install NVIDIA's driver, or set cpu")
     if not usable:
         return failed("gpu", f"{names}; torch cannot use it", "install torch's build for CUDA that the driver supports")
@@ -321,13 +223,12 @@ def deployment(path: Path) -> tuple[Check, str | None, int | None]:
 
     try:
         suite = load_deployment(path)
-        found = ok("deployment", f"{path}: {suite.network}, chain {suite.chain_id}")
     except MusterError as error:
         return failed("deployment", error.what, error.hint), None, None
-    try:
-        return found, ",".join(deployment_rpc(suite, None)), suite.chain_id
-    except MusterError:
-        return found, None, suite.chain_id
+    urls = None
+    with suppress(MusterError):
+        urls = ",".join(deployment_rpc(suite, None))
+    return ok("deployment", f"{path}: {suite.network}, chain {suite.chain_id}"), urls, suite.chain_id
 
 
 def rpc_checks(urls: str | None, expected: int | None) -> tuple[list[Check], RpcLook | None]:
@@ -335,17 +236,17 @@ def rpc_checks(urls: str | None, expected: int | None) -> tuple[list[Check], Rpc
     id."""
     if not urls:
         return [note("rpc", "none named (--rpc or --deployment)")], None
-    found, best = [], None
+    checks, best = [], None
     for url in filter(None, map(str.strip, urls.split(","))):
         try:
             answer = ask_rpc(url, expected)
         except MusterError as error:
-            found.append(failed("rpc", error.what, error.hint))
+            checks.append(failed("rpc", error.what, error.hint))
             continue
         if expected in (None, answer.chain_id):
             best = best or answer
-        found.append(judge_rpc(answer, expected))
-    return found, best
+        checks.append(judge_rpc(answer, expected))
+    return checks, best
 
 
 def ask_rpc(url: str, expected: int | None) -> RpcLook:
@@ -382,7 +283,7 @@ def ask_rpc(url: str, expected: int | None) -> RpcLook:
 
 
 def judge_rpc(answer: RpcLook, expected: int | None) -> Check:
-    """The right chain, its age, its latency. A local chain makes blocks when it likes."""
+    """Judge chain, age and latency. A local chain makes blocks when it likes."""
     if expected is not None and answer.chain_id != expected:
         what = f"{answer.url} is chain {answer.chain_id}, expected {expected}"
         return failed("rpc", what, "name the RPC of the right chain")
@@ -397,8 +298,8 @@ def judge_rpc(answer: RpcLook, expected: int | None) -> Check:
 
 
 def judge_clock(block: RpcLook | None, offset: float | None) -> Check:
-    """`offset`: seconds ahead of the service. A block is older than now, never newer; a local chain's time is its
-    own."""
+    """Judge this clock. `offset`: seconds ahead of the service. A block is never newer than now; a local chain's time
+    is its own."""
     cure = "set it by the network: timedatectl set-ntp true"
     public = block is not None and block.chain_id != _LOCAL_CHAIN
     if offset is not None and abs(offset) > 5.0:
@@ -428,22 +329,22 @@ def service_checks(url: str | None) -> tuple[list[Check], "ServiceFacts | None"]
     try:
         view = ServiceView(url, allow_private=True)
         try:
-            found = view.look()
+            facts = view.look()
         finally:
             view.close()
     except MusterError as error:
         unknown = note("version", f"muster {VERSION}; the service's is unknown")
         return [failed("service", error.what, error.hint or "start it, or correct the URL"), unknown], None
     checks = [ok("service", f"{url} answers")]
-    if not found.ready:
+    if not facts.ready:
         checks = [failed("service", f"the database of {url} does not answer", "start the database; nothing is lost")]
-    elif found.problems:
-        checks = [failed("service", f"{url} reports: {'; '.join(found.problems)}", "its log says more")]
-    return [*checks, judge_version(VERSION, found.version)], found
+    elif facts.problems:
+        checks = [failed("service", f"{url} reports: {'; '.join(facts.problems)}", "its log says more")]
+    return [*checks, judge_version(VERSION, facts.version)], facts
 
 
 def judge_version(ours: str, theirs: str) -> Check:
-    """Versions that differ in more than their last number may not understand one another."""
+    """Refuse versions that differ in more than their last number: they may not understand one another."""
     if ours.split(".")[:2] == theirs.split(".")[:2]:
         return ok("version", f"muster {ours}, the pool's service {theirs}")
     return failed("version", f"muster {ours}, the pool's service {theirs}", f"install muster {theirs}")
@@ -458,18 +359,68 @@ def bucket(path: Path) -> str:
     return f"bucket {settings.bucket} at {settings.endpoint} can be read"
 
 
+def storage(service: str) -> Check:
+    """Measure how fast a piece of the newest weights comes: at most 16 MiB, for at most five seconds and what an answer
+    takes to begin."""
+    import httpx
+
+    from protocol.api.endpoints import OBJECTS
+
+    try:
+        key = newest_shard(service)
+    except MusterError as error:
+        return failed("storage", error.what, error.hint or "see whether the pool's service is up")
+    if key is None:
+        return note("storage", "the pool has published no weights yet")
+    size, url = 0, f"{service.rstrip('/')}{OBJECTS}/{key}"
+    try:
+        with httpx.stream("GET", url, timeout=20.0, follow_redirects=True, trust_env=False) as answer:
+            answer.raise_for_status()
+            started = time.monotonic()
+            for chunk in answer.iter_bytes():
+                size += len(chunk)
+                if size >= 16 * _MIB or time.monotonic() - started > 5.0:
+                    break
+            return judge_storage(size, time.monotonic() - started)
+    except httpx.HTTPError as error:
+        return failed("storage", first_line(error), "see whether the pool's bucket can be reached from here")
+
+
+def judge_storage(size: int, taken: float) -> Check:
+    """Judge bytes and seconds. What is too small to time says nothing."""
+    speed = size / max(taken, 1e-6)
+    what = f"weights come at {speed / _MIB:.1f} MiB/s ({size / _MIB:.1f} MiB)"
+    if size >= _MIB and speed < _SLOWEST:
+        return failed("storage", what, f"use a connection of {_SLOWEST / _MIB:g} MiB/s at least")
+    return ok("storage", what)
+
+
+def newest_shard(service: str) -> str | None:
+    """Return the key of a shard that the newest policy step stored: of its full weights if it is a snapshot, else of
+    its delta. Raises UnreachableError, IntegrityError, ConfigError."""
+    from cli.pool_document import service_objects
+    from cli.session import ask_service
+    from protocol.api.endpoints import DASHBOARD
+    from protocol.encoding import parse_json
+    from storage.keys import object_key
+    from storage.weights.manifest import MAX_STORED_BYTES, SignedManifest
+
+    published = [one for one in ask_service(service, DASHBOARD).published if one.manifest]
+    if not published:
+        return None
+    try:
+        digest = bytes.fromhex(max(published, key=lambda one: one.step).manifest)
+        with service_objects(service, 20.0) as objects:
+            stored = parse_json(objects(object_key("manifests", digest), MAX_STORED_BYTES))
+        manifest = SignedManifest.model_validate(stored).manifest
+        if manifest.snapshot or not manifest.deltas:
+            return max(manifest.files, key=lambda file: file.size).shards[0].key
+        return manifest.deltas[0].files[0].shards[0].key
+    except (ValueError, IndexError):
+        raise IntegrityError("the newest weights' manifest is not one", "tell the pool's owner") from None
+
+
 # ---- The profile's keys, money and promises
-
-
-_GAS = {
-    "operator": 700_000,
-    "node": 1_250_000,
-    "validator": 500_000,
-    "voter": 1_250_000,
-    "owner": 2_000_000,
-    "service": 1_250_000,
-}
-"""Some twenty files of a node, ten lanes of a voter, registering or bonding once for the keys that hold money."""
 
 
 def named_keys(profile: "Profile") -> list[tuple[str, "ProfileKey"]]:
@@ -480,7 +431,7 @@ def named_keys(profile: "Profile") -> list[tuple[str, "ProfileKey"]]:
 
 
 def profile_keys(profile: "Profile") -> Iterator[Check]:
-    """Every key file of the profile and its password file."""
+    """Check every key file of the profile and its password file."""
     for _, key in named_keys(profile):
         yield keystore(key.keystore)
         if key.keystore.exists() and key.password_file is not None:
@@ -489,17 +440,17 @@ def profile_keys(profile: "Profile") -> Iterator[Check]:
 
 
 def keystore(path: Path) -> Check:
-    """A key file that is not there is no failure: the first `up` makes it."""
+    """Check a key file. One that is not there is no failure: the first `up` makes it."""
     from runtime.keystore import address_of
 
     if not path.exists():
         return note("keystore", f"{path} is not there yet (muster node up, validator up or init owner make it)")
-    found = judged("keystore", lambda: address_of(path))
-    if found.state != "ok":
-        return found
+    readable = judged("keystore", lambda: address_of(path))
+    if readable.state != "ok":
+        return readable
     if path.stat().st_mode & 0o077:
         return failed("keystore", f"{path} is open to other users", f"chmod 600 {path}")
-    return ok("keystore", f"{path} holds {found.detail}")
+    return ok("keystore", f"{path} holds {readable.detail}")
 
 
 def _private(path: Path) -> str:
@@ -534,7 +485,7 @@ def pool_config(path: Path) -> str:
 
 
 def validator_checks(profile: "Profile") -> Iterator[Check]:
-    """Whether a validator can show the files that it accepts, and with which engines it can judge node challenges."""
+    """Check whether a validator shows the files that it accepts, and with which engines it judges node challenges."""
     from runtime.process import EngineConfig
     from validator.judging.pipeline import others
 
@@ -546,12 +497,11 @@ def validator_checks(profile: "Profile") -> Iterator[Check]:
     else:
         yield note("retained files", "nobody is shown them: name `serve` or `republish` in [validator]")
     try:
-        besides = [
-            one.name for one in others(EngineConfig(name=profile.engine.name), profile.validator.get("case_engines"))
-        ]
+        engines = others(EngineConfig(name=profile.engine.name), profile.validator.get("case_engines"))
     except MusterError as error:
         yield failed("engines", error.what, error.hint)
         return
+    besides = [one.name for one in engines]
     own = profile.engine.name
     if besides:
         yield ok("engines", f"{own} for every file, {', '.join(besides)} for its files in node challenges")
@@ -560,7 +510,7 @@ def validator_checks(profile: "Profile") -> Iterator[Check]:
 
 
 def money(profile: "Profile") -> Iterator[Check]:
-    """Gas of every key, and an operator's stake, by the chain."""
+    """Check the gas of every key, and an operator's stake, by the chain."""
     from cli.session import open_session
     from runtime.keystore import address_of
 
@@ -579,12 +529,12 @@ def money(profile: "Profile") -> Iterator[Check]:
 
 
 def judge_gas(name: str, address: str, wei: int, needs: int) -> Check:
-    """Enough for a while, or what to send where; wei."""
+    """Judge wei: enough for a while, or what to send where."""
     what = f"the {name}'s key {address} has {wei / _ETHER:.6f} ETH"
     return ok("gas", what) if wei >= needs else failed("gas", what, f"send it {(needs - wei) / _ETHER:.6f} ETH")
 
 
 def judge_stake(node: str, stake: int, least: int) -> Check:
-    """Grains at stake against the pool's least."""
+    """Compare the stake with the pool's least, in base units."""
     what = f"node {node} has {show_tokens(stake)} tokens at stake, the pool wants {show_tokens(least)}"
     return ok("stake", what) if stake >= least else failed("stake", what, "muster node up, or muster node join --stake")

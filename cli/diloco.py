@@ -49,30 +49,23 @@ def init(
             "data": data_digest(corpus, worker.text, model_folder(worker.model)),
             "documents": len(corpus) - worker.text.heldout, "kept_apart": worker.text.heldout,
         }  # fmt: skip
-    rows = {name.replace("_", " "): str(value) for name, value in shown.items()}
-    emit(shown, json, lambda: f"{fields(rows)}\n{Timeouts.of(run).table()}")
+    emit(shown, json, lambda: f"{fields(shown)}\n{Timeouts.of(run).table()}")
 
 
 @app.command("run", "muster diloco run --config worker.json")
-def run_worker(config: ConfigOption) -> None:
+def run(
+    config: ConfigOption,
+    coordinator: Annotated[
+        bool, typer.Option("--coordinator", help="Run the coordinator, which writes the run's log.")
+    ] = False,
+) -> None:
     """Run a worker: inner steps, a contribution, the outer step, until it is stopped.
 
-    A kill costs the inner steps
-    since the last outer step; SIGTERM tells the others that it leaves."""
-    from diloco.main import run_worker
+    A kill costs the inner steps since the last outer step; SIGTERM tells the others that it leaves. The configuration
+    of a pool's trainer with `run` makes the trainer coordinate the workers that train its policy."""
+    from diloco.main import run_coordinator, run_worker
 
-    run_worker(config)
-
-
-@app.command("coordinate", "muster diloco coordinate --config coordinator.json")
-def coordinate(config: ConfigOption) -> None:
-    """Run the coordinator, which writes the run's log.
-
-    For a pool, give the configuration of its trainer with `run`:
-    the trainer then coordinates the workers that train its policy."""
-    from diloco.main import run_coordinator
-
-    run_coordinator(config)
+    (run_coordinator if coordinator else run_worker)(config)
 
 
 @app.command("status", "muster diloco status --home worker")
@@ -133,19 +126,19 @@ def verify(
     from diloco.main import load_first_state
 
     member = load_member(config)
-    found = verify_step(member, load_first_state(member.model), step)
-    contributions = [vars(one) for one in found.record.contributions]
+    outcome = verify_step(member, load_first_state(member.model), step)
+    contributions = [vars(one) for one in outcome.record.contributions]
     document = {
-        "run": found.run, "step": step, "state": found.record.state, "entry": found.record.number,
-        "contributions": contributions, "faults": found.faults, "follows": not found.faults,
+        "run": outcome.run, "step": step, "state": outcome.record.state, "entry": outcome.record.number,
+        "contributions": contributions, "faults": outcome.faults, "follows": not outcome.faults,
     }  # fmt: skip
 
     def text() -> str:
-        verdict = [f"wrong: {printable(one, 300)}" for one in found.faults] or ["it follows from what was published"]
-        return "\n".join([f"outer step {step} of run {found.run} led to {found.record.state}", *verdict])
+        verdict = [f"wrong: {printable(one, 300)}" for one in outcome.faults] or ["it follows from what was published"]
+        return "\n".join([f"outer step {step} of run {outcome.run} led to {outcome.record.state}", *verdict])
 
     emit(document, json, text)
-    if found.faults:
+    if outcome.faults:
         raise typer.Exit(1)
 
 

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -34,7 +34,7 @@ class Examination:
 
 def examine(asked: Examination) -> "Iterator[Check]":
     """Yield every check, in order."""
-    from cli import checks, speeds
+    from cli import checks
     from cli.profile import find_profile
     from protocol.http.signing import service_url
 
@@ -63,11 +63,7 @@ def examine(asked: Examination) -> "Iterator[Check]":
     s3 = asked.s3
     yield checks.judged("s3", lambda: checks.bucket(s3)) if s3 else checks.note("s3", "none named (--s3)")
     if url:
-        yield speeds.down(url)
-    if asked.s3:
-        yield speeds.up(asked.s3)
-    elif url:
-        yield speeds.up_with_ticket(url, profile)
+        yield checks.storage(url)
     named = {key.keystore for _, key in checks.named_keys(profile)} if profile else set()
     yield from (checks.keystore(path) for path in asked.keystores if path not in named)
     if profile is not None:
@@ -100,7 +96,7 @@ def doctor(
     Exit code 1 if anything is missing or damaged."""
     asked = Examination(deployment, rpc, pool, s3, keystore or [], port or [], data, isolation_image)
     found = list(examine(asked))
-    documents = [check.document() for check in found]
+    documents = [asdict(check) for check in found]
     if bundle is not None:
         write_bundle(bundle, documents, lines)
     emit(documents, json, lambda: "\n".join(check.line() for check in found))

@@ -11,32 +11,12 @@ from cli.output import emit, fields, table
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
-    from cli.env_target import CheckTarget
     from environments.base import Problem
-    from environments.checking import EnvironmentCheck, ScreenReport
-    from protocol.config import PoolConfig
-    from trainer.data.problem_filter import FilterReport
 
 app = Commands(help="Where a pool's problems come from.", no_args_is_help=True)
-
-
-@app.command("new", "muster env new words.py")
-def new(
-    file: Annotated[Path, typer.Argument(help="Python file to write.")],
-    force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
-    json: JsonOption = False,
-) -> None:
-    """Write a small program that makes problems and scores answers, to start from."""
-    from environments import program
-    from protocol.files import explained, write_atomic
-
-    if file.suffix != ".py":
-        raise ConfigError(f"{file} does not end in .py", "choose another name")
-    if file.exists() and not force:
-        raise ConfigError(f"{file} exists", "choose another name, or pass --force")
-    with explained(f"write {file}", "check the folder"):
-        write_atomic(file, program.read().encode())
-    emit({"file": str(file)}, json, lambda: f"{file}\nnext: muster env check {file}")
+ParamOption = Annotated[
+    list[str] | None, typer.Option(metavar="NAME=VALUE", help="Parameter of the environment; can be repeated.")
+]
 
 
 @app.command("install", "muster env install my-env==0.1.0 --arg size=500")
@@ -46,9 +26,7 @@ def install(
         str,
         typer.Option(metavar="MODULE[:CALLABLE]", help="What gives the environment; the package's name if missing."),
     ] = "",
-    arg: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Argument of the environment; can be repeated.")
-    ] = None,
+    arg: ParamOption = None,
     evaluation: Annotated[
         bool, typer.Option("--eval", help="Its evaluation rows instead of those to train on.")
     ] = False,
@@ -92,9 +70,10 @@ def check(
         ),
     ],
     problems: Annotated[int, typer.Option(min=1, max=1 << 20, help="Problems to try of each environment.")] = 16,
-    param: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Parameter of the environment; can be repeated.")
-    ] = None,
+    param: ParamOption = None,
+    new: Annotated[bool, typer.Option("--new", help="First write a small program to that .py file, to start from.")] = (
+        False
+    ),
     keep: Annotated[
         bool, typer.Option("--keep", help="Put a sound file where pools of this machine look for it.")
     ] = False,
@@ -109,28 +88,21 @@ def check(
     from environments.checking import check_environment, sample_seeds
 
     path = Path(target).expanduser()
-    with targets(target, dict(map(parameter, param or ()))) as found:
-        if keep and found[0].data is None:
+    if new:
+        _write_program(path)
+    with targets(target, dict(map(parameter, param or ()))) as chosen:
+        config, data = chosen[0].config, chosen[0].data
+        if keep and data is None:
             raise ConfigError("--keep is for a file", "name a .py, .jsonl, .parquet or .lock file")
-        made = [
+        checks = [
             check_environment(one.config, one.environment, one.data, sample_seeds(one.environment.rows, problems))
-            for one in found
+            for one in chosen
         ]
-        sound = not any(one.findings for one in made)
-        kept = keep_file(path, found[0].config.content) if keep and sound else None
+        sound = not any(one.findings for one in checks)
+        kept = keep_file(path, config.content) if keep and sound else None
         documents = [
-            vars(one) | {"content": each.environment.declared.content} for each, one in zip(found, made, strict=True)
+            vars(one) | {"content": each.environment.declared.content} for each, one in zip(chosen, checks, strict=True)
         ]
-        lines = [_table(made), *(f"PROBLEM  {one.name}: {line}" for one in made for line in one.findings)]
-        if sound and found[0].data is not None:
-            lines.append(_pasted(found[0], kept))
-    emit({"sound": sound, "environments": documents, "kept": kept}, json, lambda: "\n".join(lines))
-    if not sound:
-        raise typer.Exit(1)
-
-
-def _table(made: "list[EnvironmentCheck]") -> str:
-    head = ("environment", "problems", "same", "reference", "hostile", "problem ms", "score ms", "slowest ms")
     rows = [
         (
             one.name,
@@ -142,16 +114,28 @@ def _table(made: "list[EnvironmentCheck]") -> str:
             f"{one.score_ms:.1f}",
             f"{one.slowest_ms:.0f}",
         )
-        for one in made
+        for one in checks
     ]
-    return table(head, rows)
+    head = ("environment", "problems", "same", "reference", "hostile", "problem ms", "score ms", "slowest ms")
+    lines = [table(head, rows), *(f"PROBLEM  {one.name}: {line}" for one in checks for line in one.findings)]
+    if sound and data is not None:
+        lines += ["sound; in a pool's configuration:", "", *_block(config.name, config.content, config.rows), ""]
+        lines.append(f"kept as {kept}" if kept else "keep the file under that name by --keep")
+    emit({"sound": sound, "environments": documents, "kept": kept}, json, lambda: "\n".join(lines))
+    if not sound:
+        raise typer.Exit(1)
 
 
-def _pasted(target: "CheckTarget", kept: Path | None) -> str:
-    """What a pool's configuration says of the file."""
-    lines = _block(target.config.name, target.config.content, target.config.rows)
-    after = f"kept as {kept}" if kept else "keep the file under that name by --keep"
-    return "\n".join(["sound; in a pool's configuration:", "", *lines, "", after])
+def _write_program(file: Path) -> None:
+    from environments import program
+    from protocol.files import explained, write_atomic
+
+    if file.suffix != ".py":
+        raise ConfigError(f"{file} does not end in .py", "choose another name")
+    if file.exists():
+        raise ConfigError(f"{file} exists", "choose another name, or leave --new out")
+    with explained(f"write {file}", "check the folder"):
+        write_atomic(file, program.read().encode())
 
 
 def _block(name: str, content: str, rows: int) -> list[str]:
@@ -193,17 +177,30 @@ def filter_problems(
     engine.set_threads()
     plan = FilterPlan(candidates, samples, lowest, highest)
     journal = journal or out.with_suffix(".tries.jsonl")
-    made, say = engine.config().make(), lambda line: typer.echo(line, err=True)
-    place = _place(config, environment)
+    names = [one.called for one in config.environments]
+    if (environment is None and len(names) > 1) or environment not in (None, *names):
+        what = f"the pool has no environment {environment}" if environment else "the pool has several environments"
+        raise ConfigError(what, f"name one by --environment: {', '.join(names)}")
+    place = names.index(environment) if environment else 0
     chosen = config.environments[place].model_copy(update={"problems": None})
     alone = config.model_copy(update={"environments": (chosen,)})
-    report = run_filter(made, alone, weights, plan, journal, engine.batch, say)
+    generator = engine.config().make()
+    report = run_filter(generator, alone, weights, plan, journal, engine.batch, lambda line: typer.echo(line, err=True))
     filtered = chosen.model_copy(update={"problems": report.problems})
     environments = (*config.environments[:place], filtered, *config.environments[place + 1 :])
     document = config.model_copy(update={"environments": environments})
     with explained(f"write {out}", "check the folder"):
         write_atomic(out, document.model_dump_json(indent=2).encode() + b"\n")
-    _emit(report, out, json)
+    summary = {
+        "candidates": report.problems.candidates,
+        "kept": report.kept,
+        "too_hard": report.too_hard,
+        "too_easy": report.too_easy,
+        "share": round(report.share, 4),
+        "report": report.problems.report,
+        "out": str(out),
+    }
+    emit(summary, json)
 
 
 @app.command("screen", "muster env screen tasks.parquet --pool-config pool.json --weights model --out rows.jsonl")
@@ -223,39 +220,35 @@ def screen(
     A row is kept if it has the schema, is no duplicate, is not too long, its reference answer is worth 1 and its
     question alone is not. What is dropped, and why, is written beside it."""
     from cli.env_target import keep_file
-    from environments.checking import Screen, screen_file
+    from environments.checking import REASONS, Screen, screen_file
     from protocol.files import file_sha256
 
     if (pool_config is None) != (weights is None):
         raise ConfigError("--pool-config and --weights go together", "give both, or neither")
-    is_short = _shortness(pool_config, weights) if pool_config and weights else lambda problem: True
     refused = out.with_name(out.name + ".refused.jsonl")
-    report = screen_file(file, out, refused, Screen(is_short, proven), lambda line: typer.echo(line, err=True))
+    fits = _prompt_limit(pool_config, weights) if pool_config and weights else lambda problem: True
+    report = screen_file(file, out, refused, Screen(fits, proven), lambda line: typer.echo(line, err=True))
     if not report.kept:
         raise ConfigError(f"{file} has no row that a pool can use", f"{refused} says why")
     content = file_sha256(out)
-    place = keep_file(out, content) if keep else None
-    _emit_screen(report, {"content": content, "out": out, "refused": refused, "kept_as": place}, json)
-
-
-def _emit_screen(report: "ScreenReport", about: dict[str, "str | Path | None"], json: bool) -> None:
-    from environments.checking import REASONS
-
     kept, total = report.kept.total(), report.kept.total() + report.dropped.total()
-    summary = {"rows": total, "kept": kept, "task_types": dict(report.kept)}
-    summary |= {"dropped": {name: report.dropped[name] for name in REASONS}}
-    summary |= {name: value and str(value) for name, value in about.items()}
+    summary = {
+        "rows": total,
+        "kept": kept,
+        "task_types": dict(report.kept),
+        "dropped": {name: report.dropped[name] for name in REASONS},
+        "content": content,
+        "out": str(out),
+        "refused": str(refused),
+        "kept_as": keep_file(out, content) if keep else None,
+    }
     shown = {"kept": f"{kept} of {total} rows"}
     shown |= {f"dropped: {name}": f"{count}, {REASONS[name]}" for name, count in report.dropped.items()}
-    emit(
-        summary,
-        json,
-        lambda: fields(shown | {"why": about["refused"], "file": about["out"], "sha256": about["content"]}),
-    )
+    emit(summary, json, lambda: fields({**shown, "why": refused, "file": out, "sha256": content}))
 
 
-def _shortness(pool_config: Path, weights: Path) -> "Callable[[Problem], bool]":
-    """Whether a problem's prompt fits, with the longest of the targets."""
+def _prompt_limit(pool_config: Path, weights: Path) -> "Callable[[Problem], bool]":
+    """Return whether a problem's prompt fits a pool's limit, with the longest of its targets."""
     from environments.prompts import prompt_tokens
     from protocol.config import PoolConfig
     from protocol.encoding import load_document
@@ -264,39 +257,5 @@ def _shortness(pool_config: Path, weights: Path) -> "Callable[[Problem], bool]":
 
     config, tokenizer = load_document(pool_config, PoolConfig), load_tokenizer(weights)
     longest = max((max(all_targets(config.work, one), default=0) for one in config.environments), default=0)
-    return lambda problem: (
-        len(prompt_tokens(tokenizer, config.model, problem, longest)) <= config.work.max_prompt_tokens
-    )
-
-
-def _place(config: "PoolConfig", wanted: str | None) -> int:
-    """Of the environment to filter in the pool's list. Raises ConfigError unless it is clear which one is meant."""
-    names = [one.called for one in config.environments]
-    if wanted is None and len(names) == 1:
-        return 0
-    if wanted not in names:
-        raise ConfigError(
-            f"the pool has no environment {wanted}" if wanted else "the pool has several environments",
-            f"name one by --environment: {', '.join(names)}",
-        )
-    return names.index(wanted)
-
-
-def _emit(report: "FilterReport", out: Path, json: bool) -> None:
-    total = report.problems.candidates
-    summary = {
-        "candidates": total,
-        "kept": report.kept,
-        "too_hard": report.too_hard,
-        "too_easy": report.too_easy,
-        "share": round(report.share, 4),
-        "report": report.problems.report,
-        "out": str(out),
-    }
-    shown = {
-        "kept": f"{report.kept} of {total} problems ({report.share:.1%})",
-        "too hard": f"{report.too_hard} ({report.too_hard / total:.1%})",
-        "too easy": f"{report.too_easy} ({report.too_easy / total:.1%})",
-        "pool configuration": out,
-    }
-    emit(summary, json, lambda: fields(shown))
+    most = config.work.max_prompt_tokens
+    return lambda problem: len(prompt_tokens(tokenizer, config.model, problem, longest)) <= most

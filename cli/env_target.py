@@ -29,16 +29,36 @@ class CheckTarget:
 
 @contextmanager
 def targets(given: str, params: dict[str, Any]) -> Iterator[list[CheckTarget]]:
-    """The environments that are meant. Raises ConfigError for one that cannot be loaded, IntegrityError for a file with
-    a wrong row, ScoringUnavailable where this machine cannot run it."""
+    """Yield the environments that are meant. Raises ConfigError for one that cannot be loaded, IntegrityError for a
+    file with a wrong row, ScoringUnavailable where this machine cannot run it."""
+    from protocol.config import PoolConfig
+
     path = Path(given).expanduser()
     if path.suffix in _CONFIGS:
-        yield _of_pool(path, params)
+        if params:
+            raise ConfigError("--param does not go with a pool's configuration", "write `params` into the file")
+        document = PoolConfig.load(path)
+        asked = [one.environment for one in document.evaluation.sets if one.environment is not None]
+        yield [CheckTarget(one, load_environment(one)) for one in (*document.environments, *asked)]
     elif path.suffix in _KINDS:
-        with TemporaryDirectory() as folder:
-            yield [_named_as_given(path, params, Path(folder))]
+        with TemporaryDirectory() as name:
+            folder = Path(name)
+            try:
+                target = _of_file(path, params, folder)
+            except MusterError as error:  # it names the place where the file is tried
+                (tried,) = (*folder.glob("?" * 64), folder)[:1]
+                what = error.what.replace(str(tried), str(path)).replace(tried.name, str(path))
+                raise type(error)(what, error.hint) from None
+            yield [target]
+    elif given in _KINDS.values():
+        hint = f"name the file itself ({', '.join(_KINDS)}) or the pool's configuration"
+        raise ConfigError(f"`{given}` is a file", hint)
+    elif "/" not in given and given not in _BUILT_IN:
+        hint = "use reasoning_gym/DATASET, lookup, a file (.py, .jsonl, .parquet, .lock) or a configuration"
+        raise ConfigError(f"`{given[:80]}` is no environment", hint)
     else:
-        yield [_named(given, params)]
+        config = _checked(name=given, params=params)
+        yield [CheckTarget(config, load_environment(config))]
 
 
 def keep_file(path: Path, content: str) -> Path:
@@ -53,31 +73,8 @@ def keep_file(path: Path, content: str) -> Path:
     return place
 
 
-def _named(name: str, params: dict[str, Any]) -> CheckTarget:
-    if name in _KINDS.values():
-        endings = ", ".join(_KINDS)
-        raise ConfigError(f"`{name}` is a file", f"name the file itself ({endings}) or the pool's configuration")
-    if "/" not in name and name not in _BUILT_IN:
-        raise ConfigError(
-            f"`{name[:80]}` is no environment",
-            "use reasoning_gym/DATASET, lookup, a file (.py, .jsonl, .parquet, .lock) or a configuration",
-        )
-    config = _checked(name=name, params=params)
-    return CheckTarget(config, load_environment(config))
-
-
-def _named_as_given(path: Path, params: dict[str, Any], folder: Path) -> CheckTarget:
-    """Errors name the user's file, not the place where it is tried."""
-    try:
-        return _of_file(path, params, folder)
-    except MusterError as error:
-        (tried,) = (*folder.glob("?" * 64), folder)[:1]
-        what = error.what.replace(str(tried), str(path)).replace(tried.name, str(path))
-        raise type(error)(what, error.hint) from None
-
-
 def _of_file(path: Path, params: dict[str, Any], folder: Path) -> CheckTarget:
-    """The file under its hash in a folder of its own: nothing of the user's is written to."""
+    """Place the file under its hash in a folder of its own: nothing of the user's is written to."""
     from protocol.files import explained, file_sha256
 
     with explained(f"read {path}", "check the path"):
@@ -90,29 +87,14 @@ def _of_file(path: Path, params: dict[str, Any], folder: Path) -> CheckTarget:
 
         config = config.model_copy(update={"rows": len(ProblemFile(folder / content, content))})
     if kind == "verifiers":
-        config = config.model_copy(update={"rows": _locked(folder, content)})
+        from environments.registry import data_folder
+        from environments.verifiers.install import read_lock
+
+        lock = read_lock(folder / content, content)
+        for wheel in lock.carried:  # the wheels that it carries come from the user's cache
+            (folder / wheel).symlink_to(data_folder() / wheel)
+        config = config.model_copy(update={"rows": lock.rows})
     return CheckTarget(config, load_environment(config, folder), folder)
-
-
-def _locked(folder: Path, content: str) -> int:
-    """How many rows a lock names. The wheels that it carries come from the user's cache."""
-    from environments.registry import data_folder
-    from environments.verifiers.install import read_lock
-
-    lock = read_lock(folder / content, content)
-    for one in lock.carried:
-        (folder / one).symlink_to(data_folder() / one)
-    return lock.rows
-
-
-def _of_pool(path: Path, params: dict[str, Any]) -> list[CheckTarget]:
-    from protocol.config import PoolConfig
-
-    if params:
-        raise ConfigError("--param does not go with a pool's configuration", "write `params` into the file")
-    document = PoolConfig.load(path)
-    asked = [one.environment for one in document.evaluation.sets if one.environment is not None]
-    return [CheckTarget(one, load_environment(one)) for one in (*document.environments, *asked)]
 
 
 def _checked(**fields: Any) -> EnvironmentConfig:

@@ -14,7 +14,7 @@ from protocol.errors import ConfigError, first_problem, printable
 if TYPE_CHECKING:
     from chain.contracts import ContractCall
     from chain.deployment import Deployment
-    from chain.indexer.records import Proposal, ProposedCall
+    from chain.indexer.records import ProposedCall
     from chain.indexer.state import State
     from chain.transactions import Receipt
     from cli.session import Session
@@ -28,7 +28,7 @@ def status(look: Reading) -> None:
     """Show who governs, the parameters now and announced, and every proposal with what it does."""
     session = look.open()
     suite, state = session.suite, session.state()
-    view = governance_view(state, session.deployment, session.client.now()) | {
+    view = _view(state, session.deployment, session.client.now()) | {
         "timelock": suite.timelock.address,
         "delay": suite.timelock.delay(),
         "owner": suite.params.read("owner"),
@@ -36,7 +36,7 @@ def status(look: Reading) -> None:
         "unbonding": suite.params.unbonding(),
         "values": suite.params.values(),
     }
-    emit(view, look.json, lambda: governance_text(view))
+    emit(view, look.json, lambda: _text(view))
 
 
 @app.command("propose", "muster governance propose --set minority=0.15 --keystore governor.json")
@@ -65,22 +65,17 @@ def propose(
         act(session, [PlannedTransaction("pause new entries now", session.suite.timelock.call("pause"))], by)
     elif pause or resume:
         _schedule(session, params.call("setPaused", pause), "pause new entries" if pause else "allow new entries", by)
-    else:
-        _mint(session, mint or "", by)
-
-
-def _mint(session: "Session", what: str, by: Paying) -> None:
-    """Mint at once with the key that owns the token, by proposal where the timelock owns it."""
-    address, _, amount = what.partition("=")
-    to, base_units = parse_address(address, "--mint"), parse_tokens(amount, "--mint")
-    token = session.suite.token
-    if not session.deployment.token.ours:
-        raise ConfigError("nobody here can mint this deployment's token", "get its tokens where they are traded")
-    title, call = f"mint {show_tokens(base_units)} tokens for {to}", token.mint(to, base_units)
-    if token.read("owner") == session.suite.timelock.address:
-        _schedule(session, call, title, by)
-    else:
-        act(session, [PlannedTransaction(title, call)], by, to=to, base_units=base_units)
+    else:  # at once with the key that owns the token, by proposal where the timelock owns it
+        address, _, amount = (mint or "").partition("=")
+        to, base_units = parse_address(address, "--mint"), parse_tokens(amount, "--mint")
+        token = session.suite.token
+        if not session.deployment.token.ours:
+            raise ConfigError("nobody here can mint this deployment's token", "get its tokens where they are traded")
+        title, call = f"mint {show_tokens(base_units)} tokens for {to}", token.mint(to, base_units)
+        if token.read("owner") == session.suite.timelock.address:
+            _schedule(session, call, title, by)
+        else:
+            act(session, [PlannedTransaction(title, call)], by, to=to, base_units=base_units)
 
 
 @app.command("execute", "muster governance execute --id 0x12 --keystore governor.json")
@@ -91,14 +86,19 @@ def execute(
 ) -> None:
     """Execute a proposal whose time has come, or cancel one; name it if several are scheduled."""
     session = by.open()
-    proposal, timelock = _scheduled(session, which), session.suite.timelock
-    if cancel:
-        planned = _planned(session, "cancel", proposal, timelock.call("cancel", proposal.id))
-    elif proposal.ready_at > session.client.now():
+    timelock = session.suite.timelock
+    matching = [one for one in session.state().proposals.values() if one.status == "scheduled"]
+    matching = [one for one in matching if f"0x{one.id.hex()}".startswith(which or "0x")]
+    if len(matching) != 1:
+        what = f"{len(matching) or 'no'} scheduled proposals" + (f" begin with {which}" if which else "")
+        raise ConfigError(what, "see muster governance status, and name one with --id")
+    (proposal,) = matching
+    if not cancel and proposal.ready_at > session.client.now():
         raise ConfigError(f"the proposal cannot be executed before {clock(proposal.ready_at)}", "run this again then")
-    else:
-        planned = _planned(session, "execute", proposal, timelock.execute(proposal))
-    act(session, [planned], by)
+    call = timelock.call("cancel", proposal.id) if cancel else timelock.execute(proposal)
+    words = "; ".join(call_words(one, session.deployment) for one in proposal.calls)
+    title = f"{'cancel' if cancel else 'execute'} proposal 0x{proposal.id.hex()}: {words}"
+    act(session, [PlannedTransaction(title, call)], by)
 
 
 def _schedule(session: "Session", call: "ContractCall[Receipt]", title: str, by: Paying) -> None:
@@ -121,23 +121,8 @@ def _schedule(session: "Session", call: "ContractCall[Receipt]", title: str, by:
     act(session, [planned], by, outcome)
 
 
-def _scheduled(session: "Session", which: str | None) -> "Proposal":
-    """The one proposal, neither executed nor cancelled, whose id begins so. Raises ConfigError if it is not one."""
-    proposals = session.state().proposals
-    found = [p for key, p in proposals.items() if p.status == "scheduled" and key.startswith(which or "0x")]
-    if len(found) != 1:
-        what = f"{len(found) or 'no'} scheduled proposals" + (f" begin with {which}" if which else "")
-        raise ConfigError(what, "see muster governance status, and name one with --id")
-    return found[0]
-
-
-def _planned(session: "Session", verb: str, proposal: "Proposal", call: "ContractCall[Receipt]") -> PlannedTransaction:
-    words = "; ".join(call_words(one, session.deployment) for one in proposal.calls)
-    return PlannedTransaction(f"{verb} proposal 0x{proposal.id.hex()}: {words}", call)
-
-
 def _changed(session: "Session", values: list[str]) -> tuple[int, ...]:
-    """The values last announced, with those changes, as the contract takes them."""
+    """Return the values last announced, with those changes, as the contract takes them."""
     from pydantic import ValidationError
 
     from chain.deployment import Penalties
@@ -157,30 +142,29 @@ def _changed(session: "Session", values: list[str]) -> tuple[int, ...]:
         raise ConfigError(f"--set {field}: {problem}", "see: muster governance status") from None
 
 
-def governance_view(state: "State", deployment: "Deployment", now: int) -> dict[str, Any]:
-    """The document of `muster governance status`, without what only the chain can say."""
+def _view(state: "State", deployment: "Deployment", now: int) -> dict[str, Any]:
+    """Return the document of `muster governance status`, without what only the chain can say."""
     announced = {since: values for since, values in state.params.items() if since > now}
+    proposals = [
+        {
+            "id": "0x" + one.id.hex(),
+            "status": "ready" if one.status == "scheduled" and now >= one.ready_at else one.status,
+            "ready_at": one.ready_at,
+            "block": one.block,
+            "calls": [call_words(call, deployment) for call in one.calls],
+        }
+        for one in state.proposals.values()
+    ]
     return {
         "roles": state.roles,
         "announced": next(({**values, "since": since} for since, values in announced.items()), None),
         "paused_until": state.paused_until if state.paused_until > now else None,
-        "proposals": [proposal_view(p, deployment, now) for p in state.proposals.values()],
-    }
-
-
-def proposal_view(proposal: "Proposal", deployment: "Deployment", now: int) -> dict[str, Any]:
-    ready = proposal.status == "scheduled" and now >= proposal.ready_at
-    return {
-        "id": "0x" + proposal.id.hex(),
-        "status": "ready" if ready else proposal.status,
-        "ready_at": proposal.ready_at,
-        "block": proposal.block,
-        "calls": [call_words(call, deployment) for call in proposal.calls],
+        "proposals": proposals,
     }
 
 
 def call_words(call: "ProposedCall", deployment: "Deployment") -> str:
-    """`Params.setPaused(paused=False)`; the bytes of a call that no contract of the suite has."""
+    """Return `Params.setPaused(paused=False)`, or the bytes of a call that no contract of the suite has."""
     from chain import abi
 
     contract = deployment.names().get(call.target, "")
@@ -196,7 +180,7 @@ def call_words(call: "ProposedCall", deployment: "Deployment") -> str:
     return f"{contract or call.target}: 0x{call.data.hex()}"
 
 
-def governance_text(view: dict[str, Any]) -> str:
+def _text(view: dict[str, Any]) -> str:
     roles = {role: ", ".join(holders) or "nobody" for role, holders in view["roles"].items()}
     announced = view["announced"]
     facts = {

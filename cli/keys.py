@@ -45,7 +45,9 @@ def create(
     """Make a new key, or import one, encrypted with a password, in a new file that only you can read."""
     from runtime import keystore as keys
 
-    path, wanted = _new_path(key.keystore), _of_tier(length_tier) if length_tier else None
+    path, wanted = key_path(key.keystore), _of_tier(length_tier) if length_tier else None
+    if path.exists():
+        raise ConfigError(f"{path} already holds a key", "choose another path, or move that file away first")
     secret = _read_private_key() if existing else None
     password = _new_password(key.password_file, path)
     account = keys.create(path, password, wanted=wanted) if secret is None else keys.store(path, secret, password)
@@ -116,16 +118,8 @@ def send(to: Annotated[str, address_option("--to", "Who gets the tokens.")], amo
     act(session, [PlannedTransaction(f"send {show_tokens(amount)} tokens to {to}", call)], by, to=to, base_units=amount)
 
 
-def _new_path(keystore: Path | None) -> Path:
-    """The path of a key file to be made, refused before anything is typed if it is taken."""
-    path = key_path(keystore)
-    if path.exists():
-        raise ConfigError(f"{path} already holds a key", "choose another path, or move that file away first")
-    return path
-
-
 def _new_password(file: Path | None, path: Path) -> str:
-    """The password that a key file gets. Raises ConfigError for a weak one."""
+    """Return the password that a key file gets. Raises ConfigError for a weak one."""
     from runtime import keystore as keys
 
     return keys.check_strength(keys.read_password(file, prompt=f"New password for {path}: ", confirm=True))
@@ -139,5 +133,5 @@ def _read_private_key() -> bytes:
     return bytes.fromhex(match[1])
 
 
-def _report(found: str, path: Path, as_json: bool) -> None:
-    emit({"address": found, "keystore": str(path)}, as_json, lambda: f"{found}\nkey file: {path}")
+def _report(address: str, path: Path, as_json: bool) -> None:
+    emit({"address": address, "keystore": str(path)}, as_json, lambda: f"{address}\nkey file: {path}")

@@ -24,7 +24,7 @@ def ledger(
         ),
     ] = "accounts",
 ) -> None:
-    """Compare a pool's ledger with contracts and token, to the last grain, or write one of its tables.
+    """Compare a pool's ledger with contracts and token to the last base unit, or write one of its tables.
 
     Exit code 1 if anything differs."""
     from orchestrator.ledger import NAMES, reconcile, tables
@@ -38,20 +38,16 @@ def ledger(
         document = {"table": table, "rows": count, "block": state.head, "out": str(out)}
         emit(document, look.json, lambda: f"{count} rows of {table} up to block {state.head} are in {out}")
         return
-    found = reconcile(state, pool, session.suite)
-    assert found is not None, "the pool is on chain"
-    emit(found.model_dump(), look.json, lambda: _text(found.model_dump()))
-    if found.findings:
-        raise typer.Exit(1)
-
-
-def _text(found: dict[str, Any]) -> str:
+    compared = reconcile(state, pool, session.suite)
+    assert compared is not None, "the pool is on chain"
     rows = {
-        "block": found["block"],
-        "accounts and payments": "as the events say" if found["ledger_matches_chain"] else "DIFFERS",
-        "escrow": "balanced" if found["escrow_balanced"] else "NOT BALANCED",
+        "block": compared.block,
+        "accounts and payments": "as the events say" if compared.ledger_matches_chain else "DIFFERS",
+        "escrow": "balanced" if compared.escrow_balanced else "NOT BALANCED",
     }
-    return "\n".join([fields(rows), *found["findings"]])
+    emit(compared.model_dump(), look.json, lambda: "\n".join([fields(rows), *compared.findings]))
+    if compared.findings:
+        raise typer.Exit(1)
 
 
 def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> int:
@@ -86,7 +82,7 @@ def _parquet(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     kinds = {bool: pa.bool_(), int: pa.int64(), str: pa.string()}
     # Base units outgrow 64 bits: a token has 10^9 of them.
     types = {
-        name: pa.decimal128(38, 0) if name.endswith("_grains") else kinds[type(value)]
+        name: pa.decimal128(38, 0) if name.endswith("_base_units") else kinds[type(value)]
         for name, value in (rows[0] if rows else {}).items()
     }
     columns = {name: pa.array([row[name] for row in rows], kind) for name, kind in types.items()}

@@ -40,9 +40,9 @@ def demo(
 
     Exit code 1 if the run shows what no run may."""
     from localnet.demo import Demo
-    from localnet.plan import Options, make_plan, pool_config
+    from localnet.plan import make_plan, pool_config
 
-    plan = make_plan(Options(seed, steps, runs.resolve(), chain_port, s3_port, http_port, diloco))
+    plan = make_plan(runs.resolve(), seed, steps, chain_port, s3_port, http_port, diloco)
     outcome = Demo(plan, pool_config(seed, steps), keep, chaos).run()
     raise typer.Exit(0 if outcome.good else 1)
 

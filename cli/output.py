@@ -8,9 +8,13 @@ from typing import Any
 import typer
 
 
-def emit(document: Any, as_json: bool, text: Callable[[], str]) -> None:
-    """Print `document` as indented JSON (amounts in it are integers, in base units), or what `text` makes of it."""
-    typer.echo(json.dumps(document, indent=2, sort_keys=True, default=_plain) if as_json else text())
+def emit(document: Any, as_json: bool, text: Callable[[], str] | None = None) -> None:
+    """Print `document` as indented JSON (amounts in it are integers, in base units), or what `text` makes of it;
+    without one, its fields."""
+    if as_json:
+        typer.echo(json.dumps(document, indent=2, sort_keys=True, default=_plain))
+    else:
+        typer.echo(text() if text else fields({name.replace("_", " "): value for name, value in document.items()}))
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[object]], empty: str = "none") -> str:

@@ -77,6 +77,7 @@ def init(
 ) -> None:
     """Write a pool's configuration in which every field is explained; needs no chain and no key."""
     from cli.pool_config import parameter, pool_config, pool_file, task_parameters, world_problems
+    from cli.profile import find_profile, name_model_folder, profile_path
     from protocol.config import DataConfig
     from protocol.files import explained, write_atomic
 
@@ -88,35 +89,21 @@ def init(
     if rollouts is not None:
         config = config.model_copy(update={"data": DataConfig(rollouts=rollouts)})
     for problem in world_problems(config, model.expanduser()):
-        raise ConfigError(problem.what, problem.hint)
+        raise problem
     with explained(f"write {out}", "check the folder"):
         write_atomic(out, pool_file(config, task_parameters(env)).encode())
+    folder, remembered = model.expanduser().resolve(), "the profile says where the trainer finds it"
+    if find_profile("owner") is None:
+        remembered = f'the trainer finds it by `base = "{folder}"` in its configuration'
+    else:
+        name_model_folder(profile_path("owner"), folder)
     shown = {"file": str(out), "config_hash": config.digest.hex(), "dtype": config.model.dtype}
     lines = [
         f"{out}: {config.name}, {config.model.dtype}, {config.work.rows} rollouts in a file",
-        f"nodes see the model as {config.model.source!r}; {_remember_model(model.expanduser().resolve())}",
+        f"nodes see the model as {config.model.source!r}; {remembered}",
         f"next: muster pool check --config {out} --terms base-sepolia --budget 1000",
     ]
     emit(shown, json, lambda: "\n".join(lines))
-
-
-def _remember_model(folder: Path) -> str:
-    """Name the model's folder in the owner's profile, where the trainer looks for it; return what to do otherwise."""
-    from cli.profile import find_profile, name_model_folder, profile_path
-
-    if find_profile("owner") is None:
-        return f'the trainer finds it by `base = "{folder}"` in its configuration'
-    name_model_folder(profile_path("owner"), folder)
-    return "the profile says where the trainer finds it"
-
-
-def _model_folder() -> Path | None:
-    """Return the folder of the base model that the owner's profile names, if any."""
-    from cli.profile import find_profile
-
-    profile = find_profile("owner")
-    base = profile.trainer.get("base") if profile is not None else None
-    return Path(base) if base else None
 
 
 @app.command("check", "muster pool check --config pool.toml --terms base-sepolia --budget 1000")
@@ -124,20 +111,31 @@ def check(config: ConfigFile, terms: TermsFileOption, budget: BudgetOption, json
     """Find what would keep a pool from working, and what its files cost; needs no chain and no key.
 
     Exit code 1 if it could not work; warnings do not count."""
-    from cli.pool_config import contradictions, costs, curriculum_lines, load_terms, warnings, world_problems
+    from cli.pool_config import costs, warnings
+
+    document, values, problems = _checked(config, terms, budget)
+    cost = costs(document, values, budget)
+    shown = {**vars(cost), "file": cost.file, "files": cost.files, "problems": list(map(str, problems))}
+    shown["warnings"] = list(map(str, warnings(document, values)))
+    lines = [cost.text(), *(f"WARNING  {line}" for line in shown["warnings"])]
+    lines += [f"PROBLEM  {problem}" for problem in problems] or ["this pool can work"]
+    emit(shown, json, lambda: "\n".join(lines))
+    if problems:
+        raise typer.Exit(1)
+
+
+def _checked(config: Path, terms: Path, budget: int) -> "tuple[PoolConfig, Terms, list[ConfigError]]":
+    """Read configuration and terms; also return what would keep the pool from working."""
+    from cli.pool_config import contradictions, load_terms, world_problems
+    from cli.profile import find_profile
     from protocol.config import PoolConfig
 
     document = PoolConfig.load(config)
     values = load_terms(terms, document.digest)
-    found = [*contradictions(document, values, budget), *world_problems(document, _model_folder())]
-    cost = costs(document, values, budget)
-    shown = {**vars(cost), "file": cost.file, "files": cost.files, "problems": [one.line for one in found]}
-    shown["warnings"] = [one.line for one in warnings(document, values)]
-    lines = [cost.text(), *curriculum_lines(document), *(f"WARNING  {line}" for line in shown["warnings"])]
-    lines += [f"PROBLEM  {one.line}" for one in found]
-    emit(shown, json, lambda: "\n".join(lines if found else [*lines, "this pool can work"]))
-    if found:
-        raise typer.Exit(1)
+    profile = find_profile("owner")
+    base = profile.trainer.get("base") if profile is not None else None
+    problems = [*contradictions(document, values, budget), *world_problems(document, Path(base) if base else None)]
+    return document, values, problems
 
 
 @app.command("create", "muster pool create --config pool.toml --terms terms.toml --budget 1000 --dry-run")
@@ -152,14 +150,12 @@ def create(
     """Create a pool and escrow its budget; configuration and terms can never change.
 
     It takes work once enough seats judge it. On a local chain, missing tokens and gas come from its faucet."""
-    from cli.pool_config import contradictions, costs, load_terms, warnings, world_problems
-    from protocol.config import PoolConfig
+    from cli.pool_config import costs, warnings
 
-    document = PoolConfig.load(config)
-    values = load_terms(terms, document.digest)
+    document, values, problems = _checked(config, terms, budget)
     session = by.open()
     session.client.simulate(session.suite.params.call("checkTerms", values.as_tuple()))
-    for problem in [*contradictions(document, values, budget), *world_problems(document, _model_folder())]:
+    for problem in problems:
         raise ConfigError(problem.what, f"{problem.hint} (see: muster pool check)")
     unbonding = session.suite.params.check_terms(values.as_tuple())
     call = session.suite.pools.create_pool(values, budget)
@@ -169,22 +165,19 @@ def create(
     if not by.json:
         typer.echo(_terms_text(document, values, unbonding))
         typer.echo(costs(document, values, budget).text())
-    warned = [one.line for one in warnings(document, values)]
+    warned = list(map(str, warnings(document, values)))
     for line in warned:
         typer.echo(f"WARNING  {line}", err=True)
 
     def outcome(receipts: list["Receipt"]) -> tuple[dict[str, Any], str]:
         number = call.result(receipts[0])
-        hint = f"its seats: muster pool status --pool {number}"
-        return {"pool": number}, f"pool {number}; {_remember(number)}{hint if service_key else _next_service(number)}"
+        hint = "its seats: muster pool status" if service_key else "next: muster pool set-service"
+        hint += f" --pool {number}"
+        return {"pool": number}, f"pool {number}; {_remember(number)}{hint}"
 
     facts = {"config_hash": document.digest.hex(), "budget": budget, "unbonding": unbonding, "warnings": warned}
     take_from_local_chain(session, budget, service_key, by.dry_run)
     act(session, planned, by, outcome, **facts)
-
-
-def _next_service(pool: int) -> str:
-    return f"next: muster pool set-service --pool {pool}"
 
 
 def _remember(pool: int) -> str:
@@ -244,7 +237,7 @@ def _terms_text(config: "PoolConfig", terms: "Terms", unbonding: int) -> str:
 def _service_calls(
     session: "Session", pool: int, service_key: str | None, url: str | None, after: bool = False
 ) -> list[PlannedTransaction]:
-    """What names a pool's service key and announces where it answers. Raises ConfigError for what is no URL."""
+    """Plan what names a pool's service key and announces where it answers. Raises ConfigError for what is no URL."""
     from protocol.http.signing import service_url
 
     court, planned = session.suite.court, []
@@ -271,49 +264,43 @@ def serve(config: ProcessConfigOption = None) -> None:
     run(config or profile_config("orchestrator"))
 
 
-@app.command("train", "muster pool train")
+@app.command("train", "muster pool train --config trainer.json --bench pool.toml --weights model")
 def train(
     config: ProcessConfigOption = None,
     sft: Annotated[
         Path | None, typer.Option(exists=True, dir_okay=False, help="Instead: fine-tune on conversations by this file.")
     ] = None,
+    bench: Annotated[
+        Path | None,
+        typer.Option(exists=True, dir_okay=False, help="Instead: measure made-up steps of this pool configuration."),
+    ] = None,
+    weights: Annotated[
+        Path | None, typer.Option(exists=True, file_okay=False, help="With --bench: the model's folder.")
+    ] = None,
+    rows: Annotated[int, typer.Option(min=1, max=4096, help="With --bench: packed rows of each rank in a step.")] = 4,
+    steps: Annotated[int, typer.Option(min=1, max=1000, help="With --bench: measured steps, after a first one.")] = 3,
+    json: JsonOption = False,
 ) -> None:
     """Train the pool's model on accepted rollouts and publish every policy step.
 
-    Exit codes: 3 a rank died, 4 stopped before the last step, 5 training became unstable."""
-    from trainer.main import run, run_sft
+    Exit codes: 3 a rank died, 4 stopped before the last step, 5 training became unstable. With --bench, report tokens
+    per second, utilisation, peak memory and what fits instead; that needs no chain and no key."""
+    from cli.process import profile_config
+    from trainer.main import run, run_bench, run_sft
 
     if sft is not None:
         run_sft(sft)
-        return
-    from cli.process import profile_config
-
-    run(config or profile_config("trainer"))
-
-
-@app.command("bench", "muster pool bench --config trainer.json --pool-config pool.json", hidden=True)
-def bench(
-    config: Annotated[Path, typer.Option(exists=True, dir_okay=False, help="The trainer's configuration.")],
-    pool_config: Annotated[Path, typer.Option(exists=True, dir_okay=False, help="Pool configuration: model, work.")],
-    weights: Annotated[
-        Path | None, typer.Option(exists=True, file_okay=False, help="Folder of the model instead of its source.")
-    ] = None,
-    rows: Annotated[int, typer.Option(min=1, max=4096, help="Packed rows of each rank in a step.")] = 4,
-    steps: Annotated[int, typer.Option(min=1, max=1000, help="Measured steps, after one that is not.")] = 3,
-    json: JsonOption = False,
-) -> None:
-    """Train on made-up rollouts and report tokens per second, utilisation, peak memory, and what fits."""
-    from trainer.main import run_bench
-
-    report = run_bench(config, pool_config, weights, rows, steps, lambda line: typer.echo(line, err=True))
-    if report is not None:
+    elif bench is None:
+        run(config or profile_config("trainer"))
+    elif config is None:
+        raise ConfigError("--bench needs the trainer's configuration", "pass --config FILE")
+    elif report := run_bench(config, bench, weights, rows, steps, lambda line: typer.echo(line, err=True)):
         emit(report, json, lambda: _bench_text(report))
 
 
 def _bench_text(report: dict[str, Any]) -> str:
     gib = 1 << 30
     peak = f"{report['peak_flops'] / 1e9:,.0f} GFLOP/s" + (", measured" if report["peak_measured"] else "")
-    fit = f"{report['row_tokens_fit']}" if report["row_tokens_fit"] else "unknown"
     return fields(
         {
             "device": f"{report['ranks']} × {report['device']}, {report['dtype']}",
@@ -324,7 +311,7 @@ def _bench_text(report: dict[str, Any]) -> str:
             "ranks wait": f"{report['idle_share']:.1%}",
             "peak memory": f"{report['peak_bytes'] / gib:.2f} GiB with memory.row_tokens {report['row_tokens']}",
             "a token in a row": f"{report['bytes_per_token'] / 1024:.1f} KiB",
-            "row_tokens that fit": fit,
+            "row_tokens that fit": report["row_tokens_fit"] or "unknown",
         }
     )
 
@@ -412,8 +399,8 @@ def status(look: PoolReading) -> None:
     gone = {role: one.part.down for role, one in looks.items() if one.part.down and one.part.seen}
     missing = "" if service.part.down else pool_without_null_model(url, known)
     parts = (chain.part, service.part)
-    found = PoolLook(pool, time.time(), parts, chain.facts, service.facts, around.alarms, gone, missing)
-    answers = pool_answers(found)
+    looked = PoolLook(pool, time.time(), parts, chain.facts, service.facts, around.alarms, gone, missing)
+    answers = pool_answers(looked)
     view = known["view"] | {"free": known["free"]} if known else {}
     details = [pool_text(view)] if known else []
     view |= {"no_null_model": missing} if missing else {}
@@ -421,7 +408,7 @@ def status(look: PoolReading) -> None:
 
 
 def chain_facts(session: "Session", pool: int) -> dict[str, Any]:
-    """What `PoolLook` wants of the chain. Raises ConfigError if there is no such pool."""
+    """Return what `PoolLook` needs of the chain. Raises ConfigError if there is no such pool."""
     from cli.views import picked, pool_view, reason
 
     state, now = session.state(), session.client.now()
@@ -445,7 +432,7 @@ def chain_facts(session: "Session", pool: int) -> dict[str, Any]:
 
 
 def home_of(pool: int) -> Path | None:
-    """The home of the owner's processes, if the profile is about this pool."""
+    """Return the home of the owner's processes, if the profile is about this pool."""
     from cli.profile import find_profile
 
     profile = find_profile("owner")
@@ -517,7 +504,7 @@ def invite(
 
 
 def parse_period(text: str, what: str) -> int:
-    """Seconds of `30m`, `12h`, `7d`. Raises ConfigError."""
+    """Return the seconds of `30m`, `12h` or `7d`. Raises ConfigError."""
     match = re.fullmatch(r"([1-9]\d{0,6})([smhd])", text.strip(), re.ASCII)
     if match is None:
         raise ConfigError(f"{what} {text!r} is not a period", "write it like 30m, 12h or 7d")

@@ -14,7 +14,7 @@ class PoolRef:
 
     @classmethod
     def parse(cls, text: "str | PoolRef") -> "PoolRef":
-        """Raises ConfigError for what is neither a number nor a URL."""
+        """Parse a number, a URL or both. Raises ConfigError."""
         from protocol.http.signing import service_url
 
         if isinstance(text, cls):

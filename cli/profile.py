@@ -27,50 +27,57 @@ ROLES: tuple[Role, ...] = ("operator", "validator", "owner")
 
 
 class ProfileKey(Document):
-    """An encrypted key file, and the file (mode 0600) with its password; without one the terminal is asked."""
+    """A key of the profile."""
 
-    keystore: Path
-    password_file: Path | None = None
+    keystore: Path = Field(description="Encrypted key file.")
+    password_file: Path | None = Field(
+        None, description="File (mode 0600) with its password; not set: the terminal asks."
+    )
 
 
 class ProfileEngine(Document):
     """As `engine` of a process's configuration; what is missing is chosen for this machine and the pool."""
 
-    name: Literal["auto", "transformers", "vllm"] = "auto"
-    device: str = "cpu"
-    threads: int = Field(1, ge=1, le=1024)
-    batch: int = Field(64, ge=1, le=65536)
+    name: Literal["auto", "transformers", "vllm"] = Field(
+        "auto", description="Engine; auto: vLLM where it is installed."
+    )
+    device: str = Field("cpu", description="Where the model runs: cpu or cuda.")
+    threads: int = Field(1, ge=1, le=1024, description="Threads that compute.")
+    batch: int = Field(64, ge=1, le=65536, description="Rollouts in one pass of the model.")
 
 
 class Profile(Document):
-    """`service`: the URL of the pool's service. `key` holds the money: an operator's stake and pay, a validator's bonds
-    and fees, an owner's budget. `node` signs an operator's files, `voters` vote for a validator's seats, one each;
-    `service_key` signs an owner's upload receipts. `isolation`: how an operator's worker is kept apart from the
-    machine; containers run `isolation_image`, named by its digest. `pool_config` and `s3` are an owner's files: the
-    pool's configuration, and {endpoint, bucket, region, credentials}. `worker`, `validator`, `trainer`, `orchestrator`
-    hold further fields of that process's configuration. Relative paths start at the profile's folder."""
+    """What a person need not name on every command. Relative paths start at the profile's folder."""
 
-    role: Role
-    deployment: Path | None = None
-    rpc: str | None = None
-    pool: int | None = Field(None, ge=1)
-    service: str | None = None
-    home: Path
-    cache: Path
-    key: ProfileKey
-    node: ProfileKey | None = None
-    voters: tuple[ProfileKey, ...] = ()
-    service_key: ProfileKey | None = None
-    engine: ProfileEngine = ProfileEngine()
-    allow_private_sources: bool = False
-    isolation: Wanted = "auto"
-    isolation_image: str = ""
-    pool_config: Path | None = None
-    s3: Path | None = None
-    worker: dict[str, Any] = Field(default_factory=dict)
-    validator: dict[str, Any] = Field(default_factory=dict)
-    trainer: dict[str, Any] = Field(default_factory=dict)
-    orchestrator: dict[str, Any] = Field(default_factory=dict)
+    role: Role = Field(description="Whose profile it is.")
+    deployment: Path | None = Field(None, description="Deployment file: addresses of the contracts, and their chain.")
+    rpc: str | None = Field(
+        None, description="RPC URL of the chain; several, with commas between them, are tried in order."
+    )
+    pool: int | None = Field(None, ge=1, description="Number of the pool.")
+    service: str | None = Field(None, description="URL of the pool's service.")
+    home: Path = Field(description="Folder of the process's state.")
+    cache: Path = Field(description="Folder of weights, by their hash.")
+    key: ProfileKey = Field(description="Key that holds the money: stake and pay, bonds and fees, or the budget.")
+    node: ProfileKey | None = Field(None, description="Key that signs an operator's files.")
+    voters: tuple[ProfileKey, ...] = Field((), description="Keys that vote for a validator's seats, one each.")
+    service_key: ProfileKey | None = Field(None, description="Key that attests uploads to an owner's pool.")
+    engine: ProfileEngine = Field(
+        ProfileEngine(), description="What computes; fields that are not set are chosen for machine and pool."
+    )
+    allow_private_sources: bool = Field(False, description="Follow URLs that others chose into private networks.")
+    isolation: Wanted = Field("auto", description="How an operator's worker is kept apart from the machine.")
+    isolation_image: str = Field("", description="Image that containers run, named by its digest.")
+    pool_config: Path | None = Field(None, description="An owner's pool configuration.")
+    s3: Path | None = Field(None, description="An owner's bucket: JSON file {endpoint, bucket, region, credentials}.")
+    worker: dict[str, Any] = Field(default_factory=dict, description="Further fields of the worker's configuration.")
+    validator: dict[str, Any] = Field(
+        default_factory=dict, description="Further fields of the validator's configuration."
+    )
+    trainer: dict[str, Any] = Field(default_factory=dict, description="Further fields of the trainer's configuration.")
+    orchestrator: dict[str, Any] = Field(
+        default_factory=dict, description="Further fields of the orchestrator's configuration."
+    )
 
     @field_validator("rpc", "service")
     @classmethod

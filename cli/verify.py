@@ -1,27 +1,26 @@
 """`muster verify`: recompute files, nodes, challenges and curricula from chain and bucket, and compare."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.options import Commands, EngineOptions, PoolReading
+from cli.options import Commands, EngineOptions, PoolReading, parse_address
 from cli.output import clock, emit, fields, table
 from protocol.errors import ConfigError, IntegrityError, MusterError, UnreachableError, printable
 
 if TYPE_CHECKING:
-    from chain.indexer.records import Terms
+    from chain.indexer.records import Submission, Terms
     from chain.indexer.state import State
     from protocol.config import PoolConfig
-    from protocol.evidence.null_model import NodeEvidence
     from protocol.verdict import Verdict
     from runtime.pool_client import PoolClient
     from runtime.process import ProcessConfig
-    from validator.challenges import ChallengeRecord, ChallengeVerdict, FileEvidence, JurorReplay, NullModel
-    from validator.replay import Opened, Replayed
+    from validator.challenges import ChallengeRecord, ChallengeVerdict, Documents, FileEvidence, JurorReplay, NullModel
+    from validator.replay import Replayed, Replayer
 
 
 app = Commands(help="Recompute what was decided, from public data alone.", no_args_is_help=True)
@@ -61,9 +60,16 @@ def files(
     """Judge decided files again from chain and bucket, and compare with outcome and votes.
 
     Exit code 1 if any outcome differs from ours."""
+    from validator.replay import replay as replay_files
+
     engine.set_threads()
-    document = _replayed(replay.config(look, engine), numbers or [])
-    emit(document, look.json, lambda: _text(document))
+    config, rows = replay.config(look, engine), []
+    typer.echo("loading the engine and the weights", err=True)
+    for one in replay_files(config, numbers or []):
+        rows.append(_row(one))
+        typer.echo(f"file {rows[-1]['submission']}: {rows[-1]['ours']}, decided {rows[-1]['decided']}", err=True)
+    document = _files_document(config.engine.model_dump(), rows)
+    emit(document, look.json, lambda: _files_text(document))
     if document["differing"]:
         raise typer.Exit(1)
 
@@ -75,24 +81,16 @@ def node(
     engine: EngineOptions,
     replay: ReplayOptions,
     published: PublishedOption = False,
-    null_model: Annotated[
-        Path | None, typer.Option(help="A calibration of the pool's owner, if the pool names no null model.")
-    ] = None,
 ) -> None:
     """Add up the evidence of all files of a node, by the pool's null model.
 
     Exit code 1 if they are together not an honest node's."""
-    from protocol.signing import checked_address
-
-    try:
-        node = checked_address(address)
-    except ValueError as error:
-        raise ConfigError(f"ADDRESS: {error}", "copy it again, with its checksum") from None
+    node = parse_address(address, "ADDRESS")
     if not published:
         engine.set_threads()
-    found = node_history(replay.config(look, engine), node, null_model, published)
-    emit(found, look.json, lambda: history_text(found))
-    if found["accused"]:
+    document = node_history(replay.config(look, engine), node, published)
+    emit(document, look.json, lambda: history_text(document))
+    if document["accused"]:
         raise typer.Exit(1)
 
 
@@ -109,9 +107,9 @@ def challenge(
     Exit code 1 if anything is wrong with it."""
     if not published:
         engine.set_threads()
-    found = replayed_challenge(replay.config(look, engine), number, published)
-    emit(found, look.json, lambda: challenge_text(found))
-    if not found["follows"]:
+    document = _challenge_document(replay.config(look, engine), number, published)
+    emit(document, look.json, lambda: challenge_text(document))
+    if not document["follows"]:
         raise typer.Exit(1)
 
 
@@ -128,26 +126,28 @@ def curriculum(step: Annotated[int, typer.Argument(min=0, help="Policy step.")],
 # ---- Files
 
 
-def _replayed(config: "ProcessConfig", sequences: Sequence[int]) -> dict[str, Any]:
-    """Return what a replay of the files found."""
-    from validator.replay import replay
-
-    typer.echo("loading the engine and the weights", err=True)
-    rows = []
-    for one in replay(config, sequences):
-        rows.append(_row(one))
-        typer.echo(f"file {rows[-1]['submission']}: {rows[-1]['ours']}, decided {rows[-1]['decided']}", err=True)
-    return {
-        "engine": config.engine.model_dump(),
-        "replayed": rows,
-        "differing": sum(not row["agrees"] for row in rows),
-        "votes": sum(len(row["votes"]) for row in rows),
-        "votes_differing": sum(not vote["agrees"] for row in rows for vote in row["votes"]),
-        "largest_differences": _largest_differences(rows),
-    }
-
-
 def _row(one: "Replayed") -> dict[str, Any]:
+    """Return our verdict on a file beside its outcome and its members' votes."""
+    from protocol.verdict import BallotDocument
+    from validator.replay import alike, differences
+
+    votes = []
+    for opened in one.opened:
+        agrees = alike(opened.code, one.verdict.code)
+        vote: dict[str, Any] = {"seat": opened.seat, "code": opened.code.label, "agrees": agrees}
+        votes.append(vote)
+        if opened.document is None:
+            vote["note"] = "its verdict document is not published"
+            continue
+        try:
+            theirs = BallotDocument.parse(opened.document, opened.digest).on(one.submission.sequence)
+        except IntegrityError as error:
+            vote["note"] = error.what
+            continue
+        vote["engine"] = theirs.engine.get("name", "?")[:32]
+        vote["differences"] = [vars(difference) for difference in differences(theirs, one.verdict)]
+        if not alike(theirs.code, opened.code):
+            vote["note"] = f"it voted {opened.code.label}, but its verdict document says {theirs.code.label}"
     return {
         "submission": one.submission.sequence,
         "node": one.submission.node,
@@ -155,228 +155,161 @@ def _row(one: "Replayed") -> dict[str, Any]:
         "decided": one.voted.label,
         "ours": one.verdict.code.label,
         "agrees": one.agrees,
-        "votes": [_vote(one, opened) for opened in one.opened],
+        "votes": votes,
         "why": "; ".join(f"{finding.check}: {finding.note}" for finding in one.verdict.findings if finding.note),
         "now": one.submission.status.value,
     }
 
 
-def _vote(one: "Replayed", opened: "Opened") -> dict[str, Any]:
-    """A member's vote beside ours: with its published verdict, check by check and measurement by measurement."""
-    from protocol.verdict import BallotDocument
-    from validator.replay import alike, differences
-
-    row: dict[str, Any] = {
-        "seat": opened.seat,
-        "code": opened.code.label,
-        "agrees": alike(opened.code, one.verdict.code),
-    }
-    if opened.document is None:
-        return row | {"note": "its verdict document is not published"}
-    try:
-        theirs = BallotDocument.parse(opened.document, opened.digest).on(one.submission.sequence)
-    except IntegrityError as error:
-        return row | {"note": error.what}
-    found = [vars(difference) for difference in differences(theirs, one.verdict)]
-    row |= {"engine": theirs.engine.get("name", "?")[:32], "differences": found}
-    if not alike(theirs.code, opened.code):
-        row["note"] = f"it voted {opened.code.label}, but its verdict document says {theirs.code.label}"
-    return row
-
-
-def _largest_differences(rows: list[dict[str, Any]]) -> dict[str, float]:
-    """How far two engines' measurements lie apart at most, over all votes like ours whose verdict is published."""
+def _files_document(engine: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Count what differs. `largest_differences`: how far measurements lie apart at most, over all votes like ours."""
     from validator.replay import Difference, largest
 
-    like = [vote for row in rows for vote in row["votes"] if vote["agrees"]]
-    return largest(Difference(**found) for vote in like for found in vote.get("differences", ()))
+    votes = [vote for row in rows for vote in row["votes"]]
+    apart = [Difference(**one) for vote in votes if vote["agrees"] for one in vote.get("differences", ())]
+    return {
+        "engine": engine,
+        "replayed": rows,
+        "differing": sum(not row["agrees"] for row in rows),
+        "votes": len(votes),
+        "votes_differing": sum(not vote["agrees"] for vote in votes),
+        "largest_differences": largest(apart),
+    }
 
 
-def _text(document: dict[str, Any]) -> str:
-    rows, engine = document["replayed"], document["engine"]
-    columns = ["submission", "node", "step", "decided", "ours", "agrees", "why"]
-    lines = [table(columns, _cells(rows)), *_disagreements(rows)]
-    lines += [
-        f"{len(rows)} verdicts replayed with {engine['name']}, batch {engine['batch']}: {document['differing']} differ",
-        f"{document['votes']} opened votes compared: {document['votes_differing']} differ",
-    ]
-    return "\n".join(lines)
-
-
-def _disagreements(rows: list[dict[str, Any]]) -> list[str]:
-    """Who came to another code, and by which check and measurements."""
+def _files_text(document: dict[str, Any]) -> str:
     from validator.replay import Difference
 
-    lines = []
+    rows, engine = document["replayed"], document["engine"]
+    columns = ["submission", "node", "step", "decided", "ours", "agrees", "why"]
+    cells = []
+    for row in rows:
+        agrees = "yes" if row["agrees"] else f"NO (now {row['now']})"
+        place = [str(row["submission"]), row["node"][:10], str(row["step"])]
+        cells.append([*place, row["decided"], row["ours"], agrees, row["why"][:80]])
+    lines = [table(columns, cells)]
     for row in rows:
         for vote in row["votes"]:
-            if not vote["agrees"] or "voted" in vote.get("note", ""):
-                found = [printable(str(Difference(**one))) for one in vote.get("differences", ())][:6]
-                why = (
-                    "; ".join([*([printable(vote["note"])] if "note" in vote else []), *found])
-                    or "the figures are the same"
-                )
-                lines.append(f"{row['submission']}: seat {vote['seat']} voted {vote['code']}: {why}")
-    return lines
-
-
-def _cells(rows: list[dict[str, Any]]) -> list[list[str]]:
-    return [
+            note = vote.get("note", "")
+            if not vote["agrees"] or "voted" in note:
+                why = [printable(note)] * bool(note)
+                why += [printable(str(Difference(**one))) for one in vote.get("differences", ())[:6]]
+                told = "; ".join(why) or "the figures are the same"
+                lines.append(f"{row['submission']}: seat {vote['seat']} voted {vote['code']}: {told}")
+    return "\n".join(
         [
-            str(row["submission"]),
-            row["node"][:10],
-            str(row["step"]),
-            row["decided"],
-            row["ours"],
-            "yes" if row["agrees"] else f"NO (now {row['now']})",
-            row["why"][:80],
+            *lines,
+            f"{len(rows)} verdicts replayed with {engine['name']}, batch {engine['batch']}: {document['differing']} "
+            "differ",
+            f"{document['votes']} opened votes compared: {document['votes_differing']} differ",
         ]
-        for row in rows
-    ]
+    )
 
 
-def node_history(config: "ProcessConfig", node: str, null_model_file: Path | None, published: bool) -> dict[str, Any]:
-    """The case of one node: from the figures of our own replay of its files, or from what validators `published`, of
-    which the least counts; by the model in a calibration, or by the one that the pool's configuration names. Raises
-    MusterError."""
-    from runtime.pool_client import PoolClient
-    from validator.challenges import history_evidence
+def _replayer(client: "PoolClient", config: "ProcessConfig") -> "Replayer":
+    """Return what measures files as jurors do, with the other engines of this machine."""
     from validator.judging.pipeline import OtherEngines, others
-    from validator.judging.sources import Sources
-    from validator.replay import OpenedVotes, Replayer
+    from validator.replay import Replayer
 
-    pool_client = PoolClient(config, None)
+    typer.echo("loading the engine and the weights", err=True)
+    return Replayer(client, config.engine.make(), OtherEngines(others(config.engine)))
+
+
+# ---- A node's history
+
+
+def node_history(config: "ProcessConfig", node: str, published: bool) -> dict[str, Any]:
+    """Return the evidence of one node, by its pool's null model: from our own replay of its files, or from what
+    validators `published`, of which the least counts. Raises MusterError."""
+    from runtime.pool_client import PoolClient
+    from validator.judging.sources import Sources
+    from validator.replay import OpenedVotes
+
+    client = PoolClient(config, None)
     try:
-        state = pool_client.refresh()
+        state = client.refresh()
         if config.pool not in state.pools:
             raise MusterError(f"the chain has no pool {config.pool}", "see: muster pool list")
-        terms = state.pools[config.pool].terms
-        model = (
-            _calibrated_null_model(null_model_file, pool_client)
-            if null_model_file
-            else named_null_model(pool_client.pool_config(), terms)
-        )
+        model = named_null_model(client.pool_config(), state.pools[config.pool].terms)
         files = state.submissions_of(config.pool, node)
         if not files:
             raise MusterError(f"{node} has submitted nothing to pool {config.pool}", "check the address")
         if published:
-            votes = OpenedVotes(Sources(pool_client.objects, announced_seconds=60.0))
-            case, found = history_evidence(files, model, lambda file: votes.verdicts(state, file))
-        else:
-            typer.echo("loading the engine and the weights", err=True)
-            replayer = Replayer(pool_client, config.engine.make(), OtherEngines(others(config.engine)))
-            case, found = history_evidence(files, model, lambda file: [replayer.verdict(state, file)])
+            votes = OpenedVotes(Sources(client.objects, announced_seconds=60.0))
+            return _history_document(node, files, model, lambda file: votes.verdicts(state, file))
+        replayer = _replayer(client, config)
+        return _history_document(node, files, model, lambda file: [replayer.verdict(state, file)])
     finally:
-        pool_client.close()
-    return history_document(node, config.pool, case, found, len(files), model)
+        client.close()
 
 
 def published_history(state: "State", pool: int, node: str, service: str) -> dict[str, Any]:
-    """The same for a node that looks at itself: by its pool's own model, from what judges published and the service at
-    `service` has. Raises MusterError."""
-    from cli.pool_document import fetch_pool_config
-    from protocol.api.endpoints import OBJECTS
-    from storage.transfers import HttpObjects
-    from validator.challenges import history_evidence
+    """Return the evidence of a node by its pool's own model, from what judges published and the service at `service`
+    has. Raises MusterError."""
+    from cli.pool_document import fetch_pool_config, service_objects
     from validator.judging.sources import Sources
     from validator.replay import OpenedVotes
 
     known = state.pools[pool]
     model = named_null_model(fetch_pool_config(service, known.config_hash), known.terms)
-    files = state.submissions_of(pool, node)
-    objects = HttpObjects([service.rstrip("/") + OBJECTS], timeout=_DOCUMENT_SECONDS, allow_private=True)
-    try:
+    with service_objects(service, _DOCUMENT_SECONDS) as objects:
         votes = OpenedVotes(Sources(objects))
-        case, found = history_evidence(files, model, lambda file: votes.verdicts(state, file))
-    finally:
-        objects.close()
-    return history_document(node, pool, case, found, len(files), model)
+        files = state.submissions_of(pool, node)
+        return _history_document(node, files, model, lambda file: votes.verdicts(state, file))
 
 
 def named_null_model(config: "PoolConfig", terms: "Terms") -> "NullModel":
-    """The model that a pool's configuration names. Raises ConfigError if it names none, or one of another audit
+    """Return the model that a pool's configuration names. Raises ConfigError if it names none, or one of another audit
     rate."""
     from validator.challenges import no_null_model, null_model_of
 
     model = null_model_of(config, terms)
     if model is None:
-        raise ConfigError(
-            no_null_model(config, terms.auditRate),
-            "pass --null-model, its owner's calibration of the terms' audit rate",
-        )
+        raise ConfigError(no_null_model(config, terms.auditRate), "nothing adds up this pool's evidence")
     return model
 
 
-def history_document(
-    node: str, pool: int, case: "NodeEvidence", found: "Sequence[FileEvidence]", files: int, model: "NullModel"
+def _history_document(
+    node: str, files: "Sequence[Submission]", model: "NullModel", documents: "Documents"
 ) -> dict[str, Any]:
     """`left`: nats that an accumulator alone would need to accuse, beyond what it has; `engines`: by pair of engines,
     with versions, each accumulator's measured rate and the least that a bet takes for honest; `run`: of an accused node
-    the run to name in a case, None where none shows it."""
+    the run to name in a challenge, None where none shows it."""
     from chain.contracts import MOST_FILES
     from protocol.evidence.null_model import LIMIT_NATS
-    from validator.challenges import shortest_run
+    from validator.challenges import history_evidence, shortest_run
 
-    alone = LIMIT_NATS + math.log(len(case.wealth))
-    # No run adds up to more than the whole life does.
-    run = shortest_run(found, MOST_FILES) if case.accused else None
+    evidence, shown = history_evidence(files, model, documents)
+    nats = {name: evidence.nats(name) for name in evidence.wealth}
+    alone = LIMIT_NATS + math.log(len(nats))
+    # No run adds up to more than all files do.
+    run = shortest_run(shown, MOST_FILES) if evidence.accused else None
     return {
         "node": node,
-        "pool": pool,
-        "files": [_file(one) for one in found],
-        "waiting": files - len(found),
-        "nats": {name: case.nats(name) for name in case.wealth},
-        "left": {name: alone - case.nats(name) for name in case.wealth},
-        "engines": _engines(found, model),
-        "total": case.total,
-        "peak": case.peak,
+        "files": [
+            {
+                "submission": one.submission.sequence,
+                "documents": one.documents,
+                "notes": list(one.notes),
+                "nats": {name: max(nats) for name, nats in one.nats.items()},
+            }
+            for one in shown
+        ],
+        "waiting": len(files) - len(shown),
+        "nats": nats,
+        "left": {name: alone - one for name, one in nats.items()},
+        "engines": _engines(shown, model),
+        "total": evidence.total,
+        "peak": evidence.peak,
         "limit": LIMIT_NATS,
-        "accused": case.accused,
+        "accused": evidence.accused,
         "run": asdict(run) if run else None,
     }
 
 
-def history_text(document: dict[str, Any]) -> str:
-    """The same for people."""
-    from protocol.evidence.null_model import ACCUMULATORS, BLOCK_ACCUMULATORS
-
-    about = {**ACCUMULATORS, **BLOCK_ACCUMULATORS}
-    used = sum(one["documents"] > 0 for one in document["files"])
-    notes = sorted({note for one in document["files"] for note in one["notes"]})
-    facts = {
-        "node": document["node"],
-        "files": f"{len(document['files'])} decided, figures of {used} of them; {document['waiting']} wait",
-        "evidence": f"e^{document['total']:.1f}, at most e^{document['peak']:.1f}; an honest node reaches "
-        f"e^{document['limit']:.1f} once in a million lives",
-        "verdict": "ACCUSED: no honest node's figures add up to this" if document["accused"] else "nothing shown",
-    }
-    head = fields(facts | ({"case": _named(document["run"])} if document["accused"] else {}))
-    left = document["left"]
-    rows = [[name, f"{nats:.1f}", f"{left[name]:.1f}", about[name]] for name, nats in document["nats"].items()]
-    parts = [head, table(["accumulator", "nats", "to the bound", "what it adds up"], rows)]
-    for pair in document["engines"]:
-        own = [[name, f"{one['rate']:.4g}", f"{one['honest']:.4g}"] for name, one in pair["rates"].items()]
-        title = (
-            f"{pair['documents']} documents by {printable(pair['verifier'])} on files of {printable(pair['worker'])}"
-        )
-        parts.append(title + "\n" + table(["accumulator", "measured", "honest below"], own))
-    return "\n\n".join([*parts, *(["not counted: " + "; ".join(map(printable, notes))] if notes else [])])
-
-
-def _named(run: dict[str, Any] | None) -> str:
-    """What a case should name."""
-    from chain.contracts import MOST_FILES
-    from validator.challenges import SPARE_NATS
-
-    if run is None:
-        return f"no run of at most {MOST_FILES} files passes the bound by {SPARE_NATS:g} nats: no case shows it safely"
-    where = f"muster challenge open --first {run['first']} --last {run['last']}"
-    return f"{where}: {run['files']} files, e^{run['nats']:.1f}"
-
-
-def _engines(found: "Sequence[FileEvidence]", model: "NullModel") -> list[dict[str, Any]]:
-    """What each pair of engines measured, the pairs in order of their names."""
-    seen = [one for file in found for one in file.seen]
+def _engines(files: "Iterable[FileEvidence]", model: "NullModel") -> list[dict[str, Any]]:
+    """Return what each pair of engines measured, the pairs in order of their names."""
+    seen = [one for file in files for one in file.seen]
     out = []
     for worker, verifier in sorted({(one.worker, one.verifier) for one in seen}):
         own = [one for one in seen if (one.worker, one.verifier) == (worker, verifier)]
@@ -389,40 +322,78 @@ def _engines(found: "Sequence[FileEvidence]", model: "NullModel") -> list[dict[s
     return out
 
 
-def _calibrated_null_model(path: Path, pool_client: Any) -> "NullModel":
-    """The pool's model out of its owner's calibration. Raises ConfigError unless it is of this pool, and IntegrityError
-    unless its owner signed it and it follows from the measurements."""
-    from calibration.document import Calibration, subject
-    from validator.challenges import NullModel
+def history_text(document: dict[str, Any]) -> str:
+    """Return a node's evidence for people."""
+    from chain.contracts import MOST_FILES
+    from protocol.evidence.null_model import ACCUMULATORS, BLOCK_ACCUMULATORS
+    from validator.challenges import SPARE_NATS
 
-    document, pool, config = Calibration.load(path), pool_client.pool(), pool_client.pool_config()
-    document.check(pool.owner)
-    if document.pool != subject(config) or document.audit_rate != pool.terms.auditRate:
-        what = f"{path} is a calibration of another model, task, work or audit rate than pool {pool.pool}'s"
-        raise ConfigError(what, "ask the pool's owner for its calibration")
-    if not document.evidence:
-        raise ConfigError(f"{path} has no null model", "measure again")
-    return NullModel(document.evidence, config.work.samples_per_problem)
+    about, run = {**ACCUMULATORS, **BLOCK_ACCUMULATORS}, document["run"]
+    used = sum(one["documents"] > 0 for one in document["files"])
+    notes = sorted({note for one in document["files"] for note in one["notes"]})
+    facts = {
+        "node": document["node"],
+        "files": f"{len(document['files'])} decided, figures of {used} of them; {document['waiting']} wait",
+        "evidence": f"e^{document['total']:.1f}, at most e^{document['peak']:.1f}; an honest node reaches "
+        f"e^{document['limit']:.1f} once in a million lives",
+        "verdict": "ACCUSED: no honest node's figures add up to this" if document["accused"] else "nothing shown",
+    }
+    if run is not None:
+        where = f"muster challenge open --first {run['first']} --last {run['last']}"
+        facts["case"] = f"{where}: {run['files']} files, e^{run['nats']:.1f}"
+    elif document["accused"]:
+        facts["case"] = f"no run of {MOST_FILES} files passes the bound by {SPARE_NATS:g} nats: no case shows it safely"
+    left = document["left"]
+    rows = [[name, f"{nats:.1f}", f"{left[name]:.1f}", about[name]] for name, nats in document["nats"].items()]
+    parts = [fields(facts), table(["accumulator", "nats", "to the bound", "what it adds up"], rows)]
+    for pair in document["engines"]:
+        own = [[name, f"{one['rate']:.4g}", f"{one['honest']:.4g}"] for name, one in pair["rates"].items()]
+        verifier, worker = printable(pair["verifier"]), printable(pair["worker"])
+        title = f"{pair['documents']} documents by {verifier} on files of {worker}"
+        parts.append(title + "\n" + table(["accumulator", "measured", "honest below"], own))
+    if notes:
+        parts.append("not counted: " + "; ".join(map(printable, notes)))
+    return "\n\n".join(parts)
 
 
-def _file(one: "FileEvidence") -> dict[str, Any]:
-    file = one.submission
-    best = {name: max(nats) for name, nats in one.nats.items()}
-    return {"submission": file.sequence, "documents": one.documents, "notes": list(one.notes), "nats": best}
+# ---- A node challenge
 
 
-def challenge_view(
-    record: "ChallengeRecord", jurors: "list[JurorReplay]", ours: "ChallengeVerdict | None", faults: list[str]
-) -> dict[str, Any]:
-    """A recomputed case as JSON. `faults`: everything that is not as it should be; `follows`: whether nothing is."""
+def _challenge_document(config: "ProcessConfig", number: int, published: bool) -> dict[str, Any]:
+    """Return what a challenge comes to: by our own measurements of the rows that its jury's seed drew, and by what the
+    jurors `published`; or by the latter alone. `faults`: everything that is not as it should be; `follows`: whether
+    nothing is. Raises MusterError."""
     from chain.indexer.records import CaseOutcome
     from protocol.verdict import Code
-    from validator.challenges import contradicts, majority, outcome_for
+    from runtime.pool_client import PoolClient
+    from validator.challenges import contradicts, faults_of, majority, outcome_for
 
-    case, trial = record.case, record.trial
-    faults = faults + [f"seat {one.seat}: {one.fault}" for one in jurors if one.fault]
+    client = PoolClient(config, None)
+    try:
+        record = _record(client, client.refresh(), number)
+        case, trial = record.case, record.trial
+        block = client.client.block(trial.seed_block)
+        faults = faults_of(record, block.hash if block else None)
+        jurors = [_juror(client, record, member) for member in sorted(trial.reveals)]
+        if published and jurors and not any(one.judged or one.fault for one in jurors):
+            what = f"nobody has the verdict documents of jury {trial.trial}"
+            raise MusterError(what, "leave out --published: the files are measured again")
+        ours = None if published else _ours(client, config, record)
+    finally:
+        client.close()
+    faults += [f"seat {one.seat}: {one.fault}" for one in jurors if one.fault]
     if ours is not None and (why := contradicts(record, ours)):
         faults.append(why)
+    votes = [
+        {
+            "seat": one.seat,
+            "vote": one.code.label,
+            "agrees": None if ours is None else outcome_for(one.code) is outcome_for(ours.code),
+            "document": _evidence(one.judged),
+            "note": one.note or one.fault,
+        }
+        for one in jurors
+    ]
     return {
         "case": case.case,
         "pool": case.pool,
@@ -442,16 +413,7 @@ def challenge_view(
             "replaced": [one.trial for one in record.trials[:-1]],
         },
         "ours": _evidence(ours),
-        "votes": [
-            {
-                "seat": one.seat,
-                "vote": one.code.label,
-                "agrees": None if ours is None else outcome_for(one.code) is outcome_for(ours.code),
-                "document": _evidence(one.judged),
-                "note": one.note or one.fault,
-            }
-            for one in jurors
-        ],
+        "votes": votes,
         "majority": (Code.UNDECIDED if (code := majority(trial)) is Code.NONE else code).label,
         "outcome": case.outcome.name.lower(),
         "open": case.outcome is CaseOutcome.OPEN,
@@ -461,100 +423,8 @@ def challenge_view(
     }
 
 
-def _evidence(judged: "ChallengeVerdict | None") -> dict[str, Any] | None:
-    """A verdict on the case as JSON; nats by accumulator where something was added up."""
-    from protocol.evidence.null_model import LIMIT_NATS
-
-    if judged is None:
-        return None
-    summed = judged.evidence
-    out: dict[str, Any] = {"code": judged.code.label, "why": judged.why, "limit": LIMIT_NATS}
-    if summed is None:
-        return out
-    notes = sorted({note for one in judged.found for note in one.notes})
-    nats = {name: summed.nats(name) for name in summed.wealth}
-    out["engines"] = sorted({seen.verifier for one in judged.found for seen in one.seen})
-    return out | {"nats": nats, "total": summed.total, "peak": summed.peak, "accused": summed.accused, "notes": notes}
-
-
-def challenge_text(document: dict[str, Any]) -> str:
-    """The same as text."""
-    jury, ours = document["jury"], document["ours"]
-    head = {
-        "case": f"{document['case']}, against node {document['node']} of pool {document['pool']}",
-        "opened": f"{clock(document['opened'])}, in block {jury['block']}",
-        "files": ", ".join(map(_challenge_file, document["files"])),
-        "jury": f"{jury['trial']}, drawn by block {jury['seed_block']}" if jury["seats"] else "not drawn",
-        "null model": "the pool's own"
-        if document["null_model"]
-        else "none that holds for the pool's terms: no challenge can convict",
-    }
-    if ours is not None:
-        head["by us"] = f"{ours['code']}: {ours['why']}"
-    head["votes"] = document["majority"]
-    head["outcome"] = document["outcome"]
-    parts = [
-        fields(head),
-        *_evidence_table(document),
-        table(["seat", "vote", "its document", "like ours", "engine"], _votes(document)),
-    ]
-    notes = [f"seat {one['seat']}: {printable(one['note'])}" for one in document["votes"] if one["note"]]
-    parts += ["\n".join(notes)] if notes else []
-    if document["faults"]:
-        return "\n\n".join([*parts, "\n".join(f"WRONG: {printable(one, 300)}" for one in document["faults"])])
-    done = "it is open: nothing to compare yet" if document["open"] else "the outcome follows from the votes"
-    return "\n\n".join([*parts, f"{done}; nothing is wrong"])
-
-
-def _evidence_table(document: dict[str, Any]) -> list[str]:
-    """Accumulators by who measured; nothing where nobody's figures are known."""
-    read = {"ours": document["ours"]} | {f"seat {one['seat']}": one["document"] for one in document["votes"]}
-    known = {who: one for who, one in read.items() if one and "nats" in one}
-    if not known:
-        return []
-    names = list(next(iter(known.values()))["nats"])
-    rows = [[name, *(f"{one['nats'][name]:.1f}" for one in known.values())] for name in names]
-    rows.append(["together", *(f"{one['peak']:.1f}" for one in known.values())])
-    limit = next(iter(known.values()))["limit"]
-    return [table(["nats", *known], rows) + f"\nan honest node reaches {limit:.1f} nats once in a million lives"]
-
-
-def _votes(document: dict[str, Any]) -> list[list[str]]:
-    said, rows = {None: "-", True: "yes", False: "NO"}, []
-    for one in document["votes"]:
-        found = one["document"] or {}
-        engines = printable(", ".join(found.get("engines", ())))
-        rows.append([str(one["seat"]), one["vote"], found.get("code", "-"), said[one["agrees"]], engines])
-    return rows
-
-
-def _challenge_file(one: dict[str, Any]) -> str:
-    return f"{one['submission']} ({len(one['drawn'])} of {one['rows']} rows)"
-
-
-def replayed_challenge(config: "ProcessConfig", number: int, published: bool) -> dict[str, Any]:
-    """What a case comes to: by our own measurements of the rows that its jury's seed drew, and by what the jurors
-    `published`; or by the latter alone. Raises MusterError."""
-    from runtime.pool_client import PoolClient
-    from validator.challenges import faults_of, juror_replay
-
-    client = PoolClient(config, None)
-    try:
-        record = _record(client, client.refresh(), number)
-        block = client.client.block(record.trial.seed_block)
-        faults = faults_of(record, block.hash if block else None)
-        jurors = [_juror(client, record, member, juror_replay) for member in sorted(record.trial.reveals)]
-        if published and jurors and not any(one.judged for one in jurors) and not any(one.fault for one in jurors):
-            what = f"nobody has the verdict documents of jury {record.trial.trial}"
-            raise MusterError(what, "leave out --published: the files are measured again")
-        ours = None if published else _ours(client, config, record)
-    finally:
-        client.close()
-    return challenge_view(record, jurors, ours, faults)
-
-
 def _record(client: "PoolClient", state: "State", number: int) -> "ChallengeRecord":
-    """Raises ConfigError for a case that there is not, or that is another pool's."""
+    """Return a challenge with what it is judged by. Raises ConfigError if there is none, or it is another pool's."""
     from validator.challenges import ChallengeRecord, null_model_of
 
     if number not in state.cases:
@@ -576,27 +446,25 @@ def _record(client: "PoolClient", state: "State", number: int) -> "ChallengeReco
     )
 
 
-def _juror(client: "PoolClient", record: "ChallengeRecord", member: int, replay: Any) -> "JurorReplay":
-    """An opened vote, with the document behind it if anybody has that."""
+def _juror(client: "PoolClient", record: "ChallengeRecord", member: int) -> "JurorReplay":
+    """Return an opened vote, with the document behind it if anybody has that."""
     from protocol.verdict import MAX_DOCUMENT_BYTES, Code
     from storage.keys import MissingObjectError, object_key
-    from validator.challenges import JurorReplay
+    from validator.challenges import JurorReplay, juror_replay
 
     code, digest = record.trial.reveals[member]
     seat = record.trial.seats[member]
     try:
-        document = client.objects(object_key("verdicts", digest), MAX_DOCUMENT_BYTES)
-        found: JurorReplay = replay(record, member, document)
+        return juror_replay(record, member, client.objects(object_key("verdicts", digest), MAX_DOCUMENT_BYTES))
     except (MissingObjectError, UnreachableError):
         return JurorReplay(seat, Code(code), note="its verdict document is not published")
     except IntegrityError as error:
         return JurorReplay(seat, Code(code), fault=f"its verdict document is not the one it voted with: {error.what}")
-    return found
 
 
 def _ours(client: "PoolClient", config: "ProcessConfig", record: "ChallengeRecord") -> "ChallengeVerdict | None":
-    """What we would have voted; None where no jury was drawn, or a named file is not on chain. Raises MusterError where
-    a file that the jury had cannot be had any more."""
+    """Return what we would have voted; None where no jury was drawn, or a named file is not on chain. Raises
+    MusterError where a file that the jury had cannot be had any more."""
     from protocol.verdict import Code
     from validator.challenges import ChallengeVerdict, judge_challenge, majority
 
@@ -613,16 +481,63 @@ def _ours(client: "PoolClient", config: "ProcessConfig", record: "ChallengeRecor
 
 
 def _measured(client: "PoolClient", config: "ProcessConfig", record: "ChallengeRecord") -> "dict[int, Verdict]":
-    """Our own verdicts on the named files, by steps so that each step's weights are loaded once."""
-    from validator.judging.pipeline import OtherEngines, others
-    from validator.replay import Replayer
-
-    typer.echo("loading the engine and the weights", err=True)
-    replayer = Replayer(client, config.engine.make(), OtherEngines(others(config.engine)))
-    state, out = client.state, {}
+    """Return our verdicts on the named files, by steps so that each step's weights are loaded once."""
+    replayer, out = _replayer(client, config), {}
     known = [file for file in record.named.values() if file is not None]
     for file in sorted(known, key=lambda one: (one.step, one.sequence)):
-        out[file.sequence] = replayer.verdict(state, file, record.trial.seed)
+        out[file.sequence] = replayer.verdict(client.state, file, record.trial.seed)
         rows = len(record.rows(file.sequence))
         typer.echo(f"file {file.sequence}: {rows} of {file.rows} rows drawn, {out[file.sequence].code.label}", err=True)
     return out
+
+
+def _evidence(judged: "ChallengeVerdict | None") -> dict[str, Any] | None:
+    """Return a verdict on the challenge as JSON; nats by accumulator where something was added up."""
+    from protocol.evidence.null_model import LIMIT_NATS
+
+    if judged is None:
+        return None
+    out: dict[str, Any] = {"code": judged.code.label, "why": judged.why, "limit": LIMIT_NATS}
+    if (summed := judged.evidence) is not None:
+        out["notes"] = sorted({note for one in judged.found for note in one.notes})
+        out["nats"] = {name: summed.nats(name) for name in summed.wealth}
+        out["engines"] = sorted({seen.verifier for one in judged.found for seen in one.seen})
+        out |= {"total": summed.total, "peak": summed.peak, "accused": summed.accused}
+    return out
+
+
+def challenge_text(document: dict[str, Any]) -> str:
+    """Return a recomputed challenge for people."""
+    jury, ours = document["jury"], document["ours"]
+    named = [f"{one['submission']} ({len(one['drawn'])} of {one['rows']} rows)" for one in document["files"]]
+    head = {
+        "case": f"{document['case']}, against node {document['node']} of pool {document['pool']}",
+        "opened": f"{clock(document['opened'])}, in block {jury['block']}",
+        "files": ", ".join(named),
+        "jury": f"{jury['trial']}, drawn by block {jury['seed_block']}" if jury["seats"] else "not drawn",
+        "null model": "the pool's own"
+        if document["null_model"]
+        else "none that holds for the pool's terms: no challenge can convict",
+    }
+    if ours is not None:
+        head["by us"] = f"{ours['code']}: {ours['why']}"
+    parts = [fields(head | {"votes": document["majority"], "outcome": document["outcome"]})]
+    judged = {"ours": ours} | {f"seat {one['seat']}": one["document"] for one in document["votes"]}
+    if known := {who: one for who, one in judged.items() if one and "nats" in one}:
+        first = next(iter(known.values()))
+        rows = [[name, *(f"{one['nats'][name]:.1f}" for one in known.values())] for name in first["nats"]]
+        rows.append(["together", *(f"{one['peak']:.1f}" for one in known.values())])
+        limit = f"an honest node reaches {first['limit']:.1f} nats once in a million lives"
+        parts.append(table(["nats", *known], rows) + "\n" + limit)
+    agrees, votes = {None: "-", True: "yes", False: "NO"}, []
+    for one in document["votes"]:
+        own = one["document"] or {}
+        engines = printable(", ".join(own.get("engines", ())))
+        votes.append([str(one["seat"]), one["vote"], own.get("code", "-"), agrees[one["agrees"]], engines])
+    parts.append(table(["seat", "vote", "its document", "like ours", "engine"], votes))
+    if notes := [f"seat {one['seat']}: {printable(one['note'])}" for one in document["votes"] if one["note"]]:
+        parts.append("\n".join(notes))
+    if document["faults"]:
+        return "\n\n".join([*parts, "\n".join(f"WRONG: {printable(one, 300)}" for one in document["faults"])])
+    done = "it is open: nothing to compare yet" if document["open"] else "the outcome follows from the votes"
+    return "\n\n".join([*parts, f"{done}; nothing is wrong"])

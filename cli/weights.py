@@ -1,67 +1,42 @@
-"""`muster weights`: policy steps on this machine, fetching one by hand, and serving them to others."""
+"""`muster weights`: fetching a policy step by hand, and serving them to others."""
 
 import json as json_module
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from cli.options import Commands, JsonOption, KeystoreOption, PasswordFileOption, PoolOption, PoolReading
-from cli.output import clock, emit, table
+from cli.options import Commands, KeystoreOption, PasswordFileOption, PoolOption, PoolReading
+from cli.output import emit
 from protocol.errors import ConfigError
 
-if TYPE_CHECKING:
-    from storage.weights.cache import WeightCache
+app = Commands(help="Policy steps: fetch and serve.", no_args_is_help=True)
 
-app = Commands(help="Policy steps: list, fetch, serve.", no_args_is_help=True)
-
-CacheOption = Annotated[
-    Path | None, typer.Option("--cache", help="Folder of the weights; the profile's if missing.", file_okay=False)
-]
 PrivateOption = Annotated[
     bool, typer.Option("--allow-private-sources", help="Follow URLs that others chose into private networks too.")
 ]
-
-
-@app.command("list", "muster weights list --check")
-def list_steps(
-    cache: CacheOption = None,
-    check: Annotated[bool, typer.Option("--check", help="Read every file and compare its hash.")] = False,
-    prune: Annotated[
-        int | None, typer.Option(min=0, help="Remove all steps but so many, those used last, and abandoned fetches.")
-    ] = None,
-    json: JsonOption = False,
-) -> None:
-    """List the policy steps on this machine, the one used longest ago first.
-
-    Exit code 1 if a step is damaged; it mends itself when it is used next."""
-    place = _cache(cache)
-    if prune is not None:
-        place.prune(prune)
-    rows = [_row(digest, place) for digest in place.versions()]
-    if check:
-        rows = [row | {"intact": _is_intact(row, place)} for row in rows]
-    emit(rows, json, lambda: _text(rows, place))
-    if not all(row.get("intact", True) for row in rows):
-        raise typer.Exit(1)
 
 
 @app.command("fetch", "muster weights fetch 12 --pool https://pool.example")
 def fetch(
     look: PoolReading,
     step: Annotated[int | None, typer.Argument(min=0, help="Policy step; the newest if none is named.")] = None,
-    cache: CacheOption = None,
+    cache: Annotated[
+        Path | None, typer.Option(help="Folder of the weights; the profile's if missing.", file_okay=False)
+    ] = None,
     allow_private_sources: PrivateOption = False,
 ) -> None:
     """Fetch a policy step by its hash on chain, as deltas or full shards; needs no key, continues what was
     interrupted."""
+    from cli.profile import find_profile
     from protocol.files import user_cache
     from runtime.pool_client import PoolClient
     from runtime.process import EngineConfig
 
-    place, home = _cache(cache, make=True), user_cache("weights-fetch")
-    config = look.observer(EngineConfig(), home, place.folder, allow_private_sources)
+    profile, home = find_profile(None), user_cache("weights-fetch")
+    folder = cache or (profile.cache if profile else user_cache("weights"))
+    config = look.observer(EngineConfig(), home, folder, allow_private_sources)
     started, client = time.monotonic(), PoolClient(config, None)
     try:
         client.refresh()
@@ -74,10 +49,14 @@ def fetch(
         folder = client.step_weights(number)
     finally:
         client.close()
-    manifest = place.manifest(bytes.fromhex(folder.name))
-    assert manifest is not None, "it was fetched just now"
-    row = _row(manifest.digest, place) | {"seconds": round(time.monotonic() - started, 3)}
-    emit(row, look.json, lambda: f"step {number} is in {folder} ({row['bytes']:,} bytes, {row['seconds']:.1f} s)")
+    fetched = {
+        "step": number,
+        "manifest": folder.name,
+        "bytes": sum(path.stat().st_size for path in folder.iterdir()),
+        "seconds": round(time.monotonic() - started, 3),
+        "folder": str(folder),
+    }
+    emit(fetched, look.json)
 
 
 @app.command("serve", "muster weights serve --pool https://pool.example --public-url https://relay.example")
@@ -109,28 +88,22 @@ def serve(
         if pool is None or pool.url is None:
             raise ConfigError("it is not known which pool to serve", "pass --pool URL, the address of its service")
         serve_weights = {"host": host, "port": port, "public_url": public_url}
-        key = (keystore, password_file)
-        config = relay_config(pool.url, home, serve_weights, key, rpc, allow_private_sources)
+        key = {"keystore": str(keystore), "password_file": str(password_file) if password_file else None}
+        config = _relay_config(pool.url, home, serve_weights, key if keystore else None, rpc, allow_private_sources)
     run(config)
 
 
-def relay_config(
-    url: str,
-    home: Path | None,
-    serve: dict[str, Any],
-    key: tuple[Path | None, Path | None],
-    rpc: str | None,
-    allow_private: bool,
+def _relay_config(
+    url: str, home: Path | None, serve: dict[str, Any], key: dict[str, Any] | None, rpc: str | None, allow_private: bool
 ) -> Path:
     """Write a relay's configuration, from nothing but the URL of the pool's service, and return where. `serve`:
-    fields of ServeWeights; `key`: the key file that signs announcements, and the file with its password. Raises
-    ConfigError, UnreachableError, and IntegrityError if the chain does not bear out what the service says."""
+    fields of ServeWeights; `key`: what signs announcements. Raises ConfigError, UnreachableError, and IntegrityError if
+    the chain does not bear out what the service says."""
     from cli.session import ask_access, check_access, open_session
     from protocol.files import explained, user_cache, write_atomic
     from storage.relay.server import ServeWeights
 
-    keystore, password_file = key
-    if serve["public_url"] and keystore is None:
+    if serve["public_url"] and key is None:
         raise ConfigError("an announcement needs a signature", "pass --keystore, or leave --public-url out")
     serve["public_url"] = ServeWeights(public_url=serve["public_url"]).public_url if serve["public_url"] else ""
     access = ask_access(url, rpc)
@@ -150,75 +123,9 @@ def relay_config(
         "orchestrator": access.url,
         "allow_private_sources": allow_private,
         "serve_weights": serve,
+        **({"key": key} if key else {}),
     }
-    if keystore is not None:
-        values["key"] = {"keystore": str(keystore), "password_file": str(password_file) if password_file else None}
     path = home / "relay.json"
     with explained(f"write {path}", "pass another --home"):
         write_atomic(path, json_module.dumps(values, indent=2).encode() + b"\n")
     return path
-
-
-def _cache(folder: Path | None, make: bool = False) -> "WeightCache":
-    """The cache at `folder`, or the profile's. Raises ConfigError where a folder is named that does not exist, unless
-    it is to be made."""
-    from cli.profile import find_profile
-    from protocol.files import user_cache
-    from storage.weights.cache import WeightCache
-
-    if folder is not None:
-        if not make and not folder.is_dir():
-            raise ConfigError(f"there is no folder {folder}", "check --cache")
-        return WeightCache(folder)
-    profile = find_profile(None)
-    return WeightCache(profile.cache if profile else user_cache("weights"))
-
-
-def _is_intact(row: dict[str, Any], cache: "WeightCache") -> bool:
-    manifest = cache.manifest(bytes.fromhex(row["manifest"]))
-    return manifest is not None and cache.is_intact(manifest)
-
-
-def _row(digest: bytes, cache: "WeightCache") -> dict[str, Any]:
-    """A version, of which the folder alone is known where its manifest is damaged."""
-    manifest, folder = cache.manifest(digest), cache.version(digest)
-    files = manifest.files if manifest else ()
-    return {
-        "step": manifest.step if manifest else None,
-        "pool": manifest.pool if manifest else None,
-        "chain_id": manifest.chain_id if manifest else None,
-        "manifest": digest.hex(),
-        "dtype": manifest.dtype if manifest else None,
-        "bytes": sum(file.size for file in files) if manifest else _held(folder),
-        "delta_bytes": {
-            str(delta.step): sum(file.size for file in delta.files) for delta in (manifest.deltas if manifest else ())
-        },
-        "used": folder.stat().st_mtime if folder.is_dir() else 0.0,
-        "folder": str(folder),
-    }
-
-
-def _held(folder: Path) -> int:
-    """Bytes of a version's files; 0 if another process removes it."""
-    try:
-        return sum(path.stat().st_size for path in folder.iterdir())
-    except OSError:
-        return 0
-
-
-def _text(rows: list[dict[str, Any]], cache: "WeightCache") -> str:
-    checked = bool(rows) and "intact" in rows[0]
-    headers = ["pool", "step", "bytes", "deltas from", "used", "manifest", *(["hashes"] if checked else [])]
-    cells = [
-        [
-            "?" if row["pool"] is None else row["pool"],
-            "?" if row["step"] is None else row["step"],
-            f"{row['bytes']:,}",
-            ", ".join(f"{step} ({size:,} bytes)" for step, size in row["delta_bytes"].items()) or "-",
-            clock(row["used"]),
-            row["manifest"][:12] + ("" if row["step"] is not None else " (unreadable)"),
-            *(["as signed" if row["intact"] else "DAMAGED"] if checked else []),
-        ]
-        for row in rows
-    ]
-    return table(headers, cells, empty=f"no policy step is in {cache.folder}")

@@ -1,13 +1,13 @@
 """Checks a published curriculum mask. It follows from chain and bucket: nobody has to be believed."""
 
-from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
-from chain.indexer.records import Submission
 from dataset.export import MAX_CONFIG_BYTES, PoolOnChain
 from dataset.verify import DatasetFindings
 from protocol.config import PoolConfig
-from protocol.curriculum import CurriculumMask, Difficulty, ProblemTries
+from protocol.curriculum import CurriculumMask, Difficulty
 from protocol.errors import ConfigError, IntegrityError
 from runtime.curriculum import counted_files, expected_mask, published_mask, read_tries
 from storage.keys import MissingObjectError, object_key
@@ -51,37 +51,21 @@ def check_mask(source: PoolOnChain, objects: OpenObject, step: int) -> CheckedMa
     mask = published_mask(config, objects, pool.steps[step].manifest, source.scope)
     counted = counted_files(source.state, config, pool.pool, step)
 
-    def tries(sub: Submission) -> Sequence[ProblemTries]:
-        return read_tries(config, objects, sub)
-
+    tries = partial(read_tries, config, objects)
     expected = expected_mask(source.state, config, pool.pool, step, tries, mask.left_out)
     findings = DatasetFindings()
-    _compare(config, mask, expected, findings)
-    served = {sub.sequence: sub for sub in counted}
-    for sequence in mask.left_out:
-        if sequence not in served:
-            findings.add("left out", f"file {sequence} is listed as left out, but does not count for this step")
-        elif _is_served(objects, config, served[sequence]):
-            findings.add("left out", f"file {sequence} is left out as unavailable, and can be had")
-    return CheckedMask(config, mask, len(served.keys() - set(mask.left_out)), findings)
-
-
-def _compare(config: PoolConfig, mask: CurriculumMask, expected: CurriculumMask, findings: DatasetFindings) -> None:
     for index, one in config.curricula.items():
-        pairs = zip(mask.codes[index], expected.codes[index], strict=True)
-        for number, (published, right) in enumerate(pairs):
+        for number, (published, right) in enumerate(zip(mask.codes[index], expected.codes[index], strict=True)):
             if published != right:
                 claimed, correct = _DESCRIPTIONS[published], _DESCRIPTIONS[right]
                 what = f"problem {number} of {one.called} {claimed}; by chain and bucket it {correct}"
                 findings.add("mask", what)
-
-
-def _is_served(objects: OpenObject, config: PoolConfig, sub: Submission) -> bool:
-    try:
-        read_tries(config, objects, sub)
-    except (MissingObjectError, IntegrityError):
-        return False
-    return True
-
-
-_LINE_BYTES = 16 << 20
+    served = {sub.sequence: sub for sub in counted}
+    for sequence in mask.left_out:
+        if sequence not in served:
+            findings.add("left out", f"file {sequence} is listed as left out, but does not count for this step")
+            continue
+        with suppress(MissingObjectError, IntegrityError):
+            tries(served[sequence])
+            findings.add("left out", f"file {sequence} is left out as unavailable, and can be had")
+    return CheckedMask(config, mask, len(served.keys() - set(mask.left_out)), findings)

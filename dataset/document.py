@@ -20,21 +20,16 @@ _STRUCT = "Dataset(uint256 pool,bytes32 digest)"
 _MAX_FILES = 1 << 16
 
 Count = Annotated[int, Field(ge=0, lt=1 << 53, strict=True)]
-Format = Literal["parquet", "jsonl"]
 Text = Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
 
 
 class DataFile(Document):
     """One file of rows, `path` below the export's folder."""
 
-    path: Annotated[str, Field(pattern=r"^data/rollouts-[0-9]{5}\.(parquet|jsonl)$")]
+    path: Annotated[str, Field(pattern=r"^data/rollouts-[0-9]{5}\.parquet$")]
     rows: Count
     bytes: Count
     sha256: Hex64
-
-    @property
-    def format(self) -> Format:
-        return "parquet" if self.path.endswith(".parquet") else "jsonl"
 
 
 class EnvironmentTotals(Document):
@@ -79,7 +74,7 @@ class Licences(Document):
 
 class DatasetDocument(Document):
     """`contracts`: name → address of the suite; `manifests`: policy step → digest of its manifest, of the steps that
-    rows are of; `files`: in the order of their rows, format by format."""
+    rows are of; `files`: in the order of their rows."""
 
     version: Literal[1] = 1
     name: Text
@@ -141,12 +136,12 @@ class StoredDataset(Document):
             raise IntegrityError(f"{where} has a signer or a signature, but not both", "export again")
         if stored.signature:
             try:
-                found = signing.recover(_signed_digest(stored.dataset), bytes.fromhex(stored.signature[2:]))
+                actual = signing.recover(_signed_digest(stored.dataset), bytes.fromhex(stored.signature[2:]))
             except (ValueError, IntegrityError):
-                found = "nobody"
-            if found != stored.signer:
+                actual = "nobody"
+            if actual != stored.signer:
                 raise IntegrityError(
-                    f"{where} is signed by {found}, not by {stored.signer}", "get it from its exporter"
+                    f"{where} is signed by {actual}, not by {stored.signer}", "get it from its exporter"
                 )
         return stored
 
@@ -160,7 +155,6 @@ def _signed_digest(document: DatasetDocument) -> bytes:
 
 _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
 _LARGEST = "1M<n<10M"
-_WITHOUT_NAME = ("", "unknown")
 
 
 def card(document: DatasetDocument) -> str:
@@ -169,26 +163,14 @@ def card(document: DatasetDocument) -> str:
 
 
 def _header(document: DatasetDocument) -> list[str]:
-    """YAML; texts as JSON strings, which YAML reads alike whatever is in them."""
+    """Return YAML; texts as JSON strings, which YAML reads alike whatever is in them."""
     licence = document.licences.dataset
-    lines = ["---"]
-    if licence in _WITHOUT_NAME:
-        lines += ["license: other", "license_name: unknown"]
-    else:
-        lines += [f"license: {json.dumps(licence)}"]
+    named = [f"license: {json.dumps(licence)}"]
     size = next((name for most, name in _SIZES if document.totals.rows < most), _LARGEST)
+    lines = ["---", *(named if licence not in ("", "unknown") else ["license: other", "license_name: unknown"])]
     lines += [f"pretty_name: {json.dumps(document.name)}", "size_categories:", f"- {size}"]
-    lines += ["tags:", "- muster", "- rollouts", "configs:"]
-    for number, kind in enumerate(formats(document)):
-        lines += [f"- config_name: {kind}", "  data_files:", f"  - split: train\n    path: data/*.{kind}"]
-        lines += ["  default: true"] if number == 0 else []
-    return [*lines, "---"]
-
-
-def formats(document: DatasetDocument) -> list[Format]:
-    """Return the formats that its rows are stored in, Parquet first."""
-    found = {one.format for one in document.files}
-    return [kind for kind in ("parquet", "jsonl") if kind in found]
+    lines += ["tags:", "- muster", "- rollouts", "configs:", "- config_name: default", "  data_files:"]
+    return [*lines, "  - split: train", "    path: data/*.parquet", "---"]
 
 
 def _text(document: DatasetDocument) -> list[str]:
@@ -238,5 +220,5 @@ def _text(document: DatasetDocument) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """Text that Markdown shows as it is, in a table too."""
+    """Return text that Markdown shows as it is, in a table too."""
     return "".join("\\" + c if c in "\\`*_{}[]<>#|" else c for c in text)

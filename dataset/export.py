@@ -21,7 +21,6 @@ from dataset.document import (
     TOKENIZER,
     AsOf,
     DatasetDocument,
-    Format,
     Licences,
     StoredDataset,
     card,
@@ -54,34 +53,27 @@ class AcceptedFile:
     manifest: bytes
     votes: tuple[tuple[Code, bytes], ...]
 
-    @property
-    def verdict(self) -> str:
-        return Code(self.submission.code).label
-
 
 def accepted_files(state: State, pool: int, time: int) -> list[AcceptedFile]:
     """Return the files that were final at chain time `time`, by sequence."""
-    return [_file(state, sub) for sub in state.accepted(pool) if sub.is_final(time)]
-
-
-def finality_follows_clock(state: State, file: AcceptedFile) -> bool:
-    """Return whether a file's finality follows from the clock alone. The state does not keep when a dispute or a
-    canary's trial ended: such a file may or may not have been final at an earlier block."""
-    key = (file.submission.pool, file.submission.sequence)
-    return key not in state.disputes and key not in state.canaries
-
-
-def _file(state: State, sub: Submission) -> AcceptedFile:
-    votes = [
-        (Code(code_at(codes, sub.place)), digest)
-        for turn in state.lane_of(sub).rounds
-        for _, (codes, digest) in sorted(turn.reveals.items())
-        if code_at(codes, sub.place)
+    steps = state.pools[pool].steps
+    return [
+        AcceptedFile(sub, steps[sub.step].manifest, tuple(_votes(state, sub)))
+        for sub in state.accepted(pool)
+        if sub.is_final(time)
     ]
-    return AcceptedFile(sub, state.pools[sub.pool].steps[sub.step].manifest, tuple(votes))
+
+
+def _votes(state: State, sub: Submission) -> Iterator[tuple[Code, bytes]]:
+    for turn in state.lane_of(sub).rounds:
+        for _, (codes, digest) in sorted(turn.reveals.items()):
+            if code := code_at(codes, sub.place):
+                yield Code(code), digest
 
 
 log = logging.getLogger("muster.dataset")
+MAX_CONFIG_BYTES = 1 << 20
+_MAX_TOKENIZER_BYTES = 64 << 20
 
 
 class Texts:
@@ -101,47 +93,13 @@ class Texts:
 
     def problem(self, problem_seed: int) -> tuple[str, int]:
         """Return the environment that a problem seed falls to, and that environment's own seed of the problem."""
-        found = drawn(self._config.environments, problem_seed)
-        return self._config.environments[found.environment].called, found.seed
-
-
-def declared_licences(config: PoolConfig) -> dict[str, str]:
-    """Return the licences that the pool's environments declare, by name; of those that this machine can load."""
-    found = {}
-    for one in config.environments:
-        try:
-            found[one.called] = load_environment(one).declared.licence
-        except MusterError as error:
-            log.info("the licence of %s is not known here: %s", one.called, error.what)
-    return found
-
-
-_MAX_BYTES = 64 << 20
+        problem = drawn(self._config.environments, problem_seed)
+        return self._config.environments[problem.environment].called, problem.seed
 
 
 def tokenizer_files(manifest: Manifest) -> dict[str, WeightFile]:
     """Return a policy step's tokenizer files by name."""
     return {file.name: file for file in manifest.files if file.name in TOKENIZER_FILES}
-
-
-def same_tokenizer(one: Manifest, other: Manifest) -> None:
-    """Raise IntegrityError unless two policy steps have one tokenizer: an export has one."""
-    hashes = [{name: file.sha256 for name, file in tokenizer_files(m).items()} for m in (one, other)]
-    if hashes[0] != hashes[1]:
-        what = f"policy step {other.step} has another tokenizer than step {one.step}"
-        raise IntegrityError(what, "report it to the pool's owner")
-
-
-def write_tokenizer(folder: Path, manifest: Manifest, objects: OpenObject) -> None:
-    """Fetch the tokenizer of a policy step that was published in full."""
-    folder.mkdir()
-    for name, file in tokenizer_files(manifest).items():
-        if file.size > _MAX_BYTES:
-            raise IntegrityError(f"{name} has {file.size} bytes", "report it to the pool's owner")
-        data = b"".join(objects(shard.key, shard.size) for shard in file.shards)
-        if hashlib.sha256(data).hexdigest() != file.sha256:
-            raise IntegrityError(f"the shards of {name} do not make the file of the manifest", "ask another source")
-        (folder / name).write_bytes(data)
 
 
 def tokenizer_problem(folder: Path, manifest: Manifest) -> str:
@@ -156,9 +114,6 @@ def tokenizer_problem(folder: Path, manifest: Manifest) -> str:
         if not (folder / name).is_file() or file_sha256(folder / name) != sha256:
             return f"{name} is not the one of policy step {manifest.step}"
     return ""
-
-
-MAX_CONFIG_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -181,7 +136,6 @@ class PoolOnChain:
 class ExportOptions:
     """`licence`: under which the exporter offers the data; `account` signs `dataset.json`, if given."""
 
-    formats: tuple[Format, ...] = ("parquet", "jsonl")
     licence: str = "unknown"
     account: LocalAccount | None = None
     rows_per_file: int = ROWS_PER_FILE
@@ -220,16 +174,16 @@ class _Export:
         self._tally = RowTally()
 
     def write(self, out: Path) -> StoredDataset:
-        made: list[StoredDataset] = []
-        write_folder(out, lambda folder: made.append(self._fill(folder)))
-        return made[0]
+        stored: list[StoredDataset] = []
+        write_folder(out, lambda folder: stored.append(self._fill(folder)))
+        return stored[0]
 
     def _fill(self, folder: Path) -> StoredDataset:
         (folder / CONFIG).write_bytes(self._config_bytes)
         steps = sorted({file.submission.step for file in self._files})
         self._write_manifests(folder, steps)
         texts = Texts(self._config, load_tokenizer(folder / TOKENIZER))
-        with RowWriter(folder, self._options.formats, self._options.rows_per_file) as writer:
+        with RowWriter(folder, self._options.rows_per_file) as writer:
             for number, file in enumerate(self._files, 1):
                 for row in self._rows(file, texts):
                     writer.add(row)
@@ -244,54 +198,67 @@ class _Export:
         return stored
 
     def _write_manifests(self, folder: Path, steps: list[int]) -> None:
-        """The manifests of these steps, and the tokenizer, which has to be the same in all of them."""
+        """Write the manifests of these steps, and the tokenizer, which has to be the same in all of them."""
         (folder / MANIFESTS).mkdir()
-        first: Manifest | None = None
+        first: dict[str, WeightFile] | None = None
         for step in dict.fromkeys([0, *steps]):  # step 0 is published in full: its shards are there
             digest = self._pool.steps[step].manifest
             stored = self._objects(object_key("manifests", digest), MAX_STORED_BYTES)
-            manifest = unseal(stored, digest, self._source.scope)
+            tokenizer = tokenizer_files(unseal(stored, digest, self._source.scope))
             if step in steps:
                 (folder / MANIFESTS / f"{digest.hex()}.json").write_bytes(stored)
-            first = first or manifest
-            same_tokenizer(first, manifest)
-        assert first is not None
-        write_tokenizer(folder / TOKENIZER, first, self._objects)
+            first = tokenizer if first is None else first
+            if {n: one.sha256 for n, one in tokenizer.items()} != {n: one.sha256 for n, one in first.items()}:
+                what = f"policy step {step} has another tokenizer than step 0"
+                raise IntegrityError(what, "report it to the pool's owner")
+        (folder / TOKENIZER).mkdir()
+        for name, file in (first or {}).items():
+            if file.size > _MAX_TOKENIZER_BYTES:
+                raise IntegrityError(f"{name} has {file.size} bytes", "report it to the pool's owner")
+            data = b"".join(self._objects(shard.key, shard.size) for shard in file.shards)
+            if hashlib.sha256(data).hexdigest() != file.sha256:
+                raise IntegrityError(f"the shards of {name} do not make the manifest's file", "ask another source")
+            (folder / TOKENIZER / name).write_bytes(data)
 
     def _rows(self, file: AcceptedFile, texts: Texts) -> Iterator[DatasetRow]:
-        """The rows of one submitted file, which has to be the very one that was accepted."""
+        """Yield the rows of one submitted file, which has to be the very one that was accepted."""
         sub = file.submission
         data = self._objects(object_key("rollouts", sub.sha256), self._limits.file_bytes)
         _, rollouts = read(data, self._limits)
-        made = commit(data, rollouts)
-        if (made.sha256, made.root, made.units, made.rows) != (sub.sha256, sub.root, sub.units, sub.rows):
+        commitment = commit(data, rollouts)
+        if (commitment.sha256, commitment.root, commitment.units, commitment.rows) != (
+            sub.sha256,
+            sub.root,
+            sub.units,
+            sub.rows,
+        ):
             raise IntegrityError(f"the file of submission {sub.sequence} is not the one on chain", "ask another source")
-        tree = leaves(rollouts)
+        chain, tree = chain_columns(self._source.pool_id, file), leaves(rollouts)
         for number, (rollout, leaf, siblings) in enumerate(zip(rollouts, tree, merkle.proofs(tree), strict=True)):
+            environment, problem = texts.problem(rollout.problem_seed)
             yield DatasetRow(
-                **self._columns(file, rollout, texts),
+                **{field.name: getattr(rollout, field.name) for field in fields(Rollout)},
+                **chain,
+                environment=environment,
+                problem=problem,
+                prompt=texts.prompt(rollout.prompt_tokens),
+                completion=texts.completion(rollout.output_tokens, rollout.finish),
                 row=number,
                 leaf=leaf.hex(),
                 siblings=tuple(sibling.hex() for sibling in siblings),
             )
 
-    def _columns(self, file: AcceptedFile, rollout: Rollout, texts: Texts) -> dict[str, Any]:
-        """All columns but those of the row's place in its file."""
-        shared = {field.name: getattr(rollout, field.name) for field in fields(Rollout)}
-        environment, problem = texts.problem(rollout.problem_seed)
-        return {
-            **shared,
-            **chain_columns(self._source.pool_id, file),
-            "environment": environment,
-            "problem": problem,
-            "prompt": texts.prompt(rollout.prompt_tokens),
-            "completion": texts.completion(rollout.output_tokens, rollout.finish),
-        }
-
     def _document(self, steps: list[int]) -> DatasetDocument:
         source, model, block = self._source, self._config.model, self._source.block
-        known, totals = declared_licences(self._config), self._tally.totals()
-        licences = {name: known[name] for name in totals.environments if name in known}
+        totals, licences = self._tally.totals(), {}
+        for environment in self._config.environments:
+            try:
+                licence = load_environment(environment).declared.licence
+            except MusterError as error:
+                log.info("the licence of %s is not known here: %s", environment.called, error.what)
+                continue
+            if environment.called in totals.environments:
+                licences[environment.called] = licence
         return DatasetDocument(
             name=self._config.name,
             chain_id=source.pool_id.chain_id,
@@ -318,7 +285,7 @@ def shown_model(source: str) -> str:
 
 def chain_columns(pool_id: PoolId, file: AcceptedFile) -> dict[str, Any]:
     """Return the columns of a row that follow from the chain alone, by name."""
-    sub: Submission = file.submission
+    sub = file.submission
     return {
         "chain_id": pool_id.chain_id,
         "pools": pool_id.pools,
@@ -328,7 +295,7 @@ def chain_columns(pool_id: PoolId, file: AcceptedFile) -> dict[str, Any]:
         "node": sub.node,
         "submission": sub.sequence,
         "counter": sub.counter,
-        "verdict": file.verdict,
+        "verdict": Code(sub.code).label,
         "votes": tuple(code.label for code, _ in file.votes),
         "verdicts": tuple(digest.hex() for _, digest in file.votes),
         "file_sha256": sub.sha256.hex(),

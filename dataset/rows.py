@@ -1,24 +1,20 @@
-"""Rows of a data set: a rollout with its scores and everything that ties it to the chain, in Parquet and JSONL files.
+"""Rows of a data set: a rollout with its scores and everything that ties it to the chain, in Parquet files.
 
 Files are written and read a few rows at a time.
 """
 
-import base64
-import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, fields
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Protocol, Self
+from typing import Annotated, Any, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from dataset.document import DATA, DataFile, EnvironmentTotals, Format, Totals
+from dataset.document import DATA, DataFile, EnvironmentTotals, Totals
 from protocol.api.base import Hex64
-from protocol.encoding import canonical_json, parse_json
 from protocol.errors import IntegrityError, MusterError, first_line, first_problem
 from protocol.files import file_sha256
 from protocol.rollout_file import merkle
@@ -86,22 +82,6 @@ class DatasetRow:
         except Exception as error:  # struct and numpy refuse what does not fit in many ways
             raise IntegrityError(f"it is no rollout: {type(error).__name__}", "") from None
 
-    def line(self) -> bytes:
-        """Encode the row as one line of JSONL."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        values["proofs"] = [base64.b64encode(proof).decode() for proof in self.proofs]
-        return canonical_json(values) + b"\n"
-
-    @classmethod
-    def parse_line(cls, line: bytes) -> Self:
-        """Decode a line of hostile bytes. Raises IntegrityError."""
-        try:
-            values = parse_json(line)
-            values["proofs"] = [base64.b64decode(proof, validate=True) for proof in values["proofs"]]
-        except (ValueError, TypeError, KeyError):
-            raise IntegrityError("it is not JSON with the columns of a row", "") from None
-        return cls.of(values)
-
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
         """Validate a stranger's columns. Raises IntegrityError naming the column."""
@@ -138,57 +118,16 @@ _GROUP_BYTES, _GROUP_ROWS = 16 << 20, 4096
 _BATCH_ROWS = 64
 
 
-class _RowFile(Protocol):
-    def add(self, row: DatasetRow) -> None: ...
-    def close(self) -> None: ...
-
-
-class _Lines:
-    def __init__(self, path: Path) -> None:
-        self._file: BinaryIO = path.open("wb")
-
-    def add(self, row: DatasetRow) -> None:
-        self._file.write(row.line())
-
-    def close(self) -> None:
-        self._file.close()
-
-
-class _Parquet:
-    """Row groups of some megabytes: that much is in memory at once."""
-
-    def __init__(self, path: Path) -> None:
-        self._writer = pq.ParquetWriter(path, SCHEMA, compression="zstd", write_page_checksum=True)
-        self._rows: list[DatasetRow] = []
-        self._size = 0
-
-    def add(self, row: DatasetRow) -> None:
-        self._rows.append(row)
-        self._size += 12 * len(row.output_tokens) + 4 * len(row.prompt_tokens) + 258 * len(row.proofs) + 1024
-        if self._size >= _GROUP_BYTES or len(self._rows) >= _GROUP_ROWS:
-            self._flush()
-
-    def _flush(self) -> None:
-        columns = [pa.array([getattr(row, field.name) for row in self._rows], field.type) for field in SCHEMA]
-        self._writer.write_table(pa.Table.from_arrays(columns, schema=SCHEMA))
-        self._rows, self._size = [], 0
-
-    def close(self) -> None:
-        if self._rows:
-            self._flush()
-        self._writer.close()
-
-
 class RowWriter:
-    """Writes rows into `folder`/data in every one of `formats`; a file holds at most `rows_per_file` rows. The same
-    rows give the same bytes (with the same version of the Parquet library)."""
+    """Writes rows into `folder`/data; a file holds at most `rows_per_file` rows. The same rows give the same bytes
+    (with the same version of the Parquet library). Row groups of some megabytes are in memory at once."""
 
-    def __init__(self, folder: Path, formats: tuple[Format, ...], rows_per_file: int = ROWS_PER_FILE) -> None:
-        self._folder, self._formats, self._most = folder, formats, rows_per_file
-        (folder / DATA).mkdir()
-        self._open: dict[str, _RowFile] = {}
-        self._rows = self._part = 0
-        self._done: list[tuple[str, int]] = []
+    def __init__(self, folder: Path, rows_per_file: int = ROWS_PER_FILE) -> None:
+        self._folder, self._most = folder / DATA, rows_per_file
+        self._folder.mkdir()
+        self._parts: list[int] = []  # rows of each file
+        self._waiting: list[DatasetRow] = []
+        self._size = 0
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -198,32 +137,40 @@ class RowWriter:
         self._stack.close()
 
     def add(self, row: DatasetRow) -> None:
-        if not self._open:
-            for kind in self._formats:
-                path = f"{DATA}/rollouts-{self._part:05d}.{kind}"
-                made = _Parquet(self._folder / path) if kind == "parquet" else _Lines(self._folder / path)
-                self._open[path] = made
-                self._stack.callback(made.close)
-        for table in self._open.values():
-            table.add(row)
-        self._rows += 1
-        if self._rows == self._most:
+        if not self._parts or self._parts[-1] == self._most:
             self._end_part()
+            path = self._path(len(self._parts))
+            self._writer = pq.ParquetWriter(path, SCHEMA, compression="zstd", write_page_checksum=True)
+            self._stack.callback(self._writer.close)
+            self._parts.append(0)
+        self._parts[-1] += 1
+        self._waiting.append(row)
+        self._size += 12 * len(row.output_tokens) + 4 * len(row.prompt_tokens) + 258 * len(row.proofs) + 1024
+        if self._size >= _GROUP_BYTES or len(self._waiting) >= _GROUP_ROWS:
+            self._flush()
+
+    def _path(self, part: int) -> Path:
+        return self._folder / f"rollouts-{part:05d}.parquet"
+
+    def _flush(self) -> None:
+        columns = [pa.array([getattr(row, field.name) for row in self._waiting], field.type) for field in SCHEMA]
+        self._writer.write_table(pa.Table.from_arrays(columns, schema=SCHEMA))
+        self._waiting, self._size = [], 0
 
     def _end_part(self) -> None:
+        if self._waiting:
+            self._flush()
         self._stack.close()
-        self._done += [(path, self._rows) for path in self._open]
-        self._open, self._rows, self._part = {}, 0, self._part + 1
 
     def finish(self) -> tuple[DataFile, ...]:
-        """Return what was written, format by format."""
-        if self._open:
-            self._end_part()
-        found = []
-        for path, rows in self._done:
-            whole = self._folder / path
-            found.append(DataFile(path=path, rows=rows, bytes=whole.stat().st_size, sha256=file_sha256(whole)))
-        return tuple(sorted(found, key=lambda file: (self._formats.index(file.format), file.path)))
+        """Return what was written."""
+        self._end_part()
+        files = []
+        for part, rows in enumerate(self._parts):
+            path = self._path(part)
+            size, digest = path.stat().st_size, file_sha256(path)
+            files.append(DataFile(path=f"{DATA}/{path.name}", rows=rows, bytes=size, sha256=digest))
+        return tuple(files)
 
 
 def check_bytes(path: Path, expected: DataFile) -> str:
@@ -232,63 +179,38 @@ def check_bytes(path: Path, expected: DataFile) -> str:
         return "it is missing"
     if path.stat().st_size != expected.bytes:
         return f"it has {path.stat().st_size} bytes instead of {expected.bytes}"
-    with path.open("rb") as file:
-        actual = hashlib.file_digest(file, "sha256").hexdigest()
+    actual = file_sha256(path)
     return "" if actual == expected.sha256 else f"its SHA-256 is {actual[:16]}… instead of {expected.sha256[:16]}…"
 
 
-def read_rows(path: Path, kind: Format, line_bytes: int) -> Iterator[DatasetRow | IntegrityError]:
-    """Yield the rows of a stranger's file in order; an error in the place of an invalid one. `line_bytes`: the longest
-    line of JSONL. Raises IntegrityError if nothing more can be read."""
+def read_rows(path: Path) -> Iterator[DatasetRow | IntegrityError]:
+    """Yield the rows of a stranger's file in order; an error in the place of an invalid one. Raises IntegrityError if
+    nothing more can be read."""
     try:
-        yield from _read_lines(path, line_bytes) if kind == "jsonl" else _read_parquet(path)
+        file = pq.ParquetFile(path, page_checksum_verification=True)
+        if not file.schema_arrow.equals(SCHEMA, check_metadata=False):
+            raise IntegrityError(f"{path.name} has other columns than a data set", "export again")
+        for batch in file.iter_batches(batch_size=_BATCH_ROWS, use_threads=False):
+            for values in batch.to_pylist():
+                try:
+                    yield DatasetRow.of(values)
+                except IntegrityError as error:
+                    yield error
     except MusterError:
         raise
     except Exception as error:  # the Parquet library refuses hostile bytes in many ways
         raise IntegrityError(f"{path.name} cannot be read: {first_line(error)}", "get it again") from None
 
 
-def _read_lines(path: Path, limit: int) -> Iterator[DatasetRow | IntegrityError]:
-    with path.open("rb") as file:
-        while line := file.readline(limit + 1):
-            if len(line) > limit:
-                raise IntegrityError(f"{path.name} has a line of more than {limit} bytes", "get it again")
-            yield _row(partial(DatasetRow.parse_line, line))
-
-
-def _read_parquet(path: Path) -> Iterator[DatasetRow | IntegrityError]:
-    file = pq.ParquetFile(path, page_checksum_verification=True)
-    if not file.schema_arrow.equals(SCHEMA, check_metadata=False):
-        raise IntegrityError(f"{path.name} has other columns than a data set", "export again")
-    for batch in file.iter_batches(batch_size=_BATCH_ROWS, use_threads=False):
-        for values in batch.to_pylist():
-            yield _row(partial(DatasetRow.of, values))
-
-
-def _row(make: Callable[[], DatasetRow]) -> DatasetRow | IntegrityError:
-    try:
-        return make()
-    except IntegrityError as error:
-        return error
-
-
 _DIGITS = 9
 
 
 @dataclass
-class _Environment:
+class _EnvironmentTally:
     rows: int = 0
     solved: int = 0
     task_reward: float = 0.0
     problems: set[int] = field(default_factory=set)
-
-    def totals(self) -> EnvironmentTotals:
-        return EnvironmentTotals(
-            rows=self.rows,
-            problems=len(self.problems),
-            task_reward_mean=_mean(self.task_reward, self.rows),
-            solved=self.solved,
-        )
 
 
 class RowTally:
@@ -296,14 +218,14 @@ class RowTally:
     number of different problems and nodes only."""
 
     def __init__(self) -> None:
-        self._environments: dict[str, _Environment] = {}
+        self._environments: dict[str, _EnvironmentTally] = {}
         self._nodes: set[str] = set()
         self._submissions, self._last = 0, -1
         self._prompt = self._output = 0
         self._reward = 0.0
 
     def add(self, row: DatasetRow) -> None:
-        one = self._environments.setdefault(row.environment, _Environment())
+        one = self._environments.setdefault(row.environment, _EnvironmentTally())
         one.rows += 1
         one.solved += row.task_reward >= 1
         one.task_reward += row.task_reward
@@ -321,7 +243,20 @@ class RowTally:
 
     def totals(self) -> Totals:
         """Return the totals so far."""
-        every, rows = self._environments, self.rows
+
+        def mean(total: float, rows: int) -> float:
+            return round(total / rows, _DIGITS) if rows else 0.0
+
+        every, rows = dict(sorted(self._environments.items())), self.rows
+        environments = {
+            name: EnvironmentTotals(
+                rows=one.rows,
+                problems=len(one.problems),
+                task_reward_mean=mean(one.task_reward, one.rows),
+                solved=one.solved,
+            )
+            for name, one in every.items()
+        }
         return Totals(
             rows=rows,
             submissions=self._submissions,
@@ -329,11 +264,7 @@ class RowTally:
             problems=sum(len(one.problems) for one in every.values()),
             prompt_tokens=self._prompt,
             output_tokens=self._output,
-            task_reward_mean=_mean(sum(every[name].task_reward for name in sorted(every)), rows),
-            reward_mean=_mean(self._reward, rows),
-            environments={name: every[name].totals() for name in sorted(every)},
+            task_reward_mean=mean(sum(one.task_reward for one in every.values()), rows),
+            reward_mean=mean(self._reward, rows),
+            environments=environments,
         )
-
-
-def _mean(total: float, rows: int) -> float:
-    return round(total / rows, _DIGITS) if rows else 0.0

@@ -22,6 +22,7 @@ from diloco.transport import Transport
 from protocol.accounts import LocalAccount
 from protocol.encoding import load_document
 from protocol.errors import ConfigError, IntegrityError, MusterError, UnreachableError
+from runtime.threads import essential
 from storage.s3 import Bucket
 
 log = logging.getLogger("muster.diloco")
@@ -84,7 +85,7 @@ class StepRecorder:
         self._runs: DilocoRuns | None = None
         self._weights: dict[int, Mapping[str, Fraction]] = {}
         self._soon, self._stopping = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._work, name="step-recorder", daemon=True)
+        self._thread = essential("step-recorder", self._work)
 
     def start(self) -> None:
         self._thread.start()

@@ -236,13 +236,13 @@ class MemberConfig(DaemonConfig):
 
 
 class CoordinatorConfig(MemberConfig):
-    """`muster diloco coordinate`, for workers that read their own data."""
+    """`muster diloco run --coordinator`, for workers that read their own data."""
 
     kind: Literal["diloco-coordinator"] = "diloco-coordinator"
 
 
 class PolicyCoordinatorConfig(TrainerConfig):
-    """`muster diloco coordinate` for a pool: the pool's trainer, whose policy steps the workers make."""
+    """`muster diloco run --coordinator` for a pool: the pool's trainer, whose policy steps the workers make."""
 
     run: Path = Field(description="The run's document.")
     chain_run: int | None = Field(

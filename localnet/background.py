@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -94,19 +94,17 @@ class NetworkState(Document):
             return False
 
     def as_found(self) -> "NetworkState":
-        """What a reader can say: the processes of a supervisor that was killed are gone with it."""
+        """Return what a reader can say: the processes of a supervisor that was killed are gone with it."""
         if self.lives() or self.phase in (NetworkPhase.DOWN, NetworkPhase.FAILED):
             return self
-        gone = tuple(
-            one.model_copy(update={"state": ProcessState.GONE, "pid": None, "restart_at": None})
-            for one in self.processes
-        )
+        changes = {"state": ProcessState.GONE, "pid": None, "restart_at": None}
+        gone = tuple(one.model_copy(update=changes) for one in self.processes)
         why = f"the supervisor (pid {self.pid}) was killed; `muster up` goes on"
         return self.model_copy(update={"phase": NetworkPhase.FAILED, "problem": why, "processes": gone})
 
 
 def process_entry(child: Child, monotonic: float, now: float) -> ProcessEntry:
-    """What to say of a supervised process; `monotonic` and `now` (Unix) are the same moment."""
+    """Describe a supervised process; `monotonic` and `now` (Unix) are the same moment."""
     state, restart_at, pid = ProcessState.RUNNING, None, child.process.pid if child.process else None
     if child.restart_at is not None:
         state, restart_at, pid = ProcessState.RESTARTING, round(now + child.restart_at - monotonic, 1), None
@@ -124,15 +122,10 @@ def process_entry(child: Child, monotonic: float, now: float) -> ProcessEntry:
     )
 
 
-def process_entries(children: Iterable[Child], monotonic: float, now: float) -> tuple[ProcessEntry, ...]:
-    return tuple(process_entry(child, monotonic, now) for child in children)
-
-
-SEATS = 12
-"""Enough for two committees and a jury of the demo's pool, and one to spare."""
+SEATS = 12  # enough for two committees and a jury of the demo's pool, and one to spare
 _PORTS = 4
+# Below the ports that Linux gives to outgoing connections: the network's own would take them while it is down.
 _PORT_RANGE = range(21_700, 32_000, _PORTS)
-"""Below the ports that Linux gives to outgoing connections: the network's own would take them while it is down."""
 
 
 class NetworkSettings(Document):
@@ -179,7 +172,7 @@ class NetworkFolder:
         return self.root / "opened"
 
     def settings(self) -> NetworkSettings | None:
-        """None where there is no network yet. Raises ConfigError for a folder that holds something else."""
+        """Return None where there is no network yet. Raises ConfigError for a folder that holds something else."""
         if self.settings_path.exists():
             return load_document(self.settings_path, NetworkSettings)
         if self.root.is_dir() and any(self.root.iterdir()):
@@ -192,11 +185,6 @@ class NetworkFolder:
         if found is None:
             raise ConfigError(f"there is no network in {self.root}", "`muster up` makes one; or name another --folder")
         return found
-
-    def make(self, settings: NetworkSettings) -> None:
-        """Raises OSError."""
-        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_atomic(self.settings_path, settings.model_dump_json(indent=2).encode() + b"\n")
 
     def state(self) -> NetworkState | None:
         """What its supervisor last wrote."""
@@ -257,8 +245,7 @@ def config_of(settings: NetworkSettings) -> PoolConfig:
     return pool_config(settings.seed, settings.steps).model_copy(update={"name": "local"})
 
 
-MARK = "MUSTER_NETWORK"
-"""The variable that every process of a network carries: its folder."""
+MARK = "MUSTER_NETWORK"  # the variable that every process of a network carries: its folder
 
 
 def leftovers(root: Path) -> Iterator[psutil.Process]:
@@ -288,23 +275,26 @@ def clean_up(root: Path, seconds: float = 10.0) -> list[str]:
 
 
 _LOOK_SECONDS, _WEIGHTS_SECONDS = 0.5, 300.0
+# How long files under way are waited for: a seat that voted and does not open its vote in time pays for it.
 DRAIN_SECONDS = 60.0
-"""How long files under way are waited for: a seat that voted and does not open its vote in time pays for it."""
 
 
 class BackgroundNetwork(Demo):
-    """`run` returns when it is told to stop; it raises MusterError only while it starts."""
+    """`serve` returns when it is told to stop; it raises MusterError only while it starts."""
 
     def __init__(self, folder: NetworkFolder, settings: NetworkSettings) -> None:
         super().__init__(plan_of(folder, settings), config_of(settings))
         self._folder, self._settings = folder, settings
         self._phase, self._doing, self._since, self._problem = NetworkPhase.STARTING, "starting", time.time(), ""
-        self._publisher = Publisher(folder, self.standing)
+        self._written: NetworkState | None = None
+        self._ended = threading.Event()
         self.say = self._say
 
     def serve(self) -> None:
-        """From start to end, every change written to the folder."""
-        self._publisher.start()
+        """From start to end, every change written to the folder by a thread: bringing it up takes a while."""
+        publisher = threading.Thread(target=self._publish, name="publisher", daemon=True)
+        self._write_state()
+        publisher.start()
         try:
             self._bring_up()
             self._enter(NetworkPhase.UP, f"dashboard: {self.plan.http_url}/")
@@ -322,10 +312,13 @@ class BackgroundNetwork(Demo):
             self._doing = "stopping everything"
             self.network.supervisor.stop()
             self._enter(NetworkPhase.FAILED if self._problem else NetworkPhase.DOWN, "")
-            self._publisher.stop()
+            self._ended.set()
+            publisher.join(timeout=5)
+            self._write_state()
 
     def standing(self) -> NetworkState:
-        """How everything stands now."""
+        """Describe how everything stands now."""
+        monotonic, now = time.monotonic(), time.time()
         children = list(self.network.supervisor.children.values())
         return NetworkState(
             pid=os.getpid(),
@@ -334,8 +327,21 @@ class BackgroundNetwork(Demo):
             doing=self._doing,
             since=self._since,
             problem=self._problem,
-            processes=process_entries(children, time.monotonic(), time.time()),
+            processes=tuple(process_entry(child, monotonic, now) for child in children),
         )
+
+    def _publish(self) -> None:
+        while not self._ended.wait(_LOOK_SECONDS):
+            try:
+                self._write_state()
+            except OSError as error:  # a full disk must not leave `muster ps` with an old state for good
+                self.progress.say(f"the network's state cannot be written: {error}")
+
+    def _write_state(self) -> None:
+        state = self.standing()
+        if state != self._written:
+            write_atomic(self._folder.state_path, state.model_dump_json(indent=1).encode())
+            self._written = state
 
     def _bring_up(self) -> None:
         check_ports(self._settings.ports, "stop what uses it: the network's pool names its ports on its chain")
@@ -344,14 +350,7 @@ class BackgroundNetwork(Demo):
             self._folder.forget_run()
         self.start_services()
         base = self._base_model()
-        if opened.exists():
-            self.say("going on where it was")
-            self.network.wait_services()
-            self.start_nodes()
-            self.network.start_orchestrator(POOL)
-        else:
-            self.open_pool()
-        write_atomic(opened, str(base).encode())
+        self.open_or_go_on(opened, str(base))
         self.network.start_trainer(POOL, base)
         self._wait_for_weights()
 
@@ -359,13 +358,17 @@ class BackgroundNetwork(Demo):
         """Nobody can join before there are any."""
         what = "the trainer to publish policy step 0"
         self.say(f"waiting for {what}")
-        self.network.wait(what, self._has_weights, "trainer", _WEIGHTS_SECONDS)
+        self.network.wait(what, lambda: self._status("step") is not None, "trainer", _WEIGHTS_SECONDS)
 
-    def _has_weights(self) -> bool:
+    def _status(self, *keys: str) -> Any:
+        """Return a value of the service's status document; None while the service does not say."""
         try:
-            return service_status(self.plan.http_url)["step"] is not None
+            value: Any = service_status(self.plan.http_url)
+            for key in keys:
+                value = value[key]
         except (UnreachableError, KeyError):
-            return False
+            return None
+        return value
 
     def _base_model(self) -> Path:
         """Made once, then where it was: its process takes seconds even if the model is in the cache."""
@@ -385,23 +388,16 @@ class BackgroundNetwork(Demo):
     def _drain(self) -> None:
         """No new files; those under way are judged, so that nobody pays for a vote that is not opened."""
         supervisor = self.network.supervisor
-        supervisor.stop(only=_is_worker)
+        supervisor.stop(only=lambda child: child.name.startswith("worker-"))
         end = time.monotonic() + DRAIN_SECONDS
         while time.monotonic() < end:
             supervisor.check()
-            left = self._files_in_votes()
+            left = self._status("in_flight", "pending")
             if left == 0:
                 return
             self._doing = f"waiting for the votes on {left} files" if left else "waiting for the service"
             time.sleep(_LOOK_SECONDS)
         self.say(f"not waiting longer than {DRAIN_SECONDS:.0f} s for files under way")
-
-    def _files_in_votes(self) -> int | None:
-        """How many files wait for a verdict; None while the service does not say."""
-        try:
-            return int(service_status(self.plan.http_url)["in_flight"]["pending"])
-        except (UnreachableError, KeyError):
-            return None
 
     def _enter(self, phase: NetworkPhase, doing: str) -> None:
         self._phase, self._since = phase, time.time()
@@ -410,40 +406,6 @@ class BackgroundNetwork(Demo):
     def _say(self, text: str) -> None:
         self._doing = text
         self.progress.say(text)
-
-
-class Publisher:
-    """A thread that writes the network's state to its folder whenever it changed: bringing it up takes a while."""
-
-    def __init__(self, folder: NetworkFolder, standing: Callable[[], NetworkState]) -> None:
-        self._path, self._standing = folder.state_path, standing
-        self._last: NetworkState | None = None
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="publisher", daemon=True)
-
-    def start(self) -> None:
-        self._write()
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Ends after the last state was written."""
-        self._stop.set()
-        self._thread.join(timeout=5)
-        self._write()
-
-    def _run(self) -> None:
-        while not self._stop.wait(_LOOK_SECONDS):
-            self._write()
-
-    def _write(self) -> None:
-        now = self._standing()
-        if now != self._last:
-            write_atomic(self._path, now.model_dump_json(indent=1).encode())
-            self._last = now
-
-
-def _is_worker(child: Child) -> bool:
-    return child.name.startswith("worker-")
 
 
 def service_status(url: str) -> dict[str, Any]:
@@ -456,8 +418,8 @@ def service_status(url: str) -> dict[str, Any]:
     return found
 
 
+# The base model, made once, takes a slow machine minutes; so does policy step 0 of one that is busy.
 UP_SECONDS = 1500.0
-"""The base model, made once, takes a slow machine minutes; so does policy step 0 of one that is busy."""
 DOWN_SECONDS = DRAIN_SECONDS + 60.0
 _LONG_LOG = 32 << 20
 
@@ -471,7 +433,8 @@ def settle_settings(folder: NetworkFolder, wanted: Mapping[str, int | None]) -> 
     known = folder.settings()
     if known is None:
         settings = NetworkSettings(**{**named, "port": choose_port(folder.root, named.get("port"))})
-        folder.make(settings)
+        folder.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_atomic(folder.settings_path, settings.model_dump_json(indent=2).encode() + b"\n")
         return settings
     for name, value in named.items():
         if getattr(known, name) != value:
@@ -486,7 +449,7 @@ def bring_up(folder: NetworkFolder, say: Say) -> NetworkState:
     state = _living(folder)
     if state is not None and state.phase is NetworkPhase.STOPPING:
         say("it is being taken down; waiting for that")
-        _wait_for_end(folder, state)
+        _wait_for_end(folder, say)
         state = None
     started = None if state is not None else _start(folder)
     said, end = "", time.monotonic() + UP_SECONDS
@@ -515,15 +478,19 @@ def take_down(folder: NetworkFolder, say: Say) -> None:
     if state.phase is not NetworkPhase.STOPPING:
         with suppress(ProcessLookupError):
             os.kill(state.pid, signal.SIGTERM)
+    _wait_for_end(folder, say)
+
+
+def _wait_for_end(folder: NetworkFolder, say: Say) -> None:
     said = ""
 
     def ended() -> bool:
         nonlocal said
-        now = _living(folder)
-        if now is not None and now.phase is NetworkPhase.STOPPING and now.doing != said:
-            said = now.doing
+        state = _living(folder)
+        if state is not None and state.phase is NetworkPhase.STOPPING and state.doing != said:
+            said = state.doing
             say(said)
-        return now is None
+        return state is None
 
     wait_for("the network to stop", ended, timeout=DOWN_SECONDS, hint=f"see {folder.supervisor_log}")
 
@@ -537,12 +504,6 @@ def delete(folder: NetworkFolder) -> None:
 def _living(folder: NetworkFolder) -> NetworkState | None:
     state = folder.state()
     return state if state is not None and state.lives() else None
-
-
-def _wait_for_end(folder: NetworkFolder, state: NetworkState) -> None:
-    wait_for(
-        "the network to stop", lambda: not state.lives(), timeout=DOWN_SECONDS, hint=f"see {folder.supervisor_log}"
-    )
 
 
 def _start(folder: NetworkFolder) -> "subprocess.Popen[bytes]":

@@ -1,17 +1,16 @@
 """A demo run: bring the network up, follow it, settle its accounts, write its report, take it down.
 
-`muster demo` runs it once; `localnet.real` and `localnet.long` run it so that an interrupted run can be continued.
+`muster demo` runs it once; `localnet.real` runs it so that an interrupted run can be continued.
 """
 
 import hashlib
 import json
 import shutil
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from random import Random, SystemRandom
+from random import Random
 from typing import Any, Protocol
 
 from chain.contracts import WorkItem
@@ -141,24 +140,26 @@ SETTLE_SECONDS = 180.0
 
 
 def settle_accounts(
-    monitor: RunMonitor, chain_time: Callable[[], int], check: Callable[[], None], say: Callable[[str], None]
+    monitor: RunMonitor,
+    chain_time: Callable[[], int],
+    check: Callable[[], None],
+    say: Callable[[str], None],
+    patience: int = 1,
 ) -> None:
-    """Wait, bounded, until nothing of the pool is unsettled. `chain_time` gives the chain's clock in seconds; `check`
-    keeps the network up."""
+    """Wait until nothing of the pool is unsettled. `chain_time` gives the chain's clock in seconds; `check` keeps the
+    network up. Raises MusterError if nothing is settled for SETTLE_SECONDS times `patience`."""
     say("waiting for the last verdicts, challenge windows and claims")
-    end = time.monotonic() + SETTLE_SECONDS
-    last = ""
-    while time.monotonic() < end:
-        check()
-        monitor.look()
-        left = unsettled(monitor.state, POOL, chain_time())
-        if not left:
-            return
+    last, moved, longest = "", time.monotonic(), SETTLE_SECONDS * patience
+    monitor.look()
+    while left := unsettled(monitor.state, POOL, chain_time()):
         if left != last:
             say(f"left: {left}")
-            last = left
+            last, moved = left, time.monotonic()
+        if time.monotonic() - moved > longest:
+            raise MusterError(f"nothing was settled for {longest:.0f} s: {left}", "see the logs of the validators")
+        check()
         time.sleep(1.0)
-    say(f"not everything settled within {SETTLE_SECONDS:.0f} s: {last}")
+        monitor.look()
 
 
 def unsettled(state: State, pool: int, now: int) -> str:
@@ -184,41 +185,44 @@ def unsettled(state: State, pool: int, now: int) -> str:
 MARGIN_SECONDS = 3
 
 
-class Challenger(ABC):
-    """Disputes each file that `wronged` names, once and before its challenge window ends, as the account `as_whom`."""
+class Challenger:
+    """Disputes each rejected file that `wronged` names, once and before its challenge window ends. A dispute that the
+    chain does not take is tried again: otherwise a moment's fault would decide how the run ends."""
 
     def __init__(self, onboarding: Onboarding, say: Callable[[str], None]) -> None:
         self.onboarding, self.say = onboarding, say
-        self.tried: set[int] = set()
+        self._decided: set[int] = set()
 
     def look(self, state: State) -> None:
-        for sub in state.submissions_of(POOL):
-            if sub.status is Status.REJECTED and not sub.disputed and sub.sequence not in self.tried:
-                name, why = self.wronged(state, sub)
-                if name:
-                    self.tried.add(sub.sequence)
-                    self._dispute(sub, name, why)
+        for file in state.submissions_of(POOL):
+            if file.status is Status.REJECTED and not file.disputed and file.sequence not in self._decided:
+                name, why = self.wronged(state, file)
+                if not name or self._dispute(file, name, why):
+                    self._decided.add(file.sequence)
 
-    @abstractmethod
-    def wronged(self, state: State, sub: Submission) -> tuple[str, str]:
-        """Whose key disputes the rejected file, empty for nobody, and why."""
+    def wronged(self, state: State, file: Submission) -> tuple[str, str]:
+        """Return whose key disputes the rejected file, empty for nobody, and why."""
+        raise NotImplementedError
 
-    def _dispute(self, sub: Submission, name: str, why: str) -> None:
+    def _dispute(self, file: Submission, name: str, why: str) -> bool:
+        """Dispute the file. Returns whether that is done, or too late."""
         suite = self.onboarding.suite(name)
         try:
-            if suite.client.now() + MARGIN_SECONDS < sub.final_time:
-                trial = suite.appeals.dispute(sub).send()
-                self.say(f"⚖ {name} disputes file {sub.sequence} (trial {trial}): {why}")
+            if suite.client.now() + MARGIN_SECONDS < file.final_time:
+                trial = suite.appeals.dispute(file).send()
+                self.say(f"⚖ {name} disputes file {file.sequence} (trial {trial}): {why}")
         except MusterError as error:
-            self.say(f"⚖ {name} could not dispute: {error}")
+            self.say(f"⚖ {name} could not dispute file {file.sequence} and tries again: {error}")
+            return False
+        return True
 
 
 class Disputer(Challenger):
     """Acts for the operators of the demo's honest nodes, who know that they did not cheat."""
 
-    def wronged(self, state: State, sub: Submission) -> tuple[str, str]:
+    def wronged(self, state: State, file: Submission) -> tuple[str, str]:
         ring, honest = self.onboarding.ring, [node.name for node in self.onboarding.plan.nodes if not node.attack]
-        who = next((name for name in honest if ring[f"node-{name}"].address == sub.node), "")
+        who = next((name for name in honest if ring[f"node-{name}"].address == file.node), "")
         return (f"operator-{who}" if who else ""), "honest work was rejected"
 
 
@@ -226,11 +230,11 @@ class DodgingValidator(Challenger):
     """Acts for the owner of the seat that never looks: whenever it was outvoted on a file that it accepted, which may
     be a canary, it disputes the file at once, for a jury instead of an opening."""
 
-    def wronged(self, state: State, sub: Submission) -> tuple[str, str]:
+    def wronged(self, state: State, file: Submission) -> tuple[str, str]:
         name = next(f"validator-{v.name}" for v in self.onboarding.plan.validators if v.attack == "lazy")
-        owner, decided = self.onboarding.ring[name].address, deciding_round(state, sub)
+        owner, decided = self.onboarding.ring[name].address, deciding_round(state, file)
         ours = [member for member, seat in enumerate(decided.seats) if state.seats[seat].owner == owner]
-        accepted = any(decided.code_at(sub.place, member).is_accept for member in ours)
+        accepted = any(decided.code_at(file.place, member).is_accept for member in ours)
         return (name if accepted else ""), "its seat accepted the file without a look"
 
 
@@ -266,7 +270,7 @@ class Chaos:
     supervisor: Supervisor
     interval: float
     say: Callable[[str], None]
-    random: Random = field(default_factory=SystemRandom)
+    random: Random
     clock: Callable[[], float] = time.monotonic
     killed: list[str] = field(default_factory=list)
     _next: float = 0.0
@@ -316,7 +320,8 @@ class Demo:
         try:
             self.bring_up()
             monitor = self.follow()
-            settle_accounts(monitor, self.onboarding.client("deployer").now, self.network.check, self.say)
+            now = self.onboarding.client("deployer").now
+            settle_accounts(monitor, now, self.network.check, self.say, self.plan.patience)
             outcome = write_results(
                 self.plan, self.ring, self.progress, monitor.state, self._diloco_summary(monitor.state)
             )
@@ -352,9 +357,21 @@ class Demo:
         self.network.start_storage()
         self.network.config_path.write_bytes(self.config.canonical())
 
+    def open_or_go_on(self, opened: Path, mark: str = "") -> None:
+        """Open the pool, or go on with what an earlier run opened; `opened`, with the text `mark`, tells so."""
+        if opened.exists():
+            self.say("going on where it was")
+            self.network.wait_services()
+            self.start_nodes()
+            self.network.start_orchestrator(POOL)
+        else:
+            self.open_pool()
+        write_atomic(opened, mark.encode())
+
     def open_pool(self) -> None:
         """On a fresh chain: contracts, participants, the pool, and every role but the trainer."""
-        self._make_keys()
+        for name in names(self.plan):
+            self.ring[name]
         self.network.wait_services()
         self._deploy()
         self.network.publish_config(self.config)
@@ -363,13 +380,13 @@ class Demo:
         self.onboarding.bond_and_register()
         seats = sum(v.seats for v in self.plan.validators)
         self.say(f"{seats} seats bonded and opted into pool {POOL}, {len(self.plan.members)} nodes registered")
-        self._create_pool()
+        self.say("waiting for the epoch in which the seats can be drawn")
+        pool = self.onboarding.create_pool(self.config)
+        if pool != POOL:
+            raise MusterError(f"the pool got number {pool} on a fresh chain", "start again")
+        self.say(f"pool {pool} escrowed its budget and named its service's key, all nodes joined")
         self.network.start_orchestrator(POOL)
         self.say(f"dashboard: {self.plan.http_url}/")
-
-    def _make_keys(self) -> None:
-        for name in names(self.plan):
-            self.ring[name]
 
     def _deploy(self) -> None:
         plan = self.plan
@@ -377,13 +394,6 @@ class Demo:
         self.onboarding.give_gas()
         deployment = deploy(self.onboarding.client("deployer"), demo_chain(plan), plan.deployment.parent)
         self.say(f"{len(deployment.contracts)} contracts deployed, Pools at {deployment.address('Pools')}")
-
-    def _create_pool(self) -> None:
-        self.say("waiting for the epoch in which the seats can be drawn")
-        pool = self.onboarding.create_pool(self.config)
-        if pool != POOL:
-            raise MusterError(f"the pool got number {pool} on a fresh chain", "start again")
-        self.say(f"pool {pool} escrowed its budget and named its service's key, all nodes joined")
 
     def start_nodes(self) -> None:
         """Validators and workers. They load their engines while the pool is being made, and wait for it."""
@@ -396,9 +406,10 @@ class Demo:
         """Until the trainer has made its last step; raises MusterError when nothing moves for minutes."""
         monitor = self._new_monitor()
         onlookers = self.onlookers()
-        chaos = Chaos(self.network.supervisor, self.chaos, self.say) if self.chaos else None
+        supervisor, random = self.network.supervisor, Random(self.plan.seed)
+        chaos = Chaos(supervisor, self.chaos, self.say, random) if self.chaos else None
         moved, seen = time.monotonic(), (0, 0)
-        while not self.network.supervisor.children["trainer"].finished:
+        while not supervisor.children["trainer"].finished:
             self.network.check()
             monitor.look()
             for one in onlookers:
@@ -449,10 +460,8 @@ def demo_chain(plan: DemoPlan) -> NetworkConfig:
     return LOCAL.model_copy(update={"rpc_urls": (plan.rpc_url,), "suite": suite})
 
 
-INTERRUPTED = "interrupted: the same command continues the run"
-"""What to say last to who stopped it."""
-_OPENED = "opened"
-"""A file in the run's folder, which is there once the run has a pool."""
+INTERRUPTED = "interrupted: the same command continues the run"  # what to say last to who stopped it
+_OPENED = "opened"  # a file in the run's folder, which is there once the run has a pool
 
 
 class ResumableDemo(Demo):
@@ -460,19 +469,12 @@ class ResumableDemo(Demo):
 
     def __init__(self, plan: DemoPlan, config: PoolConfig, base: Path) -> None:
         super().__init__(plan, config)
-        self._base, self._opened = base, plan.root / _OPENED
+        self._base = base
 
     def bring_up(self) -> None:
+        self.say(f"run {self.plan.root} · seed {self.plan.seed} · {self.plan.steps} policy steps")
         self.start_services()
-        if self._opened.exists():
-            self.say(f"going on with {self.plan.root}")
-            self.network.wait_services()
-            self.start_nodes()
-            self.network.start_orchestrator(POOL)
-        else:
-            self.say(f"run {self.plan.root} · seed {self.plan.seed} · {self.plan.steps} policy steps")
-            self.open_pool()
-            self._opened.touch()
+        self.open_or_go_on(self.plan.root / _OPENED)
         self.network.start_trainer(POOL, self._base)
 
 

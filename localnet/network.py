@@ -6,11 +6,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 
 from chain.deployment import NetworkConfig
 from engines.runtime import torch_environment
@@ -34,7 +36,7 @@ _LONGEST_PAUSE, _READY_SECONDS = 60.0, 60.0
 
 
 class ProgressPrinter:
-    """Prints a line with the seconds since it was made."""
+    """Prints lines with the seconds since it was made."""
 
     def __init__(self) -> None:
         self._started = time.monotonic()
@@ -47,7 +49,7 @@ class ProgressPrinter:
         print(f"[{self.seconds:5.0f} s] {text}", flush=True)
 
     def notice(self, text: str) -> None:
-        """A line about the processes rather than about the run."""
+        """Print a line about the processes rather than about the run."""
         self.say(f"· {text}")
 
 
@@ -81,8 +83,7 @@ class Network:
         self.supervisor = Supervisor(notice)
         self.config_path = plan.root / "pool.json"
         self.worker_isolation = {"isolation": "none"}  # our own processes on our own machine
-        self.service_settings: dict[str, Any] = {}
-        """Further fields of the orchestrator's configuration."""
+        self.service_settings: dict[str, Any] = {}  # further fields of the orchestrator's configuration
 
     def check(self) -> None:
         """Restart what died. Raises KeyboardInterrupt once a person wants to stop, MusterError when a process keeps
@@ -104,10 +105,10 @@ class Network:
 
     def wait_services(self) -> None:
         for name in ("chain", "s3"):
-            self.wait(f"{name} to start", partial(self._is_ready, name), name)
+            self.wait(f"{name} to start", partial(self._has_said, name, "READY"), name)
 
-    def _is_ready(self, name: str) -> bool:
-        return "READY" in self._child(name).said()
+    def _has_said(self, name: str, word: str) -> bool:
+        return word in self.supervisor.children[name].said()
 
     # ---- The pool owner's processes
 
@@ -152,7 +153,7 @@ class Network:
             values["run"] = self.plan.diloco_run
         if self.plan.metrics_port:
             values["metrics"] = {"listen": f"127.0.0.1:{self.plan.metrics_port}"}
-        role = "diloco coordinate" if self.plan.diloco_workers else "trainer"
+        role = "diloco run --coordinator" if self.plan.diloco_workers else "trainer"
         self._start_role("trainer", role, values, torch=True)
 
     def start_diloco_workers(self, base: Path) -> None:
@@ -188,12 +189,9 @@ class Network:
 
     def start_worker(self, pool: int, spec: NodeSpec) -> None:
         name = f"worker-{spec.name}"
-        values = self._client_settings(pool, name) | {"node": self.ring[f"node-{spec.name}"].reference()}
-        values["engine"] = {
-            "name": spec.engine, "dtype": self.plan.dtype, "threads": 1, "batch": self.plan.worker_batch,
-        }  # fmt: skip
-        values["claim_seconds"] = 5
-        values |= self.worker_isolation
+        values = self._client_settings(pool, name) | self.worker_isolation
+        engine = {"name": spec.engine, "dtype": self.plan.dtype, "threads": 1, "batch": self.plan.worker_batch}
+        values |= {"node": self.ring[f"node-{spec.name}"].reference(), "engine": engine, "claim_seconds": 5}
         self._start_role(name, "worker", values, torch=True, attack=spec.attack)
 
     # ---- Shared
@@ -233,9 +231,6 @@ class Network:
             child.max_restarts, child.longest_pause = None, _LONGEST_PAUSE
         self.supervisor.start(child)
 
-    def _child(self, name: str) -> Child:
-        return self.supervisor.children[name]
-
     def wait(self, what: str, ready: Callable[[], bool], child: str, seconds: float = _READY_SECONDS) -> None:
         """Until `ready`, which `child` is to bring about within `seconds` on an idle machine. Raises as `check` does,
         and MusterError with the end of the child's log."""
@@ -244,10 +239,11 @@ class Network:
             self.check()
             return ready()
 
+        process = self.supervisor.children[child]
         try:
-            wait_for(what, alive, timeout=seconds * self.plan.patience, hint=f"see {self._child(child).log_path}")
+            wait_for(what, alive, timeout=seconds * self.plan.patience, hint=f"see {process.log_path}")
         except MusterError as error:
-            raise MusterError(f"{error.what}: {self._child(child).tail(2)}", error.hint) from None
+            raise MusterError(f"{error.what}: {process.tail(2)}", error.hint) from None
 
 
 def final_exits(name: str, background: bool) -> frozenset[int]:
@@ -266,3 +262,12 @@ def answers(url: str) -> bool:
         return httpx.get(url, timeout=2, trust_env=False, verify=tls_context()).status_code == 200
     except httpx.HTTPError:
         return False
+
+
+def resident(pid: int) -> float:
+    """Return the MiB of a process and its descendants; 0 if it has just ended."""
+    total = 0
+    with suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        total = sum(one.memory_info().rss for one in (process, *process.children(recursive=True)))
+    return round(total / (1 << 20), 1)

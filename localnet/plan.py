@@ -19,22 +19,8 @@ from trainer.model.tiny_model import tiny_model_config
 POOL = 1  # the first pool of a fresh chain
 CHEAT = "weights-noise=0.02"
 CANARY = "weights-noise=0.05"
+# A whole file of the demo's: with so small a model a step of decoding costs the same for one rollout as for all.
 WORKER_BATCH = 128
-"""A whole file of the demo's: with so small a model a step of decoding costs the same for one rollout as for all."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """What a person chooses; port 0 means any free one. `diloco`: how many DiLoCo workers train the policy
-    (1: the trainer alone)."""
-
-    seed: int
-    steps: int
-    runs: Path
-    chain_port: int = 0
-    s3_port: int = 0
-    http_port: int = 0
-    diloco: int = 1
 
 
 @dataclass(frozen=True)
@@ -76,24 +62,18 @@ class DemoPlan:
     http_port: int
     nodes: tuple[NodeSpec, ...]
     validators: tuple[ValidatorSpec, ...]
+    # A registered node without a process, which hands in a file that it never uploads; empty for none.
     absentee: str = "dave"
-    """A registered node without a process, which hands in a file that it never uploads; empty for none."""
     chain_id: int = 31337
-    dtype: str = "float32"
-    """What workers, validators and the evaluation compute in."""
-    worker_batch: int = 64
-    """How many rollouts workers generate at once."""
+    dtype: str = "float32"  # what workers, validators and the evaluation compute in
+    worker_batch: int = 64  # how many rollouts workers generate at once
     trainer_threads: int = 1
-    trainer_row_tokens: int = 8192
-    """How many tokens are trained at once: what the trainer's memory grows with."""
-    patience: int = 1
-    """How much longer than the demo's the pool's windows are, and the wait for something to move."""
-    background: bool = False
-    """Whether processes are restarted for ever, as those of `muster up`."""
-    metrics_port: int = 0
-    """Where Prometheus may scrape the trainer, 0 for nowhere."""
+    trainer_row_tokens: int = 8192  # how many tokens are trained at once: what the trainer's memory grows with
+    patience: int = 1  # how much longer than the demo's the pool's windows are, and the wait for something to move
+    background: bool = False  # whether processes are restarted for ever, as those of `muster up`
+    metrics_port: int = 0  # where Prometheus may scrape the trainer, 0 for nowhere
+    # How many DiLoCo workers train in the trainer's place, which then coordinates them; 1: none.
     diloco: int = 1
-    """How many DiLoCo workers train in the trainer's place, which then coordinates them; 1: none."""
 
     @property
     def members(self) -> list[str]:
@@ -151,24 +131,14 @@ def new_run_folder(runs: Path, seed: int) -> Path:
     return root
 
 
-def make_plan(options: Options) -> DemoPlan:
-    """A fresh run's, at free ports; see `cast` for who takes part."""
-    chain_port = claim_port("chain", options.chain_port)
-    s3_port = claim_port("s3", options.s3_port)
-    http_port = claim_port("http", options.http_port)
+def make_plan(
+    runs: Path, seed: int, steps: int, chain_port: int = 0, s3_port: int = 0, http_port: int = 0, diloco: int = 1
+) -> DemoPlan:
+    """Plan a fresh run in a folder of `runs`; port 0 means any free one. See `cast` for who takes part."""
+    ports = claim_port("chain", chain_port), claim_port("s3", s3_port), claim_port("http", http_port)
     nodes, validators = cast(CHEAT, CANARY)
-    return DemoPlan(
-        root=new_run_folder(options.runs, options.seed),
-        seed=options.seed,
-        steps=options.steps,
-        chain_port=chain_port,
-        s3_port=s3_port,
-        http_port=http_port,
-        nodes=nodes,
-        validators=validators,
-        worker_batch=WORKER_BATCH,
-        diloco=options.diloco,
-    )
+    root = new_run_folder(runs, seed)
+    return DemoPlan(root, seed, steps, *ports, nodes, validators, worker_batch=WORKER_BATCH, diloco=diloco)
 
 
 def cast(cheat: str, canary: str) -> tuple[tuple[NodeSpec, ...], tuple[ValidatorSpec, ...]]:
@@ -195,8 +165,7 @@ def cast(cheat: str, canary: str) -> tuple[tuple[NodeSpec, ...], tuple[Validator
 
 
 BUDGET = 2_000 * TOKEN
-STEP_BUDGET = 4 * TOKEN
-"""The most that one step's files can cost, with room: full length, every fee."""
+STEP_BUDGET = 4 * TOKEN  # the most that one step's files can cost, with room: full length, every fee
 STAKE = 200 * TOKEN
 RATE = TOKEN // 10_000
 FEE = TOKEN // 100
@@ -204,7 +173,6 @@ DEMO_ENVIRONMENT = EnvironmentConfig(
     name="reasoning_gym/chain_sum",
     params={"min_terms": 3, "max_terms": 4, "min_digits": 1, "max_digits": 1, "score_threshold": 1.0},
 )
-TOOL_ENVIRONMENT = EnvironmentConfig(name="lookup")
 
 
 def training(steps: int) -> TrainConfig:
@@ -222,17 +190,6 @@ def pool_config(seed: int, steps: int) -> PoolConfig:
         environments=(DEMO_ENVIRONMENT,),
         work=WorkConfig(problems_per_file=16, samples_per_problem=8, max_new_tokens=64, max_prompt_tokens=96),
         train=training(steps),
-    )
-
-
-def mixed_config(seed: int, steps: int) -> PoolConfig:
-    """Three environments at once: a tool that is used in up to three turns, which the base model has been shown, and
-    sums and words, which it has not."""
-    words = EnvironmentConfig(name="reasoning_gym/spell_backward", params={"min_word_len": 3, "max_word_len": 4})
-    work = WorkConfig(problems_per_file=16, samples_per_problem=8, max_new_tokens=64, max_prompt_tokens=128)
-    environments = (TOOL_ENVIRONMENT, DEMO_ENVIRONMENT, words)
-    return pool_config(seed, steps).model_copy(
-        update={"name": f"mixed-{seed}", "environments": environments, "work": work}
     )
 
 

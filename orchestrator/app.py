@@ -168,7 +168,7 @@ def create_app(
     app.state.service, app.state.guard = service, guard
     app.state.signers, app.state.body_memory = Buckets(rate / 2, burst / 2), BodyMemory()
     app.state.answers, app.state.shared = AnswerCache(view_seconds), AnswerCache(view_seconds)
-    app.state.evidence = Evidence(service.uploads.pool, service.config.work, service.open_object)
+    app.state.evidence = Evidence(service.uploads.pool, service.config.work, service.store.get)
     app.state.streams = set()
     add_error_handlers(app)
     for routes in (signed, router, views.router):

@@ -135,15 +135,6 @@ class ConsumedRow(Base):
     sha256: Mapped[str] = mapped_column(String(64), default="")
 
 
-class SolveCountsRow(Base):
-    """How often a file's problems were solved; `counts` is canonical JSON: [environment, number, tried, solved] of
-    each. A function of the file alone, so it never changes; which files count is decided by the chain."""
-
-    __tablename__ = "solve_counts"
-    sha256: Mapped[str] = mapped_column(String(64), primary_key=True)
-    counts: Mapped[str] = mapped_column(Text)
-
-
 class Database:
     """Sessions over one engine whose tables have this version's schema. Several replicas may share a database.
 
@@ -213,33 +204,29 @@ def default_url(home: Path) -> str:
 def _engine(url: str) -> Engine:
     try:
         parsed = make_url(url)
-        backend = parsed.get_backend_name()
-        if backend not in ("sqlite", "postgresql"):
-            raise ConfigError(f"the database {backend} is not supported", "use sqlite:///path or postgresql://…")
-        if backend == "postgresql":
+        if parsed.get_backend_name() == "postgresql":
             return create_engine(parsed, pool_size=_POOL_SIZE, max_overflow=0, pool_pre_ping=True)
+        if parsed.get_backend_name() != "sqlite":
+            raise ValueError("this kind is not supported")
         if parsed.database:
             Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
         engine = create_engine(parsed, connect_args={"timeout": BUSY_SECONDS})
-    except (ArgumentError, NoSuchModuleError, ValueError) as error:
+    except (ArgumentError, NoSuchModuleError, ValueError, OSError) as error:
         raise ConfigError(f"database URL {_shown(url)}: {error}", "use sqlite:///path or postgresql://…") from None
-    except OSError as error:
-        raise ConfigError(f"cannot create the folder of {_shown(url)}: {error.strerror}", "check the path") from None
-    event.listen(engine, "connect", _on_sqlite_connect)
-    event.listen(engine, "begin", _on_sqlite_begin)
+
+    @event.listens_for(engine, "connect")
+    def on_connect(connection: Any, _record: Any) -> None:
+        # The driver's own transaction control would begin lazily and break BEGIN IMMEDIATE.
+        connection.isolation_level = None
+        for setting in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
+            connection.execute(f"PRAGMA {setting}").close()
+
+    @event.listens_for(engine, "begin")
+    def on_begin(connection: Any) -> None:
+        reading = connection.get_execution_options().get("reading")
+        connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
+
     return engine
-
-
-def _on_sqlite_connect(connection: Any, _record: Any) -> None:
-    # The driver's own transaction control would begin lazily and break BEGIN IMMEDIATE.
-    connection.isolation_level = None
-    for setting in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
-        connection.execute(f"PRAGMA {setting}").close()
-
-
-def _on_sqlite_begin(connection: Any) -> None:
-    reading = connection.get_execution_options().get("reading")
-    connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
 
 
 def _create_tables(engine: Engine) -> None:

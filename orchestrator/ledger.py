@@ -120,7 +120,7 @@ def paid_out(state: State, *kinds: str, pool_id: int | None = None) -> Counter[s
 
 # ---- the ledger as tables
 
-# Amounts are base units (`*_grains`), times Unix seconds, hashes hex without 0x.
+# Amounts are base units (`*_base_units`), times Unix seconds, hashes hex without 0x.
 Row = dict[str, Any]
 
 
@@ -137,7 +137,9 @@ def _accounts(state: State, pool: int, now: int) -> Iterator[Row]:
     """Yield what each node and each owner of seats earned, and where it is."""
     for entry in rows(state, pool, now):
         amounts = _copied(entry, "earned", "pending", "locked", "vested", "claimed", "fees", "slashed")
-        yield _copied(entry, "address", "role", "payee") | {f"{name}_grains": value for name, value in amounts.items()}
+        yield _copied(entry, "address", "role", "payee") | {
+            f"{name}_base_units": value for name, value in amounts.items()
+        }
 
 
 def _contributions(state: State, pool: int, now: int) -> Iterator[Row]:
@@ -156,7 +158,7 @@ def _contributions(state: State, pool: int, now: int) -> Iterator[Row]:
             "accepted": len(accepted),
             "pending": sum(file.status is Status.PENDING for file in files),
             "units": units,
-            "pay_grains": units * state.pools[pool].terms.rate,
+            "pay_base_units": units * state.pools[pool].terms.rate,
         }
 
 
@@ -170,7 +172,7 @@ def _submissions(state: State, pool: int, now: int) -> Iterator[Row]:
             "status": file.status.value,
             "reason": Code(file.code).label if file.code else "",
             "final": file.is_final(now),
-            "pay_grains": file.units * rate if file.is_paid and not file.forfeited else 0,
+            "pay_base_units": file.units * rate if file.is_paid and not file.forfeited else 0,
             "submitted": file.time,
             "decided": file.decided_time,
             "block": file.block,
@@ -198,7 +200,7 @@ def _votes(state: State, pool: int, now: int) -> Iterator[Row]:
 def _slashes(state: State, pool: int, now: int) -> Iterator[Row]:
     for slash in state.slashes:
         if slash.pool == pool:
-            derived = {"reason": Code(slash.code).label if slash.code else "vote", "amount_grains": slash.amount}
+            derived = {"reason": Code(slash.code).label if slash.code else "vote", "amount_base_units": slash.amount}
             yield _copied(slash, "kind", "who", "sequence") | derived | _copied(slash, "block", "time", "tx")
 
 
@@ -206,11 +208,11 @@ def _disputes(state: State, pool: int, now: int) -> Iterator[Row]:
     for dispute in state.disputes.values():
         if dispute.pool == pool:
             yield _copied(dispute, "sequence", "disputer", "trial") | {
-                "deposit_grains": dispute.deposit,
+                "deposit_base_units": dispute.deposit,
                 "resolved": dispute.resolved,
                 "overturned": dispute.overturned,
                 "outcome": Code(dispute.code).label if dispute.resolved else "",
-                "reward_grains": dispute.reward,
+                "reward_base_units": dispute.reward,
                 "time": dispute.time,
             }
 
@@ -218,7 +220,7 @@ def _disputes(state: State, pool: int, now: int) -> Iterator[Row]:
 def _payouts(state: State, pool: int, now: int) -> Iterator[Row]:
     for payment in state.all_payments():
         if payment.pool == pool:
-            amount = {"amount_grains": payment.amount}
+            amount = {"amount_base_units": payment.amount}
             yield _copied(payment, "kind", "to", "node", "units") | amount | _copied(payment, "block", "time", "tx")
 
 

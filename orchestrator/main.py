@@ -219,11 +219,7 @@ def background_tasks(
             nonces.prune(service.clock())
         return PRUNE_SECONDS
 
-    return [
-        BackgroundTask("chain", chain_watcher.work),
-        BackgroundTask("pruning", prune),
-        BackgroundTask("solve rates", lambda: service.rates.work(leader.leads)),
-    ]
+    return [BackgroundTask("chain", chain_watcher.work), BackgroundTask("pruning", prune)]
 
 
 def pool_access(config: OrchestratorConfig, deployment: Deployment, pool_config: PoolConfig) -> PoolAccess:

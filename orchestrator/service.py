@@ -11,7 +11,6 @@ from sqlalchemy import select
 from orchestrator.auth import HttpError
 from orchestrator.background import BackgroundTask
 from orchestrator.chain import ChainWatcher, PoolView
-from orchestrator.dashboard.solve_rates import SolveRates
 from orchestrator.db import Database, StepReportRow
 from orchestrator.heartbeats import Heartbeat, HeartbeatStore
 from orchestrator.scheduling.aggregates import ConsumedFiles, load_consumed, store_consumed
@@ -59,11 +58,10 @@ class Service:
 
     def __post_init__(self) -> None:
         self.started = self.clock()
-        shape, pool = self.config.work, self.uploads.pool
+        shape = self.config.work
         rule = Rule.of(self.config, self.lease_seconds, self.lease_limit, self.stall_seconds)
         self.leases = Leases(self.db, self.view, rule, shape.rows * shape.max_new_tokens, self.clock)
-        self.rates = SolveRates(self.db, self.view, self.config, pool, self.store.get)
-        self.sources = AnnouncedSources(pool, self.allow_private_sources, self.clock, self.workers)
+        self.sources = AnnouncedSources(self.uploads.pool, self.allow_private_sources, self.clock, self.workers)
         self._heartbeats = HeartbeatStore(self.db, self.heartbeat_seconds)
 
     def request_lease(self, address: str, body: work.LeaseRequest) -> work.LeaseResponse:
@@ -113,10 +111,6 @@ class Service:
     def location(self, key: str) -> str:
         """Return a pre-signed URL of an object. Raises ConfigError for anything but a content address."""
         return self.store.presign_get(str(parse_key(key)), DOWNLOAD_SECONDS)
-
-    def open_object(self, key: str, limit: int) -> bytes:
-        """Return an object of the pool's bucket, checked against its key. Raises what the bucket raises."""
-        return self.store.get(key, limit)
 
     def heartbeats(self) -> dict[str, Heartbeat]:
         """Return the newest heartbeat of every address."""

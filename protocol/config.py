@@ -25,13 +25,14 @@ from protocol.evidence.null_model import EvidenceConfig
 
 
 class GrpoConfig(Document):
-    """GRPO's clipped ratio per token (2402.03300). `delta` bounds the ratio where the advantage is negative
-    (INTELLECT-2's two-sided clipping); null leaves it open, as the paper does."""
+    """GRPO's clipped ratio per token (2402.03300), with INTELLECT-2's two-sided clipping."""
 
-    name: Literal["grpo"] = "grpo"
-    epsilon_low: float = Field(0.2, gt=0, lt=1)
-    epsilon_high: float = Field(0.2, gt=0)
-    delta: float | None = Field(4.0, gt=1)
+    name: Literal["grpo"] = Field("grpo", description="Clip the ratio of every token.")
+    epsilon_low: float = Field(0.2, gt=0, lt=1, description="Clip a ratio below 1 - this.")
+    epsilon_high: float = Field(0.2, gt=0, description="Clip a ratio above 1 + this.")
+    delta: float | None = Field(
+        4.0, gt=1, description="Bound on the ratio where the advantage is negative; null (JSON only): none."
+    )
 
     @model_validator(mode="after")
     def _delta_beyond_the_clip_range(self) -> "GrpoConfig":
@@ -43,19 +44,18 @@ class GrpoConfig(Document):
 class GspoConfig(Document):
     """GSPO (2507.18071): the clipped ratio of a whole sequence, the geometric mean of its tokens' ratios."""
 
-    name: Literal["gspo"] = "gspo"
-    epsilon_low: float = Field(3e-4, gt=0, lt=1)
-    epsilon_high: float = Field(4e-4, gt=0)
+    name: Literal["gspo"] = Field(
+        "gspo", description="Clip the ratio of a whole sequence; needs `normaliser` sequences."
+    )
+    epsilon_low: float = Field(3e-4, gt=0, lt=1, description="Clip a ratio below 1 - this.")
+    epsilon_high: float = Field(4e-4, gt=0, description="Clip a ratio above 1 + this.")
 
 
 class CispoConfig(Document):
-    """CISPO (MiniMax-M1, 2506.13585): REINFORCE with a bounded ratio as a constant weight; every token has a gradient.
+    """CISPO (MiniMax-M1, 2506.13585): every token has a gradient. `ratio_max` is the paper's 1 + ε_high."""
 
-    `ratio_max` is the paper's 1 + ε_high; its lower bound is not used there and does not exist here.
-    """
-
-    name: Literal["cispo"] = "cispo"
-    ratio_max: float = Field(5.0, gt=1)
+    name: Literal["cispo"] = Field("cispo", description="REINFORCE with a bounded ratio as a constant weight.")
+    ratio_max: float = Field(5.0, gt=1, description="Bound on the ratio.")
 
 
 class DppoConfig(Document):
@@ -65,10 +65,10 @@ class DppoConfig(Document):
     (downwards) since it was sampled and its advantage would push it further.
     """
 
-    name: Literal["dppo"] = "dppo"
-    mask_low: float = Field(0.2, gt=0, le=1)
-    mask_high: float = Field(0.2, gt=0, le=1)
-    squared_log_ratio: float = Field(1e-3, ge=0)
+    name: Literal["dppo"] = Field("dppo", description="Drop the gradient of tokens whose probability moved too far.")
+    mask_low: float = Field(0.2, gt=0, le=1, description="Largest move downwards.")
+    mask_high: float = Field(0.2, gt=0, le=1, description="Largest move upwards.")
+    squared_log_ratio: float = Field(1e-3, ge=0, description="Weight of the squared log-ratio.")
 
 
 LossConfig = Annotated[GrpoConfig | GspoConfig | CispoConfig | DppoConfig, Field(discriminator="name")]
@@ -79,8 +79,8 @@ class KlConfig(Document):
     """A penalty on leaving the base model. `unbiased`: k3 weighted by the ratio, whose expected gradient is that of
     KL(policy ‖ base); `k3`: as GRPO's paper has it, whose gradient is that of KL(base ‖ policy)."""
 
-    coefficient: float = Field(0.0, ge=0)
-    estimator: Literal["unbiased", "k3"] = "unbiased"
+    coefficient: float = Field(0.0, ge=0, description="Weight of the penalty.")
+    estimator: Literal["unbiased", "k3"] = Field("unbiased", description="How the divergence is estimated.")
 
 
 class AlgorithmConfig(Document):
@@ -88,17 +88,21 @@ class AlgorithmConfig(Document):
 
     `normaliser`: each token's loss divided by the minibatch's tokens (`tokens`), by the number of its sequences times
     the length of its own (`sequences`), or by the number of sequences times `constant_length` (`constant`).
-    `importance_cap` bounds π_old / π_sampled, the weight of a rollout that an older policy made; 0 gives every rollout
-    the weight 1.
+    `importance_cap` bounds π_old / π_sampled.
     """
 
-    loss: LossConfig = GrpoConfig()
-    advantage: AdvantageName = "mean"
-    normaliser: Literal["tokens", "sequences", "constant"] = "tokens"
-    constant_length: int | None = Field(None, ge=1)
-    importance_cap: float = Field(2.0, ge=0)
-    entropy_coefficient: float = Field(0.0, ge=0)
-    kl: KlConfig = KlConfig()
+    loss: LossConfig = Field(GrpoConfig(), description="Policy loss: grpo, gspo, cispo or dppo.")
+    advantage: AdvantageName = Field("mean", description="How the rewards of one problem's answers become advantages.")
+    normaliser: Literal["tokens", "sequences", "constant"] = Field(
+        "tokens",
+        description="What divides a token's loss: the minibatch's tokens, its sequences and lengths, or a constant.",
+    )
+    constant_length: int | None = Field(None, ge=1, description="Tokens of the constant, with `normaliser` constant.")
+    importance_cap: float = Field(
+        2.0, ge=0, description="Bound on the weight of a file from an older policy; 0: all weigh 1."
+    )
+    entropy_coefficient: float = Field(0.0, ge=0, description="Weight of the entropy bonus.")
+    kl: KlConfig = Field(KlConfig(), description="Penalty on leaving the base model.")
 
     @model_validator(mode="after")
     def _sensible(self) -> "AlgorithmConfig":
@@ -117,77 +121,78 @@ class ScheduleConfig(Document):
     """The learning rate over the updates of a run: linear warm-up, then constant until the last `decay_share` of the
     run, over which it falls to `final_share` of its peak along a line or half a cosine."""
 
-    warmup_updates: int = Field(3, ge=0)
-    decay: Literal["linear", "cosine"] = "linear"
-    decay_share: float = Field(0.4, ge=0, le=1)
-    final_share: float = Field(0.1, ge=0, le=1)
+    warmup_updates: int = Field(3, ge=0, description="Updates over which the rate rises from 0.")
+    decay: Literal["linear", "cosine"] = Field("linear", description="How it falls at the end.")
+    decay_share: float = Field(0.4, ge=0, le=1, description="Last share of the run over which it falls.")
+    final_share: float = Field(0.1, ge=0, le=1, description="Share of its peak at the end.")
 
 
 class AdamWConfig(Document):
     """AdamW; weight decay on matrices only."""
 
-    name: Literal["adamw"] = "adamw"
-    learning_rate: float = Field(3e-4, gt=0)
-    beta1: float = Field(0.9, ge=0, lt=1)
-    beta2: float = Field(0.99, ge=0, lt=1)
-    epsilon: float = Field(1e-8, gt=0)
-    weight_decay: float = Field(0.01, ge=0)
+    name: Literal["adamw"] = Field("adamw", description="AdamW.")
+    learning_rate: float = Field(3e-4, gt=0, description="Peak learning rate.")
+    beta1: float = Field(0.9, ge=0, lt=1, description="Decay of the running mean of gradients.")
+    beta2: float = Field(0.99, ge=0, lt=1, description="Decay of the running mean of squared gradients.")
+    epsilon: float = Field(1e-8, gt=0, description="Added to the denominator.")
+    weight_decay: float = Field(0.01, ge=0, description="Weight decay of matrices; other weights do not decay.")
 
 
 class MuonConfig(Document):
     """Muon on the blocks' matrices, AdamW elsewhere; Muon's updates are scaled to AdamW's root mean square, so that one
     learning rate serves both."""
 
-    name: Literal["muon"] = "muon"
-    learning_rate: float = Field(3e-4, gt=0)
-    momentum: float = Field(0.95, ge=0, lt=1)
-    beta1: float = Field(0.9, ge=0, lt=1)
-    beta2: float = Field(0.99, ge=0, lt=1)
-    epsilon: float = Field(1e-8, gt=0)
-    weight_decay: float = Field(0.01, ge=0)
+    name: Literal["muon"] = Field("muon", description="Muon on the blocks' matrices, AdamW elsewhere.")
+    learning_rate: float = Field(3e-4, gt=0, description="Peak learning rate.")
+    momentum: float = Field(0.95, ge=0, lt=1, description="Momentum of Muon.")
+    beta1: float = Field(0.9, ge=0, lt=1, description="Decay of the running mean of gradients, for AdamW.")
+    beta2: float = Field(0.99, ge=0, lt=1, description="Decay of the running mean of squared gradients, for AdamW.")
+    epsilon: float = Field(1e-8, gt=0, description="Added to the denominator, for AdamW.")
+    weight_decay: float = Field(0.01, ge=0, description="Weight decay of matrices; other weights do not decay.")
 
 
 MethodConfig = Annotated[AdamWConfig | MuonConfig, Field(discriminator="name")]
 
 
 class OptimizerConfig(Document):
-    """How a gradient becomes an update. `grad_clip` bounds its norm."""
+    """How a gradient becomes an update."""
 
-    method: MethodConfig = AdamWConfig()
-    schedule: ScheduleConfig = ScheduleConfig()
-    grad_clip: float = Field(0.5, gt=0)
+    method: MethodConfig = Field(AdamWConfig(), description="Optimizer: adamw or muon.")
+    schedule: ScheduleConfig = Field(ScheduleConfig(), description="Learning rate over the updates of a run.")
+    grad_clip: float = Field(0.5, gt=0, description="Largest norm of a gradient.")
 
 
 class OnlineFilter(Document):
-    """A step takes files until they hold `groups` groups with signal (rewards that differ), and never more than
-    `max_files`: a task that is solved, or hopeless, cannot hold a run up."""
+    """When a step has enough files; `max_files` keeps a solved or hopeless task from holding a run up."""
 
-    groups: int = Field(ge=1)
-    max_files: int = Field(ge=1)
+    groups: int = Field(ge=1, description="Problems with signal that a step collects.")
+    max_files: int = Field(ge=1, description="Most files of a step.")
 
 
 class LoraConfig(Document):
-    """LoRA (2106.09685): low-rank additions of `rank` to the projections of the blocks, scaled by `alpha` / `rank`, are
-    trained, and nothing else. Published weights contain them."""
+    """LoRA (2106.09685) on the projections of the blocks. Published weights contain the additions."""
 
-    rank: int = Field(16, ge=1, le=1024)
-    alpha: float = Field(32.0, gt=0)
+    rank: int = Field(16, ge=1, le=1024, description="Rank of the additions.")
+    alpha: float = Field(32.0, gt=0, description="The additions are scaled by alpha / rank.")
 
 
 class TrainConfig(Document):
-    """GRPO as in INTELLECT-2 (two-sided clipping, asynchrony), sized by the pool owner.
+    """GRPO as in INTELLECT-2 (two-sided clipping, asynchrony), sized by the pool owner."""
 
-    A step trains `files_per_step` files, none older than `max_off_policy_steps` steps, in `minibatches` updates. With a
-    `filter` it trains as many as hold enough signal, and `files_per_step` is how many that is expected to be."""
-
-    steps: int = Field(30, ge=1)
-    files_per_step: int = Field(4, ge=1)
-    max_off_policy_steps: int = Field(2, ge=0, le=16)
-    minibatches: int = Field(1, ge=1)
-    filter: OnlineFilter | None = None
-    lora: LoraConfig | None = None
-    algorithm: AlgorithmConfig = AlgorithmConfig()
-    optimizer: OptimizerConfig = OptimizerConfig()
+    steps: int = Field(30, ge=1, description="Policy steps of the whole run.")
+    files_per_step: int = Field(4, ge=1, description="Files that a step trains; with a `filter`, about how many.")
+    max_off_policy_steps: int = Field(
+        2, ge=0, le=16, description="Steps that a file may be old; the terms' `max_lag` must be at least as much."
+    )
+    minibatches: int = Field(1, ge=1, description="Weight updates in each step.")
+    filter: OnlineFilter | None = Field(
+        None, description="Wait for files with signal: problems whose answers have different rewards."
+    )
+    lora: LoraConfig | None = Field(
+        None, description="Train low-rank additions to the projections instead of all weights."
+    )
+    algorithm: AlgorithmConfig = Field(AlgorithmConfig(), description="What an update minimises.")
+    optimizer: OptimizerConfig = Field(OptimizerConfig(), description="How a gradient becomes an update.")
 
     @model_validator(mode="after")
     def _filter_has_room(self) -> "TrainConfig":
@@ -209,22 +214,18 @@ Places = tuple[int, ...]
 
 
 class ProblemFilter(Document):
-    """The candidates that an offline filter kept (`muster env filter`).
+    """The candidates that an offline filter kept (`muster env filter`), and how anybody can make the choice again."""
 
-    kept: base64 of one bit for each of `candidates`, the first candidate in the highest bit of the first byte. The
-    other fields say how the choice can be made again: `samples` tries of each by `model` (the SHA-256 of its manifest
-    of files), kept where the share solved lies between `lowest` and `highest`. `report`: SHA-256 of the filter's own
-    record of solved tries.
-    """
-
-    rule: Literal["solve-rate"] = "solve-rate"
-    candidates: int = Field(ge=1, le=MAX_CANDIDATES)
-    kept: str
-    model: str = Field("", max_length=200)
-    samples: int = Field(8, ge=1, le=1024)
-    lowest: float = Field(0.125, ge=0, le=1)
-    highest: float = Field(0.75, ge=0, le=1)
-    report: str = Field("", pattern=r"^([0-9a-f]{64}|)$")
+    rule: Literal["solve-rate"] = Field("solve-rate", description="How the problems were chosen.")
+    candidates: int = Field(ge=1, le=MAX_CANDIDATES, description="Number of problems that were tried.")
+    kept: str = Field(
+        description="Base64 of one bit for each candidate, the first in the highest bit of the first byte: kept or not."
+    )
+    model: str = Field("", max_length=200, description="SHA-256 of the files of the model that tried them.")
+    samples: int = Field(8, ge=1, le=1024, description="Tries at each problem.")
+    lowest: float = Field(0.125, ge=0, le=1, description="Least share of solved tries of a kept problem.")
+    highest: float = Field(0.75, ge=0, le=1, description="Greatest share of solved tries of a kept problem.")
+    report: str = Field("", pattern=r"^([0-9a-f]{64}|)$", description="SHA-256 of the filter's record of solved tries.")
 
     @classmethod
     def of(cls, candidates: int, kept: Places, **facts: object) -> Self:
@@ -278,18 +279,19 @@ def _encoded(candidates: int, kept: Places) -> str:
 
 
 class Curriculum(Document):
-    """Which problems are masked. `tries`: with fewer, a problem is fresh. `lowest`, `highest`: thousandths of solved
-    tries between which it fits, both included; below it is hard, above it is easy, and either way it is masked. A try
-    counts as solved from a task reward of `solved` on. `window`: only files that became final during so many policy
-    steps count, so a masked problem is fresh again after as many. `most`: the most thousandths of the problems that are
-    masked at a time."""
+    """Which problems are masked. Rates are thousandths of solved tries; both bounds are included in what is drawn."""
 
-    tries: int = Field(8, ge=1, le=1 << 16)
-    lowest: int = Field(125, ge=0, le=1000)
-    highest: int = Field(875, ge=0, le=1000)
-    solved: float = Field(1.0, gt=0, le=1)
-    window: int = Field(16, ge=1, le=1024)
-    most: int = Field(750, ge=1, le=900)
+    tries: int = Field(8, ge=1, le=1 << 16, description="Tries before a problem can be masked.")
+    lowest: int = Field(125, ge=0, le=1000, description="Mask as too hard below so many thousandths of solved tries.")
+    highest: int = Field(875, ge=0, le=1000, description="Mask as too easy above so many thousandths of solved tries.")
+    solved: float = Field(1.0, gt=0, le=1, description="Task reward from which on a try counts as solved.")
+    window: int = Field(
+        16,
+        ge=1,
+        le=1024,
+        description="Policy steps whose final files count; a masked problem comes back after as many.",
+    )
+    most: int = Field(750, ge=1, le=900, description="Most thousandths of the problems that are masked at a time.")
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
@@ -310,33 +312,45 @@ MAX_ROW_BYTES = 4 << 20
 
 
 class EnvironmentConfig(Document):
-    """One environment (`environments/`), e.g. name `reasoning_gym/chain_sum` with the generator's own parameters.
+    """One environment; its `targets`, `length_alpha` and `advantage` replace the pool's."""
 
-    `label`: what metrics, evaluations and errors call it; without one its name. `weight`: its share of the problems,
-    compared with the other environments'. `content`: hex SHA-256 of what defines it (a data file's or a program's
-    bytes, a package's files); whoever has another refuses to work. `rows`: how many problems a data file has, 0 where a
-    problem is made from any seed; its last `held_out` are never drawn for work, evaluation draws from them alone.
-    `problems`: what an offline filter kept; without it work is drawn from all. `curriculum`: which of them rest while
-    a run goes on (protocol/curriculum.py); it takes a data file or a filter, for other problems never come again.
-
-    What is set below is this environment's own instead of the pool's: `targets` (lengths in tokens, () for none) and
-    `length_alpha` instead of `work`'s, `advantage` instead of `train.algorithm`'s. `advantage_scale` multiplies the
-    advantages of its groups, and with them their part of the policy loss.
-    """
-
-    name: str = Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._/-]{0,199}$")
-    label: str = Field("", pattern=r"^([a-zA-Z0-9][a-zA-Z0-9._/-]{0,63}|)$")
-    weight: int = Field(1, ge=1, le=1 << 16)
-    params: dict[str, Any] = Field(default_factory=dict)
-    content: str = Field("", pattern=r"^([0-9a-f]{64}|)$")
-    rows: int = Field(0, ge=0, le=MAX_ROWS)
-    held_out: int = Field(0, ge=0)
-    problems: ProblemFilter | None = None
-    curriculum: Curriculum | None = None
-    targets: tuple[PositiveInt, ...] | None = Field(None, max_length=64)
-    length_alpha: float | None = Field(None, ge=0)
-    advantage: AdvantageName | None = None
-    advantage_scale: float = Field(1.0, gt=0, le=100)
+    name: str = Field(
+        pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._/-]{0,199}$", description="Environment, such as reasoning_gym/chain_sum."
+    )
+    label: str = Field(
+        "",
+        pattern=r"^([a-zA-Z0-9][a-zA-Z0-9._/-]{0,63}|)$",
+        description="Name in metrics and reports; not set: the environment's.",
+    )
+    weight: int = Field(
+        1, ge=1, le=1 << 16, description="Share of the problems, relative to the other environments' weights."
+    )
+    params: dict[str, Any] = Field(default_factory=dict, description="The environment's own parameters.")
+    content: str = Field(
+        "",
+        pattern=r"^([0-9a-f]{64}|)$",
+        description="SHA-256 of the file that defines it; a machine with another file refuses to work.",
+    )
+    rows: int = Field(
+        0, ge=0, le=MAX_ROWS, description="Problems in its data file; 0 where problems are made from seeds."
+    )
+    held_out: int = Field(0, ge=0, description="How many of these, the last ones, are kept for evaluation.")
+    problems: ProblemFilter | None = Field(
+        None, description="Draw from these problems only: those that a model solves sometimes (muster env filter)."
+    )
+    curriculum: Curriculum | None = Field(
+        None, description="Mask problems that the run's models always or never solve; needs `rows` or `problems`."
+    )
+    targets: tuple[PositiveInt, ...] | None = Field(
+        None, max_length=64, description="Answer lengths of this environment, instead of the pool's."
+    )
+    length_alpha: float | None = Field(
+        None, ge=0, description="Reward lost for every token off the target, instead of the pool's."
+    )
+    advantage: AdvantageName | None = Field(None, description="How rewards become advantages, instead of the run's.")
+    advantage_scale: float = Field(
+        1.0, gt=0, le=100, description="Factor on the advantages of this environment's answers."
+    )
 
     @model_validator(mode="after")
     def _rows_fit(self) -> Self:
@@ -427,23 +441,28 @@ LEAST_SHARE = 64
 class ChatTurn(Document):
     """One message of a conversation."""
 
-    role: Literal["system", "user", "assistant"]
-    content: str
+    role: Literal["system", "user", "assistant"] = Field(description="Who speaks.")
+    content: str = Field(description="The message.")
 
 
 class ModelConfig(Document):
-    """Which model: a Hugging Face id or a local folder; weights travel by manifest, not by this name.
+    """Which model: a Hugging Face id or a local folder; weights travel by manifest, not by this name."""
 
-    `turns` come before the question in the chat template's conversation: a system prompt, worked examples.
-    """
-
-    source: str
-    license: str = "unknown"
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    prompt_template: str = "{question}"
-    chat_template: bool = False
-    turns: tuple[ChatTurn, ...] = ()
-    answer_after: str = ""
+    source: str = Field(
+        description="The model's folder, or its id on huggingface.co. Weights travel by their hash, not by this name."
+    )
+    license: str = Field("unknown", description="The model's licence, as nodes see it before they join.")
+    dtype: Literal["float32", "bfloat16"] = Field(
+        "float32", description="What everybody computes in; thresholds hold for it alone."
+    )
+    prompt_template: str = Field("{question}", description="Prompt; {question} stands for the problem.")
+    chat_template: bool = Field(False, description="Put the prompt into the chat template of the model's tokenizer.")
+    turns: tuple[ChatTurn, ...] = Field(
+        (), description="Messages before the question, if there is a chat template: a system prompt, worked examples."
+    )
+    answer_after: str = Field(
+        "", description="Only text after this mark counts as the answer, such as </think>; empty: all text."
+    )
 
     @model_validator(mode="after")
     def _turns_need_a_template(self) -> Self:
@@ -453,23 +472,26 @@ class ModelConfig(Document):
 
 
 class EvaluationSet(Document):
-    """Held-out problems (of the pool's own environments unless another is named), each tried `samples` times at the
-    pool's temperature unless another is given. A try counts for pass@k from a task reward of `solved` on."""
+    """Held-out problems, of the pool's own environments unless another is named."""
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,31}$")
-    environment: EnvironmentConfig | None = None
-    problems: int = Field(256, ge=1, le=1 << 20)
-    samples: int = Field(1, ge=1, le=1024)
-    temperature: float | None = Field(None, gt=0, le=10)
-    solved: float = Field(1.0, gt=0, le=1)
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,31}$", description="Name in metrics and reports.")
+    environment: EnvironmentConfig | None = Field(None, description="Another environment than the pool's own.")
+    problems: int = Field(256, ge=1, le=1 << 20, description="Number of problems.")
+    samples: int = Field(1, ge=1, le=1024, description="Tries at each problem.")
+    temperature: float | None = Field(None, gt=0, le=10, description="Sampling temperature; not set: the pool's.")
+    solved: float = Field(1.0, gt=0, le=1, description="Task reward from which on a try counts as solved.")
 
 
 class EvaluationConfig(Document):
-    """What is measured of the base model, of every `every`-th policy step (0: none between) and of the last one. The
-    first set is what a run's reward is judged by."""
+    """What is measured of the base model, of every `every`-th policy step and of the last one."""
 
-    every: int = Field(0, ge=0)
-    sets: tuple[EvaluationSet, ...] = Field((EvaluationSet(name="held-out"),), min_length=1, max_length=16)
+    every: int = Field(0, ge=0, description="Measure every so many steps; 0: only the base model and the last step.")
+    sets: tuple[EvaluationSet, ...] = Field(
+        (EvaluationSet(name="held-out"),),
+        min_length=1,
+        max_length=16,
+        description="Held-out sets; the first is the run's reward.",
+    )
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
@@ -486,18 +508,24 @@ TargetLengths = Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_lengt
 
 
 class WorkConfig(Document):
-    """The shape of one rollout file. `targets`: lengths (output tokens) that answers are asked to have, drawn for each
-    problem; or `length_tiers`: such lengths for each tier of nodes, the weakest first (protocol/seeds.py). An
-    answer loses `length_alpha` of reward for every token that it is off its target."""
+    """The shape of one rollout file (length tiers: protocol/length_tiers.py)."""
 
-    problems_per_file: int = Field(16, ge=1, le=4096)
-    samples_per_problem: int = Field(8, ge=1, le=256)
-    max_new_tokens: int = Field(64, ge=1, le=131072)
-    max_prompt_tokens: int = Field(256, ge=1, le=131072)
-    temperature: float = Field(1.0, gt=0, le=10)
-    targets: tuple[PositiveInt, ...] = Field((), max_length=64)
-    length_tiers: tuple[TargetLengths, ...] = Field((), max_length=16)
-    length_alpha: float = Field(0.0, ge=0)
+    problems_per_file: int = Field(16, ge=1, le=4096, description="Problems in one file.")
+    samples_per_problem: int = Field(
+        8, ge=1, le=256, description="Answers to each problem. A file holds the product of both."
+    )
+    max_new_tokens: int = Field(64, ge=1, le=131072, description="Longest answer, in tokens.")
+    max_prompt_tokens: int = Field(
+        256, ge=1, le=131072, description="Longest prompt, in tokens. Prompt and answer must fit the model's context."
+    )
+    temperature: float = Field(1.0, gt=0, le=10, description="Sampling temperature.")
+    targets: tuple[PositiveInt, ...] = Field(
+        (), max_length=64, description="Answer lengths to ask for (tokens), one drawn for each problem."
+    )
+    length_tiers: tuple[TargetLengths, ...] = Field(
+        (), max_length=16, description="Instead of `targets`: lengths for each tier of nodes, weakest first."
+    )
+    length_alpha: float = Field(0.0, ge=0, description="Reward lost for every token that an answer is off its target.")
 
     @model_validator(mode="after")
     def _budgets(self) -> Self:
@@ -519,22 +547,33 @@ class WorkConfig(Document):
 class ChecksConfig(Document):
     """Thresholds of the validator's checks; defaults are for fp32 compute on the broadcast weights.
 
-    A figure at its `*_reject` or beyond is fraud; from `unsure_band` times that on the vote is `unsure`. `*_chunk_*`
-    and `gap`, `error` judge the worst chunk or token, the others means over a submission. docs/design/verification.md
-    says which honest distributions they were chosen from.
+    A figure at its `*_reject` or beyond is fraud. docs/design/verification.md says which honest distributions they
+    were chosen from.
     """
 
-    eos_probability_min: float = Field(1e-4, ge=0, le=1)
-    exponent_mismatches_reject: float = Field(0.25, gt=0)
-    exponent_mismatches_chunk_reject: float = Field(4.0, gt=0)
-    mantissa_mean_reject: float = Field(0.012, gt=0)
-    mantissa_mean_chunk_reject: float = Field(0.2, gt=0)
-    sampling_gap_reject: float = Field(0.01, gt=0)
-    sampling_miss_rate_reject: float = Field(0.005, gt=0)
-    logprob_error_reject: float = Field(0.005, gt=0)
-    logprob_mean_reject: float = Field(2e-5, gt=0)
-    distribution_nats_reject: float = Field(25.0, gt=0)
-    unsure_band: float = Field(0.5, gt=0, lt=1, description="an `unsure` starts at this share of a reject threshold")
+    eos_probability_min: float = Field(
+        1e-4, ge=0, le=1, description="An EOS less probable than this, which the noise did not choose, was cut short."
+    )
+    exponent_mismatches_reject: float = Field(
+        0.25, gt=0, description="Differing exponents of proven activations, mean over chunks."
+    )
+    exponent_mismatches_chunk_reject: float = Field(
+        4.0, gt=0, description="Differing exponents, worst chunk of 32 tokens."
+    )
+    mantissa_mean_reject: float = Field(0.012, gt=0, description="Difference of their mantissas, mean over chunks.")
+    mantissa_mean_chunk_reject: float = Field(0.2, gt=0, description="Difference of their mantissas, worst chunk.")
+    sampling_gap_reject: float = Field(
+        0.01, gt=0, description="Score gap to the token that the noise picks, worst token."
+    )
+    sampling_miss_rate_reject: float = Field(0.005, gt=0, description="Share of tokens that the noise did not pick.")
+    logprob_error_reject: float = Field(0.005, gt=0, description="Error of a claimed log-probability, worst token.")
+    logprob_mean_reject: float = Field(2e-5, gt=0, description="Error of claimed log-probabilities, mean over tokens.")
+    distribution_nats_reject: float = Field(
+        25.0, gt=0, description="Improbability of the text; honest work reaches x with a chance of exp(-x)."
+    )
+    unsure_band: float = Field(
+        0.5, gt=0, lt=1, description="From this share of a threshold on the vote is `unsure`, which counts as accepted."
+    )
 
 
 BF16_CHECKS = ChecksConfig(
@@ -553,19 +592,19 @@ BF16_CHECKS = ChecksConfig(
 
 
 class WeightsConfig(Document):
-    """How policy steps travel. Each has a delta from the step before, and one from the last snapshot, where these are
-    smaller than the full weights; step 0 and every `snapshot_every`-th step are published in full too. Weights of less
-    than `delta_min_bytes` always travel whole: there a request costs as much as the bytes."""
+    """How policy steps travel: as a delta from the step before and one from the last snapshot, where these are smaller
+    than the full weights. Step 0 is always published in full."""
 
-    snapshot_every: int = Field(8, ge=1, le=16)
-    delta_min_bytes: int = Field(1 << 20, ge=0)
+    snapshot_every: int = Field(8, ge=1, le=16, description="Publish every so many steps in full too; 1: all of them.")
+    delta_min_bytes: int = Field(1 << 20, ge=0, description="Weights of fewer bytes always travel whole.")
 
 
 class DataConfig(Document):
-    """What a data pool buys: it trains nothing, and is over once `rollouts` of its model's were accepted for good.
-    Files are bought whole, so it may be some more."""
+    """What a data pool buys: it trains nothing, and ends once it has it."""
 
-    rollouts: int = Field(ge=1, le=1 << 40)
+    rollouts: int = Field(
+        ge=1, le=1 << 40, description="Verified rollouts to buy. Files are bought whole, so a few more may be."
+    )
 
 
 ScoringName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
@@ -574,22 +613,38 @@ ScoringVersion = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+!-]{0,6
 
 class PoolConfig(Document):
     """Everything a stranger needs to redo a pool's work, besides weights. With `data` it is a data pool: `train` and
-    `evaluation` do nothing. With `evidence` anybody can add up a node's files (docs/design/verification.md).
-    `scoring_versions`: library, interpreter or corpus of test cases → the version or hash that decides scores;
-    a machine with others does no work here."""
+    `evaluation` do nothing. With `evidence` anybody can add up a node's files (docs/design/verification.md)."""
 
-    version: Literal[1] = 1
-    name: str
-    model: ModelConfig
-    environments: tuple[EnvironmentConfig, ...] = Field(min_length=1, max_length=MAX_ENVIRONMENTS)
-    work: WorkConfig = WorkConfig()
-    checks: ChecksConfig = ChecksConfig()
-    train: TrainConfig = TrainConfig()
-    evaluation: EvaluationConfig = EvaluationConfig()
-    weights: WeightsConfig = WeightsConfig()
-    data: DataConfig | None = None
-    evidence: EvidenceConfig | None = None
-    scoring_versions: dict[ScoringName, ScoringVersion] = Field(default_factory=dict, max_length=64)
+    version: Literal[1] = Field(1, description="Version of this format.")
+    name: str = Field(description="Name that people see.")
+    model: ModelConfig = Field(description="The model to train.")
+    environments: tuple[EnvironmentConfig, ...] = Field(
+        min_length=1,
+        max_length=MAX_ENVIRONMENTS,
+        description="Where problems come from and how answers score; repeat the table for several.",
+    )
+    work: WorkConfig = Field(
+        WorkConfig(), description="The shape of one rollout file: what a node makes, and is paid for, at a time."
+    )
+    checks: ChecksConfig = Field(
+        ChecksConfig(), description="Thresholds beyond which a file is fraud (`muster pool calibrate` measures them)."
+    )
+    train: TrainConfig = Field(TrainConfig(), description="How accepted files change the model.")
+    evaluation: EvaluationConfig = Field(
+        EvaluationConfig(), description="What is measured of the model, on problems that training never sees."
+    )
+    weights: WeightsConfig = Field(WeightsConfig(), description="How policy steps travel to nodes and validators.")
+    data: DataConfig | None = Field(
+        None, description="Set it for a data pool, which buys rollouts of the model and trains nothing."
+    )
+    evidence: EvidenceConfig | None = Field(
+        None, description="Null models that judge a node's files together (written by calibrate --apply)."
+    )
+    scoring_versions: dict[ScoringName, ScoringVersion] = Field(
+        default_factory=dict,
+        max_length=64,
+        description="Versions that decide scores; a machine with others does no work.",
+    )
 
     @model_validator(mode="after")
     def _trainable(self) -> "PoolConfig":

@@ -27,7 +27,7 @@ class Exit(IntEnum):
     EJECTED = 3, "Of a worker: its node was ejected or removed. Of a trainer: a rank died; start the process again."
     STOPPED = 4, "Of a trainer: stopped as asked before the last policy step; start it again to continue."
     UNSTABLE = 5, "Of a trainer: a guard stopped the run before a bad policy step was published."
-    STALLED = 6, "Of a process that computes: its device stopped answering; a new process has to open it."
+    STALLED = 6, "Of a process: its device stopped answering, or a thread that it needs died; start it again."
     INTERRUPTED = 130, "Interrupted by Ctrl-C."
 
     meaning: str

@@ -35,6 +35,7 @@ from protocol.http.transport import bounded_transport
 from protocol.identity import PoolId
 from protocol.waits import WAITS
 from runtime.signed_client import ClientLimits, RequestSigner, SignedClient
+from runtime.threads import essential
 from storage.keys import object_key
 from storage.transfers import TicketRefusedError, http_client, upload
 
@@ -161,7 +162,7 @@ class Heartbeats:
     def __init__(self, service: OrchestratorClient, beat: Callable[[], HeartbeatRequest], seconds: float) -> None:
         self._service, self._beat, self._seconds = service, beat, seconds
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="heartbeats", daemon=True)
+        self._thread = essential("heartbeats", self._run)
         self._failing, self._behind = False, ""
 
     def start(self) -> None:

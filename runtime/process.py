@@ -25,6 +25,7 @@ from runtime.entry import Exit
 from runtime.keystore import open_key
 from runtime.logs import start_logging
 from runtime.presence import STALLED, keep_crash_message
+from runtime.threads import end_with_threads, essential
 from storage.relay.server import ServeWeights
 
 log = logging.getLogger("muster.process")
@@ -122,6 +123,7 @@ def start(path: Path, kind: type[C], build: Callable[[C], Daemon], grace: float 
     try:
         daemon = build(config)
         keep_crash_message(config.home, "")
+        end_with_threads(config.home)
         if isinstance(config, ProcessConfig):
             StallGuard(config.home).start()
         serve(daemon, grace)
@@ -181,7 +183,7 @@ class StallGuard:
 
     def start(self) -> None:
         self._remove_file()
-        threading.Thread(target=self._run, name="stall guard", daemon=True).start()
+        essential("stall guard", self._run).start()
 
     def stop(self) -> None:
         self._stop.set()

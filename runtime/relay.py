@@ -117,7 +117,7 @@ class PoolRelay:
         self.cache = RelayCache(folder, serve.disk_bytes)
         self.cache.clear_part_files()
         self.fetches = RelayFetches(client.sources.spread, self.cache)
-        self.app = RelayApp(self.cache, self.fetches, serve.limits, self._facts)
+        self.app = RelayApp(self.cache, self.fetches, serve, self._facts)
         client.sources.own = serve.public_url
         self._manifests: dict[bytes, tuple[Manifest, int]] = {}
         self._fresh: dict[str, bytes] = {}

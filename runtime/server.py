@@ -143,7 +143,7 @@ class BoundedProtocol(HttpToolsProtocol):
     """Uvicorn's HTTP/1.1 connection with deadlines for its client."""
 
     _in_head = True
-    _received = 0
+    _received = _parsed = 0
     _deadline: asyncio.TimerHandle | None = None
     _check: asyncio.TimerHandle | None = None
     _unsent: int | None = None
@@ -191,11 +191,22 @@ class BoundedProtocol(HttpToolsProtocol):
         if len(self.pipeline) >= PIPELINED:
             raise ValueError("too many pipelined requests")
         super().on_message_begin()
-        self._in_head, self._received = True, 0
+        self._in_head, self._received, self._parsed = True, 0, 0
+
+    def on_url(self, url: bytes) -> None:
+        self._parse(len(url))
+        super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._in_head:  # uvicorn would keep trailers without end
+            self._parse(len(name) + len(value))
             super().on_header(name, value)
+
+    def _parse(self, size: int) -> None:
+        """Count a head that arrives whole, in one read of up to 256 KiB. Raises ValueError, which ends it."""
+        self._parsed += size
+        if self._parsed > HEAD_BYTES:
+            raise ValueError("the head is too long")
 
     def on_headers_complete(self) -> None:
         self._end_head()
@@ -204,6 +215,9 @@ class BoundedProtocol(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
             self.transport.abort()  # the client would read the 400 as a part of the answer under way
+        elif self._in_head and self._parsed > HEAD_BYTES:
+            self.transport.write(_TOO_LONG)
+            self.transport.close()
         else:
             super().send_400_response(msg)
 

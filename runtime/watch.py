@@ -26,6 +26,7 @@ from protocol.http.transport import bounded_transport, exchange
 from protocol.verdict import Code
 from runtime.diagnose import NAMES, Alarm, Facts, Lookout, WatchConfig, Webhook, alarms
 from runtime.process import start
+from runtime.threads import essential
 
 
 @dataclass(frozen=True)
@@ -317,7 +318,7 @@ class Watcher:
 
     def run(self) -> int:
         close = serve_gauges(self.config.listen, self)
-        poster = threading.Thread(target=self._post, name="webhooks", daemon=True)
+        poster = essential("webhooks", self._post)
         poster.start()
         log.info("watching pool %d every %.0f s", self.config.pool, self.config.every_seconds)
         try:

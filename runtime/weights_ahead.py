@@ -11,6 +11,7 @@ from pathlib import Path
 from protocol.errors import MusterError, unwritten
 from protocol.waits import WAITS
 from runtime.pool_client import PoolClient
+from runtime.threads import essential
 from storage.weights.cache import KEPT_VERSIONS
 
 log = logging.getLogger("muster.weights")
@@ -67,7 +68,7 @@ class WeightsAhead:
         self._changed, self._stop = threading.Condition(), threading.Event()
         self._ready: OrderedDict[bytes, Path] = OrderedDict()
         self._coming = b""
-        self._thread = threading.Thread(target=self._run, name="weights-ahead", daemon=True)
+        self._thread = essential("weights-ahead", self._run)
         self.clock = WorkClock()
         self.figures = {"weights_fetched": 0.0, "weights_overlapped": 0.0}
 

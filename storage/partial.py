@@ -103,44 +103,19 @@ class AbandonedError(UnreachableError):
 
 
 class PartialDownload:
-    """The bytes that have arrived of one object, in order; one thread fills it, any thread reads it.
+    """The bytes that have arrived of one object, in order, hashed as they arrive; one thread fills it, any thread reads
+    it. `source` names where they come from, `part_files` makes what holds them. Methods raise OSError."""
 
-    `source` names the source of this request. With `resumed`, another request's partial download, it continues with a
-    copy of that one's bytes; they are unchecked, so an object without its hash in the end is fetched anew from this
-    source alone. The bytes are hashed as they arrive. `part_files` makes what holds them. Methods raise OSError.
-    """
-
-    def __init__(
-        self,
-        source: str = "",
-        resumed: "PartialDownload | None" = None,
-        part_files: Callable[[], PartFile] = PartFile,
-    ) -> None:
+    def __init__(self, source: str = "", part_files: Callable[[], PartFile] = PartFile) -> None:
         self._lock, self._part_files = threading.Lock(), part_files
         self._part, self._hash = part_files(), hashlib.sha256()
         self.source, self.received, self.abandoned = source, 0, False
-        # The other sources that sent some of the bytes that are here.
-        self.contributors = frozenset[str]()
-        if resumed is not None:
-            for data in resumed._part.pieces():
-                self._part.append(data)
-                self._hash.update(data)
-            if len(self._part):
-                self.contributors = resumed.contributors | {resumed.source}
         # Another source can be asked, so this one is not worth many tries.
         self.has_alternatives = False
-        # The other sources that sent some of the bytes that had to be thrown away.
-        self.suspects = frozenset[str]()
         self._hang_up: Callable[[], object] | None = None
-        self._answers = len(self.contributors)
 
     def __len__(self) -> int:
         return len(self._part)
-
-    def begin_answer(self) -> None:
-        """Note that the bytes of another answer follow. Raises AbandonedError."""
-        self._answers += 1
-        self.check()
 
     def append(self, data: Bytes) -> None:
         """Append bytes of the source. Raises AbandonedError."""
@@ -150,19 +125,10 @@ class PartialDownload:
         self.received += len(data)
 
     def restart(self) -> None:
-        """Forget all bytes: the source starts again at the first one."""
+        """Forget all bytes: they are wrong, or the source starts again at the first one."""
         with self._lock:
             self._part.drop()
             self._part, self._hash = PartFile() if self.abandoned else self._part_files(), hashlib.sha256()
-            self.contributors, self._answers = frozenset(), 0
-
-    def refuse(self) -> bool:
-        """Forget bytes that lack their hash. Return whether they came in several answers, so that it is unknown which
-        source sent wrong ones."""
-        mixed = self._answers > 1
-        self.suspects |= self.contributors
-        self.restart()
-        return mixed
 
     @property
     def sha256(self) -> bytes:

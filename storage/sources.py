@@ -15,7 +15,6 @@ import math
 import queue
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -33,8 +32,6 @@ SILENCE_SECONDS = 3.0
 AVOIDED_COST = 16
 # Requests at once, including those that nobody waits for any more.
 MAX_REQUESTS = 64
-# Bytes kept of transfers that no source could complete, for the next call to continue.
-MAX_KEPT_BYTES = 64 << 20
 # An object other than a shard is rarely larger than this, whatever its limit.
 _OBJECT_BYTES = 1 << 20
 _DEFAULT_RATE, _SMOOTHING, _MAX_FAILURES = 1e6, 0.3, 10
@@ -42,7 +39,7 @@ _DEFAULT_RATE, _SMOOTHING, _MAX_FAILURES = 1e6, 0.3, 10
 _MEASURABLE_BYTES, _MEASURABLE_SECONDS = 64 << 10, 1.0
 Source = Callable[[str, int, PartialDownload], None]
 """(key, limit in bytes, partial download): appends what it receives and returns once that is the object, checked.
-Raises MusterError, in bounded time, if it has no such bytes. It may continue where the partial download is."""
+Raises MusterError, in bounded time, if it has no such bytes."""
 
 
 # ---- Which source is asked
@@ -51,14 +48,12 @@ Raises MusterError, in bounded time, if it has no such bytes. It may continue wh
 @dataclass(slots=True)
 class TransferStats:
     """How a source has done: `rate` in bytes per second, smoothed, 0 while unknown; failures and missing objects in a
-    row; `busy` requests in flight. `spoilt`: its unfinished bytes were wrong once, so no other source continues
-    them."""
+    row; `busy` requests in flight."""
 
     rate: float = 0.0
     failures: int = 0
     misses: int = 0
     busy: int = 0
-    spoilt: bool = False
     _penalty: float = field(default=1.0, init=False)
 
     def seconds(self, size: int) -> float:
@@ -85,11 +80,6 @@ class TransferStats:
         self.failures += 1
         self._penalise()
 
-    def caught(self) -> None:
-        """Its bytes were wrong, in an object that another source completed."""
-        self.spoilt = True
-        self.failed()
-
     def _penalise(self) -> None:
         self._penalty = 4.0 ** min(self.failures, _MAX_FAILURES) * 2.0 ** min(self.misses, _MAX_FAILURES)
 
@@ -107,11 +97,9 @@ class SourceSelection:
         self.stats = {name: self.stats.get(name) or TransferStats() for name in names}
         self._avoided = frozenset(avoided)
 
-    def begin(self, candidates: Iterable[str], expected_bytes: int, here: int) -> tuple[str, float]:
-        """Choose the candidate that should finish first an object of about `expected_bytes`, of which `here` are here.
-
-        Returns it, and after how many seconds the request is to be hedged. Of equal candidates the first is chosen.
-        """
+    def begin(self, candidates: Iterable[str], expected_bytes: int) -> tuple[str, float]:
+        """Choose the candidate that should finish an object of about `expected_bytes` first; of equal ones the first.
+        Return it, and after how many seconds the request is to be hedged."""
         best, least = list[str](), math.inf
         for name in candidates:
             stats = self.stats_of(name)
@@ -123,7 +111,7 @@ class SourceSelection:
                 if not cost:
                     break
         stats = self.stats_of(best[0])
-        hedge_after = max(MIN_HEDGE_SECONDS, HEDGE_FACTOR * stats.seconds(expected_bytes - here))
+        hedge_after = max(MIN_HEDGE_SECONDS, HEDGE_FACTOR * stats.seconds(expected_bytes))
         stats.busy += 1
         return best[0], hedge_after
 
@@ -131,16 +119,11 @@ class SourceSelection:
         """Return the stats of a source, new ones for a source that has left the list."""
         return self.stats.setdefault(name, TransferStats())
 
-    def ended(
-        self, stats: TransferStats, failure: Exception | None, size: int, seconds: float, suspects: Collection[str] = ()
-    ) -> None:
-        """Record the end of a request, in which the source itself sent `size` bytes, with the object or a `failure`.
-        `suspects`: which other sources had sent bytes of the object that turned out wrong."""
+    def ended(self, stats: TransferStats, failure: Exception | None, size: int, seconds: float) -> None:
+        """Record the end of a request, in which the source sent `size` bytes, with the object or a `failure`."""
         stats.busy -= 1
         if failure is None:
             stats.succeeded(size, seconds)
-            for suspect in suspects:
-                self.stats_of(suspect).caught()
         elif isinstance(failure, AbandonedError | OSError):  # no fault of the source
             if size:
                 stats.succeeded(size, seconds)
@@ -148,10 +131,6 @@ class SourceSelection:
             stats.missed()
         else:
             stats.failed()
-
-    def is_spoilt(self, name: str) -> bool:
-        """Return whether no other source continues what this one leaves unfinished."""
-        return (stats := self.stats.get(name)) is None or stats.spoilt
 
 
 def is_late(taken: float, still: float, sent: int, need: int, hedge_after: float) -> bool:
@@ -200,7 +179,6 @@ class MultiSource:
         self._sources, self._clock = dict(sources), clock
         self._selection = SourceSelection(sources)
         self._relays, self._own = frozenset[str](), ""
-        self._kept: OrderedDict[str, PartialDownload] = OrderedDict()
         self._lock = threading.Lock()
         self._requests = threading.BoundedSemaphore(MAX_REQUESTS)
 
@@ -237,9 +215,8 @@ class MultiSource:
         """
         with self._lock:
             call = _Call(key, limit, part_files, check, self._upstream(key) or dict(self._sources))
-            if (kept := self._kept.pop(key, None)) is not None:
-                call.partials.append(kept)
-        waiting, failures, needed = 0, list[MusterError](), list[PartialDownload]()
+        waiting, failures = 0, list[MusterError]()
+        answer: PartialDownload | MusterError | OSError | None = None
         try:
             while call.left or waiting:
                 hedge_after = None
@@ -248,7 +225,6 @@ class MultiSource:
                     waiting += 1
                 answer = self._wait(call, hedge_after)
                 if isinstance(answer, PartialDownload):
-                    needed.append(answer)
                     return answer
                 if isinstance(answer, OSError):
                     raise answer
@@ -258,12 +234,11 @@ class MultiSource:
                 else:
                     waiting -= 1
                     failures.append(answer)
-            needed += self._keep(call)
             raise min(failures, key=lambda error: isinstance(error, UnreachableError))
         finally:
             for partial in call.partials:
                 partial.abandon()
-                if partial not in needed:
+                if partial is not answer:
                     partial.drop()
 
     def _upstream(self, key: str) -> dict[str, Source]:
@@ -276,10 +251,8 @@ class MultiSource:
     def _begin(self, call: _Call) -> float:
         """Start a request to the best source left; return after how many seconds to hedge it."""
         with self._lock:
-            furthest = self._furthest(call)
-            here = len(furthest) if furthest is not None else 0
-            partial = PartialDownload("", furthest, call.part_files)
-            name, hedge_after = self._selection.begin(call.left, call.expected_bytes, here)
+            partial = PartialDownload(part_files=call.part_files)
+            name, hedge_after = self._selection.begin(call.left, call.expected_bytes)
             stats, source = self._selection.stats_of(name), call.left.pop(name)
             partial.source = name
             partial.has_alternatives = bool(call.left)
@@ -287,19 +260,10 @@ class MultiSource:
         threading.Thread(target=self._request, args=(call, source, partial, stats), daemon=True).start()
         return hedge_after
 
-    def _furthest(self, call: _Call) -> PartialDownload | None:
-        """Where another source may continue: no source was caught sending wrong bytes of what is there."""
-        usable = [
-            partial
-            for partial in call.partials
-            if len(partial) and not any(map(self._selection.is_spoilt, (partial.source, *partial.contributors)))
-        ]
-        return max(usable, key=len, default=None)
-
     def _wait(self, call: _Call, hedge_after: float | None) -> PartialDownload | MusterError | OSError | None:
         """Return the next answer; None when it is time to ask another source, unless `hedge_after` is None."""
         began, partial = time.monotonic(), call.partials[-1]
-        need, sent, moved = max(1, call.expected_bytes - len(partial)), 0, began
+        sent, moved = 0, began
         while True:
             try:
                 return call.answers.get(timeout=None if hedge_after is None else MIN_HEDGE_SECONDS)
@@ -308,7 +272,7 @@ class MultiSource:
                 now = time.monotonic()
                 if partial.received > sent:
                     sent, moved = partial.received, now
-                if is_late(now - began, now - moved, sent, need, hedge_after):
+                if is_late(now - began, now - moved, sent, call.expected_bytes, hedge_after):
                     return None
 
     def _request(self, call: _Call, source: Source, partial: PartialDownload, stats: TransferStats) -> None:
@@ -321,26 +285,12 @@ class MultiSource:
                     call.check(partial.whole())
             except (MusterError, OSError) as error:
                 failure = error
-                if call.check is not None:
-                    partial.restart()  # no other source continues these bytes
             except BaseException as error:  # the caller waits for an answer of this thread
                 log.exception("source %s failed", partial.source)
                 failure = MusterError(f"source {partial.source} failed: {error}")
             taken = self._clock() - started
         with self._lock:
-            self._selection.ended(stats, failure, partial.received, taken, partial.suspects)
-        if partial.suspects and failure is None:
-            log.warning("%s: bytes of %s were wrong", call.key, ", ".join(sorted(partial.suspects)))
+            self._selection.ended(stats, failure, partial.received, taken)
         if failure is not None and not isinstance(failure, MissingObjectError | AbandonedError):
             log.info("source %s: %s", partial.source, failure)
         call.answers.put(failure or partial)
-
-    def _keep(self, call: _Call) -> list[PartialDownload]:
-        """Remember how far it came, for the next call."""
-        with self._lock:
-            furthest = self._furthest(call)
-            if furthest is not None:
-                self._kept[call.key] = furthest
-            while self._kept and sum(map(len, self._kept.values())) > MAX_KEPT_BYTES:
-                self._kept.popitem(last=False)[1].drop()
-            return [furthest] if furthest is not None else []

@@ -165,9 +165,8 @@ def download(
 ) -> bytes:
     """Return the bytes of object `key` from `url`, at most `limit`, checked against the hash in the key.
 
-    A transfer that breaks off continues at its byte, as does a `partial` download of another source. If such an object
-    lacks its hash, it is fetched once more from its first byte. Raises MissingObjectError (404), IntegrityError (too
-    large, other bytes), UnreachableError after bounded tries; what came stays in `partial` if it may be right.
+    A transfer that breaks off continues at its byte. Raises MissingObjectError (404), IntegrityError (too large, other
+    bytes), UnreachableError after bounded tries.
     """
     got = partial if partial is not None else PartialDownload()
     complete(url, key, limit, client, timeout, got)
@@ -182,19 +181,16 @@ def complete(url: str, key: str, limit: int, client: httpx.Client, timeout: floa
     def attempt() -> None:
         if client.is_closed:  # a hedged source may still be answering
             raise UnreachableError("nobody waits for this download any more", "ask again")
-        for last in (False, True):
-            if len(got) < limit:
-                _get(client, url, limit, deadline, got)
-            try:
-                if parse_key(key).is_sha256:
-                    check_sha256(key, got.sha256)
-                else:
-                    check_content(key, got.whole())
-            except IntegrityError:
-                if not got.refuse() or last:
-                    raise
+        if len(got) < limit:
+            _get(client, url, limit, deadline, got)
+        try:
+            if parse_key(key).is_sha256:
+                check_sha256(key, got.sha256)
             else:
-                break
+                check_content(key, got.whole())
+        except IntegrityError:
+            got.restart()
+            raise
 
     tries(f"read {key}", url, attempt, deadline, FEW_TRIES if got.has_alternatives else TRIES)
 
@@ -252,7 +248,7 @@ def _begins(answer: httpx.Response, limit: int, got: PartialDownload) -> None:
             raise IntegrityError(f"{where} sends another part than was asked for", "use another source")
     elif len(got):
         got.restart()
-    got.begin_answer()
+    got.check()
 
 
 def _body(answer: httpx.Response, limit: int, deadline: float, got: PartialDownload) -> None:

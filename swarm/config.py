@@ -139,7 +139,7 @@ class SwarmMemberConfig(DaemonConfig):
 
 
 class GateConfig(DaemonConfig):
-    """Configuration of `muster swarm gate`.
+    """Configuration of `muster swarm run --gate`.
 
     - `document`: file of the swarm's document.
     - `members`: addresses that may share through the gate.

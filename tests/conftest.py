@@ -19,7 +19,6 @@ from localnet.ports import claim_port
 from localnet.services.chain import find_anvil
 from protocol.accounts import Account, LocalAccount
 from protocol.http.transport import tls_context
-from tests.order import place
 
 # How long an example takes says more of the machine's load than of our code.
 settings.register_profile("muster", deadline=None)
@@ -28,10 +27,39 @@ settings.load_profile("muster")
 CHAIN_ID = 31337
 ETHER = 10**18
 TOKEN = 10**9
+# Files in this order come before all others. The run of a whole network, whose windows want a processor, is first,
+# beside files that mostly wait; then those that take longest, or at the end one process would be alone with them.
+FIRST = (
+    "e2e/test_short_run.py",
+    "localnet/services/test_chain.py",
+    "cli/test_story.py",
+    "sandbox/test_escapes.py",
+    "cli/test_up.py",
+    "cli/test_roles.py",
+    "trainer/test_distributed.py",
+    "orchestrator/dashboard/test_live.py",
+    "chain/test_follower.py",
+    "chain/test_chain_kill.py",
+    "storage/relay/test_relay.py",
+    "storage/relay/test_hostile_sources.py",
+    "environments/verifiers/test_turns.py",
+    "environments/verifiers/test_environment.py",
+    "trainer/test_layouts.py",
+    "calibration/test_calibrate.py",
+    "validator/test_kills.py",
+    "engines/test_vllm.py",
+    "swarm/test_plausibility.py",
+    "trainer/test_checkpoint.py",
+    "benchmarks/test_swarm.py",
+    "cli/test_rehearse.py",
+    "trainer/test_evaluate.py",
+    "trainer/test_train.py",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: place(item.path))
+    places = {Path(__file__).parent / name: place for place, name in enumerate(FIRST)}
+    items.sort(key=lambda item: places.get(item.path, len(FIRST)))
 
 
 def free_port() -> int:

@@ -24,7 +24,14 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 FIGURE = re.compile(r"\{\{ results:([\w-]+)/([^:}]+?)(?::([^}]+?))? \}\}")
 MOST_ROWS = 40
-CONFIGURED = ("protocol", "worker", "validator", "trainer", "orchestrator", "storage", "runtime", "diloco", "swarm")
+BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
+PARTS = (
+    "ChatTurn", "Curriculum", "EvaluationSet", "OnlineFilter", "ProblemFilter", "Profile", "ProfileEngine",
+    "ProfileKey",
+)  # fmt: skip
+CONFIGURED = (
+    "protocol", "cli", "worker", "validator", "trainer", "orchestrator", "storage", "runtime", "diloco", "swarm",
+)  # fmt: skip
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -140,7 +147,7 @@ def configuration_page() -> str:
 def _config_classes(package: str) -> Iterator[tuple[str, ast.ClassDef]]:
     for path in sorted((ROOT / package).rglob("*.py")):
         for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.ClassDef) and node.name.endswith(("Config", "Settings")):
+            if isinstance(node, ast.ClassDef) and (node.name.endswith(("Config", "Settings")) or node.name in PARTS):
                 yield path.relative_to(ROOT).as_posix(), node
 
 
@@ -150,11 +157,24 @@ def _field_rows(node: ast.ClassDef) -> Iterator[str]:
             continue
         if statement.target.id.startswith("_") or "ClassVar" in ast.unparse(statement.annotation):
             continue
-        documented = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
-        meaning = str(following.value.value) if documented else ""  # type: ignore[union-attr]
-        default = f"`{_cell(ast.unparse(statement.value))}`" if statement.value else "required"
+        default, meaning = _default_and_meaning(statement.value)
+        if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
+            meaning = str(following.value.value)
+        shown = "required" if default is None else f"`{_cell(ast.unparse(default))}`"
         kind = _cell(ast.unparse(statement.annotation))
-        yield f"| `{statement.target.id}` | `{kind}` | {default} | {_plain(meaning)} |"
+        yield f"| `{statement.target.id}` | `{kind}` | {shown} | {_plain(meaning)} |"
+
+
+def _default_and_meaning(value: ast.expr | None) -> tuple[ast.expr | None, str]:
+    """Return the default of a field, and the description that its `Field(…)` carries, with its bounds."""
+    if not (isinstance(value, ast.Call) and getattr(value.func, "id", "") == "Field"):
+        return value, ""
+    given = {keyword.arg: keyword.value for keyword in value.keywords}
+    default = value.args[0] if value.args else given.get("default", given.get("default_factory"))
+    meaning = given.pop("description", None)
+    text = str(ast.literal_eval(meaning)) if meaning else ""
+    bounds = [f"{BOUNDS[name]} {ast.unparse(bound)}" for name, bound in given.items() if name in BOUNDS]
+    return default, text + (f" ({', '.join(bounds)})" if bounds else "")
 
 
 # Service

@@ -34,7 +34,6 @@ def fail(what: str, hint: str) -> None:
 
 
 def report(text: str) -> None:
-    """Print one line of progress."""
     print(f"setup: {text}", flush=True)
 
 
@@ -46,11 +45,11 @@ def check_prerequisites() -> None:
         )
     if not sys.platform.startswith("linux"):
         fail(f"{sys.platform} is not supported", "use Linux (x86_64)")
-    for tool, hint in {
-        "node": "install Node.js 20 or newer",
-        "npm": "install npm (it comes with Node.js)",
-        "git": "install git",
-    }.items():
+    for tool, hint in (
+        ("node", "install Node.js 20 or newer"),
+        ("npm", "install npm (it comes with Node.js)"),
+        ("git", "install git"),
+    ):
         if shutil.which(tool) is None:
             fail(f"`{tool}` is not on the PATH", hint)
     if shutil.which("cc") is None and shutil.which("gcc") is None:
@@ -143,7 +142,6 @@ def install_cpu_torch(pip: list[str]) -> None:
 
 
 def install_node() -> None:
-    """Install npm's locked packages: Foundry, solc, OpenZeppelin, and what the dashboard uses."""
     # `npm ci` refuses a lock without the binaries of every other platform. Versions and hashes still bind.
     npm = ["npm", "install", "--no-save", "--no-audit", "--no-fund", "--loglevel=error"]
     run(npm, "Foundry, solc, OpenZeppelin and uPlot from npm")
@@ -159,14 +157,8 @@ def copy_libraries() -> None:
 
 
 def build_contracts() -> None:
-    """Compile the contracts."""
     (forge,) = (ROOT / "node_modules" / "@foundry-rs").glob("forge-*/bin/forge")
     run([str(forge), "build", "contracts/src"], "contracts")
-
-
-def warm(module: str, what: str) -> None:
-    """Compile into the user's cache once, so that a network of processes does not do it all at once."""
-    run([str(PYTHON), "-m", module], what)
 
 
 def main() -> None:
@@ -181,21 +173,16 @@ def main() -> None:
     once(stamps[0], digest(*locks) + f" {ROOT}", install_python)
     once(stamps[1], digest(packages), install_node)
     once(stamps[2], digest(*contracts), build_contracts)
-    for folder, module, what in (
-        ("toploc", "protocol.toploc.warm", "loops of proofs"),
-        ("delta", "storage.weights.warm", "loops of weight deltas"),
+    guests = [*(ROOT / "sandbox").glob("*.py"), *(ROOT / "environments" / "scorers").glob("*_guest.py")]
+    # What is compiled into the user's cache is compiled once, rather than by a network of processes all at once.
+    for name, module, what, sources in (
+        ("toploc", "protocol.toploc.warm", "loops of proofs", (ROOT / "protocol" / "toploc").glob("*.py")),
+        ("delta", "storage.weights.warm", "loops of weight deltas", (ROOT / "protocol" / "delta").glob("*.py")),
+        ("sandbox", "sandbox.image", "sandbox", [*guests, *locks[1:]]),
     ):
-        sources = digest(*sorted((ROOT / "protocol" / folder).glob("*.py")))
-        once(VENV / f".muster-{folder}", sources + cache, partial(warm, module, what))
-    guests = [
-        *(ROOT / "sandbox").glob("*.py"),
-        *(ROOT / "environments" / "scorers").glob("*_guest.py"),
-    ]
-    once(
-        VENV / ".muster-sandbox",
-        digest(*sorted(guests), *locks[1:]) + cache,
-        partial(warm, "sandbox.image", "sandbox"),
-    )
+        once(
+            VENV / f".muster-{name}", digest(*sorted(sources)) + cache, partial(run, [str(PYTHON), "-m", module], what)
+        )
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ The rules: imports go downwards only, and there are no circles.
 
 Packages of one layer do not import one another. `attacks` and `benchmarks` may use every package below `cli`, tests
 everything; nothing uses these. A module that is executed (`python -m module`) or imported by name
-(`importlib.import_module`) counts as an import.
+(`importlib.import_module`) counts as an import, with one exception: `EXECUTES` names who may start which processes.
 """
 
 import argparse
@@ -37,7 +37,8 @@ LAYERS = (
 BELOW_CLI = set[str]().union(*LAYERS)
 BESIDE = {"cli": BELOW_CLI, "attacks": BELOW_CLI, "benchmarks": BELOW_CLI | {"attacks"}, "tools": {"cli"}}
 PACKAGES = {*BELOW_CLI, *BESIDE, "tests"}
-EXECUTIONS_COUNT = False
+# A local network and the benchmarks start the commands that users type; a local network also starts its cheaters.
+EXECUTES = {"localnet": {"cli", "attacks"}, "benchmarks": {"cli"}}
 
 
 @dataclass(frozen=True)
@@ -59,11 +60,6 @@ class SourceFile:
     @property
     def module(self) -> str:
         return self.path.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
-
-    @property
-    def package(self) -> str:
-        """What a relative import of this module starts from."""
-        return self.module if self.path.endswith("__init__.py") else self.module.rpartition(".")[0]
 
 
 def tracked(root: Path) -> list[Path]:
@@ -97,8 +93,8 @@ def imports(source: SourceFile) -> Iterator[tuple[int, str, str]]:
         elif isinstance(node, ast.ImportFrom):
             module = node.module or ""
             if node.level:
-                parents = source.package.split(".")
-                module = ".".join([*parents[: len(parents) - node.level + 1], *([module] if module else [])])
+                folders = source.path.split("/")[: -node.level]
+                module = ".".join([*folders, *([module] if module else [])])
             yield from ((node.lineno, module, alias.name) for alias in node.names)
 
 
@@ -126,11 +122,16 @@ def breaches(sources: Iterable[SourceFile]) -> list[str]:
     """Return every use of a package that the rules forbid, as `file:line imports module` or `… executes module`."""
     found = []
     for source in sources:
-        forbidden = PACKAGES - allowed(source.module.split(".")[0])
-        used = [(line, "imports", module) for line, module, _ in imports(source)]
-        if EXECUTIONS_COUNT:
-            used += [(line, "executes", module) for line, module in executed(source)]
-        found += [f"{source.path}:{line} {verb} {module}" for line, verb, module in used if _top(module) in forbidden]
+        package = _top(source.module)
+        may_import = allowed(package)
+        may_execute = may_import | EXECUTES.get(package, set())
+        uses = [("imports", line, module, may_import) for line, module, _ in imports(source)]
+        uses += [("executes", line, module, may_execute) for line, module in executed(source)]
+        found += [
+            f"{source.path}:{line} {verb} {module}"
+            for verb, line, module, may in uses
+            if _top(module) in PACKAGES - may
+        ]
     return found
 
 
@@ -165,32 +166,28 @@ def check(root: Path) -> list[str]:
 
 def report(root: Path) -> Iterator[str]:
     """Yield the package graph, the entries of each folder, the extreme files of each package, and the sizes."""
-    python = read_sources(root)
     packages: dict[str, list[SourceFile]] = defaultdict(list)
-    for source in python:
-        packages[_top(source.module)].append(source)
-    yield "package: imports"
-    for package, sources in sorted(packages.items()):
-        used = {_top(module) for source in sources for _, module, _ in imports(source)}
-        names = sorted((PACKAGES & used) - {package})
-        yield f"  {package}: {', '.join(names) or 'nothing of ours'}"
-    yield "folder: Python files and folders in it"
     folders: dict[Path, set[str]] = defaultdict(set)
-    for source in python:
+    for source in read_sources(root):
+        packages[_top(source.module)].append(source)
         path = Path(source.path)
         for part, parent in zip([path, *path.parents], path.parents, strict=False):
             folders[parent].add(part.name)
-    for folder, entries in sorted(folders.items()):
-        if _top(folder.as_posix().replace("/", ".")) != "tests":
-            yield f"  {folder}: {len(entries)}"
+    yield "package: imports"
+    for package, sources in sorted(packages.items()):
+        used = {_top(module) for source in sources for _, module, _ in imports(source)}
+        yield f"  {package}: {', '.join(sorted((PACKAGES & used) - {package})) or 'nothing of ours'}"
+    yield "folder: Python files and folders in it"
+    yield from (
+        f"  {folder}: {len(entries)}" for folder, entries in sorted(folders.items()) if "tests" not in folder.parts
+    )
     yield "package: its five largest and five smallest files, in lines"
     for package, sources in sorted(packages.items()):
         ordered = sorted((one for one in sources if one.lines), key=lambda source: -source.lines)
         shown = ordered if len(ordered) <= 10 else [*ordered[:5], *ordered[-5:]]
         yield f"  {package}: " + ", ".join(f"{one.path.partition('/')[2] or one.path} {one.lines}" for one in shown)
     yield "sizes"
-    for name, size in sizes(root).items():
-        yield f"  {name}: {size}"
+    yield from (f"  {name}: {size}" for name, size in sizes(root).items())
 
 
 def sizes(root: Path) -> dict[str, int]:

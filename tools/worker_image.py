@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from packaging.utils import canonicalize_name
 PREFIX = "usr/local"
 PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
 SITE = f"{PREFIX}/lib/{PYTHON}/site-packages"
+OPENMP = f"{PREFIX}/lib/libiomp5.so"  # Intel's, which torch asks for
 NOT_OF_PYTHON = {"site-packages", "test", "idlelib", "tkinter", "turtledemo", "ensurepip", "lib2to3", "__pycache__"}
 NOT_OF_PACKAGES = {"include", "tests"}
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
@@ -42,8 +43,7 @@ for name in parts + sys.argv[1:]:
 maps = pathlib.Path("/proc/self/maps").read_text()
 print(*sorted(set(re.findall(r"(/\\S+\\.so(?:\\.[0-9.]+)?)$", maps, re.M))), sep="\\n")
 """
-Contents = dict[str, Path]
-"""Path inside the image, without a leading slash → the file outside."""
+Contents = dict[str, Path]  # path inside the image, without a leading slash → the file outside
 
 
 def main() -> None:
@@ -57,7 +57,7 @@ def main() -> None:
     contents |= shared_libraries(WORKER)
     given.tar.parent.mkdir(parents=True, exist_ok=True)
     write_tar(given.tar, contents, given.wheel)
-    print(load(given.engine, given.tar, openmp(contents)))
+    print(load(given.engine, given.tar, f"/{OPENMP}" if OPENMP in contents else ""))
 
 
 def python_files() -> Contents:
@@ -75,16 +75,14 @@ def python_files() -> Contents:
             path = Path(folder) / name
             found[f"{PREFIX}/lib/{PYTHON}/{path.relative_to(standard)}"] = path
     intel = Path(sys.prefix) / "lib" / "libiomp5.so"
-    return found | ({f"{PREFIX}/lib/{intel.name}": intel} if intel.is_file() else {})
+    return found | ({OPENMP: intel} if intel.is_file() else {})
 
 
 def needed(root: str) -> list[metadata.Distribution]:
     """What a distribution needs, and what that needs, without `root` itself and without extras that nobody asks for."""
     found: dict[str, metadata.Distribution] = {}
     waiting = [(root, frozenset[str]())]
-    seen = set(waiting)
-    while waiting:
-        name, extras = waiting.pop()
+    for name, extras in waiting:  # which grows meanwhile
         try:
             distribution = metadata.distribution(name)
         except metadata.PackageNotFoundError:
@@ -94,9 +92,7 @@ def needed(root: str) -> list[metadata.Distribution]:
             wanted = Requirement(line)
             if wanted.marker is None or any(wanted.marker.evaluate({"extra": extra}) for extra in ("", *extras)):
                 one = (canonicalize_name(wanted.name), frozenset(wanted.extras))
-                if one not in seen:
-                    seen.add(one)
-                    waiting.append(one)
+                waiting += [one] if one not in waiting else []
     return [distribution for name, distribution in found.items() if name != canonicalize_name(root)]
 
 
@@ -128,8 +124,10 @@ def shared_libraries(modules: Iterable[str]) -> Contents:
 
 def write_tar(target: Path, contents: Contents, wheel: Path | None = None) -> None:
     """The root file system: `contents`, the wheel's files, and what a system without programs needs."""
-    made = {f"{SITE}/{name}": data for name, data in _unpacked(wheel)} if wheel else {}
-    made |= {name: text.encode() for name, text in ACCOUNTS.items()}
+    made = {name: text.encode() for name, text in ACCOUNTS.items()}
+    if wheel:
+        with zipfile.ZipFile(wheel) as archive:
+            made |= {f"{SITE}/{name}": archive.read(name) for name in archive.namelist() if not name.endswith("/")}
     files = contents | ({str(CERTIFICATES).lstrip("/"): CERTIFICATES} if CERTIFICATES.exists() else {})
     with tarfile.open(target, "w") as tar:
         for name in ("tmp", "proc", "sys", "dev", "run"):
@@ -150,23 +148,10 @@ def write_tar(target: Path, contents: Contents, wheel: Path | None = None) -> No
             tar.addfile(entry, io.BytesIO(data))
 
 
-def _unpacked(wheel: Path) -> Iterator[tuple[str, bytes]]:
-    with zipfile.ZipFile(wheel) as archive:
-        for name in archive.namelist():
-            if not name.endswith("/"):
-                yield name, archive.read(name)
-
-
 def _entry(name: str, kind: bytes, mode: int) -> tarfile.TarInfo:
     entry = tarfile.TarInfo(name)
     entry.type, entry.mode = kind, mode
     return entry
-
-
-def openmp(contents: Contents) -> str:
-    """Where Intel's OpenMP library is in the image; empty if it is not."""
-    name = f"{PREFIX}/lib/libiomp5.so"
-    return f"/{name}" if name in contents else ""
 
 
 def load(engine: str, tar: Path, preload: str) -> str:

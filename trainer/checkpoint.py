@@ -124,7 +124,7 @@ def read_checkpoint(folder: Path, model: Any, optimizers: list[torch.optim.Optim
         if "outer" in document:
             raise ConfigError(
                 f"the checkpoint {folder} is of a DiLoCo run's coordinator",
-                "run `muster diloco coordinate`, or begin a pool from its weights, in another home folder",
+                "run `muster diloco run --coordinator`, or begin a pool from its weights, in another home folder",
             )
         if document["version"] != VERSION:
             raise ConfigError(

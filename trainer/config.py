@@ -37,7 +37,7 @@ class MemoryConfig(Document):
 
 
 class ComputeConfig(BaseModel):
-    """How a trainer computes: the part of its configuration file that `muster pool bench` reads."""
+    """How a trainer computes: the part of its configuration file that `muster pool train --bench` reads."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 

@@ -1,4 +1,4 @@
-"""The processes behind `muster pool train`, `muster pool train --sft` and `muster pool bench`, or one of their ranks.
+"""The processes behind `muster pool train`, with `--sft` or `--bench`, or one of their ranks.
 
 Nothing here imports PyTorch before the environment variables that set its threads are there.
 """

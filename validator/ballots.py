@@ -38,6 +38,11 @@ class Ballot:
     commitment: Bytes32
 
     @property
+    def opening(self) -> tuple[int, bytes, bytes]:
+        """What opens the commitment on chain."""
+        return self.codes, self.verdict_hash, self.salt
+
+    @property
     def file_name(self) -> str:
         return f"{self.where}-seat{self.seat}-{self.commitment.hex()[:16]}.json"
 

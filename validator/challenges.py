@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from chain.contracts import MOST_FILES
 from chain.indexer.records import Account, Accusation, CaseOutcome, Submission, Terms, Trial
@@ -38,10 +37,10 @@ from protocol.verdict import BallotDocument, Code, Verdict, tally
 from validator.rounds import trial_name
 
 Nats = Mapping[str, tuple[float, ...]]
+# Gives the verdict documents on a file that count: published ones, or our own.
 Documents = Callable[[Submission], Iterable[Verdict]]
-"""Gives the verdict documents on a file that count: published ones, or our own."""
+# What a run should show beyond the bound: a jury's draw audits other rows, and these show a little more or less.
 SPARE_NATS = 2.0
-"""What a run should show beyond the bound: a jury's draw audits other rows, and these show a little more or less."""
 _SAMPLING = ("unexplained", "gaps")
 
 
@@ -58,14 +57,17 @@ class DocumentSums:
 
 @dataclass(frozen=True)
 class FileEvidence:
-    """What one decided file adds. `documents`: how many were used; `notes`: why others were not; `nats`: what it pays;
-    `seen`: the used documents."""
+    """What one decided file adds. `nats`: what it pays; `seen`: the documents that were used; `notes`: why others were
+    not."""
 
     submission: Submission
-    documents: int
-    notes: tuple[str, ...]
-    nats: dict[str, tuple[float, ...]]
+    notes: tuple[str, ...] = ()
+    nats: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     seen: tuple[DocumentSums, ...] = ()
+
+    @property
+    def documents(self) -> int:
+        return len(self.seen)
 
     @property
     def accepted(self) -> bool:
@@ -112,8 +114,8 @@ class NullModel:
     def rates(self, seen: DocumentSums) -> dict[str, float]:
         """Return the least rate of each accumulator that a bet takes for honest, for the engines of a document."""
         bets = self._by_engines[seen.engines].bets
-        made = {name: [bet.rate for bet in bets[name] if bet.tilt] for name in NAMES if name in bets}
-        return {name: min(rates) for name, rates in made.items() if rates}
+        rates = {name: [bet.rate for bet in bets[name] if bet.tilt] for name in NAMES if name in bets}
+        return {name: min(of_name) for name, of_name in rates.items() if of_name}
 
 
 def null_model_of(config: PoolConfig, terms: Terms) -> NullModel | None:
@@ -148,17 +150,16 @@ def decided(files: Iterable[Submission]) -> Iterator[Submission]:
 
 def file_evidence(file: Submission, model: NullModel, documents: Documents) -> FileEvidence:
     """Return what one decided file adds. Only accepted files count: a refused one has cost its node already."""
-    accepted = Code(file.code).is_accept
-    nats: list[Nats] = []
-    notes: list[str] = [] if accepted or file.code == Code.LATE else ["figures of files that were not accepted"]
-    seen: list[DocumentSums] = []
-    for verdict in documents(file) if accepted else ():
+    if not Code(file.code).is_accept:
+        return FileEvidence(file, () if file.code == Code.LATE else ("figures of files that were not accepted",))
+    nats, notes, seen = list[Nats](), list[str](), list[DocumentSums]()
+    for verdict in documents(file):
         try:
             nats.append(model.nats(verdict))
             seen.append(model.sums(verdict))
         except IntegrityError as error:
             notes.append(error.what)
-    return FileEvidence(file, len(nats), tuple(notes), least(nats), tuple(seen))
+    return FileEvidence(file, tuple(notes), least(nats), tuple(seen))
 
 
 def history_evidence(
@@ -273,60 +274,42 @@ class ProvenRun:
     nats: float
 
 
-def shortest_run(found: Sequence[FileEvidence], most: int, spare: float = SPARE_NATS) -> ProvenRun | None:
+def shortest_run(files: Sequence[FileEvidence], most: int, spare: float = SPARE_NATS) -> ProvenRun | None:
     """Return the run that a challenge should name; None without one.
 
     It passes the bound by `spare` nats with the fewest accepted files, at most `most`; of several, the newest, whose
-    bytes are the likeliest to be there. `found`: all decided files of the node in order, from its first.
+    bytes are the likeliest to be there. `files`: all decided files of the node in order, from its first.
     """
     best: tuple[int, int, int] | None = None  # accepted files, minus the first's index, the last's index
-    runs = _OpenRuns()
-    for index, one in enumerate(found):
-        runs.add(index, one)
-        runs.keep(runs.files <= (most if best is None else min(most, best[0])))
-        # A challenge ends with a file that it names.
-        if one.accepted:
-            passed = runs.peak >= LIMIT_NATS + spare
-            shown = zip(runs.files[passed].tolist(), (-runs.first[passed]).tolist(), strict=True)
-            ended = [(files, first, index) for files, first in shown]
+    # All runs that end with the newest file, side by side, as NodeEvidence would add up each: the index of its first
+    # file, its accepted files, its peak, and its wealth. What begins with file k weighs the same in each of them.
+    bets = len(NAMES) * BETS
+    first, accepted, peak, wealth = np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0), np.zeros((0, bets))
+    for index, file in enumerate(files):
+        if file.accepted:  # a run begins with a file that it names
+            first, accepted, peak = np.append(first, index), np.append(accepted, 0) + 1, np.append(peak, 0.0)
+            wealth = np.vstack([wealth, np.full(bets, -math.inf)])
+        number = index + 1
+        paid = np.concatenate([file.nats.get(name, (0.0,) * BETS) for name in NAMES])
+        wealth = np.logaddexp(wealth, -math.log(number * (number + 1))) + paid
+        total = np.logaddexp.reduce(np.logaddexp(wealth, -math.log(number + 1)), axis=1)
+        peak = np.maximum(peak, total - math.log(bets))
+        kept = accepted <= (most if best is None else min(most, best[0]))
+        if file.accepted:  # and ends with one
+            proven = kept & (peak >= LIMIT_NATS + spare)
+            ended = [
+                (int(count), -int(start), index) for count, start in zip(accepted[proven], first[proven], strict=True)
+            ]
             best = min(ended if best is None else [best, *ended], default=None)
-            runs.keep(~passed)
+            kept &= ~proven
+        first, accepted, peak, wealth = first[kept], accepted[kept], peak[kept], wealth[kept]
     if best is None:
         return None
-    files, first, last = best[0], -best[1], best[2]
-    evidence = NodeEvidence(files=first)
-    for one in found[first : last + 1]:
-        evidence.add(one.nats)
-    return ProvenRun(found[first].submission.sequence, found[last].submission.sequence, files, evidence.peak)
-
-
-class _OpenRuns:
-    """All runs that end with the last file added, side by side: one NodeEvidence for each file that may begin one. What
-    begins with file k weighs the same in each of them."""
-
-    def __init__(self) -> None:
-        self.first = np.zeros(0, np.int64)
-        self.files = np.zeros(0, np.int64)
-        self.peak = np.zeros(0)
-        self._wealth = np.zeros((0, len(NAMES) * BETS))
-
-    def add(self, index: int, one: FileEvidence) -> None:
-        """Settle the file at an index of the node's history in every run; if it was accepted, it begins one too."""
-        if one.accepted:
-            self.first = np.append(self.first, index)
-            self.files = np.append(self.files, 0) + 1
-            self.peak = np.append(self.peak, 0.0)
-            self._wealth = np.vstack([self._wealth, np.full(len(NAMES) * BETS, -math.inf)])
-        number = index + 1
-        paid = np.concatenate([one.nats.get(name, (0.0,) * BETS) for name in NAMES])
-        self._wealth = np.logaddexp(self._wealth, -math.log(number * (number + 1))) + paid
-        total = np.logaddexp.reduce(np.logaddexp(self._wealth, -math.log(number + 1)), axis=1)
-        self.peak = np.maximum(self.peak, total - math.log(len(NAMES) * BETS))
-
-    def keep(self, which: NDArray[np.bool_]) -> None:
-        """Drop all other runs."""
-        self.first, self.files, self.peak = self.first[which], self.files[which], self.peak[which]
-        self._wealth = self._wealth[which]
+    count, start, last = best[0], -best[1], best[2]
+    evidence = NodeEvidence(files=start)
+    for file in files[start : last + 1]:
+        evidence.add(file.nats)
+    return ProvenRun(files[start].submission.sequence, files[last].submission.sequence, count, evidence.peak)
 
 
 @dataclass(frozen=True)
@@ -396,16 +379,37 @@ def faults_of(record: ChallengeRecord, seed_block_hash: bytes | None) -> list[st
     That is: files that no challenge may name, rows that were known when it was opened, an outcome that does not follow
     from the votes. `seed_block_hash`: of the block that drew the jury, None if nobody has it any more.
     """
-    found = _faults_of_files(record)
-    for trial in record.trials:
-        if trial.seed_block <= record.case.block:
-            found.append(f"jury {trial.trial} was drawn by block {trial.seed_block}, known when the case was opened")
-    trial = record.trial
+    return list(_faults(record, seed_block_hash))
+
+
+def _faults(record: ChallengeRecord, seed_block_hash: bytes | None) -> Iterator[str]:
+    case, trial = record.case, record.trial
+    if not 1 <= len(case.sequences) <= MOST_FILES or list(case.sequences) != sorted(set(case.sequences)):
+        yield f"it names {len(case.sequences)} files, not 1 to {MOST_FILES} in ascending order"
+    for sequence, file in record.named.items():
+        if file is None:
+            yield f"file {sequence} is not on chain"
+        elif file.node != case.node:
+            yield f"file {sequence} is not the accused node's, but {file.node}'s"
+        elif not Code(file.code).is_accept:
+            yield f"file {sequence} was not accepted"
+    for jury in record.trials:
+        if jury.seed_block <= case.block:
+            yield f"jury {jury.trial} was drawn by block {jury.seed_block}, known when the case was opened"
     if trial.drawn and seed_block_hash is not None and trial.seed != jury_seed(seed_block_hash, trial.trial):
-        found.append(f"the seed of jury {trial.trial} does not follow from block {trial.seed_block}")
-    if record.case.outcome is not CaseOutcome.OPEN:
-        found += _faults_of_outcome(record)
-    return found
+        yield f"the seed of jury {trial.trial} does not follow from block {trial.seed_block}"
+    if case.outcome is CaseOutcome.OPEN:
+        return
+    # Every jury but the last had no majority; the last one's votes give the outcome, and this its consequence.
+    for jury in record.trials[:-1]:
+        if (code := majority(jury)) is not Code.NONE:
+            yield f"jury {jury.trial} was replaced, though its votes come to {code.label}"
+    code = majority(trial)
+    if code != case.code or outcome_for(code) is not case.outcome:
+        votes = f"the votes come to {code.label}: {outcome_for(code).name.lower()}"
+        yield f"{votes}; the chain says {Code(case.code).label}: {case.outcome.name.lower()}"
+    if case.outcome is CaseOutcome.UPHELD and not (record.account and record.account.ejected):
+        yield "it was upheld, and the node was not ejected"
 
 
 def majority(trial: Trial) -> Code:
@@ -432,35 +436,6 @@ def contradicts(record: ChallengeRecord, ours: ChallengeVerdict) -> str:
     if should is outcome:
         return ""
     return f"it was {outcome.name.lower()}, and by our own verdict should be {should.name.lower()}: {ours.why}"
-
-
-def _faults_of_files(record: ChallengeRecord) -> list[str]:
-    case, found = record.case, []
-    if not 1 <= len(case.sequences) <= MOST_FILES or list(case.sequences) != sorted(set(case.sequences)):
-        found.append(f"it names {len(case.sequences)} files, not 1 to {MOST_FILES} in ascending order")
-    for sequence, file in record.named.items():
-        if file is None:
-            found.append(f"file {sequence} is not on chain")
-        elif file.node != case.node:
-            found.append(f"file {sequence} is not the accused node's, but {file.node}'s")
-        elif not Code(file.code).is_accept:
-            found.append(f"file {sequence} was not accepted")
-    return found
-
-
-def _faults_of_outcome(record: ChallengeRecord) -> list[str]:
-    """Every jury but the last had no majority; the last one's votes give the outcome, and this its consequence."""
-    case, found = record.case, []
-    for trial in record.trials[:-1]:
-        if (code := majority(trial)) is not Code.NONE:
-            found.append(f"jury {trial.trial} was replaced, though its votes come to {code.label}")
-    code = majority(record.trial)
-    if code != case.code or outcome_for(code) is not case.outcome:
-        votes = f"the votes come to {code.label}: {outcome_for(code).name.lower()}"
-        found.append(f"{votes}; the chain says {Code(case.code).label}: {case.outcome.name.lower()}")
-    if case.outcome is CaseOutcome.UPHELD and not (record.account and record.account.ejected):
-        found.append("it was upheld, and the node was not ejected")
-    return found
 
 
 def _verdicts(record: ChallengeRecord, document: BallotDocument) -> dict[int, Verdict]:

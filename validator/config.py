@@ -11,19 +11,14 @@ from runtime.process import EngineName, KeyConfig, PoolSource, ProcessConfig
 from storage.s3 import S3Settings
 from storage.transfers import check_url
 
+# Files in `home`: it is there once the process can judge, having its engine and a pool's newest weights;
 READY = "ready"
-"""A file in `home` that appears once the process can judge: it has its engine and a pool's newest weights."""
-
-
+# why pools that our seats may be drawn for cannot be served;
 UNSERVED = "unserved.json"
-"""A file in `home` that says why pools that our seats may be drawn for cannot be served."""
-
+# how many files are retained for juries, and where they are served;
 RETAINED = "retained.json"
-"""A file in `home` that says how many files are retained for juries, and where they are served."""
-
+# the engines of this machine: what it judges with, then those for node challenges.
 ENGINES = "engines.json"
-"""A file in `home` that names the engines of this machine: what it judges with, then those for node challenges."""
-
 _KEY_CHARACTERS = 100
 
 
@@ -43,17 +38,14 @@ PublicUrl = Annotated[str, AfterValidator(_public_url)]
 class ServeConfig(Document):
     """Retained files are served by the process itself."""
 
-    listen: str
-    """HOST:PORT."""
-    public_url: PublicUrl
-    """The base URL under which strangers reach it."""
+    listen: str = Field(description="HOST:PORT.")
+    public_url: PublicUrl = Field(description="The base URL under which strangers reach it.")
 
 
 class RepublishConfig(S3Settings):
     """Disputed files go to a bucket of the validator's own."""
 
-    public_url: PublicUrl
-    """The base URL under which anybody can read the bucket."""
+    public_url: PublicUrl = Field(description="The base URL under which anybody can read the bucket.")
 
 
 class ValidatorConfig(ProcessConfig):
@@ -63,26 +55,24 @@ class ValidatorConfig(ProcessConfig):
     announced its service on chain.
     """
 
-    pool: int = Field(0, ge=0)
-    """A pool, whose service is `orchestrator` and whose files are at `mirrors` too."""
-    orchestrator: str = ""
-    pools: tuple[PoolSource, ...] = ()
-    """Where other pools are."""
-    voters: tuple[KeyConfig, ...] = Field(min_length=1)
-    """Voting keys; the chain says which seats they vote for."""
-    deadline_margin: float = Field(3.0, ge=0)
-    """Seconds before the end of a commit window after which no vote is committed."""
+    pool: int = Field(0, ge=0, description="A pool, whose service is `orchestrator`; its files are at `mirrors` too.")
+    orchestrator: str = Field("", description="The URL of that pool's orchestrator.")
+    pools: tuple[PoolSource, ...] = Field((), description="Where other pools are.")
+    voters: tuple[KeyConfig, ...] = Field(
+        min_length=1, description="Voting keys; the chain says which seats they vote for."
+    )
+    deadline_margin: float = Field(
+        3.0, ge=0, description="Seconds before the end of a commit window after which no vote is committed."
+    )
     heartbeat_seconds: float = Field(60.0, gt=0, le=600, description="Longest pause between heartbeats.")
-    case_engines: tuple[EngineName, ...] | None = None
-    """Engines that measure files of node challenges besides `engine`; without it all that are installed."""
-    keep_steps: int = Field(4, ge=1, le=64)
-    """Policy steps of each pool whose weights stay in the cache."""
-    keep_gib: float = Field(20.0, gt=0, le=1 << 20)
-    """GiB of files to retain for juries at most."""
-    serve: ServeConfig | None = None
-    """Serve retained files from this process."""
-    republish: RepublishConfig | None = None
-    """Publish disputed files in a bucket instead."""
+    case_engines: tuple[EngineName, ...] | None = Field(
+        None,
+        description="Engines that measure files of node challenges besides `engine`; all installed ones if missing.",
+    )
+    keep_steps: int = Field(4, ge=1, le=64, description="Policy steps of each pool whose weights stay in the cache.")
+    keep_gib: float = Field(20.0, gt=0, le=1 << 20, description="GiB of files to retain for juries at most.")
+    serve: ServeConfig | None = Field(None, description="Serve retained files from this process.")
+    republish: RepublishConfig | None = Field(None, description="Publish disputed files in a bucket instead.")
 
     @model_validator(mode="after")
     def _pool_has_its_service(self) -> Self:

@@ -34,7 +34,9 @@ class Validator:
     ) -> None:
         self._config, self._collaborators, self._make_voting = config, collaborators, make_voting
         self._served = ServedPools(config.sources, open_pool, collaborators.tasks)
-        self._retention = RetentionService(collaborators.retention, collaborators.voters, config.home)
+        self._retention = RetentionService(
+            collaborators.retained, collaborators.serving, collaborators.voters, config.home
+        )
         self._pools: dict[int, PoolDuties] = {}
         self._unopened: dict[int, PoolDuties] = {}
         self._written: dict[str, str] | None = None
@@ -94,16 +96,15 @@ class Validator:
         for number, pool in self._served.take():
             if number not in self._pools:
                 self._begin(number, pool)
-        waiting = sorted(wanted - self._pools.keys())
-        self._unopened = {number: self._unopened.get(number) or self._without(number) for number in waiting}
+        self._unopened = {
+            number: self._unopened.get(number) or PoolDuties(shared, number, self._served.unopened(number))
+            for number in sorted(wanted - self._pools.keys())
+        }
         now = shared.chain.now
         self._retention.advance(state, now)
         self._advance(state, now)
         self._sweep_ballots(state, now)
         self._write_problems()
-
-    def _without(self, number: int) -> PoolDuties:
-        return PoolDuties(self._collaborators, number, self._served.unopened(number))
 
     def _begin(self, number: int, pool: PoolCollaborators) -> None:
         log.info("serving pool %d", number)
@@ -136,21 +137,21 @@ class Validator:
             ballots.forget(name)
         self._unneeded = unneeded - (unneeded & self._unneeded)
 
-    def _problems(self) -> dict[int, str]:
-        """Return why pools that our seats may be drawn for are not judged."""
+    def _problems(self) -> dict[str, str]:
+        """Return why pools that our seats may be drawn for are not judged, by pool."""
         troubles = {number: duties.trouble for number, duties in tuple(self._pools.items()) if duties.trouble}
-        return troubles | self._served.problems
+        return {str(number): why for number, why in sorted((troubles | self._served.problems).items())}
 
     def _write_problems(self) -> None:
         """Write them for `muster validator status`, which cannot ask a service that does not answer."""
-        problems = {str(number): why for number, why in sorted(self._problems().items())}
+        problems = self._problems()
         if problems != self._written:
-            self._written = problems
             write_atomic(self._config.home / UNSERVED, canonical_json(problems))
+            self._written = problems
 
     def _heartbeat(self, pool: PoolCollaborators) -> HeartbeatRequest:
-        queue, problems = self._collaborators.queue, sorted(self._problems())
-        kept = self._collaborators.retention.store.files
+        queue, problems = self._collaborators.queue, self._problems()
+        kept = self._collaborators.retained.files
         phase = f"judging {queue.current}" if queue.current else "watching"
         return heartbeat(
             "validator",

@@ -4,14 +4,14 @@ import logging
 import random
 import time
 from collections.abc import Callable, Hashable
+from functools import cached_property
 from typing import Any
 
-from chain.contracts import DRAW_REACH, Committee, Court, Juries
+from chain.contracts import DRAW_REACH, Committee
 from chain.indexer.records import Lane, Panel, Pool, Submission, Trial
 from chain.indexer.state import State, needed, seats_in
 from chain.suite import Suite
 from protocol.api.work import HeartbeatRequest
-from protocol.config import PoolConfig
 from protocol.errors import MusterError
 from runtime.orchestrator_client import Heartbeats
 from validator import rounds
@@ -33,8 +33,7 @@ from validator.voting import (
 )
 
 log = logging.getLogger("muster.validator")
-_FEE_RETRY_SECONDS = 60.0
-"""Longest pause between two tries to collect a fee: it is in no hurry."""
+_FEE_RETRY_SECONDS = 60.0  # longest pause between two tries to collect a fee: it is in no hurry
 _MEMBERS_WAIT, _OTHERS_WAIT = 2.0, 4.0
 _STALE_SECONDS = 3600.0
 _LIKELY = 0.5
@@ -103,7 +102,6 @@ class Keeper:
     def __init__(self, suite: Suite, pool: int, tasks: TransactionTasks) -> None:
         self._suite, self._pool, self._tasks = suite, pool, tasks
         self._due: dict[Hashable, float] = {}
-        self._blocks = 0
 
     def settle(self, state: State, lane: Lane, files: list[Submission], seats: set[int], now: int) -> None:
         """Tally the newest round of a lane when that is possible; `seats` are ours."""
@@ -133,36 +131,38 @@ class Keeper:
 
     def draw_or_dismiss(self, state: State, trial: Trial, file: Submission, seats: set[int]) -> None:
         """Draw a jury that its jurors leave undrawn before its one seed lapses, or have the case dismissed."""
-        epochs = state.head // self._epoch_blocks() - trial.seed_block // self._epoch_blocks()
+        epochs = state.head // self._epoch_blocks - trial.seed_block // self._epoch_blocks
         if epochs > DRAW_REACH:
             self.conclude(state, trial, file, seats)
         elif epochs == DRAW_REACH - 1:
             what = f"trial {trial.trial} is drawn"
             self._do((rounds.trial_name(trial), "draw"), state, what, self._suite.juries.draw(trial.trial).send)
 
+    @cached_property
     def _epoch_blocks(self) -> int:
-        if not self._blocks:
-            self._blocks = self._suite.seats.epoch_blocks()
-        return self._blocks
+        return self._suite.seats.epoch_blocks()
 
     def finish_overdue(self, state: State, now: int) -> None:
         """Finalise refusals, resolve disputes and canaries whose time is up, open the pool once it has its seats."""
         suite, pool = self._suite, state.pools[self._pool]
         if pool.status == "understaffed" and len(seats_in(state, pool)) >= needed(pool.terms):
             self._do(("review", self._pool), state, "the pool's seats are counted", self._review)
-        for file in rounds.to_finalize(state, self._pool, now):
-            what = f"submission {file.sequence} is finalised"
-            self._do(("finalize", self._pool, file.sequence), state, what, suite.pools.finalize(file).send)
-        for (number, sequence), dispute in state.disputes.items():
+        due = [
+            ("submission {} is finalised", suite.pools.finalize, file)
+            for file in rounds.to_finalize(state, self._pool, now)
+        ]
+        for file_id, dispute in state.disputes.items():
             over = dispute.verdict and not dispute.appellant and dispute.appeal_until <= now
-            over = over and (number, sequence) not in state.canaries
-            if number == self._pool and not dispute.resolved and over:
-                file, what = state.submissions[number, sequence], f"the dispute of submission {sequence} is resolved"
-                self._do(("dispute", number, sequence), state, what, suite.appeals.conclude(file).send)
-        for (number, sequence), canary in state.canaries.items():
-            if number == self._pool and not canary.concluded and not canary.contester:
-                file, what = state.submissions[number, sequence], f"the canary {sequence} is concluded"
-                self._do(("canary", number, sequence), state, what, suite.canaries.conclude(file).send)
+            if over and not dispute.resolved and file_id not in state.canaries:
+                due.append(
+                    ("the dispute of submission {} is resolved", suite.appeals.conclude, state.submissions[file_id])
+                )
+        for file_id, canary in state.canaries.items():
+            if not canary.concluded and not canary.contester:
+                due.append(("the canary {} is concluded", suite.canaries.conclude, state.submissions[file_id]))
+        for what, send, file in due:
+            if file.pool == self._pool:
+                self._do((what, file.sequence), state, what.format(file.sequence), send(file).send)
 
     def _review(self) -> object:
         return self._suite.pools.review_seats(self._pool).send() if self._suite.court.staffed(self._pool) else None
@@ -184,97 +184,12 @@ class Keeper:
             self._tasks.run(key, state.head, what, task, quiet=True)
 
 
-class LaneDuties:
-    """Lanes from the first file to the last fee: vote where our seats are drawn, judge ahead, settle, collect."""
-
-    def __init__(self, court: Court, voting: Voting, fees: FeeCollection, keeper: Keeper) -> None:
-        self._committees, self._voting, self._fees, self._keeper = Committees(court), voting, fees, keeper
-
-    def advance(self, state: State, pool: Pool, now: int) -> bool:
-        """Do what is due in every lane of the pool that may still need us, oldest first. A lane that fails is logged
-        and tried again next turn, without holding up the others. Returns whether all succeeded."""
-        seats, succeeded = rounds.seats_of(state, self._voting.voters), True
-        for (number, _), lane in sorted(state.lanes.items()):  # final ones left memory
-            if number != pool.pool or self._fees.is_closed(lane):
-                continue
-            try:
-                files = state.files_of(lane)
-                if not lane.round.settled:
-                    self._vote(state, pool, lane, files, now)
-                self._keeper.settle(state, lane, files, seats, now)
-                self._fees.collect_lane(state, lane, files, now)
-            except MusterError as error:
-                log.error("lane %d of pool %d: %s", lane.lane, pool.pool, error)
-                succeeded = False
-        return succeeded
-
-    def _vote(self, state: State, pool: Pool, lane: Lane, files: list[Submission], now: int) -> None:
-        current, where = lane.round, rounds.round_name(lane, lane.round.round)
-        judged = rounds.judged_files(lane, files)
-        vote = LaneVote(lane, current, files, judged)
-        committee = self._committees.of(state, current, vote.key)
-        if committee is not None:
-            self._voting.advance(state, pool, VotingRound(where, committee, judged, vote, committee.seed), now)
-        elif rounds.chance(state, self._voting.voters, pool) >= _LIKELY:
-            self._voting.judge_ahead(pool, where, judged or files)
-
-
-class TrialDuties:
-    """Trials of files and of node challenges: vote where our seats are jurors, have the verdict recorded, collect.
-    `config`: the pool's; None where it could not be had, and no file is judged."""
-
-    def __init__(
-        self, juries: Juries, voting: Voting, fees: FeeCollection, keeper: Keeper, config: PoolConfig | None = None
-    ) -> None:
-        self._committees, self._voting, self._fees, self._keeper = Committees(juries), voting, fees, keeper
-        self._config = config
-
-    def advance(self, state: State, pool: Pool, now: int) -> bool:
-        """Do what is due in every trial of the pool. Returns whether all succeeded, as for lanes."""
-        succeeded = True
-        for trial in state.trials.values():
-            if trial.pool == pool.pool:
-                try:
-                    self._advance(state, pool, trial, now)
-                except MusterError as error:
-                    log.error("trial %d of pool %d: %s", trial.trial, pool.pool, error)
-                    succeeded = False
-        return succeeded
-
-    def _advance(self, state: State, pool: Pool, trial: Trial, now: int) -> None:
-        if trial.settled and not trial.drawn:
-            return  # nobody's duty
-        files, vote = self._judged(state, trial)
-        file, seats = files[0], rounds.seats_of(state, self._voting.voters)
-        jury = self._committees.of(state, trial, vote.key)
-        if not trial.drawn and not trial.settled:
-            self._keeper.draw_or_dismiss(state, trial, file, seats)
-        if jury is None:
-            return
-        if trial.settled:
-            self._fees.collect_trial(state, trial, jury)
-            return
-        # Jurors look at the rollouts that the committee looked at. In a node challenge they look at those that their
-        # own draw names, which nobody knew when the challenge was opened.
-        own_draw = state.case_of(trial.trial) is not None
-        audit_seed = jury.seed if own_draw else rounds.deciding_round(state, file).seed
-        voting = VotingRound(rounds.trial_name(trial), jury, files, vote, audit_seed)
-        self._voting.advance(state, pool, voting, now)
-        if trial.all_revealed or (trial.drawn and now >= trial.reveal_until):
-            self._keeper.conclude(state, trial, file, seats)
-
-    def _judged(self, state: State, trial: Trial) -> tuple[list[Submission], TrialVote]:
-        """Return the files that a jury judges, and how it votes."""
-        challenge = state.case_of(trial.trial)
-        if challenge is not None:
-            return rounds.named_files(state, challenge), ChallengeVote(trial, challenge, state, self._config)
-        file = state.submissions[trial.pool, trial.sequence]
-        return [file], TrialVote(trial, rounds.acceptance_at_stake(state, file))
-
-
 class PoolDuties:
-    """Everything that our seats have to do in one pool. What needs no more than the chain is done where the pool could
-    not be opened too: votes are revealed, fallback votes cast, lanes settled, fees collected."""
+    """Everything that our seats have to do in one pool; `problem` says why the pool could not be opened, if so.
+
+    What needs no more than the chain is done without an open pool too: votes are revealed, fallback votes cast, lanes
+    settled, fees collected.
+    """
 
     def __init__(
         self,
@@ -284,15 +199,14 @@ class PoolDuties:
         make_voting: MakeVoting = Voting,
     ) -> None:
         self._number, self._pool = number, pool if isinstance(pool, PoolCollaborators) else None
-        service = self._pool.orchestrator if self._pool else None
-        publisher, suite = VerdictPublisher(service, shared.verdicts), shared.chain.suite
-        self._publisher = publisher
-        self._voting = make_voting(shared, self._pool, publisher) if self._pool else Voting(shared, pool, publisher)
-        self._fees = FeeCollection(shared, publisher)
+        suite = shared.chain.suite
+        self._publisher = VerdictPublisher(self._pool.orchestrator if self._pool else None, shared.verdicts)
+        self._voting = (
+            make_voting(shared, self._pool, self._publisher) if self._pool else Voting(shared, pool, self._publisher)
+        )
+        self._fees = FeeCollection(shared, self._publisher)
         self._keeper = Keeper(next(iter(shared.voters.values())), number, shared.tasks)
-        self._lanes = LaneDuties(suite.court, self._voting, self._fees, self._keeper)
-        config = self._pool.config if self._pool else None
-        self._trials = TrialDuties(suite.juries, self._voting, self._fees, self._keeper, config)
+        self._committees, self._juries = Committees(suite.court), Committees(suite.juries)
         self._beats: Heartbeats | None = None
 
     @property
@@ -307,14 +221,72 @@ class PoolDuties:
             self._beats.start()
 
     def advance(self, state: State, now: int) -> set[TaskKey] | None:
-        """Start whatever is due. Returns the tasks that are to be judged, now or ahead; None if something failed, so
-        that nobody knows all of them."""
-        pool = state.pools[self._number]
-        succeeded = self._lanes.advance(state, pool, now)
-        succeeded &= self._trials.advance(state, pool, now)
+        """Start whatever is due, oldest first. A lane or trial that fails is logged and tried again next turn, without
+        holding up the others. Returns the tasks that are to be judged, now or ahead; None if something failed, so that
+        nobody knows all of them."""
+        pool, seats, succeeded = state.pools[self._number], rounds.seats_of(state, self._voting.voters), True
+        # Final lanes left memory.
+        due: list[Lane | Trial] = [lane for (of, _), lane in sorted(state.lanes.items()) if of == self._number]
+        for duty in (*due, *(trial for trial in state.trials.values() if trial.pool == self._number)):
+            try:
+                if isinstance(duty, Trial):
+                    self._advance_trial(state, pool, duty, seats, now)
+                elif not self._fees.is_closed(duty):
+                    self._advance_lane(state, pool, duty, seats, now)
+            except MusterError as error:
+                log.error(
+                    "%s of pool %d: %s",
+                    rounds.trial_name(duty) if isinstance(duty, Trial) else f"lane {duty.lane}",
+                    pool.pool,
+                    error,
+                )
+                succeeded = False
         self._keeper.finish_overdue(state, now)
         wanted = self._voting.end_turn()
         return wanted if succeeded else None
+
+    def _advance_lane(self, state: State, pool: Pool, lane: Lane, seats: set[int], now: int) -> None:
+        """From the first file to the last fee: vote where our seats are drawn, judge ahead, settle, collect."""
+        files, current = state.files_of(lane), lane.round
+        if not current.settled:
+            judged, where = rounds.judged_files(lane, files), rounds.round_name(lane, current.round)
+            vote = LaneVote(lane, current, files, judged)
+            committee = self._committees.of(state, current, vote.key)
+            if committee is not None:
+                voting = VotingRound(where, committee, judged, vote, committee.seed)
+                self._voting.advance(state, pool, voting, now)
+            elif rounds.chance(state, self._voting.voters, pool) >= _LIKELY:
+                self._voting.judge_ahead(pool, where, judged or files)
+        self._keeper.settle(state, lane, files, seats, now)
+        self._fees.collect_lane(state, lane, files, now)
+
+    def _advance_trial(self, state: State, pool: Pool, trial: Trial, seats: set[int], now: int) -> None:
+        """Vote where our seats are jurors, on a file or on those of a node challenge; have the verdict recorded;
+        collect."""
+        if trial.settled and not trial.drawn:
+            return  # nobody's duty
+        challenge = state.case_of(trial.trial)
+        if challenge is not None:
+            files = rounds.named_files(state, challenge)
+            vote: TrialVote = ChallengeVote(trial, challenge, state, self._pool.config if self._pool else None)
+        else:
+            files = [state.submissions[trial.pool, trial.sequence]]
+            vote = TrialVote(trial, rounds.acceptance_at_stake(state, files[0]))
+        jury = self._juries.of(state, trial, vote.key)
+        if not trial.drawn and not trial.settled:
+            self._keeper.draw_or_dismiss(state, trial, files[0], seats)
+        if jury is None:
+            return
+        if trial.settled:
+            self._fees.collect_trial(state, trial, jury)
+            return
+        # Jurors look at the rollouts that the committee looked at. In a node challenge they look at those that their
+        # own draw names, which nobody knew when the challenge was opened.
+        audit_seed = rounds.deciding_round(state, files[0]).seed if challenge is None else jury.seed
+        voting = VotingRound(rounds.trial_name(trial), jury, files, vote, audit_seed)
+        self._voting.advance(state, pool, voting, now)
+        if trial.all_revealed or (trial.drawn and now >= trial.reveal_until):
+            self._keeper.conclude(state, trial, files[0], seats)
 
     def forget(self) -> None:
         """Look at everything again after a reorganisation."""

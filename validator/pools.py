@@ -20,6 +20,7 @@ from protocol.errors import ConfigError, MusterError, printable
 from protocol.files import write_atomic
 from protocol.identity import WorkId
 from protocol.seeds import Work
+from protocol.verdict import Verdict
 from runtime.chain_connection import ChainConnection
 from runtime.orchestrator_client import OrchestratorClient
 from runtime.pool_client import PoolClient
@@ -31,7 +32,7 @@ from validator.judging.pipeline import FileJudge, JudgedWeights, JudgeOne, Loade
 from validator.judging.queue import JudgeQueue
 from validator.judging.sources import Sources
 from validator.judging.verdicts import VerdictStore
-from validator.retention import Retention, RetentionStore, open_serving, tenant_of
+from validator.retention import RetentionStore, Serving, open_serving, tenant_of
 from validator.tasks import TransactionTasks
 
 
@@ -65,7 +66,8 @@ class ValidatorCollaborators:
     voters: Mapping[str, Suite]
     ballots: BallotStore
     verdicts: VerdictStore
-    retention: Retention
+    retained: RetentionStore
+    serving: Serving | None
     queue: JudgeQueue
     tasks: TransactionTasks
     wake: threading.Event
@@ -82,7 +84,8 @@ class ValidatorCollaborators:
             voters={str(account.address): chain.account_suite(account) for account in accounts},
             ballots=BallotStore(chain.home / "ballots"),
             verdicts=verdicts,
-            retention=Retention(files, open_serving(config, files)),
+            retained=files,
+            serving=open_serving(config, files),
             queue=JudgeQueue(verdicts, wake.set),
             tasks=TransactionTasks(2 * len(accounts) + 4),
             wake=wake,
@@ -91,7 +94,8 @@ class ValidatorCollaborators:
     def close(self) -> None:
         self.tasks.stop()
         self.queue.stop()
-        self.retention.close()
+        if self.serving is not None:
+            self.serving.close()
         self.chain.close()
 
 
@@ -111,6 +115,14 @@ class PoolCollaborators:
         """Return the same for a jury of `files` files, which has the longer window."""
         return self.jury_patience + further_lanes(files) * self.patience
 
+    def lacks(self, sha256: bytes) -> str:
+        """Return why the bytes of a file could not be had; empty if they were, or were not asked for yet."""
+        return self.judge.lacks(sha256)
+
+    def to_vote(self, verdict: Verdict) -> Verdict:
+        """Return what a seat votes that will have to show the bytes."""
+        return self.judge.to_vote(verdict)
+
     def close(self) -> None:
         self.orchestrator.close()
         self.pool_client.close()
@@ -118,9 +130,15 @@ class PoolCollaborators:
 
 @dataclass(frozen=True)
 class UnopenedPool:
-    """A pool of which only the chain is known yet; `problem` says why."""
+    """A pool of which only the chain is known yet; `problem` says why. No file of it is judged, or can be had."""
 
     problem: Callable[[], str]
+
+    def lacks(self, sha256: bytes) -> str:
+        return self.problem()
+
+    def to_vote(self, verdict: Verdict) -> Verdict:
+        return verdict
 
 
 class PoolOpener:
@@ -145,56 +163,46 @@ class PoolOpener:
         try:
             if source.pool == self._config.pool:
                 serve_as_peer(client, self._account)
-            return self._opened(client, announced)
+            document, pool, shared = client.pool_config(_OPENING_SECONDS), client.pool(), self._shared
+            self._refuse_slow(client, pool, document)
+            weights = JudgedWeights(client, self._config.poll_seconds, self._kept_steps)
+            judge = FileJudge(
+                document, self._engine, Sources(client.objects), weights, shared.verdicts, shared.retained,
+                self._judge_one,
+            )  # fmt: skip
+            orchestrator = OrchestratorClient(
+                config.orchestrator, self._account, client.pool_id, allow_private=config.allow_private_sources,
+                announced=announced,
+            )  # fmt: skip
+            if not self._count:
+                self._warm(client, pool, judge)
+            self._count += 1
         except BaseException:
             client.close()
             raise
-
-    def _opened(self, client: PoolClient, announced: bool) -> PoolCollaborators:
-        config, pool = client.config, client.pool()
-        private = config.allow_private_sources
-        document = client.pool_config(_OPENING_SECONDS)
-        self._refuse_slow(client, document)
-        judge = FileJudge(
-            document,
-            self._engine,
-            Sources(client.objects),
-            JudgedWeights(client, self._config.poll_seconds, self._kept),
-            self._shared.verdicts,
-            self._shared.retention.store,
-            self._judge_one,
-        )
-        orchestrator = OrchestratorClient(
-            config.orchestrator, self._account, client.pool_id, allow_private=private, announced=announced
-        )
-        if not self._count:
-            self._warm(client, judge)
-        self._count += 1
         windows = (pool.terms.commitWindow, pool.terms.juryCommitWindow) if pool else (0, 0)
         # Half of the commit window, so that the vote is in time.
         patience = (max(1.0, (window - self._config.deadline_margin) / 2) for window in windows)
         return PoolCollaborators(client, orchestrator, judge, document, *patience)
 
-    def _refuse_slow(self, client: PoolClient, document: PoolConfig) -> None:
+    def _refuse_slow(self, client: PoolClient, pool: Pool | None, document: PoolConfig) -> None:
         """Raises ConfigError for a pool that could hold the queue for longer than it gives its judges, unless a seat
         of ours promised to judge this very one."""
-        pool, state = client.pool(), client.state
         slow = slow_pool(document, pool) if pool is not None else None
         if pool is None or slow is None:
             return
-        if not promised(pool, (seat for voter in self._shared.voters for seat in state.seats_of_voter(voter))):
+        if not promised(pool, (seat for voter in self._shared.voters for seat in client.state.seats_of_voter(voter))):
             raise ConfigError(slow.what, f"its owner can mend that: {slow.hint}")
         log.warning(
             "pool %d may be TOO SLOW to judge in time (muster validator judge --stop): %s", pool.pool, slow.what
         )
 
-    def _warm(self, client: PoolClient, judge: FileJudge) -> None:
+    def _warm(self, client: PoolClient, pool: Pool | None, judge: FileJudge) -> None:
         """Before anything is judged at all: load the newest weights, and say in the home folder that we can judge.
         Raises MusterError where they cannot be had: nobody should bond on that. With seats at stake nothing waits for
         them: votes may have to be opened."""
-        pool, at_stake = client.pool(), any(map(client.state.seats_of_voter, self._shared.voters))
         try:
-            if pool is not None and pool.steps and not at_stake:
+            if pool is not None and pool.steps and not any(map(client.state.seats_of_voter, self._shared.voters)):
                 newest = pool.steps[-1]
                 work_id = WorkId(client.pool_id, str(self._account.address), newest.step, 0)
                 judge.warm(Work(work_id, bytes(32), newest.manifest))
@@ -204,7 +212,7 @@ class PoolOpener:
         write_atomic(self._config.home / READY, b"")
         log.info("ready to judge pool %d", client.config.pool)
 
-    def _kept(self) -> int:
+    def _kept_steps(self) -> int:
         """No pool's steps push another's out of the cache. The first pool is warmed before it counts."""
         return self._config.keep_steps * max(1, self._count)
 
@@ -213,11 +221,8 @@ class PoolOpener:
 
 
 _REMIND_SECONDS = 60.0
-_AT_STAKE, _AT_LEISURE = 2.0, 30.0
-"""The longest pause, in seconds, before a pool that could not be opened is tried again."""
-
-OpenPool = Callable[[PoolSource, bool], PoolCollaborators]
-"""From where a pool is, and whether a stranger announced it."""
+_AT_STAKE, _AT_LEISURE = 2.0, 30.0  # the longest pauses, in seconds, before a pool is tried again
+OpenPool = Callable[[PoolSource, bool], PoolCollaborators]  # from where a pool is, and whether a stranger announced it
 
 
 def pools_to_serve(state: State, voters: Mapping[str, object], epoch: int) -> set[int]:

@@ -15,7 +15,6 @@ from protocol.evidence.figures import CHECK
 from protocol.verdict import BallotDocument, Code, Finding, Measurement, Verdict
 from runtime.pool_client import PoolClient
 from runtime.process import ProcessConfig
-from validator.judging.context import SubmissionFacts
 from validator.judging.pipeline import FileJudge, LoadedEngine, OtherEngines
 from validator.judging.sources import Sources
 from validator.rounds import deciding_round, submission_facts
@@ -64,24 +63,17 @@ def replay(config: ProcessConfig, sequences: Sequence[int] = ()) -> Iterator[Rep
     pool_client = PoolClient(config, None)
     try:
         state = pool_client.refresh()
-        wanted = _chosen(state, config.pool, sequences)
+        unjudged = (Code.NONE, Code.VOID, Code.LATE)
+        decided = {f.sequence: f for f in state.submissions_of(config.pool) if f.votes_code not in unjudged}
+        if unknown := set(sequences) - decided.keys():
+            what = f"submission {min(unknown)} of pool {config.pool} is unknown or not decided"
+            raise MusterError(what, "see muster pool status")
         replayer = Replayer(pool_client, config.engine.make())
         # By steps, so that each step's weights are loaded once.
-        for file in sorted(wanted, key=lambda file: (file.step, file.sequence)):
+        for file in sorted((decided[n] for n in set(sequences or decided)), key=lambda f: (f.step, f.sequence)):
             yield replayer.replay(state, file)
     finally:
         pool_client.close()
-
-
-def _chosen(state: State, pool: int, sequences: Sequence[int]) -> list[Submission]:
-    unjudged = (Code.NONE, Code.VOID, Code.LATE)
-    decided = {file.sequence: file for file in state.submissions_of(pool) if file.votes_code not in unjudged}
-    for sequence in sequences:
-        if sequence not in decided:
-            raise MusterError(
-                f"submission {sequence} of pool {pool} is unknown or not decided", "see muster pool status"
-            )
-    return [decided[sequence] for sequence in dict.fromkeys(sequences)] if sequences else list(decided.values())
 
 
 class OpenedVotes:
@@ -119,22 +111,19 @@ class Replayer:
 
     def replay(self, state: State, file: Submission) -> Replayed:
         """Judge one submission as the members of its deciding round did."""
-        decided = deciding_round(state, file)
-        verdict = self.verdict(state, file)
-        return Replayed(file, Code(file.votes_code), tuple(self._votes.of(file, decided)), verdict)
+        opened = tuple(self._votes.of(file, deciding_round(state, file)))
+        return Replayed(file, Code(file.votes_code), opened, self.verdict(state, file))
 
     def verdict(self, state: State, file: Submission, audit_seed: bytes = b"") -> Verdict:
         """Return our own verdict on a decided submission, by the rows that `audit_seed` draws; without one by those
         that its committee audited."""
-        facts = self._facts(state, file, audit_seed or deciding_round(state, file).seed)
-        return self._judge.verdict(facts, state.mirrors_of(file), as_worker=self._as_worker)
-
-    def _facts(self, state: State, file: Submission, audit_seed: bytes) -> SubmissionFacts:
-        pool = state.pools[file.pool]
-        step_seed = self._pool_client.seed(pool.steps[file.step])
+        pool, client = state.pools[file.pool], self._pool_client
+        step_seed = client.seed(pool.steps[file.step])
         if step_seed is None:
             raise MusterError(f"the seed of step {file.step} is not confirmed", "try again in a few blocks")
-        return submission_facts(self._pool_client.pool_id, pool, file, step_seed, audit_seed)
+        audit_seed = audit_seed or deciding_round(state, file).seed
+        facts = submission_facts(client.pool_id, pool, file, step_seed, audit_seed)
+        return self._judge.verdict(facts, state.mirrors_of(file), as_worker=self._as_worker)
 
 
 # --- Where two verdicts differ
@@ -167,14 +156,16 @@ class Difference:
 
 def differences(theirs: Verdict, ours: Verdict) -> list[Difference]:
     """Return where two verdicts differ: codes of checks first, then measurements, not the figures of single rows."""
-    pairs = _paired(theirs.findings, ours.findings)
-    codes = [Difference(check, CODE, _code(a), _code(b)) for check, a, b in pairs if _code(a) != _code(b)]
-    measurements = [
-        Difference(check, name, left, right)
-        for check, a, b in pairs
-        for name, left, right in _measurements(a, b)
-        if left != right and check != CHECK
-    ]
+    left, right = ({finding.check: finding for finding in verdict.findings} for verdict in (theirs, ours))
+    codes, measurements = list[Difference](), list[Difference]()
+    for check in {**left, **right}:
+        a, b = left.get(check), right.get(check)
+        if _code(a) != _code(b):
+            codes.append(Difference(check, CODE, _code(a), _code(b)))
+        if check != CHECK:
+            of_a, of_b = (finding.measurements if finding else {} for finding in (a, b))
+            pairs = ((name, of_a.get(name), of_b.get(name)) for name in {**of_a, **of_b})
+            measurements += [Difference(check, name, one, other) for name, one, other in pairs if one != other]
     return codes + measurements
 
 
@@ -186,16 +177,6 @@ def largest(found: Iterable[Difference]) -> dict[str, float]:
             name = f"{one.check}.{one.measurement}"
             out[name] = max(out.get(name, 0.0), one.size)
     return dict(sorted(out.items()))
-
-
-def _paired(theirs: Iterable[Finding], ours: Iterable[Finding]) -> list[tuple[str, Finding | None, Finding | None]]:
-    left, right = {one.check: one for one in theirs}, {one.check: one for one in ours}
-    return [(check, left.get(check), right.get(check)) for check in {**left, **right}]
-
-
-def _measurements(a: Finding | None, b: Finding | None) -> list[tuple[str, Measurement | None, Measurement | None]]:
-    left, right = (one.measurements if one else {} for one in (a, b))
-    return [(name, left.get(name), right.get(name)) for name in {**left, **right}]
 
 
 def _code(finding: Finding | None) -> str | None:

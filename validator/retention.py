@@ -11,12 +11,12 @@ import logging
 import re
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from stat import S_ISREG
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -32,6 +32,7 @@ from protocol.encoding import canonical_json
 from protocol.errors import ConfigError, IntegrityError, MusterError
 from protocol.files import write_atomic
 from runtime.server import HttpServer, bound, server_options
+from runtime.threads import essential
 from storage.keys import object_key, parse_key
 from validator.config import RETAINED, RepublishConfig, ServeConfig, ValidatorConfig
 from validator.rounds import seats_of
@@ -41,17 +42,15 @@ log = logging.getLogger("muster.validator")
 _NAME = re.compile(r"([0-9]{1,10})-([0-9]{1,10})-([0-9a-f]{64})\.parquet")
 _REMIND_SECONDS = 60.0
 
-FileId = tuple[int, int]
-"""Pool and sequence."""
+FileId = tuple[int, int]  # pool and sequence
+# An id and the SHA-256 of a file: a reorganisation may put another file under the id, and the former one back.
 FileName = tuple[FileId, bytes]
-"""An id and the SHA-256 of a file: a reorganisation may put another file under the id, and the former one back."""
 
 
 # --- Quota: whose files may take how much of the store
 
 
-BYTES_OF_A_FEE = 16 << 20
-"""Bytes for which the chain's least fee would pay in an empty store."""
+BYTES_OF_A_FEE = 16 << 20  # bytes for which the chain's least fee would pay in an empty store
 _FEES_OF_A_PENALTY = 100
 
 
@@ -96,10 +95,6 @@ def has_room(limit: int, held: Collection[tuple[Tenant, int]], tenant: Tenant, s
     return tenant.chosen or free * BYTES_OF_A_FEE * tenant.fee >= room * size * tenant.least_fee
 
 
-def _tenant_by_pool(pool: int) -> Tenant:
-    return Tenant(str(pool), chosen=True)
-
-
 # --- Store: the files on disk
 
 
@@ -118,16 +113,17 @@ class RetentionStore:
     `problem`: why the newest file could not be retained; empty if it was. Thread-safe.
     """
 
-    def __init__(self, folder: Path, limit: int, tenant_of: Callable[[int], Tenant] = _tenant_by_pool) -> None:
-        self._folder, self._limit, self._tenant_of = folder, limit, tenant_of
+    def __init__(self, folder: Path, limit: int, tenant_of: Callable[[int], Tenant] | None = None) -> None:
+        self._folder, self._limit = folder, limit
+        self._tenant_of = tenant_of or (lambda pool: Tenant(str(pool), chosen=True))
         self._lock = threading.Lock()
         self._files: dict[FileName, RetainedFile] = {}
         self._reminded = -_REMIND_SECONDS
         self.problem = ""
         folder.mkdir(parents=True, exist_ok=True)
         for path in folder.iterdir():
-            if match := _NAME.fullmatch(path.name):
-                info = path.stat()
+            info = path.lstat()
+            if (match := _NAME.fullmatch(path.name)) and S_ISREG(info.st_mode):
                 name = (int(match[1]), int(match[2])), bytes.fromhex(match[3])
                 self._files[name] = RetainedFile(info.st_size, info.st_mtime)
             elif path.name.endswith(".tmp"):
@@ -145,15 +141,20 @@ class RetentionStore:
 
     def keep(self, file: FileId, sha256: bytes, data: bytes) -> bool:
         """Retain bytes of this SHA-256 durably; returns after fsync. Returns False, and logs, if there is no room."""
+        (pool, sequence), now = file, time.monotonic()
         with self._lock:
             if (file, sha256) in self._files:
                 return True
-            self.problem = self._written(file, sha256, data)
-            if self.problem:
-                self._remind(file)
-                return False
-            self._files[file, sha256] = RetainedFile(len(data), time.time())
-            return True
+            self.problem = self._write(file, sha256, data)
+            if not self.problem:
+                self._files[file, sha256] = RetainedFile(len(data), time.time())
+            elif now >= self._reminded + _REMIND_SECONDS:
+                self._reminded = now
+                log.error(
+                    "file %d of pool %d IS NOT RETAINED: %s; a committee's seat votes `unavailable` where it would "
+                    "accept", sequence, pool, self.problem,
+                )  # fmt: skip
+            return not self.problem
 
     def path(self, sha256: bytes) -> Path | None:
         """Return where a retained file lies; None if there is none. Whoever reads it checks its hash."""
@@ -178,29 +179,21 @@ class RetentionStore:
             if self._files.pop((file, sha256), None) is not None:
                 self._path(file, sha256).unlink(missing_ok=True)
 
-    def _written(self, file: FileId, sha256: bytes, data: bytes) -> str:
+    def _write(self, file: FileId, sha256: bytes, data: bytes) -> str:
         """Write a file if it has room. Returns why it was not written."""
-        pool, sizes = file[0], Counter[int]()
-        for ((other, _), _), kept in self._files.items():
-            sizes[other] += kept.size
-        held = [(self._tenant_of(other), taken) for other, taken in sizes.items()]
-        if not has_room(self._limit, held, self._tenant_of(pool), len(data)):
-            return f"the part of {self._limit >> 20} MiB (`keep_gib`) for pool {pool}'s owner, or for its fee, is full"
+        sizes = Counter[int]()
+        for ((pool, _), _), kept in self._files.items():
+            sizes[pool] += kept.size
+        held = [(self._tenant_of(pool), taken) for pool, taken in sizes.items()]
+        if not has_room(self._limit, held, self._tenant_of(file[0]), len(data)):
+            return (
+                f"the part of {self._limit >> 20} MiB (`keep_gib`) for pool {file[0]}'s owner, or for its fee, is full"
+            )
         try:
             write_atomic(self._path(file, sha256), data)
         except OSError as error:
             return f"{self._folder}: {error.strerror or error}"
         return ""
-
-    def _remind(self, file: FileId) -> None:
-        now = time.monotonic()
-        if now >= self._reminded + _REMIND_SECONDS:
-            self._reminded = now
-            pool, sequence = file
-            log.error(
-                "file %d of pool %d IS NOT RETAINED: %s; a committee's seat votes `unavailable` where it would accept",
-                sequence, pool, self.problem,
-            )  # fmt: skip
 
     def _path(self, file: FileId, sha256: bytes) -> Path:
         pool, sequence = file
@@ -237,10 +230,11 @@ def to_show(state: State, seats: Container[int]) -> Iterator[tuple[Submission, i
 # --- Serving: how strangers get them
 
 
-_CONNECTIONS, _CONNECTIONS_PER_CLIENT = 32, 8
+# A few dozen hostile addresses must not keep a juror from a file: our seats would be fined.
+_CONNECTIONS, _CONNECTIONS_PER_CLIENT = 512, 8
 
 
-class Serving(ABC):
+class Serving:
     """`public_url`: the base under which strangers find retained files by object key. `shown`: SHA-256 of the files
     that they may have."""
 
@@ -250,11 +244,10 @@ class Serving(ABC):
     def url(self, sha256: bytes) -> str:
         return f"{self.public_url}/{object_key('rollouts', sha256)}"
 
-    @abstractmethod
     def show(self, sha256: bytes, data: bytes) -> None:
-        """Make a file reachable at its `url`. Raises MusterError."""
+        """Make a file reachable at its `url`, if it is not. Raises MusterError."""
 
-    def close(self) -> None:  # noqa: B027 - nothing to release by default
+    def close(self) -> None:
         """Release what serving took."""
 
 
@@ -278,13 +271,15 @@ class FileServer(Serving):
         self.port = int(listener.getsockname()[1])
         app = Starlette(routes=[Route("/{path:path}", self._answer)])
         self._server = HttpServer(server_options(app, _CONNECTIONS, _CONNECTIONS_PER_CLIENT))
-        run = partial(asyncio.run, self._server.serve(sockets=[listener]))
-        self._thread = threading.Thread(target=run, name="retained files", daemon=True)
+        self._listener = listener
+        self._thread = essential("retained files", self._serve)
         self._thread.start()
         log.info("serving retained files at %s, which has to lead to %s", self.public_url, config.listen)
 
-    def show(self, sha256: bytes, data: bytes) -> None:
-        """Nothing to do: the store has the file."""
+    def _serve(self) -> None:
+        asyncio.run(self._server.serve(sockets=[self._listener]))
+        if not self._server.should_exit:
+            raise RuntimeError("it stopped listening")
 
     async def _answer(self, request: Request) -> FileResponse:
         """Answer `GET …/rollouts/<sha256>.parquet`, whatever path a reverse proxy puts before it."""
@@ -294,7 +289,8 @@ class FileServer(Serving):
         except MusterError:
             raise HTTPException(404) from None
         path = self._store.path(parsed.digest) if parsed.kind == "rollouts" and parsed.digest in self.shown else None
-        if path is None or not path.is_file():
+        # The store holds regular files only. A link in its place would lead a stranger elsewhere.
+        if path is None or path.is_symlink() or not path.is_file():
             raise HTTPException(404)
         return FileResponse(path)
 
@@ -336,25 +332,13 @@ _SWEEP_SECONDS = 30.0
 _ANNOUNCEMENTS_AT_ONCE = 8
 
 
-@dataclass(frozen=True)
-class Retention:
-    """The `store` of retained files, and the `serving` that shows them; None: they cannot be shown."""
-
-    store: RetentionStore
-    serving: Serving | None
-
-    def close(self) -> None:
-        if self.serving is not None:
-            self.serving.close()
-
-
 class RetentionService:
-    """Announces disputed files and drops final ones, for the seats of `voters` (each with its contracts) in all pools.
-    Writes what `muster validator status` shows of it into `home`."""
+    """Announces disputed files of `store` by `serving` (None: they cannot be shown) and drops final ones, for the seats
+    of `voters` (each with its contracts) in all pools. Writes what `muster validator status` shows of it into
+    `home`."""
 
-    def __init__(self, retention: Retention, voters: Mapping[str, Suite], home: Path) -> None:
-        self._store, self._serving = retention.store, retention.serving
-        self._voters, self._home = voters, home
+    def __init__(self, store: RetentionStore, serving: Serving | None, voters: Mapping[str, Suite], home: Path) -> None:
+        self._store, self._serving, self._voters, self._home = store, serving, voters, home
         # Votes must not wait for a bucket that hangs, however many files are disputed.
         self._tasks = TransactionTasks(_ANNOUNCEMENTS_AT_ONCE)
         self._announced: set[FileId] = set()
@@ -398,7 +382,13 @@ class RetentionService:
     def _show(self, state: State, file: Submission, seat: int) -> None:
         file_id = file.pool, file.sequence
         if not self._store.has(file_id, file.sha256) or self._serving is None:
-            self._report_missing(file_id)
+            if file_id not in self._reported_missing:
+                self._reported_missing.add(file_id)
+                why = "its bytes are not retained" if self._serving else "neither `serve` nor `republish` says where"
+                log.error(
+                    "file %d of pool %d, on which our seats voted, is disputed and WE CANNOT SHOW IT: %s; if its owner "
+                    "does not serve it either, who accepted it is fined", file.sequence, file.pool, why,
+                )  # fmt: skip
             return
         url, known = self._serving.url(file.sha256), state.mirrors.get(file_id)
         if file_id in self._announced or (known is not None and known.seats.get(seat) == url):
@@ -416,22 +406,13 @@ class RetentionService:
         self._announced.add((file.pool, file.sequence))
         return receipt
 
-    def _report_missing(self, file: FileId) -> None:
-        if file not in self._reported_missing:
-            self._reported_missing.add(file)
-            why = "its bytes are not retained" if self._serving else "neither `serve` nor `republish` says where"
-            log.error(
-                "file %d of pool %d, on which our seats voted, is disputed and WE CANNOT SHOW IT: %s; if its owner "
-                "does not serve it either, who accepted it is fined", file[1], file[0], why,
-            )  # fmt: skip
-
     def _report(self) -> None:
-        files, serving = self._store.files.values(), self._serving
+        files = self._store.files.values()
         report = {
             "files": len(files),
             "bytes": sum(file.size for file in files),
             "oldest": int(min((file.since for file in files), default=0)),
-            "where": serving.public_url if serving else "",
+            "where": self._serving.public_url if self._serving else "",
             "problem": self._store.problem,
         }
         document = canonical_json(report)

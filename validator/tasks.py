@@ -88,7 +88,7 @@ class TransactionTasks:
         except MusterError as error:
             mined, pause = -1, _RETRY
             log.log(logging.DEBUG if quiet else logging.INFO, "%s: %s", what, error)
-        except Exception:
+        except BaseException:  # not even SystemExit may leave the key running for ever
             mined, pause = -1, 5 * _RETRY
             log.exception("%s failed", what)
         with self._lock:

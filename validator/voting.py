@@ -19,11 +19,12 @@ from chain.suite import Suite
 from chain.transactions import Receipt
 from protocol.config import PoolConfig
 from protocol.errors import printable
-from protocol.identity import PoolId, WorkId
-from protocol.verdict import LANE, BallotDocument, Code, Finding, Verdict, pack
+from protocol.identity import PoolId
+from protocol.verdict import LANE, BallotDocument, Code, Verdict, pack
 from validator import rounds
 from validator.ballots import Ballot
 from validator.challenges import ChallengeVerdict, judge_challenge, null_model_of
+from validator.judging.context import SubmissionFacts, not_judged
 from validator.judging.queue import JudgeTask, LaneVerdict, TaskKey
 from validator.judging.verdicts import VerdictPublisher
 from validator.pools import PoolCollaborators, UnopenedPool, ValidatorCollaborators
@@ -113,10 +114,10 @@ class Vote(ABC):
 
     def commit_and_reveal(self, suite: Suite, member: int, ballot: Ballot) -> Receipt:
         """Commit and reveal in one transaction, as the last member to commit."""
-        return self.at(suite).vote(self.key, member, ballot.codes, ballot.verdict_hash, ballot.salt).send()
+        return self.at(suite).vote(self.key, member, *ballot.opening).send()
 
     def reveal(self, suite: Suite, member: int, ballot: Ballot) -> Receipt:
-        return self.at(suite).reveal(self.key, member, ballot.codes, ballot.verdict_hash, ballot.salt).send()
+        return self.at(suite).reveal(self.key, member, *ballot.opening).send()
 
 
 class LaneVote(Vote):
@@ -138,12 +139,11 @@ class LaneVote(Vote):
 
     def reveal(self, suite: Suite, member: int, ballot: Ballot) -> Receipt:
         if self.current.all_committed and settler(self.current, self._lane) == member:
-            opened = member, ballot.codes, ballot.verdict_hash, ballot.salt
             # The others reveal at the same moment: waiting a second is worth a block, waiting longer is not.
             deadline = time.monotonic() + _OTHERS_SECONDS
             while time.monotonic() < deadline:
                 try:
-                    return suite.court.reveal_and_settle(self.key, *opened, self._files).send()
+                    return suite.court.reveal_and_settle(self.key, member, *ballot.opening, self._files).send()
                 except ContractError as error:
                     log.debug("lane %d is not settled with a reveal: %s", self._lane, error)
                     if error.tx_hash or error.name != "NotSettleable":
@@ -183,17 +183,16 @@ class ChallengeVote(TrialVote):
         self._challenge, self._state, self._config = challenge, state, config
 
     def codes(self, verdict: LaneVerdict) -> int:
-        judged = self._judged({one.sequence: one for one in verdict.verdicts})
-        challenge = self._challenge
+        challenge, config = self._challenge, self._config
+        if config is None:
+            judged = ChallengeVerdict(Code.UNAVAILABLE, "the pool's configuration, with its null model, cannot be had")
+        else:
+            files = self._state.submissions_of(challenge.pool, challenge.node)
+            model = null_model_of(config, self._state.pools[challenge.pool].terms)
+            verdicts = {one.sequence: one for one in verdict.verdicts}
+            judged = judge_challenge(challenge, files, model, verdicts)
         log.info("challenge %d of %s: %s: %s", challenge.case, challenge.node, judged.code.label, judged.why)
         return int(judged.code)
-
-    def _judged(self, verdicts: Mapping[int, Verdict]) -> ChallengeVerdict:
-        pool, node = self._challenge.pool, self._challenge.node
-        if self._config is None:
-            return ChallengeVerdict(Code.UNAVAILABLE, "the pool's configuration, with its null model, cannot be had")
-        model = null_model_of(self._config, self._state.pools[pool].terms)
-        return judge_challenge(self._challenge, self._state.submissions_of(pool, node), model, verdicts)
 
 
 @dataclass(frozen=True)
@@ -219,14 +218,13 @@ class VotingRound:
 # --- Fallback votes: what a seat votes where it could not judge
 
 
-_BLOCKS, _TENTH = 6, 10
 _SLOW = "it was not judged in time"
 
 
 def fallback_margin(window: int, block_seconds: int) -> int:
     """Return how many seconds before the end of a commit window of `window` seconds a fallback vote is due: a tenth of
     it, at least six blocks (the transaction may be lost once, or late), at most half of it."""
-    return min(window // 2, max(_BLOCKS * block_seconds, window // _TENTH))
+    return min(window // 2, max(6 * block_seconds, window // 10))
 
 
 def fallback_due(pool: Pool, panel: Panel, now: int, block_seconds: int, always: bool = False) -> bool:
@@ -253,36 +251,6 @@ def fallback_honest(lacking: Sequence[str], needs_bytes: bool, blames: bool) -> 
     return not lacking or (not blames and (all(lacking) or not needs_bytes))
 
 
-def fallback_document(
-    where: str,
-    seed: bytes,
-    pools: PoolId,
-    config_hash: bytes,
-    files: Sequence[Submission],
-    audit_seed: bytes,
-    judged: Mapping[int, Verdict],
-    why: Mapping[int, str],
-) -> BallotDocument:
-    """Return the verdicts on the files at the indices in `judged`, and `unavailable` for all others with the reason in
-    `why`."""
-
-    def unavailable(at: int, file: Submission) -> Verdict:
-        return Verdict(
-            **WorkId(pools, file.node, file.step, file.counter).flat(),
-            sequence=file.sequence,
-            sha256=file.sha256.hex(),
-            lane_seed=audit_seed.hex(),
-            config_hash=config_hash.hex(),
-            code=Code.UNAVAILABLE,
-            engine={},
-            audited=[],
-            findings=(Finding("answer", Code.UNAVAILABLE, {}, why[at]),),
-        )
-
-    verdicts = tuple(judged[at] if at in judged else unavailable(at, file) for at, file in enumerate(files))
-    return BallotDocument(where, seed.hex(), verdicts)
-
-
 class FallbackVotes:
     """The fallback votes of one pool.
 
@@ -301,65 +269,43 @@ class FallbackVotes:
         vote = voting.vote
         if not fallback_due(pool, vote.current, now, self._block_seconds, vote.always_answers):
             return None, ""
-        judged, problem = self._judged(pool, voting)
-        rest = {at: file for at, file in enumerate(voting.files) if at not in judged}
-        lacking = {at: printable(self._lacking(file), 300) for at, file in rest.items()}
-        honest = fallback_honest(tuple(lacking.values()), vote.needs_bytes, vote.blames)
-        if not honest and not vote.always_answers:
+        judged, problem = self._queue.so_far(voting.task_key)
+        verdicts, missing = list[Verdict](), dict[int, str]()  # why, by sequence; empty if the bytes were had
+        for at, file in enumerate(voting.files):
+            facts, known = self._facts(pool, file, voting.audit_seed)
+            verdict = judged.get(at) or (self._verdicts.find(facts, pool.config_hash) if known else None)
+            if verdict is None:
+                lacks = missing[file.sequence] = printable(self._pool.lacks(file.sha256), 300)
+                verdict = not_judged(facts, pool.config_hash, lacks or printable(problem, 300) or _SLOW)
+            elif not vote.needs_bytes:
+                verdict = self._pool.to_vote(verdict)
+            verdicts.append(verdict)
+        if not fallback_honest(tuple(missing.values()), vote.needs_bytes, vote.blames) and not vote.always_answers:
             return None, ""
-        why = {at: lacking[at] or printable(problem, 300) or _SLOW for at in rest}
-        seed, audit_seed = voting.committee.seed, voting.audit_seed
-        document = fallback_document(
-            voting.where, seed, self._id(pool), pool.config_hash, voting.files, audit_seed, judged, why
-        )
-        reason = next(iter(why.values()), "")
-        self._report(pool, voting, [file.sequence for file in rest.values()], reason)
-        codes = tuple(Code(verdict.code) for verdict in document.verdicts)
-        return LaneVerdict(codes, self._verdicts.keep_document(document), tuple(document.verdicts)), reason
+        reason = next((why or printable(problem, 300) or _SLOW for why in missing.values()), "")
+        if missing and _first_time(self._reported, voting.where):
+            log.error(
+                "%s: voting `unavailable` on files %s of pool %d, which COULD NOT BE JUDGED: %s (if this machine is at "
+                "fault, mend it; else opt out of the pool's validator group: muster validator judge --stop)",
+                voting.where, ", ".join(map(str, missing)), pool.pool, reason,
+            )  # fmt: skip
+        document = BallotDocument(voting.where, voting.committee.seed.hex(), tuple(verdicts))
+        codes = tuple(verdict.code for verdict in verdicts)
+        return LaneVerdict(codes, self._verdicts.keep_document(document), document.verdicts), reason
 
     @cached_property
     def _block_seconds(self) -> int:
         return self._chain.suite.params.block_seconds()
 
-    def _judged(self, pool: Pool, voting: VotingRound) -> tuple[dict[int, Verdict], str]:
-        """Return what was judged, by this process or before a restart, and what keeps the rest from it."""
-        judged, problem = self._queue.so_far(voting.task_key)
-        for at, file in enumerate(voting.files):
-            stored = None if at in judged else self._stored(pool, voting, file)
-            if stored is not None:
-                judged[at] = stored
-        if not isinstance(self._pool, UnopenedPool) and not voting.vote.needs_bytes:
-            judged = {at: self._pool.judge.to_vote(verdict) for at, verdict in judged.items()}
-        return judged, problem
-
-    def _stored(self, pool: Pool, voting: VotingRound, file: Submission) -> Verdict | None:
-        """Return the verdict that lies on disk."""
-        step = pool.steps[file.step]
+    def _facts(self, pool: Pool, file: Submission, audit_seed: bytes) -> tuple[SubmissionFacts, bool]:
+        """Return a file's facts, and whether its policy step's seed, which is one of them, is confirmed."""
+        step, suite = pool.steps[file.step], self._chain.suite
         if isinstance(self._pool, UnopenedPool):
-            seed = self._chain.suite.step_seed(pool.pool, step)
+            seed = suite.step_seed(pool.pool, step)
         else:
             seed = self._pool.pool_client.seed(step)
-        if seed is None:
-            return None
-        facts = rounds.submission_facts(self._id(pool), pool, file, seed, voting.audit_seed)
-        return self._verdicts.find(facts, pool.config_hash)
-
-    def _id(self, pool: Pool) -> PoolId:
-        return PoolId(self._chain.client.chain_id, self._chain.suite.pools.address, pool.pool)
-
-    def _lacking(self, file: Submission) -> str:
-        """Return why the bytes of a file could not be had; empty if they were, or were not asked for yet."""
-        if isinstance(self._pool, UnopenedPool):
-            return self._pool.problem()
-        return self._pool.judge.lacks(file.sha256)
-
-    def _report(self, pool: Pool, voting: VotingRound, sequences: list[int], reason: str) -> None:
-        if sequences and _first_time(self._reported, voting.where):
-            log.error(
-                "%s: voting `unavailable` on files %s of pool %d, which COULD NOT BE JUDGED: %s (if this machine is at "
-                "fault, mend it; else opt out of the pool's validator group: muster validator judge --stop)",
-                voting.where, ", ".join(map(str, sequences)), pool.pool, reason,
-            )  # fmt: skip
+        pool_id = PoolId(self._chain.client.chain_id, suite.pools.address, pool.pool)
+        return rounds.submission_facts(pool_id, pool, file, seed or bytes(32), audit_seed), seed is not None
 
 
 _MOST_REPORTED = 1000

@@ -30,6 +30,7 @@ from protocol.accounts import LocalAccount
 from protocol.api.work import ANNOUNCEMENT_DOMAIN, ANNOUNCEMENT_STRUCT
 from protocol.errors import MusterError, UnreachableError
 from protocol.http import signing as requests
+from runtime.threads import essential
 from worker.config import WorkerConfig
 
 log = logging.getLogger("muster.isolation")
@@ -137,7 +138,7 @@ class SignerServer:
                 self._server = _Server(path, self)
         finally:
             os.umask(before)
-        threading.Thread(target=self._server.serve_forever, name="signer", daemon=True).start()
+        essential("signer", self._server.serve_forever).start()
 
     def __enter__(self) -> "SignerServer":
         return self

@@ -22,6 +22,7 @@ from protocol.waits import WAITS
 from runtime.orchestrator_client import OrchestratorClient, heartbeat
 from runtime.pool_client import PoolClient
 from runtime.relay import serve_as_peer
+from runtime.threads import essential
 from runtime.weights_ahead import WeightsAhead
 from worker.config import WorkerConfig
 from worker.journal import Journal, JournalEntry
@@ -146,7 +147,7 @@ class ReceiptKeeper:
     def __init__(self, collaborators: WorkerCollaborators, poll_seconds: float) -> None:
         self._collaborators, self._poll = collaborators, poll_seconds
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="receipts", daemon=True)
+        self._thread = essential("receipts", self._run)
 
     def start(self) -> None:
         self._thread.start()

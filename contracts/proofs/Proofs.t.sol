@@ -107,7 +107,7 @@ contract HalmosProofs {
     }
 
     /// Charging: of what a file reserved every base unit is paid to its node, owed to its committee's seats, or refunded.
-    function check_everyGrainReservedHasOneOwner(uint8 code, uint24 units, uint32 rate, uint32 fee, uint8 seats)
+    function check_everyBaseUnitReservedHasOneOwner(uint8 code, uint24 units, uint32 rate, uint32 fee, uint8 seats)
         external
         pure
     {

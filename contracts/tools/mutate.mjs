@@ -7,9 +7,9 @@ const SWAPS = {
   "&": ["|"], "|": ["&"], "^": ["&"], "<<": [">>"], ">>": ["<<"],
   "+=": ["-=", "="], "-=": ["+=", "="], "*=": ["="], "|=": ["&="], "&=": ["|="],
 };
-// Money and authorisation: what a mutant there touches decides who may act, or how many grains move.
+// Money and authorisation: what a mutant there touches decides who may act, or how much money moves.
 const CRITICAL =
-  /msg\.sender|owner|operator|\bonly[A-Z]|nonReentrant|transfer|burn|mint|permit|allowance|balance|stake|bond|deposit|fee|grains|escrow|reward|slash|forfeit|refund|earn|paid|pay|claim|units|rate|leverage|frozen|freeze|ballot|signature|recover/i;
+  /msg\.sender|owner|operator|\bonly[A-Z]|nonReentrant|transfer|burn|mint|permit|allowance|balance|stake|bond|deposit|fee|escrow|reward|slash|forfeit|refund|earn|paid|pay|claim|units|rate|leverage|frozen|freeze|ballot|signature|recover/i;
 
 const SKIPPED = new Set(["InlineAssembly", "EventDefinition", "ErrorDefinition"]);
 const guard = (body) => body.nodeType === "RevertStatement" || (body.statements ?? [])[0]?.nodeType === "RevertStatement";

@@ -105,6 +105,9 @@ class Anvil:
     def running(self) -> bool:
         return self._child.pid is not None
 
+    def mining(self) -> bool:
+        return self._miner.is_alive()
+
     def log_tail(self) -> str:
         return self._child.tail()[-300:] or "it said nothing"
 
@@ -217,6 +220,8 @@ def _keep_saving(anvil: Anvil, state: Path, stop: threading.Event) -> None:
     while not stop.wait(0.2):
         if not anvil.running():
             raise MusterError(f"anvil ended: {anvil.log_tail()}", f"see {anvil.log}")
+        if not anvil.mining():
+            raise MusterError("nobody makes blocks any more", "see the log above")
         begun = time.monotonic()
         if begun < next_save:
             continue

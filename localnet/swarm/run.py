@@ -8,8 +8,7 @@ from pathlib import Path
 
 from engines.runtime import torch_environment
 from localnet.base_model import base_model_process, wait_for_folder
-from localnet.footprint import resident
-from localnet.network import ProgressPrinter, Stop
+from localnet.network import ProgressPrinter, Stop, resident
 from localnet.onboarding import KeyRing
 from localnet.plan import pool_config
 from localnet.swarm.plan import FIRST, LAST, SwarmPhase, SwarmPlan, swarm_document, write_plan
@@ -56,7 +55,9 @@ class SwarmRun:
             base = self._base_model()
             write_plan(self.plan, base, self.ring)
             for name in self.plan.members:
-                self._start(name, ["-m", "cli.main", "swarm", "run", "--home", str(self.plan.home(name))])
+                self._start(
+                    name, ["-m", "cli.main", "swarm", "run", "--config", str(self.plan.home(name) / "member.json")]
+                )
             self.say(f"{len(self.plan.members)} members, {self.plan.rounds} rounds each")
             self._follow()
             return self._traces(), read_bucket(BucketExchange(Bucket(self.plan.s3_settings)), swarm_document())

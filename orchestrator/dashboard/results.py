@@ -42,7 +42,7 @@ class CheaterSummary(BaseModel):
 
     address: str
     slashed: bool
-    slashed_grains: Amount
+    slashed_base_units: Amount
     ejected: bool
     reason: str | None
     rollouts_trained: int
@@ -249,7 +249,7 @@ def _cheater(record: run.RunRecord, address: str) -> CheaterSummary:
     return CheaterSummary(
         address=address,
         slashed=node is not None and node.slashed > 0,
-        slashed_grains=node.slashed if node else 0,
+        slashed_base_units=node.slashed if node else 0,
         ejected=node is not None and node.ejected is not None,
         reason=node.ejected if node else None,
         rollouts_trained=sum(file.rows for file in files if file.trained is not None),

@@ -216,11 +216,6 @@ def _history_row(time: int | None, tally: StepTally | None, report: run.ReportEn
     return row
 
 
-@view(endpoints.DIFFICULTY, "How often problems were solved")
-def get_difficulty(query: Query) -> views.Difficulties:
-    return query.service.rates.view()
-
-
 @view(endpoints.STEP_LIST, "Policy steps")
 def list_steps(query: Query, after: Before = None, limit: Limit = 25) -> views.Listing[views.StepEntry]:
     """Newest first."""

@@ -25,7 +25,7 @@ _GRAINS = r"-?(0|[1-9][0-9]{0,77})"
 MAX_FIELDS = 64  # Fields of an object in a request
 
 
-def _grains(value: object) -> object:
+def _base_units(value: object) -> object:
     return int(value) if isinstance(value, str) and re.fullmatch(_GRAINS, value) else value
 
 
@@ -60,7 +60,7 @@ Rows = Annotated[list[T], FailFast()]
 """A list that is refused at its first invalid item: pydantic would keep an error for every one of millions."""
 Amount = Annotated[
     int,
-    BeforeValidator(_grains),
+    BeforeValidator(_base_units),
     PlainSerializer(str, return_type=str, when_used="json"),
     WithJsonSchema({"type": "string", "pattern": f"^{_GRAINS}$", "description": "base units, in decimal"}),
 ]

@@ -42,7 +42,6 @@ RECORD: Get[run.RunRecord] = Get("/v1/record", TypeAdapter(run.RunRecord))
 
 OVERVIEW: Get[views.Overview] = Get("/v1/overview", TypeAdapter(views.Overview))
 HISTORY: Get[views.History] = Get("/v1/history", TypeAdapter(views.History))
-DIFFICULTY: Get[views.Difficulties] = Get("/v1/difficulty", TypeAdapter(views.Difficulties))
 STEP_LIST: Get[views.Listing[views.StepEntry]] = Get("/v1/policy-steps", TypeAdapter(views.Listing[views.StepEntry]))
 STEP: Get[views.StepView] = Get("/v1/policy-steps/{step}", TypeAdapter(views.StepView))
 NODES: Get[views.Listing[run.NodeEntry]] = Get("/v1/nodes", TypeAdapter(views.Listing[run.NodeEntry]))

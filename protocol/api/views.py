@@ -61,30 +61,6 @@ class TermsEntry(ResponseBody):
     invite_only: bool
 
 
-class DifficultyEntry(ResponseBody):
-    """One environment. `problems`: how many work is drawn from, null where they are made from any seed and each counts
-    once for every file; `tried`: how many were tried. `solved`: of these, by the share of tries that solved them: none,
-    up to 10%, up to 20% …, below 100%, all. `hard`, `easy`: how many rest at the newest policy step, null without a
-    curriculum."""
-
-    environment: str
-    problems: int | None
-    tried: int
-    solved: list[int] = Field(min_length=12, max_length=12)
-    hard: int | None
-    easy: int | None
-
-
-class Difficulties(ResponseBody):
-    """How often problems were solved, in `files` files that were final when policy step `step`, the newest, was
-    published (null: none was). `unread`: files of which the service does not know yet what they say."""
-
-    step: int | None
-    files: int
-    unread: int
-    environments: list[DifficultyEntry] = Field(max_length=64)
-
-
 class PoolEntry(ResponseBody):
     """A pool of the same contracts. `url` is its service as its owner announces it, checked by nobody."""
 

@@ -22,7 +22,7 @@ PROBLEMS = 8
 
 
 def coherence(problems: Sequence[Drift]) -> tuple[float, int]:
-    """(S, N) of one block; (0, 0) for fewer than two problems."""
+    """Return (S, N) of one block; (0, 0) for fewer than two problems."""
     known = [one for one in problems if one.counts.any()]
     if len(known) < 2:
         return 0.0, 0
@@ -33,7 +33,7 @@ def coherence(problems: Sequence[Drift]) -> tuple[float, int]:
 
 
 def blocks_of(rows: Mapping[int, Drift], samples: int) -> list[tuple[float, int]]:
-    """(S, N) of every block of which a row was measured, in order; row r is of problem r // `samples`."""
+    """Return (S, N) of every block of which a row was measured, in order; row r is of problem r // `samples`."""
     problems: dict[int, Drift] = {}
     for row, own in rows.items():
         before = problems.get(row // samples, Drift.none())

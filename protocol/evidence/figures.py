@@ -8,16 +8,21 @@ the prefill has no such finding. Documents come from strangers, so everything is
 import math
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, fields
-from typing import Any
+from typing import Annotated, Literal
 
-from protocol.errors import IntegrityError
+from pydantic import Field, ValidationError
+
+from protocol.encoding import Document
+from protocol.errors import IntegrityError, first_problem
 from protocol.verdict import Code, Finding, Verdict
 
 CHECK = "evidence"
 VERSION = 1
 MOST_ROWS = 2048
 """Rows of one file whose figures are published: the first audited ones. Which rows they are depends on no figure."""
-_COUNTS = ("row", "tokens", "chunks")
+_Count = Annotated[int, Field(ge=0, le=10**12, strict=True)]
+_Sum = Annotated[float, Field(ge=0, le=1e12, strict=True)]
+_Signed = Annotated[float, Field(ge=-1e12, le=1e12, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -41,8 +46,6 @@ class RowFigures:
 
 
 NAMES = tuple(one.name for one in fields(RowFigures))
-BLOCK_NAMES = ("coherence", "pairs")
-"""S and N of a block of problems (protocol/evidence/coherence.py)."""
 Blocks = Sequence[tuple[float, int]]
 
 
@@ -58,58 +61,61 @@ def finding(rows: Sequence[RowFigures], blocks: Blocks = ()) -> Finding:
     return Finding(CHECK, Code.ACCEPT, {"version": VERSION, **columns})
 
 
+class _Columns(Document):
+    """The measurements of the finding; `coherence` and `pairs` are S and N of each block of problems
+    (protocol/evidence/coherence.py)."""
+
+    version: Literal[1]
+    row: list[_Count]
+    tokens: list[_Count]
+    chunks: list[_Count]
+    mantissas: list[_Sum]
+    errors: list[_Sum]
+    gaps: list[_Sum]
+    unexplained: list[_Sum]
+    coherence: list[_Signed] = Field(max_length=MOST_ROWS)
+    pairs: list[_Count] = Field(max_length=MOST_ROWS)
+
+
 def rows_of(verdict: Verdict) -> tuple[RowFigures, ...]:
     """Return the figures in a verdict document, none if it has none. Raises IntegrityError if no validator wrote
     them."""
     columns = _columns(verdict)
-    if not columns:
+    if columns is None:
         return ()
-    lists = [columns[name] for name in NAMES]
+    lists = [getattr(columns, name) for name in NAMES]
     if {len(one) for one in lists} != {min(len(verdict.audited), MOST_ROWS)}:
         raise _malformed("its columns do not have one entry for each audited row")
     rows = tuple(RowFigures(*values) for values in zip(*lists, strict=True))
     for row, audited in zip(rows, verdict.audited, strict=False):
-        _check(row, audited)
+        if row.row != audited or not row.tokens or max(row.chunks, row.unexplained) > row.tokens:
+            raise _malformed(f"the counts of row {audited} cannot be")
     return rows
 
 
 def blocks_in(verdict: Verdict) -> tuple[tuple[float, int], ...]:
     """Return (S, N) of every block in a verdict document, none if it has none. Raises IntegrityError."""
     columns = _columns(verdict)
-    if not columns:
+    if columns is None:
         return ()
-    totals, pairs = (columns[name] for name in BLOCK_NAMES)
-    if len(totals) != len(pairs) or len(pairs) > MOST_ROWS:
+    if len(columns.coherence) != len(columns.pairs):
         raise _malformed("its columns of blocks do not have one length")
-    for total, count in zip(totals, pairs, strict=True):
-        numbers = type(count) is int and type(total) in (int, float)
-        if not numbers or not abs(total) <= 1e12 or not 0 <= count <= 1e12:
-            raise _malformed("a block's figures are no numbers of their kind")
-    return tuple(zip(totals, pairs, strict=True))
+    return tuple(zip(columns.coherence, columns.pairs, strict=True))
 
 
-def _columns(verdict: Verdict) -> dict[str, list[Any]]:
-    """Return the columns of the finding by name, none for a document without them or of an unknown version."""
+def _columns(verdict: Verdict) -> _Columns | None:
+    """Return the columns of the finding, None for a document without them or of an unknown version."""
     found = [one.measurements for one in verdict.findings if one.check == CHECK]
     version = found[0].get("version") if found else None
     if type(version) is not int or version != VERSION or len(found[0]) == 1:
-        return {}
-    names = (*NAMES, *BLOCK_NAMES)
-    columns = {name: own for name in names if isinstance(own := found[0].get(name), list)}
-    if len(found) > 1 or len(found[0]) != 1 + len(names) or len(columns) != len(names):
-        raise _malformed("its columns are not the expected ones")
-    return columns
-
-
-def _check(row: RowFigures, audited: int) -> None:
-    for name in NAMES:
-        value = getattr(row, name)
-        if isinstance(value, bool) or not isinstance(value, int if name in _COUNTS else int | float):
-            raise _malformed(f"`{name}` of row {audited} is no number of its kind")
-        if not 0 <= value <= 1e12:
-            raise _malformed(f"`{name}` of row {audited} is {str(value)[:40]}")
-    if row.row != audited or not row.tokens or max(row.chunks, row.unexplained) > row.tokens:
-        raise _malformed(f"the counts of row {audited} cannot be")
+        return None
+    if len(found) > 1:
+        raise _malformed("there are two")
+    try:
+        return _Columns.model_validate(found[0])
+    except ValidationError as error:
+        field, problem = first_problem(error.errors())
+        raise _malformed(f"`{field}`: {problem}") from None
 
 
 def _malformed(why: str) -> IntegrityError:

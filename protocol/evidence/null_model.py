@@ -84,11 +84,11 @@ def block_sums(blocks: Blocks) -> list[dict[str, Sum]]:
 
 
 class Bet(Document):
-    """A bet on one accumulator. `tilt` 0 is no bet: it pays 1 whatever happens."""
+    """A bet on one accumulator."""
 
-    tilt: Annotated[float, Field(ge=0, le=1e12)]
-    rate: _Number
-    most: Annotated[float, Field(ge=0, le=1e12)]
+    tilt: Annotated[float, Field(ge=0, le=1e12)] = Field(description="How steeply it pays; 0 is no bet.")
+    rate: _Number = Field(description="Honest rate of the accumulator.")
+    most: Annotated[float, Field(ge=0, le=1e12)] = Field(description="Most that one problem counts for.")
 
     def nats(self, units: Sequence[Sum]) -> float:
         """Return the logarithm of what a file pays; `units` are its problems or blocks."""
@@ -98,11 +98,13 @@ class Bet(Document):
 
 
 class PairNullModel(Document):
-    """The bets against files of one worker engine as one verifier engine sees them (`name:dtype:device`)."""
+    """The bets against files of one worker engine as one verifier engine sees them."""
 
-    worker: _Engine
-    verifier: _Engine
-    bets: dict[str, Annotated[tuple[Bet, ...], Field(min_length=BETS, max_length=BETS)]]
+    worker: _Engine = Field(description="Engine that makes files, `name:dtype:device`.")
+    verifier: _Engine = Field(description="Engine that checks them.")
+    bets: dict[str, Annotated[tuple[Bet, ...], Field(min_length=BETS, max_length=BETS)]] = Field(
+        description="Five bets on each accumulator."
+    )
 
     @property
     def made(self) -> int:
@@ -126,15 +128,17 @@ class PairNullModel(Document):
 
 
 class EvidenceConfig(Document):
-    """What a pool names for judging a node's history: null models that were learned at `audit_rate` (of 65536).
+    """What a pool names for judging a node's history."""
 
-    `own_engine`: in a node challenge, a juror that measures a file with another engine than its worker's may convict,
-    but not clear.
-    """
-
-    audit_rate: Annotated[int, Field(ge=1, le=65536)]
-    own_engine: bool = False
-    null_models: Annotated[tuple[PairNullModel, ...], Field(min_length=1, max_length=64)]
+    audit_rate: Annotated[int, Field(ge=1, le=65536)] = Field(
+        description="Audit rate (of 65536) at which the null models were measured."
+    )
+    own_engine: bool = Field(
+        False, description="A juror with another engine than the file's may convict in a node challenge, but not clear."
+    )
+    null_models: Annotated[tuple[PairNullModel, ...], Field(min_length=1, max_length=64)] = Field(
+        description="One null model for each pair of engines."
+    )
 
     def unseen_by_itself(self) -> str:
         """Return a worker's engine that no null model has as its own verifier; empty if each has one."""

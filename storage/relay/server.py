@@ -8,7 +8,6 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,21 +29,11 @@ LEAST_RATE = 16 << 10
 HEADERS = {"x-content-type-options": "nosniff", "cache-control": "no-store"}
 
 
-@dataclass(frozen=True)
-class RelayLimits:
-    """`rate` requests a second and `burst` at once for each client address, and `transfers` at the same time. A network
-    of 2⁶⁴ IPv6 addresses counts as one."""
-
-    rate: float = 50.0
-    burst: float = 200.0
-    transfers: int = 16
-
-
 class ServeWeights(Document):
     """`public_url`: where others reach it; it announces itself there, and nowhere if that is empty. Held are the newest
     `steps` policy steps, those whose files are still being judged, and what these build on, as far as `disk_bytes`
-    allow. `rate`, `burst`, `transfers` and `connections_of_one` are for each client address, `connections` for all
-    together."""
+    allow. `rate`, `burst`, `transfers` and `connections_of_one` are for each client address (a network of 2⁶⁴ IPv6
+    addresses counts as one), `connections` for all together."""
 
     host: str = "0.0.0.0"
     port: int = Field(8790, ge=1, le=65535)
@@ -62,10 +51,6 @@ class ServeWeights(Document):
     def _spelt(cls, value: str) -> str:
         return service_url(value) if value else ""
 
-    @property
-    def limits(self) -> RelayLimits:
-        return RelayLimits(self.rate, self.burst, self.transfers)
-
 
 class _ObjectResponse(FileResponse):
     chunk_size = 256 << 10
@@ -80,7 +65,7 @@ class RelayApp:
         self,
         cache: RelayCache,
         fetches: RelayFetches,
-        limits: RelayLimits,
+        limits: ServeWeights,
         facts: Callable[[], dict[str, Any]] = dict,
     ) -> None:
         self._cache, self._fetches, self._limits, self._facts = cache, fetches, limits, facts

@@ -233,8 +233,8 @@ class _Fetcher:
 
     def _open(self, key: str, limit: int, part_files: Callable[[], PartFile]) -> PartialDownload:
         """Fetch an object from a source that has no part files of its own."""
-        whole = PartialDownload(part_files=part_files)
-        whole.append(self._source(key, limit))
+        data, whole = self._source(key, limit), PartialDownload(part_files=part_files)
+        whole.append(data)
         return whole
 
     def manifest(self, digest: bytes) -> Manifest:
@@ -402,8 +402,7 @@ def rebuild(plan: FetchPlan, cache: WeightCache, folder: Path) -> None:
             shutil.copyfile(source, target)
         else:
             _join(file.shards, target, cache, locations)
-        if deltas := plan.deltas_of(file.name):
-            _apply(target, deltas, cache, locations)
+        _apply(target, plan.deltas_of(file.name), cache, locations)
     for file in last.files:
         if not has_its_shards(folder / file.name, file):
             raise IntegrityError(f"{file.name} does not have its hashes", "report the manifest to the pool's owner")
@@ -420,6 +419,8 @@ def _join(shards: Iterable[Shard], target: Path, cache: WeightCache, locations: 
 
 
 def _apply(target: Path, deltas: list[FileDelta], cache: WeightCache, locations: Locations) -> None:
+    if not deltas:
+        return
     with TemporaryDirectory(prefix=".deltas.", dir=target.parent) as name:
         paths = [Path(name) / str(number) for number in range(len(deltas))]
         for delta, path in zip(deltas, paths, strict=True):

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from benchmarks.rollouts import BareContext, made_up_rollouts
+from benchmarks.support.rollouts import BareContext, made_up_rollouts
 
 
 def test_rollouts_without_an_environment_have_one_turn_and_no_replies() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.made_up_chain import Endpoint, MadeUpChain, deployment
-from benchmarks.schedules import LocalProvider, fresh, run_schedule
+from benchmarks.support.made_up_chain import Endpoint, MadeUpChain, deployment
+from benchmarks.support.schedules import LocalProvider, fresh, run_schedule
 from chain.indexer.follower import Follower
 from chain.indexer.projection import Projection
 from chain.rpc import BadAnswer, ChainReader

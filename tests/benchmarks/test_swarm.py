@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from attacks.swarm import POISONS
-from benchmarks.kept import keep, kept
+from benchmarks.support.kept import keep, kept
 from benchmarks.swarm import (
     ATTACKS,
     UNDEFENDED,

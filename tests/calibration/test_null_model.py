@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from calibration.null_model import Array, HonestSums, Problem, as_block, as_problem, log_wealth, pair_null_model
+from calibration.null_model import Array, HonestSums, Problem, as_problem, log_wealth, pair_null_model
 from protocol.evidence.coherence import coherence
 from protocol.evidence.figures import RowFigures
 from protocol.evidence.null_model import (
@@ -61,7 +61,7 @@ def blocks(seed: str, count: int, pushed: float = 0.0) -> tuple[Problem, ...]:
     """Of two engines whose rounding errors are one step of bfloat16, where weights push each feature by `pushed`."""
     source = np.random.default_rng(list(seed.encode()))
     push = pushed * source.standard_normal(BUCKETS)
-    return tuple(as_block(*block_sums([coherence(_problems(source, push))])) for _ in range(count))
+    return tuple(as_problem(*block_sums([coherence(_problems(source, push))])) for _ in range(count))
 
 
 def _problems(source: np.random.Generator, push: Array) -> list[Drift]:

@@ -16,7 +16,7 @@ from trainer.pool.canaries import StepCanaries
 SINK = "0x000000000000000000000000000000000000dEaD"
 
 
-def test_accepted_work_is_paid_to_the_last_grain(game: Game) -> None:
+def test_accepted_work_is_paid_to_the_last_base_unit(game: Game) -> None:
     operator, node = game.node()
     step = game.publish()
     files = [game.submit(node, step, work(f"file {i}", 1000 + i)) for i in range(2)]

@@ -2,13 +2,11 @@
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from chain.indexer.records import CaseOutcome
-from cli.challenge import named_run, newest, refuse_cut
+from cli.challenge import named_run
 from protocol.accounts import Account
 from protocol.errors import ConfigError
 from protocol.verdict import Code
@@ -22,25 +20,25 @@ SECRET, PASSWORD = bytes([11]) * 32, "correct horse battery staple"
 
 
 def test_a_case_begins_where_it_was_asked_to_or_not_at_all() -> None:
-    files: list[Any] = [SimpleNamespace(sequence=3 * number) for number in range(260)]
-    assert newest(files, None) == files[244:], "more would cost more, and nobody asked"
-    assert newest(files[:256], 0) == files[:256]
+    files = [replace(final(number), sequence=3 * number) for number in range(260)]
+    assert named_run(files, OPENED, None, None) == files[244:], "more would cost more, and nobody asked"
+    assert named_run(files[:256], OPENED, 0, None) == files[:256]
     with pytest.raises(ConfigError, match=r"260 files from 0 on .* names 256 at most; .* --last 765"):
-        newest(files, 0)
+        named_run(files, OPENED, 0, None)
 
 
 def test_a_run_that_was_asked_for_is_not_cut_short_in_silence() -> None:
     """Its end shows a node, what is left of it may not: then the bond is lost."""
-    known: list[Any] = [
-        SimpleNamespace(sequence=number, code=code)
-        for number, code in enumerate([Code.ACCEPT] * 4 + [Code.MALFORMED, Code.ACCEPT, Code.NONE])
-    ]
-    refuse_cut(known[:4], known, 4)
+    known = [final(number) for number in range(7)]
+    known[4] = replace(known[4], code=int(Code.MALFORMED))
+    known[5] = replace(known[5], final_time=OPENED + 1)
+    known[6] = replace(known[6], code=int(Code.NONE))
+    assert named_run(known, OPENED, 0, 4) == known[:4]
     for last in (5, 6, 99):
         with pytest.raises(ConfigError, match=r"end at 3, because not all files up to 5 .* --last 3"):
-            refuse_cut(known[:4], known, last)
+            named_run(known, OPENED, 0, last)
     with pytest.raises(ConfigError, match="up to 6"):
-        refuse_cut(known[:6], known, 6)
+        named_run(known, OPENED + 1, 0, 6)
 
 
 def test_a_case_names_up_to_the_first_file_that_is_not_final_unless_more_was_asked_for() -> None:

@@ -82,7 +82,7 @@ def test_pool_means_the_same_everywhere(name: str) -> None:
 
 
 def test_there_are_few_commands() -> None:
-    assert len(ALL) <= 76
+    assert len(ALL) <= 70
 
 
 def test_the_version_and_short_help_are_there(tmp_path: Path) -> None:

@@ -55,7 +55,8 @@ def test_the_commands_name_what_is_missing(tmp_path: Path) -> None:
     muster, folder = Muster(tmp_path), tmp_path / "net"
     for command in ("ps", "logs", "down"):
         assert "`muster up` makes one" in muster.refused(command, "--folder", folder)
-    NetworkFolder(folder).make(NetworkSettings(port=2000))
+    folder.mkdir()
+    (folder / "network.json").write_text(NetworkSettings(port=2000).model_dump_json())
     done = muster.run("ps", "--json", "--folder", folder)
     assert done.code == 1
     assert json.loads(done.out)["phase"] is None

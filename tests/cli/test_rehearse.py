@@ -11,13 +11,15 @@ from typing import Any
 import pytest
 
 from calibration.dry_run import Draw, judge_file, make_file
-from cli.dry_run import alone, dry_run_text, dry_run_view
+from cli.checks import cached_weights
+from cli.dry_run import dry_run_text, dry_run_view
 from cli.node import engines
 from cli.pool_config import load_terms
 from protocol.api.endpoints import OBJECTS
 from protocol.errors import ConfigError, MusterError
 from protocol.identity import PoolId
 from protocol.seeds import AUDIT_EVERYTHING
+from runtime.alone import alone
 from runtime.process import EngineConfig
 from storage.keys import object_key
 from storage.weights.manifest import ManifestScope
@@ -157,5 +159,5 @@ def test_the_command_rehearses_with_the_pools_own_weights_and_without_a_key(
     fetch, cache = ("weights", "fetch", "--pool", f"{number}@{url}"), tmp_path / "cache"
     got = muster.ok(*fetch, "--cache", cache, "--json").json
     assert (got["step"], got["manifest"]) == (0, manifest.digest.hex())
-    assert muster.ok("weights", "list", "--check", "--cache", cache, "--json").json[0]["intact"]
+    assert cached_weights(cache).state == "ok"
     assert "has no policy step 3; steps are 0 to 0" in muster.refused(*fetch, "3", "--cache", cache)

@@ -1,76 +1,46 @@
-"""`muster swarm init` and `status`: what is written, and what is refused."""
+"""`muster swarm status`: a member's progress, for people."""
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from runtime.keystore import store
+from protocol.encoding import parse_document
+from protocol.errors import ConfigError
 from swarm.config import SwarmMemberConfig
+from swarm.member import load_swarm
 from swarm.state import JOURNAL, STATUS
 from tests.cli.muster import Muster
-
-DOCUMENT = {
-    "name": "sums",
-    "environments": [{"name": "reasoning_gym/chain_sum"}],
-    "groups": 8,
-    "samples": 4,
-}
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
-    (tmp_path / "swarm.json").write_text(json.dumps(DOCUMENT))
-    store(tmp_path / "key.json", bytes([9]) * 32, "correct horse battery staple", work_factor=1 << 10)
-    return tmp_path
-
-
-def joining(place: Path, **changes: str) -> list[str]:
-    options = {
-        "--home": "me",
-        "--document": "swarm.json",
-        "--model": "model",
-        "--keystore": "key.json",
-        "--exchange": "all",
-    } | {f"--{name}": value for name, value in changes.items()}
-    paths = ("--home", "--document", "--keystore", "--exchange")
-    parts = [(name, str(place / value) if name in paths else value) for name, value in options.items()]
-    return ["swarm", "init", *(word for part in parts for word in part)]
-
-
-def test_init_writes_a_configuration_that_run_reads(muster: Muster, place: Path) -> None:
-    answer = muster.ok(*joining(place), "--json").json
-    config = SwarmMemberConfig.model_validate_json((place / "me" / "member.json").read_bytes())
-    assert answer["config"] == str(place / "me" / "member.json")
-    assert config.exchange == place / "all"
-    assert (config.mix.own, config.mix.shared) == (4, 4)
-    assert (place / "me" / "member.json").stat().st_mode & 0o077 == 0
-    assert "is there already" in muster.refused(*joining(place))
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
-    [({"own": "8"}, "an envelope of this swarm holds 8"), ({"member": "0x12"}, "members.0")],
+    [
+        ({"gate": {"url": "https://gate.example"}}, "name one of `exchange`"),
+        ({"exchange": None}, "name one of `exchange`"),
+        ({"members": ["0x12"]}, "members.0"),
+        ({"mix": {"own": 8, "shared": 1}}, "an envelope of this swarm holds 8"),
+    ],
 )
-def test_init_says_what_is_wrong(muster: Muster, place: Path, changes: dict[str, str], words: str) -> None:
-    assert words in muster.refused(*joining(place, **changes))
-    assert not (place / "me" / "member.json").exists()
+def test_what_is_wrong_with_a_members_configuration_is_named(
+    tmp_path: Path, changes: dict[str, Any], words: str
+) -> None:
+    (tmp_path / "swarm.json").write_text(
+        json.dumps({"name": "sums", "environments": [{"name": "reasoning_gym/chain_sum"}], "groups": 8, "samples": 4})
+    )
+    values = {
+        **{"home": str(tmp_path / "me"), "document": str(tmp_path / "swarm.json"), "model": {"source": "model"}},
+        **{"key": {"keystore": str(tmp_path / "key.json")}, "exchange": str(tmp_path / "all"), **changes},
+    }
+    with pytest.raises(ConfigError, match=words):
+        load_swarm(parse_document(json.dumps(values).encode(), SwarmMemberConfig, "it"))
 
 
-def test_a_member_names_one_way_to_the_others(muster: Muster, place: Path) -> None:
-    assert "name one of `exchange`" in muster.refused(*joining(place), "--gate", "https://gate.example")
-    options = joining(place)
-    at = options.index("--exchange")
-    muster.ok(*options[:at], *options[at + 2 :], "--gate", "https://gate.example")
-    config = SwarmMemberConfig.model_validate_json((place / "me" / "member.json").read_text())
-    assert config.gate is not None
-    assert (config.gate.url, config.exchange, config.s3) == ("https://gate.example", None, None)
-
-
-def test_status(muster: Muster, place: Path) -> None:
-    muster.ok(*joining(place))
-    home = place / "me"
-    assert "no round yet" in muster.refused("swarm", "status", "--home", home)
+def test_status(tmp_path: Path) -> None:
+    muster, home = Muster(tmp_path), tmp_path / "me"
+    assert "has made a round yet" in muster.refused("swarm", "status", "--home", home)
+    home.mkdir()
     record = {"true": 5, "breaches": 1, "unfit": 2}
     status = {"member": "0xabc", "round": 1, "alone": True, "offers": 3, "unsent": 2, "peers": {"0xdef": record}}
     (home / STATUS).write_text(json.dumps({**status, "reward": 0.5, "seconds": 1.0}))
@@ -86,4 +56,3 @@ def test_status(muster: Muster, place: Path) -> None:
     assert "0.500 in the last round, 0.750 in all" in text
     assert "0.125 after 0 rounds, 0.500 after 2" in text
     assert "0xdef: 5 true groups, 2 of no use here, 1 breaches" in text
-    assert "no member lives in" in muster.refused("swarm", "status", "--home", place / "other")

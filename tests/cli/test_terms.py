@@ -39,7 +39,7 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
-def test_amounts_become_grains_and_defaults_hold(tmp_path: Path) -> None:
+def test_amounts_become_base_units_and_defaults_hold(tmp_path: Path) -> None:
     terms = load_terms(written(tmp_path, GOOD), b"\x11" * 32)
     assert (terms.rate, terms.fee, terms.juryFee, terms.minStake) == (1000, 50_000_000, 500_000_000, 100 * 10**9)
     assert (terms.jury, terms.appealJury, terms.challengeWindow) == (5, 0, 120)

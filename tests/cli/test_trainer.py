@@ -1,4 +1,4 @@
-"""`muster pool bench` as a pool's owner runs it: two files, no chain, no key."""
+"""`muster pool train --bench` as a pool's owner runs it: two files, no chain, no key."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ def files(tmp_path: Path) -> tuple[Path, Path, Path]:
 
 def test_a_machine_is_measured_without_chain_or_key(files: tuple[Path, Path, Path], tmp_path: Path) -> None:
     config, pool, model = files
-    arguments = ["pool", "bench", "--config", str(config), "--pool-config", str(pool), "--weights", str(model)]
+    arguments = ["pool", "train", "--config", str(config), "--bench", str(pool), "--weights", str(model)]
     done = Muster(tmp_path / "home").run(*arguments, "--rows", "2", "--steps", "1", "--json", timeout=240)
     assert done.code == 0, done.err
     assert done.json["row_tokens"] == 256
@@ -36,7 +36,7 @@ def test_a_machine_is_measured_without_chain_or_key(files: tuple[Path, Path, Pat
 def test_a_misspelt_setting_is_named(files: tuple[Path, Path, Path], tmp_path: Path) -> None:
     config, pool, model = files
     config.write_text(json.dumps({"memory": {"row_token": 256}}))
-    arguments = ["pool", "bench", "--config", str(config), "--pool-config", str(pool), "--weights", str(model)]
+    arguments = ["pool", "train", "--config", str(config), "--bench", str(pool), "--weights", str(model)]
     done = Muster(tmp_path / "home").run(*arguments)
     assert done.code == 2
     assert "memory.row_token" in done.err

@@ -29,20 +29,14 @@ def told(*votes: Opened, voted: Code = Code.ACCEPT) -> tuple[dict[str, Any], str
         sequence=7, node="0x" + "22" * 20, step=3, status=SimpleNamespace(value="accepted")
     )
     row = verify._row(Replayed(submission, voted, votes, OURS))
-    document = {
-        "engine": {"name": "transformers", "batch": 64},
-        "replayed": [row],
-        "differing": int(not row["agrees"]),
-        "votes": len(votes),
-        "votes_differing": sum(not vote["agrees"] for vote in row["votes"]),
-    }
-    return row, verify._text(document)
+    document = verify._files_document({"name": "transformers", "batch": 64}, [row])
+    return document | {"row": row}, verify._files_text(document)
 
 
 def test_votes_like_ours_only_count() -> None:
-    row, text = told(opened(1, Code.ACCEPT, SAME), opened(2, Code.UNSURE, replace(SAME, code=Code.UNSURE)))
-    assert [vote["agrees"] for vote in row["votes"]] == [True, True]
-    assert verify._largest_differences([row]) == {"toploc.mantissa_mean": 0.003}
+    found, text = told(opened(1, Code.ACCEPT, SAME), opened(2, Code.UNSURE, replace(SAME, code=Code.UNSURE)))
+    assert [vote["agrees"] for vote in found["row"]["votes"]] == [True, True]
+    assert found["largest_differences"] == {"toploc.mantissa_mean": 0.003}
     assert text.splitlines()[-2:] == [
         "1 verdicts replayed with transformers, batch 64: 0 differ",
         "2 opened votes compared: 0 differ",
@@ -51,8 +45,8 @@ def test_votes_like_ours_only_count() -> None:
 
 
 def test_a_differing_vote_is_told_with_check_and_figure() -> None:
-    row, text = told(opened(3, Code.REJECT_WEIGHTS, OTHER), voted=Code.REJECT_WEIGHTS)
-    assert not row["agrees"]
+    found, text = told(opened(3, Code.REJECT_WEIGHTS, OTHER), voted=Code.REJECT_WEIGHTS)
+    assert (found["differing"], found["votes_differing"]) == (1, 1)
     assert "7: seat 3 voted reject: weights: toploc.code reject: weights against our accept; " in text
     assert "toploc.mantissa_mean 1.5 against our 0.001" in text
 
@@ -64,9 +58,9 @@ def test_a_vote_against_its_own_document_is_told() -> None:
 
 def test_missing_and_forged_documents_are_told() -> None:
     forged = replace(opened(4, Code.ACCEPT, SAME), digest=bytes(32))
-    row, _ = told(opened(3, Code.ACCEPT), forged)
-    assert "not published" in row["votes"][0]["note"]
-    assert "not the one that was voted with" in row["votes"][1]["note"]
+    votes = told(opened(3, Code.ACCEPT), forged)[0]["row"]["votes"]
+    assert "not published" in votes[0]["note"]
+    assert "not the one that was voted with" in votes[1]["note"]
 
 
 def test_unknown_engines_and_types_are_refused_by_option() -> None:

@@ -6,11 +6,8 @@ from pathlib import Path
 import pytest
 
 from protocol.verdict import Code
-from storage.s3 import Bucket
-from tests.chain.game import begin
-from tests.conftest import Chain, deploy_on
-from tests.dataset.world import SoldWork
-from tests.localnet.services.running import ServiceProcess, running, settings_of
+from tests.conftest import Chain
+from tests.dataset.world import SoldWork, contracts_and_bucket
 from tests.validator.world import CONFIG
 
 
@@ -21,9 +18,8 @@ def sold(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SoldWork]:
     folder = tmp_path_factory.mktemp("sold")
     chain = Chain().start()
     try:
-        with running(ServiceProcess("s3", folder / "swift")) as service:
-            deployed = deploy_on(chain, folder / "suite")
-            work = SoldWork(begin(deployed, folder, configHash=CONFIG.digest), Bucket(settings_of(service)))
+        with contracts_and_bucket(chain, folder, CONFIG) as (game, bucket):
+            work = SoldWork(game, bucket)
             (_, honest), (_, cheat) = work.game.node(), work.game.node()
             work.begin()
             work.submit(honest, 1)

@@ -6,25 +6,19 @@ import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from chain.contracts import WorkItem
 from dataset.curriculum import CheckedMask, check_mask
-from dataset.export import PoolOnChain
 from engines.base import FINISH_EOS
 from environments.pool import PoolEnvironments
 from protocol.accounts import LocalAccount
 from protocol.config import Curriculum, PoolConfig, ProblemFilter, WorkConfig
 from protocol.curriculum import MASK_FILE, CurriculumMask
-from protocol.identity import PoolId, WorkId
 from protocol.models import load_tokenizer
 from protocol.rollout_file.file import write
 from protocol.rollout_file.rows import Commitment, Rollout, RolloutHeader, commit
 from protocol.seeds import Work, assignments
 from protocol.verdict import Code
 from storage.keys import object_key
-from storage.s3 import Bucket
-from storage.weights.manifest import ManifestScope
-from storage.weights.publish import publish
-from tests.chain.game import Game
+from tests.dataset.world import JudgedPool
 from tests.validator.world import CONFIG as PLAIN
 from tests.validator.world import tokenizer_folder
 from trainer.data.curriculum import MaskWriter
@@ -44,21 +38,15 @@ RIGHT = {0: 4, 1: 0, 2: 2}
 
 
 @dataclass
-class LearningPool:
+class LearningPool(JudgedPool):
     """`folder` holds policy steps as a trainer keeps them; `node` joined before step 0."""
 
-    game: Game
-    bucket: Bucket
     folder: Path
     digests: list[bytes] = field(default_factory=list)
     node: LocalAccount = field(init=False)
 
     def __post_init__(self) -> None:
         self.bucket.put(object_key("configs", CONFIG.digest), CONFIG.canonical())
-
-    @property
-    def pool_id(self) -> PoolId:
-        return PoolId(self.game.suite.client.chain_id, self.game.suite.pools.address, self.game.pool)
 
     def tables(self, name: str) -> MaskWriter:
         """A trainer's, with a home of that name."""
@@ -79,12 +67,7 @@ class LearningPool:
         (trainer or self.tables("home")).write(step, folder)
         if forged is not None:
             (folder / MASK_FILE).write_bytes(forged.encoded(CONFIG))
-        scope = ManifestScope(self.pool_id, self.game.owner.address)
-        parent = self.digests[-1] if self.digests else None
-        made = publish(folder, self.bucket, scope, step, parent, self.game.owner)
-        self.digests.append(made.digest)
-        seed_block = self.game.suite.pools.publish_step(self.game.pool, step, made.digest, bytes(32)).send()
-        self.game.mine_to(seed_block + 1)
+        self.digests.append(self.publish_folder(folder, step, self.digests[-1] if self.digests else None))
         return step
 
     def table(self, step: int) -> CurriculumMask:
@@ -96,14 +79,6 @@ class LearningPool:
         """Number of a problem → 1 if it is masked as too hard, 2 as too easy."""
         return {number: code for number, code in enumerate(self.table(step).codes[0]) if code}
 
-    def work(self, node: LocalAccount, step: int) -> Work:
-        state = self.game.state
-        published = state.pools[self.game.pool].steps[step]
-        seed = self.game.suite.step_seed(self.game.pool, published)
-        assert seed
-        counter = state.accounts[self.game.pool, node.address].counter
-        return Work(WorkId(self.pool_id, node.address, step, counter), seed, published.manifest)
-
     def file(self, work: Work, table: CurriculumMask) -> tuple[bytes, Commitment]:
         """A file whose answers are right as `RIGHT` says, drawn by `table`."""
         rows = rows_of(work, table)
@@ -113,20 +88,10 @@ class LearningPool:
     def submit(self, node: LocalAccount, step: int, *codes: Code, stored: bool = True) -> int:
         """A file of the node's, on chain and judged with these votes, or not at all; returns its sequence."""
         data, made = self.file(self.work(node, step), self.table(step))
-        if stored:
-            self.bucket.put(object_key("rollouts", made.sha256), data)
-        sub = self.game.submit(node, step, WorkItem(made.root, made.sha256, made.units, made.rows))
+        sub = self.hand_in(node, step, data, made, stored)
         if codes:
             self.game.vote(sub.lane, dict(enumerate(map(int, codes))))
         return sub.sequence
-
-    @property
-    def source(self) -> PoolOnChain:
-        deployment, state = self.game.deployed.deployment, self.game.state
-        contracts = {name: placed.address for name, placed in deployment.contracts.items()}
-        block = self.game.suite.client.block(state.head)
-        assert block
-        return PoolOnChain(state, self.pool_id, deployment.genesis, contracts, block)
 
     def check(self, step: int) -> CheckedMask:
         """What a stranger finds who has chain and bucket."""

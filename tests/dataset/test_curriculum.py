@@ -1,10 +1,9 @@
 """Problems that are too easy or too hard leave a pool's work and come back, by a table that follows from chain and
 bucket alone; real contracts, real S3, the trainer's own code and the validators' own checks."""
 
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -21,11 +20,11 @@ from protocol.verdict import Code, Finding
 from runtime.curriculum import StepNotSeenError, counted
 from storage.keys import MissingObjectError, object_key
 from storage.s3 import Bucket
-from tests.chain.game import begin
 from tests.cli.muster import CompletedCommand, Muster
-from tests.conftest import Chain, deploy_on
+from tests.conftest import Chain
 from tests.dataset.curriculum_world import CONFIG, LearningPool, environment
-from tests.localnet.services.running import ServiceProcess, running, settings_of
+from tests.dataset.world import contracts_and_bucket
+from tests.storage.mirror import mirror, send
 from trainer.data.curriculum import MaskWriter
 from validator.judging.checks import FILE_CHECKS
 from validator.judging.context import CheckContext, SubmissionFacts
@@ -42,9 +41,8 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LearningPool]:
     folder = tmp_path_factory.mktemp("learning")
     chain = Chain().start()
     try:
-        with running(ServiceProcess("s3", folder / "swift")) as service:
-            deployed = deploy_on(chain, folder / "suite")
-            made = LearningPool(begin(deployed, folder, configHash=CONFIG.digest), Bucket(settings_of(service)), folder)
+        with contracts_and_bucket(chain, folder, CONFIG) as (game, bucket):
+            made = LearningPool(game, bucket, folder)
             play(made, chain)
             yield made
     finally:
@@ -181,25 +179,14 @@ def test_a_file_that_nobody_serves_is_left_out_and_the_table_says_so(pool: Learn
 def objects(pool: LearningPool) -> Iterator[str]:
     """A source of the pool's files, as its service is: what the bucket has."""
 
-    class BucketHandler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            try:
-                body, status = pool.bucket.get(self.path.removeprefix(f"{OBJECTS}/"), 1 << 24), 200
-            except MissingObjectError:
-                body, status = b"", 404
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def serve(handler: BaseHTTPRequestHandler) -> None:
+        try:
+            send(handler, 200, pool.bucket.get(handler.path.removeprefix(f"{OBJECTS}/"), 1 << 24))
+        except MissingObjectError:
+            send(handler, 404)
 
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), BucketHandler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    with mirror(serve) as url:
+        yield url
 
 
 def asked(pool: LearningPool, objects: str, home: Path, step: int, *more: str) -> CompletedCommand:
@@ -239,7 +226,7 @@ def test_the_command_sees_a_forged_table(pool: LearningPool, objects: str, tmp_p
     told = asked(pool, objects, tmp_path, step, "--json")
     assert (told.code, told.json["sound"], told.json["wrong"]) == (1, False, len(told.json["findings"]))
     lie = "problem 2 of reasoning_gym/chain_sum is masked as too easy; by chain and bucket it is drawn"
-    assert lie in told.json["findings"]
+    assert told.json["findings"] == [lie]
     masked = list(pool.masked(step).values())
     counts = {"problems": 12, "hard": masked.count(1), "easy": masked.count(2)}
     assert counts["hard"] != counts["easy"]
@@ -250,16 +237,8 @@ def test_the_command_sees_a_forged_table(pool: LearningPool, objects: str, tmp_p
     assert "the mask is the one" not in said.out
 
 
-def test_an_owner_who_lies_is_seen(pool: LearningPool) -> None:
-    honest, chain = pool.table(5), pool.game.deployed.chain
-    codes = bytearray(honest.codes[0])
-    codes[2] = 2
-    chain.later(61)
-    step = pool.publish(forged=replace(honest, codes={0: bytes(codes)}))
-    found = pool.check(step)
-    assert found.findings.count == 1
-    (line,) = found.findings.messages
-    assert line == "problem 2 of reasoning_gym/chain_sum is masked as too easy; by chain and bucket it is drawn"
+def test_a_file_that_is_left_out_without_need_is_seen(pool: LearningPool) -> None:
+    honest = pool.table(5)
     sequence = max(sub.sequence for sub in pool.game.state.accepted(pool.game.pool))
     step = pool.publish(forged=replace(honest, left_out=(sequence, 999)))
     assert pool.check(step).findings.messages == [

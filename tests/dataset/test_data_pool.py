@@ -15,11 +15,9 @@ from protocol.verdict import Code
 from storage.keys import object_key
 from storage.s3 import Bucket
 from storage.weights.manifest import ManifestScope, unseal
-from tests.chain.game import begin
 from tests.chain.game_pool import GamePool
-from tests.conftest import Chain, deploy_on
-from tests.dataset.world import SoldWork
-from tests.localnet.services.running import ServiceProcess, running, settings_of
+from tests.conftest import Chain
+from tests.dataset.world import SoldWork, contracts_and_bucket
 from tests.trainer.helpers import small_model
 from tests.trainer.world import Killed, config_of
 from tests.validator.world import CONFIG
@@ -95,10 +93,8 @@ class Keepers:
 
 @pytest.fixture
 def bought(chain: Chain, tmp_path: Path) -> Iterator[SoldWork]:
-    with running(ServiceProcess("s3", tmp_path / "swift")) as service:
-        deployed = deploy_on(chain, tmp_path / "suite")
-        game = begin(deployed, tmp_path, configHash=BOUGHT.digest)
-        work = SoldWork(game, Bucket(settings_of(service)), config=BOUGHT)
+    with contracts_and_bucket(chain, tmp_path, BOUGHT) as (game, bucket):
+        work = SoldWork(game, bucket, config=BOUGHT)
         work.bucket.put(object_key("configs", BOUGHT.digest), BOUGHT.canonical())
         yield work
 

@@ -1,6 +1,5 @@
 """An export of a pool verifies; whatever is altered in it is found and named."""
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -29,9 +28,8 @@ Rows = list[DatasetRow]
 def test_an_export_holds_what_was_accepted_and_verifies(sold: SoldWork, exported: Path) -> None:
     report = sold.verify(exported)
     assert report.findings.messages == []
-    assert (report.rows, report.newer) == (2 * 3 * ROWS, 0)
-    first, second = rows_of(exported), rows_of(exported, "parquet")
-    assert first == second
+    assert (report.rows, report.newer) == (3 * ROWS, 0)
+    first = rows_of(exported)
     accepted = [sold.submitted[place] for place in (0, 2, 3)]
     assert [row.place for row in first] == [(sequence, row) for sequence in accepted for row in range(ROWS)]
     assert {(row.verdict, row.votes) for row in first[12:]} == {("accept", ("unsure",) * 3)}
@@ -54,7 +52,7 @@ def test_the_card_is_read_as_hugging_face_reads_it(exported: Path) -> None:
     assert fields["license"] == "other"
     assert fields["size_categories"] == ["n<1K"]
     patterns = [one["data_files"][0]["path"] for one in fields["configs"]]
-    assert [len(list(exported.glob(pattern))) for pattern in patterns] == [1, 1]
+    assert [len(list(exported.glob(pattern))) for pattern in patterns] == [1]
     assert pq.read_table(next(exported.glob(patterns[0]))).num_rows == 18
     assert "18 verified rollouts" in text
     assert "| Apache-2.0 |" in text, "what reasoning_gym declares"
@@ -66,7 +64,7 @@ def test_the_same_pool_gives_the_same_bytes_in_parts(sold: SoldWork, exported: P
     again, parts = tmp_path / "again", tmp_path / "parts"
     sold.export(again)
     assert load(again).dataset.files == source.files
-    sold.export(parts, ExportOptions(formats=("jsonl",), rows_per_file=7))
+    sold.export(parts, ExportOptions(rows_per_file=7))
     assert [file.rows for file in load(parts).dataset.files] == [7, 7, 4]
     assert rows_of(parts) == rows_of(exported)
     assert sold.verify(parts).sound
@@ -131,8 +129,8 @@ FORGERIES: dict[str, tuple[Change, str]] = {
         lambda rows: [*rows[:12], replace(rows[12], votes=("accept",) * 3), *rows[13:]],
         "row 12 (submission 17, row 0): `votes` is not what the chain says",
     ),
-    "dropped": (lambda rows: [*rows[:3], *rows[4:]], "jsonl: row 3 of submission 0 is missing"),
-    "dropped file": (lambda rows: rows[6:], "jsonl: row 0 and 5 more of submission 0 are missing"),
+    "dropped": (lambda rows: [*rows[:3], *rows[4:]], "row 3 of submission 0 is missing"),
+    "dropped file": (lambda rows: rows[6:], "row 0 and 5 more of submission 0 are missing"),
     "doubled": (lambda rows: [*rows[:4], rows[3], *rows[4:]], "row 4 (submission 0, row 3) appears twice"),
     "reordered": (
         lambda rows: [rows[1], rows[0], *rows[2:]],
@@ -172,18 +170,14 @@ def test_rows_that_a_careful_forger_changed_are_named(
 ) -> None:
     change, words = FORGERIES[name]
     report = sold.verify(forged(exported, tmp_path / "forged", change))
-    kinds = ("jsonl", "parquet")
-    told = [line.replace("data/rollouts-00000.jsonl, ", "") for line in report.findings.messages]
-    assert words in told
-    if words.startswith("row"):
-        assert all(f"data/rollouts-00000.{kind}, {words}" in report.findings.messages for kind in kinds)
+    assert words in [line.removeprefix("data/rollouts-00000.parquet, ") for line in report.findings.messages]
 
 
 def test_careless_changes_are_named(sold: SoldWork, exported: Path, tmp_path: Path) -> None:
     """A file of rows, the configuration, the tokenizer, the card, the totals, and files that do not belong there."""
     told = {}
     for name, path, old, new in (
-        ("data", "data/rollouts-00000.jsonl", b'"finish":0', b'"finish":1'),
+        ("data", "data/rollouts-00000.parquet", b"PAR1", b"PAR2"),
         ("config", names.CONFIG, b'"name":"test"', b'"name":"best"'),
         ("tokenizer", "tokenizer/tokenizer.json", b"<think>", b"<Think>"),
         ("card", CARD, b"18 verified", b"19 verified"),
@@ -194,15 +188,14 @@ def test_careless_changes_are_named(sold: SoldWork, exported: Path, tmp_path: Pa
         assert old in whole.read_bytes()
         whole.write_bytes(whole.read_bytes().replace(old, new, 1))
         told[name] = sold.verify(folder).findings.messages
-    assert "data/rollouts-00000.jsonl: its SHA-256 is " in told["data"][0]
-    assert "(submission 0, row 0): its content is not the one of its leaf" in told["data"][1]
+    assert "data/rollouts-00000.parquet: its SHA-256 is " in told["data"][0]
     assert told["config"] == ["pool.json is not the configuration whose hash is on chain"]
     assert told["tokenizer"] == ["tokenizer: tokenizer.json is not the one of policy step 0"]
     assert len(told["card"]) == 1
     assert "is not what dataset.json says" in told["card"][0]
     stray = tmp_path / "stray"
     shutil.copytree(exported, stray)
-    (stray / "data" / "rollouts-00007.jsonl").write_bytes(b"{}\n")
+    (stray / "data" / "rollouts-00007.parquet").write_bytes(b"{}\n")
     (stray / "run.py").write_text("")
     assert len(sold.verify(stray).findings.messages) == 2
 
@@ -232,23 +225,21 @@ def test_files_that_became_final_later_are_counted_not_missed(sold: SoldWork, ex
 
 
 def test_hostile_files_are_refused_with_a_word(sold: SoldWork, exported: Path, tmp_path: Path) -> None:
-    line = (exported / "data" / "rollouts-00000.jsonl").read_bytes().splitlines()[0]
-    fields = json.loads(line)
-    for number, text in enumerate(
-        (
-            b"[" * 50_000,
-            b"null",
-            json.dumps(fields | {"row": -1}).encode(),
-            b"\xff",
-            json.dumps(fields | {"x": 1}).encode(),
-        )
+    path = "data/rollouts-00000.parquet"
+    table = pq.read_table(exported / path)
+    negative = table.set_column(table.schema.get_field_index("row"), "row", [[-1] * table.num_rows])
+    for name, data, words in (
+        ("junk", b"[" * 50_000, "rollouts-00000.parquet cannot be read"),
+        ("cut", (exported / path).read_bytes()[:-100], "rollouts-00000.parquet cannot be read"),
+        ("columns", table.drop_columns(["row"]), "rollouts-00000.parquet has other columns than a data set"),
+        ("negative", negative.cast(table.schema), "rollouts-00000.parquet, row 0: column `row`"),
     ):
-        folder = tmp_path / str(number)
+        folder = tmp_path / name
         shutil.copytree(exported, folder)
-        (folder / "data" / "rollouts-00000.jsonl").write_bytes(text + b"\n")
-        (folder / "data" / "rollouts-00000.parquet").write_bytes(b"PAR1" + text[:100] + b"PAR1")
-        told = sold.verify(folder).findings.messages
-        assert any("rollouts-00000.jsonl, row 0: " in one for one in told)
-        assert any("rollouts-00000.parquet cannot be read" in one for one in told)
+        if isinstance(data, bytes):
+            (folder / path).write_bytes(data)
+        else:
+            pq.write_table(data, folder / path)
+        assert any(words in one for one in sold.verify(folder).findings.messages), name
     with pytest.raises(ConfigError):
         load(tmp_path)

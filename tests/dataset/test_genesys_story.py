@@ -2,14 +2,15 @@
 worker, judged by a real validator, exported, verified; rows altered afterwards are found."""
 
 import json
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cli.env_target import keep_file
-from dataset.document import Format
+from dataset.rows import DatasetRow
 from environments.checking import Screen, screen_file
 from environments.pool import PoolEnvironments
 from environments.registry import data_folder
@@ -18,18 +19,33 @@ from protocol.files import file_sha256
 from protocol.rollout_file.rows import Commitment
 from protocol.seeds import Work
 from protocol.verdict import Code
-from storage.s3 import Bucket
-from tests.chain.game import begin
-from tests.conftest import Chain, deploy_on
-from tests.dataset.altered import alter, named
-from tests.dataset.world import SoldWork
-from tests.localnet.services.running import ServiceProcess, running, settings_of
+from tests.conftest import Chain
+from tests.dataset.world import SoldWork, contracts_and_bucket, forged
 from tests.validator import tiny
 from trainer.data.problem_filter import FilterPlan, run_filter
 from validator.judging.pipeline import judge
 from worker.produce import Producer
 
 TASKS, FILES, HELD_OUT = 48, 3, 8
+SPOILT: list[tuple[Callable[[DatasetRow], DatasetRow], str]] = [
+    (lambda row: replace(row, prompt=row.prompt + " "), "`prompt` is not the text of its tokens"),
+    (
+        lambda row: replace(row, output_tokens=(*row.output_tokens[:-1], row.output_tokens[-1] ^ 1)),
+        "its content is not the one of its leaf",
+    ),
+    (lambda row: replace(row, task_reward=1.0 - row.task_reward), "its content is not the one of its leaf"),
+    (lambda row: replace(row, node=row.pools), "`node` is not what the chain says"),
+    (lambda row: replace(row, file_sha256=row.file_root), "`file_sha256` is not what the chain says"),
+]
+
+
+def spoilt(rows: list[DatasetRow]) -> list[DatasetRow]:
+    """One row altered in each of these ways, far apart."""
+    rows = list(rows)
+    for place, (change, _) in enumerate(SPOILT, 1):
+        number = len(rows) * place // (len(SPOILT) + 1)
+        rows[number] = change(rows[number])
+    return rows
 
 
 @dataclass
@@ -95,10 +111,8 @@ def lined(row: dict[str, Any]) -> bytes:
 def test_tasks_become_a_data_set_in_which_every_altered_row_is_found(
     filtered: PoolConfig, chain: Chain, tmp_path: Path
 ) -> None:
-    with running(ServiceProcess("s3", tmp_path / "swift")) as service:
-        deployed = deploy_on(chain, tmp_path / "suite")
-        game = begin(deployed, tmp_path, configHash=filtered.digest)
-        sold = RealWork(game, Bucket(settings_of(service)), filtered, folder=tiny.model_folder())
+    with contracts_and_bucket(chain, tmp_path, filtered) as (game, bucket):
+        sold = RealWork(game, bucket, filtered, folder=tiny.model_folder())
         (_, node), _ = game.node(), game.node()
         sold.begin()
         for number in range(FILES):
@@ -110,14 +124,5 @@ def test_tasks_become_a_data_set_in_which_every_altered_row_is_found(
         made = sold.export(tmp_path / "data-set").dataset
         assert made.totals.rows == FILES * filtered.work.rows
         assert sold.verify(tmp_path / "data-set").findings.messages == []
-        formats: tuple[Format, ...] = ("jsonl", "parquet")
-        for kind in formats:
-            places = alter(tmp_path / "data-set", tmp_path / kind, kind)
-            said = named(sold.verify(tmp_path / kind).findings.messages, places)
-            assert said == {
-                "prompt": "`prompt` is not the text of its tokens",
-                "completion": "its content is not the one of its leaf",
-                "score": "its content is not the one of its leaf",
-                "node": "`node` is not what the chain says",
-                "file": "`file_sha256` is not what the chain says",
-            }
+        messages = sold.verify(forged(tmp_path / "data-set", tmp_path / "forged", spoilt)).findings.messages
+        assert [line.partition("): ")[2] for line in messages] == [words for _, words in SPOILT]

@@ -7,23 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from chain.indexer.records import Status
-from chain.indexer.state import State
-from localnet.demo import Demo, Onlooker, settle_accounts
 from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec, pool_config
-from localnet.ports import claim_port
 from protocol.config import Curriculum, PoolConfig, ProblemFilter
+from tests.e2e.networks import PlainDemo, check_nodes, network_plan
 from tests.e2e.running import muster
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(2400)]
 STEPS = 16
-
-
-class QuietDemo(Demo):
-    """Nobody lazy, nobody absent."""
-
-    def onlookers(self) -> list[Onlooker]:
-        return []
 
 
 def learning_config(seed: int, steps: int) -> PoolConfig:
@@ -38,28 +28,12 @@ def learning_config(seed: int, steps: int) -> PoolConfig:
 
 
 def test_problems_leave_and_come_back(tmp_path: Path) -> None:
-    chain, s3, http = (claim_port(name, 0) for name in ("chain", "s3", "http"))
     nodes = (NodeSpec("ada", "transformers"), NodeSpec("mallory", "transformers", "resting-problems"))
-    judges = (ValidatorSpec("xena", 12),)
-    plan = DemoPlan(tmp_path, 1, STEPS, chain, s3, http, nodes, judges, absentee="", worker_batch=128, patience=2)
-    demo = QuietDemo(plan, learning_config(1, STEPS))
-    try:
-        demo.bring_up()
-        monitor = demo.follow()
-        settle_accounts(monitor, demo.onboarding.client("deployer").now, demo.network.check, demo.say)
-        check_nodes(demo, monitor.state)
+    plan = network_plan(tmp_path, STEPS, nodes, (ValidatorSpec("xena", 12),), worker_batch=128, patience=2)
+    demo = PlainDemo(plan, learning_config(1, STEPS))
+    with demo.settled() as state:
+        check_nodes(demo, state, all_refused=False)
         check_tables(plan)
-    finally:
-        demo.network.supervisor.stop()
-
-
-def check_nodes(demo: Demo, state: State) -> None:
-    address = {name: demo.ring[f"node-{name}"].address for name in ("ada", "mallory")}
-    files = {name: [sub for sub in state.submissions_of(POOL) if sub.node == own] for name, own in address.items()}
-    assert files["ada"]
-    assert all(sub.status is Status.ACCEPTED for sub in files["ada"])
-    assert any(sub.status is Status.REJECTED for sub in files["mallory"])
-    assert state.accounts[POOL, address["mallory"]].ejected
 
 
 def check_tables(plan: DemoPlan) -> None:

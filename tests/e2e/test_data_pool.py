@@ -6,12 +6,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from localnet.demo import Demo
 from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec, pool_config
-from localnet.ports import claim_port
 from protocol.config import DataConfig
+from tests.e2e.networks import network_plan
 from tests.e2e.running import muster
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(900)]
@@ -20,10 +21,8 @@ ROLLOUTS = 300
 
 
 def test_a_data_pool_buys_closes_and_is_exported(tmp_path: Path) -> None:
-    chain, s3, http = (claim_port(name, 0) for name in ("chain", "s3", "http"))
     nodes = (NodeSpec("ada", "transformers"), NodeSpec("bob", "transformers"))
-    judges = (ValidatorSpec("xena", 11),)
-    plan = DemoPlan(tmp_path, 1, 1, chain, s3, http, nodes, judges, absentee="", patience=2)
+    plan = network_plan(tmp_path, 1, nodes, (ValidatorSpec("xena", 11),), patience=2)
     config = pool_config(1, 1).model_copy(update={"data": DataConfig(rollouts=ROLLOUTS)})
     demo = Demo(plan, config)
     try:
@@ -49,9 +48,8 @@ def check_export(plan: DemoPlan, folder: Path) -> None:
     made = answer("dataset", "export", *where, *chain)
     assert (made["rows"], made["submissions"]) == (384, 3)
     found = answer("dataset", "verify", str(folder), *chain)
-    assert (found["rows"], found["sound"], found["findings"]) == (768, True, [])
-    line = (folder / "data" / "rollouts-00000.jsonl").read_text().splitlines()[0]
-    row = json.loads(line)
+    assert (found["rows"], found["sound"], found["findings"]) == (384, True, [])
+    row = pq.read_table(folder / "data" / "rollouts-00000.parquet").slice(0, 1).to_pylist()[0]
     assert row["prompt"]
     assert row["environment"] == "reasoning_gym/chain_sum"
 

@@ -13,7 +13,7 @@ import pytest
 
 from chain.indexer.records import Status, Submission
 from localnet.demo import Demo
-from localnet.plan import POOL, DemoPlan, NodeSpec, Options, ValidatorSpec, make_plan, pool_config
+from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec, make_plan, pool_config
 from tests.e2e.building import build_wheel
 from tests.sandbox.conftest import need
 from tools.structure import ROOT
@@ -76,7 +76,7 @@ class IsolatedDemo(Demo):
 
 def plan_of_two(runs: Path) -> DemoPlan:
     nodes = tuple(NodeSpec(name, "transformers") for name in MODES)
-    return replace(make_plan(Options(3, 2, runs)), nodes=nodes, validators=(ValidatorSpec("xena", 12),))
+    return replace(make_plan(runs, 3, 2), nodes=nodes, validators=(ValidatorSpec("xena", 12),))
 
 
 def containers() -> set[str]:

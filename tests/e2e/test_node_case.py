@@ -14,12 +14,12 @@ from chain.indexer.records import CaseOutcome, Status, Submission
 from chain.indexer.state import State
 from engines.runtime import arithmetic_of, vllm_installed
 from localnet.demo import Demo, RunMonitor
-from localnet.plan import POOL, STAKE, DemoPlan, NodeSpec, ValidatorSpec, pool_config
-from localnet.ports import claim_port
+from localnet.plan import POOL, STAKE, NodeSpec, ValidatorSpec, pool_config
 from protocol.config import BF16_CHECKS, DataConfig, PoolConfig
 from protocol.encoding import TOKEN
 from protocol.evidence.null_model import BETS, Bet, EvidenceConfig, PairNullModel
 from protocol.seeds import AUDIT_EVERYTHING
+from tests.e2e.networks import network_plan
 from tests.e2e.running import muster
 from tests.validator import tiny
 
@@ -78,10 +78,9 @@ class CaseDemo(Demo):
 
 
 def test_a_cheat_whose_files_pass_is_convicted_and_a_false_accuser_pays(tmp_path: Path) -> None:
-    chain, s3, http = (claim_port(name, 0) for name in ("chain", "s3", "http"))
     nodes = (NodeSpec("ada", FAST), NodeSpec("mallory", "transformers", CHEAT))
     judges = (ValidatorSpec("xena", 6), ValidatorSpec("wanda", 6, engine=FAST, batch=16))
-    plan = DemoPlan(tmp_path, 1, 1, chain, s3, http, nodes, judges, absentee="", worker_batch=128, patience=3)
+    plan = network_plan(tmp_path, 1, nodes, judges, worker_batch=128, patience=3)
     demo = CaseDemo(plan, lenient_config())
     mallory, ada = (demo.ring[f"node-{name}"].address for name in ("mallory", "ada"))
     with demo.up() as monitor:

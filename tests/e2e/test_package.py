@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from chain.indexer.records import Status
 from chain.indexer.state import State
 from engines.runtime import vllm_installed
 from environments.base import Problem
@@ -14,12 +13,10 @@ from environments.pool import PoolEnvironments
 from environments.registry import data_folder, load_environment
 from environments.verifiers.environment import AskedPackage, lock_package
 from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec, pool_config
-from localnet.ports import claim_port
 from protocol.config import EnvironmentConfig, EvaluationConfig, EvaluationSet, PoolConfig
 from protocol.verdict import Code
-from tests.e2e.test_turns import ToolDemo, rows_of
+from tests.e2e.networks import PlainDemo, accepted, check_nodes, metrics_of, network_plan, rows_of
 from trainer.model.base_model import Recipe, warm_up
-from trainer.reports.records import Records
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(2400)]
 STEPS = 2
@@ -42,20 +39,19 @@ class TaggedSums:
 
 
 def test_a_package_of_strangers_pays_and_teaches(tmp_path: Path) -> None:
-    chain, s3, http = (claim_port(name, 0) for name in ("chain", "s3", "http"))
     fast = "vllm" if vllm_installed() else "transformers"
     nodes = NodeSpec("ada", "transformers"), NodeSpec("mallory", "transformers", "inflated-reward")
     judges = (ValidatorSpec("xena", 6), ValidatorSpec("wanda", 6, engine=fast, batch=16))
-    plan = DemoPlan(tmp_path, 1, STEPS, chain, s3, http, nodes, judges, absentee="", worker_batch=128, patience=6)
+    plan = network_plan(tmp_path, STEPS, nodes, judges, worker_batch=128, patience=6)
     base = tmp_path / "base"
     warm_up(base, TaggedSums(), plan.seed, Recipe())
     config = package_config(base)
-    demo = ToolDemo(plan, config)
+    demo = PlainDemo(plan, config)
     with demo.settled() as state:
         check_nodes(demo, state)
         check_seats(state)
         check_rewards(plan, config, state)
-        check_training(plan, config)
+        check_training(plan)
 
 
 def package_config(base: Path) -> PoolConfig:
@@ -79,16 +75,6 @@ def package_config(base: Path) -> PoolConfig:
     return made.model_copy(update=changed)
 
 
-def check_nodes(demo: ToolDemo, state: State) -> None:
-    address = {name: demo.ring[f"node-{name}"].address for name in ("ada", "mallory")}
-    files = {name: [sub for sub in state.submissions_of(POOL) if sub.node == own] for name, own in address.items()}
-    assert files["ada"]
-    assert all(sub.status is Status.ACCEPTED for sub in files["ada"])
-    assert files["mallory"]
-    assert all(sub.status is Status.REJECTED for sub in files["mallory"])
-    assert state.accounts[POOL, address["mallory"]].ejected
-
-
 def check_seats(state: State) -> None:
     """All seats of a committee that revealed a vote revealed the same one."""
     compared = 0
@@ -106,19 +92,15 @@ def check_rewards(plan: DemoPlan, config: PoolConfig, state: State) -> None:
     environments = PoolEnvironments.of(config, Path(config.model.source))
     rewards = [
         row.task_reward
-        for sub in state.submissions_of(POOL)
-        if sub.status is Status.ACCEPTED
-        for row in rows_of(plan, config, sub.sha256)
+        for file in accepted(state)
+        for row in rows_of(plan, config, file.sha256)
         if environments.settings(row.problem_seed).called == "package"
     ]
     assert len(rewards) > 100
     assert {0.0, 1.0} == set(rewards)
 
 
-def check_training(plan: DemoPlan, config: PoolConfig) -> None:
+def check_training(plan: DemoPlan) -> None:
     """Every step was trained, on rewards of the package too."""
-    (home,) = (path for path in plan.home("trainer").iterdir() if (path / "metrics.jsonl").exists())
-    metrics = Records(home).metrics()
-    assert len(metrics) == STEPS
-    earned = [one["rewards_by_environment"].get("package", 0.0) for one in metrics]
+    earned = [one["rewards_by_environment"].get("package", 0.0) for one in metrics_of(plan)]
     assert max(earned) > 0, earned

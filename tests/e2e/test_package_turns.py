@@ -6,18 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from chain.indexer.records import Status
 from chain.indexer.state import State
 from environments.base import InTurns, Problem
 from environments.pool import PoolEnvironments
 from environments.registry import data_folder, load_environment
 from environments.verifiers.environment import AskedPackage, lock_package
 from environments.verifiers.install import wheel_requirement
-from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec, pool_config
-from localnet.ports import claim_port
+from localnet.plan import DemoPlan, NodeSpec, ValidatorSpec, pool_config
 from protocol.config import EnvironmentConfig, PoolConfig
-from tests.e2e.test_package import check_nodes, check_seats, check_training
-from tests.e2e.test_turns import ToolDemo, rows_of
+from tests.e2e.networks import PlainDemo, accepted, check_nodes, network_plan, rows_of
+from tests.e2e.test_package import check_seats, check_training
 from tests.environments.verifiers.boxes import boxes_wheel
 from trainer.model.base_model import Recipe, warm_up
 from trainer.model.tiny_model import END_OF_THOUGHT
@@ -35,20 +33,19 @@ def test_a_tool_of_strangers_answers_pays_and_teaches(tmp_path: Path, monkeypatc
     )
     params = {"score_threshold": 0, "reply_tokens": 16}
     package = EnvironmentConfig(name="verifiers", label="package", content=lock.content, rows=ROWS, params=params)
-    chain, s3, http = (claim_port(name, 0) for name in ("chain", "s3", "http"))
     nodes = NodeSpec("ada", "transformers"), NodeSpec("mallory", "transformers", "forged-reply")
     judges = (ValidatorSpec("xena", 6), ValidatorSpec("wanda", 6, engine="transformers", batch=16))
-    plan = DemoPlan(tmp_path, 1, STEPS, chain, s3, http, nodes, judges, absentee="", worker_batch=128, patience=6)
+    plan = network_plan(tmp_path, STEPS, nodes, judges, worker_batch=128, patience=6)
     base = tmp_path / "base"
     monkeypatch.setattr("trainer.model.base_model.worked_turns", called_turns)
     warm_up(base, load_environment(EnvironmentConfig(name="lookup")), plan.seed, Recipe())
     config = package_config(package, base)
-    demo = ToolDemo(plan, config)
+    demo = PlainDemo(plan, config)
     with demo.settled() as state:
         check_nodes(demo, state)
         check_seats(state)
         check_turns(plan, config, state)
-        check_training(plan, config)
+        check_training(plan)
 
 
 def called_turns(task: InTurns, problem: Problem, prompt: str) -> tuple[Message, ...]:
@@ -80,8 +77,8 @@ def check_turns(plan: DemoPlan, config: PoolConfig, state: State) -> None:
     """Accepted files have rollouts of up to three turns, and right sums of what the tool said."""
     environment = PoolEnvironments.of(config, Path(config.model.source))
     turns, solved = Counter[int](), 0
-    for sub in state.submissions_of(POOL):
-        for row in rows_of(plan, config, sub.sha256) if sub.status is Status.ACCEPTED else ():
+    for file in accepted(state):
+        for row in rows_of(plan, config, file.sha256):
             count = len(environment.transcript(row.problem_seed, row.output_tokens).turns)
             turns[count] += 1
             solved += count == 3 and row.task_reward > 0.99

@@ -2,50 +2,33 @@
 accepted and trained on, and a worker that forges the tool's answers is slashed and ejected."""
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
 import pytest
 
-from chain.indexer.records import Status
 from chain.indexer.state import State
 from engines.runtime import vllm_installed
 from environments.pool import PoolEnvironments
-from localnet.demo import Demo, Disputer, Onlooker, settle_accounts
-from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec, mixed_config
-from localnet.ports import claim_port
-from protocol.config import PoolConfig
-from protocol.rollout_file.file import read
-from protocol.rollout_file.rows import Limits, Rollout
+from localnet.plan import DemoPlan, NodeSpec, ValidatorSpec, pool_config
+from protocol.config import EnvironmentConfig, PoolConfig
+from tests.e2e.networks import PlainDemo, accepted, check_nodes, metrics_of, network_plan, rows_of
 from trainer.model.base_model import base_model
-from trainer.reports.records import Records
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(1500)]
 STEPS = 3
 
 
-class ToolDemo(Demo):
-    """Nobody lazy, nobody absent: who has done honest work may dispute."""
-
-    def onlookers(self) -> list[Onlooker]:
-        return [Disputer(self.onboarding, self.say)]
-
-    @contextmanager
-    def settled(self) -> Iterator[State]:
-        """The whole run, until everybody is paid: what the chain says then. Taken down at the end."""
-        try:
-            self.bring_up()
-            monitor = self.follow()
-            settle_accounts(monitor, self.onboarding.client("deployer").now, self.network.check, self.say)
-            yield monitor.state
-        finally:
-            self.network.supervisor.stop()
+def mixed_config() -> PoolConfig:
+    """Three environments at once: a tool that is used in up to three turns, which the base model has been shown, and
+    sums and words, which it has not."""
+    config = pool_config(1, STEPS)
+    words = EnvironmentConfig(name="reasoning_gym/spell_backward", params={"min_word_len": 3, "max_word_len": 4})
+    environments = (EnvironmentConfig(name="lookup"), *config.environments, words)
+    work = config.work.model_copy(update={"max_prompt_tokens": 128})
+    return config.model_copy(update={"environments": environments, "work": work})
 
 
 def test_a_pool_of_three_environments_trains_on_turns_and_ejects_who_forges_a_tool(tmp_path: Path) -> None:
-    chain, s3, http = (claim_port(name, 0) for name in ("chain", "s3", "http"))
     fast = "vllm" if vllm_installed() else "transformers"
     nodes = (
         NodeSpec("ada", fast),
@@ -53,24 +36,14 @@ def test_a_pool_of_three_environments_trains_on_turns_and_ejects_who_forges_a_to
         NodeSpec("mallory", "transformers", "forged-reply"),
     )
     judges = (ValidatorSpec("xena", 6), ValidatorSpec("wanda", 6, engine=fast, batch=16))
-    plan = DemoPlan(tmp_path, 1, STEPS, chain, s3, http, nodes, judges, absentee="", worker_batch=128, patience=2)
-    config = mixed_config(1, STEPS)
-    demo = ToolDemo(plan, config)
+    plan, config = network_plan(tmp_path, STEPS, nodes, judges, worker_batch=128, patience=2), mixed_config()
+    demo = PlainDemo(plan, config)
     with demo.settled() as state:
         check_nodes(demo, state)
         check_turns(plan, config, state)
-        check_training(plan, config)
-
-
-def check_nodes(demo: ToolDemo, state: State) -> None:
-    address = {name: demo.ring[f"node-{name}"].address for name in ("ada", "bob", "mallory")}
-    files = {name: [sub for sub in state.submissions_of(POOL) if sub.node == own] for name, own in address.items()}
-    for name in ("ada", "bob"):
-        assert files[name]
-        assert all(sub.status is Status.ACCEPTED for sub in files[name]), name
-    assert files["mallory"]
-    assert all(sub.status is Status.REJECTED for sub in files["mallory"])
-    assert state.accounts[POOL, address["mallory"]].ejected
+        # Every environment gave rewards in some step, and every step was trained.
+        seen = {name for one in metrics_of(plan) for name in one["rewards_by_environment"]}
+        assert seen == {one.called for one in config.environments}
 
 
 def check_turns(plan: DemoPlan, config: PoolConfig, state: State) -> None:
@@ -78,8 +51,8 @@ def check_turns(plan: DemoPlan, config: PoolConfig, state: State) -> None:
     any has one turn: the base model was shown that the tool comes first."""
     environment = PoolEnvironments.of(config, base_model(config.model, config.environments[0], plan.seed))
     turns, solved = Counter[int](), 0
-    for sub in state.submissions_of(POOL):
-        for row in rows_of(plan, config, sub.sha256) if sub.status is Status.ACCEPTED else ():
+    for file in accepted(state):
+        for row in rows_of(plan, config, file.sha256):
             if environment.settings(row.problem_seed).called == "lookup":
                 count = len(environment.transcript(row.problem_seed, row.output_tokens).turns)
                 turns[count] += 1
@@ -87,18 +60,3 @@ def check_turns(plan: DemoPlan, config: PoolConfig, state: State) -> None:
     assert {2, 3} <= set(turns) <= {1, 2, 3}, turns
     assert turns[3] > 20
     assert solved > 0
-
-
-def rows_of(plan: DemoPlan, config: PoolConfig, digest: bytes) -> list[Rollout]:
-    found = httpx.get(f"{plan.http_url}/v1/objects/rollouts/{digest.hex()}.parquet", follow_redirects=True, timeout=60)
-    assert found.status_code == 200
-    return read(found.content, Limits.of(config.work))[1]
-
-
-def check_training(plan: DemoPlan, config: PoolConfig) -> None:
-    """Every environment gave rewards in some step, and every step was trained."""
-    (home,) = (path for path in plan.home("trainer").iterdir() if (path / "metrics.jsonl").exists())
-    metrics = Records(home).metrics()
-    assert len(metrics) == STEPS
-    seen = {name for one in metrics for name in one["rewards_by_environment"]}
-    assert seen == {one.called for one in config.environments}

@@ -198,6 +198,23 @@ def test_without_weights_it_fails_with_the_trainers_last_words(
         network._wait_for_weights()
 
 
+def test_a_disk_that_takes_no_state_for_a_moment_does_not_end_its_publishing(
+    network: BackgroundNetwork, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    tries: list[Path] = []
+
+    def full_at_first(path: Path, data: bytes) -> None:
+        tries.append(path)
+        if len(tries) < 3:
+            raise OSError(28, "No space left on device")
+        network._ended.set()
+
+    monkeypatch.setattr("localnet.background.write_atomic", full_at_first)
+    monkeypatch.setattr("localnet.background._LOOK_SECONDS", 0.01)
+    network._publish()
+    assert tries == [tmp_path / "supervisor.json"] * 3
+
+
 def sleeper(**variables: str) -> "subprocess.Popen[bytes]":
     argv = [sys.executable, "-c", "import time; print('on', flush=True); time.sleep(60)"]
     process = subprocess.Popen(argv, env=dict(os.environ) | variables, stdout=subprocess.PIPE)

@@ -8,13 +8,18 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from chain.contracts import WorkItem
+from chain.indexer.records import Status, Submission
 from chain.indexer.state import State
-from localnet.demo import Absentee, Chaos
+from localnet import demo
+from localnet.demo import Absentee, Challenger, Chaos
 from localnet.onboarding import Onboarding
 from localnet.plan import pool_terms
 from localnet.real import real_config
 from protocol.config import BF16_CHECKS
+from protocol.errors import MusterError, UnreachableError
 from runtime.supervisor import Child, Supervisor
 
 
@@ -50,6 +55,47 @@ def test_the_absentee_claims_no_more_units_than_the_pool_takes() -> None:
     )
     Absentee(cast(Onboarding, onboarding), lambda _line: None).look(cast(State, state))
     assert [item.units for item in suite.items] == [terms.maxUnits]
+
+
+def test_a_dispute_that_the_chain_does_not_take_is_tried_again_until_its_window_ends() -> None:
+    """Or a moment's fault of the chain has honest work refused for good, and the run fails by chance."""
+    tries, now = list[int](), 100
+
+    class Appeals:
+        def dispute(self, file: Submission) -> "Appeals":
+            tries.append(file.sequence)
+            return self
+
+        def send(self) -> int:
+            if len(tries) < 3:
+                raise UnreachableError("the chain does not answer", "wait")
+            return 1
+
+    class Wronged(Challenger):
+        def wronged(self, state: State, file: Submission) -> tuple[str, str]:
+            return ("operator-ada" if file.sequence else ""), "honest work was rejected"
+
+    suite = SimpleNamespace(appeals=Appeals(), client=SimpleNamespace(now=lambda: now))
+    onboarding = SimpleNamespace(suite=lambda _name: suite)
+    files = [
+        SimpleNamespace(sequence=number, status=Status.REJECTED, disputed=False, final_time=100 * number)
+        for number in range(3)
+    ]
+    state, challenger = SimpleNamespace(submissions_of=lambda _: files), Wronged(cast(Onboarding, onboarding), print)
+    for _ in range(5):
+        challenger.look(cast(State, state))
+    assert tries == [2, 2, 2], "file 0 wrongs nobody, the window of file 1 is over"
+
+
+def test_accounts_are_waited_for_as_long_as_something_is_settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    left = [*("3 files being checked", "2 files being checked") * 3, "", "1 files being checked"]
+    clock = iter(range(0, 10_000, 100))
+    monkeypatch.setattr(demo, "unsettled", lambda *_: left.pop(0) if len(left) > 1 else left[0])
+    monkeypatch.setattr(demo, "time", SimpleNamespace(monotonic=lambda: next(clock), sleep=lambda _: None))
+    monitor: Any = SimpleNamespace(state=None, look=lambda: None)
+    demo.settle_accounts(monitor, int, lambda: None, print)
+    with pytest.raises(MusterError, match="nothing was settled for 180 s: 1 files being checked"):
+        demo.settle_accounts(monitor, int, lambda: None, print)
 
 
 def dead(child: Child, seconds: float = 60) -> bool:

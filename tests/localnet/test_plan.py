@@ -11,7 +11,7 @@ from chain.deployment import NetworkConfig
 from chain.indexer.state import needed
 from localnet.network import Network, Stop
 from localnet.onboarding import KeyRing
-from localnet.plan import POOL, Options, make_plan, new_run_folder, pool_config, pool_terms
+from localnet.plan import POOL, make_plan, new_run_folder, pool_config, pool_terms
 from localnet.real import real_plan
 from protocol.errors import ConfigError
 from runtime.supervisor import Child, Supervisor
@@ -30,7 +30,7 @@ def test_a_taken_port_is_named_before_a_folder_is_made(tmp_path: Path) -> None:
         holder.listen()
         port = holder.getsockname()[1]
         with pytest.raises(ConfigError, match=rf"port {port} for s3 is in use.*--s3-port"):
-            make_plan(Options(7, 2, tmp_path, s3_port=port))
+            make_plan(tmp_path, 7, 2, s3_port=port)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -39,7 +39,7 @@ def test_honest_validators_compute_differently_and_vllm_is_used_where_it_is(
     installed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("localnet.plan.vllm_installed", lambda: installed)
-    plan = make_plan(Options(7, 2, tmp_path))
+    plan = make_plan(tmp_path, 7, 2)
     honest = {(one.engine, one.batch) for one in plan.validators if not one.attack}
     assert len(honest) == 2
     assert ("vllm" in {node.engine for node in plan.nodes}) == installed

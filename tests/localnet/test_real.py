@@ -12,6 +12,7 @@ from environments.prompts import completion_text
 from environments.registry import load_environment
 from localnet.plan import DemoPlan, pool_terms
 from localnet.real import real_config, real_plan, unpermuted
+from orchestrator.dashboard.results import RunSummary
 from protocol.config import BF16_CHECKS, EnvironmentConfig, PoolConfig
 from tests.localnet.test_report import CHEATER, GOOD
 
@@ -70,7 +71,7 @@ RISEN = GOOD.model_copy(update={"reward_first": 0.25, "reward_last": 0.61, "seed
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Folders whose run was started; a run leaves a summary and the last policy."""
+    """Folders whose run was started; a run leaves a summary."""
     started: list[Path] = []
 
     class StartedRun:
@@ -80,21 +81,13 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         def run(self) -> None:
             started.append(self.plan.root)
             (self.plan.root / "summary.json").touch()
-            policies = self.plan.home("trainer") / "of-a-chain" / "policies"
-            for step in (9, 10):
-                (policies / f"step-{step:06d}").mkdir(parents=True, exist_ok=True)
-
-    def sampled(_what: str, argv: list[str]) -> None:
-        assert Path(argv[-2]).name == "step-000010", "the last policy is asked"
-        Path(argv[-1]).write_text("[]")
 
     monkeypatch.setattr(real, "ResumableDemo", StartedRun)
     monkeypatch.setattr(real, "read_results", lambda _root: (RISEN, None, None))
-    monkeypatch.setattr(real, "_command", sampled)
     return started
 
 
-def seed(root: Path) -> real.SeedRun:
+def seed(root: Path) -> RunSummary:
     return real.run_seed(root, 1, 24, root, BF16_CHECKS)
 
 
@@ -133,17 +126,14 @@ def test_a_run_interrupted_before_its_pool_starts_afresh(tmp_path: Path, runs: l
 def test_a_seed_that_did_not_learn_or_let_a_cheater_go_fails_the_command_and_says_why(
     tmp_path: Path, change: dict[str, Any], said: str
 ) -> None:
-    good, bad, lines = real.SeedRun(RISEN, []), real.SeedRun(RISEN.model_copy(update=change), []), list[str]()
-    assert not real.report(tmp_path, {1: good, 2: bad}, lines.append)
+    lines = list[str]()
+    assert not real.report(tmp_path, {1: RISEN, 2: RISEN.model_copy(update=change)}, lines.append)
     assert [line for line in lines if "NOT GOOD" in line] == [f"seed 2: NOT GOOD: {said}"]
 
 
-def test_results_have_every_seed_with_its_completions(tmp_path: Path) -> None:
-    run = real.SeedRun(RISEN, [{"question": "Calculate 1 + 1."}])
-    assert real.report(tmp_path, {1: run, 2: run}, lambda _line: None)
-    found = json.loads((tmp_path / "results.json").read_text())["seeds"]
-    assert found["2"]["reward_last"] == 0.61
-    assert found["1"]["samples"] == [{"question": "Calculate 1 + 1."}]
+def test_results_have_every_seed(tmp_path: Path) -> None:
+    assert real.report(tmp_path, {1: RISEN, 2: RISEN}, lambda _line: None)
+    assert json.loads((tmp_path / "results.json").read_text())["seeds"]["2"]["reward_last"] == 0.61
 
 
 def test_thresholds_are_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,22 +153,18 @@ def test_thresholds_are_measured_once(tmp_path: Path, monkeypatch: pytest.Monkey
     assert asked[0].count("--worker") == asked[0].count("--verifier")
 
 
-def test_thresholds_of_another_task_are_measured_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    monkeypatch.setattr(real, "_command", lambda what, _argv: asked.append(what))
-    other = CONFIG.model_copy(update={"environments": (EnvironmentConfig(name="reasoning_gym/chain_sum"),)})
-    (tmp_path / "pool.json").write_bytes(other.canonical())
-    real.calibrated(tmp_path, tmp_path / "model")
-    real.calibrated(tmp_path, tmp_path / "model")
-    assert len(asked) == 1
-
-
-def test_thresholds_that_cannot_be_read_or_were_never_applied_are_measured_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("left", ["of another task", "unreadable, and figures that were never applied"])
+def test_thresholds_of_something_else_are_measured_anew(
+    left: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    figures = tmp_path / "calibration.json"
-    figures.write_text("{}")
-    (tmp_path / "pool.json").write_text('{"version": 0}')
+    figures, pool = tmp_path / "calibration.json", tmp_path / "pool.json"
+    if left == "of another task":
+        other = CONFIG.model_copy(update={"environments": (EnvironmentConfig(name="reasoning_gym/chain_sum"),)})
+        pool.write_bytes(other.canonical())
+    else:
+        figures.write_text("{}")
+        pool.write_text('{"version": 0}')
     monkeypatch.setattr(real, "_command", lambda _what, _argv: figures.touch(exist_ok=False))
-    real.calibrated(tmp_path, tmp_path / "model")
+    for _ in range(2):
+        real.calibrated(tmp_path, tmp_path / "model")
     assert figures.stat().st_size == 0

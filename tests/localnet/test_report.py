@@ -31,7 +31,7 @@ T = TypeVar("T", bound=BaseModel)
 CHEATER = CheaterSummary(
     address="0xM",
     slashed=True,
-    slashed_grains=7,
+    slashed_base_units=7,
     ejected=True,
     reason="reject: weights",
     rollouts_trained=0,
@@ -113,9 +113,11 @@ def test_each_problem_alone_makes_a_run_not_good(change: dict[str, Any], said: s
 
 
 def test_what_the_draw_of_seats_did_not_bring_about_is_reported_and_fails_no_run() -> None:
-    run = changed(GOOD, steps=30, safeguards=changed(SAFEGUARDS, silent=[], dodged=[]))
+    run = changed(GOOD, disputes=[], canaries=[], safeguards=changed(SAFEGUARDS, silent=[], dodged=[]))
     assert list(problems(run)) == []
     assert [line.rpartition(": ")[2] for line in highlights(run) if line.startswith("not shown in this run")] == [
+        "honest work that colluding seats reject, and a jury that overturns it",
+        "a canary that a lazy seat accepts",
         "a silent committee that is replaced",
         "a lazy seat that disputes the canary it accepted",
     ]
@@ -274,6 +276,13 @@ def test_a_difference_is_told_and_makes_a_run_not_good(tmp_path: Path) -> None:
     assert list(problems(RunSummary.model_construct(**fine, agreement=found, safeguards=None))) == [
         "honest validators differ on file 7: ann says accept, ben says reject: weights"
     ]
+
+
+def test_accept_and_unsure_have_the_same_consequence_and_rounding_decides_between_them(tmp_path: Path) -> None:
+    run = plan(tmp_path)
+    keep(run, "ann", "7-aa", VERDICT_ACCEPTED)
+    keep(run, "ben", "7-aa", replace(ALSO_GOOD, code=Code.UNSURE), "vllm")
+    assert agreement(run).differing == []
 
 
 def test_a_run_without_verdicts_compares_nothing(tmp_path: Path) -> None:

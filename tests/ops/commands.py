@@ -17,8 +17,8 @@ def command_line() -> Any:
 def problem(command: str) -> str:
     """Why the command line would refuse the words of `command` (after a possible path, `muster`), or empty. Files that
     it names need not be there; "…" and options in brackets are left out."""
-    words = [word for word in shlex.split(command, comments=True) if word != "\\"]
-    node, name = command_line(), "muster"
+    words = [word for word in shlex.split(command, comments=True) if word not in ("\\", "…")]
+    node = command_line()
     while words and hasattr(node, "commands"):
         words.pop(0)
         name = words[0] if words else ""
@@ -27,27 +27,9 @@ def problem(command: str) -> str:
         if name not in node.commands:
             return f"no command {name}"
         node = node.commands[name]
-    return _options(node, words[1:])
-
-
-def _options(command: Any, words: list[str]) -> str:
-    known = {flag: option for option in command.params for flag in (*option.opts, *option.secondary_opts)}
-    rest = iter(words)
-    given: set[str] = set()
-    arguments = sum(option.param_type_name == "argument" for option in command.params)
-    for word in rest:
-        if word == "…":
-            continue
-        if not word.startswith("-"):
-            if not arguments:
-                return f"{word} is too much"
-            continue
-        flag, _, value = word.partition("=")
-        if flag in ("-h", "--help"):
-            continue
-        if flag not in known:
-            return f"no option {flag}"
-        given.add(known[flag].name)
-        if not known[flag].is_flag and not value and next(rest, None) is None:
-            return f"{flag} has no value"
-    return ""
+    parser = node.make_parser(node.context_class(node))
+    try:
+        _, left, _ = parser.parse_args(words[1:])
+    except Exception as error:  # click's, which Typer may have vendored
+        return str(error.format_message()) if hasattr(error, "format_message") else repr(error)
+    return f"{left[0]} is too much" if left else ""

@@ -41,8 +41,8 @@ def test_every_command_of_a_guide_is_one(guide: str, command: str) -> None:
     [
         ("muster nod up", "no command nod"),
         ("muster node upp", "no command upp"),
-        ("muster node up --pol URL", "no option --pol"),
-        ("muster node up --pool", "--pool has no value"),
+        ("muster node up --pol URL", "No such option: --pol (Possible options: --pool, --rpc)"),
+        ("muster node up --pool", "Option '--pool' requires an argument."),
         ("muster node up URL", "URL is too much"),
         ("muster why 17 --pool 1", ""),
         ("muster node up --pool=URL # a comment", ""),

@@ -14,14 +14,17 @@ from chain.indexer.projection import Projection
 from orchestrator.app import create_app
 from orchestrator.auth import NonceStore, RequestGuard
 from orchestrator.chain import PoolView
+from orchestrator.dashboard.documents import record
 from orchestrator.db import Database, default_url
 from orchestrator.service import Service
 from orchestrator.uploads import Uploads
 from protocol.accounts import LocalAccount
+from protocol.api.run import RunRecord
 from protocol.api.work import Evaluation, ReceiptSigner, SetResult, UploadTicket, sign_evaluation
 from protocol.config import EnvironmentConfig, ModelConfig, PoolConfig, TrainConfig
 from protocol.http.signing import AuthScope, sign_request
 from protocol.identity import PoolId
+from protocol.verdict import Code
 from storage.keys import MissingObjectError, check_content
 from storage.s3 import AccessKey, Presigner, S3Settings
 from tests.orchestrator.chain import CHEAT, NODE, OWNER, POOLS, VOTER, ScriptedChain
@@ -111,6 +114,33 @@ class Desk:
         for move in moves:
             move()
         self.view.refresh()
+
+
+EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&"
+
+
+def finish_run(desk: Desk) -> RunRecord:
+    """Two steps trained, one file of the cheater rejected, slashed and disputed, one honest file pending; names full of
+    markup. Return its record as it is sent."""
+    chain = desk.chain
+    files = [chain.submit(NODE, counter, units=50) for counter in range(2)]
+    bad = chain.submit(CHEAT, 0, units=70)
+    for sequence in files:
+        chain.settle(NODE, sequence, Code.ACCEPT, 50)
+    chain.settle(CHEAT, bad, Code.REJECT_WEIGHTS, 70)
+    chain.finalize(CHEAT, bad, Code.REJECT_WEIGHTS, 5000, 3003)
+    chain.publish(1)
+    chain.submit(NODE, 2, step=1, units=60)
+    chain.fee(VOTER, 500, 1)
+    chain.emit("Appeals", "Disputed", pool=1, sequence=bad, disputer=CHEAT.address, trial=1, deposit=9)
+    desk.follow()
+    weights = {"weights_fetched": 8.0, "weights_overlapped": 6.0, "swaps": 2.0, "swap_pause": 0.125}
+    desk.post(NODE, "/v1/heartbeats", {"role": "worker", "name": EVIL, "engine": EVIL, "metrics": weights})
+    desk.post(OWNER, "/v1/steps", {"step": 0, "evaluation": desk.evaluation(0, 0.25)})
+    metrics = {"reward": 0.5, "entropy": 0.625, "idle_seconds/judging": 3.0, "mismatch": 0.00004}
+    report = {"step": 1, "consumed": files, "metrics": metrics, "timings": {"wait": 3.0, "train": 1.0}}
+    assert desk.post(OWNER, "/v1/steps", report | {"evaluation": desk.evaluation(1, 0.75)}).status_code == 200
+    return RunRecord.model_validate_json(record(desk.service).model_dump_json())
 
 
 def is_error(answer: Any, status: int, words: str) -> bool:

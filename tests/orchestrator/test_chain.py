@@ -58,6 +58,11 @@ class Bench:
         self.watcher = ChainWatcher(watch, self.game.suite, self.attestor, 0.1)
         self.view = watch
 
+    def submit(self) -> Submission:
+        """A new node's file, of a new policy step."""
+        _, node = self.game.node()
+        return self.game.submit(node, self.game.publish(), work("file"))
+
     def upload(self, file: Submission, *, receipt: bool = True) -> None:
         self.bucket.sizes[object_key("rollouts", file.sha256)] = 100
         if receipt:
@@ -116,11 +121,8 @@ def test_what_was_uploaded_is_judged_and_paid_and_what_never_was_is_late_and_fin
 
 
 def test_a_service_restarted_between_upload_and_the_lanes_end_attests_all_the_same(bench: Bench) -> None:
-    game = bench.game
-    _, node = game.node()
-    file = game.submit(node, game.publish(), work("file"))
-    bench.upload(file)
-    bench.start(game.service)
+    bench.upload(bench.submit())
+    bench.start(bench.game.service)
     bench.end_lane()
     bench.attest()
     assert bench.attested() == 1
@@ -171,10 +173,7 @@ def test_a_bucket_that_does_not_answer_holds_up_no_file_with_a_receipt_and_is_as
 
 def test_a_file_that_vanished_after_its_receipt_was_given_is_attested(bench: Bench) -> None:
     """Its worker has the receipt: the service's word binds it."""
-    game = bench.game
-    _, node = game.node()
-    file = game.submit(node, game.publish(), work("file"))
-    bench.upload(file)
+    bench.upload(bench.submit())
     bench.bucket.sizes.clear()
     bench.end_lane()
     bench.attest()
@@ -196,24 +195,20 @@ def test_naming_a_file_again_that_the_bucket_has_forgotten_is_not_attested(bench
 
 
 def test_a_lane_whose_attestation_a_reorganisation_took_away_is_attested_again(bench: Bench) -> None:
-    game = bench.game
-    _, node = game.node()
-    file = game.submit(node, game.publish(), work("file"))
-    bench.upload(file)
+    bench.upload(bench.submit())
     bench.end_lane()
     bench.attest()
     assert bench.attested() == 1
-    game.deployed.chain.rpc("anvil_reorg", 1, [])
+    bench.game.deployed.chain.rpc("anvil_reorg", 1, [])
     assert bench.attested() == 0
-    game.deployed.chain.mine()
+    bench.game.deployed.chain.mine()
     bench.attest()
     assert bench.attested() == 1
 
 
 def test_a_key_that_the_owner_did_not_name_attests_nothing_and_says_so(bench: Bench) -> None:
     game = bench.game
-    _, node = game.node()
-    file = game.submit(node, game.publish(), work("file"))
+    file = bench.submit()
     other = game.deployed.chain.account()
     bench.start(other)
     bench.upload(file)
@@ -230,9 +225,7 @@ def test_a_key_that_the_owner_did_not_name_attests_nothing_and_says_so(bench: Be
 
 def test_a_service_key_without_gas_says_so_until_it_has_some(bench: Bench) -> None:
     game, chain = bench.game, bench.game.deployed.chain
-    _, node = game.node()
-    file = game.submit(node, game.publish(), work("file"))
-    bench.upload(file)
+    bench.upload(bench.submit())
     bench.end_lane()
     chain.fund(game.service.address, 0)
     bench.attest()

@@ -1,7 +1,5 @@
 """The database says whose it is, and by which URL; PostgreSQL behaves the same."""
 
-import shutil
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,18 +8,15 @@ from sqlalchemy import inspect, text
 
 from orchestrator.auth import HttpError, NonceStore
 from orchestrator.background import Leader
-from orchestrator.db import SCHEMA_VERSION, Base, Database, HeartbeatRow, default_url
+from orchestrator.db import SCHEMA_VERSION, Base, Database, default_url
 from orchestrator.heartbeats import HeartbeatStore
 from orchestrator.uploads import TICKETS_AT_ONCE, Uploads
 from protocol.api.work import HeartbeatRequest, ReceiptRequest, ReceiptSigner, UploadNeeded, UploadRequest
 from protocol.errors import ConfigError, MusterError
 from protocol.waits import wait_for
-from tests.conftest import free_port
 from tests.orchestrator.chain import NODE, OWNER, TERMS
 from tests.orchestrator.conftest import POOL, SHA, Desk
 from tests.orchestrator.databases import Open, empty_database
-
-BINARIES = next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)), None)
 
 
 def test_a_database_belongs_to_one_pool(tmp_path: Path) -> None:
@@ -48,36 +43,6 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "orchestrator.db").write_bytes(b"not a database" * 100)
     with pytest.raises(MusterError, match=r"not usable|does not open"):
         Database(default_url(tmp_path))
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(BINARIES is None or shutil.which("runuser") is None, reason="needs PostgreSQL's server programs")
-def test_postgresql(tmp_path_factory: pytest.TempPathFactory) -> None:
-    assert BINARIES is not None
-    home = Path(subprocess.run(["mktemp", "-d"], check=True, capture_output=True, text=True).stdout.strip())
-    port = free_port()
-    subprocess.run(["chown", "nobody", home], check=True)
-    as_nobody = ["runuser", "-u", "nobody", "--"]
-    subprocess.run([*as_nobody, BINARIES / "initdb", "-A", "trust", "-U", "muster", home / "data"], check=True)
-    options = f"-p {port} -k {home} -c listen_addresses=127.0.0.1 -c fsync=off"
-    control: list[str | Path] = [*as_nobody, BINARIES / "pg_ctl", "-D", home / "data", "-w", "-l", home / "log"]
-    subprocess.run([*control, "-o", options, "start"], check=True, stdout=subprocess.DEVNULL)
-    try:
-        db = Database(f"postgresql://muster@127.0.0.1:{port}/postgres")
-        db.bind_to({"pool": "1"})
-        with pytest.raises(ConfigError, match="belongs to pool 1"):
-            db.bind_to({"pool": "2"})
-        for seen in (1_700_000_000.125, 1_700_000_001.5):
-            with db.session() as session:
-                session.merge(HeartbeatRow(address="0x1", last_seen=seen, body="{}"))
-        with db.session() as session:
-            found = session.get(HeartbeatRow, "0x1")
-            assert found is not None
-            assert found.last_seen == 1_700_000_001.5
-        db.close()
-    finally:
-        subprocess.run([*control, "-m", "immediate", "stop"], check=True, stdout=subprocess.DEVNULL)
-        shutil.rmtree(home, ignore_errors=True)
 
 
 # Several replicas over one database, of either kind: what one does the others know, and nothing happens twice.

@@ -46,32 +46,6 @@ def open_ids(store: LeaseStore, now: float = 2.0) -> str:
     return "".join(sorted(one.id[0] for one in store.open(now)))
 
 
-def test_a_lease_of_one_replica_is_renewed_by_another_and_survives_both(replica: Open) -> None:
-    one, other = LeaseStore(replica()), LeaseStore(replica())
-    grant(one, lease("a"))
-    assert other.find("a" * 32, ALICE, 2.0) is None
-    sync(other)
-    known = other.find("a" * 32, ALICE, 2.0)
-    assert known == lease("a")
-    assert other.find("a" * 32, BOB, 2.0) is None
-    renew_to(other, known, 45.0)
-    sync(one)
-    for store in (one, other, LeaseStore(replica())):
-        assert store.find("a" * 32, ALICE, 40.0) == lease("a", expires=45.0)
-        assert store.granted == {ALICE: 1.0}
-
-
-def test_a_replica_that_grants_knows_first_what_the_others_granted(replica: Open) -> None:
-    one, other = LeaseStore(replica()), LeaseStore(replica())
-    grant(one, lease("a"))
-    with other.changing() as change:
-        assert open_ids(other) == "a"
-        change.grant(lease("b", BOB), None)
-    grant(one, lease("c", counter=1), replaces="a" * 32)
-    sync(other)
-    assert open_ids(one) == open_ids(other) == "bc"
-
-
 def test_a_lease_that_was_replaced_stays_closed(replica: Open) -> None:
     one, other = LeaseStore(replica()), LeaseStore(replica())
     grant(one, lease("a"))
@@ -91,23 +65,6 @@ def test_a_lease_that_ended_before_a_replica_heard_of_it_tells_how_far_its_node_
     grant(one, lease("c"), replaces="b" * 32)
     sync(other)
     assert other.reached == {ALICE: 6}
-
-
-def test_grants_of_two_replicas_at_once_all_become_known_to_both(replica: Open) -> None:
-    stores = [LeaseStore(replica()) for _ in range(2)]
-
-    def many(place: int) -> None:
-        for number in range(15):
-            made = Lease(f"{place:016x}{number:016x}", ALICE, 0, number, 1.0, 31.0, 600.0)
-            grant(stores[place], made)
-            renew_to(stores[place], made, 50.0)
-
-    with ThreadPoolExecutor(2) as threads:
-        list(threads.map(many, range(2)))
-    for store in (*stores, LeaseStore(replica())):
-        sync(store)
-        assert len(store.open(2.0)) == 30
-        assert {found.expires for found in store.open(2.0)} == {50.0}
 
 
 def test_expired_leases_are_closed_in_the_database(replica: Open) -> None:

@@ -167,7 +167,7 @@ def test_every_table_follows_from_the_events() -> None:
     found = {name: list(rows) for name, rows in tables(state, 1, 10_000).items()}
     assert tuple(found) == NAMES
     files = found["submissions"]
-    assert [(one["node"], one["status"], one["pay_grains"]) for one in files] == [
+    assert [(one["node"], one["status"], one["pay_base_units"]) for one in files] == [
         (NODE.address, "accepted", 70 * RATE),
         (CHEAT.address, "rejected", 0),
         (NODE.address, "pending", 0),
@@ -175,25 +175,25 @@ def test_every_table_follows_from_the_events() -> None:
     assert files[1]["reason"] == "reject: weights"
     by_node = {one["node"]: (one["files"], one["accepted"], one["pending"]) for one in found["contributions"]}
     assert by_node == {NODE.address: (2, 1, 1), CHEAT.address: (1, 0, 0)}
-    assert [(one["kind"], one["amount_grains"]) for one in found["payouts"]] == [("claim", 70 * RATE)]
-    assert [(one["who"], one["amount_grains"]) for one in found["slashes"]] == [(CHEAT.address, 5000)]
-    claimed = sum(one["claimed_grains"] for one in found["accounts"])
+    assert [(one["kind"], one["amount_base_units"]) for one in found["payouts"]] == [("claim", 70 * RATE)]
+    assert [(one["who"], one["amount_base_units"]) for one in found["slashes"]] == [(CHEAT.address, 5000)]
+    claimed = sum(one["claimed_base_units"] for one in found["accounts"])
     assert claimed == escrow(state, 1).claimed == 70 * RATE
 
 
 @pytest.mark.parametrize("ending", ["csv", "json", "parquet"])
 def test_amounts_stay_exact_in_files(tmp_path: Path, ending: str) -> None:
     path, huge = tmp_path / f"table.{ending}", 2**100 + 1
-    rows = [{"node": "a", "final": True, "step": 3, "pay_grains": huge}, {"node": "b", "final": False, "step": 4}]
-    rows[1]["pay_grains"] = 0
+    rows = [{"node": "a", "final": True, "step": 3, "pay_base_units": huge}, {"node": "b", "final": False, "step": 4}]
+    rows[1]["pay_base_units"] = 0
     assert write_table(path, rows) == 2
     if ending == "csv":
         with path.open() as file:
-            assert [int(row["pay_grains"]) for row in csv.DictReader(file)] == [huge, 0]
+            assert [int(row["pay_base_units"]) for row in csv.DictReader(file)] == [huge, 0]
     elif ending == "json":
         assert json.loads(path.read_text()) == rows
     else:
-        assert [int(one) for one in parquet.read_table(path)["pay_grains"].to_pylist()] == [huge, 0]
+        assert [int(one) for one in parquet.read_table(path)["pay_base_units"].to_pylist()] == [huge, 0]
 
 
 def test_an_unknown_format_is_named(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from runtime import server as http_server
 from runtime.server import BoundedProtocol, bound, server_options
 from storage.keys import object_key
 from storage.relay.cache import RelayCache, RelayFetches
-from storage.relay.server import RelayApp, RelayLimits
+from storage.relay.server import RelayApp, ServeWeights
 from storage.sources import MultiSource
 from tests.conftest import free_port
 from tests.orchestrator.conftest import Desk
@@ -43,7 +43,9 @@ class BesiegedRelay:
         self.key = object_key("shards", hashlib.sha256(data).digest())
         cache.name([(self.key, BIG)])
         cache.put(self.key, data)
-        app = RelayApp(cache, RelayFetches(MultiSource({"": nobody}), cache), RelayLimits(1e6, 1e6, 64))
+        app = RelayApp(
+            cache, RelayFetches(MultiSource({"": nobody}), cache), ServeWeights(rate=1e6, burst=1e6, transfers=64)
+        )
         self.port = free_port()
         self.server = uvicorn.Server(server_options(app, 20, per_client))
         listener = bound("127.0.0.1", self.port)

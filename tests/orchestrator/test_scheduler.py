@@ -205,152 +205,6 @@ def test_equal_nodes_take_turns() -> None:
     assert isinstance(decide(RULE, queue, B, None, 10.0), Grant)
 
 
-@dataclass
-class SimulatedRun:
-    """A pool as the chain, the trainer and the workers make it; everything a QueueState needs."""
-
-    rule: Rule
-    published: int = 0
-    now: float = 0.0
-    files: list[QueuedFile] = field(default_factory=list)
-    leases: list[Lease] = field(default_factory=list)
-    consumed: set[int] = field(default_factory=set)
-    counters: dict[str, int] = field(default_factory=dict)
-    asked: dict[str, float] = field(default_factory=dict)
-    granted: dict[str, float] = field(default_factory=dict)
-
-    def queue(self) -> QueueState:
-        return QueueState(
-            self.published,
-            self.published,
-            self.published,
-            self.consumed,
-            self.files,
-            self.leases,
-            self.asked,
-            self.granted,
-        )
-
-    def ask(self, name: str) -> None:
-        node = Requester(name, self.counters.get(name, 0), 0)
-        before = in_flight(self.rule, self.queue(), self.now)
-        decision = decide(self.rule, self.queue(), node, None, self.now)
-        if isinstance(decision, Grant):
-            self.leases = [one for one in self.leases if one.id != decision.replaces]
-            tag = f"{name}/{decision.counter}/{self.now}"
-            self.leases.append(
-                Lease(tag, name, decision.step, decision.counter, self.now, decision.expires, decision.limit)
-            )
-            self.granted[name] = self.now
-            self.asked.pop(name, None)
-            after = in_flight(self.rule, self.queue(), self.now)
-            assert after.total <= self.rule.capacity
-            assert after.total <= after.needed
-            assert decision.step == self.published
-        elif isinstance(decision, Wait):
-            rivals = [n for n, when in self.asked.items() if n != name and self.now - when <= self.rule.ask_window]
-            free = min(self.rule.capacity, before.needed) - before.total
-            assert rivals or free <= 0 or before.needed == 0 or "open leases" in decision.reason
-            self.asked[name] = self.now
-
-    def submit(self, name: str) -> None:
-        mine = [one for one in self.leases if one.node == name and one.expires > self.now]
-        if mine:
-            self.leases = [one for one in self.leases if one.id != mine[0].id]
-            self.files.append(QueuedFile(len(self.files), name, mine[0].step, Status.PENDING))
-            self.counters[name] = mine[0].counter + 1
-
-    def settle(self, accept: bool) -> None:
-        for index, one in enumerate(self.files):
-            if one.status is Status.PENDING:
-                self.files[index] = replace(one, status=Status.ACCEPTED if accept else Status.REJECTED)
-                return
-
-    def train(self) -> None:
-        oldest = self.published - self.rule.max_off_policy_steps
-        ready = [
-            one.sequence
-            for one in self.files
-            if one.status is Status.ACCEPTED and one.sequence not in self.consumed and one.step >= oldest
-        ]
-        if len(ready) >= self.take() and self.published < self.rule.steps:
-            self.consumed.update(ready[: self.take()])
-            self.published += 1
-
-    def take(self) -> int:
-        return self.rule.files_per_step
-
-
-class FilteredRun(SimulatedRun):
-    """Steps take as many files as they need for a full batch: `takes` says how many, in turn."""
-
-    def __init__(self, rule: Rule, takes: list[int]) -> None:
-        super().__init__(rule)
-        self.takes = takes
-
-    def take(self) -> int:
-        return self.takes[self.published % len(self.takes)]
-
-
-@settings(max_examples=100, deadline=None)
-@given(usual=st.integers(1, 4), level=st.integers(0, 3), data=st.data())
-def test_a_run_with_an_online_filter_finishes_without_a_stall(usual: int, level: int, data: st.DataObject) -> None:
-    most = data.draw(st.integers(usual, 4 * usual))
-    takes = data.draw(st.lists(st.integers(1, most), min_size=1, max_size=6))
-    world = FilteredRun(Rule(usual, level, 6, lease_seconds=30.0, stall_seconds=1e9, max_files=most), takes)
-    for _ in range(6 * most * (level + 2)):
-        if world.published == 6:
-            break
-        world.now += 1.0
-        for name in ("0xa", "0xb", "0xc"):
-            world.ask(name)
-            world.submit(name)
-            world.settle(True)
-        world.train()
-    assert world.published == 6
-
-
-names = st.sampled_from(["0xa", "0xb", "0xc"])
-actions = st.one_of(
-    st.tuples(st.just("ask"), names),
-    st.tuples(st.just("submit"), names),
-    st.tuples(st.just("settle"), st.booleans()),
-    st.tuples(st.just("train")),
-    st.tuples(st.just("pass"), st.floats(0.01, 40.0)),
-)
-
-
-@settings(max_examples=150, deadline=None)
-@given(
-    files=st.integers(1, 4),
-    level=st.integers(0, 3),
-    steps=st.integers(1, 5),
-    script=st.lists(actions, max_size=80),
-)
-def test_in_flight_never_exceeds_the_rule_and_the_run_always_finishes(
-    files: int, level: int, steps: int, script: list[tuple[str, ...]]
-) -> None:
-    world = SimulatedRun(Rule(files, level, steps, lease_seconds=30.0))
-    for action, *args in script:
-        if action == "pass":
-            world.now += float(args[0])
-        else:
-            getattr(world, action)(*args)
-    # Whatever happened before, honest work from here on ends the run: no place is lost for good.
-    for _ in range(40 * steps * files * (level + 2)):
-        if world.published == steps:
-            break
-        world.now += 1.0
-        for name in ("0xa", "0xb", "0xc"):
-            world.ask(name)
-            world.submit(name)
-            world.settle(True)
-        world.train()
-    assert world.published == steps
-    if not script:
-        assert len(world.files) == steps * files
-
-
 # What the scheduler is told about recent files and steps.
 
 
@@ -422,11 +276,13 @@ class Maker:
 
 @dataclass
 class SimulatedPool:
-    """Everything that happens between a grant and the next policy step, with times in seconds."""
+    """Everything that happens between a grant and the next policy step, with times in seconds. `takes`: files that
+    steps take in turn for a full batch, where an online filter drops some."""
 
     rule: Rule
     makers: dict[str, Maker]
     verdict: tuple[float, float] = (6.0, 6.0)
+    takes: tuple[int, ...] = ()
     confirm: float = 2.5
     train: float = 1.5
     seed: int = 0
@@ -517,7 +373,7 @@ class SimulatedPool:
             maker.free_at = self.now + maker.seconds * self.random.uniform(0.8, 1.2)
             self.granted[name] = self.now
             self.most = max(self.most, before.total + 1)
-            room = self.rule.files_per_step * (self.rule.max_off_policy_steps + 1 - (self.step - decision.step))
+            room = self.rule.room(self.step - decision.step)
             assert before.expected + 1 <= room + 1e-5 or self.now - self.changed >= self.rule.stall_seconds
             if maker.dies <= maker.free_at + TICK and not maker.hangs:
                 maker.lease = maker.lease._replace(expires=self.now + self.rule.lease_seconds)
@@ -545,8 +401,9 @@ class SimulatedPool:
         ready = sorted(
             (f for f in self.left() if f.step >= self.step - self.rule.max_off_policy_steps), key=lambda f: f.step
         )
-        if len(ready) >= self.rule.files_per_step:
-            self.batch = [f.sequence for f in ready[: self.rule.files_per_step]]
+        take = self.takes[self.step % len(self.takes)] if self.takes else self.rule.files_per_step
+        if len(ready) >= take:
+            self.batch = [f.sequence for f in ready[:take]]
             self.training = self.now + self.train
 
     def left(self) -> list[QueuedFile]:
@@ -629,19 +486,30 @@ def test_a_lost_node_costs_seconds_not_the_run(hangs: bool) -> None:
     dies=st.floats(1.0, 30.0),
     hangs=st.booleans(),
     seed=st.integers(0, 99),
+    data=st.data(),
 )
 def test_training_always_progresses(
-    files: int, level: int, times: list[float], bad: float, slowest: float, dies: float, hangs: bool, seed: int
+    files: int,
+    level: int,
+    times: list[float],
+    bad: float,
+    slowest: float,
+    dies: float,
+    hangs: bool,
+    seed: int,
+    data: st.DataObject,
 ) -> None:
     makers = {f"n{i}": Maker(seconds, bad=bad if i else 0.0) for i, seconds in enumerate(times)}
     makers["lost"] = Maker(5.0, dies=dies, hangs=hangs)
-    rule = Rule(files, level, steps=6, lease_seconds=30.0)
-    pool = SimulatedPool(rule, makers, verdict=(2.0, slowest), seed=seed)
+    most = data.draw(st.integers(files, 4 * files))
+    takes = tuple(data.draw(st.lists(st.integers(1, most), max_size=6)))
+    rule = Rule(files, level, steps=6, lease_seconds=30.0, max_files=most if takes else 0)
+    pool = SimulatedPool(rule, makers, verdict=(2.0, slowest), takes=takes, seed=seed)
     # The slowest way to a step: one honest node makes all its files, one after the other, after a lost lease ran out.
     alone = 1.3 * max(times) + slowest + pool.confirm + pool.train + 10
     # Before anybody has delivered, a hanging node's lease counts until its limit.
     lost = rule.lease_limit if hangs else rule.lease_seconds
-    pool.run(lost + 6 * (files * alone + 5 * max(30.0, max(times)) + rule.stall_seconds))
+    pool.run(lost + 6 * (rule.most_files * alone + 5 * max(30.0, max(times)) + rule.stall_seconds))
     assert pool.most <= 2 * rule.capacity
 
 

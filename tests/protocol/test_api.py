@@ -63,7 +63,7 @@ def test_only_public_documents_may_be_long() -> None:
 @pytest.mark.parametrize(
     ("text", "base_units"), [('"0"', 0), ('"-1"', -1), ('"123456789012345678901"', 123456789012345678901)]
 )
-def test_grains_are_exact_decimal_strings(text: str, base_units: int) -> None:
+def test_base_units_are_exact_decimal_strings(text: str, base_units: int) -> None:
     amount: TypeAdapter[int] = TypeAdapter(Amount)
     assert amount.validate_json(text) == base_units
     assert amount.dump_json(base_units).decode() == text
@@ -87,7 +87,7 @@ def test_grains_are_exact_decimal_strings(text: str, base_units: int) -> None:
         f'"{"9" * 5000}"',
     ],
 )
-def test_other_spellings_of_grains_are_refused(text: str) -> None:
+def test_other_spellings_of_base_units_are_refused(text: str) -> None:
     amount: TypeAdapter[int] = TypeAdapter(Amount, config={"strict": True})
     with pytest.raises(ValidationError):
         amount.validate_json(text)

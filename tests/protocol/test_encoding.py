@@ -82,7 +82,7 @@ def test_what_is_no_word_is_refused(field: int | str | bytes) -> None:
         ("123456789012345678901.000000009", 123456789012345678901000000009),
     ],
 )
-def test_decimal_tokens_become_grains(text: str, base_units: int) -> None:
+def test_decimal_tokens_become_base_units(text: str, base_units: int) -> None:
     assert parse_tokens(text) == base_units
 
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.errors import IntegrityError
+from protocol.encoding import keccak
+from protocol.errors import IntegrityError, MusterError, printable
 from protocol.verdict import BallotDocument, Code, Finding, Verdict, combine, pack, tally, unpack
 
 CODES = Path(__file__).parents[2] / "contracts/src/libraries/Codes.sol"
@@ -39,7 +40,36 @@ def test_document_round_trip() -> None:
     ballot, other = (BallotDocument("lane", "00", (each,)) for each in (one, verdict(code=Code.UNSURE)))
     assert BallotDocument.parse(ballot.canonical(), ballot.digest).on(5) == one
     assert len(ballot.digest) == 32
+    with pytest.raises(IntegrityError, match="not the one"):
+        BallotDocument.parse(ballot.canonical() + b" ", ballot.digest).on(5)
     assert other.digest != ballot.digest
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"", b"{", b"[]", b"null", b'{"verdicts": 5}', b'{"verdicts": [5]}', b'{"verdicts": [{"sequence": 5}]}',
+        b'{"verdicts": [{"sequence": 5, "x": NaN}]}', b"[" * 100_000, b"\xff\xfe",
+        BallotDocument("lane", "00", (verdict(), verdict())).canonical(),
+        BallotDocument("lane", "00", (verdict(),)).canonical().replace(b'"code":1', b'"code":99'),
+    ],
+)  # fmt: skip
+def test_a_malformed_ballot_is_a_clear_error(data: bytes) -> None:
+    with pytest.raises(MusterError):
+        BallotDocument.parse(data, keccak(data)).on(5)
+
+
+@given(st.binary(max_size=300))
+def test_no_bytes_crash_the_reader_of_ballots(data: bytes) -> None:
+    with pytest.raises(MusterError):
+        BallotDocument.parse(data, keccak(data)).on(5)
+
+
+@given(st.text())
+def test_shown_text_is_one_harmless_line(text: str) -> None:
+    shown = printable(text + "\x1b[2J\r\n" + text)
+    assert shown.isprintable()
+    assert len(shown) <= 161
 
 
 def test_nan_figures_are_written_as_text() -> None:

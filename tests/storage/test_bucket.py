@@ -122,15 +122,6 @@ def test_unreachable_is_one_clear_line(s3: ServiceProcess) -> None:
         Bucket(settings).size(fresh()[0])
 
 
-def test_missing_bucket(s3: ServiceProcess) -> None:
-    bucket = Bucket(settings_of(s3, "elsewhere"))
-    with pytest.raises(ConfigError, match="has no bucket elsewhere"):
-        bucket.get(fresh()[0])
-    bucket._client.create_bucket(Bucket="elsewhere")
-    key, data = fresh()
-    assert bucket.put(key, data)
-
-
 def test_credentials_file(tmp_path: Path) -> None:
     path = tmp_path / "key.json"
     settings = S3Settings(endpoint="http://127.0.0.1:1", bucket="muster", credentials=path)

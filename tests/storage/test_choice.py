@@ -9,26 +9,26 @@ MB = 1 << 20
 
 def test_of_the_unknown_the_one_named_first_is_asked() -> None:
     selection = SourceSelection(["b", "a", "c"])
-    assert [selection.begin(["b", "a", "c"], MB, 0)[0] for _ in range(3)] == ["b", "a", "c"]
+    assert [selection.begin(["b", "a", "c"], MB)[0] for _ in range(3)] == ["b", "a", "c"]
 
 
 def test_the_spared_one_is_asked_only_where_the_others_fail() -> None:
     selection = SourceSelection(["service", "relay"], avoided=["service"])
-    assert [selection.begin(["service", "relay"], MB, 0)[0] for _ in range(8)] == ["relay"] * 8
+    assert [selection.begin(["service", "relay"], MB)[0] for _ in range(8)] == ["relay"] * 8
     for stats in selection.stats.values():
         stats.busy = 0
         stats.succeeded(MB, 1.0)
-    assert selection.begin(["service", "relay"], MB, 0)[0] == "relay"
+    assert selection.begin(["service", "relay"], MB)[0] == "relay"
     for _ in range(3):
         selection.stats_of("relay").failed()
-    assert selection.begin(["service", "relay"], MB, 0)[0] == "service", "a liar is not asked first for ever"
+    assert selection.begin(["service", "relay"], MB)[0] == "service", "a liar is not asked first for ever"
 
 
 def test_a_drip_is_not_waited_for_where_there_is_another() -> None:
     selection = SourceSelection(["drip", "service"], avoided=["service"])
     selection.stats_of("drip").succeeded(10, 10.0)
-    assert selection.begin(["drip"], MB, 0)[1] > 1e5
-    assert selection.begin(["drip", "service"], MB, 0)[0] == "service"
+    assert selection.begin(["drip"], MB)[1] > 1e5
+    assert selection.begin(["drip", "service"], MB)[0] == "service"
 
 
 def test_who_stands_still_is_late_however_much_it_sent() -> None:

@@ -80,17 +80,3 @@ def test_it_is_read_while_it_is_written(tmp_path: Path) -> None:
         draft.append(bytes([number]) * 1000)
     reader.join(60)
     assert got == b"".join(bytes([number]) * 1000 for number in range(200))
-
-
-def test_who_goes_on_elsewhere_has_the_bytes_and_their_hash(tmp_path: Path) -> None:
-    first = PartialDownload("1", part_files=lambda: PartFile(tmp_path))
-    first.append(b"half, ")
-    second = PartialDownload("2", first, lambda: PartFile(tmp_path))
-    first.abandon()
-    first.drop()
-    second.append(b"whole")
-    both = PartialDownload()
-    both.append(b"half, whole")
-    assert (second.whole(), second.sha256) == (b"half, whole", both.sha256)
-    second.restart()
-    assert (second.whole(), len(list(tmp_path.iterdir()))) == (b"", 1)

@@ -110,6 +110,24 @@ def test_modules_that_are_executed_or_imported_by_name_are_seen(code: str, named
     assert list(executed(SourceFile("validator/a.py", code))) == named
 
 
+@pytest.mark.parametrize(
+    ("module", "executes", "allowed"),
+    [
+        ("localnet_a", "cli.main", True),
+        ("localnet_a", "attacks.worker", True),
+        ("benchmarks_a", "cli.main", True),
+        ("localnet_a", "benchmarks.faults", False),
+        ("attacks_a", "cli.main", False),
+        ("validator_a", "cli.main", False),
+        ("runtime_a", "localnet.demo", False),
+    ],
+)
+def test_who_may_start_which_processes(module: str, executes: str, allowed: bool, tmp_path: Path) -> None:
+    tree(tmp_path, **{module: f'argv = ["-m", "{executes}"]\n'})
+    found = [f"{module.replace('_', '/')}.py:1 executes {executes}"]
+    assert breaches(read_sources(tmp_path)) == ([] if allowed else found)
+
+
 def test_the_report_counts_lines_files_and_words(tmp_path: Path) -> None:
     tree(tmp_path, worker_a="import protocol.b\n", tests_c="\n\n", benchmarks_d="\n")
     (tmp_path / "docs").mkdir()

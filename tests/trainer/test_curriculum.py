@@ -14,8 +14,8 @@ from protocol.files import write_atomic
 from storage.keys import object_key
 from storage.weights.manifest import Manifest
 from tests.dataset.curriculum_world import CONFIG
-from tests.orchestrator.test_solve_rates import RatedRun
 from tests.trainer import world as outside
+from tests.trainer.rated_run import RatedRun
 from tests.trainer.world import Killed, TrainersWorld, killed, start
 from trainer.data import curriculum
 from trainer.data.curriculum import MaskWriter

@@ -24,7 +24,7 @@ from validator.daemon import Validator
 from validator.judging.queue import JudgeQueue
 from validator.judging.verdicts import VerdictStore
 from validator.pools import PoolCollaborators, ValidatorCollaborators
-from validator.retention import FileServer, Retention, RetentionStore, Serving
+from validator.retention import FileServer, RetentionStore, Serving
 from validator.tasks import TransactionTasks
 
 FAMILY = 1 << 31 | 7
@@ -97,7 +97,8 @@ class ValidatorWorld:
             voters={voter: suites[voter] for voter in voters or suites},
             ballots=BallotStore(self.folder / "ballots"),
             verdicts=verdicts,
-            retention=Retention(files, FileServer(self.serve, files) if self.serve else self.shelf),
+            retained=files,
+            serving=FileServer(self.serve, files) if self.serve else self.shelf,
             queue=queue,
             tasks=TransactionTasks(self.threads),
             wake=threading.Event(),
@@ -116,7 +117,7 @@ class ValidatorWorld:
         if source.pool in self.unreachable:
             raise UnreachableError(f"{source.orchestrator} does not answer", "start it")
         client, service = cast(Any, GamePool(self.game, pool=source.pool)), cast(Any, self.service)
-        files = self.running[-1][1].retention.store
+        files = self.running[-1][1].retained
         judge = judge_of(self.folder / "verdicts", self.objects, self.judge, files=files)
         return PoolCollaborators(client, service, judge, self.config, self.patience, self.patience)
 

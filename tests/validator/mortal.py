@@ -150,13 +150,13 @@ def live(life: Life) -> None:
 
     def judge(facts: SubmissionFacts, data: bytes | None, *_: object) -> Verdict:
         death.at("before judging")
-        return verdict_on(facts, world.CONFIG, Code.ACCEPT if data else Code.UNAVAILABLE, {})
+        return verdict_on(facts, world.CONFIG.digest, Code.ACCEPT if data else Code.UNAVAILABLE, {})
 
     def open_pool(source: PoolSource, announced: bool) -> PoolCollaborators:
         client = PoolClient(config.model_copy(update=source.model_dump()), None, shared.chain, announced)
         engine: Any = LoadedEngine(None)  # type: ignore[arg-type]
         judges = ModelFreeJudge(
-            world.CONFIG, engine, Sources(client.objects), lambda _: Path(), shared.verdicts, shared.retention.store,
+            world.CONFIG, engine, Sources(client.objects), lambda _: Path(), shared.verdicts, shared.retained,
             judge,
         )  # fmt: skip
         service: Any = DocumentTaker(bucket)

@@ -40,7 +40,7 @@ class ScriptedJudge:
         self.sequences.append(facts.sequence)
         self.data.append(data)
         assert self.gate.wait(20)
-        return verdict_on(facts, tiny.CONFIG, Code.ACCEPT if data else Code.UNAVAILABLE, {})
+        return verdict_on(facts, tiny.CONFIG.digest, Code.ACCEPT if data else Code.UNAVAILABLE, {})
 
 
 def tiny_weights(_: Work) -> Path:

@@ -38,14 +38,8 @@ from validator.judging.queue import LaneVerdict
 from validator.voting import ChallengeVote
 
 PAIR = ("vllm:bfloat16:cpu", "transformers:bfloat16:cpu")
-LAW = NullModel(
-    [
-        PairNullModel(
-            worker=PAIR[0], verifier=PAIR[1], bets={"unexplained": (Bet(tilt=1.0, rate=0.01, most=1.2),) * BETS}
-        )
-    ],
-    2,
-)
+BET = {"unexplained": (Bet(tilt=1.0, rate=0.01, most=1.2),) * BETS}
+LAW = NullModel([PairNullModel(worker=PAIR[0], verifier=PAIR[1], bets=BET)], 2)
 ENGINE = {"name": "transformers", "version": "5.1", "dtype": "bfloat16", "device": "cpu"}
 HEADER = Finding("header", Code.ACCEPT, {"engine": "vllm 0.32.0", "dtype": "bfloat16", "device": "cpu"})
 
@@ -251,6 +245,8 @@ def test_a_juror_that_does_not_know_the_null_model_neither_acquits_nor_convicts(
 def test_a_pool_without_a_null_model_convicts_nobody() -> None:
     assert vote(range(16), [final(number) for number in range(16)], model=None) is Code.ACCEPT
     assert LIMIT_NATS > 14
+    record = tried(model=None)
+    assert "adds up to accept (the pool names no null model)" in fault(record, ballot(record))
 
 
 def test_the_reason_names_what_most_of_the_evidence_is() -> None:
@@ -452,65 +448,54 @@ def test_who_leaves_out_rows_that_were_drawn_is_found() -> None:
     )
 
 
-def _other_node(record: ChallengeRecord) -> ChallengeRecord:
-    return replace(record, named={**record.named, 3: replace(record.files[3], node="0x" + "22" * 20)})
+def named(record: ChallengeRecord, file: Submission | None) -> ChallengeRecord:
+    return replace(record, named={**record.named, 3: file})
 
 
-def _unknown(record: ChallengeRecord) -> ChallengeRecord:
-    return replace(record, named={**record.named, 3: None})
+def with_trial(record: ChallengeRecord, **changes: Any) -> ChallengeRecord:
+    return replace(record, trials=[replace(record.trial, **changes)])
 
 
-def _refused(record: ChallengeRecord) -> ChallengeRecord:
-    return replace(record, named={**record.named, 3: replace(record.files[3], code=int(Code.MALFORMED))})
-
-
-def _twice(record: ChallengeRecord) -> ChallengeRecord:
-    return replace(record, case=replace(record.case, sequences=(0, 0, 1)))
-
-
-def _known_draw(record: ChallengeRecord) -> ChallengeRecord:
-    record.trial.seed_block = BLOCK
-    return record
-
-
-def _chosen_seed(record: ChallengeRecord) -> ChallengeRecord:
-    record.trial.seed = bytes(24) + b"\x07" * 8
-    return record
-
-
-def _no_majority(record: ChallengeRecord) -> ChallengeRecord:
-    for juror in range(3):
-        del record.trial.reveals[juror]
-    return record
-
-
-def _false_votes(record: ChallengeRecord) -> ChallengeRecord:
-    for juror in range(3):
-        record.trial.reveals[juror] = (int(Code.ACCEPT), b"")
-    return record
-
-
-def _not_ejected(record: ChallengeRecord) -> ChallengeRecord:
-    return replace(record, account=Account(1, NODE, ""))
-
-
-def _replaced(record: ChallengeRecord) -> ChallengeRecord:
-    return replace(record, trials=[replace(record.trial, trial=3), record.trial])
+def with_votes(record: ChallengeRecord, votes: dict[int, tuple[int, bytes]]) -> ChallengeRecord:
+    """Three of the five jurors' votes are replaced, or gone."""
+    rest = {juror: vote for juror, vote in record.trial.reveals.items() if juror > 2}
+    return with_trial(record, reveals=votes | rest)
 
 
 @pytest.mark.parametrize(
     ("change", "found"),
     [
-        (_other_node, "file 3 is not the accused node's, but 0x2222"),
-        (_unknown, "file 3 is not on chain"),
-        (_refused, "file 3 was not accepted"),
-        (_twice, "it names 3 files, not 1 to 256 in ascending order"),
-        (_known_draw, "jury 4 was drawn by block 100, known when the case was opened"),
-        (_chosen_seed, "the seed of jury 4 does not follow from block 102"),
-        (_no_majority, "the votes come to none: lapsed; the chain says reject: sampling: upheld"),
-        (_false_votes, "the votes come to accept: refuted; the chain says reject: sampling: upheld"),
-        (_not_ejected, "the node was not ejected"),
-        (_replaced, "jury 3 was replaced, though its votes come to reject: sampling"),
+        (
+            lambda case: named(case, replace(case.files[3], node="0x" + "22" * 20)),
+            "file 3 is not the accused node's, but 0x2222",
+        ),
+        (lambda case: named(case, None), "file 3 is not on chain"),
+        (lambda case: named(case, replace(case.files[3], code=int(Code.MALFORMED))), "file 3 was not accepted"),
+        (
+            lambda case: replace(case, case=replace(case.case, sequences=(0, 0, 1))),
+            "it names 3 files, not 1 to 256 in ascending order",
+        ),
+        (
+            lambda case: with_trial(case, seed_block=BLOCK),
+            "jury 4 was drawn by block 100, known when the case was opened",
+        ),
+        (
+            lambda case: with_trial(case, seed=bytes(24) + b"\x07" * 8),
+            "the seed of jury 4 does not follow from block 102",
+        ),
+        (
+            lambda case: with_votes(case, {}),
+            "the votes come to none: lapsed; the chain says reject: sampling: upheld",
+        ),
+        (
+            lambda case: with_votes(case, dict.fromkeys(range(3), (int(Code.ACCEPT), b""))),
+            "the votes come to accept: refuted; the chain says reject: sampling: upheld",
+        ),
+        (lambda case: replace(case, account=Account(1, NODE, "")), "the node was not ejected"),
+        (
+            lambda case: replace(case, trials=[replace(case.trial, trial=3), case.trial]),
+            "jury 3 was replaced, though its votes come to reject: sampling",
+        ),
     ],
 )
 def test_what_the_contracts_would_not_have_allowed_is_found(
@@ -528,8 +513,3 @@ def test_an_open_case_has_no_outcome_to_follow() -> None:
     undrawn = replace(record, trials=[Trial(trial=4, pool=1, sequence=11, size=5, seed_block=BLOCK + 2)])
     assert faults_of(undrawn, None) == []
     assert undrawn.rows(0) == []
-
-
-def test_a_pool_without_a_null_model_convicts_nobody_whatever_its_jury_said() -> None:
-    record = tried(model=None)
-    assert "adds up to accept (the pool names no null model)" in fault(record, ballot(record))

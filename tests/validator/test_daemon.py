@@ -15,8 +15,8 @@ from protocol.errors import IntegrityError
 from protocol.verdict import BallotDocument, Code
 from tests.conftest import Deployed
 from tests.validator.daemon_world import ValidatorWorld, second_pool, turns, validator_world, with_file
-from validator.duties import LaneDuties
-from validator.pools import pools_to_serve
+from validator.duties import PoolDuties
+from validator.pools import UnopenedPool, pools_to_serve
 
 
 @pytest.fixture
@@ -155,18 +155,20 @@ def test_ballots_go_once_their_round_is_final_and_not_before(world: ValidatorWor
 
 
 def test_a_lane_that_fails_holds_up_no_other() -> None:
-    voted: list[int] = []
+    advanced: list[int] = []
 
-    class OneFails(LaneDuties):
-        def _vote(self, state: Any, pool: Any, lane: Any, *_: Any) -> None:
+    class OneFails(PoolDuties):
+        def _advance_lane(self, state: Any, pool: Any, lane: Any, *_: Any) -> None:
             if lane.lane == 0:
                 raise IntegrityError("something is damaged", "mend it")
-            voted.append(lane.lane)
+            advanced.append(lane.lane)
 
-    nothing: Any = MagicMock()
-    nothing.is_closed.return_value = False
-    lanes = {(1, number): SimpleNamespace(lane=number, round=SimpleNamespace(settled=False)) for number in range(3)}
-    state: Any = SimpleNamespace(lanes=lanes, seats={}, files_of=lambda lane: [])
-    pool: Any = SimpleNamespace(pool=1)
-    assert OneFails(nothing, nothing, nothing, nothing).advance(state, pool, 0) is False
-    assert voted == [1, 2]
+    shared, unopened = MagicMock(voters={"0x": MagicMock()}), UnopenedPool(str)
+    duties = OneFails(shared, 1, unopened)
+    duties._fees = MagicMock(**{"is_closed.return_value": False})
+    lanes = {(1, number): SimpleNamespace(lane=number) for number in range(3)}
+    pool = SimpleNamespace(pool=1, status="open", refused=())
+    state: Any = SimpleNamespace(lanes=lanes, seats={}, trials={}, disputes={}, canaries={}, pools={1: pool})
+    assert duties.advance(state, 0) is None
+    assert advanced == [1, 2]
+    duties.close()

@@ -244,7 +244,7 @@ def _slow(asked: list[str]) -> Answer:
 
 def test_what_is_kept_goes_once_its_outcome_stands_and_not_before(owner: HidingOwner) -> None:
     owner.accept()
-    files = owner.committee.running[-1][1].retention.store
+    files = owner.committee.running[-1][1].retained
     place, game = (owner.game.pool, 0), owner.game
     service: RetentionService = owner.committee.running[-1][0]._retention
 

@@ -10,19 +10,17 @@ import pytest
 
 from protocol.config import PoolConfig
 from protocol.errors import ConfigError
-from protocol.evidence.null_model import BETS, Bet, EvidenceConfig, PairNullModel
+from protocol.evidence.null_model import EvidenceConfig, PairNullModel
 from protocol.verdict import Code, Verdict
 from runtime.process import EngineConfig
 from tests.validator import world
-from tests.validator.test_challenges import PAIR, case, final, verdicts
+from tests.validator.test_challenges import BET, PAIR, case, final, verdicts
 from validator.challenges import NullModel, judge_challenge
 from validator.judging import pipeline
 from validator.judging.context import SubmissionFacts, verdict_on
 from validator.judging.pipeline import FileJudge, LoadedEngine, OtherEngines, others
 from validator.judging.sources import Sources
 from validator.judging.verdicts import VerdictStore
-
-BET = {"unexplained": (Bet(tilt=1.0, rate=0.01, most=1.2),) * BETS}
 
 
 def engine(name: str) -> Any:
@@ -48,24 +46,30 @@ class ModellessJudge(FileJudge):
         return None
 
 
+def config_of(*pairs: tuple[str, str]) -> PoolConfig:
+    models = tuple(PairNullModel(worker=worker, verifier=verifier, bets=BET) for worker, verifier in pairs)
+    evidence = EvidenceConfig(audit_rate=1, null_models=models) if models else None
+    return world.CONFIG.model_copy(update={"evidence": evidence})
+
+
+def judge_of(folder: Path, config: PoolConfig, loaded: LoadedEngine, one: Any) -> FileJudge:
+    objects: Any = lambda key, limit: world.context().data  # noqa: E731
+    return ModellessJudge(config, loaded, Sources(objects), lambda _: folder, VerdictStore(folder), None, one)
+
+
 def judged(folder: Path, own: str, other: str, *pairs: tuple[str, str], as_worker: bool = True) -> tuple[str, str]:
     """(engine that a file of `hf:float32:cpu` was measured with, the same once more, from disk)."""
-    laws = tuple(PairNullModel(worker=a, verifier=b, bets=BET) for a, b in pairs)
-    config = world.CONFIG.model_copy(
-        update={"evidence": EvidenceConfig(audit_rate=1, null_models=laws) if laws else None}
-    )
-    given, used = world.context(), list[str]()
+    used: list[str] = []
 
     def one(facts: SubmissionFacts, data: bytes | None, config: PoolConfig, _: object, engine: Any) -> Verdict:
         used.append(engine.info.name)
-        return verdict_on(facts, config, Code.ACCEPT, vars(engine.info))
+        return verdict_on(facts, config.digest, Code.ACCEPT, vars(engine.info))
 
-    objects: Any = lambda key, limit: given.data  # noqa: E731
-    sources = Sources(objects)
-    judge = ModellessJudge(
-        config, LoadedEngine(engine(own), Others(other)), sources, lambda _: folder, VerdictStore(folder), None, one
+    judge, facts = (
+        judge_of(folder, config_of(*pairs), LoadedEngine(engine(own), Others(other)), one),
+        world.context().facts,
     )
-    found = [judge.verdict(given.facts, as_worker=as_worker).engine["name"] for _ in range(2)]
+    found = [judge.verdict(facts, as_worker=as_worker).engine["name"] for _ in range(2)]
     assert used == found[:1], "a kept verdict of the same engine is not judged again"
     return found[0], found[1]
 
@@ -107,32 +111,25 @@ class BrokenEngines(OtherEngines):
         raise RuntimeError("out of memory")
 
 
-class FollowingNothing:
-    def of(self, _: Path) -> None:
-        return None
-
-
 @pytest.mark.parametrize("at_loading", [True, False])
 def test_where_the_workers_engine_fails_ours_measures(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, at_loading: bool
 ) -> None:
     """Or whoever names an engine that jurors' machines have no room for beside theirs would be judged by nobody."""
-    laws = tuple(PairNullModel(worker=a, verifier=b, bets=BET) for a, b in (SELF, CROSS))
-    config = world.CONFIG.model_copy(update={"evidence": EvidenceConfig(audit_rate=1, null_models=laws)})
-    given, held = world.context(), BrokenEngines(at_loading)
+    held = BrokenEngines(at_loading)
 
     def one(facts: SubmissionFacts, data: bytes | None, config: PoolConfig, _: object, engine: Any) -> Verdict:
         if engine.info.name == "hf":
             raise RuntimeError("out of memory")
-        return verdict_on(facts, config, Code.ACCEPT, vars(engine.info))
+        return verdict_on(facts, config.digest, Code.ACCEPT, vars(engine.info))
 
-    objects: Any = lambda key, limit: given.data  # noqa: E731
-    loaded = LoadedEngine(engine("vllm"), held)
-    judge = FileJudge(config, loaded, Sources(objects), lambda _: tmp_path, VerdictStore(tmp_path / "v"), None, one)
-    following: Any = FollowingNothing()
+    objects: Any = lambda key, limit: world.context().data  # noqa: E731
+    loaded, verdicts = LoadedEngine(engine("vllm"), held), VerdictStore(tmp_path / "v")
+    judge = FileJudge(config_of(SELF, CROSS), loaded, Sources(objects), lambda _: tmp_path, verdicts, None, one)
+    following: Any = SimpleNamespace(of=lambda _: None)
     judge._following = following
     with caplog.at_level(logging.WARNING):
-        found = [judge.verdict(given.facts, as_worker=True).engine["name"] for _ in range(3)]
+        found = [judge.verdict(world.context().facts, as_worker=True).engine["name"] for _ in range(3)]
     assert found == ["vllm"] * 3
     assert held.tries == at_loading, "an engine that takes minutes to fail is tried once"
     assert "out of memory" in caplog.text

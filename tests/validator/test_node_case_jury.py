@@ -54,7 +54,7 @@ class Figures:
         audited = sorted({*drawn, *range(4)})
         rows = [RowFigures(row, 10, 1, 0.1, 0.1, 0.1 * misses, float(misses)) for row in audited]
         code = Code.ACCEPT if data else Code.UNAVAILABLE
-        return verdict_on(facts, CONFIG, code, ENGINES, audited, (HEADER, finding(rows)))
+        return verdict_on(facts, CONFIG.digest, code, ENGINES, audited, (HEADER, finding(rows)))
 
 
 @pytest.fixture

@@ -33,13 +33,9 @@ def seat(**known: Any) -> Seat:
 
 
 def refuse(home: Path, served: Pool, seconds: float, *seats: Seat) -> None:
-    opener(home)._refuse_slow(client(served, seconds, *seats), config(seconds))
-
-
-def client(served: Pool, seconds: float, *seats: Seat) -> Any:
     state = State(head=9, seats={one.seat: one for one in seats}, pools={served.pool: served})
-    own, document = SimpleNamespace(allow_private_sources=True), config(seconds)
-    return SimpleNamespace(state=state, config=own, pool=lambda: served, pool_config=lambda timeout: document)
+    client: Any = SimpleNamespace(state=state)
+    opener(home)._refuse_slow(client, served, config(seconds))
 
 
 def test_the_terms_windows_are_what_counts() -> None:
@@ -51,7 +47,7 @@ def test_a_slow_pool_is_not_opened_where_no_seat_promised_to_judge_it(tmp_path: 
     refuse(tmp_path, pool(2304), 0.5)
     for served, seats in ((pool(2303), ()), (pool(2303, FAMILY), (seat(groups=(FAMILY,)),))):
         with pytest.raises(ConfigError) as error:
-            opener(tmp_path)._opened(client(served, 0.5, *seats), announced=True)
+            refuse(tmp_path, served, 0.5, *seats)
         assert "program: scoring a lane of 16 files may take 2304 calls of 0.5 s" in error.value.what
 
 

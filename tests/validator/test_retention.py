@@ -269,44 +269,146 @@ def server(tmp_path: Path) -> Iterator[FileServer]:
         serving.close()
 
 
-def status(serving: FileServer, request: bytes) -> bytes:
-    """The first line of the answer."""
-    with socket.create_connection(("127.0.0.1", serving.port), timeout=20) as connection:
+def answer(serving: FileServer, request: bytes, source: str = "127.0.0.1") -> tuple[bytes, bytes]:
+    """The head and the body that a raw request gets, from a client's address of the loopback network."""
+    address = "127.0.0.1", serving.port
+    with socket.create_connection(address, timeout=20, source_address=(source, 0)) as connection:
         connection.sendall(request)
-        return connection.recv(4096).partition(b"\r\n")[0]
+        data = bytearray()
+        with suppress(ConnectionResetError, TimeoutError):
+            while part := connection.recv(1 << 16):
+                data += part
+    head, _, body = bytes(data).partition(b"\r\n\r\n")
+    return head, body
 
 
-def test_it_serves_what_is_disputed_by_its_hash_and_nothing_else(server: FileServer, tmp_path: Path) -> None:
+def get(target: str, *headers: str, method: str = "GET") -> bytes:
+    lines = [f"{method} {target} HTTP/1.1", "Host: x", "Connection: close", *headers]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+
+
+def test_it_serves_what_is_disputed_by_its_hash(server: FileServer) -> None:
     base = f"http://127.0.0.1:{server.port}"
     assert server.url(LARGE_DIGEST) == f"https://seat.example/{KEY}"
     for prefix in ("", "/behind/a/proxy"):
         assert download(f"{base}{prefix}/{KEY}", KEY, len(LARGE), NEAR) == LARGE
-    other = object_key("rollouts", b"x" * 32)
-    with pytest.raises(MissingObjectError):
-        download(f"{base}/{other}", other, len(LARGE), NEAR)
-    for target in (
-        f"/../{KEY}x", "/rollouts/../../etc/passwd", "/etc/passwd", f"/{KEY.upper()}", "/", f"/{KEY}%00",
-        f"/{object_key('shards', LARGE_DIGEST)}", "/rollouts/" + "a" * 5000,
-        f"//{tmp_path}/1-1-{LARGE_DIGEST.hex()}.parquet",
-    ):  # fmt: skip
-        assert b" 404 " in status(server, f"GET {target} HTTP/1.1\r\nHost: x\r\n\r\n".encode()), target
-    assert b" 405 " in status(server, f"POST /{KEY} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n".encode())
-    assert b" 200 " not in status(server, b"\0" * 9000)
     server.shown = frozenset()
     with pytest.raises(MissingObjectError):
         download(f"{base}/{KEY}", KEY, len(LARGE), NEAR)
 
 
-def test_one_address_has_a_bounded_part_of_the_connections(server: FileServer) -> None:
+@pytest.mark.parametrize(
+    "target",
+    [
+        f"/../{KEY}x", "/rollouts/../../etc/passwd", "/etc/passwd", f"/{KEY.upper()}", "/", f"/{KEY}%00", f"/{KEY}/",
+        f"/{object_key('shards', LARGE_DIGEST)}", f"/{object_key('rollouts', b'x' * 32)}", "/rollouts/" + "a" * 5000,
+        "//{folder}/1-1-" + LARGE_DIGEST.hex() + ".parquet", "/rollouts/%2e%2e%2f%2e%2e%2fetc%2fpasswd",
+        f"/{KEY}?x=../../etc/passwd&".replace(KEY, "rollouts/..%2f"), "http://elsewhere/etc/passwd", "/rollouts\\..\\x",
+    ],
+)  # fmt: skip
+def test_no_path_leads_to_anything_else(target: str, server: FileServer, tmp_path: Path) -> None:
+    head, body = answer(server, get(target.replace("{folder}", str(tmp_path))))
+    assert head.startswith(b"HTTP/1.1 404 "), head
+    assert b"root" not in body
+
+
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [
+        (get(f"/{KEY}", "Content-Length: 0", method="POST"), b"405"),
+        (get(f"/{KEY}", "Content-Length: 9", method="PUT"), b"405"),
+        (get(f"/{KEY}", method="TRACE"), b"405"),
+        (get(f"/{KEY}", method="CONNECT"), b"405"),
+        (get(f"/{KEY}\xff"), b"400"),
+        (b"\0" * 9000, b"400"),
+        (get(f"/{KEY}", "X: " + "y" * (65 << 10)), b"431"),
+        (get(f"/{KEY}", *(f"X{number}: y" * 30 for number in range(400))), b"431"),
+        (get("/" + "a" * (65 << 10)), b"431"),
+        (get(f"/{KEY}", "Range: bytes=5-1"), b"400"),
+        (get(f"/{KEY}", "Range: bytes=a-b"), b"400"),
+        (get(f"/{KEY}", "Range: pages=0-1"), b"400"),
+        (get(f"/{KEY}", f"Range: bytes={len(LARGE)}-"), b"416"),
+        (get(f"/{KEY}", "Range: bytes=" + "9" * 5000 + "-"), b"400"),
+    ],
+)
+def test_hostile_requests_are_refused_and_stop_nothing(request_: bytes, code: bytes, server: FileServer) -> None:
+    head, _ = answer(server, request_)
+    assert head == b"" or head.split(b" ")[1] == code, head[:200]
+    assert answer(server, get(f"/{KEY}"))[1] == LARGE
+
+
+def test_a_head_that_does_not_end_is_refused_before_it_is_long(server: FileServer) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\n")
+        for _ in range(20):
+            with suppress(ConnectionError):
+                connection.sendall(b"X: " + b"y" * 4000 + b"\r\n")
+                time.sleep(0.01)
+        with suppress(ConnectionError):
+            assert connection.recv(4096).split(b" ")[1] == b"431"
+
+
+def test_ranges_give_at_most_the_file_and_a_client_can_go_on_where_it_stopped(server: FileServer) -> None:
+    head, body = answer(server, get(f"/{KEY}", f"Range: bytes={len(LARGE) - 10}-"))
+    assert (head.split(b" ")[1], body) == (b"206", LARGE[-10:])
+    many = ",".join(f"{2 * number}-{2 * number}" for number in range(8000))
+    overlapping = ",".join(["0-"] * 8000)
+    for ranges in (many, overlapping):
+        head, body = answer(server, get(f"/{KEY}", f"Range: bytes={ranges}"))
+        assert len(body) <= len(LARGE), "a small request asks for no more than one that names no range"
+    assert answer(server, get(f"/{KEY}", method="HEAD"))[1] == b""
+
+
+def test_whoever_replays_a_request_gets_the_same_and_only_while_it_is_shown(server: FileServer) -> None:
+    """There is nothing to sign and nothing to use up: a request says no more than the chain says to everybody."""
+    request = get(f"/{KEY}", "Authorization: Bearer x", "Muster-Signature: 0x" + "00" * 65)
+    assert [answer(server, request)[1] for _ in range(3)] == [LARGE] * 3
+    server.shown = frozenset()
+    assert answer(server, request)[0].startswith(b"HTTP/1.1 404 ")
+
+
+def test_a_link_in_the_store_leads_nowhere(server: FileServer, tmp_path: Path) -> None:
+    """Neither one that takes a file's place while the process runs, nor one that lies there when it starts."""
+    secret, (path,) = tmp_path.parent / f"{tmp_path.name}-secret", tmp_path.iterdir()
+    secret.write_bytes(b"a key")
+    path.unlink()
+    path.symlink_to(secret)
+    head, body = answer(server, get(f"/{KEY}"))
+    assert (head.split(b" ")[1], b"a key" in body) == (b"404", False)
+    (tmp_path / f"1-2-{'ab' * 32}.parquet").symlink_to(tmp_path / "nowhere")
+    (tmp_path / f"1-3-{'ab' * 32}.parquet").mkdir()
+    assert RetentionStore(tmp_path, 1 << 20).files == {}
+
+
+def test_one_address_has_a_bounded_part_of_the_connections_and_many_leave_room(server: FileServer) -> None:
+    """Four addresses could once keep every juror from the file."""
     idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(8)]
     time.sleep(0.2)
-    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as refused:
-        with suppress(ConnectionResetError):
-            assert refused.recv(1) == b""
+    assert answer(server, get(f"/{KEY}")) == (b"", b"")
+    for number in range(2, 8):
+        source = f"127.0.0.{number}", 0
+        idle += [socket.create_connection(("127.0.0.1", server.port), source_address=source) for _ in range(8)]
+    assert answer(server, get(f"/{KEY}"), "127.0.0.9")[1] == LARGE
     for connection in idle:
         connection.close()
     time.sleep(0.2)
-    assert download(f"http://127.0.0.1:{server.port}/{KEY}", KEY, len(LARGE), NEAR) == LARGE
+    assert answer(server, get(f"/{KEY}"))[1] == LARGE
+
+
+def test_a_client_that_takes_nothing_or_says_nothing_is_let_go(
+    server: FileServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runtime.server.STUCK_SECONDS", 0.3)
+    monkeypatch.setattr("runtime.server.HEAD_SECONDS", 0.3)
+    silent = socket.create_connection(("127.0.0.1", server.port), timeout=20)
+    dripping = socket.create_connection(("127.0.0.1", server.port), timeout=20)
+    dripping.sendall(b"GET / HTTP/1.1\r\nX: ")
+    with suppress(ConnectionResetError):
+        assert silent.recv(1) == b""
+    with suppress(ConnectionResetError):
+        assert dripping.recv(1) == b""
+    for connection in (silent, dripping):
+        connection.close()
 
 
 def test_an_address_that_cannot_be_listened_at(server: FileServer, tmp_path: Path) -> None:

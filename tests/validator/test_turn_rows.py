@@ -1,6 +1,7 @@
 """Rows of several turns against who judges them: the model's context, and what a proof stands for among replies."""
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -134,21 +135,12 @@ def test_a_prompt_of_tokens_that_the_model_lacks_is_malformed() -> None:
     assert BY_NAME["schema"](broken).code is Code.MALFORMED
 
 
-def row(problem_seed: int, proofs: tuple[bytes, ...], tokens: int = 40) -> Rollout:
-    return Rollout(
-        slot=0,
-        sample=0,
-        problem_seed=problem_seed,
-        target_length=0,
-        prompt_tokens=(1, 2, 3),
-        output_tokens=tuple(range(tokens)),
-        finish=FINISH_LENGTH,
-        logprobs=(-0.01,) * tokens,
-        task_reward=0.0,
-        length_penalty=0.0,
-        reward=0.0,
-        proofs=proofs,
-    )
+def row(problem_seed: int, proofs: tuple[bytes, ...]) -> Rollout:
+    tokens = tuple(range(40))
+    return replace(
+        context().rollouts[0], problem_seed=problem_seed, prompt_tokens=(1, 2, 3), output_tokens=tokens,
+        logprobs=(-0.01,) * len(tokens), proofs=proofs,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -183,15 +175,10 @@ def test_rows_with_another_tools_answer_are_prefilled_whatever_the_lot_says() ->
     made = made_up(config, own, 40)
     call = tuple(load_tokenizer(tiny.model_folder()).encode("[a]"))
     text = (*call, own.eos_ids[0], *made.rollouts[0].output_tokens[4:])
-    rows = []
+    rows: list[Rollout] = []
     for one in made.rollouts:
         score = own.score(one.problem_seed, one.target_length, text)
-        rows.append(
-            Rollout(**{name: getattr(one, name) for name in one.__slots__} | vars(score) | {"output_tokens": text})
-        )
-    rows = [
-        Rollout(**{name: getattr(one, name) for name in one.__slots__} | {"proofs": rows[0].proofs}) for one in rows
-    ]
+        rows.append(replace(one, **vars(score), output_tokens=text, proofs=rows[0].proofs if rows else one.proofs))
     assert len({one.prompt_tokens for one in rows}) == 1
     data = write(made.header, rows)
     facts = SubmissionFacts(WORK, commit(data, rows), 5, b"\x09" * 32, 0)

@@ -11,9 +11,8 @@ import pytest
 
 from chain.contracts import Committee
 from chain.errors import ContractError
-from chain.indexer.records import Lane, Panel, Pool, Round, Seat, Status, Submission
+from chain.indexer.records import Lane, Panel, Pool, Round, Seat, Status
 from chain.indexer.state import State
-from protocol.identity import PoolId
 from protocol.verdict import BallotDocument, Code
 from tests.chain.game import Game, begin, terms, work
 from tests.conftest import Deployed
@@ -21,8 +20,9 @@ from tests.validator.daemon_world import FAMILY
 from tests.validator.scripted import ScriptedJudge
 from tests.validator.tiny import facts, honest, work_of
 from validator.ballots import Ballot
+from validator.judging.context import not_judged
 from validator.rounds import last_to_commit, settler, turn
-from validator.voting import Committees, LaneVote, fallback_document, fallback_due, fallback_honest, fallback_margin
+from validator.voting import Committees, LaneVote, fallback_due, fallback_honest, fallback_margin
 
 
 @pytest.fixture
@@ -187,24 +187,16 @@ def test_a_jury_calls_unavailable_only_what_it_could_not_get_and_nobody_pays_for
     assert fallback_honest(lacking, needs_bytes, blames) is honest
 
 
-def test_the_document_keeps_verdicts_and_says_why_the_rest_is_unavailable() -> None:
-    work, at = work_of(), PoolId(31337, "0x" + "22" * 20, 1)
-    node, sha256 = work.id.node, b"\x05" * 32
-    files = [
-        cast(Submission, dataclasses.make_dataclass("File", ["sequence", "node", "step", "counter", "sha256"])(
-            number, node, 0, number, sha256
-        ))
-        for number in range(2)
-    ]  # fmt: skip
-    judged = ScriptedJudge()(facts(work, honest(), sequence=0), b"bytes")
-    document = fallback_document(
-        "lane-1-0-0", b"s" * 32, at, b"c" * 32, files, b"a" * 32, {0: judged}, {1: "it was not judged in time"}
-    )
+def test_a_verdict_on_what_was_not_judged_says_why() -> None:
+    submitted = facts(work_of(), honest(), sequence=1)
+    judged = ScriptedJudge()(dataclasses.replace(submitted, sequence=0), b"bytes")
+    document = BallotDocument("lane-1-0-0", "73" * 32, (judged, not_judged(submitted, b"c" * 32, "it is too slow")))
     again = BallotDocument.parse(document.canonical(), document.digest)
     assert again.on(0) == judged
     assert again.on(1).code is Code.UNAVAILABLE
-    assert again.on(1).sha256 == sha256.hex()
-    assert [finding.note for finding in again.on(1).findings] == ["it was not judged in time"]
+    assert again.on(1).sha256 == submitted.commitment.sha256.hex()
+    assert again.on(1).config_hash == (b"c" * 32).hex()
+    assert [finding.note for finding in again.on(1).findings] == ["it is too slow"]
 
 
 PLACE = (1, 2, 0)

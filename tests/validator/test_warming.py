@@ -55,7 +55,7 @@ class Judge:
 
 def warm(home: Path, known: Any, judge: Any) -> bool:
     with suppress(UnreachableError):
-        opener(home)._warm(known, judge)
+        opener(home)._warm(known, known.pool(), judge)
     return (home / READY).exists()
 
 
@@ -82,7 +82,7 @@ def test_the_weights_that_it_warms_with_are_kept(tmp_path: Path) -> None:
     made: Any = opener(tmp_path)
     made._config.keep_steps, kept = 4, list[int]()
     for made._count in (0, 1, 3):
-        kept.append(made._kept())
+        kept.append(made._kept_steps())
     assert kept == [4, 4, 12]
 
 
@@ -111,7 +111,7 @@ def test_a_failed_warm_up_is_tried_again_soon_and_said(
 
     def open_pool(source: Any, announced: bool) -> Any:
         tried.append(clock.now)
-        made._warm(known, judge)
+        made._warm(known, known.pool(), judge)
         return source
 
     source: Any = SimpleNamespace(pool=1)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.offline_pool import work_of as work_of
+from benchmarks.support.offline_pool import work_of as work_of
 from engines.hf import TransformersEngine
 from environments.pool import PoolEnvironments
 from protocol.config import EnvironmentConfig, ModelConfig, PoolConfig, WorkConfig

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.offline_pool import work_of
+from benchmarks.support.offline_pool import work_of
 from protocol.accounts import Account
 from protocol.api.work import ReceiptSigner
 from protocol.encoding import load_document

@@ -20,6 +20,7 @@ from protocol.rollout_file.rows import Limits, inclusion
 from protocol.seeds import audit_sample
 from protocol.verdict import Code
 from runtime.pool_client import PoolClient
+from runtime.threads import essential
 from storage.keys import object_key
 from storage.weights.fetch import OpenObject
 
@@ -124,7 +125,7 @@ class CanaryOpener:
     def __init__(self, plan: CanaryPlan, client: PoolClient, open_object: OpenObject, limits: Limits) -> None:
         self._plan, self._client, self._open_object, self._limits = plan, client, open_object, limits
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="canaries", daemon=True)
+        self._thread = essential("canaries", self._run)
 
     def start(self) -> None:
         if self._plan.decoy:

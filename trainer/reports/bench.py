@@ -1,4 +1,4 @@
-"""`muster pool bench`: how fast a machine trains a pool's model and what fits into its memory, before it costs
+"""`muster pool train --bench`: how fast a machine trains a pool's model and what fits into its memory, before it costs
 money."""
 
 import contextlib

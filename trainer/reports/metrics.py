@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 
 from protocol.errors import ConfigError
 from protocol.files import write_atomic
+from runtime.threads import essential
 from trainer.config import MetricsConfig
 
 log = logging.getLogger("muster.trainer")
@@ -132,7 +133,7 @@ class MetricsSinks:
         self._sinks, self._failures = list(sinks), dict.fromkeys((sink.name for sink in sinks), 0)
         self._waiting: deque[Mapping[str, Any]] = deque(maxlen=waiting)
         self._changed, self._closing = threading.Condition(), False
-        self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
+        self._thread = essential("metrics", self._run)
         self.dropped = 0
 
     def start(self) -> None:

@@ -20,8 +20,7 @@ from validator.judging.context import CheckContext
 
 Check = Callable[[CheckContext], Finding]
 
-MAX_LOGPROB = 1e-3
-"""A log-probability may exceed 0 by rounding only."""
+MAX_LOGPROB = 1e-3  # a log-probability may exceed 0 by rounding only
 
 
 def accept(check: str, **measurements: Measurement) -> Finding:
@@ -128,12 +127,11 @@ def check_prompts(context: CheckContext) -> Finding:
     prompt = cache(context.environment.prompt)  # all samples of a problem share one prompt
     wrong = [
         number
-        for number, rollout in enumerate(context.rollouts)
-        if rollout.prompt_tokens != prompt(rollout.problem_seed, rollout.target_length)
+        for number, row in enumerate(context.rollouts)
+        if row.prompt_tokens != prompt(row.problem_seed, row.target_length)
     ]
     if wrong:
-        note = f"{len(wrong)} prompts are not the problem's"
-        return refuse("prompts", Code.REJECT_ASSIGNMENT, note, rows=wrong)
+        return refuse("prompts", Code.REJECT_ASSIGNMENT, f"{len(wrong)} prompts are not the problem's", rows=wrong)
     return accept("prompts", prompts=len(context.rollouts))
 
 
@@ -170,11 +168,13 @@ def _ends_rightly(row: Rollout, context: CheckContext) -> bool:
 
 def check_rewards(context: CheckContext) -> Finding:
     """Recompute rewards with the environment's own scorer and compare them bit for bit in float32."""
-    wrong = []
-    for number, rollout in enumerate(context.rollouts):
-        claimed = Score(rollout.task_reward, rollout.length_penalty, rollout.reward)
-        if claimed != context.environment.score(rollout.problem_seed, rollout.target_length, rollout.output_tokens):
-            wrong.append(number)
+    score = context.environment.score
+    wrong = [
+        number
+        for number, row in enumerate(context.rollouts)
+        if Score(row.task_reward, row.length_penalty, row.reward)
+        != score(row.problem_seed, row.target_length, row.output_tokens)
+    ]
     if wrong:
         first = context.environment.where(context.rollouts[wrong[0]].problem_seed)
         note = f"{len(wrong)} rewards are not the scorer's, the first in {first}"
@@ -252,14 +252,13 @@ def check_eos(context: CheckContext) -> Finding:
     lose their stake by that. With the noise known, the two together prove that the EOS was put there.
     """
     checks = context.config.checks
-    least = 1.0
-    forced = []
-    for row in context.measured:
-        if row.eos_probability is None:
-            continue
-        least = min(least, row.eos_probability)
-        if row.eos_probability < checks.eos_probability_min and not row.gaps[-1] < checks.sampling_gap_reject:
-            forced.append(row.row)
+    ended = [row for row in context.measured if row.eos_probability is not None]
+    least = min((row.eos_probability or 0.0 for row in ended), default=1.0)
+    forced = [
+        row.row
+        for row in ended
+        if (row.eos_probability or 0.0) < checks.eos_probability_min and not row.gaps[-1] < checks.sampling_gap_reject
+    ]
     if forced:
         note = f"{len(forced)} completions were cut by an EOS that neither model nor noise chose"
         return refuse("eos", Code.REJECT_TERMINATION, note, rows=forced, least_probability=least)

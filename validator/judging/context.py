@@ -13,11 +13,10 @@ from protocol.seeds import Work, audit_sample
 from protocol.toploc.codec import CHUNK, Drift
 from protocol.verdict import Code, Finding, Verdict
 
-SHORTEST = 8
-"""Tokens below which rounding to bfloat16 could make proofs of different texts equal."""
-
+SHORTEST = 8  # tokens below which rounding to bfloat16 could make proofs of different texts equal
+# Two independent samples agree with probability exp(−surprisal): beyond this, agreement is copying.
 COINCIDENCE_NATS = 40.0
-"""Two independent samples agree with probability exp(−surprisal): beyond this, agreement is copying."""
+_REPLY = b"\xff\xff\xff\xff"  # no token: those of a file are below 2**31
 
 
 @dataclass(frozen=True)
@@ -67,12 +66,8 @@ def fingerprints(rollout: Rollout, inserted: Inserted = ()) -> Iterator[tuple[by
         surprisal -= rollout.logprobs[end - 1]
 
 
-_REPLY = b"\xff\xff\xff\xff"
-"""No token: those of a file are below 2**31."""
-
-
 def _words(tokens: Sequence[int]) -> bytes:
-    return b"".join(_word(token) for token in (len(tokens), *tokens))
+    return b"".join(map(_word, (len(tokens), *tokens)))
 
 
 def _word(token: int) -> bytes:
@@ -93,24 +88,30 @@ class SubmissionFacts:
 
 def verdict_on(
     facts: SubmissionFacts,
-    config: PoolConfig,
+    config_hash: bytes,
     code: Code,
     engine: dict[str, str],
     audited: Sequence[int] = (),
     findings: Sequence[Finding] = (),
 ) -> Verdict:
-    """Return the verdict `code` on a submission, with what it rests on."""
+    """Return the verdict `code` on a submission to a pool of this configuration, with what it rests on."""
     return Verdict(
         **facts.work.id.flat(),
         sequence=facts.sequence,
         sha256=facts.commitment.sha256.hex(),
         lane_seed=facts.lane_seed.hex(),
-        config_hash=config.digest.hex(),
+        config_hash=config_hash.hex(),
         code=code,
         engine=engine,
         audited=list(audited),
         findings=tuple(findings),
     )
+
+
+def not_judged(facts: SubmissionFacts, config_hash: bytes, why: str) -> Verdict:
+    """Return `unavailable`, for a file that was not judged."""
+    finding = Finding("answer", Code.UNAVAILABLE, {}, why)
+    return verdict_on(facts, config_hash, Code.UNAVAILABLE, {}, findings=(finding,))
 
 
 @dataclass(frozen=True)

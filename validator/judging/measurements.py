@@ -14,7 +14,7 @@ import torch
 from engines.base import Engine, Prefilled
 from protocol.evidence.coherence import blocks_of
 from protocol.evidence.figures import MOST_ROWS, RowFigures, finding, rounded, unexplained
-from protocol.rollout_file.rows import Inserted, Rollout, interleaved, sampled_places
+from protocol.rollout_file.rows import Rollout, interleaved, sampled_places
 from protocol.sampling.noise import Gaps, NoiseKey, verify_rows
 from protocol.seeds import noise_key
 from protocol.toploc.codec import CHUNK
@@ -22,8 +22,8 @@ from protocol.toploc.proofs import ChunkErrors, compare_many
 from protocol.verdict import Finding
 from validator.judging.context import CheckContext, RowMeasurements
 
+# Logits that are judged together: rows of a small vocabulary cost more in calls than in arithmetic.
 _TOGETHER = 1 << 22
-"""Logits that are judged together: rows of a small vocabulary cost more in calls than in arithmetic."""
 
 
 @torch.inference_mode()
@@ -39,19 +39,14 @@ def measure(context: CheckContext, engine: Engine) -> tuple[RowMeasurements, ...
     waiting: dict[int, Prefilled] = {}
     # Logits are large: they are used up a few rows at a time.
     for row, replies, prefilled in zip(rows, inserted, engine.prefill(sequences), strict=True):
-        waiting[row] = _sampled(prefilled, len(context.rollouts[row].output_tokens), replies)
+        if replies:  # nobody sampled or proved the environment's replies
+            places = sampled_places(len(context.rollouts[row].output_tokens), replies)
+            prefilled = Prefilled(prefilled.hidden[places], prefilled.logits[places])
+        waiting[row] = prefilled
         if sum(one.logits.numel() for one in waiting.values()) >= _TOGETHER:
             out += _measured(context, waiting)
             waiting.clear()
     return (*out, *_measured(context, waiting))
-
-
-def _sampled(prefilled: Prefilled, tokens: int, inserted: Inserted) -> Prefilled:
-    """Keep the rows that produced sampled tokens: nobody sampled or proved the environment's replies."""
-    if not inserted:
-        return prefilled
-    places = sampled_places(tokens, inserted)
-    return Prefilled(prefilled.hidden[places], prefilled.logits[places])
 
 
 def _measured(context: CheckContext, prefilled: Mapping[int, Prefilled]) -> Iterator[RowMeasurements]:
@@ -86,12 +81,10 @@ def _choices(context: CheckContext, prefilled: Mapping[int, Prefilled]) -> Gaps:
     tokens: list[int] = []
     keys: list[NoiseKey] = []
     positions: list[int] = []
-    for row in prefilled:
-        rollout = context.rollouts[row]
-        count = len(rollout.output_tokens)
+    for rollout in map(context.rollouts.__getitem__, prefilled):
         tokens += rollout.output_tokens
-        keys += [noise_key(context.facts.work, rollout.slot, rollout.sample)] * count
-        positions += range(count)
+        keys += [noise_key(context.facts.work, rollout.slot, rollout.sample)] * len(rollout.output_tokens)
+        positions += range(len(rollout.output_tokens))
     parts = [one.logits for one in prefilled.values()]
     # Logits of one row of a large vocabulary are not copied once more.
     logits = (parts[0] if len(parts) == 1 else torch.cat(parts)).numpy()
@@ -115,18 +108,14 @@ def evidence(context: CheckContext) -> Finding:
 
 def row_figures(rollout: Rollout, measured: RowMeasurements) -> RowFigures:
     """Return what is published of one row."""
-    tokens = len(measured.gaps)
+    count = len(measured.gaps)
+    tokens = zip(measured.gaps, rollout.logprobs, measured.logprobs, measured.expected, strict=True)
     return RowFigures(
         row=measured.row,
-        tokens=tokens,
-        chunks=len(measured.mantissas) - (tokens % CHUNK == 1),
+        tokens=count,
+        chunks=len(measured.mantissas) - (count % CHUNK == 1),
         mantissas=rounded(math.fsum(measured.mantissas)),
         errors=rounded(math.fsum(abs(a - b) for a, b in zip(rollout.logprobs, measured.logprobs, strict=True))),
         gaps=rounded(math.fsum(measured.gaps)),
-        unexplained=rounded(_unexplained(rollout, measured)),
+        unexplained=rounded(math.fsum(unexplained(*token) for token in tokens if token[0] > 0)),
     )
-
-
-def _unexplained(rollout: Rollout, measured: RowMeasurements) -> float:
-    tokens = zip(measured.gaps, rollout.logprobs, measured.logprobs, measured.expected, strict=True)
-    return math.fsum(unexplained(*token) for token in tokens if token[0] > 0)

@@ -31,7 +31,7 @@ from runtime.process import EngineConfig, EngineName
 from runtime.weights_ahead import WeightsAhead
 from storage.keys import MissingObjectError
 from validator.judging.checks import FILE_CHECKS, PREFILL_CHECKS, refuse
-from validator.judging.context import CheckContext, SubmissionFacts, verdict_on
+from validator.judging.context import CheckContext, SubmissionFacts, not_judged, verdict_on
 from validator.judging.measurements import evidence, measure
 from validator.judging.sources import Sources
 from validator.judging.verdicts import VerdictStore
@@ -52,14 +52,17 @@ def judge(
     context, findings = _open(facts, data, config, environment)
     audited: list[int] = []
     if context is not None:
-        findings = _before_prefill(context)
-        if findings[-1].code.is_accept:
+        for check in FILE_CHECKS:
+            findings.append(check(context))
+            if not findings[-1].code.is_accept:
+                break  # what follows would rest on false ground
+        else:
             context = replace(context, measurements=measure(context, engine))
             findings += [*(check(context) for check in PREFILL_CHECKS), evidence(context)]
             audited = context.audited
     info = engine.info
     arithmetic = {"name": info.name, "version": info.version, "dtype": info.dtype, "device": info.device}
-    return verdict_on(facts, config, combine(findings), arithmetic, audited, findings)
+    return verdict_on(facts, config.digest, combine(findings), arithmetic, audited, findings)
 
 
 def _open(
@@ -76,16 +79,6 @@ def _open(
     return CheckContext(facts, config, environment, data, header, tuple(rollouts)), []
 
 
-def _before_prefill(context: CheckContext) -> list[Finding]:
-    """Run the checks on the file alone, up to the first refusal: what follows it would rest on false ground."""
-    findings = []
-    for check in FILE_CHECKS:
-        findings.append(check(context))
-        if not findings[-1].code.is_accept:
-            break
-    return findings
-
-
 # --- The engines that this machine judges with
 
 
@@ -97,28 +90,27 @@ class OtherEngines:
 
     def __init__(self, configs: Sequence[EngineConfig] = ()) -> None:
         self._configs = {engine_key(one.name, one.dtype, arithmetic_of(one.device)): one for one in configs}
-        self._made: dict[str, LoadedEngine] = {}
+        self._started: dict[str, LoadedEngine] = {}
 
     def of(self, key: str) -> "LoadedEngine | None":
         """Return the engine with this arithmetic; None if there is none, or it did not start, which is tried once."""
-        if key in self._configs:
+        config = self._configs.pop(key, None)
+        if config is not None:
             log.info("starting the engine %s for a file that was made with it", key)
-            config = self._configs.pop(key)
             try:
-                self._made[key] = LoadedEngine(config.make())
+                self._started[key] = LoadedEngine(config.make())
             except Exception as error:  # an engine's library raises anything, and the one that judges is left
                 log.warning("the engine %s does not start: %s", key, printable(str(error) or repr(error)))
-        return self._made.get(key)
+        return self._started.get(key)
 
 
 class LoadedEngine:
-    """An engine that the judges of several pools share, and the manifest that it has loaded; `others` are the engines
-    that the machine holds besides."""
+    """An engine that the judges of several pools share. `loaded`: the manifest of its weights. `refused`: those that it
+    failed to load when it last tried, which may have taken minutes. `others`: the machine's further engines."""
 
     def __init__(self, engine: Engine, others: OtherEngines | None = None) -> None:
         self.engine, self.others = engine, others or OtherEngines()
-        self._loaded = b""
-        self._refused: set[bytes] = set()
+        self.loaded, self.refused = b"", set[bytes]()
 
     @property
     def key(self) -> str:
@@ -126,19 +118,12 @@ class LoadedEngine:
         info = self.engine.info
         return engine_key(info.name, info.dtype, info.device)
 
-    def has(self, manifest: bytes) -> bool:
-        return self._loaded == manifest
-
     def load(self, manifest: bytes, folder: Path) -> None:
-        self._loaded = b""
-        self._refused.add(manifest)
+        self.loaded = b""
+        self.refused.add(manifest)
         self.engine.load(folder)
-        self._refused.discard(manifest)
-        self._loaded = manifest
-
-    def refused(self, manifest: bytes) -> bool:
-        """Whether it failed to load these weights when it last tried, which may have taken minutes."""
-        return manifest in self._refused
+        self.refused.discard(manifest)
+        self.loaded = manifest
 
 
 def installed() -> tuple[EngineName, ...]:
@@ -169,8 +154,7 @@ class MissingFileError(MissingObjectError):
     """No source has a rollout file (yet)."""
 
 
-_MOST_LACKING = 1000
-"""Files whose absence is remembered."""
+_MOST_LACKING = 1000  # files whose absence is remembered
 
 
 class FileJudge:
@@ -206,9 +190,9 @@ class FileJudge:
         with the engine that the file names, if this machine has it and the pool has a null model for the pair. Raises
         MusterError if a source, the weights or this machine fail.
         """
-        kept = None if as_worker else self._known(facts, self._engine)
-        if kept is not None and self._is_kept(facts):
-            return kept
+        stored = None if as_worker else self._stored(facts, self._engine)
+        if stored is not None and self._is_retained(facts):
+            return stored
         # Who votes on a file answers for its bytes, so a verdict alone is not enough. The files of a node challenge are
         # final, and hundreds of them would take the room of those that a committee's seat has to be able to show.
         data = self._fetch(facts, announced, keep=not as_worker)
@@ -217,14 +201,14 @@ class FileJudge:
         engine = self._engine
         if as_worker and data is not None:
             engine = self._workers(facts, data)
-            kept = self._known(facts, engine)
-        if data is not None and kept is not None:
-            return kept
+            stored = self._stored(facts, engine)
+        if data is not None and stored is not None:
+            return stored
         engine, verdict = self._judged(facts, data, engine)
         self.judged += 1
         # A file that nobody has now may be there later.
         if self._verdicts and verdict.code is not Code.UNAVAILABLE:
-            self._verdicts.keep(facts, verdict, self._kept_as(engine))
+            self._verdicts.keep(facts, verdict, self._stored_as(engine))
         return verdict
 
     def is_there(self, facts: SubmissionFacts, announced: Sequence[str] = ()) -> bool:
@@ -233,8 +217,7 @@ class FileJudge:
 
     def unjudged(self, facts: SubmissionFacts, why: str) -> Verdict:
         """Return `unavailable`, for a file that was not judged."""
-        finding = Finding("answer", Code.UNAVAILABLE, {}, why)
-        return verdict_on(facts, self._config, Code.UNAVAILABLE, {}, findings=(finding,))
+        return not_judged(facts, self._config.digest, why)
 
     def to_vote(self, verdict: Verdict) -> Verdict:
         """Return what a seat votes that will have to show the bytes: `unavailable` if it would accept and cannot retain
@@ -261,36 +244,34 @@ class FileJudge:
     def _fetch(self, facts: SubmissionFacts, announced: Sequence[str], keep: bool) -> bytes | None:
         sha256, limit = facts.commitment.sha256, Limits.of(self._config.work).file_bytes
         # A process killed before it had judged has the file, and its owner may not serve it a second time.
-        kept = self._files.read(sha256) if self._files is not None and self._is_kept(facts) else None
-        if kept is not None and hashlib.sha256(kept).digest() == sha256:
-            return kept
+        retained = self._files.read(sha256) if self._files is not None and self._is_retained(facts) else None
+        if retained is not None and hashlib.sha256(retained).digest() == sha256:
+            return retained
+        why = "no source serves the file"
+        self._lacking.pop(sha256, None)
         try:
             data = self._sources.fetch("rollouts", sha256, limit, announced)
+            why = "" if data is not None else why
         except MusterError as error:
-            self._note_lacking(sha256, str(error))
+            why = str(error)
             raise
-        if data is None:
-            self._note_lacking(sha256, "no source serves the file")
-        else:
-            self._lacking.pop(sha256, None)
-            if self._files is not None and keep:
-                self._files.keep((facts.work.id.pool.pool, facts.sequence), sha256, data)
+        finally:
+            if why:
+                self._lacking[sha256] = why
+            while len(self._lacking) > _MOST_LACKING:
+                del self._lacking[next(iter(self._lacking))]
+        if data is not None and self._files is not None and keep:
+            self._files.keep((facts.work.id.pool.pool, facts.sequence), sha256, data)
         return data
 
-    def _note_lacking(self, sha256: bytes, why: str) -> None:
-        self._lacking.pop(sha256, None)
-        self._lacking[sha256] = why
-        while len(self._lacking) > _MOST_LACKING:
-            del self._lacking[next(iter(self._lacking))]
+    def _is_retained(self, facts: SubmissionFacts) -> bool:
+        file = facts.work.id.pool.pool, facts.sequence
+        return self._files is None or self._files.has(file, facts.commitment.sha256)
 
-    def _is_kept(self, facts: SubmissionFacts) -> bool:
-        place = facts.work.id.pool.pool, facts.sequence
-        return self._files is None or self._files.has(place, facts.commitment.sha256)
+    def _stored(self, facts: SubmissionFacts, engine: LoadedEngine) -> Verdict | None:
+        return self._verdicts.find(facts, self._config.digest, self._stored_as(engine)) if self._verdicts else None
 
-    def _known(self, facts: SubmissionFacts, engine: LoadedEngine) -> Verdict | None:
-        return self._verdicts.find(facts, self._config.digest, self._kept_as(engine)) if self._verdicts else None
-
-    def _kept_as(self, engine: LoadedEngine) -> str:
+    def _stored_as(self, engine: LoadedEngine) -> str:
         return "" if engine is self._engine else engine.key
 
     def _workers(self, facts: SubmissionFacts, data: bytes) -> LoadedEngine:
@@ -305,11 +286,11 @@ class FileJudge:
         if named == self._engine.key or all((one.worker, one.verifier) != (named, named) for one in models):
             return self._engine
         found = self._engine.others.of(named)
-        if found is None or found.refused(facts.work.manifest):
-            what = (
-                "file %d was made with %s, which this machine does not have (`case_engines`) or start: judged with %s"
-            )
-            log.warning(what, facts.sequence, named, self._engine.key)
+        if found is None or facts.work.manifest in found.refused:
+            log.warning(
+                "file %d was made with %s, which this machine does not have (`case_engines`) or start: judged with %s",
+                facts.sequence, named, self._engine.key,
+            )  # fmt: skip
             return self._engine
         return found
 
@@ -326,11 +307,10 @@ class FileJudge:
         return self._engine, self._judge_with(facts, data, self._engine)
 
     def _judge_with(self, facts: SubmissionFacts, data: bytes | None, engine: LoadedEngine) -> Verdict:
-        environment = self._load(facts.work, engine)
-        return self._judge_one(facts, data, self._config, environment, engine.engine)
+        return self._judge_one(facts, data, self._config, self._load(facts.work, engine), engine.engine)
 
     def _load(self, work: Work, engine: LoadedEngine) -> PoolEnvironments:
-        if self._environment is None or self._manifest != work.manifest or not engine.has(work.manifest):
+        if self._environment is None or self._manifest != work.manifest or engine.loaded != work.manifest:
             folder = self._weights(work)
             environment = self._following.of(folder)
             engine.load(work.manifest, folder)
@@ -341,8 +321,7 @@ class FileJudge:
 # --- Weights
 
 
-_REACH = 4
-"""Policy steps beyond the newest that was asked for, which are still fetched ahead."""
+_REACH = 4  # policy steps beyond the newest that was asked for, which are still fetched ahead
 
 
 class JudgedWeights:

@@ -10,6 +10,7 @@ the draw.
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from typing import Any
 from protocol.errors import MusterError
 from protocol.seeds import AUDIT_EVERYTHING
 from protocol.verdict import LANE, BallotDocument, Code, Verdict
+from runtime.threads import essential
 from validator.judging.context import SubmissionFacts
 from validator.judging.pipeline import FileJudge, MissingFileError
 from validator.judging.verdicts import VerdictStore
@@ -25,8 +27,7 @@ from validator.judging.verdicts import VerdictStore
 log = logging.getLogger("muster.validator")
 _RETRY_SECONDS = 1.0
 
-TaskKey = tuple[str, bytes, bytes]
-"""The round or trial, the seed of its draw, and the digest of its files."""
+TaskKey = tuple[str, bytes, bytes]  # the round or trial, the seed of its draw, and the digest of its files
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class _Request:
     not_before: float = 0.0
     there: set[int] = field(default_factory=set)
     found: dict[int, Verdict] = field(default_factory=dict)
-    failures: dict[int, int] = field(default_factory=dict)
+    failures: Counter[int] = field(default_factory=Counter)
     problem: str = ""
     future: Future[Any] = field(default_factory=Future)
     cancelled: threading.Event = field(default_factory=threading.Event)
@@ -90,6 +91,11 @@ class _Request:
         self.cancelled.set()
         self.future.cancel()
 
+    def check(self) -> None:
+        """Raises CancelledError once nobody wants the task any more."""
+        if self.cancelled.is_set():
+            raise CancelledError
+
 
 class JudgeQueue:
     """Judges tasks one after another and remembers each until `retain` drops it. Ballot documents are stored in
@@ -101,7 +107,7 @@ class JudgeQueue:
         self._running: _Request | None = None
         self._stopped = False
         self._changed = threading.Condition()
-        self._thread = threading.Thread(target=self._run, name="judge", daemon=True)
+        self._thread = essential("judge", self._run)
 
     @property
     def current(self) -> str:
@@ -185,9 +191,7 @@ class JudgeQueue:
                 else:
                     request.not_before = time.monotonic()
                 continue
-            except CancelledError as error:
-                log.debug("%s: %s", request.task.where, error)
-            except MissingFileError as error:
+            except (CancelledError, MissingFileError) as error:
                 request.problem = str(error)
                 log.debug("%s: %s", request.task.where, error)
             except MusterError as error:
@@ -218,8 +222,7 @@ class JudgeQueue:
         task, final = request.task, time.monotonic() >= request.until
         left = [at for at in range(len(task.facts)) if at not in request.there] if task.whole else []
         for at in left[:LANE]:
-            if request.cancelled.is_set():
-                raise CancelledError
+            request.check()
             sequence = task.facts[at].sequence
             if not task.judge.is_there(task.facts[at], task.mirrors[at]):
                 if not final:
@@ -241,21 +244,18 @@ class JudgeQueue:
         missing: MissingFileError | None = None
 
         def order(at: int) -> tuple[int, int, int]:
-            return failures.get(at, 0), task.facts[at].work.id.step, task.facts[at].sequence
+            return failures[at], task.facts[at].work.id.step, task.facts[at].sequence
 
         left = sorted((at for at in range(len(task.facts)) if at not in request.found), key=order)
         for at in left[:LANE]:
-            if request.cancelled.is_set():
-                raise CancelledError
-            facts = task.facts[at]
+            request.check()
+            facts, mirrors = task.facts[at], task.mirrors[at]
             if request.ahead and facts.audit_rate < AUDIT_EVERYTHING:
                 task.judge.prepare(facts)  # the rows to audit are not known yet, the model is
             else:
-                failures[at] = failures.get(at, 0) + 1
+                failures[at] += 1
                 try:
-                    request.found[at] = task.judge.verdict(
-                        facts, task.mirrors[at], final=final, as_worker=task.as_worker
-                    )
+                    request.found[at] = task.judge.verdict(facts, mirrors, final=final, as_worker=task.as_worker)
                 except MissingFileError as error:
                     missing = error
             if request.large and self._smaller_waits():

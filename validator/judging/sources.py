@@ -15,8 +15,7 @@ from storage.transfers import HttpObjects
 
 log = logging.getLogger("muster.validator")
 Answer = Future[bytes | None]
-_LEAST_PACE = 1 << 20
-"""Bytes a second that an announced source has to send, or it is too slow to wait for."""
+_LEAST_PACE = 1 << 20  # bytes a second that an announced source has to send, or it is too slow to wait for
 
 
 class Sources:

@@ -18,10 +18,6 @@ from validator.tasks import TransactionTasks
 log = logging.getLogger("muster.validator")
 
 
-def _name(digest: bytes) -> str:
-    return f"{digest.hex()}.json"
-
-
 class VerdictStore:
     """Verdicts by everything they depend on: the facts (lane seed included, unless all is audited), the pool's
     configuration, and `engine` where it is another one than what the process judges everything with."""
@@ -47,24 +43,24 @@ class VerdictStore:
 
     def keep_document(self, document: BallotDocument) -> bytes:
         """Store what a ballot's verdict hash stands for. Returns the hash."""
-        if not (self._published / _name(document.digest)).exists():
-            write_atomic(self._waiting / _name(document.digest), document.canonical())
+        if not (self._published / f"{document.digest.hex()}.json").exists():
+            write_atomic(self._waiting / f"{document.digest.hex()}.json", document.canonical())
         return document.digest
 
     def document(self, digest: bytes) -> bytes | None:
         """Return a document that waits for its publication."""
         try:
-            return (self._waiting / _name(digest)).read_bytes()
+            return (self._waiting / f"{digest.hex()}.json").read_bytes()
         except OSError:
             return None
 
     def is_unpublished(self, digest: bytes) -> bool:
         """Whether a document is here that nobody else has yet."""
-        return (self._waiting / _name(digest)).exists()
+        return (self._waiting / f"{digest.hex()}.json").exists()
 
     def published(self, digest: bytes) -> None:
         """Remember, also through a restart, that this document is published."""
-        (self._waiting / _name(digest)).rename(self._published / _name(digest))
+        (self._waiting / f"{digest.hex()}.json").rename(self._published / f"{digest.hex()}.json")
 
     def _path(self, facts: SubmissionFacts, config_hash: bytes, engine: str) -> Path:
         work, committed = facts.work, asdict(facts.commitment)

@@ -111,7 +111,7 @@ contract BoundsTest is Network {
     }
 
     /// Bonds: what is penalised, topped up and withdrawn is what moves, to the base unit.
-    function testFuzz_bondsMoveToTheGrain(uint56 first, uint56 second) public {
+    function testFuzz_bondsMoveToTheBaseUnit(uint56 first, uint56 second) public {
         uint256 a = first % (BOND - seats.minBond() + 1);
         vm.prank(address(court));
         assertEq(seats.penalise(1, a, SINK), a);

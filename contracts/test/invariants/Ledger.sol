@@ -59,7 +59,7 @@ abstract contract Ledger is Planting {
     /// Base units into and out of the escrow, but for the claims.
     uint256 internal escrowIn;
     uint256 internal escrowOut;
-    uint256 internal claimedGrains;
+    uint256 internal claimedBaseUnits;
     GhostSlash internal lastSlash;
     /// Base units that Stakes took and nobody gets, until they are sent off.
     uint256 internal ghostUnburnt;
@@ -146,7 +146,7 @@ abstract contract Ledger is Planting {
             GhostAccount storage a = ghostAccounts[n];
             a.claimed += units;
             a.spent += units;
-            claimedGrains += amount;
+            claimedBaseUnits += amount;
             _expect(amount == units * _rate(), "paid at another rate");
         } else if (t == IPools.NodeFrozen.selector) {
             GhostFile storage f = ghostFiles[lastJudged];

@@ -19,7 +19,7 @@ abstract contract MoneyChecks is World {
     }
 
     function escrowIsWhatCameInLessWhatWentOut() external view {
-        require(token.balanceOf(address(pools)) + claimedGrains + escrowOut == escrowIn, "escrow's flows");
+        require(token.balanceOf(address(pools)) + claimedBaseUnits + escrowOut == escrowIn, "escrow's flows");
         require(pools.poolOf(pool).free == ghostFree, "the free budget");
         require(ghostFree <= token.balanceOf(address(pools)), "more free than there is");
     }

@@ -575,7 +575,7 @@ function compared(overview) {
   if (!found) return {tone: "", word: "not compared with the chain yet", findings: []};
   const equal = found.ledger_matches_chain && found.escrow_balanced && !found.findings.length;
   const at = `at block ${count(found.block)}`;
-  if (equal) return {tone: "good", word: `equal to the chain, to the last grain, ${at}`
+  if (equal) return {tone: "good", word: `equal to the chain, to the last base unit, ${at}`
     + (found.current ? "" : "; newer events are being compared"), findings: []};
   if (!found.current || chain.error)
     return {tone: "warn", word: `being compared again: the service was behind the chain ${at}`, findings: []};

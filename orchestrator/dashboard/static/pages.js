@@ -311,50 +311,6 @@ const joinPage = {
 const commands = entries => el("ol", {class: "story"}, ...entries.map(([what, command]) =>
   el("li", {}, what, el("pre", {class: "command", tabindex: 0, role: "region", "aria-label": `Command: ${command}`}, command))));
 
-// How often the run's problems were solved, and which of them rest.
-
-const difficultyPage = {
-  title: () => "Difficulty",
-  load: source => source.get("difficulty"),
-  view: found => [
-    heading("Difficulty"),
-    lead("How often the run's models solved its problems, counted from accepted files that nothing can change any more. Where "
-      + "the pool has a curriculum, problems that are solved nearly always or hardly ever are masked for a while."),
-    tiles([["Files counted", count(found.files), {sub: found.unread ? `${count(found.unread)} not read yet` : null}],
-      ["As of policy step", stepLink(found.step)]]),
-    card("Environments", {wide: true}, table("Environments", [["Environment", {main: true}], ["Problems", {n: true}],
-      ["Tried", {n: true}], ["Never solved", {n: true}], ["Always solved", {n: true}], ["Masked, too hard", {n: true}],
-      ["Masked, too easy", {n: true}], ["Masked in all", {n: true}]],
-    found.environments.map(one => [words(one.environment), one.problems == null ? "from any seed" : count(one.problems),
-      count(one.tried), part(one.solved[0], one.tried), part(one.solved.at(-1), one.tried), part(one.hard, one.problems),
-      part(one.easy, one.problems), part(masked(one), one.problems)]))),
-    el("div", {class: "grid"}, ...found.environments.map(one => card(words(one.environment), {note: maskedNote(one)}, shares(one)))),
-  ],
-};
-
-const masked = ({hard, easy}) => hard == null ? null : hard + easy;
-// "12 (3%)"; a dash where nothing is known.
-const part = (number, whole) => number == null ? "–" : whole ? `${count(number)} (${share(number / whole)})` : count(number);
-
-function maskedNote(one) {
-  if (one.hard == null) return "No curriculum: no problem is masked.";
-  return `${plural(masked(one), "problem")} of ${count(one.problems)} (${share(masked(one) / one.problems)}) ${
-    masked(one) === 1 ? "is masked" : "are masked"}: ${count(one.hard)} too hard, ${count(one.easy)} too easy.`;
-}
-
-// The kinds that are counted: never, ten tenths, always.
-const kind = place => place === 0 ? "never" : place === 11 ? "always" : place === 1 ? "in under 10% of tries"
-  : `in ${place - 1}0% to ${place}0%`;
-const tone = place => place === 0 ? "red" : place === 11 ? "green" : "blue";
-
-function shares({environment, solved, tried}) {
-  if (!tried) return el("p", {class: "empty"}, "No problem was tried yet.");
-  return el("ul", {class: "spans"}, ...solved.map((number, place) => el("li", {}, el("span", {}, kind(place)),
-    el("span", {class: "dim"}, part(number, tried)), el("div", {class: "track", role: "img",
-      "aria-label": `${environment}: ${count(number)} of ${plural(tried, "problem")} solved ${kind(place)}`},
-    number ? el("i", {class: `swatch ${tone(place)}`, style: {width: `${100 * number / tried}%`}}) : null))));
-}
-
 // What training did, step by step, as the trainer reported it.
 
 const trainingPage = {
@@ -553,14 +509,14 @@ function verdictOnRun(summary) {
     ["Canaries disputed in vain", count(safeguards.dodged.length)]);
   const cheaters = summary.cheaters.map(one => [to("node", one.address, el("code", {}, one.address.slice(0, 10))),
     words(one.reason ?? "–"), pill(one.slashed ? "slashed" : "not slashed", one.slashed ? "good" : "bad"),
-    tokens(one.slashed_grains), pill(one.ejected ? "ejected" : "not ejected", one.ejected ? "good" : "bad"),
+    tokens(one.slashed_base_units), pill(one.ejected ? "ejected" : "not ejected", one.ejected ? "good" : "bad"),
     count(one.submissions), count(one.rollouts_trained)]);
   return [card("What this run showed", {wide: true}, tiles(list)), cheaters.length ? card("Cheaters", {wide: true},
     table("Cheaters", [["Node", {main: true}], ["Reason"], ["Stake"], ["Tokens", {n: true}], ["Standing"],
       ["Files", {n: true}], ["Rollouts trained", {n: true}]], cheaters)) : null];
 }
 
-// Where every grain is: the pool's escrow and the account of everyone it pays.
+// Where every base unit is: the pool's escrow and the account of everyone it pays.
 
 const ESCROW = [["Deposited", "funded"], ["+ recovered from stakes", "recovered"], ["= free", "free"],
   ["+ reserved for files without a final outcome", "reserved"], ["+ earned and not claimed", "unpaid"],
@@ -882,7 +838,7 @@ function completions(told) {
 // Shows the page that the address names, and keeps it up to date.
 
 // Name in the address → [page of all, page of one].
-const ROUTES = {overview: [overviewPage], training: [trainingPage], difficulty: [difficultyPage], steps: [stepsPage, stepPage],
+const ROUTES = {overview: [overviewPage], training: [trainingPage], steps: [stepsPage, stepPage],
   nodes: [nodesPage, nodePage], files: [filesPage, filePage], validators: [validatorsPage, validatorPage],
   disputes: [disputesPage, disputePage], money: [moneyPage], pools: [poolsPage], compare: [comparePage], join: [joinPage],
   search: [searchPage]};

@@ -22,7 +22,6 @@ NODE, OWNER = address(1005), address(7001)
 PAGES = {
     "": "Who has which step",
     "training": "Entropy (nats)",
-    "difficulty": "No curriculum: no problem is masked",
     "steps": "Held out",
     "steps/1": "As the trainer reported it",
     "nodes": "Heartbeat",

@@ -11,34 +11,15 @@ from orchestrator.dashboard.page import report_page
 from orchestrator.dashboard.results import FileDetails, build_summary, documents
 from orchestrator.dashboard.views import submission_view
 from protocol.api.run import RunRecord
-from protocol.verdict import Code
-from tests.orchestrator.chain import CHEAT, NODE, OWNER
-from tests.orchestrator.conftest import Desk
+from tests.orchestrator.chain import CHEAT, NODE
+from tests.orchestrator.conftest import EVIL, Desk, finish_run
 from tests.orchestrator.crowd import serve_crowd
 from tests.orchestrator.dashboard.conftest import PAGES, Opening, Visit
-
-EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&"
 
 
 @pytest.fixture
 def finished(desk: Desk) -> RunRecord:
-    """One step trained; a file of the cheater rejected, slashed and disputed; names full of markup."""
-    chain = desk.chain
-    files = [chain.submit(NODE, counter, units=50) for counter in range(2)]
-    bad = chain.submit(CHEAT, 0, units=70)
-    for sequence in files:
-        chain.settle(NODE, sequence, Code.ACCEPT, 50)
-    chain.settle(CHEAT, bad, Code.REJECT_WEIGHTS, 70)
-    chain.finalize(CHEAT, bad, Code.REJECT_WEIGHTS, 5000, 3003)
-    chain.publish(1)
-    chain.emit("Appeals", "Disputed", pool=1, sequence=bad, disputer=CHEAT.address, trial=1, deposit=9)
-    desk.follow()
-    weights = {"weights_fetched": 8.0, "weights_overlapped": 6.0, "swaps": 2.0, "swap_pause": 0.125}
-    desk.post(NODE, "/v1/heartbeats", {"role": "worker", "name": EVIL, "engine": EVIL, "metrics": weights})
-    metrics = {"reward": 0.5, "entropy": 0.625, "idle_seconds/judging": 3.0, "mismatch": 0.00004}
-    report = {"step": 1, "consumed": files, "metrics": metrics, "timings": {"wait": 3.0, "train": 1.0}}
-    assert desk.post(OWNER, "/v1/steps", report | {"evaluation": desk.evaluation(1, 0.75)}).status_code == 200
-    return record(desk.service)
+    return finish_run(desk)
 
 
 def opened(visit: Opening, text: str, folder: Path) -> Visit:
@@ -51,7 +32,7 @@ def test_a_finished_run_is_read_from_a_file(finished: RunRecord, visit: Opening,
     summary = build_summary(finished, seed=7, seconds=12.34, cheaters=[CHEAT.address])
     seen = opened(visit, report_page(documents(summary, finished)), tmp_path)
     expected = {
-        "": ("Honest files rejected", "Rollouts trained", "reject: weights", "seed 7", "0.75 → 0.75", "0.125 s", "75%"),
+        "": ("Honest files rejected", "Rollouts trained", "reject: weights", "seed 7", "0.25 → 0.75", "0.125 s", "75%"),
         "training": ("Entropy (nats)", "0.625", "4.00e-5", "verdicts"),
         "steps/1": ("0.75 ± 0.1", "pass@1 0.5", "Training that made it", "1 s"),
         f"nodes/{CHEAT.address}": ("Ejected: reject: weights", "0.000005"),
@@ -78,7 +59,7 @@ def test_a_report_holds_the_evidence_of_the_files_that_it_keeps(visit: Opening, 
         submissions=[submission], verdicts=[evidence.verdicts(state, 0)], rollouts=[evidence.rollouts(state, 0, 0)]
     )
     seen = opened(visit, report_page(documents(None, record(desk.service), details)), tmp_path)
-    missing = {"pools", "difficulty", "files?status=rejected"}
+    missing = {"pools", "files?status=rejected"}
     # nobody says in a report what it holds now
     for name, words in (PAGES | {"": "Policy step"}).items():
         if name not in missing and not name.startswith(("nodes/", "validators/")):

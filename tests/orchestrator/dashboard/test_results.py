@@ -8,42 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.dashboard.documents import record
 from orchestrator.dashboard.page import report_page, script
 from orchestrator.dashboard.results import build_summary, documents
 from protocol.api.run import ReconciliationEntry, RunRecord
-from protocol.verdict import Code
 from tests.cli.muster import Muster
-from tests.orchestrator.chain import CHEAT, NODE, OWNER, VOTER
-from tests.orchestrator.conftest import Desk
+from tests.orchestrator.chain import CHEAT
+from tests.orchestrator.conftest import Desk, finish_run
 from tests.orchestrator.rendering import Tags
-
-EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&"
 
 
 @pytest.fixture
 def run(desk: Desk) -> RunRecord:
-    """Two steps trained, one file of the cheater rejected and slashed, one honest file pending."""
-    chain = desk.chain
-    files = [chain.submit(NODE, n, units=50) for n in range(2)]
-    bad = chain.submit(CHEAT, 0, units=70)
-    for sequence in files:
-        chain.settle(NODE, sequence, Code.ACCEPT, 50)
-    chain.settle(CHEAT, bad, Code.REJECT_WEIGHTS, 70)
-    chain.finalize(CHEAT, bad, Code.REJECT_WEIGHTS, 5000, 3003)
-    chain.publish(1)
-    chain.submit(NODE, 2, step=1, units=60)
-    chain.fee(VOTER, 500, 1)
-    chain.emit("Appeals", "Disputed", pool=1, sequence=bad, disputer=CHEAT.address, trial=1, deposit=9)
-    desk.follow()
-    desk.post(NODE, "/v1/heartbeats", {"role": "worker", "name": EVIL, "engine": EVIL})
-    desk.post(OWNER, "/v1/steps", {"step": 0, "evaluation": desk.evaluation(0, 0.25)})
-    timings = {"wait": 3.0, "train": 1.0}
-    metrics = {"reward": 0.5, "entropy": 0.625, "idle_seconds/judging": 3.0, "mismatch": 0.00004}
-    report = {"step": 1, "consumed": files, "metrics": metrics, "timings": timings}
-    report["evaluation"] = desk.evaluation(1, 0.75)
-    assert desk.post(OWNER, "/v1/steps", report).status_code == 200
-    return RunRecord.model_validate_json(record(desk.service).model_dump_json())
+    return finish_run(desk)
 
 
 def test_the_summary_has_the_measurements(run: RunRecord) -> None:
@@ -54,7 +30,7 @@ def test_the_summary_has_the_measurements(run: RunRecord) -> None:
         {
             "address": CHEAT.address,
             "slashed": True,
-            "slashed_grains": "5000",
+            "slashed_base_units": "5000",
             "ejected": True,
             "reason": "reject: weights",
             "rollouts_trained": 0,

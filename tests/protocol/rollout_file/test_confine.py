@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.rollouts import LIMITS
+from benchmarks.support.rollouts import LIMITS
 from protocol.rollout_file.confine import confine
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="seccomp is Linux's")

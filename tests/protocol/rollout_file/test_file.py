@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.rollouts import LIMITS
-from benchmarks.rollouts import made_up_rollouts as rollouts
+from benchmarks.support.rollouts import LIMITS
+from benchmarks.support.rollouts import made_up_rollouts as rollouts
 from protocol.rollout_file import merkle
 from protocol.rollout_file.file import SANDBOX, read, write
 from protocol.rollout_file.reader import SCHEMA

@@ -10,7 +10,7 @@ from runtime.server import HttpServer, bound, server_options
 from storage.keys import object_key
 from storage.relay import cache
 from storage.relay.cache import RelayCache, RelayFetches
-from storage.relay.server import RelayApp, RelayLimits
+from storage.relay.server import RelayApp, ServeWeights
 from storage.sources import MultiSource
 from storage.transfers import HttpObjects
 from storage.weights.manifest import MAX_STORED_BYTES, unseal
@@ -36,7 +36,7 @@ def main(options: dict[str, object]) -> None:
     held.name(named)
     for key, data in stored.items():
         held.put(key, data)
-    limits = RelayLimits(**options.get("limits", {}))  # type: ignore[arg-type]
+    limits = ServeWeights(**options.get("limits", {}))  # type: ignore[arg-type]
     app = RelayApp(held, RelayFetches(spread, held), limits)
     listener = bound("127.0.0.1", int(options["port"]))  # type: ignore[call-overload]
     HttpServer(server_options(app, 64)).run(sockets=[listener])

@@ -137,7 +137,7 @@ def test_what_no_delta_leads_to_is_published_whole(origin: Origin, tmp_path: Pat
 
 def test_the_compiler_is_imported_only_for_a_delta() -> None:
     """Neither a command nor a daemon waits for it at its start."""
-    probe = "import sys, cli.main, runtime.pool_client, trainer.publish; print('numba' in sys.modules)"
+    probe = "import sys, cli.main, runtime.pool_client, trainer.pool.publish; print('numba' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=300, check=True)
     assert done.stdout.strip() == "False"
 

@@ -1,4 +1,4 @@
-"""`muster swarm gate` as a process, on a real S3 server, and members who hold no key of the bucket."""
+"""`muster swarm run --gate` as a process, on a real S3 server, and members who hold no key of the bucket."""
 
 import json
 import signal
@@ -41,7 +41,7 @@ class GateProcess:
 
     def start(self) -> None:
         self.path.write_text(json.dumps(self.values, default=str))
-        command = [sys.executable, "-m", "cli.main", "swarm", "gate", "--config", str(self.path)]
+        command = [sys.executable, "-m", "cli.main", "swarm", "run", "--gate", "--config", str(self.path)]
         with self.log.open("wb") as log:
             child = self.child = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
 

@@ -1,13 +1,13 @@
 """From bytes to verdict: hostile files, weights that are fetched ahead, retained bytes."""
 
 import dataclasses
-import hashlib
 import os
 import random
 import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -167,7 +167,7 @@ def test_damaged_files_are_never_accepted_and_never_raise(seed: int) -> None:
         if bytes(data) == made.data:
             continue
         fake = dataclasses.replace(made, data=bytes(data))
-        facts = tiny.facts(of, committed(fake, sha256=_sha(bytes(data))))
+        facts = tiny.facts(of, committed(fake, sha256=sha256(data).digest()))
         verdict = judge(facts, bytes(data), tiny.CONFIG, tiny.environment(), tiny.engine(1))
         # A flipped byte of padding or of the writer's name can leave every row as it was: that is the same work.
         assert not verdict.code.is_accept or facts.commitment.root == made.commitment.root
@@ -175,7 +175,7 @@ def test_damaged_files_are_never_accepted_and_never_raise(seed: int) -> None:
 
 @pytest.mark.parametrize("data", [b"PAR1PAR1", b"\x00" * 4096, os.urandom(2048), b"PAR1" + b"\xff" * 64 + b"PAR1"])
 def test_garbage_is_malformed(data: bytes) -> None:
-    facts = tiny.facts(tiny.work_of(), committed(tiny.honest(), sha256=_sha(data)))
+    facts = tiny.facts(tiny.work_of(), committed(tiny.honest(), sha256=sha256(data).digest()))
     assert judge(facts, data, tiny.CONFIG, tiny.environment(), tiny.engine(1)).code is Code.MALFORMED
 
 
@@ -191,12 +191,6 @@ def test_tokens_outside_the_vocabulary_never_reach_the_model() -> None:
 def committed(made: Produced, **changes: Any) -> Produced:
     """The file, with another commitment on chain."""
     return dataclasses.replace(made, commitment=dataclasses.replace(made.commitment, **changes))
-
-
-def _sha(data: bytes) -> bytes:
-    import hashlib
-
-    return hashlib.sha256(data).digest()
 
 
 NODE = "0x" + "11" * 20
@@ -265,7 +259,7 @@ def test_a_pool_that_asks_for_nothing_costs_nothing(published: Published, client
         published.publish()
     client.refresh()
     time.sleep(0.5)
-    keys = {f"{OBJECTS}/manifests/{hashlib.sha256(step.canonical()).hexdigest()}" for step in published.steps[1:]}
+    keys = {f"{OBJECTS}/manifests/{sha256(step.canonical()).hexdigest()}" for step in published.steps[1:]}
     assert not keys & fetched(published).keys()
 
 
@@ -288,7 +282,7 @@ def test_what_was_kept_is_judged_though_nobody_serves_it_again(tmp_path: Path) -
 
     def judge(facts: SubmissionFacts, data: bytes | None, *_: object) -> Verdict:
         judged.append(data)
-        return verdict_on(facts, world.CONFIG, Code.ACCEPT, {})
+        return verdict_on(facts, world.CONFIG.digest, Code.ACCEPT, {})
 
     def verdict() -> Verdict:
         sources, kept = Sources(objects), RetentionStore(tmp_path, 1 << 30)  # type: ignore[arg-type]
@@ -310,7 +304,7 @@ def test_files_of_a_node_case_take_no_room(tmp_path: Path) -> None:
     objects: Any = lambda key, limit: given.data  # noqa: E731
 
     def judge(facts: SubmissionFacts, data: bytes | None, *_: object) -> Verdict:
-        return verdict_on(facts, world.CONFIG, Code.ACCEPT, {})
+        return verdict_on(facts, world.CONFIG.digest, Code.ACCEPT, {})
 
     def kept(as_worker: bool) -> int:
         files = RetentionStore(tmp_path / str(as_worker), 1 << 30)

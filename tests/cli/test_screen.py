@@ -1,4 +1,4 @@
-"""`muster data`: from somebody's file of problems to one that a pool takes."""
+"""`muster env screen`: from somebody's file of problems to one that a pool takes."""
 
 import hashlib
 import json
@@ -39,3 +39,24 @@ def test_a_file_is_screened_kept_and_the_rest_is_named(tmp_path: Path) -> None:
     assert "4 of 6 rows" in said
     given.write_text("no row\n")
     assert "is no JSON" in muster.refused("env", "screen", given, "--out", out)
+
+
+def test_a_reference_that_cannot_be_read_whole_is_refused(tmp_path: Path) -> None:
+    """Half read it would make wrong answers right, which reinforcement learning finds."""
+    muster, given, out = Muster(tmp_path), tmp_path / "given.jsonl", tmp_path / "rows.jsonl"
+    references = ["7", "(1, 2", r"n \equiv 1 \pmod 4"]
+    rows = [
+        {
+            "problem_id": f"m{number}",
+            "task_type": "verifiable_math",
+            "prompt": f"Problem {number}?",
+            "verification_info": {"ground_truth": reference},
+        }
+        for number, reference in enumerate(references)
+    ]
+    given.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = muster.ok("env", "screen", given, "--out", out, "--json").json
+    assert (found["kept"], found["dropped"]["schema"]) == (1, 2)
+    refused = [json.loads(line) for line in (tmp_path / "rows.jsonl.refused.jsonl").read_text().splitlines()]
+    assert [one["row"] for one in refused] == [1, 2]
+    assert all("cannot be read whole" in json.dumps(one) for one in refused)

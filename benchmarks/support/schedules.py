@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.made_up_chain import CHAIN_ID, Endpoint, MadeUpChain, deployment
+from benchmarks.support.made_up_chain import CHAIN_ID, Endpoint, MadeUpChain, deployment
 from chain.indexer.follower import Follower
 from chain.indexer.projection import Projection
 from chain.indexer.state import State

@@ -1,4 +1,4 @@
-"""Runs `muster …` with a fault inside: `python -m benchmarks.fault_launcher <arguments of muster>`.
+"""Runs `muster …` with a fault inside: `python -m benchmarks.support.fault_launcher <arguments of muster>`.
 
 Each by an environment variable. MUSTER_FAULT_VERSION: the version that this process is of. MUSTER_FAULT_DEVICE: while
 that file exists, the model's next step does not end, as on a GPU that hangs. MUSTER_FAULT_CLOCK: a file with the

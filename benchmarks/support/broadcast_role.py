@@ -1,4 +1,4 @@
-"""One host's process in `benchmarks broadcast`: `python -m benchmarks.broadcast_role OPTIONS`, in JSON.
+"""One host's process in `benchmarks broadcast`: `python -m benchmarks.support.broadcast_role OPTIONS`, in JSON.
 
 It prints `ready`, waits for a line, does its part, prints {"done": Unix time} if it is a client, and at the next line
 {"cpu": seconds since it was ready, of its children too} and ends.
@@ -165,11 +165,11 @@ def serving(folder: Path, options: dict[str, Any]) -> "tuple[RelayCache, RelayFe
     """A relay in a thread: what it holds, brings and asks. The origin's bucket is served in the same way."""
     from runtime.server import HttpServer, bound, server_options
     from storage.relay.cache import RelayCache, RelayFetches
-    from storage.relay.server import RelayApp, RelayLimits
+    from storage.relay.server import RelayApp, ServeWeights
 
     cache, sources = RelayCache(folder, 1 << 40), asked(options)
     fetches = RelayFetches(sources, cache)
-    app = RelayApp(cache, fetches, RelayLimits(1e6, 1e6, 1000))
+    app = RelayApp(cache, fetches, ServeWeights(rate=1e6, burst=1e6, transfers=1000))
     server = HttpServer(server_options(app, 1000))
     listener = bound("0.0.0.0", options["port"])
     threading.Thread(target=lambda: server.run(sockets=[listener]), daemon=True).start()

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.delay PORT TO SECONDS`: passes TCP on to a port of this host, every byte so much later."""
+"""`python -m benchmarks.support.delay PORT TO SECONDS`: pass TCP on to a port of this host, each byte so much later."""
 
 import asyncio
 import sys

@@ -1,0 +1,76 @@
+"""Whole local networks of a test's own participants, and what all of them must show."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from chain.indexer.records import Status, Submission
+from chain.indexer.state import State
+from localnet.demo import Demo, Disputer, Onlooker, settle_accounts
+from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec
+from localnet.ports import claim_port
+from protocol.config import PoolConfig
+from protocol.rollout_file.file import read
+from protocol.rollout_file.rows import Limits, Rollout
+from trainer.reports.records import Records
+
+
+def network_plan(
+    root: Path, steps: int, nodes: tuple[NodeSpec, ...], validators: tuple[ValidatorSpec, ...], **more: Any
+) -> DemoPlan:
+    """A network of nobody else, at free ports."""
+    chain, s3, http = (claim_port(name, 0) for name in ("chain", "s3", "http"))
+    return DemoPlan(root, 1, steps, chain, s3, http, nodes, validators, absentee="", **more)
+
+
+class PlainDemo(Demo):
+    """Nobody lazy, nobody absent: who has done honest work may dispute."""
+
+    def onlookers(self) -> list[Onlooker]:
+        return [Disputer(self.onboarding, self.say)]
+
+    @contextmanager
+    def settled(self) -> Iterator[State]:
+        """The whole run, until everybody is paid: what the chain says then. Taken down at the end."""
+        try:
+            self.bring_up()
+            monitor, now = self.follow(), self.onboarding.client("deployer").now
+            settle_accounts(monitor, now, self.network.check, self.say, self.plan.patience)
+            yield monitor.state
+        finally:
+            self.network.supervisor.stop()
+
+
+def check_nodes(demo: Demo, state: State, all_refused: bool = True) -> None:
+    """Every file of honest nodes is accepted; cheats have all of theirs refused, or one at least, and are ejected."""
+    for node in demo.plan.nodes:
+        address = demo.ring[f"node-{node.name}"].address
+        files = [file for file in state.submissions_of(POOL) if file.node == address]
+        refused = [file.status is Status.REJECTED for file in files]
+        assert files, node.name
+        if node.attack:
+            assert all(refused) if all_refused else any(refused), node.name
+            assert state.accounts[POOL, address].ejected
+        else:
+            assert all(file.status is Status.ACCEPTED for file in files), node.name
+
+
+def accepted(state: State) -> Iterator[Submission]:
+    yield from (file for file in state.submissions_of(POOL) if file.status is Status.ACCEPTED)
+
+
+def rows_of(plan: DemoPlan, config: PoolConfig, digest: bytes) -> list[Rollout]:
+    found = httpx.get(f"{plan.http_url}/v1/objects/rollouts/{digest.hex()}.parquet", follow_redirects=True, timeout=60)
+    assert found.status_code == 200
+    return read(found.content, Limits.of(config.work))[1]
+
+
+def metrics_of(plan: DemoPlan) -> list[dict[str, Any]]:
+    """The trainer's, of every step of the plan."""
+    (home,) = (path for path in plan.home("trainer").iterdir() if (path / "metrics.jsonl").exists())
+    metrics = Records(home).metrics()
+    assert len(metrics) == plan.steps
+    return metrics
