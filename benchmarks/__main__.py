@@ -53,14 +53,14 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="of attacks, audits, codec, diloco, evidence, exact, families, spread, swarm and others: go on",
+        help="of attacks, audits, codec, diloco, evidence, exact, spread, swarm and others: go on",
     )
     parser.add_argument("--jobs", type=int, metavar="N", help="attacks: processes, one core each")
     parser.add_argument(
         "--count",
         type=int,
         metavar="N",
-        help="attacks: submissions per row; load: nodes; spread: peers; http: requests; the result is not kept",
+        help="attacks: submissions per row; load: nodes; the result is not kept",
     )
     parser.add_argument("--seed", type=int, metavar="S", help="learning: of the base model; the result is not kept")
     parser.add_argument(

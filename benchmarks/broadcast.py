@@ -26,6 +26,7 @@ from typing import Any
 from benchmarks.broadcast_role import BEHIND, PORT
 from protocol.api.endpoints import OBJECTS
 from protocol.errors import ConfigError
+from storage.weights.manifest import SHARD_BYTES
 
 SWITCH = "musterbench"
 BURST = "256kb"
@@ -107,8 +108,8 @@ FOLDER = ROOT / "build" / "broadcast"
 RELAYS, CLIENTS = 3, 8
 MEGABITS, DELAY = 200.0, 0.02
 CHECK_SECONDS = 5
-SHARDS = {"ours": 30, "shardcast": 20}
-"""What both cut a gigabyte into by default; a smaller file into as many: shardcast wants ten, or waits for ever."""
+# What shardcast cuts a gigabyte into by default, and a smaller file too: it wants ten, or waits for ever.
+SHARDS = 20
 TRIES = 4
 """Of a system some of whose clients never come to an end, as shardcast's do now and then."""
 ROLES = ("origin", "relay", "client")
@@ -213,7 +214,7 @@ def _options(system: str, role: str, host: Host, made: dict[str, Host], file: Pa
         "upstreams": [f"http://{made[name].address}:{PORT}{path}" for name in asked],
         "digest": str(FOLDER / "digest"),
         "check_seconds": CHECK_SECONDS,
-        "shard": -(-file.stat().st_size // SHARDS[system]),
+        "shard": SHARD_BYTES if system == "ours" else -(-file.stat().st_size // SHARDS),
         "port": BEHIND if shaped and role != "client" else PORT,
         "peer": str(peer),
     }

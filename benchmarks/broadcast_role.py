@@ -20,7 +20,7 @@ from protocol.files import die_with_parent
 
 if TYPE_CHECKING:
     from protocol.accounts import LocalAccount
-    from storage.relay.cache import InFlightFetches, RelayCache
+    from storage.relay.cache import RelayCache, RelayFetches
     from storage.sources import MultiSource
     from storage.weights.manifest import ManifestScope
 
@@ -122,7 +122,7 @@ def fetched(options: dict[str, Any], sources: "MultiSource", scope: "ManifestSco
     while True:
         try:
             digest = published(options)
-            fetch(digest, sources, folder, scope, open_manifest=sources.checked, fetch_object=sources.fetch)
+            fetch(digest, sources, folder, scope)
             return
         except MusterError:  # the relays do not have it yet
             time.sleep(LOOK_SECONDS)
@@ -146,7 +146,7 @@ def publishing(options: dict[str, Any], cache: "RelayCache") -> None:
     draft.replace(options["digest"])
 
 
-def relaying(options: dict[str, Any], cache: "RelayCache", fetches: "InFlightFetches", sources: "MultiSource") -> None:
+def relaying(options: dict[str, Any], cache: "RelayCache", fetches: "RelayFetches", sources: "MultiSource") -> None:
     from storage.keys import object_key
     from storage.weights.manifest import MAX_STORED_BYTES, unseal
 
@@ -161,15 +161,14 @@ def relaying(options: dict[str, Any], cache: "RelayCache", fetches: "InFlightFet
             fetches.start(shard)
 
 
-def serving(folder: Path, options: dict[str, Any]) -> "tuple[RelayCache, InFlightFetches, MultiSource]":
+def serving(folder: Path, options: dict[str, Any]) -> "tuple[RelayCache, RelayFetches, MultiSource]":
     """A relay in a thread: what it holds, brings and asks. The origin's bucket is served in the same way."""
     from runtime.server import HttpServer, bound, server_options
-    from storage.relay.cache import SWITCH_SECONDS, InFlightFetches, RelayCache
+    from storage.relay.cache import RelayCache, RelayFetches
     from storage.relay.server import RelayApp, RelayLimits
 
-    sys.setswitchinterval(SWITCH_SECONDS)  # as `muster weights serve` does
     cache, sources = RelayCache(folder, 1 << 40), asked(options)
-    fetches = InFlightFetches(sources, cache, 512 << 20)
+    fetches = RelayFetches(sources, cache)
     app = RelayApp(cache, fetches, RelayLimits(1e6, 1e6, 1000))
     server = HttpServer(server_options(app, 1000))
     listener = bound("0.0.0.0", options["port"])

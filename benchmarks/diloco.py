@@ -100,7 +100,7 @@ class Bench:
         rate = AdamWConfig(learning_rate=1e-3, beta1=0.9, beta2=0.95, weight_decay=0.1)
         schedule = ScheduleConfig(warmup_updates=min(20, steps // 4), decay_share=0.5, final_share=0.0)
         return TextTaskConfig(
-            files=self._files, dtype="float32", heldout=self.scale.heldout, updates=steps, max_z_loss=0.0,
+            files=self._files, dtype="float32", heldout=self.scale.heldout, updates=steps,
             optimizer=OptimizerConfig(method=rate, schedule=schedule), batch_tokens=self.scale.tokens,
             sequence_tokens=256,
         )  # fmt: skip

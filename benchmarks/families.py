@@ -1,13 +1,13 @@
 """Families of models through the whole pipeline: both engines, verification, trainer, export, reload.
 
-`python -m benchmarks families [--resume] [--only TEXT] [--quick]`. Each family is a tiny random model of its real
+`python -m benchmarks families [--only TEXT] [--quick]`. Each family is a tiny random model of its real
 architecture and kind of tokenizer, over a tiny trained vocabulary, in fp32, with a chat template in the shape of the
 published one. transformers and vLLM, in processes of their own, make rollout files as workers do; each judges the
 other's with the validator's whole pipeline and the default thresholds. The trainer recomputes the log-probs in the
 files, takes one step and exports; both engines reload in place and judge one another's files of that step. Keys:
 families [{name, engines, rollouts, rejected, trainer_max_error, changed}], where `rejected` counts files,
 `trainer_max_error` is in nats and `changed` is the share of rollouts that the step made different. A quick run has two
-families. `--resume` does not repeat families whose results are there, `--only` measures those whose name contains TEXT.
+families, `--only` those whose name contains TEXT.
 """
 
 import json
@@ -28,7 +28,6 @@ from engines.factory import make_engine
 from engines.runtime import vllm_installed
 from environments.pool import PoolEnvironments
 from protocol.config import ModelConfig, OptimizerConfig, PoolConfig, ScheduleConfig, TrainConfig, WorkConfig
-from protocol.files import write_atomic
 from protocol.seeds import AUDIT_EVERYTHING
 from trainer.data.batch import Group, TrainRollout, micro_batch
 from trainer.learner import Learner
@@ -283,24 +282,6 @@ CONFIG = PoolConfig(
 TRAIN = TrainConfig(optimizer=OptimizerConfig(schedule=ScheduleConfig(warmup_updates=0)))
 ROLLOUTS = 200
 PACKED = 16  # sequences in one row of the trainer
-KEPT = Path(__file__).parent / "results" / "families.json"
-
-
-class EngineProcess:
-    """An engine that makes and judges files, run by `executor`."""
-
-    def __init__(self, engine: str, executor: Executor) -> None:
-        self.engine, self._process = engine, executor
-
-    def make(self, folder: Path, files: int) -> list[Produced]:
-        return self._process.submit(_make, self.engine, folder, files).result()
-
-    def rejected(self, folder: Path, files: Sequence[Produced]) -> list[str]:
-        """What a validator says against each file that it does not accept."""
-        return self._process.submit(_rejected, self.engine, folder, files).result()
-
-    def close(self) -> None:
-        self._process.shutdown()
 
 
 _LOADED: dict[str, Engine] = {}
@@ -331,38 +312,10 @@ def _rejected(name: str, folder: Path, files: Sequence[Produced]) -> list[str]:
     return out
 
 
-def run(
-    quick: bool, progress: Callable[[str], None], resume: bool = False, only: str = ""
-) -> dict[str, list[dict[str, Any]]]:
+def run(quick: bool, progress: Callable[[str], None], only: str = "") -> dict[str, list[dict[str, Any]]]:
     names = ["transformers", *(["vllm"] if vllm_installed() else [])]
-    chosen = [family for family in FAMILIES if only in family.name]
-    if quick:
-        return {"families": [measure(family, names, 40, progress) for family in chosen[:2]]}
-    there = _kept() if resume or only else {}
-    for family in chosen:
-        if resume and family.name in there:
-            continue
-        there[family.name] = measure(family, names, ROLLOUTS, progress)
-        progress(str(there[family.name]))
-        write_atomic(KEPT, json.dumps(_ordered(there), indent=1).encode() + b"\n")
-    return _ordered(there)
-
-
-def _kept() -> dict[str, dict[str, Any]]:
-    """The families of former calls, by name."""
-    return {entry["name"]: entry for entry in json.loads(KEPT.read_bytes())["families"]} if KEPT.is_file() else {}
-
-
-def _ordered(there: dict[str, dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    return {"families": [there[family.name] for family in FAMILIES if family.name in there]}
-
-
-@dataclass(frozen=True)
-class CrossCheck:
-    """What each engine made of one step's weights, and what the others said against it."""
-
-    made: dict[str, list[Produced]]
-    rejected: int
+    chosen = [family for family in FAMILIES if only in family.name][: 2 if quick else None]
+    return {"families": [measure(family, names, 40 if quick else ROLLOUTS, progress) for family in chosen]}
 
 
 def own_process() -> Executor:
@@ -379,36 +332,40 @@ def measure(
 ) -> dict[str, Any]:
     """One family; `rollouts` by each engine before the training step, a fifth of them after it."""
     files = -(-rollouts // CONFIG.work.rows)
-    nodes = [EngineProcess(name, executor()) for name in engines]
+    processes = {name: executor() for name in engines}
     try:
         with tempfile.TemporaryDirectory(prefix="muster-family-") as temporary:
             base = family.save(Path(temporary) / "base")
-            first = _crosswise(nodes, base, files, say)
-            trained, error = train(base, [file for made in first.made.values() for file in made])
-            later = _crosswise(nodes, trained, max(1, files // 5), say)
+            first, rejected = _crosswise(processes, base, files, say)
+            trained, error = train(base, [file for made in first.values() for file in made])
+            later, rejected_later = _crosswise(processes, trained, max(1, files // 5), say)
     finally:
-        for node in nodes:
-            node.close()
-    pairs = [pair for name in engines for pair in zip(later.made[name], first.made[name], strict=False)]
+        for process in processes.values():
+            process.shutdown()
+    pairs = [pair for name in engines for pair in zip(later[name], first[name], strict=False)]
     changed = [one != other for new, old in pairs for one, other in zip(texts(new), texts(old), strict=True)]
     return {
         "name": family.name,
         "engines": list(engines),
         "rollouts": (len(engines) * files) * CONFIG.work.rows,
-        "rejected": first.rejected + later.rejected,
+        "rejected": rejected + rejected_later,
         "trainer_max_error": float(f"{error:.2g}"),
         "changed": round(sum(changed) / len(changed), 2),
     }
 
 
-def _crosswise(nodes: Sequence[EngineProcess], folder: Path, files: int, say: Callable[[str], None]) -> CrossCheck:
-    """Every engine makes files, every engine judges all of them."""
-    made = {node.engine: node.make(folder, files) for node in nodes}
-    everything = [file for files_of_one in made.values() for file in files_of_one]
-    complaints = [line for node in nodes for line in node.rejected(folder, everything)]
+def _crosswise(
+    processes: dict[str, Executor], folder: Path, files: int, say: Callable[[str], None]
+) -> tuple[dict[str, list[Produced]], int]:
+    """Every engine makes files, every engine judges all of them: what each made, and how many were rejected."""
+    made = {name: process.submit(_make, name, folder, files).result() for name, process in processes.items()}
+    everything = [file for own in made.values() for file in own]
+    complaints = []
+    for name, process in processes.items():
+        complaints += process.submit(_rejected, name, folder, everything).result()
     for line in complaints[:3]:
         say(f"{folder.name}: {line}")
-    return CrossCheck(made, len(complaints))
+    return made, len(complaints)
 
 
 def train(base: Path, files: Sequence[Produced]) -> tuple[Path, float]:
@@ -435,12 +392,10 @@ def _error(policy: Policy, samples: Sequence[TrainRollout]) -> float:
 
 def _groups(made: Produced) -> list[Group]:
     """A file's groups. A random model earns nothing by the task: here a rollout's first token decides its reward."""
-    groups = []
-    for _, members in groupby(made.rollouts, key=lambda row: row.slot):
-        groups.append(
-            tuple(
-                TrainRollout(row.prompt_tokens, row.output_tokens, float(row.output_tokens[0] % 2), 0.0, row.logprobs)
-                for row in members
-            )
+    return [
+        tuple(
+            TrainRollout(row.prompt_tokens, row.output_tokens, float(row.output_tokens[0] % 2), 0.0, row.logprobs)
+            for row in members
         )
-    return groups
+        for _, members in groupby(made.rollouts, key=lambda row: row.slot)
+    ]

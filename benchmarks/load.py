@@ -41,7 +41,7 @@ from orchestrator.auth import NonceStore, RequestGuard
 from orchestrator.background import BackgroundTask
 from orchestrator.chain import PoolView
 from orchestrator.db import Database
-from orchestrator.service import Service, ServiceParts
+from orchestrator.service import Service
 from orchestrator.uploads import Uploads
 from protocol.accounts import Account
 from protocol.api.work import ReceiptSigner
@@ -161,7 +161,7 @@ class Replica:
         view = PoolView(Projection(TimedPool(addresses, options["start"])), POOL, confirmations=0)
         db, bucket = Database(options["database"]), FolderBucket(Path(options["bucket"]))
         receipts = ReceiptSigner(Account.from_key(b"\7" * 32), PoolId(CHAIN_ID, POOLS, POOL))
-        service = Service(ServiceParts(db, view, bucket, CONFIG, Uploads(db, view, bucket, receipts)))
+        service = Service(db, view, bucket, CONFIG, Uploads(db, view, bucket, receipts))
         guard = RequestGuard(AuthScope.of(options["url"], CHAIN_ID, POOLS), NonceStore(db), view.knows)
         self._chain = BackgroundTask("chain", lambda: 1.0 + 0 * view.refresh())
         self._listener = bound("127.0.0.1", options["port"])
@@ -334,7 +334,7 @@ def run(
     quick: bool, progress: Callable[[str], None] = lambda line: None, only: str = "", count: int = NODES
 ) -> dict[str, Any]:
     """Run all cases with `count` nodes; return the keys of the module's docstring."""
-    keys, runs = node_keys(count), []
+    keys, runs = [NodeKey(number) for number in range(count)], []
     for database in ("sqlite", "postgresql"):
         for replicas in (1, 2):
             if only and only not in f"{database} {replicas}":
@@ -344,10 +344,6 @@ def run(
             runs.append({"database": database, "replicas": replicas, "nodes": count} | figures)
             progress(f"{database}, {replicas} replicas: {runs[-1]}")
     return {"runs": runs}
-
-
-def node_keys(count: int) -> list[NodeKey]:
-    return [NodeKey(number) for number in range(count)]
 
 
 @contextmanager

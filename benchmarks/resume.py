@@ -83,15 +83,15 @@ def lead(home: Path, group: LearnerGroup, last: int) -> None:
     """Rank 0: train every step up to `last`, two files each, none twice."""
     records = Records(home)
     progress = TrainingProgress(home / "checkpoints", group, records)
-    while progress.learner.step < last:
-        step = progress.learner.step + 1
+    while progress.step < last:
+        step = progress.step + 1
         numbers = [FILES * (step - 1) + place for place in range(FILES)]
         names = {number: sha256_hex(str(number).encode()) for number in numbers}
         assert progress.consumed.isdisjoint(names.values()), f"step {step} would train a file twice"
         metrics = group.train_step([one for number in numbers for one in file_groups(number)])
         progress.consumed |= set(names.values())
         entries = [{"step": step, "sequence": number, "sha256": name} for number, name in names.items()]
-        progress.save(asdict(metrics), entries, lambda: group.export(export_path(home, progress.learner.step)))
+        progress.save(asdict(metrics), entries, lambda: group.export(export_path(home, progress.step)))
         records.write(asdict(metrics), entries)
     group.end(EXIT_DONE)
 

@@ -112,7 +112,11 @@ def run(quick: bool, progress: Callable[[str], None]) -> dict[str, Any]:
         save_small_llama(folder / "model", mix.vocabulary)
         settings = CaseSettings(folder, mix, steps=1 if quick else 2)
         runs = [(name, _case(name, settings, progress)) for name in ("ours", "trl") * (1 if quick else 2)]
-        memory = [] if quick else [_memory(settings, *sizes, progress) for sizes in SIZES]
+        memory = []
+        for row, chunk in () if quick else SIZES:
+            full = replace(settings, row_tokens=row, head_chunk_mib=chunk, steps=1, one_row=True)
+            peak = _case("ours", full, progress)
+            memory.append({"row_tokens": row, "head_chunk_mib": chunk, "step_mib": peak.peak - peak.before >> 20})
     ours, trl = ([measured for name, measured in runs if name == wanted] for wanted in ("ours", "trl"))
     seconds, theirs = (statistics.median(s for one in many for s in one.seconds) for many in (ours, trl))
     return {
@@ -160,13 +164,6 @@ def save_small_llama(
     save_byte_tokenizer(folder, ())
 
 
-def _memory(settings: CaseSettings, row: int, chunk: int, progress: Callable[[str], None]) -> dict[str, Any]:
-    """The peak of a step on one full row."""
-    one_row = replace(settings, row_tokens=row, head_chunk_mib=chunk, steps=1, one_row=True)
-    measured = _case("ours", one_row, progress)
-    return {"row_tokens": row, "head_chunk_mib": chunk, "step_mib": measured.peak - measured.before >> 20}
-
-
 def _case(name: str, settings: CaseSettings, progress: Callable[[str], None]) -> Measured:
     environment = os.environ | torch_environment(settings.threads)
     environment["PYTHONPATH"] = os.pathsep.join([str(PEER), str(ROOT)] if name == "trl" else [str(ROOT)])
@@ -180,14 +177,6 @@ def _case(name: str, settings: CaseSettings, progress: Callable[[str], None]) ->
     return measured
 
 
-def _resident_bytes() -> int:
-    return int(psutil.Process().memory_info().rss)
-
-
-def _peak_bytes() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
 def measure_ours(settings: CaseSettings) -> Measured:
     """Measure our step, in a process of its own."""
     config = TrainConfig(optimizer=OptimizerConfig(method=AdamWConfig(learning_rate=1e-5)))
@@ -197,13 +186,13 @@ def measure_ours(settings: CaseSettings) -> Measured:
     learner = Learner(settings.folder / "model", config, 1.0, "bfloat16", Placement(memory=memory))
     mix = settings.mix
     groups = full_row(settings.row_tokens, mix.vocabulary) if settings.one_row else mix.rollouts()
-    seconds, before = [], _resident_bytes()
+    seconds, before = [], int(psutil.Process().memory_info().rss)
     for _ in range(settings.steps + 1):
         start = time.process_time()
         learner.train_step(groups)
         seconds.append(time.process_time() - start)
     lengths, policy = [sample.length for group in groups for sample in group], learner.policy
-    peak, flops = _peak_bytes(), policy.work.training(lengths)
+    peak, flops = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, policy.work.training(lengths)
     reached = matrix_flops(policy.device, policy.dtype, clock=time.process_time) / settings.threads
     return Measured(seconds[1:], before, peak, sum(lengths), flops, reached)
 
@@ -257,9 +246,14 @@ def measure_trl(settings: CaseSettings) -> Measured:
         processing_class=AutoTokenizer.from_pretrained(settings.folder / "model"),
         callbacks=[Clock()],
     )
-    before = _resident_bytes()
+    before = int(psutil.Process().memory_info().rss)
     trainer.train()
-    return Measured(seconds[1:], before, _peak_bytes(), sum(sample.length for sample in samples))
+    return Measured(
+        seconds[1:],
+        before,
+        1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+        sum(sample.length for sample in samples),
+    )
 
 
 def _padded(samples: list[TrainRollout]) -> dict[str, torch.Tensor]:

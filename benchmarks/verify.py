@@ -6,11 +6,9 @@ also over the rows of a file of 128 that the audit draws at 1/16 and 1/64, most 
 other. Processor seconds of one thread in one process. Keys: ratio and ratio_quarter of bf16 at decode batch 16, dtype,
 batch, row_at {audit rate: of checking a drawn row, the share of generating it}, and `runs` with every case:
 milliseconds per output token, of the whole and of its parts, on which processor. A quick run has 6 layers instead of
-24. `--only TEXT`: the cases whose dtype and batch, such as `bfloat16 16`, begin so; not kept. `--resume`: complete
-cases stay as they were measured before, ratios are within one case.
+24. `--only TEXT`: the cases whose dtype and batch, such as `bfloat16 16`, begin so; not kept.
 """
 
-import json
 import platform
 import random
 import tempfile
@@ -31,14 +29,11 @@ from protocol.config import EnvironmentConfig, ModelConfig, PoolConfig, WorkConf
 from protocol.seeds import audit_sample, noise_key
 from validator.judging import measurements
 
-RESULT = Path(__file__).parent / "results" / "verify.json"
 GROUP = 8
 PROMPT = 64
 WORK = work_of(1)
-DRAWS = {4096: 2, 1024: 5}
-"""Audit rate → files whose drawn rows are checked."""
-Made = Mapping[int, tuple[Request, Completion]]
-"""By rows of a file."""
+DRAWS = {4096: 2, 1024: 5}  # audit rate → files whose drawn rows are checked
+Made = Mapping[int, tuple[Request, Completion]]  # by rows of a file
 PARTS = (
     ("decoder", TransformersEngine, "_forward"),
     ("output_head", TransformersEngine, "_head"),
@@ -47,37 +42,16 @@ PARTS = (
 )
 
 
-def run(quick: bool, progress: Callable[[str], None], only: str = "", resume: bool = False) -> dict[str, Any]:
+def run(quick: bool, progress: Callable[[str], None], only: str = "") -> dict[str, Any]:
     cases = [("bfloat16", 16)] if quick else [("bfloat16", 16), ("bfloat16", 64), ("float32", 16), ("float32", 64)]
-    cases = [(dtype, batch) for dtype, batch in cases if f"{dtype} {batch}".startswith(only)]
-    before = {(one["dtype"], one["batch"]): one for one in _complete()} if resume else {}
     runs = []
     with tempfile.TemporaryDirectory() as folder:
         save_half_billion(Path(folder), layers=6 if quick else 24)
         for dtype, batch in cases:
-            known = before.get((dtype, batch))
-            runs.append(known or _case(Path(folder), dtype, batch, 16 if quick else 128))
-            progress(str(runs[-1]))
-    first = runs[0]
-    return {
-        "ratio": first["ratio"],
-        "ratio_quarter": first["ratio_quarter"],
-        "dtype": first["dtype"],
-        "batch": first["batch"],
-        "row_at": first["row_at"],
-        "runs": runs,
-    }
-
-
-def _complete() -> list[dict[str, Any]]:
-    """Cases of the kept result that have all that is asked for."""
-    found = json.loads(RESULT.read_text())["runs"] if RESULT.exists() else []
-    return [one for one in found if one.get("row_at") or not _small(one["dtype"], one["batch"])]
-
-
-def _small(dtype: str, batch: int) -> bool:
-    """The case whose few drawn rows are measured too."""
-    return (dtype, batch) == ("bfloat16", 16)
+            if f"{dtype} {batch}".startswith(only):
+                runs.append(_case(Path(folder), dtype, batch, 16 if quick else 128))
+                progress(str(runs[-1]))
+    return {name: runs[0][name] for name in ("ratio", "ratio_quarter", "dtype", "batch", "row_at")} | {"runs": runs}
 
 
 def processor() -> str:
@@ -131,7 +105,7 @@ def _case(folder: Path, dtype: str, batch: int, tokens: int) -> dict[str, Any]:
         "generate_ms_per_token": round(1000 * generated / units, 3),
         "verify_ms_per_token": round(1000 * whole / units, 3),
         "parts_ms_per_token": {name: round(1000 * seconds / units, 3) for name, seconds in parts.items()},
-        "row_at": _row_at(engine, prompts, tokens, generated / batch) if _small(dtype, batch) else {},
+        "row_at": _row_at(engine, prompts, tokens, generated / batch) if (dtype, batch) == ("bfloat16", 16) else {},
         "processor": processor(),
     }
 

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from chain.transactions import Receipt
     from cli.session import Session
     from protocol.config import PoolConfig
-    from trainer.reports.bench import BenchReport
 
 app = Commands(help="Own a pool: configure, create, serve, train, close.", no_args_is_help=True)
 _ETHER = 10**18
@@ -308,23 +307,23 @@ def bench(
 
     report = run_bench(config, pool_config, weights, rows, steps, lambda line: typer.echo(line, err=True))
     if report is not None:
-        emit(vars(report), json, lambda: _bench_text(report))
+        emit(report, json, lambda: _bench_text(report))
 
 
-def _bench_text(report: "BenchReport") -> str:
+def _bench_text(report: dict[str, Any]) -> str:
     gib = 1 << 30
-    peak = f"{report.peak_flops / 1e9:,.0f} GFLOP/s" + (", measured" if report.peak_measured else "")
-    fit = f"{report.row_tokens_fit}" if report.row_tokens_fit else "unknown"
+    peak = f"{report['peak_flops'] / 1e9:,.0f} GFLOP/s" + (", measured" if report["peak_measured"] else "")
+    fit = f"{report['row_tokens_fit']}" if report["row_tokens_fit"] else "unknown"
     return fields(
         {
-            "device": f"{report.ranks} × {report.device}, {report.dtype}",
-            "model": f"{report.parameters / 1e6:.1f} million parameters",
-            "step": f"{report.rollouts} rollouts, {report.tokens} tokens, {report.seconds:.2f} s",
-            "tokens per second": f"{report.tokens_per_second:.0f}",
-            "utilisation (MFU)": f"{report.mfu:.1%} of {peak}",
-            "ranks wait": f"{report.idle_share:.1%}",
-            "peak memory": f"{report.peak_bytes / gib:.2f} GiB with memory.row_tokens {report.row_tokens}",
-            "a token in a row": f"{report.bytes_per_token / 1024:.1f} KiB",
+            "device": f"{report['ranks']} × {report['device']}, {report['dtype']}",
+            "model": f"{report['parameters'] / 1e6:.1f} million parameters",
+            "step": f"{report['rollouts']} rollouts, {report['tokens']} tokens, {report['seconds']:.2f} s",
+            "tokens per second": f"{report['tokens_per_second']:.0f}",
+            "utilisation (MFU)": f"{report['mfu']:.1%} of {peak}",
+            "ranks wait": f"{report['idle_share']:.1%}",
+            "peak memory": f"{report['peak_bytes'] / gib:.2f} GiB with memory.row_tokens {report['row_tokens']}",
+            "a token in a row": f"{report['bytes_per_token'] / 1024:.1f} KiB",
             "row_tokens that fit": fit,
         }
     )

@@ -182,8 +182,6 @@ EXPLAINED: dict[type[Document], dict[str, str]] = {
         "method": "The optimizer: adamw or muon.",
         "schedule": "The learning rate over the updates of a run.",
         "grad_clip": "The largest norm of a gradient.",
-        "ess_reference": "Lower the learning rate where the effective sample size falls below this share; not set: "
-        "never.",
     },
     config.ScheduleConfig: {
         "warmup_updates": "Updates over which it rises from 0.",

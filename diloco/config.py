@@ -183,9 +183,6 @@ class LanguageConfig(TaskConfig):
     heldout: int = Field(0, ge=0, description="Last documents or conversations, kept apart to measure the loss.")
     updates: int = Field(100_000, ge=1, description="Inner steps that the learning-rate schedule is for.")
     optimizer: OptimizerConfig = INTELLECT_1
-    max_z_loss: float = Field(
-        0.0, ge=0, description="Weight of the mean squared largest logit in the minimised loss (2309.10305)."
-    )
 
 
 class SftTaskConfig(LanguageConfig):
@@ -209,7 +206,6 @@ class TextTaskConfig(LanguageConfig):
     field: str = Field("text", description="Field of a JSON line that holds the text.")
     batch_tokens: int = Field(1 << 16, ge=2, le=1 << 32, description="Tokens per inner step.")
     sequence_tokens: int = Field(2048, ge=2, le=1 << 24, description="Longest piece of a document.")
-    max_z_loss: float = Field(2e-4, ge=0)
 
 
 class RlTaskConfig(TaskConfig):

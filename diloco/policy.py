@@ -33,7 +33,7 @@ from trainer.model.policy import Policy
 from trainer.model.sharding import Placement
 from trainer.reports.records import file_id
 from trainer.reports.step_metrics import StepMetrics
-from trainer.train import Check, Trainer, TrainerServices
+from trainer.train import Check, StepRunner, Trainer, TrainerServices
 
 log = logging.getLogger("muster.trainer")
 # Reported metrics outside these bounds are left out: they are a worker's claim, which nothing proves.
@@ -152,8 +152,8 @@ class DilocoPolicy:
         self._loaded = self.coordinator.state.step
 
 
-class DilocoSteps:
-    """Policy steps made by workers. A StepRunner.
+class DilocoSteps(StepRunner):
+    """Policy steps made by workers.
 
     `check` (the guards) sees figures that this trainer computed itself: the length of the outer update, and rewards. Of
     the workers' reported entropies it sees the largest, so that no single report can stop the run."""

@@ -234,7 +234,7 @@ class LanguageTask:
 def language_learners(config: LanguageConfig, folder: Path, placement: Placement) -> LanguageLearners:
     """Return the learner of one rank."""
     policy = Policy(folder, config.dtype, placement)
-    return LanguageLearners(SftLearner(policy, config.optimizer, config.updates, config.max_z_loss))
+    return LanguageLearners(SftLearner(policy, config.optimizer, config.updates))
 
 
 def text_task(
@@ -267,7 +267,8 @@ def text_task(
 def sft_task(config: SftTaskConfig, folder: Path, run: DilocoRun, learners: LanguageLearners) -> LanguageTask:
     """Return the task of supervised fine-tuning on conversations, in an order that the run's seed decides anew each
     epoch."""
-    examples, heldout = load_examples(config, ConversationEncoder(load_tokenizer(folder), config.chat_template))
+    encoder = ConversationEncoder(load_tokenizer(folder), config.chat_template)
+    examples, heldout = load_examples(config.data, encoder, config.max_tokens, config.heldout)
     seed, count = bytes.fromhex(run.seed), len(examples)
 
     def batch(cursor: Cursor, share: DataShare) -> tuple[list[Example], Cursor]:

@@ -1,7 +1,6 @@
 """One interface to inference: generate with proofs (workers), prefill for verification (validators).
 
-Implementations: `engines.hf` (transformers) and `engines.vllm`. This module does
-not import torch.
+Implementations: `engines.hf` (transformers) and `engines.vllm`. This module does not import torch.
 """
 
 from collections.abc import Iterator, Sequence

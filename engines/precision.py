@@ -13,21 +13,20 @@ import torch
 
 from protocol.errors import ConfigError, MusterError, first_line
 
+# x [n, k] and w [m, k] → x · wᵀ [n, m]
 Product = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""x [n, k] and w [m, k] → x · wᵀ [n, m]."""
-
+# In lengths of the two factors. Float32 stays below 2^-23 in any order of summation, TF32 errs by 2^-16 and more.
 MOST_ERROR = 2.0**-20
-"""In lengths of the two factors. Float32 stays below 2^-23 in any order of summation, TF32 errs by 2^-16 and more."""
 _ROWS, _DEPTH, _COLUMNS = 64, 512, 48
 _BITS = 24
-_OVERRULING: Mapping[str, tuple[str, ...]] = {
-    "NVIDIA_TF32_OVERRIDE": ("", "0"),
-    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": ("", "0"),
-    "ONEDNN_DEFAULT_FPMATH_MODE": ("", "STRICT"),
-    "DNNL_DEFAULT_FPMATH_MODE": ("", "STRICT"),
-    "VLLM_FLOAT32_MATMUL_PRECISION": ("", "highest"),
+# Variable → the value, besides none, that leaves float32 alone. Libraries read them before torch's switches can be set.
+_OVERRULING = {
+    "NVIDIA_TF32_OVERRIDE": "0",
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "0",
+    "ONEDNN_DEFAULT_FPMATH_MODE": "STRICT",
+    "DNNL_DEFAULT_FPMATH_MODE": "STRICT",
+    "VLLM_FLOAT32_MATMUL_PRECISION": "highest",
 }
-"""Variable → values that leave float32 alone. Libraries read them before torch's switches can be set."""
 
 
 def require_full_precision(dtype: str, device: str) -> None:
@@ -57,7 +56,7 @@ def require_full_precision(dtype: str, device: str) -> None:
 def check_environment(dtype: str) -> None:
     """The part that needs no device. Raises ConfigError as above."""
     for name, harmless in _OVERRULING.items():
-        if dtype == "float32" and (value := os.environ.get(name, "")) not in harmless:
+        if dtype == "float32" and (value := os.environ.get(name, "")) not in ("", harmless):
             raise ConfigError(
                 f"{name}={value} lowers the precision of float32, for which an honest node would be slashed",
                 f"unset {name} and start again",

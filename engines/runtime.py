@@ -89,9 +89,6 @@ def _hide_from_vllm() -> None:
     kind.__getattr__ = without_dunders
 
 
-_USUAL = "AVX512"
-
-
 def arithmetic_of(device: str) -> str:
     """A device's name in files: `cpu` stands for processors with AVX-512, others are named by their kernels.
 
@@ -101,28 +98,28 @@ def arithmetic_of(device: str) -> str:
     import torch
 
     kernels = torch.backends.cpu.get_cpu_capability()
-    if device != "cpu" or kernels == _USUAL:
+    if device != "cpu" or kernels == "AVX512":
         return device
     return f"{device}-{platform.machine()}-{kernels}".lower()
 
 
 _LEAST_SECONDS = 5.0
 _TIMES = 20.0
+# The first computation of a process compiles, and starts the device: its steps are no measure of the others.
 _FIRST_SECONDS = 120.0
-"""The first computation of a process compiles, and starts the device: its steps are no measure of the others."""
 
 
 class StepPace:
-    """Steps of a process's computations, such as one more token of every completion. One computation at a time."""
+    """Steps of a process's computations, such as one more token of every completion. One computation at a time.
+
+    `longest`: seconds that a step took at most so far, the first computation's apart; 0 before there was one. `steps`:
+    how many ended so far, in all computations."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._last: float | None = None
         self._warm = False
-        self.longest = 0.0
-        """Seconds that a step took at most so far, the first computation's apart; 0 before there was one."""
-        self.steps = 0
-        """How many ended so far, in all computations."""
+        self.longest, self.steps = 0.0, 0
 
     @contextmanager
     def computing(self) -> Iterator[None]:
@@ -158,5 +155,4 @@ class StepPace:
         return waited if waited > self.limit else 0.0
 
 
-PACE = StepPace()
-"""This process's."""
+PACE = StepPace()  # this process's

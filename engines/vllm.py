@@ -5,9 +5,8 @@ Noise and proofs are made inside vLLM's worker process (engines/vllm_extension.p
 
 import importlib.util
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,19 +31,12 @@ GPU_SHARE = 0.9  # of its memory, that vLLM may take
 BLOCK = 128  # positions in a block of the KV cache on a CPU, the largest that vLLM uses
 
 
-@dataclass(frozen=True)
-class VllmOptions:
-    """cache_bytes: memory of the KV cache; None: on a GPU what vLLM finds free, on a CPU what max_batch sequences of
-    full length need, 1 GiB at most."""
-
-    tensor_parallel_size: int = 1
-    cache_bytes: int | None = None
-
-
 class VllmEngine:
     """One vLLM instance in this process (several processes with tensor parallelism).
 
-    dtype: "float32" or "bfloat16". device: "cpu" or "cuda". max_batch: requests decoded together.
+    dtype: "float32" or "bfloat16". device: "cpu" or "cuda". max_batch: requests decoded together. cache_bytes: memory
+    of the KV cache; None: on a GPU what vLLM finds free, on a CPU what max_batch sequences of full length need, 1 GiB
+    at most.
     """
 
     def __init__(
@@ -52,7 +44,8 @@ class VllmEngine:
         dtype: str = "float32",
         device: str = "cpu",
         max_batch: int = 64,
-        options: VllmOptions = VllmOptions(),
+        tensor_parallel_size: int = 1,
+        cache_bytes: int | None = None,
     ) -> None:
         torch_dtype(dtype)
         if not vllm_installed():
@@ -64,7 +57,8 @@ class VllmEngine:
         import vllm
 
         self.info = EngineInfo("vllm", str(vllm.__version__), dtype, arithmetic_of(device))
-        self.dtype, self.device, self.max_batch, self._options = dtype, device, max_batch, options
+        self.dtype, self.device, self.max_batch = dtype, device, max_batch
+        self._ranks, self._cache_bytes = tensor_parallel_size, cache_bytes
         self._max_len = 0
         self._llm: Any = None
         self._config: dict[str, Any] = {}
@@ -89,12 +83,12 @@ class VllmEngine:
         text = text_settings(config)
         positions = int(text.get("max_position_embeddings", CPU_MAX_LEN))
         self._max_len = length = min(positions, CPU_MAX_LEN) if self.device == "cpu" else positions
-        options, cache = self._options, self._options.cache_bytes
-        if cache is None and self.device == "cpu":
-            cache = cache_need(text, length, self.max_batch, 4 if self.dtype == "float32" else 2)
+        cache = self._cache_bytes
         more: dict[str, Any] = {"dtype": self.dtype}
         if self.device != "cpu":
             more["gpu_memory_utilization"] = GPU_SHARE
+        if cache is None and self.device == "cpu":
+            cache = cache_need(text, length, self.max_batch, 4 if self.dtype == "float32" else 2)
         from vllm import LLM
 
         try:
@@ -114,7 +108,7 @@ class VllmEngine:
                 disable_log_stats=True,
                 logits_processors=[PROCESSOR],
                 worker_extension_cls=EXTENSION,
-                tensor_parallel_size=options.tensor_parallel_size,
+                tensor_parallel_size=self._ranks,
                 kv_cache_memory_bytes=cache,
                 enforce_eager=self.device == "cpu",
                 **more,
@@ -127,7 +121,14 @@ class VllmEngine:
             ) from None
         llm.collective_rpc("muster_install", args=(self.dtype,))
         engine: Any = llm.llm_engine
-        engine.step = _counted(engine.step)
+        inner = engine.step
+
+        def step() -> Any:
+            done = inner()  # returns once what it computed is there
+            PACE.step()
+            return done
+
+        engine.step = step
         return llm
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
@@ -139,7 +140,24 @@ class VllmEngine:
         if not sampling.temperature > 0:
             raise MusterError(f"temperature {sampling.temperature} is not positive", "set sampling.temperature above 0")
         tickets = list(itertools.islice(self._tickets, len(requests)))
-        params = [_noisy(request, sampling, ticket) for request, ticket in zip(requests, tickets, strict=True)]
+        from vllm import SamplingParams
+
+        params = [
+            SamplingParams(
+                temperature=0.0,
+                max_tokens=request.max_new_tokens,
+                stop_token_ids=list(sampling.eos_ids),
+                ignore_eos=True,
+                detokenize=False,
+                extra_args={
+                    TICKET: ticket,
+                    KEY: list(request.noise_key),
+                    TEMPERATURE: float(sampling.temperature),
+                    BEFORE: [request.sampled, request.tail],
+                },
+            )
+            for request, ticket in zip(requests, tickets, strict=True)
+        ]
         with self._cleanly(tickets):
             outputs = self._run([request.prompt for request in requests], params)
             wanted = [request.goes_on for request in requests]
@@ -160,7 +178,6 @@ class VllmEngine:
             yield from self._prefilled(sequences[window], rows)
 
     def _prefilled(self, sequences: Sequences, rows: int) -> Iterator[Prefilled]:
-        """One pass of vLLM over all, then logits of `rows` rows at a time."""
         from vllm import SamplingParams
 
         tickets = list(itertools.islice(self._tickets, len(sequences)))
@@ -213,35 +230,6 @@ def cache_need(config: dict[str, Any], length: int, sequences: int, width: int) 
     position = 2 * layers * known.get("num_key_value_heads", heads) * size * width
     blocks = sequences * (-(-length // BLOCK) + 1) + 1
     return min(max(position * BLOCK * blocks, 64 << 20), 1 << 30)
-
-
-def _counted(step: Callable[[], Any]) -> Callable[[], Any]:
-    """vLLM's step, which returns once what it computed is there."""
-
-    def counted() -> Any:
-        done = step()
-        PACE.step()
-        return done
-
-    return counted
-
-
-def _noisy(request: Request, sampling: Sampling, ticket: int) -> Any:
-    from vllm import SamplingParams
-
-    return SamplingParams(
-        temperature=0.0,
-        max_tokens=request.max_new_tokens,
-        stop_token_ids=list(sampling.eos_ids),
-        ignore_eos=True,
-        detokenize=False,
-        extra_args={
-            TICKET: ticket,
-            KEY: list(request.noise_key),
-            TEMPERATURE: float(sampling.temperature),
-            BEFORE: [request.sampled, request.tail],
-        },
-    )
 
 
 def _completion(output: Any, record: tuple[list[int], list[float], list[bytes], bytes]) -> Completion:

@@ -10,7 +10,7 @@ recomputes its past, but samples only its next token).
 """
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from vllm import SamplingParams
@@ -56,8 +56,7 @@ _RECORDS: dict[int, _Record] = {}
 _PREFILLED: dict[int, torch.Tensor] = {}
 
 
-@dataclass(frozen=True)
-class _NoiseRequest:
+class _NoiseRequest(NamedTuple):
     """What the choice of a request's next token needs; `output` is vLLM's own growing list of its tokens."""
 
     ticket: int
@@ -186,6 +185,11 @@ class MusterWorker:
         self.model_runner.execute_model_state = None
 
 
+def _extra(runner: Any, request: str) -> dict[str, Any]:
+    params = runner.requests[request].sampling_params
+    return (params.extra_args or {}) if params else {}
+
+
 def _rows_before_sampling(runner: Any, state: Any) -> list[tuple[int, int, torch.Tensor]]:
     """(ticket, output position, row bf16 [d]) of each request that is about to get a token."""
     ids = runner.input_batch.req_ids
@@ -194,25 +198,21 @@ def _rows_before_sampling(runner: Any, state: Any) -> list[tuple[int, int, torch
     states = state.sample_hidden_states[: len(ids)].to(torch.bfloat16).cpu()
     out = []
     for row, request in enumerate(ids):
-        cached = runner.requests[request]
-        extra = (cached.sampling_params.extra_args or {}) if cached.sampling_params else {}
+        extra = _extra(runner, request)
         if TICKET in extra:
             _RECORDS.setdefault(extra[TICKET], _Record()).begin(*extra[BEFORE])
-            out.append((extra[TICKET], len(cached.output_token_ids), states[row]))
+            out.append((extra[TICKET], len(runner.requests[request].output_token_ids), states[row]))
     return out
 
 
 def _rows_of_prompts(runner: Any, state: Any) -> dict[int, torch.Tensor]:
     """Ticket → wanted rows of each request for prefill in this batch, whose rows lie one request after the other."""
-    scheduled, start = state.scheduler_output.num_scheduled_tokens, 0
-    out = {}
+    scheduled, start, out = state.scheduler_output.num_scheduled_tokens, 0, {}
     for request in runner.input_batch.req_ids:
-        count = scheduled.get(request, 0)
-        cached = runner.requests[request]
-        extra = (cached.sampling_params.extra_args or {}) if cached.sampling_params else {}
+        count, extra = scheduled.get(request, 0), _extra(runner, request)
         if PREFILL in extra:
             ticket, wanted = extra[PREFILL]
-            if count != len(cached.prompt_token_ids):
+            if count != len(runner.requests[request].prompt_token_ids):
                 raise MusterError("vLLM split a prompt or took it from a cache", "turn chunked prefill and caches off")
             out[ticket] = state.hidden_states[start + count - wanted : start + count].to("cpu", copy=True)
         start += count

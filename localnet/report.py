@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from chain.indexer.records import Canary, Lane, Status
@@ -19,6 +20,7 @@ from orchestrator.dashboard.results import (
     SilentCommittee,
     ValidatorSummary,
     VerdictDifference,
+    build_summary,
     save_results,
 )
 from protocol.encoding import show_tokens
@@ -173,9 +175,8 @@ def write_results(
     plan: DemoPlan, ring: KeyRing, progress: ProgressPrinter, state: State, diloco: DilocoSummary | None = None
 ) -> Outcome:
     """Everything from the orchestrator's record, which it has compared with the chain."""
-    summary = save_results(
-        plan.http_url,
-        plan.root,
+    summarise = partial(
+        build_summary,
         seed=plan.seed,
         seconds=progress.seconds,
         cheaters=[ring[f"node-{node.name}"].address for node in plan.nodes if node.cheats],
@@ -184,6 +185,7 @@ def write_results(
         safeguards=safeguards(state, POOL),
         diloco=diloco,
     )
+    summary = save_results(plan.http_url, plan.root, summarise)
     wrong = list(problems(summary))
     for line in [*highlights(summary), *(f"NOT GOOD: {what}" for what in wrong)]:
         progress.say(line)

@@ -19,15 +19,15 @@ from orchestrator.auth import (
     add_error_handlers,
     documented,
 )
-from orchestrator.dashboard.documents import dashboard, record, status
+from orchestrator.dashboard import views
+from orchestrator.dashboard.answers import AnswerCache, CurrentService, Query
+from orchestrator.dashboard.evidence import Evidence
+from orchestrator.dashboard.metrics import exposition
 from orchestrator.dashboard.page import interface_page, live_page
-from orchestrator.dashboard.routes import AnswerCache, CurrentService, Dashboard, Query
-from orchestrator.dashboard.routes import router as dashboard_router
-from orchestrator.metrics import exposition
 from orchestrator.service import Service
 from protocol import VERSION
 from protocol.api import endpoints, run, work
-from protocol.api.work import Announcement, AnnouncementTaken, SourceList
+from protocol.api.work import Announcement, AnnouncementTaken
 from protocol.http.limits import Buckets
 from storage.keys import KEY_PATTERN
 
@@ -97,42 +97,16 @@ def get_ready(service: CurrentService) -> run.Readiness:
 # Not in the OpenAPI document: it is text for Prometheus.
 @router.get(endpoints.METRICS, include_in_schema=False)
 def get_metrics(query: Query) -> Response:
-    return query.cached("metrics", lambda: exposition(query.service), CONTENT_TYPE_LATEST)
+    text = query.answers.get("metrics", lambda: exposition(query.service))
+    return Response(text, media_type=CONTENT_TYPE_LATEST)
 
 
-@router.get(
-    endpoints.POOL.path,
-    tags=["run"],
-    summary="How to take part",
-    response_model=run.PoolAccess,
-    responses=documented(404),
-)
+@router.get(endpoints.POOL.path, tags=["run"], summary="How to take part", responses=documented(404))
 def get_pool(service: CurrentService) -> run.PoolAccess:
     """Pool, chain and contracts; check them against the chain."""
     if service.access is None:
         raise HttpError(404, "this service does not say how to take part", "ask the pool's owner")
     return service.access
-
-
-@router.get(endpoints.STATUS.path, tags=["run"], summary="Where the run stands", response_model=run.RunStatus)
-def get_status(query: Query) -> Response:
-    return query.answer("status", lambda: status(query.service))
-
-
-@router.get(endpoints.DASHBOARD.path, tags=["run"], summary="The run, newest files only", response_model=run.RunRecord)
-def get_dashboard(query: Query) -> Response:
-    return query.answer("dashboard", lambda: dashboard(query.service))
-
-
-@router.get(endpoints.RECORD.path, tags=["run"], summary="The whole run so far", response_model=run.RunRecord)
-def get_record(query: Query) -> Response:
-    return query.answer("record", lambda: record(query.service))
-
-
-@router.get(endpoints.SOURCES.path, tags=["objects"], summary="Who else serves the weights", response_model=SourceList)
-def get_sources(query: Query) -> Response:
-    """Announcements that strangers signed. Check every byte that comes from there."""
-    return query.answer("sources", lambda: SourceList(sources=query.service.sources.live()))
 
 
 @router.get(
@@ -193,10 +167,11 @@ def create_app(
     )
     app.state.service, app.state.guard = service, guard
     app.state.signers, app.state.body_memory = Buckets(rate / 2, burst / 2), BodyMemory()
-    app.state.dashboard, app.state.answers = Dashboard(service, view_seconds), AnswerCache(view_seconds)
+    app.state.answers, app.state.shared = AnswerCache(view_seconds), AnswerCache(view_seconds)
+    app.state.evidence = Evidence(service.uploads.pool, service.config.work, service.open_object)
     app.state.streams = set()
     add_error_handlers(app)
-    for one in (signed, router, dashboard_router):
-        app.include_router(one)
+    for routes in (signed, router, views.router):
+        app.include_router(routes)
     app.add_middleware(RequestLimits, clients=Buckets(rate, burst))
     return app

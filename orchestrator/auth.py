@@ -11,7 +11,7 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Annotated, Any, Protocol
 
 from fastapi import Depends, FastAPI, Request, Response
@@ -21,7 +21,6 @@ from fastapi.security import APIKeyHeader
 from prometheus_client import Histogram
 from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import delete
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -50,8 +49,8 @@ _MEANINGS = {
     500: "The service failed; try again.",
     503: "Database, storage or chain does not answer; `Retry-After` says when to try again.",
 }
+# Errors answered before the body was read to its end: the connection closes, since the rest may never end.
 _UNREAD = (408, 413)
-"""Errors answered before the body was read to its end: the connection closes, since the rest may never end."""
 _HINTS = {404: "see /docs for this service's interface", 405: "use the documented method"}
 
 
@@ -83,14 +82,12 @@ def add_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(MusterError)
     async def muster_error(_request: Request, error: MusterError) -> Response:
-        if isinstance(error, HttpError):
-            return error_response(error.status, error.what, error.hint, error.retry_after)
-        if isinstance(error, RequestRefused):
-            return error_response(error.status, error.what, error.hint)
         if isinstance(error, UnreachableError):
             log.warning("%s", error)
             return error_response(503, "the storage or chain behind this service does not answer", "try again", 2)
-        return error_response(400, error.what, error.hint)
+        status = error.status if isinstance(error, HttpError | RequestRefused) else 400
+        retry_after = error.retry_after if isinstance(error, HttpError) else None
+        return error_response(status, error.what, error.hint, retry_after)
 
     @app.exception_handler(SQLAlchemyError)
     async def database_error(request: Request, error: SQLAlchemyError) -> Response:
@@ -100,30 +97,31 @@ def add_error_handlers(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def invalid(_request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
-        field, problem = first_problem([{**first, "loc": first["loc"][1:]}], "the body")
-        return error_response(422, f"field `{field}`: {problem}", "see /docs for the documented shape")
+        return _invalid_field([{**first, "loc": first["loc"][1:]}])
 
     @app.exception_handler(HTTPException)
     async def http_error(request: Request, error: HTTPException) -> Response:
-        answer = error_response(error.status_code, str(error.detail).lower(), _HINTS.get(error.status_code, ""))
+        response = error_response(error.status_code, str(error.detail).lower(), _HINTS.get(error.status_code, ""))
         if error.status_code == 405:
-            answer.headers["Allow"] = ", ".join(_methods(request))
-        return answer
+            # Starlette names the methods of the first matching route only.
+            routes = (route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE)
+            methods = {method for route in routes for method in getattr(route, "methods", None) or ()}
+            response.headers["Allow"] = ", ".join(sorted(methods))
+        return response
 
 
-def _methods(request: Request) -> list[str]:
-    """Return the methods of the request's path; Starlette names those of the first matching route only."""
-    matching = (route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE)
-    return sorted({method for route in matching for method in getattr(route, "methods", None) or ()})
+def _invalid_field(problems: Sequence[Any]) -> Response:
+    field, problem = first_problem(problems, "the body")
+    return error_response(422, f"field `{field}`: {problem}", "see /docs for the documented shape")
 
 
 # ---- requests
 
 BODY_SECONDS = 15.0
+# Bytes of a body that every connection may send without a share of BodyMemory.
 SMALL_BODY = 4096
-"""Bytes of a body that every connection may send without a share of BodyMemory."""
+# How long a used nonce is remembered: longer than a request is valid, even if the clock is set back some minutes.
 NONCE_SECONDS = 10 * WINDOW
-"""How long a used nonce is remembered: longer than a request is valid, even if the clock is set back some minutes."""
 REQUEST_SECONDS = Histogram(
     "muster_request_seconds",
     "Time to answer, by route and kind of status.",
@@ -202,9 +200,10 @@ async def read_body(request: Request, limit: int) -> bytes:
 
     Raises HttpError 400 (connection lost), 408 (too slow), 413 (too long) or 429 (no BodyMemory left).
     """
+    too_large = HttpError(413, f"the body is larger than {limit} bytes", "send less")
     declared = request.headers.get("content-length", "0")
     if not declared.isdigit() or len(declared) > 18 or int(declared) > limit:
-        raise _too_large(limit)
+        raise too_large
     memory: BodyMemory = request.app.state.body_memory
     client, body, held = client_key(request.scope), bytearray(), 0
     try:
@@ -212,7 +211,7 @@ async def read_body(request: Request, limit: int) -> bytes:
             async for chunk in request.stream():
                 body += chunk
                 if len(body) > limit:
-                    raise _too_large(limit)
+                    raise too_large
                 excess = len(body) - SMALL_BODY - held
                 if excess > 0:
                     if not memory.take(client, excess):
@@ -226,10 +225,6 @@ async def read_body(request: Request, limit: int) -> bytes:
         if held:
             memory.give_back(client, held)
     return bytes(body)
-
-
-def _too_large(limit: int) -> HttpError:
-    return HttpError(413, f"the body is larger than {limit} bytes", "send less")
 
 
 def strict_object(data: bytes) -> dict[str, Any]:
@@ -267,11 +262,10 @@ class NonceStore:
 
     def __init__(self, db: Database) -> None:
         self._db = db
-        self._insert = sqlite.insert if db.is_sqlite else postgresql.insert
 
     def use(self, address: str, nonce: bytes, now: float) -> bool:
         key = hashlib.blake2b(bytes.fromhex(address[2:]) + nonce, digest_size=16).hexdigest()
-        row = self._insert(NonceRow).values(id=key, expires=now + NONCE_SECONDS)
+        row = self._db.insert(NonceRow).values(id=key, expires=now + NONCE_SECONDS)
         with self._db.session() as session:
             return session.execute(row.on_conflict_do_nothing().returning(NonceRow.id)).first() is not None
 
@@ -350,20 +344,15 @@ class SignedRoute(APIRoute):
         answer_type: TypeAdapter[Any] = TypeAdapter(signature.return_annotation)
 
         def respond(request: Request, raw: bytes) -> Response:
-            sender = SIGNATURE.verify(request, raw)
-            answer = self.endpoint(body=_parsed(model, raw), sender=sender, service=request.app.state.service)
+            sender, fields = SIGNATURE.verify(request, raw), strict_object(raw)
+            try:
+                body = model.model_validate(fields)
+            except ValidationError as error:
+                return _invalid_field(error.errors(include_url=False, include_input=False, include_context=False))
+            answer = self.endpoint(body=body, sender=sender, service=request.app.state.service)
             return Response(answer_type.dump_json(answer), media_type="application/json")
 
         async def handle(request: Request) -> Response:
             return await run_in_threadpool(respond, request, await read_body(request, model.MAX_BYTES))
 
         return handle
-
-
-def _parsed(model: type[RequestBody], raw: bytes) -> RequestBody:
-    try:
-        return model.model_validate(strict_object(raw))
-    except ValidationError as error:
-        problems = error.errors(include_url=False, include_input=False, include_context=False)
-        field, problem = first_problem(problems, "the body")
-        raise HttpError(422, f"field `{field}`: {problem}", "see /docs for the documented shape") from None

@@ -14,8 +14,8 @@ from protocol.waits import WAITS
 
 log = logging.getLogger("muster.orchestrator")
 MAX_BACKOFF = 5.0
+# PostgreSQL's advisory lock of the leader: "leader" in ASCII.
 _LEADER_LOCK = 0x6C6561646572
-"""PostgreSQL's advisory lock of the leader: "leader" in ASCII."""
 
 
 class BackgroundTask:
@@ -42,10 +42,8 @@ class BackgroundTask:
     @property
     def problem(self) -> str:
         """Why this task does not do its work, or empty."""
-        if self._failure:
-            return self._failure
         has_died = self._thread.ident is not None and not self._thread.is_alive() and not self._stop.is_set()
-        return f"{self.name}: the thread has ended; restart the service" if has_died else ""
+        return self._failure or (f"{self.name}: the thread has ended; restart the service" if has_died else "")
 
     def _run(self) -> None:
         backoff = self._first_pause
@@ -55,20 +53,14 @@ class BackgroundTask:
                 self._failure, backoff = "", self._first_pause
                 self._stop.wait(pause)
             except BaseException as error:  # not even SystemExit may end this thread unnoticed
-                self._report(error)
+                failure = f"{self.name}: {describe(error)}"
+                if failure != self._failure:
+                    is_foreseen = isinstance(error, MusterError | SQLAlchemyError)
+                    log.warning("%s", failure, exc_info=None if is_foreseen else error)
+                self._failure = failure
                 with WAITS.on(f"{self.name} to succeed"):
                     self._stop.wait(backoff)
                 backoff = min(MAX_BACKOFF, 2 * backoff)
-
-    def _report(self, error: BaseException) -> None:
-        failure = f"{self.name}: {describe(error)}"
-        if failure == self._failure:
-            return
-        self._failure = failure
-        if isinstance(error, MusterError | SQLAlchemyError):
-            log.warning("%s", failure)
-        else:
-            log.error("%s", failure, exc_info=error)
 
 
 def describe(error: BaseException) -> str:
@@ -93,7 +85,17 @@ class Leader:
     def leads(self) -> bool:
         """Return whether this replica leads; it takes the lead if nobody has it. Never raises."""
         with self._mutex:
-            return self._has_file(self._file) if self._file is not None else self._has_advisory_lock()
+            try:
+                if self._file is None:
+                    return self._has_advisory_lock()
+                if not self._file.is_locked:
+                    self._file.acquire(blocking=False)
+                return True
+            except (Timeout, OSError):
+                return False
+            except SQLAlchemyError:
+                self._connection = None
+                return False
 
     def close(self) -> None:
         """Let another replica lead."""
@@ -104,26 +106,14 @@ class Leader:
                 self._connection.close()
                 self._connection = None
 
-    def _has_file(self, lock: FileLock) -> bool:
-        try:
-            if not lock.is_locked:
-                lock.acquire(blocking=False)
-        except (Timeout, OSError):
-            return False
-        return True
-
     def _has_advisory_lock(self) -> bool:
-        try:
-            if self._connection is not None:
-                self._connection.execute(text("SELECT 1"))
-                return True
-            connection = self._db.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-            # Back in the pool, the connection would keep the lock.
-            connection.detach()
-            if connection.scalar(text("SELECT pg_try_advisory_lock(:key)"), {"key": _LEADER_LOCK}):
-                self._connection = connection
-                return True
-            connection.close()
-        except SQLAlchemyError:
-            self._connection = None
+        if self._connection is not None:
+            self._connection.execute(text("SELECT 1"))
+            return True
+        connection = self._db.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+        connection.detach()  # back in the pool, it would keep the lock
+        if connection.scalar(text("SELECT pg_try_advisory_lock(:key)"), {"key": _LEADER_LOCK}):
+            self._connection = connection
+            return True
+        connection.close()
         return False

@@ -19,10 +19,10 @@ from protocol.waits import WAITS
 
 log = logging.getLogger("muster.orchestrator")
 RECONCILE_SECONDS = 5.0
+# Lanes being attested at a time: with many nodes, lanes end together.
 ATTESTED_AT_ONCE = 8
-"""Lanes being attested at a time: with many nodes, lanes end together."""
+# Refusals when somebody presented receipts meanwhile, or the last transaction was mined unseen.
 _DONE = frozenset({"NothingNew", "AlreadyDrawn", "AlreadySettled"})
-"""Refusals when somebody presented receipts meanwhile, or the last transaction was mined unseen."""
 IsStored = Callable[[Submission], bool]
 
 
@@ -31,14 +31,12 @@ class PoolView:
     usable once their seed block has `confirmations` blocks on top."""
 
     def __init__(self, projection: Projection, pool: int, confirmations: int) -> None:
-        self.projection = projection
-        self.pool_id = pool
-        self.confirmations = confirmations
+        self.projection, self.pool_id, self.confirmations = projection, pool, confirmations
+        # Why the chain could not be followed at the last try, or uploads not attested, or empty.
         self.error = ""
-        """Why the chain could not be followed at the last try, or uploads not attested, or empty."""
+        # When the chain last answered, and when it last answered with a new block; Unix seconds.
         self.heard: float | None = None
         self.moved: float | None = None
-        """When the chain last answered, and when it last answered with a new block; Unix seconds."""
 
     def refresh(self) -> bool:
         """Poll the chain once; return whether the state changed. Requests are answered meanwhile."""
@@ -96,8 +94,8 @@ class Attestor:
     def __init__(self, court: Court, pool: int, checks: Sequence[IsStored]) -> None:
         self._court, self._pool, self._checks = court, pool, checks
         self._lock = threading.Lock()
+        # Lane → the block up to which it was attested, None while its thread runs.
         self._attested_up_to: dict[int, int | None] = {}
-        """Lane → the block up to which it was attested, None while its thread runs."""
         self._problems: dict[int, str] = {}
 
     def problem(self, state: State) -> str:
@@ -133,11 +131,11 @@ class Attestor:
                 problem = f"lane {lane.lane} is not attested: {describe(error)}"
         with self._lock:
             self._attested_up_to[lane.lane] = head
-            if problem and problem != self._problems.get(lane.lane):
-                log.warning("%s", problem)
-            self._problems.pop(lane.lane, None)
+            before = self._problems.pop(lane.lane, "")
             if problem:
                 self._problems[lane.lane] = problem
+        if problem not in ("", before):
+            log.warning("%s", problem)
 
     def _attest(self, lane: Lane, files: list[Submission]) -> int:
         """Return the last block with an attestation of the lane, or 0. A bucket that does not answer delays none of the
@@ -184,27 +182,27 @@ class ChainWatcher:
         try:
             self.poll()
         except BaseException as error:
-            # The page must not show an old state without saying so.
-            self._view.error = describe(error)
+            self._view.error = describe(error)  # the page must not show an old state without saying so
             raise
         return self._poll
 
     def poll(self) -> None:
         self._view.refresh()
+        state = self._view.state
         if self._leads():
-            self._attestor.advance(self._view.state)
-        self._view.error = self._attestor.problem(self._view.state)
-        version = self._view.state.version
-        if version == self._reconciled_version or time.monotonic() - self._reconciled_time < RECONCILE_SECONDS:
+            self._attestor.advance(state)
+        self._view.error = self._attestor.problem(state)
+        if self.current or time.monotonic() - self._reconciled_time < RECONCILE_SECONDS:
             return
-        result = reconcile(self._view.state, self._view.pool_id, self._suite)
+        result = reconcile(state, self._view.pool_id, self._suite)
         self._reconciled_time = time.monotonic()
-        if result is not None and result.findings and not self._doubtful:
+        is_doubtful = result is not None and bool(result.findings)
+        if is_doubtful and not self._doubtful:
             # An endpoint may serve a block's state before its logs: only what differs twice is published.
             self._doubtful = True
             return
         self._doubtful = False
-        self.reconciliation, self._reconciled_version = result, version
+        self.reconciliation, self._reconciled_version = result, state.version
         if result is not None and result.findings:
             log.warning("the ledger differs from the chain: %s", "; ".join(result.findings))
 

@@ -1,24 +1,38 @@
 """The orchestrator's database: SQLite (WAL) by default, PostgreSQL by URL. Times are Unix seconds, addresses checksum
 hex."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import BigInteger, Engine, Index, String, Text, create_engine, event, inspect, text
+from sqlalchemy import (
+    BigInteger,
+    Connection,
+    Engine,
+    Index,
+    String,
+    Text,
+    create_engine,
+    event,
+    insert,
+    inspect,
+    select,
+    text,
+)
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError, SQLAlchemyError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
 
 from protocol.errors import ConfigError, UnreachableError
 
-SCHEMA_VERSION = "0001"
+SCHEMA_VERSION = "1"
 BUSY_SECONDS = 10.0
+# Connections of one process to PostgreSQL, at most.
 _POOL_SIZE = 16
-"""Connections of one process to PostgreSQL, at most."""
-_MIGRATION_LOCK = 0x6D7573746572
-"""PostgreSQL's advisory lock while a replica migrates: "muster" in ASCII."""
+# PostgreSQL's advisory lock while a replica creates the tables: "muster" in ASCII.
+_CREATION_LOCK = 0x6D7573746572
 
 
 class Base(DeclarativeBase):
@@ -26,7 +40,7 @@ class Base(DeclarativeBase):
 
 
 class MetaRow(Base):
-    """What this database belongs to: chain, contract, pool."""
+    """The schema's version, and what this database belongs to: chain, contract, pool."""
 
     __tablename__ = "meta"
     key: Mapped[str] = mapped_column(String(64), primary_key=True)
@@ -139,20 +153,21 @@ class Database:
     def __init__(self, url: str) -> None:
         self.engine = _engine(url)
         self.is_sqlite = self.engine.dialect.name == "sqlite"
+        # The dialect's `insert`, which knows ON CONFLICT.
+        self.insert: Callable[..., Any] = sqlite.insert if self.is_sqlite else postgresql.insert
         self._sessions = sessionmaker(self.engine, expire_on_commit=False)
         self._readers = sessionmaker(self.engine.execution_options(reading=True), expire_on_commit=False)
-        try:
-            _migrate(self.engine)
-        except OperationalError as error:
-            self.engine.dispose()
-            raise UnreachableError(f"the database {_shown(url)} does not open: {error.orig}", "check the URL") from None
-        except DBAPIError as error:
-            self.engine.dispose()
-            hint = "restore the file from a copy, or move it away: all but heartbeats and reports comes from the chain"
-            raise UnreachableError(f"the database {_shown(url)} is not usable: {error.orig}", hint) from None
-        except ConfigError:
-            self.engine.dispose()
-            raise
+        with ExitStack() as stack:
+            stack.callback(self.engine.dispose)
+            try:
+                _create_tables(self.engine)
+            except OperationalError as error:
+                what = f"the database {_shown(url)} does not open: {error.orig}"
+                raise UnreachableError(what, "check the URL") from None
+            except DBAPIError as error:
+                hint = "restore it from a copy, or move it away: all but heartbeats and reports comes from the chain"
+                raise UnreachableError(f"the database {_shown(url)} is not usable: {error.orig}", hint) from None
+            stack.pop_all()
 
     @contextmanager
     def session(self) -> Iterator[Session]:
@@ -227,31 +242,29 @@ def _on_sqlite_begin(connection: Any) -> None:
     connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
 
 
-def _migrate(engine: Engine) -> None:
-    """Bring the database to SCHEMA_VERSION, one replica at a time. Raises ConfigError for another version's."""
+def _create_tables(engine: Engine) -> None:
+    """Create the tables, unless a replica has. Raises ConfigError for another version's."""
     with engine.execution_options(reading=True).connect() as connection:
         if _version(connection) == SCHEMA_VERSION:
             return
-    from alembic import command
-    from alembic.config import Config
-
-    config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
     with engine.begin() as connection:
         if engine.dialect.name == "postgresql":
-            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _CREATION_LOCK})
         version = _version(connection)
-        if version not in ("", SCHEMA_VERSION):
+        if version is None:
+            Base.metadata.create_all(connection)
+            connection.execute(insert(MetaRow).values(key="schema", value=SCHEMA_VERSION))
+            connection.execute(insert(LeaseChangeRow).values(id=1, number=0))
+        elif version != SCHEMA_VERSION:
             what = f"the database has schema {version}, this version of muster needs {SCHEMA_VERSION}"
             raise ConfigError(what, "use the version that made it, or another database")
-        config.attributes["connection"] = connection
-        command.upgrade(config, "head")
 
 
-def _version(connection: Any) -> str:
-    if not inspect(connection).has_table("alembic_version"):
-        return ""
-    return ", ".join(connection.scalars(text("SELECT version_num FROM alembic_version ORDER BY version_num")))
+def _version(connection: Connection) -> str | None:
+    """Return the version of the tables, None where there are none."""
+    if not inspect(connection).has_table(MetaRow.__tablename__):
+        return None
+    return connection.scalar(select(MetaRow.value).where(MetaRow.key == "schema")) or "unknown"
 
 
 def _shown(url: str) -> str:

@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from sqlalchemy import select
-from sqlalchemy.dialects import postgresql, sqlite
 
 from orchestrator.db import Database, HeartbeatRow
 from protocol.api.run import NodeState
 from protocol.api.work import HEARTBEAT_SECONDS, HeartbeatRequest
 
 MISSES_UNTIL_DEAD = 3
+# How far another replica's clock or writing may lag.
 _OVERLAP_SECONDS = 5.0
-"""How far another replica's clock or writing may lag."""
 
 
 class Heartbeat(NamedTuple):
@@ -30,17 +29,15 @@ class Heartbeat(NamedTuple):
         return node_state(self, now) in (NodeState.HEALTHY, NodeState.UNHEALTHY)
 
 
+# Address → newest heartbeat.
 Heartbeats = Mapping[str, Heartbeat]
-"""Address → newest heartbeat."""
 
 
 def node_state(heartbeat: Heartbeat | None, now: float, *, ejected: bool = False, left: bool = False) -> NodeState:
     """Return the state of a participant by its newest heartbeat and its standing on chain. A heartbeat counts as
     missed once it is half an interval late; one from the future (the clock was set back) counts as new."""
-    if ejected:
-        return NodeState.EJECTED
-    if left:
-        return NodeState.LEFT
+    if ejected or left:
+        return NodeState.EJECTED if ejected else NodeState.LEFT
     if heartbeat is None:
         return NodeState.WAITING
     missed = (now - heartbeat.last_seen) / heartbeat.interval - 0.5
@@ -54,21 +51,19 @@ class HeartbeatStore:
     replicas. Thread-safe."""
 
     def __init__(self, db: Database, interval: float = HEARTBEAT_SECONDS) -> None:
-        self._db, self.interval = db, interval
+        self._db, self._interval = db, interval
         self._lock = threading.Lock()
         self._newest: dict[str, Heartbeat] = {}
         self._read_up_to = 0.0
-        self._insert = sqlite.insert if db.is_sqlite else postgresql.insert
 
     def store(self, address: str, body: HeartbeatRequest, now: float) -> None:
         """Store a heartbeat that came at `now` (Unix seconds), unless a newer one is stored already: a replica may
         write late what it received early."""
-        row = self._insert(HeartbeatRow).values(address=address, last_seen=now, body=body.model_dump_json())
-        given = row.excluded
+        row = self._db.insert(HeartbeatRow).values(address=address, last_seen=now, body=body.model_dump_json())
         newer = row.on_conflict_do_update(
             index_elements=[HeartbeatRow.address],
-            set_={"last_seen": given.last_seen, "body": given.body},
-            where=HeartbeatRow.last_seen <= given.last_seen,
+            set_={"last_seen": row.excluded.last_seen, "body": row.excluded.body},
+            where=HeartbeatRow.last_seen <= row.excluded.last_seen,
         )
         with self._db.session() as session:
             session.execute(newer)
@@ -82,6 +77,6 @@ class HeartbeatStore:
             for address, last_seen, body in rows:
                 known = self._newest.get(address)
                 if known is None or known.last_seen <= last_seen:
-                    self._newest[address] = Heartbeat(HeartbeatRequest(**json.loads(body)), last_seen, self.interval)
+                    self._newest[address] = Heartbeat(HeartbeatRequest(**json.loads(body)), last_seen, self._interval)
                 self._read_up_to = max(self._read_up_to, last_seen)
             return dict(self._newest)

@@ -11,14 +11,14 @@ from operator import add, sub
 from typing import Any
 
 from chain.client import ChainClient, View
-from chain.indexer.records import Account, Pool, Status, Submission
+from chain.indexer.records import Status, Submission
 from chain.indexer.state import State
 from chain.suite import Suite
 from protocol.api.run import EscrowEntry, LedgerEntry, Reconciliation
 from protocol.verdict import Code
 
+# Pay and fees of these went back to the budget when they were settled.
 _REFUNDED = (Status.VOID, Status.LATE)
-"""Pay and fees of these went back to the budget when they were settled."""
 
 
 @dataclass(frozen=True)
@@ -76,34 +76,31 @@ def escrow(state: State, pool_id: int, sums: FileSums | None = None) -> EscrowEn
 
 def rows(state: State, pool_id: int, now: int) -> list[LedgerEntry]:
     """Return one row per node that joined the pool, then one per seat owner. `now` is chain time."""
-    pool = state.pools[pool_id]
-    accounts = [account for (of, _), account in state.accounts.items() if of == pool_id]
-    return [_worker(state, pool, account, now) for account in accounts] + _validators(state, pool_id)
-
-
-def _worker(state: State, pool: Pool, account: Account, now: int) -> LedgerEntry:
-    rate = pool.terms.rate
-    vested = state.claimable_units(account.pool, account.node, now)
-    return LedgerEntry(
-        address=account.node,
-        role="worker",
-        payee=account.operator,
-        earned=account.units_awarded * rate,
-        pending=account.units_pending * rate,
-        locked=(account.units_awarded - vested) * rate - account.paid,
-        vested=vested * rate,
-        claimed=account.paid,
-        slashed=account.slashed,
-    )
-
-
-def _validators(state: State, pool_id: int) -> list[LedgerEntry]:
+    rate, entries = state.pools[pool_id].terms.rate, []
+    for (of, _), account in state.accounts.items():
+        if of == pool_id:
+            vested = state.claimable_units(pool_id, account.node, now)
+            entries.append(
+                LedgerEntry(
+                    address=account.node,
+                    role="worker",
+                    payee=account.operator,
+                    earned=account.units_awarded * rate,
+                    pending=account.units_pending * rate,
+                    locked=(account.units_awarded - vested) * rate - account.paid,
+                    vested=vested * rate,
+                    claimed=account.paid,
+                    slashed=account.slashed,
+                )
+            )
     fees, slashed = fees_paid(state, pool_id), Counter[str]()
     for seat in state.seats.values():
         slashed[seat.owner] += seat.penalised
-    return [
-        LedgerEntry(address=one, role="validator", payee=one, earned=fees[one], fees=fees[one], slashed=slashed[one])
-        for one in sorted({*slashed, *fees})
+    return entries + [
+        LedgerEntry(
+            address=owner, role="validator", payee=owner, earned=fees[owner], fees=fees[owner], slashed=slashed[owner]
+        )
+        for owner in sorted({*slashed, *fees})
     ]
 
 
@@ -123,8 +120,8 @@ def paid_out(state: State, *kinds: str, pool_id: int | None = None) -> Counter[s
 
 # ---- the ledger as tables
 
+# Amounts are base units (`*_grains`), times Unix seconds, hashes hex without 0x.
 Row = dict[str, Any]
-"""Amounts are base units (`*_grains`), times Unix seconds, hashes hex without 0x."""
 
 
 def tables(state: State, pool: int, now: int) -> dict[str, Iterable[Row]]:
@@ -132,12 +129,15 @@ def tables(state: State, pool: int, now: int) -> dict[str, Iterable[Row]]:
     return {name: make(state, pool, now) for name, make in _TABLES.items()}
 
 
+def _copied(record: Any, *names: str) -> Row:
+    return {name: getattr(record, name) for name in names}
+
+
 def _accounts(state: State, pool: int, now: int) -> Iterator[Row]:
     """Yield what each node and each owner of seats earned, and where it is."""
     for entry in rows(state, pool, now):
-        fields = {"address": entry.address, "role": entry.role, "payee": entry.payee}
-        amounts = ("earned", "pending", "locked", "vested", "claimed", "fees", "slashed")
-        yield fields | {f"{name}_grains": getattr(entry, name) for name in amounts}
+        amounts = _copied(entry, "earned", "pending", "locked", "vested", "claimed", "fees", "slashed")
+        yield _copied(entry, "address", "role", "payee") | {f"{name}_grains": value for name, value in amounts.items()}
 
 
 def _contributions(state: State, pool: int, now: int) -> Iterator[Row]:
@@ -145,7 +145,6 @@ def _contributions(state: State, pool: int, now: int) -> Iterator[Row]:
     found: dict[tuple[str, str, int], list[Submission]] = defaultdict(list)
     for file in state.submissions_of(pool):
         found[state.accounts[pool, file.node].operator, file.node, file.step].append(file)
-    rate = state.pools[pool].terms.rate
     for (operator, node, step), files in sorted(found.items()):
         accepted = [file for file in files if file.status is Status.ACCEPTED]
         units = sum(file.units for file in accepted)
@@ -157,7 +156,7 @@ def _contributions(state: State, pool: int, now: int) -> Iterator[Row]:
             "accepted": len(accepted),
             "pending": sum(file.status is Status.PENDING for file in files),
             "units": units,
-            "pay_grains": units * rate,
+            "pay_grains": units * state.pools[pool].terms.rate,
         }
 
 
@@ -165,13 +164,7 @@ def _submissions(state: State, pool: int, now: int) -> Iterator[Row]:
     """Yield every file and its present outcome."""
     rate = state.pools[pool].terms.rate
     for file in state.submissions_of(pool):
-        yield {
-            "sequence": file.sequence,
-            "node": file.node,
-            "step": file.step,
-            "counter": file.counter,
-            "units": file.units,
-            "rows": file.rows,
+        yield _copied(file, "sequence", "node", "step", "counter", "units", "rows") | {
             "sha256": file.sha256.hex(),
             "root": file.root.hex(),
             "status": file.status.value,
@@ -188,54 +181,45 @@ def _submissions(state: State, pool: int, now: int) -> Iterator[Row]:
 def _votes(state: State, pool: int, now: int) -> Iterator[Row]:
     """Yield every revealed vote on every file, and the outcome that its committee gave it."""
     for file in state.submissions_of(pool):
-        for one in state.lane_of(file).rounds:
-            for member, (_, digest) in sorted(one.reveals.items()):
+        for voting_round in state.lane_of(file).rounds:
+            for member, (_, digest) in sorted(voting_round.reveals.items()):
+                seat = voting_round.seats[member]
                 yield {
                     "sequence": file.sequence,
-                    "round": one.round,
-                    "seat": one.seats[member],
-                    "owner": state.seats[one.seats[member]].owner,
-                    "vote": one.code_at(file.place, member).label,
+                    "round": voting_round.round,
+                    "seat": seat,
+                    "owner": state.seats[seat].owner,
+                    "vote": voting_round.code_at(file.place, member).label,
                     "outcome": Code(file.votes_code).label if file.votes_code else "",
                     "verdict": digest.hex(),
                 }
 
 
 def _slashes(state: State, pool: int, now: int) -> Iterator[Row]:
-    for one in state.slashes:
-        if one.pool == pool:
-            what = {"kind": one.kind, "who": one.who, "sequence": one.sequence}
-            reason = Code(one.code).label if one.code else "vote"
-            yield what | {
-                "reason": reason,
-                "amount_grains": one.amount,
-                "block": one.block,
-                "time": one.time,
-                "tx": one.tx,
-            }
+    for slash in state.slashes:
+        if slash.pool == pool:
+            derived = {"reason": Code(slash.code).label if slash.code else "vote", "amount_grains": slash.amount}
+            yield _copied(slash, "kind", "who", "sequence") | derived | _copied(slash, "block", "time", "tx")
 
 
 def _disputes(state: State, pool: int, now: int) -> Iterator[Row]:
-    for (of, sequence), one in state.disputes.items():
-        if of == pool:
-            yield {
-                "sequence": sequence,
-                "disputer": one.disputer,
-                "trial": one.trial,
-                "deposit_grains": one.deposit,
-                "resolved": one.resolved,
-                "overturned": one.overturned,
-                "outcome": Code(one.code).label if one.resolved else "",
-                "reward_grains": one.reward,
-                "time": one.time,
+    for dispute in state.disputes.values():
+        if dispute.pool == pool:
+            yield _copied(dispute, "sequence", "disputer", "trial") | {
+                "deposit_grains": dispute.deposit,
+                "resolved": dispute.resolved,
+                "overturned": dispute.overturned,
+                "outcome": Code(dispute.code).label if dispute.resolved else "",
+                "reward_grains": dispute.reward,
+                "time": dispute.time,
             }
 
 
 def _payouts(state: State, pool: int, now: int) -> Iterator[Row]:
-    for one in state.all_payments():
-        if one.pool == pool:
-            what = {"kind": one.kind, "to": one.to, "node": one.node, "units": one.units}
-            yield what | {"amount_grains": one.amount, "block": one.block, "time": one.time, "tx": one.tx}
+    for payment in state.all_payments():
+        if payment.pool == pool:
+            amount = {"amount_grains": payment.amount}
+            yield _copied(payment, "kind", "to", "node", "units") | amount | _copied(payment, "block", "time", "tx")
 
 
 _TABLES: dict[str, Callable[[State, int, int], Iterator[Row]]] = {
@@ -254,10 +238,8 @@ NAMES = tuple(_TABLES)
 
 SINK = "0x000000000000000000000000000000000000dEaD"
 MOST_FINDINGS = 20
-
-
+# A name, and what the view returns if the ledger is right: one number, or fields of a struct.
 Expected = tuple[str, View, dict[str, int] | int]
-"""A name, and what the view returns if the ledger is right: one number, or fields of a struct."""
 
 
 def reconcile(state: State, pool: int, suite: Suite) -> Reconciliation | None:
@@ -267,78 +249,64 @@ def reconcile(state: State, pool: int, suite: Suite) -> Reconciliation | None:
     """
     if pool not in state.pools:
         return None
+    pools, view = suite.pools, escrow(state, pool)
     deposits = sum(one.funded + one.from_stakes for one in state.pools.values())
-    gifts = sum(amount for (_, to), amount in state.transfers.items() if to == suite.pools.address) - deposits
-    wrong_escrow = _negative_amounts(state, pool, gifts)
-    wrong_escrow += _differences(suite.client, _expected_escrow(state, pool, suite, gifts), state.head)
-    wrong_ledger = _unmatched_payments(state, _sent(state, suite.pools.address))
+    gifts = sum(amount for (_, to), amount in state.transfers.items() if to == pools.address) - deposits
+    parts = {"gifts": gifts, "reserved": view.reserved, "unpaid": view.unpaid, "owed fees": view.owed_fees}
+    parts |= {"free": view.free}
+    wrong_escrow = [f"escrow: {name} is {amount}" for name, amount in parts.items() if amount < 0]
+    held = sum(one.escrow for one in state.pools.values()) + gifts
+    expected: list[Expected] = [
+        ("tokens held by Pools", suite.token.view("balanceOf", pools.address), held),
+        (f"pool {pool}", pools.view("poolOf", pool), {"free": view.free}),
+    ]
+    wrong_escrow += _differences(suite.client, expected, state.head)
+    wrong_ledger = _unmatched_payments(state, pools.address)
     wrong_ledger += _differences(suite.client, _expected_ledger(state, pool, suite), state.head)
-    findings = (wrong_escrow + wrong_ledger)[:MOST_FINDINGS]
     return Reconciliation(
         block=state.head,
         ledger_matches_chain=not wrong_ledger,
         escrow_balanced=not wrong_escrow,
-        findings=findings,
+        findings=(wrong_escrow + wrong_ledger)[:MOST_FINDINGS],
         gifts=gifts,
     )
 
 
-def _expected_escrow(state: State, pool: int, suite: Suite, gifts: int) -> list[Expected]:
-    held = sum(one.escrow for one in state.pools.values()) + gifts
-    return [
-        ("tokens held by Pools", suite.token.view("balanceOf", suite.pools.address), held),
-        (f"pool {pool}", suite.pools.view("poolOf", pool), {"free": escrow(state, pool).free}),
-    ]
-
-
 def _expected_ledger(state: State, pool: int, suite: Suite) -> list[Expected]:
-    expectations: list[Expected] = []
+    expected: list[Expected] = []
     for (of, node), account in state.accounts.items():
         if of == pool:
             units = {"earned": account.units_earned, "spent": account.units_spent, "pending": account.units_pending}
             fields = units | {"counter": account.counter}
-            expectations.append((f"account of {node}", suite.pools.view("accountOf", pool, node), fields))
-    owner = state.pools[pool].owner
-    for payee in sorted({row.payee for row in rows(state, pool, 0)} | {owner}):
-        view = suite.token.view("balanceOf", payee)
-        expectations.append((f"balance of {payee}", view, state.balances.get(payee, 0)))
-    return expectations
+            expected.append((f"account of {node}", suite.pools.view("accountOf", pool, node), fields))
+    for payee in sorted({row.payee for row in rows(state, pool, 0)} | {state.pools[pool].owner}):
+        balance = state.balances.get(payee, 0)
+        expected.append((f"balance of {payee}", suite.token.view("balanceOf", payee), balance))
+    return expected
 
 
-def _negative_amounts(state: State, pool: int, gifts: int) -> list[str]:
-    view = escrow(state, pool)
-    parts = {"gifts": gifts, "reserved": view.reserved, "unpaid": view.unpaid, "owed fees": view.owed_fees}
-    parts |= {"free": view.free}
-    return [f"escrow: {name} is {amount}" for name, amount in parts.items() if amount < 0]
-
-
-def _sent(state: State, address: str) -> dict[str, int]:
-    """Return receiver → base units that an address ever sent there, by the token's own transfers."""
-    return {to: amount for (sender, to), amount in state.transfers.items() if sender == address}
-
-
-def _unmatched_payments(state: State, transferred: dict[str, int]) -> list[str]:
-    """Return where payments by Pools' events differ from the token's transfers."""
+def _unmatched_payments(state: State, pools: str) -> list[str]:
+    """Return where payments by the events of Pools, at that address, differ from the token's transfers."""
+    transferred = Counter({to: amount for (sender, to), amount in state.transfers.items() if sender == pools})
     paid = paid_out(state, "claim", "fee", "leftover")
-    burnt = sum(pool.fees_burnt + pool.forfeited for pool in state.pools.values())
-    if burnt:
-        paid[SINK] = paid.get(SINK, 0) + burnt
+    if burnt := sum(pool.fees_burnt + pool.forfeited for pool in state.pools.values()):
+        paid[SINK] += burnt
     return [
-        f"{address} was paid {paid.get(address, 0)} by Pools' events, {transferred.get(address, 0)} by transfers"
+        f"{address} was paid {paid[address]} by Pools' events, {transferred[address]} by transfers"
         for address in sorted({*paid, *transferred})
-        if paid.get(address, 0) != transferred.get(address, 0)
+        if paid[address] != transferred[address]
     ]
 
 
 def _differences(client: ChainClient, expectations: list[Expected], block: int) -> list[str]:
     wrong = []
     answers = client.read_many([view for _, view, _ in expectations], block)
-    for (what, _, expected), found in zip(expectations, answers, strict=True):
+    for (what, _, expected), answer in zip(expectations, answers, strict=True):
         if isinstance(expected, int):
-            if found != expected:
-                wrong.append(f"{what}: {found} on chain, {expected} by the ledger")
+            if answer != expected:
+                wrong.append(f"{what}: {answer} on chain, {expected} by the ledger")
             continue
         for field, value in expected.items():
-            if found[field] != value:
-                wrong.append(f"{what}: {field} is {found[field]} on chain, {value} by the ledger")
+            if answer[field] != value:
+                wrong.append(f"{what}: {field} is {answer[field]} on chain, {value} by the ledger")
     return wrong

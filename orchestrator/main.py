@@ -22,8 +22,7 @@ from orchestrator.background import BackgroundTask, Leader
 from orchestrator.chain import Attestor, ChainWatcher, PoolView
 from orchestrator.config import OrchestratorConfig
 from orchestrator.db import Database, default_url
-from orchestrator.service import Service, ServiceParts
-from orchestrator.solve_rates import SolveRateReader
+from orchestrator.service import Service
 from orchestrator.uploads import Uploads
 from protocol.accounts import LocalAccount
 from protocol.api.run import PoolAccess
@@ -44,10 +43,10 @@ from storage.s3 import Bucket
 
 log = logging.getLogger("muster.orchestrator")
 PRUNE_SECONDS = 5.0
+# The environment variable by which workers find their configuration file.
 _WORKER_CONFIG = "MUSTER_ORCHESTRATOR_CONFIG"
-"""The environment variable by which workers find their configuration file."""
+# The environment variable by which prometheus_client shares counters among processes.
 _METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
-"""The environment variable by which prometheus_client shares counters among processes."""
 
 
 def run(config_path: Path) -> None:
@@ -63,15 +62,15 @@ def run(config_path: Path) -> None:
 
 
 class Orchestrator:
-    """The service in this process, with everything that it opened."""
+    """The service in this process."""
 
     def __init__(self, config: OrchestratorConfig) -> None:
         with contextlib.ExitStack() as stack:
-            self._listener = stack.enter_context(bound(config.host, config.port))
+            listener = stack.enter_context(bound(config.host, config.port))
             app = build(config, config.key.open(), config.home, stack)
             self._opened = stack.pop_all()
         options = server_options(app, config.connections, trusted_proxies=config.trusted_proxies)
-        self._server, self._config = HttpServer(options), config
+        self._server, self._config, self._listener = HttpServer(options), config, listener
 
     def run(self) -> int:
         log_address(self._config, self._listener)
@@ -178,21 +177,19 @@ def build(config: OrchestratorConfig, signer: LocalAccount, home: Path, stack: c
     attestor = Attestor(suite.court, config.pool, (uploads.has_receipt, uploads.is_stored))
     chain_watcher = ChainWatcher(view, suite, attestor, config.poll_seconds, leader.leads)
     service = Service(
-        ServiceParts(
-            db,
-            view,
-            bucket,
-            pool_config,
-            uploads,
-            chain_watcher=chain_watcher,
-            heartbeat_seconds=config.heartbeat_seconds,
-            lease_seconds=config.lease_seconds or 3 * config.heartbeat_seconds,
-            lease_limit=config.lease_limit,
-            stall_seconds=config.stall_seconds,
-            access=pool_access(config, deployment, pool_config),
-            allow_private_sources=config.allow_private_sources,
-            workers=config.workers,
-        )
+        db,
+        view,
+        bucket,
+        pool_config,
+        uploads,
+        chain_watcher=chain_watcher,
+        heartbeat_seconds=config.heartbeat_seconds,
+        lease_seconds=config.lease_seconds or 3 * config.heartbeat_seconds,
+        lease_limit=config.lease_limit,
+        stall_seconds=config.stall_seconds,
+        access=pool_access(config, deployment, pool_config),
+        allow_private_sources=config.allow_private_sources,
+        workers=config.workers,
     )
     nonces = NonceStore(db)
     guard = RequestGuard(auth_scope, nonces, lambda address: address in config.relays or view.knows(address))
@@ -216,16 +213,16 @@ def background_tasks(
     """Return the threads of a replica, not started."""
 
     def prune() -> float:
-        service.leases.forget_expired()
-        if leader.leads():
+        leads = leader.leads()
+        service.leases.prune(leads)
+        if leads:
             nonces.prune(service.clock())
-            service.leases.close_expired()
         return PRUNE_SECONDS
 
     return [
         BackgroundTask("chain", chain_watcher.work),
         BackgroundTask("pruning", prune),
-        BackgroundTask("solve rates", SolveRateReader(service.rates, leader.leads).work),
+        BackgroundTask("solve rates", lambda: service.rates.work(leader.leads)),
     ]
 
 

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 from sqlalchemy import select
 
-from orchestrator.aggregates import ConsumedFiles, load_consumed, store_consumed
 from orchestrator.auth import HttpError
 from orchestrator.background import BackgroundTask
 from orchestrator.chain import ChainWatcher, PoolView
+from orchestrator.dashboard.solve_rates import SolveRates
 from orchestrator.db import Database, StepReportRow
 from orchestrator.heartbeats import Heartbeat, HeartbeatStore
-from orchestrator.leases import Leases
-from orchestrator.scheduler import Keep, Refuse, Rule, Wait
-from orchestrator.solve_rates import SolveRates
+from orchestrator.scheduling.aggregates import ConsumedFiles, load_consumed, store_consumed
+from orchestrator.scheduling.leases import Leases
+from orchestrator.scheduling.scheduler import Keep, Refuse, Rule, Wait
 from orchestrator.sources import AnnouncedSources
 from orchestrator.uploads import ObjectStore, Uploads
 from protocol import VERSION
@@ -32,11 +32,14 @@ log = logging.getLogger("muster.orchestrator")
 DOWNLOAD_SECONDS = 300
 
 
-@dataclass(frozen=True)
-class ServiceParts:
-    """What a service works with, and its limits in seconds. Without `chain_watcher` nothing is compared with the chain.
-    `access`: what newcomers are told; `allow_private_sources`: announced sources of weights may be in private networks;
-    `workers`: processes that share the port."""
+@dataclass
+class Service:
+    """Everything behind the routes. Thread-safe; `address` is a verified signer.
+
+    Limits are in seconds. Without `chain_watcher` nothing is compared with the chain. `access`: what newcomers are
+    told; `allow_private_sources`: announced sources of weights may be in private networks; `workers`: processes that
+    share the port; `tasks`: the threads of this replica.
+    """
 
     db: Database
     view: PoolView
@@ -52,24 +55,16 @@ class ServiceParts:
     access: PoolAccess | None = None
     allow_private_sources: bool = False
     workers: int = 1
+    tasks: Sequence[BackgroundTask] = ()
 
-
-class Service:
-    """Everything behind the routes. Thread-safe; `address` is a verified signer."""
-
-    def __init__(self, parts: ServiceParts) -> None:
-        self.db, self.view, self.config, self.clock = parts.db, parts.view, parts.config, parts.clock
-        self.chain_watcher, self.access = parts.chain_watcher, parts.access
+    def __post_init__(self) -> None:
         self.started = self.clock()
-        self.tasks: Sequence[BackgroundTask] = ()
-        self._store = parts.store
-        shape = parts.config.work
-        rule = Rule.of(parts.config, parts.lease_seconds, parts.lease_limit, parts.stall_seconds)
-        self.leases = Leases(parts.db, parts.view, rule, shape.rows * shape.max_new_tokens, parts.clock)
-        self.uploads = parts.uploads
-        self.rates = SolveRates(parts.db, parts.view, parts.config, parts.uploads.pool, parts.store.get)
-        self.sources = AnnouncedSources(parts.uploads.pool, parts.allow_private_sources, self.clock, parts.workers)
-        self._heartbeats = HeartbeatStore(parts.db, parts.heartbeat_seconds)
+        shape, pool = self.config.work, self.uploads.pool
+        rule = Rule.of(self.config, self.lease_seconds, self.lease_limit, self.stall_seconds)
+        self.leases = Leases(self.db, self.view, rule, shape.rows * shape.max_new_tokens, self.clock)
+        self.rates = SolveRates(self.db, self.view, self.config, pool, self.store.get)
+        self.sources = AnnouncedSources(pool, self.allow_private_sources, self.clock, self.workers)
+        self._heartbeats = HeartbeatStore(self.db, self.heartbeat_seconds)
 
     def request_lease(self, address: str, body: work.LeaseRequest) -> work.LeaseResponse:
         """Grant a lease, or say when to ask again. Raises HttpError 403 for a node that may not work."""
@@ -86,8 +81,7 @@ class Service:
         self._heartbeats.store(address, body, self.clock())
         expires = self.leases.renew(address, body.lease) if body.lease else None
         step = self.view.usable_step(self.view.state)
-        seconds = self._heartbeats.interval
-        return work.HeartbeatResponse(next=seconds, step=step, lease_expires=expires, version=VERSION)
+        return work.HeartbeatResponse(next=self.heartbeat_seconds, step=step, lease_expires=expires, version=VERSION)
 
     def report_step(self, address: str, body: work.StepRequest) -> work.StepResponse:
         """Store the trainer's report. Raises HttpError 403 for anybody but the owner, 400 for an evaluation that is not
@@ -118,11 +112,11 @@ class Service:
 
     def location(self, key: str) -> str:
         """Return a pre-signed URL of an object. Raises ConfigError for anything but a content address."""
-        return self._store.presign_get(str(parse_key(key)), DOWNLOAD_SECONDS)
+        return self.store.presign_get(str(parse_key(key)), DOWNLOAD_SECONDS)
 
     def open_object(self, key: str, limit: int) -> bytes:
         """Return an object of the pool's bucket, checked against its key. Raises what the bucket raises."""
-        return self._store.get(key, limit)
+        return self.store.get(key, limit)
 
     def heartbeats(self) -> dict[str, Heartbeat]:
         """Return the newest heartbeat of every address."""

@@ -25,12 +25,12 @@ from protocol.identity import PoolId
 
 log = logging.getLogger("muster.sources")
 RENEW_SECONDS = 120.0
+# Shortest time between two announcements of one address.
 ASKED_AGAIN_SECONDS = 10.0
-"""Shortest time between two announcements of one address."""
 CHECK_SECONDS = 5.0
 CHECKS_AT_ONCE = 4
+# An address waits for this many times its last check's duration, so that a few slow URLs do not occupy every check.
 REST = 40
-"""An address waits for this many times its last check's duration, so that a few slow URLs do not occupy every check."""
 MAX_KEPT = 16_384
 
 
@@ -72,16 +72,17 @@ class AnnouncedSources:
 
     def live(self) -> list[Announcement]:
         """Return the valid announcements; of more than MAX_LISTED a random sample."""
-        now = self._clock()
-        with self._lock:
-            held = [one for one in self._listed.values() if one.until > now]
+        held = self._valid()
         return held if len(held) <= MAX_LISTED else self._dice.sample(held, MAX_LISTED)
 
     def steps(self) -> list[int | None]:
         """Return the newest policy step that each listed source says it has."""
+        return [one.step for one in self._valid()]
+
+    def _valid(self) -> list[Announcement]:
         now = self._clock()
         with self._lock:
-            return [one.step for one in self._listed.values() if one.until > now]
+            return [one for one in self._listed.values() if one.until > now]
 
     def close(self) -> None:
         self._http.close()
@@ -96,13 +97,12 @@ class AnnouncedSources:
 
     def _answers(self, body: Announcement) -> None:
         """Raise HttpError unless the URL serves this announcement."""
-        hint = "the relay must run and be reachable from the service before it announces itself"
         try:
             request = self._http.build_request("GET", body.url + ANNOUNCEMENT)
             answer = exchange(self._http, request, Announcement.MAX_BYTES, CHECK_SECONDS)
-            said = Announcement.model_validate(parse_json(answer.content)) if answer.status_code == 200 else None
+            if answer.status_code == 200 and Announcement.model_validate(parse_json(answer.content)) == body:
+                return
         except (httpx.HTTPError, httpx.InvalidURL, MusterError, ValueError) as error:
             log.info("%s announced %s, which does not answer: %s", body.address, body.url, error)
-            raise HttpError(400, f"{body.url} does not answer with the announcement", hint) from None
-        if said != body:
-            raise HttpError(400, f"{body.url} does not answer with the announcement", hint)
+        hint = "the relay must run and be reachable from the service before it announces itself"
+        raise HttpError(400, f"{body.url} does not answer with the announcement", hint)

@@ -4,23 +4,14 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from sqlalchemy import ColumnElement, select, text, update
+from sqlalchemy import select, text, update
 
 from chain.indexer.records import Submission
 from orchestrator.auth import HttpError
 from orchestrator.chain import PoolView, barred
 from orchestrator.db import Database, ReceiptRow, UploadRow
-from protocol.api.work import (
-    ReceiptRequest,
-    ReceiptResponse,
-    ReceiptSigner,
-    UploadExists,
-    UploadNeeded,
-    UploadReceipt,
-    UploadRequest,
-    UploadResponse,
-    UploadTicket,
-)
+from protocol.api import work
+from protocol.api.work import ReceiptSigner, UploadReceipt
 from protocol.identity import PoolId
 from protocol.verdict import MAX_DOCUMENT_BYTES
 from storage.keys import object_key
@@ -43,11 +34,11 @@ _GIVE_RECEIPT = text(
 
 
 class ObjectStore(Protocol):
-    """What is needed of a bucket; `storage.bucket.Bucket` is one."""
+    """What is needed of a bucket; `storage.s3.Bucket` is one."""
 
     def get(self, key: str, limit: int) -> bytes: ...
     def size(self, key: str) -> int | None: ...
-    def presign_put(self, key: str, size: int, sha256: bytes, expires: int = 900) -> UploadTicket: ...
+    def presign_put(self, key: str, size: int, sha256: bytes, expires: int = 900) -> work.UploadTicket: ...
     def presign_get(self, key: str, expires: int = 900) -> str: ...
 
 
@@ -69,63 +60,58 @@ class Uploads:
         """The pool whose uploads these are."""
         return self._receipts.pool
 
-    def ticket(self, address: str, body: UploadRequest) -> UploadResponse:
+    def ticket(self, address: str, body: work.UploadRequest) -> work.UploadResponse:
         """Return a ticket for an upload, or that the bytes are there already. Raises HttpError 403, 409, 413, 429."""
         key = self._allowed(address, body)
-        there = self._store.size(key)
-        if there is not None:
-            if there != body.size:
-                raise HttpError(409, f"{key} is in the bucket with {there} bytes, not {body.size}", "check your hash")
+        if self._has(key, body.size):
             receipt = self._receipt(address, body.sha256, body.size) if body.kind == "rollouts" else None
-            return UploadExists(key=key, receipt=receipt)
+            return work.UploadExists(key=key, receipt=receipt)
         now = self._clock()
-        self._remember(address, key, now)
+        if not self._open(address, key, now):
+            self._close_used(address, now)
+            if not self._open(address, key, now):
+                raise HttpError(429, f"{TICKETS_AT_ONCE} tickets are open for this key", "use them first", 30)
         ticket = self._store.presign_put(key, body.size, bytes.fromhex(body.sha256), TICKET_SECONDS)
-        return UploadNeeded(key=key, **ticket.model_dump())
+        return work.UploadNeeded(key=key, **ticket.model_dump())
 
-    def receipt(self, address: str, body: ReceiptRequest) -> ReceiptResponse:
+    def receipt(self, address: str, body: work.ReceiptRequest) -> work.ReceiptResponse:
         """Return a signed statement that the node's rollout file is in the bucket. Raises HttpError 404 or 409."""
         key = object_key("rollouts", bytes.fromhex(body.sha256))
-        there = self._store.size(key)
-        if there is None:
+        if not self._has(key, body.size):
             raise HttpError(404, f"{key} is not in the bucket", "upload it first")
-        if there != body.size:
-            raise HttpError(409, f"{key} has {there} bytes, not {body.size}", "name its size")
-        return ReceiptResponse(receipt=self._receipt(address, body.sha256, body.size))
+        return work.ReceiptResponse(receipt=self._receipt(address, body.sha256, body.size))
 
     def has_receipt(self, file: Submission) -> bool:
         """Return whether the service gave a receipt for a submission that still binds it, whatever became of the bytes.
         After the receipt window a bucket may drop old files, and naming them again is not paid."""
-        pool = self._view.pool(self._view.state)
         with self._db.reading() as session:
             row = session.get(ReceiptRow, (file.sha256.hex(), file.node))
-            return bool(pool and row and row.time >= self._clock() - pool.terms.receiptWindow)
+            return row is not None and row.time >= self._oldest_receipt()
 
     def is_stored(self, file: Submission) -> bool:
         """Return whether a submission's bytes are in the bucket."""
         return self._store.size(object_key("rollouts", file.sha256)) is not None
 
-    def _allowed(self, address: str, body: UploadRequest) -> str:
-        state = self._view.state
-        if body.kind == "rollouts":
-            why = barred(self._view.account(state, address), self._view.pool_id)
-            if why:
+    def _allowed(self, address: str, body: work.UploadRequest) -> str:
+        state, is_file = self._view.state, body.kind == "rollouts"
+        if is_file:
+            if why := barred(self._view.account(state, address), self._view.pool_id):
                 raise HttpError(403, why, "join the pool with this node key")
         elif not any(seat.active for seat in state.seats_of_voter(address)):
             raise HttpError(403, f"{address} votes for no active seat", "bond a seat with this voting key")
-        limit = self._max_bytes if body.kind == "rollouts" else MAX_DOCUMENT_BYTES
+        limit = self._max_bytes if is_file else MAX_DOCUMENT_BYTES
         if body.size > limit:
             raise HttpError(413, f"{body.size} bytes are too many for {body.kind}: at most {limit}", "send less")
         return object_key(body.kind, body.digest)
 
-    def _remember(self, address: str, key: str, now: float) -> None:
-        if self._opened(address, key, now):
-            return
-        self._close_used(address, now)
-        if not self._opened(address, key, now):
-            raise HttpError(429, f"{TICKETS_AT_ONCE} tickets are open for this key", "use them first", 30)
+    def _has(self, key: str, size: int) -> bool:
+        """Return whether the bucket has the object. Raises HttpError 409 if it has another size."""
+        stored = self._store.size(key)
+        if stored not in (None, size):
+            raise HttpError(409, f"{key} is in the bucket with {stored} bytes, not {size}", "check hash and size")
+        return stored is not None
 
-    def _opened(self, address: str, key: str, now: float) -> bool:
+    def _open(self, address: str, key: str, now: float) -> bool:
         """Open a ticket for `key` unless TICKETS_AT_ONCE are open; return whether it is open."""
         values = {"key": key, "node": address, "now": now, "since": now - TICKET_SECONDS, "most": TICKETS_AT_ONCE}
         with self._db.session() as session:
@@ -133,24 +119,23 @@ class Uploads:
 
     def _close_used(self, address: str, now: float) -> None:
         """Mark the tickets whose objects are in the bucket as used."""
+        own = UploadRow.node == address
         with self._db.reading() as session:
-            keys = list(session.scalars(select(UploadRow.key).where(*_open(address, now))))
-        there = [key for key in keys if self._store.size(key) is not None]
+            is_open = own & (UploadRow.issued > now - TICKET_SECONDS) & UploadRow.used.is_(False)
+            keys = list(session.scalars(select(UploadRow.key).where(is_open)))
+        stored = [key for key in keys if self._store.size(key) is not None]
         with self._db.session() as session:
-            session.execute(
-                update(UploadRow).where(UploadRow.node == address, UploadRow.key.in_(there)).values(used=True)
-            )
+            session.execute(update(UploadRow).where(own, UploadRow.key.in_(stored)).values(used=True))
+
+    def _oldest_receipt(self) -> int:
+        """Return the time (Unix seconds) from which on the chain accepts receipts."""
+        pool = self._view.pool(self._view.state)
+        return int(self._clock()) - pool.terms.receiptWindow if pool is not None else _NEVER
 
     def _receipt(self, address: str, sha256: str, size: int) -> UploadReceipt:
         """Return the receipt of a file that is in the bucket, with the time at which it was first given, unless the
         chain no longer accepts that one."""
-        now, pool = int(self._clock()), self._view.pool(self._view.state)
-        oldest = now - pool.terms.receiptWindow if pool is not None else _NEVER
-        values = {"sha256": sha256, "node": address, "now": now, "oldest": oldest}
+        values = {"sha256": sha256, "node": address, "now": int(self._clock()), "oldest": self._oldest_receipt()}
         with self._db.session() as session:
             given: int = session.execute(_GIVE_RECEIPT, values).scalar_one()
         return self._receipts.sign(address, sha256, size, given)
-
-
-def _open(address: str, now: float) -> tuple[ColumnElement[bool], ...]:
-    return UploadRow.node == address, UploadRow.issued > now - TICKET_SECONDS, UploadRow.used.is_(False)

@@ -151,16 +151,11 @@ MethodConfig = Annotated[AdamWConfig | MuonConfig, Field(discriminator="name")]
 
 
 class OptimizerConfig(Document):
-    """How a gradient becomes an update. `grad_clip` bounds its norm.
-
-    `ess_reference`: the learning rate is multiplied by min(1, √(e / ess_reference)), e being the effective sample size
-    of the minibatch's importance weights over its number of sequences (VCPO, 2602.17616); null: never.
-    """
+    """How a gradient becomes an update. `grad_clip` bounds its norm."""
 
     method: MethodConfig = AdamWConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     grad_clip: float = Field(0.5, gt=0)
-    ess_reference: float | None = Field(None, gt=0, le=1)
 
 
 class OnlineFilter(Document):

@@ -20,5 +20,4 @@ def start_logging() -> None:
         datefmt="%H:%M:%S",
         stream=sys.stderr,
     )
-    for talkative in ("httpx", "alembic"):
-        logging.getLogger(talkative).setLevel(logging.WARNING)
+    logging.getLogger("httpx").setLevel(logging.WARNING)

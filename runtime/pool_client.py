@@ -229,7 +229,6 @@ class PoolClient:
             raise IntegrityError(f"pool {self.config.pool} is not on chain", "wait for it")
         scope = ManifestScope(self.pool_id, pool.owner)
         self.sources.look()
-        opened = self.sources.spread.checked
         folder = fetch(
             manifest,
             self.sources.spread,
@@ -237,7 +236,6 @@ class PoolClient:
             scope,
             step,
             keep,
-            open_manifest=opened,
             fetch_object=self.fetch_shard,
         )
         self.newest_weights = max(self.newest_weights, step)

@@ -2,10 +2,10 @@
 
 import asyncio
 import logging
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import wait
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -18,13 +18,14 @@ from protocol.api.work import announce
 from protocol.encoding import canonical_json
 from protocol.errors import MusterError
 from protocol.http.signing import AuthScope
+from protocol.waits import WAITS
 from runtime.pool_client import PoolClient
 from runtime.process import KeyConfig, ProcessConfig, start
 from runtime.server import HttpServer, bound, server_options
 from runtime.signed_client import ClientLimits, RequestSigner, SignedClient
 from storage.keys import object_key
 from storage.partial import PartFile, PartialDownload
-from storage.relay.cache import SWITCH_SECONDS, InFlightFetches, RelayCache
+from storage.relay.cache import RelayCache, RelayFetches
 from storage.relay.server import RelayApp, ServeWeights
 from storage.weights.manifest import MAX_STORED_BYTES, Manifest, ManifestScope, Shard, unseal
 
@@ -78,8 +79,8 @@ def until_snapshot(pool: Pool, steps: list[int], look: Callable[[int], Manifest 
 def objects_of(manifest: Manifest, stored: int) -> Iterator[tuple[str, int]]:
     """(key, bytes) of what was published of a step: its manifest of `stored` bytes, its deltas, then its files."""
     yield object_key("manifests", manifest.digest), stored
-    shards = [shard for delta in manifest.deltas for file in delta.files for shard in file.shards]
-    yield from map(_entry, shards)
+    for delta in manifest.deltas:
+        yield from map(_entry, delta.shards)
     if manifest.snapshot:
         yield from map(_entry, manifest.shards())
 
@@ -94,6 +95,8 @@ def _entry(shard: Shard) -> tuple[str, int]:
 log = logging.getLogger("muster.relay")
 VALID_SECONDS = 600
 _AGAIN_SECONDS = 30.0
+# Before a thread that failed begins again.
+RESTART_SECONDS = 2.0
 _NEWS_SECONDS = 15.0
 """Between two announcements, if there is a new step to tell of."""
 _FETCH_SECONDS = 600.0
@@ -113,7 +116,7 @@ class PoolRelay:
         folder = client.config.cache / "served" / f"{client.pool_id.chain_id}-{client.pool_id.pool}"
         self.cache = RelayCache(folder, serve.disk_bytes)
         self.cache.clear_part_files()
-        self.fetches = InFlightFetches(client.sources.spread, self.cache, serve.memory_bytes)
+        self.fetches = RelayFetches(client.sources.spread, self.cache)
         self.app = RelayApp(self.cache, self.fetches, serve.limits, self._facts)
         client.sources.own = serve.public_url
         self._manifests: dict[bytes, tuple[Manifest, int]] = {}
@@ -122,12 +125,14 @@ class PoolRelay:
         self._naming = threading.Lock()
         self._step, self._announced_until = -1, 0
         self._stop = threading.Event()
+        self._problems: dict[str, str] = {}
         self._listener = bound(serve.host, serve.port)
-        self._server = HttpServer(server_options(self.app, serve.connections, serve.connections_of_one))
+        self._options = server_options(self.app, serve.connections, serve.connections_of_one)
+        self._server = HttpServer(self._options)
+        works = {"serving": self._listen, "following the pool": self._follow, "announcing": self._announce}
         self._threads = [
-            threading.Thread(target=self._listen, name="relay-http", daemon=True),
-            threading.Thread(target=self._follow, name="relay-follow", daemon=True),
-            threading.Thread(target=self._announce, name="relay-announce", daemon=True),
+            threading.Thread(target=self._supervised, args=work, name=f"relay: {work[0]}", daemon=True)
+            for work in works.items()
         ]
 
     def start(self) -> None:
@@ -153,27 +158,42 @@ class PoolRelay:
             return whole
         fetch = self.fetches.start(key)
         if fetch is not None:
-            fetch.ended.wait(_FETCH_SECONDS)
-            if fetch.data is not None:
-                whole.append(fetch.data)
-                return whole
+            wait([fetch], _FETCH_SECONDS)
             if self.cache.copy(key, whole):
                 return whole
         whole.drop()
         return self._client.sources.spread.fetch(key, limit, part_files)
 
+    def _supervised(self, name: str, work: Callable[[], None]) -> None:
+        """Run `work` to its end; whatever it raises, it begins again, and the status and this process's waits say so
+        until it has worked for a while."""
+        while not self._stop.is_set():
+            try:
+                work()
+                return
+            except BaseException as error:  # not even SystemExit may end this thread unnoticed
+                log.error("%s failed", name, exc_info=error)
+                self._problems[name] = f"{type(error).__name__}: {error}"
+                with WAITS.on(f"{name} to succeed"):
+                    self._stop.wait(RESTART_SECONDS)
+
     def _listen(self) -> None:
+        if self._listener.fileno() < 0:  # the last server closed it
+            self._listener = bound(self._serve.host, self._serve.port)
+            self._server = HttpServer(self._options)
+        self._problems.pop("serving", None)
         asyncio.run(self._server.serve(sockets=[self._listener]))
+        if not self._stop.is_set():
+            raise MusterError("the server has ended")
 
     def _follow(self) -> None:
         while not self._stop.is_set():
             try:
                 self._client.sources.look()
                 self.once()
+                self._problems.pop("following the pool", None)
             except MusterError as error:
                 log.info("%s", error)
-            except Exception:  # what is served already stays served
-                log.exception("following the pool failed")
             self._stop.wait(self._client.config.poll_seconds)
 
     def once(self) -> None:
@@ -212,7 +232,7 @@ class PoolRelay:
         key = object_key("manifests", digest)
         check = partial(unseal, expected=digest, scope=scope)
         try:
-            stored = self._left(key, check) or self._client.sources.spread.checked(key, MAX_STORED_BYTES, check)
+            stored = self._left(key, check) or self._client.sources.spread(key, MAX_STORED_BYTES, check)
             manifest = check(stored)
         except MusterError as error:
             log.info("no manifest %s: %s", digest.hex()[:16], error)
@@ -252,7 +272,7 @@ class PoolRelay:
             while len(waiting) >= _AHEAD:
                 if self._stop.wait(0.02) or self._client.state.version != version:
                     return
-                waiting = [one for one in waiting if not one.ended.is_set()]
+                waiting = [one for one in waiting if not one.done()]
 
     def _announce(self) -> None:
         account, url = self._account, self._serve.public_url
@@ -271,6 +291,7 @@ class PoolRelay:
             try:
                 pause = min(service.post(ANNOUNCE, said).next, VALID_SECONDS / 2)
                 self._announced_until, failing = said.until, False
+                self._problems.pop("announcing", None)
             except MusterError as error:
                 if not failing:
                     log.warning("the service does not list this relay: %s", error)
@@ -288,8 +309,9 @@ class PoolRelay:
 
     def _facts(self) -> dict[str, Any]:
         pool = self._client.pool_id
-        facts = {"pool": pool.pool, "chain_id": pool.chain_id, "step": self._step}
-        return facts | {"announced_until": self._announced_until, "url": self._serve.public_url}
+        facts: dict[str, Any] = {"pool": pool.pool, "chain_id": pool.chain_id, "step": self._step}
+        facts |= {"announced_until": self._announced_until, "url": self._serve.public_url}
+        return facts | {"problems": dict(self._problems)}
 
 
 # ---- The relay process
@@ -297,7 +319,6 @@ class PoolRelay:
 
 def run(config_path: Path) -> NoReturn:
     """Serve until SIGINT or SIGTERM. Raises MusterError, before anything is served, for what a user can mend."""
-    sys.setswitchinterval(SWITCH_SECONDS)
     start(config_path, RelayConfig, Relay)
 
 

@@ -23,8 +23,8 @@ _SUFFIX: dict[Kind, str] = {
     "contributions": "",
     "outer": "",
 }
+# What a whole key matches.
 KEY_PATTERN = "|".join(f"{kind}/[0-9a-f]{{64}}{re.escape(suffix)}" for kind, suffix in _SUFFIX.items())
-"""What a whole key matches."""
 _KEY = re.compile(KEY_PATTERN)
 _PLACE = re.compile(
     r"diloco/[0-9a-f]{64}/(log|messages/0x[0-9a-f]{40})/[0-9]{10}|envelopes/0x[0-9a-f]{40}/[0-9a-f]{64}\.json"
@@ -84,11 +84,13 @@ def check_content(key: str, data: bytes) -> None:
     """
     kind = parse_key(key).kind
     if kind == "verdicts":
-        _check_digest(key, keccak(data))
-    elif kind == "manifests":
-        _check_digest(key, hashlib.sha256(_unsigned_manifest(data)).digest())
-    else:
-        _check_digest(key, hashlib.sha256(data).digest())
+        return _check_digest(key, keccak(data))
+    if kind == "manifests":
+        try:
+            data = canonical_json(parse_json(data)["manifest"])
+        except (ValueError, KeyError, TypeError):
+            data = b""
+    _check_digest(key, hashlib.sha256(data).digest())
 
 
 def check_sha256(key: str, actual: bytes) -> None:
@@ -100,13 +102,5 @@ def check_sha256(key: str, actual: bytes) -> None:
 
 def _check_digest(key: str, actual: bytes) -> None:
     if actual != parse_key(key).digest:
-        raise IntegrityError(
-            f"{key} holds bytes of another hash ({actual.hex()[:16]}…)", "fetch it from another source"
-        )
-
-
-def _unsigned_manifest(data: bytes) -> bytes:
-    try:
-        return canonical_json(parse_json(data)["manifest"])
-    except (ValueError, KeyError, TypeError):
-        return b""
+        what = f"{key} holds bytes of another hash ({actual.hex()[:16]}…)"
+        raise IntegrityError(what, "fetch it from another source")

@@ -5,7 +5,7 @@ import os
 import secrets
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,60 +18,40 @@ _COPY_BYTES = 1 << 20
 class PartFile:
     """The bytes of an incomplete object; one thread fills it, any thread reads it.
 
-    They are in a hidden file in `folder`, or from an offset on in a file of the caller's (`location`), as long as the
-    disk takes them. Otherwise they are all held in memory, so that only `keep` and `write_to` report a full disk.
-    Writes to the caller's file hold `write_lock`.
+    They are in memory, in a hidden file in `folder`, or from an offset on in a file of the caller's (`location`).
+    Methods raise OSError.
     """
 
-    def __init__(
-        self,
-        folder: Path | None = None,
-        location: tuple[BinaryIO, int] | None = None,
-        write_lock: AbstractContextManager[object] | None = None,
-    ) -> None:
-        self._lock, self._write_lock = threading.Lock(), write_lock or nullcontext()
+    def __init__(self, folder: Path | None = None, location: tuple[BinaryIO, int] | None = None) -> None:
+        self._lock = threading.Lock()
         self._memory, self._size, self.sealed = bytearray(), 0, False
-        self._location = location
-        self._path: Path | None = None
-        if folder is not None:
-            path = folder / f".{secrets.token_hex(12)}"
-            with suppress(OSError):  # `keep` reports it
-                self._location, self._path = (path.open("xb+", buffering=0), 0), path
+        self._location, self._path = location, None if folder is None else folder / f".{secrets.token_hex(12)}"
+        if self._path is not None:
+            self._location = self._path.open("xb+", buffering=0), 0
 
     def __len__(self) -> int:
         return self._size
-
-    @property
-    def location(self) -> tuple[BinaryIO, int] | None:
-        """The file that holds the bytes, and the offset of the first one; None while they are in memory."""
-        return self._location
 
     def append(self, data: Bytes) -> None:
         """Append bytes; does nothing after `seal`."""
         with self._lock:
             if self.sealed:
                 return
-            if self._location is not None and not self._written(*self._location, data):
-                self._memory = bytearray(_read(*self._location, 0, self._size))
-                self._location = None
-                self._remove()
             if self._location is None:
                 self._memory += data
+            else:
+                file, start = self._location
+                write(file, start + self._size, data)
             self._size += len(data)
 
     def read(self, start: int, most: int) -> bytes:
         """Return at most `most` bytes from `start` on; empty if none is there yet."""
         with self._lock:
             most = max(0, min(most, self._size - start))
-            if (location := self._location) is None:
-                with memoryview(self._memory) as view:
-                    return bytes(view[start : start + most])
-        return _read(*location, start, most)
-
-    def copy_to(self, other: "PartFile") -> None:
-        """Append all bytes that are here now to another part file."""
-        for data in self.pieces():
-            other.append(data)
+            if self._location is None:
+                return bytes(memoryview(self._memory)[start : start + most])
+        file, offset = self._location
+        return os.pread(file.fileno(), most, offset + start)
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the bytes in order, a megabyte at a time."""
@@ -81,22 +61,13 @@ class PartFile:
             start += len(data)
 
     def keep(self, path: Path) -> None:
-        """Move the bytes to the file `path`, on the same disk as the part file. Raises OSError."""
+        """Move a hidden file to `path`, on the same disk."""
         self.seal()
-        if self._path is not None and self._location is not None:
-            self._path.replace(path)
-            return
-        aside = path.parent / f".{secrets.token_hex(12)}"
-        try:
-            with aside.open("xb", buffering=0) as file:
-                self.write_to(file, 0)
-            aside.replace(path)
-        except OSError:
-            aside.unlink(missing_ok=True)
-            raise
+        assert self._path is not None, "only a part file of a folder can be kept"
+        self._path.replace(path)
 
     def write_to(self, file: BinaryIO, start: int) -> None:
-        """Write the bytes to `file` from `start` on, unless they are already there. Raises OSError."""
+        """Write the bytes to `file` from `start` on, unless they are already there."""
         self.seal()
         if self._location == (file, start):
             return
@@ -113,22 +84,10 @@ class PartFile:
             self.sealed = True
 
     def drop(self) -> None:
-        """Delete the file; a thread that reads it may go on."""
+        """Delete the hidden file; a thread that reads it may go on."""
         self.seal()
-        self._remove()
-
-    def _remove(self) -> None:
         if self._path is not None:
             self._path.unlink(missing_ok=True)
-
-    def _written(self, file: BinaryIO, start: int, data: Bytes) -> bool:
-        """Whether the disk took all of it."""
-        try:
-            with self._write_lock:
-                write(file, start + self._size, data)
-        except (OSError, ValueError):  # ValueError: the caller has closed its file
-            return False
-        return True
 
 
 def write(file: BinaryIO, start: int, data: Bytes) -> None:
@@ -139,24 +98,16 @@ def write(file: BinaryIO, start: int, data: Bytes) -> None:
             done += os.pwrite(file.fileno(), view[done:], start + done)
 
 
-def _read(file: BinaryIO, start: int, at: int, size: int) -> bytes:
-    """Less than `size` bytes if the disk has lost them."""
-    try:
-        return os.pread(file.fileno(), size, start + at)
-    except (OSError, ValueError):
-        return b""
-
-
 class AbandonedError(UnreachableError):
     """Nobody waits for these bytes any more."""
 
 
 class PartialDownload:
-    """What has come of one object, in order; one thread fills it, any thread reads it.
+    """The bytes that have arrived of one object, in order; one thread fills it, any thread reads it.
 
     `source` names the source of this request. With `resumed`, another request's partial download, it continues with a
     copy of that one's bytes; they are unchecked, so an object without its hash in the end is fetched anew from this
-    source alone. The bytes are hashed as they come. `part_files` makes what holds them.
+    source alone. The bytes are hashed as they arrive. `part_files` makes what holds them. Methods raise OSError.
     """
 
     def __init__(
@@ -167,22 +118,19 @@ class PartialDownload:
     ) -> None:
         self._lock, self._part_files = threading.Lock(), part_files
         self._part, self._hash = part_files(), hashlib.sha256()
-        self.source, self.restarts, self.received, self.abandoned = source, 0, 0, False
+        self.source, self.received, self.abandoned = source, 0, False
+        # The other sources that sent some of the bytes that are here.
         self.contributors = frozenset[str]()
-        """Which other sources sent some of the bytes that are here."""
         if resumed is not None:
-            with resumed._lock:
-                resumed._part.copy_to(self._part)
-            for data in self._part.pieces():
+            for data in resumed._part.pieces():
+                self._part.append(data)
                 self._hash.update(data)
             if len(self._part):
                 self.contributors = resumed.contributors | {resumed.source}
-        self.on_change: Callable[[], object] | None = None
-        """Called in the filling thread after bytes came, or those that came were thrown away."""
+        # Another source can be asked, so this one is not worth many tries.
         self.has_alternatives = False
-        """Another source can be asked, so this one is not worth many tries."""
+        # The other sources that sent some of the bytes that had to be thrown away.
         self.suspects = frozenset[str]()
-        """Which other sources sent some of the bytes that had to be thrown away."""
         self._hang_up: Callable[[], object] | None = None
         self._answers = len(self.contributors)
 
@@ -200,7 +148,6 @@ class PartialDownload:
         self._part.append(data)
         self._hash.update(data)
         self.received += len(data)
-        self._notify()
 
     def restart(self) -> None:
         """Forget all bytes: the source starts again at the first one."""
@@ -208,12 +155,6 @@ class PartialDownload:
             self._part.drop()
             self._part, self._hash = PartFile() if self.abandoned else self._part_files(), hashlib.sha256()
             self.contributors, self._answers = frozenset(), 0
-            self.restarts += 1
-        self._notify()
-
-    def _notify(self) -> None:
-        if self.on_change is not None:
-            self.on_change()
 
     def refuse(self) -> bool:
         """Forget bytes that lack their hash. Return whether they came in several answers, so that it is unknown which
@@ -223,18 +164,6 @@ class PartialDownload:
         self.restart()
         return mixed
 
-    def read(self, start: int, most: int) -> bytes:
-        """Return at most `most` bytes from `start` on; empty if none is there yet."""
-        with self._lock:
-            part = self._part
-        return part.read(start, most)
-
-    @property
-    def location(self) -> tuple[BinaryIO, int] | None:
-        """The file that holds the bytes now, and the offset of the first one; None while they are in memory."""
-        with self._lock:
-            return self._part.location
-
     @property
     def sha256(self) -> bytes:
         """SHA-256 of all bytes, for the filling thread and whoever was told that the object is complete."""
@@ -242,14 +171,16 @@ class PartialDownload:
 
     def whole(self) -> bytes:
         """Return all bytes."""
-        return self.read(0, len(self))
+        with self._lock:
+            part = self._part
+        return part.read(0, len(part))
 
     def keep(self, path: Path) -> None:
-        """Move the bytes to the file `path`, on the same disk. Raises OSError."""
+        """Move the bytes to the file `path`, on the same disk."""
         self._part.keep(path)
 
     def write_to(self, file: BinaryIO, start: int) -> None:
-        """Write the bytes to `file` from `start` on. Raises OSError."""
+        """Write the bytes to `file` from `start` on."""
         self._part.write_to(file, start)
 
     def drop(self) -> None:

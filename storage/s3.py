@@ -30,10 +30,10 @@ log = logging.getLogger("muster.storage")
 T = TypeVar("T")
 MAX_EXPIRES = 3600
 MAX_OBJECT_BYTES = 1 << 30
+# Before a larger object is sent, the bucket is asked whether it has it; a smaller one is sent and refused.
 CHECK_FIRST_BYTES = 4 << 20
-"""Before a larger object is sent, the bucket is asked whether it has it; a smaller one is sent and refused."""
+# Pages without a key, and seconds with nothing else, after which a listing is given up.
 MAX_EMPTY_PAGES, EMPTY_SECONDS = 64, 30.0
-"""Pages without a key, and seconds with nothing else, after which a listing is given up."""
 
 
 class AccessKey(Document):
@@ -63,11 +63,6 @@ class S3Settings(Document):
         if value and not bare:
             raise ValueError("must look like https://host or http://host:port")
         return value.rstrip("/")
-
-    @property
-    def outside(self) -> str:
-        """The endpoint that pre-signed URLs name."""
-        return self.public_endpoint or self.endpoint
 
     def access(self) -> AccessKey:
         """Read the access key. Raises ConfigError if the file is missing, readable by others, or malformed."""
@@ -99,7 +94,8 @@ class Presigner:
         return self._sign("GET", key, {}, expires)
 
     def _sign(self, method: str, key: str, headers: Mapping[str, str], expires: int) -> str:
-        url = f"{self.settings.outside}/{self.settings.bucket}/{parse_key(key)}"
+        endpoint = self.settings.public_endpoint or self.settings.endpoint
+        url = f"{endpoint}/{self.settings.bucket}/{parse_key(key)}"
         return sign_url(method, url, headers, expires, self.settings.region, self.access)
 
 
@@ -175,7 +171,8 @@ class Bucket(Presigner):
     def size(self, key: str) -> int | None:
         """Return the object's size in bytes, None if there is no such object."""
         parse_key(key)
-        answer = self._read_call(f"look for {key}", lambda: self._client.head_object(**self._at(key)))
+        place = {"Bucket": self.settings.bucket, "Key": key}
+        answer = self._read_call(f"look for {key}", lambda: self._client.head_object(**place))
         return None if answer is None else int(answer["ContentLength"])
 
     def list(self, prefix: str, after: str = "") -> Iterator[str]:
@@ -200,18 +197,14 @@ class Bucket(Presigner):
                     "see its log, then retry",
                 )
 
-    def _at(self, key: str) -> dict[str, str]:
-        return {"Bucket": self.settings.bucket, "Key": key}
-
     def _put(self, key: str, data: bytes) -> bool:
         checksum = base64.b64encode(hashlib.sha256(data).digest()).decode()
-        options = self._at(key) | {"IfNoneMatch": "*", "ChecksumSHA256": checksum}
-        stored = self._call(f"store {key}", lambda: self._client.put_object(Body=data, **options), (412,))
-        return stored is not None
+        options = {"Bucket": self.settings.bucket, "Key": key, "IfNoneMatch": "*", "ChecksumSHA256": checksum}
+        return self._call(f"store {key}", lambda: self._client.put_object(Body=data, **options), (412,)) is not None
 
     def _read(self, key: str, limit: int) -> bytes | None:
         def read() -> bytes:
-            answer = self._client.get_object(**self._at(key))
+            answer = self._client.get_object(Bucket=self.settings.bucket, Key=key)
             if answer["ContentLength"] > limit:
                 raise IntegrityError(f"{key} has {answer['ContentLength']} bytes, at most {limit} are expected")
             body: bytes = answer["Body"].read()
@@ -220,7 +213,7 @@ class Bucket(Presigner):
         return self._read_call(f"read {key}", read)
 
     def _read_call(self, what: str, request: Callable[[], T]) -> T | None:
-        """The answer, None for a missing object: 404, or 403 where the key may not list the bucket."""
+        """Return the answer, None for a missing object: 404, or 403 where the key may not list the bucket."""
         try:
             return self._call(what, request, (404,))
         except _AccessDeniedError:
@@ -229,7 +222,7 @@ class Bucket(Presigner):
             return None
 
     def _can_list(self) -> bool:
-        """Whether the key may list the bucket. If not, S3 answers 403 for objects that do not exist."""
+        """Return whether the key may list the bucket. If not, S3 answers 403 for objects that do not exist."""
         if self._may_list is None:
             try:
                 self._call("list", lambda: self._client.list_objects_v2(Bucket=self.settings.bucket, MaxKeys=1))
@@ -255,7 +248,7 @@ class Bucket(Presigner):
         raise ConfigError(f"S3 at {self.settings.endpoint} redirects to {target} ({answer.status_code})", hint)
 
     def _call(self, what: str, request: Callable[[], T], expected: Collection[int] = ()) -> T | None:
-        """The answer, or None for a refusal with one of the `expected` statuses."""
+        """Return the answer, or None for a refusal with one of the `expected` statuses."""
         where = f"S3 at {self.settings.endpoint}"
         try:
             return request()

@@ -16,33 +16,30 @@ import queue
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import Generic, TypeVar
 
 from protocol.errors import MusterError, UnreachableError
 from storage.keys import MissingObjectError
 from storage.partial import AbandonedError, PartFile, PartialDownload
 
 log = logging.getLogger("muster.weights")
+# A request that takes this many times its expected duration is hedged with another source.
 HEDGE_FACTOR = 6.0
-"""A request that takes this many times its expected duration is hedged with another source."""
 MIN_HEDGE_SECONDS = 1.0
+# Seconds without a single byte before another source is asked too.
 SILENCE_SECONDS = 3.0
-"""Seconds without a single byte before another source is asked too."""
+# A source to be avoided counts as this many times slower than it is.
 AVOIDED_COST = 16
-"""A source to be avoided counts as this many times slower than it is."""
+# Requests at once, including those that nobody waits for any more.
 MAX_REQUESTS = 64
-"""Requests at once, including those that nobody waits for any more."""
+# Bytes kept of transfers that no source could complete, for the next call to continue.
 MAX_KEPT_BYTES = 64 << 20
-"""Bytes kept of transfers that no source could complete, for the next call to continue."""
+# An object other than a shard is rarely larger than this, whatever its limit.
 _OBJECT_BYTES = 1 << 20
-"""An object other than a shard is rarely larger than this, whatever its limit."""
 _DEFAULT_RATE, _SMOOTHING, _MAX_FAILURES = 1e6, 0.3, 10
+# Shorter transfers measure latency, not bandwidth.
 _MEASURABLE_BYTES, _MEASURABLE_SECONDS = 64 << 10, 1.0
-"""Shorter transfers measure latency, not bandwidth."""
-Name = TypeVar("Name", bound=Hashable)
 Source = Callable[[str, int, PartialDownload], None]
 """(key, limit in bytes, partial download): appends what it receives and returns once that is the object, checked.
 Raises MusterError, in bounded time, if it has no such bytes. It may continue where the partial download is."""
@@ -97,35 +94,25 @@ class TransferStats:
         self._penalty = 4.0 ** min(self.failures, _MAX_FAILURES) * 2.0 ** min(self.misses, _MAX_FAILURES)
 
 
-class RequestEnd(Enum):
-    """How a request ended: with the object; nobody waited for it any more; the source has no such object; with wrong
-    bytes, or none."""
-
-    WHOLE = "whole"
-    ABANDONED = "abandoned"
-    MISSING = "missing"
-    FAILED = "failed"
-
-
-class SourceSelection(Generic[Name]):
+class SourceSelection:
     """The stats of every source, and which one to ask next. Those in `avoided` are asked where the others are much
     slower, or fail. Not thread-safe."""
 
-    def __init__(self, names: Iterable[Name], avoided: Collection[Name] = ()) -> None:
-        self.stats: dict[Name, TransferStats] = {}
+    def __init__(self, names: Iterable[str], avoided: Collection[str] = ()) -> None:
+        self.stats, self._avoided = dict[str, TransferStats](), frozenset[str]()
         self.change(names, avoided)
 
-    def change(self, names: Iterable[Name], avoided: Collection[Name] = ()) -> None:
+    def change(self, names: Iterable[str], avoided: Collection[str] = ()) -> None:
         """Replace the sources; those that stay keep their stats."""
         self.stats = {name: self.stats.get(name) or TransferStats() for name in names}
         self._avoided = frozenset(avoided)
 
-    def begin(self, candidates: Iterable[Name], expected_bytes: int, here: int) -> tuple[Name, float]:
+    def begin(self, candidates: Iterable[str], expected_bytes: int, here: int) -> tuple[str, float]:
         """Choose the candidate that should finish first an object of about `expected_bytes`, of which `here` are here.
 
         Returns it, and after how many seconds the request is to be hedged. Of equal candidates the first is chosen.
         """
-        best, least = list[Name](), math.inf
+        best, least = list[str](), math.inf
         for name in candidates:
             stats = self.stats_of(name)
             cost = stats.expected(expected_bytes)
@@ -140,29 +127,29 @@ class SourceSelection(Generic[Name]):
         stats.busy += 1
         return best[0], hedge_after
 
-    def stats_of(self, name: Name) -> TransferStats:
+    def stats_of(self, name: str) -> TransferStats:
         """Return the stats of a source, new ones for a source that has left the list."""
         return self.stats.setdefault(name, TransferStats())
 
     def ended(
-        self, stats: TransferStats, outcome: RequestEnd, size: int, seconds: float, suspects: Collection[Name] = ()
+        self, stats: TransferStats, failure: Exception | None, size: int, seconds: float, suspects: Collection[str] = ()
     ) -> None:
-        """Record the end of a request, in which the source itself sent `size` bytes. `suspects`: which other sources
-        had sent bytes of the object that turned out wrong."""
+        """Record the end of a request, in which the source itself sent `size` bytes, with the object or a `failure`.
+        `suspects`: which other sources had sent bytes of the object that turned out wrong."""
         stats.busy -= 1
-        if outcome is RequestEnd.WHOLE:
+        if failure is None:
             stats.succeeded(size, seconds)
             for suspect in suspects:
                 self.stats_of(suspect).caught()
-        elif outcome is RequestEnd.ABANDONED:
+        elif isinstance(failure, AbandonedError | OSError):  # no fault of the source
             if size:
                 stats.succeeded(size, seconds)
-        elif outcome is RequestEnd.MISSING:
+        elif isinstance(failure, MissingObjectError):
             stats.missed()
         else:
             stats.failed()
 
-    def is_spoilt(self, name: Name) -> bool:
+    def is_spoilt(self, name: str) -> bool:
         """Return whether no other source continues what this one leaves unfinished."""
         return (stats := self.stats.get(name)) is None or stats.spoilt
 
@@ -178,12 +165,8 @@ def is_late(taken: float, still: float, sent: int, need: int, hedge_after: float
 def comes_before(key: str, name: str, own: str) -> bool:
     """Return whether a process that serves as `own` may ask `name` for an object. Every object orders the relays in its
     own way, so no two ever wait for each other, and every relay is near the origin for some objects."""
-    return rank(key, name) < rank(key, own)
-
-
-def rank(key: str, name: str) -> bytes:
-    """Return the place of a relay in an object's order."""
-    return hashlib.sha256(f"{key} {name}".encode()).digest()
+    place, ours = (hashlib.sha256(f"{key} {one}".encode()).digest() for one in (name, own))
+    return place < ours
 
 
 # ---- Asking them
@@ -197,11 +180,10 @@ class _Call:
     key: str
     limit: int
     part_files: Callable[[], PartFile]
-    watch: Callable[[PartialDownload], object]
     check: Callable[[bytes], object] | None
     left: dict[str, Source]
     partials: list[PartialDownload] = field(default_factory=list)
-    answers: "queue.SimpleQueue[PartialDownload | MusterError]" = field(default_factory=queue.SimpleQueue)
+    answers: "queue.SimpleQueue[PartialDownload | MusterError | OSError]" = field(default_factory=queue.SimpleQueue)
 
     @property
     def expected_bytes(self) -> int:
@@ -240,26 +222,21 @@ class MultiSource:
         """Return the object's bytes from whichever source has them first; see `fetch`."""
         return self.fetch(key, limit, PartFile, check=check).whole()
 
-    def checked(self, key: str, limit: int, check: Callable[[bytes], object]) -> bytes:
-        """Return the bytes of an object whose key does not say everything about them; see `fetch`."""
-        return self(key, limit, check=check)
-
     def fetch(
         self,
         key: str,
         limit: int,
         part_files: Callable[[], PartFile],
-        watch: Callable[[PartialDownload], object] = lambda _: None,
         check: Callable[[bytes], object] | None = None,
     ) -> PartialDownload:
         """Fetch an object into one of the `part_files`, for the caller to keep or drop.
 
-        `watch` is called with every request's partial download. Bytes for which `check` raises a MusterError count as
-        none. If no source has the object, raises the most informative failure: MissingObjectError or IntegrityError if
-        any source answered, UnreachableError if none did.
+        Bytes for which `check` raises a MusterError count as none. If no source has the object, raises the most
+        informative failure: MissingObjectError or IntegrityError if any source answered, UnreachableError if none did.
+        Raises OSError for a part file that takes no more.
         """
         with self._lock:
-            call = _Call(key, limit, part_files, watch, check, self._upstream(key) or dict(self._sources))
+            call = _Call(key, limit, part_files, check, self._upstream(key) or dict(self._sources))
             if (kept := self._kept.pop(key, None)) is not None:
                 call.partials.append(kept)
         waiting, failures, needed = 0, list[MusterError](), list[PartialDownload]()
@@ -273,6 +250,8 @@ class MultiSource:
                 if isinstance(answer, PartialDownload):
                     needed.append(answer)
                     return answer
+                if isinstance(answer, OSError):
+                    raise answer
                 if answer is None:
                     with self._lock:  # it counts as failing until it sends something after all
                         self._selection.stats_of(call.partials[-1].source).failed()
@@ -299,12 +278,12 @@ class MultiSource:
         with self._lock:
             furthest = self._furthest(call)
             here = len(furthest) if furthest is not None else 0
+            partial = PartialDownload("", furthest, call.part_files)
             name, hedge_after = self._selection.begin(call.left, call.expected_bytes, here)
             stats, source = self._selection.stats_of(name), call.left.pop(name)
-            partial = PartialDownload(name, furthest, call.part_files)
+            partial.source = name
             partial.has_alternatives = bool(call.left)
         call.partials.append(partial)
-        call.watch(partial)
         threading.Thread(target=self._request, args=(call, source, partial, stats), daemon=True).start()
         return hedge_after
 
@@ -317,8 +296,8 @@ class MultiSource:
         ]
         return max(usable, key=len, default=None)
 
-    def _wait(self, call: _Call, hedge_after: float | None) -> PartialDownload | MusterError | None:
-        """The next answer; None when it is time to ask another source. With `hedge_after` None there is no other."""
+    def _wait(self, call: _Call, hedge_after: float | None) -> PartialDownload | MusterError | OSError | None:
+        """Return the next answer; None when it is time to ask another source, unless `hedge_after` is None."""
         began, partial = time.monotonic(), call.partials[-1]
         need, sent, moved = max(1, call.expected_bytes - len(partial)), 0, began
         while True:
@@ -333,33 +312,28 @@ class MultiSource:
                     return None
 
     def _request(self, call: _Call, source: Source, partial: PartialDownload, stats: TransferStats) -> None:
-        answer: PartialDownload | MusterError = partial
+        failure: MusterError | OSError | None = None
         with self._requests:
             started = self._clock()
             try:
                 source(call.key, call.limit, partial)
-                self._apply_check(call, partial)
-            except MusterError as error:
-                answer = error
-            except Exception as error:  # the caller waits for an answer of this thread
+                if call.check is not None:
+                    call.check(partial.whole())
+            except (MusterError, OSError) as error:
+                failure = error
+                if call.check is not None:
+                    partial.restart()  # no other source continues these bytes
+            except BaseException as error:  # the caller waits for an answer of this thread
                 log.exception("source %s failed", partial.source)
-                answer = MusterError(f"source {partial.source} failed: {error}")
+                failure = MusterError(f"source {partial.source} failed: {error}")
             taken = self._clock() - started
         with self._lock:
-            self._selection.ended(stats, _outcome(answer), partial.received, taken, partial.suspects)
-        if partial.suspects and isinstance(answer, PartialDownload):
+            self._selection.ended(stats, failure, partial.received, taken, partial.suspects)
+        if partial.suspects and failure is None:
             log.warning("%s: bytes of %s were wrong", call.key, ", ".join(sorted(partial.suspects)))
-        if isinstance(answer, MusterError) and not isinstance(answer, (MissingObjectError, AbandonedError)):
-            log.info("source %s: %s", partial.source, answer)
-        call.answers.put(answer)
-
-    def _apply_check(self, call: _Call, partial: PartialDownload) -> None:
-        try:
-            if call.check is not None:
-                call.check(partial.whole())
-        except MusterError:
-            partial.restart()  # no other source continues these bytes
-            raise
+        if failure is not None and not isinstance(failure, MissingObjectError | AbandonedError):
+            log.info("source %s: %s", partial.source, failure)
+        call.answers.put(failure or partial)
 
     def _keep(self, call: _Call) -> list[PartialDownload]:
         """Remember how far it came, for the next call."""
@@ -370,11 +344,3 @@ class MultiSource:
             while self._kept and sum(map(len, self._kept.values())) > MAX_KEPT_BYTES:
                 self._kept.popitem(last=False)[1].drop()
             return [furthest] if furthest is not None else []
-
-
-def _outcome(answer: PartialDownload | MusterError) -> RequestEnd:
-    if isinstance(answer, PartialDownload):
-        return RequestEnd.WHOLE
-    if isinstance(answer, AbandonedError):
-        return RequestEnd.ABANDONED
-    return RequestEnd.MISSING if isinstance(answer, MissingObjectError) else RequestEnd.FAILED

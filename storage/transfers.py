@@ -29,8 +29,8 @@ from storage.sources import Source
 
 T = TypeVar("T")
 TRIES = 4
+# HTTP statuses after which the same request may succeed; 501 and 505 say that the server lacks a feature.
 TEMPORARY_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
-"""HTTP statuses after which the same request may succeed; 501 and 505 say that the server lacks a feature."""
 _PAUSE = 0.25
 _CONNECT_SECONDS = 5.0
 _READ_SECONDS = 30.0
@@ -119,7 +119,7 @@ def upload(ticket: UploadTicket, data: bytes, client: httpx.Client, timeout: flo
     The ticket is checked against `data` first, so that a service cannot issue a ticket for something else. Raises
     IntegrityError, TicketRefusedError, or UnreachableError after bounded tries.
     """
-    check_ticket(ticket, data)
+    check_headers(ticket, len(data), hashlib.sha256(data).digest())
     deadline = time.monotonic() + timeout
 
     def attempt() -> bool:
@@ -138,11 +138,6 @@ def upload(ticket: UploadTicket, data: bytes, client: httpx.Client, timeout: flo
     return tries("upload", ticket.url, attempt, deadline)
 
 
-def check_ticket(ticket: UploadTicket, data: bytes) -> None:
-    """Raise IntegrityError unless the ticket's headers name exactly these bytes."""
-    check_headers(ticket, len(data), hashlib.sha256(data).digest())
-
-
 def check_headers(ticket: UploadTicket, size: int, sha256: bytes) -> None:
     """Raise IntegrityError unless the ticket is for `size` bytes of that hash, and asks for nothing else."""
     check_url(ticket.url)
@@ -158,10 +153,9 @@ def check_headers(ticket: UploadTicket, size: int, sha256: bytes) -> None:
 
 
 MAX_REDIRECTS = 3
+# Tries and waits where another source can be asked instead.
 FEW_TRIES = 2
-"""Tries where another source can be asked instead."""
 _SHORT_TIMEOUT = httpx.Timeout(10.0, connect=5.0)
-"""Waits where another source can be asked instead."""
 _REDIRECTS = (301, 302, 303, 307, 308)
 _RANGE = re.compile(r"bytes ([0-9]{1,15})-([0-9]{1,15})/([0-9]{1,15})")
 
@@ -192,7 +186,10 @@ def complete(url: str, key: str, limit: int, client: httpx.Client, timeout: floa
             if len(got) < limit:
                 _get(client, url, limit, deadline, got)
             try:
-                _check(key, got)
+                if parse_key(key).is_sha256:
+                    check_sha256(key, got.sha256)
+                else:
+                    check_content(key, got.whole())
             except IntegrityError:
                 if not got.refuse() or last:
                     raise
@@ -200,13 +197,6 @@ def complete(url: str, key: str, limit: int, client: httpx.Client, timeout: floa
                 break
 
     tries(f"read {key}", url, attempt, deadline, FEW_TRIES if got.has_alternatives else TRIES)
-
-
-def _check(key: str, got: PartialDownload) -> None:
-    if parse_key(key).is_sha256:
-        check_sha256(key, got.sha256)
-    else:
-        check_content(key, got.whole())
 
 
 def _get(client: httpx.Client, url: str, limit: int, deadline: float, got: PartialDownload) -> None:
@@ -240,7 +230,10 @@ def _hang_up(answer: httpx.Response) -> None:
 def _begins(answer: httpx.Response, limit: int, got: PartialDownload) -> None:
     """Judge the answer's head; `got` restarts where the source does."""
     where, status = host(str(answer.url)), answer.status_code
-    words = server_words(_beginning(answer)) if status >= 400 else ""
+    words = ""
+    if status >= 400:
+        with suppress(httpx.HTTPError, httpx.StreamError):
+            words = server_words(next(answer.iter_raw(4096), b""))
     if status == 404 and "NoSuchBucket" in words:
         raise UnreachableError(f"{where} has no such bucket ({words})", "tell the pool's owner")
     if status == 404:
@@ -253,26 +246,13 @@ def _begins(answer: httpx.Response, limit: int, got: PartialDownload) -> None:
     if status not in (200, 206):
         raise UnreachableError(f"{where} refuses to serve the object ({status} {words})", "ask for a fresh URL")
     if status == 206:
-        start, total = _range(answer)
-        if start != len(got) or total > limit:
+        match = _RANGE.fullmatch(answer.headers.get("content-range", ""))
+        if match is None or int(match[1]) != len(got) or int(match[3]) > limit:
             got.restart()
             raise IntegrityError(f"{where} sends another part than was asked for", "use another source")
     elif len(got):
         got.restart()
     got.begin_answer()
-
-
-def _beginning(answer: httpx.Response) -> bytes:
-    """The first bytes of an error's body."""
-    with suppress(httpx.HTTPError, httpx.StreamError):
-        return next(answer.iter_raw(4096), b"")
-    return b""
-
-
-def _range(answer: httpx.Response) -> tuple[int, int]:
-    """The first byte and the object's size as a partial answer says."""
-    match = _RANGE.fullmatch(answer.headers.get("content-range", ""))
-    return (int(match[1]), int(match[3])) if match else (-1, 0)
 
 
 def _body(answer: httpx.Response, limit: int, deadline: float, got: PartialDownload) -> None:
@@ -311,7 +291,7 @@ class HttpObjects:
         failure: MusterError | None = None
         for base in self._bases:
             try:
-                data = self._from(base, key, limit)
+                data = download(f"{base}/{key}", key, limit, self._client, self._timeout)
             except MusterError as error:
                 if failure is None or isinstance(failure, UnreachableError) or not isinstance(error, UnreachableError):
                     failure = error
@@ -324,9 +304,6 @@ class HttpObjects:
     def each(self) -> dict[str, Source]:
         """Return every base as a source of its own, by URL."""
         return {base: partial(self._complete, base) for base in self._bases}
-
-    def _from(self, base: str, key: str, limit: int) -> bytes:
-        return download(f"{base}/{key}", key, limit, self._client, self._timeout)
 
     def _complete(self, base: str, key: str, limit: int, got: PartialDownload) -> None:
         complete(f"{base}/{key}", key, limit, self._client, self._timeout, got)

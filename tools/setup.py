@@ -153,7 +153,7 @@ def install_node() -> None:
 def copy_libraries() -> None:
     """Copy what the dashboard serves of npm's packages into the package, so that a wheel has it too."""
     for name in DASHBOARD_LIBRARIES:
-        copy = ROOT / "orchestrator" / "static" / "vendor" / name
+        copy = ROOT / "orchestrator" / "dashboard" / "static" / "vendor" / name
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / "node_modules" / name, copy)
 

@@ -1,7 +1,6 @@
 """Checkpoints of all ranks: weights, optimizer, generator and counters with their hashes, complete or absent.
 
-Torch's distributed checkpoints: each rank writes its own shards in the background, and any number of ranks can read
-them. The folder must be the same for all ranks, on a shared file system if they are on several machines.
+Each rank writes its own shards in the background, and any number of ranks can read them from the same folder.
 """
 
 import json

@@ -1,12 +1,10 @@
-"""The processes (ranks) that train one policy together: rendezvous, collectives, commands of rank 0, and their
-launcher.
+"""The processes (ranks) that train one policy together: rendezvous, collectives, commands of rank 0, their launcher.
 
-Every rank calls the same methods in the same order, and the group's timeout bounds each of them. Rank 0 may be busy
-with chain and bucket for hours between two commands: the other ranks wait as long as it sends signs of life.
+Every rank calls the same methods in the same order. Rank 0 may be busy with chain and bucket for hours between two
+commands: the other ranks wait as long as it sends signs of life.
 
-Under torchrun, which several machines need, every process is a rank already and `Launcher` is not used. Whoever reaches
-torchrun's ports can run code in every rank, so those machines need a private network. Ranks on one machine meet at a
-store that listens on loopback only: whoever reaches a store can write to it, and pickles travel through it.
+Ranks on one machine meet at a store that listens on loopback only, because pickles travel through it. Under torchrun,
+which several machines need, `Launcher` is not used, and whoever reaches its ports can run code in every rank.
 """
 
 import logging
@@ -42,9 +40,8 @@ T = TypeVar("T")
 log = logging.getLogger("muster.trainer")
 LOOPBACK = "127.0.0.1"
 _PORT = "MUSTER_STORE_PORT"
-_SIGN_SECONDS, _WAIT_SECONDS = 1.0, 3.0
-_CALL, _ALIVE = b"call", b"alive"
-_END = "end"
+_SIGN_SECONDS, _POLL_SECONDS = 1.0, 0.05
+_ALIVE, _END = "muster/alive", "end"
 _RENDEZVOUS_SECONDS = 120
 _FINISH_SECONDS = 24 * 3600  # after a signal, the step in progress ends normally, as for a trainer of one rank
 _STEADY_SECONDS, _MAX_PAUSE = 300.0, 30.0
@@ -91,12 +88,14 @@ class DistributedRanks(Ranks):
     def __init__(self, device: str, seconds: float) -> None:
         backend = "cpu:gloo,cuda:nccl" if torch.device(device).type == "cuda" else "gloo"
         limit = timedelta(seconds=seconds)
-        self._limit = seconds
+        self._limit = self._patience = seconds
+        self._calls, self._closing = 0, threading.Event()
         with self._guarded("the rendezvous with the other ranks"):
-            store, self.rank, self.world = join_store(limit)
-            dist.init_process_group(backend, timeout=limit, store=store, rank=self.rank, world_size=self.world)
+            self._store, self.rank, self.world = join_store(limit)
+            dist.init_process_group(backend, timeout=limit, store=self._store, rank=self.rank, world_size=self.world)
             self.side_group = dist.new_group(backend="gloo", timeout=limit)
-        self._signals = Signals(store, self.rank, seconds)
+        if self.rank == 0:
+            threading.Thread(target=self._stay_alive, daemon=True, name="signs of life").start()
 
     def sum(self, value: Tensor) -> Tensor:
         total = value.detach().clone()
@@ -119,20 +118,41 @@ class DistributedRanks(Ranks):
             dist.all_reduce(torch.zeros(1))
 
     def command(self, value: Any = None) -> Any:
+        key = f"muster/call/{self._calls}"
         with self._guarded("the wait for rank 0's next command"):
-            self._signals.call()
+            if self.rank == 0:
+                self._store.set(key, "")
+            else:
+                self._await(key)
         value = self.broadcast(value)
         self.barrier()
-        with self._guarded("the end of a command's signal"):
-            self._signals.forget()
+        if self.rank == 0:
+            with self._guarded("the end of a command's signal"):
+                self._store.delete_key(key)
+        self._calls += 1
         return value
 
     def shorten_wait(self, seconds: float) -> None:
-        self._signals.limit = seconds
+        self._patience = seconds
 
     def close(self) -> None:
-        self._signals.close()
+        self._closing.set()
         dist.destroy_process_group()
+
+    def _await(self, key: str) -> None:
+        signs, since = -1, time.monotonic()
+        while not self._store.check([key]):  # a wait that times out would fill the log
+            newest = self._store.add(_ALIVE, 0)
+            if newest != signs:
+                signs, since = newest, time.monotonic()
+            elif time.monotonic() - since > self._patience:
+                raise RuntimeError("rank 0 gives no sign of life")
+            time.sleep(_POLL_SECONDS)
+
+    def _stay_alive(self) -> None:
+        while not self._closing.wait(_SIGN_SECONDS):
+            with suppress(RuntimeError):  # the store ended with its process, so nobody waits for a sign
+                self._store.add(_ALIVE, 1)
 
     @contextmanager
     def _guarded(self, action: str) -> Iterator[None]:
@@ -143,62 +163,6 @@ class DistributedRanks(Ranks):
                 f"{action} failed within its {self._limit:.0f} s: {first_line(error)}",
                 "another rank died or hangs: its own log says why; start again to resume from the last checkpoint",
             ) from None
-
-
-class Signals:
-    """Rank 0's signals to the other ranks, numbered keys of the group's store: a call, or that it is alive."""
-
-    def __init__(self, store: Store, rank: int, seconds: float) -> None:
-        self._store, self._first, self.limit = store, rank == 0, seconds
-        self._next = self._oldest = self._called = 0
-        self._lock, self._closing = threading.Lock(), threading.Event()
-        if self._first:
-            threading.Thread(target=self._stay_alive, daemon=True, name="signs of life").start()
-
-    def call(self) -> None:
-        """Call the other ranks, or wait for the call. Raises RuntimeError if rank 0 has been silent for too long."""
-        if self._first:
-            self._called = self._send(_CALL)
-            return
-        while self._receive() != _CALL:
-            pass
-
-    def forget(self) -> None:
-        """Delete the signals up to the last call, which every rank has received."""
-        if self._first:
-            for number in range(self._oldest, self._called + 1):
-                self._store.delete_key(_signal_key(number))
-            self._oldest = self._called + 1
-
-    def close(self) -> None:
-        self._closing.set()
-
-    def _send(self, signal: bytes) -> int:
-        with self._lock:
-            number, self._next = self._next, self._next + 1
-            self._store.set(_signal_key(number), signal.decode())
-        return number
-
-    def _receive(self) -> bytes:
-        key, since = _signal_key(self._next), time.monotonic()
-        while True:
-            try:
-                self._store.wait([key], timedelta(seconds=_WAIT_SECONDS))
-                break
-            except dist.DistStoreError:
-                if time.monotonic() - since > self.limit:
-                    raise RuntimeError("rank 0 gives no sign of life") from None
-        self._next += 1
-        return bytes(self._store.get(key))
-
-    def _stay_alive(self) -> None:
-        while not self._closing.wait(_SIGN_SECONDS):
-            with suppress(RuntimeError):  # the store ended with its process, so nobody waits for a sign
-                self._send(_ALIVE)
-
-
-def _signal_key(number: int) -> str:
-    return f"muster/signal/{number}"
 
 
 class BroadcastCalls(ABC):
@@ -265,20 +229,13 @@ class Launcher:
         self._stopping = threading.Event()
 
     def run(self) -> int:
-        try:
-            return self._run_until_final()
-        except SignalException:
-            return EXIT_STOPPED
-
-    def stop(self) -> None:
-        """Take effect before the ranks start only: then torch's launcher takes signals over and forwards them."""
-        self._stopping.set()
-
-    def _run_until_final(self) -> int:
         failures = 0
         while not self._stopping.is_set():
             started = time.monotonic()
-            code = self._launch()
+            try:
+                code = self._launch()
+            except SignalException:
+                break
             if code in FINAL_EXITS:
                 return code
             failures = 1 if time.monotonic() - started > _STEADY_SECONDS else failures + 1
@@ -289,6 +246,10 @@ class Launcher:
             log.warning("a rank ended with exit code %d; all start again in %.1f s", code, pause)
             time.sleep(pause)
         return EXIT_STOPPED
+
+    def stop(self) -> None:
+        """Take effect before the ranks start only: then torch's launcher takes signals over and forwards them."""
+        self._stopping.set()
 
     def _launch(self) -> int:
         """Run all ranks once; return the exit code that says why they ended."""

@@ -17,7 +17,7 @@ from trainer.data.advantage import ADVANTAGES, select
 from trainer.data.batch import Group, MicroBatch, TrainRollout, micro_batch, plan_rows
 from trainer.distributed import BroadcastCalls, Ranks
 from trainer.exits import EXIT_LOST, RanksLostError
-from trainer.loss import MinibatchSize, TokenBatch, effective_share, make_loss, make_normaliser, rate_scale, weight_sums
+from trainer.loss import TokenBatch, make_loss, token_weights
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement
 from trainer.optim import apply_update, build_optimizers
@@ -51,16 +51,12 @@ class Learner:
         self.reference = Policy(folder, dtype, self.placement, frozen=True) if penalty else None
         self.generator = torch.Generator().manual_seed(seed)
         self.loss = make_loss(config.algorithm)
-        self.normaliser = make_normaliser(config.algorithm)
         self.step = 0
         self.updates = 0
 
     def train_step(self, groups: Sequence[Group]) -> StepMetrics:
-        """Take one step on the rollouts of `groups`, which may come from several policy steps.
-
-        ln p_old is that of the trainer's own weights before the first update. Without any group that has signal the
-        weights stay as they are, and the step still counts.
-        """
+        """Take one step on the rollouts of `groups`, which may come from several policy steps. Without any group that
+        has signal the weights stay as they are, and the step still counts."""
         updates = self.updates_of(groups)
         while True:
             try:
@@ -72,22 +68,52 @@ class Learner:
         """Take the same step one update at a time: yield the tokens of each, return the step's metrics."""
         start = time.monotonic()
         selection = select(groups, ADVANTAGES[self.config.algorithm.advantage])
-        parts = self._minibatches(len(selection.samples))
-        minibatches = [self._rows(selection.samples, part) for part in parts]
+        samples, ranks = selection.samples, self.placement.ranks
+        order = torch.randperm(len(samples), generator=self.generator).tolist() if samples else []
+        size = max(1, -(-len(samples) // self.config.minibatches))
+        parts = [order[first : first + size] for first in range(0, len(samples), size)]
+        minibatches = [self._rows(samples, part) for part in parts]
         share = 1 / max(1, len(minibatches))
         lengths = [len(rollout.output) for group in groups for rollout in group]
-        size = MinibatchSize(sum(lengths) * share, len(lengths) * share)
+        totals = StepTotals(len(samples), self.policy.device)
         # The first update still sees the old policy: only later ones need a pass of their own for ln p_old.
         old: list[list[Tensor | None]] = [[None] * len(rows) for rows in minibatches[:1]]
-        old += [self._old_logprobs(rows) for rows in minibatches[1:]]
-        totals = StepTotals(len(selection.samples), self.policy.device)
+        with torch.no_grad():
+            old += [[self.policy.logprobs(row, self.temperature)[0] for row in rows] for rows in minibatches[1:]]
         for part, rows, logps in zip(parts, minibatches, old, strict=True):
-            self._update(rows, logps, size, totals)
-            yield sum(selection.samples[index].length for index in part)
+            for row, logp_old in zip(rows, logps, strict=True):
+                batch = self._token_batch(row, logp_old)
+                token_loss = self.loss(batch)
+                weights = token_weights(
+                    self.config.algorithm, batch.sequence, sum(lengths) * share, len(lengths) * share
+                )
+                loss = (weights * token_loss.loss).sum()
+                loss.backward()  # type: ignore[no-untyped-call]
+                totals.add(row.samples, batch, token_loss, loss)
+            totals.updated(*apply_update(self.policy.model, self.optimizers, self.config, self.updates))
+            self.updates += 1
+            yield sum(samples[index].length for index in part)
         self.step += 1
-        ranks = self.placement.ranks
-        flops = self.policy.work.training(sample.length for sample in selection.samples)
+        flops = self.policy.work.training(sample.length for sample in samples)
         return totals.metrics(self.step, groups, selection, ranks, flops, time.monotonic() - start)
+
+    def _rows(self, samples: Sequence[TrainRollout], part: list[int]) -> list[MicroBatch]:
+        """This rank's share of a minibatch, packed."""
+        ranks, policy = self.placement.ranks, self.policy
+        lengths = [samples[index].length for index in part]
+        capacity = self.placement.memory.row_tokens
+        plan = plan_rows(lengths, capacity, ranks.world, policy.work.of_sequence, policy.packs)
+        return [micro_batch(samples, [part[at] for at in row], policy.device) for row in plan[ranks.rank]]
+
+    def _token_batch(self, row: MicroBatch, old: Tensor | None) -> TokenBatch:
+        bonus = self.config.algorithm.entropy_coefficient > 0
+        logp, entropy = self.policy.logprobs(row, self.temperature, bonus)
+        reference = None
+        if self.reference is not None:
+            with torch.no_grad():
+                reference, _ = self.reference.logprobs(row, self.temperature)
+        known = logp.detach() if old is None else old
+        return TokenBatch(logp, known, row.sampled, row.advantages, entropy, reference, row.sequence)
 
     def start_checkpoint(self, folder: Path, extra: dict[str, Any] | None = None) -> PendingCheckpoint:
         """Begin to write everything that a bit-exact resume needs, plus `extra` (JSON), to appear at `folder`."""
@@ -101,57 +127,9 @@ class Learner:
         self.generator.set_state(torch.tensor(list(bytes.fromhex(state.generator)), dtype=torch.uint8))
         return state.extra
 
-    def _minibatches(self, count: int) -> list[list[int]]:
-        """Shuffle the samples' indices and cut them into `config.minibatches` parts; leave empty parts out."""
-        if count == 0:
-            return []
-        order = torch.randperm(count, generator=self.generator).tolist()
-        size = -(-count // self.config.minibatches)
-        return [order[start : start + size] for start in range(0, count, size)]
-
-    def _rows(self, samples: Sequence[TrainRollout], part: list[int]) -> list[MicroBatch]:
-        """This rank's share of a minibatch, packed."""
-        ranks, policy = self.placement.ranks, self.policy
-        lengths = [samples[index].length for index in part]
-        capacity = self.placement.memory.row_tokens
-        plan = plan_rows(lengths, capacity, ranks.world, policy.work.of_sequence, policy.packs)
-        return [micro_batch(samples, [part[at] for at in row], policy.device) for row in plan[ranks.rank]]
-
-    @torch.no_grad()
-    def _old_logprobs(self, rows: Sequence[MicroBatch]) -> list[Tensor | None]:
-        return [self.policy.logprobs(row, self.temperature)[0] for row in rows]
-
-    def _update(
-        self, rows: Sequence[MicroBatch], old: Sequence[Tensor | None], size: MinibatchSize, totals: StepTotals
-    ) -> None:
-        weights = torch.zeros(3, dtype=torch.float64, device=self.policy.device)
-        cap = self.config.algorithm.importance_cap or 1.0
-        for row, logp_old in zip(rows, old, strict=True):
-            batch = self._token_batch(row, logp_old)
-            token_loss = self.loss(batch)
-            loss = (self.normaliser(batch.sequence, size) * token_loss.loss).sum()
-            loss.backward()  # type: ignore[no-untyped-call]
-            totals.add(row.samples, batch, token_loss, loss)
-            if batch.sampled is not None:
-                weights += weight_sums(batch.old, batch.sampled, batch.sequence, cap)
-        reference = self.config.optimizer.ess_reference
-        scale = 1.0 if reference is None else rate_scale(effective_share(self.placement.ranks.sum(weights)), reference)
-        totals.updated(*apply_update(self.policy.model, self.optimizers, self.config, self.updates, scale))
-        self.updates += 1
-
-    def _token_batch(self, row: MicroBatch, old: Tensor | None) -> TokenBatch:
-        bonus = self.config.algorithm.entropy_coefficient > 0
-        logp, entropy = self.policy.logprobs(row, self.temperature, bonus)
-        reference = None
-        if self.reference is not None:
-            with torch.no_grad():
-                reference, _ = self.reference.logprobs(row, self.temperature)
-        known = logp.detach() if old is None else old
-        return TokenBatch(logp, known, row.sampled, row.advantages, entropy, reference, row.sequence)
-
 
 class LearnerGroup(BroadcastCalls):
-    """The learners of all ranks, driven by rank 0."""
+    """The learners of all ranks, driven by rank 0: what `Learner` and its policy do, on every rank."""
 
     def __init__(self, ranks: Ranks, make: Callable[[], Learner]) -> None:
         super().__init__(ranks)
@@ -166,11 +144,9 @@ class LearnerGroup(BroadcastCalls):
         return self._learner
 
     def train_step(self, groups: Sequence[Group]) -> StepMetrics:
-        """Take one training step on every rank; see Learner."""
         return cast(StepMetrics, self._call("train_step", groups))
 
     def start_checkpoint(self, folder: Path, extra: dict[str, Any]) -> None:
-        """Begin to write a checkpoint; see Learner."""
         self._call("start_checkpoint", folder, extra)
 
     def finish_checkpoint(self) -> None:
@@ -178,11 +154,9 @@ class LearnerGroup(BroadcastCalls):
         self._call("finish_checkpoint")
 
     def load_checkpoint(self, folder: Path) -> dict[str, Any]:
-        """Restore a checkpoint on every rank; see Learner."""
         return cast(dict[str, Any], self._call("load_checkpoint", folder))
 
     def export(self, folder: Path) -> None:
-        """Write the policy's weights to `folder`; see Policy."""
         self._call("export", folder)
 
     def renew(self) -> None:
@@ -191,15 +165,13 @@ class LearnerGroup(BroadcastCalls):
 
     def _run(self, name: str, arguments: tuple[Any, ...]) -> Any:
         match name:
-            case "train_step":
-                return self.learner.train_step(*arguments)
+            case "train_step" | "load_checkpoint":
+                return getattr(self.learner, name)(*arguments)
             case "start_checkpoint":
                 self._pending = self.learner.start_checkpoint(*arguments)
             case "finish_checkpoint":
                 assert self._pending is not None, "no checkpoint was begun"
                 self._pending.wait()
-            case "load_checkpoint":
-                return self.learner.load_checkpoint(*arguments)
             case "export":
                 self.learner.policy.export(*arguments)
             case "renew":

@@ -6,15 +6,15 @@ No function here knows the model or the batching. Formulas: docs/design/training
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from protocol.config import AlgorithmConfig, CispoConfig, DppoConfig, GrpoConfig, GspoConfig, KlConfig
 
+# Ratios are cut at e^20: beyond any clip range, and far from where float32 overflows and gradients become NaN.
 LOG_RATIO_MAX = 20.0
-"""Ratios are cut at e^20: beyond any clip range, and far from where float32 overflows and gradients become NaN."""
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,10 @@ Loss = Callable[[TokenBatch], TokenLoss]
 def make_loss(config: AlgorithmConfig) -> Loss:
     """Return the pool's loss: w·policy loss + kl.coefficient·KL − entropy_coefficient·entropy per token, w being the
     importance weights."""
-    policy_loss, cap = _policy_loss(config), config.importance_cap
+    policy_loss, cap = POLICY_LOSSES[config.loss.name], config.importance_cap
 
     def loss(batch: TokenBatch) -> TokenLoss:
-        policy = policy_loss(batch)
+        policy = policy_loss(batch, config.loss, cap)
         total = policy.loss
         if config.kl.coefficient:
             total = total + config.kl.coefficient * kl_loss(batch, _weights(batch, cap), config.kl)
@@ -71,25 +71,8 @@ def make_loss(config: AlgorithmConfig) -> Loss:
     return loss
 
 
-def _policy_loss(config: AlgorithmConfig) -> Loss:
-    chosen, cap = config.loss, config.importance_cap
-    match chosen:
-        case GrpoConfig():
-            return partial(_weighted, partial(grpo_loss, config=chosen), cap, False)
-        case GspoConfig():
-            return partial(_weighted, partial(gspo_loss, config=chosen), cap, True)
-        case CispoConfig():
-            return partial(_weighted, partial(cispo_loss, config=chosen), cap, False)
-        case DppoConfig():
-            return partial(dppo_loss, config=chosen, cap=cap)
-
-
-def _weighted(loss: Loss, cap: float, by_sequence: bool, batch: TokenBatch) -> TokenLoss:
-    policy = loss(batch)
-    return TokenLoss(_weights(batch, cap, by_sequence) * policy.loss, policy.clipped_low, policy.clipped_high)
-
-
 def _weights(batch: TokenBatch, cap: float, by_sequence: bool = False) -> Tensor | float:
+    """What a token of an older policy weighs; 1 without a cap or the files' log-probabilities."""
     if batch.sampled is None or not cap:
         return 1.0
     if by_sequence:
@@ -97,7 +80,7 @@ def _weights(batch: TokenBatch, cap: float, by_sequence: bool = False) -> Tensor
     return importance_weights(batch.old, batch.sampled, cap)
 
 
-def grpo_loss(batch: TokenBatch, config: GrpoConfig) -> TokenLoss:
+def grpo_loss(batch: TokenBatch, config: GrpoConfig, cap: float = 0.0) -> TokenLoss:
     """Compute GRPO (2402.03300) with INTELLECT-2's second clip: −min(min(r, δ)·A, clip(r, 1−ε_low, 1+ε_high)·A), r = π
     / π_old; without δ the first r is free.
 
@@ -111,10 +94,10 @@ def grpo_loss(batch: TokenBatch, config: GrpoConfig) -> TokenLoss:
     above = (advantage > 0) & (r > high)
     if config.delta is not None:
         above = above | ((advantage < 0) & (r > config.delta))
-    return TokenLoss(loss, (advantage < 0) & (r < low), above)
+    return TokenLoss(_weights(batch, cap) * loss, (advantage < 0) & (r < low), above)
 
 
-def gspo_loss(batch: TokenBatch, config: GspoConfig) -> TokenLoss:
+def gspo_loss(batch: TokenBatch, config: GspoConfig, cap: float = 0.0) -> TokenLoss:
     """Compute GSPO (2507.18071): −min(s·A, clip(s, 1−ε_low, 1+ε_high)·A), s = (π(y) / π_old(y))^(1/|y|), the same for
     every token of the sequence y, because its reward is one for the whole sequence too.
 
@@ -123,15 +106,16 @@ def gspo_loss(batch: TokenBatch, config: GspoConfig) -> TokenLoss:
     low, high, advantage = 1 - config.epsilon_low, 1 + config.epsilon_high, batch.advantage
     s = ratio(sequence_means(batch.logp - batch.old, batch.sequence))
     loss = -torch.minimum(s * advantage, s.clamp(low, high) * advantage)
-    return TokenLoss(loss, (advantage < 0) & (s < low), (advantage > 0) & (s > high))
+    weights = _weights(batch, cap, by_sequence=True)
+    return TokenLoss(weights * loss, (advantage < 0) & (s < low), (advantage > 0) & (s > high))
 
 
-def cispo_loss(batch: TokenBatch, config: CispoConfig) -> TokenLoss:
+def cispo_loss(batch: TokenBatch, config: CispoConfig, cap: float = 0.0) -> TokenLoss:
     """Compute CISPO (MiniMax-M1, 2506.13585): −sg(min(r, ratio_max))·A·ln π, r = π / π_old. Clips the weight of a token
     and never its gradient, which GRPO takes from rare but decisive tokens first."""
     r = ratio((batch.logp - batch.old).detach())
     loss = -r.clamp(max=config.ratio_max) * batch.advantage * batch.logp
-    return TokenLoss(loss, torch.zeros_like(r, dtype=torch.bool), r > config.ratio_max)
+    return TokenLoss(_weights(batch, cap) * loss, torch.zeros_like(r, dtype=torch.bool), r > config.ratio_max)
 
 
 def dppo_loss(batch: TokenBatch, config: DppoConfig, cap: float) -> TokenLoss:
@@ -153,6 +137,15 @@ def dppo_loss(batch: TokenBatch, config: DppoConfig, cap: float) -> TokenLoss:
     policy = torch.where(high | low, 0.0, -batch.advantage * ratio(log_ratio))
     loss = policy + config.squared_log_ratio * log_ratio.square()
     return TokenLoss(torch.where(known, loss, 0.0), low & known, high & known)
+
+
+# By `train.algorithm.loss.name`. A policy loss is a function of the batch, its own settings and the importance cap.
+POLICY_LOSSES: dict[str, Callable[[TokenBatch, Any, float], TokenLoss]] = {
+    "grpo": grpo_loss,
+    "gspo": gspo_loss,
+    "cispo": cispo_loss,
+    "dppo": dppo_loss,
+}
 
 
 def kl_loss(batch: TokenBatch, weights: Tensor | float, config: KlConfig) -> Tensor:
@@ -182,75 +175,30 @@ def importance_weights(old: Tensor, sampled: Tensor, cap: float) -> Tensor:
     A token that the policy has meanwhile made unlikely weighs little; without this, rollouts that are two steps old
     push such tokens down again and again, and the run oscillates. The cap bounds what a wrong log-prob in a file can
     do."""
-    return torch.exp((old - sampled).nan_to_num(-torch.inf, torch.inf, -torch.inf).clamp(max=math.log(cap)))
+    return _capped(old - sampled, cap)
 
 
 def sequence_weights(old: Tensor, sampled: Tensor, sequence: Tensor, cap: float) -> Tensor:
     """Return the same for whole sequences, from the geometric mean of their tokens' ratios, for each token [N]."""
-    means = sequence_means(old - sampled, sequence)
-    return torch.exp(means.nan_to_num(-torch.inf, torch.inf, -torch.inf).clamp(max=math.log(cap)))
+    return _capped(sequence_means(old - sampled, sequence), cap)
 
 
-def weight_sums(old: Tensor, sampled: Tensor, sequence: Tensor, cap: float) -> Tensor:
-    """Return [Σw, Σw², S] float64 over S sequences, w = π_old(y) / π_sampled(y) of a whole sequence, from e^-20 to
-    `cap`.
-
-    Additive over micro-batches and ranks. A sequence whose ratio is not a number weighs nothing; without the cap, one
-    that claims to have been very unlikely would outweigh all others and take the step its learning rate.
-    """
-    logs = sequence_sums((old - sampled).double(), sequence)
-    weights = torch.exp(logs.clamp(-LOG_RATIO_MAX, math.log(cap))).nan_to_num(0.0)
-    return torch.stack([weights.sum(), weights.square().sum(), weights.new_tensor(len(weights))])
+def _capped(log_ratio: Tensor, cap: float) -> Tensor:
+    return torch.exp(log_ratio.nan_to_num(-torch.inf, torch.inf, -torch.inf).clamp(max=math.log(cap)))
 
 
-def effective_share(sums: Tensor) -> float:
-    """Return the effective sample size over the number of samples, (Σw)² / (n·Σw²), in [0, 1]; 1 for an empty batch."""
-    total, squares, count = sums.tolist()
-    if not count:
-        return 1.0
-    return total**2 / (count * squares) if squares else 0.0
+def token_weights(config: AlgorithmConfig, sequence: Tensor, tokens: float, sequences: float) -> Tensor:
+    """Return the weights [N] float32 of the tokens' losses, whose weighted sum over all ranks is the loss of a
+    minibatch, for `sequence` as in TokenBatch.
 
-
-def rate_scale(share: float, reference: float) -> float:
-    """Return min(1, √(share / reference)) (VCPO, 2602.17616): Adam's steps do not shrink with a noisier gradient by
-    themselves."""
-    return min(1.0, math.sqrt(share / reference))
-
-
-@dataclass(frozen=True)
-class MinibatchSize:
-    """Output tokens and sequences of a minibatch over all ranks. A share of the dropped groups' is included, so that a
-    step with little signal moves little; hence no integers."""
-
-    tokens: float
-    sequences: float
-
-
-Normaliser = Callable[[Tensor, MinibatchSize], Tensor]
-"""(sequence [N] int64, ascending from 0; sizes) → weights [N] float32 of the tokens' losses, whose weighted sum over
-all ranks is the loss of a minibatch."""
-
-
-def make_normaliser(config: AlgorithmConfig) -> Normaliser:
-    """Return the pool's normaliser."""
-    if config.normaliser == "constant":
-        return partial(by_constant, length=config.constant_length or 1)
-    return by_sequences if config.normaliser == "sequences" else by_tokens
-
-
-def by_tokens(sequence: Tensor, size: MinibatchSize) -> Tensor:
-    """Return 1 / tokens of the minibatch: every token counts alike (INTELLECT-2, DAPO)."""
-    return torch.full(sequence.shape, 1 / max(1.0, size.tokens), device=sequence.device)
-
-
-def by_sequences(sequence: Tensor, size: MinibatchSize) -> Tensor:
-    """Return 1 / (sequences · own length): every sequence counts alike, so a token of a long one counts less (GRPO)."""
-    return 1 / (sequence_lengths(sequence)[sequence].float() * max(1.0, size.sequences))
-
-
-def by_constant(sequence: Tensor, size: MinibatchSize, length: int) -> Tensor:
-    """Return 1 / (sequences · length): no sequence's length changes the weight of any token (Dr. GRPO)."""
-    return torch.full(sequence.shape, 1 / (max(1.0, size.sequences) * length), device=sequence.device)
+    `tokens`, `sequences`: of the minibatch's outputs over all ranks. A share of the dropped groups' is included, so
+    that a step with little signal moves little; hence no integers. By "tokens" every token counts alike (INTELLECT-2,
+    DAPO). By "sequences" every sequence does, so a token of a long one counts less (GRPO). By "constant" no sequence's
+    length changes the weight of any token (Dr. GRPO)."""
+    if config.normaliser == "sequences":
+        return 1 / (sequence_lengths(sequence)[sequence].float() * max(1.0, sequences))
+    total = tokens if config.normaliser == "tokens" else max(1.0, sequences) * (config.constant_length or 1)
+    return torch.full(sequence.shape, 1 / max(1.0, total), device=sequence.device)
 
 
 def ratio(log_ratio: Tensor) -> Tensor:

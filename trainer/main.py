@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from engines.runtime import torch_environment
 from protocol.config import PoolConfig
@@ -18,9 +18,6 @@ from runtime.entry import run_role
 from runtime.process import Daemon, start
 from trainer.config import ComputeConfig, ParallelConfig, SftConfig, TrainerConfig
 from trainer.exits import EXIT_LOST, RanksLostError
-
-if TYPE_CHECKING:
-    from trainer.reports.bench import BenchReport
 
 log = logging.getLogger("muster.trainer")
 
@@ -37,7 +34,7 @@ def run_sft(config_path: Path) -> None:
 
 def run_bench(
     config: Path, pool_config: Path, weights: Path | None, rows: int, steps: int, say: Callable[[str], None]
-) -> "BenchReport | None":
+) -> dict[str, Any] | None:
     """Return what rank 0 measured, None on the other ranks. With `parallel.ranks` > 1 the process starts this very
     command once for each rank and exits when they have ended. Raises ConfigError, RanksLostError."""
     compute, pool = load_document(config, ComputeConfig), load_document(pool_config, PoolConfig)

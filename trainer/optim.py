@@ -70,19 +70,23 @@ def build_optimizers(model: Any, config: TrainConfig) -> list[torch.optim.Optimi
     parameters = [one for one in model.parameters() if one.requires_grad]
     optimizers: list[torch.optim.Optimizer] = []
     if method.name == "muon":
-        matrices = _block_matrices(model)
-        _check_in_place(matrices)
-        settings: dict[str, Any] = {
-            "lr": method.learning_rate,
-            "weight_decay": method.weight_decay,
-            "momentum": method.momentum,
-            "adjust_lr_fn": "match_rms_adamw",
-        }
-        sharded = any(isinstance(one, DTensor) for one in matrices)
-        muon = GatheredMuon if sharded else torch.optim.Muon
-        optimizers.append(muon(matrices, **settings))
-        chosen = set(map(id, matrices))
-        parameters = [one for one in parameters if id(one) not in chosen]
+        in_blocks = {id(one) for block in model_blocks(model) for one in block.parameters() if one.ndim == 2}
+        matrices = [one for one in parameters if id(one) in in_blocks]
+        parameters = [one for one in parameters if id(one) not in in_blocks]
+        sharded = [one for one in matrices if isinstance(one, DTensor)]
+        if any(one.device.type != one.device_mesh.device_type for one in sharded):
+            raise ConfigError(
+                "optimizer muon cannot gather matrices that `memory.offload_optimizer` keeps in the host's memory",
+                "switch that off, or train a pool with adamw",
+            )
+        muon = (GatheredMuon if sharded else torch.optim.Muon)(
+            matrices,
+            lr=method.learning_rate,
+            weight_decay=method.weight_decay,
+            momentum=method.momentum,
+            adjust_lr_fn="match_rms_adamw",
+        )
+        optimizers.append(muon)
     groups = [
         {"params": [one for one in parameters if one.ndim >= 2], "weight_decay": method.weight_decay},
         {"params": [one for one in parameters if one.ndim < 2], "weight_decay": 0.0},
@@ -93,15 +97,14 @@ def build_optimizers(model: Any, config: TrainConfig) -> list[torch.optim.Optimi
 
 
 def apply_update(
-    model: Any, optimizers: Sequence[torch.optim.Optimizer], config: TrainConfig, update: int, scale: float = 1.0
+    model: Any, optimizers: Sequence[torch.optim.Optimizer], config: TrainConfig, update: int
 ) -> tuple[float, float]:
-    """Clip the gradients, summed over all ranks, to `grad_clip`, take one step and clear them; `scale` multiplies the
-    learning rate. Returns the norm before clipping and the learning rate.
+    """Clip the gradients, summed over all ranks, to `grad_clip`, take one step and clear them. Return the norm
+    before clipping and the learning rate.
 
-    A norm that is not finite leaves the weights as they are: what follows must not be optimizers worse before a guard
-    looks."""
+    A norm that is not finite leaves the weights as they are until a guard has looked."""
     norm = float(whole(torch.nn.utils.clip_grad_norm_(model.parameters(), config.optimizer.grad_clip)))
-    rate = scale * learning_rate(config, update)
+    rate = learning_rate(config, update)
     for optimizer in optimizers:
         if math.isfinite(norm):
             for group in optimizer.param_groups:
@@ -109,17 +112,3 @@ def apply_update(
             optimizer.step()
         optimizer.zero_grad(set_to_none=True)
     return norm, rate
-
-
-def _block_matrices(model: Any) -> list[torch.nn.Parameter]:
-    found = {id(one): one for block in model_blocks(model) for one in block.parameters()}
-    return [one for one in found.values() if one.requires_grad and one.ndim == 2]
-
-
-def _check_in_place(matrices: Sequence[torch.Tensor]) -> None:
-    for one in matrices:
-        if isinstance(one, DTensor) and one.device.type != one.device_mesh.device_type:
-            raise ConfigError(
-                "optimizer muon cannot gather matrices that `memory.offload_optimizer` keeps in the host's memory",
-                "switch that off, or train a pool with adamw",
-            )

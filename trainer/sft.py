@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
@@ -31,7 +31,7 @@ from trainer.checkpoint import (
     start_checkpoint,
 )
 from trainer.config import SftConfig
-from trainer.data.batch import MicroBatch, PackedLayout, plan_rows
+from trainer.data.batch import MicroBatch, pack_row, plan_rows
 from trainer.exits import EXIT_DONE, EXIT_STOPPED, UnstableError
 from trainer.model.policy import Policy, model_folder
 from trainer.model.sharding import Placement
@@ -40,10 +40,9 @@ from trainer.reports.metrics import MetricsSinks, make_sinks
 from trainer.reports.records import write_records
 
 log = logging.getLogger("muster.trainer")
-RowLoss = Callable[[MicroBatch], torch.Tensor]
-"""The summed loss of a row's targets, a scalar."""
 _KEPT_CHECKPOINTS, _LOG_SECONDS = 2, 10.0
 _MAX_DATA_BYTES = 1 << 40
+_GUARDED = ("loss", "grad_norm", "heldout_loss")
 
 
 class _Row(BaseModel):
@@ -95,19 +94,16 @@ def read_conversations(path: Path) -> Iterator[Conversation]:
     with explained(f"read {path}", "check `data`"):
         try:
             for number, row in enumerate(json_rows(path, _MAX_DATA_BYTES), 1):
-                yield _parse(row, f"{path}, row {number}")
+                where = f"{path}, row {number}"
+                try:
+                    yield Conversation.model_validate(parse_json(row))
+                except ValidationError as error:
+                    field, problem = first_problem(error.errors(), "the row")
+                    raise ConfigError(f"{where}: `{field}`: {problem}", "mend the row") from None
+                except ValueError as error:
+                    raise ConfigError(f"{where}: it is not JSON: {error}", "write one JSON object a line") from None
         except IntegrityError as error:
             raise ConfigError(error.what, error.hint) from None
-
-
-def _parse(row: bytes, where: str) -> Conversation:
-    try:
-        return Conversation.model_validate(parse_json(row))
-    except ValidationError as error:
-        field, problem = first_problem(error.errors(), "the row")
-        raise ConfigError(f"{where}: `{field}`: {problem}", "mend the row") from None
-    except ValueError as error:
-        raise ConfigError(f"{where}: it is not JSON: {error}", "write one JSON object a line") from None
 
 
 @dataclass(frozen=True)
@@ -144,76 +140,49 @@ class ConversationEncoder:
     def encode(self, conversation: Conversation) -> Example:
         """Return the tokens of a conversation: what the assistant says is learned, and that it stops. Raises
         ConfigError if the template changes an answer, or earlier turns when a new one follows."""
-        pieces: list[tuple[str, bool]] = []
-        encoded = ""
+        tokens, learned, encoded = list[int](), list[bool](), ""
         for number, message in enumerate(conversation.messages):
-            if message.role == "assistant":
-                before = self._before(conversation.messages[:number])
-                if not before.startswith(encoded):
-                    raise ConfigError(
-                        "the model's chat template changes earlier turns when a new one follows",
-                        "split the data into conversations of one answer each",
-                    )
-                answer = [(part.text, part.learned) for part in message.parts]
-                answer.append((self._end(before, conversation.messages[: number + 1]), answer[-1][1]))
-                pieces += [(before[len(encoded) :], False), *answer]
-                encoded = before + "".join(text for text, _ in answer)
-        return self._tokens(pieces)
-
-    def _tokens(self, pieces: Sequence[tuple[str, bool]]) -> Example:
-        tokens: list[int] = []
-        learned: list[bool] = []
-        for text, wanted in pieces:
-            # A template brings its own special tokens; a prompt without one gets the tokenizer's, as in training by RL.
-            ids = self._tokenizer.encode(text, add_special_tokens=not (tokens or self._template))
-            tokens += ids
-            learned += [wanted] * len(ids)
+            if message.role != "assistant":
+                continue
+            before = self._text(conversation.messages[:number], prompt=True)
+            if not before.startswith(encoded):
+                raise ConfigError(
+                    "the model's chat template changes earlier turns when a new one follows",
+                    "split the data into conversations of one answer each",
+                )
+            answered, whole = before + message.text, self._text(conversation.messages[: number + 1], prompt=False)
+            if not whole.startswith(answered):
+                raise ConfigError(
+                    "the model's chat template changes what the assistant says",
+                    "write the data as the template does, or set `chat_template` = false",
+                )
+            end = whole[len(answered) :].rstrip() or str(self._tokenizer.eos_token)
+            answer = [(part.text, part.learned) for part in message.parts]
+            for text, wanted in ((before[len(encoded) :], False), *answer, (end, answer[-1][1])):
+                # A template brings its own special tokens; a prompt without one gets the tokenizer's, as in training
+                # by RL.
+                ids = self._tokenizer.encode(text, add_special_tokens=not (tokens or self._template))
+                tokens += ids
+                learned += [wanted] * len(ids)
+            encoded = answered + end
         return Example(tuple(tokens), tuple(learned))
 
-    def _before(self, messages: Sequence[Message]) -> str:
-        """Everything up to where the assistant begins to speak."""
+    def _text(self, messages: Sequence[Message], prompt: bool) -> str:
+        """The turns, with `prompt` up to where the assistant begins to speak."""
         if self._template:
-            return self._rendered(messages, prompt=True)
+            turns = [{"role": message.role, "content": message.text} for message in messages]
+            return str(self._tokenizer.apply_chat_template(turns, add_generation_prompt=prompt, tokenize=False))
         eos = self._tokenizer.eos_token
         return "".join(message.text + (eos if message.role == "assistant" else "") for message in messages)
-
-    def _end(self, before: str, messages: Sequence[Message]) -> str:
-        """How the last of the turns ends."""
-        eos = str(self._tokenizer.eos_token)
-        if not self._template:
-            return eos
-        answer, whole = before + messages[-1].text, self._rendered(messages, prompt=False)
-        if not whole.startswith(answer):
-            raise ConfigError(
-                "the model's chat template changes what the assistant says",
-                "write the data as the template does, or set `chat_template` = false",
-            )
-        return whole[len(answer) :].rstrip() or eos
-
-    def _rendered(self, messages: Sequence[Message], prompt: bool) -> str:
-        turns = [{"role": message.role, "content": message.text} for message in messages]
-        return str(self._tokenizer.apply_chat_template(turns, add_generation_prompt=prompt, tokenize=False))
 
 
 def packed_row(examples: Sequence[Example], indices: Sequence[int], device: torch.device) -> MicroBatch:
     """Return the row that holds the examples at these indices, whose targets are their learned tokens; a dummy for no
     indices. All advantages are 1: to fine-tune is to reinforce the given answer."""
     chosen = [examples[index] for index in indices]
-    layout = PackedLayout([len(example.tokens) for example in chosen] or [1], device)
-    tokens = [token for example in chosen for token in example.tokens] or [0]
-    learned = [at for at, wanted in enumerate(mark for example in chosen for mark in example.learned) if wanted]
-    sizes = torch.tensor([example.targets for example in chosen], dtype=torch.int64)
-    at, ids = torch.tensor(learned, dtype=torch.int64), torch.tensor(tokens)
-    return MicroBatch(
-        samples=tuple(indices),
-        layout=layout,
-        tokens=ids.unsqueeze(0).to(device),
-        rows=(at - 1).to(device),
-        targets=ids[at].to(device),
-        advantages=torch.ones(len(learned)).to(device),
-        sampled=None,
-        sequence=torch.arange(len(chosen)).repeat_interleave(sizes).to(device),
-    )
+    learned = [[at for at, wanted in enumerate(example.learned) if wanted] for example in chosen]
+    sequences = [(example.tokens, positions, 1.0) for example, positions in zip(chosen, learned, strict=True)]
+    return pack_row(indices, sequences, None, device)
 
 
 @dataclass(frozen=True)
@@ -231,13 +200,10 @@ class SftMetrics:
 class SftLearner:
     """Minimises the mean negative log-likelihood of the learned tokens, over all ranks. `updates` counts those taken of
     `total`. Every rank has one and is given the same examples.
-
-    `max_z_loss`, times the mean square of the largest logit, is added to the loss (Baichuan 2, 2309.10305;
-    INTELLECT-1): logits that drift away do nothing for a softmax, and end in overflow.
     """
 
-    def __init__(self, policy: Policy, optimizer: OptimizerConfig, total: int, max_z_loss: float = 0.0) -> None:
-        self.policy, self.placement, self._max_z_loss = policy, policy.placement, max_z_loss
+    def __init__(self, policy: Policy, optimizer: OptimizerConfig, total: int) -> None:
+        self.policy, self.placement = policy, policy.placement
         self._config = TrainConfig(steps=total, optimizer=optimizer)
         self._optimizers = build_optimizers(policy.model, self._config)
         self.updates = 0
@@ -254,7 +220,7 @@ class SftLearner:
     @torch.no_grad()
     def loss(self, examples: Sequence[Example]) -> float:
         """Return the mean loss (nats) of the learned tokens, without learning."""
-        summed = self._sum(examples, lambda row: -self.policy.logprobs_and_largest(row)[0].sum())
+        summed = self._sum(examples, lambda row: -self.policy.logprobs(row, 1.0)[0].sum())
         return summed / max(1, sum(example.targets for example in examples))
 
     def start_checkpoint(self, folder: Path, extra: dict[str, Any]) -> PendingCheckpoint:
@@ -269,15 +235,12 @@ class SftLearner:
         return state.extra
 
     def _backward(self, row: MicroBatch, targets: int) -> torch.Tensor:
-        weight = self._max_z_loss
-        logp, largest = self.policy.logprobs_and_largest(row, gradient=weight > 0)
-        loss = -logp.sum()
-        minimised = loss + weight * largest.square().sum() if weight else loss
-        (minimised / max(1, targets)).backward()  # type: ignore[no-untyped-call]
+        loss = -self.policy.logprobs(row, 1.0)[0].sum()
+        (loss / max(1, targets)).backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
-    def _sum(self, examples: Sequence[Example], row_loss: RowLoss) -> float:
-        """The sum over every rank's rows."""
+    def _sum(self, examples: Sequence[Example], row_loss: Callable[[MicroBatch], torch.Tensor]) -> float:
+        """The sum of `row_loss`, a scalar, over every rank's rows."""
         ranks, policy = self.placement.ranks, self.policy
         lengths = [len(example.tokens) for example in examples]
         plan = plan_rows(lengths, self.placement.memory.row_tokens, ranks.world, policy.work.of_sequence, policy.packs)
@@ -295,7 +258,7 @@ class SftRun:
         self._config, self._ranks = config, placement.ranks
         folder = model_folder(config.model)
         encoder = ConversationEncoder(load_tokenizer(folder), config.chat_template)
-        self._examples, self._heldout = load_examples(config, encoder)
+        self._examples, self._heldout = load_examples(config.data, encoder, config.max_tokens, config.heldout)
         self._total = config.updates or -(-len(self._examples) * (config.epochs or 1) // config.batch)
         self._learner = SftLearner(Policy(folder, config.dtype, placement), config.optimizer, self._total)
         self._checkpoints, self._metrics_path = config.home / "checkpoints", config.home / "metrics.jsonl"
@@ -318,7 +281,8 @@ class SftRun:
         self._sinks.start()
         try:
             while self._learner.updates < self._total:
-                if self._asked_to_stop():
+                asked = self._ranks.sum(torch.tensor([float(self._stopping.is_set())]))
+                if asked.item():  # any rank was: all stop at the same update
                     self._checkpoint()
                     return EXIT_STOPPED
                 self._update()
@@ -332,11 +296,17 @@ class SftRun:
         started, before = time.monotonic(), self._learner.updates
         batch = [self._examples[index] for index in batch_indices(self._config, len(self._examples), before)]
         metrics = self._learner.update(batch)
-        record = _record(metrics, time.monotonic() - started)
+        fields, seconds = asdict(metrics), time.monotonic() - started
+        record = {"step": fields.pop("update"), **fields, "seconds": seconds}
+        record["tokens_per_second"] = metrics.tokens / seconds
         due = metrics.update % self._config.checkpoint_updates == 0 or metrics.update == self._total
         if due and self._heldout:
             record["heldout_loss"] = self._learner.loss(self._heldout)
-        _check_finite(record)
+        if wrong := [name for name in _GUARDED if not math.isfinite(record.get(name, 0.0))]:
+            raise UnstableError(
+                f"update {record['step']} has {wrong[0]} {record[wrong[0]]}; the last checkpoint is kept",
+                "lower the learning rate, and start again",
+            )
         self._records.append(record)
         if due:
             self._checkpoint()
@@ -369,45 +339,19 @@ class SftRun:
             log.info("resumed at update %d of %d", self._learner.updates, self._total)
             return
 
-    def _asked_to_stop(self) -> bool:
-        """Whether any rank was: all stop at the same update."""
-        return bool(self._ranks.sum(torch.tensor([float(self._stopping.is_set())])).item())
 
-
-def _check_finite(record: dict[str, Any]) -> None:
-    wrong = [name for name in ("loss", "grad_norm", "heldout_loss") if not math.isfinite(record.get(name, 0.0))]
-    if wrong:
-        raise UnstableError(
-            f"update {record['step']} has {wrong[0]} {record[wrong[0]]}; the last checkpoint is kept",
-            "lower the learning rate, and start again",
-        )
-
-
-class ConversationSource(Protocol):
-    """The part of a configuration that says which conversations, how long at most, and how many of them are held
-    out."""
-
-    @property
-    def data(self) -> Path: ...
-
-    @property
-    def max_tokens(self) -> int: ...
-
-    @property
-    def heldout(self) -> int: ...
-
-
-def load_examples(config: ConversationSource, encoder: ConversationEncoder) -> tuple[list[Example], list[Example]]:
+def load_examples(
+    data: Path, encoder: ConversationEncoder, max_tokens: int, heldout: int
+) -> tuple[list[Example], list[Example]]:
     """Return the examples to learn from, and the last `heldout` ones. Raises ConfigError if none are left."""
-    examples = [encoder.encode(conversation) for conversation in read_conversations(config.data)]
-    fitting = [example for example in examples if len(example.tokens) <= config.max_tokens and example.targets]
-    if len(fitting) < len(examples):
-        left_out = len(examples) - len(fitting)
+    examples = [encoder.encode(conversation) for conversation in read_conversations(data)]
+    fitting = [example for example in examples if len(example.tokens) <= max_tokens and example.targets]
+    if left_out := len(examples) - len(fitting):
         log.info("%d of %d conversations left out: over `max_tokens`, or nothing to learn", left_out, len(examples))
-    cut = len(fitting) - config.heldout
+    cut = len(fitting) - heldout
     if cut < 1:
         raise ConfigError(
-            f"{config.data} has {len(fitting)} conversations that fit, {config.heldout} of them held out",
+            f"{data} has {len(fitting)} conversations that fit, {heldout} of them held out",
             "give more data, raise `max_tokens` or lower `heldout`",
         )
     return fitting[:cut], fitting[cut:]
@@ -430,11 +374,6 @@ def epoch_order(seed: int, epoch: int, count: int) -> tuple[int, ...]:
     """Return the order of `count` examples in an epoch."""
     generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
     return tuple(torch.randperm(count, generator=generator).tolist())
-
-
-def _record(metrics: SftMetrics, seconds: float) -> dict[str, Any]:
-    fields = asdict(metrics)
-    return {"step": fields.pop("update"), **fields, "seconds": seconds, "tokens_per_second": metrics.tokens / seconds}
 
 
 def _identity(config: SftConfig, model: Path) -> str:

@@ -10,6 +10,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,10 +28,9 @@ from storage.s3 import Bucket
 from storage.weights.manifest import StepWorkers
 from trainer.checkpoint import checkpoint_path, checkpoints
 from trainer.config import GuardConfig, TrainerConfig
-from trainer.data.batch import Group
 from trainer.data.curriculum import MaskWriter
 from trainer.data.files import FileCollector, Loader, StepFiles
-from trainer.data.waiting import Waiting
+from trainer.data.waiting import IdleClock, Waiting
 from trainer.exits import (
     EXIT_DONE,
     EXIT_LOST,
@@ -45,10 +45,10 @@ from trainer.model.base_model import base_model
 from trainer.model.sharding import Placement
 from trainer.pool.canaries import CanaryOpener, CanaryPlan, unsettled
 from trainer.pool.publish import StepPublisher
-from trainer.reports.evaluate import Candidate, EvaluationProcess, Evaluations, Evaluator
-from trainer.reports.metrics import IdleClock, MetricsSinks, batch_metrics, make_sinks
+from trainer.reports.evaluate import Candidate, EvaluationProcess, Evaluations
+from trainer.reports.metrics import MetricsSinks, make_sinks
 from trainer.reports.records import Records, Reports, file_id, file_record, step_record
-from trainer.reports.step_metrics import StepMetrics, peak_flops, throughput
+from trainer.reports.step_metrics import StepMetrics, batch_metrics, peak_flops, throughput
 
 T = TypeVar("T")
 log = logging.getLogger("muster.trainer")
@@ -56,21 +56,21 @@ _DISK_RETRY_SECONDS = 15.0
 _KEPT_CHECKPOINTS = 3
 _LEAST_HISTORY = 5
 
+# Raises UnstableError for a step that must not be published, given the records of those before.
 Check = Callable[[StepMetrics, Sequence[Mapping[str, Any]]], None]
-"""Raises UnstableError for a step that must not be published, given the records of those before."""
 
 
 @dataclass(frozen=True)
 class TrainerServices:
     """What the trainer works with outside its own process: chain, bucket and service of the pool, the accounts of its
-    owner and of its decoy node (None: there is none), and who measures a policy."""
+    owner and of its decoy node (None: there is none), and what measures a policy."""
 
     client: PoolClient
     bucket: Bucket
     account: LocalAccount
     decoy: LocalAccount | None
     orchestrator: OrchestratorClient
-    evaluator: Evaluator
+    evaluator: EvaluationProcess
 
     @classmethod
     def connect(cls, config: TrainerConfig) -> "TrainerServices":
@@ -83,21 +83,12 @@ class TrainerServices:
         return cls(client, Bucket(config.s3), account, decoy, orchestrator, evaluator)
 
 
-class PolicyAtStep(Protocol):
-    """A policy, and the policy step it is at."""
-
-    @property
-    def step(self) -> int: ...
-
-    @property
-    def placement(self) -> Placement: ...
-
-
 class PolicyGroup(Protocol):
-    """Who holds the policy: `trainer.learner.LearnerGroup`, or the coordinator of a DiLoCo run."""
+    """Who holds the policy: `trainer.learner.LearnerGroup`, or the coordinator of a DiLoCo run. Its `learner` has the
+    policy `step` that it is at, and its `placement`."""
 
     @property
-    def learner(self) -> PolicyAtStep: ...
+    def learner(self) -> Any: ...
 
     def start_checkpoint(self, folder: Path, extra: dict[str, Any]) -> None: ...
 
@@ -112,74 +103,58 @@ class PolicyGroup(Protocol):
     def end(self, code: int) -> None: ...
 
 
-class StepRunner(Protocol):
+class StepRunner:
     """Advances the policy by one step."""
 
     @property
     def bound(self) -> Sequence[str]:
         """Ids of the files that the next step is bound to; none if it is free to take any."""
-        ...
+        return ()
 
     def train_step(self, batch: StepFiles) -> StepMetrics | None:
         """Train a step on these files; None if it was not taken, and is to be retried with what files there are then.
         Raises UnstableError for one that must not be published."""
-        ...
+        raise NotImplementedError
 
     def step_fields(self) -> dict[str, Any]:
         """Return what the step's record says of who trained it."""
-        ...
+        return {}
 
     def file_fields(self, file: str) -> dict[str, Any]:
         """Return what the record of a file says of who trained on it."""
-        ...
+        return {}
 
     def poll(self) -> None:
         """Advance whatever runs beside; called again and again while the trainer waits."""
-        ...
 
 
-class LocalSteps:
-    """Steps trained by this trainer's ranks. `rewind` takes them back to a policy step. A StepRunner."""
+@dataclass(frozen=True)
+class LocalSteps(StepRunner):
+    """Steps trained by this trainer's ranks. `rewind` takes them back to a policy step."""
 
-    bound: Sequence[str] = ()
-
-    def __init__(
-        self,
-        group: LearnerGroup,
-        check: Check,
-        records: Records,
-        files: FileCollector,
-        rewind: Callable[[int], None],
-    ) -> None:
-        self._group, self._check, self._records = group, check, records
-        self._files, self._rewind = files, rewind
+    group: LearnerGroup
+    check: Check
+    records: Records
+    files: FileCollector
+    rewind: Callable[[int], None]
 
     def train_step(self, batch: StepFiles) -> StepMetrics | None:
         """Train a step. Files that made it unstable are refused for good and the learners rewound, unless more than
         half of the files are to blame or none is by itself."""
-        step = self._group.learner.step
-        metrics = self._group.train_step(batch.groups)
+        step = self.group.learner.step
+        metrics = self.group.train_step(batch.groups)
         try:
-            self._check(metrics, self._records.metrics())
+            self.check(metrics, self.records.metrics())
         except UnstableError as error:
             blamed = self._blame(batch, step)
-            self._rewind(step)
+            self.rewind(step)
             if not 0 < len(blamed) <= len(batch.files) / 2:
                 raise
             for sub in blamed:
-                self._files.refuse(sub, error)
-                self._records.refuse(sub, error.what)
+                self.files.refuse(sub, error)
+                self.records.refuse(sub, error.what)
             return None
         return metrics
-
-    def step_fields(self) -> dict[str, Any]:
-        return {}
-
-    def file_fields(self, file: str) -> dict[str, Any]:
-        return {}
-
-    def poll(self) -> None:
-        pass
 
     def _blame(self, batch: StepFiles, step: int) -> list[Submission]:
         """The files of an unstable batch that are unstable by themselves, found by halving. A mean is never further out
@@ -190,9 +165,9 @@ class LocalSteps:
         middle, blamed = len(batch.files) // 2, []
         for part in (slice(0, middle), slice(middle, None)):
             half = StepFiles(batch.files[part], batch.groups_of[part])
-            self._rewind(step)
+            self.rewind(step)
             try:
-                self._check(self._group.train_step(half.groups), self._records.metrics())
+                self.check(self.group.train_step(half.groups), self.records.metrics())
             except UnstableError:
                 blamed += self._blame(half, step)
         return blamed
@@ -203,49 +178,35 @@ def check_step(config: GuardConfig, metrics: StepMetrics, earlier: Sequence[Mapp
     those of `earlier` steps' records, or if its entropy has suddenly gone. A step without signal is never unstable."""
     if not metrics.groups_used:
         return
-    sign = _not_finite(metrics) or _exploding(config, metrics, earlier) or _collapsing(config, metrics, earlier)
-    if sign:
-        raise UnstableError(
-            f"training has become unstable: step {metrics.step} has {sign}; it is not published, and the checkpoint "
-            f"of step {metrics.step - 1} is kept",
-            "look at the rollouts of its files, then name bad ones in `exclude` or change `guards`, and start again",
-        )
-
-
-def _not_finite(metrics: StepMetrics) -> str:
     values = {"loss": metrics.loss, "entropy": metrics.entropy, "gradient norm": metrics.grad_norm}
-    return ", ".join(f"{name} {value}" for name, value in values.items() if not math.isfinite(value))
+    norm = _median([entry["grad_norm"] for entry in earlier if entry["grad_norm"] > 0][-config.norm_window :])
+    entropy = _median([entry["entropy"] for entry in earlier if entry["tokens"]][-_LEAST_HISTORY:])
+    if wrong := [f"{name} {value}" for name, value in values.items() if not math.isfinite(value)]:
+        sign = ", ".join(wrong)
+    elif norm and metrics.grad_norm > config.norm_factor * norm:
+        sign = f"a gradient norm of {metrics.grad_norm:.4g}, {metrics.grad_norm / norm:.0f} times that of earlier steps"
+    elif metrics.entropy < config.entropy_floor:
+        sign = f"an entropy of {metrics.entropy:.4g}, below `guards.entropy_floor`"
+    elif entropy and metrics.entropy < config.entropy_share * entropy:
+        sign = f"an entropy of {metrics.entropy:.4g}, after {entropy:.4g} in the steps before"
+    else:
+        return
+    raise UnstableError(
+        f"training has become unstable: step {metrics.step} has {sign}; it is not published, and the checkpoint "
+        f"of step {metrics.step - 1} is kept",
+        "look at the rollouts of its files, then name bad ones in `exclude` or change `guards`, and start again",
+    )
 
 
-def _exploding(config: GuardConfig, metrics: StepMetrics, earlier: Sequence[Mapping[str, Any]]) -> str:
-    norms = [entry["grad_norm"] for entry in earlier if entry["grad_norm"] > 0][-config.norm_window :]
-    if len(norms) < _LEAST_HISTORY:
-        return ""
-    usual = statistics.median(norms)
-    if metrics.grad_norm <= config.norm_factor * usual:
-        return ""
-    return f"a gradient norm of {metrics.grad_norm:.4g}, {metrics.grad_norm / usual:.0f} times that of earlier steps"
-
-
-def _collapsing(config: GuardConfig, metrics: StepMetrics, earlier: Sequence[Mapping[str, Any]]) -> str:
-    if metrics.entropy < config.entropy_floor:
-        return f"an entropy of {metrics.entropy:.4g}, below `guards.entropy_floor`"
-    known = [entry["entropy"] for entry in earlier if entry["tokens"]][-_LEAST_HISTORY:]
-    if len(known) < _LEAST_HISTORY:
-        return ""
-    usual = statistics.median(known)
-    if metrics.entropy >= config.entropy_share * usual:
-        return ""
-    return f"an entropy of {metrics.entropy:.4g}, after {usual:.4g} in the steps before"
+def _median(values: Sequence[float]) -> float:
+    """The median, 0 where there are too few values to compare with."""
+    return statistics.median(values) if len(values) >= _LEAST_HISTORY else 0.0
 
 
 class TrainingProgress:
-    """The learner, and what must be exactly as old as its weights, in checkpoints on disk. Starts from the newest
-    intact checkpoint in `folder`, or with the fresh learners of `group` at policy step 0.
-
-    `consumed`: ids of the files trained on. `manifests`: digests of the policy steps published so far. `document`: the
-    record of the learner's own step, empty for step 0: a restart must not report that step as empty.
-    """
+    """The learner's state on disk. Starts from the newest intact checkpoint in `folder`, or with the fresh learners of
+    `group` at policy step 0. As old as the weights are: `consumed`, the ids of the files trained on; `manifests`,
+    digests of the policy steps published so far; `document`, the record of the learner's own step, empty for step 0."""
 
     def __init__(self, folder: Path, group: PolicyGroup, records: Records) -> None:
         self._folder, self._group, self._records = folder, group, records
@@ -253,13 +214,14 @@ class TrainingProgress:
         self.manifests: list[bytes] = []
         self.document: dict[str, Any] = {}
         remove_leftovers(folder)
-        found = checkpoints(folder)
-        if found and not any(map(self._resume, reversed(found))):
+        paths = checkpoints(folder)
+        if paths and not any(map(self._resume, reversed(paths))):
             group.renew()  # a damaged checkpoint may have left some of its weights
 
     @property
-    def learner(self) -> PolicyAtStep:
-        return self._group.learner
+    def step(self) -> int:
+        """The policy step that the learner is at."""
+        return int(self._group.learner.step)
 
     def save(self, document: dict[str, Any], files: list[dict[str, Any]], meanwhile: Callable[[], None]) -> None:
         """Write the checkpoint of the step just trained, with its lines for the records, and call `meanwhile` while it
@@ -271,7 +233,7 @@ class TrainingProgress:
             "document": document,
             "files": files,
         }
-        self._group.start_checkpoint(checkpoint_path(self._folder, self.learner.step), extra)
+        self._group.start_checkpoint(checkpoint_path(self._folder, self.step), extra)
         try:
             meanwhile()
         finally:
@@ -296,15 +258,13 @@ class TrainingProgress:
         self.document = extra["document"]
         if self.document:
             self._records.write(self.document, extra["files"])
-        log.info("resumed at policy step %d with %d consumed files", self.learner.step, len(self.consumed))
+        log.info("resumed at policy step %d with %d consumed files", self.step, len(self.consumed))
         return True
 
 
 class Trainer:
-    """One pool's training run, on rank 0. `run` returns one of the codes of trainer/exits.py.
-
-    `group` and `make_steps` replace this trainer's own learners and steps, as the coordinator of a DiLoCo run does.
-    """
+    """One pool's training run, on rank 0. `group` and `make_steps` replace this trainer's own learners and steps, as
+    the coordinator of a DiLoCo run does."""
 
     def __init__(
         self,
@@ -321,7 +281,7 @@ class Trainer:
         self.reports = Reports(services.orchestrator, self.records)
         base = config.base or base_model(pool.model, pool.environments[0], config.seed)
         placement = placement or Placement(device=config.engine.device, memory=config.memory)
-        self.group = group or start_learners(config, pool, base, placement)
+        self.group: PolicyGroup = group or start_learners(config, pool, base, placement)
         self.progress = TrainingProgress(self.home / "checkpoints", self.group, self.records)
         self.reports.catch_up()
         self.mask_writer = MaskWriter(
@@ -343,11 +303,16 @@ class Trainer:
         self._waiting = Waiting(self.stopping, config.poll_seconds, self._meanwhile)
         self._phase = "starting"
         self.check: Check = partial(check_step, config.guards)
-        self.steps = make_steps(self) if make_steps else self._local_steps()
+        if make_steps is None:
+            assert isinstance(self.group, LearnerGroup), "another group brings its own steps"
+            self.steps: StepRunner = LocalSteps(self.group, self.check, self.records, self.files, self.progress.rewind)
+        else:
+            self.steps = make_steps(self)
 
     @property
-    def learner(self) -> PolicyAtStep:
-        return self.progress.learner
+    def step(self) -> int:
+        """The policy step that the learner is at."""
+        return self.progress.step
 
     def stop(self) -> None:
         self.stopping.set()
@@ -358,7 +323,6 @@ class Trainer:
         opener = CanaryOpener(self.canaries, self.services.client, self.services.bucket.get, limits)
         heartbeats.start()
         opener.start()
-        self.evaluations.start()
         self.sinks.start()
         code = EXIT_LOST
         try:
@@ -366,12 +330,15 @@ class Trainer:
         except RanksLostError as error:
             log.error("%s", error)
         except UnstableError as error:
-            code = self._stop_unstable(error)
+            log.error("%s", error)
+            code, self._phase = EXIT_UNSTABLE, f"stopped: {error.what}"
+            with suppress(MusterError):  # the dashboard shows it
+                self.services.orchestrator.heartbeat(self._heartbeat())
         except MusterError:
             code = EXIT_WRONG
             raise
         finally:
-            self.publisher.encoder.close()
+            self.publisher.close()
             self.group.end(code)
             self.evaluations.stop()
             opener.stop()
@@ -390,7 +357,7 @@ class Trainer:
     def checkpoint(self, record: dict[str, Any], files: list[dict[str, Any]]) -> bool:
         """Save the weights with the records of their step, so that a kill after this loses neither, and export them.
         Wait while the disk is full; return False if asked to stop meanwhile."""
-        step = self.learner.step
+        step = self.step
 
         def attempt() -> bool:
             self.progress.save(record, files, partial(self._export, step))
@@ -400,9 +367,9 @@ class Trainer:
 
     def publish_step(self) -> None:
         """Bring the learner's policy step to bucket and chain, retrying until it is there or we are stopped."""
-        step, started, record = self.learner.step, time.monotonic(), self.progress.document
+        step, started, record = self.step, time.monotonic(), self.progress.document
         self._phase = f"publishing step {step}"
-        folder = self._policy_folder(step)
+        folder = self.publisher.folder(step)
         if not folder.is_dir():
             self.group.export(folder)
         self.wait_until(self._phase, partial(self._upload, step))
@@ -412,57 +379,51 @@ class Trainer:
         self.reports.flush()
         if step < len(self.progress.manifests):
             self._offer(step)
-        pinned = self.evaluations.pinned | self.publisher.encoder.needed(step)
+        pinned = self.evaluations.pinned | self.publisher.needed(step)
         folders = [one for one in sorted((self.home / "policies").glob("step-*")) if one not in pinned]
         drop_old(folders, self.config.keep_exports)
 
-    def _local_steps(self) -> LocalSteps:
-        assert isinstance(self.group, LearnerGroup), "another group brings its own steps"
-        return LocalSteps(self.group, self.check, self.records, self.files, self.progress.rewind)
-
     def _train(self) -> bool:
         """Train every step that is left; False if asked to stop first."""
-        for step in range(min(self.learner.step, len(self.progress.manifests))):
+        for step in range(min(self.step, len(self.progress.manifests))):
             self._offer(step)
         self.publish_step()
-        while self.learner.step < self.pool_config.train.steps:
+        while self.step < self.pool_config.train.steps:
             if self.stopping.is_set():
                 return False
             self._step()
         if self.wait_until("confirming the last step", self._confirmed) is None:
             return False
-        if self.wait_until("measuring held-out reward", self._measured) is None:
+        if self.wait_until("measuring held-out reward", self._record_evaluations) is None:
             return False
         self.reports.flush(patience=60.0)
         self._phase = "finished"
-        log.info("the run is over at policy step %d", self.learner.step)
+        log.info("the run is over at policy step %d", self.step)
         return True
-
-    def _stop_unstable(self, error: UnstableError) -> int:
-        """Log it, and show it on the dashboard as the trainer's last heartbeat."""
-        log.error("%s", error)
-        self._phase = f"stopped: {error.what}"
-        try:
-            self.services.orchestrator.heartbeat(self._heartbeat())
-        except MusterError as failure:
-            log.warning("%s", failure)
-        return EXIT_UNSTABLE
 
     def _step(self) -> None:
         started, wanted = time.monotonic(), self.pool_config.train.files_per_step
-        what = f"waiting for {wanted} accepted files for step {self.learner.step + 1}"
+        what = f"waiting for {wanted} accepted files for step {self.step + 1}"
         self.idle.begin()
         batch = self.wait_until(what, self._next_batch, why=lambda: self.files.blocked_by)
         if batch is None:
             return
-        self.idle.end()
+        self.idle.tick()
         files, groups, waited = batch.files, batch.groups, time.monotonic() - started
-        self._phase = f"training step {self.learner.step + 1}"
+        self._phase = f"training step {self.step + 1}"
         metrics = self.steps.train_step(batch)
         if metrics is None:
             return
         self.progress.consumed |= {file_id(sub) for sub in files}
-        record = step_record(metrics, files, waited) | self._record_fields(metrics, groups, files)
+        peak = peak_flops(self.group.learner.placement, self.config.metrics.peak_tflops)
+        record = (
+            step_record(metrics, files, waited)
+            | {"dropped_share": metrics.groups_dropped / max(1, len(groups))}
+            | batch_metrics(groups, [sub.step for sub in files], metrics.step)
+            | throughput(metrics.trained_tokens, metrics.flops, metrics.seconds, peak)
+            | self.idle.record()
+            | self.steps.step_fields()
+        )
         entries = [file_record(metrics.step, sub) | self.steps.file_fields(file_id(sub)) for sub in files]
         if not self.checkpoint(record, entries):
             return
@@ -476,29 +437,18 @@ class Trainer:
             metrics.step, metrics.reward_mean, metrics.groups_used, metrics.groups_dropped, waited, metrics.seconds,
         )  # fmt: skip
 
-    def _record_fields(self, metrics: StepMetrics, groups: list[Group], files: list[Submission]) -> dict[str, Any]:
-        """What the record of a step says besides the learner's own metrics."""
-        peak = peak_flops(self.learner.placement, self.config.metrics.peak_tflops)
-        return (
-            {"dropped_share": metrics.groups_dropped / max(1, len(groups))}
-            | batch_metrics(groups, [sub.step for sub in files], metrics.step)
-            | throughput(metrics.trained_tokens, metrics.flops, metrics.seconds, peak)
-            | self.idle.record()
-            | self.steps.step_fields()
-        )
-
     def _export(self, step: int) -> None:
-        folder = self._policy_folder(step)
+        folder = self.publisher.folder(step)
         self.group.export(folder)
         try:
             self.mask_writer.write(step, folder)
         except MusterError as error:
             log.debug("the step is prepared later: %s", error)
             return
-        self.publisher.encoder.start(step, self.progress.manifests, step_workers(self.progress.document))
+        self.publisher.start(step, self.progress.manifests, step_workers(self.progress.document))
 
     def _next_batch(self) -> StepFiles | None:
-        batch = self.files.batch(self.learner.step + 1, self.progress.consumed, self.steps.bound)
+        batch = self.files.batch(self.step + 1, self.progress.consumed, self.steps.bound)
         if batch is None:
             self.idle.tick(self.files.awaited.cause)
             self.mask_writer.read_ahead()
@@ -509,14 +459,11 @@ class Trainer:
         manifests = self.progress.manifests
         if self.pool_config.curricula:  # a reorganisation may have removed the step by whose time files count
             self.publisher.ensure(manifests[:step])
-        self.mask_writer.write(step, self._policy_folder(step))
+        self.mask_writer.write(step, self.publisher.folder(step))
         digest = self.publisher.upload(step, manifests, step_workers(self.progress.document))
         manifests[step:] = [digest]
         self.publisher.ensure(manifests)
         return digest
-
-    def _policy_folder(self, step: int) -> Path:
-        return self.publisher.encoder.folder(step)
 
     def _confirmed(self) -> bool | None:
         """Whether the last step is `confirmations` blocks deep and every canary is concluded. Steps that a
@@ -529,16 +476,13 @@ class Trainer:
 
     def _offer(self, step: int) -> None:
         """Have a published step measured, if the pool wants that."""
-        self.evaluations.offer(Candidate(step, self._policy_folder(step), self.progress.manifests[step]))
+        self.evaluations.offer(Candidate(step, self.publisher.folder(step), self.progress.manifests[step]))
 
-    def _measured(self) -> bool | None:
+    def _record_evaluations(self) -> bool | None:
         """Whether every evaluation is done and recorded."""
-        self._record_evaluations()
-        return True if self.evaluations.idle else None
-
-    def _record_evaluations(self) -> None:
         for signed in self.evaluations.collect():
             self.reports.evaluation(signed)
+        return True if self.evaluations.idle else None
 
     def _meanwhile(self) -> None:
         self.steps.poll()
@@ -547,7 +491,7 @@ class Trainer:
 
     def _heartbeat(self) -> HeartbeatRequest:
         late = {"late_files": float(len(self.files.late))}
-        return heartbeat("trainer", self.config.name, phase=self._phase, step=self.learner.step, metrics=late)
+        return heartbeat("trainer", self.config.name, phase=self._phase, step=self.step, metrics=late)
 
 
 def step_workers(record: dict[str, Any]) -> StepWorkers | None:

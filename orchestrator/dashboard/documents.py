@@ -1,96 +1,238 @@
-"""The public documents of a run (status, dashboard, record) from the chain's state, heartbeats and reports."""
+"""The public documents of a run and their parts, from the chain's state, heartbeats and the trainer's reports."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
-from chain.indexer.records import Account, Pool, Slash, Status, Submission
+from chain.indexer.records import Account, Pool, Seat, Slash, Status, Submission
 from chain.indexer.state import State
-from orchestrator.aggregates import ConsumedFiles
-from orchestrator.heartbeats import Heartbeat, Heartbeats, node_state
+from orchestrator.heartbeats import Heartbeat, node_state
 from orchestrator.ledger import escrow, fees_paid, rows
+from orchestrator.scheduling.aggregates import ConsumedFiles
 from orchestrator.service import Service
 from protocol.api import run
-from protocol.api.run import HeldEntry, NodeState
-from protocol.config import PoolConfig
+from protocol.api.run import NodeState
 from protocol.verdict import Code
 from protocol.waits import WAITS
 
+# Rows of the short lists of the dashboard document.
 RECENT = 60
-"""Rows of the short lists of the dashboard document."""
+# Steps listed by who has their weights; a relay or node may report any number.
 MOST_HELD = 16
-"""Steps listed by who has their weights; a relay or node may report any number."""
+# A file's policy step, status, units, and the times of its submission and decision (0: none yet).
+FileFacts = tuple[int, str, int, int, int]
 
 
-def status(service: Service) -> run.RunStatus:
+class Snapshot:
+    """What public documents are made from: a service at one moment."""
+
+    def __init__(self, service: Service) -> None:
+        self.service, self.config, self.view = service, service.config, service.view
+        self.now, self.pool_id, self.state = service.clock(), service.view.pool_id, service.view.state
+        self.pool = service.view.pool(self.state)
+
+    @cached_property
+    def heartbeats(self) -> dict[str, Heartbeat]:
+        return self.service.heartbeats()
+
+    @property
+    def accounts(self) -> list[Account]:
+        """The nodes that ever joined the pool, in that order."""
+        return [account for (of, _), account in self.state.accounts.items() if of == self.pool_id]
+
+    def status_fields(self) -> dict[str, Any]:
+        """Return the fields that status, dashboard, record and overview share."""
+        return {
+            "pool": self.pool_id,
+            "phase": self._phase(),
+            "step": self.pool.step if self.pool and self.pool.steps else None,
+            "steps": self.config.train.steps,
+            "time": self.now,
+            "in_flight": self.service.leases.in_flight(),
+            "waits": self._waits(),
+        }
+
+    def run_fields(self) -> dict[str, Any]:
+        """Return the fields that dashboard, record and overview share."""
+        watcher = self.service.chain_watcher
+        reconciliation = watcher.reconciliation if watcher else None
+        return self.status_fields() | {
+            "name": self.config.name,
+            "model": shown_source(self.config.model.source),
+            "task": self.config.environment_names,
+            "owner": self.pool.owner if self.pool else None,
+            "started": self.service.started,
+            "usable_step": self.view.usable_step(self.state),
+            "escrow": escrow(self.state, self.pool_id) if self.pool else None,
+            "reconciliation": reconciliation
+            and watcher
+            and run.ReconciliationEntry(**vars(reconciliation), current=watcher.current),
+        }
+
+    def _phase(self) -> str:
+        if self.pool is None:
+            return "waiting for the pool on chain"
+        if not self.pool.steps:
+            return "waiting for the first policy step"
+        collects = self.config.data is not None
+        if self.pool.status in ("closing", "settled") if collects else self.pool.step >= self.config.train.steps:
+            return "finished"
+        if not any(account.member for account in self.accounts):
+            return "waiting for nodes to join"
+        return "collecting" if collects else "training"
+
+    def _waits(self) -> list[run.WaitEntry]:
+        """Return what this service and the living participants are waiting for."""
+        entries = [run.WaitEntry(who="orchestrator", **wait) for wait in WAITS.report()]
+        for address, heartbeat in self.heartbeats.items():
+            if heartbeat.body.waits and heartbeat.is_alive(self.now):
+                who = heartbeat.body.name or address
+                entries += [run.WaitEntry(who=who, **vars(wait)) for wait in heartbeat.body.waits]
+        return entries
+
+    # ---- Participants
+
+    def node_states(self) -> dict[str, NodeState]:
+        """Return the state of every node that ever joined the pool, in that order."""
+        return {
+            account.node: node_state(
+                self.heartbeats.get(account.node), self.now, ejected=account.ejected, left=not account.member
+            )
+            for account in self.accounts
+        }
+
+    def node(self, account: Account) -> run.NodeEntry:
+        """Return one node's files, pay and health."""
+        assert self.pool is not None
+        files = Counter(sub.status for sub in self.state.submissions_of(self.pool_id, account.node))
+        return run.NodeEntry(
+            address=account.node,
+            operator=account.operator,
+            accepted=files[Status.ACCEPTED],
+            rejected=files[Status.REJECTED],
+            pending=files[Status.PENDING],
+            units=account.units_awarded,
+            earned=account.units_awarded * self.pool.terms.rate,
+            claimed=account.paid,
+            slashed=account.slashed,
+            ejected=Code(account.eject_code).label if account.ejected else None,
+            **self._health(self.heartbeats.get(account.node), ejected=account.ejected, left=not account.member),
+        )
+
+    def validators(self) -> list[run.ValidatorEntry]:
+        """Return every owner of seats, with the votes, fees and penalties in this pool."""
+        fees, votes = fees_paid(self.state, self.pool_id), Counter[int]()  # seat → files it revealed a vote on
+        for lane in self.state.lanes_of(self.pool_id):
+            for voting_round in lane.rounds:
+                for member in voting_round.reveals:
+                    votes[voting_round.seats[member]] += len(lane.sequences)
+        return [
+            run.ValidatorEntry(
+                address=owner,
+                seats=[run.SeatEntry.model_validate(seat, from_attributes=True) for seat in seats],
+                votes=sum(votes[seat.seat] for seat in seats),
+                fees=fees[owner],
+                penalised=sum(seat.penalised for seat in seats),
+                **self._health(newest, left=not any(seat.active for seat in seats)),
+            )
+            for owner, seats, newest in self._owners()
+        ]
+
+    def validator_states(self) -> dict[str, NodeState]:
+        """Return the state of every owner of seats, by address."""
+        return {
+            owner: node_state(newest, self.now, left=not any(seat.active for seat in seats))
+            for owner, seats, newest in self._owners()
+        }
+
+    def _owners(self) -> Iterator[tuple[str, list[Seat], Heartbeat | None]]:
+        """Yield every owner of seats with the newest heartbeat of its keys."""
+        by_owner: dict[str, list[Seat]] = {}
+        for seat in self.state.seats.values():
+            by_owner.setdefault(seat.owner, []).append(seat)
+        for owner, seats in sorted(by_owner.items()):
+            own = [self.heartbeats[key] for key in {owner, *(seat.voter for seat in seats)} if key in self.heartbeats]
+            yield owner, seats, max(own, key=lambda heartbeat: heartbeat.last_seen, default=None)
+
+    def others(self) -> list[run.OtherEntry]:
+        """Return processes that send heartbeats and are neither nodes nor validators: the trainer."""
+        known = {account.node for account in self.accounts}
+        known |= {key for seat in self.state.seats.values() for key in (seat.owner, seat.voter)}
+        return [
+            run.OtherEntry(address=address, role=heartbeat.body.role, **self._health(heartbeat))
+            for address, heartbeat in self.heartbeats.items()
+            if address not in known
+        ]
+
+    def _health(self, heartbeat: Heartbeat | None, *, ejected: bool = False, left: bool = False) -> dict[str, Any]:
+        """Return the fields of a ParticipantEntry that follow from its newest heartbeat and its standing on chain."""
+        state = node_state(heartbeat, self.now, ejected=ejected, left=left)
+        if heartbeat is None:
+            return {"state": state}
+        body = heartbeat.body
+        copied = body.model_dump(include={"name", "engine", "version", "phase", "metrics", "weights"})
+        in_trouble = body.phase == "trouble" and body.waits
+        trouble = max(body.waits, key=lambda wait: wait.since).what if in_trouble else ""
+        return {**copied, "last_seen": heartbeat.last_seen, "state": state, "trouble": trouble, "at_step": body.step}
+
+    def held_steps(self) -> list[run.HeldEntry]:
+        """Return who has which policy step's weights, newest first: living participants by their heartbeats, relays by
+        the steps that they announced."""
+        holders = {role: Counter[int]() for role in ("worker", "validator", "relay")}
+        for heartbeat in self.heartbeats.values():
+            role, step = heartbeat.body.role, heartbeat.body.weights
+            if step is not None and role in holders and heartbeat.is_alive(self.now):
+                holders[role][step] += 1
+        holders["relay"].update(step for step in self.service.sources.steps() if step is not None)
+        nodes, validators, relays = holders.values()
+        steps = sorted({*nodes, *validators, *relays}, reverse=True)[:MOST_HELD]
+        return [
+            run.HeldEntry(step=step, nodes=nodes[step], validators=validators[step], relays=relays[step])
+            for step in steps
+        ]
+
+
+def status(snapshot: Snapshot) -> run.RunStatus:
     """Return phase, step, head, waits and the state of every participant."""
-    now, heartbeats, view = service.clock(), service.heartbeats(), service.view
-    state = view.state
-    pool = view.pool(state)
     return run.RunStatus(
-        pool=view.pool_id,
-        phase=phase(state, pool, service.config),
-        step=pool.step if pool and pool.steps else None,
-        steps=service.config.train.steps,
-        head=state.head,
-        time=now,
-        waits=waits(heartbeats, now),
-        in_flight=service.leases.in_flight(),
-        chain_error=view.error,
-        held=held_steps(heartbeats, service.sources.steps(), now),
-        nodes=node_states(state, view.pool_id, heartbeats, now),
-        validators=validator_states(state, heartbeats, now),
+        **snapshot.status_fields(),
+        head=snapshot.state.head,
+        chain_error=snapshot.view.error,
+        held=snapshot.held_steps(),
+        nodes=snapshot.node_states(),
+        validators=snapshot.validator_states(),
     )
 
 
-def dashboard(service: Service) -> run.RunRecord:
-    """Return the run with its newest files and reports only."""
-    return _record(service, RECENT)
-
-
-def record(service: Service) -> run.RunRecord:
-    """Return the whole run so far, from which its summary and report are made."""
-    return _record(service, None)
-
-
-def _record(service: Service, recent: int | None) -> run.RunRecord:
-    now, heartbeats, reports, consumed = service.clock(), service.heartbeats(), service.reports(), service.consumed()
-    in_flight, reconciliation = service.leases.in_flight(), reconciliation_entry(service)
-    view, config = service.view, service.config
-    state = view.state
-    pool = view.pool(state)
+def record(service: Service, recent: int | None = None) -> run.RunRecord:
+    """Return the run so far, from which its summary and report are made, or with its `recent` newest files and reports
+    only."""
+    snapshot, reports, consumed = Snapshot(service), service.reports(), service.consumed()
+    state, pool, pool_id = snapshot.state, snapshot.pool, snapshot.pool_id
+    sequences = pool.sequences[-(recent or len(pool.sequences)) :] if pool else []
     return run.RunRecord(
-        name=config.name,
-        model=shown_source(config.model.source),
-        task=config.environment_names,
-        pool=view.pool_id,
-        owner=pool.owner if pool else None,
-        phase=phase(state, pool, config),
-        time=now,
-        started=service.started,
+        **snapshot.run_fields(),
         head=state.head,
-        chain_error=view.error,
-        step=pool.step if pool and pool.steps else None,
-        usable_step=view.usable_step(state),
-        steps=config.train.steps,
-        in_flight=in_flight,
+        chain_error=snapshot.view.error,
         rewards=[reward_entry(report) for report in reports],
-        reports=reports if recent is None else reports[-recent:],
+        reports=reports[-(recent or len(reports)) :],
         published=published_entries(pool),
-        nodes=nodes(state, pool, heartbeats, now) if pool else [],
-        validators=validators(state, view.pool_id, heartbeats, now),
-        others=others(state, view.pool_id, heartbeats, now),
-        submissions=submissions(state, pool, consumed, recent) if pool else [],
-        counts=counts(state, view.pool_id),
-        slashes=slashes(state, view.pool_id)[:RECENT],
-        disputes=disputes(state, view.pool_id),
-        canaries=canaries(state, view.pool_id),
-        ledger=rows(state, pool.pool, int(now)) if pool else [],
-        escrow=escrow(state, pool.pool) if pool else None,
-        reconciliation=reconciliation,
-        waits=waits(heartbeats, now),
+        nodes=[snapshot.node(account) for account in snapshot.accounts] if pool else [],
+        validators=snapshot.validators(),
+        others=snapshot.others(),
+        submissions=[
+            run.SubmissionEntry(**submission_fields(state, state.submissions[pool_id, sequence], consumed))
+            for sequence in reversed(sequences)
+        ],
+        counts=counts(Counter(sub.status.value for sub in state.submissions_of(pool_id))),
+        slashes=slashes(state, pool_id)[:RECENT],
+        disputes=disputes(state, pool_id),
+        canaries=canaries(state, pool_id),
+        ledger=rows(state, pool_id, int(snapshot.now)) if pool else [],
         chain_id=service.uploads.pool.chain_id,
-        cases=cases(state, view.pool_id),
+        cases=cases(state, pool_id),
     )
 
 
@@ -99,35 +241,19 @@ def shown_source(source: str) -> str:
     return source.rstrip("/").rpartition("/")[2] if source.startswith(("/", ".", "~")) else source
 
 
+def counts(found: Counter[str]) -> dict[str, int]:
+    """Return how many submissions have each status."""
+    return {status.value: found[status.value] for status in Status}
+
+
+# ---- Policy steps
+
+
 def published_entries(pool: Pool | None) -> list[run.PublishedEntry]:
     """Return the published policy steps, oldest first."""
-    steps = pool.steps if pool else []
     return [
-        run.PublishedEntry(step=one.step, time=one.time, block=one.block, tx=one.tx, manifest=one.manifest.hex())
-        for one in steps
+        run.PublishedEntry(**vars(step) | {"manifest": step.manifest.hex()}) for step in (pool.steps if pool else [])
     ]
-
-
-def phase(state: State, pool: Pool | None, config: PoolConfig) -> str:
-    """Return where the run stands, in a few words."""
-    if pool is None:
-        return "waiting for the pool on chain"
-    if not pool.steps:
-        return "waiting for the first policy step"
-    over = pool.status in ("closing", "settled") if config.data is not None else pool.step >= config.train.steps
-    if over:
-        return "finished"
-    if not any(of == pool.pool and account.member for (of, _), account in state.accounts.items()):
-        return "waiting for nodes to join"
-    return "training" if config.data is None else "collecting"
-
-
-def reconciliation_entry(service: Service) -> run.ReconciliationEntry | None:
-    """Return the newest comparison of ledger and chain."""
-    watcher = service.chain_watcher
-    if watcher is None or watcher.reconciliation is None:
-        return None
-    return run.ReconciliationEntry(**vars(watcher.reconciliation), current=watcher.current)
 
 
 def reward_entry(report: run.ReportEntry) -> run.RewardEntry:
@@ -138,159 +264,41 @@ def reward_entry(report: run.ReportEntry) -> run.RewardEntry:
     return run.RewardEntry(step=report.step, reward=reward, heldout=sets[0].average if sets else None, sets=sets)
 
 
-def waits(heartbeats: Heartbeats, now: float) -> list[run.WaitEntry]:
-    """Return what this service and the living participants are waiting for."""
-    entries = [run.WaitEntry(who="orchestrator", **wait) for wait in WAITS.report()]
-    for address, heartbeat in heartbeats.items():
-        if heartbeat.body.waits and heartbeat.is_alive(now):
-            who = heartbeat.body.name or address
-            entries += [run.WaitEntry(who=who, **vars(wait)) for wait in heartbeat.body.waits]
-    return entries
+@dataclass
+class StepTally:
+    """Files generated with one step: how many have each status, accepted output tokens, and the earliest and latest
+    times of submission and acceptance."""
+
+    files: Counter[str] = field(default_factory=Counter)
+    tokens: int = 0
+    submitted: tuple[int, int] | None = None
+    accepted: tuple[int, int] | None = None
 
 
-# ---- participants
+def tallies(files: Iterable[FileFacts]) -> dict[int, StepTally]:
+    """Return policy step → its tally."""
+    found: dict[int, StepTally] = {}
+    for step, status, units, time, decided in files:
+        tally = found.setdefault(step, StepTally())
+        tally.files[status] += 1
+        tally.submitted = _extended(tally.submitted, time)
+        if status == Status.ACCEPTED:
+            tally.tokens += units
+            tally.accepted = _extended(tally.accepted, decided or time)
+    return found
 
 
-def nodes(state: State, pool: Pool, heartbeats: Heartbeats, now: float) -> list[run.NodeEntry]:
-    """Return every node that ever joined the pool."""
-    accounts = [account for (of, _), account in state.accounts.items() if of == pool.pool]
-    return [node_entry(state, pool, account, heartbeats.get(account.node), now) for account in accounts]
+def _extended(span: tuple[int, int] | None, time: int) -> tuple[int, int]:
+    return (time, time) if span is None else (min(span[0], time), max(span[1], time))
 
 
-def node_entry(state: State, pool: Pool, account: Account, heartbeat: Heartbeat | None, now: float) -> run.NodeEntry:
-    """Return one node's files, pay and health."""
-    files = Counter(sub.status for sub in state.submissions_of(pool.pool, account.node))
-    return run.NodeEntry(
-        address=account.node,
-        operator=account.operator,
-        accepted=files[Status.ACCEPTED],
-        rejected=files[Status.REJECTED],
-        pending=files[Status.PENDING],
-        units=account.units_awarded,
-        earned=account.units_awarded * pool.terms.rate,
-        claimed=account.paid,
-        slashed=account.slashed,
-        ejected=Code(account.eject_code).label if account.ejected else None,
-        **_health(heartbeat, now, ejected=account.ejected, left=not account.member),
-    )
-
-
-def node_states(state: State, pool: int, heartbeats: Heartbeats, now: float) -> dict[str, NodeState]:
-    """Return the state of every node that ever joined the pool, in that order."""
-    return {
-        address: node_state(heartbeats.get(address), now, ejected=account.ejected, left=not account.member)
-        for (of, address), account in state.accounts.items()
-        if of == pool
-    }
-
-
-def validator_states(state: State, heartbeats: Heartbeats, now: float) -> dict[str, NodeState]:
-    """Return the state of every owner of seats, by address."""
-    keys: dict[str, set[str]] = {}
-    active = set()
-    for seat in state.seats.values():
-        keys.setdefault(seat.owner, {seat.owner}).add(seat.voter)
-        if seat.active:
-            active.add(seat.owner)
-    return {
-        owner: node_state(_newest(heartbeats, own), now, left=owner not in active)
-        for owner, own in sorted(keys.items())
-    }
-
-
-def validators(state: State, pool: int, heartbeats: Heartbeats, now: float) -> list[run.ValidatorEntry]:
-    """Return every owner of seats, with the votes, fees and penalties in this pool."""
-    votes, fees = _votes(state, pool), fees_paid(state, pool)
-    entries = []
-    for owner in sorted({seat.owner for seat in state.seats.values()}):
-        seats = [seat for seat in state.seats.values() if seat.owner == owner]
-        newest = _newest(heartbeats, {owner, *(seat.voter for seat in seats)})
-        entries.append(
-            run.ValidatorEntry(
-                address=owner,
-                seats=[run.SeatEntry.model_validate(seat, from_attributes=True) for seat in seats],
-                votes=sum(votes[seat.seat] for seat in seats),
-                fees=fees[owner],
-                penalised=sum(seat.penalised for seat in seats),
-                **_health(newest, now, left=not any(seat.active for seat in seats)),
-            )
-        )
-    return entries
-
-
-def _newest(heartbeats: Heartbeats, addresses: Iterable[str]) -> Heartbeat | None:
-    known = [heartbeats[address] for address in addresses if address in heartbeats]
-    return max(known, key=lambda heartbeat: heartbeat.last_seen, default=None)
-
-
-def _votes(state: State, pool: int) -> Counter[int]:
-    """Return seat → files it revealed a vote on."""
-    votes = Counter[int]()
-    for lane in state.lanes_of(pool):
-        for voting_round in lane.rounds:
-            for member in voting_round.reveals:
-                votes[voting_round.seats[member]] += len(lane.sequences)
-    return votes
-
-
-def others(state: State, pool: int, heartbeats: Heartbeats, now: float) -> list[run.OtherEntry]:
-    """Return processes that send heartbeats and are neither nodes nor validators: the trainer."""
-    known = {address for of, address in state.accounts if of == pool}
-    known |= {key for seat in state.seats.values() for key in (seat.owner, seat.voter)}
-    return [
-        run.OtherEntry(address=address, role=heartbeat.body.role, **_health(heartbeat, now))
-        for address, heartbeat in heartbeats.items()
-        if address not in known
-    ]
-
-
-def _health(heartbeat: Heartbeat | None, now: float, *, ejected: bool = False, left: bool = False) -> dict[str, Any]:
-    """Return the fields of a ParticipantEntry that follow from its newest heartbeat and its standing on chain."""
-    state = node_state(heartbeat, now, ejected=ejected, left=left)
-    if heartbeat is None:
-        return {"state": state}
-    body = heartbeat.body
-    copied = body.model_dump(include={"name", "engine", "version", "phase", "metrics", "weights"})
-    in_trouble = body.phase == "trouble" and body.waits
-    trouble = max(body.waits, key=lambda wait: wait.since).what if in_trouble else ""
-    return {**copied, "last_seen": heartbeat.last_seen, "state": state, "trouble": trouble, "at_step": body.step}
-
-
-def held_steps(heartbeats: Heartbeats, relays: Iterable[int | None], now: float) -> list[HeldEntry]:
-    """Return who has which policy step's weights, newest first: living participants by their heartbeats, relays by the
-    steps that they announced."""
-    holders = {role: Counter[int]() for role in ("worker", "validator", "relay")}
-    for heartbeat in heartbeats.values():
-        role, step = heartbeat.body.role, heartbeat.body.weights
-        if step is not None and role in holders and heartbeat.is_alive(now):
-            holders[role][step] += 1
-    holders["relay"].update(step for step in relays if step is not None)
-    steps = sorted({step for held in holders.values() for step in held}, reverse=True)[:MOST_HELD]
-    return [
-        HeldEntry(
-            step=step,
-            nodes=holders["worker"][step],
-            validators=holders["validator"][step],
-            relays=holders["relay"][step],
-        )
-        for step in steps
-    ]
-
-
-# ---- files and what became of them
-
-
-def submissions(state: State, pool: Pool, consumed: ConsumedFiles, recent: int | None) -> list[run.SubmissionEntry]:
-    """Return the pool's files, newest first; at most `recent`, if that is given."""
-    sequences = pool.sequences if recent is None else pool.sequences[-recent:]
-    newest = [state.submissions[pool.pool, sequence] for sequence in reversed(sequences)]
-    return [run.SubmissionEntry(**submission_fields(state, sub, consumed)) for sub in newest]
+# ---- Files and what became of them
 
 
 def submission_fields(state: State, sub: Submission, consumed: ConsumedFiles) -> dict[str, Any]:
     """Return the fields of a SubmissionEntry, and the record's other fields."""
     steps = consumed.steps(sub)
-    derived = {
+    return vars(sub) | {
         "decided": sub.decided_time or None,
         "status": sub.status.value,
         "reason": Code(sub.code).label if sub.code else "",
@@ -299,44 +307,43 @@ def submission_fields(state: State, sub: Submission, consumed: ConsumedFiles) ->
         "trained_twice": len(steps) > 1,
         "sha256": sub.sha256.hex(),
     }
-    return vars(sub) | derived
-
-
-def counts(state: State, pool: int) -> dict[str, int]:
-    """Return how many submissions have each status."""
-    found = Counter(sub.status for sub in state.submissions_of(pool))
-    return {status.value: found[status] for status in Status}
 
 
 def slashes(state: State, pool: int) -> list[run.SlashEntry]:
     """Return the penalties of nodes and seats, newest first."""
-    return slash_entries(slash for slash in reversed(state.slashes) if slash.pool in (pool, 0))
+    return list(slash_entries(slash for slash in reversed(state.slashes) if slash.pool in (pool, 0)))
 
 
-def slash_entries(found: Iterable[Slash]) -> list[run.SlashEntry]:
-    """Return penalties with their reasons in words."""
-    seat = "minority, withheld or overturned vote"
-    return [run.SlashEntry(**vars(one), reason=Code(one.code).label if one.code else seat) for one in found]
+def slash_entries(found: Iterable[Slash]) -> Iterator[run.SlashEntry]:
+    """Yield penalties with their reasons in words."""
+    for slash in found:
+        reason = Code(slash.code).label if slash.code else "minority, withheld or overturned vote"
+        yield run.SlashEntry(**vars(slash), reason=reason)
 
 
 def disputes(state: State, pool: int) -> list[run.DisputeEntry]:
     """Return every dispute of a file."""
     return [
-        run.DisputeEntry(**vars(one), outcome=Code(one.code).label if one.resolved else "before a jury")
-        for (of, _), one in state.disputes.items()
-        if of == pool
+        run.DisputeEntry(**vars(dispute), outcome=Code(dispute.code).label if dispute.resolved else "before a jury")
+        for dispute in state.disputes.values()
+        if dispute.pool == pool
     ]
 
 
 def canaries(state: State, pool: int) -> list[run.CanaryEntry]:
     """Return every opened canary, with the seats it accuses."""
-    entries = []
-    for (of, _), canary in state.canaries.items():
-        if of == pool:
-            slashed = {str(seat): amount for seat, amount in canary.slashed.items()}
-            derived = {"reason": Code(canary.reason).label, "accused": list(canary.accused), "slashed": slashed}
-            entries.append(run.CanaryEntry(**vars(canary) | derived))
-    return entries
+    return [
+        run.CanaryEntry(
+            **vars(canary)
+            | {
+                "reason": Code(canary.reason).label,
+                "accused": list(canary.accused),
+                "slashed": {str(seat): amount for seat, amount in canary.slashed.items()},
+            }
+        )
+        for canary in state.canaries.values()
+        if canary.pool == pool
+    ]
 
 
 def cases(state: State, pool: int) -> list[run.CaseEntry]:

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from protocol.errors import ConfigError
 
-STATIC = Path(__file__).parents[1] / "static"
+STATIC = Path(__file__).parent / "static"
 STYLES = ("base.css", "parts.css")
 SCRIPTS = ("library.js", "pages.js")
 _TEMPLATES = Environment(loader=FileSystemLoader(STATIC), autoescape=True)

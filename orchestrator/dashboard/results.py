@@ -1,8 +1,8 @@
 """The results of a run: its record, summary, details of some files and the report, from a running orchestrator."""
 
 import time
-from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +10,9 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from orchestrator.dashboard import documents as run_documents
-from orchestrator.dashboard import views as made
+from orchestrator.dashboard.documents import shown_source, tallies
 from orchestrator.dashboard.page import report_page
+from orchestrator.dashboard.views import chain_entry, history, newest_reward, step_view
 from protocol.api import run, views
 from protocol.api.base import Amount, ResponseBody, Rows
 from protocol.api.endpoints import RECORD, ROLLOUTS, SUBMISSION, VERDICTS, Get
@@ -194,12 +194,23 @@ def build_summary(
 ) -> RunSummary:
     """Return the summary of a run. `cheaters`: addresses of the nodes that were meant to cheat; `decoys`: of the
     decoy nodes, whose files are rejected where their canaries were not opened in time."""
-    files, counts = record.submissions, record.counts
+    files, counts, nodes = record.submissions, record.counts, record.nodes
     heldout = [entry.heldout for entry in record.rewards if entry.heldout is not None]
     accepted = [file for file in files if file.status == "accepted"]
     compared = record.reconciliation if record.reconciliation is not None and record.reconciliation.current else None
-    swaps = [node.metrics["swap_pause"] for node in record.nodes if node.metrics.get("swaps")]
+    swaps = [node.metrics["swap_pause"] for node in nodes if node.metrics.get("swaps")]
+    fetched = sum(node.metrics.get("weights_fetched", 0.0) for node in nodes)
+    overlapped = sum(node.metrics.get("weights_overlapped", 0.0) for node in nodes)
+    idle: dict[str, float] = {}
+    for report in record.reports:
+        for name, value in report.metrics.items():
+            if name.startswith("idle_seconds/"):
+                cause = name.removeprefix("idle_seconds/")
+                idle[cause] = idle.get(cause, 0.0) + value
+    idle_seconds = {cause: round(value, 1) for cause, value in sorted(idle.items(), key=lambda item: -item[1])}
+    copied = {name: getattr(record, name) for name in ("slashes", "disputes", "canaries", "escrow", "ledger")}
     return RunSummary(
+        **copied,
         seconds=round(seconds, 1),
         seed=seed,
         steps=record.step or 0,
@@ -224,21 +235,16 @@ def build_summary(
         reconciliation=record.reconciliation,
         trainer_idle_share=_idle_share(record.reports),
         trainer_idle_running=_idle_share([report for report in record.reports if report.step > 1]),
-        trainer_idle_seconds=_idle_seconds(record.reports),
-        weights_overlap=_overlap(record.nodes),
+        trainer_idle_seconds=idle_seconds,
+        weights_overlap=round(overlapped / fetched, 4) if fetched > 0 else None,
         swap_pause=max(swaps, default=None),
         trained_then_rejected=[file.sequence for file in files if file.trained is not None and file.status in REFUSALS],
         trained_twice=[file.sequence for file in files if file.trained_twice],
-        slashes=record.slashes,
-        disputes=record.disputes,
-        canaries=record.canaries,
-        escrow=record.escrow,
-        ledger=record.ledger,
     )
 
 
 def _cheater(record: run.RunRecord, address: str) -> CheaterSummary:
-    node = next((one for one in record.nodes if one.address.lower() == address.lower()), None)
+    node = next((node for node in record.nodes if node.address.lower() == address.lower()), None)
     files = [file for file in record.submissions if file.node.lower() == address.lower()]
     return CheaterSummary(
         address=address,
@@ -256,21 +262,6 @@ def _idle_share(reports: Sequence[run.ReportEntry]) -> float | None:
     waited = sum(report.timings.get("wait", 0.0) for report in reports)
     total = sum(sum(report.timings.values()) for report in reports)
     return round(waited / total, 4) if total > 0 else None
-
-
-def _idle_seconds(reports: Sequence[run.ReportEntry]) -> dict[str, float]:
-    seconds: dict[str, float] = defaultdict(float)
-    for report in reports:
-        for name, value in report.metrics.items():
-            if name.startswith("idle_seconds/"):
-                seconds[name.removeprefix("idle_seconds/")] += value
-    return {cause: round(value, 1) for cause, value in sorted(seconds.items(), key=lambda item: -item[1])}
-
-
-def _overlap(nodes: Sequence[run.NodeEntry]) -> float | None:
-    fetched = sum(node.metrics.get("weights_fetched", 0.0) for node in nodes)
-    overlapped = sum(node.metrics.get("weights_overlapped", 0.0) for node in nodes)
-    return round(overlapped / fetched, 4) if fetched > 0 else None
 
 
 class FileDetails(ResponseBody):
@@ -295,26 +286,25 @@ class ReportDocuments(ResponseBody):
 
 def documents(summary: RunSummary | None, record: run.RunRecord, details: FileDetails | None = None) -> ReportDocuments:
     """Return everything that the pages of a report show."""
-    tallies = made.tallies((one.step, one.status, one.units, one.time, one.decided or 0) for one in record.submissions)
+    by_step = tallies((one.step, one.status, one.units, one.time, one.decided or 0) for one in record.submissions)
     reports = {report.step: report for report in record.reports}
     return ReportDocuments(
         summary=summary,
         record=record,
-        overview=_overview(record, sum(tally.tokens for tally in tallies.values())),
-        history=made.history(record.published, tallies, record.reports),
-        steps=[made.step_view(one, tallies.get(one.step), reports.get(one.step)) for one in record.published],
+        overview=_overview(record, sum(tally.tokens for tally in by_step.values())),
+        history=history(record.published, by_step, record.reports),
+        steps=[step_view(step, by_step.get(step.step), reports.get(step.step)) for step in record.published],
         details=details or FileDetails(),
     )
 
 
 def _overview(record: run.RunRecord, tokens: int) -> views.Overview:
-    reward, heldout = made.newest_reward(record.reports)
-    name, explorer = made.network(record.chain_id)
+    reward, heldout = newest_reward(record.reports)
     decided = sum(bool(file.decided) for file in record.submissions)
     seconds = max(0, int(record.time - record.started))
     copied = views.Overview.model_fields.keys() & run.RunRecord.model_fields.keys()
     fields = {field: getattr(record, field) for field in copied} | {
-        "model": run_documents.shown_source(record.model),
+        "model": shown_source(record.model),
         "nodes": Counter(node.state.value for node in record.nodes),
         "validators": Counter(owner.state.value for owner in record.validators),
         "disputes": len(record.disputes),
@@ -322,15 +312,7 @@ def _overview(record: run.RunRecord, tokens: int) -> views.Overview:
     }
     return views.Overview(
         **fields,
-        chain=views.ChainEntry(
-            network=name,
-            chain_id=record.chain_id,
-            explorer=explorer,
-            head=record.head,
-            age=0.0,
-            head_age=0.0,
-            error=record.chain_error,
-        ),
+        chain=chain_entry(record.chain_id, record.head, 0.0, 0.0, record.chain_error),
         reward=reward,
         heldout=heldout,
         tokens=tokens,
@@ -342,35 +324,14 @@ def _overview(record: run.RunRecord, tokens: int) -> views.Overview:
     )
 
 
-def save_results(
-    url: str,
-    folder: Path,
-    *,
-    seed: int,
-    seconds: float,
-    cheaters: Sequence[str] = (),
-    decoys: Sequence[str] = (),
-    agreement: Agreement | None = None,
-    safeguards: Safeguards | None = None,
-    diloco: DilocoSummary | None = None,
-) -> RunSummary:
+def save_results(url: str, folder: Path, summarise: Callable[[run.RunRecord], RunSummary]) -> RunSummary:
     """Write `record.json`, `summary.json`, `details.json` and `report.html` into `folder`; return the summary.
 
     Waits until the orchestrator at `url` has compared its ledger with the chain; when that does not happen within a
     minute, the summary says that the ledger was not confirmed.
     """
     record = fetch_record(url)
-    summary = build_summary(
-        record,
-        seed=seed,
-        seconds=seconds,
-        cheaters=cheaters,
-        decoys=decoys,
-        agreement=agreement,
-        safeguards=safeguards,
-        diloco=diloco,
-    )
-    details = fetch_details(url, record)
+    summary, details = summarise(record), fetch_details(url, record)
     written = {
         "record.json": record.model_dump_json(indent=1),
         "summary.json": summary.model_dump_json(indent=2),

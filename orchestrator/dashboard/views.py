@@ -1,118 +1,202 @@
 """The documents behind the dashboard's pages: overview, policy steps, people, files, evidence and search."""
 
+import asyncio
+import json
 import re
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from operator import attrgetter
-from typing import Literal
+from typing import Annotated, Literal
 
-from tokenizers import Tokenizer
+from eth_utils.address import to_checksum_address
+from fastapi import Path, Request
+from fastapi import Query as QueryParameter
+from fastapi.responses import StreamingResponse
+from pydantic import AfterValidator, Field
 
 from chain.deployment import FOLDER, NetworkConfig
-from chain.indexer.records import Panel, Pool, Round, Status, Submission, Terms, Trial
+from chain.indexer.records import Pool, Status, Submission, Terms
 from chain.indexer.state import State
-from orchestrator.aggregates import ConsumedFiles
 from orchestrator.auth import HttpError
 from orchestrator.dashboard import documents
-from orchestrator.heartbeats import Heartbeats
-from orchestrator.ledger import escrow
+from orchestrator.dashboard.answers import CurrentService, Query, view
+from orchestrator.dashboard.answers import router as router
+from orchestrator.dashboard.documents import StepTally
+from orchestrator.dashboard.evidence import find_submission, panels
+from orchestrator.scheduling.aggregates import ConsumedFiles
 from orchestrator.service import Service
-from protocol.api import run, views
-from protocol.config import WorkConfig
-from protocol.errors import MusterError, UnreachableError
-from protocol.evidence.figures import CHECK
-from protocol.identity import PoolId
-from protocol.rollout_file.file import read
-from protocol.rollout_file.rows import Limits, Rollout
-from protocol.verdict import MAX_DOCUMENT_BYTES, BallotDocument, Code, Verdict, code_at
-from storage.keys import MissingObjectError, object_key, parse_key
-from storage.weights.manifest import MAX_STORED_BYTES, ManifestScope, unseal
+from protocol.api import endpoints, run, views
+from protocol.api.work import SourceList
+from protocol.verdict import Code
+from storage.keys import object_key
 
 THROUGHPUT_SECONDS = 600
+# Newest files that throughput and a validator's votes are taken from.
 RECENT_FILES = 20_000
-"""Newest files that throughput and a validator's votes are taken from."""
 RECENT_VOTES = 50
 MOST_WAITS = 20
 MOST_POINTS = 400
 MOST_HITS = 20
-ROWS = 8
-"""Rollouts of a page."""
-MAX_TOKENIZER_BYTES = 64 << 20
-MAX_TEXT = 20_000
+MOST_ROWS = 100
+TICK_SECONDS = 1.0
+QUIET_SECONDS = 10.0
+MOST_STREAMS = 256
+
+_PAGE = "the `next` of the page before"
+Number = Annotated[int, Path(ge=0, lt=1 << 28)]
+Offset = Annotated[int, QueryParameter(ge=0, lt=1 << 32, description=_PAGE)]
+Before = Annotated[int | None, QueryParameter(ge=0, lt=1 << 32, description=_PAGE)]
+Limit = Annotated[int, QueryParameter(ge=1, le=MOST_ROWS, description="rows of a page")]
+Address = Annotated[str, Field(pattern=r"^0x[0-9a-fA-F]{40}$"), AfterValidator(to_checksum_address)]
+AddressInPath = Annotated[Address, Path()]
+AddressFilter = Annotated[Address | None, QueryParameter()]
 Order = Literal["joined", "earned", "slashed", "units"]
-OpenObject = Callable[[str, int], bytes]
-"""(key, limit in bytes) → the object's bytes."""
-FileFacts = tuple[int, str, int, int, int]
-"""A file's policy step, status, units, and the times of its submission and decision (0: none yet)."""
 
 
-# ---- policy steps
+def _page(found: Sequence[views.E], after: int, limit: int) -> views.Listing[views.E]:
+    following = after + limit if after + limit < len(found) else None
+    return views.Listing(rows=list(found[after : after + limit]), total=len(found), next=following)
 
 
-@dataclass
-class StepTally:
-    """Files generated with one step: how many have each status, accepted output tokens, and the earliest and latest
-    times of submission and acceptance."""
-
-    files: Counter[str] = field(default_factory=Counter)
-    tokens: int = 0
-    submitted: tuple[int, int] | None = None
-    accepted: tuple[int, int] | None = None
+# ---- The run as a whole
 
 
-def tallies(files: Iterable[FileFacts]) -> dict[int, StepTally]:
-    """Return policy step → its tally."""
-    found: dict[int, StepTally] = {}
-    for step, status, units, time, decided in files:
-        tally = found.setdefault(step, StepTally())
-        tally.files[status] += 1
-        tally.submitted = _extended(tally.submitted, time)
-        if status == Status.ACCEPTED:
-            tally.tokens += units
-            tally.accepted = _extended(tally.accepted, decided or time)
-    return found
+@view(endpoints.STATUS, "Where the run stands", tag="run")
+def get_status(query: Query) -> run.RunStatus:
+    return documents.status(query)
 
 
-def _extended(span: tuple[int, int] | None, time: int) -> tuple[int, int]:
-    return (time, time) if span is None else (min(span[0], time), max(span[1], time))
+@view(endpoints.DASHBOARD, "The run, newest files only", tag="run")
+def get_dashboard(query: Query) -> run.RunRecord:
+    return documents.record(query.service, documents.RECENT)
 
 
-def step_entry(
-    published: run.PublishedEntry, tally: StepTally | None, report: run.ReportEntry | None
-) -> views.StepEntry:
-    """Return a published step; `report` is the trainer's on its making."""
-    rewards, tally = documents.reward_entry(report) if report else None, tally or StepTally()
-    return views.StepEntry(
-        **vars(published),
-        reward=rewards.reward if rewards else None,
-        heldout=rewards.heldout if rewards else None,
-        files=dict(tally.files),
-        tokens=tally.tokens,
-        submitted=tally.submitted,
-        accepted=tally.accepted,
+@view(endpoints.RECORD, "The whole run so far", tag="run")
+def get_record(query: Query) -> run.RunRecord:
+    return documents.record(query.service)
+
+
+@view(endpoints.SOURCES, "Who else serves the weights", tag="objects")
+def get_sources(query: Query) -> SourceList:
+    """Announcements that strangers signed. Check every byte that comes from there."""
+    return SourceList(sources=query.service.sources.live())
+
+
+@view(endpoints.OVERVIEW, "Where the run stands, in short")
+def get_overview(query: Query) -> views.Overview:
+    state, pool, tallies = query.state, query.pool, query.tallies().values()
+    nodes, owners = query.node_states().values(), query.validator_states().values()
+    reward, heldout = newest_reward(query.service.reports())
+    heard, moved = (
+        None if time is None else max(0.0, query.now - time) for time in (query.view.heard, query.view.moved)
+    )
+    fields = query.run_fields()
+    fields["waits"] = fields["waits"][:MOST_WAITS]
+    return views.Overview(
+        **fields,
+        chain=chain_entry(query.service.uploads.pool.chain_id, state.head, heard, moved, query.view.error),
+        reward=reward,
+        heldout=heldout,
+        counts=documents.counts(sum((tally.files for tally in tallies), Counter[str]())),
+        tokens=sum(tally.tokens for tally in tallies),
+        throughput=_throughput(query),
+        nodes=Counter(node.value for node in nodes),
+        validators=Counter(owner.value for owner in owners if owner is not run.NodeState.LEFT),
+        map="".join(node.value[0] for node in nodes),
+        held=query.held_steps(),
+        disputes=sum(of == query.pool_id for of, _ in state.disputes),
+        canaries=sum(of == query.pool_id for of, _ in state.canaries),
+        slashed=sum(slash.amount for slash in state.slashes if slash.pool in (query.pool_id, 0)),
+        terms=_terms_entry(pool.terms) if pool else None,
     )
 
 
-def step_view(published: run.PublishedEntry, tally: StepTally | None, report: run.ReportEntry | None) -> views.StepView:
-    """Return a published step with the trainer's report."""
-    return views.StepView(**vars(step_entry(published, tally, report)), report=report)
+def chain_entry(chain_id: int, head: int, age: float | None, head_age: float | None, error: str) -> views.ChainEntry:
+    """Return how well a chain is followed, with its name and explorer."""
+    network, explorer = _networks().get(chain_id, (f"chain {chain_id}", ""))
+    return views.ChainEntry(
+        network=network, chain_id=chain_id, explorer=explorer, head=head, age=age, head_age=head_age, error=error
+    )
+
+
+@lru_cache(maxsize=1)
+def _networks() -> dict[int, tuple[str, str]]:
+    known = [NetworkConfig.load(path) for path in sorted(FOLDER.glob("*.toml"))]
+    return {network.chain_id: (network.name, network.explorer) for network in known}
+
+
+def _throughput(query: Query) -> views.ThroughputEntry:
+    newest = islice(reversed(query.pool.sequences), RECENT_FILES) if query.pool else ()
+    files = (query.state.submissions[query.pool_id, sequence] for sequence in newest)
+    decided = [file for file in files if file.decided_time > query.now - THROUGHPUT_SECONDS]
+    tokens = sum(file.units for file in decided if file.status is Status.ACCEPTED)
+    return views.ThroughputEntry(seconds=THROUGHPUT_SECONDS, files=len(decided), tokens=tokens)
+
+
+def newest_reward(reports: list[run.ReportEntry]) -> tuple[float | None, float | None]:
+    """Return the newest mean reward trained on, and the newest held-out one."""
+    rewards = [documents.reward_entry(report) for report in reversed(reports)]
+    reward = next((entry.reward for entry in rewards if entry.reward is not None), None)
+    return reward, next((entry.heldout for entry in rewards if entry.heldout is not None), None)
+
+
+@view(endpoints.POOLS, "Pools of the same contracts")
+def list_pools(query: Query, after: Offset = 0, limit: Limit = 25) -> views.Listing[views.PoolEntry]:
+    """Newest first."""
+    page = _page(list(query.state.pools.values())[::-1], after, limit)
+    return views.Listing(rows=[_pool_entry(query, pool) for pool in page.rows], total=page.total, next=page.next)
+
+
+def _pool_entry(query: Query, pool: Pool) -> views.PoolEntry:
+    return views.PoolEntry(
+        pool=pool.pool,
+        owner=pool.owner,
+        status=pool.status,
+        url=pool.service_url,
+        here=pool.pool == query.pool_id,
+        steps=len(pool.steps),
+        nodes=sum(of == pool.pool and account.member for (of, _), account in query.state.accounts.items()),
+        submissions=len(pool.sequences),
+        funded=pool.funded,
+        held=pool.escrow,
+        terms=_terms_entry(pool.terms),
+    )
+
+
+def _terms_entry(terms: Terms) -> views.TermsEntry:
+    return views.TermsEntry(
+        rate=terms.rate,
+        fee=terms.fee,
+        stake=terms.minStake,
+        committee=terms.committee,
+        jury=terms.jury,
+        challenge_seconds=terms.challengeWindow,
+        audit_share=terms.audit_fraction,
+        invite_only=terms.inviteOnly,
+    )
+
+
+# ---- Policy steps
+
+
+@view(endpoints.HISTORY, "The run step by step, for charts")
+def get_history(query: Query) -> views.History:
+    return history(documents.published_entries(query.pool), query.tallies(), query.service.reports())
 
 
 def history(
-    published: Sequence[run.PublishedEntry],
-    tallies: Mapping[int, StepTally],
-    reports: Sequence[run.ReportEntry],
-    most: int = MOST_POINTS,
+    published: Sequence[run.PublishedEntry], tallies: Mapping[int, StepTally], reports: Sequence[run.ReportEntry]
 ) -> views.History:
-    """Return the columns of a run's charts, at most `most` points: `time`, `tokens`, `files/…` by status, `reward`,
-    `heldout/SET` and `error/SET`, `metric/…` and `timing/…` as the trainer reported them."""
-    times = {one.step: one.time for one in published}
-    reported = {one.step: one for one in reports}
-    steps = _thinned(sorted({*times, *reported, *tallies}), most)
+    """Return the columns of a run's charts, at most MOST_POINTS points with the first and the last: `time`, `tokens`,
+    `files/…` by status, `reward`, `heldout/SET` and `error/SET`, `metric/…` and `timing/…` as the trainer reported
+    them."""
+    times = {entry.step: entry.time for entry in published}
+    reported = {report.step: report for report in reports}
+    steps = sorted({*times, *reported, *tallies})
+    if len(steps) > MOST_POINTS:
+        steps = [steps[round(index * (len(steps) - 1) / (MOST_POINTS - 1))] for index in range(MOST_POINTS)]
     rows = [_history_row(times.get(step), tallies.get(step), reported.get(step)) for step in steps]
     names = sorted({name for row in rows for name in row})
     return views.History(steps=steps, columns={name: [row.get(name) for row in rows] for name in names})
@@ -132,180 +216,91 @@ def _history_row(time: int | None, tally: StepTally | None, report: run.ReportEn
     return row
 
 
-def _thinned(steps: list[int], most: int) -> list[int]:
-    """Return at most `most` of the steps, evenly spread, with the first and the last."""
-    if len(steps) <= most:
-        return steps
-    return [steps[round(index * (len(steps) - 1) / (most - 1))] for index in range(most)]
+@view(endpoints.DIFFICULTY, "How often problems were solved")
+def get_difficulty(query: Query) -> views.Difficulties:
+    return query.service.rates.view()
 
 
-# ---- overview and pools
+@view(endpoints.STEP_LIST, "Policy steps")
+def list_steps(query: Query, after: Before = None, limit: Limit = 25) -> views.Listing[views.StepEntry]:
+    """Newest first."""
+    published, tallies = documents.published_entries(query.pool), query.tallies()
+    reports = {report.step: report for report in query.service.reports()}
+    earlier = [entry for entry in reversed(published) if after is None or entry.step < after]
+    page = [step_view(entry, tallies.get(entry.step), reports.get(entry.step)) for entry in earlier[:limit]]
+    rows = [views.StepEntry(**vars(entry)) for entry in page]
+    return views.Listing(rows=rows, total=len(published), next=page[-1].step if len(earlier) > limit else None)
 
 
-def overview(service: Service, tallies: Mapping[int, StepTally]) -> views.Overview:
-    """Return where the run stands. `tallies`: of all policy steps."""
-    now, heartbeats, view, config = service.clock(), service.heartbeats(), service.view, service.config
-    state = view.state
-    pool = view.pool(state)
-    nodes = documents.node_states(state, view.pool_id, heartbeats, now)
-    owners = documents.validator_states(state, heartbeats, now)
-    reward, heldout = newest_reward(service.reports())
-    return views.Overview(
-        name=config.name,
-        model=documents.shown_source(config.model.source),
-        task=config.environment_names,
-        pool=view.pool_id,
-        owner=pool.owner if pool else None,
-        phase=documents.phase(state, pool, config),
-        time=now,
-        started=service.started,
-        chain=_chain_entry(service, state),
-        step=pool.step if pool and pool.steps else None,
-        usable_step=view.usable_step(state),
-        steps=config.train.steps,
-        reward=reward,
-        heldout=heldout,
-        counts={status.value: sum(one.files[status.value] for one in tallies.values()) for status in Status},
-        tokens=sum(one.tokens for one in tallies.values()),
-        throughput=_throughput(state, pool, now),
-        in_flight=service.leases.in_flight(),
-        nodes=dict(Counter(one.value for one in nodes.values())),
-        validators=dict(Counter(one.value for one in owners.values() if one is not run.NodeState.LEFT)),
-        map="".join(one.value[0] for one in nodes.values()),
-        held=documents.held_steps(heartbeats, service.sources.steps(), now),
-        disputes=sum(of == view.pool_id for of, _ in state.disputes),
-        canaries=sum(of == view.pool_id for of, _ in state.canaries),
-        slashed=sum(one.amount for one in state.slashes if one.pool in (view.pool_id, 0)),
-        escrow=escrow(state, pool.pool) if pool else None,
-        reconciliation=documents.reconciliation_entry(service),
-        terms=_terms_entry(pool.terms) if pool else None,
-        waits=documents.waits(heartbeats, now)[:MOST_WAITS],
+@view(endpoints.STEP, "One policy step", 404)
+def get_step(query: Query, step: Number) -> views.StepView:
+    published = documents.published_entries(query.pool)
+    if step >= len(published):
+        raise HttpError(404, f"policy step {step} was not published", "see the list of steps")
+    report = next((report for report in query.service.reports() if report.step == step), None)
+    return step_view(published[step], query.tallies().get(step), report)
+
+
+def step_view(published: run.PublishedEntry, tally: StepTally | None, report: run.ReportEntry | None) -> views.StepView:
+    """Return a published step; `report` is the trainer's on its making."""
+    rewards = documents.reward_entry(report) if report else None
+    return views.StepView(
+        **vars(published),
+        **vars(tally or StepTally()),
+        reward=rewards.reward if rewards else None,
+        heldout=rewards.heldout if rewards else None,
+        report=report,
     )
 
 
-def _chain_entry(service: Service, state: State) -> views.ChainEntry:
-    view, chain_id = service.view, service.uploads.pool.chain_id
-    name, explorer = network(chain_id)
-    age, head_age = (None if time is None else max(0.0, service.clock() - time) for time in (view.heard, view.moved))
-    return views.ChainEntry(
-        network=name,
-        chain_id=chain_id,
-        explorer=explorer,
-        head=state.head,
-        age=age,
-        head_age=head_age,
-        error=view.error,
-    )
+# ---- Nodes and validators
 
 
-def network(chain_id: int) -> tuple[str, str]:
-    """Return the name of a chain, and its explorer's URL or an empty string."""
-    return _networks().get(chain_id, (f"chain {chain_id}", ""))
-
-
-@lru_cache(maxsize=1)
-def _networks() -> dict[int, tuple[str, str]]:
-    known = [NetworkConfig.load(path) for path in sorted(FOLDER.glob("*.toml"))]
-    return {one.chain_id: (one.name, one.explorer) for one in known}
-
-
-def _throughput(state: State, pool: Pool | None, now: float) -> views.ThroughputEntry:
-    sequences = islice(reversed(pool.sequences), RECENT_FILES) if pool else ()
-    newest = [state.submissions[pool.pool, sequence] for sequence in sequences] if pool else []
-    decided = [sub for sub in newest if sub.decided_time > now - THROUGHPUT_SECONDS]
-    tokens = sum(sub.units for sub in decided if sub.status is Status.ACCEPTED)
-    return views.ThroughputEntry(seconds=THROUGHPUT_SECONDS, files=len(decided), tokens=tokens)
-
-
-def newest_reward(reports: list[run.ReportEntry]) -> tuple[float | None, float | None]:
-    """Return the newest mean reward trained on, and the newest held-out one."""
-    rewards = [documents.reward_entry(one) for one in reversed(reports)]
-    reward = next((one.reward for one in rewards if one.reward is not None), None)
-    return reward, next((one.heldout for one in rewards if one.heldout is not None), None)
-
-
-def _terms_entry(terms: Terms) -> views.TermsEntry:
-    return views.TermsEntry(
-        rate=terms.rate,
-        fee=terms.fee,
-        stake=terms.minStake,
-        committee=terms.committee,
-        jury=terms.jury,
-        challenge_seconds=terms.challengeWindow,
-        audit_share=terms.audit_fraction,
-        invite_only=terms.inviteOnly,
-    )
-
-
-def pool_entry(state: State, pool: Pool, here: bool) -> views.PoolEntry:
-    """Return one pool of the contracts; `here`: it is this service's."""
-    return views.PoolEntry(
-        pool=pool.pool,
-        owner=pool.owner,
-        status=pool.status,
-        url=pool.service_url,
-        here=here,
-        steps=len(pool.steps),
-        nodes=sum(of == pool.pool and account.member for (of, _), account in state.accounts.items()),
-        submissions=len(pool.sequences),
-        funded=pool.funded,
-        held=pool.escrow,
-        terms=_terms_entry(pool.terms),
-    )
-
-
-# ---- nodes and validators
-
-
-def nodes(
-    state: State,
-    pool: Pool | None,
-    heartbeats: Heartbeats,
-    now: float,
-    *,
-    limit: int,
-    after: int = 0,
+@view(endpoints.NODES, "Nodes of the pool")
+def list_nodes(
+    query: Query,
+    after: Offset = 0,
+    limit: Limit = 25,
     order: Order = "joined",
-    wanted: run.NodeState | None = None,
-    operator: str | None = None,
+    state: run.NodeState | None = None,
+    operator: AddressFilter = None,
 ) -> views.Listing[run.NodeEntry]:
-    """Return the nodes of a state or operator from place `after` on, in the order of joining or the largest figure
-    first."""
-    if pool is None:
-        return views.Listing(rows=[], total=0, next=None)
-    chosen = [account for (of, _), account in state.accounts.items() if of == pool.pool]
-    if wanted is not None:
-        states = documents.node_states(state, pool.pool, heartbeats, now)
-        chosen = [account for account in chosen if states[account.node] is wanted]
-    if operator is not None:
-        chosen = [account for account in chosen if account.operator == operator]
+    """In the order of joining, or the largest figure first."""
+    states = query.node_states() if state is not None else {}
+    chosen = [
+        account
+        for account in query.accounts
+        if operator in (None, account.operator) and (state is None or states[account.node] is state)
+    ]
     if order != "joined":
-        figure = attrgetter("slashed" if order == "slashed" else "units_awarded")
-        chosen.sort(key=figure, reverse=True)
-    page = chosen[after : after + limit]
-    rows = [documents.node_entry(state, pool, one, heartbeats.get(one.node), now) for one in page]
-    return views.Listing(rows=rows, total=len(chosen), next=after + limit if after + limit < len(chosen) else None)
+        chosen.sort(key=attrgetter("slashed" if order == "slashed" else "units_awarded"), reverse=True)
+    page = _page(chosen, after, limit)
+    return views.Listing(rows=[query.node(account) for account in page.rows], total=page.total, next=page.next)
 
 
-def node(state: State, pool: Pool | None, heartbeats: Heartbeats, now: float, address: str) -> run.NodeEntry:
-    """Return one node. Raises HttpError 404 for an address that never joined the pool."""
-    account = state.accounts.get((pool.pool, address)) if pool else None
-    if pool is None or account is None:
+@view(endpoints.NODE, "One node of the pool", 404)
+def get_node(query: Query, address: AddressInPath) -> run.NodeEntry:
+    account = query.view.account(query.state, address)
+    if account is None:
         raise HttpError(404, f"{address} has not joined this pool", "see the list of nodes")
-    return documents.node_entry(state, pool, account, heartbeats.get(address), now)
+    return query.node(account)
 
 
-def validator(state: State, pool: Pool | None, owners: list[run.ValidatorEntry], address: str) -> views.ValidatorView:
-    """Return one owner of seats with its newest votes and penalties. Raises HttpError 404 for an address that owns no
-    seat."""
-    entry = next((one for one in owners if one.address == address), None)
+@view(endpoints.VALIDATORS, "Owners of seats")
+def list_validators(query: Query, after: Offset = 0, limit: Limit = 25) -> views.Listing[run.ValidatorEntry]:
+    return _page(query.validators(), after, limit)
+
+
+@view(endpoints.VALIDATOR, "One owner of seats, with votes", 404)
+def get_validator(query: Query, address: AddressInPath) -> views.ValidatorView:
+    entry = next((owner for owner in query.validators() if owner.address == address), None)
     if entry is None:
         raise HttpError(404, f"{address} owns no seat", "see the list of validators")
-    seats = {one.seat for one in entry.seats}
-    votes = islice(_votes(state, pool, seats), RECENT_VOTES) if pool else ()
-    penalties = [one for one in reversed(state.slashes) if one.kind == "seat" and int(one.who) in seats]
+    seats = {seat.seat for seat in entry.seats}
+    votes = islice(_votes(query.state, query.pool, seats), RECENT_VOTES) if query.pool else ()
+    penalties = [slash for slash in reversed(query.state.slashes) if slash.kind == "seat" and int(slash.who) in seats]
     slashes = documents.slash_entries(penalties[:RECENT_VOTES])
-    return views.ValidatorView(**vars(entry), recent=list(votes), slashes=slashes)
+    return views.ValidatorView(**vars(entry), recent=list(votes), slashes=list(slashes))
 
 
 def _votes(state: State, pool: Pool, seats: set[int]) -> Iterator[views.VoteEntry]:
@@ -326,49 +321,46 @@ def _votes(state: State, pool: Pool, seats: set[int]) -> Iterator[views.VoteEntr
                     )
 
 
-# ---- files
+# ---- Files, disputes and money
 
 
-def find_submission(state: State, pool: int, sequence: int) -> Submission:
-    """Return a file. Raises HttpError 404 if there is no such file."""
-    found = state.submissions.get((pool, sequence))
-    if found is None:
-        raise HttpError(404, f"pool {pool} has no file {sequence}", "see the list of files")
-    return found
-
-
-def submissions(
-    state: State,
-    pool: Pool | None,
-    consumed: ConsumedFiles,
-    *,
-    limit: int,
-    after: int | None = None,
-    node: str | None = None,
+@view(endpoints.SUBMISSIONS, "Submitted files")
+def list_submissions(
+    query: Query,
+    after: Before = None,
+    limit: Limit = 25,
+    node: AddressFilter = None,
     status: Status | None = None,
-    step: int | None = None,
+    step: Before = None,
 ) -> views.Listing[run.SubmissionEntry]:
-    """Return files before sequence `after`, newest first, of one node, status or policy step."""
-    if pool is None:
-        return views.Listing(rows=[], total=0, next=None)
-    sequences = pool.sequences
+    """Newest first."""
+    sequences = query.pool.sequences if query.pool else []
     if node is not None:
-        account = state.accounts.get((pool.pool, node))
+        account = query.view.account(query.state, node)
         sequences = account.sequences if account else []
     earlier = (sequence for sequence in reversed(sequences) if after is None or sequence < after)
-    candidates = (state.submissions[pool.pool, sequence] for sequence in earlier)
+    candidates = (query.state.submissions[query.pool_id, sequence] for sequence in earlier)
     matching = (sub for sub in candidates if status in (None, sub.status) and step in (None, sub.step))
-    found = list(islice(matching, limit + 1))
-    rows = [run.SubmissionEntry(**documents.submission_fields(state, sub, consumed)) for sub in found[:limit]]
-    total = len(sequences) if status is None and step is None else None
-    return views.Listing(rows=rows, total=total, next=rows[-1].sequence if len(found) > limit else None)
+    found, consumed = list(islice(matching, limit + 1)), query.service.consumed()
+    fields = [documents.submission_fields(query.state, sub, consumed) for sub in found[:limit]]
+    return views.Listing(
+        rows=[run.SubmissionEntry(**entry) for entry in fields],
+        total=len(sequences) if status is None and step is None else None,
+        next=found[limit - 1].sequence if len(found) > limit else None,
+    )
+
+
+@view(endpoints.SUBMISSION, "One submitted file, its votes and its end", 404)
+def get_submission(query: Query, sequence: Number) -> views.SubmissionView:
+    found = find_submission(query.state, query.pool_id, sequence)
+    return submission_view(query.state, found, query.service.consumed())
 
 
 def submission_view(state: State, sub: Submission, consumed: ConsumedFiles) -> views.SubmissionView:
     """Return one file with its committees, juries, dispute, canary and penalties."""
-    key = (sub.pool, sub.sequence)
-    disputes = [one for one in documents.disputes(state, sub.pool) if one.sequence == sub.sequence]
-    canaries = [one for one in documents.canaries(state, sub.pool) if one.sequence == sub.sequence]
+    disputes = [entry for entry in documents.disputes(state, sub.pool) if entry.sequence == sub.sequence]
+    canaries = [entry for entry in documents.canaries(state, sub.pool) if entry.sequence == sub.sequence]
+    slashes = (slash for slash in state.slashes if (slash.pool, slash.sequence) == (sub.pool, sub.sequence))
     derived = {
         "root": sub.root.hex(),
         "key": object_key("rollouts", sub.sha256),
@@ -376,202 +368,64 @@ def submission_view(state: State, sub: Submission, consumed: ConsumedFiles) -> v
         "attested": state.lane_of(sub).is_judged(sub.place),
         "final": sub.final_time or None,
         "panels": panels(state, sub),
-        "dispute": disputes[0] if disputes else None,
-        "canary": canaries[0] if canaries else None,
-        "slashes": documents.slash_entries(one for one in state.slashes if (one.pool, one.sequence) == key),
+        "dispute": next(iter(disputes), None),
+        "canary": next(iter(canaries), None),
+        "slashes": list(documents.slash_entries(slashes)),
     }
     return views.SubmissionView(**documents.submission_fields(state, sub, consumed) | derived)
 
 
-def panels(state: State, sub: Submission) -> list[views.PanelEntry]:
-    """Return a file's committees, then its juries."""
-    committees = [_committee(state, one, sub.place) for one in state.lane_of(sub).rounds if one.drawn]
-    key = (sub.pool, sub.sequence)
-    juries = [
-        one for one in state.trials.values() if (one.pool, one.sequence) == key and one.trial not in state.trial_cases
-    ]
-    return committees + [_jury(state, one) for one in juries]
+@view(endpoints.VERDICTS, "What was measured of a file", 404, 503)
+def get_verdicts(query: Query, sequence: Number) -> views.VerdictsView:
+    return query.evidence.verdicts(query.state, sequence)
 
 
-def _committee(state: State, one: Round, place: int) -> views.PanelEntry:
-    votes = {member: (one.code_at(place, member), digest) for member, (_, digest) in one.reveals.items()}
-    outcome = code_at(one.codes, place) if one.settled else Code.NONE
-    return _panel(state, one, "committee", one.round, votes, outcome)
+@view(endpoints.ROLLOUTS, "Prompts and completions of a file", 404, 503)
+def get_rollouts(query: Query, sequence: Number, after: Offset = 0) -> views.RolloutsView:
+    return query.evidence.rollouts(query.state, sequence, after)
 
 
-def _jury(state: State, one: Trial) -> views.PanelEntry:
-    votes = {member: (Code(code), digest) for member, (code, digest) in one.reveals.items()}
-    return _panel(state, one, "jury", one.trial, votes, Code(one.code))
+@view(endpoints.DISPUTES, "Disputed files")
+def list_disputes(query: Query, after: Offset = 0, limit: Limit = 25) -> views.Listing[run.DisputeEntry]:
+    """Newest first."""
+    return _page(documents.disputes(query.state, query.pool_id)[::-1], after, limit)
 
 
-def _panel(
-    state: State, panel: Panel, kind: str, number: int, votes: dict[int, tuple[Code, bytes]], outcome: Code
-) -> views.PanelEntry:
-    members = []
-    for member, seat in enumerate(panel.seats):
-        code, digest = votes.get(member, (Code.NONE, b""))
-        members.append(
-            views.MemberEntry(
-                seat=seat,
-                owner=state.seats[seat].owner,
-                committed=member in panel.commits,
-                code=code.label if code else "",
-                verdict=object_key("verdicts", digest) if len(digest) == 32 else "",
-            )
-        )
-    return views.PanelEntry(
-        kind=kind,
-        number=number,
-        drawn=panel.drawn_time or None,
-        seed=panel.seed.hex(),
-        outcome=outcome.label if outcome else "",
-        members=members,
-    )
+@view(endpoints.CANARIES, "Opened canaries")
+def list_canaries(query: Query, after: Offset = 0, limit: Limit = 25) -> views.Listing[run.CanaryEntry]:
+    """Newest first."""
+    return _page(documents.canaries(query.state, query.pool_id)[::-1], after, limit)
 
 
-# ---- evidence: published verdicts and rollouts, from the pool's bucket
+@view(endpoints.CASES, "Challenges of nodes")
+def list_cases(query: Query, after: Offset = 0, limit: Limit = 25) -> views.Listing[run.CaseEntry]:
+    """Newest first."""
+    return _page(documents.cases(query.state, query.pool_id)[::-1], after, limit)
 
 
-@dataclass
-class Evidence:
-    """Reads a pool's bucket for the dashboard, one file at a time, so that onlookers never hold up the pool's work.
-
-    Every byte is a stranger's: documents are checked against the hashes on chain, rollout files are read in a sandbox.
-    """
-
-    pool: PoolId
-    work: WorkConfig
-    open_object: OpenObject
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _tokenizers: dict[bytes, Tokenizer | None] = field(default_factory=dict)
-
-    def verdicts(self, state: State, sequence: int) -> views.VerdictsView:
-        """Return the published verdicts on a file. Raises HttpError 404, UnreachableError."""
-        sub = find_submission(state, self.pool.pool, sequence)
-        members = [(member.seat, member.verdict) for panel in panels(state, sub) for member in panel.members]
-        with self._lock:
-            entries = [self._verdict(sub, seat, key) for seat, key in members if key]
-        return views.VerdictsView(sequence=sequence, verdicts=entries)
-
-    def _verdict(self, sub: Submission, seat: int, key: str) -> views.VerdictEntry:
-        try:
-            data = self.open_object(key, MAX_DOCUMENT_BYTES)
-            verdict = BallotDocument.parse(data, parse_key(key).digest).on(sub.sequence)
-            return verdict_entry(seat, key, verdict)
-        except MissingObjectError:
-            return views.VerdictEntry(seat=seat, key=key, problem="its voter has not published it")
-        except UnreachableError:
-            raise
-        except (MusterError, ValueError) as error:
-            return views.VerdictEntry(seat=seat, key=key, problem=str(error)[:200])
-
-    def rollouts(self, state: State, sequence: int, first: int) -> views.RolloutsView:
-        """Return some rows of a file from row `first` on. Raises HttpError 404, UnreachableError."""
-        sub = find_submission(state, self.pool.pool, sequence)
-        limits = Limits.of(self.work)
-        with self._lock:
-            try:
-                data = self.open_object(object_key("rollouts", sub.sha256), limits.file_bytes)
-                header, rows = read(data, limits)
-            except MissingObjectError:
-                return _no_rollouts(sequence, "the file is not in the pool's bucket")
-            except UnreachableError:
-                raise
-            except MusterError as error:
-                return _no_rollouts(sequence, error.what[:200])
-            tokenizer = self._tokenizer(state.pools[self.pool.pool])
-        if first >= len(rows):
-            raise HttpError(404, f"file {sequence} has {len(rows)} rows", "ask for an earlier row")
-        return views.RolloutsView(
-            sequence=sequence,
-            engine=header.engine,
-            dtype=header.dtype,
-            device=header.device,
-            total=len(rows),
-            next=first + ROWS if first + ROWS < len(rows) else None,
-            rows=[_rollout(first + index, row, tokenizer) for index, row in enumerate(rows[first : first + ROWS])],
-            problem="",
-        )
-
-    def _tokenizer(self, pool: Pool) -> Tokenizer | None:
-        """Return the tokenizer among the weights of the pool's first step; None if it cannot be read."""
-        manifest = pool.steps[0].manifest
-        if manifest not in self._tokenizers:
-            try:
-                self._tokenizers[manifest] = self._read_tokenizer(manifest, pool.owner)
-            except UnreachableError:
-                raise
-            except Exception:  # a hostile tokenizer.json can make the parser raise anything
-                self._tokenizers[manifest] = None
-        return self._tokenizers[manifest]
-
-    def _read_tokenizer(self, manifest_hash: bytes, owner: str) -> Tokenizer:
-        stored = self.open_object(object_key("manifests", manifest_hash), MAX_STORED_BYTES)
-        manifest = unseal(stored, manifest_hash, ManifestScope(self.pool, owner))
-        (file,) = (one for one in manifest.files if one.name == "tokenizer.json" and one.size <= MAX_TOKENIZER_BYTES)
-        data = b"".join(self.open_object(shard.key, shard.size) for shard in file.shards)
-        return Tokenizer.from_str(data.decode())
+@view(endpoints.SLASHES, "Penalties, newest first")
+def list_slashes(query: Query, after: Offset = 0, limit: Limit = 25) -> views.Listing[run.SlashEntry]:
+    return _page(documents.slashes(query.state, query.pool_id), after, limit)
 
 
-def verdict_entry(seat: int, key: str, verdict: Verdict) -> views.VerdictEntry:
-    """Return a published verdict without the long columns of the null model's check."""
-    return views.VerdictEntry(
-        seat=seat,
-        key=key,
-        problem="",
-        code=verdict.code.label,
-        engine=verdict.engine,
-        audited=len(verdict.audited),
-        findings=[
-            views.FindingEntry(check=one.check, code=one.code.label, note=one.note, figures=one.measurements)
-            for one in verdict.findings
-            if one.check != CHECK
-        ],
-    )
+@view(endpoints.LEDGER, "Accounts of the pool")
+def list_ledger(query: Query, after: Offset = 0, limit: Limit = 25) -> views.Listing[run.LedgerEntry]:
+    return _page(query.ledger(), after, limit)
 
 
-def _no_rollouts(sequence: int, problem: str) -> views.RolloutsView:
-    return views.RolloutsView(
-        sequence=sequence, engine="", dtype="", device="", total=0, next=None, rows=[], problem=problem
-    )
+# ---- Search
 
 
-def _rollout(number: int, row: Rollout, tokenizer: Tokenizer | None) -> views.RolloutEntry:
-    def text_of(tokens: tuple[int, ...]) -> str:
-        if tokenizer is None:
-            return " ".join(map(str, tokens))[:MAX_TEXT]
-        return tokenizer.decode(list(tokens), skip_special_tokens=False)[:MAX_TEXT]
-
-    return views.RolloutEntry(
-        row=number,
-        problem=row.slot,
-        sample=row.sample,
-        seed=str(row.problem_seed),
-        prompt=text_of(row.prompt_tokens),
-        completion=text_of(row.output_tokens),
-        text=tokenizer is not None,
-        prompt_tokens=len(row.prompt_tokens),
-        output_tokens=len(row.output_tokens),
-        target_length=row.target_length,
-        stopped=row.finish == 0,
-        task_reward=row.task_reward,
-        length_penalty=row.length_penalty,
-        reward=row.reward,
-    )
-
-
-# ---- search
-
-
-def search(state: State, pool: Pool | None, query: str) -> views.Hits:
-    """Find nodes, validators, operators and files by the beginning of an address or hash (`0x` and at least four
-    digits); files, policy steps and pools by number."""
-    text = query.strip()
+@view(endpoints.SEARCH, "What an address or number names")
+def get_hits(query: Query, q: Annotated[str, QueryParameter(min_length=1, max_length=80)]) -> views.Hits:
+    """Nodes, validators, operators and files by the beginning of an address or hash (`0x` and at least four digits);
+    files, policy steps and pools by number."""
+    text, pool = q.strip(), query.pool
     found: Iterator[views.HitEntry] = iter(())
     if pool is not None and re.fullmatch(r"#?[0-9]{1,9}", text):
-        found = _by_number(state, pool, int(text.lstrip("#")))
+        found = _by_number(query.state, pool, int(text.lstrip("#")))
     elif pool is not None and re.fullmatch(r"(0x)?[0-9a-fA-F]{4,64}", text):
-        found = _by_digits(state, pool, text.lower().removeprefix("0x"))
+        found = _by_digits(query.state, pool, text.lower().removeprefix("0x"))
     return views.Hits(query=text, hits=list(islice(found, MOST_HITS)))
 
 
@@ -591,22 +445,51 @@ def _by_digits(state: State, pool: Pool, digits: str) -> Iterator[views.HitEntry
         return text.lower().removeprefix("0x").startswith(digits)
 
     accounts = [account for (of, _), account in state.accounts.items() if of == pool.pool]
-    for account in accounts:
-        if begins(account.node):
-            yield views.HitEntry(kind="node", id=account.node, label="node")
-    for owner in dict.fromkeys(seat.owner for seat in state.seats.values()):
-        if begins(owner):
-            yield views.HitEntry(kind="validator", id=owner, label="owner of seats")
-    for seat in state.seats.values():
-        if begins(seat.voter) and seat.voter != seat.owner:
-            yield views.HitEntry(kind="validator", id=seat.owner, label=f"votes for seat {seat.seat}")
-    for operator in dict.fromkeys(account.operator for account in accounts):
-        if begins(operator):
-            yield views.HitEntry(kind="operator", id=operator, label="operator of nodes")
-    if begins(pool.owner):
-        yield views.HitEntry(kind="pool", id=str(pool.pool), label=f"owner of pool {pool.pool}")
+    named = [
+        *(("node", account.node, account.node, "node") for account in accounts),
+        *(("validator", seat.owner, seat.owner, "owner of seats") for seat in state.seats.values()),
+        *(
+            ("validator", seat.voter, seat.owner, f"votes for seat {seat.seat}")
+            for seat in state.seats.values()
+            if seat.voter != seat.owner
+        ),
+        *(("operator", account.operator, account.operator, "operator of nodes") for account in accounts),
+        ("pool", pool.owner, str(pool.pool), f"owner of pool {pool.pool}"),
+    ]
+    for kind, address, name, label in dict.fromkeys(named):
+        if begins(address):
+            yield views.HitEntry(kind=kind, id=name, label=label)
     if len(digits) >= 8:
         for sequence in reversed(pool.sequences):
             sub = state.submissions[pool.pool, sequence]
             if begins(sub.sha256.hex()) or begins(sub.tx):
                 yield views.HitEntry(kind="submission", id=str(sequence), label=f"file {sequence}")
+
+
+# ---- Changes
+
+
+# Not in the OpenAPI document: it describes answers that end.
+@router.get("/v1/events", include_in_schema=False)
+async def get_events(request: Request, service: CurrentService) -> StreamingResponse:
+    """Server-sent events `change` when files, votes or steps changed, and at least every ten seconds, since heartbeats
+    age."""
+    streams: set[object] = request.app.state.streams
+    if len(streams) >= MOST_STREAMS:
+        raise HttpError(503, f"{MOST_STREAMS} pages follow this run already", "poll the pages instead", 10)
+    return StreamingResponse(_changes(request, service, streams), media_type="text/event-stream")
+
+
+async def _changes(request: Request, service: Service, streams: set[object]) -> AsyncIterator[str]:
+    stream, sent_version, quiet = object(), -1, 0.0
+    streams.add(stream)
+    try:
+        while not await request.is_disconnected():
+            state = service.view.state
+            if state.version != sent_version or quiet >= QUIET_SECONDS:
+                sent_version, quiet = state.version, 0.0
+                yield f"event: change\ndata: {json.dumps({'version': state.version, 'head': state.head})}\n\n"
+            await asyncio.sleep(TICK_SECONDS)
+            quiet += TICK_SECONDS
+    finally:
+        streams.discard(stream)

@@ -1,14 +1,13 @@
 """What a relay holds on its disk, and what it is fetching: objects that verified manifests name, each fetched once
-however many clients ask, checked against its hash, and readable while it arrives."""
+however many clients ask, and checked against its hash before anybody gets it."""
 
 import hashlib
 import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from protocol.errors import IntegrityError, MusterError
@@ -46,14 +45,11 @@ class RelayCache:
         with self._lock:
             self._named = named
             self._here = {key: size for key, size in self._here.items() if key in named}
-        self._sweep(named)
-        return [key for key in named if not self.has(key)]
-
-    def _sweep(self, named: dict[str, int]) -> None:
         for kind in KINDS:
             for path in (self.folder / kind).iterdir():
                 if f"{kind}/{path.name}" not in named and not path.name.startswith("."):
                     path.unlink(missing_ok=True)
+        return [key for key in named if not self.has(key)]
 
     def size(self, key: str) -> int | None:
         """Return the size of an object that may be served, None for any other key."""
@@ -79,8 +75,8 @@ class RelayCache:
         return True
 
     def _checked_size(self, key: str, named: int) -> int:
-        """The file's size. A shard is read a piece at a time, and not at all if its size is not `named`. Raises
-        OSError, IntegrityError."""
+        """Return the size of a right file. A shard is read a piece at a time, and not at all if its size is not
+        `named`. Raises OSError, IntegrityError."""
         with (self.folder / key).open("rb") as file:
             if parse_key(key).is_sha256:
                 if (size := os.fstat(file.fileno()).st_size) != named:
@@ -134,41 +130,37 @@ class RelayCache:
             return None
 
     def part_file(self) -> PartFile:
-        """Make a part file for an object that is passed to `keep` later."""
+        """Make a part file for an object that is passed to `keep` later. Raises OSError."""
         return PartFile(self.folder / "shards")
 
     def put(self, key: str, data: bytes) -> bool:
         """Keep a checked object; return False if it is no longer named, or the disk is full."""
-        part = self.part_file()
-        part.append(data)
-        return self._keep(key, part.keep, len(data))
+        try:
+            part = self.part_file()
+            part.append(data)
+        except OSError as error:
+            log.warning("cannot keep %s: %s", key, error.strerror)
+            return False
+        return self.keep(key, part)
 
-    def keep(self, key: str, whole: PartialDownload) -> bool:
+    def keep(self, key: str, whole: PartialDownload | PartFile) -> bool:
         """Keep a checked object that was fetched into a `part_file`; see `put`."""
-        return self._keep(key, whole.keep, len(whole))
-
-    def _keep(self, key: str, keep: Callable[[Path], None], size: int) -> bool:
-        with self._lock:  # `has` must not delete a file that arrives now
-            if key not in self._named:
-                return False
-            try:
-                keep(self.folder / key)
-            except OSError as error:
-                log.warning("cannot keep %s: %s", key, error.strerror)
-                return False
-            self._here[key] = size
-        return True
+        try:
+            with self._lock:  # `has` must not delete a file that arrives now
+                if key in self._named:
+                    whole.keep(self.folder / key)
+                    self._here[key] = len(whole)
+                    return True
+        except OSError as error:
+            log.warning("cannot keep %s: %s", key, error.strerror)
+        whole.drop()
+        return False
 
     def clear_part_files(self) -> None:
         """Delete what a dead process left half-written."""
         for kind in KINDS:
             for path in (self.folder / kind).glob(".*"):
                 path.unlink(missing_ok=True)
-
-    def remove(self) -> None:
-        """Delete everything."""
-        self.name(())
-        self.clear_part_files()
 
     def held(self) -> tuple[int, int]:
         """Return the numbers of objects and bytes."""
@@ -179,134 +171,49 @@ class RelayCache:
 # ---- Objects on their way to a relay
 
 
-PARALLEL = 8
+# Few at a time: clients get an object once it is whole, so the first ones must not wait for many others.
+PARALLEL = 4
+# Seconds before a failed fetch of an object is repeated, however many clients ask.
 AGAIN_SECONDS = 2.0
-"""Seconds before a failed fetch of an object is repeated, however many clients ask."""
-SWITCH_SECONDS = 0.05
-"""For `sys.setswitchinterval` of a process that only serves: its threads compute for less than a millisecond before
-they wait for network or disk. At the default of 5 ms, threads that ask for the interpreter's lock took a tenth of the
-CPU of a busy relay."""
-_COPIES = 2
-"""Sources that may be sending one object at the same time."""
 
 
-class InFlightFetch:
-    """One object that is being fetched. `ended` is set when nothing more comes, at `ended_at` (monotonic seconds). The
-    checked object is then at `path`, or in `data` if the disk had no room. `winner` is the request that brought it."""
+class RelayFetches:
+    """Fetches objects from `sources` into the cache, in the order of the first request for each. Thread-safe."""
 
-    def __init__(self, key: str, size: int) -> None:
-        self.key, self.size = key, size
-        self.partials: list[PartialDownload] = []
-        self.winner: PartialDownload | None = None
-        self.data: bytes | None = None
-        self.path: Path | None = None
-        self.ended = threading.Event()
-        self.ended_at = 0.0
+    def __init__(self, sources: MultiSource, cache: RelayCache) -> None:
+        self._sources, self._cache = sources, cache
         self._lock = threading.Lock()
-        self._waiting: list[Callable[[], object]] = []
-
-    @property
-    def complete(self) -> bool:
-        return self.data is not None or self.path is not None
-
-    def furthest(self) -> PartialDownload | None:
-        """Return the request that has the most bytes."""
-        return max((one for one in list(self.partials) if not one.abandoned), key=len, default=None)
-
-    def watch(self, partial: PartialDownload) -> None:
-        """Add a request."""
-        partial.on_change = self.notify
-        self.partials.append(partial)
-        self.notify()
-
-    def on_next_change(self, wake: Callable[[], object]) -> None:
-        """Call `wake` once, from any thread, when there are more bytes, or fewer, or it ended."""
-        with self._lock:
-            self._waiting.append(wake)
-
-    def notify(self) -> None:
-        with self._lock:
-            waiting, self._waiting = self._waiting, []
-        for wake in waiting:
-            wake()
-
-    def end(self) -> None:
-        self.ended_at = time.monotonic()
-        self.ended.set()
-        self.partials.clear()
-        self.notify()
-
-
-class InFlightFetches:
-    """Fetches objects from `sources` into the cache, within `memory` bytes. Thread-safe."""
-
-    def __init__(self, sources: MultiSource, cache: RelayCache, memory: int) -> None:
-        self._sources, self._cache, self._memory = sources, cache, memory
-        self._lock = threading.Lock()
-        self._room = threading.Condition(self._lock)
-        self._used = 0
-        self._in_flight: dict[str, InFlightFetch] = {}
+        self._in_flight: dict[str, Future[None]] = {}
         self._not_before: dict[str, float] = {}
         self._pool = ThreadPoolExecutor(PARALLEL, thread_name_prefix="relay")
         self.received = self.failed = 0
 
-    def start(self, key: str) -> InFlightFetch | None:
-        """Return the fetch of an object that is not here; None if it is not named, or failed a moment ago."""
-        size = self._cache.size(key)
-        if size is None:
-            return None
+    def start(self, key: str) -> "Future[None] | None":
+        """Return the fetch of an object that is not here, at whose end it is in the cache or could not be had; None if
+        it is not named, or failed a moment ago."""
         with self._lock:
-            if (fetch := self._in_flight.get(key)) is not None:
-                return fetch
-            if time.monotonic() < self._not_before.get(key, 0.0):
+            size = self._cache.size(key)
+            if size is None or time.monotonic() < self._not_before.get(key, 0.0):
                 return None
-            fetch = self._in_flight[key] = InFlightFetch(key, size)
-        self._pool.submit(self._run, fetch)
-        return fetch
+            if key not in self._in_flight:
+                self._in_flight[key] = self._pool.submit(self._fetch, key, size)
+            return self._in_flight[key]
 
-    def _run(self, fetch: InFlightFetch) -> None:
+    def _fetch(self, key: str, size: int) -> None:
         try:
-            with self._reserved(_COPIES * fetch.size):
-                fetch.path = self._cache.path(fetch.key)  # it may have arrived since it was requested
-                if fetch.path is None:
-                    whole = self._sources.fetch(fetch.key, fetch.size, self._cache.part_file, fetch.watch)
-                    fetch.winner = whole
-                    if self._cache.keep(fetch.key, whole):
-                        fetch.path = self._cache.path(fetch.key)
-                    if fetch.path is None:
-                        fetch.data = whole.whole()
-                    whole.drop()
-                    self.received += len(whole)
-        except MusterError as error:
-            self._fail(fetch, error)
+            if self._cache.path(key) is None:  # it may have arrived since it was requested
+                self._cache.keep(key, self._sources.fetch(key, size, self._cache.part_file))
+                self.received += size
         except Exception as error:
-            log.exception("fetching %s failed", fetch.key)
-            self._fail(fetch, error)
-        finally:
-            fetch.end()
+            log.info("no %s: %s", key, error, exc_info=None if isinstance(error, MusterError | OSError) else error)
             with self._lock:
-                self._in_flight.pop(fetch.key, None)
-
-    def _fail(self, fetch: InFlightFetch, error: Exception) -> None:
-        log.info("no %s: %s", fetch.key, error)
-        with self._lock:
-            self.failed += 1
-            now = time.monotonic()
-            self._not_before = {key: at for key, at in self._not_before.items() if at > now}
-            self._not_before[fetch.key] = now + AGAIN_SECONDS
-
-    @contextmanager
-    def _reserved(self, size: int) -> Iterator[None]:
-        """Reserve memory; a single object is always admitted, whatever its size."""
-        with self._room:
-            self._room.wait_for(lambda: not self._used or self._used + size <= self._memory)
-            self._used += size
-        try:
-            yield
+                self.failed += 1
+                now = time.monotonic()
+                self._not_before = {key: at for key, at in self._not_before.items() if at > now}
+                self._not_before[key] = now + AGAIN_SECONDS
         finally:
-            with self._room:
-                self._used -= size
-                self._room.notify_all()
+            with self._lock:
+                self._in_flight.pop(key, None)
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)

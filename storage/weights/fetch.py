@@ -5,7 +5,6 @@ of a snapshot, and continues by deltas. Everything that a plan needs is named by
 """
 
 import errno
-import hashlib
 import heapq
 import itertools
 import logging
@@ -16,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
@@ -25,7 +25,8 @@ from protocol.errors import IntegrityError, MusterError, first_line
 from protocol.waits import WAITS
 from storage.keys import object_key
 from storage.partial import PartFile, PartialDownload
-from storage.weights.cache import KEPT_VERSIONS, Assembly, Spot, WeightCache, has_its_shards, spots
+from storage.sources import MultiSource
+from storage.weights.cache import KEPT_VERSIONS, Locations, Spot, WeightCache, has_its_shards, spots
 from storage.weights.manifest import (
     MAX_SHARDS,
     MAX_STORED_BYTES,
@@ -52,12 +53,8 @@ Link = tuple[bytes, bytes]
 """Digests of the manifests that a delta leads from and to."""
 Lookup = Callable[[StepDelta], Manifest | None]
 """Returns the manifest that a delta leads from, None if it cannot be had."""
-Locations = Mapping[str, tuple[Path, int]]
-"""SHA-256 of a shard → a file that holds it, and its offset there."""
 OpenObject = Callable[[str, int], bytes]
 """(key, limit in bytes) → the object's bytes, such as `storage.transfers.HttpObjects` or `Bucket.get`."""
-OpenChecked = Callable[[str, int, Callable[[bytes], object]], bytes]
-"""The same with a check of the bytes that raises MusterError: then another source is asked."""
 FetchObject = Callable[[str, int, Callable[[], PartFile]], PartialDownload]
 """(key, limit in bytes, makes part files) → the object, checked, in one of them, such as `MultiSource.fetch`."""
 
@@ -84,7 +81,7 @@ class FetchPlan:
     def shards(self) -> list[Shard]:
         """All shards that the plan takes."""
         start = [] if self.held else self.versions[0].shards()
-        return [*start, *(shard for delta in self.deltas for shard in _delta_shards(delta))]
+        return [*start, *(shard for delta in self.deltas for shard in delta.shards)]
 
     def deltas_of(self, name: str) -> list[FileDelta]:
         """Return the deltas of one file in order; steps that leave it unchanged have none."""
@@ -137,7 +134,7 @@ def cheapest_plan(
             parent = lookup(delta)
             listed += len(parent.every_shard()) if parent is not None else 0
             if parent is not None and _leads(parent, delta, first):
-                more = _total_bytes(_delta_shards(delta), present)
+                more = _total_bytes(delta.shards, present)
                 heapq.heappush(heap, (cost + more, True, next(tickets), plan.after(parent, delta)))
     return full
 
@@ -168,10 +165,6 @@ def _leads(parent: Manifest, delta: StepDelta, after: Manifest) -> bool:
     )
 
 
-def _delta_shards(delta: StepDelta) -> list[Shard]:
-    return [shard for file in delta.files for shard in file.shards]
-
-
 def _total_bytes(shards: Iterable[Shard], present: Collection[str]) -> int:
     return sum({shard.sha256: shard.size for shard in shards if shard.sha256 not in present}.values())
 
@@ -185,31 +178,28 @@ class DiskFullError(MusterError):
 
 def fetch(
     manifest_hash: bytes,
-    open_object: OpenObject,
+    source: OpenObject | MultiSource,
     cache_dir: Path,
     scope: ManifestScope,
     step: int | None = None,
     keep: int = KEPT_VERSIONS,
     parallel: int = PARALLEL,
-    open_manifest: OpenChecked | None = None,
     fetch_object: FetchObject | None = None,
 ) -> Path:
     """Return the folder `<cache_dir>/<manifest hash>` with the step's files, complete and checked.
 
     The step is fetched with the fewest bytes. A useless delta is set aside, and the log says so. Shards already in the
     cache, from an interrupted fetch or another version, are not fetched again; damaged cache entries are found and
-    replaced. At most `parallel` shards are in memory at a time; the `keep` versions used last stay.
+    replaced. At most `parallel` shards are on their way at a time; the `keep` versions used last stay. Of several
+    sources (`MultiSource`), another one is asked for a manifest that the owner did not sign. `fetch_object` fetches
+    shards, if not `source` does.
 
-    `open_manifest`, if there are several sources, asks another one for a manifest that the owner did not sign.
-    `fetch_object` fetches shards without passing their bytes through memory.
-
-    Raises IntegrityError if the source serves other bytes, DiskFullError, or what `open_object` raises; what was
-    fetched stays.
+    Raises IntegrityError if the source serves other bytes, DiskFullError, or what `source` raises; what was fetched
+    stays.
     """
     cache = WeightCache(cache_dir)
     with _disk_errors(cache.folder, 0), cache.locked(manifest_hash):
-        checked = open_manifest or _then_checked(open_object)
-        fetcher = _Fetcher(cache, open_object, checked, fetch_object, scope, parallel)
+        fetcher = _Fetcher(cache, source, fetch_object, scope, parallel)
         manifest = fetcher.manifest(manifest_hash)
         if step is not None and manifest.step != step:
             raise IntegrityError(
@@ -225,31 +215,27 @@ def fetch(
     return cache.version(manifest_hash)
 
 
-def _then_checked(open_object: OpenObject) -> OpenChecked:
-    def opened(key: str, limit: int, check: Callable[[bytes], object]) -> bytes:
-        data = open_object(key, limit)
-        check(data)
-        return data
-
-    return opened
-
-
 class _Fetcher:
-    """One fetch into `cache` from `open_object` and `fetch_object`, believing manifests of `scope`."""
+    """One fetch into `cache` from `source` and `fetch_object`, believing manifests of `scope`."""
 
     def __init__(
         self,
         cache: WeightCache,
-        open_object: OpenObject,
-        open_manifest: OpenChecked,
+        source: OpenObject | MultiSource,
         fetch_object: FetchObject | None,
         scope: ManifestScope,
         parallel: int,
     ) -> None:
-        self._cache, self._open, self._scope, self._parallel = cache, open_object, scope, parallel
-        self._open_manifest, self._fetch_object = open_manifest, fetch_object
+        self._cache, self._source, self._scope, self._parallel = cache, source, scope, parallel
+        self._fetch_object = fetch_object or (source.fetch if isinstance(source, MultiSource) else self._open)
         self._parents: dict[str, Manifest | None] = {}
         self._fetched_sizes: list[int] = []
+
+    def _open(self, key: str, limit: int, part_files: Callable[[], PartFile]) -> PartialDownload:
+        """Fetch an object from a source that has no part files of its own."""
+        whole = PartialDownload(part_files=part_files)
+        whole.append(self._source(key, limit))
+        return whole
 
     def manifest(self, digest: bytes) -> Manifest:
         """Return the manifest, checked against its hash and the pool and owner that it must be of.
@@ -259,7 +245,10 @@ class _Fetcher:
         manifest = self._cache.manifest(digest)
         if manifest is None or manifest.pool_id != self._scope.pool:
             key, check = object_key("manifests", digest), partial(unseal, expected=digest, scope=self._scope)
-            manifest = check(self._open_manifest(key, MAX_STORED_BYTES, check))
+            if isinstance(self._source, MultiSource):
+                manifest = check(self._source(key, MAX_STORED_BYTES, check))
+            else:
+                manifest = check(self._source(key, MAX_STORED_BYTES))
         return manifest
 
     def version(self, wanted: Manifest) -> None:
@@ -320,7 +309,8 @@ class _Fetcher:
                 self._assemble(wanted)
                 return
             with ThreadPoolExecutor(1, thread_name_prefix="codec") as codec:
-                codec.submit(_load_decoder)  # its errors surface when a delta is applied
+                # It takes a second, while shards are in flight; its errors surface when a delta is applied.
+                codec.submit(lambda: import_module("storage.weights.warm").load_decoder())
                 self._fetch_shards(plan.shards)
             if plan.held:
                 self._cache.touch(plan.digests[0])
@@ -331,14 +321,8 @@ class _Fetcher:
         cache, locations = self._cache, self._cache.find_shards()
 
         def fetch_one(shard: Shard) -> None:
-            if cache.read_shard(shard, locations) is not None:
-                return
-            if self._fetch_object is not None:
-                whole = self._fetch_object(shard.key, shard.size, cache.part_file)
-                cache.keep_shard(shard, _of_its_size(shard, whole))
-            else:
-                cache.store_shard(shard, _checked(shard, self._open(shard.key, shard.size)))
-            self._fetched_sizes.append(shard.size)
+            if not cache.copy_shard(shard, locations):
+                cache.keep_shard(shard, self._fetched(shard, cache.part_file))
 
         self._in_parallel(fetch_one, {shard.sha256: shard for shard in shards}.values())
 
@@ -349,24 +333,21 @@ class _Fetcher:
 
             def fetch_one(all_spots: list[Spot]) -> None:
                 spot, *others = all_spots
-                if not assembly.has(spot):
-                    self._fetch_to_spot(assembly, spot, locations)
+                if not assembly.has(spot) and not assembly.copy(spot, cache, locations):
+                    assembly.keep(spot, self._fetched(spot.shard, assembly.part_files(spot)))
                 assembly.repeat(spot, others)
 
             self._in_parallel(fetch_one, spots(wanted.files).values())
-        cache.complete(wanted)
+        cache.install(wanted)
 
-    def _fetch_to_spot(self, assembly: Assembly, spot: Spot, locations: Locations) -> None:
-        shard = spot.shard
-        if (data := self._cache.read_shard(shard, locations)) is not None:
-            assembly.write(spot, data)
-            return
-        if self._fetch_object is not None:
-            whole = self._fetch_object(shard.key, shard.size, assembly.part_files(spot))
-            assembly.keep(spot, _of_its_size(shard, whole))
-        else:
-            assembly.write(spot, _checked(shard, self._open(shard.key, shard.size)))
+    def _fetched(self, shard: Shard, part_files: Callable[[], PartFile]) -> PartialDownload:
+        """Fetch a shard and check it. Its hash does not say its size: the owner may have signed another."""
+        whole = self._fetch_object(shard.key, shard.size, part_files)
+        if len(whole) != shard.size or whole.sha256.hex() != shard.sha256:
+            whole.drop()
+            raise IntegrityError(f"shard {shard.sha256[:16]}… came with other bytes", "fetch it from another source")
         self._fetched_sizes.append(shard.size)
+        return whole
 
     def _in_parallel(self, job: Callable[[T], None], items: Iterable[T]) -> None:
         """Run the job for all items. The first failure ends it, after the running jobs have ended."""
@@ -386,24 +367,6 @@ class _Fetcher:
         errors = [error for one in jobs if (error := one.exception()) is not None]
         if errors:
             raise errors[0]
-
-
-def _checked(shard: Shard, data: bytes) -> bytes:
-    if len(data) != shard.size or hashlib.sha256(data).hexdigest() != shard.sha256:
-        raise _wrong_bytes(shard)
-    return data
-
-
-def _of_its_size(shard: Shard, whole: PartialDownload) -> PartialDownload:
-    """Check the size of bytes that have the shard's hash: the owner may have signed another."""
-    if len(whole) != shard.size:
-        whole.drop()
-        raise _wrong_bytes(shard)
-    return whole
-
-
-def _wrong_bytes(shard: Shard) -> IntegrityError:
-    return IntegrityError(f"shard {shard.sha256[:16]}… came with other bytes", "fetch it from another source")
 
 
 @contextmanager
@@ -433,52 +396,38 @@ def rebuild(plan: FetchPlan, cache: WeightCache, folder: Path) -> None:
     for file in first.files:
         target = folder / file.name
         if plan.held:
-            _copy(cache.version(plan.digests[0]) / file.name, target, file.size)
+            source = cache.version(plan.digests[0]) / file.name
+            if source.is_symlink() or not source.is_file() or source.stat().st_size != file.size:
+                raise MusterError(f"{source} is damaged, or has vanished", "fetch again")
+            shutil.copyfile(source, target)
         else:
             _join(file.shards, target, cache, locations)
-        _apply(target, plan.deltas_of(file.name), cache, locations)
+        if deltas := plan.deltas_of(file.name):
+            _apply(target, deltas, cache, locations)
     for file in last.files:
         if not has_its_shards(folder / file.name, file):
             raise IntegrityError(f"{file.name} does not have its hashes", "report the manifest to the pool's owner")
 
 
-def _load_decoder() -> None:
-    """Load the code that applies deltas, which takes a second, while shards are in flight."""
-    from storage.weights.warm import load_decoder
-
-    load_decoder()
-
-
-def _copy(source: Path, target: Path, size: int) -> None:
-    try:
-        if source.is_symlink() or not source.is_file() or source.stat().st_size != size:
-            raise MusterError(f"{source} is damaged", "fetch again")
-        shutil.copyfile(source, target)
-    except FileNotFoundError:
-        raise MusterError("a version vanished from the weights cache", "fetch again") from None
-
-
 def _join(shards: Iterable[Shard], target: Path, cache: WeightCache, locations: Locations) -> None:
     """Write the shards one after another."""
-    with target.open("wb") as out:
+    start = 0
+    with target.open("wb", buffering=0) as out:
         for shard in shards:
-            if not cache.copy_shard(shard, locations, out):
+            if not cache.copy_shard(shard, locations, out, start):
                 raise MusterError("a shard vanished from the weights cache", "fetch again")
+            start += shard.size
 
 
 def _apply(target: Path, deltas: list[FileDelta], cache: WeightCache, locations: Locations) -> None:
-    if not deltas:
-        return
     with TemporaryDirectory(prefix=".deltas.", dir=target.parent) as name:
-        joined = []
-        for number, delta in enumerate(deltas):
-            path = Path(name) / str(number)
+        paths = [Path(name) / str(number) for number in range(len(deltas))]
+        for delta, path in zip(deltas, paths, strict=True):
             _join(delta.shards, path, cache, locations)
-            joined.append((bytes.fromhex(delta.index), path))
         try:
             from storage.weights.delta import apply_file  # lazy: it brings a compiler
 
-            apply_file(target, joined)
+            apply_file(target, [(bytes.fromhex(delta.index), path) for delta, path in zip(deltas, paths, strict=True)])
         except (MusterError, OSError):
             raise
         except Exception as error:  # such as a machine that cannot compile the codec: there are full shards

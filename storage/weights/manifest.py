@@ -5,16 +5,9 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    ConfigDict,
-    FailFast,
-    Field,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import ConfigDict, FailFast, Field, ValidationError, field_validator, model_validator
 
 from protocol import signing
 from protocol.accounts import LocalAccount
@@ -29,8 +22,8 @@ MAX_SHARD_BYTES = 256 << 20
 MAX_FILES = 1024
 MAX_SHARDS = 65_536
 MAX_DELTAS = 8
+# Of a DiLoCo run.
 MAX_WORKERS = 64
-"""Of a DiLoCo run."""
 _STRUCT = "Manifest(uint256 pool,uint256 step,bytes32 digest)"
 _FETCH_ELSEWHERE = "fetch it from another source"
 
@@ -97,6 +90,10 @@ class StepDelta(_Part):
     step: Count
     parent: Hex64
     files: Annotated[tuple[FileDelta, ...], Field(min_length=1, max_length=MAX_FILES), FailFast()]
+
+    @property
+    def shards(self) -> list[Shard]:
+        return [shard for file in self.files for shard in file.shards]
 
 
 class StepWorkers(_Part):
@@ -168,7 +165,7 @@ class Manifest(_Part):
 
     def every_shard(self) -> list[Shard]:
         """Return those of the files and those of the deltas."""
-        return [*self.shards(), *(shard for delta in self.deltas for file in delta.files for shard in file.shards)]
+        return [*self.shards(), *(shard for delta in self.deltas for shard in delta.shards)]
 
     @property
     def pool_id(self) -> PoolId:
@@ -254,10 +251,11 @@ def _check_version(fields: Any, expected: bytes) -> None:
 # ---- Cutting a folder into shards
 
 
-SHARD_BYTES = 32 << 20
+# Small enough that a relay's clients do not wait long for a shard that is on its way there.
+SHARD_BYTES = 4 << 20
 _READ = 256 << 10
+# Of deltas, which many pass on to each other at once: a wrong one is found out sooner.
 DELTA_SHARD_BYTES = 1 << 20
-"""Of deltas, which many pass on to each other at once: a wrong one is found out sooner."""
 
 
 def weight_files(folder: Path, shard_size: int = SHARD_BYTES) -> tuple[WeightFile, ...]:
@@ -285,23 +283,18 @@ def weight_files(folder: Path, shard_size: int = SHARD_BYTES) -> tuple[WeightFil
 
 
 def _weight_file(path: Path, shard_size: int) -> WeightFile:
-    whole, size, shards = hashlib.sha256(), 0, []
+    whole, size, shards = hashlib.sha256(), 0, list[Shard]()
     with path.open("rb", buffering=0) as file:
-        while shard := _next_shard(file, shard_size, whole):
-            shards.append(shard)
-            size += shard.size
-    return WeightFile(name=path.name, size=size, sha256=whole.hexdigest(), shards=tuple(shards))
-
-
-def _next_shard(file: BinaryIO, most: int, whole: "hashlib._Hash") -> Shard | None:
-    """What the next bytes are, which `whole` is told of too; None at the end. A little at a time stays in the
-    processor's cache."""
-    state, size = hashlib.sha256(), 0
-    while size < most and (data := file.read(min(_READ, most - size))):
-        whole.update(data)
-        state.update(data)
-        size += len(data)
-    return Shard(sha256=state.hexdigest(), size=size) if size else None
+        while True:
+            state, begin = hashlib.sha256(), size
+            # A little at a time stays in the processor's cache.
+            while size - begin < shard_size and (data := file.read(min(_READ, shard_size - (size - begin)))):
+                whole.update(data)
+                state.update(data)
+                size += len(data)
+            if size == begin:
+                return WeightFile(name=path.name, size=size, sha256=whole.hexdigest(), shards=tuple(shards))
+            shards.append(Shard(sha256=state.hexdigest(), size=size - begin))
 
 
 def read_shards(path: Path, shard_size: int) -> Iterator[bytes]:

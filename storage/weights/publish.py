@@ -1,6 +1,5 @@
 """Publish a policy step: upload the shards that the bucket lacks, then the signed manifest."""
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Protocol
 
 from protocol.accounts import LocalAccount
 from protocol.curriculum import MASK_FILE
+from protocol.encoding import sha256_hex
 from protocol.errors import IntegrityError
 from protocol.files import file_sha256
 from storage.keys import object_key
@@ -20,7 +20,6 @@ from storage.weights.manifest import (
     Shard,
     StepDelta,
     StepWorkers,
-    WeightFile,
     read_shards,
     seal,
     weight_files,
@@ -103,7 +102,7 @@ def send(
     """
     manifest = prepared.manifest
     for delta in manifest.deltas:
-        for shard in (shard for file in delta.files for shard in file.shards):
+        for shard in delta.shards:
             store.put(shard.key, prepared.deltas[shard.sha256])
     # What rests can be looked at without the weights that it goes with.
     for file in (one for one in manifest.files if manifest.snapshot or one.name == MASK_FILE):
@@ -141,38 +140,29 @@ def publish(
 def _step_delta(
     folder: Path, manifest: Manifest, base: EarlierStep, shard_size: int, pieces: dict[str, bytes]
 ) -> StepDelta | None:
-    """The delta from `base`, None if there is none of use; adds its shards to `pieces`."""
-    before = {file.name: file for file in base.manifest.files}
-    if set(before) != {file.name for file in manifest.files}:
-        return None
-    made, found = [], dict[str, bytes]()
-    for file in manifest.files:
-        if file.sha256 != before[file.name].sha256:
-            one = _file_delta(folder, file, base.folder / file.name, before[file.name].sha256, shard_size, found)
-            if one is None:
-                return None
-            made.append(one)
-    if not made:
-        return None
-    pieces |= found
-    return StepDelta(step=base.manifest.step, parent=base.manifest.digest.hex(), files=tuple(made))
-
-
-def _file_delta(
-    folder: Path, file: WeightFile, base: Path, base_sha256: str, shard_size: int, pieces: dict[str, bytes]
-) -> FileDelta | None:
+    """Return the delta from `base`, None if there is none of use; add its shards to `pieces`."""
     from storage.weights.delta import encode_file
 
-    if not base.is_file() or file_sha256(base) != base_sha256:
+    before = {file.name: file.sha256 for file in base.manifest.files}
+    if set(before) != {file.name for file in manifest.files}:
         return None
-    encoded = encode_file(base, folder / file.name)
-    if encoded is None:
+    deltas, own_pieces = list[FileDelta](), dict[str, bytes]()
+    for file in manifest.files:
+        if file.sha256 == before[file.name]:
+            continue
+        old, new = base.folder / file.name, folder / file.name
+        if not old.is_file() or file_sha256(old) != before[file.name]:
+            return None
+        encoded = encode_file(old, new)
+        if encoded is None:
+            return None
+        if file_sha256(new) != file.sha256:
+            raise IntegrityError(f"{new} changed while it was published", "publish again")
+        parts = [encoded.data[at : at + shard_size] for at in range(0, len(encoded.data), shard_size)]
+        shards = [Shard(sha256=sha256_hex(part), size=len(part)) for part in parts]
+        own_pieces |= {shard.sha256: part for shard, part in zip(shards, parts, strict=True)}
+        deltas.append(FileDelta(name=file.name, index=encoded.index.hex(), shards=tuple(shards)))
+    if not deltas:
         return None
-    if file_sha256(folder / file.name) != file.sha256:
-        raise IntegrityError(f"{folder / file.name} changed while it was published", "publish again")
-    shards = []
-    for at in range(0, len(encoded.data), shard_size):
-        data = encoded.data[at : at + shard_size]
-        shards.append(Shard(sha256=hashlib.sha256(data).hexdigest(), size=len(data)))
-        pieces[shards[-1].sha256] = data
-    return FileDelta(name=file.name, index=encoded.index.hex(), shards=tuple(shards))
+    pieces |= own_pieces
+    return StepDelta(step=base.manifest.step, parent=base.manifest.digest.hex(), files=tuple(deltas))

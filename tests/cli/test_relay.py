@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -20,6 +21,8 @@ from protocol.errors import MusterError
 from runtime import keystore
 from runtime.pool_client import PoolClient
 from runtime.relay import PoolRelay, serve_as_peer
+from runtime.server import HttpServer
+from runtime.signed_client import SignedClient
 from storage.keys import object_key
 from storage.relay.server import ServeWeights
 from storage.weights.manifest import Manifest, ManifestScope
@@ -254,5 +257,40 @@ def test_steps_that_name_too_much_are_left_out_oldest_first(
         relay._name()
         assert {one.step for one, _ in relay._manifests.values()} == {one.step for one in newest}
     assert published.service.asked == before, "what was left out is not fetched again"
+    relay.stop()
+    client.close()
+
+
+@pytest.mark.parametrize("name", ["serving", "following the pool", "announcing"])
+def test_each_thread_of_a_relay_is_supervised(
+    published: Published, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Whatever ends one of them, it begins again, and the status says so meanwhile."""
+    port, killed = free_port(), list[str]()
+    serve = ServeWeights(host="127.0.0.1", port=port, public_url=f"http://127.0.0.1:{port}")
+    client = PoolClient(published.config(tmp_path / "home", serve_weights=serve), None)
+    client.refresh()
+    relay = PoolRelay(client, serve, published.owner)
+    place = {
+        "serving": (HttpServer, "serve"),
+        "following the pool": (PoolRelay, "once"),
+        "announcing": (SignedClient, "post"),
+    }
+    owner, method = place[name]
+    whole = getattr(owner, method)
+
+    def die_once(*given: Any, **named: Any) -> Any:
+        if not killed:
+            killed.append(name)
+            raise SystemExit(3)
+        return whole(*given, **named)
+
+    monkeypatch.setattr(owner, method, die_once)
+    monkeypatch.setattr("runtime.relay.RESTART_SECONDS", 1.0)
+    relay.start()
+    wait_for("the failure is told", lambda: name in relay.app.status()["problems"])
+    health = f"http://127.0.0.1:{port}/health"
+    wait_for("it works again", lambda: httpx.get(health, trust_env=False, timeout=60).json()["problems"] == {})
+    wait_for("it announces itself", lambda: published.service.announced)
     relay.stop()
     client.close()

@@ -200,7 +200,7 @@ def test_two_workers_train_each_file_once_and_the_manifest_names_them(base: Path
     metrics = made.records.metrics()
     assert [one["groups_used"] for one in metrics] == [4, 4, 4]
     assert all(one["grad_norm"] > 0 and one["entropy"] > 0 and one["tokens"] > 0 for one in metrics)
-    published = model_tensors(load_model(made.publisher.encoder.folder(3), "float32").requires_grad_(True))
+    published = model_tensors(load_model(made.publisher.folder(3), "float32").requires_grad_(True))
     assert all(np.array_equal(published[name], one) for name, one in coordinator_of(made).state.weights.items())
     assert len(set(world.steps)) == 4
 

@@ -10,7 +10,7 @@ from tools.setup import DASHBOARD_LIBRARIES
 from tools.structure import ROOT, tracked
 
 ARTIFACTS = {f"contracts/out/{name}.sol/{name}.json" for name in CONTRACTS}
-ARTIFACTS |= {f"orchestrator/static/vendor/{name}" for name in DASHBOARD_LIBRARIES}
+ARTIFACTS |= {f"orchestrator/dashboard/static/vendor/{name}" for name in DASHBOARD_LIBRARIES}
 
 
 def build_wheel(folder: Path) -> Path:

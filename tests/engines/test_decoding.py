@@ -62,15 +62,12 @@ def test_rows_at_different_places_of_their_chunks_share_a_batch(engine: Transfor
             assert errors.exponent_mismatches <= 1
 
 
-def test_tails_are_bytes_and_back() -> None:
+def test_tails_are_bytes_and_back_and_only_a_request_that_goes_on_has_one(engine: TransformersEngine) -> None:
+    (done,) = engine.generate([Request(PROMPT, (1, 2, 3), 5)], NONE)
+    assert done.tail == b""
     rows = torch.randn(3, 128).to(torch.bfloat16)
     assert torch.equal(from_bytes(to_bytes(rows), 35), rows)
     assert len(from_bytes(b"", 64)) == 0
     for tail, sampled in ((b"", 3), (b"ab", 32), (b"abc", 1)):
         with pytest.raises(ValueError, match="hidden states"):
             from_bytes(tail, sampled)
-
-
-def test_only_a_request_that_goes_on_keeps_its_tail(engine: TransformersEngine) -> None:
-    (done,) = engine.generate([Request(PROMPT, (1, 2, 3), 5)], NONE)
-    assert done.tail == b""

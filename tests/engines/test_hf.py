@@ -5,6 +5,7 @@ import random
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -109,30 +110,27 @@ def test_greedy_limit_and_temperature(engine: TransformersEngine) -> None:
     assert max(map(abs, completion.logprobs)) < 1e-3
 
 
-def test_prefill_batches_do_not_matter(engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prefill_batches_do_not_matter_and_are_no_larger_than_asked_for(
+    folder: Path, engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = requests(8, seed=7)
     pairs = [(r.prompt, c.tokens) for r, c in zip(asked, engine.generate(asked, SAMPLING), strict=True)]
     whole = list(engine.prefill(pairs))
-    monkeypatch.setattr("engines.prefill.PREFILL_TOKENS", 90)
-    monkeypatch.setattr("engines.hf.HIDDEN_BYTES", 128 * 4 * 100)
-    monkeypatch.setattr("engines.hf.LOGITS_BYTES", 300 * 4 * 40)
-    for one, other in zip(whole, engine.prefill(pairs), strict=True):
-        assert torch.allclose(one.logits, other.logits, atol=1e-4)
-        assert one.hidden.shape == other.hidden.shape
-
-
-def test_prefill_takes_no_more_than_its_batch(folder: Path, engine: TransformersEngine) -> None:
-    asked = requests(8, seed=7)
-    pairs = [(r.prompt, c.tokens) for r, c in zip(asked, engine.generate(asked, SAMPLING), strict=True)]
     small = TransformersEngine(max_batch=3)
     small.load(folder)
     rows: list[int] = []
     small.model.get_decoder().register_forward_pre_hook(
         lambda _, __, given: rows.append(len(given["input_ids"])), with_kwargs=True
     )
-    for one, other in zip(engine.prefill(pairs), small.prefill(pairs), strict=True):
-        assert torch.allclose(one.logits, other.logits, atol=1e-4)
+    parts = list(small.prefill(pairs))
     assert max(rows) == 3
+    monkeypatch.setattr("engines.prefill.PREFILL_TOKENS", 90)
+    monkeypatch.setattr("engines.hf.HIDDEN_BYTES", 128 * 4 * 100)
+    monkeypatch.setattr("engines.hf.LOGITS_BYTES", 300 * 4 * 40)
+    for one, other, third in zip(whole, parts, engine.prefill(pairs), strict=True):
+        assert torch.allclose(one.logits, other.logits, atol=1e-4)
+        assert torch.allclose(one.logits, third.logits, atol=1e-4)
+        assert one.hidden.shape == third.hidden.shape
 
 
 LOADS = """
@@ -171,20 +169,20 @@ def _cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-100])
 
 
-def _drop_tensor(path: Path) -> None:
+def _changed(path: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
     from safetensors.torch import load_file, save_file
 
     tensors = load_file(str(path))
-    tensors.pop("model.layers.1.mlp.up_proj.weight")
+    change(tensors)
     save_file(tensors, str(path), metadata={"format": "pt"})
+
+
+def _drop_tensor(path: Path) -> None:
+    _changed(path, lambda tensors: tensors.pop("model.layers.1.mlp.up_proj.weight"))
 
 
 def _reshape(path: Path) -> None:
-    from safetensors.torch import load_file, save_file
-
-    tensors = load_file(str(path))
-    tensors["model.norm.weight"] = torch.ones(64)
-    save_file(tensors, str(path), metadata={"format": "pt"})
+    _changed(path, lambda tensors: tensors.update({"model.norm.weight": torch.ones(64)}))
 
 
 @pytest.mark.parametrize(
@@ -267,15 +265,12 @@ def test_bad_requests_are_named(engine: TransformersEngine) -> None:
         TransformersEngine("float8")
 
 
-def test_broken_weights_are_named(tmp_path: Path) -> None:
+def test_hostile_and_broken_models_are_one_clear_error(tmp_path: Path) -> None:
+    """Else whoever owns a pool ends the process of every worker that looks at it."""
     engine = TransformersEngine()
     engine.load(save_broken(tmp_path / "nan", save_tiny(tmp_path / "good")))
     with pytest.raises(MusterError, match=r"not finite|NaN"):
         engine.generate([Request((2,), (1, 2, 3), 3)], SAMPLING)
-
-
-def test_a_hostile_model_that_cannot_be_run_is_one_clear_error(tmp_path: Path) -> None:
-    """Else whoever owns a pool ends the process of every worker that looks at it."""
     save_tiny(tmp_path / "model", vocab=3)
     with pytest.raises(IntegrityError, match="the model cannot be run"):
         load_model(tmp_path / "model", "float32")

@@ -17,12 +17,9 @@ from runtime.process import EngineConfig
 from validator.judging.pipeline import LoadedEngine, OtherEngines
 
 
-def test_unknown_name() -> None:
+def test_an_engine_that_cannot_be_had_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="choose one of auto, transformers, vllm"):
         factory.make_engine("llama")
-
-
-def test_missing_vllm_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     real = importlib.util.find_spec
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *rest: None if name == "vllm" else real(name, *rest))
     with pytest.raises(MusterError, match="vLLM is not installed"):

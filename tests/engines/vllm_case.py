@@ -3,6 +3,7 @@
 import json
 import logging
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from engines.base import Completion, Engine, Request, Sampling
 from engines.hf import TransformersEngine
-from engines.vllm import VllmEngine, VllmOptions
+from engines.vllm import VllmEngine
 from protocol.errors import MusterError
 from protocol.rollout_file.rows import sampled_places
 from protocol.sampling import noise
@@ -60,15 +61,10 @@ def later_turns(engine: Engine, judge: Engine) -> dict[str, float]:
     return worst
 
 
-def refusals(engine: VllmEngine, other_kind: Path) -> list[str]:
+def refusals(attempts: list[tuple[str, Callable[[], Any]]]) -> list[str]:
     """The telling words of each refusal, in order."""
     said = []
-    for words, attempt in (
-        ("positions", lambda: engine.generate([Request((2,) * 250, (1, 2, 3), 10)], SAMPLING)),
-        ("vocabulary", lambda: engine.generate([Request((300,), (1, 2, 3), 10)], SAMPLING)),
-        ("another kind", lambda: engine.load(other_kind)),
-        ("empty prompt", lambda: engine.generate([Request((), (1, 2, 3), 10)], SAMPLING)),
-    ):
+    for words, attempt in attempts:
         try:
             attempt()
         except MusterError as error:
@@ -84,11 +80,11 @@ def main(name: str, folder: Path) -> dict[str, Any]:
     judge.load(first)
     asked = requests(30)
     # Fewer seats than requests: they join as others leave.
-    max_batch, options = 20, VllmOptions()
+    max_batch, cache = 20, None
     if name == "preemption":
         asked = [Request((2 + n,) * 30, (n, 1, 1), 120) for n in range(40)]
-        max_batch, options = 40, VllmOptions(cache_bytes=4 << 20)
-    engine = VllmEngine(dtype, max_batch=max_batch, options=options)
+        max_batch, cache = 40, 4 << 20
+    engine = VllmEngine(dtype, max_batch=max_batch, cache_bytes=cache)
     engine.load(first)
     sampling = Sampling(1.0, ()) if name == "preemption" else SAMPLING
     preempted = _count_preemptions(engine)
@@ -105,7 +101,14 @@ def main(name: str, folder: Path) -> dict[str, Any]:
     out["same_after_reload"] = same(judge.generate(asked, sampling), later)
     out["changed_by_reload"] = len(asked) - same(got, later)
     out["mismatches_after_reload"] = errors(judge, asked, later)["mismatches"]
-    out["refused"] = refusals(engine, save_tiny(folder / "third", hidden=256))
+    out["refused"] = refusals(
+        [
+            ("positions", lambda: engine.generate([Request((2,) * 250, (1, 2, 3), 10)], SAMPLING)),
+            ("vocabulary", lambda: engine.generate([Request((300,), (1, 2, 3), 10)], SAMPLING)),
+            ("another kind", lambda: engine.load(save_tiny(folder / "third", hidden=256))),
+            ("empty prompt", lambda: engine.generate([Request((), (1, 2, 3), 10)], SAMPLING)),
+        ]
+    )
     return out
 
 

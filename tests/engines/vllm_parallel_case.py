@@ -13,7 +13,7 @@ from typing import Any
 def main(folder: Path) -> dict[str, Any]:
     """Tokens, proofs and prefill of two kinds of weights beside those of the transformers engine."""
     from engines.hf import TransformersEngine
-    from engines.vllm import VllmEngine, VllmOptions
+    from engines.vllm import VllmEngine
     from tests.engines.models import save_tiny
     from tests.engines.test_hf import SAMPLING, requests
     from tests.engines.vllm_case import errors, same
@@ -21,7 +21,7 @@ def main(folder: Path) -> dict[str, Any]:
 
     logging.disable(logging.WARNING)
     first, second = save_tiny(folder / "first"), save_tiny(folder / "second", seed=5)
-    other, engine = TransformersEngine(), VllmEngine(max_batch=16, options=VllmOptions(tensor_parallel_size=2))
+    other, engine = TransformersEngine(), VllmEngine(max_batch=16, tensor_parallel_size=2)
     asked, out = requests(10), {}
     for name, weights in (("first", first), ("second", second)):
         other.load(weights)

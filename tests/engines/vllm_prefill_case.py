@@ -3,6 +3,7 @@
 import json
 import logging
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from engines.vllm import VllmEngine
 from protocol.errors import MusterError
 from tests.engines.models import save_broken, save_tiny
 from tests.engines.test_hf import SAMPLING, requests
-from tests.engines.vllm_case import errors
+from tests.engines.vllm_case import errors, refusals
 
 Pairs = list[tuple[tuple[int, ...], tuple[int, ...]]]
 
@@ -56,22 +57,6 @@ def left_behind(engine: VllmEngine, pairs: Pairs) -> int:
     return len(vllm_extension._PREFILLED) + len(vllm_extension._RECORDS)
 
 
-def refusals(engine: VllmEngine) -> list[str]:
-    said = []
-    for words, pair in (
-        ("no output", ((2,), ())),
-        ("vocabulary", ((2,), (300,))),
-        ("vocabulary", ((2,), (-5,))),
-        ("empty prompt", ((), (2,))),
-        ("positions", ((2,), (2,) * 300)),
-    ):
-        try:
-            list(engine.prefill([pair]))
-        except MusterError as error:
-            said.append(words if words in str(error) else str(error))
-    return said
-
-
 def after_failure(engine: VllmEngine, broken: Path, good: Path, asked: list[Request]) -> bool:
     """A model of NaN fails while it samples; with good weights the same engine goes on."""
     before = engine.generate(asked, SAMPLING)
@@ -101,7 +86,18 @@ def main(dtype: str, folder: Path) -> dict[str, Any]:
         "own": errors(engine, asked, own),
         "windows": small_windows(engine, pairs),
         "left": left_behind(engine, pairs),
-        "refused": refusals(engine),
+        "refused": refusals(
+            [
+                (words, partial(lambda pair: list(engine.prefill([pair])), pair))
+                for words, pair in (
+                    ("no output", ((2,), ())),
+                    ("vocabulary", ((2,), (300,))),
+                    ("vocabulary", ((2,), (-5,))),
+                    ("empty prompt", ((), (2,))),
+                    ("positions", ((2,), (2,) * 300)),
+                )
+            ]
+        ),
     }
     other.load(second)
     engine.load(second)

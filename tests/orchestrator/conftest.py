@@ -15,7 +15,7 @@ from orchestrator.app import create_app
 from orchestrator.auth import NonceStore, RequestGuard
 from orchestrator.chain import PoolView
 from orchestrator.db import Database, default_url
-from orchestrator.service import Service, ServiceParts
+from orchestrator.service import Service
 from orchestrator.uploads import Uploads
 from protocol.accounts import LocalAccount
 from protocol.api.work import Evaluation, ReceiptSigner, SetResult, UploadTicket, sign_evaluation
@@ -25,6 +25,7 @@ from protocol.identity import PoolId
 from storage.keys import MissingObjectError, check_content
 from storage.s3 import AccessKey, Presigner, S3Settings
 from tests.orchestrator.chain import CHEAT, NODE, OWNER, POOLS, VOTER, ScriptedChain
+from tests.orchestrator.databases import KINDS, Open, empty_database
 
 URL = "http://127.0.0.1:8700"
 SHA = "ab" * 32
@@ -77,9 +78,7 @@ class Desk:
         )
         self.db = Database(default_url(self.home))
         self.view = PoolView(Projection(self.chain), 1, confirmations=1)
-        self.service = Service(
-            ServiceParts(self.db, self.view, self.shelf, config, self.uploads(OWNER), clock=lambda: self.now)
-        )
+        self.service = Service(self.db, self.view, self.shelf, config, self.uploads(OWNER), clock=lambda: self.now)
         self.guard = RequestGuard(self.auth_scope, NonceStore(self.db), self.view.knows, clock=lambda: self.now)
         self.app = create_app(self.service, self.guard, rate=1000, burst=1000, view_seconds=0)
         self.http = TestClient(self.app, base_url=URL, raise_server_exceptions=False, follow_redirects=False)
@@ -134,3 +133,17 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     made = Desk(tmp_path, chain)
     yield made
     made.db.close()
+
+
+@pytest.fixture(params=KINDS)
+def replica(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
+    """Opens one more replica's database, of either kind."""
+    url, opened = empty_database(request.param, tmp_path), list[Database]()
+
+    def open_database() -> Database:
+        opened.append(Database(url))
+        return opened[-1]
+
+    yield open_database
+    for db in opened:
+        db.close()

@@ -3,12 +3,17 @@
 import itertools
 import tempfile
 import warnings
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 from sqlalchemy import create_engine, make_url, text
 
+from orchestrator.db import Database
+
 KINDS = ("sqlite", "postgresql")
+# Opens one more replica's database.
+Open = Callable[[], Database]
 _numbers = itertools.count(1)
 
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from chain.indexer.projection import Projection
 from chain.indexer.reducers import replay
-from orchestrator.aggregates import ConsumedFiles, FileAggregates
 from orchestrator.ledger import escrow
+from orchestrator.scheduling.aggregates import ConsumedFiles, FileAggregates
 from protocol.verdict import Code
 from tests.orchestrator.chain import FEE, NODE, ScriptedChain
 

@@ -262,10 +262,8 @@ PATHS = ["/", "/docs", "/openapi.json", "/health", "/v1/status", "/v1/leases", "
 
 
 @given(
-    st.sampled_from(["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "TRACE", "post", "BREW"]),
-    st.sampled_from(
-        ["/", "/docs", "/openapi.json", "/health", "/v1/status", "/v1/leases", "/v1/objects/", "/v1/", "//"]
-    ),
+    st.sampled_from(METHODS),
+    st.sampled_from(PATHS),
     st.binary(max_size=12),
     st.dictionaries(st.sampled_from(HEADERS), st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=40)),
     st.binary(max_size=40),

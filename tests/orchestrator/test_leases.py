@@ -1,6 +1,6 @@
 """Leases in the database, of one replica and of several: nothing is granted twice, lost or forgotten."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -13,29 +13,14 @@ from sqlalchemy.exc import OperationalError
 from chain.indexer.projection import Projection
 from orchestrator.chain import PoolView
 from orchestrator.db import Database
-from orchestrator.leases import EXPIRED_SECONDS, Leases, LeaseStore
-from orchestrator.scheduler import Decision, Grant, Keep, Lease, Rule, Wait, renew
+from orchestrator.scheduling.leases import EXPIRED_SECONDS, Leases, LeaseStore
+from orchestrator.scheduling.scheduler import Decision, Grant, Keep, Lease, Rule, Wait, renew
 from protocol.accounts import Account as Key
 from tests.orchestrator.chain import ScriptedChain
-from tests.orchestrator.databases import KINDS, empty_database
+from tests.orchestrator.databases import KINDS, Open, empty_database
 
 ALICE, BOB = "0x" + "11" * 20, "0x" + "22" * 20
 NODES = [Key.from_key(bytes([50 + number]) * 32) for number in range(6)]
-Open = Callable[[], Database]
-
-
-@pytest.fixture(params=KINDS)
-def replica(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
-    """Opens one more replica's database."""
-    url, opened = empty_database(request.param, tmp_path), list[Database]()
-
-    def open_database() -> Database:
-        opened.append(Database(url))
-        return opened[-1]
-
-    yield open_database
-    for one in opened:
-        one.close()
 
 
 def lease(letter: str, node: str = ALICE, counter: int = 0, expires: float = 31.0) -> Lease:

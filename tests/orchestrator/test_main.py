@@ -298,7 +298,7 @@ def test_what_an_owner_can_mend_is_one_line(process: Process, game: Game, s3: Ba
     cases: list[tuple[dict[str, Any], str]] = [
         ({"pool": 77}, "there is no pool 77"),
         ({"owner": other}, "belongs to"),
-        ({"rpc": [s3.url]}, "answer"),
+        ({"rpc": [s3.url]}, "refuses access"),
         ({"color": "red"}, "`color`"),
         ({"port": "x"}, "`port`"),
         ({"database": "mysql://x"}, "database"),

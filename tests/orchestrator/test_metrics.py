@@ -8,8 +8,8 @@ import pytest
 
 from chain.indexer.records import Account, Dispute, Slash
 from chain.indexer.state import State
+from orchestrator.dashboard.metrics import chain_metrics, participant_metrics
 from orchestrator.heartbeats import Heartbeat
-from orchestrator.metrics import chain_metrics, participant_metrics
 from protocol.api.work import HeartbeatRequest, WaitLine
 from tests.orchestrator.conftest import Desk
 

@@ -21,7 +21,7 @@ from runtime import server
 from runtime import server as http_server
 from runtime.server import BoundedProtocol, bound, server_options
 from storage.keys import object_key
-from storage.relay.cache import InFlightFetches, RelayCache
+from storage.relay.cache import RelayCache, RelayFetches
 from storage.relay.server import RelayApp, RelayLimits
 from storage.sources import MultiSource
 from tests.conftest import free_port
@@ -43,7 +43,7 @@ class BesiegedRelay:
         self.key = object_key("shards", hashlib.sha256(data).digest())
         cache.name([(self.key, BIG)])
         cache.put(self.key, data)
-        app = RelayApp(cache, InFlightFetches(MultiSource({"": nobody}), cache, 1 << 20), RelayLimits(1e6, 1e6, 64))
+        app = RelayApp(cache, RelayFetches(MultiSource({"": nobody}), cache), RelayLimits(1e6, 1e6, 64))
         self.port = free_port()
         self.server = uvicorn.Server(server_options(app, 20, per_client))
         listener = bound("127.0.0.1", self.port)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chain.indexer.records import Pool, Status, Step, Submission
-from orchestrator.scheduler import (
+from orchestrator.scheduling.scheduler import (
     Decision,
     Grant,
     Keep,
@@ -23,12 +23,10 @@ from orchestrator.scheduler import (
     Rule,
     Wait,
     in_flight,
-    live_leases,
     measure,
     renew,
 )
-from orchestrator.scheduler import decide as decide_for
-from protocol.api.work import LeaseRequest
+from orchestrator.scheduling.scheduler import decide as decide_for
 from protocol.config import DataConfig
 from protocol.verdict import Code
 from tests.orchestrator.chain import CHEAT, NODE, TERMS
@@ -256,7 +254,7 @@ class SimulatedRun:
             self.asked[name] = self.now
 
     def submit(self, name: str) -> None:
-        mine = [one for one in live_leases(self.leases, self.now) if one.node == name]
+        mine = [one for one in self.leases if one.node == name and one.expires > self.now]
         if mine:
             self.leases = [one for one in self.leases if one.id != mine[0].id]
             self.files.append(QueuedFile(len(self.files), name, mine[0].step, Status.PENDING))
@@ -683,10 +681,6 @@ LATE = Requester("0xa", 7, 0, ready=4)
 """Has step 4 while step 5 is the newest."""
 
 
-def granted_lease(node: str, counter: int, step: int) -> Lease:
-    return Lease(f"{node}/{counter}", node, step, counter, 0.0, 30.0, 600.0)
-
-
 def granted(queue: QueueState, node: Requester, rule: Rule = LAGGING) -> int:
     decision = decide_for(rule, queue, node, None, 1.0)
     assert isinstance(decision, Grant | Keep)
@@ -721,11 +715,11 @@ def test_never_a_step_that_the_node_or_the_trainer_does_not_take() -> None:
 
 
 def test_there_are_fewer_places_for_it_and_then_the_newest_is_granted() -> None:
-    others = [granted_lease("0xb", number, 5) for number in range(3)]
+    others = [lease("0xb", number, 5) for number in range(3)]
     assert granted(replace(DOWNLOADING, leases=others), LATE) == 4
-    others.append(granted_lease("0xb", 3, 5))
+    others.append(lease("0xb", 3, 5))
     assert granted(replace(DOWNLOADING, leases=others), LATE) == 5
-    full = [*others, granted_lease("0xc", 0, 5), granted_lease("0xc", 1, 5)]
+    full = [*others, lease("0xc", 0, 5), lease("0xc", 1, 5)]
     assert isinstance(
         decide_for(LAGGING, replace(DOWNLOADING, leases=full), LATE, None, 1.0),
         Wait,
@@ -733,19 +727,19 @@ def test_there_are_fewer_places_for_it_and_then_the_newest_is_granted() -> None:
 
 
 def test_a_lease_of_the_step_before_is_kept_and_one_of_the_newest_not_given_back() -> None:
-    held = granted_lease("0xa", 7, 4)
+    held = lease("0xa", 7, 4)
     queue, late = replace(DOWNLOADING, leases=[held]), replace(LATE, leases=[held])
     assert decide_for(LAGGING, queue, late, 7, 1.0) == Keep(held, 31.0)
     decision = decide_for(LAGGING, queue, replace(late, ready=5), 7, 1.0)
     assert isinstance(decision, Grant)
     assert (decision.step, decision.replaces) == (5, held.id)
-    newest = granted_lease("0xa", 7, 5)
+    newest = lease("0xa", 7, 5)
     reached = replace(DOWNLOADING, leases=[newest], reached={"0xa": 5})
     assert decide_for(LAGGING, reached, replace(LATE, leases=[newest]), 7, 1.0) == Keep(newest, 31.0)
 
 
 def test_stale_leases_are_replaced_by_the_step_that_is_here() -> None:
-    held = [granted_lease("0xa", 7, 3)]
+    held = [lease("0xa", 7, 3)]
     decision = decide_for(LAGGING, replace(DOWNLOADING, leases=held), replace(LATE, leases=held), 7, 1.0)
     assert isinstance(decision, Grant)
     assert (decision.step, decision.replaces) == (4, "0xa/7")
@@ -820,7 +814,3 @@ def test_over_http_and_after_a_restart(desk: Desk) -> None:
     assert desk.post(NODE, "/v1/leases", {"counter": 1, "ready": 0}).json()["lease"] == answer["lease"]
     assert desk.post(NODE, "/v1/leases", {"counter": 1, "ready": 1}).json()["step"] == 1
     assert desk.post(CHEAT, "/v1/leases", {"counter": 0, "ready": 0}).json()["step"] == 1, "it never made one of step 0"
-
-
-def test_nodes_of_before_send_what_they_always_did() -> None:
-    assert LeaseRequest.model_validate({"counter": 3}).ready is None

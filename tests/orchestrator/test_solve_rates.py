@@ -10,8 +10,8 @@ import pytest
 
 from chain.indexer.records import Pool, Step, Submission
 from chain.indexer.state import State
+from orchestrator.dashboard.solve_rates import SolveRates, solved_bin
 from orchestrator.db import Database
-from orchestrator.solve_rates import SolveRateReader, SolveRates, solved_bin
 from protocol.api.views import Difficulties
 from protocol.curriculum import MASK_FILE, CurriculumMask, SolveRate, build_mask
 from protocol.errors import IntegrityError
@@ -178,8 +178,8 @@ def test_files_are_read_only_by_the_leader(tmp_path: Path) -> None:
     run.file(0, 50)
     run.step(100)
     rates = rates_of(run, db)
-    assert SolveRateReader(rates, lambda: False).work() >= 1.0
+    assert rates.work(lambda: False) >= 1.0
     assert run.bucket.reads == 0
-    assert SolveRateReader(rates, lambda: True).work() < 1.0
+    assert rates.work(lambda: True) < 1.0
     assert run.bucket.reads == 1
     db.close()

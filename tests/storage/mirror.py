@@ -1,5 +1,6 @@
 """A mirror over plain HTTP that may be honest, slow, or hostile."""
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -44,6 +45,18 @@ def send(handler: BaseHTTPRequestHandler, status: int, body: bytes = b"", **head
         handler.send_header(name.replace("_", "-"), value)
     handler.end_headers()
     handler.wfile.write(body)
+
+
+def begin(handler: BaseHTTPRequestHandler, data: bytes) -> int:
+    """Send the head of an answer with `data` from the byte on that is asked for; return that byte's number."""
+    match = re.fullmatch(r"bytes=([0-9]+)-", handler.headers.get("Range", ""))
+    start = int(match[1]) if match else 0
+    handler.send_response(206 if start else 200)
+    handler.send_header("Content-Length", str(len(data) - start))
+    if start:
+        handler.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
+    handler.end_headers()
+    return start
 
 
 def redirect_to(target: str, status: int = 302) -> Answer:

@@ -10,7 +10,7 @@ from protocol.errors import IntegrityError, MusterError, UnreachableError
 from storage.keys import MissingObjectError, object_key
 from storage.transfers import HttpObjects, download
 from tests.conftest import free_port
-from tests.storage.mirror import NEAR, drip, endless, mirror, redirect_to, send
+from tests.storage.mirror import NEAR, begin, drip, endless, mirror, redirect_to, send
 
 DATA = os.urandom(1000)
 KEY = object_key("shards", hashlib.sha256(DATA).digest())
@@ -120,12 +120,8 @@ def test_a_large_object_comes_whole_although_it_comes_in_bits() -> None:
     asked = list[str]()
 
     def in_bits(handler: BaseHTTPRequestHandler) -> None:
-        start = int((handler.headers.get("Range") or "bytes=0-")[6:-1])
+        start = begin(handler, LARGE)
         asked.append(str(start))
-        handler.send_response(206 if start else 200)
-        handler.send_header("Content-Length", str(len(LARGE) - start))
-        handler.send_header("Content-Range", f"bytes {start}-{len(LARGE) - 1}/{len(LARGE)}")
-        handler.end_headers()
         for at, size in ((start, 1000), (start + 1000, 700_000)):
             handler.wfile.write(LARGE[at : at + size])
             time.sleep(0.5)

@@ -8,30 +8,35 @@ from pathlib import Path
 import pytest
 
 from storage.partial import PartFile, PartialDownload
+from storage.sources import MultiSource
 
 
-def test_a_full_disk_is_heard_of_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    draft, whole = PartFile(tmp_path), os.pwrite
-    draft.append(b"first ")
+def test_a_full_disk_is_heard_of_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    draft = PartFile(tmp_path)
 
     def full(handle: int, data: memoryview, at: int) -> int:
         raise OSError(errno.ENOSPC, "no room")
 
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "pwrite", full)
-        draft.append(b"second ")
-    monkeypatch.setattr(os, "pwrite", whole)
-    draft.append(b"third")
-    assert draft.location is None
-    assert (len(draft), draft.read(3, 100)) == (18, b"st second third")
-    assert not list(tmp_path.iterdir()), "what the disk took of it is gone"
     monkeypatch.setattr(os, "pwrite", full)
     with pytest.raises(OSError, match="no room"):
-        draft.keep(tmp_path / "kept")
+        draft.append(b"bytes")
+    draft.drop()
     assert not list(tmp_path.iterdir())
-    monkeypatch.setattr(os, "pwrite", whole)
-    draft.keep(tmp_path / "kept")
-    assert (tmp_path / "kept").read_bytes() == b"first second third"
+
+
+def test_a_full_disk_is_no_sources_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def source(key: str, limit: int, partial: PartialDownload) -> None:
+        partial.append(b"bytes")
+
+    def full(handle: int, data: memoryview, at: int) -> int:
+        raise OSError(errno.ENOSPC, "no room")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    sources = MultiSource({"a": source, "b": source})
+    with pytest.raises(OSError, match="no room"):
+        sources.fetch("key", 10, lambda: PartFile(tmp_path))
+    assert [stats.failures for stats in sources.stats.values()] == [0, 0]
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("end", ["seal", "keep", "drop", "abandon"])
@@ -44,7 +49,7 @@ def test_nothing_is_written_after_the_end(tmp_path: Path, end: str) -> None:
         if end == "abandon":
             partial.abandon()
         elif end == "keep":
-            draft.keep(tmp_path / "kept")
+            draft.write_to(file, 4)
         else:
             getattr(draft, end)()
         draft.append(b"late")

@@ -2,7 +2,6 @@
 
 import hashlib
 import random
-import re
 import time
 from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler
@@ -15,7 +14,7 @@ from storage.keys import object_key
 from storage.partial import PartialDownload
 from storage.sources import MultiSource
 from storage.transfers import HttpObjects, download
-from tests.storage.mirror import NEAR, Answer, mirror, send
+from tests.storage.mirror import NEAR, Answer, begin, mirror, send
 
 DATA = random.Random(5).randbytes(400_000)
 KEY = object_key("shards", hashlib.sha256(DATA).digest())
@@ -24,24 +23,16 @@ Log = list[tuple[int, int]]
 """First byte asked for, bytes sent, of each request in order."""
 
 
-def asked_from(handler: BaseHTTPRequestHandler) -> int:
-    match = re.fullmatch(r"bytes=([0-9]+)-", handler.headers.get("Range", ""))
-    return int(match[1]) if match else 0
-
-
 def server(log: Log, most: int = len(DATA), data: bytes = DATA, ranges: bool = True, broken: int = 1 << 30) -> Answer:
     """Sends at most `most` bytes an answer and then breaks off, as often as `broken`."""
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
-        start = asked_from(handler) if ranges else 0
+        if not ranges:
+            del handler.headers["Range"]
+        start = begin(handler, data)
         rest = data[start:]
         part = rest[:most] if len(log) < broken else rest
         log.append((start, len(part)))
-        handler.send_response(206 if start else 200)
-        handler.send_header("Content-Length", str(len(rest)))
-        if start:
-            handler.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
-        handler.end_headers()
         handler.wfile.write(part)
         handler.wfile.flush()
         if len(part) < len(rest):
@@ -172,7 +163,7 @@ def test_another_part_than_was_asked_for(said: str) -> None:
     log: Log = []
 
     def shifting(handler: BaseHTTPRequestHandler) -> None:
-        if asked_from(handler):
+        if handler.headers.get("Range"):
             return send(handler, 206, DATA[:10], Content_Range=said)
         return server(log, most=150_000)(handler)
 
@@ -184,7 +175,7 @@ def test_an_object_that_ends_before_the_part() -> None:
     log: Log = []
 
     def shrinking(handler: BaseHTTPRequestHandler) -> None:
-        if asked_from(handler):
+        if handler.headers.get("Range"):
             return send(handler, 416)
         return server(log, most=150_000, broken=1)(handler)
 

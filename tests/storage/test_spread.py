@@ -106,8 +106,12 @@ def test_what_answers_is_said_rather_than_what_does_not() -> None:
     def bug(key: str, limit: int, resume_from: PartialDownload) -> None:
         raise RuntimeError("bug")
 
-    with pytest.raises(MusterError, match="source b failed"):
-        MultiSource({"a": failing(gone), "b": bug})("key", 1)
+    def died(key: str, limit: int, resume_from: PartialDownload) -> None:
+        raise SystemExit(3)
+
+    for source in (bug, died):
+        with pytest.raises(MusterError, match="source b failed"):
+            MultiSource({"a": failing(gone), "b": source})("key", 1)
     assert MultiSource({"a": failing(missing), "b": bug, "c": good})("key", 1) == b"key"
 
 

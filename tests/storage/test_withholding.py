@@ -12,7 +12,7 @@ from storage import sources
 from storage.keys import object_key
 from storage.sources import MultiSource
 from storage.transfers import HttpObjects
-from tests.storage.mirror import mirror
+from tests.storage.mirror import begin, mirror
 
 PIECES = map(random.Random(1).randbytes, [99_999] * 4)
 SHARDS = {object_key("shards", hashlib.sha256(data).digest()): data for data in PIECES}
@@ -27,13 +27,7 @@ class Holder:
     def __call__(self, handler: BaseHTTPRequestHandler) -> None:
         self.asked += 1
         data = SHARDS[handler.path.removeprefix("/")]
-        start = int((handler.headers.get("Range") or "bytes=0-")[6:-1])
-        handler.send_response(206 if start else 200)
-        handler.send_header("Content-Length", str(len(data) - start))
-        if start:
-            handler.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
-        handler.end_headers()
-        handler.wfile.write(data[start : len(data) - self.held])
+        handler.wfile.write(data[begin(handler, data) : len(data) - self.held])
         if self.held:
             self._hold(handler)
 

@@ -47,13 +47,10 @@ def test_advantages_are_centred(name: AdvantageName, rewards: list[float]) -> No
     assert float(group_advantages(np.array(rewards), ADVANTAGES[name]).sum()) == pytest.approx(0, abs=1e-6)
 
 
-def test_maxrl_weights_a_rarely_solved_problem_up() -> None:
+def test_maxrl_weights_a_rarely_solved_problem_up_and_a_mean_that_is_not_positive_not_at_all() -> None:
     rare, easy = np.array([1.0] + [0.0] * 7), np.array([1.0] * 7 + [0.0])
     assert group_advantages(rare, ADVANTAGES["maxrl"])[0] == 7.0
     assert group_advantages(easy, ADVANTAGES["maxrl"])[0] == pytest.approx(1 / 7)
-
-
-def test_maxrl_has_no_advantage_where_the_mean_is_not_positive() -> None:
     assert group_advantages(np.array([-1.0, 1.0]), ADVANTAGES["maxrl"]).tolist() == [0.0, 0.0]
 
 

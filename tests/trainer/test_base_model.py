@@ -15,7 +15,7 @@ from protocol.errors import ConfigError
 from protocol.files import file_digests
 from protocol.models import load_tokenizer, save_byte_tokenizer
 from protocol.rollout_file.rows import interleaved
-from trainer.model.base_model import Recipe, base_model, cache_key, conversation, example, warmed_up, worked_sum
+from trainer.model.base_model import Recipe, base_model, cache_key, conversation, warmed_up, worked_sum
 from trainer.model.tiny_model import PHRASES, tiny_model_config
 from trainer.sft import ConversationEncoder
 
@@ -29,20 +29,14 @@ def build(cache: Path, seed: int = 1) -> tuple[Path, list[str]]:
 
 def test_a_seed_decides_every_byte(tmp_path: Path) -> None:
     first, _ = build(tmp_path / "a")
+    stamp = (first / "model.safetensors").stat().st_mtime_ns
+    assert build(tmp_path / "a") == (first, ["base model for seed 1: from the cache"])
+    assert (first / "model.safetensors").stat().st_mtime_ns == stamp
     second, _ = build(tmp_path / "b")
     other, _ = build(tmp_path / "a", seed=2)
     assert file_digests(first) == file_digests(second)
     assert file_digests(first)["model.safetensors"] != file_digests(other)["model.safetensors"]
     assert {"config.json", "generation_config.json", "tokenizer.json"} <= set(file_digests(first))
-
-
-def test_the_second_run_takes_the_first_ones_model(tmp_path: Path) -> None:
-    folder, _ = build(tmp_path)
-    stamp = (folder / "model.safetensors").stat().st_mtime_ns
-    again, said = build(tmp_path)
-    assert again == folder
-    assert (folder / "model.safetensors").stat().st_mtime_ns == stamp
-    assert said == ["base model for seed 1: from the cache"]
 
 
 @pytest.mark.parametrize("damage", ["flip", "truncate", "remove", "extra", "record"])
@@ -81,10 +75,10 @@ def test_the_key_depends_on_recipe_seed_and_task() -> None:
 def test_sums_are_worked_from_left_to_right() -> None:
     task = load_environment(DEMO_ENVIRONMENT)
     for index in range(200):
-        made = example(task, 5, index, 1.0)
-        thought, _, answer = made.completion.partition("</think>")
-        assert thought == worked_sum(made.problem)
-        assert thought.rsplit("=", 1)[1] == answer == made.problem.answer
+        problem = task.problem(_number(index))
+        thought, _, answer = conversation(task, 5, index, 1.0).messages[1].text.partition("</think>")
+        assert thought == worked_sum(problem)
+        assert thought.rsplit("=", 1)[1] == answer == problem.answer
         for line in thought.splitlines():
             left, right = line.split("=")
             assert eval(left) == int(right)
@@ -131,9 +125,6 @@ def test_a_folder_is_used_as_it_is_and_nonsense_is_refused(tmp_path: Path, monke
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(ConfigError, match="neither a folder nor a model"):
         base_model(ModelConfig(source="no-such/../model"), DEMO_ENVIRONMENT, 1)
-
-
-def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="cannot write to the cache"):
         build(tmp_path / "file" / "cache")

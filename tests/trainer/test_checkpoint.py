@@ -12,17 +12,11 @@ import torch
 from protocol.config import TrainConfig
 from protocol.errors import ConfigError, IntegrityError, MusterError
 from tests.trainer.crew import on_ranks
-from tests.trainer.helpers import small_model
 from trainer.checkpoint import checkpoint_path, checkpoints
 from trainer.config import MemoryConfig, ParallelConfig
 from trainer.distributed import Ranks
 from trainer.learner import Learner
 from trainer.model.sharding import make_placement, whole
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_model(tmp_path_factory.mktemp("model") / "base")
 
 
 def learner_of(base: Path, ranks: Ranks | None = None) -> Learner:
@@ -86,18 +80,15 @@ def lose_a_disk(ranks: Ranks, base: Path, home: Path) -> tuple[str, list[str]]:
     return str(caught.value), left
 
 
-def test_a_full_disk_of_any_rank_leaves_nothing_behind_and_the_next_try_succeeds(base: Path, tmp_path: Path) -> None:
-    answers = on_ranks(2, lose_a_disk, base, tmp_path)
+@pytest.mark.parametrize("world", [1, 2])
+def test_a_full_disk_of_any_rank_leaves_nothing_behind_and_the_next_try_succeeds(
+    base: Path, tmp_path: Path, world: int
+) -> None:
+    answers = on_ranks(world, lose_a_disk, base, tmp_path)
     assert all(left == [] for _, left in answers)
     assert all(message.startswith(f"cannot write the checkpoint {tmp_path}/step-000001:") for message, _ in answers)
     assert any("File too large" in message for message, _ in answers)
     assert [path.name for path in checkpoints(tmp_path)] == ["step-000001"]
-
-
-def test_a_full_disk_is_named_to_a_process_alone(base: Path, tmp_path: Path) -> None:
-    ((message, left),) = on_ranks(1, lose_a_disk, base, tmp_path)
-    assert "File too large" in message
-    assert left == []
 
 
 def test_a_checkpoint_is_of_the_moment_it_was_started_at(base: Path, tmp_path: Path) -> None:
@@ -120,10 +111,25 @@ def test_another_versions_checkpoint_is_refused_and_not_called_damaged(base: Pat
         learner_of(base).load_checkpoint(folder)
 
 
-@pytest.mark.parametrize("missing", ["__0_0.distcp", ".metadata"])
-def test_a_checkpoint_without_one_of_its_files_is_refused(base: Path, tmp_path: Path, missing: str) -> None:
+@pytest.mark.parametrize("name", ["__0_0.distcp", ".metadata", "state.json"])
+@pytest.mark.parametrize("damage", ["flip", "remove"])
+def test_a_damaged_checkpoint_is_refused_in_one_line(base: Path, tmp_path: Path, name: str, damage: str) -> None:
     folder = checkpoint_path(tmp_path, 1)
     learner_of(base).start_checkpoint(folder).wait()
-    (folder / missing).unlink()
-    with pytest.raises(IntegrityError, match="its files differ from their recorded hashes"):
+    data = bytearray((folder / name).read_bytes())
+    data[len(data) // 2] ^= 1
+    (folder / name).write_bytes(data)
+    if damage == "remove":
+        (folder / name).unlink()
+    said = "" if name == "state.json" else "its files differ from their recorded hashes"
+    with pytest.raises(IntegrityError, match=f"damaged: {said}"):
         learner_of(base).load_checkpoint(folder)
+
+
+def test_unfinished_checkpoints_do_not_count(base: Path, tmp_path: Path) -> None:
+    learner = learner_of(base)
+    for step in (2, 1):
+        learner.start_checkpoint(checkpoint_path(tmp_path, step)).wait()
+    (tmp_path / "step-000003").mkdir()
+    (tmp_path / ".step-000004.abc").mkdir()
+    assert [path.name for path in checkpoints(tmp_path)] == ["step-000001", "step-000002"]

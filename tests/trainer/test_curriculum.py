@@ -16,19 +16,13 @@ from storage.weights.manifest import Manifest
 from tests.dataset.curriculum_world import CONFIG
 from tests.orchestrator.test_solve_rates import RatedRun
 from tests.trainer import world as outside
-from tests.trainer.helpers import small_model
-from tests.trainer.world import Killed, TrainersWorld, start
+from tests.trainer.world import Killed, TrainersWorld, killed, start
 from trainer.data import curriculum
 from trainer.data.curriculum import MaskWriter
 from trainer.exits import EXIT_DONE
 
 LEARN = Curriculum(tries=2, lowest=600, highest=900, window=2, most=500)
 """Half of the answers in this world are right, so what was tried is hard."""
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_model(tmp_path_factory.mktemp("model") / "base")
 
 
 @pytest.fixture(autouse=True)
@@ -66,13 +60,7 @@ def test_a_trainer_killed_at_every_fifth_action_publishes_the_same_steps(base: P
     assert start(steady).run() == EXIT_DONE
     for fuse in range(1, 80, 5):
         world = TrainersWorld(base, tmp_path / f"fuse-{fuse}")
-        world.fuse = fuse
-        try:
-            start(world).run()
-            done = True
-        except Killed:
-            done = False
-        world.fuse = None
+        done = killed(world, fuse)
         assert start(world).run() == EXIT_DONE
         assert world.steps == steady.steps, f"after action {fuse}"
         if done:

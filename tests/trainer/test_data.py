@@ -17,11 +17,10 @@ from protocol.config import OnlineFilter, PoolConfig, TrainConfig, WorkConfig
 from protocol.errors import ScoringUnavailable
 from protocol.verdict import Code
 from storage.keys import MissingObjectError
-from tests.chain.game import terms
 from tests.trainer.world import CONFIG
 from trainer.data.batch import Group, TrainRollout
 from trainer.data.files import FileCollector, overturned, select_files
-from trainer.reports.metrics import AwaitedFiles
+from trainer.data.waiting import AwaitedFiles
 from trainer.reports.records import Records, file_id, file_record
 
 TERMS = Terms.of(
@@ -129,7 +128,6 @@ def test_no_file_is_trained_twice_or_lost(moves: list[tuple[str, int]]) -> None:
     assert sorted(trained) == sorted(accepted)
 
 
-FILTER_NODE = "0x" + "11" * 20
 SIGNAL: Group = (TrainRollout((1,), (2,), 1.0), TrainRollout((1,), (2,), 0.0))
 NONE: Group = (TrainRollout((1,), (2,), 1.0), TrainRollout((1,), (2,), 1.0))
 
@@ -143,32 +141,11 @@ class Shelves:
         self.unscored = set[int]()
 
     def refresh(self) -> State:
-        state = State(head=100)
-        files = [self.file(number) for number in range(len(self.signals))]
-        state.pools[1] = Pool(1, FILTER_NODE, bytes(32), terms(), 0, 0, sequences=[one.sequence for one in files])
-        state.submissions = {(1, one.sequence): one for one in files}
-        self.state = state
-        return state
+        self.state = chain([self.file(number) for number in range(len(self.signals))])
+        return self.state
 
     def file(self, number: int) -> Submission:
-        digest = sha256(bytes([number])).digest()
-        accepted = int(Code.ACCEPT)
-        return Submission(
-            1,
-            number,
-            FILTER_NODE,
-            0,
-            number,
-            5,
-            4,
-            digest,
-            digest,
-            5,
-            0,
-            "",
-            code=accepted,
-            decided_block=9,
-        )
+        return file(str(number), number, 0, decided=9)
 
     def groups(self, submission: Submission) -> list[Group]:
         signals = self.signals[submission.sequence]
@@ -197,29 +174,26 @@ WANTED = OnlineFilter(groups=4, max_files=5)
 
 
 @pytest.mark.parametrize(
-    ("signals", "files"),
+    ("signals", "wanted", "files"),
     [
-        ((2, 2, 2), [0, 1]),
-        ((2, 1, 0, 1, 2), [0, 1, 2, 3]),
-        ((0, 0, 0, 0, 0, 2, 2), [0, 1, 2, 3, 4]),
-        ((2, 1, 0), None),
-        ((), None),
+        ((2, 2, 2), WANTED, [0, 1]),
+        ((2, 1, 0, 1, 2), WANTED, [0, 1, 2, 3]),
+        ((0, 0, 0, 0, 0, 2, 2), WANTED, [0, 1, 2, 3, 4]),
+        ((2, 1, 0), WANTED, None),
+        ((), WANTED, None),
+        ((0, 0, 2, 2), None, [0, 1]),
     ],
 )
 def test_files_are_taken_until_the_batch_is_full_or_its_bound_is_reached(
-    tmp_path: Path, signals: tuple[int, ...], files: list[int] | None
+    tmp_path: Path, signals: tuple[int, ...], wanted: OnlineFilter | None, files: list[int] | None
 ) -> None:
-    assert taken(collector(Shelves(*signals), tmp_path, WANTED)) == files
+    assert taken(collector(Shelves(*signals), tmp_path, wanted)) == files
 
 
 def test_groups_without_signal_come_along_so_that_their_share_is_known(tmp_path: Path) -> None:
     batch = collector(Shelves(2, 0, 2), tmp_path, WANTED).batch(1, set())
     assert batch is not None
     assert [group == SIGNAL for group in batch.groups] == [True, True, False, False, True, True]
-
-
-def test_without_a_filter_a_step_takes_its_number_of_files(tmp_path: Path) -> None:
-    assert taken(collector(Shelves(0, 0, 2, 2), tmp_path, None)) == [0, 1]
 
 
 def test_a_file_that_the_bucket_lacks_is_waited_for_and_then_passed_over(tmp_path: Path) -> None:
@@ -289,18 +263,10 @@ def test_a_poll_reads_no_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert taken(made) is None
 
 
-def test_a_bound_below_the_usual_number_is_refused() -> None:
+def test_filters_that_make_no_sense_are_refused_when_the_pool_is_made() -> None:
     with pytest.raises(ValidationError, match="max_files must be at least files_per_step, 4"):
         TrainConfig(files_per_step=4, filter=OnlineFilter(groups=4, max_files=3))
-
-
-def test_a_batch_that_can_never_be_full_is_refused_when_the_pool_is_made() -> None:
-    train = TrainConfig(files_per_step=2, filter=OnlineFilter(groups=9, max_files=2))
+    never_full = TrainConfig(files_per_step=2, filter=OnlineFilter(groups=9, max_files=2))
+    fields = {"model": CONFIG.model, "environments": CONFIG.environments, "work": WorkConfig(problems_per_file=4)}
     with pytest.raises(ValidationError, match="groups is 9, but max_files hold 8 groups at most"):
-        PoolConfig(
-            name="x",
-            model=CONFIG.model,
-            environments=CONFIG.environments,
-            work=WorkConfig(problems_per_file=4),
-            train=train,
-        )
+        PoolConfig.model_validate({"name": "x", "train": never_full, **fields})

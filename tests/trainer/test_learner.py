@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from engines.loading import load_model, set_threads
+from engines.loading import load_model
 from protocol.config import AdamWConfig, AlgorithmConfig, KlConfig, OptimizerConfig, ScheduleConfig, TrainConfig
 from protocol.errors import IntegrityError
 from protocol.models import eos_ids, load_tokenizer
-from tests.trainer.helpers import small_model, some_groups
-from trainer.checkpoint import checkpoint_path, checkpoints
+from tests.trainer.helpers import some_groups
 from trainer.config import MemoryConfig
 from trainer.data.batch import Group, micro_batch
 from trainer.distributed import Ranks
@@ -23,12 +22,6 @@ from trainer.model.sharding import Placement
 from trainer.optim import learning_rate
 
 CONFIG = TrainConfig(minibatches=2, algorithm=AlgorithmConfig(kl=KlConfig(coefficient=1e-3), entropy_coefficient=1e-3))
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    set_threads(1)
-    return small_model(tmp_path_factory.mktemp("model") / "base")
 
 
 def rate(peak: float, **schedule: Any) -> OptimizerConfig:
@@ -135,28 +128,6 @@ def test_a_step_without_signal_changes_nothing_but_counts(base: Path) -> None:
     assert (learner.step, metrics.groups_used, metrics.tokens) == (1, 0, 0)
 
 
-@pytest.mark.parametrize("name", ["__0_0.distcp", ".metadata", "state.json"])
-def test_a_damaged_checkpoint_is_refused_in_one_line(base: Path, tmp_path: Path, name: str) -> None:
-    learner = Learner(base, CONFIG, 1.0)
-    learner.train_step(some_groups(0))
-    path = checkpoint_path(tmp_path, 1)
-    learner.start_checkpoint(path).wait()
-    data = bytearray((path / name).read_bytes())
-    data[len(data) // 2] ^= 1
-    (path / name).write_bytes(data)
-    with pytest.raises(IntegrityError, match="damaged"):
-        Learner(base, CONFIG, 1.0).load_checkpoint(path)
-
-
-def test_unfinished_checkpoints_do_not_count(base: Path, tmp_path: Path) -> None:
-    learner = Learner(base, CONFIG, 1.0)
-    for step in (2, 1):
-        learner.start_checkpoint(checkpoint_path(tmp_path, step)).wait()
-    (tmp_path / "step-000003").mkdir()
-    (tmp_path / ".step-000004.abc").mkdir()
-    assert [path.name for path in checkpoints(tmp_path)] == ["step-000001", "step-000002"]
-
-
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_an_export_is_a_complete_folder_of_the_same_weights(base: Path, tmp_path: Path, dtype: str) -> None:
     learner = Learner(base, TrainConfig(), 1.0, dtype=dtype)
@@ -173,12 +144,9 @@ def test_an_export_is_a_complete_folder_of_the_same_weights(base: Path, tmp_path
         assert path.read_bytes() == (twice / path.name).read_bytes()
 
 
-def test_the_learning_rate_warms_up() -> None:
+def test_the_learning_rate_warms_up_and_falls_to_a_tenth_at_the_end_of_the_run() -> None:
     config = TrainConfig(optimizer=rate(3.0, warmup_updates=3))
     assert [learning_rate(config, update) for update in range(5)] == [1.0, 2.0, 3.0, 3.0, 3.0]
-
-
-def test_the_learning_rate_falls_to_a_tenth_at_the_end_of_the_run() -> None:
     falling = rate(10.0, warmup_updates=0, decay_share=0.5)
     config = TrainConfig(steps=10, minibatches=2, optimizer=falling)
     rates = [learning_rate(config, update) for update in range(20)]
@@ -188,26 +156,11 @@ def test_the_learning_rate_falls_to_a_tenth_at_the_end_of_the_run() -> None:
     assert rates[-1] == pytest.approx(1.0)
     constant = config.model_copy(update={"optimizer": rate(10.0, warmup_updates=0, decay_share=0.0)})
     assert learning_rate(constant, 19) == 10.0
-
-
-def test_a_cosine_falls_slowly_first_and_last() -> None:
     config = TrainConfig(steps=9, optimizer=rate(10.0, warmup_updates=0, decay="cosine", decay_share=1.0))
-    rates = [learning_rate(config, update) for update in range(9)]
     expected = [1 + 9 * (1 + math.cos(math.pi * (update + 1) / 9)) / 2 for update in range(9)]
-    assert rates == pytest.approx(expected)
+    assert [learning_rate(config, update) for update in range(9)] == pytest.approx(expected)
 
 
 def test_a_folder_that_is_no_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(IntegrityError, match="not a model folder"):
         Policy(tmp_path)
-
-
-def test_stale_rollouts_lower_the_learning_rate_where_the_pool_says_so(base: Path) -> None:
-    scaled = OptimizerConfig(method=AdamWConfig(learning_rate=1e-3), schedule=ScheduleConfig(warmup_updates=0))
-    rates = []
-    for reference in (None, 1.0):
-        optimizer = scaled.model_copy(update={"ess_reference": reference})
-        learner = Learner(base, TrainConfig(optimizer=optimizer), 1.0)
-        rates.append(learner.train_step(some_groups(0, logprobs=True)).learning_rate)
-    assert rates[0] == 1e-3
-    assert 0 < rates[1] < 0.6e-3

@@ -16,21 +16,17 @@ from tests.trainer import formulas
 from tests.trainer.formulas import SIGNED, OneToken, Sequences, flat, importance, sequences, token_batch, with_logp
 from trainer.loss import (
     Loss,
-    MinibatchSize,
     TokenBatch,
     cispo_loss,
     dppo_loss,
-    effective_share,
     grpo_loss,
     gspo_loss,
     importance_weights,
     k3,
     kl_loss,
     make_loss,
-    make_normaliser,
-    rate_scale,
     sequence_weights,
-    weight_sums,
+    token_weights,
 )
 
 GRPO = GrpoConfig(epsilon_low=0.2, epsilon_high=0.28, delta=4.0)
@@ -239,20 +235,17 @@ def test_the_entropy_bonus_raises_entropy() -> None:
     ids=["tokens", "sequences", "constant"],
 )
 def test_a_normaliser_divides_by_what_its_name_says(config: AlgorithmConfig, expected: list[float]) -> None:
-    weights = make_normaliser(config)(torch.tensor([0, 0, 1, 1, 1]), MinibatchSize(tokens=40, sequences=4))
+    weights = token_weights(config, torch.tensor([0, 0, 1, 1, 1]), tokens=40, sequences=4)
     assert weights.tolist() == pytest.approx(expected)
 
 
 @given(made=sequences())
 def test_gspo_by_sequences_is_the_papers_mean_over_sequences(made: Sequences) -> None:
     config = AlgorithmConfig(loss=GspoConfig(), normaliser="sequences", importance_cap=0)
-    batch, size = token_batch(made), MinibatchSize(tokens=1, sequences=len(made))
-    total = (make_normaliser(config)(batch.sequence, size) * make_loss(config)(batch).loss).sum()
+    batch = token_batch(made)
+    total = (token_weights(config, batch.sequence, 1, len(made)) * make_loss(config)(batch).loss).sum()
     expected = sum(formulas.gspo(one, 3e-4, 4e-4) for one in made) / len(made)
     assert float(total.detach()) == pytest.approx(expected, rel=1e-6, abs=1e-6)
-
-
-NO_CAP = math.exp(20)
 
 
 @given(made=sequences(), cap=st.floats(1, 10))
@@ -284,47 +277,6 @@ def test_a_sequence_with_a_token_that_is_no_number_weighs_nothing() -> None:
     batch = token_batch([[OneToken(-1, -1, math.nan, 0, 1), OneToken(-1, -1, -1, 0, 1)], [OneToken(-1, -1, -1, 0, 1)]])
     assert batch.sampled is not None
     assert sequence_weights(batch.old, batch.sampled, batch.sequence, 2.0).tolist() == [0.0, 0.0, 1.0]
-    assert weight_sums(batch.old, batch.sampled, batch.sequence, NO_CAP).tolist() == [1.0, 1.0, 2.0]
-
-
-@given(made=sequences())
-def test_the_effective_share_is_that_of_the_sequences_weights(made: Sequences) -> None:
-    batch = token_batch(made)
-    assert batch.sampled is not None
-    logs = [sum(token.old - token.sampled for token in one) for one in made]
-    weights = [math.exp(max(-20.0, min(20.0, value))) for value in logs]
-    expected = sum(weights) ** 2 / (len(weights) * sum(weight**2 for weight in weights))
-    assert effective_share(weight_sums(batch.old, batch.sampled, batch.sequence, NO_CAP)) == pytest.approx(
-        expected, rel=1e-6
-    )
-
-
-def test_weight_sums_add_up_over_micro_batches() -> None:
-    parts = [[[OneToken(0, -1, -2, 0, 1)]], [[OneToken(0, -3, -2.5, 0, 1)], [OneToken(0, -1, -1, 0, 1)]]]
-    sums = []
-    for made in (*parts, parts[0] + parts[1]):
-        batch = token_batch(made)
-        assert batch.sampled is not None
-        sums.append(weight_sums(batch.old, batch.sampled, batch.sequence, NO_CAP))
-    assert torch.allclose(sums[0] + sums[1], sums[2])
-
-
-def test_fresh_rollouts_keep_the_whole_learning_rate_and_one_dominant_one_takes_it() -> None:
-    assert rate_scale(1.0, 1.0) == 1.0
-    assert rate_scale(0.25, 1.0) == 0.5
-    assert rate_scale(0.25, 0.25) == 1.0
-    assert rate_scale(0.0, 0.5) == 0.0
-    assert effective_share(torch.zeros(3, dtype=torch.float64)) == 1.0
-    assert effective_share(torch.tensor([0.0, 0.0, 4.0])) == 0.0
-
-
-def test_one_row_of_a_strangers_file_does_not_take_the_learning_rate_from_all_others() -> None:
-    """Its log-probs may be any finite number: a row that is not among the audited ones is not looked at."""
-    honest = [[OneToken(-1, -1, -1, 0, 1)] for _ in range(511)]
-    for claimed in (-3e38, 3e38):
-        batch = token_batch([*honest, [OneToken(-1, -1, claimed, 0, 1)]])
-        assert batch.sampled is not None
-        assert effective_share(weight_sums(batch.old, batch.sampled, batch.sequence, 2.0)) > 0.99
 
 
 UNBIASED, PLAIN = KlConfig(coefficient=1.0), KlConfig(coefficient=1.0, estimator="k3")

@@ -74,19 +74,15 @@ def test_an_interrupted_filter_goes_on_and_ends_the_same(base: Path, tmp_path: P
     assert len(again.asked) < CANDIDATES * 8, "what was tried is not tried again"
 
 
-def test_a_finished_filter_needs_no_engine(base: Path, tmp_path: Path) -> None:
+def test_a_finished_filter_needs_no_engine_and_other_bounds_judge_the_same_tries(base: Path, tmp_path: Path) -> None:
     whole = filtered(solver(base), base, tmp_path / "tries.jsonl")
     again = solver(base)
     assert filtered(again, base, tmp_path / "tries.jsonl") == whole
+    strict = FilterPlan(CANDIDATES, lowest=0.5, highest=0.5)
+    report = filtered(again, base, tmp_path / "tries.jsonl", strict)
+    assert report.problems.places == tuple(number for number in range(CANDIDATES) if number % 9 == 4)
     assert not again.loaded
     assert not again.asked
-
-
-def test_other_bounds_judge_the_same_tries(base: Path, tmp_path: Path) -> None:
-    filtered(solver(base), base, tmp_path / "tries.jsonl")
-    strict = FilterPlan(CANDIDATES, lowest=0.5, highest=0.5)
-    report = filtered(solver(base), base, tmp_path / "tries.jsonl", strict)
-    assert report.problems.places == tuple(number for number in range(CANDIDATES) if number % 9 == 4)
 
 
 def test_a_journal_of_another_filter_is_refused(base: Path, tmp_path: Path) -> None:

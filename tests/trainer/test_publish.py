@@ -14,7 +14,7 @@ from storage.weights.fetch import fetch
 from storage.weights.publish import send
 from tests.storage.weights.folders import OWNER, PUBLISHER, contents
 from tests.storage.weights.stepping import step_folder
-from trainer.pool.publish import StepEncoder, StepPublisher
+from trainer.pool.publish import StepPublisher
 
 STEPS = 7
 WEIGHTS = WeightsConfig(snapshot_every=3, delta_min_bytes=0)
@@ -39,12 +39,17 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def encoder(bucket: Objects, home: Path, weights: WeightsConfig = WEIGHTS) -> StepEncoder:
-    return StepEncoder(bucket.get, PUBLISHER, "bfloat16", weights, home / "policies")
+def publisher(
+    bucket: Objects, home: Path, weights: WeightsConfig = WEIGHTS, pool: SimpleNamespace | None = None
+) -> StepPublisher:
+    client: Any = SimpleNamespace(home=home, pool_id=PUBLISHER.pool, pool=lambda: pool)
+    store: Any = bucket
+    canaries: Any = None
+    return StepPublisher(client, store, OWNER, "bfloat16", weights, canaries)
 
 
 def published(bucket: Objects, home: Path, weights: WeightsConfig = WEIGHTS) -> list[bytes]:
-    made, digests = encoder(bucket, home, weights), list[bytes]()
+    made, digests = publisher(bucket, home, weights), list[bytes]()
     for step in range(STEPS):
         made.start(step, digests)
         prepared = made.prepared(step, digests)
@@ -57,7 +62,7 @@ def published(bucket: Objects, home: Path, weights: WeightsConfig = WEIGHTS) -> 
 def test_the_schedule(home: Path, tmp_path: Path) -> None:
     bucket = Objects()
     digests = published(bucket, home)
-    made = [encoder(bucket, home)._manifest(digest) for digest in digests]
+    made = [publisher(bucket, home)._manifest(digest) for digest in digests]
     assert [one and one.snapshot for one in made] == [True, False, False, True, False, False, True]
     assert [[delta.step for delta in one.deltas] for one in made if one] == [[], [0], [1, 0], [2], [3], [4, 3], [5]]
     for step in (5, 6, 2):
@@ -66,7 +71,7 @@ def test_the_schedule(home: Path, tmp_path: Path) -> None:
 
 
 def test_folders_that_later_steps_need_are_kept(home: Path) -> None:
-    made = encoder(Objects(), home)
+    made = publisher(Objects(), home)
     needed = {int(path.name[-1]) for step in (3, 4, 5) for path in made.needed(step)}
     assert needed == {3, 4, 5}
     assert made.needed(5) == {made.folder(5), made.folder(3)}
@@ -75,27 +80,27 @@ def test_folders_that_later_steps_need_are_kept(home: Path) -> None:
 def test_small_weights_travel_whole(home: Path) -> None:
     bucket = Objects()
     digests = published(bucket, home, WeightsConfig(delta_min_bytes=1 << 20))
-    made = [encoder(bucket, home)._manifest(digest) for digest in digests]
+    made = [publisher(bucket, home)._manifest(digest) for digest in digests]
     assert all(one is not None and one.snapshot and not one.deltas for one in made)
 
 
 def test_what_was_begun_and_what_was_not_are_equal(home: Path) -> None:
     bucket = Objects()
     digests = published(bucket, home)
-    assert [encoder(bucket, home).prepared(step, digests).manifest.digest for step in range(STEPS)] == digests
+    assert [publisher(bucket, home).prepared(step, digests).manifest.digest for step in range(STEPS)] == digests
 
 
 def test_a_lost_folder_or_a_codec_that_fails_gives_a_full_step(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bucket = Objects()
     digests = published(bucket, home)
     shutil.rmtree(home / "policies" / "step-000003")
-    assert encoder(bucket, home).prepared(4, digests).manifest.snapshot
+    assert publisher(bucket, home).prepared(4, digests).manifest.snapshot
 
     def broken(*_: object) -> None:
         raise SystemError("no compiler")
 
     monkeypatch.setattr(codec, "encode_file", broken)
-    prepared = encoder(bucket, home).prepared(5, digests)
+    prepared = publisher(bucket, home).prepared(5, digests)
     assert prepared.manifest.snapshot
     assert not prepared.manifest.deltas
 
@@ -106,7 +111,7 @@ def test_a_damaged_manifest_in_the_bucket_gives_a_full_step(home: Path) -> None:
     digests = published(bucket, home)
     for digest in digests:
         bucket[object_key("manifests", digest)] = b'{"manifest":{}}'
-    prepared = encoder(bucket, home).prepared(5, digests)
+    prepared = publisher(bucket, home).prepared(5, digests)
     assert prepared.manifest.snapshot
     assert not prepared.manifest.deltas
 
@@ -117,10 +122,7 @@ def test_a_step_on_chain_keeps_its_manifest(home: Path) -> None:
     digests = published(bucket, home)
     shutil.rmtree(home / "policies" / "step-000003")
     pool = SimpleNamespace(steps=[SimpleNamespace(manifest=digest) for digest in digests])
-    client: Any = SimpleNamespace(home=home, pool_id=PUBLISHER.pool, pool=lambda: pool)
-    store: Any = bucket
-    canaries: Any = None
-    made = StepPublisher(client, store, OWNER, "bfloat16", WEIGHTS, canaries)
+    made = publisher(bucket, home, pool=pool)
     assert made.upload(4, digests[:4]) == digests[4]
     pool.steps = pool.steps[:4]
     assert made.upload(4, digests[:4]) != digests[4]

@@ -1,7 +1,6 @@
 """What is learned of a conversation: the assistant's words and that it stops, nothing else; unusable data is named."""
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from protocol.files import file_digests
 from protocol.models import EOS, load_tokenizer, save_byte_tokenizer
 from tests.cli.muster import Muster
 from tests.trainer.crew import on_ranks
-from tests.trainer.helpers import small_model
 from trainer.config import SftConfig
 from trainer.distributed import Ranks
 from trainer.exits import EXIT_DONE, EXIT_STOPPED, UnstableError
@@ -92,20 +90,12 @@ def test_the_prompt_is_tokenized_as_in_training_by_reinforcement(chat: Any) -> N
 
 
 def test_without_a_template_turns_follow_one_another_and_eos_ends_each_answer(tokenizer: Any) -> None:
-    said = talk(("user", "1+1="), ("assistant", "2"), ("user", "2+2="), ("assistant", "4"))
-    assert split(tokenizer, ConversationEncoder(tokenizer, False).encode(said)) == [
+    encoder = ConversationEncoder(tokenizer, False)
+    parts = [{"text": "</think>"}, {"text": "17", "learned": False}]
+    said = talk(("user", "1+1="), ("assistant", "2"), ("user", "9+8="), ("assistant", parts))
+    assert split(tokenizer, encoder.encode(said)) == [
         (False, "1+1="),
         (True, f"2{EOS}"),
-        (False, "2+2="),
-        (True, f"4{EOS}"),
-    ]
-
-
-def test_of_an_answer_in_parts_only_the_learned_ones_are_learned(tokenizer: Any) -> None:
-    parts = [{"text": "</think>"}, {"text": "17", "learned": False}]
-    assert split(
-        tokenizer, ConversationEncoder(tokenizer, False).encode(talk(("user", "9+8="), ("assistant", parts)))
-    ) == [
         (False, "9+8="),
         (True, "</think>"),
         (False, f"17{EOS}"),
@@ -133,10 +123,7 @@ def test_a_packed_row_predicts_every_learned_token_from_the_one_before() -> None
     assert row.sequence.tolist() == [0, 1, 1]
     assert row.layout.positions.tolist() == [[0, 1, 2, 0, 1, 2, 3]]
     dummy = packed_row([first], [], torch.device("cpu"))
-    assert dummy.outputs == 0
-
-
-def test_an_example_whose_first_token_is_learned_cannot_be() -> None:
+    assert dummy.targets.numel() == 0
     with pytest.raises(ValueError, match="nothing predicts its first one"):
         Example((1, 2), (True, True))
 
@@ -177,11 +164,6 @@ def test_data_that_is_no_text_or_not_there_is_named(tmp_path: Path) -> None:
 RATES = OptimizerConfig(
     method=AdamWConfig(learning_rate=1e-2), schedule=ScheduleConfig(warmup_updates=0), grad_clip=1.0
 )
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_model(tmp_path_factory.mktemp("model") / "base")
 
 
 @pytest.fixture(scope="module")
@@ -244,16 +226,14 @@ def test_a_stopped_run_goes_on_to_the_same_weights(base: Path, data: Path, tmp_p
     assert told[0] == told[1]
 
 
-def test_a_run_that_is_over_is_only_written_again(base: Path, data: Path, tmp_path: Path) -> None:
-    settings = config(base, data, tmp_path)
+def test_a_run_that_is_over_is_only_written_again_and_another_one_is_refused(
+    base: Path, data: Path, tmp_path: Path
+) -> None:
+    settings = config(base, data, tmp_path, updates=5)
     assert SftRun(settings, Placement()).run() == EXIT_DONE
     written = file_digests(settings.out)
     assert SftRun(settings, Placement()).run() == EXIT_DONE
     assert file_digests(settings.out) == written
-
-
-def test_a_home_of_another_fine_tuning_is_refused(base: Path, data: Path, tmp_path: Path) -> None:
-    assert SftRun(config(base, data, tmp_path, updates=5), Placement()).run() == EXIT_DONE
     with pytest.raises(ConfigError, match="holds checkpoints of another fine-tuning"):
         SftRun(config(base, data, tmp_path, updates=6), Placement()).run()
 
@@ -268,16 +248,12 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_checkpoint(
     assert not settings.out.exists()
 
 
-def test_conversations_that_are_too_long_are_left_out(base: Path, data: Path, tmp_path: Path) -> None:
+def test_settings_that_leave_nothing_to_do_are_refused(base: Path, data: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="has 0 conversations that fit, 2 of them held out"):
         SftRun(config(base, data, tmp_path, max_tokens=3), Placement())
-
-
-@pytest.mark.parametrize("lengths", [{}, {"epochs": 1}])
-def test_a_run_has_one_length(base: Path, data: Path, tmp_path: Path, lengths: dict[str, int]) -> None:
-    both = {"updates": None if not lengths else 3} | lengths
-    with pytest.raises(ValidationError, match="either `epochs` or `updates`"):
-        config(base, data, tmp_path, **both)
+    for epochs, updates in ((None, None), (1, 3)):
+        with pytest.raises(ValidationError, match="either `epochs` or `updates`"):
+            config(base, data, tmp_path, epochs=epochs, updates=updates)
 
 
 def test_every_epoch_takes_every_example_once_in_an_order_of_its_own(base: Path, data: Path, tmp_path: Path) -> None:
@@ -288,24 +264,6 @@ def test_every_epoch_takes_every_example_once_in_an_order_of_its_own(base: Path,
     epochs = [stream[start : start + 10] for start in (0, 10, 20)]
     assert all(sorted(epoch) == list(range(10)) for epoch in epochs)
     assert len({tuple(epoch) for epoch in epochs}) == 3
-
-
-def test_the_loss_is_that_of_the_plain_model_over_learned_tokens(base: Path) -> None:
-    """Against transformers' own logits, one sequence at a time."""
-    examples = [Example((1, 2, 3, 4, 5), (False, False, True, False, True)), Example((9, 8), (False, True))]
-    import transformers
-
-    library: Any = transformers
-    plain = library.AutoModelForCausalLM.from_pretrained(str(base), dtype=torch.float32)
-    lost = []
-    for one in examples:
-        with torch.no_grad():
-            logs = torch.log_softmax(plain(input_ids=torch.tensor([one.tokens])).logits[0], -1)
-        lost += [-float(logs[at - 1, one.tokens[at]]) for at, wanted in enumerate(one.learned) if wanted]
-    learner = SftLearner(Policy(base), RATES, 1)
-    assert learner.loss(examples) == pytest.approx(sum(lost) / 3, abs=1e-5)
-    assert learner.update(examples).loss == pytest.approx(sum(lost) / 3, abs=1e-5)
-    assert math.isfinite(learner.loss(examples))
 
 
 def fine_tuned(ranks: Ranks, settings: SftConfig) -> int:
@@ -336,46 +294,23 @@ def test_the_command_fine_tunes_and_names_what_is_wrong(base: Path, data: Path, 
     assert "cannot read" in muster.refused("pool", "train", "--sft", tmp_path / "none.json")
 
 
-Z_LOSS_RATES = OptimizerConfig(
-    method=AdamWConfig(learning_rate=1e-2), schedule=ScheduleConfig(warmup_updates=0, decay_share=0)
-)
-TEXTS = (tuple(range(3, 14)), tuple(range(40, 47)))
-
-
-@pytest.fixture(scope="module")
-def z_loss_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_model(tmp_path_factory.mktemp("model") / "base")
-
-
-def examples() -> list[Example]:
-    return [Example(one, (False, *(True for _ in one[1:]))) for one in TEXTS]
-
-
-@pytest.mark.parametrize("weight", [0.0, 2e-4, 0.5])
-def test_the_gradient_is_that_of_the_formula(z_loss_base: Path, weight: float) -> None:
-    model: Any = load_model(z_loss_base, "float32").requires_grad_(True)
-    model.train()
-    logits = torch.cat([model(input_ids=torch.tensor([one])).logits[0, :-1] for one in TEXTS])
-    targets = torch.tensor([token for one in TEXTS for token in one[1:]])
-    plain = torch.nn.functional.cross_entropy(logits, targets)
-    minimised: torch.Tensor = plain + weight * logits.max(-1).values.square().mean()
-    torch.autograd.backward([minimised])
-    wanted = torch.nn.utils.clip_grad_norm_(model.parameters(), 1e9)
-    made = SftLearner(Policy(z_loss_base), Z_LOSS_RATES, 10, weight).update(examples())
-    assert made.grad_norm == pytest.approx(float(wanted), rel=1e-5)
-    assert made.loss == pytest.approx(float(plain.detach()), rel=1e-5), "reported without it"
-
-
-def test_it_keeps_logits_small(z_loss_base: Path) -> None:
-    assert largest_after(z_loss_base, 0.05) < 0.7 * largest_after(z_loss_base, 0.0)
-
-
-def largest_after(z_loss_base: Path, weight: float) -> float:
-    """The mean of the largest logits once the texts are learned."""
-    learner = SftLearner(Policy(z_loss_base), Z_LOSS_RATES, 1000, weight)
-    for _ in range(40):
-        learner.update(examples())
-    with torch.no_grad():
-        return float(
-            learner.policy.logprobs_and_largest(packed_row(examples(), [0, 1], learner.policy.device))[1].mean()
-        )
+def test_loss_and_gradient_are_those_of_the_formula_over_learned_tokens(base: Path) -> None:
+    examples = [
+        Example(tuple(range(3, 14)), (False,) * 3 + (True,) * 8),
+        Example((9, 8, 7, 6, 5), (False, False, True, False, True)),
+        Example((9, 8), (False, True)),
+    ]
+    model: Any = load_model(base, "float32").requires_grad_(True)
+    lost = []
+    for one in examples:
+        logs = torch.log_softmax(model(input_ids=torch.tensor([one.tokens])).logits[0], -1)
+        lost += [-logs[at - 1, one.tokens[at]] for at, wanted in enumerate(one.learned) if wanted]
+    mean = torch.stack(lost).mean()
+    torch.autograd.backward([mean])
+    wanted_norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1e9)
+    learner = SftLearner(Policy(base), RATES, 10)
+    assert learner.loss(examples) == pytest.approx(float(mean.detach()), abs=1e-5)
+    metrics = learner.update(examples)
+    assert metrics.grad_norm == pytest.approx(float(wanted_norm), rel=1e-5)
+    assert metrics.loss == pytest.approx(float(mean.detach()), abs=1e-5)
+    assert learner.loss(examples) < metrics.loss

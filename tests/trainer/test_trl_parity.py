@@ -13,7 +13,7 @@ from protocol.config import AlgorithmConfig
 from tests.trainer.formulas import OneToken, Sequences, token_batch
 from tests.trainer.trl_peer import trl_advantages, trl_loss, trl_trainer
 from trainer.data.advantage import ADVANTAGES, group_advantages
-from trainer.loss import MinibatchSize, make_loss, make_normaliser
+from trainer.loss import make_loss, token_weights
 
 # In a process of its own: with TRL comes accelerate, whose presence changes what transformers does in other tests.
 pytestmark = pytest.mark.skipif(find_spec("trl") is None, reason="make test-all runs this with TRL on the path")
@@ -86,8 +86,8 @@ def test_truncated_importance_weights_are_trls(folder: Path) -> None:
 def compare(config: AlgorithmConfig, trainer: Any, truncated_at: float | None) -> None:
     for seed in range(20):
         batch = token_batch(drawn(seed))
-        size = MinibatchSize(tokens=len(batch.logp), sequences=8)
-        loss = (make_normaliser(config)(batch.sequence, size) * make_loss(config)(batch).loss).sum()
+        weights = token_weights(config, batch.sequence, len(batch.logp), sequences=8)
+        loss = (weights * make_loss(config)(batch).loss).sum()
         peer = trl_loss(trainer, batch, truncated_at)
         assert loss.item() == pytest.approx(peer.item(), rel=1e-6, abs=1e-6)
         leaves = [batch.logp, batch.entropy] if config.entropy_coefficient else [batch.logp]

@@ -12,9 +12,8 @@ from chain.indexer.records import Account, Pool, Step
 from chain.indexer.state import State
 from protocol.errors import IntegrityError, UnreachableError
 from protocol.waits import WAITS
-from tests.trainer.helpers import small_model
 from tests.trainer.world import NODE, OWNER, STRANGER, TERMS, TrainersWorld, start
-from trainer.data.waiting import StallTimeout, Waiting, WaitLog, eligible_nodes, nodes_waiting
+from trainer.data.waiting import StallTimeout, Waiting, eligible_nodes, nodes_waiting
 from trainer.exits import EXIT_DONE, EXIT_STOPPED
 
 
@@ -24,23 +23,20 @@ def every_word(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_wait_is_logged_with_its_reason_and_ever_more_rarely(caplog: pytest.LogCaptureFixture) -> None:
-    now = 0.0
-    said = WaitLog("2 accepted files for step 1", lambda: now)
+    now, lines = [0.0], list[int]()  # how many lines there are after each second
 
-    def words(seconds: float, why: str) -> list[str]:
-        nonlocal now
-        caplog.clear()
-        for _ in range(round(seconds)):
-            now += 1.0
-            said.update(why)
-        return caplog.messages
+    def second() -> None:
+        lines.append(len(caplog.messages))
+        now[0] += 1.0
 
-    (first,) = words(8, "no node may work")
-    assert re.fullmatch(r"waiting for 2 accepted files for step 1 since \d\d:\d\d:\d\d: no node may work", first)
-    assert len(words(15, "no node may work")) == 0
-    assert len(words(1, "no node may work")) == 1
-    assert len(words(8, "1 not judged")) == 1, "another reason is said soon"
-    assert len(words(600, "1 not judged")) in (10, 11)
+    waiting = Waiting(threading.Event(), 0.0, second, clock=lambda: now[0])
+    reason = lambda: "no node may work" if now[0] < 25 else "1 not judged"  # noqa: E731
+    waiting.until("2 accepted files for step 1", lambda: True if now[0] > 632 else None, why=reason)
+    first = r"waiting for 2 accepted files for step 1 since \d\d:\d\d:\d\d: no node may work"
+    assert re.fullmatch(first, caplog.messages[0])
+    assert [lines[at] for at in (7, 8, 23, 24)] == [0, 1, 1, 2]
+    assert lines[33] == 3, "another reason is said soon"
+    assert lines[632] - lines[33] in (10, 11)
 
 
 def test_what_is_waited_for_is_shown_and_a_failure_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
@@ -70,11 +66,6 @@ def test_what_no_waiting_mends_is_raised_and_a_stop_is_heard() -> None:
         Waiting(stopping, 0.001, lambda: None).until("a file", wrong)
     waiting = Waiting(stopping, 60.0, stopping.set)
     assert waiting.until("a file", lambda: None) is None
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_model(tmp_path_factory.mktemp("model") / "base")
 
 
 def chain(steps: int, files: int = 0, **members: int) -> State:
@@ -123,17 +114,16 @@ def test_nobody_who_may_work_is_waited_for_briefly_and_a_silent_node_long() -> N
 def test_what_holds_a_run_up_is_said() -> None:
     still = StallTimeout(20.0, 900.0)
 
-    def why(state: State, coming: int = 0) -> str:
-        still.check(state, 1, "carol", coming)
+    def why(coming: int = 0, **members: int) -> str:
+        still.check(chain(1, **members), 1, "carol", coming)
         return still.why
 
-    assert why(chain(1, carol=1)).startswith("no node may work: whoever has a stake joins by")
-    assert "nobody may work for step 0; nodes that joined after step 0 get step 1, without training" in why(
-        chain(1, late=1)
-    )
-    assert "no file is on its way" in why(chain(1, early=0, late=1))
-    assert why(chain(1, early=0, late=1), coming=1) == ""
-    assert why(chain(1, early=0)) == ""
+    assert why(carol=1).startswith("no node may work: whoever has a stake joins by")
+    late = "nobody may work for step 0; nodes that joined after step 0 get step 1, without training"
+    assert late in why(late=1)
+    assert "no file is on its way" in why(early=0, late=1)
+    assert why(early=0, late=1, coming=1) == ""
+    assert why(early=0) == ""
 
 
 def test_weights_are_published_at_once_and_who_joins_after_that_gets_a_step_to_work_for(
@@ -176,6 +166,10 @@ def test_weights_are_published_at_once_and_who_joins_after_that_gets_a_step_to_w
 def test_a_stranger_who_left_is_no_reason_to_wait(base: Path, tmp_path: Path) -> None:
     world = TrainersWorld(base, tmp_path)
     world.files, world.members = [], {STRANGER: 0}
+    made = start(world)
+    made.stop()
+    assert made.run() == EXIT_STOPPED
+    assert world.sent == [], "a stop before anybody joined is heard"
     made = start(world, stall_seconds=0.05)
     thread = threading.Thread(target=made.run)
     thread.start()
@@ -186,15 +180,6 @@ def test_a_stranger_who_left_is_no_reason_to_wait(base: Path, tmp_path: Path) ->
     finally:
         made.stop()
         thread.join(60)
-
-
-def test_who_stops_the_trainer_before_anybody_joined_is_heard(base: Path, tmp_path: Path) -> None:
-    world = TrainersWorld(base, tmp_path)
-    world.members = {}
-    made = start(world)
-    made.stop()
-    assert made.run() == EXIT_STOPPED
-    assert world.sent == []
 
 
 def _until(condition: Callable[[], bool], seconds: float = 60.0) -> bool:

@@ -211,8 +211,8 @@ def start(world: TrainersWorld, placement: Placement | None = None, **changes: o
     config = config_of(world.base, world.home).model_copy(update=changes)
     if "run" in changes:
         config = PolicyCoordinatorConfig.model_validate(config.model_dump() | {"run": changes["run"]})
-    fakes: Any = {"client": PoolInMemory(world), "bucket": world, "orchestrator": world, "account": OWNER}
-    services = TrainerServices(**fakes, decoy=None, evaluator=QuarterSolver())
+    fakes: Any = {"client": PoolInMemory(world), "bucket": world, "orchestrator": world, "evaluator": QuarterSolver()}
+    services = TrainerServices(**fakes, account=OWNER, decoy=None)
     if not isinstance(config, PolicyCoordinatorConfig):
         return MortalTrainer(world, config, services, placement)
     from diloco.policy import DilocoSteps, start_policy
@@ -225,3 +225,15 @@ def start(world: TrainersWorld, placement: Placement | None = None, **changes: o
 
 def vars_of(score: Any) -> tuple[float, float, float]:
     return score.task_reward, score.length_penalty, score.reward
+
+
+def killed(world: TrainersWorld, fuse: int) -> bool:
+    """Run a trainer that is killed after `fuse` actions; return whether it ended first."""
+    world.fuse = fuse
+    try:
+        start(world).run()
+    except Killed:
+        return False
+    finally:
+        world.fuse = None
+    return True

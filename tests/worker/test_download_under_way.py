@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.scheduler import Grant, QueueState, Requester, Rule, decide
+from orchestrator.scheduling.scheduler import Grant, QueueState, Requester, Rule, decide
 from protocol.api.endpoints import OBJECTS
 from protocol.api.work import NoLease, UploadReceipt, WorkLease
 from protocol.identity import PoolId

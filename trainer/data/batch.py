@@ -4,7 +4,6 @@ Rows hold whole sequences without padding. Numbers of sequences in what is packe
 """
 
 import heapq
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -72,13 +71,13 @@ class TrainRollout:
         return (*self.prompt, *interleaved(self.output, self.inserted))
 
     @property
-    def predictors(self) -> list[int]:
-        """For each output token, the position of the token before it in that sequence."""
-        return [len(self.prompt) - 1 + position for position in sampled_places(len(self.output), self.inserted)]
+    def output_positions(self) -> list[int]:
+        """The position of each output token in that sequence."""
+        return [len(self.prompt) + position for position in sampled_places(len(self.output), self.inserted)]
 
 
+# All completions of one problem by one submission.
 Group = tuple[TrainRollout, ...]
-"""All completions of one problem by one submission."""
 
 
 @dataclass(frozen=True)
@@ -134,8 +133,8 @@ def _matrix_weights(model: Any, config: Any) -> float:
     return total
 
 
+# For each rank its rows in order, each the indices of its sequences, longest first; an empty row is a dummy.
 Plan = list[list[tuple[int, ...]]]
-"""For each rank its rows in order, each the indices of its sequences, longest first; an empty row is a dummy."""
 
 
 def plan_rows(
@@ -147,14 +146,14 @@ def plan_rows(
     Every rank gets equally many rows, and its k-th row costs about what the others' k-th do by `work` (of a length):
     ranks wait for one another at every row. `together` False puts each sequence in its own row.
     """
-    if ranks < 1 or capacity < 1 or any(length < 1 for length in lengths):
-        raise ValueError("ranks, capacity and every length must be at least 1")
     costs = [work(length) for length in lengths]
     order = sorted(range(len(lengths)), key=lambda index: (-lengths[index], index))
-    rows = _fill_rows(order, lengths, capacity) if together else [[index] for index in order]
-    if together and rows:
-        count = min(len(order), -(-len(rows) // ranks) * ranks)
-        rows = _level_rows(order, lengths, costs, capacity, count) or rows
+    rows: list[list[int]] | None = None if together else [[index] for index in order]
+    count = max(-(-sum(lengths) // capacity), sum(2 * length > capacity for length in lengths))
+    while rows is None:  # always finds room once every sequence has a row of its own
+        count = min(len(order), -(-count // ranks) * ranks)
+        rows = _level_rows(order, lengths, costs, capacity, count)
+        count += 1 + count // 64
     return _assign_rows(rows, costs, ranks)
 
 
@@ -163,24 +162,6 @@ def idle_share(plan: Plan, lengths: Sequence[int], work: Callable[[int], float])
     costs = [[sum(work(lengths[index]) for index in row) for row in rows] for rows in plan]
     spent = len(plan) * sum(max(round_) for round_ in zip(*costs, strict=True))
     return 1.0 - sum(map(sum, costs)) / spent if spent else 0.0
-
-
-def _fill_rows(order: Sequence[int], lengths: Sequence[int], capacity: int) -> list[list[int]]:
-    """Best fit decreasing: few rows, of which nearly all are full."""
-    rows: list[list[int]] = []
-    free: list[tuple[int, int]] = []  # (tokens left, row), sorted
-    for index in order:
-        at = bisect_left(free, (lengths[index], -1))
-        if at < len(free):
-            left, row = free.pop(at)
-        else:
-            left, row = capacity, len(rows)
-            rows.append([])
-        rows[row].append(index)
-        left -= lengths[index]
-        if left > 0:
-            free.insert(bisect_left(free, (left, -1)), (left, row))
-    return rows
 
 
 def _level_rows(
@@ -322,34 +303,39 @@ class MicroBatch:
             if value is not None and value.shape != self.targets.shape:
                 raise ValueError(f"{name} are {list(value.shape)}, not aligned with {list(self.targets.shape)} targets")
 
-    @property
-    def outputs(self) -> int:
-        """N."""
-        return self.targets.numel()
+
+def pack_row(
+    indices: Sequence[int],
+    sequences: Sequence[tuple[Sequence[int], Sequence[int], float]],
+    sampled: Sequence[float] | None,
+    device: torch.device,
+) -> MicroBatch:
+    """Return the row of these sequences, a dummy for none: tokens, positions of those that are trained on, advantage.
+    `sampled`: ln p of every trained token."""
+    layout = PackedLayout([len(tokens) for tokens, _, _ in sequences] or [1], device)
+    ids = torch.tensor([token for tokens, _, _ in sequences for token in tokens] or [0])
+    starts = accumulate((len(tokens) for tokens, _, _ in sequences), initial=0)
+    outputs = [start + at for start, (_, positions, _) in zip(starts, sequences, strict=False) for at in positions]
+    at, sizes = torch.tensor(outputs, dtype=torch.int64), torch.tensor([len(own) for _, own, _ in sequences]).long()
+    return MicroBatch(
+        samples=tuple(indices),
+        layout=layout,
+        tokens=ids.unsqueeze(0).to(device),
+        rows=(at - 1).to(device),
+        targets=ids[at].to(device),
+        advantages=torch.tensor([advantage for _, _, advantage in sequences]).repeat_interleave(sizes).to(device),
+        sampled=None if sampled is None else torch.tensor(sampled, dtype=torch.float32, device=device),
+        sequence=torch.arange(len(sequences)).repeat_interleave(sizes).to(device),
+    )
 
 
 def micro_batch(samples: Sequence[TrainRollout], indices: Sequence[int], device: torch.device) -> MicroBatch:
     """Return the row that holds those of all `samples` at these indices, in this order; a dummy for no indices."""
     chosen = [samples[index] for index in indices]
-    layout = PackedLayout([sample.length for sample in chosen] or [1], device)
-    tokens = [token for sample in chosen for token in sample.tokens] or [0]
-    rows: list[int] = []
-    start = 0
-    for sample in chosen:
-        if not sample.prompt:
-            raise ValueError("a sample without a prompt: nothing predicts its first token")
-        rows += [start + position for position in sample.predictors]
-        start += sample.length
-    sizes = torch.tensor([len(sample.output) for sample in chosen], dtype=torch.int64)
+    if not all(sample.prompt for sample in chosen):
+        raise ValueError("a sample without a prompt: nothing predicts its first token")
     known = all(sample.logprobs for sample in samples)
-    sampled = torch.tensor([value for sample in chosen for value in sample.logprobs], dtype=torch.float32)
-    return MicroBatch(
-        samples=tuple(indices),
-        layout=layout,
-        tokens=torch.tensor([tokens]).to(device),
-        rows=torch.tensor(rows, dtype=torch.int64).to(device),
-        targets=torch.tensor([token for sample in chosen for token in sample.output], dtype=torch.int64).to(device),
-        advantages=torch.tensor([sample.advantage for sample in chosen]).repeat_interleave(sizes).to(device),
-        sampled=sampled.to(device) if known else None,
-        sequence=torch.arange(len(chosen)).repeat_interleave(sizes).to(device),
+    sampled = [value for sample in chosen for value in sample.logprobs] if known else None
+    return pack_row(
+        indices, [(sample.tokens, sample.output_positions, sample.advantage) for sample in chosen], sampled, device
     )

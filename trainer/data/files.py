@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, takewhile
 from pathlib import Path
 
 from chain.indexer.records import Status, Submission
@@ -20,8 +20,7 @@ from storage.weights.fetch import OpenObject
 from trainer.config import TrainerConfig
 from trainer.data.advantage import ADVANTAGES, count_signals
 from trainer.data.batch import Group, GroupSettings, Source, TrainRollout
-from trainer.data.waiting import StallTimeout
-from trainer.reports.metrics import AwaitedFiles
+from trainer.data.waiting import AwaitedFiles, StallTimeout
 from trainer.reports.records import Records, file_id
 
 log = logging.getLogger("muster.trainer")
@@ -179,25 +178,37 @@ class FileCollector:
 
     def batch(self, step: int, consumed: Collection[str], bound: Sequence[str] = ()) -> StepFiles | None:
         """Return what policy step `step` is trained on; None while there are too few files; no file at all if the step
-        has to be published without training (`trainer.data.waiting.StallTimeout`).
+        has to be published without training (`StallTimeout`).
 
         A step whose files (ids) are `bound` to DiLoCo workers takes these; one that cannot be read any more has no
-        groups here. A step that was trained before a kill, but whose checkpoint is gone, takes the files its record
-        names, or others if one of them is gone for good.
+        groups. A step that was trained before a kill takes the files its record names, unless one is gone for good.
         """
-        fixed = self._bound(bound) if bound else self._recorded(step)
+        fixed = self._named(bound)
+        if not bound and not self.refused.intersection(recorded := self._records.trained_in(step)):
+            found = self._named(recorded)
+            fixed = found if len(found) == len(recorded) else []
         files = fixed or self.due(step, consumed)
         names = {file_id(sub) for sub in files}
         self._groups = {name: groups for name, groups in self._groups.items() if name in names}
-        for sub in files:
-            if file_id(sub) not in self._groups and not (bound and file_id(sub) in self.refused):
-                self._load(sub)
         if bound:
-            self._groups |= {name: [] for name in names & self.refused if name not in self._groups}
-        chosen = self._chosen(files, len(fixed))
-        if chosen is None:
-            return StepFiles([], []) if not fixed and self._stalled() else None
-        return StepFiles(chosen, [self._groups.pop(file_id(sub)) for sub in chosen])
+            self._groups = {name: [] for name in names & self.refused} | self._groups
+        for sub in files:
+            if file_id(sub) not in self._groups:
+                self._load(sub)
+                if bound and file_id(sub) in self.refused:
+                    self._groups[file_id(sub)] = []
+        # The first ones of a full batch, skipping none that may still come from the bucket.
+        ready = list(takewhile(lambda sub: file_id(sub) in self._groups, files))
+        for count in range(1, len(ready) + 1):
+            if count == len(fixed) or (not fixed and self._full(ready[:count])):
+                chosen = ready[:count]
+                return StepFiles(chosen, [self._groups.pop(file_id(sub)) for sub in chosen])
+        undecided = self._inbox.judging + self._inbox.confirming
+        if fixed or not self._stall.check(self._client.state, self._config.pool, self._decoy, undecided):
+            return None
+        log.warning("nodes that joined late wait for the next policy step, and nobody makes files for this one: "
+                    "publishing it without training")  # fmt: skip
+        return StepFiles([], [])
 
     def due(self, step: int, consumed: Collection[str]) -> list[Submission]:
         """Return the files that step `step` may be trained on, at most as many as a step takes."""
@@ -231,34 +242,11 @@ class FileCollector:
         self.refused.add(file_id(sub))
         log.warning("accepted file %d of %s is not trained on: %s", sub.sequence, sub.node, error.what)
 
-    def _bound(self, names: Sequence[str]) -> list[Submission]:
+    def _named(self, names: Sequence[str]) -> list[Submission]:
+        if not names:
+            return []
         by_id = {file_id(sub): sub for sub in self._client.refresh().submissions_of(self._config.pool)}
         return [by_id[name] for name in names if name in by_id]
-
-    def _recorded(self, step: int) -> list[Submission]:
-        names = self._records.trained_in(step)
-        files = self._bound(names) if names else []
-        return files if len(files) == len(names) and not self.refused.intersection(names) else []
-
-    def _chosen(self, files: list[Submission], fixed: int) -> list[Submission] | None:
-        """Return the files of a full batch: the first ones, skipping none that may still come from the bucket. `fixed`:
-        how many the step must have (0: any)."""
-        chosen: list[Submission] = []
-        for sub in files:
-            if file_id(sub) not in self._groups:
-                break
-            chosen.append(sub)
-            if len(chosen) == fixed or (not fixed and self._full(chosen)):
-                return chosen
-        return None
-
-    def _stalled(self) -> bool:
-        undecided = self._inbox.judging + self._inbox.confirming
-        if not self._stall.check(self._client.state, self._config.pool, self._decoy, undecided):
-            return False
-        log.warning("nodes that joined late wait for the next policy step, and nobody makes files for this one: "
-                    "publishing it without training")  # fmt: skip
-        return True
 
     def _full(self, files: list[Submission]) -> bool:
         online = self._train.filter

@@ -1,12 +1,12 @@
 """The offline filter: which problems a model solves sometimes, from k tries at each candidate.
 
-Problems that are never or nearly always solved carry no signal; INTELLECT-2 kept those solved in 12.5% to 75% of eight
-tries. Candidates, prompts and sampling noise follow from public hashes and the model, so that anyone with the same
-weights can make the same choice.
+Problems that are never or nearly always solved carry no signal. Candidates, prompts and sampling noise follow from
+public hashes and the model, so that anyone with the same weights can make the same choice.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -60,12 +60,10 @@ def run_filter(
     progress: Callable[[str], None] = lambda line: None,
 ) -> FilterReport:
     """Try every candidate of the one environment of `config`, which has no filter yet, with the weights in `folder` and
-    keep what is solved sometimes.
-
-    Every finished candidate is a line of `journal`, so that an interrupted filter goes on where it was. Raises
-    ConfigError if the journal belongs to another filter, or if nothing is kept.
-    """
-    head, model = _head(config, folder, plan), model_digest(folder)
+    keep what is solved sometimes. Every finished candidate is a line of `journal`, from which an interrupted filter
+    continues. Raises ConfigError if the journal belongs to another filter, or if nothing is kept."""
+    model = sha256_hex(canonical_json(file_digests(folder)))
+    head = _head(config, model, plan)
     solved = _resume(journal, head)
     environment = PoolEnvironments.of(config, folder)
     if plan.candidates > (rows := config.environments[0].drawn_rows) > 0:
@@ -80,12 +78,7 @@ def run_filter(
             stream.writelines(_line({"candidate": one, "solved": solved[one]}) for one in part)
             stream.flush()
             progress(f"{len(solved)} of {plan.candidates} problems tried, {sum(map(plan.keeps, solved))} kept")
-    return _report(plan, solved, model, head)
-
-
-def model_digest(folder: Path) -> str:
-    """Compute the SHA-256 over the names and hashes of a model folder's files."""
-    return sha256_hex(canonical_json(file_digests(folder)))
+    return _report(plan, solved[: plan.candidates], model, head)
 
 
 def _solved(
@@ -94,81 +87,62 @@ def _solved(
     """How many tries at each candidate succeed."""
     (tried,) = environment.config.environments
     targets = all_targets(environment.config.work, tried) or (0,)
-    attempts = [
-        Attempt(
-            tried.candidate(one),
-            targets[sample % len(targets)],
-            _noise_key(model, one, sample),
-        )
-        for one in candidates
-        for sample in range(samples)
-    ]
-    done = score_attempts(engine, environment, attempts, batch)
+    attempts = []
+    for candidate in candidates:
+        for sample in range(samples):
+            noise = tagged_hash("muster/filter-noise/1", bytes.fromhex(model), candidate, sample)
+            k0, k1, k2 = words(noise, 3)
+            attempts.append(Attempt(tried.candidate(candidate), targets[sample % len(targets)], (k0, k1, k2)))
+    scores = (score for score, _ in score_attempts(engine, environment, attempts, batch))
     for _ in candidates:
-        yield sum(next(done).score.task_reward >= _SOLVED for _ in range(samples))
+        yield sum(score.task_reward >= _SOLVED for score in islice(scores, samples))
 
 
-def _noise_key(model: str, candidate: int, sample: int) -> tuple[int, int, int]:
-    k0, k1, k2 = words(tagged_hash("muster/filter-noise/1", bytes.fromhex(model), candidate, sample), 3)
-    return k0, k1, k2
-
-
-def _head(config: PoolConfig, folder: Path, plan: FilterPlan) -> dict[str, Any]:
+def _head(config: PoolConfig, model: str, plan: FilterPlan) -> dict[str, Any]:
     """What decides the tries: the journal's first line."""
-    work = config.work
     return {
         "version": 1,
-        "model": model_digest(folder),
+        "model": model,
         "prompt": config.model.model_dump(mode="json", include={"prompt_template", "chat_template", "answer_after"}),
         "environment": config.environments[0].model_dump(mode="json", include={"name", "params", "content", "rows"}),
-        "temperature": work.temperature,
-        "max_new_tokens": work.max_new_tokens,
-        "targets": list(all_targets(work, config.environments[0])),
+        "temperature": config.work.temperature,
+        "max_new_tokens": config.work.max_new_tokens,
+        "targets": list(all_targets(config.work, config.environments[0])),
         "samples": plan.samples,
     }
 
 
 def _resume(journal: Path, head: dict[str, Any]) -> list[int]:
     """Solved tries of the candidates in the journal, which is begun if need be; a line cut off by a kill is dropped."""
-    lines: list[dict[str, Any]] = []
     with explained(f"use {journal}", "check the path"):
         try:
             text = journal.read_text() if journal.exists() else ""
             whole = text[: text.rfind("\n") + 1]
-            lines = [_entry(line) for line in whole.splitlines()]
-        except ValueError:
+            lines = [dict(parse_json(line.encode())) for line in whole.splitlines()]
+        except (ValueError, TypeError):
             raise ConfigError(f"{journal} is not a filter's journal", "name another file") from None
         if lines and lines[0] != head:
             differs = ", ".join(name for name in head if lines[0].get(name) != head[name])
             raise ConfigError(f"{journal} belongs to another filter: {differs} differs", "name another file")
         journal.parent.mkdir(parents=True, exist_ok=True)
         journal.write_text(whole or _line(head))
-    solved = [line.get("solved") for line in lines[1:]]
-    if [line.get("candidate") for line in lines[1:]] != list(range(len(solved))):
-        raise ConfigError(f"{journal} is damaged: candidates are missing", "remove it and begin again")
-    counts = [count for count in solved if type(count) is int and 0 <= count <= head["samples"]]
-    if len(counts) < len(solved):
-        raise ConfigError(f"{journal} is damaged: a count of solved tries is none", "remove it and begin again")
-    return counts
+    solved = []
+    for number, line in enumerate(lines[1:]):
+        count = line.get("solved")
+        if line.get("candidate") != number or type(count) is not int or not 0 <= count <= head["samples"]:
+            raise ConfigError(f"{journal} is damaged: line {number + 2} is not candidate {number}'s", "remove it")
+        solved.append(count)
+    return solved
 
 
-def _entry(line: str) -> dict[str, Any]:
-    """A line of a journal. Raises ValueError for anything but an object."""
-    entry = parse_json(line.encode())
-    if not isinstance(entry, dict):
-        raise ValueError("not an object")
-    return entry
-
-
-def _report(plan: FilterPlan, solved: list[int], model: str, head: dict[str, Any]) -> FilterReport:
-    counts = solved[: plan.candidates]
-    kept = tuple(place for place, count in enumerate(counts) if plan.keeps(count))
+def _report(plan: FilterPlan, counts: list[int], model: str, head: dict[str, Any]) -> FilterReport:
+    kept = tuple(number for number, count in enumerate(counts) if plan.keeps(count))
     if not kept:
         raise ConfigError(
             f"none of {plan.candidates} problems is solved in {plan.lowest:.1%} to {plan.highest:.1%} of the tries",
             "try more candidates, another task, or another model",
         )
-    lines = [head, *({"candidate": place, "solved": count} for place, count in enumerate(counts))]
+    lines = [head, *({"candidate": number, "solved": count} for number, count in enumerate(counts))]
     problems = ProblemFilter.of(
         plan.candidates,
         kept,

@@ -1,16 +1,16 @@
 """How the owner's process waits: it retries what may be temporary, says what it waits for, and knows when to give up.
 
-A node works only for steps whose seed is later than its join. Nodes that joined after the newest step wait for the next
-one, and if nobody else makes files that step never comes. `StallTimeout` says when to publish it without training, with
-unchanged weights. So step 0 need not wait for nodes: a dry run needs weights, and whoever joins after it gets step 1.
+A node works only for steps whose seed is later than its join. If only nodes that joined after the newest step are left,
+`StallTimeout` says when to publish the next one without training, with unchanged weights.
 """
 
 import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from chain.indexer.state import Standing, State, standing_of
 from protocol.errors import ConfigError, IntegrityError, MusterError
@@ -23,37 +23,27 @@ _FIRST_LINE_SECONDS, _LONGEST_SILENCE = 8.0, 60.0
 _NOBODY = "no node may work: whoever has a stake joins by `muster node up --pool URL`"
 
 
-class WaitLog:
-    """Logs one wait: after some seconds, when the reason changes, and then ever more rarely."""
-
-    def __init__(self, what: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self._what, self._clock, self._logged_reason = what, clock, ""
-        self._since = datetime.now().strftime("%H:%M:%S")
-        self._pause, self._last = _FIRST_LINE_SECONDS, clock()
-
-    def update(self, reason: str) -> None:
-        """Log that the wait goes on, if a line is due."""
-        now = self._clock()
-        if now - self._last < (_FIRST_LINE_SECONDS if reason != self._logged_reason else self._pause):
-            return
-        log.info("waiting for %s since %s%s", self._what, self._since, f": {reason}" if reason else "")
-        self._pause = min(2 * self._pause, _LONGEST_SILENCE)
-        self._logged_reason, self._last = reason, now
-
-
 class Waiting:
     """Waits until `stopping` is set. Between two attempts it calls `meanwhile`."""
 
-    def __init__(self, stopping: threading.Event, poll_seconds: float, meanwhile: Callable[[], None]) -> None:
-        self._stopping, self._poll_seconds, self._meanwhile = stopping, poll_seconds, meanwhile
+    def __init__(
+        self,
+        stopping: threading.Event,
+        poll_seconds: float,
+        meanwhile: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._stopping, self._poll_seconds, self._meanwhile, self._clock = stopping, poll_seconds, meanwhile, clock
 
     def until(
         self, what: str, attempt: Callable[[], T | None], pause: float = 0.0, why: Callable[[], str] = str
     ) -> T | None:
         """Repeat `attempt` until it returns a value; return None if asked to stop first. Failures of chain, bucket,
         service or disk that may be temporary are logged and retried, after at least `pause` seconds. `why` tells what
-        the last attempt lacked, for the log, `status` and the dashboard."""
-        wait_log = WaitLog(what)
+        the last attempt lacked, for `status`, the dashboard and the log: after some seconds, when the reason changes,
+        and then ever more rarely."""
+        since, last = datetime.now().strftime("%H:%M:%S"), self._clock()
+        logged_reason, silence = "", _FIRST_LINE_SECONDS
         with WAITS.on(what):
             while not self._stopping.is_set():
                 try:
@@ -64,28 +54,89 @@ class Waiting:
                     raise
                 except MusterError as error:
                     log.warning("%s; trying again", error)
-                WAITS.explain(what, why())
-                wait_log.update(why())
+                WAITS.explain(what, reason := why())
+                now = self._clock()
+                if now - last >= (_FIRST_LINE_SECONDS if reason != logged_reason else silence):
+                    log.info("waiting for %s since %s%s", what, since, f": {reason}" if reason else "")
+                    logged_reason, last, silence = reason, now, min(2 * silence, _LONGEST_SILENCE)
                 self._meanwhile()
                 self._stopping.wait(max(pause, self._poll_seconds))
         return None
 
 
+@dataclass(frozen=True)
+class AwaitedFiles:
+    """Files for the next step: `wanted` of them; `ready` to train on, `fetching` from the bucket, `confirming`
+    (accepted, not yet deep or disputed), `judging` (no verdict yet). `any_submitted`: whether the pool
+    ever got a file."""
+
+    wanted: int
+    ready: int
+    fetching: int
+    confirming: int
+    judging: int
+    any_submitted: bool = True
+
+    @property
+    def cause(self) -> str:
+        """The last stage that enough files for the step still have to pass."""
+        known = self.ready
+        for stage in ("fetching", "confirming", "judging"):
+            known += getattr(self, stage)
+            if known >= self.wanted:
+                return stage
+        return "generating" if self.any_submitted else "starting"
+
+    @property
+    def summary(self) -> str:
+        """How many files are at which stage."""
+        counts = {"ready": self.ready, "to be fetched": self.fetching, "accepted but not final": self.confirming}
+        parts = [f"{count} {stage}" for stage, count in (counts | {"not judged": self.judging}).items() if count]
+        return ", ".join(parts) or "no file is submitted"
+
+
+class IdleClock:
+    """Where the trainer's time goes between two records: seconds of waiting by cause, and their share."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._cause = clock, "fetching"
+        self._since = self._last = clock()
+        self._seconds: dict[str, float] = {}
+
+    def begin(self) -> None:
+        """Start a wait."""
+        self._last, self._cause = self._clock(), "fetching"
+
+    def tick(self, cause: str = "") -> None:
+        """Count the time since the last tick, during which `cause` was missing: the same as before if empty."""
+        now, self._cause = self._clock(), cause or self._cause
+        self._seconds[self._cause] = self._seconds.get(self._cause, 0.0) + now - self._last
+        self._last = now
+
+    def record(self) -> dict[str, Any]:
+        """Return for the record of a step the seconds waited by cause, and their share of the time since the record
+        before."""
+        now = self._clock()
+        elapsed, seconds = now - self._since, self._seconds
+        self._since, self._seconds = now, {}
+        return {
+            "idle": {cause: round(spent, 3) for cause, spent in seconds.items()},
+            "idle_share": round(sum(seconds.values()) / elapsed, 4) if elapsed > 0 else 0.0,
+        }
+
+
 def nodes_waiting(state: State, pool: int, decoy: str) -> bool:
     """Return whether a node may work for the next step but for none that is published. `decoy` does not count: its
     files are never trained on."""
-    newest = state.pools[pool].step
-    return any(joined > newest for joined in _joined_steps(state, pool, decoy))
+    return any(joined > state.pools[pool].step for joined in _joined_steps(state, pool, decoy))
 
 
 def eligible_nodes(state: State, pool: int, decoy: str) -> int:
     """Return how many nodes may work for the newest published step, now or once a refusal is final."""
-    newest = state.pools[pool].step
-    return sum(joined <= newest for joined in _joined_steps(state, pool, decoy))
+    return sum(joined <= state.pools[pool].step for joined in _joined_steps(state, pool, decoy))
 
 
 def _joined_steps(state: State, pool: int, decoy: str) -> list[int]:
-    """From which step on each member may work."""
     members = (Standing.MEMBER, Standing.FROZEN)
     accounts = (account for (of, _), account in state.accounts.items() if of == pool)
     return [account.joined_step for account in accounts if standing_of(account) in members and account.node != decoy]

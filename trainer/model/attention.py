@@ -1,10 +1,8 @@
-"""Attention inside each sequence of a packed row, in any Hugging Face model that calls attention by its interface.
+"""Attention inside each sequence of a packed row, in any Hugging Face model that calls attention by its interface: one
+variable-length kernel on a GPU in half precision, elsewhere a call of scaled_dot_product_attention for sequences of
+like length. No product between two sequences is computed."""
 
-No mask is built and no product between two sequences is computed. On a GPU in half precision it is one variable-length
-kernel; elsewhere sequences of like length share a call of torch's scaled_dot_product_attention.
-"""
-
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,28 +15,21 @@ _KINDS = frozenset({"full_attention", "sliding_attention"})
 
 
 def install_attention(model: Any) -> bool:
-    """Let a model see several sequences in one row, if it can; returns whether it does.
-
-    One that cannot gets one sequence at a time: recurrent layers, sinks, chunks and capped scores, and models that
-    transformers cannot give another attention, would let packed sequences see one another.
-    """
+    """Let a model see several sequences in one row, if it can; returns whether it does. Recurrent layers, sinks, chunks
+    and capped scores would let packed sequences see one another: such a model gets one sequence at a time."""
     config = model.config.get_text_config()
     kinds = set(getattr(config, "layer_types", None) or _KINDS)
     able = getattr(model, "_supports_attention_backend", False) and getattr(model, "_supports_sdpa", False)
     odd = getattr(model, "_is_stateful", False) or getattr(config, "attn_logit_softcapping", None)
     if not able or odd or not kinds <= _KINDS:
         return False
-    _register()
-    model.set_attn_implementation(NAME)
-    return True
-
-
-def _register() -> None:
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface
 
     AttentionInterface.register(NAME, packed_attention)
     AttentionMaskInterface.register(NAME, lambda *_, **__: None)
+    model.set_attn_implementation(NAME)
+    return True
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
@@ -70,16 +61,16 @@ def packed_attention(
 def _by_groups(
     q: Tensor, k: Tensor, v: Tensor, groups: AttentionGroups, scaling: float | None, window: int | None
 ) -> Tensor:
-    """[L, heads, D] each → [L, H, D], a call for each group of like lengths."""
+    """[L, heads, D] each → [L, H, D], a call for each group of like lengths. Only padding attends to padding."""
     if groups.padded:
-        q, k, v = (_Pad.apply(tensor, groups) for tensor in (q, k, v))  # type: ignore[no-untyped-call]
+        q, k, v = (tensor.index_select(0, groups.packed_index) for tensor in (q, k, v))
     done = []
     parts = (torch.split(tensor, groups.sizes) for tensor in (q, k, v))
     for shape, *part in zip(groups.shapes, *parts, strict=True):
         own_q, own_k, own_v = (tensor.view(*shape, *tensor.shape[1:]).transpose(1, 2) for tensor in part)
         done.append(_causal(own_q, own_k, own_v, scaling, window).transpose(1, 2).flatten(0, 1))
-    out = done[0] if len(done) == 1 else torch.cat(done)
-    return cast(Tensor, _Unpad.apply(out, groups)) if groups.padded else out  # type: ignore[no-untyped-call]
+    out = torch.cat(done)
+    return out.index_select(0, groups.padded_index) if groups.padded else out
 
 
 def _causal(q: Tensor, k: Tensor, v: Tensor, scaling: float | None, window: int | None) -> Tensor:
@@ -114,31 +105,3 @@ def _variable_length(
     )
     assert isinstance(out, Tensor)
     return out
-
-
-class _Pad(torch.autograd.Function):
-    """[L, heads, D] → [P, heads, D]. No gradient comes back from padding: only padding attends to it."""
-
-    @staticmethod
-    def forward(ctx: Any, packed: Tensor, groups: AttentionGroups) -> Tensor:
-        ctx.groups = groups
-        return packed.index_select(0, groups.packed_index)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return grad.index_select(0, ctx.groups.padded_index), None
-
-
-class _Unpad(torch.autograd.Function):
-    """[P, heads, D] → [L, heads, D]; padding gets a gradient of zero."""
-
-    @staticmethod
-    def forward(ctx: Any, padded: Tensor, groups: AttentionGroups) -> Tensor:
-        ctx.groups = groups
-        return padded.index_select(0, groups.padded_index)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        groups: AttentionGroups = ctx.groups
-        out = grad.new_zeros((groups.packed_index.numel(), *grad.shape[1:]))
-        return out.index_copy_(0, groups.padded_index, grad), None

@@ -1,9 +1,8 @@
 """Where a run's first weights come from: the warmed-up tiny model from the cache, a folder, or a Hugging Face id.
 
-The demo's base model is a tiny Qwen2 that learns from nothing to imitate worked sums, in about forty CPU-seconds. The
-first phase teaches it to work a sum out. The second, mostly blurted answers, makes working it out a habit that the
-model shows only sometimes: what reinforcement learning then finds and strengthens. Both are supervised fine-tuning
-(`trainer/sft.py`) on conversations made from a seed."""
+The demo's base model is a tiny Qwen2 that learns worked sums from nothing, in about forty CPU-seconds of supervised
+fine-tuning. A second phase, mostly blurted answers, makes working a sum out a habit that the model shows only
+sometimes: what reinforcement learning then finds and strengthens."""
 
 import dataclasses
 import importlib.metadata
@@ -12,7 +11,8 @@ import logging
 import random
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,15 @@ from protocol.files import explained, file_digests, locked, user_cache, write_at
 from protocol.models import load_tokenizer, save_byte_tokenizer
 from trainer.model.policy import Policy, model_folder
 from trainer.model.tiny_model import END_OF_THOUGHT, PHRASES, TINY_SOURCE, tiny_model_config, tiny_qwen2
-from trainer.sft import Conversation, ConversationEncoder, Example, Message, Part, SftLearner
+from trainer.sft import Conversation, ConversationEncoder, Message, Part, SftLearner
+
+log = logging.getLogger("muster.trainer")
+Progress = Callable[[str], None]
+_PROGRESS_SECONDS = 3.0
+_UNCLIPPED = 1e9
+REVISION = 2  # raise it when the warm-up's code changes what comes out
+PACKAGES = ("torch", "transformers", "tokenizers", "reasoning_gym")
+BUILD_SECONDS = 1800.0
 
 
 def worked_turns(task: InTurns, problem: Problem, prompt: str) -> tuple[Message, ...]:
@@ -46,39 +54,22 @@ def worked_turns(task: InTurns, problem: Problem, prompt: str) -> tuple[Message,
     return (*messages, Message(role="assistant", content=f"{END_OF_THOUGHT}{problem.answer}"))
 
 
-@dataclass(frozen=True)
-class WorkedExample:
-    """A problem with the completion to imitate (without EOS)."""
-
-    problem: Problem
-    completion: str
-    worked: bool
-
-
-def example(task: Environment, seed: int, index: int, worked_share: float) -> WorkedExample:
-    """Return example `index` of warm-up `seed`: worked with probability `worked_share`, else a blurted answer."""
-    (number,) = words(tagged_hash("muster/warmup/1", seed, index), 1)
-    problem = task.problem(number)
-    worked = random.Random(number).random() < worked_share
-    thought = worked_sum(problem) if worked and not isinstance(task, InTurns) else ""
-    return WorkedExample(problem, f"{thought}{END_OF_THOUGHT}{problem.answer}", worked)
-
-
 def conversation(task: Environment, seed: int, index: int, worked_share: float) -> Conversation:
-    """Return example `index` as a conversation.
+    """Return example `index` of warm-up `seed`: worked with probability `worked_share`, else a blurted answer.
 
     A blurted answer teaches only the decision not to think: learning guessed digits by heart would cost the arithmetic
     that the worked examples have just taught.
     """
-    answer = example(task, seed, index, worked_share)
-    asked = Message(role="user", content=prompt_text(tiny_model_config(), answer.problem, 0))
-    if answer.worked and isinstance(task, InTurns):
-        return Conversation(messages=worked_turns(task, answer.problem, asked.text))
-    if answer.worked:
-        return Conversation(messages=(asked, Message(role="assistant", content=answer.completion)))
-    decision, _, guess = answer.completion.partition(END_OF_THOUGHT)
-    parts = (Part(text=decision + END_OF_THOUGHT), Part(text=guess, learned=False))
-    return Conversation(messages=(asked, Message(role="assistant", content=parts)))
+    (number,) = words(tagged_hash("muster/warmup/1", seed, index), 1)
+    problem = task.problem(number)
+    asked = Message(role="user", content=prompt_text(tiny_model_config(), problem, 0))
+    if random.Random(number).random() >= worked_share:
+        parts = (Part(text=END_OF_THOUGHT), Part(text=problem.answer, learned=False))
+        return Conversation(messages=(asked, Message(role="assistant", content=parts)))
+    if isinstance(task, InTurns):
+        return Conversation(messages=worked_turns(task, problem, asked.text))
+    answer = f"{worked_sum(problem)}{END_OF_THOUGHT}{problem.answer}"
+    return Conversation(messages=(asked, Message(role="assistant", content=answer)))
 
 
 def worked_sum(problem: Problem) -> str:
@@ -97,12 +88,6 @@ def worked_sum(problem: Problem) -> str:
     return "\n".join(lines)
 
 
-log = logging.getLogger("muster.trainer")
-Progress = Callable[[str], None]
-PROGRESS_SECONDS = 3.0
-_UNCLIPPED = 1e9
-
-
 @dataclass(frozen=True)
 class Recipe:
     """Steps, batch and learning rates of the warm-up; part of the cache key."""
@@ -114,38 +99,36 @@ class Recipe:
     worked_lr: float = 4e-3
     mixed_lr: float = 3e-4
 
-    @property
-    def steps(self) -> int:
-        return self.worked_steps + self.mixed_steps
 
-
-@dataclass(frozen=True)
-class Phase:
-    """Steps first … last−1 with a fraction of worked examples; the learning rate is constant, then falls to zero."""
-
-    first: int
-    last: int
-    worked_share: float
-    optimizer: OptimizerConfig
-
-
-def warm_up(
-    folder: Path,
-    task: Environment,
-    seed: int,
-    recipe: Recipe,
-    progress: Progress = log.info,
-    fresh: Callable[[Path, int], Path] | None = None,
-) -> None:
-    """Train the tiny model, or what `fresh` makes in a folder, from `seed` and write a Hugging Face folder (fp32) to
-    `folder`."""
+def warm_up(folder: Path, task: Environment, seed: int, recipe: Recipe, progress: Progress = log.info) -> None:
+    """Train the tiny model from `seed` and write a Hugging Face folder (fp32) to `folder`: first quickly on worked
+    examples alone, then gently towards the wanted share of thoughts. The second phase has no momentum of the first: the
+    swing from always to sometimes would otherwise overshoot to never."""
     set_threads(1)
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    quick = MuonConfig(learning_rate=recipe.worked_lr, weight_decay=0.0, beta2=0.999)
+    gentle = AdamWConfig(learning_rate=recipe.mixed_lr, weight_decay=0.0)
+    worked, steps = recipe.worked_steps, recipe.worked_steps + recipe.mixed_steps
+    last_progress = 0.0
     with tempfile.TemporaryDirectory(prefix="muster-warmup-") as temporary:
-        untaught = (fresh or fresh_model)(Path(temporary), seed)
+        untaught = fresh_model(Path(temporary), seed)
         policy = Policy(untaught)
         encoder = ConversationEncoder(load_tokenizer(untaught), chat_template=False)
-        _train(policy, encoder, task, seed, recipe, progress)
+        phases: tuple[tuple[range, float, AdamWConfig | MuonConfig, float], ...] = (
+            (range(worked), 1.0, quick, 0.4),
+            (range(worked, steps), recipe.worked_share, gentle, 0.5),
+        )
+        for phase, share, method, decay_share in phases:
+            schedule = ScheduleConfig(warmup_updates=0, decay_share=decay_share, final_share=0.0)
+            optimizer = OptimizerConfig(method=method, schedule=schedule, grad_clip=_UNCLIPPED)
+            learner = SftLearner(policy, optimizer, len(phase))
+            for step in phase:
+                numbers = range(step * recipe.batch, (step + 1) * recipe.batch)
+                examples = [encoder.encode(conversation(task, seed, number, share)) for number in numbers]
+                metrics = learner.update(examples)
+                if step + 1 == steps or time.monotonic() - last_progress > _PROGRESS_SECONDS:
+                    last_progress = time.monotonic()
+                    progress(f"warming up the base model: step {step + 1} of {steps}, loss {metrics.loss:.3f}")
         policy.export(folder)
 
 
@@ -164,51 +147,8 @@ def fresh_model(folder: Path, seed: int) -> Path:
     return folder
 
 
-def _train(
-    policy: Policy, encoder: ConversationEncoder, task: Environment, seed: int, recipe: Recipe, progress: Progress
-) -> None:
-    last_progress = 0.0
-    for phase in _phases(recipe):
-        learner = SftLearner(policy, phase.optimizer, phase.last - phase.first)
-        for step in range(phase.first, phase.last):
-            metrics = learner.update(list(_batch(encoder, task, seed, step, phase, recipe)))
-            if step + 1 == recipe.steps or time.monotonic() - last_progress > PROGRESS_SECONDS:
-                last_progress = time.monotonic()
-                progress(f"warming up the base model: step {step + 1} of {recipe.steps}, loss {metrics.loss:.3f}")
-
-
-def _batch(
-    encoder: ConversationEncoder, task: Environment, seed: int, step: int, phase: Phase, recipe: Recipe
-) -> Iterator[Example]:
-    for number in range(step * recipe.batch, (step + 1) * recipe.batch):
-        yield encoder.encode(conversation(task, seed, number, phase.worked_share))
-
-
-def _phases(recipe: Recipe) -> Iterator[Phase]:
-    """First only worked examples, quickly; then gently towards the wanted share of thoughts, without momentum from
-    before: the swing from always to sometimes would otherwise overshoot to never."""
-    quick = MuonConfig(learning_rate=recipe.worked_lr, weight_decay=0.0, beta2=0.999)
-    gentle = AdamWConfig(learning_rate=recipe.mixed_lr, weight_decay=0.0)
-    yield Phase(0, recipe.worked_steps, 1.0, _rates(quick, 0.4))
-    yield Phase(recipe.worked_steps, recipe.steps, recipe.worked_share, _rates(gentle, 0.5))
-
-
-def _rates(method: AdamWConfig | MuonConfig, decay_share: float) -> OptimizerConfig:
-    schedule = ScheduleConfig(warmup_updates=0, decay_share=decay_share, final_share=0.0)
-    return OptimizerConfig(method=method, schedule=schedule, grad_clip=_UNCLIPPED)
-
-
-REVISION = 2  # raise it when the warm-up's code changes what comes out
-PACKAGES = ("torch", "transformers", "tokenizers", "reasoning_gym")
-BUILD_SECONDS = 1800.0
-
-
 def base_model(
-    model: ModelConfig,
-    task: EnvironmentConfig,
-    seed: int,
-    cache: Path | None = None,
-    progress: Progress = log.info,
+    model: ModelConfig, task: EnvironmentConfig, seed: int, cache: Path | None = None, progress: Progress = log.info
 ) -> Path:
     """Return a local Hugging Face folder with the weights of policy step 0; never changed afterwards.
 
@@ -221,24 +161,22 @@ def base_model(
 
 
 def warmed_up(
-    task: EnvironmentConfig,
-    seed: int,
-    cache: Path,
-    progress: Progress = log.info,
-    recipe: Recipe | None = None,
+    task: EnvironmentConfig, seed: int, cache: Path, progress: Progress = log.info, recipe: Recipe = Recipe()
 ) -> Path:
     """Return the tiny model of a seed and task, from `cache` if it is intact there, else trained now (about 40
     CPU-seconds)."""
-    recipe = recipe or Recipe()
     key = cache_key(task, seed, recipe)
-    folder, record = cache / key, cache / f"{key}.json"
+    folder, record, lock = cache / key, cache / f"{key}.json", cache / f"{key}.lock"
     with explained(f"write to the cache {cache}", "set XDG_CACHE_HOME"):
         cache.mkdir(parents=True, exist_ok=True)
-    lock = cache / f"{key}.lock"
     with locked(lock, f"another process that makes the base model ({lock})", BUILD_SECONDS):
-        if _intact(folder, record, progress):
-            progress(f"base model for seed {seed}: from the cache")
-            return folder
+        if folder.is_dir():
+            with suppress(OSError, ValueError):
+                expected = json.loads(record.read_bytes())
+                if expected and file_digests(folder) == expected:
+                    progress(f"base model for seed {seed}: from the cache")
+                    return folder
+            progress(f"the cached base model {folder} is damaged; making it again")
         loaded = load_environment(task)
         write_folder(folder, lambda aside: warm_up(aside, loaded, seed, recipe, progress))
         write_atomic(record, canonical_json(file_digests(folder)))
@@ -252,16 +190,3 @@ def cache_key(task: EnvironmentConfig, seed: int, recipe: Recipe) -> str:
     whole = task.model_copy(update={"problems": None}).model_dump(mode="json", exclude={"curriculum"})
     parts = [REVISION, dataclasses.asdict(recipe), seed, whole, list(PHRASES), versions]
     return f"tiny-{sha256_hex(canonical_json(parts))[:24]}"
-
-
-def _intact(folder: Path, record: Path, progress: Progress) -> bool:
-    if not folder.is_dir():
-        return False
-    try:
-        expected = json.loads(record.read_bytes())
-        if expected and file_digests(folder) == expected:
-            return True
-    except (OSError, ValueError):
-        pass
-    progress(f"the cached base model {folder} is damaged; making it again")
-    return False

@@ -1,7 +1,7 @@
-"""An output head that answers with log-probabilities and entropies instead of logits, in chunks.
+"""An output head that answers with log-probabilities and entropies instead of logits.
 
 The logits of a batch, [N, vocabulary] in float32, would be the largest tensor of a training step by far. Here only one
-chunk's exist at a time, in the forward pass and again in the backward pass, which computes them anew.
+chunk's exist at a time; the backward pass computes them again.
 """
 
 from dataclasses import dataclass
@@ -12,35 +12,30 @@ from torch import Tensor, nn
 
 from protocol.errors import ConfigError
 
-CHUNK_BYTES = 64 << 20
-
 
 @dataclass(frozen=True)
 class HeadTask:
     """What the head is asked about the row it sees next.
 
     rows: [N] int64, which hidden states. targets: [N] int64, the token that each of them predicts. temperature divides
-    the logits. largest: whether the largest logit is asked for, in the place of the entropy. gradient: whether that is
-    part of the loss, besides ln p.
+    the logits. gradient: whether the entropy is part of the loss, besides ln p.
     """
 
     rows: Tensor
     targets: Tensor
     temperature: float = 1.0
     gradient: bool = True
-    largest: bool = False
 
 
 class ChunkedHead(nn.Linear):
     """In the place of a model's output projection, with its parameters under their names, tied or not.
 
     `task` must be set before each forward pass of the model, whose `logits` are then [1, N, 2] float32: ln p of the
-    target, and the entropy (nats) of softmax(logits / temperature) or the largest of the logits / temperature. Logits
-    take about `chunk_bytes`, whatever N is.
+    target, and the entropy (nats) of softmax(logits / temperature). Logits take about `chunk_bytes`, whatever N is.
     """
 
     task: HeadTask | None = None
-    chunk_bytes: int = CHUNK_BYTES
+    chunk_bytes: int = 64 << 20
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Return the answers to `task` for hidden: [1, L, d]."""
@@ -53,12 +48,12 @@ class ChunkedHead(nn.Linear):
             chosen = chosen.to(torch.get_autocast_dtype(chosen.device.type))
         scale = 1.0 / task.temperature
         chunked: Any = _Chunked.apply
-        logp, beside = chunked(chosen, self.weight, self.bias, task.targets, scale, rows, task.largest)
-        beside = beside if task.gradient else beside.detach()
-        return torch.stack([logp.unsqueeze(0), beside.unsqueeze(0)], dim=-1)  # no view: FSDP's hooks hang on it
+        logp, entropy = chunked(chosen, self.weight, self.bias, task.targets, scale, rows)
+        entropy = entropy if task.gradient else entropy.detach()
+        return torch.stack([logp.unsqueeze(0), entropy.unsqueeze(0)], dim=-1)  # no view: FSDP's hooks hang on it
 
 
-def install_head(model: Any, chunk_bytes: int = CHUNK_BYTES) -> ChunkedHead:
+def install_head(model: Any, chunk_bytes: int = 64 << 20) -> ChunkedHead:
     """Replace a model's output projection. Raises ConfigError if it is none that we know."""
     old = model.get_output_embeddings()
     if not isinstance(old, nn.Linear):
@@ -74,7 +69,7 @@ def install_head(model: Any, chunk_bytes: int = CHUNK_BYTES) -> ChunkedHead:
 
 
 class _Chunked(torch.autograd.Function):
-    """(hidden [N, d], weight [V, d], bias [V] or None, targets [N]) → ln p [N], and entropy or largest logit [N]."""
+    """(hidden [N, d], weight [V, d], bias [V] or None, targets [N]) → ln p [N], entropy [N]."""
 
     @staticmethod
     def forward(
@@ -85,29 +80,25 @@ class _Chunked(torch.autograd.Function):
         targets: Tensor,
         scale: float,
         rows: int,
-        largest: bool,
     ) -> tuple[Tensor, Tensor]:
-        weight_cast, bias_cast = weight.to(hidden.dtype), None if bias is None else bias.to(hidden.dtype)
         exact = torch.promote_types(hidden.dtype, torch.float32)
-        logp, beside, total = (hidden.new_empty(hidden.shape[0], dtype=exact) for _ in range(3))
+        logp, entropy, total = (hidden.new_empty(hidden.shape[0], dtype=exact) for _ in range(3))
+        weight_cast, bias_cast = weight.to(hidden.dtype), None if bias is None else bias.to(hidden.dtype)
         for at in _slices(hidden.shape[0], rows):
             logs = _logits(hidden[at], weight_cast, bias_cast, scale, exact)
-            if largest:
-                beside[at] = logs.amax(-1)
             total[at] = torch.logsumexp(logs, dim=-1)
             logs.sub_(total[at].unsqueeze(-1))
             logp[at] = logs.gather(-1, targets[at].unsqueeze(-1)).squeeze(-1)
-            if not largest:
-                beside[at] = -torch.linalg.vecdot(torch.exp(logs), logs)
-        ctx.save_for_backward(hidden, weight, bias, targets, total, beside)
-        ctx.scale, ctx.rows, ctx.largest = scale, rows, largest
+            entropy[at] = -torch.linalg.vecdot(torch.exp(logs), logs)
+        ctx.save_for_backward(hidden, weight, bias, targets, total, entropy)
+        ctx.scale, ctx.rows = scale, rows
         ctx.set_materialize_grads(False)
-        return logp, beside
+        return logp, entropy
 
     @staticmethod
-    def backward(ctx: Any, grad_logp: Tensor | None, grad_beside: Tensor | None) -> Any:
-        hidden, weight, bias, targets, total, beside = ctx.saved_tensors
-        grad_entropy, grad_largest = (None, grad_beside) if ctx.largest else (grad_beside, None)
+    def backward(ctx: Any, grad_logp: Tensor | None, grad_entropy: Tensor | None) -> Any:
+        hidden, weight, bias, targets, total, entropy = ctx.saved_tensors
+        by_target = torch.zeros_like(total) if grad_logp is None else grad_logp
         weight_cast, bias_cast = weight.to(hidden.dtype), None if bias is None else bias.to(hidden.dtype)
         grad_hidden = torch.zeros_like(hidden)
         grad_weight = torch.zeros_like(weight, dtype=total.dtype)
@@ -115,60 +106,32 @@ class _Chunked(torch.autograd.Function):
         for at in _slices(hidden.shape[0], ctx.rows):
             logs = _logits(hidden[at], weight_cast, bias_cast, ctx.scale, total.dtype)
             logs.sub_(total[at].unsqueeze(-1))
-            top = None if grad_largest is None else logs.argmax(-1, keepdim=True)
-            grad = _logits_gradient(logs, targets[at], beside[at], _part(grad_logp, at), _part(grad_entropy, at))
-            if top is not None and grad_largest is not None:
-                grad.scatter_add_(-1, top, grad_largest[at].unsqueeze(-1))
+            # By the scaled logits z: d ln p_y / dz = 1_y − p and dH / dz = −p (ln p + H).
+            probability = torch.exp(logs)
+            if grad_entropy is None:
+                grad = probability.mul_(-by_target[at].unsqueeze(-1))
+            else:
+                constant = by_target[at] + grad_entropy[at] * entropy[at]
+                grad = logs.mul_(-grad_entropy[at].unsqueeze(-1)).sub_(constant.unsqueeze(-1)).mul_(probability)
+            del logs, probability
+            grad.scatter_add_(-1, targets[at].unsqueeze(-1), by_target[at].unsqueeze(-1))
             grad.mul_(ctx.scale)
             if grad_bias is not None:
                 grad_bias += grad.sum(0)
             narrow = grad.to(hidden.dtype)
             grad_hidden[at] = narrow @ weight_cast
-            _accumulate(grad_weight, narrow, hidden[at])
-        return (
-            grad_hidden,
-            grad_weight.to(weight.dtype),
-            None if grad_bias is None else grad_bias.to(bias.dtype),
-            None,
-            None,
-            None,
-            None,
-        )
+            if narrow.dtype == grad_weight.dtype:
+                grad_weight.addmm_(narrow.T, hidden[at])
+            else:
+                grad_weight += narrow.T @ hidden[at]
+        by_bias = None if grad_bias is None else grad_bias.to(bias.dtype)
+        return grad_hidden, grad_weight.to(weight.dtype), by_bias, None, None, None
 
 
 def _slices(count: int, rows: int) -> list[slice]:
     return [slice(start, min(start + rows, count)) for start in range(0, count, rows)]
 
 
-def _part(grad: Tensor | None, at: slice) -> Tensor | None:
-    return None if grad is None else grad[at]
-
-
 def _logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, scale: float, exact: torch.dtype) -> Tensor:
     logits = nn.functional.linear(hidden, weight, bias).to(exact)
     return logits if scale == 1.0 else logits.mul_(scale)
-
-
-def _logits_gradient(
-    logs: Tensor, targets: Tensor, entropy: Tensor, grad_logp: Tensor | None, grad_entropy: Tensor | None
-) -> Tensor:
-    """[C, V], by the scaled logits z, given ln p of every token (overwritten).
-
-    d ln p_y / dz = 1_y − p and dH / dz = −p (ln p + H).
-    """
-    probability = torch.exp(logs)
-    by_target = torch.zeros_like(entropy) if grad_logp is None else grad_logp
-    if grad_entropy is None:
-        grad = probability.mul_(-by_target.unsqueeze(-1))
-    else:
-        constant = by_target + grad_entropy * entropy
-        grad = logs.mul_(-grad_entropy.unsqueeze(-1)).sub_(constant.unsqueeze(-1)).mul_(probability)
-    return grad.scatter_add_(-1, targets.unsqueeze(-1), by_target.unsqueeze(-1))
-
-
-def _accumulate(total: Tensor, grad: Tensor, hidden: Tensor) -> None:
-    """total [V, d] += gradᵀ hidden, in the precision of `total`."""
-    if grad.dtype == total.dtype:
-        total.addmm_(grad.T, hidden)
-    else:
-        total += grad.T @ hidden

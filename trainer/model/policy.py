@@ -56,14 +56,12 @@ class Policy:
 
     def logprobs(self, row: MicroBatch, temperature: float, entropy_gradient: bool = False) -> tuple[Tensor, Tensor]:
         """Return ln p and entropy of a packed row's output tokens, [N] float32 each, at the sampling temperature."""
-        logp, entropy = self._answer(row, HeadTask(row.rows, row.targets, temperature, entropy_gradient))
+        self.head.task = HeadTask(row.rows, row.targets, temperature, entropy_gradient)
+        packing = {"position_ids": row.layout.positions, "packed": row.layout} if self.packs else {}
+        mixed = self.placement.mesh is None and self.dtype != torch.float32  # sharding brings its own mixed precision
+        with torch.autocast(self.device.type, self.dtype) if mixed else contextlib.nullcontext():
+            logp, entropy = self.model(input_ids=row.tokens, use_cache=False, **packing).logits[0].unbind(-1)
         return logp, entropy
-
-    def logprobs_and_largest(self, row: MicroBatch, gradient: bool = False) -> tuple[Tensor, Tensor]:
-        """Return ln p of a packed row's targets and the largest logit of each, [N] float32 each, at temperature 1;
-        `gradient`: whether the latter has one."""
-        logp, largest = self._answer(row, HeadTask(row.rows, row.targets, 1.0, gradient, largest=True))
-        return logp, largest
 
     def export(self, folder: Path) -> Path:
         """Write a complete Hugging Face folder (weights in `dtype`, config, tokenizer) atomically to `folder`: rank 0
@@ -76,21 +74,6 @@ class Policy:
         if first:
             write_folder(folder, lambda aside: self._fill(aside, weights))
         return folder
-
-    def _answer(self, row: MicroBatch, task: HeadTask) -> tuple[Tensor, ...]:
-        """What the head says of the row."""
-        self.head.task = task
-        packing = {"position_ids": row.layout.positions, "packed": row.layout} if self.packs else {}
-        with self._precision():
-            answer = self.model(input_ids=row.tokens, use_cache=False, **packing)
-        found: tuple[Tensor, ...] = answer.logits[0].unbind(-1)
-        return found
-
-    def _precision(self) -> contextlib.AbstractContextManager[object]:
-        """Mixed precision; sharding brings its own."""
-        if self.placement.mesh is not None or self.dtype == torch.float32:
-            return contextlib.nullcontext()
-        return torch.autocast(self.device.type, self.dtype)
 
     def _fill(self, folder: Path, weights: dict[str, Tensor]) -> None:
         config_dtype, self.model.config.dtype = self.model.config.dtype, self.dtype

@@ -1,12 +1,11 @@
 """The pool owner's canaries: files planted in secret, committed to before they are drawn, opened after the votes.
 
-Every file that the decoy node submits is a canary. With each policy step the owner publishes the root of a tree of
-sixteen salted leaves, which cover the decoy's next sixteen counters (docs/reference/contracts.md). An opening accuses
-the seats that accepted the file, and frees the decoy, whose key has to consent: the owner holds it."""
+Every file of the decoy node is a canary. Each policy step commits to a tree of sixteen salted leaves over the decoy's
+next counters. An opening accuses the seats that accepted the file, and frees the decoy, whose key has to consent."""
 
 import logging
 import threading
-from concurrent.futures import Executor, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 from chain.contracts import Canaries, FailingRollout, Planted
@@ -32,17 +31,13 @@ _AT_ONCE = 4
 
 @dataclass(frozen=True)
 class StepCanaries:
-    """The tree of one step. `secret`: 32 bytes; `planted`: up to sixteen (node, counter). Unused leaves look like used
-    ones, and all salts follow from the secret, so that nothing else must be kept."""
+    """The tree of one step. `secret`: 32 bytes; `planted`: up to sixteen different (node, counter). Unused leaves look
+    like used ones, and all salts follow from the secret, so that nothing else must be kept."""
 
     secret: bytes
     pool: int
     step: int
     planted: tuple[tuple[str, int], ...]
-
-    def __post_init__(self) -> None:
-        if len(self.planted) > LEAVES or len(set(self.planted)) < len(self.planted):
-            raise ValueError(f"a step has at most {LEAVES} different canaries")
 
     @property
     def root(self) -> bytes:
@@ -53,18 +48,17 @@ class StepCanaries:
         if (node, counter) not in self.planted:
             return None
         index = self.planted.index((node, counter))
-        return Planted(self._salt(index), merkle.proof(self._leaves(), index))
+        return Planted(self._hash("salt", index), merkle.proof(self._leaves(), index))
 
     def _leaves(self) -> list[bytes]:
         leaves = [
-            Canaries.leaf(self._salt(index), self.pool, self.step, node, counter)
+            Canaries.leaf(self._hash("salt", index), self.pool, self.step, node, counter)
             for index, (node, counter) in enumerate(self.planted)
         ]
-        padding = range(len(leaves), LEAVES)
-        return leaves + [tagged_hash("muster/canary-padding/1", self.secret, self.pool, self.step, i) for i in padding]
+        return leaves + [self._hash("padding", index) for index in range(len(leaves), LEAVES)]
 
-    def _salt(self, index: int) -> bytes:
-        return tagged_hash("muster/canary-salt/1", self.secret, self.pool, self.step, index)
+    def _hash(self, what: str, index: int) -> bytes:
+        return tagged_hash(f"muster/canary-{what}/1", self.secret, self.pool, self.step, index)
 
 
 @dataclass(frozen=True)
@@ -99,11 +93,8 @@ class CanaryPlan:
     def opening(self, state: State, sub: Submission) -> Planted | None:
         """Return the file's opening in its step's tree, found by trying the counters that the tree may begin with."""
         root = state.pools[self.pool].steps[sub.step].canary_root
-        for first in range(sub.counter, max(-1, sub.counter - LEAVES), -1):
-            tree = self.tree(sub.step, first)
-            if tree.root == root:
-                return tree.opening(sub.node, sub.counter)
-        return None
+        trees = (self.tree(sub.step, sub.counter - back) for back in range(min(LEAVES, sub.counter + 1)))
+        return next((tree.opening(sub.node, sub.counter) for tree in trees if tree.root == root), None)
 
 
 def to_open(state: State, pool: int, decoy: str, now: int, margin: int = 2) -> list[Submission]:
@@ -127,8 +118,8 @@ def unsettled(state: State, pool: int, decoy: str) -> bool:
 
 class CanaryOpener:
     """A thread that opens the decoy's files, several at once: those of a lane are settled together, and a late opening
-    costs the decoy its stake. It runs in the trainer's process, because the owner's key must not send from two
-    processes at once, but follows the chain itself: training may take longer than a challenge window."""
+    costs the decoy its stake. Training may take longer than a challenge window, and the owner's key must not send from
+    two processes at once."""
 
     def __init__(self, plan: CanaryPlan, client: PoolClient, open_object: OpenObject, limits: Limits) -> None:
         self._plan, self._client, self._open_object, self._limits = plan, client, open_object, limits
@@ -145,32 +136,28 @@ class CanaryOpener:
             self._thread.join(timeout=30)
 
     def _run(self) -> None:
-        if self._plan.decoy:
-            with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="canary") as opening:
-                self._watch(self._plan.decoy, opening)
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="canary") as executor:
+            while not self._stop.wait(_POLL_SECONDS):
+                try:
+                    state = self._client.refresh()
+                    due = to_open(state, self._plan.pool, self._plan.node, self._client.chain.now)
+                except MusterError as error:
+                    log.info("canaries: %s", error)
+                    continue
+                wait([executor.submit(self._try, state, sub) for sub in due])
 
-    def _watch(self, decoy: LocalAccount, opening: Executor) -> None:
-        while not self._stop.wait(_POLL_SECONDS):
-            try:
-                state = self._client.refresh()
-                due = to_open(state, self._plan.pool, self._plan.node, self._client.chain.now)
-            except MusterError as error:
-                log.info("canaries: %s", error)
-                continue
-            wait([opening.submit(self._try, state, sub, decoy) for sub in due])
-
-    def _try(self, state: State, sub: Submission, decoy: LocalAccount) -> None:
+    def _try(self, state: State, sub: Submission) -> None:
         """Open a file; one that cannot be opened does not keep the others from it."""
         try:
-            self._open(state, sub, decoy)
+            self._open(state, sub)
         except MusterError as error:
             log.info("canary %d: %s", sub.sequence, error)
         except Exception:
             log.exception("canary %d cannot be opened", sub.sequence)
 
-    def _open(self, state: State, sub: Submission, decoy: LocalAccount) -> None:
+    def _open(self, state: State, sub: Submission) -> None:
         planted = self._plan.opening(state, sub)
-        if planted is None:
+        if planted is None or self._plan.decoy is None:
             log.error("file %d of the decoy was not planted with step %d", sub.sequence, sub.step)
             return
         rate = state.pools[self._plan.pool].terms.auditRate
@@ -178,5 +165,5 @@ class CanaryOpener:
         data = self._open_object(object_key("rollouts", sub.sha256), self._limits.file_bytes)
         content, proof = inclusion(read(data, self._limits)[1], row)
         failing = FailingRollout(row, keccak(content), proof)
-        self._client.suite.canaries.open(sub, planted, decoy, failing, Code.REJECT_WEIGHTS).send()
+        self._client.suite.canaries.open(sub, planted, self._plan.decoy, failing, Code.REJECT_WEIGHTS).send()
         log.info("opened file %d as a canary", sub.sequence)

@@ -1,8 +1,7 @@
 """The owner's process of a data pool: publishes the model as it is, and closes the pool once it has what it buys.
 
-It keeps nothing that chain, bucket and the model's folder do not hold, so a kill at any moment costs a repetition at
-most. A node may work for steps that are published after it joined: for late nodes the same weights are published again
-as the next policy step.
+It keeps nothing that chain, bucket and the model's folder do not hold. A node works for steps that are published after
+it joined: for late nodes the same weights are published again as the next policy step.
 """
 
 import logging
@@ -69,7 +68,7 @@ class DataBuyer:
             over = waiting.until(what, self._poll, why=lambda: self._blocked_by)
             return EXIT_STOPPED if over is None else EXIT_DONE
         finally:
-            self.publisher.encoder.close()
+            self.publisher.close()
             heartbeats.stop()
             self.services.client.close()
 
@@ -104,7 +103,7 @@ class DataBuyer:
         """Publish the model's weights as the pool's next policy step."""
         manifests, step = [one.manifest for one in pool.steps], len(pool.steps)
         self._phase = f"publishing step {step}"
-        first, folder = self.publisher.encoder.folder(0), self.publisher.encoder.folder(step)
+        first, folder = self.publisher.folder(0), self.publisher.folder(step)
         if not first.is_dir():
             Policy(self.base, self.pool_config.model.dtype, frozen=True).export(first)
         if not folder.is_dir():

@@ -8,8 +8,9 @@ import resource
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psutil
 import torch
@@ -20,58 +21,49 @@ from trainer.learner import Learner
 from trainer.reports.step_metrics import data_sheet_flops
 
 _CLEAR, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
+_HEADROOM = 0.9
 
 
 def matrix_flops(
     device: torch.device, dtype: torch.dtype, size: int = 0, clock: Callable[[], float] = time.perf_counter
 ) -> float:
     """Return the best of a few products of square matrices, in operations a second of `clock`."""
+    wait: Callable[[], object] = partial(torch.cuda.synchronize, device) if device.type == "cuda" else int
     size = size or (8192 if device.type == "cuda" else 1024)
     left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
     best = 0.0
     for _ in range(6):
-        _wait(device)
+        wait()
         start = clock()
         left @ right
-        _wait(device)
+        wait()
         best = max(best, 2.0 * size**3 / (clock() - start))
     return best
 
 
-class PeakMemory:
-    """The most memory in use since `reset`, in bytes: of a GPU what torch holds, else what the process has resident."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-
-    def reset(self) -> None:
-        """Forget the peak so far. Where the system cannot, it stays part of the next one."""
-        if self._device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(self._device)
-            return
+def reset_peak(device: torch.device) -> None:
+    """Forget the peak so far. Where the system cannot, it stays part of the next one."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    else:
         with contextlib.suppress(OSError):
             _CLEAR.write_text("5")
 
-    def read(self) -> int:
-        if self._device.type == "cuda":
-            return torch.cuda.max_memory_allocated(self._device)
-        found = re.search(r"VmHWM:\s+(\d+) kB", _STATUS.read_text()) if _STATUS.exists() else None
-        kilobytes = int(found[1]) if found else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return kilobytes * 1024
 
-    def limit(self) -> int:
-        """Return what the device has for this process: all memory of a GPU, or what is free plus its own."""
-        if self._device.type == "cuda":
-            return int(torch.cuda.get_device_properties(self._device).total_memory)
-        return int(psutil.virtual_memory().available + psutil.Process().memory_info().rss)
-
-
-def _wait(device: torch.device) -> None:
+def peak_bytes(device: torch.device) -> int:
+    """Return the most memory in use since `reset_peak`: of a GPU what torch holds, else what the process has
+    resident."""
     if device.type == "cuda":
-        torch.cuda.synchronize(device)
+        return torch.cuda.max_memory_allocated(device)
+    match = re.search(r"VmHWM:\s+(\d+) kB", _STATUS.read_text()) if _STATUS.exists() else None
+    return 1024 * (int(match[1]) if match else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 
-_SPREAD = 1.0
+def memory_limit(device: torch.device) -> int:
+    """Return what the device has for this process: all memory of a GPU, or what is free plus its own."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return int(psutil.virtual_memory().available + psutil.Process().memory_info().rss)
 
 
 def synthetic_groups(work: WorkConfig, vocabulary: int, tokens: int, seed: int = 0) -> list[Group]:
@@ -85,7 +77,7 @@ def synthetic_groups(work: WorkConfig, vocabulary: int, tokens: int, seed: int =
         prompt = _tokens(dice, vocabulary, dice.randint(1, max(1, work.max_prompt_tokens // 4)))
         group = []
         for number in range(max(2, work.samples_per_problem)):
-            length = int(work.max_new_tokens / 6 * dice.lognormvariate(0.0, _SPREAD))
+            length = int(work.max_new_tokens / 6 * dice.lognormvariate(0.0, 1.0))
             output = _tokens(dice, vocabulary, min(work.max_new_tokens, max(1, length)))
             group.append(TrainRollout(prompt, output, float(number % 2), logprobs=(-1.0,) * len(output)))
         groups.append(tuple(group))
@@ -104,89 +96,57 @@ def _tokens(dice: random.Random, vocabulary: int, count: int) -> tuple[int, ...]
     return tuple(dice.randrange(vocabulary) for _ in range(count))
 
 
-_HEADROOM = 0.9
+def bench(learner: Learner, work: WorkConfig, rows: int, steps: int, say: Callable[[str], None]) -> dict[str, Any]:
+    """Train `steps` steps on `rows` packed rows for each rank; every rank must call it. The weights change.
 
-
-@dataclass(frozen=True)
-class BenchReport:
-    """Per step over all ranks, medians of `steps` steps; bytes and fitting rows are of this rank alone.
-
+    Return figures per step over all ranks, medians of `steps` steps; bytes and fitting rows are of this rank alone.
     `mfu`: operations that the step needs (forward and backward, nothing counted twice) per second, over the device's
     peak, which is the data sheet's or, where `peak_measured`, what plain matrix products reach. `idle_share`: time
     that ranks wait for one another by the estimate that packing levels. `bytes_per_token` is what another token in a
     row costs, `row_tokens_fit` how many fit, 0 where that cannot be told.
     """
-
-    device: str
-    dtype: str
-    ranks: int
-    parameters: int
-    rollouts: int
-    tokens: int
-    steps: int
-    seconds: float
-    tokens_per_second: float
-    mfu: float
-    peak_flops: float
-    peak_measured: bool
-    idle_share: float
-    row_tokens: int
-    peak_bytes: int
-    bytes_per_token: float
-    row_tokens_fit: int
-
-
-def bench(learner: Learner, work: WorkConfig, rows: int, steps: int, say: Callable[[str], None]) -> BenchReport:
-    """Train `steps` steps on `rows` packed rows for each rank; every rank must call it. The weights change."""
     policy, placement = learner.policy, learner.placement
-    row_tokens, world = placement.memory.row_tokens, placement.ranks.world
+    device, row_tokens, world = policy.device, placement.memory.row_tokens, placement.ranks.world
     vocabulary = policy.model.config.get_text_config().vocab_size
-    memory = PeakMemory(policy.device)
     say("measuring memory with rows of two sizes")
-    half, whole = (_peak(learner, memory, size, vocabulary) for size in (row_tokens // 2, row_tokens))
-    per_token = max(0.0, (whole - half) / (row_tokens - row_tokens // 2))
+    peaks = []
+    for size in (row_tokens // 2, row_tokens):
+        groups = full_row(size, vocabulary)
+        learner.train_step(groups)  # the optimizer's state exists afterwards
+        reset_peak(device)
+        learner.train_step(groups)
+        peaks.append(peak_bytes(device))
+    per_token = max(0.0, (peaks[1] - peaks[0]) / (row_tokens - row_tokens // 2))
     groups = synthetic_groups(work, vocabulary, rows * row_tokens * world)
     lengths = [one.length for group in groups for one in group]
-    memory.reset()
+    reset_peak(device)
     seconds = []
     for number in range(steps + 1):
         taken = learner.train_step(groups).seconds
         say(f"step {number + 1} of {steps + 1}: {sum(lengths)} tokens in {taken:.2f} s")
         seconds.append(taken)
     median = statistics.median(seconds[1:])
-    known = data_sheet_flops(policy.device) if policy.dtype == torch.bfloat16 else None
-    flops = known or matrix_flops(policy.device, policy.dtype)
-    fit = int(row_tokens + (_HEADROOM * memory.limit() - whole) / per_token) if per_token else 0
+    known = data_sheet_flops(device) if policy.dtype == torch.bfloat16 else None
+    flops = known or matrix_flops(device, policy.dtype)
+    fit = int(row_tokens + (_HEADROOM * memory_limit(device) - peaks[1]) / per_token) if per_token else 0
     plan = plan_rows(lengths, row_tokens, world, policy.work.of_sequence, policy.packs)
-    return BenchReport(
-        device=_name(policy.device),
-        dtype=str(policy.dtype).removeprefix("torch."),
-        ranks=world,
-        parameters=sum(parameter.numel() for parameter in policy.model.parameters()),
-        rollouts=len(lengths),
-        tokens=sum(lengths),
-        steps=steps,
-        seconds=round(median, 4),
-        tokens_per_second=round(sum(lengths) / median, 1),
-        mfu=round(policy.work.training(lengths) / median / (flops * world), 4),
-        peak_flops=flops,
-        peak_measured=known is None,
-        idle_share=round(idle_share(plan, lengths, policy.work.of_sequence), 4),
-        row_tokens=row_tokens,
-        peak_bytes=max(memory.read(), whole),
-        bytes_per_token=round(per_token, 1),
-        row_tokens_fit=max(0, fit),
-    )
-
-
-def _peak(learner: Learner, memory: PeakMemory, tokens: int, vocabulary: int) -> int:
-    """The most that a step on one row of `tokens` takes; the optimizer's state exists afterwards."""
-    groups = full_row(tokens, vocabulary)
-    learner.train_step(groups)
-    memory.reset()
-    learner.train_step(groups)
-    return memory.read()
-
-
-def _name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu, {torch.get_num_threads()} threads"
+    cpu = f"cpu, {torch.get_num_threads()} threads"
+    return {
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else cpu,
+        "dtype": str(policy.dtype).removeprefix("torch."),
+        "ranks": world,
+        "parameters": sum(parameter.numel() for parameter in policy.model.parameters()),
+        "rollouts": len(lengths),
+        "tokens": sum(lengths),
+        "steps": steps,
+        "seconds": round(median, 4),
+        "tokens_per_second": round(sum(lengths) / median, 1),
+        "mfu": round(policy.work.training(lengths) / median / (flops * world), 4),
+        "peak_flops": flops,
+        "peak_measured": known is None,
+        "idle_share": round(idle_share(plan, lengths, policy.work.of_sequence), 4),
+        "row_tokens": row_tokens,
+        "peak_bytes": max(peak_bytes(device), peaks[1]),
+        "bytes_per_token": round(per_token, 1),
+        "row_tokens_fit": max(0, fit),
+    }

@@ -64,17 +64,15 @@ class Records:
             self._metrics.append(document)
 
     def refuse(self, sub: Submission, reason: str) -> None:
-        """Remember a file that must never be trained on."""
         self._append(self.refused_path, [{"sha256": file_id(sub), "node": sub.node, "reason": reason}])
 
     def add_evaluation(self, signed: SignedEvaluation) -> None:
-        """Append an evaluation; each step has one."""
         self._append(self.evaluations_path, [signed.model_dump(mode="json")])
 
     def evaluations(self) -> dict[int, SignedEvaluation]:
         """Return every evaluation so far, by policy step."""
-        found = map(SignedEvaluation.model_validate, read_records(self.evaluations_path))
-        return {signed.evaluation.step: signed for signed in found}
+        evaluations = map(SignedEvaluation.model_validate, read_records(self.evaluations_path))
+        return {signed.evaluation.step: signed for signed in evaluations}
 
     def refused(self) -> set[str]:
         """Return the SHA-256 of every refused file."""
@@ -93,7 +91,8 @@ class Records:
             return
         if path not in self._repaired:
             path.parent.mkdir(parents=True, exist_ok=True)
-            _drop_torn_line(path)
+            if path.exists():  # a kill may have left the last line incomplete: the next one must not join it
+                os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
             self._repaired.add(path)
         with path.open("a") as file:
             file.write(_lines(entries))
@@ -111,16 +110,13 @@ def step_record(metrics: "StepMetrics", files: list[Submission], waited: float) 
     """Return the line of `metrics.jsonl` for a step trained on `files`, for which the trainer waited `waited`
     seconds."""
     unknown = {} if metrics.rollouts else dict.fromkeys(_MEANS)
-    return (
-        asdict(metrics)
-        | unknown
-        | {
-            "timings": {"wait": round(waited, 3), "train": round(metrics.seconds, 3)},
-            "time": round(time.time(), 3),
-            "consumed": [sub.sequence for sub in files],
-            "policy_steps": [sub.step for sub in files],
-        }
-    )
+    more = {
+        "timings": {"wait": round(waited, 3), "train": round(metrics.seconds, 3)},
+        "time": round(time.time(), 3),
+        "consumed": [sub.sequence for sub in files],
+        "policy_steps": [sub.step for sub in files],
+    }
+    return asdict(metrics) | unknown | more
 
 
 def file_record(step: int, sub: Submission) -> dict[str, Any]:
@@ -141,24 +137,6 @@ def write_records(path: Path, entries: list[dict[str, Any]]) -> None:
 
 def _lines(entries: list[dict[str, Any]]) -> str:
     return "".join(json.dumps(entry, sort_keys=True) + "\n" for entry in entries)
-
-
-def _drop_torn_line(path: Path) -> None:
-    """Cut off a last line that a kill left incomplete, so that the next one does not join it. For the log's only
-    writer: what a reader takes for a torn line may still be written."""
-    if not path.exists():
-        return
-    with path.open("rb+") as file:
-        end = size = file.seek(0, os.SEEK_END)
-        while end:
-            start = max(0, end - 65536)
-            file.seek(start)
-            newline = file.read(end - start).rfind(b"\n")
-            end = start + newline + 1 if newline >= 0 else start
-            if newline >= 0:
-                break
-        if end < size:
-            file.truncate(end)
 
 
 class Reports:
@@ -204,26 +182,21 @@ class Reports:
             self.add(0, {})
 
     def flush(self, patience: float = 0.0) -> None:
-        """Send what waits, for at most `patience` seconds beyond one try; an outage is logged and retried later."""
+        """Send what waits, for at most `patience` seconds beyond one try; an outage is logged and retried later. A
+        report that is refused for its content is dropped: repeating it would not help."""
         end = time.monotonic() + patience
         while self._waiting and (patience or time.monotonic() >= self._next_try):
+            step = min(self._waiting)
             try:
-                for step in sorted(self._waiting):
-                    self._send(step)
-                return
+                self.service.report_step(self._waiting[step])
+                del self._waiting[step]
             except MusterError as error:
+                if isinstance(error, ServiceError) and error.status < 500 and error.status not in _TEMPORARY:
+                    log.warning("the report of step %d is refused: %s", step, error.detail)
+                    del self._waiting[step]
+                    continue
                 self._next_try = time.monotonic() + _RETRY_SECONDS
                 log.warning("the report of %d steps waits: %s", len(self._waiting), error.what)
                 if time.monotonic() >= end:
                     return
                 time.sleep(1.0)
-
-    def _send(self, step: int) -> None:
-        """Deliver one report. One that is refused for its content is dropped: repeating it would not help."""
-        try:
-            self.service.report_step(self._waiting[step])
-        except ServiceError as error:
-            if error.status in _TEMPORARY or error.status >= 500:
-                raise
-            log.warning("the report of step %d is refused: %s", step, error.detail)
-        del self._waiting[step]

@@ -1,23 +1,22 @@
 """What a training step reports about itself: sums over tokens on every rank, then one record.
 
-The mismatch compares the trainer's log-probabilities with those in the files, by node, engine build and staleness.
-Between equal weights it is the engines' arithmetic; it grows with staleness, as the policy has moved on. A node that
-stands out among those of one staleness deserves a look."""
+The mismatch compares the trainer's log-probabilities with those in the files, by node, engine build and staleness: a
+node that stands out among those of one staleness deserves a look."""
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from trainer.data.advantage import Selection
-from trainer.data.batch import Group, Source, TrainRollout
+from trainer.data.batch import Group, TrainRollout
 from trainer.distributed import Ranks
-from trainer.loss import TokenBatch, TokenLoss, k3
+from trainer.loss import LOG_RATIO_MAX, TokenBatch, TokenLoss, k3
 from trainer.model.sharding import Placement
-
-_LIMIT = 20.0  # of a log-ratio: beyond it e^x says no more
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class MismatchTotals:
     def add(self, samples: Sequence[int], sequence: Tensor, old: Tensor, sampled: Tensor) -> None:
         """Add a micro-batch: indices of its sequences among the `samples`; per token its `sequence`, and ln p of the
         trainer before the step (`old`) and of the file (`sampled`), [N] each."""
-        ratio = torch.nan_to_num(old - sampled, nan=_LIMIT).clamp(-_LIMIT, _LIMIT)
+        ratio = torch.nan_to_num(old - sampled, nan=LOG_RATIO_MAX).clamp(-LOG_RATIO_MAX, LOG_RATIO_MAX)
         parts = torch.stack([k3(torch.zeros_like(ratio), ratio), ratio.abs(), torch.ones_like(ratio)], dim=1)
         index = torch.tensor(samples, dtype=torch.int64, device=sequence.device)[sequence]
         self._sums.index_add_(0, index, parts.double())
@@ -54,17 +53,17 @@ class MismatchTotals:
         first, for a step that starts from policy `step`. Every rank must call it."""
         sums = ranks.sum(self._sums).cpu()
         by_source: dict[tuple[str, str, int], Tensor] = {}
-        for sample, one in zip(samples, sums, strict=True):
-            key = _key(sample.source, step)
-            by_source[key] = by_source.get(key, torch.zeros_like(one)) + one
-        found = [SourceMismatch(*key, int(n), kl / n, far / n) for key, one in by_source.items()
-                 for kl, far, n in [one.tolist()] if n]  # fmt: skip
+        for sample, own in zip(samples, sums, strict=True):
+            source = sample.source
+            key = (source.node, source.engine, step - source.policy_step) if source else ("", "", 0)
+            by_source[key] = by_source.get(key, torch.zeros_like(own)) + own
+        mismatches = []
+        for key, total in by_source.items():
+            kl, absolute, tokens = total.tolist()
+            if tokens:
+                mismatches.append(SourceMismatch(*key, int(tokens), kl / tokens, absolute / tokens))
         kl, _, tokens = sums.sum(0).tolist()
-        return (kl / tokens if tokens else None), tuple(sorted(found, key=lambda one: -one.kl))
-
-
-def _key(source: Source | None, step: int) -> tuple[str, str, int]:
-    return (source.node, source.engine, step - source.policy_step) if source else ("", "", 0)
+        return (kl / tokens if tokens else None), tuple(sorted(mismatches, key=lambda one: -one.kl))
 
 
 @dataclass(frozen=True)
@@ -153,6 +152,30 @@ class StepTotals:
         )
 
 
+def batch_metrics(groups: Iterable[Group], policy_steps: Sequence[int], trained: int) -> dict[str, Any]:
+    """Return for the record of the step that made policy `trained` from files of `policy_steps`: mean task reward by
+    environment, mean distance from target lengths (tokens; None where there are none), files by staleness (policy steps
+    between a file's weights and those it is trained into)."""
+    rollouts = [rollout for group in groups for rollout in group]
+    by_environment: dict[str, list[float]] = {}
+    for rollout in rollouts:
+        by_environment.setdefault(rollout.settings.environment, []).append(rollout.task_reward)
+    errors = [abs(rollout.target - len(rollout.output)) for rollout in rollouts if rollout.target]
+    ages = [trained - 1 - step for step in policy_steps]
+    return {
+        "rewards_by_environment": {name: _mean(rewards) for name, rewards in sorted(by_environment.items())},
+        "length_error": _mean(errors) if errors else None,
+        "staleness": {str(age): count for age, count in sorted(Counter(ages).items())},
+        "staleness_mean": _mean(ages) if ages else None,
+    }
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+# Dense bfloat16 with fp32 accumulation, by the makers' data sheets; the first entry whose words are all in the device's
+# name counts.
 _BF16_TERAFLOPS = {
     "B200": 2250.0,
     "H200": 989.4,
@@ -166,26 +189,20 @@ _BF16_TERAFLOPS = {
     "RTX 5090": 209.5,
     "RTX 4090": 165.2,
 }
-"""Dense bfloat16 with fp32 accumulation, by the makers' data sheets; the first entry whose words are all in the
-device's name counts."""
 
 
 def data_sheet_flops(device: torch.device) -> float | None:
     """Return the bfloat16 operations per second of a GPU by its data sheet; None for any other device."""
-    if device.type != "cuda":
-        return None
-    name = torch.cuda.get_device_name(device)
-    for known, teraflops in _BF16_TERAFLOPS.items():
-        if all(word in name for word in known.split()):
-            return teraflops * 1e12
-    return None
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
+    known = (flops for words, flops in _BF16_TERAFLOPS.items() if all(word in name for word in words.split()))
+    return next((flops * 1e12 for flops in known), None)
 
 
 def peak_flops(placement: Placement, tflops: float | None = None) -> float | None:
     """Return the operations per second of all ranks together: `tflops` (10^12) each, or by the data sheet of a known
     GPU; None where neither is known."""
-    each = tflops * 1e12 if tflops is not None else data_sheet_flops(torch.device(placement.device))
-    return each * placement.ranks.world if each is not None else None
+    each = tflops * 1e12 if tflops else data_sheet_flops(torch.device(placement.device))
+    return each * placement.ranks.world if each else None
 
 
 def throughput(tokens: int, flops: float, seconds: float, peak: float | None) -> dict[str, float | None]:

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from orchestrator.dashboard.documents import record
+from orchestrator.dashboard.evidence import find_submission
 from orchestrator.dashboard.page import report_page
 from orchestrator.dashboard.results import FileDetails, build_summary, documents
-from orchestrator.dashboard.routes import Dashboard
-from orchestrator.dashboard.views import find_submission, submission_view
+from orchestrator.dashboard.views import submission_view
 from protocol.api.run import RunRecord
 from protocol.verdict import Code
 from tests.orchestrator.chain import CHEAT, NODE, OWNER
@@ -72,7 +72,7 @@ def test_a_finished_run_is_read_from_a_file(finished: RunRecord, visit: Opening,
 
 def test_a_report_holds_the_evidence_of_the_files_that_it_keeps(visit: Opening, tmp_path: Path) -> None:
     desk = serve_crowd(tmp_path, nodes=20, files=1100)
-    state, evidence = desk.view.state, Dashboard(desk.service).evidence
+    state, evidence = desk.view.state, desk.app.state.evidence
     submission = submission_view(state, find_submission(state, 1, 0), desk.service.consumed())
     details = FileDetails(
         submissions=[submission], verdicts=[evidence.verdicts(state, 0)], rollouts=[evidence.rollouts(state, 0, 0)]

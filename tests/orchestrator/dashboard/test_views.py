@@ -9,11 +9,10 @@ import pytest
 from starlette.testclient import TestClient
 
 from orchestrator.app import create_app
-from orchestrator.dashboard import views
-from orchestrator.dashboard.documents import record
+from orchestrator.dashboard.answers import CACHED_ANSWERS, AnswerCache
+from orchestrator.dashboard.documents import Snapshot, StepTally, record, tallies
 from orchestrator.dashboard.results import documents
-from orchestrator.dashboard.routes import CACHED_ANSWERS, AnswerCache
-from orchestrator.dashboard.views import StepTally, history, tallies
+from orchestrator.dashboard.views import history
 from protocol.api.run import PublishedEntry, RunRecord
 from protocol.verdict import Code
 from tests.orchestrator.chain import CHEAT, NODE, OWNER, STRANGER, ScriptedChain
@@ -287,21 +286,23 @@ def test_what_is_no_parameter_is_no_reason_to_compute_an_answer_again(
     """Whoever varies the rest of a URL gets the cached answer, and other parameters get theirs."""
     http = TestClient(create_app(busy.service, busy.guard, rate=1000, burst=1000, view_seconds=600), base_url=URL)
     computed: list[str] = []
-    for name in ("overview", "nodes"):
-        original = getattr(views, name)
+    for name in ("run_fields", "node_states"):  # what the overview is made from, and what a list of nodes is
+        original = getattr(Snapshot, name)
 
-        def counted(*given: Any, name: str = name, original: Any = original, **named: Any) -> Any:
+        def counted(self: Snapshot, name: str = name, original: Any = original) -> Any:
             computed.append(name)
-            return original(*given, **named)
+            return original(self)
 
-        monkeypatch.setattr(views, name, counted)
+        monkeypatch.setattr(Snapshot, name, counted)
     answers = {http.get(f"/v1/overview?x={number}").text for number in range(50)}
-    assert len(answers) == len(computed) == 1
-    for query in ("", "?limit=25", "?limit=25&x=1", "?order=joined", "?after=0"):
+    assert len(answers) == computed.count("run_fields") == 1
+    computed.clear()
+    waiting = "?state=waiting"
+    for query in (waiting, f"{waiting}&limit=25", f"{waiting}&limit=25&x=1", f"{waiting}&order=joined&after=0"):
         assert http.get(f"/v1/nodes{query}").status_code == 200
-    assert len(computed) == 2, "defaults that are written out are the same parameters"
-    http.get("/v1/nodes?after=25")
-    assert len(computed) == 3
+    assert len(computed) == 1, "defaults that are written out are the same parameters"
+    http.get(f"/v1/nodes{waiting}&after=25")
+    assert len(computed) == 2
 
 
 def test_the_cache_is_bounded() -> None:

@@ -9,7 +9,7 @@ from protocol.files import die_with_parent
 from runtime.server import HttpServer, bound, server_options
 from storage.keys import object_key
 from storage.relay import cache
-from storage.relay.cache import InFlightFetches, RelayCache
+from storage.relay.cache import RelayCache, RelayFetches
 from storage.relay.server import RelayApp, RelayLimits
 from storage.sources import MultiSource
 from storage.transfers import HttpObjects
@@ -18,7 +18,7 @@ from tests.storage.weights.folders import PUBLISHER
 
 
 def main(options: dict[str, object]) -> None:
-    """`upstreams`, `manifests` (digests in hex), `folder`, `port`, `room`, `memory`, `limits`; `again`: after how many
+    """`upstreams`, `manifests` (digests in hex), `folder`, `port`, `room`, `limits`; `again`: after how many
     seconds it looks again for what could not be had; `open_files`: how many it may have open at first."""
     cache.AGAIN_SECONDS = float(options.get("again", cache.AGAIN_SECONDS))  # type: ignore[arg-type]
     if "open_files" in options:
@@ -36,9 +36,8 @@ def main(options: dict[str, object]) -> None:
     held.name(named)
     for key, data in stored.items():
         held.put(key, data)
-    on_their_way = InFlightFetches(spread, held, int(options.get("memory", 64 << 20)))  # type: ignore[call-overload]
     limits = RelayLimits(**options.get("limits", {}))  # type: ignore[arg-type]
-    app = RelayApp(held, on_their_way, limits)
+    app = RelayApp(held, RelayFetches(spread, held), limits)
     listener = bound("127.0.0.1", int(options["port"]))  # type: ignore[call-overload]
     HttpServer(server_options(app, 64)).run(sockets=[listener])
 

@@ -17,7 +17,7 @@ import httpx
 
 from protocol.api.endpoints import OBJECTS
 from tests.conftest import free_port
-from tests.storage.mirror import send
+from tests.storage.mirror import begin, send
 
 ROOT = Path(__file__).parents[3]
 
@@ -38,12 +38,7 @@ class Upstream:
         data = self.objects.get(key)
         if data is None:
             return send(handler, 404)
-        start = int((handler.headers.get("Range") or "bytes=0-")[6:-1])
-        handler.send_response(206 if start else 200)
-        handler.send_header("Content-Length", str(len(data) - start))
-        if start:
-            handler.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
-        handler.end_headers()
+        start = begin(handler, data)
         step = self.slice if self.slice and key.startswith("shards/") else len(data) or 1
         for at in range(start, len(data), step):
             if self.slice and key.startswith("shards/"):

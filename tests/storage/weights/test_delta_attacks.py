@@ -15,12 +15,10 @@ import pytest
 from protocol.accounts import Account
 from protocol.errors import IntegrityError, MusterError
 from storage.keys import object_key
-from storage.transfers import HttpObjects
 from storage.weights import delta as codec
 from storage.weights import fetch as rebuild
 from storage.weights.fetch import DiskFullError, fetch
 from storage.weights.manifest import Manifest, seal
-from tests.storage.mirror import drip, mirror, send
 from tests.storage.weights.folders import PUBLISHER, contents
 from tests.storage.weights.stepping import Origin
 
@@ -143,31 +141,6 @@ def test_with_no_way_left_it_says_so_and_mends_later(origin: Origin, tmp_path: P
     made(origin, tmp_path, origin.manifests[1], 1)
 
 
-@pytest.mark.parametrize("damage", ["changed", "cut", "gone"])
-def test_a_damaged_base_is_passed_over(origin: Origin, tmp_path: Path, damage: str) -> None:
-    for step in (0, 1):
-        get(origin, origin.manifests[step], tmp_path)
-    path = tmp_path / origin.manifests[1].digest.hex() / origin.manifests[1].files[1].name
-    data = path.read_bytes()
-    path.unlink()
-    if damage != "gone":
-        path.write_bytes(flipped(-3)(data) if damage == "changed" else data[:-1])
-    made(origin, tmp_path, origin.manifests[2], 2)
-
-
-def test_a_replayed_manifest(origin: Origin, tmp_path: Path) -> None:
-    """Instead of step 2 the source serves step 1, which the owner signed as well."""
-    key = object_key("manifests", origin.manifests[2].digest)
-    origin.objects[key] = origin.objects[object_key("manifests", origin.manifests[1].digest)]
-    with pytest.raises(IntegrityError, match="not the one on chain"):
-        get(origin, origin.manifests[2], tmp_path)
-
-
-def test_a_manifest_of_another_step(origin: Origin, tmp_path: Path) -> None:
-    with pytest.raises(IntegrityError, match="of step 1, not 2"):
-        get(origin, origin.manifests[1], tmp_path, step=2)
-
-
 @pytest.mark.parametrize("place", ["wanted", "parent"])
 def test_a_manifest_by_another_key(origin: Origin, tmp_path: Path, place: str) -> None:
     get(origin, origin.manifests[0], tmp_path)
@@ -266,21 +239,6 @@ def test_death_at_any_moment(origin: Origin, tmp_path: Path) -> None:
     for draft in (tmp_path / "shards").glob(".*"):
         draft.unlink()  # a shard that was being written at a death is removed a day later
     made(origin, tmp_path, origin.manifests[1], 1)
-
-
-def test_one_byte_a_second(origin: Origin, tmp_path: Path) -> None:
-    """A source that drips is left for the next one, in bounded time."""
-
-    def honest(handler: Any) -> None:
-        data = origin.objects.get(handler.path.removeprefix("/"))
-        send(handler, 200, data) if data is not None else send(handler, 404)
-
-    with mirror(drip) as slow, mirror(honest) as good:
-        objects = HttpObjects([slow, good], timeout=1.0)
-        for step in (0, 1):
-            fetch(origin.manifests[step].digest, objects, tmp_path, PUBLISHER, step, parallel=1)
-        objects.close()
-    assert contents(tmp_path / origin.manifests[1].digest.hex()) == contents(origin.folders[1])
 
 
 def test_whichever_way_a_node_takes_it_has_the_same_bytes(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from protocol.delta.tensors import STEPS, encode_tensor
-from storage.weights import fetch as fetching
 from storage.weights import warm
 from storage.weights.fetch import fetch
 from storage.weights.manifest import Manifest
@@ -148,7 +147,7 @@ def test_what_applies_deltas_is_loaded_while_they_come(
 ) -> None:
     get(origin, 4, tmp_path)
     loaded = threading.Event()
-    monkeypatch.setattr(fetching, "_load_decoder", loaded.set)
+    monkeypatch.setattr(warm, "load_decoder", loaded.set)
     origin.before = lambda key: None if key.startswith("manifests/") else _wait(loaded)
     try:
         get(origin, 5, tmp_path)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from protocol.errors import MusterError
+from storage.partial import PartialDownload
 from storage.weights import fetch as fetching
 from storage.weights.cache import WeightCache, has_its_shards
 from storage.weights.fetch import fetch
@@ -131,11 +132,13 @@ def test_threads_that_bring_the_same_shards(origin: Origin, tmp_path: Path) -> N
     def bring(_: int) -> None:
         start.wait()
         for _ in range(200):
-            cache.store_shard(shard, data)
+            whole = PartialDownload(part_files=cache.part_file)
+            whole.append(data)
+            cache.keep_shard(shard, whole)
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(bring, range(8)))
-    assert cache.read_shard(shard, {}) == data
+    assert (cache.shards / shard.sha256).read_bytes() == data
 
 
 def test_deltas_of_no_use_do_not_cost_many_times_the_weights(origin: Origin, tmp_path: Path) -> None:
@@ -202,14 +205,11 @@ def test_a_shard_is_copied_from_where_it_is_right_and_from_nowhere_else(origin: 
     right.write_bytes(b"before" + data + b"after")
     for spoilt in (wrong, data[:-1], b""):
         (cache.shards / shard.sha256).write_bytes(spoilt)
-        with made.open("wb") as out:
-            out.write(b"first")
-            assert cache.copy_shard(shard, {shard.sha256: (right, 6)}, out)
-            assert not cache.copy_shard(shard, {shard.sha256: (right, 5)}, out)
-            assert not cache.copy_shard(shard, {}, out)
-            out.write(b"last")
-        assert made.read_bytes() == b"first" + data + b"last"
+        made.write_bytes(b"first" + bytes(len(data)) + b"last")
+        with made.open("rb+", buffering=0) as out:
+            assert cache.copy_shard(shard, {shard.sha256: (right, 6)}, out, 5)
+            assert made.read_bytes() == b"first" + data + b"last"
+            assert not cache.copy_shard(shard, {shard.sha256: (right, 5)}, out, 5)
+            assert not cache.copy_shard(shard, {})
     (cache.shards / shard.sha256).write_bytes(data)
-    with made.open("wb") as out:
-        assert cache.copy_shard(shard, {}, out)
-    assert made.read_bytes() == data
+    assert cache.copy_shard(shard, {})

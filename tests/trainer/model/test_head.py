@@ -123,37 +123,3 @@ def test_a_head_that_is_no_projection_is_refused() -> None:
     model.set_output_embeddings(nn.Sequential())
     with pytest.raises(ConfigError, match="not a linear projection"):
         install_head(model)
-
-
-@pytest.mark.parametrize("chunk", [1, 3, 100])
-def test_the_largest_logit_and_its_gradient(chunk: int) -> None:
-    torch.manual_seed(4)
-    head = a_head(8, 23, True, torch.float64)
-    head.chunk_bytes = 4 * 23 * chunk
-    hidden = torch.randn(1, 11, 8, dtype=torch.float64, requires_grad=True)
-    head.task = HeadTask(torch.arange(11), torch.arange(11), 0.8, largest=True)
-    logp, largest = head(hidden)[0].unbind(-1)
-    logits = _linear(head, hidden[0]) / 0.8
-    wanted = logits.amax(-1)
-    assert torch.allclose(largest, wanted, atol=1e-9)
-    inputs = [hidden, *head.parameters()]
-    got = torch.autograd.grad((largest.square() - logp).sum(), inputs)
-    plain_logp, _ = plain(head, hidden, head.task)
-    for ours, theirs in zip(got, torch.autograd.grad((wanted.square() - plain_logp).sum(), inputs), strict=True):
-        assert torch.allclose(ours, theirs, atol=1e-9)
-
-
-def test_nobody_pays_for_what_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither for the entropy, where nothing but ln p and the largest logit are, nor for a gradient."""
-    head = a_head(8, 23, True, torch.float64)
-    hidden = torch.randn(1, 11, 8, dtype=torch.float64, requires_grad=True)
-    head.task = HeadTask(torch.arange(11), torch.arange(11))
-    wanted = torch.autograd.grad(head(hidden)[..., 0].sum(), hidden)[0]
-
-    def forbidden(*_: Any, **__: Any) -> Any:
-        raise AssertionError("not asked for")
-
-    monkeypatch.setattr(torch.linalg, "vecdot", forbidden)
-    monkeypatch.setattr(Tensor, "argmax", forbidden)
-    head.task = HeadTask(torch.arange(11), torch.arange(11), gradient=False, largest=True)
-    assert torch.equal(torch.autograd.grad(head(hidden)[..., 0].sum(), hidden)[0], wanted)

@@ -2,13 +2,12 @@
 
 from pathlib import Path
 
-import pytest
 import torch
 
-from engines.loading import load_model, set_threads
+from engines.loading import load_model
 from protocol.config import AdamWConfig, LoraConfig, OptimizerConfig, ScheduleConfig, TrainConfig
 from tests.trainer.crew import on_ranks
-from tests.trainer.helpers import small_model, some_groups
+from tests.trainer.helpers import some_groups
 from trainer.checkpoint import checkpoint_path
 from trainer.config import MemoryConfig, ParallelConfig
 from trainer.distributed import Ranks
@@ -18,12 +17,6 @@ from trainer.model.sharding import make_placement, whole
 LORA = LoraConfig(rank=2, alpha=8.0)
 FAST = OptimizerConfig(method=AdamWConfig(learning_rate=1e-2), schedule=ScheduleConfig(warmup_updates=0))
 PROJECTIONS = 7
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    set_threads(1)
-    return small_model(tmp_path_factory.mktemp("model") / "base")
 
 
 def learner_of(base: Path, ranks: Ranks | None = None) -> Learner:

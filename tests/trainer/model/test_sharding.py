@@ -9,16 +9,10 @@ from torch.distributed.tensor import DTensor
 from protocol.errors import ConfigError
 from protocol.files import file_digests
 from tests.trainer.crew import on_ranks
-from tests.trainer.helpers import small_model
 from trainer.config import MemoryConfig, ParallelConfig
 from trainer.distributed import Ranks
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement, make_placement, model_blocks
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_model(tmp_path_factory.mktemp("model") / "base")
 
 
 def placement(ranks: Ranks, shard: int = 0, **memory: bool) -> Placement:

@@ -1,4 +1,4 @@
-"""Which node may make which file: pure decisions. `orchestrator.leases` keeps the leases.
+"""Which node may make which file: pure decisions. `orchestrator.scheduling.leases` keeps the leases.
 
 Staleness: training step k+1 uses files of steps ≥ k − max_off_policy_steps, where k is the newest published step. A
 step consumes a fixed number of files. So a file's age when it is used follows from its place in the queue, not from the
@@ -10,7 +10,7 @@ slower than the others by whole policy steps is overtaken by as many steps' file
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
@@ -20,11 +20,12 @@ from chain.indexer.records import Pool, Status, Submission
 from protocol.api.run import InFlightEntry
 from protocol.config import PoolConfig
 
+# A node's pace is that of its files of the last ten minutes: one that was too slow gets another try after that.
 MEMORY_SECONDS = 600.0
-"""A node's pace is that of its files of the last ten minutes: one that was too slow gets another try after that."""
 RECENT_FILES, _PER_NODE, _STEPS = 256, 16, 9
+# Accepted files that a node is credited with before its own record counts.
 _PRIOR_FILES = 4
-"""Accepted files that a node is credited with before its own record counts."""
+_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
@@ -52,16 +53,9 @@ class Rule:
     def of(cls, config: PoolConfig, lease_seconds: float, lease_limit: float, stall_seconds: float) -> Self:
         """Return the rule of a pool, with these times."""
         train, bought = config.train, config.bought_files
-        return cls(
-            bought or train.files_per_step,
-            train.max_off_policy_steps,
-            train.steps,
-            lease_seconds,
-            lease_limit,
-            stall_seconds=stall_seconds,
-            max_files=0 if bought else train.max_files,
-            bought=bought,
-        )
+        shape = bought or train.files_per_step, train.max_off_policy_steps, train.steps
+        most = 0 if bought else train.max_files
+        return cls(*shape, lease_seconds, lease_limit, stall_seconds=stall_seconds, max_files=most, bought=bought)
 
     @property
     def most_files(self) -> int:
@@ -173,14 +167,16 @@ class QueueState:
     count: InFlightEntry | None = None
 
 
-def live_leases(leases: Iterable[Lease], now: float) -> list[Lease]:
-    """Return the leases that have not run out at `now`."""
-    return [lease for lease in leases if lease.expires > now]
-
-
 def oldest_step(rule: Rule, queue: QueueState) -> int:
     """Return the oldest policy step whose files the next training step still uses."""
     return 0 if rule.bought else max(0, (queue.published or 0) - rule.max_off_policy_steps)
+
+
+def _useful(rule: Rule, queue: QueueState, now: float) -> tuple[list[Lease], list[str]]:
+    """Return the leases that have not run out, and the nodes of pending files, young enough for the next step."""
+    oldest = oldest_step(rule, queue)
+    leases = [lease for lease in queue.leases if lease.expires > now and lease.step >= oldest]
+    return leases, [file.node for file in queue.files if file.status is Status.PENDING and file.step >= oldest]
 
 
 def in_flight(rule: Rule, queue: QueueState, now: float) -> InFlightEntry:
@@ -189,15 +185,13 @@ def in_flight(rule: Rule, queue: QueueState, now: float) -> InFlightEntry:
     The trainer's reports may lag behind the chain: files that no report names yet are taken to be the oldest accepted
     ones.
     """
-    oldest = oldest_step(rule, queue)
     made = max(queue.published or 0, queue.trained)
     accepted = sorted(
         (f for f in queue.files if f.status is Status.ACCEPTED and f.sequence not in queue.consumed),
         key=lambda f: f.sequence,
     )
-    fresh = [f for f in accepted[_unreported(rule, queue) :] if f.step >= oldest]
-    pending = [f.node for f in queue.files if f.status is Status.PENDING and f.step >= oldest]
-    leased = [lease for lease in live_leases(queue.leases, now) if lease.step >= oldest]
+    fresh = [f for f in accepted[_unreported(rule, queue) :] if f.step >= oldest_step(rule, queue)]
+    leased, pending = _useful(rule, queue, now)
     coming = [lease.node for lease in leased if now - lease.granted <= _patience(rule, queue.pace, lease.node)]
     needed = rule.bought or max(0, rule.steps - made) * rule.most_files
     # A node's record counts for half at least, so that many bad files cannot flood a pool.
@@ -286,7 +280,7 @@ def decide(rule: Rule, queue: QueueState, node: Requester, counter: int | None, 
         return Refuse(queue.closed)
     if queue.halted:
         return Wait(5.0, queue.halted)
-    own = {lease.counter: lease for lease in live_leases(node.leases, now)}
+    own = {lease.counter: lease for lease in node.leases if lease.expires > now}
     wanted = node.counter if counter is None else counter
     if wanted < node.counter and counter is not None:
         return Wait(1.0, f"file {wanted} of this node is on chain already, its next is {node.counter}")
@@ -357,7 +351,7 @@ def _place(rule: Rule, queue: QueueState, node: Requester, step: int, now: float
         return Wait(5.0, "the pool's free budget covers no further file")
     # Behind this many useful files, a file would be too old when its turn comes.
     room = rule.room(max(0, (queue.published or 0) - step))
-    free = _whole(min(room, count.needed) - count.expected)
+    free = math.floor(min(room, count.needed) - count.expected + _ROUNDING)
     # An accepted file that the trainer cannot use must not hold a place forever, or the run could never end.
     stalled = count.expected <= count.accepted and now - queue.changed >= rule.stall_seconds
     if free <= 0 and stalled and count.needed and not rule.bought:
@@ -370,10 +364,6 @@ def _place(rule: Rule, queue: QueueState, node: Requester, step: int, now: float
         own, usual = queue.pace.making[node.address], queue.pace.typical
         return Wait(2.0, f"this node's files take {own:.0f} s, others' {usual:.0f} s: now they would come too late")
     return _turn(rule, queue, node, free, now)
-
-
-def _whole(places: float) -> int:
-    return math.floor(places + 1e-6)
 
 
 def _full(rule: Rule, queue: QueueState, count: InFlightEntry, room: int) -> Wait:
@@ -401,7 +391,8 @@ def _overtaking(rule: Rule, queue: QueueState, node: Requester, now: float) -> i
     if own is None or pace.step <= 0:
         return 0
     # When steps take longer than they did, fewer files overtake.
-    return _whole(max(0.0, own - pace.typical) / max(pace.step, now - queue.changed)) * rule.files_per_step
+    steps = max(0.0, own - pace.typical) / max(pace.step, now - queue.changed)
+    return math.floor(steps + _ROUNDING) * rule.files_per_step
 
 
 def _turn(rule: Rule, queue: QueueState, node: Requester, free: int, now: float) -> Wait | None:
@@ -410,20 +401,13 @@ def _turn(rule: Rule, queue: QueueState, node: Requester, free: int, now: float)
     rivals = [other for other, when in queue.asked.items() if other != node.address and now - when <= rule.ask_window]
     if len(rivals) < free:
         return None
-    load = _load(rule, queue, now)
-    rank = _rank(node.address, load, queue.granted)
-    before = sum(_rank(other, load, queue.granted) < rank for other in rivals)
+    _, pending = _useful(rule, queue, now)
+    load = Counter([*pending, *(lease.node for lease in queue.leases if lease.expires > now)])
+
+    def rank(address: str) -> tuple[int, float, str]:
+        return load[address], queue.granted.get(address, 0.0), address
+
+    before = sum(rank(other) < rank(node.address) for other in rivals)
     if before < free:
         return None
     return Wait(_ask_again(queue), f"{before} nodes with less in flight are served first", queued=True)
-
-
-def _load(rule: Rule, queue: QueueState, now: float) -> Counter[str]:
-    oldest = oldest_step(rule, queue)
-    load = Counter(lease.node for lease in live_leases(queue.leases, now))
-    load.update(f.node for f in queue.files if f.status is Status.PENDING and f.step >= oldest)
-    return load
-
-
-def _rank(node: str, load: Counter[str], granted: Mapping[str, float]) -> tuple[int, float, str]:
-    return load[node], granted.get(node, 0.0), node

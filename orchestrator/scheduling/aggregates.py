@@ -10,7 +10,7 @@ from chain.indexer.records import Status, Submission
 from chain.indexer.state import State
 from orchestrator.db import ConsumedRow, StepReportRow
 from orchestrator.ledger import FileSums, sums_of
-from orchestrator.scheduler import QueuedFile
+from orchestrator.scheduling.scheduler import QueuedFile
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,15 @@ class FileAggregates:
         self._consumed_files = ConsumedFiles()
         self._clear()
 
+    def _clear(self) -> None:
+        self.sums, self.accepted = FileSums(), 0
+        self.consumed: set[int] = set()
+        self._queued: dict[int, QueuedFile] = {}
+
+    @property
+    def queued(self) -> list[QueuedFile]:
+        return list(self._queued.values())
+
     def update(self, state: State, consumed: ConsumedFiles) -> None:
         """Take in a state no older than the last one, and the trainer's reports."""
         if consumed is not self._consumed_files or state.generation != self._generation:
@@ -86,15 +95,6 @@ class FileAggregates:
         self._open = dict(state.submissions)
         for old, new in changes:
             self._replace(old, new)
-
-    @property
-    def queued(self) -> list[QueuedFile]:
-        return list(self._queued.values())
-
-    def _clear(self) -> None:
-        self.sums, self.accepted = FileSums(), 0
-        self.consumed: set[int] = set()
-        self._queued: dict[int, QueuedFile] = {}
 
     def _changes(self, state: State) -> Iterator[Change]:
         # A state shares unchanged records with the state before it, and holds those alone that are not final.

@@ -71,7 +71,16 @@ class SolveRates:
         self._counted = _Counted()
         self._unread: list[Submission] = []
         self._absent: dict[str, float] = {}
-        self._table: tuple[bytes, CurriculumMask] | None = None
+        self._mask: tuple[bytes, CurriculumMask] | None = None
+
+    def work(self, leads: Callable[[], bool]) -> float:
+        """Count files, read one if this replica leads, and return the seconds until the next call. It takes at most a
+        tenth of its thread's time: requests come first, and the rates may lag behind."""
+        started = time.monotonic()
+        self.refresh()
+        read = leads() and self.read_one()
+        pause = _REST * (time.monotonic() - started)
+        return pause if read else max(_IDLE_SECONDS, pause)
 
     def refresh(self) -> None:
         """Count what the database has of the files that count."""
@@ -85,7 +94,6 @@ class SolveRates:
                 self._counted = _Counted()
             self._counted.step = len(steps) - 1 if steps else None
             missing = [name for name in final if name not in self._counted.files]
-        unread = set(missing)
         for start in range(0, len(missing), _CHUNK):
             names = missing[start : start + _CHUNK]
             with self._db.reading() as session:
@@ -93,9 +101,8 @@ class SolveRates:
             with self._lock:
                 for row in rows:
                     self._counted.add(row.sha256, self._config.environments, tries_from_json(json.loads(row.counts)))
-            unread -= {row.sha256 for row in rows}
         with self._lock:
-            self._unread = [sub for name, sub in final.items() if name in unread]
+            self._unread = [sub for name, sub in final.items() if name not in self._counted.files]
         if pool is not None and steps and self._config.curricula:
             self._read_mask(steps[-1].manifest, pool.owner)
 
@@ -119,48 +126,37 @@ class SolveRates:
         return False
 
     def view(self) -> Difficulties:
+        """Return what was counted."""
         with self._lock:
-            counted, table = self._counted, self._table[1] if self._table else None
-            bins = {place: [0] * BINS for place in range(len(self._config.environments))}
-            bins |= {place: list(counts) for place, counts in counted.loose.items()}
-            for (place, _), rate in counted.rates.items():
-                bins[place][solved_bin(rate)] += 1
-            entries = [self._entry(place, counts, table) for place, counts in bins.items()]
+            counted, mask, entries = self._counted, self._mask[1] if self._mask else None, []
+            for number, environment in enumerate(self._config.environments):
+                solved = list(counted.loose.get(number, [0] * BINS))
+                for (of, _), rate in counted.rates.items():
+                    if of == number:
+                        solved[solved_bin(rate)] += 1
+                hard, easy = None, None
+                if environment.curriculum is not None and mask is not None:
+                    hard, easy = mask.count(number, Difficulty.HARD), mask.count(number, Difficulty.EASY)
+                entries.append(
+                    DifficultyEntry(
+                        environment=environment.called,
+                        problems=environment.kept or None,
+                        tried=sum(solved),
+                        solved=solved,
+                        hard=hard,
+                        easy=easy,
+                    )
+                )
             return Difficulties(
                 step=counted.step, files=len(counted.files), unread=len(self._unread), environments=entries
             )
 
-    def _entry(self, place: int, solved: list[int], table: CurriculumMask | None) -> DifficultyEntry:
-        own = self._config.environments[place]
-        hard, easy = None, None
-        if own.curriculum is not None and table is not None:
-            hard, easy = table.count(place, Difficulty.HARD), table.count(place, Difficulty.EASY)
-        return DifficultyEntry(
-            environment=own.called, problems=own.kept or None, tried=sum(solved), solved=solved, hard=hard, easy=easy
-        )
-
     def _read_mask(self, digest: bytes, owner: str) -> None:
-        if self._table is None or self._table[0] != digest:
+        if self._mask is None or self._mask[0] != digest:
             try:
-                found = published_mask(self._config, self._open, digest, ManifestScope(self._pool, owner))
+                mask = published_mask(self._config, self._open, digest, ManifestScope(self._pool, owner))
             except MusterError as error:
                 log.info("the newest curriculum mask cannot be read: %s", error)
                 return
             with self._lock:
-                self._table = digest, found
-
-
-class SolveRateReader:
-    """The background work behind `SolveRates`. It takes at most a tenth of its thread's time, and reads files only
-    where this replica leads: requests come first, and the rates may lag behind."""
-
-    def __init__(self, rates: SolveRates, leads: Callable[[], bool]) -> None:
-        self._rates, self._leads = rates, leads
-
-    def work(self) -> float:
-        """Count files, read one, and return the seconds until the next call."""
-        started = time.monotonic()
-        self._rates.refresh()
-        read = self._leads() and self._rates.read_one()
-        pause = _REST * (time.monotonic() - started)
-        return pause if read else max(_IDLE_SECONDS, pause)
+                self._mask = digest, mask

@@ -1,8 +1,8 @@
 """What Prometheus reads at `/metrics`: requests of all workers, and the run as this replica sees it."""
 
 import os
-from collections import Counter as Count
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -10,8 +10,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import REGISTRY, Collector
 
-from chain.indexer.records import Pool
-from chain.indexer.state import State, standing_of
+from chain.indexer.state import standing_of
 from orchestrator.chain import PoolView
 from orchestrator.heartbeats import Heartbeat, Heartbeats, node_state
 from orchestrator.service import Service
@@ -32,36 +31,39 @@ def exposition(service: Service) -> bytes:
     return generate_latest(requests) + generate_latest(run)
 
 
+def _labelled(
+    kind: type[GaugeMetricFamily | CounterMetricFamily], name: str, words: str, label: str, values: Mapping[str, float]
+) -> Metric:
+    metric = kind(f"muster_{name}", words, labels=[label])
+    for value, count in sorted(values.items()):
+        metric.add_metric([value], count)
+    return metric
+
+
 class _Run(Collector):
     def __init__(self, service: Service) -> None:
         self._service = service
 
     def collect(self) -> Iterator[Metric]:
-        service = self._service
-        state, now, heartbeats = service.view.state, service.clock(), service.heartbeats()
-        pool = service.view.pool(state)
-        yield from chain_metrics(service.view, service.config.train.steps, now)
-        yield from participant_metrics(heartbeats, now)
+        service, view = self._service, self._service.view
+        state, pool, now = view.state, view.pool(view.state), service.clock()
+        yield from chain_metrics(view, service.config.train.steps, now)
+        yield from participant_metrics(service.heartbeats(), now)
         yield GaugeMetricFamily("muster_head_block", "Block up to which the chain is followed.", state.head)
-        trouble = int(bool(service.view.error))
+        trouble = int(bool(view.error))
         yield GaugeMetricFamily("muster_chain_trouble", "1 while chain or attestations fail.", trouble)
         failing = sum(bool(task.problem) for task in service.tasks)
         yield GaugeMetricFamily("muster_tasks_failing", "Background tasks of this replica that fail.", failing)
         yield GaugeMetricFamily("muster_policy_step", "Newest published step, -1 before.", pool.step if pool else -1)
-        in_flight = service.leases.in_flight()
-        files = GaugeMetricFamily("muster_files_in_flight", "Files by what they wait for.", labels=["stage"])
-        for stage in ("leased", "pending", "accepted"):
-            files.add_metric([stage], getattr(in_flight, stage))
-        yield files
+        count = service.leases.in_flight()
+        stages = {"leased": count.leased, "pending": count.pending, "accepted": count.accepted}
+        yield _labelled(GaugeMetricFamily, "files_in_flight", "Files by what they wait for.", "stage", stages)
         watcher = service.chain_watcher
         if watcher is not None and watcher.reconciliation is not None:
             findings = len(watcher.reconciliation.findings)
             yield GaugeMetricFamily("muster_ledger_differences", "Findings against the chain.", findings)
-        if pool is not None:
-            decided = CounterMetricFamily("muster_files", "Submitted files by outcome.", labels=["status"])
-            for status, count in Count(sub.status.value for sub in state.submissions_of(pool.pool)).items():
-                decided.add_metric([status], count)
-            yield decided
+        outcomes = Counter(sub.status.value for sub in state.submissions_of(view.pool_id))
+        yield _labelled(CounterMetricFamily, "files", "Submitted files by outcome.", "status", outcomes)
 
 
 def chain_metrics(view: PoolView, steps: int, now: float) -> Iterator[Metric]:
@@ -76,47 +78,37 @@ def chain_metrics(view: PoolView, steps: int, now: float) -> Iterator[Metric]:
     if pool.steps and pool.step < steps:
         age = max(0.0, now - pool.steps[-1].time)
         yield GaugeMetricFamily("muster_step_age_seconds", "Since the newest policy step was published.", age)
-    nodes = GaugeMetricFamily("muster_nodes", "Nodes that ever joined, by standing on chain.", labels=["standing"])
-    standings = Count(standing_of(account).value for (of, _), account in state.accounts.items() if of == pool.pool)
-    for name, count in sorted(standings.items()):
-        nodes.add_metric([name], count)
-    yield nodes
-    yield from _enforcement(state, pool)
-
-
-def _enforcement(state: State, pool: Pool) -> Iterator[Metric]:
-    slashes = CounterMetricFamily("muster_slashes", "Slashes by kind.", labels=["kind"])
-    counts = Count(slash.kind for slash in state.slashes if slash.pool == pool.pool)
-    for kind in ("node", "seat"):
-        slashes.add_metric([kind], counts[kind])
-    yield slashes
-    unresolved = sum(not dispute.resolved for (of, _), dispute in state.disputes.items() if of == pool.pool)
+    standings = Counter(standing_of(account).value for (of, _), account in state.accounts.items() if of == pool.pool)
+    yield _labelled(GaugeMetricFamily, "nodes", "Nodes that ever joined, by standing on chain.", "standing", standings)
+    slashes = Counter({"node": 0, "seat": 0})
+    slashes.update(slash.kind for slash in state.slashes if slash.pool == pool.pool)
+    yield _labelled(CounterMetricFamily, "slashes", "Slashes by kind.", "kind", slashes)
+    unresolved = sum(not dispute.resolved for dispute in state.disputes.values() if dispute.pool == pool.pool)
     yield GaugeMetricFamily("muster_disputes_open", "Disputes that a jury still decides.", unresolved)
 
 
 def participant_metrics(heartbeats: Heartbeats, now: float) -> Iterator[Metric]:
     """Yield how participants are by their heartbeats. A process of another version than this one counts as behind; one
     that names no version does not."""
-    states = GaugeMetricFamily("muster_participants", "Participants by their heartbeats.", labels=["state"])
-    for name, count in sorted(Count(node_state(one, now).value for one in heartbeats.values()).items()):
-        states.add_metric([name], count)
-    yield states
-    present = GaugeMetricFamily("muster_processes", "Processes whose heartbeats arrive, by role.", labels=["role"])
-    trouble = GaugeMetricFamily(
-        "muster_processes_in_trouble", "Processes that report that what they need does not answer.", labels=["role"]
-    )
-    behind = GaugeMetricFamily("muster_processes_behind", "Processes of another version of muster.", labels=["role"])
-    longest = GaugeMetricFamily("muster_longest_wait_seconds", "The longest wait that is reported.", labels=["role"])
+    states = Counter(node_state(heartbeat, now).value for heartbeat in heartbeats.values())
+    yield _labelled(GaugeMetricFamily, "participants", "Participants by their heartbeats.", "state", states)
     alive = [heartbeat for heartbeat in heartbeats.values() if heartbeat.is_alive(now)]
-    for role in _ROLES:
-        own = [heartbeat for heartbeat in alive if heartbeat.body.role == role]
-        present.add_metric([role], len(own))
-        trouble.add_metric([role], sum(map(_in_trouble, own)))
-        behind.add_metric([role], sum(heartbeat.body.version not in ("", VERSION) for heartbeat in own))
-        waited = [now - wait.since for heartbeat in own for wait in heartbeat.body.waits]
-        longest.add_metric([role], max(waited, default=0.0))
-    longest.add_metric(["orchestrator"], max((now - wait["since"] for wait in WAITS.report()), default=0.0))
-    yield from (present, trouble, behind, longest)
+    own = {role: [heartbeat for heartbeat in alive if heartbeat.body.role == role] for role in _ROLES}
+    present = {role: len(found) for role, found in own.items()}
+    trouble = {role: sum(map(_in_trouble, found)) for role, found in own.items()}
+    behind = {role: sum(one.body.version not in ("", VERSION) for one in found) for role, found in own.items()}
+    longest = {
+        role: max((now - wait.since for one in found for wait in one.body.waits), default=0.0)
+        for role, found in own.items()
+    }
+    longest["orchestrator"] = max((now - wait["since"] for wait in WAITS.report()), default=0.0)
+    for name, words, values in (
+        ("processes", "Processes whose heartbeats arrive, by role.", present),
+        ("processes_in_trouble", "Processes that report that what they need does not answer.", trouble),
+        ("processes_behind", "Processes of another version of muster.", behind),
+        ("longest_wait_seconds", "The longest wait that is reported.", longest),
+    ):
+        yield _labelled(GaugeMetricFamily, name, words, "role", values)
 
 
 def _in_trouble(heartbeat: Heartbeat) -> bool:

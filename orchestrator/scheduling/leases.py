@@ -10,17 +10,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from chain.indexer.state import State
-from orchestrator.aggregates import ConsumedFiles, FileAggregates, load_consumed, report_version
 from orchestrator.chain import PoolView, barred
 from orchestrator.db import Database, LeaseChangeRow, LeaseRow
 from orchestrator.ledger import escrow
-from orchestrator.scheduler import (
+from orchestrator.scheduling.aggregates import ConsumedFiles, FileAggregates, load_consumed, report_version
+from orchestrator.scheduling.scheduler import (
     MEMORY_SECONDS,
     RECENT_FILES,
     Decision,
@@ -28,7 +28,6 @@ from orchestrator.scheduler import (
     Keep,
     Lease,
     Pace,
-    QueuedFile,
     QueueState,
     Requester,
     Rule,
@@ -40,23 +39,15 @@ from orchestrator.scheduler import (
 )
 from protocol.api.run import InFlightEntry
 
+# Longest time for which a count of files in flight is used while nothing is known to have changed.
 RECOUNT_SECONDS = 0.5
-"""Longest time for which a count of files in flight is used while nothing is known to have changed."""
+# How long after its end a lease is closed in the database: replicas' clocks may differ.
 EXPIRED_SECONDS = 60.0
-"""How long after its end a lease is closed in the database: replicas' clocks may differ."""
 _HALTED = {
     "paused": "the pool's owner has paused it",
     "understaffed": "too few seats judge the pool: it takes no work until more opt in",
 }
-_LEASE_COLUMNS = (
-    LeaseRow.id,
-    LeaseRow.node,
-    LeaseRow.step,
-    LeaseRow.counter,
-    LeaseRow.granted,
-    LeaseRow.expires,
-    LeaseRow.limit,
-)
+_COLUMNS = [getattr(LeaseRow, name) for name in Lease._fields]
 
 
 class LeaseStore:
@@ -73,7 +64,7 @@ class LeaseStore:
             self.granted: dict[str, float] = {node: when for node, when, _ in rows}
             self.reached: dict[str, int] = {node: step for node, _, step in rows}
             self._seen = session.scalar(select(func.max(LeaseRow.change))) or 0
-            for row in session.execute(select(*_LEASE_COLUMNS).where(LeaseRow.open)):
+            for row in session.execute(select(*_COLUMNS).where(LeaseRow.open)):
                 self._open[row.id] = Lease(*row)
 
     def open(self, now: float) -> list[Lease]:
@@ -105,16 +96,28 @@ class LeaseStore:
             number = session.scalar(
                 update(LeaseChangeRow).values(number=LeaseChangeRow.number + 1).returning(LeaseChangeRow.number)
             )
-            assert number is not None, "the initial migration inserts the row"
+            assert number is not None, "the row is there from the beginning"
             self.sync(session)
             change = LeaseChange(session, number)
             yield change
         with self._lock:
             self._seen = max(self._seen, number)
             for lease_id in change.closed:
-                self._close(lease_id)
+                self._drop(lease_id)
             for lease in change.opened:
                 self._keep(lease)
+
+    def sync(self, session: Session) -> None:
+        """Read what other replicas changed."""
+        columns = select(*_COLUMNS, LeaseRow.open, LeaseRow.change)
+        for *fields, is_open, number in session.execute(
+            columns.where(LeaseRow.change > self._seen).order_by(LeaseRow.change)
+        ):
+            with self._lock:
+                self._seen = max(self._seen, number)
+                self._keep(Lease(*fields))
+                if not is_open:
+                    self._drop(fields[0])
 
     def forget_expired(self, now: float) -> None:
         """Drop leases that ran out long ago from memory."""
@@ -127,33 +130,15 @@ class LeaseStore:
             expired = LeaseRow.open & (LeaseRow.expires < now - EXPIRED_SECONDS)
             session.execute(update(LeaseRow).where(expired).values(open=False))
 
-    def sync(self, session: Session) -> None:
-        """Read what other replicas changed."""
-        columns = select(*_LEASE_COLUMNS, LeaseRow.open, LeaseRow.change)
-        for row in session.execute(columns.where(LeaseRow.change > self._seen).order_by(LeaseRow.change)):
-            with self._lock:
-                self._seen = max(self._seen, row.change)
-                if row.open:
-                    self._keep(Lease(*row[:7]))
-                else:
-                    self._note(Lease(*row[:7]))
-                    self._close(row.id)
-
     def _keep(self, lease: Lease) -> None:
-        known = self._open.get(lease.id)
-        if known is None:
-            self.version += 1
-            self._note(lease)
-        self._open[lease.id] = lease
-
-    def _note(self, lease: Lease) -> None:
-        """Remember how far the node has come, also by leases that ended before this replica heard of them."""
+        """Remember the lease and how far its node has come."""
+        self.version += lease.id not in self._open
         self.granted[lease.node] = max(lease.granted, self.granted.get(lease.node, 0.0))
         self.reached[lease.node] = max(lease.step, self.reached.get(lease.node, 0))
+        self._open[lease.id] = lease
 
-    def _close(self, lease_id: str) -> None:
-        if self._open.pop(lease_id, None) is not None:
-            self.version += 1
+    def _drop(self, lease_id: str) -> None:
+        self.version += self._open.pop(lease_id, None) is not None
 
 
 class LeaseChange:
@@ -166,8 +151,7 @@ class LeaseChange:
 
     def grant(self, lease: Lease, replaces: str | None) -> None:
         """Open a lease and close the one that it replaces."""
-        fields = lease._asdict()
-        self._session.add(LeaseRow(**fields, open=True, change=self._number))
+        self._session.add(LeaseRow(**lease._asdict(), open=True, change=self._number))
         self.opened.append(lease)
         if replaces is not None:
             self._update(replaces, open=False)
@@ -185,20 +169,6 @@ class LeaseChange:
         return self._session.execute(changed).first() is not None
 
 
-@dataclass(frozen=True)
-class PoolFacts:
-    """What follows from one version of the chain's state and from the trainer's reports. `files`: pending ones, and
-    accepted ones that were not trained on; `affordable`: further files that the free budget covers."""
-
-    version: int = -1
-    consumed_files: ConsumedFiles = field(default_factory=ConsumedFiles)
-    files: list[QueuedFile] = field(default_factory=list)
-    accepted: int = 0
-    consumed: set[int] = field(default_factory=set)
-    affordable: int = 0
-    pace: Pace = field(default_factory=Pace)
-
-
 class Leases:
     """Grants and renews leases, one decision at a time. `file_units`: output tokens of the largest file."""
 
@@ -210,10 +180,10 @@ class Leases:
         self._lock = threading.Lock()
         self._asked: dict[str, float] = {}
         self._progress: tuple[tuple[int, ...], float] = ((), clock())
-        self._facts = PoolFacts()
         self._aggregates = FileAggregates(view.pool_id)
         self._consumed = ConsumedFiles()
         self._reported: object = None
+        self._facts: tuple[int, ConsumedFiles, QueueState] | None = None
         self._counted: tuple[object, float, QueueState] | None = None
 
     def request(self, address: str, counter: int | None, ready: int | None = None) -> tuple[Decision, str | None]:
@@ -228,17 +198,9 @@ class Leases:
                     # Another replica may have granted something since.
                     decision = self._decide(address, counter, ready)
                     if isinstance(decision, Grant):
-                        lease = Lease(
-                            id=secrets.token_hex(16),
-                            node=address,
-                            step=decision.step,
-                            counter=decision.counter,
-                            granted=self._clock(),
-                            expires=decision.expires,
-                            limit=decision.limit,
-                        )
+                        lease_id, made = secrets.token_hex(16), (decision.step, decision.counter, self._clock())
+                        lease = Lease(lease_id, address, *made, decision.expires, decision.limit)
                         change.grant(lease, decision.replaces)
-                        lease_id = lease.id
                     elif isinstance(decision, Keep):
                         change.renew(decision.lease, decision.expires)
                         lease_id = decision.lease.id
@@ -253,8 +215,8 @@ class Leases:
         if self._store.find(lease_id, address, now) is None:
             with self._db.reading() as session:
                 self._store.sync(session)  # another replica may have granted it
-            if self._store.find(lease_id, address, now) is None:
-                return None
+        if self._store.find(lease_id, address, now) is None:
+            return None
         with self._store.changing() as change:
             lease = self._store.find(lease_id, address, now)
             if lease is None:
@@ -271,13 +233,11 @@ class Leases:
             assert count is not None
             return count
 
-    def close_expired(self) -> None:
-        """Close leases that ran out long ago in the database, for all replicas."""
-        self._store.close_expired(self._clock())
-
-    def forget_expired(self) -> None:
-        """Drop leases that ran out long ago from this replica's memory."""
+    def prune(self, leads: bool) -> None:
+        """Drop leases that ran out long ago, from the database if this replica `leads`."""
         self._store.forget_expired(self._clock())
+        if leads:
+            self._store.close_expired(self._clock())
 
     def _decide(self, address: str, counter: int | None, ready: int | None) -> Decision:
         now, account = self._clock(), self._view.account(self._view.state, address)
@@ -296,66 +256,54 @@ class Leases:
 
     def _queue_state(self) -> QueueState:
         now, state = self._clock(), self._view.state
-        pool, facts = self._view.pool(state), self.facts(state)
+        facts = self.facts(state)
         self._asked = {node: when for node, when in self._asked.items() if now - when <= self._rule.ask_window}
-        progress = (pool.step if pool else -1, facts.consumed_files.newest, len(facts.consumed), facts.accepted)
+        progress = (facts.published or 0, facts.trained, len(facts.consumed), self._aggregates.accepted)
         if progress != self._progress[0]:
             self._progress = (progress, now)
-        key = (state.version, state.head, facts.consumed_files, self._store.version)
+        key = (state.version, state.head, self._consumed, self._store.version)
         if self._counted is not None:
             counted_key, when, queue = self._counted
             if counted_key == key and 0 <= now - when < RECOUNT_SECONDS:
                 return replace(queue, asked=self._asked, changed=self._progress[1])
-        queue = QueueState(
-            published=pool.step if pool and pool.steps else None,
-            usable=self._view.usable_step(state),
-            trained=facts.consumed_files.newest,
-            consumed=facts.consumed,
-            files=facts.files,
-            leases=self._unsubmitted(state, now),
-            asked=self._asked,
-            granted=self._store.granted,
-            reached=self._store.reached,
-            closed=f"the pool is {pool.status}" if pool and pool.status not in ("open", *_HALTED) else "",
-            halted=_HALTED.get(pool.status, "") if pool else "",
-            affordable=facts.affordable,
-            changed=self._progress[1],
-            pace=facts.pace,
-        )
+        # Those whose files are not on chain yet.
+        leases = [
+            lease
+            for lease in self._store.open(now)
+            if (account := self._view.account(state, lease.node)) is None or account.counter <= lease.counter
+        ]
+        usable, changed = self._view.usable_step(state), self._progress[1]
+        queue = replace(facts, usable=usable, leases=leases, asked=self._asked, changed=changed)
         queue = replace(queue, count=in_flight(self._rule, queue, now))
         self._counted = key, now, queue
         return queue
 
-    def _unsubmitted(self, state: State, now: float) -> list[Lease]:
-        """Return the open leases whose files are not on chain yet."""
-        accounts, pool = state.accounts, self._view.pool_id
-
-        def is_submitted(lease: Lease) -> bool:
-            account = accounts.get((pool, lease.node))
-            return account is not None and account.counter > lease.counter
-
-        return [lease for lease in self._store.open(now) if not is_submitted(lease)]
-
-    def facts(self, state: State) -> PoolFacts:
-        """Return what follows from a state and the reports, computed once for both."""
-        if self._facts.version == state.version and self._facts.consumed_files is self._consumed:
-            return self._facts
+    def facts(self, state: State) -> QueueState:
+        """Return what of the queue follows from a state and the reports, computed once for both."""
+        if self._facts is not None and self._facts[0] == state.version and self._facts[1] is self._consumed:
+            return self._facts[2]
         self._aggregates.update(state, self._consumed)
-        aggregates, pool = self._aggregates, self._view.pool(state)
-        affordable, pace = 0, Pace()
+        pool, affordable, pace = self._view.pool(state), 0, Pace()
         if pool is not None:
             terms = pool.terms
             cost = min(self._file_units, terms.maxUnits) * terms.rate + terms.fee * terms.committee
-            affordable = max(0, escrow(state, pool.pool, aggregates.sums).free) // max(1, cost)
+            affordable = max(0, escrow(state, pool.pool, self._aggregates.sums).free) // max(1, cost)
             newest = [state.submissions[pool.pool, sequence] for sequence in pool.sequences[-RECENT_FILES:]]
             pace = measure(pool, newest, self._store.grants_since(self._clock() - MEMORY_SECONDS))
-        self._facts = PoolFacts(
-            version=state.version,
-            consumed_files=self._consumed,
-            files=aggregates.queued,
-            accepted=aggregates.accepted,
-            consumed=set(aggregates.consumed),
+        facts = QueueState(
+            published=pool.step if pool and pool.steps else None,
+            usable=None,
+            trained=self._consumed.newest,
+            consumed=set(self._aggregates.consumed),
+            files=self._aggregates.queued,
+            leases=(),
+            asked={},
+            granted=self._store.granted,
+            reached=self._store.reached,
+            closed=f"the pool is {pool.status}" if pool and pool.status not in ("open", *_HALTED) else "",
+            halted=_HALTED.get(pool.status, "") if pool else "",
             affordable=affordable,
             pace=pace,
         )
-        return self._facts
+        self._facts = state.version, self._consumed, facts
+        return facts
