@@ -91,7 +91,7 @@ class Bench:
         self.scale, self.seed, self._folder = scale, seed, folder
         self._files = (write_docstrings(folder / "docstrings.jsonl"),)
         self._model = write_model(folder / f"random-{seed}", seed)
-        self._corpus: Corpus = text_corpus(self._config(1), folder)
+        self._corpus: Corpus = text_corpus(self._config(1))
         tasks = self._tasks(self._run(1, "float32"), scale.warmup, 1)
         self._synchronised(tasks[0], scale.warmup)
         self._model = tasks[0].learners.learner.policy.export(folder / f"begun-{seed}")

@@ -200,9 +200,10 @@ class SftTaskConfig(LanguageConfig):
 class TextTaskConfig(LanguageConfig):
     """Inner steps on documents."""
 
-    files: tuple[Path, ...] = Field(min_length=1, description="Files or folders of them, the same for all workers.")
+    files: tuple[Path, ...] = Field(
+        min_length=1, description="Files of JSON lines, or folders of them, the same for all workers."
+    )
     field: str = Field("text", description="Field of a JSON line that holds the text.")
-    separator: str | None = Field(None, description="Line that ends a document of a plain file.")
     batch_tokens: int = Field(1 << 16, ge=2, le=1 << 32, description="Tokens per inner step.")
     sequence_tokens: int = Field(2048, ge=2, le=1 << 24, description="Longest piece of a document.")
 

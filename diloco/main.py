@@ -186,7 +186,7 @@ def check_task(config: WorkerConfig, run: DilocoRun) -> None:
     if config.rl is not None:
         check_pool_run(run, load_document(config.rl.pool, PoolConfig))
     if config.text is not None:
-        corpus = text_corpus(config.text, config.home)
+        corpus = text_corpus(config.text)
         check_data(run, data_digest(corpus, config.text, model_folder(config.model)))
 
 
@@ -205,7 +205,7 @@ def _task_of(
         return policy, lambda: tasks.RlTask(pool, folder, Bucket(config.s3).get, policy)
     if (text := config.text) is not None:
         readers = tasks.language_learners(text, folder, placement)
-        return readers, lambda: tasks.text_task(text, folder, text_corpus(text, config.home), run, readers)
+        return readers, lambda: tasks.text_task(text, folder, text_corpus(text), run, readers)
     sft = config.sft
     assert sft is not None, "a configuration names one task"
     speakers = tasks.language_learners(sft, folder, placement)

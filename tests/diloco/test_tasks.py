@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from diloco.config import AdmissionConfig, DilocoConfig, DilocoRun, SftTaskConfig, TextTaskConfig
-from diloco.corpus import Cursor, TextFormat, TextStream, check_data, data_digest, index_file, open_corpus, text_corpus
+from diloco.corpus import Corpus, Cursor, TextStream, check_data, data_digest, document_files, index_file, text_corpus
 from diloco.inner import DataShare
 from diloco.log import Log
 from diloco.main import load_first_state
@@ -51,7 +51,7 @@ def text_config(folder: Path) -> TextTaskConfig:
 
 def text_worker(model: Path, folder: Path) -> LanguageTask:
     config = text_config(folder)
-    return text_task(config, model, text_corpus(config, folder), RUN, language_learners(config, model, Placement()))
+    return text_task(config, model, text_corpus(config), RUN, language_learners(config, model, Placement()))
 
 
 def sft_worker(model: Path, folder: Path) -> LanguageTask:
@@ -87,7 +87,7 @@ def test_a_restored_task_continues_exactly(make: Callable[..., LanguageTask], mo
 
 
 def test_every_token_is_predicted_once_an_epoch_by_one_worker(tmp_path: Path) -> None:
-    corpus = open_corpus([write_texts(tmp_path)], TextFormat(), tmp_path / "cache")
+    corpus = Corpus([index_file(write_texts(tmp_path))], "text")
     stream = TextStream(corpus, 36, lambda text: tuple(text.encode()), bytes.fromhex(RUN.seed), 16)
     predicted: list[tuple[int, ...]] = []
     for worker in range(2):
@@ -99,30 +99,32 @@ def test_every_token_is_predicted_once_an_epoch_by_one_worker(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "word"),
+    ("data", "word"),
     [
-        ("a.jsonl", b"[1]\n", "line 1: no text in field `text`"),
-        ("a.jsonl", b'{"text": "x"}\n{\n', "line 2: it is not JSON"),
-        ("a.txt", b"a\n\xff\n", "line 2: it is not UTF-8"),
-        ("a.txt", b"x" * (16 << 20) + b"y", "line 1: a document of more than 16 MiB"),
-        ("a.csv", b"a", "its name ends in none of"),
-        ("a.txt", b" \n", "no document in"),
+        (b"[1]\n", "byte 0: no text in field `text`"),
+        (b'\n{"text": 5}\n', "byte 1: no text in field `text`"),
+        (b"{\n", "byte 0: it is not JSON"),
+        (b'{"text": "\xff"}\n', "byte 0: it is not JSON"),
+        (b"x" * (16 << 20) + b"y", "byte 0: a document of more than 16 MiB"),
     ],
 )
-def test_what_is_no_text_is_named(name: str, data: bytes, word: str, tmp_path: Path) -> None:
-    (tmp_path / name).write_bytes(data)
+def test_what_is_no_text_is_named(data: bytes, word: str, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(data)
     with pytest.raises(ConfigError, match=word):
-        open_corpus([tmp_path / name], TextFormat(), tmp_path / "cache")
+        Corpus([index_file(tmp_path / "a.jsonl")], "text").text(0)
 
 
-def test_plain_files_end_documents_by_a_separator(tmp_path: Path) -> None:
-    path = tmp_path / "a.txt"
-    path.write_text("one\ntwo\n----\n\n----\nthree\n")
-    form = TextFormat(separator="----")
-    indexed = index_file(path, form)
-    assert list(zip(indexed.starts, indexed.ends, strict=True)) == [(0, 8), (19, 25)]
-    corpus = open_corpus([tmp_path], form, tmp_path / "cache")
-    assert [corpus.text(number) for number in range(len(corpus))] == ["one\ntwo\n", "three\n"]
+def test_folders_hold_files_of_json_lines_and_nothing_changes_them(tmp_path: Path) -> None:
+    path, empty = write_texts(tmp_path), tmp_path / "empty"
+    empty.mkdir()
+    (tmp_path / "notes.txt").write_text("no document")
+    assert document_files([tmp_path]) == [path]
+    with pytest.raises(ConfigError, match="is named twice"):
+        document_files([tmp_path, path])
+    with pytest.raises(ConfigError, match="no file of JSON lines"):
+        document_files([empty])
+    corpus = Corpus([index_file(path)], "text")
+    assert [corpus.text(number) for number in range(len(corpus))] == TEXTS
     path.write_text("changed\n")
     with pytest.raises(ConfigError, match="was changed since"):
         corpus.text(0)
@@ -130,7 +132,7 @@ def test_plain_files_end_documents_by_a_separator(tmp_path: Path) -> None:
 
 def test_a_worker_with_other_documents_is_refused(model: Path, tmp_path: Path) -> None:
     config = text_config(tmp_path)
-    digest = data_digest(text_corpus(config, tmp_path), config, model)
+    digest = data_digest(text_corpus(config), config, model)
     check_data(RUN.model_copy(update={"data": digest}), digest)
     for data, word in ((None, "does not say"), ("ab" * 32, "documents and tokenizer are")):
         with pytest.raises(ConfigError, match=word):
@@ -145,7 +147,7 @@ def test_two_workers_as_processes_one_of_them_with_two_ranks(model: Path, tmp_pa
     config = TextTaskConfig.model_validate(task)
     run = DilocoRun(
         name="processes", coordinator=COORDINATOR.address, workers=tuple(NAMES[:2]),
-        data=data_digest(text_corpus(config, tmp_path), config, model),
+        data=data_digest(text_corpus(config), config, model),
         settings=DilocoConfig(inner_steps=2, shards=2, admission=AdmissionConfig(minimum=2, cosine=None)),
     )  # fmt: skip
     (tmp_path / "run.json").write_text(run.model_dump_json())
