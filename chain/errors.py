@@ -21,15 +21,11 @@ def _clock(value: Any) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(int(value)))
 
 
-def _status(value: Any) -> str:
-    return _POOL_STATUS[int(value)] if int(value) < len(_POOL_STATUS) else str(value)
-
-
 _SHOWN: dict[str, Callable[[Any], str]] = {
     "time": _clock,
     "releaseAt": _clock,
     "first": str,
-    "status": _status,
+    "status": lambda value: _POOL_STATUS[value] if value < len(_POOL_STATUS) else str(value),
     "needed": show_tokens,
     "stake": show_tokens,
     "free": show_tokens,

@@ -14,7 +14,7 @@ contract CanaryConsentTest is Planting {
     uint256 private constant ORDER = 0xfffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141;
 
     /// Only the canonical form in 65 bytes: no high s, no compact form, no parity in the place of v, nothing appended.
-    function test_anotherFormOfTheCarriersSignatureIsNoConsent() public {
+    function test_anotherFormOfTheDecoysSignatureIsNoConsent() public {
         uint256 s = _submitPlanted();
         _voteAll(s / 16, Codes.ACCEPT);
         FileData memory f = files[pool][s];

@@ -7,7 +7,7 @@ import numpy as np
 
 from protocol.delta.tensors import FORMATS, decode_tensor, encode_tensor
 
-_DTYPE, _DELTA = "BF16", bytes.fromhex("030b0100040800e8baae030000")
+_DTYPE, _DELTA = "BF16", bytes.fromhex("031c010003801e008002bb2f020000c6020000c6020000c60200010000b8")
 """A delta of the 64 smallest floats of this type, of which every sixteenth moves to the next."""
 
 

@@ -20,12 +20,12 @@ from tests.chain.game import terms
 from trainer.pool.canaries import LEAVES, CanaryOpener, CanaryPlan, StepCanaries, to_open, unsettled
 
 KEY: LocalAccount = KeyMaker.from_key(b"\7" * 32)
-CARRIER = str(KEY.address)
+DECOY = str(KEY.address)
 
 
 def file(sequence: int, **changes: object) -> Submission:
     values = {
-        "pool": 1, "sequence": sequence, "node": CARRIER, "step": 0, "counter": sequence, "units": 9, "rows": 1,
+        "pool": 1, "sequence": sequence, "node": DECOY, "step": 0, "counter": sequence, "units": 9, "rows": 1,
         "root": bytes(32), "sha256": bytes([sequence]) * 32, "block": 1, "time": 100, "tx": "",
     } | changes  # fmt: skip
     return Submission(**values)  # type: ignore[arg-type]
@@ -34,8 +34,8 @@ def file(sequence: int, **changes: object) -> Submission:
 def state_of(*files: Submission, canaries: dict[int, bool] | None = None) -> State:
     """`canaries`: sequence → whether it was concluded."""
     state = State()
-    account = Account(1, CARRIER, CARRIER, sequences=[one.sequence for one in files])
-    state.accounts[1, CARRIER] = account
+    account = Account(1, DECOY, DECOY, sequences=[one.sequence for one in files])
+    state.accounts[1, DECOY] = account
     state.submissions.update({(1, one.sequence): one for one in files})
     for sequence, concluded in (canaries or {}).items():
         state.canaries[1, sequence] = Canary(1, sequence, 0, 3, (), 0, 0, concluded=concluded)
@@ -47,18 +47,18 @@ DECIDED = {"code": int(Code.REJECT_WEIGHTS), "decided_time": 110, "final_time": 
 
 def test_settled_files_are_opened_once_and_in_time() -> None:
     state = state_of(file(0, **DECIDED), file(1), file(2, **DECIDED), canaries={2: False})
-    assert [sub.sequence for sub in to_open(state, 1, CARRIER, now=115)] == [0]
-    assert to_open(state, 1, CARRIER, now=128) == [], "too late: the transaction would miss the window"
+    assert [sub.sequence for sub in to_open(state, 1, DECOY, now=115)] == [0]
+    assert to_open(state, 1, DECOY, now=128) == [], "too late: the transaction would miss the window"
     state = state_of(file(0, **DECIDED, finalized=True), file(1, **DECIDED, disputed=True))
-    assert [sub.sequence for sub in to_open(state, 1, CARRIER, now=115)] == [1], "before any dispute of the file"
+    assert [sub.sequence for sub in to_open(state, 1, DECOY, now=115)] == [1], "before any dispute of the file"
 
 
 def test_a_run_waits_for_votes_and_canaries_and_not_for_what_is_final() -> None:
-    assert unsettled(state_of(file(0, **DECIDED), canaries={0: False}), 1, CARRIER)
-    assert not unsettled(state_of(file(0, **DECIDED), canaries={0: True}), 1, CARRIER)
-    assert unsettled(state_of(file(0)), 1, CARRIER)
-    assert not unsettled(state_of(file(0, **DECIDED, finalized=True)), 1, CARRIER)
-    assert not unsettled(state_of(), 1, CARRIER)
+    assert unsettled(state_of(file(0, **DECIDED), canaries={0: False}), 1, DECOY)
+    assert not unsettled(state_of(file(0, **DECIDED), canaries={0: True}), 1, DECOY)
+    assert unsettled(state_of(file(0)), 1, DECOY)
+    assert not unsettled(state_of(file(0, **DECIDED, finalized=True)), 1, DECOY)
+    assert not unsettled(state_of(), 1, DECOY)
 
 
 def test_the_opening_of_a_published_file_is_found_again_from_its_steps_root() -> None:
@@ -66,11 +66,11 @@ def test_the_opening_of_a_published_file_is_found_again_from_its_steps_root() ->
     state = state_of(*(file(sequence, step=3, counter=sequence) for sequence in range(first - 1, first + 17)))
     steps = [Step(number, bytes(32), bytes(32), 5, 5, 0, "") for number in range(3)]
     steps.append(Step(3, bytes(32), plan.tree(3, first).root, 5, 5, 0, ""))
-    state.pools[1] = Pool(1, CARRIER, bytes(32), terms(), 0, 0, steps=steps)
+    state.pools[1] = Pool(1, DECOY, bytes(32), terms(), 0, 0, steps=steps)
     for counter in (first, first + 15):
         starts = [start for start in range(counter, counter - 16, -1) if start >= 0]
         assert [start for start in starts if plan.tree(3, start).root == plan.tree(3, first).root] == [first]
-        assert plan.opening(state, state.submissions[1, counter]) == plan.tree(3, first).opening(CARRIER, counter)
+        assert plan.opening(state, state.submissions[1, counter]) == plan.tree(3, first).opening(DECOY, counter)
     assert plan.opening(state, state.submissions[1, first - 1]) is None
     assert plan.opening(state, state.submissions[1, first + 16]) is None
 
@@ -78,9 +78,9 @@ def test_the_opening_of_a_published_file_is_found_again_from_its_steps_root() ->
 def test_a_step_commits_to_the_decoys_next_files_and_to_nothing_without_a_decoy() -> None:
     state, plan = state_of(), CanaryPlan(b"\5" * 32, 1, KEY)
     assert plan.next_root(state, 3) == plan.tree(3, 0).root
-    state.accounts[1, CARRIER].counter = 4
+    state.accounts[1, DECOY].counter = 4
     assert plan.next_root(state, 3) == plan.tree(3, 4).root != plan.tree(3, 0).root
-    assert plan.tree(3, 4).planted == tuple((CARRIER, 4 + place) for place in range(LEAVES))
+    assert plan.tree(3, 4).planted == tuple((DECOY, 4 + place) for place in range(LEAVES))
     assert CanaryPlan(b"\5" * 32, 1, None).tree(3, 4) == StepCanaries(b"\5" * 32, 1, 3, ())
 
 

@@ -26,7 +26,7 @@ from trainer.reports.records import Records, file_id, file_record
 TERMS = Terms.of(
     {field.name.rstrip("_"): 1 for field in fields(Terms)} | {"inviteOnly": False, "configHash": bytes(32)}
 )
-NODE, CARRIER = "0x" + "11" * 20, "0x" + "22" * 20
+NODE, DECOY = "0x" + "11" * 20, "0x" + "22" * 20
 
 
 def file(name: str, sequence: int, step: int, decided: int = 10, code: int = int(Code.ACCEPT)) -> Submission:
@@ -62,11 +62,11 @@ def test_only_acceptances_that_are_deep_enough_and_undisputed() -> None:
             file("c", 2, 5, code=0),
             file("d", 3, 5, code=int(Code.REJECT_WEIGHTS)),
             replace(file("e", 4, 5), disputed=True),
-            replace(file("f", 5, 5), node=CARRIER),
+            replace(file("f", 5, 5), node=DECOY),
             file("g", 6, 5, code=int(Code.UNSURE)),
         ]
     )
-    assert names(select_files(state, 1, 5, 2, 2, set(), {CARRIER}).files) == [0, 6]
+    assert names(select_files(state, 1, 5, 2, 2, set(), {DECOY}).files) == [0, 6]
 
 
 def test_the_same_bytes_twice_count_once_and_a_reused_sequence_is_another_file() -> None:

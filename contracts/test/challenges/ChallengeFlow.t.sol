@@ -10,7 +10,7 @@ import {IVoting} from "../../src/interfaces/IVoting.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {Accusing} from "../helpers/Accusing.sol";
 
-/// @notice A node case from its opening to its end, for every end.
+/// @notice A node challenge from its opening to its end, for every end.
 contract ChallengeFlowTest is Accusing {
     function test_upheld() public {
         uint256[] memory named = _history(node, 3);

@@ -12,7 +12,7 @@ import {SuiteLib} from "../../src/libraries/SuiteLib.sol";
 import {Suite} from "../../src/libraries/Types.sol";
 import {Accusing} from "../helpers/Accusing.sol";
 
-/// @notice Node cases say no, with the right error.
+/// @notice Refuses what may not be challenged, with the right error.
 contract ChallengeRefusalsTest is Accusing {
     function _refused(address n, uint256[] memory sequences, bytes4 selector) private {
         _no(accuser, address(nodeChallenges), _opening(n, sequences), selector);

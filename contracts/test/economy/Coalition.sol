@@ -12,19 +12,19 @@ import {Contest} from "./Contest.sol";
 abstract contract Coalition is Contest {
     /// @return gain The coalition's tokens beyond what honest play would have left it, with the work that it saved.
     /// @return harm What everybody else has less than after honest play.
-    function play(bool watched, bool carrier) external returns (int256 gain, int256 harm) {
-        _restore(carrier || plan.canary != 0);
+    function play(bool watched, bool decoy) external returns (int256 gain, int256 harm) {
+        _restore(decoy || plan.canary != 0);
         (int256 ours, int256 theirs) = _wealth();
         firstTrial = juries.trialCount();
-        _submitAll(carrier);
+        _submitAll(decoy);
         _judge(0);
         if (court.roundOf(pool, lane, 1).seedBlock != 0) _judge(1);
-        _open(carrier);
+        _open(decoy);
         _disputeAll(watched);
         _hearAll();
         _settleUp();
         (int256 oursNow, int256 theirsNow) = _wealth();
-        (int256 honest, int256 theirHonest) = _honestPlay(carrier);
+        (int256 honest, int256 theirHonest) = _honestPlay(decoy);
         gain = oursNow - ours - honest + _saved() - _unverified();
         harm = theirHonest - (theirsNow - theirs);
     }
@@ -63,12 +63,12 @@ abstract contract Coalition is Contest {
     }
 
     /// @dev What both sides' tokens would have changed by had everybody done this lane's work and told the truth.
-    function _honestPlay(bool carrier) private view returns (int256 ours, int256 theirs) {
+    function _honestPlay(bool decoy) private view returns (int256 ours, int256 theirs) {
         uint256 pay = plan.units * rules.rate;
         // an owner who lacks its own node's bytes would not have had them judged
         uint256 fees = rules.fee * (plan.owner && plan.held ? plan.others : count);
         uint256 members = _count(court.roundOf(pool, lane, 0).seats);
-        uint256 paid = count - (carrier ? 1 : 0);
+        uint256 paid = count - (decoy ? 1 : 0);
         int256 cost = int256(paid * pay + fees * rules.committee);
         ours = int256(plan.files * pay + fees * members);
         theirs = int256((paid - plan.files) * pay + fees * (rules.committee - members));

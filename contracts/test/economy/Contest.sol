@@ -25,9 +25,9 @@ abstract contract Contest is Lane {
 
     // ---- Canaries and disputes
 
-    function _open(bool carrier) internal {
+    function _open(bool decoy) internal {
         opened = 16;
-        if (carrier) {
+        if (decoy) {
             (, bool standing) = _standing(count - 1);
             if (standing) opened = count - 1;
         }

@@ -22,7 +22,7 @@ abstract contract Lane is Market {
         Own,
         Held,
         Other,
-        Carrier
+        Decoy
     }
 
     uint256 internal lane;
@@ -33,7 +33,7 @@ abstract contract Lane is Market {
 
     // ---- Files and committees
 
-    function _submitAll(bool carrier) internal {
+    function _submitAll(bool decoy) internal {
         count = plan.files + plan.others;
         uploadedAt = clock;
         _wait(1);
@@ -48,7 +48,7 @@ abstract contract Lane is Market {
             if (i == 0) lane = sequence / 16;
             kinds[i] = own ? (plan.held ? Kind.Held : Kind.Own) : Kind.Other;
         }
-        if (carrier) kinds[count - 1] = Kind.Carrier;
+        if (decoy) kinds[count - 1] = Kind.Decoy;
         _blocks(uint256(defaultTerms().laneBlocks) + 1);
         _attestAll();
         if (!paused) return;
@@ -121,7 +121,7 @@ abstract contract Lane is Market {
     /// @dev Which forged files this seed's sample shows.
     function _look(bytes32 seed) private {
         for (uint256 i = 0; i < count; ++i) {
-            seen[i] = kinds[i] == Kind.Carrier;
+            seen[i] = kinds[i] == Kind.Decoy;
             for (uint256 row = 0; i < plan.files && row < plan.forged && !seen[i]; ++row) {
                 seen[i] = Audit.sampled(seed, lane * 16 + i, plan.rows, rules.auditRate, row);
             }

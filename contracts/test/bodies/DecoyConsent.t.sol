@@ -62,7 +62,7 @@ contract DecoyConsentTest is Losses {
     }
 
     /// The consent is to one file of the node's, wherever a reorganisation puts it, and also once the node has left.
-    function test_aCarriersConsentOutlastsItsMembershipAndAReorganisation() public {
+    function test_aDecoysConsentOutlastsItsMembershipAndAReorganisation() public {
         address early = _register(operator, "early", STAKE);
         vm.prank(operator);
         pools.join(pool, early);
