@@ -79,7 +79,9 @@ def _bring_images(config: WorkerConfig) -> None:
 def words(choice: Choice, policy: IsolationPolicy) -> list[str]:
     """Return lines that say why no stronger mode is used, the mode, what it protects and what not."""
     refused = [f"not {mode.value}: {why}" for mode, why in choice.why_not.items()]
-    return [*refused, choice.mode.value, *claims(choice.mode, policy, choice.accounting).text().splitlines()]
+    protected, unprotected = claims(choice.mode, policy, choice.accounting)
+    held = [f"protected: {'; '.join(protected)}"] if protected else []
+    return [*refused, choice.mode.value, *held, f"NOT protected: {'; '.join(unprotected)}"]
 
 
 def absolute(config: WorkerConfig) -> WorkerConfig:
@@ -115,7 +117,6 @@ def worker_policy(config: WorkerConfig, mode: Mode, config_path: Path | None = N
     return IsolationPolicy(
         network=NetworkAccess.HOST if _needs_loopback(config) else NetworkAccess.OUTBOUND,
         memory=config.isolation_memory,
-        cpus=None,
         processes=_at_most(resource.RLIMIT_NPROC, _PROCESSES),
         open_files=_at_most(resource.RLIMIT_NOFILE, _OPEN_FILES),
         scratch=min(1024 * MIB, (config.isolation_memory or 4096 * MIB) // 4),

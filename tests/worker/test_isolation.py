@@ -82,7 +82,7 @@ def test_its_variables_are_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_limits_and_gpu_follow_the_configuration() -> None:
     plain = worker_policy(config(), Mode.PODMAN)
-    assert (plain.memory, plain.cpus, plain.gpu, plain.user) == (None, None, False, None)
+    assert (plain.memory, plain.gpu, plain.user) == (None, False, None)
     given = config(isolation_memory=2048 * MIB, engine={"device": "cuda:0"})
     assert worker_policy(given, Mode.PODMAN).memory == 2048 * MIB
     assert worker_policy(given, Mode.PODMAN).scratch == 512 * MIB
