@@ -21,15 +21,11 @@ def _clock(value: Any) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(int(value)))
 
 
-def _status(value: Any) -> str:
-    return _POOL_STATUS[int(value)] if int(value) < len(_POOL_STATUS) else str(value)
-
-
 _SHOWN: dict[str, Callable[[Any], str]] = {
     "time": _clock,
     "releaseAt": _clock,
     "first": str,
-    "status": _status,
+    "status": lambda value: _POOL_STATUS[value] if value < len(_POOL_STATUS) else str(value),
     "needed": show_tokens,
     "stake": show_tokens,
     "free": show_tokens,
@@ -64,7 +60,7 @@ _WORDS: dict[str, tuple[str, str]] = {
     "BadConsent": ("the node key did not sign this consent", "sign it with the node's key, for this operator"),
     "BadInvite": ("the pool's owner did not sign this invite", "ask for one for this node, pool and chain"),
     "BadTerms": ("the term `{field}` is outside its bounds", "docs/reference/contracts.md, Parameters, has them"),
-    "ConsentExpired": ("the node's consent has expired", "sign a new one: muster node consent"),
+    "ConsentExpired": ("the node's consent has expired", "sign a new one: muster node join --consent-to"),
     "CounterMismatch": ("the node has submitted meanwhile", "read its counter again"),
     "ERC20InsufficientAllowance": ("the contract may take {allowance} tokens, {needed} are needed",
                                    "approve the contract for at least that many base units first"),
@@ -103,7 +99,7 @@ _WORDS: dict[str, tuple[str, str]] = {
     "ReceiptOutOfTime": ("the receipt is of a time that does not count", "nothing can be done about this file"),
     "Removed": ("the pool's owner or a slash has removed this node for good", "register another node key"),
     "SeatActive": ("the seat is still active", "first: muster validator leave"),
-    "SeatInactive": ("the seat has left, or its bond is too small", "muster validator bond, or bond a new seat"),
+    "SeatInactive": ("the seat has left, or its bond is too small", "muster validator judge bonds another"),
     "SeatLocked": ("the bond is locked until {releaseAt}, or {frozen} duties are open", "run this again then"),
     "StakeLocked": ("the stake is locked until {releaseAt}, or {frozen} refused files and challenges are not final",
                     "run this again then"),

@@ -230,7 +230,10 @@ class ProblemFilter(Document):
     @classmethod
     def of(cls, candidates: int, kept: Places, **facts: object) -> Self:
         """The filter that keeps these candidates."""
-        return cls.model_validate({"candidates": candidates, "kept": _encoded(candidates, kept), **facts})
+        bits = np.zeros(candidates, dtype=np.uint8)
+        bits[list(kept)] = 1
+        encoded = base64.b64encode(np.packbits(bits).tobytes()).decode("ascii")
+        return cls.model_validate({"candidates": candidates, "kept": encoded, **facts})
 
     @model_validator(mode="after")
     def _canonical(self) -> Self:
@@ -270,12 +273,6 @@ def _kept(candidates: int, kept: str) -> NDArray[np.uint32]:
     if base64.b64encode(np.packbits(bits).tobytes()).decode("ascii") != kept:
         raise ValueError(f"`kept` is not the base64 of {candidates} bits")
     return np.flatnonzero(bits).astype(np.uint32)
-
-
-def _encoded(candidates: int, kept: Places) -> str:
-    bits = np.zeros(candidates, dtype=np.uint8)
-    bits[list(kept)] = 1
-    return base64.b64encode(np.packbits(bits).tobytes()).decode("ascii")
 
 
 class Curriculum(Document):

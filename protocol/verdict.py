@@ -78,7 +78,8 @@ class Finding:
 
     def __post_init__(self) -> None:
         # JSON has no NaN or infinity: they become text, which still tells a reader what happened.
-        shown = {name: value if _is_json(value) else repr(value) for name, value in self.measurements.items()}
+        measured = self.measurements.items()
+        shown = {k: repr(v) if isinstance(v, float) and not math.isfinite(v) else v for k, v in measured}
         object.__setattr__(self, "measurements", shown)
 
 
@@ -213,7 +214,3 @@ def unpack(word: int) -> list[Code]:
 def code_at(word: int, place: int) -> Code:
     """The code of the submission at `place` of a lane, 0 to 15."""
     return Code(word >> (4 * place) & 15)
-
-
-def _is_json(value: Measurement) -> bool:
-    return not isinstance(value, float) or math.isfinite(value)

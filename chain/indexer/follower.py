@@ -29,6 +29,7 @@ log = logging.getLogger("muster.chain")
 _RANGE = 2000
 _TIP = 64  # Blocks below the head whose logs are asked for one by one
 _ATTEMPTS = 6
+_MOST_EVENTS = 10_000
 _LAG_SECONDS = 10.0
 
 
@@ -90,13 +91,15 @@ class Follower:
             yield from decode_logs(chunk, self._deployment)
 
     def poll(self) -> Batch:
-        """Catch up with the chain. Raises UnreachableError when it does not answer; nothing stored is lost."""
+        """Catch up with the chain, or by some thousand events of it. Raises UnreachableError when it does not answer;
+        nothing stored is lost."""
         for _ in range(_ATTEMPTS):
             try:
                 target = self._target()
-                while target is not None and self.head < target.number:
+                last = target.number if target is not None else self.head
+                while target is not None and self.head < last and len(self._undelivered) < _MOST_EVENTS:
                     self._undelivered += self._advance(target)
-                batch = Batch(self._rollback, self._undelivered, self.head)
+                batch = Batch(self._rollback, self._undelivered, self.head, more=self.head < last)
                 self._rollback, self._undelivered = None, []
                 return batch
             except _Moved:

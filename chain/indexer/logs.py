@@ -39,11 +39,13 @@ class Event:
 @dataclass(frozen=True)
 class Batch:
     """What one poll of the follower brought. `rollback_to`: events above this block were withdrawn (None: no
-    reorganisation); `events`: the new ones in chain order; `head`: the block followed up to."""
+    reorganisation); `events`: the new ones in chain order; `head`: the block followed up to; `more`: there are further
+    ones for the next poll."""
 
     rollback_to: int | None
     events: list[Event]
     head: int
+    more: bool = False
 
 
 # ---- Raw logs

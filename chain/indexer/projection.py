@@ -119,19 +119,15 @@ def _with_archive(state: State, archive: Archive) -> State:
 
 
 def _is_final(state: State, lane: Lane) -> bool:
-    files = state.files_of(lane)
+    files, keys = state.files_of(lane), [(lane.pool, sequence) for sequence in lane.sequences]
     return (
         lane.ended(state.head)
         and all(file.is_final(state.time) and not file.disputed for file in files)
         and not any(one.duties for one in lane.rounds if one.settled)
         and not any(state.accounts[file.pool, file.node].frozen for file in files)
-        and all(_concluded(state, (file.pool, file.sequence)) for file in files)
+        and all((key not in state.disputes or state.disputes[key].resolved) for key in keys)
+        and all((key not in state.canaries or state.canaries[key].concluded) for key in keys)
     )
-
-
-def _concluded(state: State, key: FileKey) -> bool:
-    dispute, canary = state.disputes.get(key), state.canaries.get(key)
-    return (dispute is None or dispute.resolved) and (canary is None or canary.concluded)
 
 
 def _final_lane(state: State, lane: Lane) -> FinalLane:
@@ -200,31 +196,37 @@ class Projection:
         the source does not deliver the same events twice.
         """
         with self._lock:
-            batch = self.source.poll()
-            rolled_back = batch.rollback_to is not None
-            self._generation += rolled_back
-            rebuild = self._rebuild or rolled_back
-            self._rebuild = True
-            if batch.rollback_to is not None:
-                self._recent = [event for event in self._recent if event.block <= batch.rollback_to]
-                self._replay = self._replay or batch.rollback_to < self._checkpoint.head
-            self._recent += batch.events
-            if self._replay:
-                self._archive.clear()
-                state = self._replayed()
-            elif rebuild:
-                state = _advanced(self._checkpoint, self._recent)
-            else:
-                state = _advanced(self._state, batch.events) if batch.events else replace(self._state)
-            state.head = batch.head
-            self._rebuild = self._replay = False
-            changed = rebuild or bool(batch.events)
-            state.version = self._state.version + changed
-            state.generation = self._generation
-            self._state = state
-            if state.head - FINAL_BLOCKS >= self._checkpoint.head + FINAL_BLOCKS:
-                self._state = self._settled(state.head - FINAL_BLOCKS, state)
-            return changed
+            batch, changed = self.source.poll(), False
+            while batch.more:
+                changed |= self._take(batch)
+                batch = self.source.poll()
+            return self._take(batch) or changed
+
+    def _take(self, batch: Batch) -> bool:
+        rolled_back = batch.rollback_to is not None
+        self._generation += rolled_back
+        rebuild = self._rebuild or rolled_back
+        self._rebuild = True
+        if batch.rollback_to is not None:
+            self._recent = [event for event in self._recent if event.block <= batch.rollback_to]
+            self._replay = self._replay or batch.rollback_to < self._checkpoint.head
+        self._recent += batch.events
+        if self._replay:
+            self._archive.clear()
+            state = self._replayed()
+        elif rebuild:
+            state = _advanced(self._checkpoint, self._recent)
+        else:
+            state = _advanced(self._state, batch.events) if batch.events else replace(self._state)
+        state.head = batch.head
+        self._rebuild = self._replay = False
+        changed = rebuild or bool(batch.events)
+        state.version = self._state.version + changed
+        state.generation = self._generation
+        self._state = state
+        if state.head - FINAL_BLOCKS >= self._checkpoint.head + FINAL_BLOCKS:
+            self._state = self._settled(state.head - FINAL_BLOCKS, state)
+        return changed
 
     def _replayed(self) -> State:
         stored = self._archive.load()

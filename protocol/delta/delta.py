@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from protocol.delta.bits import SEGMENT
+from protocol.delta.codes import SEGMENT
 from protocol.delta.tensors import Bytes, DeltaError, FieldReader, decode_tensor, encode_tensor, varint
 from protocol.encoding import canonical_json
 
@@ -116,7 +116,7 @@ class DeltaReader:
         target = bytes(reader.take(32))
         sizes, hashes = {}, {}
         for entry in base.tensors:
-            sizes[entry.name] = reader.varint(_longest(entry))
+            sizes[entry.name] = reader.varint(entry.size + 8 * (entry.size // SEGMENT + 1))
             if sizes[entry.name]:
                 hashes[entry.name] = bytes(reader.take(32))
         self.base, self.index = base, base.with_hashes(hashes)
@@ -156,8 +156,3 @@ def apply_delta(
         for entry in reader.index.tensors
     }
     return made, reader.index
-
-
-def _longest(entry: TensorEntry) -> int:
-    """The bytes that no coder exceeds for a tensor."""
-    return entry.size + 8 * (entry.size // SEGMENT + 1)

@@ -4,28 +4,31 @@ Strangers' code is read defensively: every length is checked against the bytes t
 """
 
 import sys
-import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from protocol.delta.apply import BAD_END, BAD_GAP, BAD_STATES, BAD_STEP, GOOD, apply
-from protocol.delta.bits import (
+from protocol.delta.codes import (
+    BAD_END,
+    BAD_STATES,
     BLOCK,
-    DENSE_GROUPS,
+    GOOD,
     GROUPS,
+    LANES,
+    SCALE,
     SEGMENT,
-    SLACK,
-    SPARSE_GROUPS,
     TOKENS,
-    FloatFormat,
-    Grouping,
+    Form,
+    decode,
+    frequencies,
+    list_symbols,
+    slots,
+    write_tokens,
 )
-from protocol.delta.encode import choose_groups, count_changes, scan, write_events
-from protocol.delta.rans import LANES, LOW, SCALE, frequencies, slots, write_tokens
 from protocol.errors import IntegrityError
 
 
@@ -91,128 +94,105 @@ class FieldReader:
 # ---- Segments of steps between neighbouring floats
 
 
-Elements = NDArray[Any]  # [n] uint16 or uint32, n ≤ SEGMENT: the bits of floats
-
-_BLOCK, _SAMPLED = 512, 1 << 15
-_DENSE = 0x80
+Elements = NDArray[Any]
+"""[n] uint16 or uint32, n ≤ SEGMENT: the bits of floats."""
+_SAMPLED, _LEAST_SHARE = 1 << 15, 1 / 400
 _VARINTS = tuple(map(varint, range(SCALE + 1)))
-_threads = threading.local()
 _WRONG = {
-    BAD_GAP: "a gap reaches past the segment's end",
-    BAD_STEP: "a step is larger than the format",
     BAD_STATES: "the tokens do not end where they should",
-    BAD_END: "the changes do not end where they should",
+    BAD_END: "the further bits do not end where they should",
 }
+
+
+@dataclass(frozen=True)
+class FloatFormat:
+    """A floating-point number of `width` bits with `fraction` bits after the exponent, whose lowest bits are
+    `exponent_mask`."""
+
+    width: int
+    fraction: int
+    exponent_mask: int
+
+    @property
+    def numbers(self) -> Form:
+        return self.fraction, self.exponent_mask, 1 << (self.width - 1)
 
 
 def encode_steps(base: Elements, new: Elements, form: FloatFormat) -> bytes | None:
     """Encode `new`, given `base`; None if it would not be shorter than `new` itself."""
-    stride = max(1, base.size // _SAMPLED)
-    counts = count_changes(base, new, form.numbers, _BLOCK, stride)
-    grouping = choose_groups(counts, stride)
-    lowest, numbers, means = grouping.tables()
-    *lists, symbols, extra, stream, codes = _scratch(base)
-    changes, big, coded, further = scan((base, new), form.numbers, (lowest, numbers), (*lists, symbols, extra))
-    if further > base.nbytes // 4:
+    lowest = _choose_groups(base[:: max(1, base.size // _SAMPLED)], form)
+    symbols, codes = np.empty(base.size, np.uint16), np.empty(base.size + 1, np.uint16)
+    extra = np.empty(base.nbytes // 4 + 1, np.uint32)
+    further = list_symbols(base, new, form.numbers, _group_of(lowest), symbols, extra)
+    if further > extra.size:
         return None
-    used = write_events(tuple(lists), changes, big, means, stream)
-    if used > base.nbytes // 4:
-        return None
-    table = frequencies(symbols, coded)
-    parts = [_head(grouping), _tables(grouping, table)]
-    if min(grouping.means) < 0:
-        first, states = write_tokens(symbols, coded, table, codes)
-        parts += [np.array(states, "<u4").tobytes(), varint(codes.size - first), varint(further)]
-        parts += [codes[first:].tobytes(), extra[: 4 * further].tobytes()]
-    code = b"".join((*parts, stream[: 4 * used].tobytes()))
+    table = frequencies(symbols)
+    first, states = write_tokens(symbols, table, codes)
+    parts = [bytes([len(lowest), *lowest])]
+    for row in table[: len(lowest)].tolist():
+        amount = max((token + 1 for token, share in enumerate(row) if share), default=0)
+        parts.append(bytes([amount]) + b"".join([_VARINTS[share] for share in row[:amount]]))
+    parts += [np.array(states, "<u4").tobytes(), varint(codes.size - first), varint(further)]
+    code = b"".join((*parts, codes[first:].tobytes(), extra[:further].tobytes()))
     return code if len(code) < new.nbytes else None
 
 
 def decode_steps(code: memoryview, base: Elements, out: Elements, form: FloatFormat) -> None:
     """Write to `out` what `encode_steps` was given. Raises DeltaError."""
     reader = FieldReader(code)
-    grouping = _read_head(reader, form)
-    table = np.zeros((DENSE_GROUPS, TOKENS), np.int64)
-    states = np.full(LANES, LOW, np.uint64)
-    codes, extra = memoryview(b""), memoryview(b"")
-    dense = sum(mean < 0 for mean in grouping.means)
-    if dense:
-        for group in range(dense):
-            _read_table(reader, table[group])
-        states = np.frombuffer(reader.take(4 * LANES), "<u4").astype(np.uint64)
-        amount, further = reader.varint(2 * SEGMENT), reader.varint(SEGMENT)
-        codes, extra = reader.take(2 * amount), reader.take(4 * further)
-    if len(code) - reader.at & 3:
-        raise DeltaError("the changes are not whole words")
-    tokens = (slots(table), states, _padded(codes, 2 * BLOCK).view("<u2"), _padded(extra, SLACK))
-    found = apply((base, out), form.numbers, grouping.tables(), tokens, _padded(reader.rest(), SLACK))
+    lowest = _read_groups(reader, form)
+    table = np.zeros((GROUPS, TOKENS), np.int64)
+    for group in range(len(lowest)):
+        amount = reader.byte()
+        if amount > TOKENS:
+            raise DeltaError(f"a group has {amount} tokens")
+        shares = [reader.varint(SCALE) for _ in range(amount)]
+        if amount and (sum(shares) != SCALE or not shares[-1]):
+            raise DeltaError("a group's frequencies do not add up")
+        table[group, :amount] = shares
+    states = np.frombuffer(reader.take(4 * LANES), "<u4").astype(np.uint64)
+    amount, further = reader.varint(2 * SEGMENT), reader.varint(SEGMENT)
+    codes = np.zeros(amount + BLOCK, "<u2")
+    codes[:amount] = np.frombuffer(reader.take(2 * amount), "<u2")
+    extra = np.zeros(further + 2, "<u4")
+    extra[:further] = np.frombuffer(reader.take(4 * further), "<u4")
+    reader.end()
+    found = decode(base, out, form.numbers, _group_of(lowest), slots(table), states, (codes, extra))
     if found != GOOD:
         raise DeltaError(_WRONG[found])
 
 
-def _scratch(base: Elements) -> list[NDArray[Any]]:
-    """A thread's memory for the lists of `scan` and the streams, which are at most as long as `base`: events, gaps,
-    steps, big ones, symbols, further bits, the stream of events, codes."""
-    kinds = (np.uint8, np.int32, np.int32, np.int32, np.uint16, np.uint8, np.uint8, np.uint16)
-    # As many elements as fit into the bytes at two each: the next tensor may have narrower ones.
-    most, streams = base.nbytes // 2, base.nbytes + 4 + SLACK
-    sizes = (most, most + SPARSE_GROUPS, most, most + 1, most, streams, streams, most + 1)
-    if getattr(_threads, "size", 0) < base.nbytes:
-        _threads.arrays = [np.empty(size, kind) for size, kind in zip(sizes, kinds, strict=True)]
-        _threads.size = base.nbytes
-    return [one[:size] for one, size in zip(_threads.arrays, sizes, strict=True)]
+def _choose_groups(sample: Elements, form: FloatFormat) -> tuple[int, ...]:
+    """Each group's lowest exponent, falling, the last 0: the smaller a weight, the likelier a step. Every exponent that
+    enough elements have is a group; what is left joins its lower neighbour."""
+    exponents = (sample >> form.fraction & form.exponent_mask).astype(np.int64)
+    counts, elements, lowest = np.bincount(exponents, minlength=1), 0, list[int]()
+    for exponent in np.flatnonzero(counts)[::-1].tolist():
+        elements += int(counts[exponent])
+        if exponent and elements >= max(1, sample.size * _LEAST_SHARE) and len(lowest) < GROUPS - 1:
+            lowest.append(exponent)
+            elements = 0
+    return (*lowest, 0)
 
 
-def _padded(data: memoryview, zeros: int) -> NDArray[np.uint8]:
-    made = np.zeros(len(data) + zeros, np.uint8)
-    made[: len(data)] = data
+def _group_of(lowest: tuple[int, ...]) -> NDArray[np.uint8]:
+    """The group of every exponent."""
+    made = np.zeros(256, np.uint8)
+    for group, exponent in reversed(list(enumerate(lowest))):
+        made[exponent:] = group
     return made
 
 
-def _head(grouping: Grouping) -> bytes:
-    fields = [len(grouping.lowest)]
-    for lowest, mean in zip(grouping.lowest, grouping.means, strict=True):
-        fields += [lowest, mean if mean >= 0 else _DENSE]
-    return bytes(fields)
-
-
-def _read_head(reader: FieldReader, form: FloatFormat) -> Grouping:
+def _read_groups(reader: FieldReader, form: FloatFormat) -> tuple[int, ...]:
     amount = reader.byte()
-    fields = bytes(reader.take(2 * amount))
-    lowest = fields[::2]
-    means = tuple(-1 if field == _DENSE else field for field in fields[1::2])
-    if max(means, default=-1) >= SEGMENT.bit_length():
-        raise DeltaError("a group's mean gap is longer than a segment")
-    sparse = sum(mean >= 0 for mean in means)
-    if not 0 < amount <= GROUPS or sparse > SPARSE_GROUPS or amount - sparse > DENSE_GROUPS:
-        raise DeltaError(f"the delta has {sparse} sparse and {amount - sparse} dense groups")
-    above = form.exponent_mask + 1
-    for low in lowest:
-        if low >= above:
-            raise DeltaError("the groups' exponents do not fall")
-        above = low
-    if above:
+    lowest = tuple(bytes(reader.take(amount)))
+    if not 0 < amount <= GROUPS:
+        raise DeltaError(f"the delta has {amount} groups")
+    if list(lowest) != sorted({*lowest}, reverse=True) or lowest[0] > form.exponent_mask:
+        raise DeltaError("the groups' exponents do not fall")
+    if lowest[-1]:
         raise DeltaError("the groups do not hold every exponent")
-    return Grouping(tuple(lowest), means)
-
-
-def _tables(grouping: Grouping, table: NDArray[np.int64]) -> bytes:
-    """Of each dense group how many tokens there are, and their frequencies."""
-    parts = []
-    for row in table[: sum(mean < 0 for mean in grouping.means)].tolist():
-        amount = max((token + 1 for token, share in enumerate(row) if share), default=0)
-        parts.append(bytes([amount]) + b"".join([_VARINTS[share] for share in row[:amount]]))
-    return b"".join(parts)
-
-
-def _read_table(reader: FieldReader, row: NDArray[np.int64]) -> None:
-    amount = reader.byte()
-    if amount > TOKENS:
-        raise DeltaError(f"a group has {amount} tokens")
-    shares = [reader.varint(SCALE) for _ in range(amount)]
-    if amount and (sum(shares) != SCALE or not shares[-1]):
-        raise DeltaError("a group's frequencies do not add up")
-    row[:amount] = shares
+    return lowest
 
 
 # ---- Tensors

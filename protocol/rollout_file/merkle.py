@@ -13,17 +13,13 @@ def leaf(row_bytes: bytes) -> bytes:
     return keccak(keccak(row_bytes))
 
 
-def _parent(left: bytes, right: bytes) -> bytes:
-    return keccak(left + right if left <= right else right + left)
-
-
 def _levels(leaves: Sequence[bytes]) -> list[list[bytes]]:
     if not leaves:
         raise ValueError("a Merkle tree needs at least one leaf")
     levels = [list(leaves)]
     while len(levels[-1]) > 1:
         below = levels[-1]
-        above = [_parent(below[i], below[i + 1]) for i in range(0, len(below) - 1, 2)]
+        above = [keccak(b"".join(sorted(below[i : i + 2]))) for i in range(0, len(below) - 1, 2)]
         levels.append(above + below[len(below) & ~1 :])
     return levels
 

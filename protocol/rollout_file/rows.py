@@ -199,19 +199,15 @@ def _wrong(rollout: Rollout, limits: Limits | None) -> str:
     if len(rollout.logprobs) != output:
         return f"{len(rollout.logprobs)} log-probs for {output} output tokens"
     numbers = (*rollout.logprobs, rollout.task_reward, rollout.length_penalty, rollout.reward)
-    if not _finite32(numbers):
-        return "a number that is not finite in float32"
+    with np.errstate(over="ignore"):
+        if not np.isfinite(np.array(numbers, dtype=np.float32)).all():
+            return "a number that is not finite in float32"
     expected = proof_count(output)
     if len(rollout.proofs) != expected:
         return f"{len(rollout.proofs)} proofs for {output} output tokens, expected {expected}"
     if any(len(proof) != PROOF_BYTES for proof in rollout.proofs):
         return f"a proof that has not {PROOF_BYTES} bytes"
     return ""
-
-
-def _finite32(values: Sequence[float]) -> bool:
-    with np.errstate(over="ignore"):
-        return bool(np.isfinite(np.array(values, dtype=np.float32)).all())
 
 
 # ---- Row bytes: the content of a Merkle leaf

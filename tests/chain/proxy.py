@@ -11,6 +11,29 @@ import httpx
 Rule = Callable[[dict[str, Any]], dict[str, Any] | None]
 
 
+def serve(answer: Callable[[Any], tuple[int, bytes]]) -> ThreadingHTTPServer:
+    """Answer JSON bodies on a free port, with a status and bytes; a status of 0 breaks the connection off."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            status, data = answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            if status == 0:
+                self.close_connection = True
+                return
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    return server
+
+
 class Proxy:
     """Forwards to `upstream`. `rule(request)` may answer instead (a dict with result or error), or return None.
     `lose` names methods whose requests are forwarded but whose answers are lost once each. `down` answers 503."""
@@ -21,26 +44,7 @@ class Proxy:
         self.lose: list[str] = []
         self.down = False
         self.calls: list[str] = []
-        outer = self
-
-        class Misbehaving(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                status, data = outer.answer(body)
-                if status == 0:
-                    self.close_connection = True
-                    return
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Misbehaving)
-        self.server.daemon_threads = True
-        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
+        self.server = serve(lambda body: self.answer(body))
 
     @property
     def url(self) -> str:

@@ -364,3 +364,20 @@ def test_a_reorganisation_below_the_checkpoint_is_replayed_as_a_whole(monkeypatc
     chain.submit(CHEAT, 0)
     projection.refresh()
     assert projection.state == replayed(chain)
+
+
+def test_a_refresh_catches_up_however_many_polls_that_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    chain = opened()
+    projection = Projection(chain)
+    for counter in range(7):
+        chain.submit(NODE, counter)
+
+    def poll() -> Batch:
+        new = chain.events[chain._polled : chain._polled + 3]
+        chain._polled += len(new)
+        return Batch(None, new, new[-1].block if new else chain.head, more=chain._polled < len(chain.events))
+
+    monkeypatch.setattr(chain, "poll", poll)
+    assert projection.refresh()
+    assert projection.state == replayed(chain)
+    assert not projection.refresh()

@@ -4,7 +4,6 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
 import pytest
@@ -14,7 +13,7 @@ from chain.client import ChainClient
 from chain.rpc import ChainReader, ErrorKind, FailoverProvider, RpcError, meaning, shown
 from protocol.errors import ConfigError, UnreachableError
 from tests.chain.conftest import SELF, gift
-from tests.chain.proxy import Proxy
+from tests.chain.proxy import Proxy, serve
 from tests.conftest import Chain, free_port
 
 
@@ -117,65 +116,61 @@ class Answer(NamedTuple):
     message: str
 
 
-RATE_LIMITS = [
-    Answer("Base public", 200, -32016, "over rate limit"),
-    Answer("Base public", 429, -32016, "over rate limit"),
-    Answer("Base public", 503, -32011, "no backend is currently healthy to serve traffic"),
-    Answer(
-        "Alchemy", 429, 429, "Your app has exceeded its compute units per second capacity. If you have retries enabled"
-    ),
-    Answer("Infura", 429, -32005, "daily request count exceeded, request rate limited"),
-    Answer("Infura", 200, -32005, "project ID request rate exceeded, rate limit"),
-    Answer(
-        "QuickNode", 200, -32007, "50/second request limit reached - reduce calls per second or upgrade your account"
-    ),
-    Answer("QuickNode", 429, -32029, "Too many requests"),
-    Answer("dRPC", 200, 15, "Too many request, try again later"),
-    Answer("dRPC", 408, 30, "Request timeout on the free tier, please upgrade your tier to the paid one"),
-    Answer("1RPC", 200, -32001, "Exceeded the quota usage"),
-    Answer("Ankr", 200, -32090, "Too many requests, reason: call rate limit exhausted, retry in 10s"),
-    Answer("any", 200, -32097, ""),
-]
-LAGGING = [
-    Answer("geth", 200, -32000, "header not found"),
-    Answer("Alchemy", 200, -32000, "Unknown block"),
-    Answer("Base public", 200, -32019, "block is out of range"),
-    Answer("Erigon", 200, -32000, "block not found: 0x10"),
-]
-LOG_RANGES = [
-    Answer("Base public", 413, -32614, "eth_getLogs is limited to a 10,000 range"),
-    Answer(
-        "Alchemy", 400, -32602, "Log response size exceeded. You can make eth_getLogs requests with up to a 2K block"
-    ),
-    Answer(
-        "Alchemy free", 400, -32600, "Under the Free tier plan, you can request up to a 10 block range. Upgrade to PAYG"
-    ),
-    Answer("Infura", 200, -32005, "query returned more than 10000 results. Try with this block range [0x1, 0x9]."),
-    Answer("QuickNode", 413, -32614, "eth_getLogs is limited to a 5 range"),
-    Answer("dRPC", 400, 35, "ranges over 10000 blocks are not supported on freetier"),
-    Answer("1RPC", 200, -32000, "eth_getLogs is limited to a 10000 blocks range"),
-    Answer("Ankr", 200, -32062, "Block range is too large"),
-    Answer("PublicNode", 200, -32701, "exceed maximum block range: 50000"),
-    Answer("Coinbase", 200, -32602, "query exceeds max results 20000, retry with the range 1-2"),
-    Answer("Erigon", 200, -32000, "query timeout exceeded"),
-]
-BATCH_SIZES = [
-    Answer("Base public", 413, -32014, "too many RPC calls in batch request"),
-    Answer("dRPC", 500, 31, "Batch of more than 3 requests are not allowed on free tier, to use this feature register"),
-    Answer("geth", 200, -32600, "batch too large"),
-    Answer("Infura", 200, -32600, "batch limit of 10 exceeded"),
-    Answer("Ankr", 200, -32600, 'Too many ["eth_getLogs"] methods in the batch'),
-    Answer("QuickNode", 200, -32007, "batch limit exceeded"),
-    Answer("Erigon", 200, -32000, "batch limit 100 exceeded: 142 requests given"),
-    Answer("Besu", 200, -32602, "Number of requests in batch exceeds --rpc-max-batch-size."),
-    Answer("1RPC", 500, 31, "Batch of more than 3 requests are not allowed on free tier"),
-]
-ACCESS = [
-    Answer("Alchemy", 401, -32600, "Must be authenticated!"),
-    Answer("Infura", 401, -32600, "invalid project id"),
-    Answer("Ankr", 403, -32052, "API key is not allowed to access blockchain"),
-    Answer("QuickNode", 403, -32600, "unauthorized"),
-]
+def answers(*rows: tuple[str, int, int, str]) -> list[Answer]:
+    return [Answer(*row) for row in rows]
+
+
+RATE_LIMITS = answers(
+    ("Base public", 200, -32016, "over rate limit"),
+    ("Base public", 429, -32016, "over rate limit"),
+    ("Base public", 503, -32011, "no backend is currently healthy to serve traffic"),
+    ("Alchemy", 429, 429, "Your app has exceeded its compute units per second capacity. If you have retries enabled"),
+    ("Infura", 429, -32005, "daily request count exceeded, request rate limited"),
+    ("Infura", 200, -32005, "project ID request rate exceeded, rate limit"),
+    ("QuickNode", 200, -32007, "50/second request limit reached - reduce calls per second or upgrade your account"),
+    ("QuickNode", 429, -32029, "Too many requests"),
+    ("dRPC", 200, 15, "Too many request, try again later"),
+    ("dRPC", 408, 30, "Request timeout on the free tier, please upgrade your tier to the paid one"),
+    ("1RPC", 200, -32001, "Exceeded the quota usage"),
+    ("Ankr", 200, -32090, "Too many requests, reason: call rate limit exhausted, retry in 10s"),
+    ("any", 200, -32097, ""),
+)
+LAGGING = answers(
+    ("geth", 200, -32000, "header not found"),
+    ("Alchemy", 200, -32000, "Unknown block"),
+    ("Base public", 200, -32019, "block is out of range"),
+    ("Erigon", 200, -32000, "block not found: 0x10"),
+)
+LOG_RANGES = answers(
+    ("Base public", 413, -32614, "eth_getLogs is limited to a 10,000 range"),
+    ("Alchemy", 400, -32602, "Log response size exceeded. You can make eth_getLogs requests with up to a 2K block"),
+    ("Alchemy free", 400, -32600, "Under the Free tier plan, you can request up to a 10 block range. Upgrade to PAYG"),
+    ("Infura", 200, -32005, "query returned more than 10000 results. Try with this block range [0x1, 0x9]."),
+    ("QuickNode", 413, -32614, "eth_getLogs is limited to a 5 range"),
+    ("dRPC", 400, 35, "ranges over 10000 blocks are not supported on freetier"),
+    ("1RPC", 200, -32000, "eth_getLogs is limited to a 10000 blocks range"),
+    ("Ankr", 200, -32062, "Block range is too large"),
+    ("PublicNode", 200, -32701, "exceed maximum block range: 50000"),
+    ("Coinbase", 200, -32602, "query exceeds max results 20000, retry with the range 1-2"),
+    ("Erigon", 200, -32000, "query timeout exceeded"),
+)
+BATCH_SIZES = answers(
+    ("Base public", 413, -32014, "too many RPC calls in batch request"),
+    ("dRPC", 500, 31, "Batch of more than 3 requests are not allowed on free tier, to use this feature register"),
+    ("geth", 200, -32600, "batch too large"),
+    ("Infura", 200, -32600, "batch limit of 10 exceeded"),
+    ("Ankr", 200, -32600, 'Too many ["eth_getLogs"] methods in the batch'),
+    ("QuickNode", 200, -32007, "batch limit exceeded"),
+    ("Erigon", 200, -32000, "batch limit 100 exceeded: 142 requests given"),
+    ("Besu", 200, -32602, "Number of requests in batch exceeds --rpc-max-batch-size."),
+    ("1RPC", 500, 31, "Batch of more than 3 requests are not allowed on free tier"),
+)
+ACCESS = answers(
+    ("Alchemy", 401, -32600, "Must be authenticated!"),
+    ("Infura", 401, -32600, "invalid project id"),
+    ("Ankr", 403, -32052, "API key is not allowed to access blockchain"),
+    ("QuickNode", 403, -32600, "unauthorized"),
+)
 SENDING = [
     (ErrorKind.KNOWN_TRANSACTION, "already known"),
     (ErrorKind.KNOWN_TRANSACTION, "AlreadyKnown"),
@@ -197,27 +192,10 @@ class Endpoint:
     def __init__(self) -> None:
         self.refusal: Answer | None = None
         self.method, self.refusals, self.most, self.batches = "eth_getBlockByNumber", 0, 1000, list[int]()
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                status, document = outer.answer(body)
-                data = json.dumps(document).encode()
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
+        self.server = serve(self.answer)
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
 
-    def answer(self, body: Any) -> tuple[int, Any]:
+    def answer(self, body: Any) -> tuple[int, bytes]:
         requests = body if isinstance(body, list) else [body]
         self.batches.append(len(requests))
         refusal = self.refusal
@@ -226,9 +204,9 @@ class Endpoint:
         ):
             self.refusals -= 1
             error = {"code": refusal.code, "message": refusal.message}
-            return refusal.status, {"jsonrpc": "2.0", "id": None, "error": error}
+            return refusal.status, json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode()
         answers = [{"jsonrpc": "2.0", "id": one["id"], "result": self.result(one)} for one in requests]
-        return 200, answers if isinstance(body, list) else answers[0]
+        return 200, json.dumps(answers if isinstance(body, list) else answers[0]).encode()
 
     def result(self, request: dict[str, Any]) -> Any:
         return {"eth_chainId": hex(CHAIN), "eth_getBlockByNumber": HEAD, "eth_getLogs": []}[request["method"]]
