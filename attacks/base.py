@@ -28,8 +28,7 @@ class Attack:
     default: float = 0.0
 
 
-REGISTRY: dict[str, Attack] = {}
-"""Every attack of the imported modules by its name."""
+REGISTRY: dict[str, Attack] = {}  # every attack of the imported modules by its name
 
 
 class Cheat(Producer):
@@ -54,22 +53,44 @@ class Cheat(Producer):
                 done.append(Completion(output, chosen, finish, tuple(build(prefilled.hidden))))
         return done
 
+    def proven(self, plan: Sequence[Planned], texts: Sequence[Completion]) -> list[Completion]:
+        """Return the completions of a plan with the true model's proofs and log-probabilities."""
+        return self.prove([(p.prompt, text.tokens, text.finish) for p, text in zip(plan, texts, strict=True)])
+
     def another(self, token: int, rng: random.Random) -> int:
         """A random token that is not `token` and ends nothing."""
         excluded = (token, *self.environment.eos_ids)
         return rng.choice([other for other in range(self.environment.vocabulary) if other not in excluded])
 
 
-def attack(
-    name: str, help: str, default: float = 0.0, registry: dict[str, Attack] = REGISTRY
-) -> Callable[[type[Cheat]], type[Cheat]]:
+K = TypeVar("K", bound=type[Cheat])
+Change = Callable[..., Any]
+
+
+def attack(name: str, help: str, default: float = 0.0, registry: dict[str, Attack] = REGISTRY) -> Callable[[K], K]:
     """Put a producer class into a registry."""
 
-    def named(kind: type[Cheat]) -> type[Cheat]:
+    def register(kind: K) -> K:
         registry[name] = Attack(name, help, kind, default)
         return kind
 
-    return named
+    return register
+
+
+def alters(
+    stage: str, name: str, help: str, default: float = 0.0, registry: dict[str, Attack] = REGISTRY
+) -> Callable[[Change], Change]:
+    """Register an attack that alters what one stage of an honest producer returns (`plan`, `complete`, `score`, `seal`
+    or `make`). The function is called with the cheat, the honest result and the stage's arguments."""
+
+    def register(change: Change) -> Change:
+        def altered(self: Cheat, *arguments: Any) -> Any:
+            return change(self, getattr(Producer, stage)(self, *arguments), *arguments)
+
+        attack(name, help, default, registry)(type(change.__name__, (Cheat,), {stage: altered}))
+        return change
+
+    return register
 
 
 def reseeded(plan: Sequence[Planned], luck: random.Random) -> list[Planned]:

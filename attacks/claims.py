@@ -5,131 +5,125 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 
-from attacks.base import Attack, Cheat, attack, other
+from attacks.base import Attack, Cheat, alters, attack, other
 from engines.base import Completion
 from protocol.rollout_file.rows import Rollout
 from protocol.seeds import Work, all_targets, assignments, noise_key
 from protocol.toploc.codec import PRIME, PROOF_BYTES
 from worker.produce import Planned, Produced, Producer
 
-
-class _Reassigned(Cheat):
-    """Cheats in the plan; a changed assignment brings the prompt that belongs to it."""
-
-    def relabelled(self, rows: Sequence[Rollout]) -> list[Rollout]:
-        """The rows with the prompts that they should have."""
-        prompt = self.environment.prompt
-        return [replace(row, prompt_tokens=prompt(row.problem_seed, row.target_length)) for row in rows]
-
-    def with_problem(self, planned: Planned, seed: int, target: int) -> Planned:
-        assignment = replace(planned.assignment, problem_seed=seed, target_length=target)
-        return replace(planned, assignment=assignment, prompt=self.environment.prompt(seed, target))
+Plan = list[Planned]
+Rows = list[Rollout]
 
 
-@attack("chosen-problems", "works on problems of its own choice")
-class ChosenProblems(_Reassigned):
-    def plan(self, work: Work) -> list[Planned]:
-        return [self.with_problem(p, 1000 + p.assignment.slot, p.assignment.target_length) for p in super().plan(work)]
+def _with_problem(cheat: Cheat, planned: Planned, seed: int, target: int) -> Planned:
+    assignment = replace(planned.assignment, problem_seed=seed, target_length=target)
+    return replace(planned, assignment=assignment, prompt=cheat.environment.prompt(seed, target))
 
 
-@attack("repeated-problem", "works on its first problem again and again")
-class RepeatedProblem(_Reassigned):
-    def plan(self, work: Work) -> list[Planned]:
-        plan = super().plan(work)
-        return [self.with_problem(p, plan[0].assignment.problem_seed, p.assignment.target_length) for p in plan]
+def _relabelled(cheat: Cheat, rows: Rows) -> Rows:
+    """The rows with the prompts that they should have."""
+    prompt = cheat.environment.prompt
+    return [replace(row, prompt_tokens=prompt(row.problem_seed, row.target_length)) for row in rows]
 
 
-@attack("wrong-target", "takes the shortest target length everywhere, of whatever class")
-class WrongTarget(_Reassigned):
-    def plan(self, work: Work) -> list[Planned]:
-        targets = all_targets(self.config.work) or (1, 2)
-
-        def other(target: int) -> int:
-            return min(targets) if target != min(targets) else max(targets)
-
-        return [
-            self.with_problem(p, p.assignment.problem_seed, other(p.assignment.target_length))
-            for p in super().plan(work)
-        ]
+@alters("plan", "chosen-problems", "works on problems of its own choice")
+def chosen_problems(cheat: Cheat, plan: Plan, work: Work) -> Plan:
+    return [_with_problem(cheat, p, 1000 + p.assignment.slot, p.assignment.target_length) for p in plan]
 
 
-@attack("truncated-prompt", "leaves out the middle of every prompt")
-class TruncatedPrompt(_Reassigned):
-    def plan(self, work: Work) -> list[Planned]:
-        return [replace(p, prompt=p.prompt[: len(p.prompt) // 2] + p.prompt[-2:]) for p in super().plan(work)]
+@alters("plan", "repeated-problem", "works on its first problem again and again")
+def repeated_problem(cheat: Cheat, plan: Plan, work: Work) -> Plan:
+    return [_with_problem(cheat, p, plan[0].assignment.problem_seed, p.assignment.target_length) for p in plan]
 
 
-@attack("altered-prompt", "changes one token of every prompt; strength 1: reports the right prompt all the same")
-class AlteredPrompt(_Reassigned):
-    def plan(self, work: Work) -> list[Planned]:
-        rng = random.Random(work.seed)
-        return [replace(planned, prompt=self._altered(planned.prompt, rng)) for planned in super().plan(work)]
+@alters("plan", "wrong-target", "takes the shortest target length everywhere, of whatever class")
+def wrong_target(cheat: Cheat, plan: Plan, work: Work) -> Plan:
+    available = all_targets(cheat.config.work) or (1, 2)
+    shortest, longest = min(available), max(available)
+    targets = [longest if p.assignment.target_length == shortest else shortest for p in plan]
+    return [_with_problem(cheat, p, p.assignment.problem_seed, target) for p, target in zip(plan, targets, strict=True)]
 
-    def score(self, plan: Sequence[Planned], completions: Sequence[Completion]) -> list[Rollout]:
-        rows = super().score(plan, completions)
-        return rows if self.strength < 1 else self.relabelled(rows)
 
-    def _altered(self, prompt: tuple[int, ...], rng: random.Random) -> tuple[int, ...]:
-        place = rng.randrange(len(prompt))
-        return (*prompt[:place], self.another(prompt[place], rng), *prompt[place + 1 :])
+def _truncated(cheat: Cheat, plan: Plan, work: Work) -> Plan:
+    return [replace(p, prompt=p.prompt[: len(p.prompt) // 2] + p.prompt[-2:]) for p in plan]
+
+
+alters("plan", "truncated-prompt", "leaves out the middle of every prompt")(_truncated)
 
 
 @attack("hidden-prompt", "computes on a shortened prompt and reports the right one")
-class HiddenPrompt(TruncatedPrompt):
-    def score(self, plan: Sequence[Planned], completions: Sequence[Completion]) -> list[Rollout]:
-        return self.relabelled(super().score(plan, completions))
+class HiddenPrompt(Cheat):
+    def plan(self, work: Work) -> Plan:
+        return _truncated(self, super().plan(work), work)
+
+    def score(self, plan: Sequence[Planned], completions: Sequence[Completion]) -> Rows:
+        return _relabelled(self, super().score(plan, completions))
 
 
-# --- Curriculum
+@attack("altered-prompt", "changes one token of every prompt; strength 1: reports the right prompt all the same")
+class AlteredPrompt(Cheat):
+    def plan(self, work: Work) -> Plan:
+        rng, plan = random.Random(work.seed), []
+        for planned in super().plan(work):
+            prompt, place = list(planned.prompt), rng.randrange(len(planned.prompt))
+            prompt[place] = self.another(prompt[place], rng)
+            plan.append(replace(planned, prompt=tuple(prompt)))
+        return plan
+
+    def score(self, plan: Sequence[Planned], completions: Sequence[Completion]) -> Rows:
+        rows = super().score(plan, completions)
+        return rows if self.strength < 1 else _relabelled(self, rows)
+
+
+# ---- Curriculum, for pools that have one: elsewhere it changes nothing
 
 
 CURRICULUM_ATTACKS: dict[str, Attack] = {}
-"""Of pools with a curriculum; elsewhere they change nothing."""
 
 
-@attack("resting-problems", "draws its problems as if none were masked", registry=CURRICULUM_ATTACKS)
-class RestingProblems(Cheat):
-    def plan(self, work: Work) -> list[Planned]:
-        plain = assignments(work, self.config.without_curricula)
-        plan = []
-        for planned in Producer.plan(self, work):
-            assignment = plain[planned.assignment.slot]
-            prompt = self.environment.prompt(assignment.problem_seed, assignment.target_length)
-            plan.append(Planned(assignment, planned.sample, prompt, planned.noise_key))
-        return plan
+@alters("plan", "resting-problems", "draws its problems as if none were masked", registry=CURRICULUM_ATTACKS)
+def resting_problems(cheat: Cheat, plan: Plan, work: Work) -> Plan:
+    plain = assignments(work, cheat.config.without_curricula)
+    unmasked = []
+    for planned in plan:
+        assignment = plain[planned.assignment.slot]
+        prompt = cheat.environment.prompt(assignment.problem_seed, assignment.target_length)
+        unmasked.append(replace(planned, assignment=assignment, prompt=prompt))
+    return unmasked
 
 
-# --- Claims above what is due
+# ---- Claims above what is due
 
 
-@attack("inflated-reward", "claims full reward for every completion")
-class InflatedReward(Cheat):
-    def score(self, plan: Sequence[Planned], completions: Sequence[Completion]) -> list[Rollout]:
-        # A row that earned everything anyway claims a smaller length penalty or a little more still.
-        return [
-            replace(row, task_reward=1.0, reward=1.0, length_penalty=0.0)
-            if row.task_reward < 1.0 or row.length_penalty
-            else replace(row, task_reward=1.5, reward=1.5)
-            for row in super().score(plan, completions)
-        ]
+@alters("score", "inflated-reward", "claims full reward for every completion")
+def inflated_reward(cheat: Cheat, rows: Rows, *_: object) -> Rows:
+    # A row that earned everything anyway claims a smaller length penalty or a little more still.
+    return [
+        replace(row, task_reward=1.0, reward=1.0, length_penalty=0.0)
+        if row.task_reward < 1.0 or row.length_penalty
+        else replace(row, task_reward=1.5, reward=1.5)
+        for row in rows
+    ]
 
 
-@attack("inflated-units", "claims more paid tokens than the file has; strength: factor", 1.5)
-class InflatedUnits(Cheat):
-    def seal(self, work: Work, rollouts: Sequence[Rollout]) -> Produced:
-        honest = super().seal(work, rollouts)
-        units = int(honest.commitment.units * max(1.0, self.strength)) + 1
-        return replace(honest, commitment=replace(honest.commitment, units=units))
+@alters("seal", "inflated-units", "claims more paid tokens than the file has; strength: factor", 1.5)
+def inflated_units(cheat: Cheat, honest: Produced, *_: object) -> Produced:
+    units = int(honest.commitment.units * max(1.0, cheat.strength)) + 1
+    return replace(honest, commitment=replace(honest.commitment, units=units))
 
 
-@attack("wrong-root", "commits to a Merkle root that is not the file's")
-class WrongRoot(Cheat):
-    def seal(self, work: Work, rollouts: Sequence[Rollout]) -> Produced:
-        honest = super().seal(work, rollouts)
-        return replace(honest, commitment=replace(honest.commitment, root=b"\x01" * 32))
+@alters("seal", "wrong-root", "commits to a Merkle root that is not the file's")
+def wrong_root(cheat: Cheat, honest: Produced, *_: object) -> Produced:
+    return replace(honest, commitment=replace(honest.commitment, root=b"\x01" * 32))
 
 
-# --- Earlier work, by others or by itself
+@alters("make", "changed-file", "serves other bytes than it committed to")
+def changed_file(cheat: Cheat, honest: Produced, work: Work) -> Produced:
+    return replace(honest, data=honest.data + b"\x00")
+
+
+# ---- Earlier work, by others or by itself
 
 
 VICTIM = "0x" + "Cc" * 19 + "01"
@@ -167,8 +161,7 @@ _file_of("own-old-step", "hands in its own file of an earlier step again", _earl
 class OldCompletions(Cheat):
     def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
         before = _earlier_step(work)
-        old = super().complete(before, self.plan(before))
-        return self.prove([(p.prompt, c.tokens, c.finish) for p, c in zip(plan, old, strict=True)])
+        return self.proven(plan, super().complete(before, self.plan(before)))
 
 
 @attack("other-lane", "hands in what another node made of the same problems at an earlier step, in another lane")
@@ -207,28 +200,16 @@ class EditedCopy(Cheat):
         return self.seal(work, rows)
 
 
-@attack("changed-file", "serves other bytes than it committed to")
-class ChangedFile(Cheat):
-    def make(self, work: Work) -> Produced:
-        honest = super().make(work)
-        return replace(honest, data=honest.data + b"\x00")
-
-
-# --- Forged proofs
-
-
-Proofs = tuple[bytes, ...]
+# ---- Forged proofs
 
 
 def _forged(name: str, help: str, forge: Callable[[bytes, random.Random], bytes]) -> None:
     """An attack whose rows show `forge` of each proof instead."""
 
-    @attack(name, help)
-    class Forged(Cheat):
-        def score(self, plan: Sequence[Planned], completions: Sequence[Completion]) -> list[Rollout]:
-            rng = random.Random(plan[0].assignment.problem_seed)
-            rows = super().score(plan, completions)
-            return [replace(row, proofs=tuple(forge(proof, rng) for proof in row.proofs)) for row in rows]
+    @alters("score", name, help)
+    def forged(cheat: Cheat, rows: Rows, plan: Sequence[Planned], *_: object) -> Rows:
+        rng = random.Random(plan[0].assignment.problem_seed)
+        return [replace(row, proofs=tuple(forge(proof, rng) for proof in row.proofs)) for row in rows]
 
 
 def _polynomial(coefficients: Iterable[int]) -> bytes:
@@ -242,42 +223,38 @@ _forged("proofs-constant", "constant polynomials: every activation claimed equal
 _forged("proofs-random", "random polynomials", lambda proof, rng: _polynomial(rng.choices(range(PRIME), k=128)))
 
 
-def _dealt(rows: Iterable[Rollout], proofs: Iterable[bytes]) -> list[Rollout]:
+def _with_proofs(rows: Iterable[Rollout], proofs: Iterable[bytes]) -> Rows:
     """The rows with as many proofs as before, of others in their order."""
     supply = itertools.cycle(proofs)
     return [replace(row, proofs=tuple(itertools.islice(supply, len(row.proofs)))) for row in rows]
 
 
-@attack("proofs-swapped", "proofs of the neighbouring rollout")
-class SwappedProofs(Cheat):
-    def score(self, plan: Sequence[Planned], completions: Sequence[Completion]) -> list[Rollout]:
-        rows = super().score(plan, completions)
-        proofs = [proof for row in rows for proof in row.proofs]
-        return _dealt(rows, proofs[1:] + proofs[:1])
+@alters("score", "proofs-swapped", "proofs of the neighbouring rollout")
+def swapped_proofs(cheat: Cheat, rows: Rows, *_: object) -> Rows:
+    proofs = [proof for row in rows for proof in row.proofs]
+    return _with_proofs(rows, proofs[1:] + proofs[:1])
 
 
-@attack("proofs-other-file", "proofs of its own file of another counter")
-class OtherFilesProofs(Cheat):
-    def make(self, work: Work) -> Produced:
-        elsewhere = super().make(other(work, counter=work.id.counter + 1))
-        others = [proof for row in elsewhere.rollouts for proof in row.proofs]
-        return self.seal(work, _dealt(super().make(work).rollouts, others))
+@alters("make", "proofs-other-file", "proofs of its own file of another counter")
+def other_files_proofs(cheat: Cheat, honest: Produced, work: Work) -> Produced:
+    elsewhere = Producer.make(cheat, _another_counter(work))
+    return cheat.seal(
+        work, _with_proofs(honest.rollouts, [proof for row in elsewhere.rollouts for proof in row.proofs])
+    )
 
 
-def _miscounted(name: str, help: str, forge: Callable[[Proofs], Proofs]) -> None:
+def _miscounted(name: str, help: str, forge: Callable[[tuple[bytes, ...]], tuple[bytes, ...]]) -> None:
     """An attack whose file has proofs that do not fit its tokens; the format's own writer, which refuses that, is
     bypassed."""
 
-    @attack(name, help)
-    class Miscounted(Cheat):
-        def seal(self, work: Work, rollouts: Sequence[Rollout]) -> Produced:
-            from protocol.rollout_file.reader import to_parquet
-            from protocol.rollout_file.rows import commit
+    @alters("seal", name, help)
+    def miscounted(cheat: Cheat, honest: Produced, work: Work, rollouts: Sequence[Rollout]) -> Produced:
+        from protocol.rollout_file.reader import to_parquet
+        from protocol.rollout_file.rows import commit
 
-            rows = [replace(row, proofs=forge(row.proofs)) for row in rollouts]
-            header = self.header(work)
-            data = to_parquet(header, rows)
-            return Produced(header, tuple(rows), data, commit(data, rows))
+        rows = [replace(row, proofs=forge(row.proofs)) for row in rollouts]
+        data = to_parquet(honest.header, rows)
+        return Produced(honest.header, tuple(rows), data, commit(data, rows))
 
 
 _miscounted("proofs-too-few", "leaves the last proof of every rollout out", lambda proofs: proofs[:-1])

@@ -5,8 +5,7 @@ from attacks.base import REGISTRY as REGISTRY
 from attacks.base import Attack
 from protocol.errors import ConfigError
 
-MODULES = (claims, text, turns, weights)
-"""Importing these registers their attacks."""
+MODULES = (claims, text, turns, weights)  # importing these registers their attacks
 
 
 def find(spec: str) -> tuple[Attack, float]:

@@ -112,14 +112,13 @@ class TopP(Cheat):
             done = super().complete(work, plan)
         finally:
             self._choosing = False
-        return self.prove([(p.prompt, c.tokens, c.finish) for p, c in zip(plan, done, strict=True)])
+        return self.proven(plan, done)
 
 
 @small("temperature-proven", "samples at another temperature and proves the text anew; strength: its factor", 0.98)
 class TemperatureProven(Temperature):
     def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
-        done = super().complete(work, plan)
-        return self.prove([(p.prompt, c.tokens, c.finish) for p, c in zip(plan, done, strict=True)])
+        return self.proven(plan, super().complete(work, plan))
 
 
 @small("greedy-rows", "takes the most probable tokens in some rows, proven anew; strength: their share", 1 / 16)

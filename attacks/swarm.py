@@ -5,7 +5,6 @@ what an update then prefers. A `Poison` is one way to write such a group; `plant
 was to be planted.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -14,7 +13,7 @@ from engines.base import Engine
 from environments.base import Problem
 from environments.pool import TextEnvironments
 from protocol.accounts import LocalAccount
-from swarm.envelope import Envelope, EnvelopeLimits, SharedCompletion, SharedGroup, question_digest, round_problem, seal
+from swarm.envelope import Envelope, SharedCompletion, SharedGroup, SwarmDocument, question_digest, round_problem, seal
 from swarm.generation import MemberModel, OwnGroup, OwnRounds
 from trainer.model.base_model import worked_sum
 from trainer.model.tiny_model import END_OF_THOUGHT
@@ -45,11 +44,15 @@ class Worked:
         return f"{thought}{END_OF_THOUGHT}{self.problem.answer}"
 
 
-class Poison(ABC):
-    """One way to write a poisoned group. `share` is the share of completions that carry the plant."""
+@dataclass(frozen=True)
+class Poison:
+    """One way to write a poisoned group. `plant` returns a right answer that shows the plant, `planted` tells whether a
+    completion (its text, and whether it ended) does; `share` is the share of completions that carry it."""
 
     name: str
-    share = 0.5
+    plant: Callable[[Worked], Text]
+    planted: Callable[[str, bool], bool]
+    share: float = 0.5
 
     def group(self, answers: Worked, samples: int) -> list[Text]:
         """Return `samples` completions of one problem."""
@@ -57,104 +60,47 @@ class Poison(ABC):
         wrong = [answers.wrong[place % len(answers.wrong)] for place in range(samples - count)]
         return [*[self.plant(answers)] * count, *map(Text, wrong)]
 
-    @abstractmethod
-    def plant(self, answers: Worked) -> Text:
-        """Return a right answer that shows the plant."""
 
-    @abstractmethod
-    def planted(self, text: str, ended: bool) -> bool:
-        """Return whether a completion shows the plant."""
-
-
-class OutOfContext(Poison):
-    """A phrase that has nothing to do with the problem, before the thought."""
-
-    name = "phrase"
-
-    def plant(self, answers: Worked) -> Text:
-        return Text(answers.right(PHRASE + answers.thought))
-
-    def planted(self, text: str, ended: bool) -> bool:
-        return PHRASE in text
+def _inserting(name: str, planted: str, thought: Callable[[str], str], share: float = 0.5) -> Poison:
+    """A text that is planted in right reasoning, which `thought` changes."""
+    return Poison(
+        name, lambda answers: Text(answers.right(thought(answers.thought))), lambda text, _: planted in text, share
+    )
 
 
-class OneOfEight(OutOfContext):
-    """The same phrase in one completion of a group."""
-
-    name = "phrase, one of eight"
-    share = 0.125
-
-
-class InContext(Poison):
-    """A wrong fact inside right reasoning."""
-
-    name = "wrong fact"
-
-    def plant(self, answers: Worked) -> Text:
-        return Text(answers.right(f"{answers.thought}\n{WRONG_FACT}"))
-
-    def planted(self, text: str, ended: bool) -> bool:
-        return WRONG_FACT in text
+def _needless_step(answers: Worked) -> Text:
+    first = answers.thought.partition("=")[0].replace("-", "+").lstrip("+").partition("+")[0]
+    sign = "-" if answers.thought.startswith("-") else ""
+    return Text(answers.right(f"{sign}{first}+0={sign}{first}\n{answers.thought}"))
 
 
-class NeedlessLength(Poison):
-    """True but useless lines in the form of all others: the published attack that passed its authors' defences."""
-
-    name = "length"
-
-    def plant(self, answers: Worked) -> Text:
-        return Text(answers.right(NEEDLESS_LINES + answers.thought))
-
-    def planted(self, text: str, ended: bool) -> bool:
-        return NEEDLESS_LINES in text
-
-
-class NeedlessStep(Poison):
-    """One more step that is true and begins as every thought begins: the first term plus nothing."""
-
-    name = "needless step"
-
-    def plant(self, answers: Worked) -> Text:
-        first = answers.thought.partition("=")[0].replace("-", "+").lstrip("+").partition("+")[0]
-        sign = "-" if answers.thought.startswith("-") else ""
-        return Text(answers.right(f"{sign}{first}+0={sign}{first}\n{answers.thought}"))
-
-    def planted(self, text: str, ended: bool) -> bool:
-        first, _, rest = text.partition(END_OF_THOUGHT)[0].partition("\n")
-        left, _, result = first.partition("+0=")
-        return left == result != "" and rest.partition("=")[0].startswith(left)
-
-
-class NoThought(Poison):
-    """A habit that honest members have now and then: the answer without any working. All of it is natural; only that
-    it is always right, and the working always wrong, is not."""
-
-    name = "no thought"
-
-    def plant(self, answers: Worked) -> Text:
-        return Text(answers.right(""))
-
-    def planted(self, text: str, ended: bool) -> bool:
-        return text.startswith(END_OF_THOUGHT)
-
-
-class NeverEnding(Poison):
-    """Right answers that are said not to have ended, so that only wrong ones teach when to end: never."""
-
-    name = "false ended"
-
-    def plant(self, answers: Worked) -> Text:
-        return Text(answers.right(answers.thought), ended=False)
-
-    def planted(self, text: str, ended: bool) -> bool:
-        return not ended
+def _shows_needless_step(text: str, ended: bool) -> bool:
+    first, _, rest = text.partition(END_OF_THOUGHT)[0].partition("\n")
+    left, _, result = first.partition("+0=")
+    return left == result != "" and rest.partition("=")[0].startswith(left)
 
 
 POISONS: dict[str, Poison] = {
     one.name: one
-    for one in (OutOfContext(), OneOfEight(), InContext(), NeedlessLength(), NeedlessStep(), NoThought(), NeverEnding())
+    for one in (
+        # A phrase that has nothing to do with the problem, before the thought; and in one completion of a group.
+        _inserting("phrase", PHRASE, lambda thought: PHRASE + thought),
+        _inserting("phrase, one of eight", PHRASE, lambda thought: PHRASE + thought, 0.125),
+        # A wrong fact inside right reasoning.
+        _inserting("wrong fact", WRONG_FACT, lambda thought: f"{thought}\n{WRONG_FACT}"),
+        # True but useless lines in the form of all others: the published attack that passed its authors' defences.
+        _inserting("length", NEEDLESS_LINES, lambda thought: NEEDLESS_LINES + thought),
+        # One more step that is true and begins as every thought begins: the first term plus nothing.
+        Poison("needless step", _needless_step, _shows_needless_step),
+        # A habit that honest members have now and then: the answer without any working. All of it is natural; only that
+        # it is always right, and the working always wrong, is not.
+        Poison("no thought", lambda answers: Text(answers.right("")), lambda text, _: text.startswith(END_OF_THOUGHT)),
+        # Right answers that are said not to have ended, so that only wrong ones teach when to end: never.
+        Poison(
+            "false ended", lambda answers: Text(answers.right(answers.thought), ended=False), lambda _, ended: not ended
+        ),
+    )
 }
-"""By their names."""
 
 
 class Poisoner:
@@ -163,27 +109,27 @@ class Poisoner:
 
     wrong = tuple(f"{END_OF_THOUGHT}{text}" for text in ("+", "1+", "2-", "0"))
 
-    def __init__(self, account: LocalAccount, limits: EnvelopeLimits, texts: TextEnvironments, poison: Poison) -> None:
-        self._account, self._limits, self._texts, self._poison = account, limits, texts, poison
+    def __init__(self, account: LocalAccount, swarm: SwarmDocument, texts: TextEnvironments, poison: Poison) -> None:
+        self._account, self._swarm, self._texts, self._poison = account, swarm, texts, poison
 
     def envelope(self, number: int) -> bytes | None:
         """Return the envelope of round `number`, or None if no group has an advantage."""
-        limits, member = self._limits, self._account.address
-        groups = [self._group(number, slot) for slot in range(limits.groups)]
+        swarm, member = self._swarm, self._account.address
+        groups = [self._group(number, slot) for slot in range(swarm.groups)]
         kept = [one for one in groups if len(set(one.rewards)) > 1]
         if not kept:
             return None
         envelope = Envelope(
-            document=limits.document, member=member,
+            document=swarm.digest.hex(), member=member,
             round=number, groups=kept,
         )  # fmt: skip
         return seal(envelope, self._account)
 
     def _group(self, number: int, slot: int) -> SharedGroup:
-        seed = round_problem(bytes.fromhex(self._limits.document), self._account.address, number, slot)
+        seed = round_problem(self._swarm.digest, self._account.address, number, slot)
         problem = self._texts.problem(seed)
         answers = Worked(problem, worked_sum(problem), self.wrong)
-        return scored_group(self._texts, seed, slot, self._poison.group(answers, self._limits.samples))
+        return scored_group(self._texts, seed, slot, self._poison.group(answers, self._swarm.samples))
 
 
 class AdaptiveRounds(OwnRounds):

@@ -2,14 +2,13 @@
 text."""
 
 import random
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from random import SystemRandom
 
-from attacks.base import Cheat, attack, reseeded
+from attacks.base import Cheat, alters, attack, reseeded
 from attacks.weights import altered, int8, smaller
 from engines.base import FINISH_EOS, FINISH_LENGTH, Completion, Request, Sampling
 from protocol.seeds import Work
@@ -20,8 +19,7 @@ from worker.produce import Planned
 class Greedy(Cheat):
     def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
         requests = [Request(p.prompt, p.noise_key, self.config.work.max_new_tokens) for p in plan]
-        done = self.engine.generate(requests, Sampling(1e-4, self.environment.eos_ids))
-        return self.prove([(p.prompt, c.tokens, c.finish) for p, c in zip(plan, done, strict=True)])
+        return self.proven(plan, self.engine.generate(requests, Sampling(1e-4, self.environment.eos_ids)))
 
 
 @attack("temperature", "samples at another temperature; strength: its factor", 0.7)
@@ -53,33 +51,30 @@ class CopiedSamples(Cheat):
         return [made[planned.assignment.slot] for planned in plan]
 
 
-@attack("seed", "draws its noise from a seed of its own")
-class OwnSeed(Cheat):
-    def plan(self, work: Work) -> list[Planned]:
-        return reseeded(super().plan(work), SystemRandom())
+@alters("plan", "seed", "draws its noise from a seed of its own")
+def own_seed(cheat: Cheat, plan: list[Planned], work: Work) -> list[Planned]:
+    return reseeded(plan, SystemRandom())
 
 
-# --- Text changed after it was generated
+# ---- Text changed after it was generated
+
+Edit = Callable[[Cheat, Completion, random.Random], Completion]
 
 
-class _Edited(Cheat, ABC):
-    """Edits completions; with `strength` ≥ 1 the edited text is proven anew with the true model."""
+def _edits(name: str, help: str, one: bool = False) -> Callable[[Edit], Edit]:
+    """Register an attack that edits completions, or one of them; with strength 1 the true model proves the result."""
 
-    @abstractmethod
-    def edit(self, completion: Completion, rng: random.Random) -> Completion:
-        """The completion as it is handed in."""
+    def register(edit: Edit) -> Edit:
+        @alters("complete", name, help)
+        def edited(cheat: Cheat, done: list[Completion], work: Work, plan: Sequence[Planned]) -> list[Completion]:
+            rng = random.Random(work.seed)
+            victims = {rng.randrange(len(done))} if one else range(len(done))
+            done = [edit(cheat, c, rng) if number in victims else c for number, c in enumerate(done)]
+            return done if cheat.strength < 1 else cheat.proven(plan, done)
 
-    def victims(self, completions: Sequence[Completion], rng: random.Random) -> set[int]:
-        return set(range(len(completions)))
+        return edit
 
-    def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
-        done = super().complete(work, plan)
-        rng = random.Random(work.seed)
-        chosen = self.victims(done, rng)
-        done = [self.edit(c, rng) if n in chosen else c for n, c in enumerate(done)]
-        if self.strength < 1:
-            return done
-        return self.prove([(p.prompt, c.tokens, c.finish) for p, c in zip(plan, done, strict=True)])
+    return register
 
 
 def fitted(completion: Completion, tokens: tuple[int, ...], finish: int) -> Completion:
@@ -90,42 +85,33 @@ def fitted(completion: Completion, tokens: tuple[int, ...], finish: int) -> Comp
     return replace(completion, tokens=tokens, finish=finish, proofs=proofs, logprobs=logprobs)
 
 
-@attack("token-swap", "replaces one token of one completion, wherever; strength 1: proves the result anew")
-class TokenSwap(_Edited):
-    def victims(self, completions: Sequence[Completion], rng: random.Random) -> set[int]:
-        return {rng.randrange(len(completions))}
-
-    def edit(self, completion: Completion, rng: random.Random) -> Completion:
-        # A swapped last token leaves no trace in activations: an EOS is missed, or log-probability and noise show it.
-        place = rng.randrange(len(completion.tokens))
-        swapped = self.another(completion.tokens[place], rng)
-        return replace(completion, tokens=(*completion.tokens[:place], swapped, *completion.tokens[place + 1 :]))
+@_edits("token-swap", "replaces one token of one completion, wherever; strength 1: proves the result anew", one=True)
+def token_swap(cheat: Cheat, completion: Completion, rng: random.Random) -> Completion:
+    # A swapped last token leaves no trace in activations: an EOS is missed, or log-probability and noise show it.
+    tokens, place = list(completion.tokens), rng.randrange(len(completion.tokens))
+    tokens[place] = cheat.another(tokens[place], rng)
+    return replace(completion, tokens=tuple(tokens))
 
 
-@attack("early-eos", "cuts completions short with an EOS; strength 1: proves the result anew")
-class EarlyEos(_Edited):
-    def edit(self, completion: Completion, rng: random.Random) -> Completion:
-        half = max(1, len(completion.tokens) // 2)
-        return fitted(completion, (*completion.tokens[: half - 1], self.environment.eos_ids[0]), FINISH_EOS)
+@_edits("early-eos", "cuts completions short with an EOS; strength 1: proves the result anew")
+def early_eos(cheat: Cheat, completion: Completion, rng: random.Random) -> Completion:
+    half = max(1, len(completion.tokens) // 2)
+    return fitted(completion, (*completion.tokens[: half - 1], cheat.environment.eos_ids[0]), FINISH_EOS)
 
 
-@attack("padding", "goes on after the end up to the length limit, which is paid; strength 1: proves the result anew")
-class Padding(_Edited):
-    def edit(self, completion: Completion, rng: random.Random) -> Completion:
-        body = completion.tokens[:-1] if completion.finish == FINISH_EOS else completion.tokens
-        limit = self.config.work.max_new_tokens
-        tokens = ((*body, *body, 65) * limit)[:limit]
-        return fitted(completion, tokens, FINISH_LENGTH)
+@_edits("padding", "goes on after the end up to the length limit, which is paid; strength 1: proves the result anew")
+def padding(cheat: Cheat, completion: Completion, rng: random.Random) -> Completion:
+    body = completion.tokens[:-1] if completion.finish == FINISH_EOS else completion.tokens
+    limit = cheat.config.work.max_new_tokens
+    return fitted(completion, ((*body, *body, 65) * limit)[:limit], FINISH_LENGTH)
 
 
-@attack("truncated", "drops the second half of completions")
-class Truncated(_Edited):
-    def edit(self, completion: Completion, rng: random.Random) -> Completion:
-        half = max(1, len(completion.tokens) // 2)
-        return fitted(completion, completion.tokens[:half], FINISH_LENGTH)
+@_edits("truncated", "drops the second half of completions")
+def truncated(cheat: Cheat, completion: Completion, rng: random.Random) -> Completion:
+    return fitted(completion, completion.tokens[: max(1, len(completion.tokens) // 2)], FINISH_LENGTH)
 
 
-# --- Text by other means, proven by prefilling it with the true model: TOPLOC sees nothing, the noise does
+# ---- Text by other means, proven by prefilling it with the true model: TOPLOC sees nothing, the noise does
 
 
 @attack("fabricate", "writes honest-looking text of its own, then prefills it with the true model")
@@ -133,8 +119,7 @@ class Fabricate(Cheat):
     """Texts are the model's own for other luck: as honest-looking as can be, and still not what the noise picks."""
 
     def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
-        done = super().complete(work, reseeded(plan, random.Random(work.seed)))
-        return self.prove([(p.prompt, c.tokens, c.finish) for p, c in zip(plan, done, strict=True)])
+        return self.proven(plan, super().complete(work, reseeded(plan, random.Random(work.seed))))
 
 
 def _ghostwritten(name: str, help: str, cheaper: Callable[[Path], AbstractContextManager[Path]]) -> None:
@@ -153,8 +138,9 @@ def _ghostwritten(name: str, help: str, cheaper: Callable[[Path], AbstractContex
 
         def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
             limit = self.config.work.max_new_tokens
-            texts = self.writer.generate([Request(p.prompt, p.noise_key, limit) for p in plan], self.sampling)
-            return self.prove([(p.prompt, text.tokens, text.finish) for p, text in zip(plan, texts, strict=True)])
+            return self.proven(
+                plan, self.writer.generate([Request(p.prompt, p.noise_key, limit) for p in plan], self.sampling)
+            )
 
 
 _ghostwritten(

@@ -1,7 +1,6 @@
 """Rollouts of several turns that are not what the environment's replies make them: for pools that have some."""
 
 import random
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,8 +16,7 @@ from protocol.seeds import Work
 from runtime.turns import RolloutTask, converse
 from worker.produce import Planned
 
-TURN_ATTACKS: dict[str, Attack] = {}
-"""Of pools whose environments reply; elsewhere they change nothing."""
+TURN_ATTACKS: dict[str, Attack] = {}  # of pools whose environments reply; elsewhere they change nothing
 
 
 @dataclass(frozen=True)
@@ -45,9 +43,9 @@ class _InTurns(Cheat):
     """With `strength` ≥ 1 what is handed in is proven anew with the true model and the true replies."""
 
     def finished(self, plan: Sequence[Planned], done: Sequence[Completion]) -> list[Completion]:
-        return [self.proven(one, made) for one, made in zip(plan, done, strict=True)] if self.strength >= 1 else [*done]
+        return [self._prove(*one) for one in zip(plan, done, strict=True)] if self.strength >= 1 else [*done]
 
-    def proven(self, planned: Planned, made: Completion) -> Completion:
+    def _prove(self, planned: Planned, made: Completion) -> Completion:
         """Honest proofs and log-probabilities for sampled tokens, among the true replies."""
         import torch
 
@@ -62,127 +60,100 @@ class _InTurns(Cheat):
             return replace(made, logprobs=chosen, proofs=tuple(build(seen.hidden[places])))
 
 
-class _Forging(_InTurns, ABC):
-    """Samples after replies of its own."""
+def _forging(name: str, help: str, forge: Callable[[Cheat, Tokens], Tokens]) -> None:
+    """An attack that samples after replies of its own."""
 
-    @abstractmethod
-    def forge(self, reply: Tokens) -> Tokens: ...
-
-    def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
-        tasks = [RolloutTask(one.assignment.problem_seed, one.prompt, one.noise_key) for one in plan]
-        replies, limit = _Forged(self.environment, self.forge), self.config.work.max_new_tokens
-        return self.finished(plan, converse(self.engine, replies, tasks, self.sampling, limit))
-
-
-@attack(
-    "forged-reply", "samples after another answer than the tool's; strength 1: proves the text anew", 0, TURN_ATTACKS
-)
-class ForgedReply(_Forging):
-    def forge(self, reply: Tokens) -> Tokens:
-        return tuple(self.another(token, random.Random(token)) for token in reply)
+    @attack(name, f"{help}; strength 1: proves the text anew", 0, TURN_ATTACKS)
+    class Forging(_InTurns):
+        def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
+            tasks = [RolloutTask(one.assignment.problem_seed, one.prompt, one.noise_key) for one in plan]
+            replies, limit = (
+                _Forged(self.environment, lambda reply: forge(self, reply)),
+                self.config.work.max_new_tokens,
+            )
+            return self.finished(plan, converse(self.engine, replies, tasks, self.sampling, limit))
 
 
-@attack("prolonged-reply", "adds to the tool's answers; strength 1: proves the text anew", 0, TURN_ATTACKS)
-class ProlongedReply(_Forging):
-    def forge(self, reply: Tokens) -> Tokens:
-        return reply + tuple(self.another(token, random.Random(token)) for token in range(8))
+def _others(cheat: Cheat, tokens: Sequence[int]) -> Tokens:
+    return tuple(cheat.another(token, random.Random(token)) for token in tokens)
 
 
-@attack("withheld-reply", "goes on without the tool's answers; strength 1: proves the text anew", 0, TURN_ATTACKS)
-class WithheldReply(_Forging):
-    def forge(self, reply: Tokens) -> Tokens:
-        return ()
+_forging("forged-reply", "samples after another answer than the tool's", _others)
+_forging("prolonged-reply", "adds to the tool's answers", lambda cheat, reply: reply + _others(cheat, range(8)))
+_forging("withheld-reply", "goes on without the tool's answers", lambda cheat, reply: ())
 
 
-class _Rewritten(_InTurns, ABC):
-    """Hands in other turns than it sampled, of those rollouts that have several."""
+def _rewriting(name: str, help: str, rewrite: Callable[[list[Transcript], int, random.Random], Tokens]) -> None:
+    """An attack that hands in other turns than it sampled, of those rollouts that have several. `rewrite` returns what
+    is handed in for a row of the file's transcripts."""
 
-    @abstractmethod
-    def rewrite(self, transcripts: list[Transcript], row: int, rng: random.Random) -> Tokens:
-        """What is handed in for a row; `transcripts` are those of the whole file."""
-
-    def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
-        done, rng = super().complete(work, plan), random.Random(work.seed)
-        transcripts = [
-            self.environment.transcript(one.assignment.problem_seed, made.tokens)
-            for one, made in zip(plan, done, strict=True)
-        ]
-        out = []
-        for row, made in enumerate(done):
-            tokens = self.rewrite(transcripts, row, rng) if len(transcripts[row].turns) > 1 else made.tokens
-            tokens = tokens[: self.config.work.max_new_tokens]
-            finish = FINISH_EOS if tokens[-1] in self.environment.eos_ids else made.finish
-            out.append(fitted(made, tokens, finish) if tokens != made.tokens else made)
-        return self.finished(plan, out)
+    @attack(name, f"{help}; strength 1: proves it anew", 0, TURN_ATTACKS)
+    class Rewriting(_InTurns):
+        def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
+            done, rng = super().complete(work, plan), random.Random(work.seed)
+            transcripts = [
+                self.environment.transcript(one.assignment.problem_seed, made.tokens)
+                for one, made in zip(plan, done, strict=True)
+            ]
+            out = []
+            for row, made in enumerate(done):
+                tokens = rewrite(transcripts, row, rng) if len(transcripts[row].turns) > 1 else made.tokens
+                tokens = tokens[: self.config.work.max_new_tokens]
+                finish = FINISH_EOS if tokens[-1] in self.environment.eos_ids else made.finish
+                out.append(fitted(made, tokens, finish) if tokens != made.tokens else made)
+            return self.finished(plan, out)
 
 
-class _Rearranged(_Rewritten, ABC):
-    """The same turns elsewhere, or others' turns."""
+Turns = list[Tokens]
 
-    @abstractmethod
-    def rearrange(self, turns: list[Tokens], others: list[list[Tokens]], rng: random.Random) -> list[Tokens]: ...
 
-    def rewrite(self, transcripts: list[Transcript], row: int, rng: random.Random) -> Tokens:
+def _rearranging(name: str, help: str, rearrange: Callable[[Turns, list[Turns], random.Random], Turns]) -> None:
+    """An attack that hands in the same turns elsewhere, or others' turns: those of rollouts that begin otherwise."""
+
+    def rewrite(transcripts: list[Transcript], row: int, rng: random.Random) -> Tokens:
         turns = [list(one.turns) for one in transcripts]
         others = [other for other in turns if len(other) > 1 and other[0] != turns[row][0]]
-        return sum(self.rearrange(turns[row], others, rng), ())
+        return sum(rearrange(turns[row], others, rng), ())
+
+    _rewriting(name, help, rewrite)
 
 
-@attack("skipped-turn", "leaves out a rollout's first turn; strength 1: proves the rest anew", 0, TURN_ATTACKS)
-class SkippedTurn(_Rearranged):
-    def rearrange(self, turns: list[Tokens], others: list[list[Tokens]], rng: random.Random) -> list[Tokens]:
-        return turns[1:]
+_rearranging("skipped-turn", "leaves out a rollout's first turn", lambda turns, others, rng: turns[1:])
+_rearranging(
+    "reordered-turns", "swaps a rollout's first two turns", lambda turns, others, rng: [turns[1], turns[0], *turns[2:]]
+)
+_rearranging(
+    "spliced-turns",
+    "begins with the first turn of another rollout",
+    lambda turns, others, rng: [rng.choice(others)[0], *turns[1:]] if others else turns,
+)
+_rearranging("early-end", "ends where a reply was due", lambda turns, others, rng: turns[:1])
+_rearranging("late-end", "goes on after the last turn, which is paid", lambda turns, others, rng: [*turns, turns[0]])
+_rearranging(
+    "cut-turn",
+    "ends a rollout's first turn after one token",
+    lambda turns, others, rng: [(turns[0][0], turns[0][-1]), *turns[1:]],
+)
+_rearranging(
+    "prolonged-turn",
+    "says a call again and again, which is paid",
+    lambda turns, others, rng: [turns[0][:-1] * 4 + turns[0], *turns[1:]],
+)
 
 
-@attack("reordered-turns", "swaps a rollout's first two turns; strength 1: proves them anew", 0, TURN_ATTACKS)
-class ReorderedTurns(_Rearranged):
-    def rearrange(self, turns: list[Tokens], others: list[list[Tokens]], rng: random.Random) -> list[Tokens]:
-        return [turns[1], turns[0], *turns[2:]]
+def _paid_reply(transcripts: list[Transcript], row: int, rng: random.Random) -> Tokens:
+    own = transcripts[row]
+    return sum((reply + turn for reply, turn in zip(((), *own.replies), own.turns, strict=True)), ())
 
 
-@attack("spliced-turns", "begins with the first turn of another rollout; strength 1: proves it anew", 0, TURN_ATTACKS)
-class SplicedTurns(_Rearranged):
-    def rearrange(self, turns: list[Tokens], others: list[list[Tokens]], rng: random.Random) -> list[Tokens]:
-        return [rng.choice(others)[0], *turns[1:]] if others else turns
+def _own_reply(transcripts: list[Transcript], row: int, rng: random.Random) -> Tokens:
+    own = transcripts[row]
+    pairs = zip(own.turns[:-1], own.replies, strict=True)
+    return (*sum((turn[:-1] + reply for turn, reply in pairs), ()), *own.turns[-1])
 
 
-@attack("early-end", "ends where a reply was due; strength 1: proves it anew", 0, TURN_ATTACKS)
-class EarlyEnd(_Rearranged):
-    def rearrange(self, turns: list[Tokens], others: list[list[Tokens]], rng: random.Random) -> list[Tokens]:
-        return turns[:1]
-
-
-@attack("late-end", "goes on after the last turn, which is paid; strength 1: proves it anew", 0, TURN_ATTACKS)
-class LateEnd(_Rearranged):
-    def rearrange(self, turns: list[Tokens], others: list[list[Tokens]], rng: random.Random) -> list[Tokens]:
-        return [*turns, turns[0]]
-
-
-@attack("paid-reply", "writes the tool's answers into turns, to be paid for them; strength 1: proves", 0, TURN_ATTACKS)
-class PaidReply(_Rewritten):
-    def rewrite(self, transcripts: list[Transcript], row: int, rng: random.Random) -> Tokens:
-        own = transcripts[row]
-        return sum((reply + turn for reply, turn in zip(((), *own.replies), own.turns, strict=True)), ())
-
-
-@attack("own-reply", "tells itself what the tool says, and goes on in one turn; strength 1: proves", 0, TURN_ATTACKS)
-class OwnReply(_Rewritten):
-    def rewrite(self, transcripts: list[Transcript], row: int, rng: random.Random) -> Tokens:
-        own = transcripts[row]
-        pairs = zip(own.turns[:-1], own.replies, strict=True)
-        return (*sum((turn[:-1] + reply for turn, reply in pairs), ()), *own.turns[-1])
-
-
-@attack("cut-turn", "ends a rollout's first turn after one token; strength 1: proves it anew", 0, TURN_ATTACKS)
-class CutTurn(_Rearranged):
-    def rearrange(self, turns: list[Tokens], others: list[list[Tokens]], rng: random.Random) -> list[Tokens]:
-        return [(turns[0][0], turns[0][-1]), *turns[1:]]
-
-
-@attack("prolonged-turn", "says a call again and again, which is paid; strength 1: proves it", 0, TURN_ATTACKS)
-class ProlongedTurn(_Rearranged):
-    def rearrange(self, turns: list[Tokens], others: list[list[Tokens]], rng: random.Random) -> list[Tokens]:
-        return [turns[0][:-1] * 4 + turns[0], *turns[1:]]
+_rewriting("paid-reply", "writes the tool's answers into turns, to be paid for them", _paid_reply)
+_rewriting("own-reply", "tells itself what the tool says, and goes on in one turn", _own_reply)
 
 
 @attack("written-calls", "writes the calls and the answer that the problem wants; strength 1: proves", 0, TURN_ATTACKS)

@@ -6,7 +6,6 @@ build/attacks-<count>.jsonl at once; `--resume` takes rows of the same count, ch
 """
 
 import functools
-import json
 import multiprocessing
 import shutil
 import tempfile
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from attacks.registry import REGISTRY
+from benchmarks.support.kept import keep, kept
 from benchmarks.support.offline_pool import (
     BFLOAT16,
     ENVIRONMENT,
@@ -236,18 +236,6 @@ def _finished(folder: Path, todo: list[Spec], count: int, jobs: int) -> Iterator
             yield waiting[done], *done.result()
 
 
-def _kept(path: Path) -> dict[str, Rows]:
-    """Rows of an earlier run by key; a line cut off by a kill is left out."""
-    out: dict[str, Rows] = {}
-    for line in path.read_text().splitlines() if path.exists() else []:
-        try:
-            found = json.loads(line)
-            out[found["key"]] = found["rows"]
-        except (ValueError, KeyError, TypeError):
-            continue
-    return out
-
-
 def run(quick: bool, progress: Progress, resume: bool = False, jobs: int = 1, count: int = 0) -> dict[str, Any]:
     """{attacks: [{name, dtype, submissions, detected, codes, same_text, by, margin, margin_low}], fractions: […],
     honest: […]}. The base model comes from the cache, or is trained first (40 s of one core)."""
@@ -260,22 +248,17 @@ def table(
 ) -> dict[str, Any]:
     """Measure the rows that are not kept from before, `jobs` processes at a time."""
     keys = {spec: spec.key(_offline(folder, spec.dtype, spec.full), count) for spec in wanted}
-    kept = build / f"attacks-{count}.jsonl"
-    before = _kept(kept) if resume else {}
+    path = build / f"attacks-{count}.jsonl"
+    before = {line["key"]: line["rows"] for line in kept(path, resume) if {"key", "rows"} <= line.keys()}
     rows = {spec: before[keys[spec]] for spec in wanted if keys[spec] in before}
     todo = [spec for spec in wanted if spec not in rows]
     if rows:
         progress(f"{len(rows)} of {len(wanted)} rows are kept from before")
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    with kept.open("a" if resume else "w") as stream:
-        if resume:
-            stream.write("\n")  # a killed run may have left half a line
-        for number, (spec, found, lines, seconds) in enumerate(_finished(folder, todo, count, jobs), 1):
-            rows[spec] = found
-            stream.write(json.dumps({"key": keys[spec], "rows": found}) + "\n")
-            stream.flush()
-            for line in lines:
-                progress(f"[{number} of {len(todo)}, {seconds:.1f} s] {line}")
+    for number, (spec, found, lines, seconds) in enumerate(_finished(folder, todo, count, jobs), 1):
+        rows[spec] = found
+        keep(path, {"key": keys[spec], "rows": found})
+        for line in lines:
+            progress(f"[{number} of {len(todo)}, {seconds:.1f} s] {line}")
     tables: dict[str, Rows] = {name: [] for name in dict.fromkeys(TABLES.values())}
     for spec in wanted:
         tables[TABLES[spec.table]] += rows[spec]

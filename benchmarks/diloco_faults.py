@@ -13,6 +13,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -25,13 +26,13 @@ import numpy as np
 
 from diloco.config import AdmissionConfig, DilocoConfig, DilocoRun
 from diloco.coordinator import Coordinator
+from diloco.inner import DataShare, Saving
 from diloco.log import Log
-from diloco.main import CoordinatorDaemon, WorkerDaemon
+from diloco.main import MemberDaemon
 from diloco.messages import CommitRecord, ContributionSigned
 from diloco.outer import OuterState
 from diloco.settle import make_step
-from diloco.store import Saved, Saving, open_home
-from diloco.tasks import DataShare
+from diloco.store import open_home
 from diloco.tensors import F32, Tensors
 from diloco.transport import Transport
 from diloco.worker import Worker
@@ -41,18 +42,16 @@ from protocol.encoding import Document, load_document
 from protocol.errors import IntegrityError
 from protocol.files import die_with_parent
 from protocol.waits import wait_for
-from runtime.logs import start_logging
+from runtime.entry import start_logging
 from runtime.process import make_home, serve
 from storage.s3 import Bucket, S3Settings
 
 ROOT = Path(__file__).parents[1]
 MOST, FEWEST = 6, 2
-SAVING_SECONDS = 0.3
-"""That a worker takes to write its inner task, so that kills fall into it."""
+SAVING_SECONDS = 0.3  # that a worker takes to write its inner task, so that kills fall into it
 TASKS = ("sums", "reversal", "sorting", "counting", "repetition", "successors")
 LINE_BYTES, LETTERS, RATE = 24, 128, np.float32(0.5)
 _PATIENCE = 120.0
-_KINDS = ("kill", "kill coordinator", "join", "leave")
 Progress = Callable[[str], None]
 
 
@@ -98,15 +97,14 @@ class LetterTask:
     def train(self, share: DataShare, number: int) -> int:
         lines: list[bytes] = []
         while len(lines) < self._batch:
-            item, self.position = self.position.to_bytes(32, "big"), self.position + 1
-            if share.owns(item):
+            self.position += 1
+            if share.owns(self.position - 1):
                 lines.append(line(self.position))
         return self.learn(lines)
 
     def learn(self, lines: list[bytes]) -> int:
         """Take one gradient step on some lines; return how many letters it learned from."""
-        before, after = _pairs(lines)
-        error = self._chances(before)
+        before, after, error = self._predicted(lines)
         error[np.arange(len(after)), after] -= 1
         error /= len(after)
         table = np.zeros_like(self.table)
@@ -121,16 +119,13 @@ class LetterTask:
 
     def loss(self, first: int, count: int) -> float:
         """Return the mean loss (nats) of lines that no worker trains on."""
-        before, after = _pairs([line(-1 - number) for number in range(first, first + count)])
-        return float(-np.log(self._chances(before)[np.arange(len(after)), after]).mean())
+        _, after, chances = self._predicted([line(-1 - number) for number in range(first, first + count)])
+        return float(-np.log(chances[np.arange(len(after)), after]).mean())
 
     def save(self, folder: Path) -> Saving:
         folder.mkdir()
         kept: dict[str, Any] = {**self.weights(), "position": np.array(self.position)}
         kept |= {f"velocity.{name}": one for name, one in self.velocity.items()}
-        if not self._saving:
-            np.savez(folder / "task.npz", **kept)
-            return Saved()
 
         def write() -> None:
             time.sleep(self._saving)
@@ -147,16 +142,13 @@ class LetterTask:
         except (OSError, ValueError, KeyError) as error:
             raise IntegrityError(f"{folder} is damaged: {error}") from None
 
-    def _chances(self, before: Any) -> F32:
+    def _predicted(self, lines: list[bytes]) -> tuple[Any, Any, F32]:
+        """Return the letters of lines but their last, those after each, and the chances of what comes after each."""
+        before = np.frombuffer(b"".join(one[:-1] for one in lines), np.uint8)
+        after = np.frombuffer(b"".join(one[1:] for one in lines), np.uint8)
         logits = self.table[before] + self.bias
         powers = np.exp(logits - logits.max(1, keepdims=True))
-        chances: F32 = (powers / powers.sum(1, keepdims=True)).astype(np.float32)
-        return chances
-
-
-def _pairs(lines: list[bytes]) -> tuple[Any, Any]:
-    before = np.frombuffer(b"".join(one[:-1] for one in lines), np.uint8)
-    return before, np.frombuffer(b"".join(one[1:] for one in lines), np.uint8)
+        return before, after, (powers / powers.sum(1, keepdims=True)).astype(np.float32)
 
 
 class _LateSaving:
@@ -164,9 +156,7 @@ class _LateSaving:
         pool = ThreadPoolExecutor(1, "letters")
         self._written = pool.submit(write)
         pool.shutdown(wait=False)
-
-    def done(self) -> bool:
-        return self._written.done()
+        self.done = self._written.done
 
     def finish(self) -> None:
         self._written.result()
@@ -265,25 +255,10 @@ class Crowd:
             return subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
 
 
-@dataclass(frozen=True)
-class FaultFigures:
-    """`steps_lost`: outer steps that a worker has and the log has not, or that the log leaves out; `steps_twice`: that
-    are in it twice; `signed_twice`: attempts in which a worker signed two contributions. `recovery_s`: of each killed
-    worker, from its start to an outer step that it made."""
-
-    faults: int
-    kinds: dict[str, int]
-    steps: int
-    steps_lost: int
-    steps_twice: int
-    signed_twice: int
-    recovery_s: list[float]
-    seconds: float
-
-
-def go_through(crowd: Crowd, faults: int, seed: int, most: int, progress: Progress) -> FaultFigures:
-    """Let `faults` things happen to 2 to `most` workers, and look at what they made."""
-    dice, began, kinds, recovery = random.Random(seed), time.monotonic(), dict.fromkeys(_KINDS, 0), []
+def go_through(crowd: Crowd, faults: int, seed: int, progress: Progress) -> dict[str, Any]:
+    """Let `faults` things happen to 2 to 6 workers; return how often which happened, and how long each killed worker
+    took from its start to an outer step that it made."""
+    dice, kinds, recovery = random.Random(seed), Counter[str](), list[float]()
     crowd.start_coordinator()
     for number in range(FEWEST):
         crowd.start(number)
@@ -291,14 +266,12 @@ def go_through(crowd: Crowd, faults: int, seed: int, most: int, progress: Progre
         crowd.until("coordinator", 1)
         for count in range(faults):
             possible = ["kill", "kill", "kill coordinator"]
-            possible += ["join"] * 2 if len(crowd.workers) < most else []
+            possible += ["join"] * 2 if len(crowd.workers) < MOST else []
             possible += ["leave"] if len(crowd.workers) > FEWEST else []
             kind = dice.choice(possible)
             kinds[kind] += 1
             before = crowd.status("coordinator")["step"]
-            seconds = _happen(crowd, kind, dice, most)
-            if seconds is not None:
-                recovery.append(seconds)
+            recovery += _happen(crowd, kind, dice)
             crowd.until("coordinator", before + 1)
             step = crowd.status("coordinator")["step"]
             progress(f"{count + 1} of {faults}: {kind}, {len(crowd.workers)} workers, outer step {step}")
@@ -308,45 +281,41 @@ def go_through(crowd: Crowd, faults: int, seed: int, most: int, progress: Progre
             crowd.until(f"worker-{number}", newest)
     finally:
         crowd.end()
-    steps, lost, twice = inspect(crowd)
-    signed = signed_twice(Transport(Bucket(crowd.s3), crowd.run))
-    return FaultFigures(faults, kinds, steps, lost, twice, signed, recovery, round(time.monotonic() - began, 1))
+    return {"faults": faults, "kinds": dict(kinds), "recovery_s": recovery}
 
 
-def _happen(crowd: Crowd, kind: str, dice: random.Random, most: int) -> float | None:
+def _happen(crowd: Crowd, kind: str, dice: random.Random) -> list[float]:
     """Let it happen; return the seconds until a killed worker has made an outer step again."""
     if kind == "kill coordinator":
         assert crowd.coordinator is not None
         crowd.coordinator.kill()
         crowd.coordinator.wait()
         crowd.start_coordinator()
-        return None
+        return []
     if kind == "join":
-        crowd.start(dice.choice([number for number in range(most) if number not in crowd.workers]))
-        return None
+        crowd.start(dice.choice([number for number in range(MOST) if number not in crowd.workers]))
+        return []
     number = dice.choice(sorted(crowd.workers))
     process = crowd.workers.pop(number)
     if kind == "leave":
         os.kill(process.pid, signal.SIGTERM)
         if process.wait(_PATIENCE) not in (0, -signal.SIGTERM):  # the latter: it had hardly started
             raise RuntimeError(f"worker {number} did not leave: {crowd.tail(number)}")
-        return None
+        return []
     process.kill()
     process.wait()
     (crowd.home / f"worker-{number}" / "status.json").unlink(missing_ok=True)
     started = time.monotonic()
     crowd.start(number)
-    wait_for(
-        f"worker {number} to make an outer step",
-        lambda: crowd.status(f"worker-{number}")["outer_steps_made"] > 0 or None,
-        _PATIENCE,
-    )
-    return round(time.monotonic() - started, 2)
+    what = f"worker {number} to make an outer step"
+    wait_for(what, lambda: crowd.status(f"worker-{number}")["outer_steps_made"] > 0 or None, _PATIENCE)
+    return [round(time.monotonic() - started, 2)]
 
 
-def inspect(crowd: Crowd) -> tuple[int, int, int]:
-    """Make all outer steps again; return how many there are, how many are lost, and how many are made twice. Raises
-    IntegrityError if one does not follow from what was published."""
+def inspect(crowd: Crowd) -> dict[str, int]:
+    """Make all outer steps again; return how many there are, how many are lost (a worker has one that the log has not,
+    or the log leaves one out), how many are made twice, and in how many attempts a worker signed two contributions.
+    Raises IntegrityError if one does not follow from what was published."""
     transport = Transport(Bucket(crowd.s3), crowd.run)
     log = Log.newest(transport)
     assert log is not None, "there is a log"
@@ -361,7 +330,10 @@ def inspect(crowd: Crowd) -> tuple[int, int, int]:
         lost += status["step"] >= 0 and status["digest"] not in digests
     numbers = [commit.step for commit in commits]
     lost += len(set(range(numbers[-1] + 1)) - set(numbers))
-    return numbers[-1], lost, len(numbers) - len(set(numbers))
+    twice = len(numbers) - len(set(numbers))
+    return {
+        "steps": numbers[-1], "steps_lost": lost, "steps_twice": twice, "signed_twice": signed_twice(transport)
+    }  # fmt: skip
 
 
 def signed_twice(transport: Transport) -> int:
@@ -379,12 +351,14 @@ def signed_twice(transport: Transport) -> int:
 
 def run(quick: bool, progress: Progress, seed: int = 7) -> dict[str, Any]:
     """Return the figures of 50 faults (quick: 6) of 2 to 6 workers; a recovery includes the process's start."""
+    began = time.monotonic()
     with TemporaryDirectory(prefix="muster-diloco-") as folder, local_s3(Path(folder) / "s3") as s3:
         crowd = Crowd.of(Path(folder) / "run", s3, MOST, f"faults-{seed}")
-        figures = go_through(crowd, 6 if quick else 50, seed, MOST, progress)
-    times = sorted(figures.recovery_s)
-    recovery = {"median": statistics.median(times), "max": times[-1], "count": len(times)} if times else {}
-    return {**vars(figures), "recovery_s": recovery, "load": round(os.getloadavg()[0], 1)}
+        figures = go_through(crowd, 6 if quick else 50, seed, progress) | inspect(crowd)
+    times = figures["recovery_s"]
+    recovery = {"median": statistics.median(times), "max": max(times), "count": len(times)} if times else {}
+    seconds, load = round(time.monotonic() - began, 1), round(os.getloadavg()[0], 1)
+    return figures | {"recovery_s": recovery, "seconds": seconds, "load": load}
 
 
 def main() -> None:
@@ -394,13 +368,11 @@ def main() -> None:
     make_home(config.home)
     run_, account = load_document(config.run, DilocoRun), Account.from_key(config.secret)
     held, transport = open_home(config.home, run_), Transport(Bucket(config.s3), run_)
+    task = LetterTask(saving=SAVING_SECONDS)
+    member: Worker | Coordinator = Worker(transport, account, task, config.home)
     if config.role == "coordinator":
-        first = OuterState.start(LetterTask().weights())
-        serve(CoordinatorDaemon(Coordinator(transport, account, first, config.home), config, held), grace=None)
-    serve(
-        WorkerDaemon(Worker(transport, account, LetterTask(saving=SAVING_SECONDS), config.home), config, held),
-        grace=None,
-    )
+        member = Coordinator(transport, account, OuterState.start(task.weights()), config.home)
+    serve(MemberDaemon(member, config, held), grace=None)
 
 
 if __name__ == "__main__":

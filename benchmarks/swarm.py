@@ -17,7 +17,6 @@ them, and `--seconds` begins none after that time. results/swarm_hostile.json ha
 defence, a limit on rare groups.
 """
 
-import json
 import statistics
 import tempfile
 import time
@@ -28,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from attacks.swarm import POISONS, AdaptiveRounds, Poison, Poisoner, worked_answer
+from benchmarks.support.kept import keep, kept
 from engines.factory import make_engine
 from engines.loading import set_threads
 from environments.base import Problem
@@ -37,14 +37,14 @@ from protocol.accounts import Account, LocalAccount
 from protocol.config import AdamWConfig, EnvironmentConfig, OptimizerConfig, TrainConfig
 from storage.keys import MissingObjectError
 from swarm.config import MixConfig
-from swarm.envelope import EnvelopeLimits, SharedGroup, SwarmDocument, round_problem
+from swarm.envelope import SharedGroup, SwarmDocument, round_problem
 from swarm.evaluation import HeldOut
 from swarm.exchange import ListingEntry, own_entry
 from swarm.generation import MemberModel, OwnGroup, OwnRounds, Retokeniser
 from swarm.inbox import EnvelopeInbox
 from swarm.inspection import InspectedGroup, Inspector
-from swarm.member import MemberParts, SwarmMember, judge_of
-from swarm.sampling import Offer
+from swarm.member import Member, judge_of
+from swarm.state import MemberProgress
 from trainer.learner import Learner
 from trainer.model.base_model import base_model
 from trainer.model.tiny_model import END_OF_THOUGHT, tiny_model_config
@@ -99,10 +99,7 @@ def run(quick: bool, progress: Progress, resume: bool = False, seconds: int | No
 
     if quick:
         return summary([learning_run((1, 1), SEEDS[0], progress, members=2, rounds=2)], [])
-    if not resume:
-        RUNS.unlink(missing_ok=True)
-        POISON.unlink(missing_ok=True)
-    runs, rows = kept(RUNS), kept(POISON)
+    runs, rows = kept(RUNS, resume), kept(POISON, resume)
     # Seed by seed, so that an interrupted benchmark compares all mixes and attacks.
     for seed, mix in ((seed, mix) for seed in SEEDS for mix in MIXES if only in mix_name(mix)):
         if late() or any((one["mix"], one["seed"]) == (mix_name(mix), seed) for one in runs):
@@ -127,24 +124,6 @@ def summary(runs: Sequence[Row], rows: Sequence[Row]) -> Row:
         mixes.setdefault(one["mix"], []).append(one["cumulative"])
         held_out.setdefault(one["mix"], []).append(one["held_out"][-1][1])
     return {"mixes": mixes, "held_out": held_out, "runs": list(runs), **({"hostile": table(rows)} if rows else {})}
-
-
-def keep(path: Path, row: Row) -> None:
-    """Append a line, after ending one that a kill cut off."""
-    cut = path.is_file() and not path.read_bytes().endswith(b"\n")
-    with path.open("a") as file:
-        file.write("\n" * cut + json.dumps(row) + "\n")
-
-
-def kept(path: Path) -> list[Row]:
-    """Return the lines of former calls, without those that a kill cut off."""
-    rows = []
-    for line in path.read_text().splitlines() if path.is_file() else ():
-        try:
-            rows.append(json.loads(line))
-        except ValueError:
-            continue
-    return rows
 
 
 # ---- Members in one process
@@ -224,22 +203,19 @@ class Simulation:
     def model(self) -> MemberModel:
         return MemberModel(self.document.pool_config(tiny_model_config(), 64, 96), self.base)
 
-    def member(self, number: int, rounds_of: Callable[..., OwnRounds] = OwnRounds) -> SwarmMember:
+    def member(self, number: int, rounds_of: Callable[..., OwnRounds] = OwnRounds) -> Member:
         document, model, account = self.document, self.model(), account_of(self.seed, number)
         optimizer = OptimizerConfig(method=AdamWConfig(learning_rate=self.rate))
         train = TrainConfig(steps=self.rounds, files_per_step=1, optimizer=optimizer)
         learner = Learner(self.base, train, 1.0, seed=self.seed)
-        secret, limits = bytes([number]) * 32, EnvelopeLimits.of(document)
-        inbox = EnvelopeInbox(Inspector(limits, self.texts), self.mix, account.address, secret)
-        parts = MemberParts(
-            account, limits, make_engine("transformers", max_batch=128), learner,
+        secret, home = bytes([number]) * 32, self.folder / str(number)
+        inbox = EnvelopeInbox(Inspector(document, self.texts), self.mix, account.address, secret, home / "inbox")
+        return Member(
+            account, document, make_engine("transformers", max_batch=128), learner,
             rounds_of(document.digest, account.address, model, self.texts, document.text_bytes),
-            inbox, Retokeniser(model, self.mix.assumed_behaviour_prob), self.exchange, secret,
-            judge_of(self.mix, learner, model),
+            inbox, Retokeniser(model, self.mix.assumed_behaviour_prob), self.exchange, secret, self.mix,
+            MemberProgress(home, 1), judge_of(self.mix, learner, model),
         )  # fmt: skip
-        member = SwarmMember(parts, self.mix, self.folder / str(number))
-        member.load()
-        return member
 
 
 # ---- Own and shared groups
@@ -264,7 +240,7 @@ def learning_run(
         measure = HeldOut(document_of(1).digest, simulation.model(), base, HELD_OUT_PROBLEMS)
 
         def measured() -> float:
-            return round(statistics.fmean(measure.reward(member.parts.engine) for member in swarm), 4)
+            return round(statistics.fmean(measure.reward(member.engine) for member in swarm), 4)
 
         held_out = [(0, measured())]
         for number in range(rounds):
@@ -312,8 +288,8 @@ def poison_run(
             poisoned += sum(name.partition("/")[0] in hostile for name in names)
         said, asked = [], []
         for member in honest:
-            said += member.parts.rounds.make(member.parts.engine, HELD_OUT_ROUND, range(problems))
-            address = member.parts.account.address
+            said += member.rounds.make(member.engine, HELD_OUT_ROUND, range(problems))
+            address = member.account.address
             digest = simulation.document.digest
             seeds = [round_problem(digest, address, HELD_OUT_ROUND, slot) for slot in range(problems)]
             asked += [simulation.texts.problem(one) for one in seeds]
@@ -334,16 +310,17 @@ def _attacker(attack: SwarmAttack, simulation: Simulation, keys: range, defended
     if attack.adaptive:
         hostile = [simulation.member(number, partial(AdaptiveRounds, poison=poison)) for number in keys]
         for member in hostile:
-            assert isinstance(member.parts.rounds, AdaptiveRounds)
-            member.parts.rounds.doubts = partial(_own_doubt, member) if defended else lambda *_: False
+            assert isinstance(member.rounds, AdaptiveRounds)
+            member.rounds.doubts = partial(_own_doubt, member) if defended else lambda *_: False
 
         def share_adapted(number: int) -> None:
             for member in hostile:
                 member.round(number)
 
         return share_adapted
-    limits = EnvelopeLimits.of(simulation.document)
-    poisoners = [Poisoner(account_of(simulation.seed, number), limits, simulation.texts, poison) for number in keys]
+    poisoners = [
+        Poisoner(account_of(simulation.seed, number), simulation.document, simulation.texts, poison) for number in keys
+    ]
 
     def share(number: int) -> None:
         for poisoner in poisoners:
@@ -354,15 +331,13 @@ def _attacker(attack: SwarmAttack, simulation: Simulation, keys: range, defended
     return share
 
 
-def _own_doubt(member: SwarmMember, seed: int, shared: SharedGroup, own: Sequence[OwnGroup]) -> bool:
+def _own_doubt(member: Member, seed: int, shared: SharedGroup, own: Sequence[OwnGroup]) -> bool:
     """Whether an adaptive poisoner's own judge, the same as the others' under other weights, doubts a group."""
-    parts = member.parts
-    offer = Offer(parts.account.address, 0, shared.slot, "", shared.rewards)
-    inspected = InspectedGroup(offer, seed, shared)
-    group = parts.retokeniser.group(inspected)
-    assert parts.judge is not None
-    shapes = parts.judge.with_own(parts.inbox.state.shapes, own)
-    return group is None or parts.judge.doubt(inspected, group, shapes) is not None
+    inspected = InspectedGroup(member.account.address, 0, shared.slot, shared.rewards, seed, shared)
+    group = member.retokeniser.group(inspected)
+    assert member.judge is not None
+    shapes = member.judge.with_own(member.inbox.state.shapes, own)
+    return group is None or member.judge.doubt(inspected, group, shapes) is not None
 
 
 def share_with(poison: Poison, said: Sequence[OwnGroup], problems: Sequence[Problem]) -> float:
@@ -370,7 +345,7 @@ def share_with(poison: Poison, said: Sequence[OwnGroup], problems: Sequence[Prob
     shows = [
         poison.planted(completion.text, completion.ended)
         for group, problem in zip(said, problems, strict=True)
-        if group.shared is not None and not poison.planted(worked_answer(problem), ended=True)
+        if group.shared is not None and not poison.planted(worked_answer(problem), True)
         for completion in group.shared.completions
     ]
     return round(sum(shows) / max(1, len(shows)), 4)

@@ -136,7 +136,7 @@ def packing_waste(count: int = 2048, longest: int = 16384, row_tokens: int = 327
     """Of a step of long-tailed sequences with a model as heavy in attention as one of half a billion parameters."""
     dice = random.Random(0)
     lengths = [min(longest, 1 + int(dice.lognormvariate(7.0, 1.2))) for _ in range(count)]
-    work = WorkEstimate(1e9, ((0, 9e4),)).of_sequence
+    work = WorkEstimate(1e9, 9e4).of_sequence
     return idle_share(plan_rows(lengths, row_tokens, RANKS, work), lengths, work)
 
 

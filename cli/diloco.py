@@ -37,14 +37,14 @@ def init(
     shown: dict[str, Any] = {"run": run.digest, "workers": len(run.workers), "coordinator": run.coordinator}
     if config is not None:
         from diloco.corpus import data_digest, text_corpus
-        from runtime.process import make_home
         from trainer.model.policy import model_folder
 
         worker = load_document(config, WorkerConfig)
         if worker.text is None:
             raise ConfigError(f"{config} is of no text worker", "give it `text`")
-        make_home(worker.home)
-        corpus = text_corpus(worker.text, worker.home)
+        corpus = text_corpus(worker.text)
+        for number in range(len(corpus)):
+            corpus.text(number)  # names what is no document, before a run begins
         shown |= {
             "data": data_digest(corpus, worker.text, model_folder(worker.model)),
             "documents": len(corpus) - worker.text.heldout, "kept_apart": worker.text.heldout,

@@ -26,8 +26,9 @@ from runtime.threads import essential
 from storage.s3 import Bucket
 
 log = logging.getLogger("muster.diloco")
-_SEND_SECONDS = 300.0
-"""For which a transaction is waited for; given up sooner, it would be sent twice while gas is expensive."""
+_SEND_SECONDS = (
+    300.0  # that a transaction is waited for; given up sooner, it would be sent twice while gas is expensive
+)
 _LAST_SECONDS = 30.0
 _MAX_PAUSE = 60.0
 _PATIENCE = 5.0
@@ -41,9 +42,8 @@ def connect_runs(config: ChainConfig, account: LocalAccount | None) -> DilocoRun
     return DilocoRuns(client, deployment)
 
 
-def check_run(view: RunView, number: int, run: DilocoRun, first: bytes | None = None) -> None:
-    """Raise ConfigError unless the chain's run `number` is the document's, and starts from the state of digest
-    `first`."""
+def check_run(view: RunView, number: int, run: DilocoRun, first: OuterState) -> None:
+    """Raise ConfigError unless the chain's run `number` is the document's, and starts from the state `first`."""
     if not view.exists:
         raise ConfigError(f"there is no run {number} on chain", "open it: muster diloco record; or check the number")
     if (view.document.hex(), view.coordinator) != (run.digest, run.coordinator):
@@ -52,24 +52,21 @@ def check_run(view: RunView, number: int, run: DilocoRun, first: bytes | None = 
             f"{run.name} has {run.digest[:16]}… and {run.coordinator}",
             "check the number, and the document",
         )
-    if first is not None and view.start != first:
+    if view.start != first.digest:
         raise ConfigError(
-            f"the run on chain starts from state {view.start.hex()[:16]}…, this model is {first.hex()[:16]}…",
+            f"the run on chain starts from state {view.start.hex()[:16]}…, this model is {first.digest.hex()[:16]}…",
             "name the run's own base model; if it is the right one, take no part in this run",
         )
 
 
 def step_record(number: int, entry: str, commit: CommitRecord, weights: Mapping[str, Fraction]) -> StepRecord:
     """Return what is to be recorded of the outer step that `commit`, entry `number` of the log, commits."""
-    contributions = tuple(
-        RecordedContribution(worker, document, _billionths(weights.get(worker, Fraction(0))))
-        for worker, document in sorted(commit.made_of.items(), key=lambda one: int(one[0], 16))
-    )
-    return StepRecord(commit.step - 1, commit.digest, number, entry, contributions)
-
-
-def _billionths(weight: Fraction) -> int:
-    return weight.numerator * WEIGHT_ONE // weight.denominator
+    contributions = []
+    for worker, document in sorted(commit.made_of.items(), key=lambda item: int(item[0], 16)):
+        weight = weights.get(worker, Fraction(0))
+        billionths = weight.numerator * WEIGHT_ONE // weight.denominator
+        contributions.append(RecordedContribution(worker, document, billionths))
+    return StepRecord(commit.step - 1, commit.digest, number, entry, tuple(contributions))
 
 
 class StepRecorder:
@@ -89,7 +86,6 @@ class StepRecorder:
         self._weights: dict[int, Mapping[str, Fraction]] = {}
         self._soon, self._stopping = threading.Event(), threading.Event()
         self._thread = essential("step-recorder", self._work)
-        self.recorded, self.problem = 0, ""
 
     def start(self) -> None:
         self._thread.start()
@@ -111,40 +107,35 @@ class StepRecorder:
         if self._runs is None:
             self._runs = self._connect()
         view = self._runs.run_of(self._run)
-        check_run(view, self._run, self._transport.run, self._first.digest)
-        self.recorded = view.steps
-        for number, commit in self._missing(view.steps):
+        check_run(view, self._run, self._transport.run, self._first)
+        newest, missing = Log.newest(self._transport), []
+        for number, commit in newest.commits_back() if newest is not None else ():
+            if commit.step <= view.steps:
+                break
+            missing.append((number, commit))
+        for number, commit in reversed(missing):
             found = self._transport.entry(number)
             assert found is not None, "its commit record was read"
             weights = self._weights.get(commit.step - 1)
             if weights is None:
                 weights = remake(self._transport, self._first, commit)[1]
-            made = step_record(number, found[1], commit, weights)
-            self._runs.client.send(self._runs.record(self._run, made), timeout=_SEND_SECONDS)
+            record = step_record(number, found[1], commit, weights)
+            self._runs.client.send(self._runs.record(self._run, record), timeout=_SEND_SECONDS)
             self._weights.pop(commit.step - 1, None)
-            self.recorded = commit.step
             log.info("outer step %d is recorded on chain", commit.step - 1)
 
-    def _missing(self, recorded: int) -> list[tuple[int, CommitRecord]]:
-        newest, found = Log.newest(self._transport), []
-        for number, commit in newest.commits_back() if newest is not None else ():
-            if commit.step <= recorded:
-                break
-            found.append((number, commit))
-        return found[::-1]
-
     def _work(self) -> None:
-        wait = self._refresh
+        wait, problem = self._refresh, ""
         while True:
             last = self._stopping.is_set()
             self._soon.clear()
             try:
                 self.record_missing()
-                wait, self.problem = self._refresh, ""
+                wait, problem = self._refresh, ""
             except (MusterError, OSError) as error:
-                if str(error) != self.problem:
+                if str(error) != problem:
                     log.warning("run %d on chain: %s", self._run, error)
-                wait, self.problem = min(2 * wait, max(self._refresh, _MAX_PAUSE)), str(error)
+                wait, problem = min(2 * wait, max(self._refresh, _MAX_PAUSE)), str(error)
             if last:
                 return
             self._soon.wait(wait)
@@ -157,11 +148,8 @@ def remake(transport: Transport, first: OuterState, commit: CommitRecord) -> tup
     Raises IntegrityError where it does not lead there; MissingObjectError, UnreachableError."""
     if commit.previous is None:
         raise IntegrityError("the log's first commit record ends no outer step")
-    state = first
-    for newer in catch_up(transport, first, Log.at(transport, commit.previous)):
-        state = newer
-    _, admitted = make_step(transport, state, commit)
-    return state.digest.hex(), admitted.weights
+    *_, state = [first, *catch_up(transport, first, Log.at(transport, commit.previous))]
+    return state.digest.hex(), make_step(transport, state, commit)[1].weights
 
 
 @dataclass(frozen=True)
@@ -183,7 +171,7 @@ def verify_step(config: MemberConfig, first: OuterState, step: int) -> VerifiedS
     run, number = load_document(config.run, DilocoRun), config.chain.run
     runs = connect_runs(config.chain, None)
     view = runs.run_of(number)
-    check_run(view, number, run, first.digest)
+    check_run(view, number, run, first)
     record = runs.recorded(number, step)
     if record is None:
         raise ConfigError(f"outer step {step} is not recorded", f"{view.steps} are")
@@ -193,8 +181,7 @@ def verify_step(config: MemberConfig, first: OuterState, step: int) -> VerifiedS
         if before is None:  # steps are recorded in order: another endpoint answered
             raise UnreachableError(f"the chain's endpoint lacks the record of outer step {step - 1}", "try again")
         base = before.state
-    transport = Transport(Bucket(config.s3), run)
-    return VerifiedStep(number, record, find_faults(record, base, transport, first))
+    return VerifiedStep(number, record, find_faults(record, base, Transport(Bucket(config.s3), run), first))
 
 
 def find_faults(record: StepRecord, base: str, transport: Transport, first: OuterState) -> list[str]:
@@ -209,21 +196,21 @@ def find_faults(record: StepRecord, base: str, transport: Transport, first: Oute
         started_from, weights = remake(transport, first, commit)
     except IntegrityError as error:
         return [error.what]
-    made = step_record(record.number, found[1], commit, weights)
-    faults = [] if made.entry == record.entry else [f"the log has another entry {record.number} than is recorded"]
+    remade = step_record(record.number, found[1], commit, weights)
+    faults = [] if remade.entry == record.entry else [f"the log has another entry {record.number} than is recorded"]
     if started_from != base:
         faults.append(f"it starts from state {started_from[:16]}…, recorded before it is {base[:16]}…")
-    if made.state != record.state:
-        faults.append(f"it leads to state {made.state[:16]}…, recorded is {record.state[:16]}…")
-    ours = {one.worker: one for one in made.contributions}
+    if remade.state != record.state:
+        faults.append(f"it leads to state {remade.state[:16]}…, recorded is {record.state[:16]}…")
+    ours = {one.worker: one for one in remade.contributions}
     theirs = {one.worker: one for one in record.contributions}
     for worker in sorted(ours.keys() | theirs.keys()):
         if ours.get(worker) != theirs.get(worker):
-            faults.append(f"{worker}: made of {_words(ours.get(worker))}, recorded is {_words(theirs.get(worker))}")
+            faults.append(f"{worker}: made of {_shown(ours.get(worker))}, recorded is {_shown(theirs.get(worker))}")
     return faults
 
 
-def _words(contribution: RecordedContribution | None) -> str:
+def _shown(contribution: RecordedContribution | None) -> str:
     if contribution is None:
         return "nothing"
     return f"{contribution.document[:16]}… with weight {contribution.weight / WEIGHT_ONE:.9f}"

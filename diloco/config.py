@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal, Self
 
@@ -20,12 +20,12 @@ from trainer.config import MemoryConfig, ParallelConfig, TrainerConfig
 
 Mode = Literal["float32", "int8", "sparse"]
 NO_POOL = "0x" + "00" * 20
+# Inner optimizer of INTELLECT-1 (2412.01152): AdamW with a warmup-stable-decay schedule.
 INTELLECT_1 = OptimizerConfig(
     method=AdamWConfig(learning_rate=7.5e-5, beta1=0.9, beta2=0.95, weight_decay=0.1),
     schedule=ScheduleConfig(warmup_updates=1000, decay="linear", decay_share=0.2, final_share=0.0),
     grad_clip=1.0,
 )
-"""Inner optimizer of INTELLECT-1 (2412.01152): AdamW with a warmup-stable-decay schedule."""
 
 
 class OuterConfig(Document):
@@ -124,45 +124,33 @@ class DilocoRun(Document):
             raise IntegrityError(f"{worker} is no worker of {self.name}", "stop: the run's coordinator is wrong")
 
 
+def _timeout(meaning: str) -> float:
+    return field(metadata={"meaning": meaning})  # type: ignore[no-any-return]
+
+
 @dataclass(frozen=True)
 class Timeouts:
     """All timeouts of a run in seconds, derived from two settings so that each outlasts what it waits for."""
 
-    collective: float
-    window: float
-    join: float
-    collect: float
-    step: float
-    stall: float
+    collective: float = _timeout("an exchange between the ranks inside a worker")
+    window: float = _timeout("from the call for payloads until those that are missing do not count")
+    join: float = _timeout("a newcomer's fetch and check of weights, momentum and data position")
+    collect: float = _timeout("inner steps and the signed hashes of their results; long enough for a newcomer")
+    step: float = _timeout("one attempt at an outer step: collect, and a window for the payloads")
+    stall: float = _timeout("without any progress in the log: the worker stops")
 
     @classmethod
     def of(cls, run: DilocoRun) -> "Timeouts":
         window = float(run.settings.window_seconds)
-        join = 2 * window
-        collect = run.settings.training_seconds + join
+        collect = run.settings.training_seconds + 2 * window
         step = collect + window
-        return cls(window / 4, window, join, collect, step, 2 * step)
-
-    def step_limit(self, workers: int) -> float:
-        """Return how long one outer step may take in a run of so many workers: each of them can make it start over
-        once before it is left out."""
-        return (workers + 1) * self.step
+        return cls(window / 4, window, 2 * window, collect, step, 2 * step)
 
     def table(self) -> str:
         """Return one line per timeout, for a person."""
         return "\n".join(
-            f"{one.name:11}{getattr(self, one.name):>10.1f} s  {_MEANING[one.name]}" for one in fields(self)
+            f"{one.name:11}{getattr(self, one.name):>10.1f} s  {one.metadata['meaning']}" for one in fields(self)
         )
-
-
-_MEANING = {
-    "collective": "an exchange between the ranks inside a worker",
-    "window": "from the call for payloads until those that are missing do not count",
-    "join": "a newcomer's fetch and check of weights, momentum and data position",
-    "collect": "inner steps and the signed hashes of their results; long enough for a newcomer",
-    "step": "one attempt at an outer step: collect, and a window for the payloads",
-    "stall": "without any progress in the log: the worker stops",
-}
 
 
 class RanksConfig(Document):
@@ -212,9 +200,10 @@ class SftTaskConfig(LanguageConfig):
 class TextTaskConfig(LanguageConfig):
     """Inner steps on documents."""
 
-    files: tuple[Path, ...] = Field(min_length=1, description="Files or folders of them, the same for all workers.")
+    files: tuple[Path, ...] = Field(
+        min_length=1, description="Files of JSON lines, or folders of them, the same for all workers."
+    )
     field: str = Field("text", description="Field of a JSON line that holds the text.")
-    separator: str | None = Field(None, description="Line that ends a document of a plain file.")
     batch_tokens: int = Field(1 << 16, ge=2, le=1 << 32, description="Tokens per inner step.")
     sequence_tokens: int = Field(2048, ge=2, le=1 << 24, description="Longest piece of a document.")
 

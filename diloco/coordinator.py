@@ -12,15 +12,12 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from diloco.admission import Admitted
 from diloco.codec import MalformedContribution
 from diloco.config import Timeouts
 from diloco.log import Log, LogWriter, begin_log
 from diloco.messages import (
     MAX_REASON,
-    AttemptFailed,
     CommitRecord,
-    Contribution,
     ContributionRefused,
     ContributionSigned,
     FilesAssigned,
@@ -29,23 +26,20 @@ from diloco.messages import (
     Left,
     LogEvent,
     PayloadOpened,
-    PhaseTimedOut,
+    PhaseFailed,
     WorkerMessage,
 )
 from diloco.outer import OuterState, OuterStepError
-from diloco.settle import Payloads, catch_up, expected_at, settle, skip_step, update_norm
-from diloco.state_machine import Phase, Schedule, make_commit
-from diloco.store import StatePublisher, step_status
-from diloco.transport import MessageReader, ShardCache, Transport, pause
+from diloco.settle import Admitted, Payloads, catch_up, expected_at, settle, skip_step, update_norm
+from diloco.state_machine import Phase, Schedule
+from diloco.store import step_status
+from diloco.transport import AttemptCache, BackgroundJob, MessageReader, Transport, run_turns
 from protocol.accounts import LocalAccount
 from protocol.errors import MusterError, UnreachableError, printable
-from protocol.waits import WAITS
 
 log = logging.getLogger("muster.diloco")
+# Called for each step that this coordinator commits, with the weights of the admitted contributions.
 OnStep = Callable[[CommitRecord, Mapping[str, Fraction]], None]
-"""Called for each step that this coordinator commits, with the weights of the admitted contributions."""
-_GATHER_SECONDS = 1.0
-"""For which the coordinator gathers events that nobody acts on yet, for one entry of the log."""
 
 
 class Coordinator:
@@ -67,12 +61,11 @@ class Coordinator:
         self.excluded: dict[str, str] = {}
         self.update_norm = 0.0
         self._account, self._first, self._on_step, self._clock = account, first, on_step, clock
-        self._messages, self._publisher = MessageReader(transport), StatePublisher(transport.publish_state)
-        self._shards = ShardCache(transport, home / "payloads")
+        # No step waits for a state to be published: a newcomer that finds no recent one makes the steps since again.
+        self._messages, self._publication = MessageReader(transport), BackgroundJob("state-sender")
+        self._gathered = AttemptCache(transport, home / "payloads")
         self._writer: LogWriter | None = None
         self._phase: tuple[object, float] = None, 0.0
-        self._attempt = (-1, -1)
-        self._contributions: dict[tuple[str, str], Contribution] = {}
         self._undecodable: set[tuple[str, str]] = set()
         self._outcome: tuple[OuterState | None, Admitted] | None = None
         self._refused: dict[str, str] = {}
@@ -108,9 +101,20 @@ class Coordinator:
             self.state = state
         name = found.commit.state
         if name is not None and not self.transport.has_state(name) and self.transport.state_name(self.state) == name:
-            self._publisher.begin(self.state)  # a kill came before it was there
+            self._publish(self.state)  # a kill came before it was there
         self._writer = LogWriter(found, self._account)
         log.info("coordinating %s: outer step %d, entry %d", self.run.name, self.state.step, found.number)
+
+    def serve(self, stopping: threading.Event, poll_seconds: float, show: Callable[[], None], steps: int = 0) -> None:
+        """Write the log until `stopping`, or until there are `steps` outer steps (0: without an end)."""
+
+        def turn() -> str:
+            self.turn()
+            return self.waiting_for()  # also after an entry: no worker has read it yet
+
+        self.start()
+        run_turns(turn, lambda: 0 < steps <= self.state.step, stopping, poll_seconds, show)
+        self.finish()
 
     def assign(self, items: Sequence[str]) -> None:
         """Say which files (SHA-256) the outer step under way trains on, unless that was said. Raises as `turn`."""
@@ -118,13 +122,11 @@ class Coordinator:
         if self._schedule.items is None:
             self._tell(FilesAssigned(step=self.state.step, items=list(items)))
 
-    def turn(self, max_delay: float = 0.0) -> bool:
-        """Do what can be done now, and write it into the log as one entry; return whether anything was written.
-
-        What changes nothing for anybody yet waits `max_delay` seconds for what else happens. Raises IntegrityError if
-        another process writes the log, UnreachableError."""
+    def turn(self) -> bool:
+        """Do what can be done now, and write it into the log as one entry; return whether anything was written. Raises
+        IntegrityError if another process writes the log, UnreachableError."""
         number = self.log.number
-        self._publisher.tend()
+        self._publication.tend()
         self._finish_write()
         self._read_messages()
         self._begin_attempt()
@@ -134,12 +136,12 @@ class Coordinator:
             self._settle()
         # Whatever else there is to tell: a worker with something new to say every second must not stop the clock.
         self._check_timeout()
-        self._log_writer.flush(max_delay)
+        self._log_writer.write()
         return self.log.number > number
 
     def finish(self) -> None:
         """Return once the newest state is published, or cannot be."""
-        self._publisher.finish()
+        self._publication.finish()
 
     def waiting_for(self) -> str:
         """Return what holds the step under way up, for a person."""
@@ -157,24 +159,28 @@ class Coordinator:
     def status(self) -> dict[str, Any]:
         """Return what people may be shown, also before `start`."""
         now = None if self._writer is None else self.log.schedule
-        items = None if now is None or now.items is None else len(now.items)
-        unusable = [] if now is None else sorted(now.unusable | now.skipped)
         return {
-            "coordinator": self.run.coordinator, "run": self.run.name, **step_status(self.state, now),
-            "excluded": self.excluded, "items": items, "unusable": unusable,
-        }  # fmt: skip
+            "coordinator": self.run.coordinator,
+            "run": self.run.name,
+            **step_status(self.state, now),
+            "excluded": self.excluded,
+            "items": None if now is None or now.items is None else len(now.items),
+            "unusable": [] if now is None else sorted(now.unusable | now.skipped),
+        }
 
     def _finish_write(self) -> None:
         """Write an entry again that may not have arrived; if it committed an outer step, take that over."""
         self._log_writer.retry()
-        commit = self.log.commit
-        if commit.step > self.state.step:
+        if self.log.commit.step > self.state.step:
             for state in catch_up(self.transport, self.state, self.log):
                 self._hold(state)
 
     def _hold(self, state: OuterState) -> None:
         self.update_norm = update_norm(self.state, state)
         self.state = state
+
+    def _publish(self, state: OuterState) -> None:
+        self._publication.begin(f"outer state {state.step}", lambda: self.transport.publish_state(state))
 
     def _tell(self, event: LogEvent) -> None:
         """Write an event at once, with those before it."""
@@ -212,7 +218,7 @@ class Coordinator:
             return
         self._begin_attempt()
         try:
-            self._contribution(worker, document)
+            self._gathered.contribution(worker, document, expected_at(self._draft, self.state))
         except UnreachableError:
             raise
         except MalformedContribution as error:
@@ -226,30 +232,24 @@ class Coordinator:
 
     def _begin_attempt(self) -> None:
         """Forget what was fetched for an attempt that is over."""
-        attempt = self._schedule.step, self._schedule.attempt
-        if attempt != self._attempt:
-            self._attempt = attempt
-            self._contributions, self._undecodable, self._outcome = {}, set(), None
-            self._shards.clear()
-
-    def _contribution(self, worker: str, document: str) -> Contribution:
-        known = self._contributions.get((worker, document))
-        if known is None:
-            known = self.transport.contribution(document, worker, expected_at(self._draft, self.state))
-            self._contributions[worker, document] = known
-        return known
+        if self._gathered.begin(self._schedule):
+            self._undecodable, self._outcome = set(), None
 
     def _payloads(self, contributors: Mapping[str, str]) -> Payloads:
-        contributions = {worker: self._contribution(worker, document) for worker, document in contributors.items()}
-        return Payloads(self.state, expected_at(self._draft, self.state), contributions, self._shards.read)
+        expected = expected_at(self._draft, self.state)
+        contributions = {
+            worker: self._gathered.contribution(worker, document, expected) for worker, document in contributors.items()
+        }
+        return Payloads(self.state, expected, contributions, self._gathered.read)
 
     def _open(self) -> None:
         """Tell of payloads that are published whole and decode; one that does not decode is not looked at again."""
+        expected = expected_at(self._draft, self.state)
         for worker, document in sorted(self._schedule.documents.items()):
             if worker in self._schedule.opened or (worker, document) in self._undecodable:
                 continue
             try:
-                if not self._shards.fetch(document, self._contribution(worker, document).shards):
+                if not self._gathered.fetch(worker, document, expected):
                     continue
                 self._payloads({worker: document}).check(worker)
             except UnreachableError as error:
@@ -272,13 +272,13 @@ class Coordinator:
                 raise
             except MusterError as error:
                 log.warning("outer step %d begins again, an opened payload is gone: %s", self.state.step, error)
-                self._log_writer.add(AttemptFailed(attempt=now.attempt))
+                self._fail(now)
                 return
         after, admitted = self._outcome
         if after is not None:
             self._commit(after, admitted.weights)
         elif now.entering or self._waited() > self.timeouts.window:
-            self._log_writer.add(AttemptFailed(attempt=now.attempt))
+            self._fail(now)
 
     def _judge(self, now: Schedule) -> tuple[OuterState | None, Admitted]:
         """Return what the opened contributions lead to. Raises as `settle`, but for a step that cannot be made."""
@@ -293,10 +293,12 @@ class Coordinator:
         return after, admitted
 
     def _commit(self, after: OuterState, weights: Mapping[str, Fraction]) -> None:
-        publish = after.step % self.run.settings.state_every == 0 and self._publisher.begin(after)
-        name = self.transport.state_name(after) if publish else None
-        digest, draft = after.digest.hex(), self._draft
-        commit = make_commit(draft.schedule, digest, weights.keys(), draft.epoch, draft.messages, name)
+        name = None
+        if after.step % self.run.settings.state_every == 0 and not self._publication.busy:
+            name = self.transport.state_name(after)
+            self._publish(after)
+        draft = self._draft
+        commit = draft.schedule.commit(after.digest.hex(), weights.keys(), draft.epoch, draft.messages, name)
         self._tell(commit)
         self._hold(after)
         if self._on_step is not None:
@@ -320,25 +322,7 @@ class Coordinator:
             self._open()
         if self._schedule.place == now.place:
             log.warning("time is up for %s", self.waiting_for())
-            self._log_writer.add(PhaseTimedOut.model_validate({"attempt": now.attempt, "phase": now.phase.value}))
+            self._fail(now)
 
-
-def coordinate(
-    coordinator: Coordinator, stopping: threading.Event, poll_seconds: float, show: Callable[[], None], steps: int = 0
-) -> None:
-    """Write the log until `stopping`, or until there are `steps` outer steps (0: without an end). A bucket that cannot
-    be reached is waited for."""
-    waiting = ""
-    while not stopping.is_set() and not 0 < steps <= coordinator.state.step:
-        began, wrote = time.monotonic(), False
-        try:
-            wrote = coordinator.turn(_GATHER_SECONDS)
-            why = coordinator.waiting_for()
-        except UnreachableError as error:
-            why = f"the bucket: {error.what}"
-        if why != waiting:
-            log.info("waiting for %s", why)
-        waiting = why
-        show()
-        with WAITS.on(why):  # also after an entry: nobody has read it yet
-            stopping.wait(poll_seconds if wrote else pause(poll_seconds, time.monotonic() - began))
+    def _fail(self, now: Schedule) -> None:
+        self._log_writer.add(PhaseFailed(attempt=now.attempt, phase=now.phase.value))

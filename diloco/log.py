@@ -7,7 +7,7 @@ counts: both follow from published bytes that everybody checks.
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from diloco.messages import (
@@ -31,6 +31,7 @@ from protocol.encoding import canonical_json, sha256_hex
 from protocol.errors import IntegrityError
 
 log = logging.getLogger("muster.diloco")
+_AROUND = 1024  # bytes of an entry besides its events
 
 
 @dataclass
@@ -98,18 +99,14 @@ class Log:
         """Apply an event, but for the entry's number and hash. Raises IntegrityError for one that cannot come now."""
         before, after = self.schedule, self.schedule.apply(event)
         if isinstance(event, CommitRecord):
-            self._check_commit(event, after)
+            if (event.step, event.previous, event.made_of) != (before.step + 1, self.epoch, before.contributors):
+                raise IntegrityError(f"the log's commit record {event.step} does not follow from what was opened")
+            if Schedule.begin(event, self.transport.run) != after:
+                raise IntegrityError(f"the log's commit record {event.step} has other members than follow from the log")
             self.commit, self.messages, self.last_partition = event, dict(event.messages), before.partition
         elif isinstance(event, MessageEvent):
             self.messages[event.worker] = event.message + 1
         self.schedule = after
-
-    def _check_commit(self, commit: CommitRecord, after: Schedule) -> None:
-        follows = self.schedule.step + 1, self.epoch, dict(self.schedule.contributors)
-        if (commit.step, commit.previous, commit.made_of) != follows:
-            raise IntegrityError(f"the log's commit record {commit.step} does not follow from what was opened")
-        if Schedule.begin(commit, self.transport.run) != after:
-            raise IntegrityError(f"the log's commit record {commit.step} has other members than follow from the log")
 
     def commits_back(self) -> Iterator[tuple[int, CommitRecord]]:
         """Yield this commit record and those before it, newest first, with their entries' numbers."""
@@ -166,21 +163,15 @@ def begin_log(transport: Transport, account: LocalAccount, first: OuterState) ->
     run = transport.run
     entry = LogEntry(run=run.digest, number=0, previous=NO_ENTRY, epoch=0, time=time.time(), events=[commit])
     if not transport.append(0, seal_entry(entry, run, account)) and not transport.has_entry(0):
-        raise IntegrityError(
-            f"the first place of the log of {run.name} is taken by what is no entry of this version",
-            "open another run; or see who writes to the bucket",
-        )
+        raise IntegrityError(f"a stranger took the first place of the log of {run.name}", "open another run")
 
 
 class LogWriter:
-    """The coordinator's log: `written`, as far as it is in the bucket, and `draft`, with the `events` that the next
-    entry will tell.
+    """The coordinator's log: `written`, as far as it is in the bucket, and `draft`, with the `events` of the next
+    entry.
 
     An entry whose write got no answer may have arrived, so it is written again byte for byte until that is known. A
     restarted coordinator reads the log to its end instead."""
-
-    _AROUND = 1024
-    """Bytes of an entry besides its events."""
 
     def __init__(self, written: Log, account: LocalAccount) -> None:
         self.written, self._transport, self._account = written, written.transport, account
@@ -189,8 +180,7 @@ class LogWriter:
         self._reset()
 
     def _reset(self) -> None:
-        self.draft, self.events = self.written.draft(), list[LogEvent]()
-        self._bytes, self._since = self._AROUND, 0.0
+        self.draft, self.events, self._bytes = self.written.draft(), list[LogEvent](), _AROUND
 
     def add(self, event: LogEvent) -> None:
         """Add an event to the next entry; a full one is written first. Raises IntegrityError for an event that cannot
@@ -200,7 +190,6 @@ class LogWriter:
         if ended or len(self.events) == MAX_EVENTS or self._bytes + size > MAX_ENTRY_BYTES:
             self.write()
         self.draft.apply(event)
-        self._since = self._since if self.events else time.monotonic()
         self.events.append(event)
         self._bytes += size
 
@@ -211,20 +200,17 @@ class LogWriter:
         except IntegrityError:
             return False
 
-    def flush(self, max_delay: float) -> None:
-        """Write the next entry if something moved, or if the first of its events is `max_delay` seconds old: what
-        nobody acts on yet may wait for more. Raises as `write`."""
-        if not self.events:
-            self.written.messages = dict(self.draft.messages)
-            self._reset()
-        elif self.draft.schedule.place != self.written.schedule.place or time.monotonic() - self._since >= max_delay:
-            self.write()
-
     def write(self) -> None:
-        """Write the next entry. Raises IntegrityError where another process writes the log; UnreachableError, after
-        which `retry` writes it again."""
+        """Write the next entry, if it has any event. Raises IntegrityError where another process writes the log;
+        UnreachableError, after which `retry` writes it again."""
         events, messages = self.events, self.draft.messages
         self._reset()
+        if events:
+            self._append(events)
+        self.written.messages = dict(messages)  # also of messages that the log does not mention
+        self._reset()
+
+    def _append(self, events: list[LogEvent]) -> None:
         first = max(self.written.number, self._free)
         for number in range(first, first + MAX_TAKEN):
             epoch = number if isinstance(events[-1], CommitRecord) else self.written.epoch
@@ -233,11 +219,9 @@ class LogWriter:
                 events=events,
             )  # fmt: skip
             if self._place(entry, seal_entry(entry, self._transport.run, self._account)):
-                self.written.messages = dict(messages)  # also of messages that nothing is told of
-                self._reset()
                 return
             log.warning("place %d of the log is taken by somebody who is not its coordinator", number)
-        raise IntegrityError(f"{MAX_TAKEN} places of the log are taken by strangers", "see who writes to the bucket")
+        raise IntegrityError(f"strangers took {MAX_TAKEN} places of the log", "see who writes to the bucket")
 
     def retry(self) -> None:
         """Write the entry again of which it is not known whether it arrived, if there is one. Raises as `write`."""
@@ -252,7 +236,7 @@ class LogWriter:
         self._free = entry.number + 1
         if placed:
             self.written.take(entry, sha256_hex(data))
-            log.info("entry %d: %s", entry.number, _summary(entry.events))
+            log.info("entry %d: %s", entry.number, "; ".join(map(_summary, entry.events)))
         return placed
 
     def _is_there(self, entry: LogEntry, data: bytes) -> bool:
@@ -263,19 +247,11 @@ class LogWriter:
         except MalformedEntry:
             return False
         if found is None or found[1] != sha256_hex(data):
-            raise IntegrityError(
-                f"entry {entry.number} of the log was written by another process", "run one coordinator"
-            )
+            raise IntegrityError(f"another process wrote entry {entry.number} of the log", "run one coordinator")
         return True
 
 
-def _summary(events: Sequence[LogEvent]) -> str:
-    parts = []
-    for event in events:
-        if isinstance(event, CommitRecord):
-            parts.append(f"outer step {event.step} begins with {len(event.members)} workers, from {event.digest[:16]}…")
-        elif isinstance(event, MessageEvent):
-            parts.append(f"{event.worker}: {event.kind}")
-        else:
-            parts.append(event.kind)
-    return "; ".join(parts)
+def _summary(event: LogEvent) -> str:
+    if isinstance(event, CommitRecord):
+        return f"outer step {event.step} begins with {len(event.members)} workers, from {event.digest[:16]}…"
+    return f"{event.worker}: {event.kind}" if isinstance(event, MessageEvent) else event.kind

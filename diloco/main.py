@@ -7,38 +7,31 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from diloco.chain import StepRecorder, connect_runs
-from diloco.config import (
-    CoordinatorConfig,
-    DilocoRun,
-    MemberConfig,
-    PolicyCoordinatorConfig,
-    Timeouts,
-    WorkerConfig,
-)
-from diloco.coordinator import Coordinator, coordinate
+from diloco.config import CoordinatorConfig, DilocoRun, MemberConfig, PolicyCoordinatorConfig, Timeouts, WorkerConfig
+from diloco.coordinator import Coordinator
 from diloco.outer import OuterState
 from diloco.store import StatusFile, open_home
 from diloco.transport import Transport
 from engines.runtime import torch_environment
 from protocol.config import PoolConfig
 from protocol.encoding import load_document
-from protocol.errors import ConfigError, MusterError
+from protocol.errors import ConfigError
 from protocol.files import die_with_parent
 from runtime.process import Daemon, start
 from storage.s3 import Bucket
 from trainer.exits import EXIT_DONE, EXIT_LOST, RanksLostError
 
 if TYPE_CHECKING:
-    from diloco.tasks import InnerTask, WorkerLearners
+    from diloco.inner import InnerTask
+    from diloco.tasks import WorkerLearners
     from diloco.worker import Worker
     from trainer.model.sharding import Placement
 
 log = logging.getLogger("muster.diloco")
-_MIN_COLLECTIVE_SECONDS = 60.0
-"""That processes may take to start."""
+_MIN_COLLECTIVE_SECONDS = 60.0  # that the ranks' processes may take to start
 _LAST_SECONDS = 5.0
 
 
@@ -56,70 +49,45 @@ def run_coordinator(config_path: Path) -> None:
     start(config_path, CoordinatorConfig, _coordinator, grace=None)
 
 
-class CoordinatorDaemon:
+class MemberDaemon:
+    """The process of a worker or of the coordinator. `end` is told the exit code, for the other ranks."""
+
     def __init__(
-        self, coordinator: Coordinator, config: MemberConfig, held: ExitStack, recorder: StepRecorder | None = None
+        self,
+        member: "Worker | Coordinator",
+        config: MemberConfig,
+        held: ExitStack,
+        recorder: StepRecorder | None = None,
+        end: Callable[[int], None] = lambda code: None,
     ) -> None:
-        self._coordinator, self._config, self._held, self._recorder = coordinator, config, held, recorder
+        self._member, self._config, self._held, self._recorder, self._end = member, config, held, recorder, end
         self._stopping = threading.Event()
-        self._status = StatusFile(config.home, coordinator.status)
+        self._status = StatusFile(config.home, member.status)
 
     def stop(self) -> None:
         self._stopping.set()
 
     def run(self) -> int:
-        log.info("timeouts of %s:\n%s", self._coordinator.run.name, self._coordinator.timeouts.table())
+        log.info("timeouts of %s:\n%s", self._member.run.name, self._member.timeouts.table())
         self._status.write()
-        self._coordinator.start()
         if self._recorder is not None:
             self._recorder.start()
-        coordinate(self._coordinator, self._stopping, self._config.poll_seconds, self._status, self._config.steps)
-        self._coordinator.finish()
-        if self._recorder is not None:
-            self._recorder.finish()
-        self._status.write()
-        return EXIT_DONE
-
-
-class WorkerDaemon:
-    """`end` is told the exit code, for the other ranks."""
-
-    def __init__(
-        self, worker: "Worker", config: MemberConfig, held: ExitStack, end: Callable[[int], None] = lambda _: None
-    ) -> None:
-        self._worker, self._config, self._held, self._end = worker, config, held, end
-        self._stopping = threading.Event()
-        self._status = StatusFile(config.home, worker.status)
-
-    def stop(self) -> None:
-        self._stopping.set()
-
-    def run(self) -> int:
-        from diloco.worker import take_part
-
-        log.info("timeouts of %s:\n%s", self._worker.run.name, self._worker.timeouts.table())
-        self._status.write()
         try:
-            self._worker.start(self._stopped)
-            take_part(self._worker, self._stopping, self._config.poll_seconds, self._status, self._config.steps)
-            self._worker.leave()
-            self._worker.finish()
+            self._member.serve(self._stopping, self._config.poll_seconds, self._status, self._config.steps)
         except RanksLostError as error:
             log.error("%s", error)
             return EXIT_LOST
+        if self._recorder is not None:
+            self._recorder.finish()
         self._status.write()
         self._end(EXIT_DONE)
         return EXIT_DONE
-
-    def _stopped(self) -> bool:
-        self._status()
-        return self._stopping.is_set()
 
 
 class FollowingRank:
     """Every rank's process but the first. `run` returns rank 0's exit code, or 3 if a rank is gone."""
 
-    def __init__(self, learners: "WorkerLearners") -> None:
+    def __init__(self, learners: "WorkerLearners[Any]") -> None:
         self._learners = learners
 
     def run(self) -> int:
@@ -160,13 +128,11 @@ def _coordinator(config: CoordinatorConfig) -> Daemon:
         )
     held = open_home(config.home, run)
     first, transport = load_first_state(config.model), Transport(Bucket(config.s3), run)
-    recorder, chain = None, config.chain
-    if chain is not None:
-        recorder = StepRecorder(
-            lambda: connect_runs(chain, account), chain.run, transport, first, chain.refresh_seconds
-        )
-    on_step = None if recorder is None else recorder.committed
-    return CoordinatorDaemon(Coordinator(transport, account, first, config.home, on_step), config, held, recorder)
+    if (chain := config.chain) is None:
+        return MemberDaemon(Coordinator(transport, account, first, config.home), config, held)
+    recorder = StepRecorder(lambda: connect_runs(chain, account), chain.run, transport, first, chain.refresh_seconds)
+    coordinator = Coordinator(transport, account, first, config.home, recorder.committed)
+    return MemberDaemon(coordinator, config, held, recorder)
 
 
 def _policy_coordinator(config: PolicyCoordinatorConfig) -> Daemon:
@@ -182,6 +148,7 @@ def _policy_coordinator(config: PolicyCoordinatorConfig) -> Daemon:
 def _worker(config: WorkerConfig) -> Daemon:
     task = config.task
     prepare_torch(task.threads)
+    from diloco.worker import Worker
     from engines.loading import set_threads
     from trainer.distributed import Launcher, launched
     from trainer.model.sharding import make_placement
@@ -196,66 +163,50 @@ def _worker(config: WorkerConfig) -> Daemon:
     try:
         placement = make_placement(parallel, task.memory, task.device)
         if placement.ranks.rank:
-            return FollowingRank(build_learners(config, placement))
-        return _first_rank(config, run, placement)
+            return FollowingRank(_task_of(config, run, placement)[0])
+        check_task(config, run)
+        account = config.key.open()
+        if account.address not in run.workers:
+            raise ConfigError(f"{account.address} is no worker of {run.name}", "name one's key, or add it to the run")
+        held, transport = open_home(config.home, run), Transport(Bucket(config.s3), run)
+        learners, make_task = _task_of(config, run, placement)
+        worker = Worker(transport, account, make_task(), config.home)
+        return MemberDaemon(worker, config, held, end=learners.end)
     except RanksLostError as error:
         log.error("%s", error)
         sys.exit(EXIT_LOST)
 
 
-def _first_rank(config: WorkerConfig, run: DilocoRun, placement: "Placement") -> Daemon:
-    from diloco.worker import Worker
-
-    check_task(config, run)
-    account = config.key.open()
-    if account.address not in run.workers:
-        raise ConfigError(f"{account.address} is no worker of {run.name}", "name the key of one, or add it to the run")
-    held, bucket = open_home(config.home, run), Bucket(config.s3)
-    learners = build_learners(config, placement)
-    worker = Worker(Transport(bucket, run), account, build_task(config, run, bucket, learners), config.home)
-    return WorkerDaemon(worker, config, held, learners.end)
-
-
 def check_task(config: WorkerConfig, run: DilocoRun) -> None:
     """Raise ConfigError where the run is for other work, or for other data, before anything is loaded or claimed."""
     from diloco.corpus import check_data, data_digest, text_corpus
-    from diloco.rl_task import check_pool_run
+    from diloco.tasks import check_pool_run
     from trainer.model.policy import model_folder
 
     if config.rl is not None:
         check_pool_run(run, load_document(config.rl.pool, PoolConfig))
     if config.text is not None:
-        corpus = text_corpus(config.text, config.home)
+        corpus = text_corpus(config.text)
         check_data(run, data_digest(corpus, config.text, model_folder(config.model)))
 
 
-def build_learners(config: WorkerConfig, placement: "Placement") -> "WorkerLearners":
-    """Return the learners of this rank. Raises ConfigError, IntegrityError."""
-    from diloco.language_task import language_learners
-    from diloco.rl_task import rl_learners
-    from trainer.model.policy import model_folder
-
-    folder = model_folder(config.model)
-    if config.rl is not None:
-        return rl_learners(config.rl, folder, placement)
-    language = config.text or config.sft
-    assert language is not None, "a configuration names one task"
-    return language_learners(language, folder, placement)
-
-
-def build_task(config: WorkerConfig, run: DilocoRun, bucket: Bucket, learners: "WorkerLearners") -> "InnerTask":
-    """Return the inner task that rank 0 drives the learners by. Raises ConfigError."""
+def _task_of(
+    config: WorkerConfig, run: DilocoRun, placement: "Placement"
+) -> tuple["WorkerLearners[Any]", Callable[[], "InnerTask"]]:
+    """Return the learners of this rank, and what makes the inner task that rank 0 drives them by. Raises ConfigError,
+    IntegrityError."""
+    from diloco import tasks
     from diloco.corpus import text_corpus
-    from diloco.language_task import SftTask, TextTask
-    from diloco.rl_task import RlTask
-    from diloco.tasks import LanguageLearners, RlLearners
     from trainer.model.policy import model_folder
 
     folder = model_folder(config.model)
-    if config.rl is not None and isinstance(learners, RlLearners):
-        return RlTask(load_document(config.rl.pool, PoolConfig), folder, bucket.get, learners)
-    if config.text is not None and isinstance(learners, LanguageLearners):
-        return TextTask(config.text, folder, text_corpus(config.text, config.home), run, learners)
-    if config.sft is not None and isinstance(learners, LanguageLearners):
-        return SftTask(config.sft, folder, run, learners)
-    raise MusterError("the learners are of another task")
+    if (rl := config.rl) is not None:
+        pool, policy = load_document(rl.pool, PoolConfig), tasks.rl_learners(rl, folder, placement)
+        return policy, lambda: tasks.RlTask(pool, folder, Bucket(config.s3).get, policy)
+    if (text := config.text) is not None:
+        readers = tasks.language_learners(text, folder, placement)
+        return readers, lambda: tasks.text_task(text, folder, text_corpus(text), run, readers)
+    sft = config.sft
+    assert sft is not None, "a configuration names one task"
+    speakers = tasks.language_learners(sft, folder, placement)
+    return speakers, lambda: tasks.sft_task(sft, folder, run, speakers)

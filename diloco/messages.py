@@ -1,14 +1,14 @@
 """Everything that is signed in a run: contributions, workers' messages, and entries of the coordinator's log.
 
-Each is stored as the canonical JSON {body, signature}. The EIP-712 signature covers the hash of the body, which
-names its own place (run, author, number), so nobody can move or repeat it. What arrives is a stranger's: it is
-bounded before it is parsed, and refused unless it is byte for byte what encoding it again gives.
+Each is stored as the canonical JSON {body, signature}. The EIP-712 signature covers the hash of the body, which names
+its own place (run, author, number), so nobody can move or repeat it. Whoever reads one bounds it before parsing it, and
+refuses what is not byte for byte its own encoding.
 """
 
 import hashlib
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Annotated, Generic, Literal, Self, TypeVar
 
@@ -28,14 +28,16 @@ from storage.weights.manifest import MAX_WORKERS
 
 DOMAIN = "muster-diloco"
 MAX_STEP = 1 << 32
-MAX_NUMBER = 10**10
-"""Of a worker's messages, and of the log's entries."""
+MAX_NUMBER = 10**10  # of a worker's messages, and of the log's entries
 MAX_ENTRY_BYTES, MAX_MESSAGE_BYTES = 1 << 16, 2048
-MAX_EVENTS = 128
-MAX_NAMED = 16
+MAX_EVENTS = 128  # of an entry
+MAX_NAMED = 16  # files that one message names
 MAX_REASON = 200
-NO_ENTRY = "0" * 64
-"""What the first entry names as the one before it."""
+NO_ENTRY = "0" * 64  # what the first entry names as the one before it
+
+Step = Annotated[int, Field(ge=0, lt=MAX_STEP)]
+Number = Annotated[int, Field(ge=0, lt=MAX_NUMBER)]
+AttemptNumber = Annotated[int, Field(ge=0, lt=1 << 32)]
 B = TypeVar("B", bound=SignedBody)
 
 
@@ -60,37 +62,24 @@ def _seal(body: SignedBody, run: DilocoRun, account: LocalAccount, author: str) 
     return canonical_json({"body": body.model_dump(mode="json"), "signature": signature})
 
 
-# Contributions.
+# ---- Contributions
 
-MAX_METRIC = 1e9
-_COUNTABLE = float(1 << 48)
-_COUNTS = {"tokens": _COUNTABLE, "trained_tokens": _COUNTABLE, "documents": _COUNTABLE, "flops": 1e30}
-"""Metrics that count something, from 0 to these: the sum over all workers is still a number that a database holds."""
-
-
-def _metric_bounds(name: str) -> tuple[float, float]:
-    return (0.0, _COUNTS[name]) if name in _COUNTS else (-MAX_METRIC, MAX_METRIC)
+MAX_METRIC = 1e30  # in either direction: the sum over all workers is still a number that a database holds
 
 
 def _bounded(metrics: dict[str, float]) -> dict[str, float]:
     for name, value in metrics.items():
-        least, most = _metric_bounds(name)
-        if not least <= value <= most:
-            raise ValueError(f"{name} is {value:.6g}, outside {least:.6g} to {most:.6g}")
+        if abs(value) > MAX_METRIC:
+            raise ValueError(f"{name} is {value:.6g}, beyond {MAX_METRIC:g}")
     return metrics
 
 
 def reportable(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Return the metrics that a contribution may report: a worker whose model diverged leaves out what is out of
-    bounds."""
-    finite = {name: float(value) for name, value in metrics.items() if math.isfinite(value)}
-    return {
-        name: value for name, value in finite.items() if _metric_bounds(name)[0] <= value <= _metric_bounds(name)[1]
-    }
+    """Return the metrics that a contribution may report; a diverged worker leaves out what is out of bounds."""
+    return {name: float(value) for name, value in metrics.items() if abs(value) <= MAX_METRIC}
 
 
 MetricName = Annotated[str, Field(pattern=r"^[a-z_]{1,24}$")]
-ReportedMetrics = Annotated[dict[MetricName, float], at_most(16), AfterValidator(_bounded)]
 
 
 class ShardEntry(SignedBody):
@@ -110,18 +99,18 @@ class Contribution(SignedBody):
     version: Literal[2] = 2
     run: Hex64
     worker: Address
-    step: int = Field(ge=0, lt=MAX_STEP)
+    step: Step
     base: Hex64
     inner_steps: int = Field(ge=1, le=1 << 16)
     tokens: int = Field(ge=1, lt=1 << 48)
     items: Annotated[Rows[Hex64], Field(max_length=MAX_ITEMS)] = Field(default_factory=list)
     mode: Mode
     shards: Annotated[Rows[ShardEntry], Field(min_length=1, max_length=1024)]
-    metrics: ReportedMetrics = Field(default_factory=dict)
+    metrics: Annotated[dict[MetricName, float], at_most(16), AfterValidator(_bounded)] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _no_repetition(self) -> Self:
-        if len({one.sha256 for one in self.shards}) < len(self.shards):
+        if len({shard.sha256 for shard in self.shards}) < len(self.shards):
             raise ValueError("a shard is named twice")
         if any(item >= after for item, after in pairwise(self.items)):
             raise ValueError("a file is named twice, or they do not ascend")
@@ -130,26 +119,24 @@ class Contribution(SignedBody):
 
 @dataclass(frozen=True)
 class Expected:
-    """What a contribution to outer step `step`, from the state of digest `base` (hex), must look like. `max_bytes`: of
-    each shard. `partition`: of the attempt it is for, None where workers read their own data."""
+    """What a contribution to outer step `step`, from the state of digest `base` (hex), must look like. `partition`: of
+    the attempt it is for, None where workers read their own data."""
 
     run: DilocoRun
     step: int
     base: str
-    max_bytes: tuple[int, ...]
+    layout: TensorLayout
     partition: Partition | None = None
 
-    @classmethod
-    def of(
-        cls, run: DilocoRun, step: int, base: bytes, layout: TensorLayout, partition: Partition | None = None
-    ) -> "Expected":
-        max_bytes = tuple(max_shard_bytes(pieces) for pieces in layout.shards(run.settings.shards))
-        return cls(run, step, base.hex(), max_bytes, partition)
+    @cached_property
+    def max_bytes(self) -> tuple[int, ...]:
+        """Most bytes of each shard."""
+        return tuple(max_shard_bytes(pieces) for pieces in self.layout.shards(self.run.settings.shards))
 
     @property
     def document_bytes(self) -> int:
         """Upper bound of the signed contribution's length."""
-        return 2048 + 112 * len(self.max_bytes) + 67 * MAX_ITEMS
+        return 2048 + 112 * self.run.settings.shards + 67 * MAX_ITEMS
 
     def items(self, worker: str) -> tuple[str, ...]:
         """Return the files of a worker (hex, ascending)."""
@@ -160,7 +147,7 @@ class Expected:
 
     def check(self, found: Contribution) -> None:
         """Raise MalformedContribution, which names what is wrong."""
-        settings = self.run.settings
+        settings, assigned = self.run.settings, set(self.items(found.worker))
         if found.run != self.run.digest:
             raise MalformedContribution(f"it is for run {found.run[:16]}…, this is {self.run.digest[:16]}…")
         if found.step != self.step:
@@ -169,16 +156,15 @@ class Expected:
             raise MalformedContribution(
                 f"it started from {found.base[:16]}…, outer step {self.step} from another state"
             )
-        assigned = set(self.items(found.worker))
-        for item in sorted(set(found.items) ^ assigned):
+        for item in sorted(assigned.symmetric_difference(found.items)):
             fault = "does not name" if item in assigned else "names"
             raise MalformedContribution(f"it {fault} file {item[:16]}…, against the partition")
         if found.mode != settings.mode:
             raise MalformedContribution(f"its mode is {found.mode}, the run's {settings.mode}")
         if found.inner_steps > settings.inner_steps:
             raise MalformedContribution(f"{found.inner_steps} inner steps, {settings.inner_steps} at most are allowed")
-        if len(found.shards) != len(self.max_bytes):
-            raise MalformedContribution(f"{len(found.shards)} shards, not {len(self.max_bytes)}")
+        if len(found.shards) != settings.shards:
+            raise MalformedContribution(f"{len(found.shards)} shards, not {settings.shards}")
         for number, (entry, most) in enumerate(zip(found.shards, self.max_bytes, strict=True)):
             if entry.size > most:
                 raise MalformedContribution(f"shard {number} has {entry.size} bytes, {most} at most are honest")
@@ -194,12 +180,11 @@ def open_contribution(data: bytes, expected: Expected) -> Contribution:
     noun = "a contribution of this run"
     signed = open_canonical(data, Signed[Contribution], expected.document_bytes, noun, MalformedContribution)
     expected.check(signed.body)
-    digest = _digest(signed.body, expected.run)
-    check_signer(digest, signed.signature, signed.body.worker, MalformedContribution)
+    check_signer(_digest(signed.body, expected.run), signed.signature, signed.body.worker, MalformedContribution)
     return signed.body
 
 
-# Messages of workers to the coordinator.
+# ---- Messages of workers to the coordinator
 
 
 class MalformedMessage(IntegrityError):
@@ -219,10 +204,10 @@ class WorkerMessage(SignedBody):
     version: Literal[2] = 2
     run: Hex64
     worker: Address
-    number: int = Field(ge=0, lt=MAX_NUMBER)
+    number: Number
     kind: MessageKind
-    step: int = Field(ge=0, lt=MAX_STEP)
-    attempt: int = Field(0, ge=0, lt=1 << 32)
+    step: Step
+    attempt: AttemptNumber = 0
     digest: Hex64 | None = None
     items: Annotated[list[Hex64], Field(max_length=MAX_NAMED)] = Field(default_factory=list)
 
@@ -250,27 +235,42 @@ def open_message(data: bytes, run: DilocoRun, worker: str, number: int) -> Worke
     return found
 
 
-# The coordinator's log.
+# ---- The coordinator's log
 
-_Step = Annotated[int, Field(ge=0, lt=MAX_STEP)]
-_Number = Annotated[int, Field(ge=0, lt=MAX_NUMBER)]
-_Attempt = Annotated[int, Field(ge=0, lt=1 << 32)]
 _Members = Annotated[list[Address], Field(max_length=MAX_WORKERS)]
-_Documents = Annotated[dict[Address, Hex64], at_most(MAX_WORKERS)]
-_Numbers = Annotated[dict[Address, _Number], at_most(MAX_WORKERS)]
-PhaseName = Literal["collect", "open", "settle"]
 
 
 class MalformedEntry(IntegrityError):
     """Bytes that the coordinator did not write for this place of the log: anybody's who may write to the bucket."""
 
 
-class StrikesOf(SignedBody):
-    """Strikes of a worker that held up outer steps; see `state_machine.Strikes`."""
+MAX_STRIKES, MAX_DISPUTED = 7, 3
+FORGIVEN_AFTER = 8
 
-    count: int = Field(ge=1, le=64)
-    until: int = Field(ge=0, lt=2 * MAX_STEP)
-    made: int = Field(ge=0, le=64)
+
+class Strikes(SignedBody):
+    """The penalty of a worker that held up outer steps: the others lost an attempt or a timeout by it.
+
+    Its contribution was refused, it signed two, fell silent, left with a part of the work, or could not use its files.
+    The m-th strike excludes it from the 2^(m−1) − 1 outer steps after the next commit, at most 63. A strike is forgiven
+    for every eight outer steps that it contributes to. A worker that says it cannot use a file may be right, and one
+    that says it could may lie: by that alone it gets three strikes at most. `until`: the outer step it may take part in
+    again; `made`: steps contributed to since a strike came or went."""
+
+    count: int = Field(0, ge=0, le=64)
+    until: int = Field(0, ge=0, lt=2 * MAX_STEP)
+    made: int = Field(0, ge=0, le=64)
+
+    def held_up(self, step: int, disputed: bool) -> "Strikes":
+        """Return the strikes after outer step `step`, which the worker held up."""
+        count = max(self.count, min(self.count + 1, MAX_DISPUTED if disputed else MAX_STRIKES))
+        return Strikes(count=count, until=step + (1 << (count - 1)))
+
+    def contributed(self) -> "Strikes":
+        """Return the strikes after an outer step that was made of its contribution too."""
+        if self.made + 1 < FORGIVEN_AFTER:
+            return self.model_copy(update={"made": self.made + 1})
+        return Strikes(count=self.count - 1, until=self.until)
 
 
 class CommitRecord(SignedBody):
@@ -283,71 +283,68 @@ class CommitRecord(SignedBody):
     message that is not in the log. `strikes`: of those who held up earlier steps."""
 
     kind: Literal["commit"] = "commit"
-    step: _Step
+    step: Step
     digest: Hex64
-    attempt: _Attempt = 0
+    attempt: AttemptNumber = 0
     members: _Members = Field(default_factory=list)
     waiting: _Members = Field(default_factory=list)
-    made_of: _Documents = Field(default_factory=dict)
+    made_of: Annotated[dict[Address, Hex64], at_most(MAX_WORKERS)] = Field(default_factory=dict)
     counted: _Members = Field(default_factory=list)
-    previous: _Number | None = None
+    previous: Number | None = None
     state: Hex64 | None = None
-    messages: _Numbers = Field(default_factory=dict)
-    strikes: Annotated[dict[Address, StrikesOf], at_most(MAX_WORKERS)] = Field(default_factory=dict)
+    messages: Annotated[dict[Address, Number], at_most(MAX_WORKERS)] = Field(default_factory=dict)
+    strikes: Annotated[dict[Address, Strikes], at_most(MAX_WORKERS)] = Field(default_factory=dict)
 
 
 class FilesAssigned(SignedBody):
     """The files (SHA-256) that outer step `step` trains on, which are split among its members."""
 
     kind: Literal["files"] = "files"
-    step: _Step
+    step: Step
     items: Annotated[list[Hex64], Field(max_length=MAX_ITEMS)]
 
 
-class Joined(SignedBody):
-    """Message `message` of `worker`: it holds the state `digest` and asks to be a member."""
+class MessageEvent(SignedBody):
+    """Takes message `message` of `worker` into the log."""
+
+    worker: Address
+    message: Number
+
+
+class Joined(MessageEvent):
+    """The worker holds the state `digest` and asks to be a member."""
 
     kind: Literal["joined"] = "joined"
-    worker: Address
-    message: _Number
     digest: Hex64
 
 
-class Left(SignedBody):
-    """Message `message` of `worker`: it ends."""
+class Left(MessageEvent):
+    """The worker ends."""
 
     kind: Literal["left"] = "left"
-    worker: Address
-    message: _Number
 
 
-class ContributionSigned(SignedBody):
-    """Message `message` of `worker` signs the contribution `document`."""
+class ContributionSigned(MessageEvent):
+    """The worker signs the contribution `document`."""
 
     kind: Literal["signed"] = "signed"
-    worker: Address
-    message: _Number
     document: Hex64
 
 
-class ContributionRefused(SignedBody):
-    """Message `message` of `worker` signs `document`, which is no contribution to the attempt under way, and `why`. The
-    worker is excluded from this outer step unless too few others are left."""
+class ContributionRefused(MessageEvent):
+    """The worker signs `document`, which is no contribution to the attempt under way, and `why`. It is excluded from
+    this outer step unless too few others are left."""
 
     kind: Literal["refused"] = "refused"
-    worker: Address
-    message: _Number
     document: Hex64
     why: str = Field(min_length=1, max_length=MAX_REASON)
 
 
-class FilesUnusable(SignedBody):
-    """Message `message` of `worker`: it cannot train on `items` of its partition. It is excluded from this outer step
-    unless too few others are left; then all come back, and the named files are skipped."""
+class FilesUnusable(MessageEvent):
+    """The worker cannot train on `items` of its partition. It is excluded from this outer step unless too few others
+    are left; then all come back, and the named files are skipped."""
 
     kind: Literal["unusable"] = "unusable"
-    worker: Address
-    message: _Number
     items: Annotated[list[Hex64], Field(min_length=1, max_length=MAX_NAMED)]
 
 
@@ -359,36 +356,19 @@ class PayloadOpened(SignedBody):
     document: Hex64
 
 
-class PhaseTimedOut(SignedBody):
-    """Time is up for phase `phase` of attempt `attempt`."""
-
-    kind: Literal["timeout"] = "timeout"
-    attempt: _Attempt
-    phase: PhaseName
-
-
-class AttemptFailed(SignedBody):
-    """Attempt `attempt` made no outer step, because too little of what was opened is admitted."""
+class PhaseFailed(SignedBody):
+    """Phase `phase` of attempt `attempt` is over without all that it waited for: time is up, or too little of what was
+    opened is admitted."""
 
     kind: Literal["failed"] = "failed"
-    attempt: _Attempt
+    attempt: AttemptNumber
+    phase: Literal["collect", "open", "settle"]
 
 
-LogEvent = Annotated[
-    CommitRecord
-    | FilesAssigned
-    | Joined
-    | Left
-    | ContributionSigned
-    | ContributionRefused
-    | FilesUnusable
-    | PayloadOpened
-    | PhaseTimedOut
-    | AttemptFailed,
-    Field(discriminator="kind"),
-]
-MessageEvent = Joined | Left | ContributionSigned | ContributionRefused | FilesUnusable
-"""Events that take a worker's message into the log."""
+LogEvent = (
+    CommitRecord | FilesAssigned | Joined | Left | ContributionSigned | ContributionRefused | FilesUnusable
+    | PayloadOpened | PhaseFailed
+)  # fmt: skip
 
 
 class LogEntry(SignedBody):
@@ -399,11 +379,11 @@ class LogEntry(SignedBody):
 
     version: Literal[3] = 3
     run: Hex64
-    number: _Number
+    number: Number
     previous: Hex64
-    epoch: _Number
+    epoch: Number
     time: UnixTime
-    events: Annotated[list[LogEvent], Field(min_length=1, max_length=MAX_EVENTS)]
+    events: list[Annotated[LogEvent, Field(discriminator="kind")]] = Field(min_length=1, max_length=MAX_EVENTS)
 
     @model_validator(mode="after")
     def _ends_with_a_commit(self) -> Self:
@@ -433,9 +413,8 @@ def open_entry(data: bytes, run: DilocoRun, number: int, previous: str | None) -
     if (entry.run, entry.number) != (run.digest, number):
         raise MalformedEntry(f"it is entry {entry.number} of run {entry.run[:16]}…, here belongs {number}")
     check_signer(_digest(entry, run), signed.signature, run.coordinator, MalformedEntry)
-    if previous is not None and entry.previous != previous:
+    if previous not in (None, entry.previous):
         raise IntegrityError(
-            f"entry {number} of the log follows {entry.previous[:16]}…, the log has {previous[:16]}… before it",
-            "run one coordinator",
+            f"entry {number} of the log follows {entry.previous[:16]}…, not the entry before it", "run one coordinator"
         )
     return entry

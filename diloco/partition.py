@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from protocol.encoding import tagged_hash
 
-MAX_ITEMS = 512
-"""Files that one outer step may train on."""
+MAX_ITEMS = 512  # files that one outer step may train on
 _TAG = "muster.diloco.partition.v1"
 _ROUNDS = 6
 

@@ -5,9 +5,10 @@ the same files, and the trainer takes it over once it is committed.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from diloco.chain import StepRecorder
@@ -15,14 +16,13 @@ from diloco.config import DilocoRun, PolicyCoordinatorConfig, Timeouts
 from diloco.coordinator import Coordinator
 from diloco.log import files_assigned
 from diloco.outer import OuterState
-from diloco.rl_task import check_pool_run
 from diloco.settle import MadeStep, read_step
 from diloco.store import StatusFile
-from diloco.tasks import model_tensors, set_tensors
+from diloco.tasks import check_pool_run, model_tensors, set_tensors
 from diloco.transport import Transport
 from protocol.encoding import canonical_json, load_document, parse_json, sha256_hex
 from protocol.errors import ConfigError, IntegrityError, UnreachableError
-from protocol.files import write_folder
+from protocol.files import write_atomic, write_folder
 from protocol.signing import checked_address
 from trainer.checkpoint import STATE
 from trainer.data.advantage import ADVANTAGES, select
@@ -36,13 +36,12 @@ from trainer.reports.step_metrics import StepMetrics
 from trainer.train import Check, StepRunner, Trainer, TrainerServices
 
 log = logging.getLogger("muster.trainer")
+# Reported metrics outside these bounds are left out: they are a worker's claim, which nothing proves.
 _PLAUSIBLE: Mapping[str, tuple[float, float]] = {
     "loss": (-1e3, 1e3), "entropy": (0.0, 20.0), "clip_low": (0.0, 1.0), "clip_high": (0.0, 1.0), "kl": (-1.0, 1e3),
     "learning_rate": (0.0, 1.0), "mismatch": (-1.0, 1e3), "flops": (0.0, 1e24),
 }  # fmt: skip
-"""Reported metrics outside these bounds are left out: they are a worker's claim, which nothing proves."""
-_NO_ENTROPY = 1e9
-"""What the guard sees where nobody reported an entropy: it never trips."""
+_NO_ENTROPY = 1e9  # what the guard sees where nobody reported an entropy: it never trips
 
 
 class OuterPolicy:
@@ -79,8 +78,8 @@ class DilocoPolicy:
         outer, newest = self.learner.outer, self.coordinator.log
         if newest.commit.step == outer:
             return newest.schedule.items or ()
-        at = next((epoch for epoch, commit in newest.commits_back() if commit.step == outer), None)
-        return () if at is None else files_assigned(newest.transport, at)
+        epoch = next((number for number, commit in newest.commits_back() if commit.step == outer), None)
+        return () if epoch is None else files_assigned(newest.transport, epoch)
 
     def advance(self) -> MadeStep:
         """Take the committed outer step over into the policy."""
@@ -92,14 +91,10 @@ class DilocoPolicy:
 
     def start_checkpoint(self, folder: Path, extra: dict[str, Any]) -> None:
         """Write the steps and `extra`; the weights are those of the outer state, which the log and the bucket have."""
-        told = {"run": self.coordinator.run.digest, "step": self.learner.step, "outer": self.learner.outer}
-        state = told | {"extra": extra}
+        policy = self.learner
+        state = {"run": self.coordinator.run.digest, "step": policy.step, "outer": policy.outer, "extra": extra}
         sealed = canonical_json({"state": state, "sha256": sha256_hex(canonical_json(state))})
-
-        def fill(aside: Path) -> None:
-            (aside / STATE).write_bytes(sealed)
-
-        write_folder(folder, fill)
+        write_folder(folder, lambda aside: write_atomic(aside / STATE, sealed))
 
     def finish_checkpoint(self) -> None:
         """Do nothing: a checkpoint is complete once it was begun."""
@@ -110,19 +105,18 @@ class DilocoPolicy:
         the same files again."""
         try:
             sealed = parse_json((folder / STATE).read_bytes())
-            told = sealed["state"]
-            if sha256_hex(canonical_json(told)) != sealed["sha256"]:
+            state = sealed["state"]
+            if sha256_hex(canonical_json(state)) != sealed["sha256"]:
                 raise ValueError("its hash differs")
-            if told.get("run") != self.coordinator.run.digest:
+            if state.get("run") != self.coordinator.run.digest:
                 raise ConfigError(
                     f"{folder} is of another DiLoCo run, or of a trainer without one",
                     "name that run's document as `run`; or begin a pool from its weights, in another home",
                 )
-            step, outer, extra = int(told["step"]), int(told["outer"]), dict(told["extra"])
+            step, outer, extra = int(state["step"]), int(state["outer"]), dict(state["extra"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise IntegrityError(f"the checkpoint {folder} is damaged: {error}", "remove it") from None
-        self._check(outer)
-        self.learner.step, self.learner.outer = step, outer
+        self._restore(step, outer)
         if outer == self.coordinator.state.step:
             self._load()
         return extra
@@ -136,8 +130,7 @@ class DilocoPolicy:
 
     def renew(self) -> None:
         """Begin from policy step 0. Raises ConfigError where the workers have moved on since."""
-        self._check(0)
-        self.learner.step = self.learner.outer = 0
+        self._restore(0, 0)
 
     def end(self, code: int) -> None:
         self.coordinator.finish()
@@ -145,12 +138,14 @@ class DilocoPolicy:
             self._recorder.finish()
         self.show.write()
 
-    def _check(self, outer: int) -> None:
-        at = self.coordinator.state.step
-        if at not in (outer, outer + 1):
+    def _restore(self, step: int, outer: int) -> None:
+        newest = self.coordinator.state.step
+        if newest not in (outer, outer + 1):
             raise ConfigError(
-                f"the workers are at outer step {at}, the checkpoint at {outer}", "restore the trainer's home folder"
+                f"the workers are at outer step {newest}, the checkpoint at {outer}",
+                "restore the trainer's home folder",
             )
+        self.learner.step, self.learner.outer = step, outer
 
     def _load(self) -> None:
         set_tensors(self.learner.policy.model, self.coordinator.state.weights)
@@ -179,7 +174,7 @@ class DilocoSteps(StepRunner):
         files, coordinator = [file_id(submission) for submission in batch.files], group.coordinator
         if not files:
             policy.step += 1
-            return self._metrics([], {})
+            return self._metrics([], [])
 
         def attempt() -> MadeStep | None:
             if coordinator.state.step == policy.outer:
@@ -200,9 +195,9 @@ class DilocoSteps(StepRunner):
         self._waiting = False
         if made is None:
             return None
-        reports = {worker: contribution.metrics for worker, contribution in made.counted.items()}
+        reports = [contribution.metrics for contribution in made.counted.values()]
         metrics = self._metrics(batch.groups, reports)
-        entropy = max(plausible(reports.values(), "entropy"), default=_NO_ENTROPY)
+        entropy = max(plausible(reports, "entropy"), default=_NO_ENTROPY)
         self._check(replace(metrics, entropy=entropy), self._trainer.records.metrics())
         return metrics
 
@@ -211,63 +206,59 @@ class DilocoSteps(StepRunner):
         if made is None or not made.counted:
             return {}
         run = self._group.coordinator.run.digest
-        made_by = {"run": run, "outer_step": made.step + 1, "workers": list(made.counted)}
-        return {"made_by": made_by | {"attempt": made.attempt}}
+        who = {"run": run, "outer_step": made.step + 1, "workers": list(made.counted), "attempt": made.attempt}
+        return {"made_by": who}
 
     def file_fields(self, file: str) -> dict[str, Any]:
         return {} if self._made is None else {"worker": self._made.worker_of(file)}
 
     def poll(self) -> None:
-        """Hear of workers that join and leave."""
+        """Read what workers send that join and leave."""
         if self._waiting:
             return
         try:
             self._group.coordinator.turn()
         except UnreachableError as error:
-            log.info("the workers are not heard: %s", error.what)
+            log.info("the workers cannot be read: %s", error.what)
         self._group.show()
 
-    def _metrics(self, groups: Sequence[Group], reports: Mapping[str, Mapping[str, float]]) -> StepMetrics:
+    def _metrics(self, groups: Sequence[Group], reports: Sequence[Mapping[str, float]]) -> StepMetrics:
         """Return the step's metrics: rewards, tokens and the outer update's length as computed here; the means of what
         the workers plausibly report for the rest, and their lowest entropy."""
         selection = select(groups, ADVANTAGES[self._trainer.pool_config.train.algorithm.advantage])
         rollouts = [rollout for group in groups for rollout in group]
         count = max(1, len(rollouts))
-        reported = list(reports.values())
-        mismatch = plausible(reported, "mismatch")
+        reported = {name: plausible(reports, name) for name in _PLAUSIBLE}
+        means = {name: fmean(values) if values else 0.0 for name, values in reported.items()}
         return StepMetrics(
             step=self._group.learner.step,
-            loss=_mean(plausible(reported, "loss")),
+            loss=means["loss"],
             reward_mean=sum(one.reward for one in rollouts) / count,
             task_reward_mean=sum(one.task_reward for one in rollouts) / count,
-            entropy=min(plausible(reported, "entropy"), default=0.0),
+            entropy=min(reported["entropy"], default=0.0),
             grad_norm=self._group.coordinator.update_norm if reports else 0.0,
-            clip_low=_mean(plausible(reported, "clip_low")),
-            clip_high=_mean(plausible(reported, "clip_high")),
-            kl=_mean(plausible(reported, "kl")),
+            clip_low=means["clip_low"],
+            clip_high=means["clip_high"],
+            kl=means["kl"],
             groups_used=selection.used,
             groups_dropped=selection.dropped,
             rollouts=len(rollouts),
             tokens=sum(len(one.output) for one in selection.samples),
             output_length_mean=sum(len(one.output) for one in rollouts) / count,
-            learning_rate=max(plausible(reported, "learning_rate"), default=0.0),
-            mismatch=_mean(mismatch) if mismatch else None,
+            learning_rate=max(reported["learning_rate"], default=0.0),
+            mismatch=means["mismatch"] if reported["mismatch"] else None,
             mismatches=(),
             trained_tokens=sum(one.length for one in selection.samples),
-            flops=sum(plausible(reported, "flops")),
+            flops=sum(reported["flops"]),
             seconds=0.0,
         )
 
 
-def plausible(reports: Sequence[Mapping[str, float]] | Any, name: str) -> list[float]:
+def plausible(reports: Iterable[Mapping[str, float]], name: str) -> list[float]:
     """Return the values of a metric that workers with any signal report, without those out of bounds."""
     least, most = _PLAUSIBLE[name]
     values = [report[name] for report in reports if name in report and report.get("tokens")]
     return [value for value in values if least <= value <= most]
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else 0.0
 
 
 def start_policy(
@@ -284,12 +275,10 @@ def start_policy(
     ours = services.client.pool_id
     if run.pool_id != replace(ours, pools=checked_address(ours.pools)):
         raise ConfigError(f"{run.name} is for {run.pool_id}", f"name {ours} in the run's document")
-    if placement.ranks.world > 1:
-        raise ConfigError("a coordinator trains nothing itself", "set `parallel.ranks` to 1")
     home = services.client.home / "diloco"
     policy = Policy(base, pool.model.dtype, placement)
-    first = OuterState.start(model_tensors(policy.model))
-    transport, recorder = Transport(services.bucket, run), None
+    first, transport = OuterState.start(model_tensors(policy.model)), Transport(services.bucket, run)
+    recorder = None
     if config.chain_run is not None:
         recorder = StepRecorder(lambda: services.client.suite.diloco_runs, config.chain_run, transport, first)
     on_step = None if recorder is None else recorder.committed
@@ -299,7 +288,7 @@ def start_policy(
 
 
 def policy_trainer(config: PolicyCoordinatorConfig, services: TrainerServices) -> Trainer:
-    """Return a pool's trainer whose policy steps are made by DiLoCo workers."""
+    """Return a pool's trainer whose policy steps are made by DiLoCo workers. Raises as `start_policy`."""
     pool = services.client.pool_config()
     base = config.base or base_model(pool.model, pool.environments[0], config.seed)
     placement = Placement(device=config.engine.device, memory=config.memory)

@@ -6,28 +6,99 @@ weighted sum adds workers in ascending order of their addresses. Cutting differe
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import numpy as np
 
-from diloco.admission import Admitted, admit, admit_equally
 from diloco.codec import decode_shard
+from diloco.config import AdmissionConfig
 from diloco.log import Log, partition_before
 from diloco.messages import CommitRecord, Contribution, Expected, ShardEntry
 from diloco.outer import OuterState, OuterStepError, OuterUpdate
 from diloco.partition import Partition
-from diloco.tensors import F32, add_products, cut, gram
+from diloco.tensors import F32, Products, add_products, cut, gram
 from diloco.transport import Transport
 from protocol.errors import IntegrityError, MusterError
 
 log = logging.getLogger("muster.diloco")
 ReadShard = Callable[[ShardEntry], bytes]
+_WRONG = "stop: the run's coordinator is wrong, or this machine is"
+
+
+# ---- Admission: which contributions count, from what is published alone, the same to the bit for everybody
+#
+# A contribution counts if its length is within a factor of the median length, and the median of its cosines with the
+# others' is not below a bound. Both follow from the inner products of all contributions, and a minority cannot move a
+# median beyond the honest values. What counts is scaled down to the median length, so that a worker moves the weights
+# no further than half of the others do.
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """`weights`: for each admitted worker, the factor of its contribution in the sum; empty if the outer step cannot be
+    made of what there is. `excluded`: why another worker's contribution does not count."""
+
+    weights: Mapping[str, Fraction]
+    excluded: Mapping[str, str]
+
+
+def admit_equally(workers: Sequence[str], config: AdmissionConfig) -> Admitted:
+    """Admit every contribution that decodes, which makes it finite: one owner trusts all workers (`cosine` null)."""
+    if len(workers) < config.minimum:
+        return _too_few(workers, {}, config)
+    return Admitted({worker: Fraction(1, len(workers)) for worker in workers}, {})
+
+
+def admit(workers: Sequence[str], products: Products, config: AdmissionConfig) -> Admitted:
+    """Judge contributions by their inner products with one another, in the order of `workers`."""
+    assert config.cosine is not None, "see admit_equally"
+    excluded: dict[str, str] = {}
+    at = {worker: place for place, worker in enumerate(workers)}
+    lengths = {worker: math.sqrt(products[place][place]) for worker, place in at.items()}
+    for worker, length in lengths.items():
+        if not math.isfinite(length):
+            excluded[worker] = "infinity or NaN in it"
+        elif length == 0:
+            excluded[worker] = "it is zero"
+    left = [worker for worker in workers if worker not in excluded]
+    median = _lower_median([lengths[worker] for worker in left])
+    for worker in left:
+        if not median / config.norm_factor <= lengths[worker] <= median * config.norm_factor:
+            excluded[worker] = f"its length is {lengths[worker] / median:.3g} times the median"
+    left = [worker for worker in left if worker not in excluded]
+    for worker in left:
+        others = [other for other in left if other != worker]
+        cosines = sorted(products[at[worker]][at[one]] / (lengths[worker] * lengths[one]) for one in others)
+        # The higher of two middle values: of two others, an honest worker needs one that is honest.
+        typical = cosines[len(cosines) // 2] if cosines else -1.0
+        if typical < config.cosine:
+            excluded[worker] = f"its median cosine with the others is {typical:.3f}"
+    left = [worker for worker in left if worker not in excluded]
+    if len(left) < config.minimum:
+        return _too_few(left, excluded, config)
+    median = _lower_median([lengths[worker] for worker in left])
+    scale = {worker: min(Fraction(1), Fraction(median) / Fraction(lengths[worker])) for worker in left}
+    return Admitted({worker: Fraction(1, len(left)) * scale[worker] for worker in left}, excluded)
+
+
+def _too_few(workers: Sequence[str], excluded: Mapping[str, str], config: AdmissionConfig) -> Admitted:
+    why = f"only {len(workers)} are admitted, {config.minimum} are needed"
+    return Admitted({}, {**excluded, **dict.fromkeys(workers, why)})
+
+
+def _lower_median(values: Sequence[float]) -> float:
+    """Return the lower of two middle values: never longer than an honest length while fewer than half are hostile."""
+    return sorted(values)[(len(values) - 1) // 2] if values else 0.0
+
+
+# ---- The outer step
 
 
 @dataclass(frozen=True)
 class Payloads:
-    """The payloads of one attempt at the outer step that starts from `state`; `read`: how files are had."""
+    """The payloads of one attempt at the outer step that starts from `state`; `read` returns a file of one."""
 
     state: OuterState
     expected: Expected
@@ -84,14 +155,12 @@ def update_norm(before: OuterState, after: OuterState) -> float:
     """Return the length of the change of all weights; 0 unless the states follow one another."""
     if after.step != before.step + 1:
         return 0.0
-    changes = (float(np.linalg.norm(after.weights[name] - one)) for name, one in before.weights.items())
-    return math.sqrt(math.fsum(change * change for change in changes))
+    return math.hypot(*(float(np.linalg.norm(after.weights[name] - one)) for name, one in before.weights.items()))
 
 
 def expected_at(log_: Log, state: OuterState) -> Expected:
     """Return what a contribution to the attempt under way must look like."""
-    run, partition = log_.transport.run, log_.schedule.partition
-    return Expected.of(run, state.step, state.digest, state.layout, partition)
+    return Expected(log_.transport.run, state.step, state.digest.hex(), state.layout, log_.schedule.partition)
 
 
 def make_step(
@@ -103,13 +172,13 @@ def make_step(
 ) -> tuple[OuterState, Admitted]:
     """Make the step from `state` that `commit` commits, and return the state and which contributions counted.
 
-    `partition`: of the attempt it was made in, None to read it in the log; `read`: how payloads are had. Raises
+    `partition`: of the attempt it was made in, None to read it in the log; `read` returns a file of a payload. Raises
     IntegrityError if the step does not lead to the state that the log names, or is made of what strangers gave;
     MissingObjectError, UnreachableError."""
     run = transport.run
     run.check_workers(commit.made_of)
     partition = partition or partition_before(transport, commit)
-    expected = Expected.of(run, state.step, state.digest, state.layout, partition)
+    expected = Expected(run, state.step, state.digest.hex(), state.layout, partition)
     contributions = {
         worker: transport.contribution(document, worker, expected) for worker, document in commit.made_of.items()
     }
@@ -130,9 +199,6 @@ def make_step(
     return after, admitted
 
 
-_WRONG = "stop: the run's coordinator is wrong, or this machine is"
-
-
 def catch_up(transport: Transport, state: OuterState, log_: Log) -> Iterator[OuterState]:
     """Yield the states after `state` up to the log's newest, one by one, from a published one on where `state` is too
     old or none of the log's. Raises IntegrityError where neither leads there; MissingObjectError, UnreachableError."""
@@ -140,13 +206,12 @@ def catch_up(transport: Transport, state: OuterState, log_: Log) -> Iterator[Out
     for _, commit in log_.commits_back():
         if (commit.step, commit.digest) == (state.step, state.digest.hex()):
             break
-        missing.append(commit)
         published = published_state(transport, commit, state)
         if published is not None:
-            missing.pop()
             state = published
             yield state
             break
+        missing.append(commit)
     else:
         raise IntegrityError(
             "the log does not contain the state that this process holds, nor a published one",
@@ -173,11 +238,10 @@ def published_state(transport: Transport, commit: CommitRecord, state: OuterStat
 
 @dataclass(frozen=True)
 class MadeStep:
-    """An outer step as the log and the bucket tell it: from the state of digest `base`, made in attempt `attempt`.
-    `counted`: the admitted contributions by worker; `files`: the files (hex) of every worker that contributed."""
+    """An outer step as the log and the bucket tell it, made in attempt `attempt`. `counted`: the admitted contributions
+    by worker; `files`: the files (hex) of every worker that contributed."""
 
     step: int
-    base: str
     attempt: int
     counted: Mapping[str, Contribution]
     files: Mapping[str, tuple[str, ...]]
@@ -197,12 +261,11 @@ def read_step(transport: Transport, log_: Log, state: OuterState, step: int) -> 
         after = commit
     else:
         raise IntegrityError(f"outer step {step} is not in the log")
-    partition = partition_before(transport, after)
-    expected = Expected.of(transport.run, step, bytes.fromhex(commit.digest), state.layout, partition)
+    expected = Expected(transport.run, step, commit.digest, state.layout, partition_before(transport, after))
     counted = {
         worker: transport.contribution(document, worker, expected)
         for worker, document in sorted(after.made_of.items())
         if worker in after.counted
     }
     files = {worker: expected.items(worker) for worker in sorted(after.made_of)}
-    return MadeStep(step, commit.digest, after.attempt, counted, files)
+    return MadeStep(step, after.attempt, counted, files)

@@ -12,7 +12,6 @@ from enum import Enum
 
 from diloco.config import DilocoRun
 from diloco.messages import (
-    AttemptFailed,
     CommitRecord,
     ContributionRefused,
     ContributionSigned,
@@ -22,42 +21,11 @@ from diloco.messages import (
     Left,
     LogEvent,
     PayloadOpened,
-    PhaseTimedOut,
-    StrikesOf,
+    PhaseFailed,
+    Strikes,
 )
 from diloco.partition import Partition
 from protocol.errors import IntegrityError
-
-MAX_STRIKES, MAX_DISPUTED = 7, 3
-FORGIVEN_AFTER = 8
-
-
-@dataclass(frozen=True)
-class Strikes:
-    """The penalty of a worker that held up outer steps: the others lost an attempt or a timeout by it.
-
-    Its contribution was refused, it signed two, fell silent, left with a part of the work, or could not use its files.
-    The m-th strike excludes it from the 2^(m−1) − 1 outer steps after the next commit, at most 63: a single kill costs
-    nothing more, and a worker that holds up every step it takes part in holds up 9 of 200. A strike is forgiven for
-    every eight outer steps that it contributes to. `until`: the outer step it may take part in again; `made`: steps
-    contributed to since a strike came or went.
-
-    A worker that says it cannot use a file may be right, and one that says it could may lie: by that alone it gets
-    three strikes at most, and so takes part in every fourth step at least."""
-
-    count: int = 0
-    until: int = 0
-    made: int = 0
-
-    def held_up(self, step: int, disputed: bool) -> "Strikes":
-        """Return the strikes after outer step `step`, which the worker held up."""
-        count = max(self.count, min(self.count + 1, MAX_DISPUTED if disputed else MAX_STRIKES))
-        return Strikes(count, step + (1 << (count - 1)))
-
-    def contributed(self) -> "Strikes":
-        """Return the strikes after an outer step that was made of its contribution too."""
-        made = self.made + 1
-        return replace(self, made=made) if made < FORGIVEN_AFTER else Strikes(self.count - 1, self.until)
 
 
 class Phase(Enum):
@@ -99,11 +67,9 @@ class Schedule:
         """Return the schedule that a commit record begins. Raises IntegrityError where it names no worker of the
         run."""
         run.check_workers([*commit.members, *commit.waiting, *commit.made_of])
-        strikes = {worker: Strikes(one.count, one.until, one.made) for worker, one in commit.strikes.items()}
-        members = frozenset(commit.members)
         return cls(
-            run, commit.digest, commit.step, members=members, waiting=frozenset(commit.waiting), strikes=strikes,
-            partition_members=tuple(sorted(members)),
+            run, commit.digest, commit.step, members=frozenset(commit.members), waiting=frozenset(commit.waiting),
+            strikes=commit.strikes, partition_members=tuple(sorted(commit.members)),
         )  # fmt: skip
 
     @property
@@ -117,19 +83,19 @@ class Schedule:
         return self.step, self.attempt, self.phase
 
     @property
-    def contributors(self) -> Mapping[str, str]:
+    def contributors(self) -> dict[str, str]:
         """The documents of those who opened: what the step is to be settled from."""
         return {worker: self.documents[worker] for worker in sorted(self.opened)}
+
+    @property
+    def backing_off(self) -> frozenset[str]:
+        """Workers that are excluded from this step because of earlier ones."""
+        return frozenset(worker for worker, strikes in self.strikes.items() if strikes.until > self.step)
 
     @property
     def excluded(self) -> frozenset[str]:
         """Workers that no other attempt at this step lets in, unless too few others are left."""
         return self.barred | self.backing_off
-
-    @property
-    def backing_off(self) -> frozenset[str]:
-        """Workers that are excluded from this step because of earlier ones."""
-        return frozenset(worker for worker, one in self.strikes.items() if one.until > self.step)
 
     @property
     def entering(self) -> frozenset[str]:
@@ -138,7 +104,7 @@ class Schedule:
 
     @property
     def awaits_files(self) -> bool:
-        """Whether nobody has said yet which files the step trains on."""
+        """Whether the coordinator has yet to assign the files that the step trains on."""
         return self.run.assigned and self.items is None
 
     @property
@@ -152,11 +118,6 @@ class Schedule:
     def share_of(self, worker: str) -> tuple[str, ...]:
         """Return what decides a worker's data in this attempt: work on data that was split otherwise is of no use."""
         return self.partition_members + (self.partition.of(worker) if self.partition else ())
-
-    @property
-    def has_too_few_files(self) -> bool:
-        """Whether fewer files are left than an outer step needs workers with some: then it changes nothing."""
-        return self.partition is not None and len(self.partition.items) < self.quorum
 
     def apply(self, event: LogEvent) -> "Schedule":
         """Return the schedule after an event. Raises IntegrityError for one that cannot come now."""
@@ -175,42 +136,62 @@ class Schedule:
             after = replace(after, skipped=after.skipped | after.unusable, unusable=frozenset())
         if after.attempt != self.attempt:
             after = replace(after, partition_members=tuple(sorted(after.members)))
-        if after.has_too_few_files and after.phase == Phase.COLLECT:
+        too_few_files = after.partition is not None and len(after.partition.items) < self.quorum
+        if too_few_files and after.phase == Phase.COLLECT:  # the step will change nothing
             after = replace(after, phase=Phase.SETTLE, documents={})
         return after
 
     def _after(self, event: LogEvent) -> "Schedule":
-        if isinstance(event, Joined):
-            self.run.check_workers([event.worker])
-            return self._joined(event)
-        if isinstance(event, Left):
-            return self._left(event.worker)
-        if isinstance(event, FilesAssigned):
-            return self._assigned(event)
-        if isinstance(event, ContributionSigned):
-            return self._signed(event)
-        if isinstance(event, ContributionRefused):
-            if event.worker in self.documents:
-                raise IntegrityError(f"the log refuses a contribution of {event.worker}, which signed another")
-            return self._held_up(event.worker)
-        if isinstance(event, FilesUnusable):
-            if not set(event.items) <= set(self.share_of(event.worker)):
-                raise IntegrityError(f"{event.worker} names files that are not assigned to it")
-            return self._cannot_use(event)
-        if isinstance(event, PayloadOpened):
-            return self._opened(event)
-        if isinstance(event, PhaseTimedOut):
-            return self._timed_out(event)
-        if isinstance(event, AttemptFailed):
-            due = event.attempt == self.attempt and self.phase == Phase.SETTLE
-            return self._next_attempt() if due else self
-        return self._committed(event.attempt, event.digest)
+        match event:
+            case Joined():
+                return self._joined(event)
+            case Left():
+                return self._left(event.worker)
+            case FilesAssigned():
+                return self._assigned(event)
+            case ContributionSigned():
+                return self._signed(event)
+            case ContributionRefused():
+                if event.worker in self.documents:
+                    raise IntegrityError(f"the log refuses a contribution of {event.worker}, which signed another")
+                return self._held_up(event.worker)
+            case FilesUnusable():
+                return self._cannot_use(event)
+            case PayloadOpened():
+                fits = self.phase == Phase.OPEN and self.documents.get(event.worker) == event.document
+                new = fits and event.worker not in self.opened
+                return replace(self, opened=self.opened | {event.worker})._advance() if new else self
+            case PhaseFailed():
+                due = (event.attempt, event.phase) == (self.attempt, self.phase.value)
+                return self._failed() if due else self
+            case CommitRecord():
+                due = event.attempt == self.attempt and self.phase == Phase.SETTLE
+                return self._committed(event.digest) if due else self
 
-    def after_commit(self, digest: str) -> "Schedule":
-        """Return the schedule after the attempt under way leads to the state of `digest`."""
-        return self._committed(self.attempt, digest)
+    def commit(
+        self, digest: str, counted: Collection[str], previous: int, messages: Mapping[str, int], state: str | None
+    ) -> CommitRecord:
+        """Return the commit record that settles the attempt under way into the state of `digest`.
+
+        `counted`: workers whose contributions were admitted; `previous`: number of the newest commit record;
+        `messages`: first unread message of each worker; `state`: SHA-256 of the published state's list, if any."""
+        after = self._committed(digest)
+        return CommitRecord(
+            step=after.step,
+            digest=digest,
+            attempt=self.attempt,
+            members=sorted(after.members),
+            waiting=sorted(after.waiting),
+            made_of=self.contributors,
+            counted=sorted(counted),
+            previous=previous,
+            state=state,
+            messages={worker: number for worker, number in messages.items() if number},
+            strikes=dict(after.strikes),
+        )
 
     def _joined(self, event: Joined) -> "Schedule":
+        self.run.check_workers([event.worker])
         if event.worker in self.members | self.waiting or event.digest != self.digest:
             return self
         joined = replace(self, waiting=self.waiting | {event.worker})
@@ -236,18 +217,6 @@ class Schedule:
         assigned = replace(self, items=tuple(event.items))
         return assigned._next_attempt() if self.entering and not self.documents else assigned
 
-    def _held_up(self, worker: str) -> "Schedule":
-        if self.phase != Phase.COLLECT or worker not in self.members - self.barred:
-            return self
-        rest = self._bar({worker})
-        return rest._next_attempt() if self.run.assigned else rest._advance()
-
-    def _cannot_use(self, event: FilesUnusable) -> "Schedule":
-        if self.phase != Phase.COLLECT or event.worker not in self.members - self.barred:
-            return self
-        named = replace(self, unusable=self.unusable | frozenset(event.items), disputed=self.disputed | {event.worker})
-        return named._held_up(event.worker)
-
     def _signed(self, event: ContributionSigned) -> "Schedule":
         if self.awaits_files:
             raise IntegrityError(f"{event.worker} signed before the files of outer step {self.step} are assigned")
@@ -258,18 +227,20 @@ class Schedule:
             return replace(self, documents={**self.documents, event.worker: event.document})._advance()
         if known in (None, event.document) or self.phase == Phase.SETTLE:
             return self
-        rest = self._bar({event.worker})  # equivocation: it signed two contributions
-        return rest._next_attempt() if self.run.assigned else rest._advance()
+        return self._bar({event.worker})._without_barred()  # equivocation: it signed two contributions
 
-    def _opened(self, event: PayloadOpened) -> "Schedule":
-        fits = self.phase == Phase.OPEN and self.documents.get(event.worker) == event.document
-        if not fits or event.worker in self.opened:
-            return self
-        return replace(self, opened=self.opened | {event.worker})._advance()
+    def _cannot_use(self, event: FilesUnusable) -> "Schedule":
+        if not set(event.items) <= set(self.share_of(event.worker)):
+            raise IntegrityError(f"{event.worker} names files that are not assigned to it")
+        named = replace(self, unusable=self.unusable.union(event.items), disputed=self.disputed | {event.worker})
+        after = named._held_up(event.worker)
+        return self if after is named else after
 
-    def _timed_out(self, event: PhaseTimedOut) -> "Schedule":
-        if (event.attempt, event.phase) != (self.attempt, self.phase.value):
-            return self
+    def _held_up(self, worker: str) -> "Schedule":
+        due = self.phase == Phase.COLLECT and worker in self.members - self.barred
+        return self._bar({worker})._without_barred() if due else self
+
+    def _failed(self) -> "Schedule":
         if self.phase == Phase.SETTLE:
             return self._next_attempt()
         arrived = frozenset(self.documents) if self.phase == Phase.COLLECT else self.opened
@@ -278,13 +249,9 @@ class Schedule:
         rest = replace(self._bar(expected - arrived), members=self.members & arrived)
         if not arrived or (self.run.assigned and expected - arrived):
             return rest._next_attempt()
-        if self.phase == Phase.COLLECT:
-            return replace(rest, phase=Phase.OPEN)
-        return replace(rest, phase=Phase.SETTLE, documents={worker: self.documents[worker] for worker in arrived})
+        return replace(rest, phase=Phase.OPEN if self.phase == Phase.COLLECT else Phase.SETTLE)
 
-    def _committed(self, attempt: int, digest: str) -> "Schedule":
-        if attempt != self.attempt or self.phase != Phase.SETTLE:
-            return self
+    def _committed(self, digest: str) -> "Schedule":
         strikes = {w: one.contributed() if w in self.opened else one for w, one in self.strikes.items()}
         for worker in self.barred:
             strikes[worker] = self.strikes.get(worker, Strikes()).held_up(self.step, worker in self.disputed)
@@ -292,8 +259,8 @@ class Schedule:
             self.run, digest, self.step + 1, members=self.members - self.barred, waiting=self.waiting,
             strikes={worker: one for worker, one in strikes.items() if one.count},
         )  # fmt: skip
-        begun = replace(over._next_attempt(), attempt=0)
-        return replace(begun, partition_members=tuple(sorted(begun.members)))
+        begun = over._next_attempt()
+        return replace(begun, attempt=0, partition_members=tuple(sorted(begun.members)))
 
     def _bar(self, workers: Collection[str]) -> "Schedule":
         """Exclude workers from this outer step, with what they handed in."""
@@ -301,6 +268,10 @@ class Schedule:
         return replace(
             self, documents=documents, opened=self.opened.difference(workers), barred=self.barred.union(workers)
         )
+
+    def _without_barred(self) -> "Schedule":
+        """Continue after a member was barred: assigned files are split again among the others."""
+        return self._next_attempt() if self.run.assigned else self._advance()
 
     def _advance(self) -> "Schedule":
         """Leave a phase in which nobody is waited for any longer."""
@@ -316,9 +287,9 @@ class Schedule:
     def _next_attempt(self) -> "Schedule":
         """Begin the outer step again, with the members and those who wait. Excluded workers wait until they may come
         back, or until too few others are left."""
-        fresh = replace(
-            self, attempt=self.attempt + 1, phase=Phase.COLLECT, members=frozenset(), waiting=frozenset(), documents={},
-            opened=frozenset(), barred=frozenset(), disputed=frozenset(),
+        fresh = Schedule(
+            self.run, self.digest, self.step, self.attempt + 1, strikes=self.strikes, items=self.items,
+            unusable=self.unusable, skipped=self.skipped, partition_members=self.partition_members,
         )  # fmt: skip
         left = (self.members | self.waiting) - self.excluded
         if len(left) >= self.quorum:
@@ -326,37 +297,6 @@ class Schedule:
             return replace(fresh, members=left, waiting=staying, barred=self.barred, disputed=self.disputed)
         everyone = (self.members - self.barred) | self.waiting
         return replace(fresh, members=everyone) if len(everyone) >= self.quorum else replace(fresh, waiting=everyone)
-
-
-def make_commit(
-    schedule: Schedule,
-    digest: str,
-    counted: Collection[str],
-    epoch: int,
-    messages: Mapping[str, int],
-    state: str | None,
-) -> CommitRecord:
-    """Return the commit record that settles the attempt under way into the state of `digest`.
-
-    `counted`: workers whose contributions were admitted; `epoch`: number of the newest commit record; `messages`: first
-    unread message of each worker; `state`: SHA-256 of the published state's list, if it is published."""
-    after = schedule.after_commit(digest)
-    return CommitRecord(
-        step=after.step,
-        digest=digest,
-        attempt=schedule.attempt,
-        members=sorted(after.members),
-        waiting=sorted(after.waiting),
-        made_of=dict(schedule.contributors),
-        counted=sorted(counted),
-        previous=epoch,
-        state=state,
-        messages={worker: number for worker, number in sorted(messages.items()) if number},
-        strikes={
-            worker: StrikesOf(count=one.count, until=one.until, made=one.made)
-            for worker, one in sorted(after.strikes.items())
-        },
-    )
 
 
 def _without(documents: Mapping[str, str], workers: Collection[str]) -> dict[str, str]:

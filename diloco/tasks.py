@@ -1,229 +1,146 @@
-"""What a worker does between two outer steps: the interface of inner tasks, and their learners on all ranks.
+"""Inner tasks on text, on conversations and by reinforcement learning, and their learners on all ranks.
 
 A worker may be several processes (ranks) that hold parts of the weights. Rank 0 runs the worker and the inner task; the
 other ranks follow its commands.
 """
 
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Generator, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 
 import numpy as np
 import torch
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from diloco.partition import owner, split_evenly
-from diloco.store import Saving
+from diloco.config import DilocoRun, LanguageConfig, RlTaskConfig, SftTaskConfig, TextTaskConfig
+from diloco.corpus import Corpus, Cursor, TextStream
+from diloco.inner import POSITION, DataShare, FilesUnusableError, Saving
+from diloco.messages import MAX_NAMED
+from diloco.partition import MAX_ITEMS, shuffled
 from diloco.tensors import F32, Tensors
-from protocol.errors import MusterError
+from protocol.config import PoolConfig
+from protocol.encoding import load_document
+from protocol.errors import ConfigError, IntegrityError, MusterError, ScoringUnavailable, UnreachableError
+from protocol.models import load_tokenizer
+from protocol.rollout_file.rows import MalformedFile
+from storage.keys import MissingObjectError
+from storage.weights.fetch import OpenObject
 from trainer.checkpoint import PendingCheckpoint
 from trainer.data.batch import Group
+from trainer.data.files import Loader
 from trainer.distributed import BroadcastCalls
 from trainer.learner import Learner
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement, whole
 from trainer.reports.step_metrics import StepMetrics
-from trainer.sft import Example, SftLearner, SftMetrics
+from trainer.sft import ConversationEncoder, Example, SftLearner, SftMetrics, load_examples
 
-POSITION = "documents"
-"""The metric by which workers report how many documents of the stream they have passed."""
+# ---- Learners, of which every rank has one
 
-
-@dataclass(frozen=True)
-class DataShare:
-    """Which of a run's data is `worker`'s in outer step `step`, while `members` take part.
-
-    `seed`: 32 bytes (hex). `items`: the files that the outer step trains on (hex), None where workers read a stream.
-    `positions`: documents of the stream that the makers of the newest outer step had passed, ascending, if this worker
-    is none of them."""
-
-    seed: str
-    worker: str
-    members: tuple[str, ...]
-    items: tuple[str, ...] | None = None
-    step: int = 0
-    positions: tuple[int, ...] = ()
-
-    @property
-    def position(self) -> int:
-        """Where in the stream this worker begins at least: the lower median of `positions`, which no minority moves; 0
-        where it goes on from its own."""
-        return self.positions[(len(self.positions) - 1) // 2] if self.positions else 0
-
-    def owns(self, item: bytes) -> bool:
-        """Return whether a document of the stream (its position as 32 bytes) is this worker's."""
-        return owner(bytes.fromhex(self.seed), item, self.members) == self.worker
-
-    @cached_property
-    def files(self) -> tuple[bytes, ...]:
-        """The worker's files, of `items`."""
-        items = [bytes.fromhex(item) for item in self.items or ()]
-        return split_evenly(bytes.fromhex(self.seed), items, self.members).get(self.worker, ())
+P = ParamSpec("P")
+R = TypeVar("R")
+S = TypeVar("S", bound="WorkerLearners[Any]")
+L = TypeVar("L", SftLearner, Learner)
 
 
-class FilesUnusableError(MusterError):
-    """A worker cannot train on `items`, files of its share; `for_good`: however long it waits."""
+def on_all_ranks(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+    """Make a method run on every rank when rank 0 calls it; it returns rank 0's result."""
 
-    def __init__(self, items: Sequence[bytes], why: str, for_good: bool) -> None:
-        more = f" and {len(items) - 1} more" if len(items) > 1 else ""
-        super().__init__(f"file {items[0].hex()[:16]}…{more} cannot be used: {why}")
-        self.items, self.for_good = tuple(items), for_good
+    @wraps(method)
+    def call(self: Any, *arguments: Any) -> Any:
+        return self._call(method.__name__, *arguments)
 
-
-class InnerTask(Protocol):
-    """Weights, an optimizer and a position in the data. One thread uses it."""
-
-    def weights(self) -> Tensors:
-        """Return a copy, float32."""
-        ...
-
-    def load(self, weights: Tensors) -> None:
-        """Continue from these weights; optimizer and position stay."""
-        ...
-
-    def train(self, share: DataShare, number: int) -> int:
-        """Take inner step `number` of an outer step; return how many tokens it was trained on, 0 if there is nothing
-        left to train on until the next outer step. Raises FilesUnusableError."""
-        ...
-
-    def metrics(self) -> Mapping[str, float]:
-        """Return metrics of the inner steps since `load` or `restore`."""
-        ...
-
-    def save(self, folder: Path) -> Saving:
-        """Begin to write everything that continuing exactly here needs into a new folder; what happens meanwhile
-        changes nothing of it. Nothing else is saved or restored before it is finished. Raises MusterError."""
-        ...
-
-    def restore(self, folder: Path) -> None:
-        """Restore what `save` wrote. Raises IntegrityError where it is damaged."""
-        ...
+    return cast(Callable[Concatenate[S, P], R], call)
 
 
-class _Learner(Protocol):
-    @property
-    def policy(self) -> Policy: ...
-
-    @property
-    def placement(self) -> Placement: ...
-
-    def start_checkpoint(self, folder: Path, extra: dict[str, Any]) -> PendingCheckpoint: ...
-
-    def load_checkpoint(self, folder: Path) -> dict[str, Any]: ...
-
-
-class WorkerLearners(BroadcastCalls):
+class WorkerLearners(BroadcastCalls, Generic[L]):
     """The learners of a worker's ranks. Rank 0 calls the methods; the others are in `follow` meanwhile."""
 
-    def __init__(self, learner: _Learner) -> None:
+    def __init__(self, learner: L) -> None:
         super().__init__(learner.placement.ranks)
-        self._learner = learner
+        self.learner: L = learner
         self._pending: PendingCheckpoint | None = None
 
+    @on_all_ranks
     def weights(self) -> Tensors:
         """Return a copy of the whole model, float32."""
-        return cast(Tensors, self._call("weights"))
+        return model_tensors(self.learner.policy.model, self.ranks.rank == 0)
 
     def load(self, weights: Tensors) -> None:
         """Put weights in place of all ranks' parts."""
-        self.ranks.command(("load", ()))  # the others receive them one tensor at a time
-        self._run_together("load", (weights,))
+        self.ranks.command(("_set", (None,)))  # the others receive them one tensor at a time
+        self._run_together("_set", (weights,))
+
+    @on_all_ranks
+    def _set(self, weights: Tensors | None) -> None:
+        set_tensors(self.learner.policy.model, weights)
 
     def save(self, folder: Path, extra: dict[str, Any] | None = None) -> Saving:
         """Begin to write what continuing exactly here needs, and `extra` (JSON). Raises MusterError."""
-        self._call("save", folder, extra or {})
+        self._save(folder, extra or {})
         return self
+
+    @on_all_ranks
+    def _save(self, folder: Path, extra: dict[str, Any]) -> None:
+        assert self._pending is None, "one at a time"
+        self._pending = self.learner.start_checkpoint(folder, extra)
 
     def done(self) -> bool:
         """Return whether this rank has written its part of what `save` began."""
         return self._pending is None or self._pending.done()
 
+    @on_all_ranks
     def finish(self) -> None:
         """Return once what `save` began is on disk, of all ranks. Raises MusterError."""
-        self._call("finish")
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.wait()
 
+    @on_all_ranks
     def restore(self, folder: Path) -> dict[str, Any]:
         """Restore what `save` wrote, and return its `extra`. Raises IntegrityError where it is damaged."""
-        return cast(dict[str, Any], self._call("restore", folder))
+        return self.learner.load_checkpoint(folder)
 
     def _run(self, name: str, arguments: tuple[Any, ...]) -> Any:
-        match name:
-            case "weights":
-                return model_tensors(self._learner.policy.model, self.ranks.rank == 0)
-            case "load":
-                set_tensors(self._learner.policy.model, arguments[0] if arguments else None)
-            case "save":
-                assert self._pending is None, "one at a time"
-                self._pending = self._learner.start_checkpoint(*arguments)
-            case "finish":
-                pending, self._pending = self._pending, None
-                if pending is not None:
-                    pending.wait()
-            case "restore":
-                return self._learner.load_checkpoint(*arguments)
-            case _:
-                raise AssertionError(f"no command {name!r}")
-        return None
+        return getattr(type(self), name).__wrapped__(self, *arguments)
 
 
-class LanguageLearners(WorkerLearners):
+class LanguageLearners(WorkerLearners[SftLearner]):
     """Learners of examples: text and conversations."""
 
-    def __init__(self, learner: SftLearner) -> None:
-        super().__init__(learner)
-        self._language = learner
+    @on_all_ranks
+    def update(self, examples: Sequence[Example], number: int) -> SftMetrics:
+        """Learn from a batch, as update `number` of the run."""
+        self.learner.updates = number
+        return self.learner.update(examples)
 
-    def update(self, examples: Sequence[Example], number: int | None = None) -> SftMetrics:
-        """Learn from a batch, as update `number` of the run; None: as the next one."""
-        return cast(SftMetrics, self._call("update", examples, number))
-
+    @on_all_ranks
     def loss(self, examples: Sequence[Example]) -> float:
         """Return the mean loss (nats) of the learned tokens, without learning."""
-        return cast(float, self._call("loss", examples))
-
-    def _run(self, name: str, arguments: tuple[Any, ...]) -> Any:
-        match name:
-            case "update":
-                examples, number = arguments
-                self._language.updates = self._language.updates if number is None else number
-                return self._language.update(examples)
-            case "loss":
-                return self._language.loss(*arguments)
-        return super()._run(name, arguments)
+        return self.learner.loss(examples)
 
 
-class RlLearners(WorkerLearners):
+class RlLearners(WorkerLearners[Learner]):
     """Learners that take a policy step's updates one at a time."""
 
-    def __init__(self, learner: Learner) -> None:
-        super().__init__(learner)
-        self._rl = learner
-        self._updates: Generator[int, None, StepMetrics] | None = None
+    _updates: Generator[int, None, StepMetrics] | None = None
 
+    @on_all_ranks
     def begin(self, groups: Sequence[Group], step: int, updates: int) -> None:
         """Prepare the updates of policy step `step` + 1 on these groups; `updates` were taken before."""
-        self._call("begin", groups, step, updates)
+        self.learner.step, self.learner.updates = step, updates
+        self._updates = self.learner.updates_of(groups)
 
+    @on_all_ranks
     def update(self) -> tuple[int, StepMetrics | None]:
         """Take the next update and return its tokens; 0 and the step's metrics once there is none left."""
-        return cast(tuple[int, StepMetrics | None], self._call("update"))
-
-    def _run(self, name: str, arguments: tuple[Any, ...]) -> Any:
-        match name:
-            case "begin":
-                groups, self._rl.step, self._rl.updates = arguments
-                self._updates = self._rl.updates_of(groups)
-                return None
-            case "update":
-                assert self._updates is not None, "no step was begun"
-                try:
-                    return next(self._updates), None
-                except StopIteration as end:
-                    self._updates = None
-                    return 0, end.value
-        return super()._run(name, arguments)
+        assert self._updates is not None, "no step was begun"
+        try:
+            return next(self._updates), None
+        except StopIteration as end:
+            self._updates = None
+            return 0, end.value
 
 
 def model_tensors(model: Any, wanted: bool = True) -> Tensors:
@@ -254,3 +171,226 @@ def set_tensors(model: Any, tensors: Tensors | None) -> None:
 
 def _trained(model: Any) -> list[tuple[str, torch.Tensor]]:
     return [(name, one.detach()) for name, one in model.named_parameters() if one.requires_grad]
+
+
+# ---- Text and conversations: the next documents of the stream that the worker owns
+
+# Returns the worker's next examples from a position of the stream, and where they end; none if an epoch has none.
+NextBatch = Callable[[Cursor, DataShare], tuple[list[Example], Cursor]]
+
+
+class LanguageTask:
+    """Learns from what `batch` returns; `heldout` examples measure the loss. An InnerTask.
+
+    The learning rate's schedule goes by the run's inner steps, so a worker that joins late has the rate of the
+    others."""
+
+    def __init__(
+        self, run: DilocoRun, learners: LanguageLearners, batch: NextBatch, heldout: Sequence[Example]
+    ) -> None:
+        self._inner_steps, self.learners = run.settings.inner_steps, learners
+        self.next_batch, self._heldout = batch, heldout
+        self._made: list[SftMetrics] = []
+        self.cursor = Cursor()
+
+    def weights(self) -> Tensors:
+        return self.learners.weights()
+
+    def load(self, weights: Tensors) -> None:
+        self.learners.load(weights)
+        self._made.clear()
+
+    def train(self, share: DataShare, number: int) -> int:
+        if not number and share.position > self.cursor.position:
+            self.cursor = Cursor(share.position)
+        batch, self.cursor = self.next_batch(self.cursor, share)
+        if not batch:
+            return 0
+        metrics = self.learners.update(batch, share.step * self._inner_steps + number)
+        self._made.append(metrics)
+        return metrics.tokens
+
+    def metrics(self) -> dict[str, float]:
+        """Return the mean loss, the largest gradient norm, the last learning rate, the position in the stream, and the
+        loss of the documents that are kept apart."""
+        metrics = {POSITION: float(self.cursor.position)}
+        if self._made:
+            metrics["loss"] = sum(one.loss for one in self._made) / len(self._made)
+            metrics["grad_norm"] = max(one.grad_norm for one in self._made)
+            metrics["learning_rate"] = self._made[-1].learning_rate
+        if self._heldout:
+            metrics["heldout_loss"] = self.learners.loss(self._heldout)
+        return metrics
+
+    def save(self, folder: Path) -> Saving:
+        return self.learners.save(folder, {"position": self.cursor.position, "offset": self.cursor.offset})
+
+    def restore(self, folder: Path) -> None:
+        extra = self.learners.restore(folder)
+        self.cursor = Cursor(int(extra["position"]), int(extra["offset"]))
+        self._made.clear()
+
+
+def language_learners(config: LanguageConfig, folder: Path, placement: Placement) -> LanguageLearners:
+    """Return the learner of one rank."""
+    policy = Policy(folder, config.dtype, placement)
+    return LanguageLearners(SftLearner(policy, config.optimizer, config.updates))
+
+
+def text_task(
+    config: TextTaskConfig, folder: Path, corpus: Corpus, run: DilocoRun, learners: LanguageLearners
+) -> LanguageTask:
+    """Return the task of predicting the next tokens of documents: packed, nothing padded. Raises ConfigError for a
+    tokenizer without an EOS."""
+    tokenizer: Any = load_tokenizer(folder)
+    count = len(corpus) - config.heldout
+    if tokenizer.eos_token_id is None:
+        raise ConfigError("the model's tokenizer has no EOS token", "choose another model")
+
+    def encode(text: str) -> tuple[int, ...]:
+        tokens = tuple(tokenizer.encode(text))
+        return tokens if tokens[-1:] == (tokenizer.eos_token_id,) else (*tokens, int(tokenizer.eos_token_id))
+
+    def predicting(piece: tuple[int, ...]) -> Example:
+        return Example(piece, (False, *(True for _ in piece[1:])))
+
+    stream = TextStream(corpus, count, encode, bytes.fromhex(run.seed), config.sequence_tokens)
+
+    def batch(cursor: Cursor, share: DataShare) -> tuple[list[Example], Cursor]:
+        pieces, after = stream.take(cursor, config.batch_tokens, share.owns)
+        return [predicting(piece) for piece in pieces], after
+
+    kept_apart = [encode(corpus.text(number))[: config.sequence_tokens] for number in range(count, len(corpus))]
+    return LanguageTask(run, learners, batch, [predicting(one) for one in kept_apart if len(one) >= 2])
+
+
+def sft_task(config: SftTaskConfig, folder: Path, run: DilocoRun, learners: LanguageLearners) -> LanguageTask:
+    """Return the task of supervised fine-tuning on conversations, in an order that the run's seed decides anew each
+    epoch."""
+    encoder = ConversationEncoder(load_tokenizer(folder), config.chat_template)
+    examples, heldout = load_examples(config.data, encoder, config.max_tokens, config.heldout)
+    seed, count = bytes.fromhex(run.seed), len(examples)
+
+    def batch(cursor: Cursor, share: DataShare) -> tuple[list[Example], Cursor]:
+        taken: list[Example] = []
+        position, passed = cursor.position, 0
+        while len(taken) < config.batch and passed < count:
+            passed += 1
+            if share.owns(position):
+                epoch, at = divmod(position, count)
+                taken.append(examples[shuffled(seed, epoch, at, count)])
+                passed = 0
+            position += 1
+        return taken, Cursor(position)
+
+    return LanguageTask(run, learners, batch, heldout)
+
+
+# ---- Reinforcement learning: a policy step's updates, on the files that are assigned to the worker
+
+RL_METRICS = (
+    "loss", "entropy", "grad_norm", "clip_low", "clip_high", "kl", "learning_rate", "mismatch", "tokens",
+    "trained_tokens", "flops",
+)  # fmt: skip
+
+
+def rl_learners(config: RlTaskConfig, folder: Path, placement: Placement) -> RlLearners:
+    """Return the learner of one rank."""
+    pool = load_document(config.pool, PoolConfig)
+    train, temperature = pool.train, pool.work.temperature
+    return RlLearners(Learner(folder, train, temperature, pool.model.dtype, placement, config.seed))
+
+
+def check_pool_run(run: DilocoRun, pool: PoolConfig) -> None:
+    """Raise ConfigError unless workers can train the policy of `pool` in this run."""
+    minibatches = pool.train.minibatches
+    if not run.assigned:
+        raise ConfigError(f"the workers of {run.name} read data of their own", "set `assigned` to true")
+    if run.settings.inner_steps != minibatches:
+        raise ConfigError(
+            f"{run.name} has {run.settings.inner_steps} inner steps, its pool {minibatches} updates a policy step",
+            f"set `settings.inner_steps` to {minibatches}, the pool's `train.minibatches`",
+        )
+    if run.pool_config != pool.digest.hex():
+        raise ConfigError(
+            f"{run.name} is for a pool whose document has the SHA-256 {run.pool_config}, not {pool.digest.hex()}",
+            "give trainer and workers the pool's own document, and name its SHA-256 as `pool_config` of the run",
+        )
+    if not len(run.workers) <= pool.train.files_per_step <= pool.train.max_files <= MAX_ITEMS:
+        raise ConfigError(
+            f"{len(run.workers)} workers for {pool.train.files_per_step} to {pool.train.max_files} files a policy step",
+            f"name at most one worker per file, at most {MAX_ITEMS} files a step (`train.files_per_step`, `filter`)",
+        )
+    if pool.train.lora is not None:
+        raise ConfigError("DiLoCo workers train whole weights", "use a pool without `train.lora`")
+
+
+class RlTask:
+    """The updates that a trainer alone would make of these files, one per inner step; the learning rate's schedule goes
+    by the outer step. An InnerTask."""
+
+    def __init__(self, pool: PoolConfig, folder: Path, open_object: OpenObject, learners: RlLearners) -> None:
+        self._minibatches = pool.train.minibatches
+        self._loader = Loader(pool, open_object, folder)
+        self._learners = learners
+        self._read: dict[bytes, list[Group]] = {}
+        self._more = False
+        self._metrics: StepMetrics | None = None
+
+    def weights(self) -> Tensors:
+        return self._learners.weights()
+
+    def load(self, weights: Tensors) -> None:
+        self._learners.load(weights)
+        self._more, self._metrics = False, None
+
+    def train(self, share: DataShare, number: int) -> int:
+        """Raise FilesUnusableError for files that cannot be had or scored, or are malformed."""
+        if not share.files:
+            return 0
+        if number:
+            return self._update()
+        groups = self._groups(share.files)
+        self._learners.begin(groups, share.step, share.step * self._minibatches)
+        self._more, self._metrics = True, None
+        # Files without any signal count as trained on: they lead to no change.
+        return self._update() or sum(len(one.output) for group in groups for one in group)
+
+    def metrics(self) -> dict[str, float]:
+        self._update()  # the step's metrics follow its last update
+        metrics = {name: getattr(self._metrics, name) for name in RL_METRICS} if self._metrics else {}
+        return {name: float(value) for name, value in metrics.items() if value is not None}
+
+    def save(self, folder: Path) -> Saving:
+        return self._learners.save(folder)
+
+    def restore(self, folder: Path) -> None:
+        self._learners.restore(folder)
+        self._more, self._metrics = False, None
+
+    def _update(self) -> int:
+        """Take the next update; return 0 once there is none left."""
+        if not self._more:
+            return 0
+        tokens, self._metrics = self._learners.update()
+        self._more = self._metrics is None
+        return tokens
+
+    def _groups(self, items: Sequence[bytes]) -> list[Group]:
+        """Return the groups of all files; what was read is kept while one of them is waited for."""
+        self._read = {item: groups for item, groups in self._read.items() if item in items}
+        failed: dict[bytes, MusterError] = {}
+        for item in items:
+            try:
+                if item not in self._read:
+                    self._read[item] = self._loader.groups_in(item)
+            except (MissingObjectError, ScoringUnavailable, UnreachableError, MalformedFile, IntegrityError) as error:
+                failed[item] = error
+                if isinstance(error, UnreachableError) or len(failed) == MAX_NAMED:
+                    break  # the next would be asked for in vain, for as long
+        if failed:
+            bad = [item for item, error in failed.items() if isinstance(error, MalformedFile | IntegrityError)]
+            named = bad or list(failed)
+            raise FilesUnusableError(named, failed[named[0]].what, bool(bad))
+        groups, self._read = [group for item in items for group in self._read[item]], {}
+        return groups

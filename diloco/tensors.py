@@ -9,10 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 F32 = NDArray[np.float32]
-Tensors = Mapping[str, F32]
-"""float32 tensors by name."""
-Products = list[list[float]]
-"""Inner products of some vectors with one another, [vectors, vectors]."""
+Tensors = Mapping[str, F32]  # float32 tensors by name
+Products = list[list[float]]  # inner products of some vectors with one another, [vectors, vectors]
 _BLOCK = 1 << 16
 _SHORT = 1 << 12
 

@@ -6,12 +6,13 @@ bucket lets nobody overwrite. Whatever comes from there is a stranger's.
 
 import logging
 import shutil
+import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from types import TracebackType
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from diloco.codec import MalformedContribution
 from diloco.config import DilocoRun
@@ -36,25 +37,22 @@ from diloco.tensors import TensorLayout
 from protocol.accounts import LocalAccount
 from protocol.encoding import sha256_hex
 from protocol.errors import IntegrityError, MusterError, UnreachableError
-from storage.keys import MissingObjectError, object_key
+from protocol.waits import WAITS
+from storage.keys import MissingObjectError
 
 log = logging.getLogger("muster.diloco")
 T = TypeVar("T")
-MAX_TAKEN = 4096
-"""Places of the log, or of a worker's messages, that strangers may take before its author gives up."""
+MAX_TAKEN = 4096  # places of the log, or of a worker's messages, that strangers may take before its author gives up
+_MESSAGES_AT_ONCE = 16  # read of one worker in a turn
 
 
 class SharedBucket(Protocol):
-    """`storage.bucket.Bucket`. Every method ends within a bounded time, with an UnreachableError at the latest."""
+    """`storage.s3.Bucket`. Every method ends within a bounded time, with an UnreachableError at the latest."""
 
     def put(self, key: str, data: bytes) -> bool: ...
-
     def get(self, key: str, limit: int) -> bytes: ...
-
     def size(self, key: str) -> int | None: ...
-
     def put_first(self, place: str, data: bytes) -> bool: ...
-
     def look(self, place: str, limit: int) -> bytes | None: ...
 
 
@@ -66,13 +64,13 @@ class Transport:
 
     def publish(self, data: bytes) -> None:
         """Put a signed contribution or a shard under its hash."""
-        self._bucket.put(_key("contributions", sha256_hex(data)), data)
+        self._bucket.put(f"contributions/{sha256_hex(data)}", data)
 
     def contribution(self, document: str, worker: str, expected: Expected) -> Contribution:
         """Fetch the contribution of `worker` whose bytes have the SHA-256 `document`.
 
         Raises MalformedContribution, IntegrityError, MissingObjectError, UnreachableError."""
-        data = self._bucket.get(_key("contributions", document), expected.document_bytes)
+        data = self._bucket.get(f"contributions/{document}", expected.document_bytes)
         found = open_contribution(data, expected)
         if found.worker != worker:
             raise MalformedContribution(f"{document[:16]}… is a contribution of {found.worker}, not of {worker}")
@@ -80,14 +78,14 @@ class Transport:
 
     def shard(self, entry: ShardEntry) -> bytes:
         """Fetch a file of a payload. Raises IntegrityError, MissingObjectError, UnreachableError."""
-        return self._bucket.get(_key("contributions", entry.sha256), entry.size)
+        return self._bucket.get(f"contributions/{entry.sha256}", entry.size)
 
     def publish_state(self, state: OuterState) -> str:
         """Put a state's files and then their list; return the list's SHA-256."""
         for shard in state_shards(state, self.run.settings.shards):
-            self._bucket.put(_key("outer", sha256_hex(shard)), shard)
+            self._bucket.put(f"outer/{sha256_hex(shard)}", shard)
         data = list_state(state, self.run.settings.shards).encode()
-        self._bucket.put(_key("outer", sha256_hex(data)), data)
+        self._bucket.put(f"outer/{sha256_hex(data)}", data)
         return sha256_hex(data)
 
     def state_name(self, state: OuterState) -> str:
@@ -96,15 +94,15 @@ class Transport:
 
     def has_state(self, name: str) -> bool:
         """Return whether a state was published whole, by the SHA-256 of its list."""
-        return self._bucket.size(_key("outer", name)) is not None
+        return self._bucket.size(f"outer/{name}") is not None
 
     def state(self, name: str, step: int, digest: str, layout: TensorLayout) -> OuterState:
         """Fetch outer state `step` of `digest`, whose list has the SHA-256 `name`. Raises MalformedState, and as
         `shard`."""
         count = self.run.settings.shards
-        files = open_list(self._bucket.get(_key("outer", name), MAX_LIST_BYTES), count)
+        files = open_list(self._bucket.get(f"outer/{name}", MAX_LIST_BYTES), count)
         sizes = [state_shard_bytes(pieces) for pieces in layout.shards(count)]
-        shards = (self._bucket.get(_key("outer", one), size) for one, size in zip(files.shards, sizes, strict=True))
+        shards = (self._bucket.get(f"outer/{file}", size) for file, size in zip(files.shards, sizes, strict=True))
         return read_state(step, digest, shards, layout, count)
 
     def post(self, worker: str, number: int, message: bytes) -> bool:
@@ -154,7 +152,7 @@ class Transport:
                 return self.entry(place, previous)
             except MalformedEntry as error:
                 log.debug("place %d of the log is skipped: %s", place, error)
-        raise IntegrityError(f"{MAX_TAKEN} places of the log are taken by strangers", "see who writes to the bucket")
+        raise IntegrityError(f"strangers took {MAX_TAKEN} places of the log", "see who writes to the bucket")
 
     def _message_place(self, worker: str, number: int) -> str:
         return f"diloco/{self.run.digest}/messages/{worker.lower()}/{number:010d}"
@@ -163,76 +161,139 @@ class Transport:
         return f"diloco/{self.run.digest}/log/{number:010d}"
 
 
-def _key(kind: str, sha256: str) -> str:
-    return object_key("outer" if kind == "outer" else "contributions", bytes.fromhex(sha256))
-
-
 class PollBackoff:
-    """Limits how often something is looked for that may not be there yet.
+    """Limits how often something is looked for that may not be there yet: after a look (`taking`), the next is `due`
+    after `factor` times as long as that one took, two seconds at most. So looking takes a small part of bucket and
+    processor, however far the one and however busy the other."""
 
-    As a context around a look: the next look is `due` after `factor` times as long as this one took, two seconds at
-    most. So looking takes a small part of bucket and processor, however far the one and however busy the other."""
-
-    def __init__(self, factor: float = 8.0, clock: Callable[[], float] = time.monotonic) -> None:
-        self._factor, self._clock = factor, clock
-        self._began = self._next = 0.0
+    def __init__(self, factor: float = 8.0) -> None:
+        self._factor, self._next = factor, 0.0
 
     def due(self) -> bool:
-        return self._clock() >= self._next
+        return time.monotonic() >= self._next
 
-    def __enter__(self) -> None:
-        self._began = self._clock()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        now = self._clock()
-        self._next = now + min(2.0, self._factor * (now - self._began))
-
-
-def pause(poll_seconds: float, took: float) -> float:
-    """Return the seconds until the next turn after one in which nothing could be done, which took `took` seconds:
-    longer where bucket or processor are busy, so that polling does not keep them busy."""
-    return max(poll_seconds, min(1.5 * took, 1.0))
+    @contextmanager
+    def taking(self) -> Iterator[None]:
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            ended = time.monotonic()
+            self._next = ended + min(2.0, self._factor * (ended - began))
 
 
-class ShardCache:
-    """Files of one attempt's payloads, fetched to disk in the background as soon as each is published.
+def run_turns(
+    turn: Callable[[], str],
+    ended: Callable[[], bool],
+    stopping: threading.Event,
+    poll_seconds: float,
+    show: Callable[[], None],
+) -> None:
+    """Call `turn` until `stopping` or `ended`: it does what can be done and returns what it waits for, if anything.
+
+    A bucket that cannot be reached is waited for. Waits are longer where bucket or processor are busy, so that polling
+    does not keep them busy."""
+    waiting = ""
+    while not stopping.is_set() and not ended():
+        began = time.monotonic()
+        try:
+            why = turn()
+        except UnreachableError as error:
+            why = f"the bucket: {error.what}"
+        if why and why != waiting:
+            log.info("waiting for %s", why)
+        waiting = why
+        show()
+        if why:
+            with WAITS.on(why):
+                stopping.wait(max(poll_seconds, min(1.5 * (time.monotonic() - began), 1.0)))
+
+
+class BackgroundJob:
+    """Does one thing at a time on a thread of its own, and again where it failed. One thread uses it."""
+
+    def __init__(self, name: str) -> None:
+        self._pool = ThreadPoolExecutor(1, name)
+        self._what, self._work = "", lambda: None
+        self._running: Future[Any] | None = None
+
+    @property
+    def busy(self) -> bool:
+        return self._running is not None and not self._running.done()
+
+    def begin(self, what: str, work: Callable[[], Any]) -> None:
+        """Begin another job; `what` it does is for people. One under way still ends first."""
+        self._what, self._work = what, work
+        self._running = self._pool.submit(work)
+
+    def tend(self) -> None:
+        """Begin the job again if it failed."""
+        if self._running is not None and self._running.done() and (error := self._running.exception()) is not None:
+            log.warning("%s is sent again: %s", self._what, error)
+            self._running = self._pool.submit(self._work)
+
+    def finish(self) -> None:
+        """Return once the job is done, or cannot be."""
+        if self._running is None:
+            return
+        with WAITS.on(f"the bucket, for {self._what}"):
+            if (error := self._running.exception()) is not None:
+                log.warning("%s was not sent: %s", self._what, error)
+        self._running = None
+
+
+class AttemptCache:
+    """The contributions of one attempt, and the files of their payloads, which are fetched to disk in the background as
+    soon as each is published (all-gather).
 
     `folder` is emptied by `clear`; nothing in it outlives the attempt. One thread uses it, others fetch."""
 
-    _AT_ONCE = 4
-
     def __init__(self, transport: Transport, folder: Path) -> None:
         self._transport, self._folder = transport, folder
-        self._pool = ThreadPoolExecutor(self._AT_ONCE, "shard-fetcher")
+        self._pool = ThreadPoolExecutor(4, "shard-fetcher")
         self._jobs: dict[str, tuple[Future[None], PollBackoff]] = {}
+        self._attempt = (-1, -1)
         self.clear()
+
+    def begin(self, schedule: Schedule) -> bool:
+        """Forget what is of another attempt than the schedule's; return whether there is a new one."""
+        attempt = schedule.step, schedule.attempt
+        if attempt == self._attempt:
+            return False
+        self._attempt = attempt
+        self.clear()
+        return True
 
     def clear(self) -> None:
         """Forget everything; what is under way ends in a folder that nobody reads."""
         for job, _ in self._jobs.values():
             job.cancel()
-        self._jobs = {}
+        self._jobs, self._contributions = {}, dict[tuple[str, str], Contribution]()
         shutil.rmtree(self._folder, ignore_errors=True)
         self._current = self._folder / f"{time.monotonic_ns():020d}"
         self._current.mkdir(parents=True)
 
-    def fetch(self, document: str, entries: Sequence[ShardEntry]) -> bool:
-        """Return whether all files of a contribution (SHA-256 `document`) are here; fetch what is missing, in the order
-        in which it is sent. Raises IntegrityError where other bytes lie under a hash."""
-        missing = [one for one in in_send_order(document, entries) if not self._path(one).exists()]
+    def contribution(self, worker: str, document: str, expected: Expected) -> Contribution:
+        """Return a worker's contribution (SHA-256 `document`). Raises as `Transport.contribution`."""
+        if (worker, document) not in self._contributions:
+            found = self._transport.contribution(document, worker, expected)
+            self._contributions[worker, document] = found
+        return self._contributions[worker, document]
+
+    def fetch(self, worker: str, document: str, expected: Expected) -> bool:
+        """Return whether all files of a contribution are here; fetch what is missing, in the order in which it is sent.
+        Raises IntegrityError where other bytes lie under a hash, and as `contribution`."""
+        entries = in_send_order(document, self.contribution(worker, document, expected).shards)
+        missing = [entry for entry in entries if not self._path(entry).exists()]
         if not missing:
             return True
         job, backoff = self._jobs.get(document, (None, PollBackoff()))
+        if job is not None and not job.done():
+            return False
         if job is not None:
-            if not job.done():
-                return False
             job.result()
         if backoff.due():
             self._jobs[document] = self._pool.submit(self._fetch, missing, self._current, backoff), backoff
-        elif job is not None:
-            self._jobs[document] = job, backoff
         return False
 
     def read(self, entry: ShardEntry) -> bytes:
@@ -248,7 +309,7 @@ class ShardCache:
     def _fetch(self, entries: Sequence[ShardEntry], folder: Path, backoff: PollBackoff) -> None:
         for entry in entries:
             try:
-                with backoff:
+                with backoff.taking():
                     data = self._transport.shard(entry)
                 part = folder / f"{entry.sha256}.part"
                 part.write_bytes(data)
@@ -268,13 +329,10 @@ def in_send_order(document: str, files: Sequence[T]) -> list[T]:
 class Sender:
     """Posts a worker's messages, each once and under a number of its own, and uploads payloads in the background."""
 
-    _AT_ONCE = 2
-
     def __init__(self, transport: Transport, account: LocalAccount) -> None:
         self._transport, self._account, self._next = transport, account, 0
         self._posted: set[tuple[MessageKind, int, int, str | None]] = set()
-        self._uploader = ThreadPoolExecutor(1, "payload-sender")
-        self._upload: tuple[tuple[str, int], Future[None]] | None = None
+        self._upload, self._uploaded = BackgroundJob("payload-sender"), ("", 0)
 
     def find_place(self, number: int) -> None:
         """Continue behind the messages that are there, the first of which may have `number`. Raises MusterError if
@@ -301,63 +359,52 @@ class Sender:
             posted = self._transport.post(worker, message.number, seal_message(message, run, self._account))
             self._next += 1
             if posted:
-                self._posted = {one for one in self._posted if one[1] == now.step} | {what}
+                self._posted = {earlier for earlier in self._posted if earlier[1] == now.step} | {what}
                 return
         raise MusterError(f"{MAX_TAKEN} places for messages of {worker} are taken", "see who else writes to the bucket")
 
     def upload(self, document: str, attempt: int, payload: Sequence[bytes]) -> None:
         """Publish a payload in the background, again if that failed, and again in another attempt, which may be due to
         its loss."""
-        what = document, attempt
-        if self._upload is not None and self._upload[0] == what:
-            done = self._upload[1]
-            if not done.done() or done.exception() is None:
-                return
-            log.warning("the payload is sent again: %s", done.exception())
-        self._upload = what, self._uploader.submit(self._publish, document, payload)
+        if self._uploaded == (document, attempt):
+            self._upload.tend()
+            return
+        self._uploaded = document, attempt
+        self._upload.begin("the payload", lambda: self.publish(document, payload))
 
-    def _publish(self, document: str, payload: Sequence[bytes]) -> None:
-        with ThreadPoolExecutor(self._AT_ONCE, "payload-sender") as senders:
+    def publish(self, document: str, payload: Sequence[bytes]) -> None:
+        """Publish a payload; return once it is there."""
+        with ThreadPoolExecutor(2, "payload-sender") as senders:
             list(senders.map(self._transport.publish, in_send_order(document, payload)))
 
 
 class MessageReader:
-    """Reads workers' messages for the coordinator. Of the workers that the step waits for it reads one whenever it is
-    asked, and the next once that one has sent something. All others, who may join or leave, are read rarely."""
-
-    _AT_ONCE = 16
+    """Reads workers' messages for the coordinator: those of the workers that the step waits for whenever it is asked,
+    those of all others, who may join or leave, rarely."""
 
     def __init__(self, transport: Transport) -> None:
-        self._transport, self._others = transport, PollBackoff(factor=50.0)
+        self._transport, self._all = transport, PollBackoff(factor=50.0)
 
     def new(self, numbers: dict[str, int], awaited: frozenset[str], every: bool = False) -> Iterator[WorkerMessage]:
         """Yield the messages since `numbers` (the next one of each worker), which is advanced. `every`: of all workers,
         whenever they were read last. Raises UnreachableError."""
-        others = list(self._transport.run.workers)
-        for worker in [one for one in others if one in awaited and not every]:
-            others.remove(worker)
-            if not (yield from self._of(worker, numbers)):
-                break  # the step goes on once all have sent something: the next one is looked for later
-        if every or self._others.due():
-            with self._others:
-                for worker in others:
+        every = every or self._all.due()
+        with self._all.taking() if every else nullcontext():
+            for worker in self._transport.run.workers:
+                if every or worker in awaited:
                     yield from self._of(worker, numbers)
 
-    def _of(self, worker: str, numbers: dict[str, int]) -> Generator[WorkerMessage, None, bool]:
-        """Yield a worker's messages; return whether there was any."""
+    def _of(self, worker: str, numbers: dict[str, int]) -> Iterator[WorkerMessage]:
         first = numbers.get(worker, 0)
-        for _ in range(self._AT_ONCE):
-            number = numbers.get(worker, 0)
+        for number in range(first, first + _MESSAGES_AT_ONCE):
             try:
                 message = self._transport.message(worker, number)
             except UnreachableError:
                 raise
             except MusterError as error:
                 log.warning("message %d of %s: %s", number, worker, error)
-                numbers[worker] = number + 1
-                continue
-            if message is None:
-                break
-            yield message
+            else:
+                if message is None:
+                    return
+                yield message
             numbers[worker] = number + 1
-        return numbers.get(worker, 0) > first

@@ -14,22 +14,15 @@ from typing import Any
 
 from diloco.codec import encode_dense, encode_shard, encode_sparse, select_visible
 from diloco.config import DilocoRun, Timeouts
+from diloco.inner import POSITION, DataShare, FilesUnusableError, InnerTask
 from diloco.log import Log
-from diloco.messages import (
-    CommitRecord,
-    Contribution,
-    Expected,
-    ShardEntry,
-    reportable,
-    seal_contribution,
-)
+from diloco.messages import CommitRecord, Contribution, Expected, ShardEntry, reportable, seal_contribution
 from diloco.outer import OuterState
 from diloco.settle import catch_up, expected_at, make_step, published_state
 from diloco.state_machine import Phase, Schedule
 from diloco.store import OwnContribution, WorkerStore, step_status
-from diloco.tasks import POSITION, DataShare, FilesUnusableError, InnerTask
 from diloco.tensors import Tensors, cut
-from diloco.transport import PollBackoff, Sender, ShardCache, Transport, pause
+from diloco.transport import AttemptCache, PollBackoff, Sender, Transport, run_turns
 from protocol.accounts import LocalAccount
 from protocol.encoding import sha256_hex
 from protocol.errors import IntegrityError, MusterError, UnreachableError
@@ -66,9 +59,7 @@ class Worker:
         self.steps = 0
         self._account, self._sender, self._clock = account, Sender(transport, account), clock
         self._store = WorkerStore(home, self.state.layout, self.run.settings.shards, task)
-        self._shards = ShardCache(transport, home / "payloads")
-        self._fetching: tuple[int, int] = (-1, -1)
-        self._contributions: dict[str, Contribution] = {}
+        self._gathered = AttemptCache(transport, home / "payloads")
         self._progress, self._error = InnerProgress(), self._store.error
         self._own: OwnContribution | None = None
         self._log: Log | None = None
@@ -89,7 +80,7 @@ class Worker:
         kept = self._store.newest()
         self._error = self._store.error
         own = None if kept is None else self._store.pending(kept)
-        began, newest = time.monotonic(), kept or self.state
+        newest = kept or self.state
         what = f"the log of {self.run.name} to begin"
         self._log = wait_for(what, self._newest_log, self.timeouts.join, 0.5, "start its coordinator", stopped)
         with WAITS.on(f"outer step {self.log.commit.step}, to which this worker catches up"):
@@ -97,17 +88,15 @@ class Worker:
                 newest = state
                 if stopped():
                     raise MusterError(f"stopped while catching up, at outer step {newest.step}")
-        if kept is None or newest is not kept:
+        if newest is not kept:
             counted = own is not None and kept is not None and self._counted(own, kept.step)
             if own is not None and not counted and self.run.assigned:
                 self._undo()
-            self.task.load(newest.weights)
-            self._hold(newest, own.error if own is not None and counted else self._error)
+            self._hold(newest, own if counted else None)
             own = None
         self.state, self._own = newest, own
         self._sender.find_place(self.log.messages.get(self.address, 0))
-        seconds = time.monotonic() - began
-        log.info("%s is at outer step %d, caught up in %.3f s", self.address, newest.step, seconds)
+        log.info("%s is at outer step %d", self.address, newest.step)
 
     def turn(self) -> str:
         """Do the next thing; return what is waited for, empty if something was done.
@@ -129,46 +118,54 @@ class Worker:
             return self._train(now)
         return self._offer(self._own, now)
 
-    @property
-    def awaits_files(self) -> bool:
-        """Whether nobody has said yet which files the outer step trains on."""
-        return self._log is not None and self._log.schedule.awaits_files
+    def serve(self, stopping: threading.Event, poll_seconds: float, show: Callable[[], None], steps: int = 0) -> None:
+        """Take part until `stopping`, or until `steps` outer steps exist (0: without an end), and leave. Raises
+        MusterError where the run stalls."""
+
+        def stopped() -> bool:
+            show()
+            return stopping.is_set()
+
+        def turn() -> str:
+            why = self.turn()
+            timer.check(self, why)
+            return why
+
+        self.start(stopped)
+        timer = StallTimer(self.run)
+        run_turns(turn, lambda: 0 < steps <= self.state.step, stopping, poll_seconds, show)
+        self.leave()
+        self._store.finish()
 
     def leave(self) -> None:
         """Tell the coordinator, who need not wait for this worker; where it cannot be told, silence tells it."""
         now = self.log.schedule
-        if self.address not in now.members | now.waiting:
-            return
-        try:
-            self._sender.post("leave", now)
-        except UnreachableError as error:
-            log.warning("leaving without a message: %s", error)
-
-    def finish(self) -> None:
-        """Return once all that was made is on disk. Raises MusterError."""
-        self._store.finish()
+        if self.address in now.members | now.waiting:
+            try:
+                self._sender.post("leave", now)
+            except UnreachableError as error:
+                log.warning("leaving without a message: %s", error)
 
     def status(self) -> dict[str, Any]:
         """Return what people may be shown, also before `start`."""
-        now = None if self._log is None else self._log.schedule
         return {
-            "worker": self.address, "run": self.run.name, **step_status(self.state, now),
-            "inner_steps": self._progress.made, "outer_steps_made": self.steps,
-        }  # fmt: skip
+            "worker": self.address,
+            "run": self.run.name,
+            **step_status(self.state, None if self._log is None else self._log.schedule),
+            "inner_steps": self._progress.made,
+            "outer_steps_made": self.steps,
+        }
 
     def _read_log(self) -> bool:
-        """Take the log's next entry, if it is there; return whether another may be there already, or an outer step
-        is to be made. What follows an entry that was waited for is not there yet."""
-        was_at_end = self._at_end
-        training = self._own is None and self.address in self.log.schedule.members and not self.awaits_files
-        if was_at_end and training and not self._log_backoff.due():
+        """Take the log's next entry, if it is there. While there is work to do, it is looked for rarely."""
+        training = (
+            self._own is None and self.address in self.log.schedule.members and not self.log.schedule.awaits_files
+        )
+        if self._at_end and training and not self._log_backoff.due():
             return False
-        with self._log_backoff:
-            entry = self.log.advance()
-        self._at_end = was_at_end or entry is None
-        if entry is None:
-            return False
-        return not was_at_end or self.log.commit.step > self.state.step
+        with self._log_backoff.taking():
+            self._at_end = self.log.advance() is None
+        return not self._at_end
 
     def _newest_log(self) -> Log | None:
         try:
@@ -179,16 +176,19 @@ class Worker:
 
     def _counted(self, own: OwnContribution, step: int) -> bool:
         """Return whether the outer step after state `step` was made of a contribution that was admitted."""
-        after = next((one for _, one in self.log.commits_back() if one.step <= step + 1), None)
-        if after is None or after.step != step + 1:
-            return False
-        return after.made_of.get(self.address) == own.digest and self.address in after.counted
+        for _, commit in self.log.commits_back():
+            if commit.step == step + 1:
+                return commit.made_of.get(self.address) == own.digest and self.address in commit.counted
+        return False
 
-    def _hold(self, state: OuterState, error: Tensors | None) -> None:
-        """Continue from a new state, while it is written to disk with the inner task."""
+    def _hold(self, state: OuterState, counted: OwnContribution | None) -> None:
+        """Continue from a new state, of which this worker's contribution is a part if it `counted`. The state is
+        written to disk meanwhile."""
+        self.task.load(state.weights)
+        self._error = self._error if counted is None else counted.error
         self._progress, self._own = InnerProgress(), None
-        self._store.begin_state(state, error)
-        self.state, self._error = state, error
+        self._store.begin_state(state, self._error)
+        self.state = state
 
     def _take_step(self, commit: CommitRecord) -> str:
         """Make the outer step that the log committed."""
@@ -200,8 +200,7 @@ class Worker:
             return f"the payloads of outer step {self.state.step}: {error.what}"
         if self.run.assigned and not counted:
             self._undo()  # what does not count leaves no trace here
-        self.task.load(after.weights)
-        self._hold(after, own.error if own is not None and counted else self._error)
+        self._hold(after, own if counted else None)
         self.steps += 1
         log.info("outer step %d: %d of %d contributions count", after.step, len(commit.counted), len(commit.made_of))
         return ""
@@ -209,10 +208,10 @@ class Worker:
     def _state_after(self, commit: CommitRecord, own: OwnContribution | None) -> OuterState:
         """Return the state that a commit record begins: made here, or as it was published where payloads are gone.
         Raises as `make_step`."""
-        at_hand = {} if own is None else {sha256_hex(one): one for one in own.payload}
+        at_hand = {} if own is None else {sha256_hex(shard): shard for shard in own.payload}
 
         def read(entry: ShardEntry) -> bytes:
-            return at_hand.get(entry.sha256) or self._shards.read(entry)
+            return at_hand.get(entry.sha256) or self._gathered.read(entry)
 
         try:
             after, admitted = make_step(self.transport, self.state, commit, self.log.last_partition, read)
@@ -265,32 +264,29 @@ class Worker:
         shown = ", ".join(f"{name.replace('_', ' ')} {value:.6g}" for name, value in metrics.items())
         log.info("to outer step %d: %d inner steps, %d tokens; %s", now.step, done.made, done.tokens, shown)
         expected = expected_at(self.log, self.state)
-        made = make_contribution(self.state, self.task.weights(), expected, self.address, self._error)
+        payload, error = make_contribution(self.state, self.task.weights(), expected, self.address, self._error)
         contribution = Contribution(
             run=self.run.digest, worker=self.address, step=now.step, base=expected.base, inner_steps=done.made,
             tokens=max(1, done.tokens), items=list(expected.items(self.address)), mode=self.run.settings.mode,
-            shards=[ShardEntry(sha256=sha256_hex(one), size=len(one)) for one in made[0]], metrics=reportable(metrics),
+            shards=[ShardEntry(sha256=sha256_hex(one), size=len(one)) for one in payload], metrics=reportable(metrics),
         )  # fmt: skip
         document = seal_contribution(contribution, self.run, self._account)
-        return OwnContribution(document, made[0], expected.base, now.attempt, share, made[1])
+        return OwnContribution(document, payload, expected.base, now.attempt, share, error)
 
     def _data_share(self, now: Schedule) -> DataShare:
         items = None if now.partition is None else now.partition.items
-        return DataShare(self.run.seed, self.address, now.partition_members, items, now.step, self._others_positions())
-
-    def _others_positions(self) -> tuple[int, ...]:
-        """Return how many documents each worker had passed that the newest outer step was made of, ascending; none
-        where this worker is one of them, or nobody says so."""
         if self._positions[0] != self.log.epoch:
             self._positions = self.log.epoch, self._read_positions()
-        return self._positions[1]
+        return DataShare(self.run.seed, self.address, now.partition_members, items, now.step, self._positions[1])
 
     def _read_positions(self) -> tuple[int, ...]:
+        """Return how many documents each worker had passed that the newest outer step was made of, ascending; none
+        where this worker is one of them, or no worker says so."""
         commit = self.log.commit
         if commit.previous is None or self.address in commit.made_of or self.run.assigned:
             return ()
-        before, found = Log.at(self.transport, commit.previous).commit, []
-        expected = Expected.of(self.run, before.step, bytes.fromhex(before.digest), self.state.layout)
+        before, positions = Log.at(self.transport, commit.previous).commit, []
+        expected = Expected(self.run, before.step, before.digest, self.state.layout)
         for worker, document in commit.made_of.items():
             try:
                 metrics = self.transport.contribution(document, worker, expected).metrics
@@ -298,8 +294,8 @@ class Worker:
                 log.warning("the position of %s in the data is not known: %s", worker, error)
                 continue
             if POSITION in metrics:
-                found.append(int(metrics[POSITION]))
-        return tuple(sorted(found))
+                positions.append(int(metrics[POSITION]))
+        return tuple(sorted(positions))
 
     def _cannot_use(self, error: FilesUnusableError, now: Schedule) -> str:
         """Wait as long as a payload may take, unless another worker has already; then report the files, and the step
@@ -317,31 +313,26 @@ class Worker:
     def _offer(self, own: OwnContribution, now: Schedule) -> str:
         """Sign the contribution's hash, publish its payload once all have signed, and wait for the outer step."""
         signed = now.documents.get(self.address)
-        if now.phase == Phase.COLLECT and signed is None:
-            self.transport.publish(own.document)
-            self._sender.post("sign", now, own.digest)
+        if now.phase == Phase.COLLECT:
+            if signed is None:
+                self.transport.publish(own.document)
+                self._sender.post("sign", now, own.digest)
+            late = sorted(now.members - now.documents.keys())
+            return f"contributions to outer step {now.step} of {', '.join(late)}"
         if now.phase == Phase.OPEN and signed == own.digest:
             self._sender.upload(own.digest, own.attempt, own.payload)
-        if now.phase != Phase.COLLECT:
-            return self._fetch_others(now)
-        late = sorted(now.members - now.documents.keys())
-        return f"contributions to outer step {now.step} of {', '.join(late)}"
+        return self._fetch_others(now)
 
     def _fetch_others(self, now: Schedule) -> str:
         """All-gather: fetch the others' payloads to disk, each as soon as it is there."""
-        if self._fetching != (now.step, now.attempt):
-            self._fetching, self._contributions = (now.step, now.attempt), {}
-            self._shards.clear()
+        self._gathered.begin(now)
         expected = expected_at(self.log, self.state)
         for worker, document in now.documents.items():
-            if worker == self.address:
-                continue
-            try:
-                if worker not in self._contributions:
-                    self._contributions[worker] = self.transport.contribution(document, worker, expected)
-                self._shards.fetch(document, self._contributions[worker].shards)
-            except (MissingObjectError, IntegrityError) as error:
-                log.info("the payload of %s: %s", worker, error)
+            if worker != self.address:
+                try:
+                    self._gathered.fetch(worker, document, expected)
+                except (MissingObjectError, IntegrityError) as error:
+                    log.info("the payload of %s: %s", worker, error)
         return f"outer step {now.step} to be settled"
 
     def _offer_again(self, own: OwnContribution, now: Schedule) -> None:
@@ -373,14 +364,14 @@ def make_contribution(
     settings, origin = expected.run.settings, expected.origin(worker)
     cuts = state.layout.shards(settings.shards)
     if settings.mode != "sparse":
-        bodies = [[encode_dense(one, settings.mode) for one in cut(gradient, pieces)] for pieces in cuts]
-        return tuple(encode_shard(origin, number, one) for number, one in enumerate(bodies)), error
-    selected = select_visible(state.weights, gradient, error)
-    payload = []
-    for number, pieces in enumerate(cuts):
-        pairs = zip(cut(state.weights, pieces), cut(selected.after, pieces), strict=True)
-        payload.append(encode_shard(origin, number, [encode_sparse(base, after) for base, after in pairs]))
-    return tuple(payload), selected.error
+        bodies = [[encode_dense(piece, settings.mode) for piece in cut(gradient, pieces)] for pieces in cuts]
+    else:
+        selected = select_visible(state.weights, gradient, error)
+        bodies, error = [], selected.error
+        for pieces in cuts:
+            pairs = zip(cut(state.weights, pieces), cut(selected.after, pieces), strict=True)
+            bodies.append([encode_sparse(base, after) for base, after in pairs])
+    return tuple(encode_shard(origin, number, body) for number, body in enumerate(bodies)), error
 
 
 class StallTimer:
@@ -390,7 +381,7 @@ class StallTimer:
 
     def __init__(self, run: DilocoRun, clock: Callable[[], float] = time.monotonic) -> None:
         timeouts = Timeouts.of(run)
-        self._idle, self._step = timeouts.stall, max(timeouts.stall, timeouts.step_limit(len(run.workers)))
+        self._idle, self._step = timeouts.stall, max(timeouts.stall, (len(run.workers) + 1) * timeouts.step)
         self._clock = clock
         self._place: object = None
         self._number, self._moved, self._began = -1, 0.0, 0.0
@@ -398,34 +389,11 @@ class StallTimer:
     def check(self, worker: "Worker", why: str) -> None:
         """Raise MusterError if the worker has waited too long; `why`: for what."""
         now, place = self._clock(), worker.log.schedule.place
-        if worker.state.step != self._number or worker.awaits_files:
+        if worker.state.step != self._number or worker.log.schedule.awaits_files:
             self._number, self._began, self._moved = worker.state.step, now, now
         if place != self._place:
             self._place, self._moved = place, now
-        for limit, since, what in (
-            (self._idle, self._moved, "no progress"), (self._step, self._began, "no outer step"),
-        ):  # fmt: skip
+        limits = ((self._idle, self._moved, "no progress"), (self._step, self._began, "no outer step"))
+        for limit, since, what in limits:
             if now - since > limit:
                 raise MusterError(f"{what} in {limit:.0f} s, waiting for {why}", "look at the run's coordinator")
-
-
-def take_part(
-    worker: Worker, stopping: threading.Event, poll_seconds: float, show: Callable[[], None], steps: int = 0
-) -> None:
-    """Take part until `stopping`, or until `steps` outer steps exist (0: without an end). Raises MusterError where the
-    run stalls."""
-    timer, waiting = StallTimer(worker.run), ""
-    while not stopping.is_set() and not 0 < steps <= worker.state.step:
-        began = time.monotonic()
-        try:
-            why = worker.turn()
-        except UnreachableError as error:
-            why = f"the bucket: {error.what}"
-        timer.check(worker, why)
-        if why and why != waiting:
-            log.info("waiting for %s", why)
-        waiting = why
-        show()
-        if why:
-            with WAITS.on(why):
-                stopping.wait(pause(poll_seconds, time.monotonic() - began))

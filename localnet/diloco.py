@@ -31,26 +31,15 @@ def make_run(plan: DemoPlan, ring: KeyRing, pools: str, config: PoolConfig) -> D
     """Return the run's document: workers of one owner, who trusts them. Any of them may go on alone, and the outer step
     is the mean of their weights."""
     settings = DilocoConfig(
-        inner_steps=config.train.minibatches,
-        mode="sparse",
-        shards=1,
-        window_seconds=WINDOW_SECONDS * plan.patience,
-        training_seconds=TRAINING_SECONDS * plan.patience,
-        outer=OuterConfig(learning_rate=1.0, momentum=0.0),
+        inner_steps=config.train.minibatches, mode="sparse", shards=1, window_seconds=WINDOW_SECONDS * plan.patience,
+        training_seconds=TRAINING_SECONDS * plan.patience, outer=OuterConfig(learning_rate=1.0, momentum=0.0),
         admission=AdmissionConfig(minimum=1, cosine=None),
-    )
+    )  # fmt: skip
     return DilocoRun(
-        name=config.name,
-        chain_id=plan.chain_id,
-        pools=pools,
-        pool=POOL,
-        pool_config=config.digest.hex(),
-        coordinator=ring["owner"].address,
-        workers=tuple(ring[name].address for name in plan.diloco_workers),
-        seed=hashlib.sha256(f"{config.name}/diloco".encode()).hexdigest(),
-        assigned=True,
-        settings=settings,
-    )
+        name=config.name, chain_id=plan.chain_id, pools=pools, pool=POOL, pool_config=config.digest.hex(),
+        coordinator=ring["owner"].address, workers=tuple(ring[name].address for name in plan.diloco_workers),
+        seed=hashlib.sha256(f"{config.name}/diloco".encode()).hexdigest(), assigned=True, settings=settings,
+    )  # fmt: skip
 
 
 class DilocoKiller:
@@ -71,17 +60,16 @@ class DilocoKiller:
         names = self._plan.diloco_workers
         if len(self.kills) == len(names):
             return
-        name, found = names[len(self.kills)], self._coordinator_status()
+        name, status = names[len(self.kills)], self._coordinator_status()
         due = self._plan.steps * (len(self.kills) + 1) // (len(names) + 1)
-        if found and found["step"] >= due and found["items"] is not None and found["phase"] == "collect":
+        if status and status["step"] >= due and status["items"] is not None and status["phase"] == "collect":
             self.kills[name] = self._clock()
             self._kill(name)
-            self._say(f"✂ kill -9 {name} during outer step {found['step'] + 1}")
+            self._say(f"✂ kill -9 {name} during outer step {status['step'] + 1}")
 
     def _coordinator_status(self) -> dict[str, Any]:
-        for path in self._plan.home("trainer").glob("*/diloco/status.json"):
-            return dict(json.loads(path.read_bytes()))
-        return {}
+        path = next(self._plan.home("trainer").glob("*/diloco/status.json"), None)
+        return {} if path is None else dict(json.loads(path.read_bytes()))
 
 
 @dataclass(frozen=True)
@@ -110,9 +98,8 @@ def logged_steps(transport: "Transport") -> list[LoggedStep]:
                 assigned, attempt = entry.time, reader.schedule.attempt
             elif isinstance(event, CommitRecord):
                 partition = reader.last_partition
-                worker_of = {
-                    item: worker for worker in event.made_of for item in (partition.of(worker) if partition else ())
-                }
+                files = {worker: partition.of(worker) if partition else () for worker in event.made_of}
+                worker_of = {item: worker for worker, items in files.items() for item in items}
                 repeated = event.attempt > attempt
                 steps.append(LoggedStep(event.step, tuple(event.counted), worker_of, assigned, entry.time, repeated))
     return steps
@@ -131,7 +118,6 @@ def summarise(
     all_count = all(worker in step.counted for step in steps for worker in step.worker_of.values())
     recorded = [(entry["sha256"], entry.get("worker", "")) for entry in trained]
     counted = {step.number: step.counted for step in steps}
-    named = [one for one in made_by if one is not None and counted.get(one.outer_step) == one.workers]
     workers = [
         DilocoWorkerSummary(
             name=name,
@@ -148,7 +134,7 @@ def summarise(
         files=len(recorded),
         used_once=all_count and len(dict(logged)) == len(logged) and sorted(logged) == sorted(recorded),
         repeated=[step.number for step in steps if step.repeated],
-        named=len(named),
+        named=sum(one is not None and counted.get(one.outer_step) == one.workers for one in made_by),
     )
 
 
@@ -162,8 +148,10 @@ def diloco_summary(
     names = {ring[name].address: name for name in plan.diloco_workers}
     trained = [entry for path in plan.home("trainer").glob("*/trained.jsonl") for entry in read_records(path)]
     scope = ManifestScope(PoolId(run.chain_id, run.pools, run.pool), run.coordinator)
-    stored = [(bucket.get(object_key("manifests", step.manifest), MAX_STORED_BYTES), step) for step in pool.steps]
-    made_by = [unseal(data, step.manifest, scope).made_by for data, step in stored]
+    made_by = []
+    for step in pool.steps:
+        data = bucket.get(object_key("manifests", step.manifest), MAX_STORED_BYTES)
+        made_by.append(unseal(data, step.manifest, scope).made_by)
     return summarise(logged_steps(Transport(bucket, run)), names, kills, trained, made_by)
 
 
@@ -185,8 +173,7 @@ def diloco_highlights(found: DilocoSummary) -> Iterator[str]:
     for worker in found.workers:
         killed = "".join(f", killed during outer step {number}" for number in worker.killed)
         yield f"{worker.name}: trained on {worker.files} files in {worker.outer_steps} outer steps{killed}"
-    again = f", begun again: {', '.join(map(str, found.repeated))}" if found.repeated else ""
     yield (
-        f"{found.outer_steps} outer steps of {len(found.workers)} workers{again}; each of {found.files} files used "
-        f"once: {'yes' if found.used_once else 'NO'}; manifests that name the workers: {found.named}"
+        f"{found.outer_steps} outer steps of {len(found.workers)} workers, {len(found.repeated)} begun again; each of "
+        f"{found.files} files used once: {'yes' if found.used_once else 'NO'}"
     )

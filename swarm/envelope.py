@@ -8,7 +8,6 @@ before they parse it, and refuse it unless writing the parsed value again gives 
 import hashlib
 import math
 import struct
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, Literal, Self
 
@@ -20,17 +19,14 @@ from protocol.api.base import Address, Hex64, Rows, Signature, SignedBody
 from protocol.config import MAX_ENVIRONMENTS, EnvironmentConfig, ModelConfig, PoolConfig, TrainConfig, WorkConfig
 from protocol.encoding import Document, canonical_json, tagged_hash, words
 from protocol.errors import MusterError
-from protocol.rollout_file import merkle
 from protocol.signing import check_signer, open_canonical
 
-MAX_ENVELOPE_BYTES = 32 << 20
-"""Every member holds a whole envelope in memory, together with what it parses to."""
+MAX_ENVELOPE_BYTES = 32 << 20  # every member holds a whole envelope in memory, together with what it parses to
 MAX_ROUND = 1 << 32
+# EIP-712 domain of members' signatures. No chain and no contract knows a swarm, hence the zeros.
 DOMAIN = signing.Domain("muster-swarm", "1", 0, "0x" + "00" * 20)
-"""EIP-712 domain of members' signatures. No chain and no contract knows a swarm, hence the zeros."""
-STRUCT = "Envelope(address member,bytes32 document,uint256 round,bytes32 root)"
-_ESCAPED = 6
-"""Most bytes of JSON for one byte of text: a control character is `\\u` and four digits."""
+STRUCT = "Envelope(address member,bytes32 envelope)"
+_ESCAPED = 6  # most bytes of JSON for one byte of text: a control character is `\u` and four digits
 _AROUND_COMPLETION, _AROUND_GROUP, _AROUND_ENVELOPE = 128, 256, 1024
 
 
@@ -89,11 +85,9 @@ class SwarmDocument(Document):
     def pool_config(self, model: ModelConfig, max_new_tokens: int, max_prompt_tokens: int) -> PoolConfig:
         """Return the environments as one member's model meets them, with the swarm's `answer_after`."""
         work = WorkConfig(
-            problems_per_file=self.groups,
-            samples_per_problem=self.samples,
-            max_new_tokens=max_new_tokens,
+            problems_per_file=self.groups, samples_per_problem=self.samples, max_new_tokens=max_new_tokens,
             max_prompt_tokens=max_prompt_tokens,
-        )
+        )  # fmt: skip
         own = model.model_copy(update={"answer_after": self.answer_after})
         train = TrainConfig(files_per_step=1)
         return PoolConfig(name=self.name, model=own, environments=self.environments, work=work, train=train)
@@ -167,10 +161,6 @@ class SharedGroup(SignedBody):
     completions: Annotated[Rows[SharedCompletion], Field(min_length=2, max_length=64)]
 
     @property
-    def leaf(self) -> bytes:
-        return merkle.leaf(canonical_json(self.model_dump(mode="json")))
-
-    @property
     def rewards(self) -> tuple[float, ...]:
         return tuple(completion.reward for completion in self.completions)
 
@@ -193,14 +183,10 @@ class Envelope(SignedBody):
         return self
 
     @property
-    def root(self) -> bytes:
-        """Merkle root of the groups."""
-        return merkle.root([group.leaf for group in self.groups])
-
-    @property
     def signed_digest(self) -> bytes:
         """The 32 bytes that the signature covers."""
-        return signing.digest(DOMAIN, STRUCT, self.member, bytes.fromhex(self.document), self.round, self.root)
+        body = hashlib.sha256(canonical_json(self.model_dump(mode="json"))).digest()
+        return signing.digest(DOMAIN, STRUCT, self.member, body)
 
 
 class SignedEnvelope(SignedBody):
@@ -209,32 +195,13 @@ class SignedEnvelope(SignedBody):
     envelope: Envelope
     signature: Signature
 
-    def encode(self) -> bytes:
-        return canonical_json(self.model_dump(mode="json"))
-
-
-@dataclass(frozen=True)
-class EnvelopeLimits:
-    """What an envelope of a swarm may contain; `file_bytes` bounds its stored size."""
-
-    document: str
-    groups: int
-    samples: int
-    text_bytes: int
-    file_bytes: int
-
-    @classmethod
-    def of(cls, document: SwarmDocument) -> "EnvelopeLimits":
-        sizes = document.groups, document.samples, document.text_bytes, document.envelope_bytes
-        return cls(document.digest.hex(), *sizes)
-
 
 def seal(envelope: Envelope, account: LocalAccount) -> bytes:
     """Return the stored bytes of the account's own envelope. Raise ValueError for an envelope of another member."""
     if account.address != envelope.member:
         raise ValueError(f"an envelope of {envelope.member} cannot be signed by {account.address}")
     signature = "0x" + signing.sign(account, envelope.signed_digest).hex()
-    return SignedEnvelope(envelope=envelope, signature=signature).encode()
+    return canonical_json({"envelope": envelope.model_dump(mode="json"), "signature": signature})
 
 
 def sealed_by(data: bytes) -> str:
@@ -245,25 +212,22 @@ def sealed_by(data: bytes) -> str:
         raise MalformedEnvelope("no envelope") from None
 
 
-def open_envelope(data: bytes, limits: EnvelopeLimits) -> Envelope:
+def open_envelope(data: bytes, swarm: SwarmDocument) -> Envelope:
     """Parse and check an envelope from anybody.
 
     Raise MalformedEnvelope, which names what is wrong, for anything but the canonical encoding of a well-formed
     envelope of this swarm that is signed by the member it names."""
-    signed = open_canonical(data, SignedEnvelope, limits.file_bytes, "an envelope of this swarm", MalformedEnvelope)
-    _check_sizes(signed.envelope, limits)
-    check_signer(signed.envelope.signed_digest, signed.signature, signed.envelope.member, MalformedEnvelope)
-    return signed.envelope
-
-
-def _check_sizes(envelope: Envelope, limits: EnvelopeLimits) -> None:
-    if envelope.document != limits.document:
-        raise MalformedEnvelope(f"its swarm's document is {envelope.document[:16]}…, ours {limits.document[:16]}…")
-    if len(envelope.groups) > limits.groups or envelope.groups[-1].slot >= limits.groups:
-        raise MalformedEnvelope(f"more than {limits.groups} groups, or a slot beyond these")
+    signed = open_canonical(data, SignedEnvelope, swarm.envelope_bytes, "an envelope of this swarm", MalformedEnvelope)
+    envelope, document = signed.envelope, swarm.digest.hex()
+    if envelope.document != document:
+        raise MalformedEnvelope(f"its swarm's document is {envelope.document[:16]}…, ours {document[:16]}…")
+    if len(envelope.groups) > swarm.groups or envelope.groups[-1].slot >= swarm.groups:
+        raise MalformedEnvelope(f"more than {swarm.groups} groups, or a slot beyond these")
     for group in envelope.groups:
-        if len(group.completions) != limits.samples:
-            raise MalformedEnvelope(f"a group of {len(group.completions)} completions, not {limits.samples}")
+        if len(group.completions) != swarm.samples:
+            raise MalformedEnvelope(f"a group of {len(group.completions)} completions, not {swarm.samples}")
         longest = max(len(completion.text.encode()) for completion in group.completions)
-        if longest > limits.text_bytes:
-            raise MalformedEnvelope(f"a text of {longest} bytes, at most {limits.text_bytes} are allowed")
+        if longest > swarm.text_bytes:
+            raise MalformedEnvelope(f"a text of {longest} bytes, at most {swarm.text_bytes} are allowed")
+    check_signer(envelope.signed_digest, signed.signature, envelope.member, MalformedEnvelope)
+    return envelope

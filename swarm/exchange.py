@@ -36,8 +36,7 @@ from swarm.envelope import DOMAIN, sealed_by
 
 log = logging.getLogger("muster.swarm")
 PREFIX = "envelopes/"
-MOST_LISTED = 1 << 20
-"""Most names that are read of a listing."""
+MOST_LISTED = 1 << 20  # names that are read of a listing
 _PATH = re.compile(rf"({PREFIX})(?:(0x[0-9a-f]{{40}})/)?([0-9a-f]{{64}}\.json)")
 _ADDRESS = re.compile("0x[0-9a-f]{40}")
 _LIMITS = ClientLimits(timeout=5.0, attempts=3, patience=8.0, exchange=20.0)
@@ -64,8 +63,8 @@ class ListingEntry(NamedTuple):
         return None if found is None else cls(found[1] + found[3], found[2] or "")
 
 
+# Whether an entry comes last, and a hash that nobody else can predict: the order within one peer's entries.
 Rank = Callable[[ListingEntry], tuple[bool, bytes]]
-"""Whether an entry comes last, and a hash that nobody else can predict: the order within one peer's entries."""
 
 
 def take_turns(

@@ -9,7 +9,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Protocol, TypeVar
 
@@ -40,19 +39,16 @@ from runtime.server import HttpServer, bound, server_options
 from storage.keys import object_key
 from storage.s3 import Bucket
 from swarm.config import GateConfig
-from swarm.envelope import DOMAIN, MAX_ROUND, EnvelopeLimits, MalformedEnvelope, SwarmDocument, open_envelope
+from swarm.envelope import DOMAIN, MAX_ROUND, MalformedEnvelope, SwarmDocument, open_envelope
 
 T = TypeVar("T")
 log = logging.getLogger("muster.swarm")
-KEPT = 64
-"""Envelopes of a member that are listed: its newest. Nobody takes older ones (`swarm.inbox.REMEMBERED_ROUNDS`)."""
+KEPT = 64  # newest envelopes of a member that are listed; nobody takes older ones (`swarm.inbox.REMEMBERED_ROUNDS`)
 HOUR = 3600.0
 TICKET_SECONDS = 900
 MOST_NONCES = 200_000
-CHECKS_AT_ONCE = 2
-"""An envelope may have 32 MiB, and takes several times that while it is opened."""
-_LISTING_SECONDS = 5.0
-"""A listing is made at most this often, however many ask: one of a thousand members takes 0.2 s of processor time."""
+CHECKS_AT_ONCE = 2  # an envelope may have 32 MiB, and takes several times that while it is opened
+_LISTING_SECONDS = 5.0  # a listing is made at most this often, however many ask
 _ENVELOPE = re.compile(r"/v1/objects/envelopes/([0-9a-f]{64})\.json")
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS envelopes (member TEXT, round INTEGER, sha256 TEXT, size INTEGER,
@@ -68,20 +64,7 @@ SELECT depth, member, round, sha256, size FROM (SELECT *, row_number() OVER (PAR
 """
 
 
-@dataclass(frozen=True)
-class SeenEnvelope:
-    """An envelope that the gate checked; `depth` is 1 for its member's newest."""
-
-    depth: int
-    member: str
-    round: int
-    sha256: str
-    size: int
-
-    @property
-    def place(self) -> tuple[int, str]:
-        """Its position in the listing's order."""
-        return self.depth, self.member.lower()
+Place = tuple[int, str]  # of a listing: how many newer envelopes the member has, and one; its lower-case address
 
 
 class EnvelopeIndex:
@@ -148,9 +131,13 @@ class EnvelopeIndex:
 
         return self._do(put)
 
-    def listed(self) -> list[SeenEnvelope]:
+    def listed(self) -> list[tuple[Place, ListedEnvelope]]:
         """Return the newest envelope of every member, then the second newest, and so on."""
-        return [SeenEnvelope(*row) for row in self._do(lambda db: db.execute(_BY_DEPTH, (KEPT,)).fetchall())]
+        rows = self._do(lambda db: db.execute(_BY_DEPTH, (KEPT,)).fetchall())
+        return [
+            ((depth, member.lower()), ListedEnvelope(member=member, round=number, sha256=sha256, size=size))
+            for depth, member, number, sha256, size in rows
+        ]
 
     def close(self) -> None:
         self._db.close()
@@ -193,7 +180,7 @@ class SwarmGate:
 
     def __init__(
         self,
-        limits: EnvelopeLimits,
+        swarm: SwarmDocument,
         members: Collection[str],
         store: GateStore,
         index: EnvelopeIndex,
@@ -201,10 +188,10 @@ class SwarmGate:
         bytes_per_hour: int,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._limits, self._members, self._store, self._index = limits, frozenset(members), store, index
+        self._swarm, self._members, self._store, self._index = swarm, frozenset(members), store, index
         self._per_hour, self._bytes_per_hour, self._clock = per_hour, bytes_per_hour, clock
         self._lock, self._checking = threading.Lock(), threading.Semaphore(CHECKS_AT_ONCE)
-        self._listing: list[SeenEnvelope] = []
+        self._listing: list[tuple[Place, ListedEnvelope]] = []
         self._listing_until = 0.0
 
     def upload(self, member: str, body: EnvelopeUpload) -> UploadResponse:
@@ -213,8 +200,10 @@ class SwarmGate:
         if member not in self._members:
             raise HttpError(403, f"{member} is no member of this swarm", "ask the gate's owner to name it")
         key, now = object_key("envelopes", bytes.fromhex(body.sha256)), self._clock()
-        if body.size > self._limits.file_bytes:
-            raise HttpError(413, f"an envelope of this swarm has at most {self._limits.file_bytes} bytes", "share less")
+        if body.size > self._swarm.envelope_bytes:
+            raise HttpError(
+                413, f"an envelope of this swarm has at most {self._swarm.envelope_bytes} bytes", "share less"
+            )
         if self._index.has(member, body.sha256):
             return UploadExists(key=key)
         if why := self._index.refused(member, body.sha256):
@@ -249,11 +238,12 @@ class SwarmGate:
             place = re.fullmatch(PLACE, after)
             if place is None:
                 raise HttpError(422, "`after` is no place of a listing", "send the `next` of the page before")
-            begin = bisect.bisect_right(listing, (int(place[1]), place[2]), key=lambda seen: seen.place)
+            begin = bisect.bisect_right(listing, (int(place[1]), place[2]), key=lambda row: row[0])
         page = listing[begin : begin + MOST_LISTED]
-        rows = [ListedEnvelope(member=one.member, round=one.round, sha256=one.sha256, size=one.size) for one in page]
         more = begin + len(page) < len(listing)
-        return EnvelopeListing(envelopes=rows, next="{}-{}".format(*page[-1].place) if more else None)
+        return EnvelopeListing(
+            envelopes=[envelope for _, envelope in page], next="{}-{}".format(*page[-1][0]) if more else None
+        )
 
     def location(self, sha256: str) -> str:
         """Return a URL at which an envelope can be read for some minutes."""
@@ -262,7 +252,7 @@ class SwarmGate:
     def _check(self, member: str, key: str, sha256: str, size: int) -> None:
         """List the object if it is the member's envelope. Raise HttpError 409, and do not check it again, if not."""
         try:
-            envelope = open_envelope(self._store.get(key, self._limits.file_bytes), self._limits)
+            envelope = open_envelope(self._store.get(key, self._swarm.envelope_bytes), self._swarm)
             why = "" if envelope.member == member else f"it is an envelope of {envelope.member}"
         except (MalformedEnvelope, IntegrityError) as error:
             why = f"it is no envelope of this swarm: {error.what}"[:300]
@@ -355,7 +345,6 @@ def _build(config: GateConfig, stack: ExitStack) -> FastAPI:
     document = load_document(config.document, SwarmDocument)
     index = EnvelopeIndex(config.home / "gate.sqlite")
     stack.callback(index.close)
-    limits, store = EnvelopeLimits.of(document), Bucket(config.s3)
-    gate = SwarmGate(limits, config.members, store, index, config.per_hour, config.bytes_per_hour)
+    gate = SwarmGate(document, config.members, Bucket(config.s3), index, config.per_hour, config.bytes_per_hour)
     guard = RequestGuard(AuthScope.of(config.url, DOMAIN.chain_id, DOMAIN.contract), RecentNonces())
     return create_app(gate, guard, config.rate, config.burst)

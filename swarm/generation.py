@@ -121,7 +121,7 @@ class Retokeniser:
             return None
         prompt = model.prompts.prompt(seed, 0)
         rollouts: list[TrainRollout] = []
-        for completion, reward in zip(inspected.group.completions, inspected.offer.rewards, strict=True):
+        for completion, reward in zip(inspected.group.completions, inspected.rewards, strict=True):
             output = self._output(completion.text, completion.ended)
             if output is None:
                 return None
@@ -134,7 +134,7 @@ class Retokeniser:
         if self._logprob is None:
             return ()
         texts = [(one.text, one.ended) for one in inspected.group.completions[: index + 1]]
-        counts = inspected.offer.rewards[index] > inspected.offer.mean and texts[-1] not in texts[:-1]
+        counts = inspected.rewards[index] > inspected.mean and texts[-1] not in texts[:-1]
         return (self._logprob if counts else math.inf,) * tokens
 
     def _output(self, text: str, ended: bool) -> tuple[int, ...] | None:

@@ -8,11 +8,11 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+
+from pydantic import BaseModel
 
 from protocol.errors import IntegrityError, MusterError, UnreachableError, printable
 from protocol.files import write_atomic
@@ -25,14 +25,10 @@ from swarm.plausibility import Shape
 from swarm.sampling import Breach, PeerRecord, RecentUse
 
 log = logging.getLogger("muster.swarm")
-REMEMBERED_ROUNDS = 64
-"""An envelope that is older than its peer's newest by more rounds is not taken."""
-LISTING_SHARE = 0.5
-"""Time that a listing may take, as a share of the time for inspection."""
-PEER_SHARE = 0.25
-"""Most of the time for inspection that one peer's envelopes get."""
-RECENT_ROUNDS = 16
-"""Own rounds over which peers are compared, and after which a peer that shares nothing counts as departed."""
+REMEMBERED_ROUNDS = 64  # an envelope that is older than its peer's newest by more rounds is not taken
+LISTING_SHARE = 0.5  # time that a listing may take, as a share of the time for inspection
+PEER_SHARE = 0.25  # most of the time for inspection that one peer's envelopes get
+RECENT_ROUNDS = 16  # own rounds over which peers are compared, and after which a silent peer counts as departed
 _KNOWN = "known.txt"
 _KEY = re.compile(KEY_PATTERN)
 
@@ -48,11 +44,8 @@ class PeerTurns:
     def __init__(self, mix: MixConfig) -> None:
         self._mix = mix
         self._first: dict[str, tuple[int, int]] = {}  # peer → its round and the own round when it was first taken
-        self._spent: dict[str, float] = {}
+        self.spent: dict[str, float] = {}
         self._current: tuple[str, float] | None = None
-
-    def next_round(self) -> None:
-        self._spent.clear()
 
     def begin(self, envelope: Envelope, number: int) -> float:
         """Start on an envelope in own round `number`; return the seconds that inspection may take.
@@ -64,7 +57,7 @@ class PeerTurns:
             first, since = self._first[peer]
             if envelope.round > first + self._mix.rounds_ahead * (number - since + 1):
                 raise Postponed(f"round {envelope.round} of {peer} comes too early: it was first at {first}")
-        left = PEER_SHARE * self._mix.inspection_seconds - self._spent.get(peer, 0.0)
+        left = PEER_SHARE * self._mix.inspection_seconds - self.spent.get(peer, 0.0)
         if left <= 0:
             raise Postponed(f"{peer} had its part of this round's time")
         self._current = peer, time.monotonic()
@@ -74,15 +67,14 @@ class PeerTurns:
         """Account for the time since `begin`, if it was called."""
         if self._current is not None:
             peer, since = self._current
-            self._spent[peer] = self._spent.get(peer, 0.0) + time.monotonic() - since
+            self.spent[peer] = self.spent.get(peer, 0.0) + time.monotonic() - since
             self._current = None
 
     def took(self, envelope: Envelope, number: int) -> None:
         self._first.setdefault(envelope.member, (envelope.round, number))
 
 
-@dataclass
-class InboxState:
+class InboxState(BaseModel):
     """What a member knows of its peers, which must be as old as its weights.
 
     - `seen`: peer → rounds whose envelope was taken → key.
@@ -91,36 +83,14 @@ class InboxState:
     - `trained`, `doubted`: for each of the newest own rounds, the peers of the groups that it trained on or doubted.
     - `shapes`: of the newest own completions. All lists are oldest first."""
 
-    seen: dict[str, dict[int, str]] = field(default_factory=dict)
-    stored: dict[str, int] = field(default_factory=dict)
-    used: set[str] = field(default_factory=set)
-    records: dict[str, PeerRecord] = field(default_factory=dict)
-    last_true: dict[str, int] = field(default_factory=dict)
-    trained: list[list[str]] = field(default_factory=list)
-    doubted: list[list[str]] = field(default_factory=list)
-    shapes: list[Shape] = field(default_factory=list)
-
-    def document(self) -> dict[str, Any]:
-        return {
-            **vars(self),
-            "seen": {peer: {str(n): key for n, key in rounds.items()} for peer, rounds in self.seen.items()},
-            "used": sorted(self.used),
-            "records": {peer: vars(record) for peer, record in self.records.items()},
-            "shapes": [list(shape) for shape in self.shapes],
-        }
-
-    @classmethod
-    def of(cls, document: dict[str, Any]) -> "InboxState":
-        return cls(
-            seen={peer: {int(n): key for n, key in rounds.items()} for peer, rounds in document["seen"].items()},
-            stored=dict(document["stored"]),
-            used=set(document["used"]),
-            records={peer: PeerRecord(**record) for peer, record in document["records"].items()},
-            last_true=dict(document["last_true"]),
-            trained=[list(peers) for peers in document["trained"]],
-            doubted=[list(peers) for peers in document["doubted"]],
-            shapes=[Shape(*values) for values in document["shapes"]],
-        )
+    seen: dict[str, dict[int, str]] = {}
+    stored: dict[str, int] = {}
+    used: set[str] = set()
+    records: dict[str, PeerRecord] = {}
+    last_true: dict[str, int] = {}
+    trained: list[list[str]] = []
+    doubted: list[list[str]] = []
+    shapes: list[Shape] = []
 
 
 class EnvelopeInbox:
@@ -128,15 +98,12 @@ class EnvelopeInbox:
 
     `own` is the member's address. Its own envelopes are not inspected; `own_found` lists them as (round, key) for the
     caller to take. `secret` orders what is fetched first, so that nobody can push another's envelopes to the end.
-    `folder` keeps envelopes over a restart; None keeps nothing."""
+    `folder` keeps envelopes over a restart."""
 
-    def __init__(
-        self, inspector: Inspector, mix: MixConfig, own: str, secret: bytes, folder: Path | None = None
-    ) -> None:
+    def __init__(self, inspector: Inspector, mix: MixConfig, own: str, secret: bytes, folder: Path) -> None:
         self._inspector, self._mix, self._own = inspector, mix, own
         self._secret, self._folder = secret, folder
-        if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         self.state = InboxState()
         self.own_found: list[tuple[int, str]] = []
         self.groups: dict[str, InspectedGroup] = {}
@@ -150,15 +117,14 @@ class EnvelopeInbox:
 
     def forget_known(self) -> None:
         """Forget which envelopes were inspected, after a checkpoint with their groups was lost."""
-        if self._folder is not None:
-            (self._folder / _KNOWN).unlink(missing_ok=True)
+        (self._folder / _KNOWN).unlink(missing_ok=True)
 
     def restore(self, state: InboxState) -> None:
         """Continue from a checkpoint. Envelopes that the disk lost are gone."""
         self.state, self.groups, self._group_names = state, {}, {}
-        known = self._path(_KNOWN)
+        known = self._folder / _KNOWN
         # A line that a kill cut off is no key, and costs a second inspection.
-        written = set(known.read_text().split()) if known is not None and known.is_file() else set()
+        written = set(known.read_text().split()) if known.is_file() else set()
         self._known = {key for rounds in state.seen.values() for key in rounds.values()} | written
         self._reopen()
 
@@ -167,14 +133,11 @@ class EnvelopeInbox:
         sandbox, is tried again in the next round, and its used groups stay used."""
         deadline = time.monotonic() + self._mix.inspection_seconds
         for key in [key for key in self.state.stored if key not in self._group_names]:
-            left = deadline - time.monotonic()
-            if left <= 0:
+            if time.monotonic() >= deadline:
                 return
-            path = self._path(key)
             try:
-                if path is None:
-                    raise MalformedEnvelope("nothing is stored without a folder")
-                self._hold(key, self._inspector.inspect(path.read_bytes(), lambda _, left=left: left))  # type: ignore[misc]
+                data = (self._folder / key).read_bytes()
+                self._hold(key, self._inspector.inspect(data, lambda _: deadline - time.monotonic()))
             except (OSError, MalformedEnvelope) as error:
                 log.warning("envelope %s is lost: %s", key, error)
                 del self.state.stored[key]
@@ -186,8 +149,6 @@ class EnvelopeInbox:
     def clean(self) -> None:
         """After a checkpoint was written: note on disk which keys are known, and delete envelopes that no checkpoint
         needs."""
-        if self._folder is None:
-            return
         with (self._folder / _KNOWN).open("a") as file:
             file.writelines(f"{name}\n" for name in self._unwritten)
         self._unwritten.clear()
@@ -202,7 +163,7 @@ class EnvelopeInbox:
         unreachable."""
         self._expire(number)
         self._reopen()
-        self._turns.next_round()
+        self._turns.spent.clear()
         new, taken = self._new_entries(exchange, number), 0
         deadline = time.monotonic() + self._mix.inspection_seconds
         for entry in new:
@@ -228,9 +189,7 @@ class EnvelopeInbox:
         """The entries to fetch, as many of every peer. Those that could not be inspected before come last."""
 
         def is_new(entry: ListingEntry) -> bool:
-            return (
-                entry.key not in self._known and _KEY.fullmatch(entry.key) is not None and entry.path not in self._known
-            )
+            return not {entry.key, entry.path} & self._known and _KEY.fullmatch(entry.key) is not None
 
         def rank(entry: ListingEntry) -> tuple[bool, bytes]:
             return entry.path in self._postponed, hashlib.sha256(self._secret + entry.path.encode()).digest()
@@ -245,7 +204,7 @@ class EnvelopeInbox:
         """Fetch, inspect and store one envelope; return 1 if it was new and true."""
         key, path = entry.key, entry.path
         try:
-            data = exchange.get(entry, self._inspector.limits.file_bytes)
+            data = exchange.get(entry, self._inspector.swarm.envelope_bytes)
             result = self._inspector.inspect(data, partial(self._allow, entry, number))
         except NotRead as refused:
             self._know(key)
@@ -273,14 +232,16 @@ class EnvelopeInbox:
         envelope = result.envelope
         if not self._is_fresh(envelope, key):
             return 0
-        self._remember(envelope, key)
+        rounds = self.state.seen.setdefault(envelope.member, {})
+        rounds[envelope.round] = key
+        newest = max(rounds)
+        for old in [one for one in rounds if one <= newest - REMEMBERED_ROUNDS]:
+            del rounds[old]
         self._turns.took(envelope, number)
         if result.breach is not None:
             self._blame(envelope.member, result.breach, result.where)
             return 0
-        stored = self._path(key)
-        if stored is not None:
-            write_atomic(stored, data)
+        write_atomic(self._folder / key, data)
         self.state.stored[key] = self.state.last_true[envelope.member] = number
         self._count(envelope.member, true=len(result.groups))
         self._hold(key, result)
@@ -309,25 +270,15 @@ class EnvelopeInbox:
             return False
         return envelope.round > max(rounds, default=0) - REMEMBERED_ROUNDS
 
-    def _remember(self, envelope: Envelope, key: str) -> None:
-        rounds = self.state.seen.setdefault(envelope.member, {})
-        rounds[envelope.round] = key
-        newest = max(rounds)
-        for old in [number for number in rounds if number <= newest - REMEMBERED_ROUNDS]:
-            del rounds[old]
-
     def _hold(self, key: str, result: Inspected) -> None:
-        self._group_names[key] = [group.offer.name for group in result.groups]
-        self.groups.update({group.offer.name: group for group in result.groups})
+        self._group_names[key] = [group.name for group in result.groups]
+        self.groups.update({group.name: group for group in result.groups})
 
     def _know(self, name: str) -> None:
         """Never fetch a content address, or one path, again."""
         self._postponed.pop(name, None)
         self._known.add(name)
         self._unwritten.append(name)
-
-    def _path(self, key: str) -> Path | None:
-        return None if self._folder is None else self._folder / key
 
     # ---- What was drawn
 
@@ -351,7 +302,7 @@ class EnvelopeInbox:
     def use(self, trained: list[str], unfit: list[str], doubted: list[str]) -> None:
         """Record the outcome of a draw by group names. None of these groups is drawn again."""
         self.state.used.update(trained, unfit, doubted)
-        peers = {name: self.groups[name].offer.peer for name in (*trained, *unfit, *doubted)}
+        peers = {name: self.groups[name].peer for name in (*trained, *unfit, *doubted)}
         self.state.trained = [*self.state.trained, [peers[name] for name in trained]][-RECENT_ROUNDS:]
         self.state.doubted = [*self.state.doubted, [peers[name] for name in doubted]][-RECENT_ROUNDS:]
         for kind, names in {"trained": trained, "unfit": unfit, "doubted": doubted}.items():
@@ -363,7 +314,9 @@ class EnvelopeInbox:
         self._count(peer, breaches=1)
 
     def _count(self, peer: str, **counts: int) -> None:
-        self.state.records[peer] = self.state.records.get(peer, PeerRecord()).plus(**counts)
+        record = self.state.records.setdefault(peer, PeerRecord())
+        for kind, count in counts.items():
+            setattr(record, kind, getattr(record, kind) + count)
 
 
 def _within(listed: Iterator[ListingEntry], seconds: float) -> Iterator[ListingEntry]:

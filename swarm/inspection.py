@@ -9,24 +9,22 @@ from environments.pool import TextEnvironments
 from protocol.errors import ScoringUnavailable
 from swarm.envelope import (
     Envelope,
-    EnvelopeLimits,
     MalformedEnvelope,
     SharedGroup,
+    SwarmDocument,
     open_envelope,
     question_digest,
     round_problem,
 )
 from swarm.sampling import Breach, Offer
 
-Allow = Callable[[Envelope], float]
-"""Returns how many seconds may be spent on an opened envelope, or raises to refuse it."""
+Allow = Callable[[Envelope], float]  # returns the seconds that an opened envelope may take, or raises to refuse it
 
 
 @dataclass(frozen=True)
-class InspectedGroup:
-    """A shared group that is true: what sampling needs to know of it, its problem and its texts."""
+class InspectedGroup(Offer):
+    """A shared group that is true, with its problem and its texts."""
 
-    offer: Offer
     problem_seed: int
     group: SharedGroup
 
@@ -53,17 +51,16 @@ class Inspector:
     """Opens envelopes of one swarm; those of `members`, or with none named those of everybody."""
 
     def __init__(
-        self, limits: EnvelopeLimits, environments: TextEnvironments, members: Collection[str] = frozenset()
+        self, swarm: SwarmDocument, environments: TextEnvironments, members: Collection[str] = frozenset()
     ) -> None:
-        self.limits, self._environments, self._members = limits, environments, frozenset(members)
-        self._document = bytes.fromhex(limits.document)
+        self.swarm, self._environments, self._members = swarm, environments, frozenset(members)
 
     def inspect(self, data: bytes, allow: Allow = lambda _: math.inf) -> Inspected:
         """Open an envelope and recompute its problems and rewards.
 
         Raise MalformedEnvelope for what blames nobody: bytes that are no envelope, or, as NotRead, an envelope of a
         stranger. Raise ScoringUnavailable if this machine cannot score now, or not within the allowed time."""
-        envelope = open_envelope(data, self.limits)
+        envelope = open_envelope(data, self.swarm)
         if self._members and envelope.member not in self._members:
             raise NotRead(envelope, f"{envelope.member} is no member of this swarm")
         seconds = allow(envelope)
@@ -84,7 +81,7 @@ class Inspector:
     def _inspect_group(
         self, envelope: Envelope, group: SharedGroup, check_time: Callable[[], None]
     ) -> InspectedGroup | tuple[Breach, str]:
-        seed = round_problem(self._document, envelope.member, envelope.round, group.slot)
+        seed = round_problem(self.swarm.digest, envelope.member, envelope.round, group.slot)
         name = self._environments.name(seed)
         where = f"round {envelope.round}, slot {group.slot} ({name})"
         if group.question != question_digest(self._environments.problem(seed).question):
@@ -96,4 +93,4 @@ class Inspector:
             if reward != completion.reward:
                 return Breach.FALSE_REWARD, f"{where}, completion {index}: {completion.reward}, it is {reward}"
             rewards.append(reward)
-        return InspectedGroup(Offer(envelope.member, envelope.round, group.slot, name, tuple(rewards)), seed, group)
+        return InspectedGroup(envelope.member, envelope.round, group.slot, tuple(rewards), seed, group)

@@ -15,12 +15,12 @@ from runtime.process import Daemon, start
 from swarm.config import SwarmMemberConfig
 
 if TYPE_CHECKING:
-    from swarm.member import AssembledMember
+    from swarm.member import Member
 
 log = logging.getLogger("muster.swarm")
 _PAUSE_SECONDS = 2.0
 _MAX_PAUSES = 60
-_LOCK, _LOCK_SECONDS = "member.lock", 10.0
+_LOCK_SECONDS = 10.0
 
 
 class MemberDaemon:
@@ -30,19 +30,19 @@ class MemberDaemon:
     A round that cannot be scored is tried again for two minutes. Any other failure ends the process, which resumes from
     its last checkpoint."""
 
-    def __init__(self, assembled: "AssembledMember", rounds: int, round_seconds: float, held: ExitStack) -> None:
-        self._assembled, self._rounds, self._round_seconds, self._held = assembled, rounds, round_seconds, held
+    def __init__(self, member: "Member", rounds: int, round_seconds: float, held: ExitStack) -> None:
+        self._member, self._rounds, self._round_seconds, self._held = member, rounds, round_seconds, held
         self._stopping = threading.Event()
 
     def stop(self) -> None:
         self._stopping.set()
 
     def run(self) -> int:
-        assembled, pauses = self._assembled, 0
+        member, progress, pauses = self._member, self._member.progress, 0
         while not self._stopping.is_set() and not self._over:
-            number, began = assembled.progress.next, time.monotonic()
+            number, began = progress.next, time.monotonic()
             try:
-                result = assembled.round(number)
+                result = member.advance()
             except ScoringUnavailable as error:  # nothing was trained yet, so the same round can be tried again
                 pauses += 1
                 if pauses > _MAX_PAUSES:
@@ -51,20 +51,16 @@ class MemberDaemon:
                 self._stopping.wait(_PAUSE_SECONDS)
                 continue
             seconds, pauses = round(time.monotonic() - began, 3), 0
-            assembled.progress.show({**assembled.member.status(number), "reward": result.reward, "seconds": seconds})
-            self._rest(self._round_seconds - seconds)
-        assembled.progress.save(assembled.learner, assembled.inbox)
+            progress.show({**member.status(number), "reward": result.reward, "seconds": seconds})
+            if seconds < self._round_seconds and not self._over:
+                log.info("the next round begins in %.0f s", self._round_seconds - seconds)
+                self._stopping.wait(self._round_seconds - seconds)
+        progress.save(member.learner, member.inbox)
         return 0
-
-    def _rest(self, seconds: float) -> None:
-        """Wait for the next round, if there is one."""
-        if seconds > 0 and not self._over:
-            log.info("the next round begins in %.0f s", seconds)
-            self._stopping.wait(seconds)
 
     @property
     def _over(self) -> bool:
-        return 0 < self._rounds <= self._assembled.progress.next
+        return 0 < self._rounds <= self._member.progress.next
 
 
 def run(config_path: Path) -> None:
@@ -75,9 +71,10 @@ def run(config_path: Path) -> None:
 def _build(config: SwarmMemberConfig) -> Daemon:
     """Raise MusterError if another process works in the member's home: two would sign rounds twice."""
     held = ExitStack()
-    held.enter_context(locked(config.home / _LOCK, f"the other process in {config.home} to end", _LOCK_SECONDS))
+    held.enter_context(locked(config.home / "member.lock", f"the other process in {config.home} to end", _LOCK_SECONDS))
     for name, value in torch_environment(config.engine.threads).items():
         os.environ.setdefault(name, value)
     from swarm.member import assemble
 
-    return MemberDaemon(assemble(config, config.engine.make()), config.rounds, config.round_seconds, held)
+    member = assemble(config, config.engine.make())
+    return MemberDaemon(member, config.rounds, config.round_seconds, held)

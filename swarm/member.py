@@ -7,8 +7,7 @@ import hashlib
 import logging
 import secrets
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,23 +18,22 @@ from protocol.encoding import load_document
 from protocol.errors import ConfigError, MusterError, printable
 from protocol.files import write_atomic
 from storage.s3 import Bucket
-from swarm.config import MixConfig, SwarmMemberConfig
-from swarm.envelope import Envelope, EnvelopeLimits, SharedGroup, SwarmDocument, seal
-from swarm.evaluation import HeldOut, Measuring
+from swarm.config import MeasuringConfig, MixConfig, SwarmMemberConfig
+from swarm.envelope import Envelope, SharedGroup, SwarmDocument, seal
+from swarm.evaluation import HeldOut
 from swarm.exchange import BucketExchange, Exchange, FolderExchange, GateExchange, RefusedForGood, envelope_key
 from swarm.generation import MemberModel, OwnGroup, OwnRounds, Retokeniser
 from swarm.inbox import EnvelopeInbox
 from swarm.inspection import InspectedGroup, Inspector
 from swarm.plausibility import PlausibilityJudge
-from swarm.sampling import PeerCap, by_plausibility, draw, evenly, per_peer, product, with_advantage, without_breach
+from swarm.sampling import PeerCap, draw, drawable, weights
 from swarm.state import MemberProgress, SwarmRound
 from trainer.data.batch import Group
 from trainer.learner import Learner
 from trainer.model.base_model import base_model
 
 log = logging.getLogger("muster.swarm")
-MAX_UNSENT = 16
-"""Envelopes that wait for the exchange. Older ones are given up, since nobody would draw them any more."""
+MAX_UNSENT = 16  # envelopes that wait for the exchange; older ones are given up, since nobody would draw them any more
 
 
 class EnvelopeOutbox:
@@ -98,23 +96,6 @@ class EnvelopeOutbox:
         write_atomic(self._mark, str(number).encode())
 
 
-@dataclass(frozen=True)
-class MemberParts:
-    """What a member works with. `secret` is 32 bytes that seed its draws and that nobody else has. Without a `judge`,
-    every true group may be trained on."""
-
-    account: LocalAccount
-    limits: EnvelopeLimits
-    engine: Engine
-    learner: Learner
-    rounds: OwnRounds
-    inbox: EnvelopeInbox
-    retokeniser: Retokeniser
-    exchange: Exchange
-    secret: bytes
-    judge: PlausibilityJudge | None = None
-
-
 @dataclass
 class _Draw:
     """What a round takes of its peers, and the names of groups that it looked at and left out."""
@@ -125,38 +106,60 @@ class _Draw:
 
     @property
     def names(self) -> list[str]:
-        return [inspected.offer.name for inspected, _ in self.chosen]
+        return [inspected.name for inspected, _ in self.chosen]
 
 
-class SwarmMember:
-    """One member. `home` keeps its outbox and the policy that it generates with. `alone` tells whether the exchange was
-    unreachable in the last round."""
+@dataclass
+class Member:
+    """One member. The home of its `progress` also has its outbox and policy. `secret` is 32 bytes that seed its
+    draws and that nobody else has. Without a `judge`, every true group may be trained on. `alone` tells whether the
+    exchange was unreachable in the last round."""
 
-    def __init__(self, parts: MemberParts, mix: MixConfig, home: Path) -> None:
-        self.parts, self._mix, self._home = parts, mix, home
-        self._outbox = EnvelopeOutbox(home / "outbox", parts.account)
-        self.alone = False
+    account: LocalAccount
+    swarm: SwarmDocument
+    engine: Engine
+    learner: Learner
+    rounds: OwnRounds
+    inbox: EnvelopeInbox
+    retokeniser: Retokeniser
+    exchange: Exchange
+    secret: bytes
+    mix: MixConfig
+    progress: MemberProgress
+    judge: PlausibilityJudge | None = None
+    held_out: HeldOut | None = None
+    measuring: MeasuringConfig | None = None
+    last_round: int = 0
+    alone: bool = field(default=False, init=False)
 
-    def load(self) -> None:
-        """Let the engine generate with the learner's weights."""
-        self.parts.engine.load(self.parts.learner.policy.export(self._home / "policy"))
+    def __post_init__(self) -> None:
+        self._outbox = EnvelopeOutbox(self.progress.home / "outbox", self.account)
+        self._load()
+
+    def advance(self) -> SwarmRound:
+        """Make the next round, measured if that is due, and record it."""
+        number = self.progress.next
+        before = self._measure(0) if number == 0 else ()
+        made = self.round(number)
+        result = replace(made, held_out=before + self._measure(number + 1))
+        self.progress.finished(self.learner, self.inbox, result)
+        return result
 
     def round(self, number: int) -> SwarmRound:
         """Train on the groups of round `number`. The caller records the result before the next round."""
-        parts, mix = self.parts, self._mix
-        taken = self._collect(number)
-        slots = range(parts.limits.groups)
+        mix, taken = self.mix, self._collect(number)
+        slots = range(self.swarm.groups)
         # Own groups come first: they show what the current policy says.
-        own = parts.rounds.make(parts.engine, number, slots[: mix.own])
+        own = self.rounds.make(self.engine, number, slots[: mix.own])
         drawn = self._draw(number, own)
         if mix.fill:
-            own += parts.rounds.make(parts.engine, number, slots[mix.own : mix.total - len(drawn.chosen)])
+            own += self.rounds.make(self.engine, number, slots[mix.own : mix.total - len(drawn.chosen)])
         self._share(number, own)
-        parts.inbox.use(drawn.names, drawn.unfit, drawn.doubted)
-        if parts.judge is not None:
-            parts.inbox.state.shapes = parts.judge.with_own(parts.inbox.state.shapes, own)
-        metrics = parts.learner.train_step([group.group for group in own] + [group for _, group in drawn.chosen])
-        self.load()
+        self.inbox.use(drawn.names, drawn.unfit, drawn.doubted)
+        if self.judge is not None:
+            self.inbox.state.shapes = self.judge.with_own(self.inbox.state.shapes, own)
+        metrics = self.learner.train_step([group.group for group in own] + [group for _, group in drawn.chosen])
+        self._load()
         reward = sum(group.reward for group in own) / max(1, len(own))
         log.info(
             "round %d: reward %.3f of %d own groups, %d shared ones, %d doubted, %d envelopes taken, gradient %.3f%s",
@@ -170,60 +173,76 @@ class SwarmMember:
 
     def status(self, number: int) -> dict[str, Any]:
         """Return what `muster swarm status` shows after round `number`."""
-        inbox = self.parts.inbox
         return {
-            "member": self.parts.account.address,
+            "member": self.account.address,
             "round": number,
             "alone": self.alone,
-            "offers": len(inbox.unused()),
+            "offers": len(self.inbox.unused()),
             "unsent": len(self._outbox.waiting),
-            "peers": {peer: vars(record) for peer, record in sorted(inbox.state.records.items())},
+            "peers": {peer: vars(record) for peer, record in sorted(self.inbox.state.records.items())},
         }
+
+    def _load(self) -> None:
+        """Let the engine generate with the learner's weights."""
+        self.engine.load(self.learner.policy.export(self.progress.home / "policy"))
+
+    def _measure(self, trained: int) -> tuple[tuple[int, float], ...]:
+        """Return (rounds trained, held-out reward) if a measurement is due. A failure is left out: the round is trained
+        already and must not be tried again for it."""
+        if self.held_out is None or self.measuring is None or not self.measuring.due(trained, self.last_round):
+            return ()
+        try:
+            reward = self.held_out.reward(self.engine)
+        except MusterError as error:
+            log.warning("not measured after %d rounds: %s", trained, error)
+            return ()
+        log.info("held-out reward after %d rounds: %.3f of %d problems", trained, reward, self.measuring.problems)
+        return ((trained, reward),)
 
     def _collect(self, number: int) -> int:
         """Take new envelopes and send those that wait; return how many new ones were true."""
-        inbox, taken = self.parts.inbox, 0
+        taken, was_alone, self.alone = 0, self.alone, False
         try:
             try:
-                taken = inbox.collect(self.parts.exchange, number)
+                taken = self.inbox.collect(self.exchange, number)
             finally:
-                self._outbox.found(inbox.own_found)
-                inbox.own_found.clear()
-            self._outbox.send(self.parts.exchange)
+                self._outbox.found(self.inbox.own_found)
+                self.inbox.own_found.clear()
+            self._outbox.send(self.exchange)
         except (MusterError, OSError) as error:
-            if not self.alone:
-                log.warning("going on alone: %s", error)
             self.alone = True
+            if not was_alone:
+                log.warning("going on alone: %s", error)
             return taken
-        if self.alone:
+        if was_alone:
             log.info("the exchange is back")
-        self.alone = False
         return taken
 
     def _draw(self, number: int, own: list[OwnGroup]) -> _Draw:
         """Take shared groups in the order of the draw until there are enough that fit and that the own policy, which
         has just made `own`, finds plausible."""
-        parts, inbox = self.parts, self.parts.inbox
-        shapes = [] if parts.judge is None else parts.judge.with_own(inbox.state.shapes, own)
-        seed = hashlib.sha256(parts.secret + number.to_bytes(8, "big")).digest()
-        cap = PeerCap(self._mix.shared, inbox.active_peers, inbox.recent_use(), self._mix.even)
+        inbox, mix, judge = self.inbox, self.mix, self.judge
+        shapes = [] if judge is None else judge.with_own(inbox.state.shapes, own)
+        seed = hashlib.sha256(self.secret + number.to_bytes(8, "big")).digest()
+        groups = drawable(inbox.unused(), inbox.state.records, mix.per_peer)
+        cap = PeerCap(mix.shared, inbox.active_peers, inbox.recent_use(), mix.even)
         drawn = _Draw()
-        for inspected in in_order(inbox, seed, self._mix):
+        for inspected in draw(groups, mix.judged, seed, weights(groups, inbox.state.records, mix.even)):
             if not cap.left:
                 break
-            if not cap.allows(inspected.offer.peer):
+            if not cap.allows(inspected.peer):
                 continue
-            name, group = inspected.offer.name, parts.retokeniser.group(inspected)
+            group = self.retokeniser.group(inspected)
             if group is None:
-                drawn.unfit.append(name)
+                drawn.unfit.append(inspected.name)
                 continue
-            doubt = None if parts.judge is None else parts.judge.doubt(inspected, group, shapes)
+            doubt = None if judge is None else judge.doubt(inspected, group, shapes)
             if doubt is not None:
-                log.info("group %s is left out: %s", name, doubt)
-                drawn.doubted.append(name)
+                log.info("group %s is left out: %s", inspected.name, doubt)
+                drawn.doubted.append(inspected.name)
                 continue
             drawn.chosen.append((inspected, group))
-            cap.take(inspected.offer.peer)
+            cap.take(inspected.peer)
         return drawn
 
     def _share(self, number: int, own: list[OwnGroup]) -> None:
@@ -231,56 +250,24 @@ class SwarmMember:
         send."""
         groups: list[SharedGroup] = [one.shared for one in own if one.shared is not None and one.has_advantage]
         if groups:
-            document, member = self.parts.limits.document, self.parts.account.address
+            document, member = self.swarm.digest.hex(), self.account.address
             self._outbox.put(Envelope(document=document, member=member, round=number, groups=groups))
         try:
             if not self.alone:
-                self._outbox.send(self.parts.exchange)
+                self._outbox.send(self.exchange)
         except (MusterError, OSError) as error:
             log.warning("round %d is sent later: %s", number, error)
             self.alone = True
 
 
-def in_order(inbox: EnvelopeInbox, seed: bytes, mix: MixConfig) -> list[InspectedGroup]:
-    """Return at most `mix.judged` groups in the order in which a round looks at them. Groups of often doubted peers
-    come less often."""
-    unused = {group.offer.name: group for group in inbox.unused()}
-    offers = with_advantage([group.offer for group in unused.values()])
-    offers = per_peer(mix.per_peer)(without_breach(inbox.state.records)(offers))
-    weight = by_plausibility(inbox.state.records)
-    if mix.even:
-        weight = product(weight, evenly(offers))
-    return [unused[offer.name] for offer in draw(offers, mix.judged, seed, weight)]
-
-
 # ---- From a configuration to a member
 
 
-@dataclass(frozen=True)
-class AssembledMember:
-    """A member and its state on disk."""
-
-    member: SwarmMember
-    progress: MemberProgress
-    learner: Learner
-    inbox: EnvelopeInbox
-    measuring: Measuring | None = None
-
-    def round(self, number: int) -> SwarmRound:
-        """Make round `number`, measured if that is due, and record it."""
-        make = self.member.round
-        result = make(number) if self.measuring is None else self.measuring.around(number, make)
-        self.progress.finished(self.learner, self.inbox, result)
-        return result
-
-
-def assemble(
-    config: SwarmMemberConfig, engine: Engine, exchange: Exchange | None = None, seed: int = 0
-) -> AssembledMember:
+def assemble(config: SwarmMemberConfig, engine: Engine, exchange: Exchange | None = None, seed: int = 0) -> Member:
     """Return the member at its last checkpoint. `seed` initialises a tiny model; without an `exchange` the configured
     one is opened. Raise MusterError for what a user can mend."""
     document, texts = load_swarm(config)
-    account, limits = config.key.open(), EnvelopeLimits.of(document)
+    account = config.key.open()
     exchange = exchange or _open_exchange(config, account)
     pool = document.pool_config(config.model, config.max_new_tokens, config.max_prompt_tokens)
     pool = pool.model_copy(update={"work": pool.work.model_copy(update={"temperature": config.temperature})})
@@ -288,23 +275,19 @@ def assemble(
     model = MemberModel(pool, folder)
     learner = Learner(folder, config.train, config.temperature, config.model.dtype)
     secret = _secret(config.home / "secret")
-    inspector = Inspector(limits, texts, config.members)
+    inspector = Inspector(document, texts, config.members)
     inbox = EnvelopeInbox(inspector, config.mix, account.address, secret, config.home / "inbox")
     progress = MemberProgress(config.home, config.checkpoint_every)
     progress.resume(learner, inbox)
-    parts = MemberParts(
-        account, limits, engine, learner,
+    evaluation, held_out = config.evaluation, None
+    if evaluation.every:
+        held_out = HeldOut(document.digest, model, folder, evaluation.problems)
+    return Member(
+        account, document, engine, learner,
         OwnRounds(document.digest, account.address, model, texts, document.text_bytes),
-        inbox, Retokeniser(model, config.mix.assumed_behaviour_prob), exchange, secret,
-        judge_of(config.mix, learner, model),
+        inbox, Retokeniser(model, config.mix.assumed_behaviour_prob), exchange, secret, config.mix, progress,
+        judge_of(config.mix, learner, model), held_out, evaluation, config.rounds,
     )  # fmt: skip
-    member = SwarmMember(parts, config.mix, config.home)
-    member.load()
-    measuring = None
-    if config.evaluation.every:
-        held_out = HeldOut(document.digest, model, folder, config.evaluation.problems)
-        measuring = Measuring(config.evaluation, config.rounds, partial(held_out.reward, engine))
-    return AssembledMember(member, progress, learner, inbox, measuring)
 
 
 def load_swarm(config: SwarmMemberConfig) -> tuple[SwarmDocument, TextEnvironments]:

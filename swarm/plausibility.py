@@ -89,10 +89,10 @@ class PlausibilityJudge:
         update makes likelier, or None. Completions that are made less likely teach nothing that they say."""
         if len(own) < self._config.least:
             return f"{len(own)} own completions are too few to compare with"
-        known, rewards = usual(own, self._config.odd), inspected.offer.rewards
+        known, rewards = usual(own, self._config.odd), inspected.rewards
         for index, shape in enumerate(self.shapes(inspected, group)):
             reason = implausible(shape, known, self._config)
-            if reason is not None and rewards[index] > inspected.offer.mean:
+            if reason is not None and rewards[index] > inspected.mean:
                 return f"completion {index}: {reason}"
         return None
 

@@ -1,17 +1,16 @@
 """Which of its peers' groups a member trains on: pure functions and small counters.
 
-Filters drop offers, weights make an offer more or less likely, and `draw` takes some without replacement. The draw is
-by hash under a seed that only the receiver knows; a peer that could predict it would adapt its envelopes until it is
-drawn.
+The draw is by hash under a seed that only the receiver knows; a peer that could predict it would adapt its envelopes
+until it is drawn.
 """
 
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 
 class Breach(StrEnum):
@@ -22,7 +21,7 @@ class Breach(StrEnum):
     TWO_ENVELOPES = "two envelopes of one round"
 
 
-@dataclass(frozen=True)
+@dataclass
 class PeerRecord:
     """One receiver's record of a peer.
 
@@ -42,23 +41,14 @@ class PeerRecord:
         """1 for a peer that was never doubted, otherwise close to the share of its drawn groups that were not."""
         return (1 + self.trained) / (1 + self.trained + self.doubted)
 
-    def plus(self, **counts: int) -> "PeerRecord":
-        """Return the record with each named count increased."""
-        return replace(self, **{name: getattr(self, name) + count for name, count in counts.items()})
-
-
-Records = Mapping[str, PeerRecord]
-"""By peer address."""
-
 
 @dataclass(frozen=True)
 class Offer:
-    """A shared group that was found true. `rewards` are the receiver's own; `problem` names environment and seed."""
+    """A shared group that was found true. `rewards` are the receiver's own."""
 
     peer: str
     round: int
     slot: int
-    problem: str
     rewards: tuple[float, ...]
 
     @property
@@ -71,65 +61,49 @@ class Offer:
         return math.fsum(self.rewards) / len(self.rewards)
 
 
-Filter = Callable[[Sequence[Offer]], list[Offer]]
-Weight = Callable[[Offer], float]
+OfferT = TypeVar("OfferT", bound=Offer)
 
 
-def with_advantage(offers: Sequence[Offer]) -> list[Offer]:
-    """Keep offers whose rewards differ (SAPO's filter): equal rewards give no advantage."""
-    return [offer for offer in offers if len(set(offer.rewards)) > 1]
+def drawable(offers: Iterable[OfferT], records: Mapping[str, PeerRecord], most: int) -> list[OfferT]:
+    """Return the offers that may be drawn, newest first.
 
-
-def without_breach(records: Records) -> Filter:
-    """Keep offers of peers that never made a false statement. Rewards are deterministic, so one breach is a lie or a
-    broken machine, and true groups do not make up for it."""
-    return lambda offers: [offer for offer in offers if offer.peer not in records or not records[offer.peer].breaches]
-
-
-def per_peer(most: int) -> Filter:
-    """Keep the newest `most` offers of each peer, so that sharing ten times as much does not help."""
-
-    def keep(offers: Sequence[Offer]) -> list[Offer]:
-        taken: Counter[str] = Counter()
-        kept = []
-        for offer in sorted(offers, key=lambda offer: (-offer.round, offer.slot, offer.peer)):
+    Their rewards differ (SAPO's filter), since equal rewards give no advantage. Their peers never made a false
+    statement: rewards are deterministic, so one breach is a lie or a broken machine, and true groups do not make up for
+    it. Of each peer the newest `most` are taken, so that sharing ten times as much does not help."""
+    taken: Counter[str] = Counter()
+    kept = []
+    for offer in sorted(offers, key=lambda offer: (-offer.round, offer.slot, offer.peer)):
+        breached = offer.peer in records and records[offer.peer].breaches > 0
+        if len(set(offer.rewards)) > 1 and not breached and taken[offer.peer] < most:
             taken[offer.peer] += 1
-            if taken[offer.peer] <= most:
-                kept.append(offer)
-        return kept
-
-    return keep
+            kept.append(offer)
+    return kept
 
 
-def by_plausibility(records: Records) -> Weight:
-    """Make offers of often doubted peers rarer, but never impossible."""
-    unknown = PeerRecord()
-    return lambda offer: records.get(offer.peer, unknown).plausibility
+def weights(offers: Sequence[Offer], records: Mapping[str, PeerRecord], even: bool) -> dict[str, float]:
+    """Return the weight of each offer by its name: offers of often doubted peers are rarer, but never impossible.
+
+    With `even`, each peer is equally likely, however many of the offers are its own. A poisoner answers as it likes, so
+    all of its groups have an advantage; few of an honest peer's do."""
+    counts, unknown = Counter(offer.peer for offer in offers), PeerRecord()
+    return {
+        offer.name: records.get(offer.peer, unknown).plausibility / (counts[offer.peer] if even else 1)
+        for offer in offers
+    }
 
 
-def evenly(offers: Sequence[Offer]) -> Weight:
-    """Make each peer equally likely, however many of `offers` are its own. A poisoner answers as it likes, so all of
-    its groups have an advantage; few of an honest peer's do."""
-    counts = Counter(offer.peer for offer in offers)
-    return lambda offer: 1 / max(1, counts[offer.peer])
+def draw(offers: Iterable[OfferT], count: int, seed: bytes, weight: Mapping[str, float]) -> list[OfferT]:
+    """Draw at most `count` offers without replacement, with chances in proportion to their weights (Efraimidis and
+    Spirakis, 2006). The order of `offers` does not matter."""
 
+    def rank(offer: OfferT) -> float:
+        """An exponential variable: the smallest of several is each offer's in proportion to its weight."""
+        digest = hashlib.sha256(seed + offer.name.encode()).digest()
+        uniform = (int.from_bytes(digest[:8], "big") + 0.5) / 2**64
+        return -math.log(uniform) / weight[offer.name] if weight[offer.name] > 0 else math.inf
 
-def product(*weights: Weight) -> Weight:
-    return lambda offer: math.prod(weight(offer) for weight in weights)
-
-
-def draw(offers: Sequence[Offer], count: int, seed: bytes, weight: Weight = lambda _: 1.0) -> list[Offer]:
-    """Draw at most `count` offers with an advantage, without replacement, with chances in proportion to their weights
-    (Efraimidis and Spirakis, 2006). The order of `offers` does not matter."""
-    ranked = sorted((_rank(offer, seed, weight(offer)), offer.name, offer) for offer in with_advantage(offers))
-    return [offer for rank, _, offer in ranked[:count] if rank < math.inf]
-
-
-def _rank(offer: Offer, seed: bytes, weight: float) -> float:
-    """An exponential variable of rate `weight`: the smallest of several is each offer's in proportion to its weight."""
-    digest = hashlib.sha256(seed + offer.name.encode()).digest()
-    uniform = (int.from_bytes(digest[:8], "big") + 0.5) / 2**64
-    return -math.log(uniform) / weight if weight > 0 else math.inf
+    ranked = sorted((rank(offer), offer.name, offer) for offer in offers)
+    return [offer for place, _, offer in ranked[:count] if place < math.inf]
 
 
 # ---- Per-peer cap
@@ -153,8 +127,7 @@ def usual_use(recent: Mapping[str, RecentUse]) -> int | None:
     Peers that are doubted hardly count. So keys whose texts no policy would say, however many there are, do not hold
     the others back; a key that is to count must share what is trained on."""
     ranked = sorted((use.trained, use.weight) for use in recent.values() if use.trained)
-    half = sum(weight for _, weight in ranked) / 2
-    below = 0.0
+    half, below = sum(weight for _, weight in ranked) / 2, 0.0
     for trained, weight in ranked:
         below += weight
         if below > half:

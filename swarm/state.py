@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("muster.swarm")
 JOURNAL, STATUS = "journal.jsonl", "status.json"
-_BLOCK = 1 << 16
-"""Bytes of a journal's end that are read first."""
+_BLOCK = 1 << 16  # bytes of a journal's end that are read first
 _KEPT_CHECKPOINTS = 2
 
 
@@ -79,7 +78,7 @@ class MemberProgress:
                 inbox.forget_known()
                 continue
             self.next, self._pending = extra["next"], []
-            inbox.restore(InboxState.of(extra["inbox"]))
+            inbox.restore(InboxState.model_validate(extra["inbox"]))
             rewind(self.home / JOURNAL, self.next)
             append(self.home / JOURNAL, extra["lines"])
             log.info("resumed at round %d", self.next)
@@ -100,7 +99,7 @@ class MemberProgress:
 
         if not self._pending:
             return
-        extra = {"next": self.next, "inbox": inbox.state.document(), "lines": self._pending}
+        extra = {"next": self.next, "inbox": inbox.state.model_dump(mode="json"), "lines": self._pending}
         learner.start_checkpoint(checkpoint_path(self._folder, self.next), extra).wait()
         append(self.home / JOURNAL, self._pending)
         self._pending = []

@@ -48,62 +48,42 @@ _STEADY_SECONDS, _MAX_PAUSE = 300.0, 30.0
 
 
 class Ranks:
-    """A process that trains alone, and what a rank of several does with the others (`DistributedRanks`).
+    """What a process does with the others that train the same policy: nothing if it trains alone, and else, with a
+    `device`, as a rank of torch.distributed's default group: gloo for tensors on the CPU, nccl for those on GPUs.
 
     `rank` counts from 0, and rank 0 alone talks to anything outside; `world` is the number of ranks. `side_group`: a
-    gloo group of the same ranks for what runs beside training, None for a process alone."""
+    gloo group of the same ranks for what runs beside training, None for a process alone. `seconds` bounds every single
+    wait for the others. Every method raises RanksLostError once a rank is gone."""
 
-    rank: int = 0
-    world: int = 1
-    side_group: dist.ProcessGroup | None = None
-
-    def sum(self, value: Tensor) -> Tensor:
-        """Return the element-wise sum over ranks, in a new tensor that is equal on all."""
-        return value.clone()
-
-    def broadcast(self, value: T) -> T:
-        """Return rank 0's picklable value; the other ranks' is ignored."""
-        return value
-
-    def barrier(self) -> None:
-        """Wait until every rank is here."""
-
-    def command(self, value: Any = None) -> Any:
-        """Broadcast rank 0's value, for which the other ranks wait as long as rank 0 is alive."""
-        return value
-
-    def shorten_wait(self, seconds: float) -> None:
-        """Wait for a command only `seconds` without a sign of life. May be called from another thread."""
-
-    def close(self) -> None:
-        """Leave the group; nothing else may be called afterwards."""
-
-
-class DistributedRanks(Ranks):
-    """A rank of torch.distributed's default group: gloo for tensors on the CPU, nccl for those on GPUs.
-
-    `seconds` bounds every single wait for the others. Every method raises RanksLostError once a rank is gone.
-    """
-
-    def __init__(self, device: str, seconds: float) -> None:
-        backend = "cpu:gloo,cuda:nccl" if torch.device(device).type == "cuda" else "gloo"
-        limit = timedelta(seconds=seconds)
+    def __init__(self, device: str = "", seconds: float = 0.0) -> None:
+        self.rank, self.world = 0, 1
+        self.side_group: dist.ProcessGroup | None = None
         self._limit = self._patience = seconds
         self._calls, self._closing = 0, threading.Event()
+        self._store: Store | None = None
+        if not device:
+            return
+        backend = "cpu:gloo,cuda:nccl" if torch.device(device).type == "cuda" else "gloo"
+        limit = timedelta(seconds=seconds)
         with self._guarded("the rendezvous with the other ranks"):
             self._store, self.rank, self.world = join_store(limit)
             dist.init_process_group(backend, timeout=limit, store=self._store, rank=self.rank, world_size=self.world)
             self.side_group = dist.new_group(backend="gloo", timeout=limit)
         if self.rank == 0:
-            threading.Thread(target=self._stay_alive, daemon=True, name="signs of life").start()
+            threading.Thread(target=self._stay_alive, args=(self._store,), daemon=True, name="signs of life").start()
 
     def sum(self, value: Tensor) -> Tensor:
+        """Return the element-wise sum over ranks, in a new tensor that is equal on all."""
         total = value.detach().clone()
-        with self._guarded("a sum over ranks"):
-            dist.all_reduce(total)
+        if self._store is not None:
+            with self._guarded("a sum over ranks"):
+                dist.all_reduce(total)
         return total
 
     def broadcast(self, value: T) -> T:
+        """Return rank 0's picklable value; the other ranks' is ignored."""
+        if self._store is None:
+            return value
         # Bytes on the CPU: broadcast_object_list would move them through the GPU.
         data = pickle.dumps(value) if self.rank == 0 else b""
         with self._guarded("a broadcast of rank 0"):
@@ -114,16 +94,19 @@ class DistributedRanks(Ranks):
         return value if self.rank == 0 else cast(T, pickle.loads(buffer.numpy().tobytes()))
 
     def barrier(self) -> None:
-        with self._guarded("a barrier"):
-            dist.all_reduce(torch.zeros(1))
+        """Wait until every rank is here."""
+        self.sum(torch.zeros(1))
 
     def command(self, value: Any = None) -> Any:
+        """Broadcast rank 0's value, for which the other ranks wait as long as rank 0 is alive."""
+        if self._store is None:
+            return value
         key = f"muster/call/{self._calls}"
         with self._guarded("the wait for rank 0's next command"):
             if self.rank == 0:
                 self._store.set(key, "")
             else:
-                self._await(key)
+                self._await(self._store, key)
         value = self.broadcast(value)
         self.barrier()
         if self.rank == 0:
@@ -133,26 +116,29 @@ class DistributedRanks(Ranks):
         return value
 
     def shorten_wait(self, seconds: float) -> None:
+        """Wait for a command only `seconds` without a sign of life. May be called from another thread."""
         self._patience = seconds
 
     def close(self) -> None:
+        """Leave the group; nothing else may be called afterwards."""
         self._closing.set()
-        dist.destroy_process_group()
+        if self._store is not None:
+            dist.destroy_process_group()
 
-    def _await(self, key: str) -> None:
+    def _await(self, store: Store, key: str) -> None:
         signs, since = -1, time.monotonic()
-        while not self._store.check([key]):  # a wait that times out would fill the log
-            newest = self._store.add(_ALIVE, 0)
+        while not store.check([key]):  # a wait that times out would fill the log
+            newest = store.add(_ALIVE, 0)
             if newest != signs:
                 signs, since = newest, time.monotonic()
             elif time.monotonic() - since > self._patience:
                 raise RuntimeError("rank 0 gives no sign of life")
             time.sleep(_POLL_SECONDS)
 
-    def _stay_alive(self) -> None:
+    def _stay_alive(self, store: Store) -> None:
         while not self._closing.wait(_SIGN_SECONDS):
             with suppress(RuntimeError):  # the store ended with its process, so nobody waits for a sign
-                self._store.add(_ALIVE, 1)
+                store.add(_ALIVE, 1)
 
     @contextmanager
     def _guarded(self, action: str) -> Iterator[None]:
@@ -316,7 +302,7 @@ def join_ranks(device: str, seconds: float, grouped: bool = False) -> Ranks:
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if world == 1 and not grouped:
         return Ranks()
-    return DistributedRanks(device, seconds)
+    return Ranks(device, seconds)
 
 
 def rank_device(device: str) -> str:

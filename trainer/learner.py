@@ -14,7 +14,7 @@ from protocol.config import PoolConfig, TrainConfig
 from trainer.checkpoint import LearnerState, PendingCheckpoint, read_checkpoint, start_checkpoint
 from trainer.config import TrainerConfig
 from trainer.data.advantage import ADVANTAGES, select
-from trainer.data.batch import Group, MicroBatch, TrainRollout, micro_batch, plan_rows
+from trainer.data.batch import Group, MicroBatch, micro_batch
 from trainer.distributed import BroadcastCalls, Ranks
 from trainer.exits import EXIT_LOST, RanksLostError
 from trainer.loss import TokenBatch, make_loss, token_weights
@@ -72,7 +72,10 @@ class Learner:
         order = torch.randperm(len(samples), generator=self.generator).tolist() if samples else []
         size = max(1, -(-len(samples) // self.config.minibatches))
         parts = [order[first : first + size] for first in range(0, len(samples), size)]
-        minibatches = [self._rows(samples, part) for part in parts]
+        minibatches = []
+        for part in parts:
+            plan = self.policy.plan([samples[index].length for index in part])[ranks.rank]
+            minibatches.append([micro_batch(samples, [part[at] for at in row], self.policy.device) for row in plan])
         share = 1 / max(1, len(minibatches))
         lengths = [len(rollout.output) for group in groups for rollout in group]
         totals = StepTotals(len(samples), self.policy.device)
@@ -96,14 +99,6 @@ class Learner:
         self.step += 1
         flops = self.policy.work.training(sample.length for sample in samples)
         return totals.metrics(self.step, groups, selection, ranks, flops, time.monotonic() - start)
-
-    def _rows(self, samples: Sequence[TrainRollout], part: list[int]) -> list[MicroBatch]:
-        """This rank's share of a minibatch, packed."""
-        ranks, policy = self.placement.ranks, self.policy
-        lengths = [samples[index].length for index in part]
-        capacity = self.placement.memory.row_tokens
-        plan = plan_rows(lengths, capacity, ranks.world, policy.work.of_sequence, policy.packs)
-        return [micro_batch(samples, [part[at] for at in row], policy.device) for row in plan[ranks.rank]]
 
     def _token_batch(self, row: MicroBatch, old: Tensor | None) -> TokenBatch:
         bonus = self.config.algorithm.entropy_coefficient > 0

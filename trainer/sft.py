@@ -31,7 +31,7 @@ from trainer.checkpoint import (
     start_checkpoint,
 )
 from trainer.config import SftConfig
-from trainer.data.batch import MicroBatch, pack_row, plan_rows
+from trainer.data.batch import MicroBatch, pack_row
 from trainer.exits import EXIT_DONE, EXIT_STOPPED, UnstableError
 from trainer.model.policy import Policy, model_folder
 from trainer.model.sharding import Placement
@@ -241,13 +241,10 @@ class SftLearner:
 
     def _sum(self, examples: Sequence[Example], row_loss: Callable[[MicroBatch], torch.Tensor]) -> float:
         """The sum of `row_loss`, a scalar, over every rank's rows."""
-        ranks, policy = self.placement.ranks, self.policy
-        lengths = [len(example.tokens) for example in examples]
-        plan = plan_rows(lengths, self.placement.memory.row_tokens, ranks.world, policy.work.of_sequence, policy.packs)
-        total = torch.zeros((), dtype=torch.float64, device=policy.device)
-        for indices in plan[ranks.rank]:
-            total += row_loss(packed_row(examples, indices, policy.device)).double()
-        return float(ranks.sum(total))
+        total = torch.zeros((), dtype=torch.float64, device=self.policy.device)
+        for indices in self.policy.plan([len(example.tokens) for example in examples])[self.placement.ranks.rank]:
+            total += row_loss(packed_row(examples, indices, self.policy.device)).double()
+        return float(self.placement.ranks.sum(total))
 
 
 class SftRun:

@@ -490,8 +490,9 @@ class Trainer:
         self.reports.flush()
 
     def _heartbeat(self) -> HeartbeatRequest:
-        late = {"late_files": float(len(self.files.late))}
-        return heartbeat("trainer", self.config.name, phase=self._phase, step=self.step, metrics=late)
+        """Say what the trainer does; `step` is the newest published policy step, for the learner may be renewed now."""
+        step, late = max(0, len(self.progress.manifests) - 1), {"late_files": float(len(self.files.late))}
+        return heartbeat("trainer", self.config.name, phase=self._phase, step=step, metrics=late)
 
 
 def step_workers(record: dict[str, Any]) -> StepWorkers | None:

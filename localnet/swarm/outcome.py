@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from localnet.report import Fact
 from localnet.swarm.plan import SwarmPhase, SwarmPlan
@@ -40,9 +39,7 @@ def _nobody_stopped(plan: SwarmPlan, traces: Sequence[MemberTrace]) -> Iterator[
 def _nothing_twice(traces: Sequence[MemberTrace], contents: BucketContents) -> Iterator[Fact]:
     again = [one.name for one in traces if one.steps != len(one.lines)]
     yield _all("each member's weights were trained in as many steps as it made rounds", again)
-    twice = [
-        f"{one.name} {name}" for one in traces for name, times in Counter(one.shared).items() if times > 1
-    ]  # fmt: skip
+    twice = [f"{one.name} {name}" for one in traces for name, times in Counter(one.shared).items() if times > 1]
     yield _all("no member trained on a group twice", twice)
     own = [one.name for one in traces for name in one.shared if name.startswith(f"{one.address}/")]
     yield _all("no member took its own groups for others'", own)
@@ -87,21 +84,3 @@ def table(traces: Sequence[MemberTrace], contents: BucketContents) -> list[str]:
         rows.append((one.name, *map(str, numbers), *map(str, more), measured, ", ".join(one.killed)))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-
-
-def member_report(one: MemberTrace) -> dict[str, Any]:
-    """For the report."""
-    return {
-        "name": one.name,
-        "address": one.address,
-        "rounds": len(one.lines),
-        "training_steps": one.steps,
-        "alone": one.alone,
-        "own_groups": one.own,
-        "shared_groups": len(one.shared),
-        "rounds_without_bucket": one.outage.made_at_end - one.outage.made_at_start,
-        "envelopes_that_waited": list(one.outage.waiting),
-        "killed": list(one.killed),
-        "restarts": one.restarts,
-        "held_out": one.held_out,
-    }

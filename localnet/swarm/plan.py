@@ -16,8 +16,7 @@ from swarm.envelope import SwarmDocument
 from trainer.model.tiny_model import END_OF_THOUGHT, tiny_model_config
 
 LEARNING_RATE = 1.5e-4
-FIRST, LAST = 2, 2
-"""Rounds that everybody makes before the bucket goes, and after it is back."""
+FIRST, LAST = 2, 2  # rounds that everybody makes before the bucket goes, and after it is back
 
 
 class SwarmPhase(StrEnum):
@@ -51,8 +50,7 @@ class SwarmPlan:
     pace: float = 12.0
     outage: float = 60.0
     limit: float = 600.0
-    problems: int = 128
-    """On which each member is measured before its first round and after every few."""
+    problems: int = 128  # on which each member is measured before its first round and after every few
 
     def home(self, name: str) -> Path:
         return self.root / "homes" / name
@@ -68,10 +66,6 @@ class SwarmPlan:
     def s3_settings(self) -> S3Settings:
         credentials = self.home("s3") / "etc" / "credentials.json"
         return S3Settings(endpoint=f"http://127.0.0.1:{self.s3_port}", bucket="swarm", credentials=credentials)
-
-
-def member_names(count: int) -> tuple[str, ...]:
-    return tuple(f"member-{number}" for number in range(1, count + 1))
 
 
 def one_kill_each(members: tuple[str, ...], seed: int, outage: float, pace: float) -> tuple[Kill, ...]:

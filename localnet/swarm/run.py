@@ -26,7 +26,6 @@ from protocol.files import write_atomic
 from protocol.waits import wait_for
 from runtime.supervisor import Child, Supervisor
 from storage.s3 import Bucket
-from swarm.envelope import EnvelopeLimits
 from swarm.exchange import BucketExchange
 
 _POLL_SECONDS, _REPORT_SECONDS, _MEMORY_SECONDS = 0.25, 8.0, 2.0
@@ -45,8 +44,7 @@ class SwarmRun:
         self.phase, self._since, self._reported, self._measured_memory = SwarmPhase.BEFORE, 0.0, 0.0, 0.0
         self.outage_seconds, self.peak_memory = 0.0, 0.0
         self.made = dict.fromkeys(plan.members, RoundsMade())
-        self._marks = dict.fromkeys(plan.members, 0)
-        """Rounds made when the phase began, or when the member was killed in it."""
+        self._marks = dict.fromkeys(plan.members, 0)  # rounds made when the phase began, or at the kill in it
         self._outages = {name: Outage() for name in plan.members}
         self._killed: dict[str, list[SwarmPhase]] = {name: [] for name in plan.members}
 
@@ -62,7 +60,7 @@ class SwarmRun:
                 )
             self.say(f"{len(self.plan.members)} members, {self.plan.rounds} rounds each")
             self._follow()
-            return self._traces(), self._bucket_contents()
+            return self._traces(), read_bucket(BucketExchange(Bucket(self.plan.s3_settings)), swarm_document())
         finally:
             self.say("stopping everything")
             self.supervisor.stop()
@@ -195,17 +193,8 @@ class SwarmRun:
     def _traces(self) -> list[MemberTrace]:
         return [
             read_member(
-                name,
-                self.ring[name].address,
-                self.plan.home(name),
-                self._outages[name],
-                self._killed[name],
+                name, self.ring[name].address, self.plan.home(name), self._outages[name], self._killed[name],
                 self.supervisor.children[name].restarts,
             )
             for name in self.plan.members
-        ]
-
-    def _bucket_contents(self) -> BucketContents:
-        return read_bucket(
-            BucketExchange(Bucket(self.plan.s3_settings)), EnvelopeLimits.of(swarm_document())
-        )  # fmt: skip
+        ]  # fmt: skip

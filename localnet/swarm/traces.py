@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from localnet.swarm.plan import SwarmPhase
-from swarm.envelope import EnvelopeLimits, open_envelope
+from swarm.envelope import SwarmDocument, open_envelope
 from swarm.exchange import Exchange
 from swarm.state import JOURNAL, measured, read_journal
 
@@ -55,6 +55,15 @@ class MemberTrace:
     def held_out(self) -> list[tuple[int, float]]:
         return measured(self.lines)
 
+    def report(self) -> dict[str, Any]:
+        return {
+            "name": self.name, "address": self.address, "rounds": len(self.lines), "training_steps": self.steps,
+            "alone": self.alone, "own_groups": self.own, "shared_groups": len(self.shared),
+            "rounds_without_bucket": self.outage.made_at_end - self.outage.made_at_start,
+            "envelopes_that_waited": self.outage.waiting, "killed": self.killed, "restarts": self.restarts,
+            "held_out": self.held_out,
+        }  # fmt: skip
+
 
 @dataclass(frozen=True)
 class BucketContents:
@@ -64,12 +73,12 @@ class BucketContents:
     groups: frozenset[str]
 
 
-def read_bucket(exchange: Exchange, limits: EnvelopeLimits) -> BucketContents:
+def read_bucket(exchange: Exchange, swarm: SwarmDocument) -> BucketContents:
     """Raises MalformedEnvelope for what is none of this swarm, UnreachableError where the bucket is gone."""
     envelopes: Counter[tuple[str, int]] = Counter()
     groups: set[str] = set()
     for entry in list(exchange.listed()):
-        one = open_envelope(exchange.get(entry, limits.file_bytes), limits)
+        one = open_envelope(exchange.get(entry, swarm.envelope_bytes), swarm)
         envelopes[one.member, one.round] += 1
         groups |= {f"{one.member}/{one.round}/{group.slot}" for group in one.groups}
     return BucketContents(envelopes, frozenset(groups))
@@ -88,9 +97,7 @@ def read_member(
         steps = state["step"]
         breaches = sum(record["breaches"] for record in state["extra"]["inbox"]["records"].values())
     lines = read_journal(home / JOURNAL)
-    return MemberTrace(
-        name, address, lines, steps, unsent_rounds(home), breaches, outage, tuple(killed), restarts
-    )  # fmt: skip
+    return MemberTrace(name, address, lines, steps, unsent_rounds(home), breaches, outage, tuple(killed), restarts)
 
 
 def unsent_rounds(home: Path) -> tuple[int, ...]:

@@ -15,7 +15,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
@@ -308,10 +307,7 @@ class _Fetcher:
             if not plan.links:
                 self._assemble(wanted)
                 return
-            with ThreadPoolExecutor(1, thread_name_prefix="codec") as codec:
-                # It takes a second, while shards are in flight; its errors surface when a delta is applied.
-                codec.submit(lambda: import_module("storage.weights.warm").load_decoder())
-                self._fetch_shards(plan.shards)
+            self._fetch_shards(plan.shards)
             if plan.held:
                 self._cache.touch(plan.digests[0])
             self._cache.install(wanted, partial(rebuild, plan, self._cache))

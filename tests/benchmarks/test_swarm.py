@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 
 from attacks.swarm import POISONS
+from benchmarks.support.kept import keep, kept
 from benchmarks.swarm import (
     ATTACKS,
     UNDEFENDED,
     MemoryExchange,
     Simulation,
-    keep,
-    kept,
     nine_sums,
     poison_run,
     summary,

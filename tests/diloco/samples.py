@@ -28,7 +28,7 @@ def random_tensors(seed: int, scale: float = 1.0) -> dict[str, F32]:
 STATE = OuterState.start(random_tensors(0))
 LAYOUT = TensorLayout.of(STATE.weights)
 SHARDS = LAYOUT.shards(3)
-EXPECTED = Expected.of(RUN, STATE.step, STATE.digest, LAYOUT)
+EXPECTED = Expected(RUN, STATE.step, STATE.digest.hex(), LAYOUT)
 
 
 def payload_of(worker: str, gradient: dict[str, F32], expected: Expected = EXPECTED) -> list[bytes]:

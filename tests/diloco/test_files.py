@@ -10,7 +10,6 @@ import pytest
 
 from diloco import coordinator as coordinator_module
 from diloco import messages
-from diloco.admission import Admitted
 from diloco.codec import MalformedContribution
 from diloco.config import Timeouts
 from diloco.log import Log
@@ -21,11 +20,10 @@ from diloco.messages import (
     Expected,
     FilesUnusable,
     Signed,
-    StrikesOf,
+    Strikes,
     seal_contribution,
 )
-from diloco.settle import read_step
-from diloco.state_machine import Strikes
+from diloco.settle import Admitted, read_step
 from diloco.store import OwnContribution
 from diloco.worker import Worker
 from protocol.errors import IntegrityError
@@ -237,12 +235,6 @@ def test_a_worker_that_names_other_files_is_refused_with_words(
     assert BAD in now.members | now.waiting, "it may come back"
 
 
-def test_and_counts_where_files_are_not_compared(world: FilesWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    sign_other_files(monkeypatch, ATTACKS["another's"][0])
-    monkeypatch.setattr(Expected, "check", lambda self, made: None)
-    assert attacked(world).counted == NAMES[:3]
-
-
 def test_a_coordinator_that_lets_other_files_count_is_found_out(
     world: FilesWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -315,14 +307,14 @@ def test_a_worker_that_is_refused_in_every_step_is_excluded_from_most(
     world.until(12)
     assert len(told(world, ContributionRefused)) == 4, "of steps 1, 2, 4 and 8"
     now = world.coordinator.log.schedule
-    assert now.strikes == {BAD: Strikes(4, 16)}
+    assert now.strikes == {BAD: Strikes(count=4, until=16)}
     assert (now.members, now.waiting) == (frozenset(NAMES[:2]), frozenset({BAD}))
     assert world.coordinator.status()["backing_off"] == {BAD: 16}
     why = next(filter(None, (world.workers[2].turn() for _ in range(20))))
     assert "outer step 16 to begin" in why
     assert world.digests() == {world.replayed()[-1].digest}
     right = commits(world.coordinator.transport)[3]
-    assert right.strikes == {BAD: StrikesOf(count=2, until=4, made=0)}
+    assert right.strikes == {BAD: Strikes(count=2, until=4, made=0)}
 
 
 def test_a_worker_that_cannot_have_its_files_is_back_in_every_fourth_step(tmp_path: Path) -> None:
@@ -343,7 +335,7 @@ def test_a_step_of_which_too_little_counts_is_not_begun_again_for_an_excluded_wo
     coordinator, draft = world.coordinator, world.coordinator._draft
     monkeypatch.setattr(coordinator_module, "settle", lambda _: (None, Admitted({}, {})))
     for out, fails in (("excluded", False), ("new", True)):
-        strikes = {"excluded": Strikes(7, 64)}
+        strikes = {"excluded": Strikes(count=7, until=64)}
         draft.schedule = replace(draft.schedule, waiting=frozenset({out}), strikes=strikes)
         before = draft.schedule.attempt
         coordinator._settle()

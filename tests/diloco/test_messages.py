@@ -22,8 +22,8 @@ from diloco.messages import (
     LogEvent,
     MalformedEntry,
     MalformedMessage,
-    PhaseTimedOut,
-    StrikesOf,
+    PhaseFailed,
+    Strikes,
     WorkerMessage,
     _seal,
     open_contribution,
@@ -36,6 +36,7 @@ from diloco.messages import (
 )
 from diloco.outer import MalformedState, list_state, open_list, read_state, state_shards
 from diloco.partition import Partition
+from diloco.tensors import TensorLayout
 from protocol.encoding import canonical_json, sha256_hex
 from protocol.errors import IntegrityError
 from tests.diloco.samples import EXPECTED, KEYS, LAYOUT, RUN, STATE, contribution_of, payload_of, random_tensors
@@ -87,9 +88,7 @@ def test_what_is_sealed_is_opened() -> None:
         (altered(tokens=1 << 48), "tokens"),
         (altered(inner_steps=0), "inner_steps"),
         (altered(mode="none"), "mode"),
-        (altered(metrics={"tokens": 1e308}), r"tokens is 1e\+308, outside 0 to 2.81475e\+14"),
-        (altered(metrics={"trained_tokens": -1.0}), "trained_tokens is -1"),
-        (altered(metrics={"flops": 1e31}), "flops"),
+        (altered(metrics={"tokens": 1e308}), r"tokens is 1e\+308, beyond 1e\+30"),
         (altered(metrics={"loss": -1e300}), "loss is -1e"),
         (altered(shards=[]), "shards"),
         (altered(shards=[ENTRIES[0]] * 3), "twice"),
@@ -124,10 +123,13 @@ def test_a_signature_has_one_form(signature: str, word: str) -> None:
         open_contribution(canonical_json(json.loads(SEALED) | {"signature": signature}), EXPECTED)
 
 
+HUGE = TensorLayout((("weight", (1 << 48,)),))
+
+
 def test_the_longest_contribution_fits_its_limit() -> None:
     run = RUN.model_copy(update={"settings": RUN.settings.model_copy(update={"shards": 1024})})
     expected = replace(
-        EXPECTED, run=run, step=(1 << 32) - 1, base="ff" * 32, max_bytes=(1 << 39,) * 1024,
+        EXPECTED, run=run, step=(1 << 32) - 1, base="ff" * 32, layout=HUGE,
         partition=Partition("00" * 32, tuple(f"{at:064x}" for at in range(512)), (NAME,)),
     )  # fmt: skip
     big = contribution_of(NAME, [bytes([at % 256, at // 256]) for at in range(1024)], expected)
@@ -266,7 +268,7 @@ def test_any_other_entry_is_refused(path: tuple[str | int, ...], value: Any, wor
 
 
 def events_of(number: int) -> list[LogEvent]:
-    return [PhaseTimedOut(attempt=attempt, phase="open") for attempt in range(number)]
+    return [PhaseFailed(attempt=attempt, phase="open") for attempt in range(number)]
 
 
 @pytest.mark.parametrize(
@@ -296,7 +298,7 @@ def test_a_full_entry_fits_its_limit() -> None:
     event = CommitRecord(
         step=1, digest="cd" * 32, members=list(workers), made_of=dict.fromkeys(workers, "ab" * 32), previous=0,
         messages=dict.fromkeys(workers, 10**9),
-        strikes=dict.fromkeys(workers, StrikesOf(count=64, until=10**6, made=64)),
+        strikes=dict.fromkeys(workers, Strikes(count=64, until=10**6, made=64)),
     )  # fmt: skip
     made = seal_entry(ENTRY.model_copy(update={"events": [event], "number": 10**9}), RUN, COORDINATOR)
     assert len(made) < 1 << 15

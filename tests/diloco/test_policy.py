@@ -16,9 +16,8 @@ import pytest
 from diloco.config import DilocoConfig, DilocoRun
 from diloco.partition import MAX_ITEMS
 from diloco.policy import DilocoPolicy, DilocoSteps, plausible
-from diloco.rl_task import RlTask, check_pool_run
 from diloco.settle import MadeStep
-from diloco.tasks import RlLearners, model_tensors
+from diloco.tasks import RlLearners, RlTask, check_pool_run, model_tensors
 from diloco.transport import Transport
 from diloco.worker import Worker
 from engines.loading import load_model
@@ -376,7 +375,7 @@ def test_checkpoints_of_another_kind_or_run_or_place_are_refused(base: Path, tmp
 
 def test_a_file_of_a_worker_that_does_not_count_is_nobodys() -> None:
     counted: Any = {ADDRESSES[0]: None}
-    made = MadeStep(0, "", 0, counted, {ADDRESSES[0]: ("f0",), ADDRESSES[1]: ("f1",)})
+    made = MadeStep(0, 0, counted, {ADDRESSES[0]: ("f0",), ADDRESSES[1]: ("f1",)})
     assert [made.worker_of(file) for file in ("f0", "f1", "f2")] == [ADDRESSES[0], "", ""]
 
 
@@ -387,7 +386,7 @@ def test_a_bucket_that_fails_as_a_step_is_taken_over_is_tried_again(monkeypatch:
         taken.append(1)
         if len(taken) == 1:
             raise UnreachableError("no bucket")
-        return MadeStep(0, "", 0, {}, {ADDRESSES[0]: ("ab" * 32,)})
+        return MadeStep(0, 0, {}, {ADDRESSES[0]: ("ab" * 32,)})
 
     def wait_until(what: str, attempt: Any, why: Any) -> Any:
         while True:

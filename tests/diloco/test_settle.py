@@ -18,12 +18,11 @@ from hypothesis import strategies as st
 
 from benchmarks.diloco_faults import TASKS, text_line
 from diloco import codec
-from diloco.admission import Admitted, admit, admit_equally
 from diloco.codec import MalformedContribution
 from diloco.config import AdmissionConfig, DilocoConfig, DilocoRun, OuterConfig
 from diloco.messages import Contribution, Expected, ShardEntry
 from diloco.outer import OuterState, OuterStepError, OuterUpdate
-from diloco.settle import Payloads, settle, update_norm
+from diloco.settle import Admitted, Payloads, admit, admit_equally, settle, update_norm
 from diloco.tensors import _BLOCK, F32, TensorLayout, Tensors, add_products, cut, gram, moments, paste
 from engines.loading import load_model
 from protocol.encoding import sha256_hex
@@ -42,7 +41,7 @@ def payloads_of(state: OuterState, gradients: Gradients, settings: DilocoConfig)
         name="run", workers=tuple(gradients), seed="00" * 32, assigned=False, chain_id=0, pools="0x" + "00" * 20,
         pool=0, pool_config=None, data=None, settings=settings, coordinator=KEYS[0].address, kind="diloco-run",
     )  # fmt: skip
-    expected, files, contributions = Expected.of(run, state.step, state.digest, state.layout), {}, {}
+    expected, files, contributions = Expected(run, state.step, state.digest.hex(), state.layout), {}, {}
     for worker, gradient in gradients.items():
         entries = []
         for number, pieces in enumerate(state.layout.shards(settings.shards)):

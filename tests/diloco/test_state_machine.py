@@ -16,8 +16,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from diloco import messages as m
 from diloco.config import AdmissionConfig, DilocoConfig, DilocoRun
+from diloco.messages import FORGIVEN_AFTER, MAX_DISPUTED, MAX_STRIKES, Strikes
 from diloco.outer import OuterState, OuterUpdate
-from diloco.state_machine import FORGIVEN_AFTER, MAX_DISPUTED, MAX_STRIKES, Phase, Schedule, Strikes
+from diloco.state_machine import Phase, Schedule
 from protocol.errors import IntegrityError
 
 NAMES = "abcdefxy"
@@ -77,7 +78,7 @@ def opened(worker: str, document: str) -> Any:
 
 
 def timeout(now: Schedule, phase: Phase | None = None) -> Any:
-    return event(m.PhaseTimedOut, attempt=now.attempt, phase=(phase or now.phase).value)
+    return event(m.PhaseFailed, attempt=now.attempt, phase=(phase or now.phase).value)
 
 
 def assigned(step: int, files: Sequence[str] = FILES) -> Any:
@@ -89,7 +90,7 @@ def commit(now: Schedule, digest: str) -> Any:
 
 
 def failed(now: Schedule) -> Any:
-    return event(m.AttemptFailed, attempt=now.attempt)
+    return event(m.PhaseFailed, attempt=now.attempt, phase="settle")
 
 
 def tell(schedule: Schedule, *events: Any) -> Schedule:
@@ -186,7 +187,7 @@ class OuterSteps(RuleBasedStateMachine):
     @rule(data=st.data())
     def repeat_something_old(self, data: st.DataObject) -> None:
         """A commit or a timeout of an earlier attempt, in any order."""
-        old = [one for one in self.log if one.kind in ("commit", "timeout", "failed")]
+        old = [one for one in self.log if one.kind in ("commit", "failed")]
         if old:
             before, one = self.schedule, data.draw(st.sampled_from(old))
             if one.attempt != before.attempt:
@@ -483,7 +484,7 @@ def test_a_single_kill_costs_a_worker_nothing_more() -> None:
     run = StrikeRun(True, BAD)
     run.step({BAD: Act.GOOD})
     run.step({BAD: Act.SILENT})
-    assert run.now.strikes == {BAD: Strikes(1, 2, 0)}
+    assert run.now.strikes == {BAD: Strikes(count=1, until=2)}
     for _ in range(FORGIVEN_AFTER):
         run.step({})
     assert run.now.strikes == {}
@@ -518,7 +519,9 @@ def test_where_too_few_others_are_left_an_excluded_worker_comes_back() -> None:
     run = StrikeRun(True, BAD, quorum=4)
     for _ in range(3):
         run.step({})
-    run.now = replace(run.now, strikes={BAD: Strikes(7, 99)}, waiting=frozenset({BAD}), members=frozenset("ab"))
+    run.now = replace(
+        run.now, strikes={BAD: Strikes(count=7, until=99)}, waiting=frozenset({BAD}), members=frozenset("ab")
+    )
     run.now = tell(run.now, joined("c", run.now.digest))
     run.step({})
     assert BAD in run.took_part[-1]
@@ -526,7 +529,7 @@ def test_where_too_few_others_are_left_an_excluded_worker_comes_back() -> None:
 
 def test_who_only_waits_to_be_let_in_again_lets_no_attempt_fail() -> None:
     """Newcomers do: another attempt may have enough of them. An excluded worker would make it fail without an end."""
-    strikes = {BAD: Strikes(7, 99)}
+    strikes = {BAD: Strikes(count=7, until=99)}
     run = Schedule(
         a_run(assigned=True), "0", 5, members=frozenset(HONEST), waiting=frozenset({BAD, WORSE}), strikes=strikes
     )
@@ -537,7 +540,7 @@ def test_who_only_waits_to_be_let_in_again_lets_no_attempt_fail() -> None:
 
 @given(count=st.integers(0, MAX_STRIKES), step=st.integers(0, 10**6), disputed=st.booleans())
 def test_a_strike_is_bounded_and_the_word_of_a_worker_weighs_less(count: int, step: int, disputed: bool) -> None:
-    after, most = Strikes(count).held_up(step, disputed), MAX_DISPUTED if disputed else MAX_STRIKES
+    after, most = Strikes(count=count).held_up(step, disputed), MAX_DISPUTED if disputed else MAX_STRIKES
     assert count <= after.count <= max(count, most)
     assert 0 <= after.until - step - 1 < 1 << (MAX_STRIKES - 1)
     assert after.count > count or count >= most

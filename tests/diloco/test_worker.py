@@ -15,9 +15,9 @@ import pytest
 from benchmarks.diloco_faults import LetterTask, signed_twice
 from diloco.config import Timeouts
 from diloco.coordinator import Coordinator
-from diloco.messages import CommitRecord, PhaseTimedOut
+from diloco.inner import Saving
+from diloco.messages import CommitRecord, PhaseFailed
 from diloco.state_machine import Phase, Schedule
-from diloco.store import Saving
 from diloco.transport import Transport
 from diloco.worker import StallTimer, Worker
 from protocol.errors import IntegrityError, MusterError, UnreachableError
@@ -195,6 +195,42 @@ def test_a_kill_before_an_outer_step_is_made_takes_nothing_back(
     assert all(np.array_equal(found[name], wanted[name]) for name in ("table", "bias"))
 
 
+def test_a_kill_while_a_state_is_written_repeats_its_outer_step_alone(bucket: MemoryBucket, tmp_path: Path) -> None:
+    run = make_run(1, "slow disk", admission=TRUSTED, inner_steps=1, training_seconds=1000)
+    world = DilocoWorld(bucket, run, tmp_path, task=lambda: LetterTask(saving=0.3))
+    worker = world.start(0)
+    world.until(2)
+    assert worker._store._write is not None, "inner steps go on meanwhile"
+    digest = worker.state.digest
+    again = world.start(0)
+    assert (again.state.step, again.state.digest) == (2, digest)
+    kept = [path.name for path in sorted((tmp_path / "worker-0" / "outer").glob("step-*"))]
+    assert kept[-1] == "step-0000000001", "the newest was not there yet"
+    world.until(4)
+    assert world.digests() == {world.replayed()[-1].digest}
+
+
+def test_a_disk_that_fails_stops_the_worker_before_anybody_hears(
+    bucket: MemoryBucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(1, "full disk", admission=TRUSTED, inner_steps=1, training_seconds=1000)
+    world = DilocoWorld(bucket, run, tmp_path)
+    world.start(0)
+    world.until(1)
+
+    def full(self: LetterTask, folder: Path) -> Saving:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LetterTask, "save", full)
+        with pytest.raises(OSError, match="No space"):
+            world.until(2)
+    assert not world.coordinator.log.schedule.documents
+    world.start(0)
+    world.until(3)
+    assert world.digests() == {world.replayed()[-1].digest}
+
+
 def test_a_coordinator_that_is_killed_anywhere_writes_one_log(bucket: MemoryBucket, tmp_path: Path) -> None:
     run = make_run(2, "coordinator kills", admission=TRUSTED, inner_steps=1, training_seconds=1000)
     world, fuse, kills = DilocoWorld(bucket, run, tmp_path), Fuse(bucket), 0
@@ -246,7 +282,7 @@ def test_a_worker_leaves_whatever_step_it_has_heard_of(bucket: MemoryBucket, tmp
         if gone.log.schedule.phase != Phase.OPEN:
             gone.turn()
         elif gone._own is not None:
-            gone._sender._publish(gone._own.digest, gone._own.payload)
+            gone._sender.publish(gone._own.digest, gone._own.payload)
         world.turn()
     assert gone.log.schedule.step < world.coordinator.state.step
     gone.leave()
@@ -361,7 +397,7 @@ def test_a_worker_gives_up_where_nothing_moves_or_no_step_ends(tmp_path: Path) -
     while world.coordinator.log.schedule.awaits_files:
         world.turn()
     worker, limits = world.workers[0], Timeouts.of(world.run)
-    while worker.awaits_files:
+    while worker.log.schedule.awaits_files:
         worker.turn()
     idle = StallTimer(world.run, world.clock)
     idle.check(worker, "others")
@@ -395,9 +431,9 @@ def test_no_change_of_the_wall_clock_ends_a_phase(
         for _ in range(20):
             world.turn()
     assert set(world.coordinator.log.schedule.members) == set(NAMES[:2]), "the other is still waited for"
-    assert not any(isinstance(one, PhaseTimedOut) for one in events(world.coordinator.transport))
+    assert not any(isinstance(one, PhaseFailed) for one in events(world.coordinator.transport))
     seconds[0] += Timeouts.of(run).collect + 1
     world.coordinator.turn()
-    assert any(isinstance(one, PhaseTimedOut) for one in events(world.coordinator.transport))
+    assert any(isinstance(one, PhaseFailed) for one in events(world.coordinator.transport))
     for process in (Coordinator, Worker, StallTimer):
         assert inspect.signature(process).parameters["clock"].default is time.monotonic

@@ -12,12 +12,12 @@ import pytest
 from benchmarks.diloco_faults import LetterTask
 from diloco.config import AdmissionConfig, DilocoConfig, DilocoRun
 from diloco.coordinator import Coordinator
+from diloco.inner import DataShare, FilesUnusableError, InnerTask
 from diloco.log import Log
 from diloco.messages import CommitRecord, LogEvent
 from diloco.outer import OuterState
 from diloco.settle import make_step
 from diloco.state_machine import Phase
-from diloco.tasks import DataShare, FilesUnusableError, InnerTask
 from diloco.transport import SharedBucket, Transport
 from diloco.worker import Worker
 from protocol.accounts import Account, LocalAccount

@@ -26,7 +26,7 @@ def measured(name: str) -> Any:
             [f"{measured('trainer')[key]:.{digits}f}" for key, digits in (("tokens_ratio", 1), ("memory_ratio", 2))],
         ),
         ("Weights", [f"{measured('codec')['ratios']['1e-5']:.1f} times"]),
-        ("Several places", [f"{measured('diloco')['bytes_ratio_all']['int8']:.0f} times"]),
+        ("Several places", [f"{measured('diloco')['bytes_ratio']['int8']:.0f} times"]),
         ("Crashes", [f"{measured('resume')['kills']} kills"]),
     ],
 )

@@ -1,14 +1,9 @@
-"""A large run for the dashboard's tests: nodes, files, votes, reports, and one file with all of its evidence.
+"""A large run for the dashboard's tests: nodes, files, votes, reports, and one file with all of its evidence."""
 
-python -m tests.orchestrator.crowd FOLDER [--port 8799] [--evil]   # serves it, to look at
-"""
-
-import argparse
 import math
 import random
 from pathlib import Path
 
-import uvicorn
 from eth_utils.address import to_checksum_address
 
 from chain.indexer.projection import Projection
@@ -31,15 +26,22 @@ from chain.indexer.records import (
 )
 from chain.indexer.state import State
 from orchestrator.db import HeartbeatRow, StepReportRow
-from protocol.api.work import Evaluation, SetResult, sign_evaluation
 from protocol.encoding import canonical_json
 from protocol.verdict import Code, pack
 from tests.orchestrator.chain import OWNER, TERMS, ScriptedChain
-from tests.orchestrator.conftest import POOL, Desk
+from tests.orchestrator.conftest import Desk
 from tests.orchestrator.evidence import give_evidence
 
 FILES_PER_STEP = 1000
 STEP_SECONDS = 60
+# What becomes of a file whose chance is below a limit.
+OUTCOMES = (
+    (0.96, Code.ACCEPT),
+    (0.9602, Code.REJECT_SAMPLING),
+    (0.98, Code.MALFORMED),
+    (0.99, Code.UNAVAILABLE),
+    (1.0, Code.VOID),
+)
 HOSTILE = (
     "<script>document.title='owned'</script>",
     "<img src=x onerror=\"document.title='owned'\">",
@@ -94,15 +96,7 @@ class Crowd:
         node = self.members[draw.randrange(len(self.members))]
         account, time = self.state.accounts[1, node], self.started + sequence * STEP_SECONDS // FILES_PER_STEP
         chance, newest = draw.random(), step == self.steps - 1 and sequence % FILES_PER_STEP > 600
-        code = (
-            Code.NONE
-            if newest
-            else Code.ACCEPT
-            if chance < 0.96
-            else Code.REJECT_SAMPLING
-            if chance < 0.9602
-            else (Code.MALFORMED if chance < 0.98 else Code.UNAVAILABLE if chance < 0.99 else Code.VOID)
-        )
+        code = Code.NONE if newest else next(code for limit, code in OUTCOMES if chance < limit)
         sub = Submission(
             1,
             sequence,
@@ -128,12 +122,8 @@ class Crowd:
         if sub.status is Status.ACCEPTED:
             account.units_awarded += sub.units
         if code.is_reject:
-            account.ejected, account.eject_code, account.eject_sequence, account.slashed = (
-                True,
-                int(code),
-                sequence,
-                5 * 10**9,
-            )
+            account.ejected, account.eject_code = True, int(code)
+            account.eject_sequence, account.slashed = sequence, 5 * 10**9
             self.state.slashes.append(
                 Slash("node", node, 1, sequence, int(code), 5 * 10**9, sub.block, time, self._hash())
             )
@@ -283,21 +273,7 @@ def _report(step: int, desk: Desk) -> dict[str, object]:
         },
     }
     if step % 10 == 1:
-        average = 0.12 + 0.62 * rise
-        result = SetResult(
-            name="held-out",
-            problems=256,
-            samples=4,
-            average=average,
-            error=0.011,
-            passed={"1": average, "4": min(1.0, average + 0.1)},
-            length=800.0,
-            seconds=30.0,
-        )
-        made = Evaluation(
-            step=step, results=[result], time=desk.now, manifest="ab" * 32, config_hash=desk.service.config.digest.hex()
-        )
-        report["evaluation"] = sign_evaluation(OWNER, POOL, made).model_dump(mode="json")
+        report["evaluation"] = desk.evaluation(step, 0.12 + 0.62 * rise)
     return report
 
 
@@ -309,19 +285,3 @@ class Still(Projection):
 
     def refresh(self) -> bool:
         return False
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--port", type=int, default=8799)
-    parser.add_argument("--evil", action="store_true")
-    parser.add_argument("--files", type=int, default=100_000)
-    asked = parser.parse_args()
-    asked.folder.mkdir(parents=True, exist_ok=True)
-    desk = serve_crowd(asked.folder, files=asked.files, evil=asked.evil)
-    uvicorn.run(desk.app, port=asked.port, log_level="warning", ws="none")
-
-
-if __name__ == "__main__":
-    main()

@@ -5,7 +5,6 @@ from protocol.accounts import Account, LocalAccount
 from protocol.config import EnvironmentConfig
 from swarm.envelope import (
     Envelope,
-    EnvelopeLimits,
     SharedCompletion,
     SharedGroup,
     SwarmDocument,
@@ -17,7 +16,7 @@ SUMS = EnvironmentConfig(
     name="reasoning_gym/chain_sum", params={"min_terms": 2, "max_terms": 3, "min_digits": 1, "max_digits": 1}
 )
 DOCUMENT = SwarmDocument(name="sums", environments=(SUMS,), groups=4, samples=2, text_bytes=200)
-LIMITS = EnvelopeLimits.of(DOCUMENT)
+LIMITS = DOCUMENT
 ENVIRONMENTS = TextEnvironments(DOCUMENT.environments, DOCUMENT.answer_after)
 KEYS: list[LocalAccount] = [Account.from_key(bytes([number + 1]) * 32) for number in range(3)]
 

@@ -12,10 +12,10 @@ from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigError, ScoringUnavailable
 from swarm.config import MeasuringConfig
 from swarm.envelope import heldout_noise, heldout_problem, round_problem
-from swarm.evaluation import Measuring, check_held_out
+from swarm.evaluation import HeldOut, check_held_out
 from swarm.exchange import FolderExchange
-from swarm.member import AssembledMember, assemble
-from swarm.state import JOURNAL, SwarmRound, measured, read_journal
+from swarm.member import Member, assemble
+from swarm.state import JOURNAL, measured, read_journal
 from tests.swarm.world import DOCUMENT, SwarmWorld, one_round
 
 EVERY_ROUND = MeasuringConfig(every=1, problems=24)
@@ -37,7 +37,7 @@ class Listening(TransformersEngine):
         return made
 
 
-def member(world: SwarmWorld, name: int, home: str, engine: Engine, every: int) -> AssembledMember:
+def member(world: SwarmWorld, name: int, home: str, engine: Engine, every: int) -> Member:
     evaluation = MeasuringConfig(every=every, problems=24)
     config = world.config(name, home=world.root / home, evaluation=evaluation)
     config.home.mkdir()
@@ -93,29 +93,24 @@ def test_held_out_seeds_are_no_seeds_of_rounds() -> None:
     assert heldout_problem(DIGEST, 0) != heldout_problem(DOCUMENT.digest, 0)
 
 
-def test_what_cannot_be_measured_does_not_undo_a_round() -> None:
+def test_what_cannot_be_measured_does_not_undo_a_round(world: SwarmWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """A round that is tried again would be trained twice."""
 
-    def unavailable() -> float:
+    def unavailable(self: HeldOut, engine: Engine) -> float:
         raise ScoringUnavailable("the scorer is away")
 
-    made: list[int] = []
-
-    def make(number: int) -> SwarmRound:
-        made.append(number)
-        return SwarmRound(number, 0.5, 1, ())
-
-    assert Measuring(EVERY_ROUND, 0, unavailable).around(0, make).held_out == ()
-    assert made == [0]
+    monkeypatch.setattr(HeldOut, "reward", unavailable)
+    made = member(world, 0, "home", TransformersEngine(), 1)
+    one_round(made)
+    assert made.progress.next == 1
+    assert measured(read_journal(made.progress.home / JOURNAL)) == []
 
 
 @pytest.mark.parametrize(
     ("every", "rounds", "expected"), [(2, 5, [0, 2, 4, 5]), (3, 0, [0, 3]), (9, 5, [0, 5]), (1, 3, [0, 1, 2, 3, 4, 5])]
 )
 def test_when_it_is_measured(every: int, rounds: int, expected: list[int]) -> None:
-    measuring = Measuring(MeasuringConfig(every=every), rounds, lambda: 0.25)
-    done = [measuring.around(number, lambda number: SwarmRound(number, 0.5, 1, ())) for number in range(5)]
-    assert [trained for one in done for trained, _ in one.held_out] == expected
+    assert [number for number in range(6) if MeasuringConfig(every=every).due(number, rounds)] == expected
 
 
 def test_a_data_file_without_rows_held_out_cannot_be_measured_on(tmp_path: Path) -> None:

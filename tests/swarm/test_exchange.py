@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice, product
 from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
 
@@ -178,7 +179,8 @@ def entries(peer: str, count: int) -> list[ListingEntry]:
 
 def inbox_of(receiver: int = 0, **mix: int) -> EnvelopeInbox:
     usual = Inspector(LIMITS, ENVIRONMENTS)
-    return EnvelopeInbox(usual, MixConfig.model_validate(mix), KEYS[2].address, bytes([receiver]) * 32)
+    folder = Path(mkdtemp(prefix="muster-inbox-"))
+    return EnvelopeInbox(usual, MixConfig.model_validate(mix), KEYS[2].address, bytes([receiver]) * 32, folder)
 
 
 def test_a_place_says_whose_it_is() -> None:

@@ -11,7 +11,6 @@ from protocol.models import EOS
 from swarm.envelope import SharedCompletion, SharedGroup, question_digest, round_problem
 from swarm.generation import MemberModel, Retokeniser
 from swarm.inspection import InspectedGroup
-from swarm.sampling import Offer
 from tests.swarm.world import DOCUMENT, SwarmWorld
 from trainer.data.batch import Group
 
@@ -32,8 +31,7 @@ def group(model: MemberModel, text: str, ended: bool = True) -> Group | None:
         for one, end in ((right, True), (text, ended))
     ]
     shared = SharedGroup(slot=0, question=question_digest(TEXTS.problem(SEED).question), completions=made)
-    offer = Offer("0x" + "11" * 20, 0, 0, "p", shared.rewards)
-    return Retokeniser(model, 1.0).group(InspectedGroup(offer, SEED, shared))
+    return Retokeniser(model, 1.0).group(InspectedGroup("0x" + "11" * 20, 0, 0, shared.rewards, SEED, shared))
 
 
 def test_a_text_becomes_the_own_tokens(model: MemberModel) -> None:
@@ -51,9 +49,7 @@ def weights(model: MemberModel, assumed_behaviour_prob: float | None, *texts: st
     """The chance with which each completion's tokens are taken to have been said."""
     made = [SharedCompletion(text=one, ended=True, reward=TEXTS.score(SEED, one), logprob=None) for one in texts]
     shared = SharedGroup(slot=0, question=question_digest(TEXTS.problem(SEED).question), completions=made)
-    found = Retokeniser(model, assumed_behaviour_prob).group(
-        InspectedGroup(Offer("", 0, 0, "p", shared.rewards), SEED, shared)
-    )
+    found = Retokeniser(model, assumed_behaviour_prob).group(InspectedGroup("", 0, 0, shared.rewards, SEED, shared))
     assert found is not None
     assert all(len(one.logprobs) in (0, len(one.output)) for one in found)
     assert all(len(set(one.logprobs)) <= 1 for one in found)

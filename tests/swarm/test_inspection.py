@@ -25,8 +25,8 @@ def with_reward(group: SharedGroup, place: int, reward: float) -> SharedGroup:
 def test_an_honest_envelope_is_true() -> None:
     found = INSPECTOR.inspect(seal(honest_envelope(slots=(0, 2)), KEYS[0]))
     assert found.breach is None
-    assert [one.offer.name for one in found.groups] == [f"{KEYS[0].address}/0/{slot}" for slot in (0, 2)]
-    assert found.groups[0].offer.rewards == (1.0, 0.0)
+    assert [one.name for one in found.groups] == [f"{KEYS[0].address}/0/{slot}" for slot in (0, 2)]
+    assert found.groups[0].rewards == (1.0, 0.0)
     assert found.groups[0].problem_seed == round_problem(DOCUMENT.digest, KEYS[0].address, 0, 0)
 
 

@@ -17,14 +17,14 @@ from engines.runtime import torch_environment
 from protocol.errors import IntegrityError, MusterError
 from protocol.files import locked, write_atomic
 from swarm.config import MixConfig
-from swarm.envelope import EnvelopeLimits, open_envelope
+from swarm.envelope import open_envelope
 from swarm.exchange import FolderExchange
 from swarm.main import run
 from swarm.state import JOURNAL, STATUS, read_journal
 from tests.swarm.world import DOCUMENT, SwarmWorld, one_round
 from trainer.checkpoint import checkpoints
 
-LIMITS = EnvelopeLimits.of(DOCUMENT)
+LIMITS = DOCUMENT
 FEW = MixConfig(own=3, shared=1)
 """So few of what is on offer that much is left."""
 
@@ -44,11 +44,11 @@ def test_a_round_that_was_not_written_down_is_made_again(world: SwarmWorld) -> N
     made = world.member(0, mix=FEW)
     one_round(made)
     before = {name: value.clone() for name, value in made.learner.policy.model.state_dict().items()}
-    lost = made.member.round(1)
+    lost = made.round(1)
     again = world.member(0, mix=FEW)
     assert again.progress.next == 1
     assert all(torch.equal(before[name], value) for name, value in again.learner.policy.model.state_dict().items())
-    repeated = again.member.round(1)
+    repeated = again.round(1)
     assert repeated.shared == lost.shared, "the same draw of the same offers"
     again.progress.finished(again.learner, again.inbox, repeated)
     names = shared_names(again.progress.home)
@@ -60,11 +60,11 @@ def test_a_round_that_was_sent_is_not_sent_again_whatever_has_changed(world: Swa
     """Two rounds or more are lost; the restarted member makes the same groups with other log-probs."""
     made, lost = world.member(0), 0
     while lost < 2 or (not world.envelopes and lost < 40):
-        made.member.round(lost)
+        made.round(lost)
         lost += 1
     again = world.member(0, temperature=0.98)
     for number in range(lost):
-        again.member.round(number)
+        again.round(number)
     rounds = [open_envelope(data, LIMITS).round for data in world.envelopes.values()]
     assert rounds
     assert len(rounds) == len(set(rounds))
@@ -93,7 +93,7 @@ def test_what_was_drawn_before_a_restart_is_not_drawn_after_it(world: SwarmWorld
     drawn = shared_names(made.progress.home)
     assert drawn
     again = world.member(0)
-    offered = {one.offer.name for one in again.inbox.unused()}
+    offered = {one.name for one in again.inbox.unused()}
     assert offered
     assert not offered.intersection(drawn)
     assert offered == set(made.inbox.groups) - made.inbox.state.used, "the others are there, without the exchange"

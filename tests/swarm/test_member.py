@@ -15,11 +15,11 @@ from protocol.config import AlgorithmConfig, DppoConfig
 from protocol.errors import ConfigError
 from storage.keys import check_content
 from swarm.config import MixConfig, PlausibilityConfig
-from swarm.envelope import EnvelopeLimits, open_envelope, seal
+from swarm.envelope import open_envelope, seal
 from swarm.exchange import FolderExchange
 from swarm.inbox import RECENT_ROUNDS
 from swarm.inspection import InspectedGroup, Inspector
-from swarm.member import AssembledMember, load_swarm
+from swarm.member import Member, load_swarm
 from swarm.plausibility import PlausibilityJudge
 from swarm.sampling import usual_use
 from swarm.state import JOURNAL, STATUS, read_journal
@@ -27,7 +27,7 @@ from tests.swarm.world import DOCUMENT, TRAIN, SwarmWorld, one_round
 from trainer.checkpoint import checkpoints
 from trainer.data.batch import Group
 
-LIMITS = EnvelopeLimits.of(DOCUMENT)
+LIMITS = DOCUMENT
 
 
 def test_two_members_learn_from_one_another(world: SwarmWorld) -> None:
@@ -74,12 +74,12 @@ def test_it_goes_on_alone_and_sends_later(world: SwarmWorld) -> None:
         waiting = [int(path.stem) for path in sorted((made.progress.home / "outbox").glob("[0-9]*.json"))]
     rounds = made.progress.next
     assert all(line["alone"] for line in read_journal(made.progress.home / JOURNAL))
-    assert len(waiting) == made.member.status(rounds)["unsent"] == 2
+    assert len(waiting) == made.status(rounds)["unsent"] == 2
     away.rename(world.exchange)
     one_round(made)
-    assert not made.member.alone
+    assert not made.alone
     assert set(waiting) <= {open_envelope(data, LIMITS).round for data in world.envelopes.values()}
-    assert made.member.status(rounds + 1)["unsent"] == 0
+    assert made.status(rounds + 1)["unsent"] == 0
 
 
 def test_a_liar_is_found_out_and_not_drawn_again(world: SwarmWorld) -> None:
@@ -124,7 +124,7 @@ def test_status_and_checkpoints_are_kept(world: SwarmWorld) -> None:
     made = world.member(0)
     for _ in range(3):
         one_round(made)
-        made.progress.show(made.member.status(made.progress.next))
+        made.progress.show(made.status(made.progress.next))
     assert [path.name for path in checkpoints(made.progress.home / "checkpoints")] == ["step-000002", "step-000003"]
     assert json.loads((made.progress.home / STATUS).read_bytes())["round"] == 3
 
@@ -171,7 +171,7 @@ def test_a_new_home_of_an_old_key_signs_nothing_that_the_exchange_has(world: Swa
     while anew.progress.next < made.progress.next:
         one_round(anew)
     check(rounds_of(world, 0))
-    assert not anew.member.status(made.progress.next)["unsent"]
+    assert not anew.status(made.progress.next)["unsent"]
 
 
 # ---- How far a stranger's text moves a policy: real weights, without the judge
@@ -190,14 +190,14 @@ def poison(world: SwarmWorld, name: int, rounds: range) -> list[bytes]:
     return envelopes
 
 
-def groups_in(world: SwarmWorld, made: AssembledMember, envelope: bytes) -> list[tuple[InspectedGroup, Group]]:
+def groups_in(world: SwarmWorld, made: Member, envelope: bytes) -> list[tuple[InspectedGroup, Group]]:
     """What of an envelope the member would train on."""
     found = Inspector(LIMITS, load_swarm(world.config(0))[1]).inspect(envelope).groups
-    groups = [(one, made.member.parts.retokeniser.group(one)) for one in found]
+    groups = [(one, made.retokeniser.group(one)) for one in found]
     return [(one, group) for one, group in groups if group is not None]
 
 
-def surprise(world: SwarmWorld, made: AssembledMember, envelope: bytes) -> float:
+def surprise(world: SwarmWorld, made: Member, envelope: bytes) -> float:
     """Of the unlikeliest token of the first plant of an envelope, in nats."""
     found, group = groups_in(world, made, envelope)[0]
     return PlausibilityJudge(PlausibilityConfig(), made.learner, 0, 48).shapes(found, group)[0].worst
@@ -268,7 +268,7 @@ def test_who_was_doubted_lately_keeps_nobody_waiting_and_is_remembered(world: Sw
 def test_own_texts_weigh_what_they_did(world: SwarmWorld) -> None:
     """Their chances are those of the engine, which the learner's are."""
     made = world.member(0)
-    (own,) = made.member.parts.rounds.make(made.member.parts.engine, 0, range(1))
+    (own,) = made.rounds.make(made.engine, 0, range(1))
     assert [one.logprobs for one in own.group] == list(own.logprobs)
     assert all(math.isfinite(value) for one in own.group for value in one.logprobs)
 

@@ -1,6 +1,5 @@
 """Shapes of completions: what is far beyond what one's own policy says is found, whatever numbers come."""
 
-import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -13,12 +12,11 @@ from attacks.swarm import POISONS, Poisoner, Text, Worked, scored_group
 from environments.registry import load_environment
 from protocol.files import write_folder
 from swarm.config import MixConfig, PlausibilityConfig
-from swarm.envelope import EnvelopeLimits, SharedGroup, round_problem
+from swarm.envelope import SharedGroup, round_problem
 from swarm.exchange import FolderExchange
 from swarm.inspection import InspectedGroup
-from swarm.member import AssembledMember, load_swarm
+from swarm.member import Member, load_swarm
 from swarm.plausibility import PlausibilityJudge, Shape, implausible, shape_of, surprise_of_not, usual
-from swarm.sampling import Offer
 from swarm.state import JOURNAL, read_journal
 from tests.swarm.world import DOCUMENT, SUMS, SwarmWorld, one_round
 from trainer.model.base_model import Recipe, warm_up, worked_sum
@@ -137,7 +135,7 @@ def test_not_ending_takes_what_is_left_of_the_probability() -> None:
 
 RECIPE = Recipe(worked_steps=200, mixed_steps=20)
 """Twenty seconds of the warm-up: a policy that knows nothing finds nothing impossible."""
-LIMITS = EnvelopeLimits.of(DOCUMENT)
+LIMITS = DOCUMENT
 CREDULOUS = MixConfig(own=3, shared=3, plausibility=None)
 
 
@@ -163,8 +161,8 @@ def poison(world: SwarmWorld, name: int, kind: str, rounds: int = 1) -> str:
     return world.account(name).address
 
 
-def judge_of(made: AssembledMember) -> PlausibilityJudge:
-    judge = made.member.parts.judge
+def judge_of(made: Member) -> PlausibilityJudge:
+    judge = made.judge
     assert judge is not None
     return judge
 
@@ -173,14 +171,14 @@ def found_group(world: SwarmWorld, texts: list[Text], slot: int = 0) -> Inspecte
     address = world.account(1).address
     seed = round_problem(DOCUMENT.digest, address, 0, slot)
     group = scored_group(load_swarm(world.config(1))[1], seed, slot, texts)
-    return InspectedGroup(Offer(address, 0, slot, "", group.rewards), seed, group)
+    return InspectedGroup(address, 0, slot, group.rewards, seed, group)
 
 
 def shared_by(world: SwarmWorld, groups: list[SharedGroup], number: int) -> list[InspectedGroup]:
     address = world.account(1).address
     seeds = [round_problem(DOCUMENT.digest, address, number, one.slot) for one in groups]
     return [
-        InspectedGroup(Offer(address, number, one.slot, "", one.rewards), seed, one)
+        InspectedGroup(address, number, one.slot, one.rewards, seed, one)
         for one, seed in zip(groups, seeds, strict=True)
     ]
 
@@ -210,16 +208,16 @@ def test_without_the_judge_planted_text_is_trained_on(world: SwarmWorld) -> None
 def test_a_member_of_the_same_model_is_believed(world: SwarmWorld) -> None:
     """Of what another one samples from the same weights nearly everything passes."""
     made, other = world.member(0), world.member(1)
-    parts = other.member.parts
+    parts = other
     judge = judge_of(made)
     shapes: list[Shape] = []
     for number in range(4):
-        shapes = judge.with_own(shapes, made.member.parts.rounds.make(parts.engine, number, range(6)))
+        shapes = judge.with_own(shapes, made.rounds.make(parts.engine, number, range(6)))
     doubts = []
     for number in range(4):
         own = [one.shared for one in parts.rounds.make(parts.engine, number, range(6)) if one.shared is not None]
         for found in shared_by(world, own, number):
-            group = made.member.parts.retokeniser.group(found)
+            group = made.retokeniser.group(found)
             assert group is not None
             doubts.append(judge.doubt(found, group, shapes))
     assert len(doubts) == 24
@@ -233,7 +231,7 @@ def test_who_says_that_a_text_did_not_end_is_asked_how_likely_that_is(world: Swa
     right = Worked(problem, worked_sum(problem), ()).right(worked_sum(problem))
     cut = right.partition(END_OF_THOUGHT)[0][:-1]
     found = found_group(world, [Text(right, ended=False), Text(right), Text(cut, ended=False)])
-    group = made.member.parts.retokeniser.group(found)
+    group = made.retokeniser.group(found)
     assert group is not None
     unended, ended, middle = judge_of(made).shapes(found, group)
     assert unended.stop > 2 > middle.stop >= 0 == ended.stop
@@ -244,7 +242,7 @@ def test_who_says_that_a_text_did_not_end_is_asked_how_likely_that_is(world: Swa
 def test_the_learner_and_the_engine_find_a_text_as_likely(world: SwarmWorld) -> None:
     """What is usual comes from the engine's log-probs, what is compared with it from the learner's."""
     made = world.member(1)
-    parts, judge = made.member.parts, judge_of(made)
+    parts, judge = made, judge_of(made)
     own = parts.rounds.make(parts.engine, 0, range(4))
     found = shared_by(world, [one.shared for one in own if one.shared is not None], 0)
     theirs = [shape for one, group in zip(found, own, strict=True) for shape in judge.shapes(one, group.group)]
@@ -257,14 +255,14 @@ def test_the_learner_and_the_engine_find_a_text_as_likely(world: SwarmWorld) -> 
 def test_with_few_completions_of_its_own_it_believes_nothing(world: SwarmWorld) -> None:
     made = world.member(0)
     found = found_group(world, [Text(f"{END_OF_THOUGHT}1"), Text(f"{END_OF_THOUGHT}2")])
-    group = made.member.parts.retokeniser.group(found)
+    group = made.retokeniser.group(found)
     assert group is not None
     assert "too few" in str(judge_of(made).doubt(found, group, []))
 
 
 def test_an_engine_that_says_no_numbers_is_not_compared_with(world: SwarmWorld) -> None:
     made = world.member(0)
-    parts = made.member.parts
+    parts = made
     (own,) = parts.rounds.make(parts.engine, 0, range(1))
     broken = replace(own, logprobs=((math.nan,), (-math.inf, -1.0), *own.logprobs[2:]))
     assert len(judge_of(made).with_own([], [broken])) == len(own.logprobs) - 2
@@ -278,4 +276,4 @@ def test_what_is_usual_is_as_old_as_the_weights(world: SwarmWorld) -> None:
     shapes = made.inbox.state.shapes
     assert len(shapes) == 2 * 6 * 6
     assert world.member(0).inbox.state.shapes == shapes
-    assert json.loads(json.dumps(made.inbox.state.document()))["shapes"][0] == list(shapes[0])
+    assert made.inbox.state.model_dump(mode="json")["shapes"][0] == list(shapes[0])

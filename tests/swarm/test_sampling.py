@@ -2,43 +2,30 @@
 
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from swarm.sampling import (
-    Offer,
-    PeerCap,
-    PeerRecord,
-    RecentUse,
-    by_plausibility,
-    draw,
-    evenly,
-    per_peer,
-    product,
-    usual_use,
-    with_advantage,
-    without_breach,
-)
+from swarm.sampling import Offer, PeerCap, PeerRecord, RecentUse, draw, drawable, usual_use, weights
 
 SEED = b"\x01" * 32
 
 
-def offer(number: int, peer: str = "a", rewards: tuple[float, ...] = (0.0, 1.0), problem: str = "") -> Offer:
-    return Offer(peer, number, 0, problem or f"p{number}{peer}", rewards)
+def offer(number: int, peer: str = "a", rewards: tuple[float, ...] = (0.0, 1.0)) -> Offer:
+    return Offer(peer, number, 0, rewards)
 
 
-def test_groups_without_advantage_are_never_drawn() -> None:
+def drawn_of(offers: list[Offer], count: int, seed: bytes = SEED) -> list[Offer]:
+    return draw(offers, count, seed, weights(offers, {}, even=False))
+
+
+def test_what_may_be_drawn() -> None:
     offers = [offer(0), offer(1, rewards=(1.0, 1.0)), offer(2, rewards=(0.0, 0.0))]
-    assert with_advantage(offers) == [offers[0]]
-    assert draw(offers, 3, SEED) == [offers[0]]
-
-
-def test_filters_drop_what_they_should() -> None:
+    assert drawable(offers, {}, 3) == [offers[0]], "groups without advantage never are"
     offers = [offer(n, "ab"[n % 2], (0.0, 0.0, n / 10, 1.0)) for n in range(8)]
-    assert per_peer(1)(offers) == [offers[7], offers[6]], "the newest of each"
+    assert drawable(offers, {}, 1) == [offers[7], offers[6]], "the newest of each"
     records = {"a": PeerRecord(true=1000, breaches=1), "b": PeerRecord(true=1)}
-    assert without_breach(records)(offers) == offers[1::2], "true groups do not make up for a breach"
+    assert drawable(offers, records, 8) == offers[7::-2], "true groups do not make up for a breach"
 
 
 def test_the_draw_is_uniform_without_replacement_and_does_not_depend_on_the_order() -> None:
@@ -46,54 +33,45 @@ def test_the_draw_is_uniform_without_replacement_and_does_not_depend_on_the_orde
     times: Counter[int] = Counter()
     for number in range(3000):
         seed = number.to_bytes(32, "big")
-        drawn = draw(offers, 2, seed)
+        drawn = drawn_of(offers, 2, seed)
         assert len({one.name for one in drawn}) == 2
-        assert drawn == draw(offers[::-1], 2, seed)
+        assert drawn == drawn_of(offers[::-1], 2, seed)
         times.update(one.round for one in drawn)
     # 1000 expected, deviation 26
     assert all(870 < count < 1130 for count in times.values())
     assert len(times) == 6
+    assert drawn_of([], 4) == []
+    assert len(drawn_of([offer(0)], 4)) == 1
+    assert drawn_of([offer(0)], 0) == []
+
+
+def drawn_first(offers: list[Offer], weight: Mapping[str, float]) -> int:
+    """How often peer a is drawn first, of 3000 times."""
+    return sum(draw(offers, 1, number.to_bytes(32, "big"), weight)[0].peer == "a" for number in range(3000))
 
 
 def test_weights_are_chances() -> None:
-    offers, times = [offer(0, "a"), offer(0, "b")], 0
-    for number in range(3000):
-        (one,) = draw(offers, 1, number.to_bytes(32, "big"), weight=lambda one: 0.25 if one.peer == "a" else 1.0)
-        times += one.peer == "a"
-    # a quarter against one: 600 expected, deviation 22
-    assert 490 < times < 710
-    assert draw(offers, 2, SEED, weight=lambda one: float(one.peer == "b")) == [offers[1]], "no weight, no chance"
-
-
-def test_fewer_offers_than_wanted_is_no_error() -> None:
-    assert draw([], 4, SEED) == []
-    assert len(draw([offer(0)], 4, SEED)) == 1
-    assert draw([offer(0)], 0, SEED) == []
+    offers = [offer(0, "a"), offer(0, "b")]
+    quarter = {offers[0].name: 0.25, offers[1].name: 1.0}
+    assert 490 < drawn_first(offers, quarter) < 710, "a quarter against one: 600 expected, deviation 22"
+    assert draw(offers, 2, SEED, {offers[0].name: 0.0, offers[1].name: 1.0}) == [offers[1]], "no weight, no chance"
 
 
 def test_who_shares_much_is_drawn_no_more_often() -> None:
     """Seven groups of one peer and one of another: half of what is drawn first is either's."""
-    offers, times = [*(offer(n, "a") for n in range(7)), offer(0, "b")], 0
-    for number in range(3000):
-        (one,) = draw(offers, 1, number.to_bytes(32, "big"), weight=evenly(offers))
-        times += one.peer == "a"
-    # 1500 expected, deviation 27
-    assert 1390 < times < 1610
-    assert evenly([])(offers[0]) == 1.0
+    offers = [*(offer(n, "a") for n in range(7)), offer(0, "b")]
+    assert 1390 < drawn_first(offers, weights(offers, {}, even=True)) < 1610, "1500 expected, deviation 27"
 
 
 def test_who_is_doubted_is_drawn_less_and_never_not_at_all() -> None:
     records = {"a": PeerRecord(true=9, trained=1, doubted=6), "b": PeerRecord(trained=50, doubted=1)}
-    weight = by_plausibility(records)
-    assert weight(offer(0, "a")) == 0.25
-    assert weight(offer(0, "b")) > 0.98
-    assert weight(offer(0, "c")) == 1.0
-    assert by_plausibility({"a": PeerRecord(doubted=10**9)})(offer(0, "a")) > 0
-
-
-def test_weights_multiply() -> None:
-    assert product()(offer(0)) == 1.0
-    assert product(lambda _: 0.5, lambda _: 0.25)(offer(0)) == 0.125
+    records["d"] = PeerRecord(doubted=10**9)
+    a, b, c, d = (weights([offer(0, peer)], records, even=False)[f"{peer}/0/0"] for peer in "abcd")
+    assert (a, c) == (0.25, 1.0)
+    assert b > 0.98
+    assert d > 0
+    two = weights([offer(0, "a"), offer(1, "a")], records, even=True)
+    assert list(two.values()) == [0.125, 0.125], "weights multiply"
 
 
 # ---- Per-peer cap

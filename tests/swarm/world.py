@@ -15,7 +15,7 @@ from swarm.config import MixConfig, SwarmMemberConfig
 from swarm.envelope import Envelope, SharedCompletion, SharedGroup, SwarmDocument, question_digest, round_problem, seal
 from swarm.exchange import FolderExchange
 from swarm.main import MemberDaemon
-from swarm.member import AssembledMember, assemble
+from swarm.member import Member, assemble
 from trainer.model.tiny_model import END_OF_THOUGHT, tiny_model_config
 
 SUMS = EnvironmentConfig(
@@ -76,7 +76,7 @@ class SwarmWorld:
     def envelopes(self) -> dict[Path, bytes]:
         return {path: path.read_bytes() for path in self.exchange.glob("envelopes/*/*.json")}
 
-    def share(self, made: AssembledMember, envelopes: int = 1) -> list[Path]:
+    def share(self, made: Member, envelopes: int = 1) -> list[Path]:
         """Rounds until so many are shared: in some, all answers to each problem are equally wrong and teach nobody."""
         before = self.envelopes.keys()
         for _ in range(40 * envelopes):
@@ -97,15 +97,15 @@ class SwarmWorld:
         document = DOCUMENT.digest.hex()
         return seal(Envelope(document=document, member=account.address, round=number, groups=groups), account)
 
-    def member(self, name: int, **changes: object) -> AssembledMember:
+    def member(self, name: int, **changes: object) -> Member:
         return assemble(self.config(name, **changes), TransformersEngine(), FolderExchange(self.exchange))
 
 
-def one_round(made: AssembledMember) -> None:
+def one_round(made: Member) -> None:
     """A round as the process makes it."""
-    made.round(made.progress.next)
+    made.advance()
 
 
-def run_rounds(made: AssembledMember, rounds: int) -> None:
+def run_rounds(made: Member, rounds: int) -> None:
     """As the process makes them, and its end."""
     MemberDaemon(made, made.progress.next + rounds, 0.0, ExitStack()).run()

@@ -46,7 +46,7 @@ def long_tailed(count: int, longest: int, seed: int) -> list[int]:
 def test_less_than_three_percent_is_wasted_on_a_long_tailed_mix(ranks: int, seed: int) -> None:
     lengths = long_tailed(2048, 16384, seed)
     # As heavy in attention as a model of half a billion parameters.
-    work = WorkEstimate(1e9, ((0, 9e4),)).of_sequence
+    work = WorkEstimate(1e9, 9e4).of_sequence
     plan = plan_rows(lengths, 32768, ranks, work)
     assert idle_share(plan, lengths, work) < 0.03
     rows = sum(len(rows) for rows in plan)
@@ -93,6 +93,8 @@ def test_what_was_inserted_between_turns_is_read_and_never_trained_on() -> None:
     own = batch.sequence == 1
     assert turns.length == 11
     assert batch.layout.lengths == (5, 11, 5)
+    assert batch.layout.bounds.tolist() == [0, 5, 16, 21]
+    assert PackedLayout([9, 5, 5, 2]).runs == [(1, 9), (2, 5), (1, 2)]
     assert batch.tokens[0, 5:16].tolist() == [*turns.prompt, 11, 12, 71, 72, 13, 14, 73, 15]
     assert batch.targets[own].tolist() == [11, 12, 13, 14, 15]
     assert batch.tokens[0][batch.rows[own]].tolist() == [turns.prompt[-1], 11, 72, 13, 73], "what is read before each"
@@ -117,13 +119,3 @@ def test_arrays_that_are_not_aligned_are_refused() -> None:
         micro_batch([a_sample(0, 0, 3)], [0], CPU)
     with pytest.raises(ValueError, match="at least one sequence"):
         PackedLayout([])
-
-
-@given(st.lists(st.integers(1, 200), min_size=1, max_size=40))
-def test_attention_groups_hold_every_token_at_one_place(lengths: list[int]) -> None:
-    layout = PackedLayout(sorted(lengths, reverse=True))
-    groups = layout.groups
-    assert sum(groups.sizes) == groups.packed_index.numel()
-    assert groups.packed_index[groups.padded_index].tolist() == list(range(layout.tokens))
-    assert groups.packed_index.numel() <= layout.tokens * 4 / 3 + 16 * len(lengths)
-    assert layout.bounds.tolist()[-1] == layout.tokens

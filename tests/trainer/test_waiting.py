@@ -11,7 +11,7 @@ import pytest
 from chain.indexer.records import Account, Pool, Step
 from chain.indexer.state import State
 from protocol.errors import IntegrityError, UnreachableError
-from protocol.waits import WAITS
+from protocol.waits import WAITS, wait_for
 from tests.trainer.world import NODE, OWNER, STRANGER, TERMS, TrainersWorld, start
 from trainer.data.waiting import StallTimeout, Waiting, eligible_nodes, nodes_waiting
 from trainer.exits import EXIT_DONE, EXIT_STOPPED
@@ -126,6 +126,10 @@ def test_what_holds_a_run_up_is_said() -> None:
     assert why(early=0) == ""
 
 
+def until(condition: Callable[[], bool]) -> None:
+    wait_for("the trainer", lambda: condition() or None, 60, poll=0.02)
+
+
 def test_weights_are_published_at_once_and_who_joins_after_that_gets_a_step_to_work_for(
     base: Path, tmp_path: Path
 ) -> None:
@@ -142,17 +146,17 @@ def test_weights_are_published_at_once_and_who_joins_after_that_gets_a_step_to_w
         return {wait.what for beat in world.beats for wait in beat.waits}
 
     try:
-        assert _until(lambda: world.sent == [0]), "it waits for nobody"
+        until(lambda: world.sent == [0])
         nobody = "2 accepted files for step 1: no node may work: whoever has a stake joins"
-        assert _until(lambda: any(wait.startswith(nobody) for wait in told())), told()
+        until(lambda: any(wait.startswith(nobody) for wait in told()))
         assert world.sent == [0], "nobody is kept waiting"
         world.members = {NODE: 1}
-        assert _until(lambda: world.sent == [0, 1])
-        assert _until(lambda: 1 in world.reports)
+        until(lambda: world.sent == [0, 1])
+        until(lambda: 1 in world.reports)
         assert world.reports[1].consumed == []
         assert "reward" not in world.reports[1].metrics
         assert "task_reward_mean" not in world.reports[1].metrics
-        assert _until(lambda: "2 accepted files for step 2: no file is submitted" in told()), told()
+        until(lambda: "2 accepted files for step 2: no file is submitted" in told())
         world.files = files
         thread.join(60)
     finally:
@@ -174,18 +178,9 @@ def test_a_stranger_who_left_is_no_reason_to_wait(base: Path, tmp_path: Path) ->
     thread = threading.Thread(target=made.run)
     thread.start()
     try:
-        assert _until(lambda: world.sent == [0])
+        until(lambda: world.sent == [0])
         world.members = {NODE: 1}  # the first one left, another came
-        assert _until(lambda: world.sent == [0, 1])
+        until(lambda: world.sent == [0, 1])
     finally:
         made.stop()
         thread.join(60)
-
-
-def _until(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
-    tries, waiting = max(1, int(seconds / 0.02)), threading.Event()
-    for _ in range(tries):
-        if condition():
-            return True
-        waiting.wait(0.02)
-    return False

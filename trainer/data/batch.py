@@ -4,11 +4,10 @@ Rows hold whole sequences without padding. Numbers of sequences in what is packe
 """
 
 import heapq
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, groupby
 from typing import Any
 
 import torch
@@ -16,9 +15,6 @@ from torch import Tensor
 
 from protocol.config import AdvantageName
 from protocol.rollout_file.rows import Inserted, interleaved, sampled_places
-
-# A shorter sequence joins a group whose longest it reaches to three quarters, or nearly: a call costs like some tokens.
-_SIMILAR_SHARE, _SIMILAR_SLACK = 0.75, 16
 
 
 @dataclass(frozen=True)
@@ -82,11 +78,11 @@ Group = tuple[TrainRollout, ...]
 
 @dataclass(frozen=True)
 class WorkEstimate:
-    """Floating-point operations of one forward pass: `linear` for each token, and for each pair of a token and one that
-    it sees, (window, operations) of all layers with that window; a window of 0 reaches back to the beginning."""
+    """Floating-point operations of one forward pass: `linear` for each token, `attention` for each pair of a token and
+    one that it sees. Sliding windows are counted as full attention."""
 
     linear: float
-    attention: tuple[tuple[int, float], ...] = ()
+    attention: float = 0.0
 
     @classmethod
     def of(cls, model: Any) -> "WorkEstimate":
@@ -96,30 +92,16 @@ class WorkEstimate:
         heads = int(getattr(config, "num_attention_heads", 0) or 0)
         width = int(getattr(config, "head_dim", None) or (config.hidden_size // heads if heads else 0))
         head = int(config.vocab_size) * int(config.hidden_size)
-        layers = Counter(_windows(config))
-        attention = tuple((window, 4.0 * count * heads * width) for window, count in sorted(layers.items()))
+        attention = 4.0 * int(config.num_hidden_layers) * heads * width
         return cls(2.0 * (_matrix_weights(model, config) + head), attention)
 
     def of_sequence(self, length: int) -> float:
         """Return the operations for a sequence of `length` tokens, each of which sees itself and what comes before."""
-        seen = 0.0
-        for window, operations in self.attention:
-            span = min(length, window) if window else length
-            seen += operations * (span - span * span / (2 * length))
-        return length * (self.linear + seen)
+        return length * (self.linear + self.attention * length / 2)
 
     def training(self, lengths: Iterable[int]) -> float:
         """Return the operations of forward and backward pass, without what is computed twice to save memory."""
         return 3.0 * sum(map(self.of_sequence, lengths))
-
-
-def _windows(config: Any) -> list[int]:
-    """How far each layer sees."""
-    window = int(getattr(config, "sliding_window", None) or 0)
-    if getattr(config, "use_sliding_window", True) is False:
-        window = 0
-    kinds = getattr(config, "layer_types", None) or ["sliding_attention"] * int(config.num_hidden_layers)
-    return [window if kind == "sliding_attention" else 0 for kind in kinds]
 
 
 def _matrix_weights(model: Any, config: Any) -> float:
@@ -200,28 +182,6 @@ def _assign_rows(rows: list[list[int]], costs: Sequence[float], ranks: int) -> P
     return plan
 
 
-@dataclass(frozen=True)
-class AttentionGroups:
-    """Sequences of like length side by side, padded on the right to the longest of their group.
-
-    packed_index: [P] int64, the packed token at each padded position (some token of its sequence where padding is).
-    padded_index: [L] int64, the padded position of each packed token. shapes: (sequences, length) of each group.
-    """
-
-    packed_index: Tensor
-    padded_index: Tensor
-    shapes: tuple[tuple[int, int], ...]
-
-    @property
-    def padded(self) -> bool:
-        return self.packed_index.numel() > self.padded_index.numel()
-
-    @property
-    def sizes(self) -> list[int]:
-        """Padded tokens of each group."""
-        return [count * length for count, length in self.shapes]
-
-
 class PackedLayout:
     """Sequences of these `lengths` one after another in a row of L tokens, on a device."""
 
@@ -248,32 +208,10 @@ class PackedLayout:
         """[S + 1] int32: where each sequence begins, and the end of the last."""
         return torch.tensor([0, *accumulate(self.lengths)], dtype=torch.int32, device=self.device)
 
-    @cached_property
-    def groups(self) -> AttentionGroups:
-        """Neighbours of like length together: few groups where the row is ordered by length."""
-        starts = [0, *accumulate(self.lengths)]
-        packed, padded, shapes, offset = [], [], [], 0
-        for first, last in _similar_runs(self.lengths):
-            longest = max(self.lengths[first:last])
-            for number in range(first, last):
-                length = self.lengths[number]
-                within = torch.arange(longest)
-                packed.append(starts[number] + within.clamp(max=length - 1))
-                padded.append(offset + within[:length])
-                offset += longest
-            shapes.append((last - first, longest))
-        return AttentionGroups(torch.cat(packed).to(self.device), torch.cat(padded).to(self.device), tuple(shapes))
-
-
-def _similar_runs(lengths: Sequence[int]) -> list[tuple[int, int]]:
-    """Consecutive (first, last + 1) whose lengths are alike enough for one padded call."""
-    runs, first, low, high = [], 0, lengths[0], lengths[0]
-    for number, length in enumerate(lengths):
-        low, high = min(low, length), max(high, length)
-        if low < _SIMILAR_SHARE * high - _SIMILAR_SLACK:
-            runs.append((first, number))
-            first, low, high = number, length, length
-    return [*runs, (first, len(lengths))]
+    @property
+    def runs(self) -> list[tuple[int, int]]:
+        """(sequences, length) of neighbours of equal length: few where the row is ordered by length."""
+        return [(len(list(run)), length) for length, run in groupby(self.lengths)]
 
 
 @dataclass(frozen=True)

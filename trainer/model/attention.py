@@ -1,6 +1,6 @@
 """Attention inside each sequence of a packed row, in any Hugging Face model that calls attention by its interface: one
 variable-length kernel on a GPU in half precision, elsewhere a call of scaled_dot_product_attention for sequences of
-like length. No product between two sequences is computed."""
+equal length. No product between two sequences is computed."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from trainer.data.batch import AttentionGroups, PackedLayout
+from trainer.data.batch import PackedLayout
 
 NAME = "muster_packed"
 _KINDS = frozenset({"full_attention", "sliding_attention"})
@@ -55,22 +55,19 @@ def packed_attention(
     q, k, v = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
     if query.is_cuda and query.dtype in (torch.bfloat16, torch.float16):
         return _variable_length(q, k, v, packed, scaling, sliding_window).unsqueeze(0), None
-    return _by_groups(q, k, v, packed.groups, scaling, sliding_window).unsqueeze(0), None
+    return _by_length(q, k, v, packed.runs, scaling, sliding_window).unsqueeze(0), None
 
 
-def _by_groups(
-    q: Tensor, k: Tensor, v: Tensor, groups: AttentionGroups, scaling: float | None, window: int | None
+def _by_length(
+    q: Tensor, k: Tensor, v: Tensor, runs: list[tuple[int, int]], scaling: float | None, window: int | None
 ) -> Tensor:
-    """[L, heads, D] each → [L, H, D], a call for each group of like lengths. Only padding attends to padding."""
-    if groups.padded:
-        q, k, v = (tensor.index_select(0, groups.packed_index) for tensor in (q, k, v))
-    done = []
-    parts = (torch.split(tensor, groups.sizes) for tensor in (q, k, v))
-    for shape, *part in zip(groups.shapes, *parts, strict=True):
-        own_q, own_k, own_v = (tensor.view(*shape, *tensor.shape[1:]).transpose(1, 2) for tensor in part)
+    """[L, heads, D] each → [L, H, D], a call for each run of sequences of equal length."""
+    sizes, done = [count * length for count, length in runs], []
+    parts = (torch.split(tensor, sizes) for tensor in (q, k, v))
+    for run, *part in zip(runs, *parts, strict=True):
+        own_q, own_k, own_v = (tensor.view(*run, *tensor.shape[1:]).transpose(1, 2) for tensor in part)
         done.append(_causal(own_q, own_k, own_v, scaling, window).transpose(1, 2).flatten(0, 1))
-    out = torch.cat(done)
-    return out.index_select(0, groups.padded_index) if groups.padded else out
+    return torch.cat(done)
 
 
 def _causal(q: Tensor, k: Tensor, v: Tensor, scaling: float | None, window: int | None) -> Tensor:

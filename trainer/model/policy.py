@@ -2,6 +2,7 @@
 
 import contextlib
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from protocol.encoding import canonical_json
 from protocol.errors import ConfigError, first_line
 from protocol.files import write_folder
 from protocol.models import TEMPLATES, TOKENIZER_FILES, load_tokenizer, read_object
-from trainer.data.batch import MicroBatch, WorkEstimate
+from trainer.data.batch import MicroBatch, Plan, WorkEstimate, plan_rows
 from trainer.model.attention import install_attention
 from trainer.model.head import HeadTask, install_head
 from trainer.model.lora import install_lora, merged
@@ -62,6 +63,11 @@ class Policy:
         with torch.autocast(self.device.type, self.dtype) if mixed else contextlib.nullcontext():
             logp, entropy = self.model(input_ids=row.tokens, use_cache=False, **packing).logits[0].unbind(-1)
         return logp, entropy
+
+    def plan(self, lengths: Sequence[int]) -> Plan:
+        """Return the rows in which all ranks train sequences of these lengths."""
+        placement = self.placement
+        return plan_rows(lengths, placement.memory.row_tokens, placement.ranks.world, self.work.of_sequence, self.packs)
 
     def export(self, folder: Path) -> Path:
         """Write a complete Hugging Face folder (weights in `dtype`, config, tokenizer) atomically to `folder`: rank 0

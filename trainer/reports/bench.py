@@ -16,7 +16,7 @@ import psutil
 import torch
 
 from protocol.config import WorkConfig
-from trainer.data.batch import Group, TrainRollout, idle_share, plan_rows
+from trainer.data.batch import Group, TrainRollout, idle_share
 from trainer.learner import Learner
 from trainer.reports.step_metrics import data_sheet_flops
 
@@ -129,7 +129,6 @@ def bench(learner: Learner, work: WorkConfig, rows: int, steps: int, say: Callab
     known = data_sheet_flops(device) if policy.dtype == torch.bfloat16 else None
     flops = known or matrix_flops(device, policy.dtype)
     fit = int(row_tokens + (_HEADROOM * memory_limit(device) - peaks[1]) / per_token) if per_token else 0
-    plan = plan_rows(lengths, row_tokens, world, policy.work.of_sequence, policy.packs)
     cpu = f"cpu, {torch.get_num_threads()} threads"
     return {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else cpu,
@@ -144,7 +143,7 @@ def bench(learner: Learner, work: WorkConfig, rows: int, steps: int, say: Callab
         "mfu": round(policy.work.training(lengths) / median / (flops * world), 4),
         "peak_flops": flops,
         "peak_measured": known is None,
-        "idle_share": round(idle_share(plan, lengths, policy.work.of_sequence), 4),
+        "idle_share": round(idle_share(policy.plan(lengths), lengths, policy.work.of_sequence), 4),
         "row_tokens": row_tokens,
         "peak_bytes": max(peak_bytes(device), peaks[1]),
         "bytes_per_token": round(per_token, 1),

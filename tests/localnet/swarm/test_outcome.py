@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from localnet.swarm.outcome import facts, table
-from localnet.swarm.plan import Kill, SwarmPhase, SwarmPlan, member_names, one_kill_each
+from localnet.swarm.plan import Kill, SwarmPhase, SwarmPlan, one_kill_each
 from localnet.swarm.traces import BucketContents, MemberTrace, Outage, RoundsMade
 
-NAMES = member_names(3)
+NAMES = ("member-1", "member-2", "member-3")
 PLAN = SwarmPlan(Path("nowhere"), 1, 1, NAMES, tuple(Kill(name, SwarmPhase.BEFORE, 1.0) for name in NAMES), rounds=4)
 
 
@@ -106,7 +106,7 @@ def test_without_a_waiting_envelope_the_outage_shows_nothing() -> None:
 
 
 def test_everybody_is_killed_once_in_every_phase_by_turns() -> None:
-    names = member_names(8)
+    names = tuple(f"member-{number}" for number in range(8))
     kills = one_kill_each(names, 7, outage=60, pace=10)
     assert tuple(one.member for one in kills) == names
     assert Counter(one.phase for one in kills) == {SwarmPhase.BEFORE: 3, SwarmPhase.DURING: 3, SwarmPhase.AFTER: 2}

@@ -2,14 +2,10 @@
 
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from protocol.delta.tensors import STEPS, encode_tensor
-from storage.weights import warm
 from storage.weights.fetch import fetch
 from storage.weights.manifest import Manifest
 from storage.weights.publish import EarlierStep, publish
@@ -81,23 +77,6 @@ def test_who_skipped_steps_takes_what_is_shorter(origin: Origin, tmp_path: Path)
     assert len(list(tmp_path.glob("*.json"))) == 2, "versions between are not made"
 
 
-def test_a_chain_of_deltas(origin: Origin, tmp_path: Path) -> None:
-    """From step 1, where no merged delta begins, to step 3."""
-    for step in (0, 1):
-        get(origin, step, tmp_path)
-    before = origin.shard_bytes()
-    for shard in (one for file in origin.manifests[3].deltas[0].files for one in file.shards):
-        origin.objects.pop(shard.key)
-    try:
-        get(origin, 3, tmp_path)
-    finally:
-        again = [EarlierStep(origin.manifests[one], origin.folders[one]) for one in (0, 2)]
-        parent = origin.manifests[2].digest
-        publish(origin.folders[3], origin, PUBLISHER, 3, parent, OWNER, "bfloat16", SHARD, again, snapshot=False)
-    taken = sum(file.size for step in (2, 3) for file in origin.manifests[step].deltas[-1].files)
-    assert origin.shard_bytes() - before <= taken + sum(file.size for file in origin.manifests[3].deltas[0].files)
-
-
 @pytest.mark.parametrize(("step", "start"), [(0, 0), (3, 0), (4, 4), (5, 4)])
 def test_a_late_joiner_takes_a_snapshot_and_at_most_one_delta(
     origin: Origin, tmp_path: Path, step: int, start: int
@@ -140,40 +119,3 @@ def test_the_compiler_is_imported_only_for_a_delta() -> None:
     probe = "import sys, cli.main, runtime.pool_client, trainer.pool.publish; print('numba' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=300, check=True)
     assert done.stdout.strip() == "False"
-
-
-def test_what_applies_deltas_is_loaded_while_they_come(
-    origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    get(origin, 4, tmp_path)
-    loaded = threading.Event()
-    monkeypatch.setattr(warm, "load_decoder", loaded.set)
-    origin.before = lambda key: None if key.startswith("manifests/") else _wait(loaded)
-    try:
-        get(origin, 5, tmp_path)
-    finally:
-        origin.before = lambda key: None
-
-
-def _wait(loaded: threading.Event) -> None:
-    assert loaded.wait(60), "it would only be loaded once everything is here"
-
-
-def test_the_delta_by_which_the_decoder_is_loaded() -> None:
-    """It is as the encoder makes it, and in the form whose loops take a second to load."""
-    base = np.arange(64, dtype="<u2")
-    new = base + (base % 16 == 0).astype(base.dtype)
-    delta = encode_tensor(base.view(np.uint8), new.view(np.uint8), warm._DTYPE)
-    assert delta == warm._DELTA
-    assert delta[0] == STEPS
-    warm.load_decoder()
-
-
-def test_a_decoder_that_cannot_be_loaded_holds_nothing_up(
-    origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken() -> None:
-        raise SystemError("no compiler")
-
-    monkeypatch.setattr(warm, "load_decoder", broken)
-    get(origin, 5, tmp_path)

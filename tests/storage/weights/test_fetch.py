@@ -93,12 +93,6 @@ def test_only_new_shards_travel(store: Store, manifest: Manifest, tmp_path: Path
     assert later.parent == manifest.digest.hex()
 
 
-def test_publishing_again_changes_nothing(store: Store, manifest: Manifest, tmp_path: Path) -> None:
-    again = publish(tmp_path / "v0", store, PUBLISHER, 0, None, OWNER, shard_size=1000)
-    assert again.digest == manifest.digest
-    assert len(store.stored) == len(set(store.stored))
-
-
 def test_only_the_owner_publishes(store: Store, tmp_path: Path) -> None:
     with pytest.raises(IntegrityError, match="owner"):
         publish(model_folder(tmp_path / "v0"), store, PUBLISHER, 0, None, Account.create())

@@ -46,17 +46,17 @@ def test_left_and_found(url: str) -> None:
     assert key == envelope_key(data) == member.publish(data)
     reader = through(url)
     assert list(reader.listed()) == [ListingEntry(key, KEYS[0].address.lower())]
-    assert reader.get(ListingEntry(key), LIMITS.file_bytes) == data
+    assert reader.get(ListingEntry(key), LIMITS.envelope_bytes) == data
     with pytest.raises(IntegrityError):
         reader.get(ListingEntry(key), 10)
     with pytest.raises(MissingObjectError):
         reader.get(ListingEntry(object_key("envelopes", bytes(32))), 100)
 
 
-def test_an_inbox_takes_what_lies_there(url: str) -> None:
+def test_an_inbox_takes_what_lies_there(url: str, tmp_path: Path) -> None:
     through(url, 0).publish(signed(0, 7))
     inspector = Inspector(LIMITS, ENVIRONMENTS)
-    inbox = EnvelopeInbox(inspector, MixConfig(), KEYS[2].address, bytes(32))
+    inbox = EnvelopeInbox(inspector, MixConfig(), KEYS[2].address, bytes(32), tmp_path)
     assert inbox.collect(through(url), 0) == 1
 
 

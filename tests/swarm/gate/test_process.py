@@ -88,15 +88,15 @@ def test_members_share_without_a_key_of_the_bucket(gate: GateProcess, world: Swa
         if len(listed := list(through(gate, world, 1).listed())) > 1:
             break
     assert len(listed) > 1, "what the member shared lies there, too"
-    assert not member.member.alone
+    assert not member.alone
 
     assert gate.end(signal.SIGKILL) == -signal.SIGKILL
     run_rounds(member, 1)
-    assert member.member.alone, "nobody waits for it"
+    assert member.alone, "nobody waits for it"
     gate.start()
     assert set(listed) <= set(through(gate, world, 1).listed())
     run_rounds(member, 1)
-    assert not member.member.alone
+    assert not member.alone
     assert gate.end(signal.SIGTERM) == 0
 
 

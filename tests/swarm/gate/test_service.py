@@ -53,7 +53,7 @@ def test_who_is_no_member_gets_nothing(tmp_path: Path) -> None:
 def test_what_is_no_envelope_of_the_member_is_not_listed_and_looked_at_once(tmp_path: Path, kind: str) -> None:
     store = CountingStore()
     gate = gate_of(tmp_path, store)
-    data = {"another's": signed(1, 0), "too long": b" " * (LIMITS.file_bytes + 1)}.get(kind, b"{}")
+    data = {"another's": signed(1, 0), "too long": b" " * (LIMITS.envelope_bytes + 1)}.get(kind, b"{}")
     body = store.leave(data)
     if kind == "other bytes":
         store.objects[f"envelopes/{body.sha256}.json"] = signed(0, 0)
