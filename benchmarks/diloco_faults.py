@@ -42,7 +42,7 @@ from protocol.encoding import Document, load_document
 from protocol.errors import IntegrityError
 from protocol.files import die_with_parent
 from protocol.waits import wait_for
-from runtime.logs import start_logging
+from runtime.entry import start_logging
 from runtime.process import make_home, serve
 from storage.s3 import Bucket, S3Settings
 

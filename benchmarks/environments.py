@@ -29,9 +29,10 @@ from attacks.hostile import ANSWERS, DECEITS, hostile
 from environments import program
 from environments.base import Environment
 from environments.checking import HOSTILE_PROBLEMS, EnvironmentCheck, check_environment, sample_seeds
-from environments.gym import OFFERED
+from environments.genesys import scored
+from environments.gym import offered
 from environments.registry import load_environment
-from environments.scorers import code, mathematics
+from environments.scorers import mathematics
 from protocol.config import EnvironmentConfig
 from protocol.errors import ScoringUnavailable
 from sandbox.pool import SandboxPool, shared_pool
@@ -48,13 +49,10 @@ SMALLER: Mapping[str, dict[str, Any]] = {
 QUICK_TYPES = ("reasoning_gym/chain_sum", "reasoning_gym/ransom_note", "verifiable_math", "program")
 AT_ONCE = 16
 LIMITS = SandboxLimits(fuel=400_000_000, memory=96 * MIB, output=100_000, calls=5_000)
+# Tokens, and the pace of SmolLM2-135M under vLLM on two cores (64 streams)
 GENERATED, TOKENS_PER_SECOND, CORES = 1024, 356, 2
-"""Tokens, and the pace of SmolLM2-135M under vLLM on two cores (64 streams)."""
-ADD = {
-    "test_cases": [
-        {"type": "function_call", "fn_name": "add", "input": [a, b], "output": a + b} for a, b in ((1, 2), (20, 22))
-    ]
-}
+ADD = {"fn_name": "add", "inputs": [[1, 2], [20, 22]], "outputs": [3, 42]}
+# (reference, answer): four that sympy decides, four that are decided without it
 CHECKS = (
     (r"\frac{1}{2}", r"so \boxed{0.5}"),
     (r"\frac{3}{4}", r"so \boxed{\frac{6}{8}}"),
@@ -65,7 +63,6 @@ CHECKS = (
     ("12", r"\boxed{13}"),
     ("113", r"\boxed{113}"),
 )
-"""(reference, answer): four that sympy decides, four that are decided without it."""
 SOURCE = """
 import random, time, uuid
 d = {str(i): hash(str(i)) for i in range(200)}
@@ -73,10 +70,8 @@ print(random.random(), time.time(), uuid.uuid4(), {*'abcdef'}, id(d), sum(d.valu
 """
 _RUNS = """
 import sys, hashlib
-from sandbox.image import load_image
-from sandbox.wasi import code
-from sandbox.wasi import SandboxLimits, SandboxProgram
-from sandbox.image import run_image
+from sandbox.image import load_image, run_image
+from sandbox.wasi import SandboxLimits, SandboxProgram, code
 image, module = load_image("python"), code()
 for _ in range(int(sys.argv[1])):
     print(repr(run_image(module, image, SandboxProgram(sys.argv[2]), SandboxLimits())))
@@ -134,17 +129,17 @@ def summary(checks: list[EnvironmentCheck], wanted: int) -> dict[str, Any]:
 
 def types(folder: Path, count: int) -> Iterator[tuple[str, Callable[[], EnvironmentConfig]]]:
     """Each type's name and how to make its configuration; the files that they are lie in the folder by their hash."""
-    for name in sorted(OFFERED):
+    for name in sorted(offered()):
         called = f"reasoning_gym/{name}"
         yield called, partial(EnvironmentConfig, name=called)
     for task_type in ROWS:
         yield task_type, cache(partial(_data_file, folder, task_type, count))
-    yield "program", lambda: EnvironmentConfig(name="program", content=_written(folder, program.read().encode()))
+    yield "program", lambda: EnvironmentConfig(name="program", content=_written(folder, program.template().encode()))
 
 
 def _data_file(folder: Path, task_type: str, count: int) -> EnvironmentConfig:
-    made = ({"problem_id": str(n), "task_type": task_type, **ROWS[task_type](n)} for n in range(count))
-    content = _written(folder, "".join(json.dumps(row) + "\n" for row in made).encode())
+    rows = ({"problem_id": str(n), "task_type": task_type, **ROWS[task_type](n)} for n in range(count))
+    content = _written(folder, "".join(json.dumps(row) + "\n" for row in rows).encode())
     return EnvironmentConfig(name="genesys", label=task_type, content=content, rows=count)
 
 
@@ -154,44 +149,35 @@ def _written(folder: Path, data: bytes) -> str:
     return content
 
 
+def _row(prompt: str, info: dict[str, Any], solution: str = "") -> dict[str, Any]:
+    return {"prompt": prompt, "verification_info": info} | ({"gold_standard_solution": solution} if solution else {})
+
+
 def _mathematics(number: int) -> dict[str, Any]:
     """A fraction or a root: what cannot be decided by comparing plain numbers."""
     truth = rf"\frac{{{number + 1}}}{{{number + 3}}}" if number % 2 else rf"{number + 2}\sqrt{{2}}"
-    return {"prompt": f"Simplify problem {number}.", "verification_info": {"ground_truth": truth}}
+    return _row(f"Simplify problem {number}.", {"ground_truth": truth})
 
 
 def _program(number: int) -> dict[str, Any]:
     cases = [{"type": "stdin_stdout", "input": f"{k}\n", "output": f"{k + number}\n"} for k in (1, 5)]
-    return {
-        "prompt": f"Read a number and print it plus {number}.",
-        "gold_standard_solution": f"print(int(input()) + {number})",
-        "verification_info": {"language": "python", "test_cases": cases},
-    }
+    info = {"language": "python", "test_cases": cases}
+    return _row(f"Read a number and print it plus {number}.", info, f"print(int(input()) + {number})")
 
 
 def _calls(number: int) -> dict[str, Any]:
     info = {"fn_name": "f", "inputs": [[1], [5]], "outputs": [1 + number, 5 + number]}
-    return {
-        "prompt": f"Write f(x) that adds {number}.",
-        "gold_standard_solution": f"def f(x):\n    return x + {number}",
-        "verification_info": info,
-    }
+    return _row(f"Write f(x) that adds {number}.", info, f"def f(x):\n    return x + {number}")
 
 
 def _output(number: int) -> dict[str, Any]:
-    return {
-        "prompt": f"What does f({number}) give?",
-        "verification_info": {"ground_truth": {"x": [number, str(number)]}},
-    }
+    return _row(f"What does f({number}) give?", {"ground_truth": {"x": [number, str(number)]}})
 
 
 def _gym(number: int) -> dict[str, Any]:
     dataset = ("chain_sum", "gcd", "word_ladder")[number % 3]
-    return {
-        "prompt": f"Problem {number}.",
-        "gold_standard_solution": _dataset(dataset).problem(number).answer,
-        "verification_info": {"dataset": dataset, "seed": number, "params": {}},
-    }
+    info = {"dataset": dataset, "seed": number, "params": {}}
+    return _row(f"Problem {number}.", info, _dataset(dataset).problem(number).answer)
 
 
 @cache
@@ -199,6 +185,7 @@ def _dataset(name: str) -> Environment:
     return load_environment(EnvironmentConfig(name=f"reasoning_gym/{name}"))
 
 
+# Task type → the fields of row `number`
 ROWS: dict[str, Callable[[int], dict[str, Any]]] = {
     "verifiable_math": _mathematics,
     "verifiable_code": _program,
@@ -207,7 +194,6 @@ ROWS: dict[str, Callable[[int], dict[str, Any]]] = {
     "verifiable_code_understanding": _output,
     "reasoning_gym": _gym,
 }
-"""Task type → the fields of row `number`."""
 
 
 def hostile_text() -> dict[str, int]:
@@ -224,7 +210,7 @@ def hostile_text() -> dict[str, int]:
             hung += 1
     for source in DECEITS.values():
         tried += 1
-        won += code.score(f"```python\n{source}\n```", ADD) > 0
+        won += scored("verifiable_code", ADD, f"```python\n{source}\n```") > 0
     for _, answer in ANSWERS:
         tried += 1
         won += mathematics.score(answer(), "12") > 0
@@ -236,7 +222,7 @@ def starts(rounds: int) -> dict[str, Any]:
     """From asking for a program that does nothing to its end, in processes that wait for programs."""
     pool = SandboxPool("python", AT_ONCE)
     pool.start(AT_ONCE)
-    processes = [psutil.Process(process.pid) for process in pool._idle]
+    processes = [psutil.Process(process.process.pid) for process in pool._idle]
     empty = SandboxProgram("pass")
 
     def one(_: int) -> float:
@@ -265,7 +251,7 @@ def mathematics_cost(rounds: int) -> dict[str, Any]:
     """Processor time of a check, and its share of generation's."""
     pool = shared_pool("mathematics")
     pool.start()
-    process = psutil.Process(pool._idle[-1].pid)
+    process = psutil.Process(pool._idle[-1].process.pid)
     own, before = time.process_time(), _used([process])
     for _ in range(rounds):
         mathematics._compare.cache_clear()
@@ -278,24 +264,15 @@ def mathematics_cost(rounds: int) -> dict[str, Any]:
 
 def same_everywhere(processes: int, runs: int) -> dict[str, int]:
     """One program in processes of different hash seeds, time zones and locales: outcomes with their fuel."""
-    found = set[str]()
+    outcomes = set[str]()
     for number in range(processes):
-        settings = {
-            "PYTHONHASHSEED": str(number),
-            "TZ": f"UTC{number % 24 - 12:+}",
-            "LC_ALL": ("C", "C.UTF-8")[number % 2],
-        }
-        found |= set(
-            subprocess.run(
-                [sys.executable, "-c", _RUNS, str(runs), SOURCE],
-                env=os.environ | settings,
-                capture_output=True,
-                check=True,
-                timeout=300,
-                text=True,
-            ).stdout.splitlines()
-        )
-    return {"processes": processes, "runs": processes * runs, "different_outcomes": len(found) - 1}
+        zone, locale = f"UTC{number % 24 - 12:+}", ("C", "C.UTF-8")[number % 2]
+        settings = {"PYTHONHASHSEED": str(number), "TZ": zone, "LC_ALL": locale}
+        argv = [sys.executable, "-c", _RUNS, str(runs), SOURCE]
+        env = os.environ | settings
+        done = subprocess.run(argv, env=env, capture_output=True, check=True, timeout=300, text=True)
+        outcomes |= set(done.stdout.splitlines())
+    return {"processes": processes, "runs": processes * runs, "different_outcomes": len(outcomes) - 1}
 
 
 def _used(processes: list[psutil.Process]) -> float:

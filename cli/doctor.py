@@ -131,8 +131,8 @@ def watch(
 
 def why(file: Annotated[int, typer.Argument(min=0, help="Number of the file in its pool.")], look: PoolReading) -> None:
     """Explain what happened to a file, who decided it by which findings, and what can be done."""
-    from cli.diagnose import explain
-    from cli.views import why_text, why_view
+    from cli.status.look import explain
+    from cli.status.views import why_text, why_view
 
     session = look.open()
     pool, state = look.number(session), session.state()

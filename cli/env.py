@@ -135,7 +135,7 @@ def _write_program(file: Path) -> None:
     if file.exists():
         raise ConfigError(f"{file} exists", "choose another name, or leave --new out")
     with explained(f"write {file}", "check the folder"):
-        write_atomic(file, program.read().encode())
+        write_atomic(file, program.template().encode())
 
 
 def _block(name: str, content: str, rows: int) -> list[str]:

@@ -12,7 +12,7 @@ from cli.output import emit, fields
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
-    from cli.profile import ProfileFiles, Role
+    from cli.profile import Role
     from cli.session import Access
 
 config_app = Commands(help="What commands take from the profile.", no_args_is_help=True)
@@ -34,13 +34,6 @@ class OwnerOptions:
     pool_config: Annotated[Path | None, typer.Option(help="An owner's: the pool's configuration.")] = None
     s3: Annotated[Path | None, typer.Option(help="An owner's: JSON file of the bucket and its key.")] = None
 
-    def files(self) -> "ProfileFiles":
-        """Where they are, whatever the folder of the profile."""
-        from cli.profile import ProfileFiles
-
-        named = {"deployment": self.deployment, "pool_config": self.pool_config, "s3": self.s3}
-        return ProfileFiles(**{name: path.absolute() for name, path in named.items() if path is not None})
-
 
 def init(
     role: Annotated[Literal["operator", "validator", "owner"], typer.Argument(help="Whose profile it is.")],
@@ -53,7 +46,9 @@ def init(
     json: JsonOption = False,
 ) -> None:
     """Write the profile of a role, which every command reads, and make an owner's keys."""
+    from cli.profile import load_profile
     from cli.session import ask_access
+    from runtime.keystore import ensure_key
 
     if role != "owner" and owned != OwnerOptions():
         raise ConfigError("--deployment, --url, --pool-config and --s3 are an owner's", "leave them out")
@@ -64,8 +59,10 @@ def init(
         url = typer.prompt("URL of the pool's service", err=True)
     access = ask_access(url, rpc) if url else None
     path = make_profile(role, access, rpc, home, force, owned)
-    lines, keys = [f"profile: {path}"], make_owner_keys(path) if role == "owner" else {}
-    lines += [f"{name} key: {address}" for name, address in keys.items()]
+    profile = load_profile(path)
+    made = {"owner": profile.key, "service": profile.service_key} if role == "owner" else {}
+    keys = {name: ensure_key(key.keystore, key.password_file) for name, key in made.items() if key}
+    lines = [f"profile: {path}", *(f"{name} key: {address}" for name, address in keys.items())]
     shown = {"role": role, "profile": str(path)} | ({"keys": keys} if keys else {})
     emit(shown, json, lambda: "\n".join([*lines, f"next: {_NEXT[role]}"]))
 
@@ -78,36 +75,32 @@ def make_profile(
     force: bool = False,
     owned: OwnerOptions = OwnerOptions(),
 ) -> Path:
-    """Write the profile and, beside it, the deployment file of the pool's service; return the profile's path."""
+    """Write the profile and, beside it, the deployment file of the pool's service; return the profile's path. Raises
+    ConfigError rather than replace a profile, unless with `force`."""
     import platformdirs
 
-    from cli.profile import profile_path, profile_text, write_profile
-    from protocol.files import user_cache
+    from cli.profile import profile_path, profile_text
+    from protocol.files import explained, user_cache, write_atomic
 
     path = profile_path(role)
+    if path.exists() and not force:
+        raise ConfigError(f"there is a profile in {path} already", "change it there, or pass --force to replace it")
+    files = {"deployment": owned.deployment, "pool_config": owned.pool_config, "s3": owned.s3}
     text = profile_text(
         role,
         pool=access.pool if access else None,
         service=access.url if access else owned.url,
         rpc=rpc or (",".join(access.rpc) if access else None),
         home=(home or platformdirs.user_data_path("muster") / role).absolute(),
-        cache=user_cache("weights"),
-        files=owned.files(),
+        # An isolated worker can write to its cache, which a validator must not trust.
+        cache=user_cache("node-weights" if role == "operator" else "weights"),
+        **{name: file.absolute() for name, file in files.items() if file is not None},
     )
-    write_profile(path, text, force)
+    with explained(f"write {path}", "check the folder, or set MUSTER_PROFILE"):
+        write_atomic(path, text.encode(), 0o600)
     if access is not None:
         access.save_deployment(path.parent / "deployment.json", replace=force)
     return path
-
-
-def make_owner_keys(path: Path) -> dict[str, str]:
-    """Make those of a profile that are missing; return the addresses of both."""
-    from cli.profile import load_profile
-    from runtime.keystore import ensure_key
-
-    profile = load_profile(path)
-    keys = {"owner": profile.key} | ({"service": profile.service_key} if profile.service_key else {})
-    return {name: ensure_key(key.keystore, key.password_file) for name, key in keys.items()}
 
 
 @config_app.command("show", "muster config show --json")

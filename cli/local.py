@@ -1,7 +1,9 @@
 """`muster demo`, `up`, `ps`, `logs`, `down`: the whole network on this machine, for one run or in the background."""
 
+import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +17,7 @@ from protocol.errors import ConfigError, UnreachableError
 if TYPE_CHECKING:
     from localnet.background import NetworkFolder, NetworkSettings, NetworkState, ProcessEntry
 
-_LOG_BLOCK, _FOLLOW_SECONDS = 1 << 16, 0.3
+_FOLLOW_SECONDS = 0.3
 FolderOption = Annotated[Path | None, typer.Option("--folder", help="The network's folder; the user's own if missing.")]
 
 
@@ -128,7 +130,7 @@ def logs(
         for line in last_lines(path, lines):
             typer.echo(f"{name} | {line}")
     if follow:
-        follow_logs(chosen, typer.echo)
+        follow_logs(chosen)
 
 
 # ---- What is shown
@@ -243,18 +245,9 @@ def network_lines(folder: "NetworkFolder", settings: "NetworkSettings") -> str:
 
 
 def last_lines(path: Path, count: int) -> list[str]:
-    """The last `count` whole or partial lines, read from the end. Raises OSError."""
-    if not count:
-        return []
-    with path.open("rb") as file:
-        left = file.seek(0, 2)
-        data = b""
-        while left and data.count(b"\n") <= count:
-            step = min(_LOG_BLOCK, left)
-            left -= step
-            file.seek(left)
-            data = file.read(step) + data
-    return data.decode(errors="replace").splitlines()[-count:]
+    """Return the last `count` whole or partial lines. Raises OSError."""
+    with path.open(errors="replace") as file:
+        return [line.rstrip("\n") for line in deque(file, maxlen=count)]
 
 
 class LogTail:
@@ -267,28 +260,26 @@ class LogTail:
         self._at, self._inode = status.st_size, status.st_ino
 
     def take(self) -> list[str]:
-        """Empty while the file is not there."""
+        """Return the new lines; none while the file is not there."""
         try:
-            status = self._path.stat()
+            with self._path.open("rb") as file:
+                status = os.fstat(file.fileno())
+                if status.st_size < self._at or status.st_ino != self._inode:
+                    self._at, self._inode = 0, status.st_ino
+                file.seek(self._at)
+                whole = file.read().rpartition(b"\n")[0]
         except FileNotFoundError:
             return []
-        if status.st_size < self._at or status.st_ino != self._inode:
-            self._at, self._inode = 0, status.st_ino
-        with self._path.open("rb") as file:
-            file.seek(self._at)
-            data = file.read()
-        whole = data.rpartition(b"\n")[0]
-        if not whole:
-            return []
-        self._at += len(whole) + 1
+        if whole:
+            self._at += len(whole) + 1
         return whole.decode(errors="replace").splitlines()
 
 
-def follow_logs(paths: Mapping[str, Path], say: Callable[[str], None]) -> None:
-    """Say every new line after its file's name, until interrupted."""
+def follow_logs(paths: Mapping[str, Path]) -> None:
+    """Print every new line after its file's name, until interrupted."""
     tails = {name: LogTail(path) for name, path in paths.items()}
     while True:
         for name, tail in tails.items():
             for line in tail.take():
-                say(f"{name} | {line}")
+                typer.echo(f"{name} | {line}")
         time.sleep(_FOLLOW_SECONDS)

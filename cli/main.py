@@ -36,9 +36,9 @@ app = Commands(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+# Panels of the help, by whom they are for: node operators and validators, pool owners, anybody who checks, who tries
+# the network on one machine, and who runs a deployment or trains in another way
 RUN, OWN, VERIFY, LOCAL, ADVANCED = "Run", "Own", "Verify", "Local", "Advanced"
-"""Panels of the help, by whom they are for: node operators and validators, pool owners, anybody who checks, who tries
-the network on one machine, and who runs a deployment or trains in another way."""
 
 
 def _version(asked: bool) -> None:

@@ -37,8 +37,8 @@ class PlannedTransaction:
         return "needs the transactions before it" if self.after else "would succeed"
 
 
+# From the receipts of a command's transactions: more facts for the document, and a last line of text
 Outcome = Callable[[list["Receipt"]], tuple[dict[str, Any], str]]
-"""From the receipts of a command's transactions: more facts for the document, and a last line of text."""
 
 
 def act(

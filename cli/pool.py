@@ -199,7 +199,7 @@ def _remember(pool: int) -> str:
 def take_from_local_chain(session: "Session", budget: int, service_key: str | None, dry_run: bool) -> None:
     """Give owner and service what they lack of tokens and gas, where that costs nothing; elsewhere the plan says
     what is missing. A dry run gives the owner as much, since it could not be simulated else."""
-    from cli.up import LocalFaucet
+    from cli.up.run import LocalFaucet
 
     faucet, owner = LocalFaucet.of(session.suite), session.account.address
     if faucet is None:
@@ -258,7 +258,7 @@ app.command("calibrate", _CALIBRATE)(calibrate)
 @app.command("serve", "muster pool serve")
 def serve(config: ProcessConfigOption = None) -> None:
     """Run the pool's service: leases, upload tickets, attestations, the dashboard."""
-    from cli.process import profile_config
+    from cli.up.process import profile_config
     from orchestrator.main import run
 
     run(config or profile_config("orchestrator"))
@@ -285,7 +285,7 @@ def train(
 
     Exit codes: 3 a rank died, 4 stopped before the last step, 5 training became unstable. With --bench, report tokens
     per second, utilisation, peak memory and what fits instead; that needs no chain and no key."""
-    from cli.process import profile_config
+    from cli.up.process import profile_config
     from trainer.main import run, run_bench, run_sft
 
     if sft is not None:
@@ -350,7 +350,7 @@ def report(
 @app.command("list", "muster pool list")
 def list_pools(look: Reading) -> None:
     """List every pool of the deployment: phase, step, seats, nodes, and where its service answers."""
-    from cli.views import pool_phase, pool_view
+    from cli.status.views import pool_phase, pool_view
     from protocol.errors import printable
 
     session = look.open()
@@ -382,10 +382,10 @@ def status(look: PoolReading) -> None:
     """Answer whether the pool is seen, what it does, what was paid and refused, and what to do next.
 
     It answers what it can when chain or service are down, and says which is, since when."""
-    from cli.answers import PoolLook, pool_answers
-    from cli.diagnose import Around, look_around, look_at_chain, look_at_process, look_at_service
     from cli.pool_document import pool_without_null_model
-    from cli.views import pool_text
+    from cli.status.answers import StatusLook, StatusPart, pool_answers
+    from cli.status.look import look_around, look_at_chain, look_at_process, look_at_service
+    from cli.status.views import pool_text
     from protocol.api.endpoints import STATUS
 
     chain = look_at_chain(look, (look.pool,), lambda session: chain_facts(session, look.number(session)))
@@ -394,13 +394,12 @@ def status(look: PoolReading) -> None:
     service = look_at_service(url, STATUS)
     pool = known["view"]["pool"] if known else (look.pool.number if look.pool else None) or 0
     home = home_of(pool)
-    around = look_around(Around(url, owner=True, config_hash=known.get("config", ""), home=home), service.part)
-    looks = {role: look_at_process(home / role, role) for role in ("orchestrator", "trainer")} if home else {}
-    gone = {role: one.part.down for role, one in looks.items() if one.part.down and one.part.seen}
-    missing = "" if service.part.down else pool_without_null_model(url, known)
-    parts = (chain.part, service.part)
-    looked = PoolLook(pool, time.time(), parts, chain.facts, service.facts, around.alarms, gone, missing)
-    answers = pool_answers(looked)
+    around, _ = look_around(service, url, home, known.get("config", ""), owner=True)
+    looks = {role: look_at_process(home / role) for role in ("orchestrator", "trainer")} if home else {}
+    gone = {role: part.down for role, part in looks.items() if part.down and part.seen}
+    missing = "" if service.down else pool_without_null_model(url, known)
+    found = StatusLook(str(pool), time.time(), chain, service, StatusPart("process"), around=around)
+    answers = pool_answers(found, gone, missing)
     view = known["view"] | {"free": known["free"]} if known else {}
     details = [pool_text(view)] if known else []
     view |= {"no_null_model": missing} if missing else {}
@@ -408,8 +407,8 @@ def status(look: PoolReading) -> None:
 
 
 def chain_facts(session: "Session", pool: int) -> dict[str, Any]:
-    """Return what `PoolLook` needs of the chain. Raises ConfigError if there is no such pool."""
-    from cli.views import picked, pool_view, reason
+    """Return what `pool_answers` wants of the chain. Raises ConfigError if there is no such pool."""
+    from cli.status.views import picked, pool_view, reason
 
     state, now = session.state(), session.client.now()
     view = pool_view(state, pool, now)

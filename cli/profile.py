@@ -7,7 +7,6 @@ Options override it, and so do environment variables.
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +18,7 @@ from typer.main import get_command
 
 from protocol.encoding import Document, load_document
 from protocol.errors import ConfigError
-from protocol.files import explained, write_atomic
+from protocol.files import write_atomic
 from sandbox.policy import Wanted
 
 Role = Literal["operator", "validator", "owner"]
@@ -128,29 +127,71 @@ def find_profile(role: Role | None) -> Profile | None:
     return None
 
 
-# ~ Writing a profile: TOML in which every line says what it is for.
+# ---- Writing a profile
 
 
+_HEAD = """\
+# What `muster` need not be told on every command. Options override it, and so do environment variables.
+# Relative paths start at this file's folder. Without a password file the terminal asks for the password.
+role = "{role}"
+
+# Addresses of the contracts, and their chain.
+{deployment}
+# The chain's RPC; several with commas between them are used one after the other.
+{rpc}
+# The pool's number, and the URL of its service.
+{pool}
+{service}
+
+# The process's state: never delete it while work is under way.
+{home}
+# Weights by their hash; can be deleted while nothing runs.
+{cache}
+# Follow URLs that others choose into private networks: for networks on one machine only.
+allow_private_sources = false
+"""
+_KEY = """
+# {what} Keep a copy of both files elsewhere.
+[key]
+keystore = "keys/{role}.json"
+password_file = "keys/{role}.password"
+
+# {second_what}
+{second}
+keystore = "keys/{name}.json"
+password_file = "keys/{name}.password"
+"""
+_ISOLATION = """\
+# How the worker is kept apart from this machine: container, bubblewrap, none, or auto (what works best).
+isolation = "auto"
+# The image that containers run, as NAME@sha256:… or sha256:…; without one there is no container.
+# isolation_image =
+"""
+_OWNED = """\
+# The pool's configuration, as muster pool init writes it.
+{pool_config}
+# Where the pool's bucket is: a JSON file {{endpoint, bucket, region, credentials}}.
+{s3}
+"""
+_ENGINE = """
+# What computes: vllm, transformers, or auto (vLLM where it is installed); device cpu or cuda.
+[engine]
+name = "auto"
+device = "{device}"
+threads = 1
+batch = 64
+"""
 _KEYS = {
-    "operator": "Holds the stake and receives the pay. Keep a copy of both files elsewhere.",
-    "validator": "Pays the bonds, owns the seats and receives the fees. Keep a copy of both files elsewhere.",
-    "owner": "Owns the pool and its budget. Keep a copy of both files elsewhere.",
-}
-_SECOND_KEYS = {
-    "operator": ("[node]", "node", "Signs the node's files and pays their gas."),
-    "validator": ("[[voters]]", "voter-1", "Votes for a seat; repeat this table for more seats."),
-    "owner": ("[service_key]", "service", "The orchestrator's: it attests uploads."),
+    "operator": ("Holds the stake and receives the pay.", "[node]", "node", "Signs the node's files, pays their gas."),
+    "validator": (
+        "Pays the bonds, owns the seats and receives the fees.",
+        "[[voters]]",
+        "voter-1",
+        "Votes for a seat; repeat this table for more seats.",
+    ),
+    "owner": ("Owns the pool and its budget.", "[service_key]", "service", "The orchestrator's: it attests uploads."),
 }
 _PROCESSES = {"operator": ("worker",), "validator": ("validator",), "owner": ("trainer", "orchestrator")}
-
-
-@dataclass(frozen=True)
-class ProfileFiles:
-    """Files that a profile names; those that are not absolute lie beside it."""
-
-    deployment: Path = Path("deployment.json")
-    pool_config: Path = Path("pool.toml")
-    s3: Path = Path("s3.json")
 
 
 def profile_text(
@@ -161,68 +202,33 @@ def profile_text(
     rpc: str | None,
     home: Path,
     cache: Path,
-    files: ProfileFiles = ProfileFiles(),
+    deployment: Path = Path("deployment.json"),
+    pool_config: Path = Path("pool.toml"),
+    s3: Path = Path("s3.json"),
 ) -> str:
     """Return a new profile in which every line says what it is for. Keys lie in `keys/` beside it."""
-
-    def line(name: str, value: object) -> str:
-        return f"# {name} =" if value is None else f"{name} = {tomlkit.item(value).as_string()}"
-
-    lines = [
-        "# What `muster` need not be told on every command. Options override it, and so do environment variables.",
-        "# Relative paths start at this file's folder. Without a password file the terminal asks for the password.",
-        line("role", role),
-        "",
-        "# Addresses of the contracts, and their chain.",
-        line("deployment", str(files.deployment)),
-        "# The chain's RPC; several with commas between them are used one after the other.",
-        line("rpc", rpc),
-        "# The pool's number, and the URL of its service.",
-        line("pool", pool),
-        line("service", service),
-        "",
-        "# The process's state: never delete it while work is under way.",
-        line("home", str(home)),
-        "# Weights by their hash; can be deleted while nothing runs.",
-        line("cache", str(cache)),
-        "# Follow URLs that others choose into private networks: for networks on one machine only.",
-        "allow_private_sources = false",
-    ]
-    if role == "operator":
-        lines += [
-            "# How the worker is kept apart from this machine: container, bubblewrap, none, or auto (what works best).",
-            'isolation = "auto"',
-            "# The image that containers run, as NAME@sha256:… or sha256:…; without one there is no container.",
-            "# isolation_image =",
-        ]
-    if role == "owner":
-        lines += [
-            "# The pool's configuration, as muster pool init writes it.",
-            line("pool_config", str(files.pool_config)),
-            "# Where the pool's bucket is: a JSON file {endpoint, bucket, region, credentials}.",
-            line("s3", str(files.s3)),
-        ]
-    for table, name, what in (("[key]", role, _KEYS[role]), _SECOND_KEYS[role]):
-        lines += ["", f"# {what}", table, f'keystore = "keys/{name}.json"', f'password_file = "keys/{name}.password"']
-    if role != "owner":
-        lines += [
-            "",
-            "# What computes: vllm, transformers, or auto (vLLM where it is installed); device cpu or cuda.",
-            "[engine]",
-            'name = "auto"',
-            line("device", "cuda" if _has_gpu() else "cpu"),
-            "threads = 1",
-            "batch = 64",
-        ]
-    for process in _PROCESSES[role]:
-        lines += ["", f"# Further fields of the configuration of the {process}.", f"[{process}]"]
-    return "\n".join(lines) + "\n"
-
-
-def _has_gpu() -> bool:
     from cli.hardware import gpus
 
-    return bool(gpus())
+    values = {
+        "deployment": str(deployment),
+        "rpc": rpc,
+        "pool": pool,
+        "service": service,
+        "home": str(home),
+        "cache": str(cache),
+        "pool_config": str(pool_config),
+        "s3": str(s3),
+    }
+    lines = {
+        name: f"# {name} =" if value is None else f"{name} = {tomlkit.item(value).as_string()}"
+        for name, value in values.items()
+    }
+    what, second, name, second_what = _KEYS[role]
+    text = _HEAD + {"operator": _ISOLATION, "owner": _OWNED}.get(role, "") + _KEY + ("" if role == "owner" else _ENGINE)
+    for process in _PROCESSES[role]:
+        text += f"\n# Further fields of the configuration of the {process}.\n[{process}]\n"
+    device = "cuda" if role != "owner" and gpus() else "cpu"
+    return text.format(role=role, what=what, second=second, name=name, second_what=second_what, device=device, **lines)
 
 
 def name_pool(path: Path, pool: int) -> None:
@@ -242,20 +248,12 @@ def name_model_folder(path: Path, folder: Path) -> None:
     write_atomic(path, tomlkit.dumps(document).encode(), 0o600)
 
 
-def write_profile(path: Path, text: str, force: bool = False) -> None:
-    """Write it. Raises ConfigError rather than overwrite one, unless with `force`."""
-    if path.exists() and not force:
-        raise ConfigError(f"there is a profile in {path} already", "change it there, or pass --force to replace it")
-    with explained(f"write {path}", "check the folder, or set MUSTER_PROFILE"):
-        write_atomic(path, text.encode(), 0o600)
-
-
 # ---- What a profile says, as defaults of the commands' options
 
 
 _ROLE_OF: "dict[str, Role]" = {"node": "operator", "validator": "validator", "pool": "owner"}
+# Commands that take no defaults: they make profiles or networks, or act with keys of their own
 _WITHOUT = frozenset({"init", "up", "down", "ps", "logs", "watch", "demo", "deploy", "governance"})
-"""Commands that take no defaults: they make profiles or networks, or act with keys of their own."""
 
 
 def profile_defaults(app: typer.Typer) -> dict[str, Any]:
@@ -281,9 +279,19 @@ def _command_defaults(command: Any, values: dict[str, Any], name: str) -> dict[s
     found = {option: values[option] for option in known if option in values}
     if name == "create" and values.get("pool", "")[:1].isdecimal():  # a second pool has a service of its own
         found = {option: value for option, value in found.items() if option not in ("url", "service_key")}
-    if "group" in known:  # what a seat judges has to be typed
+    if "group" in known and any(word.partition("=")[0] == "--group" for word in sys.argv):
         found.pop("pool", None)
-    return {option: _many(value) if known[option].multiple else _one(value) for option, value in found.items()}
+
+    def text(value: Any) -> str:
+        return str(value() if callable(value) else value)
+
+    def later(value: Any, multiple: bool) -> Any:
+        """Addresses are read from key files when they are asked for."""
+        if multiple:
+            return lambda: [text(each) for each in (value if isinstance(value, list) else [value])]
+        return value if callable(value) else str(value)
+
+    return {option: later(value, known[option].multiple) for option, value in found.items()}
 
 
 def _pool(profile: Profile) -> str | None:
@@ -318,18 +326,6 @@ def option_values(profile: Profile) -> dict[str, Any]:
 
 
 def _address(key: ProfileKey) -> Callable[[], str]:
-    def read() -> str:
-        from runtime.keystore import address_of
+    from runtime.keystore import address_of
 
-        return address_of(key.keystore)
-
-    return read
-
-
-def _one(value: Any) -> Any:
-    return value if callable(value) else str(value)
-
-
-def _many(value: Any) -> Any:
-    values = value if isinstance(value, list) else [value]
-    return lambda: [str(one() if callable(one) else one) for one in values]
+    return lambda: address_of(key.keystore)

@@ -14,16 +14,16 @@ from typing import Any, Protocol, runtime_checkable
 
 from protocol.errors import ConfigError
 
+# Asked where an environment has no problem, or one that is longer than the pool's prompts may be
 NO_PROBLEM = "There is no problem here. Any answer is worth nothing."
-"""Asked where an environment has no problem, or one that is longer than the pool's prompts may be."""
 
 
 @dataclass(frozen=True)
 class Problem:
     """A question with its reference answer; `metadata` is what the environment's own scorer needs besides.
 
-    `fault`: why the environment has no problem for this seed, on every machine alike; what stands in its place is then
-    asked, and every answer to it is worth 0.
+    `fault`: why the environment has no problem for this seed, on every machine alike; `question` then stands in, and
+    every answer is worth 0.
     """
 
     question: str
@@ -34,9 +34,9 @@ class Problem:
 
 @dataclass(frozen=True)
 class Turns:
-    """What an environment of several turns says of them: `most` turns of a rollout, and `reply_tokens` of a reply with
-    what the chat template puts around it (a longer one ends the rollout). `role`: whose turn a reply is in the chat
-    template, "tool" or "user". `tools`: JSON schemas of functions that the chat template is told of."""
+    """`most` turns of a rollout, and `reply_tokens` of a reply with what the chat template puts around it (a longer one
+    ends the rollout). `role`: whose turn a reply is in the chat template, "tool" or "user". `tools`: JSON schemas of
+    functions that the chat template is told of."""
 
     most: int = 1
     reply_tokens: int = 256
@@ -83,31 +83,64 @@ class Environment(Protocol):
 
 @runtime_checkable
 class InTurns(Environment, Protocol):
-    """An environment that replies: a game, a tool, somebody who asks back. `said`: the model's turns so far as text,
+    """An environment that replies: a game, a tool, somebody who asks back. `turns`: the model's turns so far as text,
     each without its EOS. The same turns at the same problem get the same reply and score in every process."""
 
-    def reply(self, problem: Problem, said: Sequence[str]) -> str | None:
+    def reply(self, problem: Problem, turns: Sequence[str]) -> str | None:
         """Return what comes after these turns; None where they are the end. Bounded in time. Raise ScoringUnavailable
         where this machine cannot say, and nothing else."""
         ...
 
-    def score_turns(self, problem: Problem, said: Sequence[str]) -> float:
-        """As `score`, of a whole rollout; of the last turn only what stands after the pool's `answer_after`."""
+    def score_turns(self, problem: Problem, turns: Sequence[str]) -> float:
+        """Score a whole rollout, like `score`; of the last turn only what comes after the pool's `answer_after`."""
         ...
+
+
+def check_seed(seed: int) -> None:
+    """Raise ValueError unless a problem seed is an unsigned 64-bit number."""
+    if not 0 <= seed < 1 << 64:
+        raise ValueError(f"a problem seed is an unsigned 64-bit number, not {seed}")
 
 
 # Parameters that several environments take
 
 
-THRESHOLD, _LICENCE = "score_threshold", "licence"
+THRESHOLD = "score_threshold"
+
+
+def take_number(params: dict[str, Any], name: str, usual: float, low: float, high: float) -> float:
+    """Return a number, taken out of `params`. Raise ConfigError for anything outside its range."""
+    value = params.pop(name, usual)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise ConfigError(f"`params.{name}` is {value!r}", f"use a number from {low:g} to {high:g}")
+    return float(value)
+
+
+def take_whole(params: dict[str, Any], name: str, usual: int, low: int, high: int) -> int:
+    """Return a whole number, taken out of `params`. Raise ConfigError for anything outside its range."""
+    value = params.pop(name, usual)
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise ConfigError(f"`params.{name}` is {value!r}", f"use a whole number from {low} to {high}")
+    return value
 
 
 def take_threshold(params: dict[str, Any]) -> float:
-    """Return the parameter, taken out of `params`; 1 where it is not there. Raise ConfigError."""
-    value = params.pop(THRESHOLD, 1.0)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise ConfigError(f"`params.{THRESHOLD}` is {value!r}", "use a number from 0 to 1 (1: right or nothing)")
-    return float(value)
+    """Return the score that counts as 1, taken out of `params`; 0 keeps partial credit. Raise ConfigError."""
+    return take_number(params, THRESHOLD, 1.0, 0, 1)
+
+
+def refuse_unknown(environment: str, params: dict[str, Any], known: Sequence[str]) -> None:
+    """Raise ConfigError for a parameter that was not taken out of `params`."""
+    for name in params:
+        raise ConfigError(f"{environment} has no such parameter: `{name}`", f"it has {', '.join(known)}")
+
+
+def take_licence(params: dict[str, Any]) -> str:
+    """Return what the owner says of a file's licence, taken out of `params`. Raise ConfigError."""
+    licence = params.pop("licence", "unknown")
+    if not isinstance(licence, str) or len(licence) > 100:
+        raise ConfigError("`params.licence` is no text of at most 100 characters", "name the file's licence")
+    return licence
 
 
 def credited(value: float, threshold: float) -> float:
@@ -119,21 +152,6 @@ def credited(value: float, threshold: float) -> float:
     return min(1.0, max(0.0, value))
 
 
-def file_params(config_name: str, params: dict[str, Any], more: Sequence[str] = ()) -> tuple[float, str]:
-    """`score_threshold` (environments/base.py), and `licence`, what the owner says of the file. Raise ConfigError
-    for any other parameter; those named in `more` were taken before."""
-    own = dict(params)
-    threshold = take_threshold(own)
-    licence = own.pop(_LICENCE, "unknown")
-    if own or not isinstance(licence, str) or len(licence) > 100:
-        wrong = next(iter(own), _LICENCE)
-        raise ConfigError(
-            f"{config_name} has no such parameter: `{wrong}`",
-            f"it has {', '.join((THRESHOLD, *more))} and {_LICENCE}, a text",
-        )
-    return threshold, licence
-
-
 def tagged_answer(text: str) -> str:
     """Return what stands in the last <answer>…</answer> of a text, or the text where it has no such tag."""
     if "<answer>" not in text and "</answer>" not in text:
@@ -141,49 +159,33 @@ def tagged_answer(text: str) -> str:
     return text.rpartition("<answer>")[2].partition("</answer>")[0].strip()
 
 
-# Cache
+Answer = float | str | None
 
 
-KEPT, KEPT_CHARS = 1 << 16, 1 << 25
-Said = float | str | None
+class AnswerCache:
+    """The last answers of an environment, `most` of them with `chars` characters together: whoever makes an echo say
+    64 KiB each time must not fill this machine's memory."""
 
+    def __init__(self, most: int = 1 << 16, chars: int = 1 << 25) -> None:
+        self._most, self._limit, self.chars = most, chars, 0
+        self._lock, self._kept = threading.Lock(), OrderedDict[bytes, Answer]()
 
-class KeptAnswers:
-    """The last `most` answers, whose texts take at most `chars` characters together: whoever makes an echo say 64 KiB
-    each time must not fill this machine's memory."""
-
-    def __init__(self, most: int = KEPT, chars: int = KEPT_CHARS) -> None:
-        self._most, self._limit = most, chars
-        self._lock, self._said, self._chars = threading.Lock(), OrderedDict[bytes, Said](), 0
-
-    def get(self, question: Any, ask: Callable[[], Said]) -> Said:
-        """Return the answer to a question that JSON can hold; `ask` gives it where it is not kept, and what that raises
-        is raised."""
+    def get(self, question: Any, ask: Callable[[], Answer]) -> Answer:
+        """Return the answer to a question that JSON can hold; call `ask` for one that is not kept, and raise what that
+        raises."""
         key = hashlib.sha256(json.dumps(question).encode()).digest()
         with self._lock:
-            if key in self._said:
-                self._said.move_to_end(key)
-                return self._said[key]
-        value = ask()
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+        answer = ask()
         with self._lock:
-            if key not in self._said:
-                self._keep(key, value)
-        return value
-
-    @property
-    def chars(self) -> int:
-        """Characters of all kept texts."""
-        return self._chars
-
-    def _keep(self, key: bytes, value: Said) -> None:
-        self._said[key] = value
-        self._chars += _chars(value)
-        while len(self._said) > self._most or self._chars > self._limit:
-            self._chars -= _chars(self._said.popitem(last=False)[1])
-
-
-def _chars(value: Said) -> int:
-    return len(value) if isinstance(value, str) else 0
+            if key not in self._kept:
+                self._kept[key] = answer
+                self.chars += len(str(answer))
+            while len(self._kept) > self._most or self.chars > self._limit:
+                self.chars -= len(str(self._kept.popitem(last=False)[1]))
+        return answer
 
 
 _MAX_BYTES = 1 << 28

@@ -8,23 +8,25 @@ libraries score differently would be slashed; it is refused before it joins.
 import contextlib
 import hashlib
 import io
+import platform
+import sys
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from environments.base import THRESHOLD, InTurns
+from environments.base import THRESHOLD
 from environments.genesys import scored
-from environments.gym import AGREEING, APART, GUARDED, OFFERED, GymEnvironment
+from environments.gym import AGREEING, APART, GUARDED, GymEnvironment, offered
 from environments.lookup import LookupEnvironment
 from environments.prompts import prompt_text
+from environments.registry import CONFORMANCE_SHA256
 from protocol.config import ModelConfig, candidate_seed
 from protocol.encoding import canonical_json
 from protocol.errors import ConfigError
 
-QUICK_SHA256 = "dec93b069697c5d4b51ccf08c8e5271e7886751e6be09b4f8f56c54185f61b39"
-"""Print it and registry.CONFORMANCE_SHA256 with `python -m environments.conformance` after a change of what scores."""
-QUICK = 300
-"""How many of the cases that need no sandbox the quick check takes."""
+# Print it and registry.CONFORMANCE_SHA256 with `python -m environments.conformance` after a change of what scores
+QUICK_SHA256 = "486fade67a02f1f0dee52eb1dc6e6baebffb970d7ef36584f90795e4ea7eebc1"
+QUICK = 300  # of the cases that need no sandbox
 
 _SLOW = frozenset(
     {"futoshiki", "sokoban", "zebra_puzzles", "word_ladder", "knight_swap", "simple_integration", "puzzle24"}
@@ -55,7 +57,9 @@ def corpus_hash(cases: Iterator[Any]) -> str:
 def cases() -> Iterator[list[Any]]:
     """Yield every case of the corpus."""
     yield from _light_cases()
-    yield from _cases_apart()
+    for name in sorted(APART):
+        for problem_cases in _gym(name):
+            yield from problem_cases
     yield from _mathematics()
     yield from _programs()
 
@@ -63,20 +67,14 @@ def cases() -> Iterator[list[Any]]:
 def _light_cases() -> Iterator[list[Any]]:
     """Yield what this process scores alone, environments in turn, so that a prefix has some of each."""
     first = GUARDED | AGREEING.keys()  # what a pattern of ours decides: fewest lines show most there
-    names = sorted(OFFERED - APART.keys(), key=lambda name: (name in _SLOW, name not in first, name))
+    names = sorted(offered() - APART.keys(), key=lambda name: (name in _SLOW, name not in first, name))
     sources = [_lookup(), _outputs(), *map(_gym, names)]
     while sources:
         for source in tuple(sources):
-            if (some := next(source, None)) is None:
+            if (problem_cases := next(source, None)) is None:
                 sources.remove(source)
             else:
-                yield from some
-
-
-def _cases_apart() -> Iterator[list[Any]]:
-    for name in sorted(APART):
-        for some in _gym(name):
-            yield from some
+                yield from problem_cases
 
 
 def _gym(name: str) -> Iterator[list[list[Any]]]:
@@ -84,44 +82,39 @@ def _gym(name: str) -> Iterator[list[list[Any]]]:
     environment, other = GymEnvironment(name, {THRESHOLD: 0}), ""
     for number in range(_SLOW_SEEDS if name in _SLOW else _SEEDS):
         problem = environment.problem(candidate_seed(number))
-        about = [name, number, prompt_text(_MODEL, problem, 100 * number), problem.answer]
-        texts = {*_variants(problem.answer, number), other, problem.question[-200:]}
-        yield [[*about, text, environment.score(problem, text)] for text in sorted(texts)]
-        other = problem.answer
-
-
-def _variants(answer: str, number: int) -> list[str]:
-    """Return the answer, and some texts that are nearly it."""
-    place = number % max(1, len(answer))
-    changed = answer[:place] + "7" + answer[place + 1 :]
-    return [answer, f" {answer}\n", answer.lower(), changed, answer + "0", f"{answer}\u0663\U00011f51"]
+        answer, prompt = problem.answer, prompt_text(_MODEL, problem, 100 * number)
+        place = number % max(1, len(answer))
+        changed = answer[:place] + "7" + answer[place + 1 :]
+        near = {f" {answer}\n", answer.lower(), changed, answer + "0", f"{answer}\u0663\U00011f51"}
+        texts = sorted({answer, *near, other, problem.question[-200:]})
+        yield [[name, number, prompt, answer, text, environment.score(problem, text)] for text in texts]
+        other = answer
 
 
 def _lookup() -> Iterator[list[list[Any]]]:
     """Yield rollouts of the built-in tool environment: turns, the reply after them, their score."""
     environment = LookupEnvironment({THRESHOLD: 0})
-    assert isinstance(environment, InTurns)
     for number in range(_LOOKUPS):
         problem = environment.problem(candidate_seed(number))
-        one, other = problem.metadata["asked"]
-        call = f'<tool_call>{{"name": "open", "arguments": {{"box": "{other}"}}}}</tool_call>'
-        turns = [f"[{one}]", call, f"It is {problem.answer}." if number % 3 else f"{number}"]
+        first, second = problem.metadata["asked"]
+        call = f'<tool_call>{{"name": "open", "arguments": {{"box": "{second}"}}}}</tool_call>'
+        turns = [f"[{first}]", call, f"It is {problem.answer}." if number % 3 else f"{number}"]
         about = ["lookup", number, prompt_text(_MODEL, problem, 0), problem.answer]
         yield [
-            [*about, said, environment.reply(problem, said), environment.score_turns(problem, said)]
-            for said in (turns[:1], turns[:2], turns)
-        ]  # fmt: skip
+            [*about, begun, environment.reply(problem, begun), environment.score_turns(problem, begun)]
+            for begun in (turns[:1], turns[:2], turns)
+        ]
 
 
 def _outputs() -> Iterator[list[list[Any]]]:
     """Yield predictions of a program's output, right and wrong, in several spellings."""
     truths = [5, -3.5, "abc", [1, 2, [3]], {"a": 1, "b": [True, None]}, True, 1e300, "", "\u00e9"]
     for number, truth in enumerate(truths * 8):
-        said = canonical_json(truth).decode()
+        right = canonical_json(truth).decode()
         other = canonical_json(truths[(number + 1 + number // 9) % 9]).decode()
-        texts = [f'{{"output": {said}}}', f'First {{"output": {other}}}, then\n{{"output": {said}}} done.',
-                 f'{{"output": {other}}}', f'{{"result": {said}}}', said, f"```json\n{{\"output\": {said}}}\n```",
-                 f"{{'output': {said}}}", f'{{"output": {said}, "x": {"[" * number + "]" * number}}}']  # fmt: skip
+        texts = [f'{{"output": {right}}}', f'First {{"output": {other}}}, then\n{{"output": {right}}} done.',
+                 f'{{"output": {other}}}', f'{{"result": {right}}}', right, f"```json\n{{\"output\": {right}}}\n```",
+                 f"{{'output': {right}}}", f'{{"output": {right}, "x": {"[" * number + "]" * number}}}']  # fmt: skip
         yield [["code_output_prediction", truth, text, scored("code_output_prediction", {"ground_truth": truth}, text)]
                for text in texts]  # fmt: skip
 
@@ -129,15 +122,13 @@ def _outputs() -> Iterator[list[list[Any]]]:
 def _mathematics() -> Iterator[list[Any]]:
     """Yield pairs of a reference and an answer; about a third of them the sandbox decides."""
     forms = (
-        "{a}", "-{a}", "{a}.{b}", "\\frac{{{a}}}{{{b}}}", "{a}/{b}", "{a},{b}00", "\\sqrt{{{a}}}", "{a}x+{b}",
-        "({a}, {b})", "\\{{{a}, {b}\\}}", "x \\le {a}", "{a}\\%", "{a}\\pi", "{b}^{{{a}}}",
-        "[{a}, {b})",
-    )  # fmt: skip
+        *("{a}", "-{a}", "{a}.{b}", "\\frac{{{a}}}{{{b}}}", "{a}/{b}", "{a},{b}00", "\\sqrt{{{a}}}", "{a}x+{b}"),
+        *("({a}, {b})", "\\{{{a}, {b}\\}}", "x \\le {a}", "{a}\\%", "{a}\\pi", "{b}^{{{a}}}", "[{a}, {b})"),
+    )
     for number in range(_SUMS):
         form, draw = forms[number % len(forms)], candidate_seed(number)
-        fields = {"a": 2 + draw % 17, "b": 3 + draw // 17 % 7}
-        reference, kind = form.format(**fields), draw // 119 % 5
-        near = form.format(a=fields["a"] + kind % 2, b=fields["b"] + kind // 3)
+        a, b, kind = 2 + draw % 17, 3 + draw // 17 % 7, draw // 119 % 5
+        reference, near = form.format(a=a, b=b), form.format(a=a + kind % 2, b=b + kind // 3)
         text = (f"\\boxed{{{reference}}}", f"So we get $\\boxed{{ {near} }}$.", f"The answer is ${reference}$.",
                 f"\\boxed{{{reference} \\text{{ cm}}}}", f"\\boxed{{{near}, 1}}")[kind]  # fmt: skip
         yield ["verifiable_math", reference, text, scored("verifiable_math", {"ground_truth": reference}, text)]
@@ -145,20 +136,12 @@ def _mathematics() -> Iterator[list[Any]]:
 
 def _programs() -> Iterator[list[Any]]:
     """Yield small programs, with standard input or as functions, which pass their test or fail it."""
-    bodies = (
-        "a + b",
-        "a * b",
-        "max(a, b)",
-        "a % (b + 1)",
-        "round(a / (b + 1), 3)",
-        "hash((a, b)) % 97",
-        "sum([0.1] * a)",
-    )
+    bodies = ["a + b", "a * b", "max(a, b)", "a % (b + 1)", "round(a / (b + 1), 3)", "hash((a, b)) % 97"]
+    bodies.append("sum([0.1] * a)")
     for number in range(_PROGRAMS):
         body, draw = bodies[number % len(bodies)], candidate_seed(number)
         a, b, wrong = draw % 50, draw // 50 % 50, draw // 2500 % 3 == 0
-        expected = {"a + b": a + b, "a * b": a * b, "max(a, b)": max(a, b), "a % (b + 1)": a % (b + 1)}.get(body, 0)
-        expected += wrong
+        expected = wrong + dict(zip(bodies, (a + b, a * b, max(a, b), a % (b + 1)), strict=False)).get(body, 0)
         test: dict[str, Any]
         if number % 2:
             source = f"a, b = map(int, input().split())\nprint({body})"
@@ -170,6 +153,13 @@ def _programs() -> Iterator[list[Any]]:
         yield ["verifiable_code", source, test, scored("verifiable_code", info, text)]
 
 
+def main() -> None:
+    """Print both hashes; exit with 1 where they are not everybody's."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        quick, full = corpus_hash(islice(_light_cases(), QUICK)), corpus_hash(cases())
+    print(f"Python {platform.python_version()}\nQUICK {quick}\nFULL  {full}")
+    sys.exit((quick, full) != (QUICK_SHA256, CONFORMANCE_SHA256))
+
+
 if __name__ == "__main__":
-    print("QUICK", corpus_hash(islice(_light_cases(), QUICK)))
-    print("FULL ", corpus_hash(cases()))
+    main()

@@ -3,9 +3,7 @@
 A row is read as hostile, and checked against what its task type needs.
 """
 
-import ast
 import hashlib
-import json
 import math
 import mmap
 import re
@@ -19,17 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from environments.base import THRESHOLD, Declaration, Problem, credited, file_params
+from environments.base import THRESHOLD, Declaration, Problem, credited, refuse_unknown, take_licence, take_threshold
 from environments.gym import GymEnvironment
 from environments.parquet import is_parquet, unpack
+from environments.row_formats import python_literal
 from environments.scorers import code, mathematics
-from environments.scorers.latex import nesting
 from protocol.config import MAX_FILE_BYTES, MAX_ROW_BYTES, MAX_ROWS
 from protocol.encoding import parse_json
 from protocol.errors import ConfigError, IntegrityError, first_problem, printable
 from protocol.files import explained, file_sha256, write_atomic
-
-_NAME = re.compile(r"[a-z0-9_]{1,64}")
 
 
 class GenesysRow(BaseModel):
@@ -48,37 +44,37 @@ class GenesysRow(BaseModel):
     metadata: dict[str, Any] = Field(default_factory=dict)
 
 
-def read_row(line: bytes | dict[str, Any], where: str) -> GenesysRow:
-    """Return a row from a line of JSON, or from what a Parquet file holds. Raise IntegrityError naming `where` and what
-    is wrong with it."""
+def read_row(line: bytes, where: str) -> GenesysRow:
+    """Return a row from a line of JSON. Raise IntegrityError naming `where` and what is wrong with it."""
     try:
-        if isinstance(line, bytes) and len(line) > MAX_ROW_BYTES:
+        if len(line) > MAX_ROW_BYTES:
             raise ValueError(f"it has {len(line)} bytes, {MAX_ROW_BYTES} at most")
-        fields = parse_json(line) if isinstance(line, bytes) else dict(line)
+        fields = parse_json(line)
         if not isinstance(fields, dict):
             raise ValueError("it is not a JSON object")
         for name in ("verification_info", "metadata"):
             if isinstance(fields.get(name), str):
-                fields[name] = _object(fields[name], name)
+                try:
+                    fields[name] = parse_json(fields[name])
+                except ValueError as error:
+                    hint = "`muster env screen` turns Python literals into JSON"
+                    raise ValueError(f"`{name}` is text that is no JSON ({error}); {hint}") from None
             elif fields.get(name) is None:
                 fields.pop(name, None)
         row = GenesysRow.model_validate(fields)
-        NEEDED.get(row.task_type, _unknown)(row.verification_info)
+        if row.task_type in _JUDGED:
+            raise ValueError("its task type is judged by a model: no validator could reproduce its score")
+        if row.task_type not in _TASKS:
+            raise ValueError(f"its task type is none of {', '.join(sorted(_TASKS))}")
+        _TASKS[row.task_type][0](row.verification_info)
         row.prompt.encode()
         return row
     except ValidationError as error:
         field, problem = first_problem(error.errors())
         raise IntegrityError(f"{where}: `{field}`: {problem}", "mend the row") from None
-    except ValueError as error:
-        raise IntegrityError(f"{where}: {printable(str(error), 200)}", "mend the row") from None
-
-
-def _object(text: str, name: str) -> Any:
-    try:
-        return parse_json(text)
-    except ValueError as error:
-        hint = "`muster env screen` turns Python literals into JSON"
-        raise ValueError(f"`{name}` is text that is no JSON ({error}); {hint}") from None
+    except (ValueError, ConfigError) as error:
+        what = error.what if isinstance(error, ConfigError) else str(error)
+        raise IntegrityError(f"{where}: {printable(what, 200)}", "mend the row") from None
 
 
 def reference_of(info: dict[str, Any]) -> str:
@@ -90,19 +86,11 @@ def reference_of(info: dict[str, Any]) -> str:
         raise ValueError("verification_info has no `ground_truth`, a text or a number")
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError("`ground_truth` is not finite")
-    # Digits, for what reads 1e-05 as mathematics takes e for Euler's number.
+    # Digits, because whatever reads 1e-05 as mathematics takes e for Euler's number
     text = f"{Decimal(repr(value)):f}" if isinstance(value, float) else str(value)
     if not 0 < len(text) <= 4096:
         raise ValueError(f"`ground_truth` has {len(text)} characters, 1 to 4096 are allowed")
     return text
-
-
-def _mathematical(info: dict[str, Any]) -> None:
-    """A reference that is read in part would make wrong answers right."""
-    try:
-        mathematics.check_reference(reference_of(info))
-    except ConfigError as error:
-        raise ValueError(error.what) from None
 
 
 def tests_of(info: dict[str, Any]) -> dict[str, Any]:
@@ -118,51 +106,41 @@ def tests_of(info: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(inputs, list) or not isinstance(outputs, list) or len(inputs) != len(outputs):
             raise ValueError("`inputs` and `outputs` are not lists of one length")
         kind = {"type": "function_call", "fn_name": name} if name else {"type": "stdin_stdout"}
-        cases = [{**kind, "input": one, "output": out} for one, out in zip(inputs, outputs, strict=True)]
-    made = {"language": info.get("language", "python"), "test_cases": cases}
-    try:
-        code.read_tests(made)
-    except ConfigError as error:
-        raise ValueError(error.what) from None
-    return made
+        cases = [kind | {"input": value, "output": out} for value, out in zip(inputs, outputs, strict=True)]
+    verification = {"language": info.get("language", "python"), "test_cases": cases}
+    code.read_tests(verification)
+    return verification
 
 
 def output_of(info: dict[str, Any]) -> Any:
-    """The output that an answer has to predict, under any of its names."""
+    """Return the output that an answer has to predict, under any of its names."""
     for name in ("ground_truth", "output", "code_output"):
         if name in info:
             return info[name]
     raise ValueError("verification_info has no `ground_truth`")
 
 
-def _gym(info: dict[str, Any]) -> None:
+def _check_gym(info: dict[str, Any]) -> None:
     """A problem is named by its seed: scorers of reasoning_gym trust, and even run, what an entry says."""
     dataset, seed, params = info.get("dataset"), info.get("seed"), info.get("params", {})
-    if not isinstance(dataset, str) or not _NAME.fullmatch(dataset):
+    if not isinstance(dataset, str) or not re.fullmatch(r"[a-z0-9_]{1,64}", dataset):
         raise ValueError("verification_info has no `dataset`, a name of reasoning_gym")
     if type(seed) is not int or not 0 <= seed < 1 << 64 or not isinstance(params, dict):
         raise ValueError("verification_info has no `seed` from 0 to 2^64 - 1, or `params` are not an object")
 
 
-def _judged(info: dict[str, Any]) -> None:
-    raise ValueError("its task type is judged by a model: no validator could reproduce its score")
+def _score_gym(answer: str, info: dict[str, Any]) -> float:
+    params = ((name, tuple(value) if isinstance(value, list) else value) for name, value in info["params"].items())
+    try:
+        generator = _generator(info["dataset"], tuple(sorted(params)))
+    except TypeError:
+        raise IntegrityError("`params` of a reasoning_gym row are too deep", "use numbers, texts and lists") from None
+    return generator.score(generator.problem(info["seed"]), answer.strip())
 
 
-def _unknown(info: dict[str, Any]) -> None:
-    raise ValueError(f"its task type is none of {', '.join(sorted(TASK_TYPES))}")
-
-
-NEEDED: dict[str, Callable[[dict[str, Any]], object]] = {
-    "verifiable_math": _mathematical,
-    "verifiable_code": tests_of,
-    "prime_rl_code": tests_of,
-    "code_output_prediction": output_of,
-    "verifiable_code_understanding": output_of,
-    "reasoning_gym": _gym,
-    "llm_judgeable": _judged,
-    "llm_judgeable_groundtruth_similarity": _judged,
-}
-TASK_TYPES = frozenset(name for name, needed in NEEDED.items() if needed is not _judged)
+@lru_cache(maxsize=128)
+def _generator(dataset: str, params: tuple[tuple[str, Any], ...]) -> GymEnvironment:
+    return GymEnvironment(dataset, {**dict(params), THRESHOLD: 0})
 
 
 # Predicted output
@@ -175,19 +153,18 @@ NOTHING = object()
 def predicted_output(text: str) -> Any:
     """Return `output` of the last object in the text that has one, written as JSON or as a Python dictionary; NOTHING
     without one. Only the last 32,768 characters and so many opening braces count."""
-    text, found, start = text[-_WINDOW:], NOTHING, 0
+    text, output, start = text[-_WINDOW:], NOTHING, 0
     for _ in range(_TRIES):
         start = text.find("{", start)
         if start < 0:
             break
         end = _closing(text, start)
-        made = _literal(text[start:end])
-        if isinstance(made, dict) and "output" in made:
-            found = made["output"]
-            start = end
+        value = _literal(text[start:end])
+        if isinstance(value, dict) and "output" in value:
+            output, start = value["output"], end
         else:
             start += 1
-    return found
+    return output
 
 
 def _closing(text: str, start: int) -> int:
@@ -214,29 +191,55 @@ def _literal(text: str) -> Any:
         return parse_json(text)
     except ValueError:
         pass
-    # names of characters are those of the interpreter's version
-    if len(text) > _LITERAL_CHARS or nesting(text) > _LITERAL_DEPTH or "\\N" in text or "---" in text:
-        return NOTHING
-    try:
-        return json.loads(json.dumps(ast.literal_eval(text), allow_nan=False))
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+    try:  # names of characters are those of the interpreter's version
+        return NOTHING if "\\N" in text or "---" in text else python_literal(text, _LITERAL_CHARS, _LITERAL_DEPTH)
+    except ValueError:
         return NOTHING
 
 
-def _is_truth(found: Any, truth: Any) -> bool:
-    """Whether a predicted output is the truth, which may itself be text that holds JSON."""
-    if same(found, truth):
-        return True
-    return isinstance(truth, str) and (meant := _literal(truth)) is not NOTHING and same(found, meant)
+def _score_output(answer: str, info: dict[str, Any]) -> float:
+    """Compare a predicted output with the truth, which may itself be text that holds JSON."""
+    output, truth = predicted_output(answer), output_of(info)
+    if output is NOTHING:
+        return 0.0
+    meant = _literal(truth) if isinstance(truth, str) else NOTHING
+    return float(same(output, truth) or (meant is not NOTHING and same(output, meant)))
 
 
-def same(one: Any, other: Any) -> bool:
-    """Whether two JSON values are equal, true and 1 told apart."""
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same, one, other))
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
-    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
+def same(left: Any, right: Any) -> bool:
+    """Return whether two JSON values are equal, true and 1 told apart."""
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(same, left, right))
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(same(left[name], right[name]) for name in left)
+    return isinstance(left, bool) == isinstance(right, bool) and bool(left == right)
+
+
+# Task type → what checks its verification_info, and what scores an answer by it
+
+
+def _check_mathematics(info: dict[str, Any]) -> None:
+    """A reference that is read in part would make wrong answers right."""
+    mathematics.check_reference(reference_of(info))
+
+
+_Task = tuple[Callable[[dict[str, Any]], object], Callable[[str, dict[str, Any]], float]]
+_CODE: _Task = tests_of, lambda answer, info: code.score(answer, tests_of(info))
+_OUTPUT: _Task = output_of, _score_output
+_TASKS: dict[str, _Task] = {
+    "verifiable_math": (_check_mathematics, lambda answer, info: mathematics.score(answer, reference_of(info))),
+    "verifiable_code": _CODE,
+    "prime_rl_code": _CODE,
+    "code_output_prediction": _OUTPUT,
+    "verifiable_code_understanding": _OUTPUT,
+    "reasoning_gym": (_check_gym, lambda answer, info: _score_gym(answer, {"params": {}} | info)),
+}
+_JUDGED = ("llm_judgeable", "llm_judgeable_groundtruth_similarity")
+
+
+def scored(task_type: str, info: dict[str, Any], answer: str) -> float:
+    """Return what an answer is worth, 0 to 1. Raise what the scorer of the task type raises."""
+    return _TASKS[task_type][1](answer, info)
 
 
 # Data files
@@ -256,7 +259,11 @@ class ProblemFile:
         if path.stat().st_size > MAX_FILE_BYTES:
             raise IntegrityError(f"{path} has more than {MAX_FILE_BYTES} bytes", "split it")
         self._lines = path.with_suffix(".rows") if is_parquet(path) else path
-        self._check()
+        marker = path.with_suffix(".checked")  # this machine has read it all before, and nothing has changed since
+        if not (marker.is_file() and marker.stat().st_size < 1024 and marker.read_text() == self._state()):
+            self._check()
+            with explained(f"write {marker}", "check the folder"):
+                write_atomic(marker, self._state().encode())
 
     @cached_property
     def _bytes(self) -> mmap.mmap:
@@ -275,50 +282,36 @@ class ProblemFile:
         """Raise ValueError for a number outside the file."""
         if not 0 <= number < len(self):
             raise ValueError(f"row {number} of {len(self)}")
-        return read_row(self._line(number), f"{self._path.name}, row {number}")
-
-    def _line(self, number: int) -> bytes:
         start = int(self._ends[number - 1]) + 1 if number else 0
-        return self._bytes[start : int(self._ends[number])]
+        return read_row(self._bytes[start : int(self._ends[number])], f"{self._path.name}, row {number}")
+
+    def _state(self) -> str:
+        """Return what tells checked files from changed ones."""
+        if not self._lines.is_file():
+            return "never"
+        times = {self._path.stat().st_mtime_ns, self._lines.stat().st_mtime_ns}
+        return " ".join((_CHECK, self._content, *map(str, sorted(times))))
 
     def _check(self) -> None:
-        """Read everything, unless this machine has done so before."""
-        marker = self._path.with_suffix(".checked")
-        if marker.is_file() and marker.stat().st_size < 1024 and marker.read_text() == self._checked():
-            return
+        name = self._path.name
         if file_sha256(self._path) != self._content:
             raise IntegrityError(f"{self._path} has another SHA-256 than {self._content[:16]}…", "fetch it again")
         if self._lines != self._path:
             with explained(f"write {self._lines}", "check the folder and the room on its disk"):
                 unpack(self._path, self._lines)
         if not self._lines.stat().st_size or self._bytes[-1] != ord("\n"):
-            raise IntegrityError(f"{self._path.name} does not end with a line", "write one row in each line")
+            raise IntegrityError(f"{name} does not end with a line", "write one row in each line")
         if len(self) > MAX_ROWS:
-            raise IntegrityError(f"{self._path.name} has {len(self)} rows, {MAX_ROWS} at most", "split it")
+            raise IntegrityError(f"{name} has {len(self)} rows, {MAX_ROWS} at most", "split it")
         longest = int(np.max(np.diff(self._ends, prepend=-1)))
         if longest > MAX_ROW_BYTES + 1:
-            raise IntegrityError(
-                f"{self._path.name} has a line of {longest} bytes, {MAX_ROW_BYTES} at most", "shorten it"
-            )
-        self._check_rows()
-        with explained(f"write {marker}", "check the folder"):
-            write_atomic(marker, self._checked().encode())
-
-    def _checked(self) -> str:
-        """Return what is known of the files once they are checked: they are the same as long as this is."""
-        if not self._lines.is_file():
-            return "never"
-        times = {self._path.stat().st_mtime_ns, self._lines.stat().st_mtime_ns}
-        return " ".join((_CHECK, self._content, *map(str, sorted(times))))
-
-    def _check_rows(self) -> None:
+            raise IntegrityError(f"{name} has a line of {longest} bytes, {MAX_ROW_BYTES} at most", "shorten it")
         known: dict[bytes, int] = {}
         for number in range(len(self)):
-            name = hashlib.sha256(self.row(number).problem_id.encode()).digest()[:16]
-            if known.setdefault(name, number) != number:
-                raise IntegrityError(
-                    f"{self._path.name}: rows {known[name]} and {number} have one problem_id", "remove one of them"
-                )
+            key = hashlib.sha256(self.row(number).problem_id.encode()).digest()[:16]
+            if known.setdefault(key, number) != number:
+                what = f"{name}: rows {known[key]} and {number} have one problem_id"
+                raise IntegrityError(what, "remove one of them")
 
 
 # The environment
@@ -329,10 +322,12 @@ MAX_SECONDS = 120.0
 
 
 class GenesysEnvironment:
-    """The file at `path`, whose SHA-256 is `content`. `params`: those of environments/registry.py."""
+    """The file at `path`, whose SHA-256 is `content`. `params`: `score_threshold` and `licence`."""
 
     def __init__(self, path: Path, content: str, params: dict[str, Any]) -> None:
-        self._threshold, licence = file_params("genesys", params)
+        own = dict(params)
+        self._threshold, licence = take_threshold(own), take_licence(own)
+        refuse_unknown("genesys", own, (THRESHOLD, "licence"))
         self._file = ProblemFile(path, content)
         self.declared = Declaration("genesys", "1", content, licence, MAX_ANSWER_CHARS, MAX_SECONDS)
 
@@ -348,41 +343,8 @@ class GenesysEnvironment:
             return 0.0
         return credited(scored(problem.metadata["task_type"], problem.metadata["info"], answer_text), self._threshold)
 
-    def row(self, number: int) -> GenesysRow:
-        return self._file.row(number)
-
 
 def problem_of(row: GenesysRow, number: int) -> Problem:
     """Return the problem of row `number`."""
     known = {"row": number, "problem_id": row.problem_id, "task_type": row.task_type, "info": row.verification_info}
     return Problem(row.prompt, row.gold_standard_solution or "", known)
-
-
-def scored(task_type: str, info: dict[str, Any], answer: str) -> float:
-    """Return what an answer is worth, 0 to 1. Raise what the scorer of the task type raises."""
-    if task_type == "verifiable_math":
-        return mathematics.score(answer, reference_of(info))
-    if task_type in ("verifiable_code", "prime_rl_code"):
-        return code.score(answer, tests_of(info))
-    if task_type == "reasoning_gym":
-        generator = _gym_environment(info["dataset"], _frozen(info.get("params", {})))
-        return generator.score(generator.problem(info["seed"]), answer.strip())
-    found = predicted_output(answer)
-    return float(found is not NOTHING and _is_truth(found, output_of(info)))
-
-
-def _frozen(params: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
-    try:
-        hash(made := tuple(sorted((name, _hashable(value)) for name, value in params.items())))
-    except TypeError:
-        raise IntegrityError("`params` of a reasoning_gym row are too deep", "use numbers, texts and lists") from None
-    return made
-
-
-def _hashable(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
-@lru_cache(maxsize=128)
-def _gym_environment(dataset: str, params: tuple[tuple[str, Any], ...]) -> GymEnvironment:
-    return GymEnvironment(dataset, {**dict(params), THRESHOLD: 0})

@@ -13,32 +13,29 @@ import importlib
 import importlib.metadata
 import json
 import math
-import operator
 import os
 import random
 import re
-import select
 import subprocess
 import sys
 import threading
-import time
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
-from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 
 import protocol
-from environments.base import THRESHOLD, Declaration, Problem, content_hash, credited, tagged_answer, take_threshold
+from environments.base import Declaration, Problem, check_seed, content_hash, credited, tagged_answer, take_threshold
 from environments.scorers.latex import nesting
 from protocol.encoding import parse_json
 from protocol.errors import ConfigError, ScoringUnavailable, first_line
+from sandbox.exchange import ask, end
 
 REVIEWED_VERSION = "0.1.25"
 
@@ -49,25 +46,8 @@ REFUSED = {
     "propositional_logic": "its scorer takes a premise, copied from the question, for a conclusion",
 }
 
-# The generator reads its seed whenever it makes a problem: one object serves all seeds.
-_REUSE = """
-        ab advanced_geometry aiw arc_1d arc_agi base_conversion basic_arithmetic binary_alternation binary_matrix
-        bitwise_arithmetic boxnet caesar_cipher calendar_arithmetic chain_sum circuit_logic coin_flip
-        color_cube_rotation complex_arithmetic count_bits count_primes countdown course_schedule cryptarithm
-        decimal_arithmetic decimal_chain_sum dice emoji_mystery family_relationships figlet_font
-        fraction_simplification futoshiki game_of_life game_of_life_halting gcd graph_color group_anagrams jugs
-        kakurasu knights_knaves largest_island lcm leg_counting letter_counting letter_jumble mahjong_puzzle
-        manipulate_matrix maze mini_sudoku modulo_grid n_queens needle_haystack number_filtering number_format
-        number_sequence number_sorting palindrome_generation palindrome_partitioning path_star
-        polynomial_equations power_function prime_factorization products puzzle24 quantum_lock
-        rearc rectangle_count rotate_matrix rotten_oranges rubiks_cube rush_hour self_reference sentence_reordering
-        shortest_path simple_equations simple_geometry simple_integration sokoban spell_backward spiral_matrix
-        string_insertion string_manipulation string_splitting string_synthesis sudoku syllogism time_intervals
-        tower_of_hanoi tsumego word_sequence_reversal word_sorting zebra_puzzles
-"""
-REUSE = frozenset(_REUSE.split())
-
-# The generator uses its seed while it is built.
+# The generator uses its seed while it is built. Others read it whenever they make a problem: one object serves all
+# seeds.
 REBUILD = frozenset({"acre", "gsm_symbolic", "list_functions", "survo"})
 
 # The order of a set or Python's or numpy's global random state decides, or something is printed: made and scored in a
@@ -83,41 +63,32 @@ APART = {
     "word_ladder": "hash order",
 }
 
-OFFERED = frozenset({*REUSE, *REBUILD, *APART})
-
-
-# Loading the library. Its game of life computes with cellpylib, which imports matplotlib for plots that nobody here
-# asks for: 0.7 of the 1.0 s of CPU that loading takes. So cellpylib finds stand-ins while it is imported; the first
-# plot would import the real modules.
-
-
-_PLOTS = "matplotlib"
-_PARTS = ("pyplot", "animation", "collections")
-_SOLID = "mpl_toolkits.mplot3d"
-"""For its `Axes3D`, which is called for one kind of plot."""
-
-
-class LateModule(ModuleType):
-    """Stands for a module of its name, which is imported when something in it is looked up."""
-
-    def __getattr__(self, name: str) -> Any:
-        if sys.modules.get(self.__name__) is self:
-            raise AttributeError(name)
-        return getattr(importlib.import_module(self.__name__), name)
-
 
 @cache
 def datasets() -> dict[str, tuple[type, type]]:
     """Return all datasets of reasoning_gym by name: class, and class of the configuration."""
-    if "cellpylib" not in sys.modules and _PLOTS not in sys.modules:
-        with _undrawn(), suppress(ImportError):  # what is missing reasoning_gym says below
+    # Its game of life computes with cellpylib, which imports matplotlib for plots that nobody here asks for: 0.7 of the
+    # 1.0 s of CPU that loading takes.
+    plots = ("", ".pyplot", ".animation", ".collections")
+    unused = [f"matplotlib{part}" for part in plots] + ["mpl_toolkits.mplot3d"]
+    if not {"cellpylib", "matplotlib"} & sys.modules.keys():
+        sys.modules |= {name: MagicMock() for name in unused}
+        with suppress(ImportError):  # reasoning_gym reports what is missing
             importlib.import_module("cellpylib")
+        for name in unused:
+            del sys.modules[name]
     from reasoning_gym.factory import DATASETS
 
     for name, module in list(sys.modules.items()):
         if name.startswith("reasoning_gym."):
             vars(module).setdefault("sum", _sum)
     return dict(DATASETS)
+
+
+@cache
+def offered() -> frozenset[str]:
+    """Return the datasets that strangers may run: all that were reviewed and not refused."""
+    return frozenset(datasets()) - REFUSED.keys()
 
 
 def _sum(values: Iterable[Any], /, start: Any = 0) -> Any:
@@ -128,34 +99,9 @@ def _sum(values: Iterable[Any], /, start: Any = 0) -> Any:
     return start
 
 
-@contextmanager
-def _undrawn() -> Iterator[None]:
-    plots = LateModule(_PLOTS)
-    put = {_PLOTS: plots, **{f"{_PLOTS}.{part}": LateModule(f"{_PLOTS}.{part}") for part in _PARTS}}
-    for part in _PARTS:
-        setattr(plots, part, put[f"{_PLOTS}.{part}"])
-    solid = put[_SOLID] = LateModule(_SOLID)
-    solid.__dict__["Axes3D"] = lambda *given: importlib.import_module(_SOLID).Axes3D(*given)
-    sys.modules.update(put)
-    try:
-        yield
-    finally:
-        for name in put:
-            if sys.modules.get(name) is put[name]:
-                del sys.modules[name]
-
-
 # Agreement with the reference. A scorer that takes any four numbers for the puzzle's, `nan` for every number, or a
 # shifted target for a shifted box would reward knowing the scorer. Such a scorer sees an answer only if one of these
 # functions accepts it. Each takes an answer and the reference, and reads hostile text.
-
-
-_OPERATIONS: Mapping[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-}
 
 
 def _same_word(answer: str, reference: str) -> bool:
@@ -177,10 +123,24 @@ def _same_probability(answer: str, reference: str) -> bool:
 def _same_list(answer: str, reference: str) -> bool:
     """Of numbers, as numbers or as texts."""
     try:
-        given, right = ([float(one) for one in json.loads(text.replace("'", '"'))] for text in (answer, reference))
+        given, right = ([float(item) for item in json.loads(text.replace("'", '"'))] for text in (answer, reference))
     except (ValueError, TypeError, OverflowError, RecursionError):
         return False
     return given == right
+
+
+def _same_number(answer: str, reference: str) -> bool:
+    """With its sign, which the scorer overlooks."""
+    try:
+        return Fraction(answer.strip()) == Fraction(reference)
+    except (ValueError, ZeroDivisionError):
+        return False
+
+
+def _no_longer(answer: str, reference: str) -> bool:
+    """What a scorer that compares position by position would not see."""
+    given, right = (re.split(r"[ \t\r\n,]+", text.strip()) for text in (answer, reference))
+    return len(given) <= len(right) and (len(right) > 1 or len(answer.strip()) <= len(reference))
 
 
 def _makes_24(answer: str, reference: str) -> bool:
@@ -198,10 +158,16 @@ def _value(formula: ast.expr) -> Fraction:
     match formula:
         case ast.Constant(value=int(number)):
             return Fraction(number)
-        case ast.UnaryOp(op=ast.USub(), operand=one):
-            return -_value(one)
-        case ast.BinOp(left=left, op=does, right=right) if type(does) in _OPERATIONS:
-            return _OPERATIONS[type(does)](_value(left), _value(right))
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_value(operand)
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return _value(left) + _value(right)
+        case ast.BinOp(left=left, op=ast.Sub(), right=right):
+            return _value(left) - _value(right)
+        case ast.BinOp(left=left, op=ast.Mult(), right=right):
+            return _value(left) * _value(right)
+        case ast.BinOp(left=left, op=ast.Div(), right=right):
+            return _value(left) / _value(right)
     raise ValueError(f"{type(formula).__name__} is no part of a sum of products")
 
 
@@ -219,15 +185,19 @@ AGREEING: Mapping[str, Callable[[str, str], bool]] = {
     "coin_flip": _same_probability,
     "figlet_font": _same_letters,
     "game_of_life_halting": _same_word,
+    "gsm_symbolic": _same_number,
+    "letter_jumble": _no_longer,
     "number_sorting": _same_list,
     "puzzle24": _makes_24,
+    "spell_backward": _no_longer,
+    "word_sorting": _no_longer,
 }
 
 
-# Forms of answers. Some scorers evaluate the answer as code or have no bound on their time. They see only a list, a
-# number, a formula or moves that cannot name anything of the interpreter and are cheap to evaluate; what has another
-# form is worth nothing. Each pattern matches a text in one way only, so matching is linear without possessive
-# quantifiers or atomic groups, which CPython 3.11.2 gets wrong.
+# Forms of answers. Some scorers evaluate the answer as code, have no bound on their time, or find an answer in any
+# prose around it. They see only a list, a number, a formula or moves that cannot name anything of the interpreter and
+# are cheap to evaluate; what has another form is worth nothing. Each pattern matches a text in one way only, so
+# matching is linear without possessive quantifiers or atomic groups, which CPython 3.11.2 gets wrong.
 
 
 _SPACES = r"[ \t\r\n]"
@@ -241,23 +211,39 @@ _POWER = r"(?<=[a-zX0-9])\*\*[0-9]{1,2}(?![0-9]|\*\*)"
 _LETTER = r"(?<![0-9])[a-zX](?![a-zA-Z(])|C(?![a-zA-Z(])"
 _POLYNOMIAL = re.compile(rf"(?:[ +\-()0-9]|{_LETTER}|/(?=[0-9])|{_POWER}|\*(?!\*))*")
 
+_DECIMAL = r"-?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
+_DECIMALS = re.compile(rf"(?:{_DECIMAL}(?:,{_SPACES}*|\Z))*")
+_POINT = re.compile(rf"{_DECIMAL}°?|\( *{_DECIMAL}, *{_DECIMAL} *\)")
+_FRACTION = re.compile(r"\$? *-?(?:\\[dt]?frac *\{ *-?[0-9]+ *\} *\{ *[0-9]+ *\}|[0-9]+(?: */ *[0-9]+)?) *\$?")
+_GRID = re.compile(r"[0-9 \t\r\n]*")
+_STEPS = re.compile(r"[LRUD \t\r\n]*")
+_DURATION = re.compile(r"[0-9:.]+(?: *d(?:ays?)?(?:, *[0-9:.]+)?)?", re.IGNORECASE)
+
 _FORMS: dict[str, tuple[re.Pattern[str], int]] = {
+    "advanced_geometry": (_POINT, 100),
     "binary_matrix": (_LIST, 4096),
     "coin_flip": (_NUMBER, 64),
     "complex_arithmetic": (_COMPLEX, 200),
     "countdown": (_SUM, 200),
+    "fraction_simplification": (_FRACTION, 100),
+    "gsm_symbolic": (re.compile(_DECIMAL), 40),
+    "kakurasu": (_GRID, 4096),
     "n_queens": (_LIST, 4096),
+    "polynomial_equations": (_DECIMALS, 400),
     "polynomial_multiplication": (_POLYNOMIAL, 1000),
     "puzzle24": (_SUM, 200),
     "rubiks_cube": (_TURNS, 1000),
     "rush_hour": (_SHIFTS, 1000),
     "simple_integration": (_POLYNOMIAL, 200),
+    "sokoban": (_STEPS, 1000),
     "spiral_matrix": (_LIST, 4096),
     "string_insertion": (_LIST, 4096),
+    "survo": (_GRID, 4096),
+    "time_intervals": (_DURATION, 64),
 }
 GUARDED = frozenset(_FORMS)
+# Of brackets and of signs in a row: parsers of different Python versions give up at different depths
 MAX_DEPTH = 64
-"""Of brackets and of signs in a row: parsers of different Python versions give up at different depths."""
 _SIGNS = re.compile(rf"[-+~]{{{MAX_DEPTH}}}")
 
 
@@ -281,27 +267,33 @@ def portable(answer: str) -> str:
     """
     if answer.isascii():
         return answer
-    return "".join(one if unicodedata.ucd_3_2_0.category(one) != "Cn" else "\ufffd" for one in answer)
+    return "".join("\ufffd" if unicodedata.ucd_3_2_0.category(letter) == "Cn" else letter for letter in answer)
 
 
 # Problems and scores, in this process
 
 
 RESERVED = ("seed", "size")
-_TRIES = 16
-_STRIDE = 0x9E3779B97F4A7C15
+_TRIES, _STRIDE = 16, 0x9E3779B97F4A7C15
 
 
 class GymGenerator:
-    """Raises ConfigError for a dataset that is not offered, another version of the package, or wrong parameters."""
+    """One dataset. Raises ConfigError for one that is not offered, another version of the package, or wrong
+    parameters."""
 
     def __init__(self, dataset: str, params: dict[str, Any]) -> None:
         self.name = f"reasoning_gym/{dataset}"
         check_offered(self.name, dataset)
         self._dataset_class, config_class = datasets()[dataset]
-        self._config = _config(self.name, config_class, params)
+        known = {field.name for field in dataclasses.fields(config_class)} - set(RESERVED)
+        for key in params:
+            if key not in known:
+                raise ConfigError(
+                    f"{self.name} has no parameter `{key}`", f"its parameters are {', '.join(sorted(known))}"
+                )
         self._rebuild, self._apart = dataset in REBUILD, dataset in APART
         try:
+            self._config = config_class(**params, seed=0, size=1)
             self._dataset = self._dataset_class(self._config)
             self.problem(0)
         except Exception as error:  # generators check their parameters in many ways
@@ -311,18 +303,17 @@ class GymGenerator:
         """Return the problem of a seed, or of the first that follows from it where the generator gives up on it (one
         seed in some thousands of `maze`, say): everybody finds the same one. Raise ValueError for no unsigned 64-bit
         number, and what the generator raises if it gives up on all of them."""
-        if not 0 <= seed < 1 << 64:
-            raise ValueError(f"a problem seed is an unsigned 64-bit number, not {seed}")
-        for place in range(_TRIES - 1):
+        check_seed(seed)
+        for attempt in range(_TRIES - 1):
             try:
-                return self._made((seed + place * _STRIDE) % (1 << 64))
+                return self._generate((seed + attempt * _STRIDE) % (1 << 64))
             except (OSError, MemoryError, RecursionError):  # this machine's, not the seed's
                 raise
             except Exception:  # generators give up in many ways
                 continue
-        return self._made((seed + (_TRIES - 1) * _STRIDE) % (1 << 64))
+        return self._generate((seed + (_TRIES - 1) * _STRIDE) % (1 << 64))
 
-    def _made(self, seed: int) -> Problem:
+    def _generate(self, seed: int) -> Problem:
         if self._apart:  # only in a process of its own: whoever else is in this one may count on the global state
             random.seed(seed)
             np.random.seed(seed % (1 << 32))
@@ -349,75 +340,16 @@ class GymGenerator:
 
 def check_offered(name: str, dataset: str) -> None:
     """Raise ConfigError unless strangers may run the dataset, and this machine has the version that was reviewed."""
-    if dataset in REFUSED:
-        raise ConfigError(f"{name} cannot be used: {REFUSED[dataset]}", "choose another dataset")
-    if dataset not in OFFERED:
-        raise ConfigError(f"unknown dataset `{dataset}` of reasoning_gym", f"use one of {', '.join(sorted(OFFERED))}")
     version = importlib.metadata.version("reasoning_gym")
     if version != REVIEWED_VERSION:
         raise ConfigError(
             f"reasoning_gym {version} is installed, but problems are defined by {REVIEWED_VERSION}",
             f"pip install reasoning_gym=={REVIEWED_VERSION}",
         )
-
-
-def _config(name: str, config_class: type[Any], params: dict[str, Any]) -> Any:
-    fields = {field.name for field in dataclasses.fields(config_class)} - set(RESERVED)
-    for key in params:
-        if key not in fields:
-            raise ConfigError(f"{name} has no parameter `{key}`", f"its parameters are {', '.join(sorted(fields))}")
-    try:
-        return config_class(**params, seed=0, size=1)
-    except Exception as error:
-        raise ConfigError(f"{name} refuses its parameters: {first_line(error)}", "mend `params`") from None
-
-
-__all__ = ["RESERVED", "THRESHOLD", "GymEnvironment"]
-
-MAX_ANSWER_CHARS = 4096
-MAX_SECONDS = 5.0
-LICENCE = "Apache-2.0"
-
-
-class Generator(Protocol):
-    """A dataset in this process or in another."""
-
-    def problem(self, seed: int) -> Problem: ...
-    def score(self, problem: Problem, answer_text: str) -> float: ...
-
-
-class GymEnvironment:
-    """One dataset of reasoning_gym with its parameters.
-
-    Besides the generator's own parameters, `score_threshold` t (default 1.0) makes the reward strict: 1 where the
-    scorer gives at least t, else 0; with 0 the scorer's partial credit is kept.
-    """
-
-    def __init__(self, dataset: str, params: dict[str, Any]) -> None:
-        self._dataset, self._name = dataset, f"reasoning_gym/{dataset}"
-        check_offered(self._name, dataset)
-        own = dict(params)
-        self._threshold = take_threshold(own)
-        self._generator: Generator = (GymApart if dataset in APART else GymGenerator)(dataset, own)
-
-    @property
-    def declared(self) -> Declaration:
-        content = content_hash("reasoning_gym")
-        return Declaration(self._name, REVIEWED_VERSION, content, LICENCE, MAX_ANSWER_CHARS, MAX_SECONDS)
-
-    @property
-    def rows(self) -> int:
-        return 0
-
-    def problem(self, seed: int) -> Problem:
-        return self._generator.problem(seed)
-
-    def score(self, problem: Problem, answer_text: str) -> float:
-        answer = tagged_answer(answer_text)
-        if len(answer) > MAX_ANSWER_CHARS or not may_be_scored(self._dataset, answer, problem.answer):
-            return 0.0
-        answer = answer if answer == problem.answer else portable(answer)
-        return credited(self._generator.score(problem, answer), self._threshold)
+    if dataset in REFUSED:
+        raise ConfigError(f"{name} cannot be used: {REFUSED[dataset]}", "choose another dataset")
+    if dataset not in offered():
+        raise ConfigError(f"unknown dataset `{dataset}` of reasoning_gym", f"use one of {', '.join(sorted(offered()))}")
 
 
 # Datasets in a process of their own, with hash seed 0 and a global random state that nobody else uses
@@ -433,24 +365,27 @@ class GymApart:
     parameters; problems and scores raise ScoringUnavailable where the process fails twice."""
 
     def __init__(self, dataset: str, params: dict[str, Any]) -> None:
-        self._of = {"dataset": dataset, "params": params}
+        self._dataset = {"dataset": dataset, "params": params}
         self.problem(0)
 
     def problem(self, seed: int) -> Problem:
-        if not 0 <= seed < 1 << 64:
-            raise ValueError(f"a problem seed is an unsigned 64-bit number, not {seed}")
-        return Problem(**PROCESS.ask(self._of | {"seed": seed}))
+        check_seed(seed)
+        return Problem(**PROCESS.ask(self._dataset | {"seed": seed}))
 
     def score(self, problem: Problem, answer_text: str) -> float:
-        return float(PROCESS.ask(self._of | {"problem": asdict(problem), "answer": answer_text}))
+        return float(PROCESS.ask(self._dataset | {"problem": vars(problem), "answer": answer_text}))
 
 
 class GymProcess:
-    """`environments.gym`, started on first use: one question at a time, from any thread."""
+    """`python -m environments.gym`, started on first use: one question at a time, from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
 
     def ask(self, question: dict[str, Any]) -> Any:
         """Raise ConfigError for wrong parameters, ScoringUnavailable."""
@@ -458,7 +393,9 @@ class GymProcess:
         for _ in range(2):
             with self._lock:
                 try:
-                    return self._exchange(question)
+                    if self._process is None:
+                        self._start()
+                    return self._exchange(json.dumps(question).encode() + b"\n", ANSWER_SECONDS)
                 except OSError as error:
                     failure = str(error)
                     self.close()
@@ -470,29 +407,10 @@ class GymProcess:
     def close(self) -> None:
         """End the process; the next question starts another."""
         process, self._process = self._process, None
-        if process is None:
-            return
-        process.kill()
-        process.wait()
-        for stream in (process.stdin, process.stdout):
-            if stream is not None:
-                with suppress(OSError):
-                    stream.close()
+        if process is not None:
+            end(process)
 
-    @property
-    def pid(self) -> int | None:
-        """Of the process, if it runs."""
-        return self._process.pid if self._process is not None and self._process.poll() is None else None
-
-    def _exchange(self, question: dict[str, Any]) -> Any:
-        """Return the answer to a question. Raise OSError where the process ends, hangs or answers nonsense."""
-        process = self._process or self._start()
-        assert process.stdin is not None
-        process.stdin.write(json.dumps(question).encode() + b"\n")
-        process.stdin.flush()
-        return _said(_line(process, ANSWER_SECONDS))
-
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> None:
         root = str(Path(protocol.__file__).parents[1])
         fixed = {"PYTHONHASHSEED": "0", "TZ": "UTC", "LC_ALL": "C.UTF-8", "OMP_NUM_THREADS": "1", "PYTHONPATH": root}
         self._process = subprocess.Popen(
@@ -502,69 +420,87 @@ class GymProcess:
             stderr=subprocess.DEVNULL,
             env={"PATH": os.defpath, **fixed},
         )
-        _said(_line(self._process, START_SECONDS))
-        return self._process
+        self._exchange(b"", START_SECONDS)
 
-
-def _line(process: subprocess.Popen[bytes], seconds: float) -> bytes:
-    """Return one line that the process writes within so many seconds."""
-    assert process.stdout is not None
-    data, end, source = b"", time.monotonic() + seconds, process.stdout.fileno()
-    while not data.endswith(b"\n"):
-        left = end - time.monotonic()
-        if left <= 0 or not select.select([source], [], [], left)[0]:
-            raise OSError(f"it gave no answer for {seconds:.0f} s")
-        part = os.read(source, 1 << 16)
-        if not part or len(data) > _MAX_ANSWER_BYTES:
-            raise OSError("it ended" if not part else "its answer does not end")
-        data += part
-    return data
-
-
-def _said(line: bytes) -> Any:
-    try:
-        answer = parse_json(line)
-        if "refused" in answer:
-            raise ConfigError(answer["refused"], answer["hint"])
-        return answer["value"]
-    except (ValueError, KeyError, TypeError):
-        raise OSError("its answer is not ours") from None
+    def _exchange(self, sent: bytes, seconds: float) -> Any:
+        """Return the process's answer. Raise OSError where it ends, hangs or answers nonsense."""
+        assert self._process is not None
+        line = ask(self._process, sent, seconds, _MAX_ANSWER_BYTES)
+        try:
+            answer = parse_json(line)
+            if "refused" in answer:
+                raise ConfigError(answer["refused"], answer["hint"])
+            return answer["value"]
+        except (ValueError, KeyError, TypeError):
+            raise OSError("its answer is not ours") from None
 
 
 PROCESS = GymProcess()
 atexit.register(PROCESS.close)
 
 
-# The child, `python -m environments.gym`: it answers one question per line until its standard input ends. What
-# libraries print goes to standard error.
+# The environment
 
 
-_GENERATORS: dict[str, GymGenerator] = {}
+MAX_ANSWER_CHARS = 4096
+MAX_SECONDS = 5.0
 
 
-def answer(question: dict[str, Any]) -> Any:
-    key = json.dumps([question["dataset"], question["params"]], sort_keys=True)
-    if key not in _GENERATORS:
-        _GENERATORS[key] = GymGenerator(question["dataset"], question["params"])
+class GymEnvironment:
+    """One dataset of reasoning_gym with its parameters.
+
+    Besides the generator's own parameters, `score_threshold` t (default 1.0) makes the reward strict: 1 where the
+    scorer gives at least t, else 0; with 0 the scorer's partial credit is kept.
+    """
+
+    rows = 0
+
+    def __init__(self, dataset: str, params: dict[str, Any]) -> None:
+        self._dataset, name = dataset, f"reasoning_gym/{dataset}"
+        check_offered(name, dataset)
+        own = dict(params)
+        self._threshold = take_threshold(own)
+        self._generator = GymApart(dataset, own) if dataset in APART else GymGenerator(dataset, own)
+        content = content_hash("reasoning_gym")
+        self.declared = Declaration(name, REVIEWED_VERSION, content, "Apache-2.0", MAX_ANSWER_CHARS, MAX_SECONDS)
+
+    def problem(self, seed: int) -> Problem:
+        return self._generator.problem(seed)
+
+    def score(self, problem: Problem, answer_text: str) -> float:
+        answer = tagged_answer(answer_text)
+        if len(answer) > MAX_ANSWER_CHARS or not may_be_scored(self._dataset, answer, problem.answer):
+            return 0.0
+        answer = answer if answer == problem.answer else portable(answer)
+        return credited(self._generator.score(problem, answer), self._threshold)
+
+
+# The process: it answers one question per line until its standard input ends. What libraries print goes to standard
+# error.
+
+
+@cache
+def _generator(dataset: str, params: str) -> GymGenerator:
+    return GymGenerator(dataset, json.loads(params))
+
+
+def _answer(question: dict[str, Any]) -> Any:
+    generator = _generator(question["dataset"], json.dumps(question["params"]))
     if "seed" in question:
-        return vars(_GENERATORS[key].problem(question["seed"]))
-    return _GENERATORS[key].score(Problem(**question["problem"]), question["answer"])
+        return vars(generator.problem(question["seed"]))
+    return generator.score(Problem(**question["problem"]), question["answer"])
 
 
 def main() -> None:
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-
-    def say(document: dict[str, Any]) -> None:
-        out.write(json.dumps(document) + "\n")
-        out.flush()
-
-    say({"value": "ready"})
+    print('{"value": "ready"}', file=out, flush=True)
     for line in sys.stdin.buffer:
         try:
-            say({"value": answer(json.loads(line))})
+            answer = {"value": _answer(json.loads(line))}
         except ConfigError as error:
-            say({"refused": error.what, "hint": error.hint})
+            answer = {"refused": error.what, "hint": error.hint}
+        print(json.dumps(answer), file=out, flush=True)
 
 
 if __name__ == "__main__":

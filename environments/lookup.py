@@ -5,15 +5,24 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from environments.base import THRESHOLD, Declaration, Problem, Turns, content_hash, credited, take_threshold
-from environments.turns import tool_call
-from protocol.errors import ConfigError
+from environments.base import (
+    THRESHOLD,
+    Declaration,
+    Problem,
+    Turns,
+    check_seed,
+    content_hash,
+    credited,
+    refuse_unknown,
+    take_threshold,
+    take_whole,
+)
+from environments.turns import take_role, tool_call
 
 TURNS, REPLY_TOKENS = 3, 64
 UNKNOWN = "?"
 MAX_ANSWER_CHARS, MAX_SECONDS = 4096, 1.0
-OPENED = 0.2
-"""What each of the two boxes is worth where a pool keeps partial credit; the sum is worth the rest."""
+OPENED = 0.2  # what each of the two boxes is worth where a pool keeps partial credit; the sum is worth the rest
 TOOL = {
     "type": "function",
     "function": {
@@ -22,57 +31,49 @@ TOOL = {
         "parameters": {"type": "object", "properties": {"box": {"type": "string"}}, "required": ["box"]},
     },
 }
-_BOXES = "abcdefghijklmnopqrstuvwxyz"
 _SHORT_CALL = re.compile(r"\[([a-z])\]")
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 class LookupEnvironment:
     """Parameters: `boxes` (2 to 26), `largest` number in them, `reply_role`, `score_threshold`. A turn opens a box as
-    `[b]` or by a call of the tool `open`; one with neither that has a digit is the answer; any other is told "?"."""
+    `[b]` or by a call of the tool `open`; one with neither that has a digit is the answer; the reply to any other is
+    "?"."""
+
+    rows = 0
 
     def __init__(self, params: dict[str, Any]) -> None:
         own = dict(params)
-        self._threshold = take_threshold(own)
-        self._boxes, self._largest = _whole(own, "boxes", 6, 2, 26), _whole(own, "largest", 9, 1, 999_999)
-        role = own.pop("reply_role", "tool")
-        if own or role not in ("tool", "user"):
-            wrong = next(iter(own), "reply_role")
-            raise ConfigError(
-                f"lookup has no such parameter: `{wrong}`", f"it has boxes, largest, reply_role, {THRESHOLD}"
-            )
+        self._threshold, role = take_threshold(own), take_role(own, "tool")
+        self._boxes, self._largest = take_whole(own, "boxes", 6, 2, 26), take_whole(own, "largest", 9, 1, 999_999)
+        refuse_unknown("lookup", own, ("boxes", "largest", "reply_role", THRESHOLD))
         turns = Turns(TURNS, REPLY_TOKENS, role, (TOOL,))
         content = content_hash("environments.lookup")
         self.declared = Declaration("lookup", "1", content, "MIT", MAX_ANSWER_CHARS, MAX_SECONDS, turns)
 
-    @property
-    def rows(self) -> int:
-        return 0
-
     def problem(self, seed: int) -> Problem:
-        if not 0 <= seed < 1 << 64:
-            raise ValueError(f"a problem seed is an unsigned 64-bit number, not {seed}")
+        check_seed(seed)
         draw = random.Random(seed)
-        inside = {box: draw.randint(0, self._largest) for box in _BOXES[: self._boxes]}
-        one, other = sorted(draw.sample(sorted(inside), 2))
-        question = f"Sum of boxes {one} and {other}? Open one: [{one}]"
-        return Problem(question, str(inside[one] + inside[other]), {"inside": inside, "asked": [one, other]})
+        inside = {box: draw.randint(0, self._largest) for box in "abcdefghijklmnopqrstuvwxyz"[: self._boxes]}
+        first, second = sorted(draw.sample(sorted(inside), 2))
+        question = f"Sum of boxes {first} and {second}? Open one: [{first}]"
+        return Problem(question, str(inside[first] + inside[second]), {"inside": inside, "asked": [first, second]})
 
-    def reply(self, problem: Problem, said: Sequence[str]) -> str | None:
-        box = _opened(said[-1])
+    def reply(self, problem: Problem, turns: Sequence[str]) -> str | None:
+        box = _opened(turns[-1])
         if box is None:
-            return None if _NUMBER.search(said[-1][-MAX_ANSWER_CHARS:]) else UNKNOWN
+            return None if _NUMBER.search(turns[-1][-MAX_ANSWER_CHARS:]) else UNKNOWN
         return str(problem.metadata["inside"].get(box, UNKNOWN))
 
     def score(self, problem: Problem, answer_text: str) -> float:
         return self.score_turns(problem, [answer_text])
 
-    def score_turns(self, problem: Problem, said: Sequence[str]) -> float:
-        opened = {_opened(text) for text in said[:-1]}
-        found = sum(box in opened for box in problem.metadata["asked"])
-        answers = _NUMBER.findall(said[-1]) if len(said[-1]) <= MAX_ANSWER_CHARS and _opened(said[-1]) is None else []
-        right = bool(answers) and int(answers[-1]) == int(problem.answer)
-        return credited(OPENED * found + (1 - 2 * OPENED) * right, self._threshold)
+    def score_turns(self, problem: Problem, turns: Sequence[str]) -> float:
+        opened, last = {_opened(text) for text in turns[:-1]}, turns[-1]
+        answers = _NUMBER.findall(last) if len(last) <= MAX_ANSWER_CHARS and _opened(last) is None else []
+        is_right = bool(answers) and int(answers[-1]) == int(problem.answer)
+        boxes = sum(box in opened for box in problem.metadata["asked"])
+        return credited(OPENED * boxes + (1 - 2 * OPENED) * is_right, self._threshold)
 
 
 def _opened(text: str) -> str | None:
@@ -83,11 +84,3 @@ def _opened(text: str) -> str | None:
         return str(call[1].get("box", ""))[:64]
     short = _SHORT_CALL.findall(text)
     return short[-1] if short else None
-
-
-def _whole(params: dict[str, Any], name: str, usual: int, low: int, high: int) -> int:
-    """Return a whole number, taken out of the parameters."""
-    value = params.pop(name, usual)
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise ConfigError(f"`params.{name}` is {value!r}", f"use a whole number from {low} to {high}")
-    return value

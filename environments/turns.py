@@ -1,11 +1,11 @@
-"""`turns`, `reply_tokens` and `reply_role`: parameters of an environment that replies, and `tools` of a program."""
+"""Several turns: their parameters, what a transcript is, replies as tokens, and calls of tools."""
 
 import json
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from environments.base import InTurns, Problem, Turns
+from environments.base import InTurns, Problem, Turns, take_whole
 from environments.prompts import rendered
 from protocol.config import ModelConfig
 from protocol.errors import ConfigError
@@ -13,51 +13,41 @@ from protocol.models import Tokenizer
 from protocol.rollout_file.rows import Tokens, Transcript
 
 PARAMETERS = ("turns", "reply_tokens", "reply_role")
-TOOLS = "tools"
 MOST_TURNS, MOST_TOKENS, MOST_TOOLS, TOOLS_CHARS = 64, 1 << 16, 64, 1 << 16
 
 
 def take_turns(params: dict[str, Any], usual: Turns) -> Turns:
-    """Return the parameters, taken out of `params`; those of `usual` where they are not there. Raise ConfigError."""
-    most = _whole(params, "turns", usual.most, MOST_TURNS)
-    tokens = _whole(params, "reply_tokens", usual.reply_tokens, MOST_TOKENS)
-    role = params.pop("reply_role", usual.role)
+    """Return `turns`, `reply_tokens` and `reply_role`, taken out of `params`; those of `usual` where they are not
+    there. Raise ConfigError."""
+    most = take_whole(params, "turns", usual.most, 1, MOST_TURNS)
+    tokens = take_whole(params, "reply_tokens", usual.reply_tokens, 1, MOST_TOKENS)
+    return Turns(most, tokens, take_role(params, usual.role), usual.tools)
+
+
+def take_role(params: dict[str, Any], usual: str) -> str:
+    """Return `reply_role`, taken out of `params`. Raise ConfigError."""
+    role = params.pop("reply_role", usual)
     if role not in ("tool", "user"):
         raise ConfigError(f"`params.reply_role` is {role!r}", 'use "tool" or "user"')
-    return Turns(most, tokens, role, usual.tools)
-
-
-def take_tools(params: dict[str, Any]) -> tuple[dict[str, Any], ...]:
-    """Return the parameter `tools`, taken out of `params`; none where it is not there. Raise ConfigError."""
-    tools = params.pop(TOOLS, [])
-    if not are_tools(tools):
-        raise ConfigError(f"`params.{TOOLS}` is no list of at most {MOST_TOOLS} JSON schemas", "write one of each tool")
-    return tuple(tools)
+    return str(role)
 
 
 def are_tools(tools: Any) -> bool:
-    """Whether that is a list of so many JSON schemas that a chat template may be told of it."""
-    named = isinstance(tools, list) and len(tools) <= MOST_TOOLS and all(isinstance(one, dict) for one in tools)
-    return named and len(json.dumps(tools)) <= TOOLS_CHARS
-
-
-def _whole(params: dict[str, Any], name: str, usual: int, high: int) -> int:
-    value = params.pop(name, usual)
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= high:
-        raise ConfigError(f"`params.{name}` is {value!r}", f"use a whole number from 1 to {high}")
-    return value
+    """Return whether that is a list of so many JSON schemas that a chat template may be told of it."""
+    is_list = isinstance(tools, list) and len(tools) <= MOST_TOOLS and all(isinstance(tool, dict) for tool in tools)
+    return is_list and len(json.dumps(tools)) <= TOOLS_CHARS
 
 
 # Transcripts
 
 
+# What is put after the turns so far; None where they are the end. A function of them and the problem alone.
 Reply = Callable[[Sequence[Tokens]], Tokens | None]
-"""What is put after the turns so far; None where they are the end. A function of them and the problem alone."""
 
 
 def turns_of(sampled: Sequence[int], eos_ids: Collection[int]) -> list[Tokens]:
     """Return what was sampled (at least one token), cut after each EOS."""
-    cuts = [place + 1 for place, token in enumerate(sampled[:-1]) if token in eos_ids]
+    cuts = [index + 1 for index, token in enumerate(sampled[:-1]) if token in eos_ids]
     return [tuple(sampled[first:last]) for first, last in pairwise((0, *cuts, len(sampled)))]
 
 
@@ -78,10 +68,8 @@ def replay(sampled: Tokens, eos_ids: Collection[int], most: int, reply: Reply) -
 # Sampled tokens are never tokenised again; only the text after them is, and that follows from the reply alone.
 
 
-_ANSWER = "muster-turn"
-_PROBE = "muster-reply"
-_CALL = "muster000"
-"""What a tool's reply says it answers; some templates (Mistral's) want nine letters or digits there."""
+_ANSWER, _PROBE = "muster-turn", "muster-reply"
+_CALL = "muster000"  # what a tool's reply says it answers; some templates (Mistral's) want nine letters or digits
 
 
 class ReplyFrame:
@@ -92,12 +80,17 @@ class ReplyFrame:
         self._tokenizer, self._model, self._role = tokenizer, model, role
         added = {number: token.content for number, token in tokenizer.added_tokens_decoder.items() if token.special}
         self._control, self._spellings = frozenset(added), sorted({text for text in added.values() if text})
-        ends = {self._tokenizer.decode([end], skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        ends = {tokenizer.decode([end], skip_special_tokens=False, clean_up_tokenization_spaces=False)
                 for end in eos_ids if end < len(tokenizer)}  # fmt: skip
         self._ends = sorted(ends, key=len, reverse=True)
-        self._before, found, self._behind = self._probed().partition(_PROBE)
+        hint = 'set `reply_role` to "user", or ' if role == "tool" else ""
+        hint += "choose a model whose template has a place for it"
+        try:
+            self._before, found, self._behind = self._after(_PROBE).partition(_PROBE)
+        except ConfigError as error:
+            raise ConfigError(error.what, hint) from None
         if not found:
-            raise ConfigError(f"the model's chat template leaves out what the role `{role}` says", self._hint)
+            raise ConfigError(f"the model's chat template leaves out what the role `{role}` says", hint)
         whole = tokenizer.encode(self._before + _PROBE + self._behind, add_special_tokens=False)
         self._own = self._controlling(whole)
 
@@ -109,9 +102,8 @@ class ReplyFrame:
             after = self._after(text)
         except ConfigError:
             return None
-        framed = after.startswith(self._before) and after.endswith(self._behind)
         first, last = len(self._before), len(after) - len(self._behind)
-        if not framed or last < first:
+        if not (after.startswith(self._before) and after.endswith(self._behind)) or last < first:
             return None
         tokens: list[int] = []
         for piece in self._apart(after, first, last):
@@ -123,57 +115,39 @@ class ReplyFrame:
     def _apart(self, after: str, first: int, last: int) -> Iterator[str]:
         """Yield the text, cut so that no control token begins or ends within the reply: it may quote what a stranger's
         model wrote, and whoever spells a role's header must not have spoken in that role."""
-        cuts = {found + 1 for name in self._spellings for found in _places(after, name) if found + len(name) > first}
-        start = 0
-        for cut in sorted(cut for cut in cuts if cut <= last):
+        cuts = set[int]()
+        for name in self._spellings:
+            at = after.find(name)
+            while at >= 0:  # overlapping ones too
+                if at + len(name) > first and at < last:
+                    cuts.add(at + 1)
+                at = after.find(name, at + 1)
+        for start, cut in pairwise((0, *sorted(cuts), len(after))):
             yield after[start:cut]
-            start = cut
-        yield after[start:]
 
     def _controlling(self, tokens: Sequence[int]) -> list[int]:
         return [token for token in tokens if token in self._control]
-
-    def _probed(self) -> str:
-        try:
-            return self._after(_PROBE)
-        except ConfigError as error:
-            raise ConfigError(error.what, self._hint) from None
-
-    @property
-    def _hint(self) -> str:
-        other = 'set `reply_role` to "user", or ' if self._role == "tool" else ""
-        return f"{other}choose a model whose template has a place for it"
 
     def _after(self, text: str) -> str:
         """Return what the template puts after an answer and its EOS when `text` follows and the assistant speaks
         next."""
         if not self._model.chat_template:
             return text
-        said = [{"role": "user", "content": "."}, {"role": "assistant", "content": _ANSWER}]
-        said.append({"role": self._role, "content": text})
+        messages = [turn.model_dump() for turn in self._model.turns] + [{"role": "user", "content": "."}]
+        messages += [{"role": "assistant", "content": _ANSWER}, {"role": self._role, "content": text}]
         if self._role == "tool":
-            said[-1]["tool_call_id"] = _CALL
-        turns = [turn.model_dump() for turn in self._model.turns]
-        _, found, after = rendered(self._tokenizer, turns + said).partition(_ANSWER)
+            messages[-1]["tool_call_id"] = _CALL
+        _, found, after = rendered(self._tokenizer, messages).partition(_ANSWER)
         if not found:
             raise ConfigError("the model's chat template leaves answers out", "choose a model whose template has turns")
         # Which of several stop tokens a turn was ended by makes no difference: one of them stands there already.
         return next((after.removeprefix(end) for end in self._ends if end and after.startswith(end)), after)
 
 
-def _places(text: str, part: str) -> Iterator[int]:
-    """Wherever a part of a text begins, overlapping ones too."""
-    place = text.find(part)
-    while place >= 0:
-        yield place
-        place = text.find(part, place + 1)
-
-
 class RolloutReplies:
-    """What is put after the turns of one rollout at a problem, called once after each turn, in order (turns/replay.py).
-    `text` says what a turn reads as. `room`: tokens that all replies may take together (None: any number).
-    `vocabulary`: how many tokens the model knows; a tokenizer may know more, and a reply that holds one of those is
-    none.
+    """What is put after the turns of one rollout at a problem, called once after each turn, in order. `text` says what
+    a turn reads as. `room`: tokens that all replies may take together (None: any number). `vocabulary`: how many
+    tokens the model knows; a tokenizer may know more, and a reply that holds one of those is none.
 
     Raises ScoringUnavailable where this machine cannot say."""
 
@@ -187,11 +161,11 @@ class RolloutReplies:
         vocabulary: int,
     ) -> None:
         self._environment, self._problem, self._frame, self._text = environment, problem, frame, text
-        self._room, self._vocabulary, self._said = room, vocabulary, list[str]()
+        self._room, self._vocabulary, self._texts = room, vocabulary, list[str]()
 
     def __call__(self, turns: Sequence[Tokens]) -> Tokens | None:
-        self._said += [self._text(turn) for turn in turns[len(self._said) :]]
-        reply = self._environment.reply(self._problem, list(self._said))
+        self._texts += [self._text(turn) for turn in turns[len(self._texts) :]]
+        reply = self._environment.reply(self._problem, list(self._texts))
         most = self._environment.declared.turns.reply_tokens
         most = most if self._room is None else min(most, self._room)
         tokens = None if reply is None else self._frame.tokens(reply, most)
@@ -204,34 +178,26 @@ class RolloutReplies:
 # Tool calls
 
 
-_LONGEST = 4096
-_MOST = 16
-_BRACKETS = 200
-"""More are no call: how deep this machine's parser can go depends on who called it."""
-_ARGUMENTS = ("arguments", "parameters")
+_LONGEST, _MOST = 4096, 16
+_BRACKETS = 200  # more are no call: how deep this machine's parser can go depends on who called it
 
 
 def tool_call(text: str) -> tuple[str, dict[str, Any]] | None:
     """Return name and arguments of the last call in a turn's last 4,096 characters, None without one: Hermes' and
     Qwen's `<tool_call>{"name": …, "arguments": {…}}</tool_call>`, Llama's `{"name": …, "parameters": {…}}`, Mistral's
     list."""
-    text, found, tries, start = text[-_LONGEST:], None, 0, 0
+    text, call, start = text[-_LONGEST:], None, 0
     if text.count("{") + text.count("[") > _BRACKETS:
         return None
-    decoder = json.JSONDecoder()
-    while tries < _MOST and (start := text.find("{", start)) >= 0:
-        tries += 1
+    for _ in range(_MOST):
+        if (start := text.find("{", start)) < 0:
+            break
         try:
-            said, end = decoder.raw_decode(text, start)
+            value, start = json.JSONDecoder().raw_decode(text, start)
         except ValueError:
             start += 1
             continue
-        found, start = _call(said) or found, end
-    return found
-
-
-def _call(said: Any) -> tuple[str, dict[str, Any]] | None:
-    if not isinstance(said, dict) or not isinstance(said.get("name"), str):
-        return None
-    given = next((said[name] for name in _ARGUMENTS if isinstance(said.get(name), dict)), None)
-    return None if given is None else (said["name"], given)
+        if isinstance(value, dict) and isinstance(value.get("name"), str):
+            arguments = [value.get(name) for name in ("arguments", "parameters")]
+            call = next(((value["name"], given) for given in arguments if isinstance(given, dict)), call)
+    return call

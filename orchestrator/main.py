@@ -33,9 +33,8 @@ from protocol.errors import ConfigError, MusterError
 from protocol.files import die_with_parent, explained, is_locked
 from protocol.http.signing import AuthScope
 from protocol.identity import PoolId
-from runtime.entry import run_role
+from runtime.entry import run_role, start_logging
 from runtime.environment_files import publish_files
-from runtime.logs import start_logging
 from runtime.process import Daemon, make_home, start
 from runtime.server import SPARE_FILES, HttpServer, address_of, allow_files, bound, server_options
 from storage.keys import object_key

@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from protocol.errors import MusterError, first_line
 from protocol.files import die_with_parent
-from runtime.logs import start_logging
+from runtime.entry import start_logging
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -27,8 +27,8 @@ from storage.keys import check_content, object_key
 from storage.weights.fetch import OpenObject
 from storage.weights.manifest import MAX_STORED_BYTES, ManifestScope, unseal
 
+# The tries of a final file, None where nobody serves it
 TriesOf = Callable[[Submission], Sequence[ProblemTries] | None]
-"""The tries of a final file, None where nobody serves it."""
 
 
 class StepNotSeenError(MusterError):

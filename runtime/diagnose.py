@@ -1,12 +1,12 @@
 """Facts about machine, process, chain, service and storage, and the alarms that follow from them.
 
-`muster watch` collects them every few seconds, `muster doctor` and the status commands once. Collecting does all input
-and output; judging is pure.
+`muster watch` collects them every few seconds, `muster doctor` and the status commands once. `Lookout` and
+`ServiceView` do all input and output; `alarms` is pure.
 """
 
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -156,10 +156,11 @@ class Facts:
 
 
 _SECONDS = 4.0
-_ANSWER_BYTES = 8 << 20
-_CONFIG_BYTES = 1 << 20
-_PROBLEMS, LONGEST = 5, 400
-"""The most problems of a service's own words, and characters of each, that go into an alarm."""
+_ANSWER_BYTES, _CONFIG_BYTES = 8 << 20, 1 << 20
+_PROBLEMS, LONGEST = 5, 400  # problems of a service's own words, and characters of each, that go into an alarm
+GAS = 250_000  # of a transaction at most in everyday work: attesting, committing, submitting a file
+_PATIENCE = 3.0
+_COMPUTING = ("generating", "judging")
 
 
 class ServiceView:
@@ -175,8 +176,7 @@ class ServiceView:
         allow_private: bool = False,
     ) -> None:
         self._url, self._owner = service_url(url), owner
-        who = f"{NODES.path}/{node}" if node else f"{VALIDATORS.path}/{seats_of}" if seats_of else ""
-        self._own = who
+        self._own = f"{NODES.path}/{node}" if node else f"{VALIDATORS.path}/{seats_of}" if seats_of else ""
         self._http = httpx.Client(transport=bounded_transport(), timeout=_SECONDS)
         self._objects = HttpObjects([self._url + OBJECTS], timeout=_SECONDS, allow_private=allow_private)
 
@@ -188,19 +188,33 @@ class ServiceView:
             answered = time.time()
             ready = self._get(READY.path)
             version = printable(str(parse_json(health.content)["version"]), 32)
-            told = parse_json(ready.content)["problems"][:_PROBLEMS] if ready.status_code == 200 else ()
-            problems = tuple(printable(str(one), LONGEST) for one in told)
             offset = clock_offset(health.headers.get("date", ""), asked, answered)
             if ready.status_code != 200:
                 return ServiceFacts(ready=False, version=version, clock_offset=offset)
-            return ServiceFacts(problems=problems, version=version, clock_offset=offset, **self._run())
+            problems = tuple(printable(str(one), LONGEST) for one in parse_json(ready.content)["problems"][:_PROBLEMS])
+            status = self._document(STATUS.path)
+            own = self._document(self._own, missing=True) if self._own else {}
+            others = self._document(DASHBOARD.path)["others"] if self._owner else []
+            trainer = [printable(str(one.get("phase", "")), LONGEST) for one in others if one.get("role") == "trainer"]
+            metrics = own.get("metrics", {})
+            return ServiceFacts(
+                problems=problems,
+                version=version,
+                clock_offset=offset,
+                finished=status.get("phase") == "finished",
+                state=str(own.get("state", "")),
+                phase=str(own.get("phase", "")),
+                trouble=printable(str(own.get("trouble", "")), LONGEST),
+                done=metrics.get("made", metrics.get("judged")),
+                trainer=trainer[0] if trainer else "",
+            )
         except MusterError:
             raise
         except (ValueError, KeyError, TypeError, AttributeError):
             raise UnreachableError(f"{self._url} answers what no service does", "check the URL") from None
 
     def storage_error(self, config_hash: bytes) -> str:
-        """Why the pool's configuration cannot be had from its storage, or empty."""
+        """Return why the pool's configuration cannot be had from its storage, or empty."""
         try:
             self._objects(object_key("configs", config_hash), _CONFIG_BYTES)
         except MusterError as error:
@@ -210,21 +224,6 @@ class ServiceView:
     def close(self) -> None:
         self._http.close()
         self._objects.close()
-
-    def _run(self) -> dict[str, Any]:
-        """How the run stands, and the process that is looked after."""
-        status = self._document(STATUS.path)
-        own = self._document(self._own, missing=True) if self._own else {}
-        others = self._document(DASHBOARD.path)["others"] if self._owner else []
-        trainer = [printable(str(one.get("phase", "")), LONGEST) for one in others if one.get("role") == "trainer"]
-        return {
-            "finished": status.get("phase") == "finished",
-            "state": str(own.get("state", "")),
-            "phase": str(own.get("phase", "")),
-            "trouble": printable(str(own.get("trouble", "")), LONGEST),
-            "done": own.get("metrics", {}).get("made", own.get("metrics", {}).get("judged")),
-            "trainer": trainer[0] if trainer else "",
-        }
 
     def _document(self, path: str, missing: bool = False) -> Mapping[str, Any]:
         answer = self._get(path)
@@ -243,7 +242,7 @@ class ServiceView:
 
 
 def clock_offset(date: str, asked: float, answered: float) -> float:
-    """How far our clock is ahead of a `Date` header, which has whole seconds and was written between `asked` and
+    """Return how far our clock is ahead of a `Date` header, which has whole seconds and was written between `asked` and
     `answered` (Unix seconds here); 0 without one that can be read."""
     try:
         theirs = parsedate_to_datetime(date).timestamp() + 0.5
@@ -253,94 +252,69 @@ def clock_offset(date: str, asked: float, answered: float) -> float:
     return ours - theirs if abs(ours - theirs) > 1.0 else 0.0
 
 
-GAS = 250_000
-"""What a transaction takes at most in everyday work: attesting, committing, submitting a file."""
-_PATIENCE, _CHAIN_SECONDS = 3.0, 4.0
-_COMPUTING = ("generating", "judging")
-
-
-class ChainView:
-    """The chain, followed by events of our own. Opening raises ConfigError, UnreachableError."""
-
-    def __init__(self, config: WatchConfig) -> None:
-        deployment = Deployment.load(config.deployment)
-        self.client = ChainClient(config.rpc, deployment.chain_id, patience=_PATIENCE, timeout=_CHAIN_SECONDS)
-        Suite(self.client, deployment)
-        self.projection = Projection(Follower(self.client, deployment, config.home / "events.sqlite"))
-
-    def refresh(self) -> State:
-        self.projection.refresh()
-        return self.projection.state
-
-
 class Lookout:
-    """Looks again and again; what does not answer is opened anew at the next look."""
+    """Looks again and again; what does not answer is opened anew at the next look. `state`: the chain's at the last
+    look that reached it."""
 
     def __init__(self, config: WatchConfig) -> None:
         self._config = config
         private = config.allow_private_sources
         self._service = ServiceView(config.orchestrator, config.node, config.seats_of, config.owner, private)
-        self._chain: ChainView | None = None
+        self._chain: tuple[ChainClient, Projection] | None = None
         self._done: float | None = None
         self._progressed: float | None = None
         self.state: State | None = None
-        """The chain's state at the last look that reached it."""
 
     def look(self) -> Facts:
         """Raises ConfigError for what a person has to put right."""
-        now, config = time.time(), self._config
-        chain = self._look_at_chain(now)
-        found, service_error = self._look_at_service()
+        now, config, chain_error, chain = time.time(), self._config, "", {}
+        try:
+            chain = self._look_at_chain(now)
+        except ConfigError:
+            raise
+        except MusterError as error:
+            chain_error = error.what
+        found, service_error = None, ""
+        try:
+            found = self._service.look()
+        except MusterError as error:
+            service_error = error.what
+        pool = self.state.pools.get(config.pool) if self.state and found and found.ready else None
+        done = found.done if found else None
+        if found and done is not None and (done != self._done or not found.phase.startswith(_COMPUTING)):
+            self._done, self._progressed = done, now
         return Facts(
             now=now,
             free={name: free_bytes(path) for name, path in config.folders.items()},
+            chain_error=chain_error,
             process_gone=gone(config.process) if config.process else "",
             process_stalled=stalled(config.process) if config.process else "",
             service=found,
             service_error=service_error,
-            storage_error=self._look_at_storage() if found and found.ready else "",
-            progressed=self._progress(found, now),
+            storage_error=self._service.storage_error(pool.config_hash) if pool else "",
+            progressed=self._progressed,
             **chain,
         )
 
     def _look_at_chain(self, now: float) -> dict[str, Any]:
         config = self._config
-        try:
-            if self._chain is None:
-                self._chain = ChainView(config)
-            view = self._chain
-            self.state = state = view.refresh()
-            price = max(1, view.client.gas_price())
-            left = {name: view.client.balance(address) // (GAS * price) for name, address in config.accounts.items()}
-            age = max(0.0, now - view.client.now())
-        except ConfigError:
-            raise
-        except MusterError as error:
-            return {"chain_error": error.what}
-        return {"head_age": age, "transactions_left": left, "pool": pool_facts(config, state)}
-
-    def _look_at_service(self) -> tuple[ServiceFacts | None, str]:
-        """What it says, or why it says nothing."""
-        try:
-            return self._service.look(), ""
-        except MusterError as error:
-            return None, error.what
-
-    def _look_at_storage(self) -> str:
-        pool = self.state.pools.get(self._config.pool) if self.state else None
-        return self._service.storage_error(pool.config_hash) if pool else ""
-
-    def _progress(self, service: ServiceFacts | None, now: float) -> float | None:
-        """When the process got something done last; None unless it computes."""
-        if service is None or service.done is None:
-            return self._progressed
-        if service.done != self._done or not service.phase.startswith(_COMPUTING):
-            self._done, self._progressed = service.done, now
-        return self._progressed
+        if self._chain is None:
+            deployment = Deployment.load(config.deployment)
+            client = ChainClient(config.rpc, deployment.chain_id, patience=_PATIENCE, timeout=_SECONDS)
+            Suite(client, deployment)
+            self._chain = client, Projection(Follower(client, deployment, config.home / "events.sqlite"))
+        client, projection = self._chain
+        projection.refresh()
+        self.state = projection.state
+        price = max(1, client.gas_price())
+        left = {name: client.balance(address) // (GAS * price) for name, address in config.accounts.items()}
+        age = max(0.0, now - client.now())
+        return {"head_age": age, "transactions_left": left, "pool": pool_facts(config, self.state)}
 
 
 def pool_facts(config: WatchConfig, state: State) -> WatchedPool | None:
-    """What the chain says of the pool, the node, the seats and the key that are watched; None without the pool."""
+    """Return what the chain says of the pool, the node, the seats and the key that are watched; None without the
+    pool."""
     pool = state.pools.get(config.pool)
     if pool is None:
         return None
@@ -360,7 +334,7 @@ def pool_facts(config: WatchConfig, state: State) -> WatchedPool | None:
 
 
 def free_bytes(path: Path) -> int | None:
-    """None for a folder that is not there."""
+    """Return the free bytes of a folder's disk, None for a folder that is not there."""
     try:
         return shutil.disk_usage(path).free
     except OSError:
@@ -369,8 +343,33 @@ def free_bytes(path: Path) -> int | None:
 
 _GIB = 1 << 30
 _OLD_HEAD_SECONDS = 120.0
-_START = "see its log and exit code; start it"
-_DEVICE = "look at the GPU (nvidia-smi), then start the process again; it ends by itself after ten minutes"
+# What is asked to judge an alarm, and what to do about it; in the order in which alarms are shown.
+_KINDS: dict[str, tuple[str, str]] = {
+    "disk_full": ("machine", "delete what can be recomputed (caches of weights first), or give it a larger disk"),
+    "clock_wrong": ("service", "let NTP set it: timedatectl set-ntp true"),
+    "chain_lost": ("machine", "check the network, or name another RPC URL as well"),
+    "chain_stale": ("chain", "the endpoint lags: name another RPC URL; or set the clock"),
+    "service_lost": ("machine", "start it, or ask who runs it; files wait meanwhile"),
+    "database_lost": ("service", "start the database; nothing is lost"),
+    "service_trouble": ("service", "its log says more; see docs/guides/operations.md"),
+    "storage_lost": ("service", "start the pool's storage; uploads wait meanwhile"),
+    "version_behind": ("service", "upgrade the older of the two"),
+    "gas_low": ("chain", "send it ether"),
+    "stake_low": ("pool", "muster node join --stake"),
+    "stake_frozen": ("pool", "see `muster node status` for the file; dispute it in time if you are wronged"),
+    "ejected": ("pool", "`muster why` says why; the rest of the stake can be withdrawn"),
+    "seat_out": ("pool", "muster validator judge --voter ADDRESS bonds another"),
+    "key_stale": ("pool", "muster pool set-service, or start the service with the key that is named"),
+    "process_gone": ("service", "see its log and exit code; start it"),
+    "process_in_trouble": ("service", "its log names what and the cure"),
+    "process_stalled": (
+        "service",
+        "look at the GPU (nvidia-smi), then start the process again; it ends by itself after ten minutes",
+    ),
+    "run_stalled": ("pool", "`muster pool status` says who waits for what"),
+    "training_unstable": ("service", "see docs/design/training.md, Guards"),
+}
+NAMES = tuple(_KINDS)
 
 
 @dataclass(frozen=True)
@@ -379,135 +378,98 @@ class Alarm:
 
     name: str
     what: str
-    cure: str
 
-
-NAMES = (
-    "disk_full",
-    "clock_wrong",
-    "chain_lost",
-    "chain_stale",
-    "service_lost",
-    "database_lost",
-    "service_trouble",
-    "storage_lost",
-    "version_behind",
-    "gas_low",
-    "stake_low",
-    "stake_frozen",
-    "ejected",
-    "seat_out",
-    "key_stale",
-    "process_gone",
-    "process_in_trouble",
-    "process_stalled",
-    "run_stalled",
-    "training_unstable",
-)
+    @property
+    def cure(self) -> str:
+        return _KINDS[self.name][1]
 
 
 def alarms(config: WatchConfig, facts: Facts) -> list[Alarm]:
-    """In the order of NAMES. What could not be asked raises its own alarm and no other."""
-    found = [*_machine(config, facts), *_chain(config, facts)]
-    if facts.process_gone:
-        found.append(Alarm("process_gone", facts.process_gone, _START))
-    found += _stalled(facts)
+    """Return alarms in the order of NAMES. What could not be asked raises its own alarm and no other."""
+    found = {**_around(config, facts), **_chain(config, facts)}
     if facts.service_error:
-        cure = f"start it, or ask who runs {config.orchestrator}; files wait meanwhile"
-        found.append(Alarm("service_lost", facts.service_error, cure))
-    if facts.pool is not None:
-        found += _pool(config, facts.pool)
-        if not (facts.service and facts.service.finished):
-            found += _stall(config, facts.pool, facts.now)
-    if facts.service is not None:
-        found += _service(config, facts.service, facts)
-    return sorted(found, key=lambda alarm: NAMES.index(alarm.name))
+        found["service_lost"] = [facts.service_error]
+    if facts.process_gone:
+        found["process_gone"] = [facts.process_gone]
+    return _sorted(found)
 
 
 def surroundings(limits: WatchLimits, facts: Facts) -> list[Alarm]:
-    """What troubles the machine, the service, its storage and the process, without what only the chain can say."""
-    service = _service(limits, facts.service, facts) if facts.service is not None else ()
-    return sorted([*_machine(limits, facts), *_stalled(facts), *service], key=lambda alarm: NAMES.index(alarm.name))
+    """Return what troubles the machine, the service, its storage and the process, without what only the chain can
+    say."""
+    return _sorted(_around(limits, facts))
 
 
-def _machine(config: WatchLimits, facts: Facts) -> Iterator[Alarm]:
-    for name, free in facts.free.items():
-        if free is None:
-            yield Alarm("disk_full", f"the folder {name} is not there", "mount its disk, or correct `folders`")
-        elif free < config.free_gib * _GIB:
-            cure = "delete what can be recomputed (caches of weights first), or give it a larger disk"
-            yield Alarm("disk_full", f"the disk of {name} has {free / _GIB:.1f} GiB left", cure)
+def undecided(facts: Facts) -> frozenset[str]:
+    """Return the alarms about which a look could not tell."""
+    lost = {"chain": bool(facts.chain_error), "pool": facts.pool is None, "service": facts.service is None}
+    return frozenset(name for name, (source, _) in _KINDS.items() if lost.get(source))
 
 
-def _chain(config: WatchConfig, facts: Facts) -> Iterator[Alarm]:
-    if facts.chain_error:
-        yield Alarm("chain_lost", facts.chain_error, "check the network, or name another RPC URL as well")
-    elif facts.head_age is not None and facts.head_age > _OLD_HEAD_SECONDS:
-        what = f"the chain's newest block is {facts.head_age:.0f} s old"
-        yield Alarm("chain_stale", what, "the endpoint lags: name another RPC URL; or set the clock")
-    for name, left in facts.transactions_left.items():
-        if left < config.transactions:
-            what = f"the gas of {name} ({config.accounts[name]}) is enough for {left} transactions"
-            yield Alarm("gas_low", what, "send it ether")
+def _sorted(found: Mapping[str, list[str]]) -> list[Alarm]:
+    return [Alarm(name, what) for name in NAMES for what in found.get(name, ())]
 
 
-def _stalled(facts: Facts) -> Iterator[Alarm]:
-    if facts.process_stalled:
-        yield Alarm("process_stalled", facts.process_stalled, _DEVICE)
-
-
-def _pool(config: WatchConfig, pool: WatchedPool) -> Iterator[Alarm]:
-    if pool.stake is not None and pool.stake < pool.least_stake:
-        what = f"the stake is {show_tokens(pool.stake)}, the pool wants {show_tokens(pool.least_stake)}"
-        yield Alarm("stake_low", what, "muster node join --stake")
-    if pool.standing is Standing.FROZEN:
-        cure = "see `muster node status` for the file; dispute it in time if you are wronged"
-        yield Alarm("stake_frozen", "a file was refused and the stake is frozen until that is final", cure)
-    if pool.standing in (Standing.EJECTED, Standing.REMOVED):
-        cure = "`muster why` says why; the rest of the stake can be withdrawn"
-        yield Alarm("ejected", f"the node was {pool.standing}", cure)
-    for seat, why in pool.seats.items():
-        if why:
-            yield Alarm("seat_out", f"seat {seat} {why}", "muster validator bond, or bond another")
-    if pool.service_key_current is False:
-        what = f"the chain does not name {config.service_key} as the service's key"
-        yield Alarm("key_stale", what, "muster pool set-service, or start the service with the key that is named")
-
-
-def _stall(config: WatchConfig, pool: WatchedPool, now: float) -> Iterator[Alarm]:
-    if pool.running and pool.step >= 0 and now - pool.step_time > config.stall_seconds:
-        what = f"policy step {pool.step} is {now - pool.step_time:.0f} s old"
-        yield Alarm("run_stalled", what, "`muster pool status` says who waits for what")
-
-
-def _service(config: WatchLimits, service: ServiceFacts, facts: Facts) -> Iterator[Alarm]:
-    if abs(service.clock_offset) > config.clock_seconds:
-        what = f"this machine's clock is {service.clock_offset:+.0f} s off the service's"
-        yield Alarm("clock_wrong", what, "let NTP set it: timedatectl set-ntp true")
+def _around(limits: WatchLimits, facts: Facts) -> dict[str, list[str]]:
+    disks = [
+        f"the folder {name} is not there: its disk is not mounted, or `folders` is wrong"
+        if free is None
+        else f"the disk of {name} has {free / _GIB:.1f} GiB left"
+        for name, free in facts.free.items()
+        if free is None or free < limits.free_gib * _GIB
+    ]
+    found = {"disk_full": disks, "process_stalled": [facts.process_stalled] if facts.process_stalled else []}
+    service = facts.service
+    if service is None:
+        return found
+    if abs(service.clock_offset) > limits.clock_seconds:
+        found["clock_wrong"] = [f"this machine's clock is {service.clock_offset:+.0f} s off the service's"]
     if not service.ready:
-        yield Alarm("database_lost", "the service's database does not answer", "start the database; nothing is lost")
+        found["database_lost"] = ["the service's database does not answer"]
     if service.problems:
-        yield Alarm("service_trouble", "; ".join(service.problems), "its log says more; see docs/guides/operations.md")
+        found["service_trouble"] = ["; ".join(service.problems)]
     if facts.storage_error:
-        yield Alarm("storage_lost", facts.storage_error, "start the pool's storage; uploads wait meanwhile")
+        found["storage_lost"] = [facts.storage_error]
     if service.version and service.version != VERSION:
-        what = f"the service is version {service.version}, this one {VERSION}"
-        yield Alarm("version_behind", what, "upgrade the older of the two")
+        found["version_behind"] = [f"the service is version {service.version}, this one {VERSION}"]
+    idle = facts.now - facts.progressed if facts.progressed is not None else 0.0
     if service.state == "dead":
-        if not facts.process_gone:
-            yield Alarm("process_gone", "no heartbeat comes from the process", _START)
+        found["process_gone"] = ["no heartbeat comes from the process"]
     elif service.phase == "trouble" or "CANNOT SERVE" in service.phase:
-        what = "the process does not get what it needs"
         lacks = f": {service.trouble}" if service.trouble else ""
-        yield Alarm("process_in_trouble", what + lacks, "its log names what and the cure")
-    elif (
-        not facts.process_stalled
-        and facts.progressed is not None
-        and facts.now - facts.progressed > config.stall_seconds
-    ):
-        what = f"the process computes and has got nothing done for {facts.now - facts.progressed:.0f} s"
-        yield Alarm("process_stalled", what, _DEVICE)
+        found["process_in_trouble"] = [f"the process does not get what it needs{lacks}"]
+    elif not facts.process_stalled and idle > limits.stall_seconds:
+        found["process_stalled"] = [f"the process computes and has got nothing done for {idle:.0f} s"]
     if service.trainer.startswith("stopped: "):
-        yield Alarm(
-            "training_unstable", service.trainer.removeprefix("stopped: "), "see docs/design/training.md, Guards"
-        )
+        found["training_unstable"] = [service.trainer.removeprefix("stopped: ")]
+    return found
+
+
+def _chain(config: WatchConfig, facts: Facts) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    if facts.chain_error:
+        found["chain_lost"] = [facts.chain_error]
+    elif facts.head_age is not None and facts.head_age > _OLD_HEAD_SECONDS:
+        found["chain_stale"] = [f"the chain's newest block is {facts.head_age:.0f} s old"]
+    found["gas_low"] = [
+        f"the gas of {name} ({config.accounts[name]}) is enough for {left} transactions"
+        for name, left in facts.transactions_left.items()
+        if left < config.transactions
+    ]
+    pool = facts.pool
+    if pool is None:
+        return found
+    if pool.stake is not None and pool.stake < pool.least_stake:
+        least = show_tokens(pool.least_stake)
+        found["stake_low"] = [f"the stake is {show_tokens(pool.stake)}, the pool wants {least}"]
+    if pool.standing is Standing.FROZEN:
+        found["stake_frozen"] = ["a file was refused and the stake is frozen until that is final"]
+    if pool.standing in (Standing.EJECTED, Standing.REMOVED):
+        found["ejected"] = [f"the node was {pool.standing}"]
+    found["seat_out"] = [f"seat {seat} {why}" for seat, why in pool.seats.items() if why]
+    if pool.service_key_current is False:
+        found["key_stale"] = [f"the chain does not name {config.service_key} as the service's key"]
+    age, finished = facts.now - pool.step_time, facts.service is not None and facts.service.finished
+    if pool.running and pool.step >= 0 and age > config.stall_seconds and not finished:
+        found["run_stalled"] = [f"policy step {pool.step} is {age:.0f} s old"]
+    return found

@@ -12,10 +12,10 @@ from enum import IntEnum
 from pathlib import Path
 from typing import NoReturn
 
-from protocol.errors import MusterError
-from runtime.logs import start_logging
+from protocol.errors import ConfigError, MusterError
 
 log = logging.getLogger("muster")
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
 class Exit(IntEnum):
@@ -37,6 +37,20 @@ class Exit(IntEnum):
         member._value_ = code
         member.meaning = meaning
         return member
+
+
+def start_logging() -> None:
+    """Log to standard error from the level in MUSTER_LOG (INFO by default). Raises ConfigError for another word."""
+    level = os.environ.get("MUSTER_LOG", "INFO").upper()
+    if level not in LEVELS:
+        raise ConfigError(f"MUSTER_LOG is {level}", f"set it to one of {', '.join(LEVELS)}")
+    logging.basicConfig(
+        level=level,
+        format="%(asctime)s %(levelname).1s %(name)s: %(message)s",
+        datefmt="%H:%M:%S",
+        stream=sys.stderr,
+    )
+    logging.getLogger("httpx").setLevel(logging.WARNING)
 
 
 def run_main(main: Callable[[], int | None], name: str = "muster", interrupted: str = "interrupted") -> NoReturn:

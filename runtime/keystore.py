@@ -20,10 +20,9 @@ from protocol.encoding import parse_json
 from protocol.errors import ConfigError, IntegrityError
 from protocol.files import check_private, explained, read_bounded, write_atomic
 
-SCRYPT_N = 1 << 18
-"""Default work factor of scrypt: about 0.6 s and 256 MB to open a key."""
+SCRYPT_N = 1 << 18  # default work factor of scrypt: about 0.6 s and 256 MB to open a key
+# For keys whose password is 32 random bytes (the demo's, tests'): stretching adds nothing to such a password
 LIGHT_SCRYPT_N = 1 << 12
-"""For keys whose password is 32 random bytes (the demo's, tests'): stretching adds nothing to such a password."""
 _MAX_N = 1 << 20
 _MAX_BYTES = 64 * 1024
 _LEAST_LENGTH, _LEAST_LETTERS = 10, 5

@@ -40,10 +40,8 @@ from storage.keys import object_key
 from storage.transfers import TicketRefusedError, http_client, upload
 
 log = logging.getLogger("muster.service")
-RETRY_SECONDS = 10.0
-"""Longest pause after a heartbeat that failed."""
-LEAST_SECONDS = 1.0
-"""The shortest pause between heartbeats that a service may ask for."""
+RETRY_SECONDS = 10.0  # longest pause after a heartbeat that failed
+LEAST_SECONDS = 1.0  # the shortest pause between heartbeats that a service may ask for
 _TICKETS = 3
 
 

@@ -2,6 +2,7 @@
 events there, and loses it however it ends."""
 
 import os
+import stat
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -9,12 +10,10 @@ from pathlib import Path
 from protocol.errors import printable
 from protocol.files import is_locked
 
-STALLED = "stalled"
-"""File in a home while the computation there does not move: since when (Unix seconds), and what."""
-CRASH_MESSAGE = "crash-message"
-"""File in a home after a process could not go on: why."""
+STALLED = "stalled"  # file in a home while the computation there does not move: since when (Unix seconds), and what
+CRASH_MESSAGE = "crash-message"  # file in a home after a process could not go on: why
+# Those of a service's further workers lie in the service's home.
 _EVENTS = ("events.sqlite", "*/events.sqlite", "*/process-*/events.sqlite")
-"""A role's home may lie in that of a profile, and those of a service's further workers in the service's."""
 _TAIL_BYTES = 4096
 
 
@@ -23,9 +22,9 @@ def runs(home: Path) -> bool:
     return any(is_locked(path) for name in _EVENTS for path in home.glob(f"{name}.lock"))
 
 
-def last_sign(home: Path, log: Path) -> float:
+def last_sign(home: Path) -> float:
     """Return when something of the process in `home` was last written (Unix seconds); 0 if it never was started."""
-    paths = (log, *(path for name in _EVENTS for path in home.glob(f"{name}*")))
+    paths = (log_of(home), *(path for name in _EVENTS for path in home.glob(f"{name}*")))
     return max(map(_written, paths), default=0.0)
 
 
@@ -46,12 +45,14 @@ def gone(home: Path) -> str:
     return f"no process works in {home}" + (f"; the last one ended with: {message}" if message else "")
 
 
+def log_of(home: Path) -> Path:
+    """Return the log of a process under `up`. It lies beside the home, where an isolated process cannot replace it."""
+    return home.parent / "logs" / f"{home.name}.log"
+
+
 def crash_message(home: Path) -> str:
-    """Return what the last process in `home` ended with, by its own file or its newest log; empty if neither exists."""
-    if message := last_line(home / CRASH_MESSAGE):
-        return message
-    logs = sorted((home / "logs").glob("*.log"), key=_written)
-    return last_line(logs[-1]) if logs else ""
+    """Return what the last process in `home` ended with, by its own file or its log; empty if neither exists."""
+    return last_line(home / CRASH_MESSAGE) or last_line(log_of(home))
 
 
 def keep_crash_message(home: Path, message: str) -> None:
@@ -66,17 +67,19 @@ def keep_crash_message(home: Path, message: str) -> None:
 
 def stalled(home: Path) -> str:
     """Return what to say of a process in `home` whose computation does not move; empty if it moves, or is gone."""
+    since, _, what = last_line(home / STALLED).partition(" ")
     try:
-        since, _, what = (home / STALLED).read_text().partition(" ")
         waited = time.time() - float(since)
-    except (OSError, ValueError):
+    except ValueError:
         return ""
-    return f"{printable(what, 200)}, for {waited:.0f} s now" if runs(home) else ""
+    return f"{what}, for {waited:.0f} s now" if runs(home) else ""
 
 
 def last_line(path: Path) -> str:
-    """Return the newest line of a log, made printable; empty without one."""
+    """Return the newest line of a log, made printable; empty without one, and for anything but a plain file."""
     try:
+        if not stat.S_ISREG(path.lstat().st_mode):
+            return ""
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
             lines = file.read().decode(errors="replace").strip().splitlines()

@@ -21,9 +21,8 @@ from protocol.encoding import Document, load_document
 from protocol.errors import MusterError, first_line
 from protocol.files import explained
 from protocol.waits import WAITS
-from runtime.entry import Exit
+from runtime.entry import Exit, start_logging
 from runtime.keystore import open_key
-from runtime.logs import start_logging
 from runtime.presence import STALLED, keep_crash_message
 from runtime.threads import end_with_threads, essential
 from storage.relay.server import ServeWeights

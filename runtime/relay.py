@@ -43,8 +43,7 @@ class RelayConfig(ProcessConfig):
 # ---- What is held
 
 
-LOOK_BACK = 64
-"""Steps before the newest at which a relay looks at all."""
+LOOK_BACK = 64  # steps before the newest at which a relay looks at all
 _FILES = 2000
 
 
@@ -95,15 +94,11 @@ def _entry(shard: Shard) -> tuple[str, int]:
 log = logging.getLogger("muster.relay")
 VALID_SECONDS = 600
 _AGAIN_SECONDS = 30.0
-# Before a thread that failed begins again.
-RESTART_SECONDS = 2.0
-_NEWS_SECONDS = 15.0
-"""Between two announcements, if there is a new step to tell of."""
+RESTART_SECONDS = 2.0  # before a thread that failed begins again
+_NEWS_SECONDS = 15.0  # between two announcements, if there is a new step to tell of
 _FETCH_SECONDS = 600.0
-MAX_NAMED = 1 << 19
-"""Shards that the manifests in memory name at most, all together: each takes about a kilobyte there."""
-_AHEAD = 3
-"""Objects that are fetched before anybody asks for them, at once."""
+MAX_NAMED = 1 << 19  # shards that the manifests in memory name at most, all together: each takes about a kilobyte there
+_AHEAD = 3  # objects that are fetched before anybody asks for them, at once
 
 
 class PoolRelay:

@@ -21,19 +21,13 @@ from protocol.errors import ConfigError
 from protocol.http.limits import rate_limit_key
 
 log = logging.getLogger("muster.http")
-HEAD_BYTES = 64 << 10
-"""Longest request line with headers."""
-HEAD_SECONDS = 15.0
-"""Longest time from a connection's start, or the first byte after an answer, to a complete head."""
-STUCK_SECONDS = 30.0
-"""A connection whose client takes less than LEAST_RATE bytes a second for this long is ended."""
+HEAD_BYTES = 64 << 10  # longest request line with headers
+HEAD_SECONDS = 15.0  # longest time from a connection's start, or the first byte after an answer, to a complete head
+STUCK_SECONDS = 30.0  # a connection whose client takes less than LEAST_RATE bytes a second for this long is ended
 LEAST_RATE = 16 << 10
-PIPELINED = 4
-"""Requests that may wait behind the one that is being answered."""
-_SPARE = 32
-"""Connections beyond the limit that still get a 503; all others are closed without an answer."""
-SPARE_FILES = 256
-"""Open files besides those of connections: databases, the chain, logs."""
+PIPELINED = 4  # requests that may wait behind the one that is being answered
+_SPARE = 32  # connections beyond the limit that still get a 503; all others are closed without an answer
+SPARE_FILES = 256  # open files besides those of connections: databases, the chain, logs
 _LINES_A_MINUTE = 20
 _TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 

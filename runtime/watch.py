@@ -24,9 +24,13 @@ from protocol.errors import ConfigError, first_line
 from protocol.files import write_atomic
 from protocol.http.transport import bounded_transport, exchange
 from protocol.verdict import Code
-from runtime.diagnose import NAMES, Alarm, Facts, Lookout, WatchConfig, Webhook, alarms
+from runtime.diagnose import NAMES, Alarm, Facts, Lookout, WatchConfig, Webhook, alarms, undecided
 from runtime.process import start
 from runtime.threads import essential
+
+log = logging.getLogger("muster.watch")
+EVENTS = ("slashed", "ejected", "disputed", "dispute_decided", "canary_opened", "case_opened", "case_decided")
+ALARM_OVER = "alarm_over"
 
 
 @dataclass(frozen=True)
@@ -38,39 +42,42 @@ class NewsItem:
     what: str
 
 
-EVENTS = ("slashed", "ejected", "disputed", "dispute_decided", "canary_opened", "case_opened", "case_decided")
-
-
 def news(config: WatchConfig, state: State) -> Iterator[NewsItem]:
-    """Everything that ever happened, oldest of a kind first."""
-    yield from _slashes(config, state)
+    """Yield everything that ever happened to who is watched, oldest of a kind first; to the pool's owner, of everybody
+    in its pool."""
+
+    def owns(seat: int) -> bool:
+        return config.seats_of is not None and seat in state.seats and state.seats[seat].owner == config.seats_of
+
+    def concerns(pool: int, node: str | None) -> bool:
+        return pool == config.pool and (config.owner or (node is not None and node == config.node))
+
+    for slash in state.slashes:
+        mine = slash.who == config.node if slash.kind == "node" else owns(int(slash.who))
+        if mine or concerns(slash.pool, None):
+            key = f"slashed:{slash.kind}:{slash.who}:{slash.pool}:{slash.sequence}:{slash.tx}"
+            what = f"{slash.kind} {slash.who} lost {show_tokens(slash.amount)} tokens over file {slash.sequence}"
+            yield NewsItem(key, "slashed", what)
     for (pool, node), account in state.accounts.items():
-        if pool == config.pool and account.ejected and (config.owner or node == config.node):
+        if account.ejected and concerns(pool, node):
             why = Code(account.eject_code).label
             yield NewsItem(f"ejected:{node}:{account.eject_sequence}", "ejected", f"node {node} was ejected: {why}")
     for (pool, sequence), dispute in state.disputes.items():
         submission = state.submissions.get((pool, sequence))
-        mine = submission is not None and submission.node == config.node
-        if pool != config.pool or not (mine or config.owner):
-            continue
-        what = f"file {sequence} is disputed by {dispute.disputer}"
-        yield NewsItem(f"disputed:{sequence}", "disputed", what)
-        if dispute.resolved:
-            how = "overturned" if dispute.overturned else "upheld"
-            what = f"the dispute of file {sequence} is decided: its outcome is {how}"
-            yield NewsItem(f"decided:{sequence}", "dispute_decided", what)
+        if concerns(pool, submission.node if submission else None):
+            what = f"file {sequence} is disputed by {dispute.disputer}"
+            yield NewsItem(f"disputed:{sequence}", "disputed", what)
+            if dispute.resolved:
+                how = "overturned" if dispute.overturned else "upheld"
+                what = f"the dispute of file {sequence} is decided: its outcome is {how}"
+                yield NewsItem(f"decided:{sequence}", "dispute_decided", what)
     for (pool, sequence), canary in state.canaries.items():
-        accused = [seat for seat in canary.accused if _owned(config, state, seat)]
+        accused = [seat for seat in canary.accused if owns(seat)]
         if pool == config.pool and accused:
             what = f"file {sequence} was a canary, which seats {accused} accepted"
             yield NewsItem(f"canary:{sequence}", "canary_opened", what)
-    yield from _cases(config, state)
-
-
-def _cases(config: WatchConfig, state: State) -> Iterator[NewsItem]:
-    """Node challenges; how to see what a jury found is said with each."""
     for number, case in state.cases.items():
-        if case.pool != config.pool or not (config.owner or case.node == config.node):
+        if not concerns(case.pool, case.node):
             continue
         files = f"{len(case.sequences)} files from {case.sequences[0]} to {case.sequences[-1]}"
         what = f"{case.accuser} accuses node {case.node} by {files}: node challenge {number}"
@@ -81,34 +88,7 @@ def _cases(config: WatchConfig, state: State) -> Iterator[NewsItem]:
             yield NewsItem(f"case_decided:{number}", "case_decided", f"{what} (muster verify challenge {number})")
 
 
-def _slashes(config: WatchConfig, state: State) -> Iterator[NewsItem]:
-    for one in state.slashes:
-        mine = one.who == config.node if one.kind == "node" else _owned(config, state, int(one.who))
-        if mine or (config.owner and one.pool == config.pool):
-            key = f"slashed:{one.kind}:{one.who}:{one.pool}:{one.sequence}:{one.tx}"
-            what = f"{one.kind} {one.who} lost {show_tokens(one.amount)} tokens over file {one.sequence}"
-            yield NewsItem(key, "slashed", what)
-
-
-def _owned(config: WatchConfig, state: State, seat: int) -> bool:
-    return config.seats_of is not None and seat in state.seats and state.seats[seat].owner == config.seats_of
-
-
-CLEAR_AFTER = 3
-"""Looks without an alarm until it is over: what flutters is told once."""
-_POOL = ("stake_low", "stake_frozen", "ejected", "seat_out", "key_stale", "run_stalled")
-_CHAIN = ("chain_stale", "gas_low")
-_SERVICE = (
-    "clock_wrong",
-    "database_lost",
-    "service_trouble",
-    "storage_lost",
-    "version_behind",
-    "process_gone",
-    "process_in_trouble",
-    "process_stalled",
-    "training_unstable",
-)
+CLEAR_AFTER = 3  # looks without an alarm until it is over: what flutters is told once
 
 
 class WatchMemory(Document):
@@ -119,33 +99,15 @@ class WatchMemory(Document):
     raised: dict[str, float] = Field(default_factory=dict)
     quiet: dict[str, int] = Field(default_factory=dict)
 
-    @classmethod
-    def load(cls, path: Path) -> "WatchMemory":
-        return load_document(path, cls) if path.exists() else cls()
-
-    def save(self, path: Path) -> None:
-        write_atomic(path, self.model_dump_json().encode())
-
-
-def unknown(facts: Facts) -> frozenset[str]:
-    """Alarms about which a look could not tell."""
-    out: tuple[str, ...] = ()
-    if facts.chain_error:
-        out += _CHAIN
-    if facts.pool is None:
-        out += _POOL
-    if facts.service is None:
-        out += _SERVICE
-    return frozenset(out)
-
 
 def with_alarms(
-    memory: WatchMemory, found: Iterable[Alarm], undecided: frozenset[str], now: float
+    memory: WatchMemory, found: Iterable[Alarm], unknown: frozenset[str], now: float
 ) -> tuple[WatchMemory, list[str], list[str]]:
-    """The memory after a look, with the names of alarms that begin and that are over."""
+    """Return the memory after a look, with the names of alarms that begin and that are over. `unknown`: the alarms
+    about which the look could not tell."""
     present = {alarm.name for alarm in found}
     begun = [name for name in NAMES if name in present and name not in memory.raised]
-    quiet = {name: memory.quiet.get(name, 0) + (name not in undecided) for name in memory.raised if name not in present}
+    quiet = {name: memory.quiet.get(name, 0) + (name not in unknown) for name in memory.raised if name not in present}
     over = [name for name, looks in quiet.items() if looks >= CLEAR_AFTER]
     raised = {name: since for name, since in memory.raised.items() if name not in over} | dict.fromkeys(begun, now)
     rest = {name: looks for name, looks in quiet.items() if name not in over}
@@ -153,16 +115,14 @@ def with_alarms(
 
 
 def with_news(memory: WatchMemory, items: Iterable[NewsItem]) -> tuple[WatchMemory, list[NewsItem]]:
-    """The memory after a look at the chain, with what is news."""
+    """Return the memory after a look at the chain, with what is news."""
     every = list(items)
     fresh = [] if memory.told is None else [item for item in every if item.key not in memory.told]
     told = (memory.told or frozenset()) | {item.key for item in every}
     return memory.model_copy(update={"told": told}), fresh
 
 
-def alarm_gauges(raised: Mapping[str, float]) -> dict[str, int]:
-    """Every alarm's name → 1 while it is raised."""
-    return {name: int(name in raised) for name in NAMES}
+# ---- Webhooks
 
 
 MOST = 1000
@@ -233,25 +193,21 @@ class Outbox:
     def deliver(self, now: float) -> None:
         """Try once what is due."""
         with self._lock:
-            due = [one for one in self._letters.values() if one.due <= now]
-        for one in due:
-            problem = self._try(one, now)
+            due = [letter for letter in self._letters.values() if letter.due <= now]
+        for letter in due:
+            body = letter.body.encode()
+            headers = {
+                "Content-Type": "application/json",
+                "Muster-Delivery": letter.id,
+                "Muster-Signature": signature(self._secrets[letter.url], int(now), body),
+            }
+            try:
+                status = self._send(letter.url, body, headers)
+                problem = "" if 200 <= status < 300 else f"status {status}"
+            except httpx.HTTPError as error:
+                problem = first_line(error)
             with self._lock:
-                self._settle(one, problem, now)
-
-    def _try(self, letter: Letter, now: float) -> str:
-        """Why it was not taken, or empty."""
-        body = letter.body.encode()
-        headers = {
-            "Content-Type": "application/json",
-            "Muster-Delivery": letter.id,
-            "Muster-Signature": signature(self._secrets[letter.url], int(now), body),
-        }
-        try:
-            status = self._send(letter.url, body, headers)
-        except httpx.HTTPError as error:
-            return first_line(error)
-        return "" if 200 <= status < 300 else f"status {status}"
+                self._settle(letter, problem, now)
 
     def _settle(self, letter: Letter, problem: str, now: float) -> None:
         if letter.id not in self._letters:
@@ -283,33 +239,25 @@ def post(url: str, body: bytes, headers: Mapping[str, str]) -> int:
         return exchange(client, request, _ANSWER_BYTES, _SECONDS).status_code
 
 
-def check_events(hooks: tuple[Webhook, ...], known: tuple[str, ...]) -> None:
-    """Raise ConfigError for an event that there is not."""
-    for hook in hooks:
-        for name in hook.events:
-            if name not in known:
-                raise ConfigError(f"`webhooks`: there is no event {name}", f"there are: {', '.join(known)}")
-
-
-log = logging.getLogger("muster.watch")
-ALARM_OVER = "alarm_over"
-
-
 def run(config_path: Path) -> NoReturn:
     """Watch until SIGINT or SIGTERM. Raises ConfigError for what a user can put right."""
     start(config_path, WatchConfig, Watcher)
 
 
 class Watcher:
-    """One look every few seconds; a thread of its own posts what was seen."""
+    """One look every few seconds; a thread of its own posts what was seen. Raises ConfigError for a webhook that names
+    an event that does not exist."""
 
     def __init__(self, config: WatchConfig) -> None:
-        check_events(config.webhooks, (*EVENTS, *NAMES, ALARM_OVER))
+        known = (*EVENTS, *NAMES, ALARM_OVER)
+        for name in (name for hook in config.webhooks for name in hook.events if name not in known):
+            raise ConfigError(f"`webhooks`: there is no event {name}", f"there are: {', '.join(known)}")
         self.config = config
         self.lookout = Lookout(config)
         self.outbox = Outbox(config.home / "outbox.json", config.webhooks)
         self._memory_path = config.home / "memory.json"
-        self.memory = WatchMemory.load(self._memory_path)
+        found = self._memory_path.exists()
+        self.memory = load_document(self._memory_path, WatchMemory) if found else WatchMemory()
         self.facts = Facts(now=0.0)
         self._stop = threading.Event()
 
@@ -318,8 +266,7 @@ class Watcher:
 
     def run(self) -> int:
         close = serve_gauges(self.config.listen, self)
-        poster = essential("webhooks", self._post)
-        poster.start()
+        essential("webhooks", self._post).start()
         log.info("watching pool %d every %.0f s", self.config.pool, self.config.every_seconds)
         try:
             while not self._stop.is_set():
@@ -330,34 +277,30 @@ class Watcher:
         return 0
 
     def once(self) -> None:
-        """One look, and what follows from it."""
+        """Look once, and do what follows from it."""
         before = self.lookout.state
         self.facts = facts = self.lookout.look()
         found = alarms(self.config, facts)
-        memory, begun, over = with_alarms(self.memory, found, unknown(facts), facts.now)
-        for alarm in found:
-            if alarm.name in begun:
-                begun.remove(alarm.name)
-                self._tell_alarm(alarm)
+        memory, begun, over = with_alarms(self.memory, found, undecided(facts), facts.now)
+        for name in begun:
+            alarm = next(alarm for alarm in found if alarm.name == name)
+            log.warning("%s: %s; %s", name, alarm.what, alarm.cure)
+            self._tell(name, alarm.what, alarm.cure)
         for name in over:
             log.info("over: %s", name)
-            self._tell(ALARM_OVER, f"{name} is over", "", alarm=name)
+            self._tell(ALARM_OVER, f"{name} is over", alarm=name)
         state = self.lookout.state
         if state is not None and state is not before:
             memory, fresh = with_news(memory, news(self.config, state))
             for item in fresh:
                 log.warning("%s", item.what)
-                self._tell(item.event, item.what, "")
+                self._tell(item.event, item.what)
         if memory != self.memory:
             # After the letters: a kill in between tells twice rather than never.
-            memory.save(self._memory_path)
+            write_atomic(self._memory_path, memory.model_dump_json().encode())
             self.memory = memory
 
-    def _tell_alarm(self, alarm: Alarm) -> None:
-        log.warning("%s: %s; %s", alarm.name, alarm.what, alarm.cure)
-        self._tell(alarm.name, alarm.what, alarm.cure)
-
-    def _tell(self, event: str, what: str, cure: str, **more: str) -> None:
+    def _tell(self, event: str, what: str, cure: str = "", **more: str) -> None:
         self.outbox.put(event, {"pool": self.config.pool, "what": what, "cure": cure, **more}, self.facts.now)
 
     def _post(self) -> None:
@@ -377,8 +320,8 @@ class WatchGauges(Collector):
     def collect(self) -> Iterator[Metric]:
         watcher, facts = self._watcher, self._watcher.facts
         raised = GaugeMetricFamily("muster_watch_alarm", "1 while an alarm is raised.", labels=["alarm"])
-        for name, value in alarm_gauges(watcher.memory.raised).items():
-            raised.add_metric([name], value)
+        for name in NAMES:
+            raised.add_metric([name], name in watcher.memory.raised)
         yield raised
         yield GaugeMetricFamily("muster_watch_looked_seconds", "Unix time of the last look.", facts.now)
         free = GaugeMetricFamily("muster_watch_disk_free_bytes", "Free bytes by folder.", labels=["folder"])

@@ -16,8 +16,7 @@ from storage.weights.cache import KEPT_VERSIONS
 
 log = logging.getLogger("muster.weights")
 _AGAIN_SECONDS, _LONGEST_SECONDS = 5.0, 3600.0
-_REMEMBERED = 3
-"""Steps whose folders are remembered: fewer than any cache keeps."""
+_REMEMBERED = 3  # steps whose folders are remembered: fewer than any cache keeps
 
 
 class WorkClock:

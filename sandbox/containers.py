@@ -1,8 +1,8 @@
-"""podman's and Docker's command lines for a policy. Both read the same options; where they differ stands here."""
+"""podman's and Docker's command lines for a policy. Both read the same options, with the exceptions here."""
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -11,26 +11,17 @@ from typing import Any
 from protocol.errors import ConfigError
 from protocol.files import explained, user_cache, write_atomic
 from sandbox.bubblewrap import AF_ALG, AF_VSOCK, DENIED, NEW_NAMESPACES
-from sandbox.policy import DIGEST, IsolationPolicy, Mode, Mount, NetworkAccess
-
-_GPU = {Mode.PODMAN: "--device=nvidia.com/gpu=all", Mode.DOCKER: "--gpus=all"}
-_TMP = "rw,nosuid,nodev,mode=1777"
+from sandbox.policy import DIGEST, IsolationPolicy, Mode, NetworkAccess
 
 
 @dataclass(frozen=True)
 class Container:
-    """`image`: one that is on this machine, by its digest; `seccomp`: a filter of system calls instead of the engine's
-    own."""
+    """`image`: one that is on this machine, by its digest; `seccomp`: a filter of system calls that replaces the
+    engine's own."""
 
     name: str
     image: str
     seccomp: Path | None = None
-
-
-def container_command(engine: Mode, policy: IsolationPolicy, argv: Sequence[str], box: Container) -> list[str]:
-    """Return the command that runs `argv` in a new container. Raise ConfigError for an image without a digest."""
-    check_image(box.image)
-    return [engine.value, "run", *_options(engine, policy, box), f"--entrypoint={argv[0]}", box.image, *argv[1:]]
 
 
 def check_image(image: str) -> None:
@@ -45,77 +36,63 @@ def removal(engine: Mode, name: str) -> list[str]:
     return [engine.value, "rm", "--force", *(["--time=0"] if engine is Mode.PODMAN else []), name]
 
 
-def _options(engine: Mode, policy: IsolationPolicy, box: Container) -> Iterator[str]:
-    yield from (f"--name={box.name}", "--rm", "--interactive", "--pull=never", "--log-driver=none")
-    yield from ("--read-only", "--cap-drop=all", "--security-opt=no-new-privileges", "--ipc=private")
+def container_command(engine: Mode, policy: IsolationPolicy, argv: Sequence[str], box: Container) -> list[str]:
+    """Return the command that runs `argv` in a new container. Raise ConfigError for an image without a digest."""
+    check_image(box.image)
+    command = [engine.value, "run", f"--name={box.name}", "--rm", "--interactive", "--pull=never", "--log-driver=none"]
+    command += ["--read-only", "--cap-drop=all", "--security-opt=no-new-privileges", "--ipc=private"]
     if engine is Mode.PODMAN:
-        yield from ("--read-only-tmpfs=false", "--image-volume=ignore", "--http-proxy=false")
+        command += ["--read-only-tmpfs=false", "--image-volume=ignore", "--http-proxy=false"]
     if box.seccomp is not None:
-        yield f"--security-opt=seccomp={box.seccomp}"
+        command.append(f"--security-opt=seccomp={box.seccomp}")
     if policy.network is not NetworkAccess.OUTBOUND:
-        yield f"--network={policy.network.value}"
-    yield from _limits(policy)
-    if policy.user is not None:
-        yield f"--user={policy.user}:{policy.user}"
-    for mount in policy.mounts:
-        yield _mount(mount)
-    for device in policy.devices:
-        yield f"--device={device}"
-    if policy.gpu:
-        yield _GPU[engine]
-    for variable, value in policy.environment.items():
-        yield f"--env={variable}={value}"
-    yield f"--workdir={policy.folder}"
-
-
-def _limits(policy: IsolationPolicy) -> Iterator[str]:
-    # Said in full, also where they are an engine's defaults: those may be more than the machine lets anybody set.
-    yield f"--ulimit=nofile={policy.open_files}:{policy.open_files}"
-    yield f"--ulimit=nproc={policy.processes}:{policy.processes}"
-    yield "--ulimit=core=0:0"
-    yield f"--pids-limit={policy.processes}"
+        command.append(f"--network={policy.network.value}")
+    # In full, also where they are an engine's defaults: those may exceed what the machine lets anybody set.
+    command.append(f"--ulimit=nofile={policy.open_files}:{policy.open_files}")
+    command += [f"--ulimit=nproc={policy.processes}:{policy.processes}", "--ulimit=core=0:0"]
+    command.append(f"--pids-limit={policy.processes}")
     if policy.memory is not None:
-        yield from (f"--memory={policy.memory}", f"--memory-swap={policy.memory}")
-    if policy.cpus is not None:
-        yield f"--cpus={policy.cpus:g}"
-    yield f"--tmpfs=/tmp:{_TMP},size={policy.scratch}"
-    yield f"--shm-size={policy.scratch}"
-
-
-def _mount(mount: Mount) -> str:
-    return f"--mount=type=bind,source={mount.source},target={mount.target}" + ("" if mount.writable else ",readonly")
+        command += [f"--memory={policy.memory}", f"--memory-swap={policy.memory}"]
+    command.append(f"--tmpfs=/tmp:rw,nosuid,nodev,mode=1777,size={policy.scratch}")
+    command.append(f"--shm-size={policy.scratch}")
+    if policy.user is not None:
+        command.append(f"--user={policy.user}:{policy.user}")
+    for mount in policy.mounts:
+        option = f"--mount=type=bind,source={mount.source},target={mount.target}"
+        command.append(option if mount.writable else f"{option},readonly")
+    if policy.gpu:
+        command.append("--device=nvidia.com/gpu=all" if engine is Mode.PODMAN else "--gpus=all")
+    command += [f"--env={variable}={value}" for variable, value in policy.environment.items()]
+    return [*command, f"--workdir={policy.folder}", f"--entrypoint={argv[0]}", box.image, *argv[1:]]
 
 
 # podman's default filter of system calls lets programs make user namespaces and reach hypervisors; this narrows it
 
 
-DEFAULTS = (Path("/etc/containers/seccomp.json"), Path("/usr/share/containers/seccomp.json"))
-_ALLOW = "SCMP_ACT_ALLOW"
+_DEFAULTS = (Path("/etc/containers/seccomp.json"), Path("/usr/share/containers/seccomp.json"))
 
 
 def narrowed(profile: dict[str, Any]) -> dict[str, Any]:
-    """`profile`, whose form is that of Docker's and podman's filters, without what bubblewrap's programs cannot do
-    either. Its other rules stay; what it does not name fails with its default error."""
+    """Return a filter in the form of Docker's and podman's without what bubblewrap's programs cannot do either. Its
+    other rules stay; what it does not name fails with its default error."""
     replaced = {*DENIED, "clone", "clone3", "socket"}
     rules = [rule | {"names": [name for name in rule["names"] if name not in replaced]} for rule in profile["syscalls"]]
-    mask = {"index": 0, "value": sum(NEW_NAMESPACES), "valueTwo": 0, "op": "SCMP_CMP_MASKED_EQ"}
-    return profile | {"syscalls": [*(rule for rule in rules if rule["names"]), _allow("clone", mask), *_sockets()]}
-
-
-def _sockets() -> list[dict[str, Any]]:
-    """Return all families but two: one rule can compare an argument once only."""
-    ranges = (("SCMP_CMP_LT", AF_ALG), ("SCMP_CMP_EQ", AF_ALG + 1), ("SCMP_CMP_GT", AF_VSOCK))
-    return [_allow("socket", {"index": 0, "value": family, "valueTwo": 0, "op": op}) for op, family in ranges]
-
-
-def _allow(name: str, condition: dict[str, Any]) -> dict[str, Any]:
-    return {"names": [name], "action": _ALLOW, "args": [condition], "includes": {}, "excludes": {}}
+    conditions = [("clone", "SCMP_CMP_MASKED_EQ", sum(NEW_NAMESPACES))]
+    # all families but two: one rule can compare an argument once only
+    families = (("SCMP_CMP_LT", AF_ALG), ("SCMP_CMP_EQ", AF_ALG + 1), ("SCMP_CMP_GT", AF_VSOCK))
+    conditions += [("socket", operator, family) for operator, family in families]
+    allowed = [
+        {"names": [name], "action": "SCMP_ACT_ALLOW", "includes": {}, "excludes": {},
+         "args": [{"index": 0, "value": value, "valueTwo": 0, "op": operator}]}
+        for name, operator, value in conditions
+    ]  # fmt: skip
+    return profile | {"syscalls": [*(rule for rule in rules if rule["names"]), *allowed]}
 
 
 @cache
 def profile_file() -> Path:
     """Return the narrowed form of this machine's default filter, in the user's cache. Raise ConfigError without one."""
-    default = next((path for path in DEFAULTS if path.is_file()), None)
+    default = next((path for path in _DEFAULTS if path.is_file()), None)
     if default is None:
         raise ConfigError("podman's default filter of system calls is missing", "install containers-common")
     try:

@@ -6,6 +6,7 @@ import json
 import struct
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,9 @@ _LEFT_OUT = {"tests", "benchmarks", "testing"}
 
 @dataclass(frozen=True)
 class ImageRecipe:
-    """`packages`: taken from this machine's Python, with all modules; `own`: module name → a file of this package.
+    """`packages`: taken from this machine's Python, with all modules; `own`: module name → a file of this repository.
     `imports`: of these, what is imported beforehand; `warm`: Python that fills caches. `sha256`: of the result;
-    `sources`: of what it is made from (image.py: `sources`), which tells in a moment that the result is another."""
+    `sources`: of what it is made from (`sources`), which tells in a moment that the result is another."""
 
     name: str
     sha256: str
@@ -43,8 +44,8 @@ RECIPES = (
     ),
     ImageRecipe(
         "mathematics",
-        "4f57a24bea37fb77db8e13f5d744c8016a8aaa022956a8d89d9a177078c4769f",
-        "ce368f43d4e38e715e703757e06ab71333cea9f1555f0807dc5b341672a44675",
+        "4e411e77ec49b436f285d6dbb704a7e8538541df7a9c272ea611656c97d02b78",
+        "015f505af5058a63cd9a8e592b1e2b11befa1c5385c2f2ce6b3d67f61ffbe5e4",
         packages=("mpmath", "sympy"),
         own=(("muster_mathematics", "environments/scorers/mathematics_guest.py"),),
         imports=("muster_mathematics",),
@@ -54,27 +55,27 @@ RECIPES = (
 
 
 def recipe(name: str) -> ImageRecipe:
-    """By its name; KeyError for an unknown one."""
-    return {one.name: one for one in RECIPES}[name]
+    """Return the recipe of that name; KeyError for an unknown one."""
+    return {known.name: known for known in RECIPES}[name]
 
 
 def bundled(wanted: ImageRecipe) -> bytes:
     """Return what the interpreter reads while an image is made: a document, then the modules' sources. Raise
     ScoringUnavailable where a package is missing."""
-    modules = [one for package in wanted.packages for one in _modules(package)]
+    modules = [module for package in wanted.packages for module in _modules(package)]
     root = Path(__file__).resolve().parents[1]
     modules += [(name, False, (root / path).read_bytes()) for name, path in wanted.own]
-    about = [(name, is_package, len(text)) for name, is_package, text in modules]
-    head = json.dumps({"modules": about, "imports": wanted.imports, "warm": wanted.warm}).encode()
+    sizes = [(name, is_package, len(text)) for name, is_package, text in modules]
+    head = json.dumps({"modules": sizes, "imports": wanted.imports, "warm": wanted.warm}).encode()
     return b"%8d" % len(head) + head + b"".join(text for _, _, text in modules)
 
 
 def _modules(package: str) -> Iterator[tuple[str, bool, bytes]]:
-    """(name, whether it is a package, source) in the order of their names, tests left out."""
-    found = importlib.util.find_spec(package)
-    if found is None or not found.submodule_search_locations:
+    """Yield (name, whether it is a package, source) in the order of their names, tests left out."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
         raise ScoringUnavailable(f"`{package}` is not installed", "run `make setup`")
-    (folder,) = map(Path, found.submodule_search_locations)
+    (folder,) = map(Path, spec.submodule_search_locations)
     names = []
     for path in folder.rglob("*.py"):
         parts = (package, *path.relative_to(folder).with_suffix("").parts)
@@ -93,8 +94,8 @@ def _modules(package: str) -> Iterator[tuple[str, bool, bytes]]:
 
 _READY = b"ready\n"
 _LIMITS = SandboxLimits(fuel=2_000_000_000_000, memory=1024 * MIB, output=MIB, calls=10_000_000)
+# Offset of `tp_call` in CPython's type objects, in a memory of 32-bit addresses
 _CALL_SLOT = 16 * 4
-"""Offset of `tp_call` in CPython's type objects, in a memory of 32-bit addresses."""
 
 
 @dataclass(frozen=True)
@@ -128,72 +129,64 @@ class _Photographer(System):
 
 
 def load_image(name: str) -> Image | None:
-    """Return an image from the cache; None where it has not been made, or is damaged: it is then made again by whoever
-    asks for it next."""
+    """Return an image from the cache; None where it has not been made, or is damaged: whoever asks for it next makes it
+    again."""
     path = _path(name)
-    memory = wasi.load(path)
-    about = path.with_suffix(".json")
-    try:
-        told = json.loads(about.read_bytes())
-        entry, size = Entry(**told["entry"]), told["size"]
-    except (OSError, ValueError, KeyError, TypeError):
-        memory = None
-    if memory is None:
-        about.unlink(missing_ok=True)
-        return None
-    return Image(name, memory, entry, size)
+    memory, about = wasi.load(path), path.with_suffix(".json")
+    if memory is not None:
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            fields = json.loads(about.read_bytes())
+            return Image(name, memory, Entry(**fields["entry"]), fields["size"])
+    about.unlink(missing_ok=True)
+    return None
 
 
 def is_made(name: str) -> bool:
-    """Whether code and image are in the cache."""
+    """Return whether code and image are in the cache."""
     return all(path.exists() for path in (wasi.cached("code"), _path(name), _path(name).with_suffix(".json")))
 
 
 def copy_made(folder: Path) -> None:
     """Copy the images that this user has into `folder`, another cache, where they are missing. Copied, not shared:
     whoever uses the other cache may write to it. Raise OSError where it cannot be written to."""
-    for name in (one.name for one in RECIPES if is_made(one.name)):
+    for name in (known.name for known in RECIPES if is_made(known.name)):
         for path in (wasi.cached("code"), _path(name)):
-            for one in (path, path.with_suffix(".sha256"), path.with_suffix(".json")):
-                target = folder / one.name
-                if one.is_file() and not target.is_file():
-                    write_atomic(target, one.read_bytes())
+            for file in (path, path.with_suffix(".sha256"), path.with_suffix(".json")):
+                if file.is_file() and not (folder / file.name).is_file():
+                    write_atomic(folder / file.name, file.read_bytes())
 
 
 def make_image(name: str) -> Image:
-    """Return an image from the cache, or made anew. Raise ScoringUnavailable where it is not the pinned one."""
+    """Make an image and keep it in the cache. Raise ScoringUnavailable where it is not the pinned one."""
     wanted = recipe(name)
     content, entry = build(wanted)
-    found = digest(content, entry)
-    if found != wanted.sha256:
+    if (made := digest(content, entry)) != wanted.sha256:
         raise ScoringUnavailable(
-            f"this machine's image `{name}` is {found}, not the pinned {wanted.sha256}",
-            "run `make setup`",
+            f"this machine's image `{name}` is {made}, not the pinned {wanted.sha256}", "run `make setup`"
         )
     path = _path(name)
     wasi.load_or_compile(path, wasm_module.memory_module(content))
     about = {"entry": asdict(entry), "size": len(content)}
     write_atomic(path.with_suffix(".json"), json.dumps(about).encode())
-    made = load_image(name)
-    assert made is not None
-    return made
+    image = load_image(name)
+    assert image is not None
+    return image
 
 
 def digest(content: bytes, entry: Entry) -> str:
-    """Return what is pinned: the memory and where to begin."""
+    """Return what is pinned: the hash of the memory and of where to begin."""
     return hashlib.sha256(content + json.dumps(asdict(entry), sort_keys=True).encode()).hexdigest()
 
 
 def sources(wanted: ImageRecipe) -> str:
-    """SHA-256 of all that decides what an image holds, but for the interpreter, which is pinned itself."""
+    """Return the SHA-256 of all that decides what an image holds, but for the interpreter, which is pinned itself."""
     return hashlib.sha256(Path(guest.__file__).read_bytes() + bundled(wanted)).hexdigest()
 
 
 def build(wanted: ImageRecipe) -> tuple[bytes, Entry]:
-    """Run the interpreter until it is ready; its memory and where to begin. Seconds to a minute."""
-    code = wasi.code()
+    """Run the interpreter until it is ready, for seconds to a minute; return its memory and where to begin."""
     first = wasi.load_or_compile(wasi.cached("start"), wasm_module.first_memory_module(wasi.source()))
-    instance = Instance(code, first, bundled(wanted), _LIMITS, _Photographer)
+    instance = Instance(wasi.code(), first, bundled(wanted), _LIMITS, _Photographer)
     system = instance.system
     script = Path(guest.__file__).read_text() + "\nprepare()\n"
     system.arguments, system.environment = ("python", "-S", "-c", script), ("PYTHONHASHSEED=0", "PYTHONUTF8=1")
@@ -201,8 +194,8 @@ def build(wanted: ImageRecipe) -> tuple[bytes, Entry]:
     assert isinstance(start, wasmtime.Func)
     ending, _ = instance.run(start)
     if ending is not Ending.EXITED or not system.written[2].endswith(_READY):
-        told = bytes(system.written[2][-2000:]).decode(errors="replace")
-        raise ScoringUnavailable(f"image `{wanted.name}` was not made ({ending}): {told}", "report this")
+        errors = bytes(system.written[2][-2000:]).decode(errors="replace")
+        raise ScoringUnavailable(f"image `{wanted.name}` was not made ({ending}): {errors}", "report this")
     content = bytes(instance.memory.read(instance.store, 0, instance.memory.data_len(instance.store)))
     function, nothing, kind = map(int, system.written[1].split())
     (call,) = struct.unpack_from("<I", content, kind + _CALL_SLOT)
@@ -218,22 +211,16 @@ def run_image(code: wasmtime.Module, image: Image, program: SandboxProgram, limi
     less memory than the image has."""
     if limits.memory < image.size:
         raise ValueError(f"image `{image.name}` needs {image.size} bytes of memory, the limit is {limits.memory}")
-    instance = Instance(code, image.memory, _request(program) + program.stdin, limits, System)
-    entry = image.entry
-    instance.stack.set_value(instance.store, entry.stack)
+    request = {"source": program.source, "function": program.function, "arguments": program.arguments}
+    document = json.dumps(request).encode()
+    instance = Instance(code, image.memory, b"%8d" % len(document) + document + program.stdin, limits, System)
+    instance.stack.set_value(instance.store, image.entry.stack)
     table = instance.exports["table"]
     assert isinstance(table, wasmtime.Table)
-    call: Any = table.get(instance.store, entry.call)
-    ending, exit_code = instance.run(call, entry.function, entry.nothing, 0)
-    written = instance.system.written
-    memory = instance.memory.data_len(instance.store)
+    call: Any = table.get(instance.store, image.entry.call)
+    ending, exit_code = instance.run(call, image.entry.function, image.entry.nothing, 0)
+    written, memory = instance.system.written, instance.memory.data_len(instance.store)
     return SandboxOutcome(ending, exit_code, bytes(written[1]), bytes(written[2]), instance.used, memory)
-
-
-def _request(program: SandboxProgram) -> bytes:
-    about = {"source": program.source, "function": program.function, "arguments": program.arguments}
-    document = json.dumps(about).encode()
-    return b"%8d" % len(document) + document
 
 
 # `python -m sandbox.image [IMAGE …]` makes images, so that no score has to wait for them; all by default.
@@ -242,7 +229,7 @@ def _request(program: SandboxProgram) -> bytes:
 
 def main(arguments: Sequence[str]) -> int:
     pin = arguments[:1] == ["--pin"]
-    for name in arguments[pin:] or [one.name for one in RECIPES]:
+    for name in arguments[pin:] or [known.name for known in RECIPES]:
         if pin:
             print(name, digest(*build(recipe(name))), sources(recipe(name)))
         elif not is_made(name):

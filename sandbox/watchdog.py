@@ -23,7 +23,7 @@ class Watchdog:
     """`commands` are run and `folders` of cgroups removed if this process ends before it calls `dismiss`."""
 
     def __init__(self, commands: Sequence[Sequence[str]], folders: Sequence[Path]) -> None:
-        order = json.dumps({"commands": commands, "folders": [str(folder) for folder in folders]})
+        order = json.dumps({"commands": commands, "folders": list(map(str, folders))})
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "sandbox.watchdog", order],
             stdin=subprocess.PIPE,
@@ -33,7 +33,7 @@ class Watchdog:
         )
 
     def dismiss(self, done: bool = True) -> None:
-        """There is nothing left to clean up; or, if not `done`, it is to clean up now, and nobody waits for it."""
+        """End it: nothing is left to clean up; unless `done`, it cleans up now, and nobody waits for it."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.write(b"done\n" if done else b"")
@@ -42,9 +42,9 @@ class Watchdog:
             self._process.wait(_COMMAND_SECONDS)
 
 
-def remove_folders(folders: list[Path], patience: float) -> None:
-    """Kill the processes in some groups and remove these."""
-    end = time.monotonic() + patience
+def remove_folders(folders: list[Path]) -> None:
+    """Kill the processes in cgroups and remove these, for five seconds at most."""
+    end = time.monotonic() + _GROUP_SECONDS
     while folders := [folder for folder in folders if folder.exists()]:
         for folder in folders:
             with suppress(OSError):
@@ -70,7 +70,7 @@ def main(order: str) -> None:
         for command in wanted["commands"]:
             with suppress(OSError, subprocess.TimeoutExpired):
                 subprocess.run(command, capture_output=True, timeout=_COMMAND_SECONDS, check=False)
-    remove_folders([Path(folder) for folder in wanted["folders"]], _GROUP_SECONDS)
+    remove_folders(list(map(Path, wanted["folders"])))
 
 
 if __name__ == "__main__":

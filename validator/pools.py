@@ -21,9 +21,8 @@ from protocol.files import write_atomic
 from protocol.identity import WorkId
 from protocol.seeds import Work
 from protocol.verdict import Verdict
-from runtime.chain_connection import ChainConnection
 from runtime.orchestrator_client import OrchestratorClient
-from runtime.pool_client import PoolClient
+from runtime.pool_client import ChainConnection, PoolClient
 from runtime.process import PoolSource
 from runtime.relay import serve_as_peer
 from validator.ballots import BallotStore

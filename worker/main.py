@@ -15,8 +15,7 @@ from engines.runtime import torch_environment
 from protocol.encoding import load_document
 from protocol.errors import ConfigError, first_problem, unwritten
 from protocol.files import write_atomic
-from runtime.entry import run_role
-from runtime.logs import start_logging
+from runtime.entry import run_role, start_logging
 from runtime.process import Daemon, make_home, start
 from sandbox import launch
 from sandbox.bubblewrap import python_mounts
@@ -27,8 +26,7 @@ from worker.config import WorkerConfig
 from worker.signer import SOCKET, SignerServer, SigningRules
 
 log = logging.getLogger("muster.isolation")
-INSIDE = "MUSTER_ISOLATED"
-"""Set for a worker that is inside already."""
+INSIDE = "MUSTER_ISOLATED"  # set for a worker that is inside already
 _CACHE = ".cache"
 _PROCESSES, _OPEN_FILES = 4096, 65536
 
@@ -44,7 +42,7 @@ def enter(config_path: Path) -> None:
     start_logging()
     config = load_document(config_path, WorkerConfig)
     choice = choose(config.isolation, config.isolation_image)
-    policy = worker_policy(absolute(config), choice.mode)
+    policy = worker_policy(absolute(config), choice.mode, config_path.absolute())
     unprotected = choice.mode is Mode.PLAIN and config.isolation != "none"
     for line in words(choice, policy):
         log.log(logging.WARNING if unprotected else logging.INFO, "isolation: %s", line)
@@ -65,9 +63,15 @@ def enter(config_path: Path) -> None:
 
 
 def _bring_images(config: WorkerConfig) -> None:
-    """Copy the sandbox images that this user has: the worker has another cache, and building them takes minutes."""
+    """Copy the sandbox images that this user has: the worker has another cache, and building them takes minutes.
+    Nothing is copied where an earlier worker left a link in the way, which may lead anywhere."""
+    home = absolute(config).home
+    folder = home / _CACHE / "muster" / "sandbox"
+    if folder.resolve() != home.resolve() / _CACHE / "muster" / "sandbox":
+        log.warning("%s is a link; remove it: the worker makes the sandbox's images itself", folder)
+        return
     try:
-        copy_made(absolute(config).home / _CACHE / "muster" / "sandbox")
+        copy_made(folder)
     except OSError as error:
         log.warning("%s; the worker makes the sandbox's images itself", unwritten(error))
 
@@ -75,7 +79,9 @@ def _bring_images(config: WorkerConfig) -> None:
 def words(choice: Choice, policy: IsolationPolicy) -> list[str]:
     """Return lines that say why no stronger mode is used, the mode, what it protects and what not."""
     refused = [f"not {mode.value}: {why}" for mode, why in choice.why_not.items()]
-    return [*refused, choice.mode.value, *claims(choice.mode, policy, choice.accounting).text().splitlines()]
+    protected, unprotected = claims(choice.mode, policy, choice.accounting)
+    held = [f"protected: {'; '.join(protected)}"] if protected else []
+    return [*refused, choice.mode.value, *held, f"NOT protected: {'; '.join(unprotected)}"]
 
 
 def absolute(config: WorkerConfig) -> WorkerConfig:
@@ -92,16 +98,16 @@ def inside_path(config: WorkerConfig) -> Path:
     return Path.cwd() / config.home / "isolated.json"
 
 
-def worker_policy(config: WorkerConfig, mode: Mode) -> IsolationPolicy:
+def worker_policy(config: WorkerConfig, mode: Mode, config_path: Path | None = None) -> IsolationPolicy:
     """Return the policy of an isolated worker: home and cache are writable, the deployment readable, and nothing else
-    of the host's files is there, keys included. All paths of the configuration are absolute. Raises ConfigError for one
-    that cannot be mounted."""
-    keys = (config.node.keystore, config.node.password_file) if mode is not Mode.PLAIN else ()
-    for key in filter(None, keys):
+    of the host's files is there, keys included. All paths of the configuration, which lies at `config_path`, are
+    absolute. Raises ConfigError for one that cannot be mounted, and for a file that must stay outside."""
+    outside = (config.node.keystore, config.node.password_file, config_path) if mode is not Mode.PLAIN else ()
+    for file in filter(None, outside):
         for folder in (config.home, config.cache):
-            if key.resolve().is_relative_to(folder.resolve()):
-                what = f"{key} is in {folder}, which the isolated worker can read"
-                raise ConfigError(what, 'move the key file, or set isolation = "none"')
+            if file.resolve().is_relative_to(folder.resolve()):
+                what = f"{file} is in {folder}, which the isolated worker can read and change"
+                raise ConfigError(what, 'move the file, or set isolation = "none"')
     try:
         mounts = [Mount.same(path, writable=True) for path in (config.home, config.cache)]
         mounts.append(Mount.same(config.deployment))
@@ -111,7 +117,6 @@ def worker_policy(config: WorkerConfig, mode: Mode) -> IsolationPolicy:
     return IsolationPolicy(
         network=NetworkAccess.HOST if _needs_loopback(config) else NetworkAccess.OUTBOUND,
         memory=config.isolation_memory,
-        cpus=None,
         processes=_at_most(resource.RLIMIT_NPROC, _PROCESSES),
         open_files=_at_most(resource.RLIMIT_NOFILE, _OPEN_FILES),
         scratch=min(1024 * MIB, (config.isolation_memory or 4096 * MIB) // 4),

@@ -3,13 +3,14 @@
 The server runs in the process that started the isolated worker. It signs only what a worker of its pool sends: HTTP
 requests to the pool's service, announcements of the weights that this worker serves, and the transactions by which it
 submits, claims and attests. It gets every message in its parts and computes the digest itself, so it cannot be made to
-sign anything else. Signatures are limited per minute. Whoever takes over the engine can thus send worthless files as
-this node, but gets no key, no other signature and no other transaction.
+sign anything else. Questions, connections, signatures and lines of its log are limited. Whoever takes over the engine
+can thus send worthless files as this node, but gets no key, no other signature and no other transaction.
 """
 
 import json
 import logging
 import os
+import shutil
 import socket
 import socketserver
 import threading
@@ -19,26 +20,29 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NoReturn, cast
+from typing import Annotated, Any, Literal, cast
 from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from chain import abi
 from chain.deployment import Deployment
 from chain.transactions import price_limit
 from protocol import signing
 from protocol.accounts import LocalAccount
-from protocol.api.work import ANNOUNCEMENT_DOMAIN, ANNOUNCEMENT_STRUCT
-from protocol.errors import MusterError, UnreachableError
+from protocol.api.work import ANNOUNCEMENT_DOMAIN, ANNOUNCEMENT_STRUCT, MAX_SECONDS, SKEW_SECONDS
+from protocol.encoding import parse_json
+from protocol.errors import MusterError, UnreachableError, printable
 from protocol.http import signing as requests
 from runtime.threads import essential
 from worker.config import WorkerConfig
 
 log = logging.getLogger("muster.isolation")
-SOCKET = "MUSTER_SIGNER"
-"""Environment variable of an isolated worker: the path of the signer's socket."""
+SOCKET = "MUSTER_SIGNER"  # environment variable of an isolated worker: the path of the signer's socket
 _MOST_BYTES = 1 << 20
 _SECONDS = 20.0
-_REQUESTS_A_MINUTE, _TRANSACTIONS_A_MINUTE = 600, 60
+_CONNECTIONS = 16
+_REQUESTS_A_MINUTE, _TRANSACTIONS_A_MINUTE, _LINES_A_MINUTE = 600, 60, 20
 _MOST_GAS = 5_000_000
 _CLOCK_SECONDS = 120
 _PATHS = ("/v1/leases", "/v1/uploads", "/v1/receipts", "/v1/heartbeats", "/v1/sources")
@@ -53,15 +57,39 @@ class _RateLimit:
         self._most, self._times = most, deque[float]()
         self._lock = threading.Lock()
 
-    def take(self) -> None:
-        """Count one signature. Raises SignatureRefused if there were too many in the last minute."""
+    def taken(self) -> bool:
+        """Count one more; return whether it was allowed in this minute."""
         with self._lock:
             now = time.monotonic()
             while self._times and self._times[0] < now - 60:
                 self._times.popleft()
             if len(self._times) >= self._most:
-                raise SignatureRefused(f"more than {self._most} signatures a minute", "wait")
+                return False
             self._times.append(now)
+            return True
+
+    def take(self) -> None:
+        if not self.taken():
+            raise SignatureRefused(f"more than {self._most} a minute", "wait")
+
+
+_Amount = Annotated[int, Field(ge=0, lt=1 << 256)]
+
+
+class _Transaction(BaseModel):
+    """The only form of transaction that is signed."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    type: Literal[2]
+    chainId: _Amount
+    nonce: Annotated[int, Field(ge=0, lt=1 << 64)]
+    value: Annotated[int, Field(ge=0, le=0)]
+    data: bytes
+    gas: Annotated[int, Field(gt=0, le=_MOST_GAS)]
+    maxFeePerGas: _Amount
+    maxPriorityFeePerGas: _Amount
+    to: Annotated[str, Field(pattern=r"^0x[0-9a-fA-F]{40}$")]
 
 
 class SigningRules:
@@ -85,40 +113,37 @@ class SigningRules:
 
     def check_message(self, domain: signing.Domain, struct: str, values: list[signing.Value]) -> None:
         """Raise SignatureRefused unless this is a request to the pool's service or an announcement of this worker."""
-        if (domain.chain_id, domain.contract.lower()) != (self._chain_id, self._pools.lower()):
+        if (domain.version, domain.chain_id, domain.contract.lower()) != ("1", self._chain_id, self._pools.lower()):
             raise SignatureRefused("a message for other contracts", "")
         if (domain.name, struct) == (requests.DOMAIN, requests.STRUCT):
             _, path, _, audience, at, _ = values
             route = str(path).partition("?")[0]
-            if audience != self._audience or not any(route == self._prefix + one for one in _PATHS):
+            if audience != self._audience or not any(route == self._prefix + allowed for allowed in _PATHS):
                 raise SignatureRefused(f"a request for {audience!r}, {route}", "")
             if not abs(int(cast(int, at)) - time.time()) <= _CLOCK_SECONDS:
                 raise SignatureRefused("a request of another time", "")
             return
         if (domain.name, struct) == (ANNOUNCEMENT_DOMAIN, ANNOUNCEMENT_STRUCT):
-            pool, url, _ = values
-            if (pool, url) == (self._pool, self._public_url):
+            pool, url, until = values
+            reach = MAX_SECONDS + SKEW_SECONDS
+            if (pool, url) == (self._pool, self._public_url) and int(cast(int, until)) <= time.time() + reach:
                 return
         raise SignatureRefused(f"a message {struct.partition('(')[0]} of {domain.name}", "")
 
     def check_transaction(self, fields: dict[str, Any]) -> None:
         """Raise SignatureRefused unless the transaction submits, claims or attests in the pool, or fills a nonce."""
-        if set(fields) - {"type", "chainId", "nonce", "value", "data", "gas", "to"} != {
-            "maxFeePerGas",
-            "maxPriorityFeePerGas",
-        }:
-            raise SignatureRefused("a transaction of another form", "")
-        if (fields["type"], fields["chainId"], fields["value"]) != (2, self._chain_id, 0):
-            raise SignatureRefused("a transaction that moves ether, or of another chain", "")
-        if not (0 < fields["gas"] <= _MOST_GAS and 0 <= fields["maxFeePerGas"] <= 4 * price_limit()):
-            raise SignatureRefused("a transaction that costs too much gas", "")
-        data, to = bytes(fields["data"]), str(fields.get("to", ""))
-        if to.lower() == self._address.lower() and not data:
+        try:
+            asked = _Transaction.model_validate(fields)
+        except ValueError:
+            raise SignatureRefused("a transaction of another form, or one that moves ether", "") from None
+        if asked.chainId != self._chain_id or asked.maxFeePerGas > 4 * price_limit():
+            raise SignatureRefused("a transaction of another chain, or at too high a price", "")
+        if asked.to.lower() == self._address.lower() and not asked.data:
             return  # fills a gap of nonces
-        function = self._functions.get((to, data[:4]))
+        function = self._functions.get((asked.to, asked.data[:4]))
         if function is None:
-            raise SignatureRefused(f"a call of 0x{data[:4].hex()} at {to}", "")
-        named = function.inputs.named(data[4:])
+            raise SignatureRefused(f"a call of 0x{asked.data[:4].hex()} at {asked.to}", "")
+        named = function.inputs.named(asked.data[4:])
         pool = named["work"]["packed"] >> 128 if "work" in named else named["pool"]
         if pool != self._pool or str(named.get("node", self._address)).lower() != self._address.lower():
             raise SignatureRefused(f"a call of {function.name} for pool {pool} or another node", "")
@@ -131,7 +156,8 @@ class SignerServer:
         self.path = folder / "signer.sock"
         self._account, self._rules = account, rules
         self._requests, self._transactions = _RateLimit(_REQUESTS_A_MINUTE), _RateLimit(_TRANSACTIONS_A_MINUTE)
-        self.path.unlink(missing_ok=True)
+        self._lines = _RateLimit(_LINES_A_MINUTE)
+        self._remove_socket()
         before = os.umask(0o177)
         try:
             with _short(self.path) as path:
@@ -146,21 +172,38 @@ class SignerServer:
     def __exit__(self, *_: object) -> None:
         self._server.shutdown()
         self._server.server_close()
-        self.path.unlink(missing_ok=True)
+        self._remove_socket()
 
-    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Return the answer to a request. Raises SignatureRefused, or any other error if malformed."""
+    def _remove_socket(self) -> None:
+        """Remove whatever lies there: the isolated worker may write to the folder."""
+        if self.path.is_dir() and not self.path.is_symlink():
+            shutil.rmtree(self.path, ignore_errors=True)
+        else:
+            self.path.unlink(missing_ok=True)
+
+    def answer(self, line: bytes) -> dict[str, Any]:
+        """Return the answer to one line of JSON, whatever a stranger sends."""
+        try:
+            return self._signed(parse_json(line))
+        except SignatureRefused as error:
+            what = printable(error.what, 200)
+            if self._lines.taken():
+                log.warning("the signer refuses %s", what)
+            return {"refused": what}
+        except Exception as error:
+            return {"refused": f"a malformed request: {type(error).__name__}"}
+
+    def _signed(self, request: Any) -> dict[str, Any]:
+        self._requests.take()
         match request:
             case {"address": True}:
                 return {"address": str(self._account.address)}
-            case {"domain": list(domain), "struct": str(struct), "values": list(values)}:
-                name, version, chain_id, contract = domain
-                made = signing.Domain(str(name), str(version), int(chain_id), str(contract))
-                given: list[signing.Value] = [_decoded(one) for one in values]
+            case {"domain": [str(name), str(version), int(chain_id), str(contract)], "struct": str(struct), **rest}:
+                domain = signing.Domain(name, version, chain_id, contract)
+                values: list[signing.Value] = [_decoded(value) for value in cast(list[Any], rest["values"])]
                 # It has to be a whole message before its parts are looked at.
-                digest = signing.digest(made, struct, *given)
-                self._rules.check_message(made, struct, given)
-                self._requests.take()
+                digest = signing.digest(domain, struct, *values)
+                self._rules.check_message(domain, struct, values)
                 return {"signature": signing.sign(self._account, digest).hex()}
             case {"transaction": dict(fields)}:
                 whole = {name: _decoded(value) for name, value in fields.items()}
@@ -175,24 +218,38 @@ class _Server(socketserver.ThreadingUnixStreamServer):
     daemon_threads, request_queue_size = True, 64
 
     def __init__(self, path: str, signer: SignerServer) -> None:
-        self.signer = signer
+        self.signer, self._free = signer, threading.BoundedSemaphore(_CONNECTIONS)
         super().__init__(path, _Handler)
 
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
 
-class _Handler(socketserver.StreamRequestHandler):
-    timeout = _SECONDS
-
-    def handle(self) -> None:
-        assert isinstance(self.server, _Server)
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
-            line = self.rfile.readline(_MOST_BYTES)
-            answer = self.server.signer.answer(json.loads(line))
-        except SignatureRefused as error:
-            log.warning("the signer refuses %s", error.what)
-            answer = {"refused": error.what}
-        except Exception as error:  # whatever a stranger sends
-            answer = {"refused": f"a malformed request: {type(error).__name__}"}
-        self.wfile.write(json.dumps(answer).encode() + b"\n")
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing: whoever closes its end too early must not fill the log."""
+
+
+class _Handler(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        """Answer one line, all of it within _SECONDS."""
+        assert isinstance(self.server, _Server)
+        deadline, line = time.monotonic() + _SECONDS, b""
+        while not line.endswith(b"\n") and len(line) <= _MOST_BYTES:
+            self.request.settimeout(max(0.01, deadline - time.monotonic()))
+            if not (piece := self.request.recv(1 << 16)):
+                break
+            line += piece
+        answer = self.server.signer.answer(line)
+        self.request.settimeout(max(0.01, deadline - time.monotonic()))
+        self.request.sendall(json.dumps(answer).encode() + b"\n")
 
 
 class RemoteAccount:
@@ -262,8 +319,4 @@ def _decoded(value: Any) -> Any:
             return bytes.fromhex(text)
         case bool() | int() | str():
             return value
-    _malformed()
-
-
-def _malformed() -> NoReturn:
     raise ValueError("a value of no known kind")

@@ -136,8 +136,7 @@ def _refuse_unknown(config: PoolConfig, engine: Engine) -> None:
 # --- Receipts
 
 
-_FEW = 4
-"""Files of a lane up to which all of their receipts cost less gas than the service's one attestation of them."""
+_FEW = 4  # files of a lane up to which all of their receipts cost less gas than the service's one attestation of them
 
 
 class ReceiptKeeper:
@@ -204,12 +203,11 @@ def running_out(state: State, pool_id: int, node: str) -> Iterator[Submission]:
 
 _KEPT_FILES = 64
 _CATCH_UP = 30.0
+# Seconds by which a service's clock may be ahead of the chain's: its receipt counts once the chain is there
 _AHEAD = 15
-"""Seconds by which a service's clock may be ahead of the chain's: its receipt counts once the chain is there."""
-_UNUSABLE = frozenset({"BadReceipt", "ReceiptOutOfTime"})
-"""Refusals of a receipt that say nothing against the file."""
+_UNUSABLE = frozenset({"BadReceipt", "ReceiptOutOfTime"})  # refusals of a receipt that say nothing against the file
+# Refusals that the receipt of an earlier upload overrides
 _PROMISED = frozenset({"WrongStatus", "StepOutOfRange", "NotMember"})
-"""Refusals that the receipt of an earlier upload overrides."""
 
 
 class Submitter:

@@ -3,7 +3,6 @@
 Results are compared outside the sandbox, by rules that a program cannot touch.
 """
 
-import ast
 import json
 import math
 import re
@@ -13,7 +12,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-from environments.scorers.latex import nesting
+from environments.row_formats import python_literal
 from protocol.encoding import parse_json
 from protocol.errors import ConfigError
 from sandbox.pool import shared_pool
@@ -70,14 +69,12 @@ def _close(left: float, right: float) -> bool:
 
 MAX_PROGRAM_CHARS = 64 << 10
 MAX_TESTS = 32
+# Of one test, where what is expected may be printed twice over; and of all tests of one program together
 LIMITS = SandboxLimits(fuel=20_000_000_000, memory=256 * MIB, output=MIB, calls=400_000)
-"""Of one test; what is expected may be printed twice over."""
 MAX_FUEL = 100_000_000_000
-"""For all tests of one program together."""
 _FENCE = re.compile(r"^(?P<indent>[ \t>]*)(?P<mark>`{3,}|~{3,})(?P<info>[^`\n]*)$")
 _PYTHON = re.compile(r"\{?\.?(?:c?python|pypy|py)[\d.]*(?![\w+#-])", re.IGNORECASE)
 _PROGRAM_WORDS = re.compile(r"\b(?:print|input|import|def|class|return|for|while|lambda)\b|=")
-_MAX_LITERAL_CHARS, _MAX_LITERAL_DEPTH = 1 << 16, 32
 _LANGUAGES = {"py", "python", "python3", "py3", "python2"}
 _INVISIBLE = str.maketrans("\u00a0", " ", "\ufeff\u200b\u200c\u200d\u2060")
 
@@ -96,16 +93,18 @@ class CodeTest:
     def programs(self) -> list[SandboxProgram]:
         """What is run, without its source: one for each reading."""
         if self.function:
-            return [SandboxProgram("", function=self.function, arguments=one) for one in self.given]
+            return [SandboxProgram("", function=self.function, arguments=arguments) for arguments in self.given]
         return [SandboxProgram("", stdin=self.given.encode())]
 
     @property
-    def output_bytes(self) -> int:
-        """The most that a program may print."""
-        return LIMITS.output + 2 * len(self.expected.encode()) if not self.function else LIMITS.output
+    def says_nothing(self) -> bool:
+        """Whether a program that does nothing would pass."""
+        if self.function:
+            return all(reading in (None, [None]) for reading in self.expected)
+        return not self.expected.strip()
 
     def passed(self, outcome: SandboxOutcome) -> bool:
-        """Whether a run gave what was expected."""
+        """Return whether a run gave what was expected."""
         if not outcome.succeeded:
             return False
         text = outcome.stdout.decode(errors="replace")
@@ -116,7 +115,7 @@ class CodeTest:
         except ValueError:
             return False
         # the older sets wrap a result in a list
-        return any(same_value(value, one) or same_value([value], one) for one in self.expected)
+        return any(same_value(value, reading) or same_value([value], reading) for reading in self.expected)
 
 
 def score(program_text: str, verification: Mapping[str, Any]) -> float:
@@ -132,8 +131,9 @@ def score(program_text: str, verification: Mapping[str, Any]) -> float:
         return 0.0
     left = MAX_FUEL
     for test in tests:
+        printed = 0 if test.function else 2 * len(test.expected.encode())
         for program in test.programs:
-            limits = replace(LIMITS, fuel=min(LIMITS.fuel, left), output=test.output_bytes)
+            limits = replace(LIMITS, fuel=min(LIMITS.fuel, left), output=LIMITS.output + printed)
             outcome = shared_pool("python").run(replace(program, source=source), limits)
             left -= outcome.fuel
             if (passed := test.passed(outcome)) or left <= 0:
@@ -150,28 +150,20 @@ def last_program(text: str) -> str:
     A fence stands alone on its line, of three or more backticks or tildes, indented or not; its end is as long.
     """
     blocks, opened, lines = list[tuple[str, str]](), None, list[str]()
-    for line in text.translate(_INVISIBLE).split("\n"):
-        found = _FENCE.match(line.rstrip("\r"))
+    for line in (line.rstrip("\r") for line in text.translate(_INVISIBLE).split("\n")):
+        fence = _FENCE.match(line)
         if opened is None:
-            if found:
-                opened, lines = found, []
-        elif found and not found["info"].strip() and found["mark"].startswith(opened["mark"]):
-            blocks.append((opened["info"].strip(), "\n".join(_without(opened["indent"], one) for one in lines) + "\n"))
+            opened, lines = fence, []
+        elif fence and not fence["info"].strip() and fence["mark"].startswith(opened["mark"]):
+            blocks.append((opened["info"].strip(), "\n".join(lines) + "\n"))
             opened = None
-        else:
-            lines.append(line.rstrip("\r"))
+        else:  # without as much of the fence's indentation as it has
+            margin = line[: len(opened["indent"])]
+            lines.append(margin.lstrip(" \t>") + line[len(margin) :])
     named = [source for language, source in blocks if _PYTHON.match(language)]
     unnamed = [source for language, source in blocks if not language]
     likely = [source for source in unnamed if _PROGRAM_WORDS.search(source)]
-    return next((some[-1] for some in (named, likely, unnamed) if some), "")
-
-
-def _without(indent: str, line: str) -> str:
-    """Return a line without as much of a fence's indentation as it has."""
-    size = 0
-    while size < len(indent) and size < len(line) and line[size] in " \t>":
-        size += 1
-    return line[size:]
+    return next((sources[-1] for sources in (named, likely, unnamed) if sources), "")
 
 
 def read_tests(verification: Mapping[str, Any]) -> list[CodeTest]:
@@ -182,14 +174,9 @@ def read_tests(verification: Mapping[str, Any]) -> list[CodeTest]:
     if not isinstance(cases, list) or not cases:
         raise ConfigError("`verification.test_cases` is no list of tests", "drop the problem")
     tests = [_test(number, case) for number, case in enumerate(cases[:MAX_TESTS])]
-    if all(map(_says_nothing, tests)):
+    if all(test.says_nothing for test in tests):
         raise ConfigError("`verification.test_cases` has no test that expects anything", "drop the problem")
     return tests
-
-
-def _says_nothing(test: CodeTest) -> bool:
-    """Whether a program that does nothing would pass."""
-    return all(one in (None, [None]) for one in test.expected) if test.function else not test.expected.strip()
 
 
 def _test(number: int, case: Any) -> CodeTest:
@@ -213,10 +200,8 @@ def _test(number: int, case: Any) -> CodeTest:
 
 def _lines(value: Any, where: str) -> str:
     """Return what a program reads or prints: a list has a line for each element, whose own elements are its words."""
-    if isinstance(value, list):
-        text = "\n".join(" ".join(map(_word, one)) if isinstance(one, list) else _word(one) for one in value)
-    else:
-        text = _word(value)
+    rows = value if isinstance(value, list) else [value]
+    text = "\n".join(" ".join(map(_word, row)) if isinstance(row, list) else _word(row) for row in rows)
     text = text.removeprefix("\ufeff")
     try:
         text.encode()
@@ -236,12 +221,12 @@ def _arguments(given: Any) -> list[Any]:
     if isinstance(given, dict):
         return [given, [given]]
     if isinstance(given, list):
-        texts = all(isinstance(one, str) for one in given)
-        return [given, [_readings(one)[0] for one in given]] if given and texts else [given]
+        texts = given and all(isinstance(item, str) for item in given)
+        return [given, [_readings(item)[0] for item in given]] if texts else [given]
     if not isinstance(given, str):
         return [[given]]
     values = _readings(given)
-    readings = [one for value in values for one in ([value, [value]] if isinstance(value, list) else [[value]])]
+    readings = [reading for value in values for reading in ([value, [value]] if isinstance(value, list) else [[value]])]
     lines = [_readings(line)[0] for line in given.splitlines() if line.strip()]
     return [lines, *readings] if len(lines) > 1 else readings
 
@@ -257,9 +242,6 @@ def _readings(value: Any) -> list[Any]:
     except ValueError:
         pass
     try:
-        if len(value) <= _MAX_LITERAL_CHARS and nesting(value) <= _MAX_LITERAL_DEPTH:
-            literal = json.loads(json.dumps(ast.literal_eval(value.strip())))
-            return [literal, value]
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        pass
-    return [value]
+        return [python_literal(value, 1 << 16, 32), value]
+    except ValueError:
+        return [value]

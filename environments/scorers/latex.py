@@ -6,8 +6,7 @@ text must have a meaning here; anything else raises `Unreadable`.
 Trees are lists whose first element names the node, so that they are JSON:
 ["num", "1.50"], ["sym", "x_1"], ["const", "pi" | "e" | "i" | "oo" | "empty"], ["add" | "mul" | "div" | "pow", a, b],
 ["neg", a], ["fn", name, a, …], ["list", …] (no order), ["tuple", "(", ")", …], ["rel", [operators], [terms]],
-["matrix", [rows]], ["ratio", a, b], ["quantity", [a, unit], …], ["percent", a], ["text", letters],
-["over", kind, body, variable, from, to].
+["matrix", [rows]], ["ratio", a, b], ["quantity", [a, unit], …], ["percent", a], ["text", letters].
 """
 
 import functools
@@ -17,8 +16,8 @@ from typing import Any
 
 Tree = list[Any]
 MAX_CHARS, MAX_DEPTH = 1_000, 24
+# Calls of the parser within one another, and operations of a text: together they bound the depth of a tree
 MAX_NESTED, MAX_OPERATIONS = 60, 120
-"""Calls of the parser within one another, and operations of a text: together they bound the depth of a tree."""
 
 
 class Unreadable(ValueError):
@@ -27,15 +26,16 @@ class Unreadable(ValueError):
 
 _UNICODE = {
     "−": "-", "–": "-", "×": r"\times ", "÷": r"\div ", "·": r"\cdot ", "∙": r"\cdot ", "⋅": r"\cdot ", "∗": "*",
-    "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "≈": r"\approx ", "∞": r"\infty ", "π": r"\pi ", "°": r"^\circ ",
+    "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "≈": r"\approx ", "∞": r"\infty ", "π": r"\pi ",
     "±": r"\pm ", "∅": r"\emptyset ", "∪": r"\cup ", "∈": r"\in ", "θ": r"\theta ", "α": r"\alpha ", "β": r"\beta ",
     "γ": r"\gamma ", "λ": r"\lambda ", "μ": r"\mu ", "φ": r"\phi ", "ω": r"\omega ", "Δ": r"\Delta ",
     "½": r"\frac{1}{2}", "⅓": r"\frac{1}{3}", "⅔": r"\frac{2}{3}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}",
     "，": ",", "；": ";", "（": "(", "）": ")", "＝": "=", "％": r"\%", "\u00a0": " ", "\u2009": " ", "\u202f": " ",
     "\u3000": " ", "\u200b": "", "\ufeff": "", "€": r"\text{€}", "£": r"\text{£}", "⟨": r"\langle ", "⟩": r"\rangle ",
 }  # fmt: skip
-_POWERS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
-_INDICES = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
+_POWERS, _INDICES = "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "₀₁₂₃₄₅₆₇₈₉"
+_DIGITS = str.maketrans(_POWERS + _INDICES, "0123456789-+0123456789")
+_FULL_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
 _SIZES = "left|right|bigl?|bigr?|Bigl?|Bigr?|biggl?|biggr?|displaystyle|textstyle|limits|nolimits|rm|bf|it"
 _DROPPED = re.compile(rf"(?<!\\)\\(?:(?:{_SIZES})(?![a-zA-Z])|[,;:!> ])\s?")
 _SPACED = re.compile(r"(?<![\d.])\d{1,3}(?:(?:\{,\}|\\,|\\ |~|\\;|\s)\d{3})+(?![\d])")
@@ -43,60 +43,66 @@ _COMMAS = re.compile(r"\d{1,3}(?:,\d{3})+(?![\d,])")
 _REPEATING = re.compile(r"(\d*)\.(\d*)(?:\\overline\{(\d+)\}|\\dot\{?(\d)\}?)")
 _NUMBER = re.compile(r"(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d{1,4}(?![\d.a-zA-Z{]))?")
 _TEXT = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|mathsf|mbox|operatorname)\s*\{([^{}]*)\}")
+_ARITHMETIC = re.compile(r"[\d\s.,+*/^()=%-]*\d[\d\s.,+*/^()=%-]*")
 _LETTERS = re.compile(r"[A-Za-z]+")
+_OTHER = re.compile(r"\\(?:[a-zA-Z]+|.)|.", re.S)
 _MATRIX = re.compile(
     r"\\begin\{([pbvBV]?matrix|cases|array|aligned|gathered)\}(?:\s*\{[lcr| ]*\})?(.*?)\\end\{\1\}", re.S
 )
-_FUNCTIONS = frozenset(
-    (
-        "sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "ln", "log",
-        "lg", "exp", "max", "min", "gcd", "lcm", "floor", "ceil", "sqrt"
-    )
-)  # fmt: skip
-_GREEK = frozenset(
-    (
-        "alpha", "beta", "gamma", "delta", "epsilon", "varepsilon", "zeta", "eta", "theta", "vartheta", "iota", "kappa",
-        "lambda", "mu", "nu", "xi", "rho", "sigma", "tau", "upsilon", "phi", "varphi", "chi", "psi", "omega", "Gamma",
-        "Delta", "Theta", "Lambda", "Xi", "Sigma", "Phi", "Psi", "Omega", "ell"
-    )
-)  # fmt: skip
-_UNITS = frozenset(
-    (
-        "mm", "cm", "dm", "km", "kg", "mg", "ml", "kJ", "Hz", "kHz", "mph", "hours", "hour", "minutes", "minute",
-        "seconds", "second", "days", "day", "weeks", "week", "years", "year", "meters", "meter", "metres", "metre",
-        "centimeters", "miles", "mile", "feet", "foot", "inches", "inch", "ft", "yards", "dollars", "dollar", "cents",
-        "cent", "degrees", "degree", "radians", "units", "unit", "percent", "grams", "gram", "liters", "liter",
-        "square", "cubic"
-    )
-)  # fmt: skip
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_FUNCTIONS = _names(
+    "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh ln log lg exp max min gcd lcm floor ceil sqrt"
+)
+_GREEK = _names(
+    """alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma tau
+    upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Sigma Phi Psi Omega ell"""
+)
+_UNITS = _names(
+    """mm cm dm km kg mg ml kJ Hz kHz mph hours hour minutes minute seconds second days day weeks week years year meters
+    meter metres metre centimeters miles mile feet foot inches inch ft yards dollars dollar cents cent degrees degree
+    radians units unit percent grams gram liters liter square cubic"""
+)
+# What changes the number before it, or hedges, is no unit: 5 million is not 5, nor is `5 or six`
+_NO_UNITS = _names(
+    """or nor not no neither either but except if when where maybe perhaps to than less fewer more least most about
+    around approximately roughly nearly almost over under above below between minus plus times negative half halves
+    third thirds quarter quarters fourth fourths fifth fifths tenth tenths hundredth hundredths thousandth thousandths
+    dozen dozens hundred hundreds thousand thousands million millions billion billions trillion trillions bn mn tn mil
+    squared cubed factorial mod modulo pi infinity zero one two three four five six seven eight nine ten eleven twelve
+    thirteen fourteen fifteen sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty
+    ninety"""
+)
 _UNIT_NAMES = {
     "centimeters": "cm", "centimeter": "cm", "kilometers": "km", "kilometer": "km", "kilograms": "kg", "grams": "g",
     "gram": "g", "liters": "l", "liter": "l", "metres": "m", "metre": "m", "meters": "m", "meter": "m", "feet": "ft",
     "foot": "ft", "inches": "in", "inch": "in", "sec": "s", "min": "minute", "°": "degree", "°C": "celsius",
+    "°F": "fahrenheit", "degreeC": "celsius", "degreeF": "fahrenheit",
 }  # fmt: skip
 _RELATIONS = {
     "=": "=", "<": "<", ">": ">", r"\le": "<=", r"\leq": "<=", r"\leqslant": "<=", r"\ge": ">=", r"\geq": ">=",
     r"\geqslant": ">=", r"\ne": "!=", r"\neq": "!=", r"\approx": "=", r"\in": "in", r"\lt": "<", r"\gt": ">",
 }  # fmt: skip
 _CONSTANTS = {r"\pi": "pi", r"\infty": "oo", r"\emptyset": "empty", r"\varnothing": "empty"}
+_WORDS = {"pi": r"\pi", "infinity": r"\infty", "inf": r"\infty", "oo": r"\infty", "theta": r"\theta"}
 _CLOSING = {"(": ")", "[": "]", r"\{": r"\}", r"\langle": r"\rangle", r"\lfloor": r"\rfloor", r"\lceil": r"\rceil"}
 _MARKS = (r"\vec", r"\hat", r"\bar", r"\tilde", r"\overline", r"\overrightarrow")
-_OVER = {r"\int": "integral", r"\sum": "sum", r"\prod": "product"}
+_FACTORS = frozenset((*_MARKS, "(", "{", r"\frac", r"\sqrt", r"\binom", r"\{", r"\lfloor", r"\lceil", *_CONSTANTS))
 _LEAD = re.compile(
-    r"^(?:#{2,}\s*|(?:so |thus |hence |therefore,? )?(?:the )?(?:correct |final )?"
+    r"^(?:#{2,}\s*|=\s*|(?:so |thus |hence |therefore,? )?(?:the )?(?:correct |final )?"
     r"(?:answer|option|choice)\**\s*(?:is\b|:)\**\s*:?|(?:option|choice)\s+(?=\(?[A-Z]\b))",
     re.IGNORECASE,
 )
-_FULL_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
-_WORDS = {"pi": r"\pi", "infinity": r"\infty", "inf": r"\infty", "oo": r"\infty", "theta": r"\theta"}
 
 
 def plain(text: str) -> str:
     """Return the text without ornaments around it: dollars, asterisks, a full stop at its end, `The answer is`."""
-    text = text.strip()
     for _ in range(8):
-        before = text
-        text = _LEAD.sub("", text.strip()).strip()
+        before, text = text, _LEAD.sub("", text.strip()).strip()
         for mark in ("$$", "$", "**", "__", "`"):
             if len(text) > 2 * len(mark) and text.startswith(mark) and text.endswith(mark):
                 text = text[len(mark) : -len(mark)].strip()
@@ -105,7 +111,7 @@ def plain(text: str) -> str:
         if text.endswith(("。", "．")) or (text.endswith(".") and not text.endswith((r"\right.", "..."))):
             text = text[:-1].strip()
         if text == before:
-            return text
+            break
     return text
 
 
@@ -136,15 +142,16 @@ def _spelled(text: str) -> str:
     for character, latex in _UNICODE.items():
         text = text.replace(character, latex)
     text = re.sub(r"\\(?:mathrm|mathbf|mathit|text)\s+([A-Za-z])(?![A-Za-z])", r"\1", text)
-    text = text.translate(_FULL_WIDTH).replace("∛", r"\sqrt[3]").replace(r"\mathbb R", r"\mathbb{R}")
-    text = text.replace(r"\mathbb{R}", r"(-\infty, \infty)")
-    text = re.sub("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+", lambda found: "^{" + found[0].translate(_POWERS) + "}", text)
-    text = re.sub("[₀₁₂₃₄₅₆₇₈₉]+", lambda found: "_{" + found[0].translate(_INDICES) + "}", text)
+    text = text.translate(_FULL_WIDTH).replace("∛", r"\sqrt[3]")
+    text = re.sub(r"\\mathbb(?: R|\{R\})", r"(-\\infty, \\infty)", text)
+    text = re.sub(f"[{_POWERS}]+", lambda found: "^{" + found[0].translate(_DIGITS) + "}", text)
+    text = re.sub(f"[{_INDICES}]+", lambda found: "_{" + found[0].translate(_DIGITS) + "}", text)
     text = re.sub(
-        r"√\s*(\d+|[a-zA-Z]|(?=[({]))", lambda found: r"\sqrt" + (f"{{{found[1]}}}" if found[1] else ""), text
+        r"√\s*(?:(\d+|[a-zA-Z])|(?=[({]))", lambda found: rf"\sqrt{{{found[1]}}}" if found[1] else r"\sqrt", text
     )
     text = re.sub(r"\\[dtc]frac(?![a-zA-Z])", r"\\frac", text)
-    text = text.replace("**", "^").replace(r"\lbrace", r"\{").replace(r"\rbrace", r"\}").replace(r"\degree", r"^\circ")
+    text = re.sub(r"\\degree(?![a-zA-Z])|\^\s*(?:\\circ(?![a-zA-Z])|\{\s*\\circ\s*\})", "°", text)
+    text = text.replace("**", "^").replace(r"\lbrace", r"\{").replace(r"\rbrace", r"\}")
     text = _SPACED.sub(lambda found: re.sub(r"\D", "", found[0]), text)
     text = _REPEATING.sub(_repeated, text)
     text = re.sub(r"\\left\s*\.|\\right\s*\.", "", text)
@@ -159,16 +166,14 @@ def _repeated(found: re.Match[str]) -> str:
     return rf"(\frac{{{above}}}{{{below}}})"
 
 
+# Kind and text: num, word (letters of a \text), name (bare letters), env (a matrix), op (anything else), end
 Token = tuple[str, str]
-"""Kind and text: num, word (letters of a \\text), name (bare letters), env, gap (white space), op (anything else)."""
 
 
 def _tokens(text: str) -> Iterator[Token]:
     at, depth = 0, 0
     while at < len(text):
-        character = text[at]
-        if character.isspace() or character == "~":
-            yield "gap", " "
+        if text[at].isspace() or text[at] == "~":
             at += 1
             continue
         if found := _MATRIX.match(text, at):
@@ -176,19 +181,17 @@ def _tokens(text: str) -> Iterator[Token]:
         elif (depth == 0 and (found := _COMMAS.match(text, at))) or (found := _NUMBER.match(text, at)):
             yield "num", found[0].replace(",", "")
         elif found := _TEXT.match(text, at):
-            if found[1].strip().startswith("\\") or re.fullmatch(r"[\d\s.,+*/^()=%-]*\d[\d\s.,+*/^()=%-]*", found[1]):
+            if found[1].strip().startswith("\\") or _ARITHMETIC.fullmatch(found[1]):
                 yield from _tokens(found[1].strip())
             else:
                 yield "word", found[1]
         elif found := _LETTERS.match(text, at):
             yield "name", found[0]
-        elif found := re.compile(r"\\(?:[a-zA-Z]+|.)").match(text, at):
-            yield "op", found[0]
         else:
-            found = re.compile(".", re.S).match(text, at)
-            yield "op", character
-        assert found is not None
-        depth += {"(": 1, "[": 1, r"\{": 1, ")": -1, "]": -1, r"\}": -1}.get(found[0], 0)
+            found = _OTHER.match(text, at)
+            assert found is not None
+            yield "op", found[0]
+            depth += {"(": 1, "[": 1, r"\{": 1, ")": -1, "]": -1, r"\}": -1}.get(found[0], 0)
         at = found.end()
 
 
@@ -211,7 +214,33 @@ class _Reader:
     """A parser by recursive descent over tokens. Anything that it raises ends it."""
 
     def __init__(self, tokens: list[Token]) -> None:
-        self._tokens, self._at, self.depth, self._operations = tokens, 0, 0, 0
+        self._tokens, self._at, self.depth, self._operations = [*tokens, ("end", "")], 0, 0, 0
+
+    def whole(self) -> Tree:
+        if (word := self._one_word()) is not None:
+            return word
+        tree = self._items(("end",))
+        if self._peek()[0] != "end":
+            raise Unreadable(f"`{self._peek()[1][:40]}` has no meaning here")
+        return tree
+
+    def _peek(self) -> Token:
+        return self._tokens[self._at]
+
+    def _next(self) -> Token:
+        token = self._tokens[self._at]
+        self._at += token[0] != "end"
+        return token
+
+    def _takes(self, *texts: str) -> bool:
+        kind, text = self._tokens[self._at]
+        is_taken = kind in ("op", "name") and text in texts
+        self._at += is_taken
+        return is_taken
+
+    def _expect(self, text: str) -> None:
+        if not self._takes(text):
+            raise Unreadable(f"`{text}` is missing")
 
     def _count(self) -> None:
         """Count an operation whose tree encloses the one before it."""
@@ -219,101 +248,68 @@ class _Reader:
         if self._operations > MAX_OPERATIONS:
             raise Unreadable("it has too many operations")
 
-    def whole(self) -> Tree:
-        if (word := self._one_word()) is not None:
-            return word
-        tree = self._items(("end",))
-        if self._peek() != ("end", ""):
-            raise Unreadable(f"`{self._peek()[1][:40]}` has no meaning here")
-        return tree
-
-    # ---- Tokens
-
-    def _peek(self) -> Token:
-        while self._at < len(self._tokens) and self._tokens[self._at][0] == "gap":
-            self._at += 1
-        return self._tokens[self._at] if self._at < len(self._tokens) else ("end", "")
-
-    def _next(self) -> Token:
-        token = self._peek()
-        self._at += 1
-        return token
-
-    def _takes(self, *texts: str) -> bool:
-        if self._peek()[0] in ("op", "name") and self._peek()[1] in texts:
-            self._at += 1
-            return True
-        return False
-
-    def _expect(self, text: str) -> None:
-        if not self._takes(text):
-            raise Unreadable(f"`{text}` is missing")
-
     # ---- Structure
 
     def _one_word(self) -> Tree | None:
         """Return a text of nothing but letters as a word, whose letters keep their order; None for anything else."""
-        parts = [text for kind, text in self._tokens if kind != "gap" and text not in (r"\cdot", r"\times", "*")]
-        kinds = {kind for kind, text in self._tokens if kind != "gap" and text not in (r"\cdot", r"\times", "*")}
-        if not parts or not kinds <= {"word", "name"}:
+        parts = [token for token in self._tokens[:-1] if token[1] not in (r"\cdot", r"\times", "*")]
+        letters = re.sub(r"\s", "", "".join(text for _, text in parts))
+        if not parts or not {kind for kind, _ in parts} <= {"word", "name"} or len(letters) < 2:
             return None
-        letters = re.sub(r"\s", "", "".join(parts))
         known = letters in _FUNCTIONS or letters in _WORDS or letters.lower() in ("and", "or")
-        if known or len(letters) < 2 or not re.fullmatch(r"[A-Za-z'’.-]+", letters):
+        if known or not re.fullmatch(r"[A-Za-z'’.-]+", letters):
             return None
         return ["text", letters.lower().rstrip(".")]
 
+    def _is_conjunction(self) -> bool:
+        kind, text = self._peek()
+        return kind in ("word", "name") and text.strip().lower() in ("and", "or")
+
     def _items(self, ends: tuple[str, ...]) -> Tree:
         """Return terms with commas, semicolons, `and` or `or` between them: one term, or a list without order."""
-        found = [self._item()]
+        items = _plus_minus(self._item())
         while True:
             separated = self._takes(",", ";", r"\\")
-            if self._peek()[0] in ("word", "name") and self._peek()[1].strip().lower() in ("and", "or"):
+            if self._is_conjunction():
                 self._next()
                 separated = True
             if not separated:
-                break
+                return items[0] if len(items) == 1 else ["list", *items]
             if self._peek()[0] == "end" or self._peek()[1] in ends:
                 raise Unreadable("nothing follows the last comma")
-            found.append(self._item())
-        spread = [one for item in found for one in _plus_minus(item)]
-        return spread[0] if len(spread) == 1 else ["list", *spread]
+            items += _plus_minus(self._item())
 
     def _item(self) -> Tree:
-        """Return a term, or a chain of terms with relations between them."""
+        """Return a term, a ratio, or a chain of terms with relations between them."""
         terms, operators = [self._quantity()], list[str]()
         while self._peek()[0] == "op" and self._peek()[1] in _RELATIONS:
             operators.append(_RELATIONS[self._next()[1]])
             terms.append(self._quantity())
-        if not operators:
-            if self._takes(":"):
-                return ["ratio", terms[0], self._quantity()]
-            return terms[0]
-        return ["rel", operators, terms]
+        if operators:
+            return ["rel", operators, terms]
+        return ["ratio", terms[0], self._quantity()] if self._takes(":") else terms[0]
 
     def _quantity(self) -> Tree:
         """Return a sum, with its unit if there is one: 5 cm, 5 hours 30 minutes, 5 km/h."""
         kind, text = self._peek()
-        if kind == "word" and not self._is_function(text) and not re.fullmatch(r"\s*[A-Za-z]\s*", text):
+        if kind == "word" and not _is_function(text) and not re.fullmatch(r"\s*[A-Za-z]\s*", text):
             return self._named()
         money = self._takes(r"\$")
         value = self._sum()
         unit = self._unit() or ("dollar" if money else "")
-        if not unit:
-            return value
+        if unit in ("", "percent", "per cent"):
+            return ["percent", value] if unit else value
         parts = [[value, unit]]
         while self._peek()[0] == "num":
-            value = self._sum()
-            more = self._unit()
-            if not more:
+            parts.append([self._sum(), self._unit()])
+            if not parts[-1][1]:
                 raise Unreadable("a number has no unit beside one that has")
-            parts.append([value, more])
         return ["quantity", *parts]
 
     def _named(self) -> Tree:
         """Return what stands in a \\text: a letter of a choice, or words."""
         words = [self._next()[1]]
-        while self._peek()[0] in ("word", "name") and self._peek()[1].strip().lower() not in ("and", "or"):
+        while self._peek()[0] in ("word", "name") and not self._is_conjunction():
             words.append(self._next()[1])
         text = " ".join(" ".join(words).split())
         if inner := re.fullmatch(r"\(?([A-Za-z])\)?[.:]?", text):
@@ -324,29 +320,29 @@ class _Reader:
 
     def _unit(self) -> str:
         """Return the unit that follows, in one spelling; empty where none does."""
-        found = ""
+        unit = ""
         while True:
             kind, text = self._peek()
-            mark = self._at
-            is_name = text in _UNITS or found.endswith("/") or (len(text) > 3 and not self._is_function(text))
+            is_name = text in _UNITS or unit.endswith("/") or (len(text) > 3 and not _is_function(text))
+            is_name = is_name or (unit == "degree" and text in ("C", "F"))
             if kind == "word" or (kind == "name" and is_name):
-                if text.strip().lower() in ("and", "or") or not re.fullmatch(r"[A-Za-z€£°. /²³]+", text.strip() or "!"):
+                if self._is_conjunction() or not re.fullmatch(r"[A-Za-z€£°. /²³]+", text.strip() or "!"):
                     break
                 self._next()
-                words = " ".join(text.split())
-                words = _UNIT_NAMES.get(words, words.rstrip("s.") if len(words) > 3 else words.rstrip("."))
-                found += words + self._unit_power()
-            elif kind == "op" and text == "^" and not found and self._degrees():
-                found += "degree"
-            elif kind == "op" and text == "/" and found:
+                words = " ".join(text.split()).removesuffix(" and")
+                if _NO_UNITS & set(re.split(r"[ /]", words.lower())):
+                    raise Unreadable(f"`{words[:40]}` is no unit")
+                unit += _UNIT_NAMES.get(words, words.rstrip("s.") if len(words) > 3 else words.rstrip("."))
+                unit += self._unit_power()
+            elif text == "°" and not unit:
                 self._next()
-                if self._peek()[0] not in ("word", "name"):
-                    self._at = mark
-                    break
-                found += "/"
+                unit = "degree"
+            elif text == "/" and unit and self._tokens[self._at + 1][0] in ("word", "name"):
+                self._next()
+                unit += "/"
             else:
                 break
-        return found
+        return _UNIT_NAMES.get(unit, unit)
 
     def _unit_power(self) -> str:
         if not self._takes("^"):
@@ -357,25 +353,11 @@ class _Reader:
             raise Unreadable("a unit's power is 2 or 3")
         return "^" + power
 
-    def _degrees(self) -> bool:
-        """Take `^\\circ`, and say whether it was there."""
-        mark = self._at
-        self._next()
-        braced = self._takes("{")
-        if self._takes(r"\circ") and (not braced or self._takes("}")):
-            return True
-        self._at = mark
-        return False
-
     # ---- Arithmetic
 
     def _sum(self) -> Tree:
         tree = self._term()
-        again = False
         while True:
-            if again:
-                self._count()
-            again = True
             if self._takes("+"):
                 tree = ["add", tree, self._term()]
             elif self._takes("-"):
@@ -386,6 +368,7 @@ class _Reader:
                 tree = ["list", *_parts(tree), *_parts(self._term())]
             else:
                 return tree
+            self._count()
 
     @_nested
     def _term(self) -> Tree:
@@ -396,93 +379,71 @@ class _Reader:
         if self._takes(r"\pm"):
             return ["pm", ["num", "0"], self._term()]
         tree = self._power()
-        again = False
         while True:
-            if again:
-                self._count()
-            again = True
             if self._takes("*", r"\cdot", r"\times"):
                 tree = ["mul", tree, self._signed()]
             elif self._takes("/", r"\div"):
                 tree = ["div", tree, self._signed()]
             elif self._starts_factor():
-                if self._peek()[0] == "num" and self._tokens[self._at - 1][0] != "op" and tree[0] in ("num", "mixed"):
-                    tree = self._mixed(tree)
-                else:
-                    tree = self._beside(tree)
+                tree = self._beside(tree)
             else:
                 return tree
+            self._count()
 
     @_nested
     def _signed(self) -> Tree:
         return ["neg", self._signed()] if self._takes("-") else self._power()
 
     def _beside(self, tree: Tree) -> Tree:
-        """Return the product with what stands beside it, or a mixed number: 3\\frac{1}{2}."""
-        if tree[0] == "num" and tree[1].isdigit() and self._peek() == ("op", r"\frac"):
-            right = self._power()
-            if right[0] == "div" and all(one[0] == "num" and one[1].isdigit() for one in right[1:]):
-                return ["add", tree, right]
-            return ["mul", tree, right]
+        """Return the product with what stands beside it, or a mixed number: 3 1/2, 3\\frac{1}{2}."""
+        is_whole = tree[0] == "num" and tree[1].isdigit()
         if self._peek()[0] == "num" and tree[0] in ("num", "pow", "div"):
-            raise Unreadable("two numbers stand side by side")
-        return ["mul", tree, self._power()]
-
-    def _mixed(self, tree: Tree) -> Tree:
-        """Return 3 1/2. Any other number beside a number has no meaning."""
-        above = self._next()[1]
-        if not (tree[0] == "num" and tree[1].isdigit() and above.isdigit() and self._takes("/")):
-            raise Unreadable("two numbers stand side by side")
-        kind, below = self._next()
-        if kind != "num" or not below.isdigit() or not 0 < int(above) < int(below):
-            raise Unreadable("two numbers stand side by side")
-        return ["add", tree, ["div", ["num", above], ["num", below]]]
+            above = self._tokens[self._at][1]
+            is_bare = self._tokens[self._at - 1][0] != "op"
+            (_, slash), (kind, below) = [*self._tokens[self._at + 1 : self._at + 3], ("end", "")][:2]
+            is_fraction = above.isdigit() and slash == "/" and kind == "num" and below.isdigit()
+            if not (is_whole and is_bare and is_fraction and 0 < int(above) < int(below)):
+                raise Unreadable("two numbers stand side by side")
+            self._at += 3
+            return ["add", tree, ["div", ["num", above], ["num", below]]]
+        is_frac = self._peek() == ("op", r"\frac")
+        right = self._power()
+        if (
+            is_whole
+            and is_frac
+            and right[0] == "div"
+            and all(part[0] == "num" and part[1].isdigit() for part in right[1:])
+        ):
+            return ["add", tree, right]
+        return ["mul", tree, right]
 
     def _starts_factor(self) -> bool:
         kind, text = self._peek()
-        if kind in ("num", "env"):
-            return True
         if kind == "name":
-            return (
-                text.lower() not in ("and", "or") and text not in _UNITS and (len(text) <= 3 or self._is_function(text))
-            )
+            is_unit = self._is_conjunction() or text in _UNITS
+            return not is_unit and (len(text) <= 3 or _is_function(text))
         if kind == "word":
-            return self._is_function(text) or bool(re.fullmatch(r"[A-Za-z]", text))
-        starts = (*_MARKS, "(", "{", r"\frac", r"\sqrt", r"\binom", r"\{", r"\lfloor", r"\lceil", *_OVER, *_CONSTANTS)
-        return text in starts or text[1:] in _GREEK or self._is_function(text[1:])
-
-    def _is_function(self, name: str) -> bool:
-        return name.strip() in _FUNCTIONS or name.strip() in _WORDS
+            return _is_function(text) or bool(re.fullmatch(r"[A-Za-z]", text))
+        return kind in ("num", "env") or text in _FACTORS or text[1:] in _GREEK or _is_function(text[1:])
 
     def _power(self) -> Tree:
         tree = self._primary()
-        again = False
         while True:
-            if again:
-                self._count()
-            again = True
             if self._takes("!"):
                 tree = ["fn", "factorial", tree]
-            elif self._peek() == ("op", "%") or self._peek() == ("op", r"\%"):
-                self._next()
+            elif self._takes("%", r"\%"):
                 tree = ["percent", tree]
-            elif self._peek() == ("op", "^"):
-                mark = self._at
-                if self._degrees():
-                    self._at = mark
-                    return tree
-                self._next()
+            elif self._takes("^"):
                 tree = ["pow", tree, self._argument(sign=True)]
             else:
                 return tree
+            self._count()
 
     @_nested
     def _argument(self, sign: bool = False) -> Tree:
         """Return a braced group, or one number, letter or command; of digits after \\frac or \\sqrt one each."""
-        if self._takes("{"):
-            tree = self._sum()
-            self._expect("}")
-            return tree
+        if self._peek() == ("op", "{"):
+            return self._primary()
         if sign and self._takes("-"):
             return ["neg", self._argument()]
         kind, text = self._peek()
@@ -490,23 +451,29 @@ class _Reader:
             self._tokens[self._at] = ("num", text[1:])
             return ["num", text[0]]
         if kind == "name" and len(text) > 1:
-            self._tokens[self._at] = ("name", text[1:])
-            return _letter(text[0])
+            return self._first_letter()
         return self._primary()
+
+    def _first_letter(self) -> Tree:
+        """Return the first of several letters; the others remain."""
+        name = self._peek()[1].strip()
+        self._tokens[self._at] = ("name", name[1:])
+        return _letter(name[0])
 
     @_nested
     def _primary(self) -> Tree:
-        kind, text = self._next()
+        kind, text = self._peek()
+        if kind in ("name", "word"):
+            return self._letters(text.strip())
+        self._next()
         if kind == "num":
             return ["num", text]
         if kind == "env":
             return _environment(text)
-        if kind in ("name", "word"):
-            return self._letters(text.strip())
-        if text == "{":
+        if text in ("{", "|"):
             tree = self._sum()
-            self._expect("}")
-            return tree
+            self._expect({"{": "}", "|": "|"}[text])
+            return tree if text == "{" else ["fn", "abs", tree]
         if text in _CONSTANTS:
             return ["const", _CONSTANTS[text]]
         if text == r"\frac":
@@ -514,17 +481,15 @@ class _Reader:
         if text == r"\binom":
             return ["fn", "binomial", self._argument(), self._argument()]
         if text == r"\sqrt":
-            return self._root()
+            index: Tree = ["num", "2"]
+            if self._takes("["):
+                index = self._sum()
+                self._expect("]")
+            return ["fn", "root", self._argument(), index]
         if text in _MARKS:
             return ["sym", f"{text[1:]} {' '.join(_flat(self._argument()))}"]
-        if text == "|":
-            tree = self._sum()
-            self._expect("|")
-            return ["fn", "abs", tree]
         if text in _CLOSING or text == "]":
             return self._bracket(text)
-        if text in _OVER:
-            return self._over(_OVER[text])
         if text[1:] in _FUNCTIONS:
             return self._function(text[1:])
         if text[1:] in _GREEK and text.startswith("\\"):
@@ -532,69 +497,51 @@ class _Reader:
         raise Unreadable(f"`{text[:40] or 'nothing'}` has no meaning here")
 
     def _letters(self, text: str) -> Tree:
-        if text in _FUNCTIONS:
-            return self._function(text)
-        if text in _WORDS:
+        if text in _FUNCTIONS or text in _WORDS:
+            self._next()
+            if text in _FUNCTIONS:
+                return self._function(text)
             return ["const", _CONSTANTS[_WORDS[text]]] if _WORDS[text] in _CONSTANTS else ["sym", text]
         if not text.isalpha() or not text.isascii() or len(text) > 3:
             raise Unreadable(f"`{text[:40]}` has no meaning here")
         if len(text) > 1:
-            self._at -= 1
-            self._tokens[self._at] = ("name", text[1:])
-            return _letter(text[0])
+            return self._first_letter()
+        self._next()
         return self._indexed(text)
 
     def _indexed(self, name: str) -> Tree:
         """Return a letter with its index, or a function of an argument: f(x)."""
         if self._takes("_"):
-            index = self._argument(sign=True)
-            name += "_" + "".join(str(one) for one in _flat(index))
-            return ["sym", name]
+            return ["sym", f"{name}_{''.join(_flat(self._argument(sign=True)))}"]
         while self._takes("'"):
             name += "'"
-        if name in ("f", "g", "h", "P", "Q") and self._peek() == ("op", "("):
-            self._next()
+        if name in ("f", "g", "h", "P", "Q") and self._takes("("):
             inner = self._items((")",))
             self._expect(")")
             return ["fn", f"named {name}", *_parts(inner)]
         return _letter(name)
 
-    def _root(self) -> Tree:
-        index: Tree = ["num", "2"]
-        if self._takes("["):
-            index = self._sum()
-            self._expect("]")
-        body = self._argument() if self._peek()[1] != "(" else self._primary()
-        return ["fn", "root", body, index]
-
     def _function(self, name: str) -> Tree:
-        power: Tree | None = None
-        base: Tree | None = None
+        base = [self._argument()] if self._takes("_") else []
+        power = self._argument(sign=True) if self._takes("^") else None
         if self._takes("_"):
-            base = self._argument()
-        if self._takes("^"):
-            power = self._argument(sign=True)
-        if self._takes("_"):
-            base = self._argument()
-        if self._peek()[1] in ("(", "{"):
-            closing = {"(": ")", "{": "}"}[self._next()[1]]
+            base = [self._argument()]
+        closing = {"(": ")", "{": "}"}.get(self._peek()[1])
+        if closing:
+            self._next()
             arguments = _parts(self._items((closing,)))
             self._expect(closing)
         else:
             arguments = [self._function_argument()]
         if power == ["neg", ["num", "1"]]:
             name, power = "arc" + name, None
-        tree: Tree = ["fn", name, *arguments, *([base] if base is not None else [])]
+        tree: Tree = ["fn", name, *arguments, *base]
         return tree if power is None else ["pow", tree, power]
 
     def _function_argument(self) -> Tree:
         """Return what a function without brackets takes: the factors that follow, up to a sign or another function."""
         tree = self._signed()
-        while (
-            self._starts_factor()
-            and self._peek()[1] not in ("(",)
-            and not self._is_function(self._peek()[1].strip("\\ "))
-        ):
+        while self._starts_factor() and self._peek()[1] != "(" and not _is_function(self._peek()[1].strip("\\ ")):
             if self._peek()[0] == "num":
                 raise Unreadable("two numbers stand side by side")
             self._count()
@@ -609,65 +556,22 @@ class _Reader:
             if self._peek()[0] != "end":
                 raise Unreadable("something follows a system of equations")
             return system
-        inner = self._items((")", "]", r"\}", r"\rangle", r"\rfloor", r"\rceil"))
-        kind, closing = self._next()
-        items = inner[1:] if inner[0] == "list" else [inner]
+        items = _parts(self._items((*_CLOSING.values(),)))
+        closing = self._next()[1]
         if opening == r"\{" and closing == r"\}":
             return ["list", *items]
         if opening in (r"\lfloor", r"\lceil") and closing == _CLOSING[opening] and len(items) == 1:
             return ["fn", {"f": "floor", "c": "ceil"}[opening[2]], items[0]]
-        if opening == closing == "]" or kind == "end" or closing not in (")", "]", r"\rangle"):
+        is_angle = opening == r"\langle"
+        if opening == closing == "]" or closing not in (")", "]", r"\rangle") or is_angle != (closing == r"\rangle"):
             raise Unreadable(f"`{opening}` is not closed")
-        if (opening == r"\langle") != (closing == r"\rangle"):
-            raise Unreadable(f"`{opening}` is not closed")
-        if len(items) == 1 and (opening, closing) == ("(", ")"):
-            return items[0] if items[0][0] != "list" else ["tuple", "(", ")", items[0]]
+        if len(items) == 1 and (opening, closing) == ("(", ")") and items[0][0] != "list":
+            return items[0]
         return ["tuple", opening, closing, *items]
 
-    def _over(self, kind: str) -> Tree:
-        """Return a definite integral, sum or product."""
-        variable: Tree | None = None
-        self._expect("_")
-        if kind == "integral":
-            low = self._argument(sign=True)
-        else:
-            self._expect("{")
-            variable = self._primary()
-            self._expect("=")
-            low = self._sum()
-            self._expect("}")
-        self._expect("^")
-        high = self._argument(sign=True)
-        if kind != "integral":
-            return ["over", kind, self._term(), variable, low, high]
-        body: Tree = ["num", "1"]
-        while not self._is_differential():
-            self._count()
-            body = ["mul", body, self._power()] if body != ["num", "1"] else self._sum_until_differential()
-        _, name = self._next()
-        variable = ["sym", name[1:]] if len(name) == 2 else self._primary()
-        return ["over", "integral", body, variable, low, high]
 
-    def _is_differential(self) -> bool:
-        kind, text = self._peek()
-        return kind in ("name", "word") and (text.strip() == "d" or (len(text) == 2 and text[0] == "d"))
-
-    def _sum_until_differential(self) -> Tree:
-        start = self._at
-        for at in range(start, len(self._tokens)):
-            kind, text = self._tokens[at]
-            if kind in ("name", "word") and (text.strip() == "d" or (text[-2:-1] == "d" and len(text) <= 3)):
-                inner = list(self._tokens[start:at])
-                if len(text) == 3:
-                    inner.append(("name", text[0]))
-                    self._tokens[at] = ("name", text[1:])
-                body = _Reader(inner)
-                tree = body._sum() if inner else ["num", "1"]
-                if inner and body._peek()[0] != "end":
-                    raise Unreadable("an integral's body has no meaning")
-                self._at = at
-                return tree
-        raise Unreadable("an integral has no differential")
+def _is_function(name: str) -> bool:
+    return name.strip() in _FUNCTIONS or name.strip() in _WORDS
 
 
 def _letter(name: str) -> Tree:
@@ -680,8 +584,8 @@ def _parts(tree: Tree) -> list[Tree]:
 
 def _flat(tree: Any) -> Iterator[str]:
     if isinstance(tree, list):
-        for one in tree[1:] if tree and tree[0] in ("num", "sym", "const") else tree:
-            yield from _flat(one)
+        for part in tree[1:] if tree and tree[0] in ("num", "sym", "const") else tree:
+            yield from _flat(part)
     else:
         yield str(tree)
 
@@ -696,9 +600,9 @@ def _chosen(tree: Any, minus: bool) -> Any:
     if not isinstance(tree, list):
         return tree
     if tree[:1] == ["pm"]:
-        left, right = (_chosen(one, minus) for one in tree[1:])
+        left, right = (_chosen(part, minus) for part in tree[1:])
         return ["add", left, ["neg", right] if minus else right]
-    return [_chosen(one, minus) for one in tree]
+    return [_chosen(part, minus) for part in tree]
 
 
 def _environment(text: str) -> Tree:

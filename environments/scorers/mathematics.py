@@ -4,7 +4,9 @@ Both texts are read whole (latex.py). Plain numbers, which most answers are, are
 sandbox decides the rest with sympy. What it cannot decide within its fuel is not equal: nothing depends on time.
 """
 
+import operator
 import re
+from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
 
@@ -13,23 +15,31 @@ from environments.scorers.latex import MAX_CHARS, Tree, Unreadable, read
 from protocol.encoding import canonical_json, parse_json
 from protocol.errors import ConfigError
 from sandbox.pool import shared_pool
-from sandbox.wasi import MIB, Ending, SandboxLimits, SandboxProgram
+from sandbox.wasi import MIB, SandboxLimits, SandboxProgram
 
 LIMITS = SandboxLimits(fuel=8_000_000_000, memory=256 * MIB, output=64 << 10, calls=2_000)
 _BOX = re.compile(r"\\(?:boxed|fbox|framebox)\s*(?=\{)")
-_SAID = re.compile(
-    r"\b(?:answer|result|option|choice)\**\s*(?:is\b|[:=])\**\s*:?|####|答案\s*[是为為：:]|答[：:]", re.IGNORECASE
-)
 _BARE_BOX = re.compile(r"\\(?:boxed|fbox)\s*(\d+|[A-Za-z])(?![\w{])")
+_SAID = re.compile(
+    r"(?<!wrong )(?<!incorrect )\b(?:answer|result|option|choice)\**\s*(?:is\b|[:=])\**\s*:?"
+    r"|####|答案\s*[是為为：:]|答[：:]",
+    re.IGNORECASE,
+)
 _TEXT = re.compile(r"\\text\{([^{}]*)\}")
 _ONE_WORD = re.compile(r"(?:(?:option|choice) )?\(?[A-Za-z]+\)?\.?", re.IGNORECASE)
 _CHOICE = re.compile(r"\(?([A-Z])[).:]\s")
 _SENTENCE_END = re.compile(r"\.(?=\s|$)|[。?\n]")
 _SPAN = re.compile(r"(?:\$\$?([^$]+)\$\$?|\\\((.+?)\\\)|\\\[(.+?)\\\])\s*[.。]?\s*$", re.S)
 _NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:/\d+)?%?(?![\w/])")
-_LEAST_DECIMALS, _LEAST_DIGITS = 6, 3
-"""Of a decimal that may be a rounding of an exact value."""
-_MAX_EXPONENT = 64
+# A sentence that denies its number, hedges, or makes another number of it
+_DENIED = re.compile(
+    r"\b(?:not|cannot|never|neither|nor|no|without|except|unless|than|least|most|about|approximately|roughly|minus|plus|"
+    r"negative|twice|double|triple|half|times|hundred|thousand|million|billion|dozen|squared|cubed|or|between|wrong|"
+    r"incorrect|false|if)\b|n['’]t\b",
+    re.IGNORECASE,
+)
+_LEAST_DECIMALS, _LEAST_DIGITS = 6, 3  # of a decimal that may be a rounding of an exact value
+_MAX_EXPONENT, _MAX_BITS = 64, 256
 _PROGRAM = "from muster_mathematics import equal"
 
 
@@ -54,11 +64,10 @@ def check_reference(reference: str) -> Tree:
     """Return the tree of a reference. Raise ConfigError where it cannot be read whole: a part of it would make wrong
     answers right."""
     try:
-        return _read(_unboxed(reference.strip()))
+        return _read(final_answer(reference) if _BOX.search(reference) else reference.strip())
     except Unreadable as error:
-        raise ConfigError(
-            f"the reference `{reference[:60]}` cannot be read whole: {error}", "drop the problem"
-        ) from None
+        what = f"the reference `{reference.strip()[:60]}` cannot be read whole: {error}"
+        raise ConfigError(what, "drop the problem") from None
 
 
 def final_answer(text: str) -> str:
@@ -74,11 +83,14 @@ def final_answer(text: str) -> str:
         rest = text[said[-1] :].strip()
         return rest[: choice.end()] if (choice := _CHOICE.match(rest)) else _SENTENCE_END.split(rest, maxsplit=1)[0]
     if found := _SPAN.search(text):
-        return next(one for one in found.groups() if one is not None)
+        *_, before = _SENTENCE_END.split(text[: found.start()])
+        return "" if _DENIED.search(before) else next(span for span in found.groups() if span is not None)
+    if text.endswith("?"):
+        return ""
     if "\n" not in text and (_ONE_WORD.fullmatch(text) or not re.search(r"(?<!\\)\b[A-Za-z]{2,}", text)):
         return text
-    sentences = [one for one in _SENTENCE_END.split(text) if one.strip()]
-    numbers = _NUMBER.findall(sentences[-1]) if sentences else []
+    sentences = [sentence for sentence in _SENTENCE_END.split(text) if sentence.strip()]
+    numbers = _NUMBER.findall(sentences[-1]) if sentences and not _DENIED.search(sentences[-1]) else []
     return numbers[0] if len(numbers) == 1 else ""
 
 
@@ -90,12 +102,6 @@ def _braced(text: str, start: int) -> str:
         if text[at] == "}" and depth == 0:
             return text[start + 1 : at]
     return ""
-
-
-def _unboxed(reference: str) -> str:
-    """Return a reference without the box around it, if it has one."""
-    found = _BOX.search(reference)
-    return final_answer(reference) if found else reference
 
 
 @lru_cache(8192)
@@ -114,24 +120,25 @@ def _compare(reference: bytes, answer: bytes) -> float:
         return float(left == right or _is_rounded(given, right, left) or _is_rounded(wanted, left, right))
     program = SandboxProgram(_PROGRAM, function="equal", arguments=[wanted, given])
     outcome = shared_pool("mathematics").run(program, LIMITS)
-    return float(outcome.ending is Ending.EXITED and outcome.succeeded and outcome.stdout == b"true")
+    return float(outcome.succeeded and outcome.stdout == b"true")
 
 
 def _is_rounded(tree: Tree, value: Fraction, exact: Fraction) -> bool:
     """Whether a decimal rounds an exact value that no decimal is: to six places at least, with three digits of it."""
-    digits = tree[1][1] if tree[0] == "neg" and tree[1][0] == "num" else tree[1] if tree[0] == "num" else ""
-    whole, point, decimals = digits.partition(".")
+    tree = tree[1] if tree[0] == "neg" else tree
+    whole, point, decimals = (tree[1] if tree[0] == "num" else "").partition(".")
     if not point or len(decimals) < _LEAST_DECIMALS or len((whole + decimals).lstrip("0")) < _LEAST_DIGITS:
         return False
-    return not _terminates(exact) and 2 * abs(value - exact) * 10 ** len(decimals) <= 1
+    is_decimal = pow(10, exact.denominator.bit_length(), exact.denominator) == 0
+    return not is_decimal and 2 * abs(value - exact) * 10 ** len(decimals) <= 1
 
 
-def _terminates(value: Fraction) -> bool:
-    below = value.denominator
-    for prime in (2, 5):
-        while below % prime == 0:
-            below //= prime
-    return below == 1
+_OPERATIONS: dict[str, Callable[..., Fraction]] = {
+    "neg": operator.neg,
+    "add": operator.add,
+    "mul": operator.mul,
+    "div": operator.truediv,
+}
 
 
 def _fraction(tree: Tree) -> Fraction | None:
@@ -139,23 +146,14 @@ def _fraction(tree: Tree) -> Fraction | None:
     kind = tree[0]
     if kind == "num":
         return Fraction(tree[1]) if "e" not in tree[1].lower() or abs(int(re.split("[eE]", tree[1])[1])) < 400 else None
-    if kind not in ("neg", "add", "mul", "div", "pow"):
+    if kind != "pow" and kind not in _OPERATIONS:
         return None
-    values = [_fraction(one) for one in tree[1:]]
-    if any(one is None for one in values):
+    values = [value for value in map(_fraction, tree[1:]) if value is not None]
+    if len(values) < len(tree) - 1 or (kind == "div" and not values[1]):
         return None
-    first, second = values[0] or Fraction(0), (values[-1] or Fraction(0))
-    if kind == "neg":
-        return -first
-    if kind == "add":
-        return first + second
-    if kind == "mul":
-        return first * second
-    if kind == "div":
-        return first / second if second else None
-    is_small = second.denominator == 1 and abs(second) <= _MAX_EXPONENT and first.numerator.bit_length() < 256
-    return Fraction(first ** int(second)) if is_small and (first or second > 0) and _short(first) else None
-
-
-def _short(value: Fraction) -> bool:
-    return value.denominator.bit_length() < 256
+    if kind != "pow":
+        return _OPERATIONS[kind](*values)
+    base, exponent = values
+    is_small = exponent.denominator == 1 and abs(exponent) <= _MAX_EXPONENT
+    is_short = max(base.numerator.bit_length(), base.denominator.bit_length()) < _MAX_BITS
+    return Fraction(base ** int(exponent)) if is_small and is_short and (base or exponent > 0) else None

@@ -1,6 +1,5 @@
 """What a package of the `verifiers` library is, to the byte: a document whose hash a pool's configuration names."""
 
-import hashlib
 import json
 import logging
 import os
@@ -16,7 +15,7 @@ from typing import Any, Literal, Self
 from urllib.parse import unquote, urlsplit
 
 from filelock import FileLock
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from protocol.encoding import Document, canonical_json, parse_document, parse_json, sha256_hex
 from protocol.errors import ConfigError, IntegrityError, ScoringUnavailable, printable
@@ -26,7 +25,6 @@ MAX_LOCK_BYTES = 1 << 20
 MAX_ROWS = 1 << 17
 _HASH = r"^[0-9a-f]{64}$"
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
-_LOAD = re.compile(r"[A-Za-z_][\w.-]{0,199}(:[A-Za-z_]\w{0,99})?", re.ASCII)
 
 
 class LockedWheel(Document):
@@ -47,7 +45,9 @@ class PackageLock(Document):
 
     format: Literal["muster/verifiers/1"] = "muster/verifiers/1"
     package: str = Field(max_length=200)
-    load: str
+    load: str = Field(
+        pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,199}(:[A-Za-z_][A-Za-z0-9_]{0,99})?$"
+    )  # a module, or `module:callable`
     arguments: dict[str, Any] = Field(default_factory=dict)
     split: Literal["train", "eval"] = "train"
     library: str = Field(max_length=40)
@@ -58,16 +58,9 @@ class PackageLock(Document):
     rows: int = Field(ge=1, le=MAX_ROWS)
     data: str = Field(pattern=_HASH)
 
-    @field_validator("load")
-    @classmethod
-    def _loadable(cls, load: str) -> str:
-        if not _LOAD.fullmatch(load):
-            raise ValueError("it is no module, nor `module:callable`")
-        return load
-
     @model_validator(mode="after")
     def _one_each(self) -> Self:
-        names = [re.sub(r"[-_.]+", "-", one.name).lower() for one in self.wheels]
+        names = [_plain(wheel.name) for wheel in self.wheels]
         if len(set(names)) < len(names):
             raise ValueError("it has a package twice")
         return self
@@ -85,22 +78,18 @@ class PackageLock(Document):
     @property
     def carried(self) -> list[str]:
         """The hashes of the wheels that no index has."""
-        return [one.sha256 for one in self.wheels if one.carried]
+        return [wheel.sha256 for wheel in self.wheels if wheel.carried]
 
     @property
     def installation(self) -> str:
-        """What is installed, whatever is loaded of it: hex SHA-256."""
-        told = [self.python, self.machine, *sorted(f"{one.file} {one.sha256}" for one in self.wheels)]
-        return hashlib.sha256("\n".join(told).encode()).hexdigest()
+        """Hex SHA-256 of what is installed, whatever is loaded of it."""
+        lines = [self.python, self.machine, *sorted(f"{wheel.file} {wheel.sha256}" for wheel in self.wheels)]
+        return sha256_hex("\n".join(lines).encode())
 
-    def check_machine(self) -> None:
-        """Raise ConfigError where these wheels are for another Python or another kind of machine."""
-        if (self.python, self.machine) != (this_python(), this_machine()):
-            raise ConfigError(
-                f"{self.package} is locked for Python {self.python} on {self.machine}; this is {this_python()} on "
-                f"{this_machine()}",
-                "run muster with that Python, or let the pool's owner lock it anew",
-            )
+
+def _plain(name: str) -> str:
+    """Return a package's name in the one spelling that indexes compare."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def this_python() -> str:
@@ -126,8 +115,8 @@ def read_lock(path: Path, content: str) -> PackageLock:
 
 INSTALL_SECONDS = 3600.0
 _WHEELS_ONLY = "--only-binary=:all:"
+# Libraries tell by this name what is installed: of other modules `datasets` would hash everything they hold.
 _SITE = "site-packages"
-"""Libraries tell by this name what is installed: of other modules `datasets` would hash everything they hold."""
 _log = logging.getLogger(__name__)
 
 
@@ -135,7 +124,12 @@ def installed(lock: PackageLock, carried: Path) -> Path:
     """Return the folder with what a package needs; made first where it is not there, for minutes. `carried`: where
     wheels lie by their hash that no index has. Raise ConfigError for another kind of machine, ScoringUnavailable where
     it cannot be installed."""
-    lock.check_machine()
+    here = this_python(), this_machine()
+    if (lock.python, lock.machine) != here:
+        raise ConfigError(
+            f"{lock.package} is locked for Python {lock.python} on {lock.machine}; this is {here[0]} on {here[1]}",
+            "run muster with that Python, or let the pool's owner lock it anew",
+        )
     folder = user_cache("packages") / lock.installation
     if (folder / "whole").is_file():
         return folder / _SITE
@@ -160,22 +154,22 @@ def resolve(requirement: str, wheels: Sequence[Path], build: bool, keep: Path) -
         about = ["--dry-run", "--ignore-installed", "--report", str(report)]
         hint = "check its name and version" + ("" if build else "; --build makes wheels of what has none")
         _pip(["install", *about, *options, *wanted], f"resolve {requirement}", hint)
-        found = parse_json(report.read_bytes())["install"]
-        local = {str(one.resolve()): one for one in wheels}
-        return tuple(_locked(one, local, keep, Path(folder)) for one in found)
+        resolved = parse_json(report.read_bytes())["install"]
+        local = {str(wheel.resolve()): wheel for wheel in wheels}
+        return tuple(_locked(distribution, local, keep, Path(folder)) for distribution in resolved)
 
 
 def wheel_requirement(path: Path) -> str:
-    """NAME==VERSION of a wheel, by its file name. Raise ConfigError."""
+    """Return NAME==VERSION of a wheel, by its file name. Raise ConfigError."""
     parts = path.name.removesuffix(".whl").split("-")
     if path.suffix != ".whl" or not path.is_file() or len(parts) < 5:
         raise ConfigError(f"{path} is no wheel", "build one: python -m build --wheel")
     return f"{parts[0]}=={parts[1]}"
 
 
-def _locked(one: Mapping[str, Any], local: Mapping[str, Path], keep: Path, folder: Path) -> LockedWheel:
-    name, version = one["metadata"]["name"], one["metadata"]["version"]
-    about = one["download_info"]
+def _locked(distribution: Mapping[str, Any], local: Mapping[str, Path], keep: Path, folder: Path) -> LockedWheel:
+    name, version = distribution["metadata"]["name"], distribution["metadata"]["version"]
+    about = distribution["download_info"]
     archive = about.get("archive_info", {})
     # pip before 23.1 has `hash` instead of `hashes`, and neither of a local file
     sha256 = str(archive.get("hashes", {}).get("sha256") or archive.get("hash", "").partition("sha256=")[2])
@@ -184,67 +178,49 @@ def _locked(one: Mapping[str, Any], local: Mapping[str, Path], keep: Path, folde
     path = local.get(unquote(url.path)) if url.scheme == "file" else None
     if not file.endswith(".whl"):
         _pip(["wheel", "--no-deps", "--wheel-dir", str(folder), f"{name}=={version}"], f"build {name}", "see its error")
-        (path,) = (each for each in folder.glob("*.whl") if _same(each.name, name))
-    if path is None and not sha256:
+        (path,) = (wheel for wheel in folder.glob("*.whl") if _plain(wheel.name.split("-")[0]) == _plain(name))
+    if path is not None:
+        sha256, file = file_sha256(path), path.name
+        write_atomic(keep / sha256, path.read_bytes())
+    elif not sha256:
         raise ConfigError(f"pip reports no SHA-256 of {file}", "upgrade pip to 23.1 or newer, or name a wheel file")
-    if path is None:
-        return LockedWheel(name=name, version=version, sha256=sha256, file=file)
-    sha256, file = file_sha256(path), path.name
-    write_atomic(keep / sha256, path.read_bytes())
-    return LockedWheel(name=name, version=version, sha256=sha256, file=file, carried=True)
-
-
-def _same(file: str, name: str) -> bool:
-    return (
-        file.split("-")[0].replace("_", "-").replace(".", "-").lower()
-        == name.replace("_", "-").replace(".", "-").lower()
-    )
+    return LockedWheel(name=name, version=version, sha256=sha256, file=file, carried=path is not None)
 
 
 def _install(lock: PackageLock, folder: Path, carried: Path) -> None:
-    """Into `site-packages` by way of another folder, so that it is there as a whole or not at all."""
+    """Install into `site-packages` by way of another folder, so that it is there as a whole or not at all."""
     with TemporaryDirectory(dir=folder) as scratch:
-        wheels, site = Path(scratch) / "wheels", Path(scratch) / _SITE
+        wheels, site, wanted = (Path(scratch) / name for name in ("wheels", _SITE, "wanted.txt"))
         wheels.mkdir()
-        for one in lock.wheels:
-            if one.carried:
-                _copied(carried / one.sha256, wheels / one.file, one.sha256)
-        wanted = Path(scratch) / "wanted.txt"
-        lines = (f"{_place(one, wheels)} --hash=sha256:{one.sha256}\n" for one in lock.wheels)
+        lines = []
+        for wheel in lock.wheels:
+            place = f"{wheel.name}=={wheel.version}"
+            if wheel.carried:  # by its file: an index may have another of that name and version
+                source = carried / wheel.sha256
+                if not source.is_file() or file_sha256(source) != wheel.sha256:
+                    raise ConfigError(f"the wheel {wheel.file} is not {source}", "fetch the pool's files again")
+                shutil.copyfile(source, wheels / wheel.file)
+                place = f"{wheel.name} @ {(wheels / wheel.file).as_uri()}"
+            lines.append(f"{place} --hash=sha256:{wheel.sha256}\n")
         wanted.write_text("".join(lines))
-        options = ["--no-deps", "--require-hashes", _WHEELS_ONLY]
+        options = ["--no-deps", "--require-hashes", _WHEELS_ONLY, "--target", str(site), "--requirement", str(wanted)]
         try:
-            _pip(
-                ["install", *options, "--target", str(site), "--requirement", str(wanted)],
-                f"install {lock.package}",
-                "check the network and the package index",
-            )
+            _pip(["install", *options], f"install {lock.package}", "check the network and the package index")
         except ConfigError as error:
             raise ScoringUnavailable(error.what, error.hint) from None
         shutil.rmtree(folder / _SITE, ignore_errors=True)
         site.rename(folder / _SITE)
-    write_atomic(folder / "whole", json.dumps([one.file for one in lock.wheels]).encode())
-
-
-def _place(one: LockedWheel, wheels: Path) -> str:
-    """As a requirement. A carried one by its file: an index may have another of that name and version."""
-    return f"{one.name} @ {(wheels / one.file).as_uri()}" if one.carried else f"{one.name}=={one.version}"
-
-
-def _copied(source: Path, target: Path, sha256: str) -> None:
-    if not source.is_file() or file_sha256(source) != sha256:
-        raise ConfigError(f"the wheel {target.name} is not {source}", "fetch the pool's files again")
-    shutil.copyfile(source, target)
+    write_atomic(folder / "whole", json.dumps([wheel.file for wheel in lock.wheels]).encode())
 
 
 def _pip(arguments: list[str], what: str, hint: str) -> None:
-    """Runs as this user, with this machine's settings of pip. Raise ConfigError."""
+    """Run pip as this user, with this machine's settings. Raise ConfigError."""
     argv = [sys.executable, "-m", "pip", *arguments, "--no-input", "--disable-pip-version-check", "--quiet"]
-    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
     try:
-        done = subprocess.run(argv, env=kept, capture_output=True, timeout=INSTALL_SECONDS, check=False)
+        done = subprocess.run(argv, env=env, capture_output=True, timeout=INSTALL_SECONDS, check=False)
     except subprocess.TimeoutExpired:
         raise ConfigError(f"cannot {what}: not done in {INSTALL_SECONDS:.0f} s", "try again") from None
     if done.returncode:
-        told = [one for one in done.stderr.decode(errors="replace").splitlines() if one.startswith("ERROR")]
-        raise ConfigError(f"cannot {what}: {printable(' '.join(told) or 'pip ended', 500)}", hint)
+        errors = [line for line in done.stderr.decode(errors="replace").splitlines() if line.startswith("ERROR")]
+        raise ConfigError(f"cannot {what}: {printable(' '.join(errors) or 'pip ended', 500)}", hint)

@@ -4,26 +4,23 @@ import functools
 import json
 import logging
 import os
-import select
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, TypedDict
+from typing import Any, TypedDict
 
 from environments.verifiers import guest
 from protocol.encoding import parse_json
 from protocol.errors import ConfigError, ScoringUnavailable, printable
+from sandbox.exchange import ask, close_pipes
 from sandbox.launch import IsolatedProcess, Launch, try_mode
 from sandbox.policy import MIB, NOBODY, IsolationPolicy, Mode, Mount
 
 START_SECONDS, LOAD_SECONDS, SCORE_SECONDS, ROW_SECONDS = 60.0, 300.0, 30.0, 30.0
 SCORE_MEMORY = 512 * MIB
-_MEMORY, _SCRATCH = 4096 * MIB, 16 * MIB
-_MAX_SAID = 8 << 20
+_MAX_ANSWER = 8 << 20
 _TRIES = 2
 _GUEST = Path(guest.__file__).parent
 _PYTHON = Path(sys.executable).resolve()
@@ -50,7 +47,6 @@ _ENVIRONMENT = {
     "HF_DATASETS_OFFLINE": "1",
     "TOKENIZERS_PARALLELISM": "false",
     "OPENAI_API_KEY": "none",
-    "OPENAI_BASE_URL": "http://transcript.invalid/v1",  # guest/endpoint.py
 }
 _log = logging.getLogger(__name__)
 
@@ -74,9 +70,9 @@ class PackageProcess:
         self._loaded: dict[str, Any] = {}
 
     def load(self) -> dict[str, Any]:
-        """`library`, `api`, `rows`, the digests of all problems, `turns`, the most of a rollout (0: it names none), and
-        `tools`, their schemas. Raise ConfigError where the package cannot be an environment, ScoringUnavailable where
-        it cannot be loaded here."""
+        """Return `library`, `api`, `rows`, the digests of all problems, `turns`, the most of a rollout (0: it names
+        none), and `tools`, their schemas. Raise ConfigError where the package cannot be an environment,
+        ScoringUnavailable where it cannot be loaded here."""
         return dict(self._thread.submit(self._retried, None, 0.0).result())
 
     def row(self, number: int) -> Any:
@@ -135,89 +131,54 @@ class PackageProcess:
 
     def _start(self) -> None:
         mode = _mode()
+        folders = [self._site, _GUEST, *([] if _PYTHON.is_relative_to("/usr") else [_PYTHON.parent.parent])]
         policy = IsolationPolicy(
-            memory=_MEMORY,
-            cpus=None,
+            memory=4096 * MIB,
             processes=64,
             open_files=256,
-            scratch=_SCRATCH,
-            mounts=tuple(Mount.same(folder) for folder in _folders(self._site)),
+            scratch=16 * MIB,
+            mounts=tuple(map(Mount.same, folders)),
             environment=_ENVIRONMENT,
             user=NOBODY if os.geteuid() == 0 and mode is Mode.BUBBLEWRAP else None,
         )
         argv = (str(_PYTHON), "-P", "-s", "-S", "-B", "-X", "utf8", "-c", _START, str(_GUEST), str(self._site))
-        pipe = subprocess.PIPE
-        self._process = IsolatedProcess(Launch(mode, policy, argv), pipe, pipe, subprocess.DEVNULL)
+        launch = Launch(mode, policy, argv)
+        self._process = IsolatedProcess(launch, subprocess.PIPE, subprocess.PIPE, subprocess.DEVNULL)
         self._asked = 0
-        self._exchange(b"", 0, START_SECONDS)
+        self._exchange(b"", START_SECONDS)
         self._loaded = self._ask({"do": "load", "with": self._load}, LOAD_SECONDS)
 
     def _ask(self, question: dict[str, Any], seconds: float) -> Any:
         self._asked += 1
-        data = json.dumps({"id": self._asked} | question).encode() + b"\n"
-        return self._exchange(data, self._asked, seconds)
+        return self._exchange(json.dumps({"id": self._asked} | question).encode() + b"\n", seconds)
 
-    def _exchange(self, data: bytes, number: int, seconds: float) -> Any:
-        """Raise OSError where the process ends, hangs or answers nonsense."""
+    def _exchange(self, data: bytes, seconds: float) -> Any:
+        """Return the answer to the last question. Raise OSError where the process ends, hangs or answers nonsense."""
         assert self._process is not None
-        process = self._process.process
-        assert process.stdin is not None
-        assert process.stdout is not None
-        line = _answer(process.stdin, process.stdout, data, seconds)
+        line = ask(self._process.process, data, seconds, _MAX_ANSWER)
         try:
-            said = parse_json(line)
-            if said["id"] != number:
+            answer = parse_json(line)
+            if answer["id"] != self._asked:
                 raise ValueError("it is an answer to something else")
         except (ValueError, KeyError, TypeError):
             raise OSError("its answer is not ours") from None
-        if "refused" in said:
-            raise ConfigError(f"{self._name}: {printable(str(said['refused']), 400)}", printable(str(said.get("hint"))))
-        if "value" not in said:
-            raise _NoAnswer(printable(str(said.get("failed")), 400))
-        return said["value"]
+        if "refused" in answer:
+            what, hint = printable(str(answer["refused"]), 400), printable(str(answer.get("hint")))
+            raise ConfigError(f"{self._name}: {what}", hint)
+        if "value" not in answer:
+            raise _NoAnswer(printable(str(answer.get("failed")), 400))
+        return answer["value"]
 
     def _end(self) -> None:
         process, self._process = self._process, None
         self._loaded = {}
-        if process is None:
-            return
-        process.close()
-        for stream in (process.process.stdin, process.process.stdout):
-            if stream is not None:
-                with suppress(OSError):
-                    stream.close()
+        if process is not None:
+            process.close()
+            close_pipes(process.process)
 
 
 class _NoAnswer(Exception):
     """It is well, but has no answer to this question."""
-
-
-def _answer(sink: IO[bytes], source: IO[bytes], data: bytes, seconds: float) -> bytes:
-    """Write `data`, read one line, within so many seconds."""
-    os.set_blocking(sink.fileno(), False)
-    left, answer, end = memoryview(data), b"", time.monotonic() + seconds
-    while (remaining := end - time.monotonic()) > 0:
-        waiting = select.poll()
-        waiting.register(source, select.POLLIN)
-        if left:
-            waiting.register(sink, select.POLLOUT)
-        ready = {number for number, _ in waiting.poll(remaining * 1000)}
-        if left and sink.fileno() in ready:
-            left = left[os.write(sink.fileno(), left[: 1 << 16]) :]
-        if source.fileno() in ready:
-            part = os.read(source.fileno(), 1 << 20)
-            answer += part
-            if not part or len(answer) > _MAX_SAID:
-                raise OSError("it ended" if not part else "its answer does not end")
-            if answer.endswith(b"\n"):
-                return answer
-    raise OSError(f"it gave no answer for {seconds:.0f} s")
-
-
-def _folders(site: Path) -> list[Path]:
-    """Return what it may read besides the system's programs."""
-    python = [] if _PYTHON.is_relative_to("/usr") else [_PYTHON.parent.parent]
-    return [site, _GUEST, *python]
 
 
 @functools.cache

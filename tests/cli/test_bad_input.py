@@ -6,9 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
+from cli.session import open_session
 from tests.cli.actors import write_pool_files
 from tests.cli.muster import CLOSED, PASSED_ON, ROOT, Key, Muster, make_key
+from tests.conftest import Deployed
 
 # ---- A port in use
 
@@ -91,6 +94,18 @@ def test_a_damaged_cache_of_events_costs_time_only(muster: Muster) -> None:
     (cache,) = muster.home.glob(".cache/muster/events/*.sqlite")
     cache.write_bytes(b"not a database at all" * 100)
     assert muster.ok("pool", "list", "--json").json["pools"] == first["pools"]
+
+
+def test_beside_a_process_that_holds_the_events_a_command_reads_only_new_ones(
+    home: Path, shared_suite: Deployed, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = open_session(shared_suite.folder, shared_suite.chain.url)
+    first = session.state()
+    with FileLock(f"{session._cache()}.lock"), caplog.at_level("INFO"):
+        again = session.state()
+    assert "using a copy of the events that are known" in caplog.text
+    assert "reading all events anew" not in caplog.text
+    assert (again.pools, again.seats) == (first.pools, first.seats)
 
 
 def test_a_damaged_deployment_file_is_named(muster: Muster, tmp_path: Path) -> None:

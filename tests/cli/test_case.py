@@ -87,5 +87,7 @@ def test_a_case_from_its_price_to_its_end(muster: Muster, deployed: Deployed, tm
     assert (shown["outcome"], shown["slashed"], shown["back"]) == ("upheld", 100 * TOKEN, bond)
     assert set(shown["votes"].values()) == {Code.REJECT_WEIGHTS.label}
     assert "upheld" in muster.ok("challenge", "show").out
-    assert "ejected (reject: weights, node case 1)" in muster.ok("node", "status", "--node", node.address).out
+    status = muster.ok("node", "status", "--node", node.address)
+    assert "): ejected (reject: weights, node case 1)" in status.out
+    assert "the node is out for good; a new one needs a new key" in status.out
     assert "there is no challenge 7" in muster.refused("challenge", "show", 7)

@@ -1,7 +1,10 @@
-"""Every command: an example that can be typed, `--json` where it answers, `--dry-run` where it sends; exit codes."""
+"""Every command: examples, `--json` where it answers, `--dry-run` where it sends; exit codes, help, output."""
 
+import json
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,7 @@ import pytest
 from typer.main import get_command
 
 from cli.main import app
+from cli.output import emit, fields, seconds, table
 from protocol import VERSION
 from runtime.entry import Exit
 from tests.cli.muster import Muster
@@ -27,7 +31,7 @@ OTHERS = re.compile(r"(diloco|swarm) .*")
 """Of other packages, which have tests of their own."""
 STREAMS = {"logs"}
 SENDS = re.compile(
-    r"(keys send|deploy|node (up|join|claim|dispute|announce|leave)|validator (?!status)[a-z-]+|challenge open"
+    r"(keys send|deploy|node (up|join|claim|dispute|leave)|validator (?!status)[a-z-]+|challenge open"
     r"|pool (create|set-service|fund|remove-node|pause|close)|governance (?!status)[a-z-]+)"
 )
 
@@ -99,3 +103,51 @@ def test_every_exit_code_of_a_process_is_documented() -> None:
     trainer = {code for name, code in vars(exits).items() if name.startswith("EXIT_")}
     assert {EXIT_OK, EXIT_REFUSED, Exit.STALLED, 1, 2, 130} | trainer == set(Exit)
     assert all(code.meaning for code in Exit)
+
+
+HEAVY = ("torch", "web3", "transformers", "eth_account", "eth_abi", "httpx", "numpy", "chain")
+PROBE = f"""
+import sys
+sys.argv = ["muster", "node", "--help"]
+from cli.main import main
+try:
+    main()
+finally:
+    print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)
+"""
+
+
+def test_help_imports_no_heavy_library() -> None:
+    done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, timeout=60, check=True)
+    assert "dry-run" in done.stdout
+    assert done.stderr.splitlines()[-1] == "[]"
+
+
+def test_a_noun_alone_shows_its_help(tmp_path: Path) -> None:
+    done = Muster(tmp_path, installed=True).run("node")
+    assert done.code == 2
+    assert "dry-run" in done.out
+    assert done.err == ""
+
+
+def test_a_table_aligns_text_left_and_numbers_right() -> None:
+    lines = table(["node", "units"], [["a", 5], ["longer", 12345]]).split("\n")
+    assert lines == ["node    units", "------  -----", "a           5", "longer  12345"]
+
+
+def test_an_empty_table_says_so() -> None:
+    assert table(["a"], [], empty="no nodes") == "no nodes"
+
+
+def test_fields_align() -> None:
+    assert fields({"a": 1, "long": "x"}) == "a     1\nlong  x"
+
+
+def test_json_keeps_integers_exact_and_bytes_readable(capsys: pytest.CaptureFixture[str]) -> None:
+    emit({"base_units": 2**200 + 1, "hash": b"\x01\xff"}, True, lambda: "not this")
+    assert json.loads(capsys.readouterr().out) == {"base_units": 2**200 + 1, "hash": "01ff"}
+
+
+@pytest.mark.parametrize(("value", "text"), [(45, "45 s"), (600, "10 min"), (9000, "2.5 h"), (14 * 86400, "14 d")])
+def test_durations(value: int, text: str) -> None:
+    assert seconds(value) == text

@@ -114,3 +114,16 @@ def test_everything_down_is_named_and_nothing_raises(tmp_path: Path, monkeypatch
     failed = {one.check for one in found if one.state == "failed"}
     assert {"profile", "rpc", "service", "storage", "s3"} <= failed
     assert {"disk", "gpu", "clock", "version"} <= {one.check for one in found}
+
+
+def test_doctor_names_the_engines_of_a_validator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def engines(**fields: Any) -> str:
+        profile = Profile(role="validator", home=tmp_path, cache=tmp_path, key=ProfileKey(keystore=tmp_path), **fields)
+        (found,) = (check for check in checks.validator_checks(profile) if check.check == "engines")
+        return found.detail
+
+    monkeypatch.setattr("validator.judging.pipeline.vllm_installed", lambda: True)
+    assert engines(engine={"name": "transformers"}).startswith("transformers for every file, vllm for its")
+    assert engines(engine={"name": "vllm"}, validator={"case_engines": []}).startswith("vllm alone")
+    monkeypatch.setattr("validator.judging.pipeline.vllm_installed", lambda: False)
+    assert "vllm, which is not installed" in engines(validator={"case_engines": ["vllm"]})

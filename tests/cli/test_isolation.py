@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from cli import checks as doctor
-from cli.process import isolation_words, with_isolation
 from cli.profile import Profile, load_profile, option_values, profile_text
+from cli.up.process import isolation_words, with_isolation
 from protocol.errors import ConfigError
 from sandbox import launch as choosing
 from sandbox.launch import Probed

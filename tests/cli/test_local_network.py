@@ -72,7 +72,7 @@ def test_the_commands_name_what_is_missing(tmp_path: Path) -> None:
     assert not folder.exists()
 
 
-def test_the_last_lines_of_a_long_file_are_read_from_its_end(tmp_path: Path) -> None:
+def test_the_last_lines_of_a_long_file(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text("".join(f"line {i} {'x' * 200}\n" for i in range(2000)))
     assert [line.split()[1] for line in last_lines(path, 3)] == ["1997", "1998", "1999"]

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from cli.process import joined_config, profile_config
-from cli.profile import load_profile, profile_path
-from cli.up import open_up_profile
+from cli.profile import find_profile, load_profile, profile_path
+from cli.up.process import UpProcess, profile_config, write_config
+from cli.up.run import open_up_profile
 from orchestrator.config import OrchestratorConfig
 from protocol.encoding import load_document
 from protocol.errors import ConfigError
@@ -29,7 +29,7 @@ def test_workers_and_validators_compute_in_the_pools_dtype(
     pool: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("cli.process.fetch_pool_config", lambda url, digest: BF16)
+    monkeypatch.setattr("cli.up.process.fetch_pool_config", lambda url, digest: BF16)
     for role in ("operator", "validator"):
         open_up_profile(role, service.url, None)
     worker = load_document(profile_config("worker"), WorkerConfig)
@@ -38,6 +38,15 @@ def test_workers_and_validators_compute_in_the_pools_dtype(
     validator = load_document(profile_config("validator"), ValidatorConfig)
     assert (len(validator.voters), validator.engine.dtype) == (1, "bfloat16")
     assert validator.home != worker.home
+    # An isolated worker can write to its home and cache: it must not reach its configuration, log or key there, nor
+    # the weights that a validator judges with.
+    profile = find_profile("operator")
+    assert profile is not None
+    log = UpProcess("worker", profile, profile_config("worker")).log_path
+    for path in (profile_config("worker"), log, worker.node.keystore):
+        assert not path.is_relative_to(worker.home)
+        assert not path.is_relative_to(worker.cache)
+    assert not validator.cache.is_relative_to(worker.cache)
 
 
 @pytest.mark.usefixtures("home", "pool")
@@ -49,7 +58,7 @@ def test_what_the_profile_says_of_a_process_goes_before(service: StubService) ->
     path.write_text(path.read_text().replace('password_file = "keys/node.password"\n', ""))
     assert load_document(profile_config("worker"), WorkerConfig).node.password_file is None
     with pytest.raises(ConfigError, match="has no password file"):
-        joined_config(open_up_profile("operator", None, None), unattended=True)
+        write_config(open_up_profile("operator", None, None), "worker", unattended=True)
 
 
 def owner_profile(folder: Path, suite: Deployed, **changes: Any) -> Path:

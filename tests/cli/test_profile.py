@@ -1,4 +1,4 @@
-"""What commands take from a profile, and how a person names a pool."""
+"""What commands take from a profile, how a person names a pool, and how an owner's profile is written."""
 
 import re
 from pathlib import Path
@@ -9,9 +9,11 @@ from typer.main import get_command
 
 from cli.main import app
 from cli.pool_ref import PoolRef
-from cli.process import _listening
-from cli.profile import Profile, ProfileKey, _command_defaults, option_values
+from cli.profile import Profile, ProfileKey, _command_defaults, load_profile, name_pool, option_values
+from cli.up.process import listening
 from protocol.errors import ConfigError
+from runtime.keystore import address_of
+from tests.cli.muster import Muster
 
 
 @pytest.mark.parametrize(
@@ -59,9 +61,16 @@ def test_a_second_pool_does_not_take_over_the_service_of_the_first(tmp_path: Pat
     assert not service.keys() & _command_defaults(create, second, "create").keys()
 
 
-def test_what_a_seat_judges_is_not_taken_from_a_profile(tmp_path: Path) -> None:
-    bond = get_command(app).commands["validator"].commands["bond"]  # type: ignore[attr-defined]
-    assert "pool" not in _command_defaults(bond, option_values(owner(tmp_path, pool=1)), "bond")
+def test_a_seat_judges_the_profiles_pool_unless_a_group_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge = get_command(app).commands["validator"].commands["judge"]  # type: ignore[attr-defined]
+    values = option_values(owner(tmp_path, pool=1))
+    for words, named in ((["--stop"], True), (["--group", "qwen"], False), (["--group=qwen"], False)):
+        monkeypatch.setattr("sys.argv", ["muster", "validator", "judge", *words])
+        found = _command_defaults(judge, values, "judge")
+        assert ("pool" in found) is named
+        assert not named or found["pool"]() == ["1@https://pool.example"]
 
 
 def test_a_service_url_that_is_none_leaves_the_pools_number(tmp_path: Path) -> None:
@@ -70,8 +79,40 @@ def test_a_service_url_that_is_none_leaves_the_pools_number(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("url", "listening"),
+    ("url", "port"),
     [("http://127.0.0.1:8123", {"port": 8123}), ("https://pool.example:8443", {}), ("http://pool.example", {})],
 )
-def test_a_service_without_a_proxy_listens_where_its_url_says(url: str, listening: dict[str, int]) -> None:
-    assert _listening(url) == listening
+def test_a_service_without_a_proxy_listens_where_its_url_says(url: str, port: dict[str, int]) -> None:
+    assert listening(url) == port
+
+
+OWNER = ("--deployment", "d.json", "--url", "https://pool.example", "--s3", "s3.json", "--pool-config", "p.toml")
+
+
+def test_an_owner_names_everything_once(tmp_path: Path) -> None:
+    muster = Muster(tmp_path)
+    made = muster.ok("init", "owner", *OWNER, "--json").json
+    path = Path(made["profile"])
+    profile = load_profile(path)
+    here = Path.cwd()
+    assert (profile.deployment, profile.s3, profile.pool_config) == (here / "d.json", here / "s3.json", here / "p.toml")
+    assert (profile.service, profile.pool) == ("https://pool.example", None)
+    assert profile.service_key is not None
+    keys = {"owner": profile.key, "service": profile.service_key}
+    assert made["keys"] == {name: address_of(key.keystore) for name, key in keys.items()}
+    for key in keys.values():
+        assert key.password_file is not None
+        assert key.keystore.stat().st_mode & 0o077 == key.password_file.stat().st_mode & 0o077 == 0
+
+    again = muster.ok("init", "owner", "--force", "--json").json
+    assert again["keys"] == made["keys"], "keys are never made anew"
+    assert load_profile(path).deployment == path.parent / "deployment.json"
+
+    name_pool(path, 7)
+    assert load_profile(path).pool == 7
+    assert "# The pool's number" in path.read_text(), "comments stay"
+
+
+def test_an_owners_options_are_no_other_roles(tmp_path: Path) -> None:
+    said = Muster(tmp_path).refused("init", "operator", "--pool", "http://127.0.0.1:1", "--s3", "s3.json")
+    assert "are an owner's" in said

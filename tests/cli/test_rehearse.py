@@ -12,9 +12,8 @@ import pytest
 
 from calibration.dry_run import Draw, judge_file, make_file
 from cli.checks import cached_weights
-from cli.dry_run import dry_run_text, dry_run_view
-from cli.node import engines
 from cli.pool_config import load_terms
+from cli.up.dry_run import dry_run_text, dry_run_view, engines
 from protocol.api.endpoints import OBJECTS
 from protocol.errors import ConfigError, MusterError
 from protocol.identity import PoolId
@@ -94,13 +93,13 @@ def test_a_process_that_fails_or_dies_says_so() -> None:
 
 def test_engines_are_the_pools_dtype_unless_another_is_written() -> None:
     config = tiny.CONFIG.model_copy(update={"model": tiny.CONFIG.model.model_copy(update={"dtype": "bfloat16"})})
-    made, judged = engines(config, None, "transformers", None, 2, None)
-    assert (made.name, made.dtype, made.threads) == ("transformers", "bfloat16", 2)
+    made, judged = engines(config, None, "transformers")
+    assert (made.name, made.dtype, made.threads) == ("transformers", "bfloat16", 1)
     assert (judged.name, judged.dtype, judged.device) == ("transformers", "bfloat16", "cpu")
-    made, judged = engines(config, None, "vllm:float32:cuda", None, None, None)
+    made, judged = engines(config, None, "vllm:float32:cuda")
     assert (made.dtype, judged.dtype, judged.device) == ("float32", "bfloat16", "cuda")
-    with pytest.raises(ConfigError, match="--verifier 'abacus'"):
-        engines(config, None, None, "abacus", None, None)
+    with pytest.raises(ConfigError, match="--worker 'abacus'"):
+        engines(config, None, "abacus")
 
 
 class ServedObjects(dict[str, bytes]):

@@ -1,4 +1,4 @@
-"""`muster validator bond` and `opt-in` refuse a pool whose programs could take longer than its judges have."""
+"""`muster validator judge` refuses a pool whose programs could take longer than its judges have."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ import pytest
 
 from chain.suite import Suite
 from cli.pool_config import load_terms
-from cli.up import LocalFaucet
+from cli.up.run import LocalFaucet
 from protocol.config import EnvironmentConfig, PoolConfig
 from tests.cli.actors import TERMS
 from tests.cli.joining import CONFIG, StubService
@@ -41,17 +41,16 @@ def make_pool(service: StubService, shared_suite: Deployed, muster: Muster) -> M
     return made
 
 
-@pytest.mark.parametrize("command", ["bond", "judge"])
-def test_a_slow_pool_is_refused_in_one_line(muster: Muster, key: Key, make_pool: MakePool, command: str) -> None:
+def test_a_slow_pool_is_refused_in_one_line(muster: Muster, key: Key, make_pool: MakePool) -> None:
     pool = make_pool(0.5, "stub")
-    said = muster.refused("validator", command, *key.options, "--pool", pool)
+    said = muster.refused("validator", "judge", *key.options, "--pool", pool)
     assert f"pool {pool} is refused: own: scoring a lane of 16 files may take 2304 calls of 0.5 s" in said
     assert "its owner can mend that: set `params.seconds` to 0.013 or less" in said
 
 
 def test_a_quick_one_is_not_and_neither_is_leaving(muster: Muster, key: Key, make_pool: MakePool) -> None:
     said = muster.refused("validator", "judge", *key.options, "--pool", make_pool(0.013, "stub"))
-    assert "no seat of yours is left to change" in said
+    assert "has 0 tokens and needs 100" in said
     said = muster.refused("validator", "judge", "--stop", *key.options, "--pool", make_pool(0.5, "stub"))
     assert "no seat of yours is left to change" in said
 
@@ -60,4 +59,4 @@ def test_what_could_not_be_looked_at_is_said(muster: Muster, key: Key, make_pool
     pool = make_pool(0.5, "")
     said = muster.run("validator", "judge", *key.options, "--pool", pool).err
     assert f"pool {pool}: whether it can be judged in time was not checked: its owner announced no service" in said
-    assert "no seat of yours is left to change" in said
+    assert "has 0 tokens and needs 100" in said

@@ -81,7 +81,7 @@ def test_validators_bond_seats_for_what_they_choose(stage: Stage) -> None:
     validator = stage.key("validator")
     stage.mint("deployer")
     voters = [option for voter in stage.voters for option in ("--voter", voter.address)]
-    order = ("validator", "bond", *validator.options, *voters)
+    order = ("validator", "judge", *validator.options, *voters)
     assert "nothing to judge is named" in stage.muster.refused(*order, "--yes")
     assert "there is no pool 9" in stage.muster.refused(*order, "--pool", 9, "--yes")
     chosen = ("--pool", 1, "--group", "qwen3-0.6b")
@@ -130,7 +130,7 @@ def test_a_pool_takes_work_once_its_seats_are_counted(stage: Stage) -> None:
     stage.muster.ok("pool", "set-service", "--count-seats", "--pool", 1, *owner.options)
     text = stage.muster.ok("pool", "status", "--pool", 1).out
     assert "waiting for its owner to publish policy step 0" in text
-    assert "11 of 11 needed judge pool 1, of 1 owners" in text
+    assert "11 of 11 needed seats judge pool 1, of 1 owner" in text
     stage.muster.ok("pool", "pause", *owner.options, "--pool", 1)
     assert "paused" in stage.muster.ok("pool", "list").out
     stage.muster.ok("pool", "pause", "--end", *owner.options, "--pool", 1)
@@ -149,10 +149,13 @@ def test_an_operator_registers_with_the_nodes_consent(stage: Stage) -> None:
     order = ("node", "join", "--pool", 1, *operator.options, "--stake", "250")
     assert "is not registered on this chain" in stage.muster.ok("node", "status", "--node", node.address).out
     assert "no node is named" in stage.muster.refused(*order, "--yes")
-    assert "consent is missing" in stage.muster.refused(*order, "--node", node.address, "--yes")
+    uninvited = stage.muster.refused(*order, *with_key, "--yes")
+    assert "pool 1 takes invited nodes only; send its owner the node's address" in uninvited
+    assert stage.tokens("operator") == 1000 * TOKEN, "no stake is locked before the pool's refusal"
     invited = ("--invite", stage.invite("node"))
+    assert "consent is missing" in stage.muster.refused(*order, "--node", node.address, *invited, "--yes")
     stage.muster.ok(*order, *with_key, *invited, "--dry-run")
-    assert "11 of 11 needed judge pool 1" in stage.muster.ok(*order, *with_key, *invited, "--yes").out
+    assert "11 of 11 needed seats judge pool 1" in stage.muster.ok(*order, *with_key, *invited, "--yes").out
     member = ("node", "join", "--pool", 1, *operator.options, "--node", node.address)
     assert "is in pool 1 already" in stage.muster.refused(*member, "--yes")
     stage.muster.ok(*member, "--stake", "0.5", "--yes")
@@ -164,16 +167,18 @@ def test_an_operator_registers_with_the_nodes_consent(stage: Stage) -> None:
 
 def test_a_second_node_is_registered_by_a_paper(stage: Stage) -> None:
     operator, other, paper = stage.key("operator"), stage.key("other"), stage.folder / "consent.json"
-    stage.muster.ok("node", "consent", *other.options, "--operator", operator.address, "--out", paper)
+    node_key = ("--node-keystore", other.path, "--node-password-file", other.password_file)
+    stage.muster.ok("node", "join", *node_key, "--consent-to", operator.address, "--consent", paper)
     order = ("node", "join", "--pool", 1, "--stake", "210", "--consent", paper)
-    foreign = stage.muster.refused(*order, *stage.key("validator").options, "--yes")
-    assert "is for operator" in foreign
+    invite = ("--invite", stage.invite("other"), "--yes")
+    assert "is for operator" in stage.muster.refused(*order, *stage.key("validator").options, *invite)
     signed = paper.read_text()
     paper.write_text(signed.replace(other.address, stage.key("spare").address))
-    assert "is signed by" in stage.muster.refused(*order, *operator.options, "--yes")
+    spare = ("--invite", stage.invite("spare"), "--yes")
+    assert "is signed by" in stage.muster.refused(*order, *operator.options, *spare)
     paper.write_text(signed)
-    assert "is for node" in stage.muster.refused(*order, *operator.options, "--invite", stage.invite("node"), "--yes")
-    stage.muster.ok(*order, *operator.options, "--invite", stage.invite("other"), "--yes")
+    assert "is for node" in stage.muster.refused(*order, *operator.options, *spare)
+    stage.muster.ok(*order, *operator.options, *invite)
 
 
 def test_only_the_owner_invites(stage: Stage) -> None:
@@ -194,11 +199,6 @@ def test_work_is_followed_judged_and_paid(stage: Stage) -> None:
     assert "the committee's draw" in stage.muster.ok(*shown).out
     account = stage.muster.ok(*shown, "--json").json["accounts"][0]
     assert account["pending"] == 1500 * 1_000_000
-    announce = ("node", "announce", "--pool", 1, "--file", 0, "--url")
-    assert "is not an http(s) URL" in stage.muster.refused(*announce, "mirror", *node.options)
-    assert "use that node's key" in stage.muster.refused(*announce, "https://mirror.example/f", *operator.options)
-    stage.muster.ok(*announce, "https://mirror.example/f", *node.options)
-    assert actors.state().mirrors[1, 0].urls == ("https://mirror.example/f",)
     claim = ("node", "claim", "--pool", 1, "--node", node.address, *operator.options)
     assert "nothing of" in stage.muster.refused(*claim)
     actors.judge(stage.voters, 1, 0, [Code.ACCEPT, Code.MALFORMED])
@@ -230,13 +230,14 @@ def test_a_seat_gets_another_voting_key(stage: Stage) -> None:
     validator = stage.key("validator")
     view = stage.muster.ok("validator", "status", "--address", validator.address, "--json").json
     first, other = view["seats"][0]["seat"], stage.key("spare").address
-    stage.muster.ok("validator", "bond", *validator.options, "--seat", first, "--voter", other, "--yes")
+    change = ("validator", "judge", *validator.options, "--seat", first)
+    stage.muster.ok(*change, "--new-voter", other)
     again = ("validator", "status", "--address", validator.address, "--json")
     assert stage.muster.ok(*again).json["seats"][0]["voter"] == other
     former = view["seats"][0]["voter"]
-    stage.muster.ok("validator", "bond", *validator.options, "--seat", first, "--voter", former, "--yes")
-    complete = stage.muster.refused("validator", "bond", *validator.options, "--seat", first, "--yes")
-    assert f"the bond of seat {first} is complete" in complete
+    stage.muster.ok(*change, "--new-voter", former)
+    assert "no seat of yours is left to change" in stage.muster.refused(*change)
+    assert "is given to one seat" in stage.muster.refused(*change, "--seat", first + 1, "--new-voter", other)
 
 
 def test_a_rejected_node_sees_why_and_disputes(stage: Stage) -> None:

@@ -1,6 +1,7 @@
 """`muster node up` and `validator up` from an empty home on a real chain, interrupted after every step."""
 
 import hashlib
+import json
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from cli.process import UpProcess
 from cli.profile import find_profile, load_profile, profile_path
 from cli.session import ask_access, check_access, open_session
-from cli.steps import UpDo, next_node_step
-from cli.steps import next_validator_step as next_validator_step
-from cli.up import LocalFaucet, NodeUp, ValidatorUp, open_up_profile
+from cli.up.process import UpProcess
+from cli.up.run import LocalFaucet, NodeUp, ValidatorUp, check_machine, open_up_profile
+from cli.up.steps import UpDo, next_node_step
+from cli.up.steps import next_validator_step as next_validator_step
 from orchestrator.main import pool_access
 from protocol.errors import ConfigError, IntegrityError
+from runtime.diagnose import ServiceFacts
 from tests.cli.joining import CONFIG, StubService
 from tests.cli.muster import Muster
 from tests.conftest import TOKEN, Deployed
@@ -63,7 +65,7 @@ def test_a_validator_bonds_only_once_its_process_can_judge(
         processes.append(way.process)
 
     monkeypatch.setattr(ValidatorUp, "start", start)
-    monkeypatch.setattr("cli.up._WARM_SECONDS", 0.0)
+    monkeypatch.setattr("cli.up.run._WARM_SECONDS", 0.0)
     way = ValidatorUp(open_up_profile("validator", service.url, None), yes=True)
     taken: list[UpDo] = []
     while (step := next_validator_step(facts := way.facts())).do is not UpDo.RUN:
@@ -87,7 +89,7 @@ def test_what_a_bond_risks_is_shown_before_it_is_asked_for(
     home: Path, service: StubService, pool: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked: list[str] = []
-    monkeypatch.setattr("cli.plan.confirm", asked.append)
+    monkeypatch.setattr("cli.up.run.confirm", asked.append)
     way = ValidatorUp(open_up_profile("validator", service.url, None))
     for expected in (UpDo.MAKE_KEYS, UpDo.ASK):
         step = next_validator_step(facts := way.facts())
@@ -167,6 +169,38 @@ def test_a_profile_of_another_role_or_pool_is_named(
     assert "profile of an owner" in muster.refused("node", "up", "--yes")
     path.write_text("role = 7\n")
     assert f"{path}: `role`" in muster.refused("keys", "show")
+
+
+def test_a_profile_of_a_chain_that_was_started_anew_has_a_cure(
+    muster: Muster, home: Path, service: StubService, pool: int
+) -> None:
+    muster.ok("init", "operator", "--pool", service.url)
+    deployment = profile_path("operator").parent / "deployment.json"
+    document = json.loads(deployment.read_text())
+    deployment.write_text(json.dumps(document | {"genesis": "0x" + "ab" * 32}))
+    stale = muster.refused("node", "up", "--dry-run")
+    assert "another chain with id 31337" in stale
+    assert "`muster init ROLE --pool URL --force` replaces the deployment" in stale
+    muster.ok("init", "operator", "--pool", service.url, "--force")
+    assert "next: make keys" in muster.ok("node", "up", "--dry-run").out
+
+
+def test_a_machine_that_cannot_work_is_refused_before_money_moves(
+    muster: Muster, home: Path, service: StubService, pool: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    muster.ok("init", "operator", "--pool", service.url)
+    path = profile_path("operator")
+    profile = load_profile(path)
+    monkeypatch.setattr("cli.up.run.gpus", tuple)
+    check_machine(profile)
+    on_gpu = profile.model_copy(update={"engine": profile.engine.model_copy(update={"device": "cuda"})})
+    for role in (NodeUp(on_gpu, yes=True), ValidatorUp(on_gpu.model_copy(update={"voters": (profile.key,)}), yes=True)):
+        with pytest.raises(ConfigError, match="no NVIDIA driver answers"):
+            role.run(dry_run=False, as_json=False)
+    monkeypatch.setattr("cli.up.run.ServiceView.look", lambda _: ServiceFacts(clock_offset=-42.0))
+    with pytest.raises(ConfigError, match="this machine's clock is -42 s off the service's"):
+        NodeUp(profile, yes=True).run(dry_run=False, as_json=False)
+    assert not profile.key.keystore.exists(), "nothing was made, nothing was paid"
 
 
 def test_a_service_tells_public_urls_and_never_its_own(shared_suite: Deployed) -> None:

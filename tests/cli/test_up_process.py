@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from chain.indexer.state import State
-from cli.process import UpProcess
 from cli.profile import Profile, ProfileKey
-from cli.up import earned_line
+from cli.up.process import UpProcess
+from cli.up.run import earned_line
 from protocol.errors import MusterError
 from runtime.entry import Exit
 
@@ -33,7 +33,7 @@ SLEEPING = "import time\nprint('up', flush=True)\ntime.sleep(300)\n"
 @pytest.fixture(autouse=True)
 def handlers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The loop takes signals for itself; afterwards they are as before. It looks ten times as often as usual."""
-    monkeypatch.setattr("cli.process._POLL_SECONDS", 0.1)
+    monkeypatch.setattr("cli.up.process._POLL_SECONDS", 0.1)
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
     for number, handler in before.items():
@@ -66,6 +66,15 @@ def test_a_process_that_dies_is_started_again_until_it_is_done(
     assert "worker died (exit 1); restart in 0.5 s" in said
     assert "worker died (exit 2); restart in 1.0 s" in said
     assert said.count("worker restarted") == 2
+
+
+def test_why_it_died_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    up = process(tmp_path, "import os, sys\nif os.path.exists('once'): sys.exit(0)\nopen('once', 'w')\n"
+                 "print('muster: another process works in /home/m')\nsys.exit(2)")  # fmt: skip
+    up._child.argv = ["env", "-C", str(tmp_path), *up._child.argv]
+    up.start()
+    assert up.run(lambda: None, 10.0) == 0
+    assert "worker died (exit 2): muster: another process works in /home/m; restart in" in capsys.readouterr().out
 
 
 def test_an_ejected_worker_is_not_started_again(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What status commands say, on states made by hand."""
+"""What status commands and `muster why` say, on states made by hand."""
 
 from typing import Any
 
@@ -6,7 +6,22 @@ import pytest
 
 from chain.indexer.records import Account, Lane, Node, Pool, Round, Seat, Slash, Step, Submission, Terms
 from chain.indexer.state import State, group_number
-from cli.views import account_view, due, node_view, pool_phase, pool_view, reason, seat_view, standing, waiting
+from cli.status.views import (
+    MEANING,
+    account_view,
+    due,
+    earnings,
+    node_view,
+    penalty_cause,
+    pool_phase,
+    pool_view,
+    reason,
+    seat_view,
+    standing,
+    waiting,
+    why_text,
+    why_view,
+)
 from protocol.verdict import Code, pack
 
 NODE, OWNER = "0x" + "11" * 20, "0x" + "22" * 20
@@ -150,6 +165,27 @@ def test_a_seat_shows_its_votes_and_penalties() -> None:
     assert (view["drawn"], view["voted"], [p["amount"] for p in view["penalties"]]) == (1, 1, [7])
 
 
+@pytest.mark.parametrize(
+    ("penalty", "words"),
+    [
+        ({"code": Code.REJECT_WEIGHTS, "opened": True}, "it accepted a file that was reject: weights"),
+        ({"code": 0, "opened": True}, "a vote against the outcome"),
+        ({"code": 0, "opened": False}, "no vote was opened in time"),
+        ({"code": 0, "opened": None}, "a vote against the outcome, or none in time"),
+    ],
+)
+def test_a_vote_that_was_wrong_and_one_that_was_late_are_told_apart(penalty: dict[str, Any], words: str) -> None:
+    assert penalty_cause(penalty) == words
+
+
+def test_earnings_are_said_in_hundredths_of_a_token() -> None:
+    state = make_state(make_sub(code=Code.ACCEPT, decided_time=9000, final_time=9100, units=386_569_553_571))
+    assert earnings(state, state.pools[1], 9500) == (
+        "3865.70 tokens an hour, by the last hour of 1 working node (median)"
+    )
+    assert "unknown" in earnings(state, state.pools[1], 20_000)
+
+
 def test_a_pool_says_what_it_is_doing() -> None:
     state = make_state()
     pool = state.pools[1]
@@ -175,3 +211,45 @@ def test_a_pool_says_what_it_is_doing() -> None:
     pool.status = "closing"
     assert words() == "closing: no new work"
     assert pool_view(state, 2, 0) is None
+
+
+def told(now: int = 2000, **changes: int) -> str:
+    sub = make_sub(**changes)
+    state = make_state(sub)
+    state.lanes[1, 0] = Lane(1, 0, 5, 6, [drawn(commits=COMMITS, reveals=VOTES)], [0], attested=1)
+    return why_text(why_view(state, sub, now), ["toploc: mantissa_mean 1.5 (seat 5, 6)"])
+
+
+def test_every_outcome_has_a_meaning() -> None:
+    outcomes = set(Code) - {Code.NONE, Code.DISPUTED}
+    assert outcomes == set(MEANING)
+    assert len(set(MEANING.values())) == len(MEANING)
+
+
+def test_a_refused_file_names_votes_findings_cost_and_the_way_out() -> None:
+    said = told(code=Code.REJECT_WEIGHTS, decided_time=1500, final_time=2100, slashed=5 * 10**9)
+    assert "Outcome: reject: weights: its proofs do not come from the pool's weights" in said
+    assert "2 of 3 opened votes say so: seat 4 accept, seat 5 reject: weights, seat 6 reject: weights." in said
+    assert "  toploc: mantissa_mean 1.5 (seat 5, 6)" in said
+    assert "cost the node 5 tokens of its stake" in said
+    assert "muster node dispute --pool 1 --file 0" in said
+    late = told(now=2101, code=Code.REJECT_WEIGHTS, decided_time=1500, final_time=2100, finalized=True)
+    assert late.endswith("That is final.")
+    assert "dispute --pool" not in late
+
+
+def test_an_accepted_file_says_what_it_earns() -> None:
+    said = told(code=Code.ACCEPT, decided_time=1500, final_time=1600)
+    assert "It earns 0.000001 tokens." in said
+    assert said.endswith("That is final.")
+
+
+def test_a_file_under_way_says_what_it_waits_for() -> None:
+    said = told(code=0)
+    assert "Not judged yet: waiting for somebody to settle the lane" in said
+    assert "Outcome" not in said
+
+
+@pytest.mark.parametrize("code", [Code.LATE, Code.VOID, Code.MALFORMED])
+def test_an_unpaid_file_without_a_slash_leaves_the_stake_alone(code: Code) -> None:
+    assert "It is not paid; the stake is untouched." in told(code=code, decided_time=1500, final_time=1600)

@@ -14,7 +14,7 @@ import pytest
 
 from environments import gym
 from environments.base import Problem
-from environments.gym import APART, GUARDED, OFFERED, REBUILD, REFUSED, REUSE, GymGenerator, may_be_scored
+from environments.gym import APART, GUARDED, REBUILD, REFUSED, GymGenerator, may_be_scored, offered
 from environments.registry import load_environment
 from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigError, ScoringUnavailable
@@ -59,7 +59,7 @@ def test_another_process_makes_the_same_problems_in_any_order() -> None:
 
 @pytest.mark.slow
 def test_every_offered_dataset_is_deterministic() -> None:
-    names = sorted(OFFERED)
+    names = sorted(offered())
     seeds = [7, 2**64 - 3]
     assert probe("1", seeds, names) == probe("2", seeds[::-1], names)
 
@@ -126,14 +126,13 @@ def test_wrong_configurations_name_what_to_mend(config: dict[str, object], words
         load_environment(EnvironmentConfig.model_validate(config))
 
 
-def test_every_dataset_of_the_package_is_offered_or_refused_once() -> None:
+def test_every_dataset_of_the_package_was_reviewed() -> None:
     from reasoning_gym.factory import DATASETS
 
-    assert OFFERED | set(REFUSED) == set(DATASETS)
-    assert not OFFERED & set(REFUSED)
-    assert not REUSE & REBUILD
-    assert GUARDED <= OFFERED
-    assert len(DATASETS) == 106
+    assert {*REFUSED, *APART, *REBUILD, *GUARDED} <= set(DATASETS)
+    assert not offered() & set(REFUSED)
+    assert offered() >= GUARDED
+    assert len(DATASETS) == 106, "review what is new: nothing else says that it may be offered"
 
 
 EVIL = [
@@ -189,7 +188,7 @@ SHARED = {"jugs", "quantum_lock", "time_intervals"}
 """Two problems may have answers in common."""
 
 
-@pytest.mark.parametrize("name", sorted(OFFERED))
+@pytest.mark.parametrize("name", sorted(offered()))
 def test_what_answers_nothing_or_another_problem_is_worth_nothing(name: str) -> None:
     task = load_environment(EnvironmentConfig(name=f"reasoning_gym/{name}"))
     problems = [task.problem(seed) for seed in range(2 if name in SLOW else 8)]
@@ -258,28 +257,15 @@ def test_what_a_dataset_prints_reaches_nobodys_output(capfd: pytest.CaptureFixtu
 # reasoning_gym comes without the library for plots, which is there for whoever wants it.
 
 
-def _said(program: str) -> str:
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
-
-
-def test_a_game_of_life_is_computed_without_plots() -> None:
+def test_a_game_of_life_is_computed_without_plots_which_are_there_for_others() -> None:
     program = (
         "import sys; from environments.gym import datasets; kind, config = datasets()['game_of_life']; "
         "entry = kind(config(seed=5, size=1))[0]; assert kind(config(seed=5, size=1)).score_answer("
-        "entry['answer'], entry) == 1.0; print([one for one in sys.modules if one.startswith('matplotlib')])"
+        "entry['answer'], entry) == 1.0; print([name for name in sys.modules if name.startswith('matplotlib')]); "
+        "import matplotlib.pyplot; assert matplotlib.__version__; print(matplotlib.pyplot.plot.__name__)"
     )
-    assert _said(program) == "[]"
-
-
-def test_who_plots_has_the_library() -> None:
-    program = (
-        "from environments.gym import datasets; datasets(); from cellpylib import ca_functions2d; "
-        "found = ca_functions2d.plt.get_cmap('Greys').name, ca_functions2d.animation.FuncAnimation.__module__; "
-        "import matplotlib, matplotlib.pyplot; assert matplotlib.__version__ and matplotlib.pyplot.plot; print(*found)"
-    )
-    assert _said(program) == "Greys matplotlib.animation"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=True)
+    assert done.stdout.split() == ["[]", "plot"]
 
 
 # Answers that solve nothing and have full marks of reasoning_gym's own scorers, or keep them busy for ever: none is
@@ -368,6 +354,30 @@ def test_what_only_fools_the_scorer_is_not_paid(dataset: str, params: dict[str, 
     fooled = [one for one in answers if own.score(*one) == 1.0 and one[1] != one[0].answer]
     assert fooled, "it fools nobody: the guard has no reason"
     assert {task.score(*one) for one in fooled} == {0.0}
+
+
+@pytest.mark.parametrize(
+    ("dataset", "answers"),
+    [
+        ("advanced_geometry", ("{}e0", "{} or not", "({}, {})")),
+        ("fraction_simplification", ("{}%", "{} or 1/2", "{}+0")),
+        ("gsm_symbolic", ("-{}", "{}%", "It is not {}", "{} or 7", "{} cm")),
+        ("kakurasu", ("-{}", "not {}", "{}%")),
+        ("letter_jumble", ("{} or not", "{}\n{}")),
+        ("polynomial_equations", ("{}x", "{}, {}", "{}\nor {}")),
+        ("sokoban", ("not {}", "{}!")),
+        ("spell_backward", ("{}s", "{} or not", "{}{}")),
+        ("survo", ("{} cm", "not {}")),
+        ("time_intervals", ("-{}", "{} or not", "{}%", "{} {}")),
+        ("word_sorting", ("{}, {}", "{}, zebra")),
+    ],
+)
+def test_what_a_scorer_overlooks_is_not_paid(dataset: str, answers: tuple[str, ...]) -> None:
+    task = load_environment(EnvironmentConfig(name=f"reasoning_gym/{dataset}"))
+    for problem in map(task.problem, range(2 if dataset == "sokoban" else 6)):
+        assert task.score(problem, problem.answer) == 1.0
+        wrong = [answer.replace("{}", problem.answer) for answer in answers if problem.answer]
+        assert [answer for answer in wrong if task.score(problem, answer) > 0.0] == []
 
 
 @pytest.mark.parametrize("dataset", ["number_sorting", "puzzle24", "polynomial_multiplication"])

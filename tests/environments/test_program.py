@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from environments import program as program_test_program
 from environments.base import NO_PROBLEM, Problem
-from environments.program import MAX_ANSWER_CHARS, ProgramEnvironment, slowest_program, too_slow
+from environments.program import MAX_ANSWER_CHARS, ProgramEnvironment, slowest_program, template, too_slow
 from environments.registry import content_path, load_environment
 from protocol.config import EnvironmentConfig, ModelConfig, PoolConfig, WorkConfig
 from protocol.errors import ConfigError, IntegrityError, MusterError
@@ -39,7 +38,7 @@ def make(tmp_path: Path) -> MakeEnvironment:
 
 
 def test_the_template_makes_problems_whose_answers_are_worth_1(make: MakeEnvironment) -> None:
-    environment = make(program_test_program.read(), licence="CC0")
+    environment = make(template(), licence="CC0")
     problems = [environment.problem(seed) for seed in (0, 1, 2**64 - 1)]
     assert len({one.question for one in problems}) == 3
     for one in problems:
@@ -206,21 +205,20 @@ def pool(*environments: EnvironmentConfig) -> PoolConfig:
     return PoolConfig(name="time", model=ModelConfig(source="m"), environments=environments, work=work)
 
 
-def test_each_problem_is_made_and_each_turn_of_each_row_is_answered_or_scored() -> None:
-    time = slowest_program(pool(program("one", seconds=2)))
-    assert time is not None
-    assert (time.calls, time.file) == (4 + 12, 32.0)
-    time = slowest_program(pool(program("three", turns=3)))
-    assert time is not None
-    assert (time.calls, time.seconds) == (4 + 12 * 3, 0.5)
-
-
-def test_the_slowest_of_several_counts() -> None:
-    time = slowest_program(
-        pool(program("quick", seconds=0.1), program("slow", seconds=0.2), program("usual", seconds=0.1))
-    )
-    assert time is not None
-    assert time.environment == "slow"
+@pytest.mark.parametrize(
+    ("programs", "name", "calls", "seconds"),
+    [
+        ((program("one", seconds=2),), "one", 4 + 12, 2),
+        ((program("three", turns=3),), "three", 4 + 12 * 3, 0.5),
+        ((program("quick", seconds=0.1), program("slow", seconds=0.2), program("usual", seconds=0.1)), "slow", 16, 0.2),
+    ],
+)
+def test_the_slowest_program_answers_or_scores_each_turn_of_each_row(
+    programs: tuple[EnvironmentConfig, ...], name: str, calls: int, seconds: float
+) -> None:
+    slowest = slowest_program(pool(*programs))
+    assert slowest is not None
+    assert (slowest[0].label, *slowest[1:]) == (name, calls, seconds)
 
 
 def test_musters_own_scorers_have_no_such_limit() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from environments.base import InTurns, KeptAnswers, Problem
+from environments.base import AnswerCache, InTurns, Problem
 from environments.lookup import UNKNOWN
 from environments.pool import PoolEnvironments
 from environments.prompts import rendered
@@ -238,7 +238,7 @@ def test_wrong_parameters_of_a_program_are_refused(tmp_path: Path, params: dict[
 
 def test_what_an_environment_said_takes_a_bounded_part_of_memory() -> None:
     """An echo makes as many long replies as strangers' rollouts have turns."""
-    kept, asked = KeptAnswers(chars=1000), Counter[int]()
+    kept, asked = AnswerCache(chars=1000), Counter[int]()
 
     def echo(number: int) -> str:
         asked[number] += 1

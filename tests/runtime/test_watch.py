@@ -23,6 +23,7 @@ from protocol import VERSION
 from protocol.errors import ConfigError
 from runtime import watch
 from runtime.diagnose import WatchConfig, Webhook
+from runtime.presence import log_of
 from runtime.watch import (
     CLEAR_AFTER,
     EVENTS,
@@ -31,7 +32,6 @@ from runtime.watch import (
     Outbox,
     Watcher,
     WatchMemory,
-    check_events,
     news,
     pause,
     post,
@@ -162,8 +162,8 @@ def test_a_process_that_is_killed_is_named_by_the_next_look(
     deployed: Deployed, service: FailingService, tmp_path: Path
 ) -> None:
     home = tmp_path / "worker"
-    (home / "logs").mkdir(parents=True)
-    (home / "logs" / "worker.log").write_text("INFO claim\nERROR the GPU has fallen off the bus\n")
+    log_of(home).parent.mkdir(parents=True)
+    log_of(home).write_text("INFO claim\nERROR the GPU has fallen off the bus\n")
     watcher = Watcher(watch_config(deployed, service, tmp_path, process=home))
 
     def raised() -> set[str]:
@@ -455,8 +455,9 @@ def test_a_secret_that_is_none_is_refused(tmp_path: Path, mode: int, secret: byt
 
 
 def test_an_event_or_url_that_there_is_not_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"no event gas-low; there are: gas_low"):
-        check_events((hook(tmp_path, "http://hook", "gas-low"),), ("gas_low",))
+    hooks = (hook(tmp_path, "http://hook", "gas-low"),)
+    with pytest.raises(ConfigError, match=r"no event gas-low; there are: slashed, "):
+        Watcher(config(home=tmp_path, webhooks=hooks))
     with pytest.raises(ValueError, match="no http or https URL"):
         Webhook(url="file:///etc/passwd", secret_file=tmp_path)
 

@@ -44,26 +44,26 @@ def test_what_is_asked_for_by_name_is_not_replaced(wanted: Wanted, works: tuple[
         choose(wanted, IMAGE, machine(*works))
 
 
-WORKER = IsolationPolicy(network=NetworkAccess.OUTBOUND, memory=None, cpus=None)
+WORKER = IsolationPolicy(network=NetworkAccess.OUTBOUND, memory=None)
 KERNEL = "the kernel, against faults of its own"
 
 
 def test_the_plain_mode_protects_nothing_and_says_so() -> None:
-    found = claims(Mode.PLAIN, IsolationPolicy(), accounting=False)
-    assert found.protected == ()
-    assert found.text().startswith("NOT protected: every file of this user, keys included; the network;")
+    protected, unprotected = claims(Mode.PLAIN, IsolationPolicy(), accounting=False)
+    assert protected == []
+    assert unprotected[:2] == ["every file of this user, keys included", "the network"]
 
 
 @pytest.mark.parametrize(
     ("mode", "policy", "accounting", "protected", "unprotected"),
     [
-        (P, IsolationPolicy(), True, {"the network", "memory", "number of processes", "processor time"}, {KERNEL}),
-        (B, IsolationPolicy(), True, {"the network", "memory", "number of processes", "processor time"}, {KERNEL}),
+        (P, IsolationPolicy(), True, {"the network", "memory", "number of processes"}, {KERNEL}),
+        (B, IsolationPolicy(), True, {"the network", "memory", "number of processes"}, {KERNEL}),
         (
             *(B, IsolationPolicy(), False, {"the network", "number of processes"}),
             {
                 *("memory of all its processes together (counted per process: no cgroup can be made here)",),
-                *("processor time", KERNEL),
+                KERNEL,
             },
         ),
         (
@@ -82,12 +82,11 @@ def test_the_plain_mode_protects_nothing_and_says_so() -> None:
 def test_a_mode_claims_no_more_than_it_holds(
     mode: Mode, policy: IsolationPolicy, accounting: bool, protected: set[str], unprotected: set[str]
 ) -> None:
-    found = claims(mode, policy, accounting)
-    assert set(found.protected[4:]) == protected
-    assert set(found.unprotected) == unprotected
+    held, not_held = claims(mode, policy, accounting)
+    assert (set(held[4:]), set(not_held)) == (protected, unprotected)
 
 
-LIMITED = IsolationPolicy(memory=64 * MIB, scratch=MIB, processes=9, cpus=0.5)
+LIMITED = IsolationPolicy(memory=64 * MIB, scratch=MIB, processes=9)
 
 
 def test_cgroups_of_version_1_lie_under_our_own() -> None:
@@ -98,13 +97,12 @@ def test_cgroups_of_version_1_lie_under_our_own() -> None:
             "memory.limit_in_bytes": "67108864",
             "memory.memsw.limit_in_bytes?": "67108864",
         },
-        Path("/cg/cpu/box"): {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "50000"},
     }
 
 
 def test_a_cgroup_of_version_2_lies_at_the_top() -> None:
     found = plan_cgroup(LIMITED, "box", "0::/user.slice/session\n", Path("/cg")).settings
-    limits = {"pids.max": "9", "memory.max": "67108864", "memory.swap.max?": "0", "cpu.max": "50000 100000"}
+    limits = {"pids.max": "9", "memory.max": "67108864", "memory.swap.max?": "0"}
     assert found == {Path("/cg/box"): limits}
 
 

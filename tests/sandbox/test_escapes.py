@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from sandbox.bubblewrap import python_mounts
-from sandbox.launch import TIMED_OUT, IsolatedProcess, Launch
+from sandbox.launch import TIMED_OUT, Cgroup, IsolatedProcess, Launch
 from sandbox.policy import MIB, NOBODY, IsolationPolicy, Mode, Mount
 from tests.sandbox.conftest import need
 from tests.sandbox.escapes.base import Attempt
@@ -30,7 +30,7 @@ ROOT = os.geteuid() == 0
 
 @dataclass(frozen=True)
 class Variant:
-    """A mode as it is tried: `user` as in a policy; `accounting` as in a launch."""
+    """A mode as it is tried: `user` as in a policy; `accounting`: whether cgroups can be made."""
 
     mode: Mode
     user: int | None = NOBODY if ROOT else None
@@ -59,8 +59,12 @@ each_mode = pytest.mark.parametrize("variant", VARIANTS, ids=lambda one: one.nam
 Start = Callable[..., IsolatedProcess]
 
 
+def _no_cgroup(group: Cgroup) -> None:
+    raise PermissionError
+
+
 @pytest.fixture
-def start(request: pytest.FixtureRequest, suite: Path) -> Start:
+def start(request: pytest.FixtureRequest, suite: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
     """Starts the escape suite with some arguments in a variant of a mode."""
 
     def begin(variant: Variant, *arguments: str, mounts: tuple[Mount, ...] = (), **policy: Any) -> IsolatedProcess:
@@ -68,6 +72,8 @@ def start(request: pytest.FixtureRequest, suite: Path) -> Start:
         inside = "python3" if variant.mode.is_container else sys.executable
         if variant.mode is Mode.BUBBLEWRAP:
             mounts = (*mounts, *python_mounts())
+        if not variant.accounting:
+            monkeypatch.setattr(Cgroup, "make", _no_cgroup)
         wanted = IsolationPolicy(
             mounts=(*mounts, Mount.same(suite)),
             memory=MEMORY,
@@ -79,7 +85,7 @@ def start(request: pytest.FixtureRequest, suite: Path) -> Start:
             **policy,
         )
         argv = (inside, "-S", "-m", "escapes", *arguments)
-        launch = Launch(variant.mode, wanted, argv, image, variant.accounting)
+        launch = Launch(variant.mode, wanted, argv, image)
         return IsolatedProcess(launch, subprocess.DEVNULL, subprocess.PIPE, subprocess.PIPE)
 
     return begin

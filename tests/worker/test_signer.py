@@ -1,4 +1,5 @@
-"""What an isolated worker may have signed: by the signer's real socket, against a real chain and a real isolation."""
+"""What an isolated worker may have signed: by the signer's real socket, against a real chain and a real isolation;
+and what somebody who has taken over its engine gets from the process that holds the key."""
 
 import json
 import secrets
@@ -6,8 +7,10 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -20,6 +23,8 @@ from chain.transactions import Call
 from protocol import signing
 from protocol.accounts import Account, LocalAccount
 from protocol.api.work import announce
+from protocol.errors import UnreachableError
+from protocol.http import signing as requests
 from protocol.http.signing import AuthScope, parse_headers, sign_request, verify_request
 from protocol.identity import PoolId
 from runtime import keystore
@@ -140,6 +145,10 @@ def transaction(**changes: Any) -> dict[str, Any]:
         {"accessList": []},
         {"nonce": "x"},
         {"gas": True, "data": "0x"},
+        {"nonce": 1 << 64},
+        {"data": 0},
+        {"value": False},
+        {"type": 4, "authorizationList": []},
     ],
 )
 def test_no_transaction_of_another_kind_is_signed(made: Signing, changes: dict[str, Any]) -> None:
@@ -152,23 +161,126 @@ def test_a_gap_of_nonces_can_be_filled(made: Signing) -> None:
     assert Account.recover_transaction(signed.raw_transaction) == made.key.address
 
 
-@pytest.mark.parametrize("sent", [b"", b"\n", b"[]\n", b'{"domain": [1], "struct": "", "values": []}\n', b"x" * 100])
-def test_garbage_is_answered_and_ends_nothing(made: Signing, sent: bytes) -> None:
+# ---- Somebody who has taken over the engine speaks to the socket
+
+
+def said(made: Signing, sent: bytes, shut: bool = True) -> dict[str, Any]:
     with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(60)
         connection.connect(str(made.server.path))
         connection.sendall(sent)
-        connection.shutdown(socket.SHUT_WR)
-        assert "refused" in json.loads(connection.makefile("rb").readline())
+        if shut:
+            connection.shutdown(socket.SHUT_WR)
+        answer: dict[str, Any] = json.loads(connection.makefile("rb").readline())
+        return answer
+
+
+MALFORMED: dict[str, bytes] = {
+    "nothing": b"",
+    "an empty line": b"\n",
+    "a list": b"[]\n",
+    "half a message": b'{"domain": [1], "struct": "", "values": []}\n',
+    "no JSON": b"x" * 100,
+    "deeper than any parser should go": b"[" * 200_000 + b"\n",
+    "a number of a hundred thousand digits": b'{"address": ' + b"9" * 100_000 + b"}\n",
+    "more than a frame": b'{"address": true, "x": "' + b"y" * (2 << 20) + b'"}\n',
+    "bytes that are a length": b'{"transaction": {"data": 100000000000}}\n',
+}
+
+
+@pytest.mark.parametrize("sent", MALFORMED.values(), ids=MALFORMED)
+def test_garbage_is_answered_and_ends_nothing(made: Signing, sent: bytes) -> None:
+    try:
+        assert "refused" in said(made, sent)
+    except (BrokenPipeError, ConnectionResetError):
+        assert len(sent) > 1 << 20, "only a frame that is too long is cut off"
     assert str(RemoteAccount(str(made.server.path)).address) == made.key.address
 
 
-def test_signatures_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signer, "_REQUESTS_A_MINUTE", 3)
+def test_signatures_of_another_version_or_for_ever_are_refused(made: Signing) -> None:
+    scope, now = signing.checked_address(POOLS), int(time.time())
+    body = ("POST", "/one/v1/leases", bytes(32), SERVICE, now, bytes(32))
+    for version, refused in (("1", False), ("2", True)):
+        domain = signing.Domain(requests.DOMAIN, version, Suite.chain_id, scope)
+        digest = signing.digest(domain, requests.STRUCT, *body)
+        with pytest.raises(SignatureRefused) if refused else nullcontext():
+            signing.sign(made.remote, digest)
+    with pytest.raises(SignatureRefused):
+        announce(made.remote, PoolId(Suite.chain_id, scope, 1), PUBLIC, now + 86_400, None)
+
+
+def test_whoever_sends_a_byte_at_a_time_is_cut_off(made: Signing, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signer, "_SECONDS", 0.5)
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(60)
+        connection.connect(str(made.server.path))
+        began = time.monotonic()
+        with suppress(BrokenPipeError, ConnectionResetError):
+            while time.monotonic() < began + 30:
+                connection.sendall(b"[")
+                time.sleep(0.05)
+        assert time.monotonic() - began < 20
+
+
+def test_connections_that_say_nothing_are_few(made: Signing) -> None:
+    before = threading.active_count()
+    with ExitStack() as stack:
+        for _ in range(60):  # every one that the queue takes
+            connection = stack.enter_context(socket.socket(socket.AF_UNIX))
+            connection.setblocking(False)
+            with suppress(BlockingIOError):
+                connection.connect(str(made.server.path))
+        time.sleep(0.5)
+        assert threading.active_count() <= before + signer._CONNECTIONS
+    for _ in range(100):
+        with suppress(UnreachableError):
+            assert RemoteAccount(str(made.server.path)).address == made.key.address
+            return
+        time.sleep(0.1)
+    raise AssertionError("nobody is served once they are gone")
+
+
+def test_refusals_fill_no_log_and_write_no_escapes(
+    made: Signing, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(signer, "_REQUESTS_A_MINUTE", 10**6)
+    name = "\x1b]0;owned\x07" + "x" * 5000
+    domain = [name, "1", Suite.chain_id, signing.checked_address(POOLS)]
+    line = json.dumps({"domain": domain, "struct": "A(uint256 b)", "values": [1]}).encode() + b"\n"
+    with caplog.at_level("WARNING"):
+        for _ in range(60):
+            assert said(made, line)["refused"].startswith("a message A of ?]0;owned?xx")
+    lines = [record.getMessage() for record in caplog.records]
+    assert 0 < len(lines) <= signer._LINES_A_MINUTE
+    assert all(line.isprintable() and len(line) < 300 for line in lines)
+    for _ in range(20):  # gone before the answer
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(str(made.server.path))
+            connection.sendall(b'{"address": true}\n')
+    time.sleep(0.3)
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_what_an_earlier_engine_left_at_the_sockets_place_stops_nothing(tmp_path: Path) -> None:
+    config, elsewhere = configured(tmp_path), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "file").write_text("kept")
+    for leave in (Path.mkdir, lambda path: path.symlink_to(elsewhere)):
+        config.home.mkdir(exist_ok=True)
+        leave(config.home / "signer.sock")
+        rules = SigningRules(config, cast(Deployment, Suite()), "0x" + "11" * 20)
+        with SignerServer(config.home, Account.create(), rules) as server:
+            assert RemoteAccount(str(server.path)).address
+    assert (elsewhere / "file").read_text() == "kept"
+
+
+def test_questions_and_signatures_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signer, "_REQUESTS_A_MINUTE", 4)  # the first asks for the address
     made = Signing(tmp_path, Account.create(), configured(tmp_path), Suite())
     with made.server:
         for _ in range(3):
             sign_request(made.remote, SCOPE, "POST", "/one/v1/leases", b"{}", time.time())
-        with pytest.raises(SignatureRefused, match="more than 3 signatures a minute"):
+        with pytest.raises(SignatureRefused, match="more than 4 a minute"):
             sign_request(made.remote, SCOPE, "POST", "/one/v1/leases", b"{}", time.time())
 
 

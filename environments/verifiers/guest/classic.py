@@ -1,36 +1,27 @@
-"""A transcript in the model's place: it gives its turns in order, and looks whether what it is asked only ever grows.
+"""Packages with an environment of one turn or several (verifiers 0.2).
 
-What an environment asks next follows from its row and from what the model has said. So the environment's own rollout,
-run on the turns so far, asks once more than they are: what is new in that request is its reply.
+A transcript takes the model's place: it gives its turns in order, and checks that what it is asked only ever grows.
+What an environment asks next follows from its row and from the model's turns. So the environment's own rollout, run on
+the turns so far, asks once more than they are: what is new in that request is its reply.
 """
 
 import asyncio
 import functools
 import importlib
 import inspect
-import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from . import (
-    MACHINES,
-    MAX_ROWS,
-    NoScore,
-    Refused,
-    field,
-    plain_message,
-    plain_prompt,
-    row_text,
-)
+from . import MACHINES, MAX_ROWS, NoScore, Refused, field, plain_message, plain_prompt, row_text
 
 MODEL = "muster"
 MAX_REPLY_CHARS = 1 << 16
-_REPLIES = ("tool", "user")
+# Settings that would make other turns than the pool samples
 _SHAPING = ("stop", "response_format", "logit_bias", "functions", "function_call", "prompt_logprobs", "guided_json")
-"""Settings that would make other turns than the pool samples."""
-_Said = tuple[str, str, tuple[tuple[str, str, str], ...]]
-"""Role, text, and calls with id, name and arguments."""
+# Role, text, and calls with id, name and arguments
+_Message = tuple[str, str, tuple[tuple[str, str, str], ...]]
+_Turns = Sequence[Mapping[str, Any]]
 
 
 class Script:
@@ -40,9 +31,9 @@ class Script:
     `asked`: turns that were given; `over`: whether one more was asked for, and `due`: the texts that were new in it.
     `trouble`: why there can be neither reply nor score, whatever the package makes of it."""
 
-    def __init__(self, turns: Sequence[Mapping[str, Any]], tools: Sequence[Any], opening: Sequence[Any]) -> None:
+    def __init__(self, turns: _Turns, tools: Sequence[Any], opening: Sequence[Any]) -> None:
         self._turns, self._tools = turns, list(tools)
-        self._so_far: list[_Said] = [(role, text, ()) for role, text in opening]
+        self._so_far: list[_Message] = [(role, text, ()) for role, text in opening]
         self.asked, self.over, self.trouble = 0, False, ""
         self.due: list[str] = []
 
@@ -54,200 +45,84 @@ class Script:
     def next(
         self, messages: Any, model: Any, tools: Sequence[Any], settings: Mapping[str, Any]
     ) -> Mapping[str, Any] | None:
-        """The next turn, its `calls` as [id, name, arguments]; None after the last. Raises NoScore for a request that
-        no worker would have sampled an answer to."""
+        """Return the next turn, its `calls` as [id, name, arguments]; None after the last. Raise NoScore for a request
+        that no worker would have sampled an answer to."""
         try:
             return self._next(messages, model, tools, settings)
         except (NoScore, Refused) as error:
             raise self.refused(str(error)) from None
 
     def refused(self, why: str) -> NoScore:
-        """To be raised; whatever catches it, there is no score."""
+        """Return what is to be raised; whatever catches it, there is no score."""
         self.trouble = self.trouble or why
         return NoScore(self.trouble)
 
     def _next(
         self, messages: Any, model: Any, tools: Sequence[Any], settings: Mapping[str, Any]
     ) -> Mapping[str, Any] | None:
-        if self.over:
-            raise NoScore("the environment asks on after its model's context is full")
-        self._check(model, tools, settings)
-        new = self._added([_said(self.asked, one) for one in _listed(messages)])
-        if self.whole:
-            self.over, self.due = True, [text for _, text, _ in new]
-            return None
-        self.asked += 1
-        turn = self._turns[self.asked - 1]
-        calls = [[f"call{self.asked:05}", *turn["call"]]] if turn["call"] else []
-        self._so_far += [*new, ("assistant", turn["text"], tuple((one[0], one[1], one[2]) for one in calls))]
-        return {"text": turn["text"], "calls": calls}
-
-    def _check(self, model: Any, tools: Sequence[Any], settings: Mapping[str, Any]) -> None:
-        if model != MODEL:
-            raise NoScore(f"the environment asks another model: {str(model)[:60]}")
-        if settings.get("n") not in (None, 1):
-            raise NoScore(f"the environment asks for {str(settings['n'])[:20]} answers at once")
         shaping = next((name for name in _SHAPING if settings.get(name)), "")
         if shaping or settings.get("tool_choice") not in (None, "auto"):
             raise NoScore(f"the environment sets `{shaping or 'tool_choice'}`, which the pool's sampling does not have")
-        if list(tools) != self._tools:
-            raise NoScore("the environment offers other tools than before")
+        wrong = {
+            "asks on after its model's context is full": self.over,
+            f"asks another model: {str(model)[:60]}": model != MODEL,
+            f"asks for {str(settings.get('n'))[:20]} answers at once": settings.get("n") not in (None, 1),
+            "offers other tools than before": list(tools) != self._tools,
+        }
+        for what, is_wrong in wrong.items():
+            if is_wrong:
+                raise NoScore(f"the environment {what}")
+        if isinstance(messages, str):
+            messages = [{"role": "user", "content": messages}]
+        new = self._added([_plain(self.asked, message) for message in messages])
+        if self.whole:
+            self.over, self.due = True, [text for _, text, _ in new]
+            return None
+        turn = self._turns[self.asked]
+        self.asked += 1
+        calls = [(f"call{self.asked:05}", *turn["call"])] if turn["call"] else []
+        self._so_far += [*new, ("assistant", turn["text"], tuple(calls))]
+        return {"text": turn["text"], "calls": calls}
 
-    def _added(self, said: list[_Said]) -> list[_Said]:
-        """What a request has more than the one before it and its answer."""
+    def _added(self, messages: list[_Message]) -> list[_Message]:
+        """Return what a request has more than the one before it and its answer."""
         before = len(self._so_far)
-        if said[:before] != self._so_far or (self.asked == 0 and len(said) > before):
+        if messages[:before] != self._so_far or (self.asked == 0 and len(messages) > before):
             what = "changes what was said before" if self.asked else "asks something else than its row says"
             raise NoScore(f"the environment {what}")
-        new = said[before:]
-        wrong = next((role for role, _, _ in new if role not in _REPLIES), "")
-        if wrong:
-            raise NoScore(f"the environment speaks as `{wrong[:20]}` between turns")
-        return new
+        for role, _, _ in messages[before:]:
+            if role not in ("tool", "user"):
+                raise NoScore(f"the environment speaks as `{role[:20]}` between turns")
+        return messages[before:]
 
 
 def reply_of(script: Script) -> str | None:
-    """What the environment says after the last turn; None where that is the end, or nothing, or too long."""
+    """Return what the environment says after the last turn; None where that is the end, or nothing, or too long."""
     text = "\n\n".join(script.due).encode(errors="replace").decode()
     return text if script.over and script.due and len(text) <= MAX_REPLY_CHARS else None
 
 
-def _listed(messages: Any) -> Sequence[Any]:
-    return [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
+def _plain(turn: int, message: Any) -> _Message:
+    role, text = plain_message(f"turn {turn}" if turn else "the row", message)
+    calls = [(call, field(call, "function") or call) for call in field(message, "tool_calls") or ()]
+    return (
+        role,
+        text,
+        tuple(
+            (str(field(call, "id")), str(field(about, "name")), str(field(about, "arguments"))) for call, about in calls
+        ),
+    )
 
 
-def _said(turn: int, message: Any) -> _Said:
-    where = f"turn {turn}" if turn else "the row"
-    role, text = plain_message(where, message)
-    return role, text, tuple(_call(one) for one in field(message, "tool_calls") or ())
-
-
-def _call(one: Any) -> tuple[str, str, str]:
-    about = field(one, "function") or one
-    return str(field(one, "id")), str(field(about, "name")), str(field(about, "arguments"))
-
-
-# An OpenAI-compatible endpoint inside the process, for packages that insist on HTTP. What httpx would send to `BASE` is
-# answered before it leaves the process, with or without a stream of events, while a rollout is replayed and only then.
-
-
-HOST = "transcript.invalid"
-BASE = f"http://{HOST}/v1"
-_LIBRARIES = "httpx", "httpx2"
-_OPENAI = "openai._base_client"
-_PIECE = 64
-_current: list[Script] = []
-
-
-def answer_inside() -> None:
-    """From now on, for every client of httpx in this process. Those of OpenAI's library would start programs to learn
-    which system they tell the endpoint of."""
-    for name in (*_LIBRARIES, _OPENAI):
-        try:
-            library: Any = importlib.import_module(name)
-        except ImportError:
-            continue
-        if name == _OPENAI:
-            library.get_platform = lambda: "Unknown"
-        else:
-            route(library)
-
-
-def answers_by(script: Script) -> None:
-    """Whoever asks the endpoint asks this script from now on."""
-    _current[:] = [script]
-
-
-def route(library: Any) -> None:
-    """Of a library with httpx's names."""
-    outside, outside_async = library.HTTPTransport.handle_request, library.AsyncHTTPTransport.handle_async_request
-
-    def handle(self: Any, request: Any) -> Any:
-        if not _ours(request):
-            return outside(self, request)
-        request.read()
-        return _response(library, request)
-
-    async def handle_async(self: Any, request: Any) -> Any:
-        if not _ours(request):
-            return await outside_async(self, request)
-        await request.aread()
-        return _response(library, request)
-
-    library.HTTPTransport.handle_request, library.AsyncHTTPTransport.handle_async_request = handle, handle_async
-
-
-def _ours(request: Any) -> bool:
-    return bool(_current) and request.url.host == HOST
-
-
-def _response(library: Any, request: Any) -> Any:
-    status, kind, content = _answer(_current[0], request.method, request.url.path, request.content)
-    return library.Response(status, headers={"content-type": kind}, content=content, request=request)
-
-
-def _answer(script: Script, method: str, path: str, content: bytes) -> tuple[int, str, bytes]:
-    """Status, media type and body."""
-    try:
-        if (method, path) == ("GET", "/v1/models"):
-            return _document(200, {"object": "list", "data": [{"id": MODEL, "object": "model"}]})
-        if (method, path) != ("POST", "/v1/chat/completions"):
-            raise script.refused(f"the environment asks for {method} {path[:60]}, which the endpoint does not have")
-        body = json.loads(content)
-        tools = [plain_tool(one["function"]) for one in body.get("tools") or ()]
-        turn = script.next(body["messages"], body.get("model"), tools, body)
-    except NoScore as error:
-        return _document(400, {"error": {"message": str(error), "type": "invalid_request_error"}})
-    if turn is None:
-        full = {"message": "this model's maximum context length is reached", "code": "context_length_exceeded"}
-        return _document(400, {"error": full})
-    if body.get("stream"):
-        return 200, "text/event-stream", _events(turn)
-    message = {"role": "assistant", "content": turn["text"]}
-    message |= {"tool_calls": _calls(turn)} if turn["calls"] else {}
-    return _document(200, _completion("chat.completion", message=message, finish_reason=_finish(turn)))
-
-
-def plain_tool(function: Mapping[str, Any]) -> dict[str, Any]:
-    """A function as a chat template is told of it."""
-    about = {name: function.get(name) for name in ("name", "description", "parameters")}
+def _tool_schema(tool: Any) -> dict[str, Any]:
+    """Return a tool of the library's as a chat template is told of it."""
+    about = {name: getattr(tool, name) for name in ("name", "description", "parameters")}
     return {"type": "function", "function": about}
 
 
-def _events(turn: Mapping[str, Any]) -> bytes:
-    """The turn in pieces, as a server that samples would stream it."""
-    text = turn["text"]
-    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
-    deltas += [{"content": text[place : place + _PIECE]} for place in range(0, len(text), _PIECE)]
-    deltas += [{"tool_calls": [{"index": place} | one for place, one in enumerate(_calls(turn))]}] * bool(turn["calls"])
-    chunks = [_completion("chat.completion.chunk", delta=delta, finish_reason=None) for delta in deltas]
-    chunks.append(_completion("chat.completion.chunk", delta={}, finish_reason=_finish(turn)))
-    return b"".join(b"data: %s\n\n" % one for one in (*(json.dumps(chunk).encode() for chunk in chunks), b"[DONE]"))
-
-
-def _completion(kind: str, **choice: Any) -> dict[str, Any]:
-    return {"id": MODEL, "object": kind, "created": 0, "model": MODEL, "choices": [{"index": 0} | choice]}
-
-
-def _calls(turn: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [
-        {"id": number, "type": "function", "function": {"name": name, "arguments": given}}
-        for number, name, given in turn["calls"]
-    ]
-
-
-def _finish(turn: Mapping[str, Any]) -> str:
-    return "tool_calls" if turn["calls"] else "stop"
-
-
-def _document(status: int, document: Mapping[str, Any]) -> tuple[int, str, bytes]:
-    return status, "application/json", json.dumps(document).encode()
-
-
 def scripted_client(script: Script) -> Any:
-    """A `verifiers.clients.Client`; what it wraps is an OpenAI client of the endpoint within (endpoint.py). After the
-    script's last turn the model's context is full, as the library says it: its environments then end the rollout, and
-    their rubrics score what there is."""
+    """Return a `verifiers.clients.Client`. After the script's last turn the model's context is full, as the library
+    says it: its environments then end the rollout, and their rubrics score what there is."""
     base = importlib.import_module("verifiers.clients.client").Client
     types = importlib.import_module("verifiers.types")
     errors = importlib.import_module("verifiers.errors")
@@ -255,7 +130,7 @@ def scripted_client(script: Script) -> Any:
     async def get_response(
         self: Any, prompt: Any, model: Any, sampling_args: Any = None, tools: Any = None, **_: Any
     ) -> Any:
-        turn = script.next(prompt, model, [tool_schema(one) for one in tools or ()], sampling_args or {})
+        turn = script.next(prompt, model, [_tool_schema(tool) for tool in tools or ()], sampling_args or {})
         if turn is None:
             raise errors.OverlongPromptError("the transcript has no more turns")
         calls = [types.ToolCall(id=number, name=name, arguments=given) for number, name, given in turn["calls"]]
@@ -267,73 +142,54 @@ def scripted_client(script: Script) -> Any:
         )
         return types.Response(id=MODEL, created=0, model=MODEL, message=message)
 
-    def official(_: Any) -> Any:
-        return importlib.import_module("openai").AsyncOpenAI(base_url=BASE, api_key="none")
-
-    answers_by(script)
-    made = type("Transcript", (base,), {"get_response": get_response, "client": property(official)})
-    setattr(made, "__abstractmethods__", frozenset())  # noqa: B010  the rest of a client speaks to a provider
-    return made(None)
-
-
-def tool_schema(tool: Any) -> dict[str, Any]:
-    """A tool of the library's as an OpenAI-compatible endpoint and a chat template are told of it."""
-    return plain_tool({name: getattr(tool, name) for name in ("name", "description", "parameters")})
+    client = type("Transcript", (base,), {"get_response": get_response})
+    setattr(client, "__abstractmethods__", frozenset())  # noqa: B010  the rest of a client speaks to a provider
+    return client(None)
 
 
 # The package
 
 
-_OUTSIDE = "InfraError", "ModelError"
-"""The library's names for what is nobody's answer's fault."""
-_Turns = Sequence[Mapping[str, Any]]
-
-
-class ClassicPackage:
+class Package:
     """`load`: a module with `load_environment`, or `module:callable` that gives an environment."""
 
     def __init__(self, load: str, arguments: dict[str, Any], split: str) -> None:
         logging.disable(logging.CRITICAL)
-        self._library = importlib.import_module("verifiers")
+        library = importlib.import_module("verifiers")
         module, _, name = load.partition(":")
         if name:
-            made = getattr(importlib.import_module(module), name)(**arguments)
+            environment = getattr(importlib.import_module(module), name)(**arguments)
         else:
-            made = self._library.load_environment(module, **arguments)
-        self._environment = self._checked(made)
-        self._trouble: list[BaseException] = []
-        self._environment.timeout_seconds = None  # its clock would let two machines differ
-        if hasattr(made, "tool_map"):
-            made.tool_map = {name: self._watched(tool) for name, tool in made.tool_map.items()}
-        for rubric in _all(self._environment.rubric):
-            rubric.funcs = [self._watched(one) for one in rubric.funcs]
-        data = made.get_dataset() if split == "train" else made.get_eval_dataset()
+            environment = library.load_environment(module, **arguments)
+        _check(environment, library)
+        self._environment, self._trouble = environment, list[BaseException]()
+        environment.timeout_seconds = None  # its clock would let two machines differ
+        if hasattr(environment, "tool_map"):
+            environment.tool_map = {name: self._watched(tool) for name, tool in environment.tool_map.items()}
+        for rubric in _all(environment.rubric):
+            rubric.funcs = [self._watched(function) for function in rubric.funcs]
+        data = environment.get_dataset() if split == "train" else environment.get_eval_dataset()
         if len(data) > MAX_ROWS:
             raise Refused(f"it has {len(data)} rows, {MAX_ROWS} at most", "limit them by an argument of the package")
         self._rows = [dict(data[number]) for number in range(len(data))]
-        answer_inside()
-
-    @property
-    def texts(self) -> list[str]:
-        return [row_text(number, row.get("prompt"), row.get("answer"), row) for number, row in enumerate(self._rows)]
-
-    @property
-    def turns(self) -> int:
-        """The most turns of a rollout; 0 where the environment names none."""
-        return max(0, int(self._environment.max_turns or 0))
+        self.texts = [
+            row_text(number, row.get("prompt"), row.get("answer"), row) for number, row in enumerate(self._rows)
+        ]
+        self.turns = max(0, int(environment.max_turns or 0))  # the most of a rollout; 0 where it names none
 
     @property
     def tools(self) -> list[dict[str, Any]]:
-        return [tool_schema(one) for one in self._environment.tool_defs or ()]
+        return [_tool_schema(tool) for tool in self._environment.tool_defs or ()]
 
     def score(self, number: int, turns: _Turns) -> float:
-        """The rubric's reward. Raises NoScore where a function failed for want of something of the machine's, or the
-        environment asks what nobody may answer."""
+        """Return the rubric's reward. Raise NoScore where a function failed for want of something of the machine's, or
+        the environment asks what nobody may answer."""
         return asyncio.run(self._score(number, turns))
 
     def reply(self, number: int, turns: _Turns) -> str | None:
-        """What the environment says after these turns; None where they are the end. Raises NoScore as `score` does."""
-        return asyncio.run(self._reply(number, turns))
+        """Return what the environment says after these turns; None where they are the end. Raise NoScore as `score`
+        does."""
+        return reply_of(asyncio.run(self._rolled(number, turns))[0])
 
     async def _score(self, number: int, turns: _Turns) -> float:
         script, state = await self._rolled(number, turns)
@@ -343,12 +199,8 @@ class ClassicPackage:
         self._raise_trouble(script)
         return float(state["reward"])
 
-    async def _reply(self, number: int, turns: _Turns) -> str | None:
-        script, _ = await self._rolled(number, turns)
-        return reply_of(script)
-
     async def _rolled(self, number: int, turns: _Turns) -> tuple[Script, Any]:
-        """The script after a rollout, and the state it ended in; None where the environment broke on a turn."""
+        """Return the script after a rollout, and the state it ended in; None where the environment broke on a turn."""
         row, state, failure = self._rows[number], None, None
         script = Script(turns, self.tools, plain_prompt(number, row.get("prompt")))
         try:
@@ -370,30 +222,8 @@ class ClassicPackage:
         if self._trouble:
             raise NoScore(f"a function of the package failed: {self._trouble[0]!r}"[:300])
 
-    def _checked(self, made: Any) -> Any:
-        library = self._library
-        if not isinstance(made, library.MultiTurnEnv):
-            raise Refused(
-                f"it gives a {type(made).__name__}, which is no environment of one turn or several",
-                "groups of environments and those with a rollout of their own cannot be verified this way",
-            )
-        if any(_is_client(one) for one in vars(made).values()):
-            raise Refused("its environment asks a model of its own", "choose one whose replies follow from rules")
-        for rubric in _all(made.rubric):
-            judges = isinstance(rubric, library.JudgeRubric) or any("judge" in one for one in rubric.class_objects)
-            if judges or any(_is_client(one) for one in (*rubric.class_objects.values(), *vars(rubric).values())):
-                raise Refused(
-                    f"its rubric ({type(rubric).__name__}) asks a model",
-                    "no validator could reproduce a model's judgement: choose an environment with rules",
-                )
-            if any(rubric._is_group_func(one) for one in rubric.funcs):
-                raise Refused(
-                    "it rewards answers by comparing them", "choose an environment that scores each by itself"
-                )
-        return made
-
     def _watched(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The same; what it raises is seen before the rubric makes a 0 of it."""
+        """Return the same function; what it raises is seen before the rubric makes a 0 of it."""
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -414,10 +244,30 @@ class ClassicPackage:
             raise
 
 
+def _check(environment: Any, library: Any) -> None:
+    """Raise Refused for an environment whose scores or replies nobody could reproduce."""
+    if not isinstance(environment, library.MultiTurnEnv):
+        raise Refused(
+            f"it gives a {type(environment).__name__}, which is no environment of one turn or several",
+            "groups of environments and those with a rollout of their own cannot be verified this way",
+        )
+    if any(map(_is_client, vars(environment).values())):
+        raise Refused("its environment asks a model of its own", "choose one whose replies follow from rules")
+    for rubric in _all(environment.rubric):
+        judges = isinstance(rubric, library.JudgeRubric) or any("judge" in name for name in rubric.class_objects)
+        if judges or any(map(_is_client, (*rubric.class_objects.values(), *vars(rubric).values()))):
+            raise Refused(
+                f"its rubric ({type(rubric).__name__}) asks a model",
+                "no validator could reproduce a model's judgement: choose an environment with rules",
+            )
+        if any(map(rubric._is_group_func, rubric.funcs)):
+            raise Refused("it rewards answers by comparing them", "choose an environment that scores each by itself")
+
+
 def _all(rubric: Any) -> Iterator[Any]:
     yield rubric
-    for one in getattr(rubric, "rubrics", ()):
-        yield from _all(one)
+    for part in getattr(rubric, "rubrics", ()):
+        yield from _all(part)
 
 
 def _is_client(value: Any) -> bool:
@@ -430,7 +280,8 @@ def _of_machine(failure: BaseException) -> bool:
     for _ in range(8):
         if seen is None:
             return False
-        if isinstance(seen, MACHINES) or any(one.__name__ in _OUTSIDE for one in type(seen).__mro__):
+        # the library's names for what is nobody's answer's fault
+        if isinstance(seen, MACHINES) or {kind.__name__ for kind in type(seen).__mro__} & {"InfraError", "ModelError"}:
             return True
         seen = seen.__cause__ or seen.__context__
     return False

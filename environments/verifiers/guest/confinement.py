@@ -28,7 +28,6 @@ _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _EPERM, _ENOSYS = 1, 38
 _MASKED_EQUAL = 7
 _THREAD = 0x00010000
-_WRITES = (os.O_WRONLY, os.O_RDWR, os.O_CREAT, os.O_TRUNC, os.O_APPEND)
 _SOCKETS = ("socket", "connect", "bind", "listen", "accept", "accept4")
 _PROGRAMS = ("execve", "execveat")
 _CHANGES = (
@@ -44,71 +43,64 @@ _OTHERS = (
     *("userfaultfd", "keyctl", "add_key", "request_key", "unshare", "setns", "open_by_handle_at"),
     *("setsid", "setpgid"),  # who ends the process ends its group
 )
+# Their arguments lie where no filter looks; C libraries fall back to `clone` and `openat`
 _LATER = ("clone3", "openat2")
-"""Their arguments lie where no filter looks; C libraries fall back to `clone` and `openat`."""
 
 
 class _Condition(ctypes.Structure):
     _fields_ = (("arg", ctypes.c_uint), ("op", ctypes.c_int), ("a", ctypes.c_uint64), ("b", ctypes.c_uint64))
 
 
-class _Filter:
-    def __init__(self) -> None:
-        self._library = ctypes.CDLL("libseccomp.so.2")
-        self._library.seccomp_init.restype = ctypes.c_void_p
-        self._library.seccomp_init.argtypes = [ctypes.c_uint32]
-        self._library.seccomp_load.argtypes = [ctypes.c_void_p]
-        self._library.seccomp_rule_add_array.argtypes = [
-            *(ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int, ctypes.c_uint, ctypes.c_void_p)
-        ]
-        self._context = self._library.seccomp_init(_ALLOW)
+_Rule = tuple[Iterable[str], int, _Condition | None]
 
-    def add(self, names: Iterable[str], action: int, condition: _Condition | None = None) -> None:
+
+def _load_filter(rules: Iterable[_Rule]) -> None:
+    """Lay on a filter of (system calls, action, condition on one argument). Raise OSError where that fails."""
+    library, pointer, number = ctypes.CDLL("libseccomp.so.2"), ctypes.c_void_p, ctypes.c_uint32
+    library.seccomp_init.restype, library.seccomp_init.argtypes = pointer, [number]
+    library.seccomp_load.argtypes = [pointer]
+    library.seccomp_rule_add_array.argtypes = [pointer, number, ctypes.c_int, ctypes.c_uint, pointer]
+    context = library.seccomp_init(_ALLOW)
+    for names, action, condition in rules:
+        given = (_Condition * 1)(condition) if condition else None
         for name in names:
-            number = self._library.seccomp_syscall_resolve_name(name.encode())
-            if number < 0:  # not on this architecture, or younger than this library
+            call = library.seccomp_syscall_resolve_name(name.encode())
+            if call < 0:  # not on this architecture, or younger than this library
                 continue
-            given = (_Condition * 1)(condition) if condition else None
-            code = self._library.seccomp_rule_add_array(self._context, action, number, 1 if given else 0, given)
-            if code:
+            if code := library.seccomp_rule_add_array(context, action, call, 1 if given else 0, given):
                 raise OSError(-code, f"libseccomp refuses the rule for {name}")
-
-    def load(self) -> None:
-        if code := self._library.seccomp_load(self._context):
-            raise OSError(-code, "the kernel takes no filter of system calls")
+    if code := library.seccomp_load(context):
+        raise OSError(-code, "the kernel takes no filter of system calls")
 
 
 def shut_in() -> None:
-    """The first stage, for good. Raises OSError where there is no libseccomp or no filter can be laid on."""
+    """Enter the first stage, for good. Raise OSError where there is no libseccomp or no filter can be laid on."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    filter_ = _Filter()
-    filter_.add((*_SOCKETS, *_PROGRAMS, *_CHANGES, *_OTHERS), _ERRNO | _EPERM)
-    filter_.add(_LATER, _ERRNO | _ENOSYS)
-    for flag in _WRITES:
-        filter_.add(("open",), _ERRNO | _EPERM, _Condition(1, _MASKED_EQUAL, flag, flag))
-        filter_.add(("openat",), _ERRNO | _EPERM, _Condition(2, _MASKED_EQUAL, flag, flag))
-    filter_.load()
+    rules: list[_Rule] = [((*_SOCKETS, *_PROGRAMS, *_CHANGES, *_OTHERS), _ERRNO | _EPERM, None)]
+    rules.append((_LATER, _ERRNO | _ENOSYS, None))
+    for flag in (os.O_WRONLY, os.O_RDWR, os.O_CREAT, os.O_TRUNC, os.O_APPEND):
+        for place, name in ((1, "open"), (2, "openat")):
+            rules.append(([name], _ERRNO | _EPERM, _Condition(place, _MASKED_EQUAL, flag, flag)))
+    _load_filter(rules)
 
 
 def shut_in_fork(memory: int, seconds: int) -> None:
-    """The second stage: so many bytes more than now, so many seconds of a processor, and threads but no processes."""
+    """Enter the second stage: so many bytes more than now, so many seconds of a processor, and threads but no
+    processes."""
     with open("/proc/self/status", encoding="ascii") as status:
         data = next((int(line.split()[1]) << 10 for line in status if line.startswith("VmData:")), 0)
     for what, limit in ((resource.RLIMIT_DATA, data + memory), (resource.RLIMIT_CPU, seconds)):
         hard = resource.getrlimit(what)[1]
         bound = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
         resource.setrlimit(what, (bound, bound))
-    filter_ = _Filter()
-    filter_.add((*_SOCKETS, *_PROGRAMS, "fork", "vfork"), _KILL)
-    filter_.add(("clone",), _KILL, _Condition(0, _MASKED_EQUAL, _THREAD, 0))
-    filter_.load()
+    no_process = _Condition(0, _MASKED_EQUAL, _THREAD, 0)
+    _load_filter([((*_SOCKETS, *_PROGRAMS, "fork", "vfork"), _KILL, None), (["clone"], _KILL, no_process)])
 
 
 # Clocks, alarms and other processes, which must not decide a score: replaced before the package is imported
 
 
 _NOW = 946684800.0  # 1 January 2000, as in the reproducible sandbox
-_CLOCKS = "perf_counter", "process_time", "thread_time"
 
 
 class _OfNow:
@@ -119,20 +111,12 @@ class _OfNow:
         self._real, self._place, self._now = real, place, now
 
     def __call__(self, *given: Any) -> Any:
-        said = given[self._place :] not in ((), (None,))
-        return self._real(*given) if said else self._real(*given[: self._place], self._now)
+        is_given = given[self._place :] not in ((), (None,))
+        return self._real(*given) if is_given else self._real(*given[: self._place], self._now)
 
 
 def _now(kind: Any, tz: datetime.tzinfo | None = None) -> Any:
     return kind.fromtimestamp(_NOW, tz)
-
-
-def _today(kind: Any) -> Any:
-    return kind.fromtimestamp(_NOW)
-
-
-def _utcnow(kind: Any) -> Any:
-    return kind.utcfromtimestamp(_NOW)
 
 
 class InlineExecutor(concurrent.futures.Executor):
@@ -161,47 +145,45 @@ def hold_still() -> None:
     time.time = lambda: _NOW
     time.time_ns = lambda: int(_NOW) * 10**9
     time.clock_gettime, time.clock_gettime_ns = lambda _: _NOW, lambda _: int(_NOW) * 10**9
-    for name in _CLOCKS:
+    for name in ("perf_counter", "process_time", "thread_time"):
         setattr(time, name, lambda: 0.0)
         setattr(time, f"{name}_ns", lambda: 0)
-    _hold_dates()
-
-
-def _hold_dates() -> None:
-    """In the classes themselves: libraries in C have taken them for their own's base, and never ask a module."""
     moment = time.gmtime(_NOW)
-    functions = (("gmtime", 0, _NOW), ("localtime", 0, _NOW), ("ctime", 0, _NOW))
-    for name, place, now in (*functions, ("asctime", 0, moment), ("strftime", 1, moment)):
+    for name, place, now in (
+        *((name, 0, _NOW) for name in ("gmtime", "localtime", "ctime")),
+        *(("asctime", 0, moment), ("strftime", 1, moment)),
+    ):
         setattr(time, name, _OfNow(getattr(time, name), place, now))
+    # In the classes themselves: libraries in C have taken them for their own's base, and never ask a module.
     modified = ctypes.pythonapi.PyType_Modified
     modified.argtypes, modified.restype = [ctypes.py_object], None
-    of_date: dict[str, Callable[..., Any]] = {"today": _today}
-    for kind, still in ((datetime.date, of_date), (datetime.datetime, of_date | {"now": _now, "utcnow": _utcnow})):
-        (methods,) = gc.get_referents(kind.__dict__)
-        methods.update((name, classmethod(one)) for name, one in still.items())
+    of_date: dict[str, Callable[..., Any]] = {"today": lambda kind: kind.fromtimestamp(_NOW)}
+    of_moment = of_date | {"now": _now, "utcnow": lambda kind: kind.utcfromtimestamp(_NOW)}
+    for kind, methods in ((datetime.date, of_date), (datetime.datetime, of_moment)):
+        (own,) = gc.get_referents(kind.__dict__)
+        own.update((name, classmethod(method)) for name, method in methods.items())
         modified(kind)
 
 
 def writable_nothing(handle: int) -> None:
-    """What is opened at /dev/null is `handle`, which is open already: the filter of system calls sees no paths."""
+    """Whoever opens /dev/null gets `handle`, which is open already: the filter of system calls sees no paths."""
     real, real_os = io.open, os.open
 
+    def is_nothing(path: Any) -> bool:
+        return isinstance(path, str | os.PathLike) and os.fspath(path) == os.devnull
+
     def opened(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
-        return real(os.dup(handle) if _is_nothing(file) else file, mode, *args, **kwargs)
+        return real(os.dup(handle) if is_nothing(file) else file, mode, *args, **kwargs)
 
     def opened_raw(path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
-        return os.dup(handle) if _is_nothing(path) else real_os(path, flags, *args, **kwargs)
+        return os.dup(handle) if is_nothing(path) else real_os(path, flags, *args, **kwargs)
 
     builtins.open = io.open = opened
     os.open = opened_raw
 
 
-def _is_nothing(path: Any) -> bool:
-    return isinstance(path, str | os.PathLike) and os.fspath(path) == os.devnull
-
-
 def same_luck() -> None:
-    """The global random states as they are before every load and every score."""
+    """Set the global random states as they are before every load and every score."""
     random.seed(0)
     numpy = sys.modules.get("numpy")
     if numpy is not None:
@@ -211,27 +193,24 @@ def same_luck() -> None:
 # What a fork shares with its parent and later forks: taken away before it asks anything of the package
 
 
+# What the kernel calls memory that is shared and no file's
 _NOWHERE = "/dev/zero", "/memfd:"
-"""What the kernel calls memory that is shared and no file's."""
 
 
 def carry_nothing(answer: int) -> None:
-    """In a fork that answers on the handle `answer`. Open files are read from where they stood, by itself alone; pipes,
-    sockets and the like are nothing. Raises NoScore where memory is shared."""
+    """In a fork that answers on the handle `answer`: open files are read from where they stood, by itself alone; pipes,
+    sockets and the like are nothing. Raise NoScore where memory is shared."""
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
-        if any(_is_shared(line) for line in maps):
-            raise NoScore("it shares memory between its scores")
-    for name in os.listdir("/proc/self/fd"):
-        if (number := int(name)) > 2 and number != answer:
+        for line in maps:
+            _, rights, _, _, _, *name = line.split(maxsplit=5)
+            if rights[3] == "s" and (rights[1] == "w" or "".join(name).startswith(_NOWHERE)):
+                raise NoScore("it shares memory between its scores")
+    for number in map(int, os.listdir("/proc/self/fd")):
+        if number > 2 and number != answer:
             try:
-                _own(number, os.readlink(f"/proc/self/fd/{name}"))
+                _own(number, os.readlink(f"/proc/self/fd/{number}"))
             except OSError:
                 os.dup2(0, number)
-
-
-def _is_shared(mapping: str) -> bool:
-    _, rights, _, _, _, *name = mapping.split(maxsplit=5)
-    return rights[3] == "s" and (rights[1] == "w" or "".join(name).startswith(_NOWHERE))
 
 
 def _own(number: int, what: str) -> None:

@@ -5,6 +5,7 @@ reaches the next, and a fork that breaks takes only itself along. What the packa
 """
 
 import hashlib
+import importlib
 import importlib.metadata
 import json
 import math
@@ -22,10 +23,11 @@ from .confinement import (
     writable_nothing,
 )
 
-_MAX_SAID = 1 << 20
+_MAX_ANSWER = 1 << 20
 _NETWORK = ("socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "urllib.Request", "http.client.connect")
 _PROGRAMS = ("subprocess.Popen", "os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.system")
 _APIS = {"0.2": "classic", "0.4": "taskset"}
+_ENDINGS = {-9: "it was killed", -24: "it used up its time", -31: "it asked for the network or another process"}
 
 
 class Serving:
@@ -46,8 +48,8 @@ class Serving:
         except NoScore as error:
             return {"failed": str(error)}
         except Exception as error:
-            told = f"; it asked for {self.asked_for[0]}, which there is not" if self.asked_for else ""
-            return {"failed": f"{type(error).__name__}: {str(error)[:300]}{told}"}
+            outside = f"; it asked for {self.asked_for[0]}, which there is not" if self.asked_for else ""
+            return {"failed": f"{type(error).__name__}: {str(error)[:300]}{outside}"}
 
     def _load(self, load: str, arguments: dict[str, Any], split: str) -> dict[str, Any]:
         version = importlib.metadata.version("verifiers")
@@ -55,11 +57,11 @@ class Serving:
         if api is None:
             raise Refused(f"it needs verifiers {version}", "choose a package for verifiers 0.2 or 0.4")
         same_luck()
-        self.package = _package(api)(load, arguments, split)
+        self.package = importlib.import_module(f".{api}", __package__).Package(load, arguments, split)
         self.texts = self.package.texts
         if not self.texts:
             raise Refused("it has no rows", "choose another split, or other arguments")
-        digests = [hashlib.sha256(one.encode()).digest()[:16] for one in self.texts]
+        digests = [hashlib.sha256(text.encode()).digest()[:16] for text in self.texts]
         about = {"library": version, "api": api, "rows": b"".join(digests).hex()}
         return about | {"turns": self.package.turns, "tools": list(self.package.tools)}
 
@@ -67,18 +69,18 @@ class Serving:
         return self.texts[row]
 
     def _score(self, **about: Any) -> float:
-        """By a fork. Raises NoScore where that ends without one."""
-        found = self._forked("score", **about)
-        if not isinstance(found, float):
+        """By a fork. Raise NoScore where that ends without one."""
+        score = self._forked("score", **about)
+        if not isinstance(score, float):
             raise NoScore("its scorer gave no number")
-        return found
+        return score
 
     def _reply(self, **about: Any) -> str | None:
-        """By a fork. Raises NoScore where that ends without saying."""
-        found = self._forked("reply", **about)
-        if found is not None and not isinstance(found, str):
+        """By a fork. Raise NoScore where that ends without saying."""
+        reply = self._forked("reply", **about)
+        if reply is not None and not isinstance(reply, str):
             raise NoScore("its reply is no text")
-        return found
+        return reply
 
     def _forked(self, do: str, row: int, turns: list[dict[str, Any]], memory: int, seconds: int) -> Any:
         reading, writing = os.pipe()
@@ -89,36 +91,36 @@ class Serving:
             self._answer = writing
             self._do_here(do, row, turns, memory, seconds)
         os.close(writing)
-        said = b""
-        while len(said) <= _MAX_SAID and (part := os.read(reading, _MAX_SAID)):
-            said += part
+        data = b""
+        while len(data) <= _MAX_ANSWER and (part := os.read(reading, _MAX_ANSWER)):
+            data += part
         os.close(reading)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         try:
-            found = json.loads(said)
-        except ValueError:
-            raise NoScore(_ended(status)) from None
-        if not isinstance(found, dict) or "value" not in found:
-            raise NoScore(str(found.get("failed"))[:400] if isinstance(found, dict) else _ended(status))
-        return found["value"]
+            answer = json.loads(data)
+            return answer["value"]
+        except (ValueError, TypeError):
+            raise NoScore(f"it gave no answer: {_ENDINGS.get(status, f'it ended with {status}')}") from None
+        except KeyError:
+            raise NoScore(str(answer.get("failed"))[:400]) from None
 
     def _do_here(self, do: str, row: int, turns: list[dict[str, Any]], memory: int, seconds: int) -> None:
         """In the fork; never returns."""
-        said: dict[str, Any] = {"failed": "it ended"}
+        answer: dict[str, Any] = {"failed": "it ended"}
         try:
             carry_nothing(self._answer)
             shut_in_fork(memory, seconds)
             same_luck()
             value = getattr(self.package, do)(row, turns)
-            said = {"value": _finite(float(value)) if do == "score" else value}
+            if do == "score":  # what an answer made of a formula (`nan`) is worth nothing, and no failure
+                value = float(value) if math.isfinite(float(value)) else 0.0
+            answer = {"value": value}
         except BaseException as error:
-            said = {"failed": str(error) if isinstance(error, NoScore) else f"{type(error).__name__}: {error}"[:300]}
-        self._end(said)
+            answer = {"failed": str(error) if isinstance(error, NoScore) else f"{type(error).__name__}: {error}"[:300]}
+        self._end(answer)
 
-    def _end(self, said: dict[str, Any]) -> None:
-        data = json.dumps(said).encode()
-        while data:
-            data = data[os.write(self._answer, data) :]
+    def _end(self, answer: dict[str, Any]) -> None:
+        write(self._answer, json.dumps(answer).encode())
         os._exit(0)
 
     def _see(self, event: str, arguments: tuple[Any, ...]) -> None:
@@ -129,21 +131,10 @@ class Serving:
                 self._end({"failed": f"it asked for {what} ({event})"})
 
 
-def _finite(reward: float) -> float:
-    """What an answer made of a formula (`nan`) is worth nothing, and no failure."""
-    return reward if math.isfinite(reward) else 0.0
-
-
-def _package(api: str) -> Any:
-    from .classic import ClassicPackage
-    from .taskset import TasksetPackage
-
-    return {"classic": ClassicPackage, "taskset": TasksetPackage}[api]
-
-
-def _ended(status: int) -> str:
-    names = {-9: "it was killed", -24: "it used up its time", -31: "it asked for the network or another process"}
-    return f"it gave no answer: {names.get(status, f'it ended with {status}')}"
+def write(handle: int, data: bytes) -> None:
+    """Write all of it."""
+    while data:
+        data = data[os.write(handle, data) :]
 
 
 def main(site: str) -> None:
@@ -155,9 +146,7 @@ def main(site: str) -> None:
     os.set_inheritable(out, False)
 
     def say(document: dict[str, Any]) -> None:
-        data = json.dumps(document).encode() + b"\n"
-        while data:
-            data = data[os.write(out, data) :]
+        write(out, json.dumps(document).encode() + b"\n")
 
     try:
         shut_in()

@@ -16,7 +16,7 @@ from typing import Any
 from . import MACHINES, MAX_ROWS, NoScore, Refused, row_text
 
 
-class TasksetPackage:
+class Package:
     """`load`: a module that exports a Taskset; `arguments` are of its configuration."""
 
     def __init__(self, load: str, arguments: dict[str, Any], _split: str) -> None:
@@ -50,10 +50,10 @@ class TasksetPackage:
     turns, tools = 1, ()
 
     def reply(self, _number: int, _turns: Sequence[Mapping[str, Any]]) -> None:
-        """None: there is one turn."""
+        """Return None: there is one turn."""
 
     def score(self, number: int, turns: Sequence[Mapping[str, Any]]) -> float:
-        """The trace's reward. Raises NoScore where a reward failed for want of something of the machine's; other
+        """Return the trace's reward. Raise NoScore where a reward failed for want of something of the machine's; other
         failures of a reward are worth 0."""
         task = self._tasks[number]
         trace = _trace(task, turns[0]["text"])
@@ -96,17 +96,25 @@ def _messages(data: Any) -> Any:
     return [*([{"role": "system", "content": data.system_prompt}] if data.system_prompt else []), *prompt]
 
 
+@functools.cache
+def _module(name: str) -> Any:
+    return importlib.import_module(f"verifiers.v1.{name}")
+
+
+@functools.cache
+def _kinds(task: type, data: type) -> tuple[Any, Any]:
+    """Return the types of a trace and of its state, which take most of a second to make."""
+    state = _module("state").state_cls(task)
+    return _module("trace").Trace[data, state, _module("configs.agent").WireAgentConfig], state
+
+
 def _trace(task: Any, answer: str) -> Any:
-    """A finished trace: the prompt's messages, and the answer as the model's one turn."""
-    types = importlib.import_module("verifiers.v1.types")
-    traces = importlib.import_module("verifiers.v1.trace")
-    graph = importlib.import_module("verifiers.v1.graph")
-    configs = importlib.import_module("verifiers.v1.configs.agent")
+    """Return a finished trace: the prompt's messages, and the answer as the model's one turn."""
+    types, traces, graph = _module("types"), _module("trace"), _module("graph")
     kinds = {"system": types.SystemMessage, "user": types.UserMessage}
-    said: list[Any] = []
-    for one in _messages(task.data):
-        said.append(kinds[one["role"]](content=one["content"]) if isinstance(one, dict) else one)
-    nodes = [graph.MessageNode(message=one, parent=place - 1 if place else None) for place, one in enumerate(said)]
+    messages = [kinds[message["role"]](content=message["content"]) if isinstance(message, dict) else message
+                for message in _messages(task.data)]  # fmt: skip
+    nodes = [graph.MessageNode(message=message, parent=at - 1 if at else None) for at, message in enumerate(messages)]
     reply = types.AssistantMessage(content=answer)
     nodes.append(graph.MessageNode(message=reply, parent=len(nodes) - 1 if nodes else None, sampled=True))
     behaviour: Any = type(task)
@@ -116,7 +124,7 @@ def _trace(task: Any, answer: str) -> Any:
         id=task.hash,  # it would draw one by chance
         verifiers=traces.VersionInfo(version=version("verifiers")),  # it would ask git for a commit
         task=traces.TraceTask(type=type(task).__name__, data=task.data, key=task.key, hash=task.hash),
-        agent=traces.AgentInfo(config=configs.WireAgentConfig()),
+        agent=traces.AgentInfo(config=_module("configs.agent").WireAgentConfig()),
         nodes=nodes,
         calls=[traces.ModelCall(node=len(nodes) - 1, finish_reason="stop")],
         state=state(),
@@ -124,12 +132,3 @@ def _trace(task: Any, answer: str) -> Any:
         ok=True,
         stop_condition="agent_completed",
     )
-
-
-@functools.cache
-def _kinds(task: type, data: type) -> tuple[Any, Any]:
-    """The types of a trace and of its state, which take most of a second to make."""
-    traces = importlib.import_module("verifiers.v1.trace")
-    configs = importlib.import_module("verifiers.v1.configs.agent")
-    state = importlib.import_module("verifiers.v1.state").state_cls(task)
-    return traces.Trace[data, state, configs.WireAgentConfig], state

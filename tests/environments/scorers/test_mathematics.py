@@ -36,7 +36,6 @@ RIGHT = [
     ("ab", r"\boxed{a \cdot b}"),
     (r"1.6\times 10^{-19}", r"\boxed{0.00000000000000000016}"),
     (r"\frac{1}{3000}", r"\boxed{0.000333}"),
-    (r"\int_0^1 x\,dx", "$1/2$"),
     (r"\boxed{3}", r"\boxed{3.0}"),
 ]
 WRONG = [
@@ -101,6 +100,25 @@ def test_plain_numbers_are_compared_as_the_sandbox_compares_them() -> None:
     assert 0 < sum(decided) < len(decided)
 
 
+DENIED = [
+    *("it is not 42", "It is certainly not $42$.", "It is less than 42.", "It is negative 42.", "It is twice 42"),
+    *("The wrong answer is 42", "It can't be $42$", "Minus 42", "It is about 42 thousand.", "42 is wrong."),
+    *("The answer is not 42", "The answer is 42 or 43", "The answer is 42 million", "Either 42 or 43", "42 43"),
+    *("The answer is -42", "The answer is 42%", "The answer is: 42, 43", "The answer is 42 squared", "= -42"),
+    "is it 42?",
+]  # fmt: skip
+ASSERTED = [
+    *("so it is 42", "We get $42$.", "**42**", "Answer: 42", "= 42", "There are 42 apples.", "x = 42", "#### 42", "42"),
+    *("Therefore, the sum equals 42", r"The final answer is \(42\)", r"Thus, it is $\frac{84}{2}$.", "答案是42。"),
+    *("<answer>42</answer>", "The answer is: **42**", "The correct answer is $$42$$", r"\boxed{42}", r"\boxed 42"),
+]
+
+
+@pytest.mark.parametrize(("answer", "worth"), [(a, 0.0) for a in DENIED] + [(a, 1.0) for a in ASSERTED])
+def test_prose_around_a_number_may_say_it_or_deny_it(answer: str, worth: float) -> None:
+    assert score(answer, "42") == worth
+
+
 @pytest.mark.parametrize("reference", ["", " ", "$$", r"\boxed{}"])
 def test_a_reference_that_says_nothing_is_no_reference(reference: str) -> None:
     with pytest.raises(ConfigError, match="reference"):
@@ -155,29 +173,21 @@ def _references(count: int) -> Iterator[tuple[str, list[str], list[str]]]:
             yield str(a), right, [*wrong, str(a)[:-1], f"{b} = {a}"]
         elif kind == 1:
             right = [f"{a}/{b}", rf"\dfrac{{{a}}}{{{b}}}", rf"\tfrac{{{a}}}{{{b}}}", rf"\frac{{{a * c}}}{{{b * c}}}"]
-            right += [rf"{a // b}\frac{{{a % b}}}{{{b}}}"] * (a > b) + [
-                rf"{a} \div {b}",
-                rf"\left(\frac{{{a}}}{{{b}}}\right)",
-            ]
+            right += [rf"{a // b}\frac{{{a % b}}}{{{b}}}"] * (a > b)
+            right += [rf"{a} \div {b}", rf"\left(\frac{{{a}}}{{{b}}}\right)"]
             yield rf"\frac{{{a}}}{{{b}}}", right, [str(a), str(b), f"{b}/{a}", f"{a}/{b + 1}", f"{a},{b}", f"-{a}/{b}"]
         elif kind == 2:
             right = [rf"\{{{b}, {a}\}}", f"{b}, {a}", f"{a} and {b}", f"{a}; {b}"]
-            yield (
-                f"{a}, {b}",
-                right,
-                [str(a), str(b), f"{a}, {b}, {c + 1000}", f"({b}, {a})", f"{a}, {b + 1}", f"{a}{b}"],
-            )
+            wrong = [str(a), str(b), f"{a}, {b}, {c + 1000}", f"({b}, {a})", f"{a}, {b + 1}", f"{a}{b}"]
+            yield f"{a}, {b}", right, wrong
         elif kind == 3:
             right = [f"({a},{b})", rf"\left({a}, {b}\right)", rf"\langle {a}, {b} \rangle"]
             wrong = [f"({b}, {a})" if a != b else "0", f"({a}, {b}, {c})", f"[{a}, {b})", str(a), f"({a}{b})"]
             yield f"({a}, {b})", right, wrong
         elif kind == 4:
             right = [rf"{a} \text{{ cm}}", rf"{a}\mathrm{{cm}}", f"{a} cm", str(a), rf"{a} \text{{ centimeters}}"]
-            yield (
-                rf"{a} \text{{ cm}}",
-                right,
-                [f"{a} mm", rf"{a} \text{{ cm}}^2", f"{a + 1} cm", f"{a} km", f"{a} cm {b} mm"],
-            )
+            wrong = [f"{a} mm", rf"{a} \text{{ cm}}^2", f"{a + 1} cm", f"{a} km", f"{a} cm {b} mm"]
+            yield rf"{a} \text{{ cm}}", right, [*wrong, rf"{a} \text{{ hundred cm}}", rf"{a} \text{{ cm or more}}"]
         elif kind == 5:
             right = [rf"{b}+{a}i", rf"{a}i + {b}", rf"{b} + {a}\mathrm{{i}}"]
             yield f"{b} + {a}i", right, [f"{b} - {a}i", f"{a} + {b}i" if a != b else "0", str(b), f"{a}i", f"{a + b}"]
@@ -189,33 +199,33 @@ def _references(count: int) -> Iterator[tuple[str, list[str], list[str]]]:
             yield f"{a}{b:03}", groups, [str(a), str(b), f"{a}.{b:03}", f"{a},{b:03},000", f"{a}, {b:03}", f"{a}; {b}"]
         elif kind == 8:
             right = [rf"0.\overline{{{c:02}}}", f"{c}/99", rf"\frac{{{c}}}{{99}}"]
-            yield (
-                rf"\frac{{{c}}}{{99}}",
-                right,
-                [f"0.{c:02}", f"{c}", "99", f"0.{c:02}0", rf"0.\overline{{{c + 1:02}}}"],
-            )
+            wrong = [f"0.{c:02}", f"{c}", "99", f"0.{c:02}0", rf"0.\overline{{{c + 1:02}}}"]
+            yield rf"\frac{{{c}}}{{99}}", right, wrong
         else:
             words = ("monday", "increasing", "blue", "ellipse", "isosceles")
             word = words[a % 5]
             right = [word, word.upper(), rf"\text{{{word}}}", f"{word}."]
-            yield (
-                word,
-                right,
-                [word[:-1], word[::-1], words[(a + 1) % 5], f"{word} or {words[(a + 1) % 5]}", f"not {word}"],
-            )
+            other = words[(a + 1) % 5]
+            yield word, right, [word[:-1], word[::-1], other, f"{word} or {other}", f"not {word}"]
 
 
 def test_no_wrong_answer_to_five_thousand_references_scores_and_every_right_one_does() -> None:
     texts = (r"\boxed{%s}", r"So $\boxed{ %s }$.", "The answer is %s.", r"First \boxed{7}, but it is \boxed{%s}")
+    around = (
+        "It is not $%s$.",
+        "The answer is %s, or else %s and one.",
+        r"\boxed{\text{not } %s}",
+        r"\boxed{%s} is wrong: \boxed{?}",
+    )
     won, lost = [], []
     for number, (reference, right, wrong) in enumerate(_references(5_000)):
-        text = texts[number % len(texts)]
-        one = right[number // 10 % len(right)]
-        if score(text % one, reference) != 1.0:
-            lost.append((reference, text % one))
-        for other in wrong if number < 500 else [wrong[number // 10 % len(wrong)]]:
-            if score(text % other, reference) != 0.0:
-                won.append((reference, text % other))
+        turn, text = number // 10, texts[number % len(texts)]
+        if score(text % right[turn % len(right)], reference) != 1.0:
+            lost.append((reference, text % right[turn % len(right)]))
+        answers = [text % answer for answer in (wrong if number < 500 else [wrong[turn % len(wrong)]])]
+        prose = around[turn % len(around)]
+        answers.append(prose % ((reference,) * prose.count("%s")))
+        won += [(reference, answer) for answer in answers if score(answer, reference) != 0.0]
     assert (won[:5], lost[:5]) == ([], [])
 
 
@@ -252,6 +262,16 @@ NEARLY = [
     ("A, C", ["A", "A, B", "A, B, C"]),
     (r"\text{odd}", [r"\text{even}", "odd or even"]),
     (r"3:4", ["4:3", "3/5", "34"]),
+    ("|x - 10|", ["10 - x", "x - 10", "|x| + 10"]),
+    (r"\max(x, 30)", ["30", "x"]),
+    (r"\lceil x \rceil", [r"\lfloor x \rfloor + 1", "x", "x + 1"]),
+    (r"\gcd(n, 6)", ["1", "6", "n"]),
+    (r"\frac{\sqrt{2}}{2}", [r"\frac{\sqrt2(2^{200}-1)}{2^{201}}"]),
+    (r"\sqrt{2} x", [r"(\sqrt{2} + 10^{-50}) x"]),
+    (
+        "5",
+        [r"5 \text{ million}", r"5 \text{ or six}", r"5 \text{ or more}", r"5 \text{ percent}", r"5\%", "5 thousand"],
+    ),
 ]
 
 
@@ -274,6 +294,9 @@ def test_answers_that_are_nearly_right(reference: str, answers: list[str]) -> No
         "2)",
         r"5 \mid n",
         "...",
+        r"\int_0^1 x\,dx",
+        r"5 \text{ million}",
+        "3 or more",
     ],
 )
 def test_a_reference_that_cannot_be_read_whole_is_refused(reference: str) -> None:

@@ -1,5 +1,5 @@
 """A package as somebody would publish it, made of the library's public classes alone: numbers in boxes that only a tool
-can open (`boxes`), and a guessing game of the gym kind (`guessing`); and one that asks over HTTP (`talking`)."""
+can open (`boxes`), and a guessing game of the gym kind (`guessing`)."""
 
 from pathlib import Path
 from textwrap import dedent
@@ -69,46 +69,10 @@ GUESSING = """
     def load_environment(count=8):
         return GymEnv(env_cls=Guessing, action_parser=int, num_train_episodes=count, num_eval_episodes=1)
 """
-TALKING = """
-    import openai
-    import verifiers as vf
-    from datasets import Dataset
-    from verifiers.types import Response, ResponseMessage
-
-
-    class Talking(vf.MultiTurnEnv):
-        own = False
-
-        async def get_model_response(self, state, prompt, **kwargs):
-            client = openai.AsyncOpenAI() if self.own else state["client"].client
-            said, messages = "", [{"role": one.role, "content": one.content} for one in prompt]
-            try:
-                stream = await client.chat.completions.create(model=state["model"], messages=messages, stream=True)
-                async for event in stream:
-                    said += event.choices[0].delta.content or ""
-            except openai.BadRequestError as error:
-                raise vf.OverlongPromptError from error
-            message = ResponseMessage(content=said, finish_reason="stop", is_truncated=False)
-            return Response(id="", created=0, model="", message=message)
-
-        async def env_response(self, messages, state, **kwargs):
-            return [vf.UserMessage(content=f"You said {len(messages[-1].content)} letters.")]
-
-
-    def longest(completion) -> float:
-        return float(len(completion[-1].content) > 99)
-
-
-    def load_environment(own=False):
-        rows = Dataset.from_list([{"question": f"Talk of {n}.", "answer": ""} for n in range(2)])
-        made = Talking(dataset=rows, rubric=vf.Rubric(funcs=[longest]), max_turns=3)
-        made.own = own
-        return made
-"""
 
 
 def boxes_wheel(folder: Path) -> Path:
-    """Of all three, for the older library."""
-    modules = {"boxes": BOXES, "guessing": GUESSING, "talking": TALKING}
+    """Of both, for the older library."""
+    modules = {"boxes": BOXES, "guessing": GUESSING}
     files = {f"{name}.py": dedent(text) for name, text in modules.items()}
     return make_wheel(folder, "boxes", "0.1", files, "verifiers==0.2.1")

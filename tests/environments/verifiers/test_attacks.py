@@ -1,7 +1,6 @@
 """What a hostile package may try on the machine and on the protocol, in bubblewrap and without: nothing comes of it,
 and the next question is answered."""
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -12,35 +11,26 @@ from environments.verifiers.process import PackageProcess
 from protocol.errors import ScoringUnavailable
 from sandbox.launch import try_mode
 from sandbox.policy import Mode
-from tests.environments.verifiers.small import ROWS, small_package, turns
-
-MakeProcess = Callable[[str, str], PackageProcess]
+from tests.environments.verifiers.conftest import MakeProcess
+from tests.environments.verifiers.small import ROWS, turns
 
 
 @pytest.fixture(params=[Mode.BUBBLEWRAP, Mode.PLAIN], ids=["bubblewrap", "plain"])
 def mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Mode:
     chosen: Mode = request.param
-    if chosen is Mode.BUBBLEWRAP and (trouble := try_mode(chosen, "").trouble):
+    if chosen is Mode.BUBBLEWRAP and (trouble := try_mode(chosen).trouble):
         pytest.skip(trouble)
     monkeypatch.setattr(process_module, "_mode", lambda: chosen)
     return chosen
 
 
 @pytest.fixture
-def make(tmp_path: Path, mode: Mode) -> Iterator[MakeProcess]:
-    made: list[PackageProcess] = []
+def make(package: MakeProcess, mode: Mode) -> MakeProcess:
+    def start(scored: str, loaded: str = "") -> PackageProcess:
+        score = "\n\n    def score(answer):\n        if answer == 'fair':\n            return 0.5\n        "
+        return package(f"{ROWS}\n    {loaded}{score}{scored}\n")
 
-    def making(scored: str, loaded: str = "") -> PackageProcess:
-        source = (
-            f"{ROWS}\n    {loaded}\n\n    def score(answer):\n        if answer == 'fair':\n            return 0.5\n"
-        )
-        site = small_package(tmp_path / str(len(made)), source + f"        {scored}\n")
-        made.append(PackageProcess("own", site, {"load": "own", "arguments": {}, "split": "train"}))
-        return made[-1]
-
-    yield making
-    for one in made:
-        one.close()
+    return start
 
 
 @pytest.mark.parametrize(
@@ -57,7 +47,7 @@ def make(tmp_path: Path, mode: Mode) -> Iterator[MakeProcess]:
     ],
 )
 def test_what_it_may_not_do(make: MakeProcess, scored: str, said: str) -> None:
-    process = make(scored, "")
+    process = make(scored)
     with pytest.raises(ScoringUnavailable) as error:
         process.score(0, turns("x"))
     assert said in error.value.what
@@ -68,11 +58,11 @@ def test_files_and_settings_of_the_machine_are_out_of_sight(
     make: MakeProcess, mode: Mode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("A_SECRET", "of the user")
-    assert make("import os; return float('A_SECRET' in os.environ)", "").score(0, turns("x")) == 0.0
+    assert make("import os; return float('A_SECRET' in os.environ)").score(0, turns("x")) == 0.0
     if mode is Mode.BUBBLEWRAP:
         secret = tmp_path / "secret"
         secret.write_text("of the user")
-        assert make(f"import os; return float(os.path.exists({str(secret)!r}))", "").score(0, turns("x")) == 0.0
+        assert make(f"import os; return float(os.path.exists({str(secret)!r}))").score(0, turns("x")) == 0.0
 
 
 FLOOD = """import os
@@ -86,7 +76,7 @@ FLOOD = """import os
 
 
 def test_a_hundred_megabytes_in_every_stream_are_no_score(make: MakeProcess) -> None:
-    process = make(FLOOD, "")
+    process = make(FLOOD)
     with pytest.raises(ScoringUnavailable):
         process.score(0, turns("x"))
     assert process.score(0, turns("fair")) == 0.5
@@ -94,7 +84,7 @@ def test_a_hundred_megabytes_in_every_stream_are_no_score(make: MakeProcess) -> 
 
 def test_a_score_written_twice_is_none(make: MakeProcess) -> None:
     said = b'{"value": 1.0}'
-    process = make(f"import os; [os.write(int(handle), {said!r}) for handle in os.listdir('/proc/self/fd')]", "")
+    process = make(f"import os; [os.write(int(handle), {said!r}) for handle in os.listdir('/proc/self/fd')]")
     with pytest.raises(ScoringUnavailable):
         process.score(0, turns("x"))
 

@@ -2,46 +2,28 @@
 
 import hashlib
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from textwrap import dedent
 
 import pytest
 
 from environments.checking import check_environment
 from environments.registry import data_folder
-from environments.verifiers.environment import AskedPackage, VerifiersEnvironment, lock_package
-from environments.verifiers.install import PackageLock, read_lock, wheel_requirement
+from environments.verifiers.environment import AskedPackage, lock_package
+from environments.verifiers.install import read_lock
 from localnet.plan import pool_config
 from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigError, IntegrityError, ScoringUnavailable
 from runtime.environment_files import fetch_files, publish_files
-from tests.environments.verifiers.small import ROWS, small_library
+from tests.environments.verifiers.conftest import Locking, load
+from tests.environments.verifiers.small import ROWS
 from tests.environments.verifiers.wheels import make_wheel
 
 SCORE = "\n    def score(answer):\n        return 0.6 * (answer == '1') + 0.9 * (answer == '2')\n"
-Locking = Callable[..., PackageLock]
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path / "cache"
 
 
 @pytest.fixture
-def locking(tmp_path: Path) -> Locking:
-    def locked(body: str = SCORE, **arguments: object) -> PackageLock:
-        library = make_wheel(tmp_path, "verifiers", "0.2.1", small_library())
-        own = make_wheel(tmp_path, "own", "0.1", {"own.py": dedent(ROWS + body)}, "verifiers")
-        asked = AskedPackage(wheel_requirement(own), arguments=arguments, wheels=(own, library))
-        return lock_package(asked, data_folder())
-
-    return locked
-
-
-def load(lock: PackageLock, **params: object) -> VerifiersEnvironment:
-    return VerifiersEnvironment(data_folder() / lock.content, lock.content, dict(params))
+def locking(lock: Locking) -> Locking:
+    return lambda body=SCORE, **arguments: lock(ROWS + body, **arguments)
 
 
 def test_from_a_wheel_to_problems_and_scores(locking: Locking) -> None:
@@ -134,7 +116,7 @@ def test_a_lock_says_its_hash(locking: Locking) -> None:
     assert hashlib.sha256((data_folder() / lock.content).read_bytes()).hexdigest() == lock.content
 
 
-def test_what_is_no_package_of_the_library_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_package_of_the_library_is_refused(tmp_path: Path, cache: Path) -> None:
     own = make_wheel(tmp_path, "own", "0.1", {"own.py": ""})
     with pytest.raises(ConfigError, match="does not need verifiers"):
         lock_package(AskedPackage("own==0.1", wheels=(own,)), data_folder())

@@ -141,11 +141,10 @@ def test_tasksets_that_the_library_brings_need_more_than_an_answer(
     assert said in found.value.what
 
 
-# The library itself in several turns, 0.2.1 as it comes from an index: tools with state, a gym, HTTP with streams;
+# The library itself in several turns, 0.2.1 as it comes from an index: tools with state, a gym;
 # none of its own code is changed, and nothing in the package knows of us.
 
 
-pytestmark_test_library_turns = [pytest.mark.slow, pytest.mark.timeout(3600)]
 Locking = Callable[..., PackageLock]
 
 
@@ -215,17 +214,6 @@ def test_a_gym_plays_on_until_it_is_done(locking: Locking) -> None:
     assert environment.score_turns(problem, [*said, "So?"]) == 1.0
     assert environment.score_turns(problem, [*said, "So?", said[-1]]) == 0.0
     assert (environment.reply(problem, ["fifty"]) or "").startswith("Action Parsing Error")
-
-
-@pytest.mark.parametrize("own", [False, True], ids=["the client's own", "a client of the package's"])
-def test_who_asks_over_http_is_answered_without_a_socket(locking: Locking, own: bool) -> None:
-    environment = load(locking("talking", own=own))
-    problem = environment.problem(1)
-    assert environment.reply(problem, ["x" * 200]) == "You said 200 letters."
-    assert environment.reply(problem, ["a", "bc"]) == "You said 2 letters."
-    assert environment.reply(problem, ["a", "b", "c"]) is None
-    assert environment.score_turns(problem, ["a", "b", "c" * 200]) == 1.0
-    assert environment.score_turns(problem, ["a", "b" * 200]) == 1.0, "its client says that the context is full"
 
 
 def test_what_needs_a_container_is_not_locked(locking: Locking) -> None:

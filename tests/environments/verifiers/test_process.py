@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+import time
 from pathlib import Path
 
 import pytest
@@ -10,23 +10,13 @@ import pytest
 from environments.verifiers import process as process_module
 from environments.verifiers.process import PackageProcess
 from protocol.errors import ConfigError, ScoringUnavailable
+from tests.environments.verifiers.conftest import MakeProcess
 from tests.environments.verifiers.small import ROWS, small_package, turns
-
-MakeProcess = Callable[..., PackageProcess]
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Iterator[MakeProcess]:
-    made: list[PackageProcess] = []
-
-    def making(body: str, rows: str = ROWS, **arguments: object) -> PackageProcess:
-        site = small_package(tmp_path / str(len(made)), rows + body)
-        made.append(PackageProcess("own", site, {"load": "own", "arguments": arguments, "split": "train"}))
-        return made[-1]
-
-    yield making
-    for one in made:
-        one.close()
+def make(package: MakeProcess) -> MakeProcess:
+    return lambda body, **arguments: package(ROWS + body, **arguments)
 
 
 def score(body: str) -> str:
@@ -159,29 +149,14 @@ def test_a_process_that_was_killed_is_replaced(make: MakeProcess) -> None:
 # What a package might keep from one score to the next, and what its clocks say.
 
 
-MakeProcess_test_carried = Callable[..., PackageProcess]
-
-
 @pytest.fixture
-def make_test_carried(tmp_path: Path) -> Iterator[MakeProcess_test_carried]:
-    made: list[PackageProcess] = []
-
-    def making(scored: str, loaded: str = "") -> PackageProcess:
-        source = f"{ROWS}\n    {loaded}\n\n    def score(answer):\n        {scored}\n"
-        site = small_package(tmp_path / str(len(made)), source)
-        made.append(PackageProcess("own", site, {"load": "own", "arguments": {}, "split": "train"}))
-        return made[-1]
-
-    yield making
-    for one in made:
-        one.close()
+def keeping(package: MakeProcess) -> MakeProcess:
+    return lambda scored, loaded="": package(f"{ROWS}\n    {loaded}\n{score(scored)}")
 
 
 @pytest.mark.parametrize("reward", ["nan", "inf", "-inf"])
-def test_a_reward_that_is_no_finite_number_is_nothing_and_ends_no_process(
-    make_test_carried: MakeProcess_test_carried, reward: str
-) -> None:
-    process = make_test_carried("return float(answer)")
+def test_a_reward_that_is_no_finite_number_is_nothing_and_ends_no_process(keeping: MakeProcess, reward: str) -> None:
+    process = keeping("return float(answer)")
     assert process.score(0, turns("0.5")) == 0.5
     pid = process.pid
     assert process.score(0, turns(reward)) == 0.0
@@ -195,8 +170,8 @@ def test_a_reward_that_is_no_finite_number_is_nothing_and_ends_no_process(
         "import mmap, os; file = os.memfd_create('kept'); os.ftruncate(file, 4096); kept = mmap.mmap(file, 4096)",
     ],
 )
-def test_memory_that_two_scores_would_share_is_no_score(make_test_carried: MakeProcess_test_carried, kept: str) -> None:
-    process = make_test_carried("kept[0] += 1; return kept[0] / 10", kept)
+def test_memory_that_two_scores_would_share_is_no_score(keeping: MakeProcess, kept: str) -> None:
+    process = keeping("kept[0] += 1; return kept[0] / 10", kept)
     with pytest.raises(ScoringUnavailable, match="shares memory"):
         process.score(0, turns("x"))
 
@@ -204,37 +179,29 @@ def test_memory_that_two_scores_would_share_is_no_score(make_test_carried: MakeP
 PIPE = "import os; out, into = os.pipe(); os.write(into, b'1234'); os.set_blocking(out, False)"
 
 
-def test_a_pipe_carries_nothing_from_one_score_to_the_next(make_test_carried: MakeProcess_test_carried) -> None:
-    process = make_test_carried("return len(os.read(out, 1)) * int(os.read(out, 1) or 0) / 10", PIPE)
+def test_a_pipe_carries_nothing_from_one_score_to_the_next(keeping: MakeProcess) -> None:
+    process = keeping("return len(os.read(out, 1)) * int(os.read(out, 1) or 0) / 10", PIPE)
     assert [process.score(0, turns("x")) for _ in range(2)] == [0.0, 0.0]
 
 
-def test_a_file_that_was_open_is_read_from_the_same_place(make_test_carried: MakeProcess_test_carried) -> None:
-    process = make_test_carried(
-        "return os.read(file, 9)[0] / 256", "import os; file = os.open(__file__, 0); os.read(file, 9)"
-    )
+def test_a_file_that_was_open_is_read_from_the_same_place(keeping: MakeProcess) -> None:
+    process = keeping("return os.read(file, 9)[0] / 256", "import os; file = os.open(__file__, 0); os.read(file, 9)")
     assert process.score(0, turns("x")) == process.score(0, turns("x")) > 0.0
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [
-        "datetime.datetime.now().timestamp()",
-        "datetime.datetime.now(datetime.timezone.utc).timestamp()",
-        "datetime.datetime.utcnow().timestamp()",
-        "datetime.datetime.today().timestamp()",
-        "datetime.date.today().toordinal()",
-        "time.mktime(time.localtime())",
-        "time.mktime(time.gmtime())",
-        "hash(time.ctime() + time.asctime() + time.strftime('%c'))",
-        "time.clock_gettime(time.CLOCK_REALTIME)",
-        "time.clock_gettime_ns(time.CLOCK_MONOTONIC)",
-        "time.perf_counter_ns()",
-        "time.process_time_ns() + time.thread_time_ns() + time.thread_time()",
-    ],
-)
-def test_the_clock_that_it_asks_stands_still(make_test_carried: MakeProcess_test_carried, asked: str) -> None:
-    process = make_test_carried(f"return float({asked})", "import datetime, time")
-    said = process.score(0, turns("x"))
+CLOCKS = [
+    *("datetime.datetime.now().timestamp()", "datetime.datetime.now(datetime.timezone.utc).timestamp()"),
+    *("datetime.datetime.utcnow().timestamp()", "datetime.datetime.today().timestamp()"),
+    *("datetime.date.today().toordinal()", "time.mktime(time.localtime())", "time.mktime(time.gmtime())"),
+    *("time.ctime()", "time.asctime()", "time.strftime('%c')", "time.clock_gettime(time.CLOCK_REALTIME)"),
+    *("time.clock_gettime_ns(time.CLOCK_MONOTONIC)", "time.perf_counter_ns()", "time.process_time_ns()"),
+    *("time.thread_time_ns()", "time.thread_time()", "time.time()", "time.time_ns()"),
+]
+
+
+def test_every_clock_that_it_asks_stands_still(keeping: MakeProcess) -> None:
+    process = keeping(f"return float(hash(({', '.join(CLOCKS)})) % 1_000_003)", "import datetime, time")
+    value = process.score(0, turns("x"))
     process.close()
-    assert process.score(0, turns("x")) == said
+    time.sleep(1.1)
+    assert process.score(0, turns("x")) == value

@@ -1,59 +1,29 @@
 """Packages of several turns and with tools: what they ask next is the reply, made anew from the row and from what the
 model said; and whatever asks what no worker could sample an answer to is refused, never scored."""
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from textwrap import dedent
 from typing import Any
 
 import pytest
 
 from environments.pool import PoolEnvironments
-from environments.registry import data_folder
-from environments.verifiers.environment import AskedPackage, VerifiersEnvironment, lock_package
-from environments.verifiers.install import PackageLock, wheel_requirement
-from environments.verifiers.process import PackageProcess, Turn
+from environments.verifiers.process import Turn
 from protocol.config import EnvironmentConfig, ModelConfig, PoolConfig
 from protocol.errors import ConfigError, ScoringUnavailable
 from protocol.models import load_tokenizer
 from tests.environments.chat_templates import CHATML
-from tests.environments.verifiers.small import GAME, TOOLS, small_library, small_package, turns
-from tests.environments.verifiers.wheels import make_wheel
+from tests.environments.verifiers.conftest import Locking, MakeProcess, load
+from tests.environments.verifiers.small import GAME, TOOLS, turns
 from tests.validator.world import EOS, tokenizer_folder
 
-MakeProcess = Callable[..., PackageProcess]
-Locking = Callable[..., PackageLock]
+
+@pytest.fixture
+def make(package: MakeProcess) -> MakeProcess:
+    return lambda body="", **arguments: package(GAME + body, **arguments)
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Iterator[MakeProcess]:
-    made: list[PackageProcess] = []
-
-    def making(body: str = "", **arguments: object) -> PackageProcess:
-        site = small_package(tmp_path / str(len(made)), GAME + body)
-        made.append(PackageProcess("own", site, {"load": "own", "arguments": arguments, "split": "train"}))
-        return made[-1]
-
-    yield making
-    for one in made:
-        one.close()
-
-
-@pytest.fixture
-def locking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Locking:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-    def locked(body: str = "", **arguments: object) -> PackageLock:
-        library = make_wheel(tmp_path, "verifiers", "0.2.1", small_library())
-        own = make_wheel(tmp_path, "own", "0.1", {"own.py": dedent(GAME + body)}, "verifiers")
-        asked = AskedPackage(wheel_requirement(own), arguments=arguments, wheels=(own, library))
-        return lock_package(asked, data_folder())
-
-    return locked
-
-
-def load(lock: PackageLock, **params: object) -> VerifiersEnvironment:
-    return VerifiersEnvironment(data_folder() / lock.content, lock.content, dict(params))
+def locking(lock: Locking) -> Locking:
+    return lambda body="", **arguments: lock(GAME + body, **arguments)
 
 
 def call(box: str, name: str = "open") -> Turn:

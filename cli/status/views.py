@@ -8,7 +8,7 @@ from typing import Any
 from chain.contracts import DRAW_REACH
 from chain.indexer.records import Account, Lane, Pool, Round, Seat, Slash, Status, Submission
 from chain.indexer.state import Standing, State, describe, ejected_by, needed, seats_in, standing_of
-from cli.output import clock, fields, seconds, table
+from cli.output import clock, counted, fields, seconds, table
 from protocol.config import PoolConfig
 from protocol.encoding import TOKEN, show_tokens
 from protocol.errors import printable
@@ -318,103 +318,42 @@ def open_rounds(state: State, seat: int) -> Iterator[dict[str, Any]]:
             yield {"pool": lane.pool, "lane": lane.lane, "seat": seat, **voted}
 
 
-def node_text(view: dict[str, Any], last: int) -> str:
-    """A `node_view` with the key `wei`; of every pool the `last` newest files, all for 0."""
-    lines = {
-        "node": view["node"],
-        "operator": view["operator"],
-        "stake": f"{show_tokens(view['stake'])} tokens, {show_tokens(view['withdrawable'])} can be withdrawn now",
-        "pool": view["pool"] or "none",
-        "gas": f"{view['wei'] / 10**18:.6f} ETH",
-    }
-    if view["slashed"]:
-        lines["slashed"] = f"{show_tokens(view['slashed'])} tokens"
-    if not view["pool"] and view["release_at"]:
-        lines["released"] = clock(view["release_at"])
-    return "\n\n".join([fields(lines), *(_account_text(account, last) for account in view["accounts"])])
-
-
-def _account_text(account: dict[str, Any], last: int) -> str:
-    units = account["units"]
-    lines = {
-        f"pool {account['pool']}": account["standing"],
-        "earned": f"{show_tokens(account['earned'])} tokens for {units['accepted']} verified output tokens",
-        "pending": f"{show_tokens(account['pending'])} tokens, not judged yet",
-        "vesting": f"{show_tokens(account['vesting'])} tokens, accepted and within the challenge window",
-        "claimable": f"{show_tokens(account['claimable'])} tokens (muster node claim)",
-        "paid": f"{show_tokens(account['paid'])} tokens",
-    }
-    if account["slashed"]:
-        lines["slashed"] = f"{show_tokens(account['slashed'])} tokens"
+def files_text(account: dict[str, Any], last: int) -> str:
+    """Return a node's `last` newest files in a pool (0: all), from its account's view."""
     shown = account["submissions"][-last:]
-    rows = [
-        [s["sequence"], s["step"], s["counter"], s["units"], s["status"], s["reason"] or s["waiting"]] for s in shown
-    ]
     headers = ["file", "step", "counter", "units", "status", "why, or what it waits for"]
-    evidence = [f"file {s['sequence']}: {line}" for s in shown for line in s.get("evidence", ())]
-    return "\n".join([fields(lines), table(headers, rows, empty="no submissions yet"), *evidence])
+    rows = [
+        [f["sequence"], f["step"], f["counter"], f["units"], f["status"], f["reason"] or f["waiting"]] for f in shown
+    ]
+    evidence = [f"file {f['sequence']}: {line}" for f in shown for line in f.get("evidence", ())]
+    head = f"pool {account['pool']}: {account['standing']}"
+    return "\n".join([head, table(headers, rows, empty="no submissions yet"), *evidence])
 
 
 def pool_text(view: dict[str, Any]) -> str:
-    """A `pool_view` with the key `free`."""
-    money = {name: show_tokens(base_units) for name, base_units in view["money"].items()}
-    counts = ", ".join(f"{n} {status}" for status, n in view["submissions"].items() if n)
-    lines = {
-        "pool": view["pool"],
-        "owner": view["owner"],
-        "phase": pool_phase(view),
-        "seats": seats_line(view["seats"]),
-        "service": _service(view["service"]),
-        "escrow": f"{money['escrow']} tokens, of them {show_tokens(view['free'])} free, {money['owed']} owed to nodes",
-        "paid": f"{money['claimed']} to nodes, {money['fees_paid']} to validators, of {money['funded']} funded",
-        "files": counts or "none",
-        "verified": f"{view['units_accepted']} output tokens",
-    }
-    headers = ["node", "standing", "stake", "files", "verified", "paid", "slashed"]
-    rows = [
-        [
-            n["node"],
-            n["standing"],
-            show_tokens(n["stake"]),
-            n["submitted"],
-            n["units_awarded"],
-            show_tokens(n["paid"]),
-            show_tokens(n["slashed"]),
-        ]
-        for n in view["nodes"]
-    ]
-    waits = [f"file {w['sequence']}: {w['waiting']}" for w in view["waits"]]
-    parts = [fields(lines), table(headers, rows, empty="no nodes"), "\n".join(waits)]
-    return "\n\n".join(part for part in parts if part)
+    """Return a pool's nodes and what its files wait for, from its view."""
+    headers = ["node", "standing", "stake", "submitted", "units_awarded", "paid", "slashed"]
+    amounts = ("stake", "paid", "slashed")
+    rows = [[show_tokens(n[h]) if h in amounts else n[h] for h in headers] for n in view["nodes"]]
+    titles = ["node", "standing", "stake", "files", "verified", "paid", "slashed"]
+    waits = [f"file {wait['sequence']}: {wait['waiting']}" for wait in view["waits"]]
+    return "\n\n".join(filter(None, [table(titles, rows, empty="no nodes"), "\n".join(waits)]))
 
 
 def seats_line(seats: dict[str, Any]) -> str:
-    """How many seats judge a pool, from its view."""
-    return f"{seats['count']} of {seats['needed']} needed judge {seats['group']}, of {seats['owners']} owners"
+    """Return how many seats judge a pool, from its view."""
+    owners = counted(seats["owners"], "owner")
+    return f"{seats['count']} of {seats['needed']} needed seats judge {seats['group']}, of {owners}"
 
 
-def _service(service: dict[str, str]) -> str:
-    """Where it answers is its owner's word."""
-    if not service["key"]:
-        return "no key: muster pool set-service"
-    return f"{service['key']} at {printable(service['url'], 200) or 'no announced URL'}"
-
-
-def seats_text(owner: str, epoch: int, views: list[dict[str, Any]]) -> str:
-    """Every `seat_view` of one owner or voter, with what was penalised and why."""
-    headers = ["seat", "standing", "judges", "bond", "drawn", "voted", "due", "earned", "penalised", "voting key"]
+def seats_text(epoch: int, views: list[dict[str, Any]]) -> str:
+    """Return a table of every `seat_view`."""
+    headers = ["seat", "standing", "judges", "bond", "drawn", "voted", "due", "earned", "penalised", "voter"]
     amounts = ("bond", "earned", "penalised")
-    shown = [v | {"voting key": v["voter"], "judges": _judges(v)} for v in views]
-    rows = [[show_tokens(v[h]) if h in amounts else v[h] for h in headers] for v in shown]
-    causes = [
-        [v["seat"], show_tokens(p["amount"]), penalty_cause(p), f"{p['pool']}/{p['sequence']}", p["tx"]]
-        for v in views
-        for p in v["penalties"]
+    rows = [
+        [show_tokens(v[h]) if h in amounts else _judges(v) if h == "judges" else v[h] for h in headers] for v in views
     ]
-    parts = [fields({"address": owner, "epoch": epoch}), table(headers, rows, empty="no seats")]
-    if causes:
-        parts.append(table(["seat", "lost", "cause", "pool/file", "transaction"], causes))
-    return "\n\n".join(parts)
+    return f"epoch {epoch}\n{table(headers, rows, empty='no seats')}"
 
 
 def _judges(seat: dict[str, Any]) -> str:
@@ -470,36 +409,36 @@ def why_view(state: State, sub: Submission, now: int) -> dict[str, Any]:
 
 
 def why_text(view: dict[str, Any], evidence: list[str]) -> str:
-    """The same in sentences, with what the judges published as `evidence`."""
-    head = f"File {view['file']} of pool {view['pool']}: {view['units']} output tokens of policy step {view['step']}, "
-    lines = [head + f"handed in by {view['node']} at {clock(view['time'])}."]
+    """Return the same in sentences, with what the judges published as `evidence`."""
+    lines = [
+        f"File {view['file']} of pool {view['pool']}: {view['units']} output tokens of policy step {view['step']}, "
+        f"handed in by {view['node']} at {clock(view['time'])}."
+    ]
     if view["status"] == str(Status.PENDING):
         return "\n".join([*lines, f"Not judged yet: {view['waiting']}."])
     lines.append(f"Outcome: {view['code']}: {view['meaning']}.")
     if view["votes"]:
-        said = ", ".join(f"seat {seat} {label}" for seat, label in view["votes"].items())
-        lines.append(f"{view['agreeing']} of {len(view['votes'])} opened votes say so: {said}.")
+        votes = ", ".join(f"seat {seat} {label}" for seat, label in view["votes"].items())
+        lines.append(f"{view['agreeing']} of {len(view['votes'])} opened votes say so: {votes}.")
     lines += [f"  {line}" for line in evidence]
-    return "\n".join([*lines, *_money(view), *_next(view)])
-
-
-def _money(view: dict[str, Any]) -> list[str]:
     if view["slashed"]:
-        return [f"It cost the node {show_tokens(view['slashed'])} tokens of its stake."]
-    if view["forfeited"]:
-        return ["Its pay was forfeited: another file of the node was found to be forged before it vested."]
-    if view["pay"]:
-        return [f"It earns {show_tokens(view['pay'])} tokens."]
-    return ["It is not paid; the stake is untouched."]
-
-
-def _next(view: dict[str, Any]) -> list[str]:
+        lines.append(f"It cost the node {show_tokens(view['slashed'])} tokens of its stake.")
+    elif view["forfeited"]:
+        lines.append("Its pay was forfeited: another file of the node was found to be forged before it vested.")
+    elif view["pay"]:
+        lines.append(f"It earns {show_tokens(view['pay'])} tokens.")
+    else:
+        lines.append("It is not paid; the stake is untouched.")
     if view["disputed"]:
-        return [f"It is disputed: {view['waiting']}."]
-    if view["disputable"]:
+        lines.append(f"It is disputed: {view['waiting']}.")
+    elif view["disputable"]:
         order = f"muster node dispute --pool {view['pool']} --file {view['file']}"
-        return [f"Whoever sees it otherwise can dispute it until {clock(view['final_time'])}: {order}"]
-    return ["That is final."] if view["final"] else [f"{view['waiting'].capitalize()}."] if view["waiting"] else []
+        lines.append(f"Whoever sees it otherwise can dispute it until {clock(view['final_time'])}: {order}")
+    elif view["final"]:
+        lines.append("That is final.")
+    elif view["waiting"]:
+        lines.append(f"{view['waiting'].capitalize()}.")
+    return "\n".join(lines)
 
 
 _HOUR = 3600
@@ -534,7 +473,7 @@ def earnings(state: State, pool: Pool, now: int) -> str:
         return "unknown: nobody's work was accepted here in the last hour"
     since = max(now - _HOUR, pool.steps[0].time if pool.steps else now - _HOUR)
     hourly = statistics.median(units.values()) * pool.terms.rate * _HOUR // max(1, now - since)
-    return f"{hourly / TOKEN:.2f} tokens an hour, by the last hour of {len(units)} working nodes (median)"
+    return f"{hourly / TOKEN:.2f} tokens an hour, by the last hour of {counted(len(units), 'working node')} (median)"
 
 
 def penalty_cause(penalty: dict[str, Any]) -> str:

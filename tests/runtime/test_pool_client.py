@@ -5,7 +5,7 @@ import time
 from types import SimpleNamespace
 from typing import Any
 
-from runtime.chain_connection import ChainConnection
+from runtime.pool_client import ChainConnection
 
 
 def test_two_threads_never_refresh_at_once() -> None:

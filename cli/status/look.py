@@ -8,19 +8,22 @@ import json
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cli.answers import StatusPart
 from cli.hardware import existing
+from cli.profile import Role, find_profile
 from cli.session import AnswersOtherwiseError, NotKnownError, Session, ask_service, look_for_chain
+from cli.status.answers import Facts, StatusLook, StatusPart
 from protocol.api.endpoints import HEALTH, OBJECTS, Get
 from protocol.encoding import parse_json
 from protocol.errors import ConfigError, MusterError, UnreachableError, printable
 from protocol.files import user_cache, write_atomic
-from runtime.diagnose import Alarm, Facts, ServiceFacts, ServiceView, WatchLimits, free_bytes, surroundings
-from runtime.presence import crash_message, last_line, last_sign, runs, stalled
+from runtime import diagnose
+from runtime.diagnose import Alarm, ServiceFacts, ServiceView, WatchLimits, free_bytes, surroundings
+from runtime.keystore import address_of
+from runtime.presence import crash_message, last_line, last_sign, log_of, runs, stalled
 
 if TYPE_CHECKING:
     from chain.indexer.records import Submission
@@ -33,21 +36,21 @@ _DOCUMENT_SECONDS, _DOCUMENT_BYTES = 10.0, 4 << 20
 
 
 class LastSeen:
-    """What a part of the network answered last, kept in the user's cache, so that status commands can say since when it
-    is down and what was true before. `of` names question and part. A cache that cannot be used costs no more."""
+    """The newest answer of a part of the network, in the user's cache, so that status commands can say since when it is
+    down and what was true before. `of` names question and part."""
 
     def __init__(self, *of: object) -> None:
-        name = hashlib.sha256(json.dumps([str(one) for one in of]).encode()).hexdigest()[:32]
+        name = hashlib.sha256(json.dumps([str(part) for part in of]).encode()).hexdigest()[:32]
         self._path = user_cache("status") / f"{name}.json"
 
-    def keep(self, facts: dict[str, Any]) -> None:
-        """It answered now, with these facts."""
+    def keep(self, facts: Facts) -> None:
+        """Write what it answers now; a cache that cannot be written is no fault of the command."""
         try:
             write_atomic(self._path, json.dumps({"time": time.time(), "facts": facts}).encode(), 0o600)
         except OSError as error:
             log.info("cannot remember %s: %s", self._path, error)
 
-    def recall(self) -> tuple[float, dict[str, Any] | None]:
+    def recall(self) -> tuple[float, Facts | None]:
         """Return (Unix seconds, facts) of its last answer; (0, None) if there was none."""
         try:
             kept = parse_json(self._path.read_bytes())
@@ -56,15 +59,7 @@ class LastSeen:
             return 0.0, None
 
 
-@dataclass(frozen=True)
-class Look:
-    """What a part answered: now, or when it was up for the last time; None if it never answered from here."""
-
-    part: StatusPart
-    facts: dict[str, Any] | None
-
-
-def look_at_chain(look: "Reading", of: tuple[object, ...], facts: Callable[[Session], dict[str, Any]]) -> Look:
+def look_at_chain(look: "Reading", of: tuple[object, ...], facts: Callable[[Session], Facts]) -> StatusPart:
     """Return `facts` of the chain that `look` names; `of` says what they are about. Raises ConfigError for what is no
     outage: a missing file, another chain."""
     seen = LastSeen("chain", look.deployment and look.deployment.absolute(), *of)
@@ -73,16 +68,15 @@ def look_at_chain(look: "Reading", of: tuple[object, ...], facts: Callable[[Sess
         found = facts(look.open())
     except UnreachableError as error:
         when, old = seen.recall()
-        return Look(StatusPart("chain", error.what, when), old)
+        return StatusPart("chain", old, error.what, when)
     seen.keep(found)
-    return Look(StatusPart("chain"), found)
+    return StatusPart("chain", found)
 
 
-def look_at_service(url: str | None, endpoint: "Get[A]", of: str = "") -> Look:
+def look_at_service(url: str | None, endpoint: "Get[A]", of: str = "") -> StatusPart:
     """Return a public document of a pool's service as JSON; `of` fills the endpoint's path."""
     if not url:
-        why = "no URL is named (--pool URL), and its owner announced none"
-        return Look(StatusPart("service", why), None)
+        return StatusPart("service", None, "no URL is named (--pool URL), and its owner announced none")
     seen = LastSeen("service", url, endpoint.path, of)
     if of:
         before, _, after = endpoint.path.partition("{")
@@ -90,43 +84,44 @@ def look_at_service(url: str | None, endpoint: "Get[A]", of: str = "") -> Look:
     try:
         answer = ask_service(url, endpoint)
     except NotKnownError:
-        return Look(StatusPart("service"), None)
+        return StatusPart("service")
     except MusterError as error:
         when, old = seen.recall()
         silent = not isinstance(error, AnswersOtherwiseError)
-        return Look(StatusPart("service", printable(error.what, 300), when, silent), old)
-    found: dict[str, Any] = endpoint.answer.dump_python(answer, mode="json")
+        return StatusPart("service", old, printable(error.what, 300), when, silent)
+    found: Facts = endpoint.answer.dump_python(answer, mode="json")
     seen.keep(found)
-    return Look(StatusPart("service"), found)
+    return StatusPart("service", found)
 
 
-def version_of(url: str | None, service: StatusPart) -> str:
-    """Return the version of a pool's service, if that is up; else empty."""
-    health = look_at_service(url, HEALTH).facts if url and not service.down else None
-    return str(health["version"]) if health else ""
-
-
-def look_at_process(home: Path | None, role: str) -> Look:
-    """Look at the process of a role on this machine, by its home. Facts: `log`, its newest line; `unsubmitted`,
+def look_at_process(home: Path | None) -> StatusPart:
+    """Look at a process on this machine, by its home. Facts: `log`, its newest line; `unsubmitted`,
     finished files that wait to be handed in; of a validator `unserved`, why pools cannot be judged, by their
     numbers, `retained`, the files that it retains for juries, and `engines`, with what it judges."""
+    from validator.config import ENGINES, RETAINED
+
     if home is None:
-        return Look(StatusPart("process", "it is not known where its home is: muster init"), None)
-    path = home / "logs" / f"{role}.log"
+        return StatusPart("process", None, "it is not known where its home is: muster init")
+    retained, engines = _document(home / RETAINED), _document(home / ENGINES)
+    try:
+        kept: Facts = {name: int(retained[name]) for name in ("files", "bytes", "oldest")}
+        kept |= {name: printable(str(retained[name]), 500) for name in ("where", "problem")}
+    except (ValueError, KeyError, TypeError):
+        kept = {}
     facts = {
-        "log": last_line(path),
+        "log": last_line(log_of(home)),
         "unsubmitted": len(list(home.glob("*/journal/*.json"))),
         "unserved": unserved_pools(home),
-        "retained": _retained(home),
-        "engines": _engines(home),
+        "retained": kept,
+        "engines": [printable(str(name), 40) for name in engines] if isinstance(engines, list) else [],
     }
     if runs(home):
-        return Look(StatusPart("process"), facts)
-    seen = last_sign(home, path)
+        return StatusPart("process", facts)
+    seen = last_sign(home)
     why = "it does not run on this machine" if seen else "it was never started on this machine"
     if seen and (message := crash_message(home)):
         why += f"; its last message: {message}"
-    return Look(StatusPart("process", why, seen), facts)
+    return StatusPart("process", facts, why, seen)
 
 
 def _document(path: Path) -> Any:
@@ -138,7 +133,7 @@ def _document(path: Path) -> Any:
 
 
 def unserved_pools(home: Path) -> dict[str, str]:
-    """Return why a validator cannot judge pools, by their numbers; nothing if it says nothing readable."""
+    """Return why a validator cannot judge pools, by their numbers."""
     from validator.config import UNSERVED
 
     found = _document(home / UNSERVED)
@@ -146,71 +141,80 @@ def unserved_pools(home: Path) -> dict[str, str]:
     return {printable(str(pool), 12): printable(str(why), 300) for pool, why in entries}
 
 
-def _retained(home: Path) -> dict[str, Any]:
-    from validator.config import RETAINED
-
-    found = _document(home / RETAINED)
+def home_of(role: Role, address: str) -> Path | None:
+    """Return the home of an operator's or a validator's process, if its profile names a key with this address."""
+    profile = find_profile(role)
+    if profile is None:
+        return None
+    keys, home = (profile.key, *profile.voters), profile.home / "validator"
+    if role == "operator":
+        keys, home = (profile.node,) if profile.node else (), profile.home / "worker"
     try:
-        counts: dict[str, Any] = {name: int(found[name]) for name in ("files", "bytes", "oldest")}
-        return counts | {name: printable(str(found[name]), 500) for name in ("where", "problem")}
-    except (ValueError, KeyError, TypeError):
-        return {}
+        return home if any(address_of(key.keystore) == address for key in keys) else None
+    except MusterError:
+        return None
 
 
-def _engines(home: Path) -> list[str]:
-    from validator.config import ENGINES
-
-    found = _document(home / ENGINES)
-    return [printable(str(one), 40) for one in found] if isinstance(found, list) else []
-
-
-@dataclass(frozen=True)
-class Around:
-    """What to look at: the pool's service at `url`, which is asked about `node` or the seats of `seats_of`, or with
-    `owner` about the trainer; the storage, by the hash (hex) of the pool's configuration; the process's `home`."""
-
-    url: str | None = None
-    node: str | None = None
-    seats_of: str | None = None
-    owner: bool = False
-    config_hash: str = ""
-    home: Path | None = None
-
-
-@dataclass(frozen=True)
-class Surroundings:
-    """The alarms that a watch would raise now about machine, service and storage, and whether the pool's run is
-    over."""
-
-    alarms: tuple[Alarm, ...] = ()
-    finished: bool = False
+def look_at(
+    who: str,
+    role: Role,
+    chain: StatusPart,
+    url: str | None,
+    endpoint: "Get[A]",
+    node: str | None = None,
+    seats_of: str | None = None,
+) -> StatusLook:
+    """Return what is known of an operator's `node`, or of a validator's seats (`seats_of`: their owner), besides the
+    chain's facts."""
+    of = node or seats_of or ""
+    service, home = look_at_service(url, endpoint, of), home_of(role, who)
+    process = look_at_process(home)
+    config = chain.facts.get("config", "") if chain.facts else ""
+    around, finished = look_around(service, url, home, config, node, seats_of)
+    health = look_at_service(url, HEALTH).facts if url and not service.down else None
+    version = str(health["version"]) if health else ""
+    return StatusLook(who, time.time(), chain, service, process, version, around, finished)
 
 
-def look_around(at: Around, service: StatusPart) -> Surroundings:
-    """Look at machine, service and storage. A service that was silent a moment ago is not asked again."""
-    found, storage_error = _ask(at) if at.url and not service.silent else (None, "")
-    free = {str(at.home): free_bytes(existing(at.home))} if at.home else {}
-    facts = Facts(
+def look_around(
+    service: StatusPart,
+    url: str | None,
+    home: Path | None = None,
+    config_hash: str = "",
+    node: str | None = None,
+    seats_of: str | None = None,
+    owner: bool = False,
+) -> tuple[list[Alarm], bool]:
+    """Return the alarms that a watch would raise now about machine, service and storage, and whether the pool's run is
+    over. The pool's service at `url` is asked about `node` or the seats of `seats_of`, or with `owner` about the
+    trainer; the storage by the hash (hex) of the pool's configuration. A service that was silent a moment ago is not
+    asked again."""
+    found, storage_error = None, ""
+    if url and not service.silent:
+        found, storage_error = _ask(url, config_hash, node, seats_of, owner)
+    facts = diagnose.Facts(
         now=time.time(),
-        free=free,
-        process_stalled=stalled(at.home) if at.home else "",
+        free={str(home): free_bytes(existing(home))} if home else {},
+        process_stalled=stalled(home) if home else "",
         service=found,
         storage_error=storage_error,
     )
     elsewhere = ("version_behind", "process_gone")  # the answers say these in their own way
-    alarms = (alarm for alarm in surroundings(WatchLimits(), facts) if alarm.name not in elsewhere)
-    return Surroundings(tuple(alarms), found is not None and found.finished)
+    alarms = [alarm for alarm in surroundings(WatchLimits(), facts) if alarm.name not in elsewhere]
+    return alarms, found is not None and found.finished
 
 
-def _ask(at: Around) -> tuple[ServiceFacts | None, str]:
+def _ask(
+    url: str, config_hash: str, node: str | None, seats_of: str | None, owner: bool
+) -> tuple[ServiceFacts | None, str]:
     """Return what the service says, and why its storage does not answer."""
     try:
-        view = ServiceView(at.url or "", at.node, at.seats_of, at.owner, allow_private=True)
+        view = ServiceView(url, node, seats_of, owner, allow_private=True)
     except ConfigError:
         return None, ""
     try:
         found = view.look()
-        return found, view.storage_error(bytes.fromhex(at.config_hash)) if at.config_hash and found.ready else ""
+        return found, view.storage_error(bytes.fromhex(config_hash)) if config_hash and found.ready else ""
     except UnreachableError:
         return None, ""
     finally:

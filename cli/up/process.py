@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, get_args
 from urllib.parse import urlsplit
@@ -24,6 +25,7 @@ from protocol.errors import ConfigError, MusterError
 from protocol.files import explained, write_atomic
 from runtime.entry import Exit
 from runtime.keystore import address_of
+from runtime.presence import log_of
 from runtime.supervisor import Child, Supervisor
 from sandbox.policy import Wanted
 from storage.s3 import S3Settings
@@ -45,105 +47,85 @@ def profile_config(process: str) -> Path:
     if profile is None:
         hint = f"pass --config FILE, or: muster init {role}"
         raise ConfigError(f"there is no configuration, and no profile {profile_path(role)}", hint)
-    if role == "owner":
-        return _written(profile, process, owner_values(process, profile))
-    return joined_config(profile, unattended=False)
+    return write_config(profile, process)
 
 
-def joined_config(profile: Profile, unattended: bool) -> Path:
-    """That of an operator's worker or a validator; `unattended`: nobody is there to be asked for a password."""
-    deployment, pool = _needed(profile.deployment, "deployment"), _needed(profile.pool, "pool")
-    session = open_session(deployment, profile.rpc)
-    session.pool(pool)
-    service = profile.service or session.state().pools[pool].service_url
-    config = fetch_pool_config(_needed(service, "service"), session.suite.court.terms_of(pool).configHash)
-    values = _common(profile, list(session.client.provider.urls), service, config.model.dtype)
-    session.client.close()
-    if profile.role == "operator":
-        node = key_of(_needed(profile.node, "node"), unattended)
-        return _written(
-            profile,
-            "worker",
-            values | {"node": node} | {"isolation": profile.isolation, "isolation_image": profile.isolation_image},
-        )
-    voters = [key_of(one, unattended) for one in profile.voters]
-    return _written(profile, "validator", values | {"voters": voters})
+def write_config(profile: Profile, process: str, unattended: bool = False) -> Path:
+    """Write what the profile says of a process, anew at every start; `unattended`: nobody is there to be asked for a
+    password. Every process has a home of its own within the profile's: an isolated one can write to it, and must not
+    be able to change its configuration or its log."""
+    path = profile.home / f"{process}.json"
+    values = _values(profile, process, unattended) | getattr(profile, process)
+    with explained(f"write {path}", "check `home` in the profile"):
+        write_atomic(path, json.dumps(values, indent=2).encode() + b"\n")
+    return path
 
 
-def owner_values(process: str, profile: Profile) -> dict[str, Any]:
-    """What the trainer or the orchestrator needs. They have homes of their own within the profile's."""
-    deployment, pool = _needed(profile.deployment, "deployment"), _needed(profile.pool, "pool")
-    s3 = load_document(_needed(profile.s3, "s3"), S3Settings).model_dump(mode="json")
-    path, session = _needed(profile.pool_config, "pool_config"), open_session(deployment, profile.rpc)
-    rpc, home = list(session.client.provider.urls), str(profile.home / process)
-    session.client.close()
+def _values(profile: Profile, process: str, unattended: bool) -> dict[str, Any]:
+    deployment, pool = _needed(profile, "deployment"), _needed(profile, "pool")
+    s3 = load_document(_needed(profile, "s3"), S3Settings) if profile.role == "owner" else None
+    session, service = open_session(deployment, profile.rpc), profile.service
+    common: dict[str, Any] = {"home": str(profile.home / process), "deployment": str(deployment), "pool": pool}
+    with closing(session.client):
+        common["rpc"] = list(session.client.provider.urls)
+        if profile.role == "owner":
+            config = PoolConfig.load(_needed(profile, "pool_config"))
+        else:
+            session.pool(pool)
+            service = service or session.state().pools[pool].service_url or _needed(profile, "service")
+            config = fetch_pool_config(service, session.suite.court.terms_of(pool).configHash)
+    if s3 is not None:
+        common["s3"] = s3.model_dump(mode="json")
+    if process == "orchestrator":
+        return common | {
+            "pool_config": str(profile.pool_config),
+            "owner": address_of(profile.key.keystore),
+            "key": _key(_needed(profile, "service_key")),
+            "public_url": service or "",
+            **listening(service),
+        }
+    computing = {
+        "cache": str(profile.cache),
+        "orchestrator": service or _needed(profile, "service"),
+        "allow_private_sources": profile.allow_private_sources,
+        "engine": profile.engine.model_dump() | {"dtype": config.model.dtype},
+    } | common
     if process == "trainer":
-        common = _common(profile, rpc, _needed(profile.service, "service"), PoolConfig.load(path).model.dtype)
-        return common | {"home": home, "key": key_of(profile.key), "s3": s3}
-    return {
-        "home": home,
-        "deployment": str(deployment),
-        "rpc": rpc,
-        "pool": pool,
-        "pool_config": str(path),
-        "owner": address_of(profile.key.keystore),
-        "key": key_of(_needed(profile.service_key, "service_key")),
-        "s3": s3,
-        "public_url": profile.service or "",
-        **_listening(profile.service),
-    }
+        return computing | {"key": _key(profile.key)}
+    if process == "validator":
+        return computing | {"voters": [_key(key, unattended) for key in profile.voters]}
+    node = _key(_needed(profile, "node"), unattended)
+    return computing | {"node": node, "isolation": profile.isolation, "isolation_image": profile.isolation_image}
 
 
-def _listening(url: str | None) -> dict[str, int]:
+def listening(url: str | None) -> dict[str, int]:
     """Return the port of a plain http URL, which the service listens on; behind a proxy (https) it keeps its own."""
     parts = urlsplit(url or "")
     return {"port": parts.port} if parts.scheme == "http" and parts.port else {}
 
 
-def key_of(key: ProfileKey, unattended: bool = False) -> dict[str, str | None]:
-    """How a configuration names a key; without a password file the terminal is asked. Raises ConfigError where nobody
-    is there to ask."""
+def _key(key: ProfileKey, unattended: bool = False) -> dict[str, str | None]:
+    """Return how a configuration names a key; without a password file the terminal is asked. Raises ConfigError where
+    nobody is there to ask."""
     if unattended and key.password_file is None:
         what = f"{key.keystore} has no password file, which a process that restarts by itself needs"
         raise ConfigError(what, "write the password into a file of mode 0600 and name it in the profile")
     return {"keystore": str(key.keystore), "password_file": str(key.password_file) if key.password_file else None}
 
 
-def _common(profile: Profile, rpc: list[str], service: str, dtype: str) -> dict[str, Any]:
-    """What worker, validator and trainer have in common."""
-    return {
-        "home": str(profile.home),
-        "cache": str(profile.cache),
-        "deployment": str(profile.deployment),
-        "rpc": rpc,
-        "pool": profile.pool,
-        "orchestrator": service,
-        "allow_private_sources": profile.allow_private_sources,
-        "engine": profile.engine.model_dump() | {"dtype": dtype},
-    }
-
-
-def _written(profile: Profile, process: str, values: dict[str, Any]) -> Path:
-    """Made anew at every start: the profile is what people change."""
-    path, own = profile.home / f"{process}.json", getattr(profile, process)
-    with explained(f"write {path}", "check `home` in the profile"):
-        write_atomic(path, json.dumps(values | own, indent=2).encode() + b"\n")
-    return path
-
-
-def _needed(value: Any, field: str) -> Any:
-    if not value:
+def _needed(profile: Profile, field: str) -> Any:
+    if not (value := getattr(profile, field)):
         raise ConfigError(f"the profile names no `{field}`", "set it there, or pass --config FILE")
     return value
 
 
 class UpProcess:
-    """A process under `up` and its restarts. `run` returns its exit code, 0 when stopped by a signal."""
+    """A process under `up` and its restarts."""
 
     def __init__(self, role: str, profile: Profile, config: Path) -> None:
         argv = [sys.executable, "-P", "-m", f"{role}.main", "--config", str(config)]
         env = dict(os.environ) | {"PYTHONUNBUFFERED": "1"} | torch_environment(profile.engine.threads)
-        self.log_path = profile.home / "logs" / f"{role}.log"
+        self.log_path = log_of(profile.home / role)
         final = frozenset({Exit.DONE, Exit.EJECTED})
         self._child = Child(role, argv, self.log_path, env, max_restarts=20, final_exits=final)
         self._supervisor = Supervisor(lambda line: typer.echo(line))
@@ -161,30 +143,27 @@ class UpProcess:
         self._supervisor.stop()
 
     def run(self, report: Callable[[], None], every: float, due: Callable[[], str] = lambda: "") -> int:
-        """Run until it ends for good or we are asked to stop; `report` is called every so many seconds.
+        """Run until it ends for good or we are asked to stop; `report` is called every so many seconds. Return its exit
+        code, 0 when stopped by a signal.
 
         Asked to stop by a signal, it goes on while `due` names something left to do, five minutes at most; a second
         signal stops it at once.
         """
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._on_signal)
-        waited = every
+            signal.signal(number, lambda *_: (self._at_once if self._stopping.is_set() else self._stopping).set())
+        next_report = 0.0
         try:
             while not self._stopping.wait(_POLL_SECONDS):
                 self._supervisor.check()
                 if self._child.finished:
                     return self._child.process.returncode if self._child.process else 0
-                waited += _POLL_SECONDS
-                if waited >= every:
-                    waited = 0.0
+                if time.monotonic() >= next_report:
+                    next_report = time.monotonic() + every
                     report()
             self._drain(due)
             return 0
         finally:
             self.stop()
-
-    def _on_signal(self, *_: object) -> None:
-        (self._at_once if self._stopping.is_set() else self._stopping).set()
 
     def _drain(self, due: Callable[[], str]) -> None:
         """Go on until nothing is due any more."""
@@ -205,7 +184,7 @@ class UpProcess:
 
 
 def with_isolation(profile: Profile, wanted: str | None) -> Profile:
-    """The profile with what an option says instead. Raises ConfigError for a word that means nothing."""
+    """Return the profile with what an option says instead. Raises ConfigError for a word that means nothing."""
     if wanted is None:
         return profile
     if wanted not in get_args(Wanted):
@@ -214,8 +193,8 @@ def with_isolation(profile: Profile, wanted: str | None) -> Profile:
 
 
 def isolation_words(config_path: Path) -> str:
-    """The mode that a worker's configuration comes to on this machine, and what that protects. Raises ConfigError when
-    the one asked for does not work here."""
+    """Return the isolation that a worker's configuration comes to on this machine, and what that protects. Raises
+    ConfigError when the one asked for does not work here."""
     from sandbox.launch import choose
     from worker.config import WorkerConfig
     from worker.main import absolute, words, worker_policy
