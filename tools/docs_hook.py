@@ -181,23 +181,20 @@ def _default_and_meaning(value: ast.expr | None) -> tuple[ast.expr | None, str]:
 
 
 def api_page() -> str:
-    """Return the service's routes, read from the source of `orchestrator`."""
-    rows = []
-    for path in sorted((ROOT / "orchestrator").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                rows += [(route, method, ast.get_docstring(node) or "") for method, route in _routes(node)]
+    """Return the service's routes, read from the routers that serve them."""
+    from fastapi import FastAPI
+
+    from orchestrator import app as app_routes
+    from orchestrator.dashboard import views as dashboard_routes
+
+    app = FastAPI()
+    for router in (app_routes.signed, app_routes.router, dashboard_routes.router):
+        app.include_router(router)
     lines = ["# Service API", "", "Routes of the orchestrator. This page is generated from them.", ""]
     lines += ["| method | path | what |", "|---|---|---|"]
-    return "\n".join([*lines, *(f"| {method} | `{route}` | {_plain(text)} |" for route, method, text in sorted(rows))])
-
-
-def _routes(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tuple[str, str]]:
-    for decorator in node.decorator_list:
-        if isinstance(decorator, ast.Call) and isinstance(decorator.func, ast.Attribute) and decorator.args:
-            route = decorator.args[0]
-            if isinstance(route, ast.Constant) and str(route.value).startswith("/"):
-                yield decorator.func.attr.upper(), str(route.value)
+    for path, operations in sorted(app.openapi()["paths"].items()):
+        lines += [f"| {name.upper()} | `{path}` | {_plain(what['summary'])} |" for name, what in operations.items()]
+    return "\n".join(lines)
 
 
 # Results

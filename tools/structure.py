@@ -35,7 +35,12 @@ LAYERS = (
     {"calibration", "dataset", "localnet"},
 )
 BELOW_CLI = set[str]().union(*LAYERS)
-BESIDE = {"cli": BELOW_CLI, "attacks": BELOW_CLI, "benchmarks": BELOW_CLI | {"attacks"}, "tools": {"cli"}}
+BESIDE = {
+    "cli": BELOW_CLI,
+    "attacks": BELOW_CLI,
+    "benchmarks": BELOW_CLI | {"attacks"},
+    "tools": {"cli", "orchestrator"},
+}
 PACKAGES = {*BELOW_CLI, *BESIDE, "tests"}
 # A local network and the benchmarks start the commands that users type; a local network also starts its cheaters.
 EXECUTES = {"localnet": {"cli", "attacks"}, "benchmarks": {"cli"}}

@@ -14,6 +14,8 @@ import pytest
 from mkdocs.exceptions import PluginError
 from playwright.sync_api import Request, sync_playwright
 
+from protocol.api import endpoints
+from protocol.api.endpoints import Get, Post
 from tools import docs_hook
 from tools.structure import ROOT
 
@@ -60,6 +62,13 @@ def test_every_visible_command_is_in_the_reference(site: Path) -> None:
     commands = [path for path, _ in docs_hook.walk_commands(typer.main.get_command(app), "muster")]
     assert len(commands) > 30
     assert [path for path in commands if f"<code>{path}</code>" not in page] == []
+
+
+def test_every_route_of_the_service_is_in_the_reference() -> None:
+    paths = [endpoint.path for endpoint in vars(endpoints).values() if isinstance(endpoint, Get | Post)]
+    assert len(paths) > 20
+    page = docs_hook.api_page()
+    assert [path for path in paths if f"`{path}`" not in page] == []
 
 
 def test_a_figure_comes_from_its_results_file() -> None:
