@@ -9,16 +9,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Self
 
 import httpx
 import pytest
 import uvicorn
+from starlette.types import ASGIApp
 
 from orchestrator import auth
 from orchestrator.auth import BodyMemory
 from protocol.http.limits import rate_limit_key
 from runtime import server
-from runtime import server as http_server
 from runtime.server import BoundedProtocol, bound, server_options
 from storage.keys import object_key
 from storage.relay.cache import RelayCache, RelayFetches
@@ -35,22 +36,22 @@ def nobody(*_: object) -> None:
     raise AssertionError("nothing is fetched here")
 
 
-class BesiegedRelay:
-    """A relay that holds one large object, at `port`; `held` counts its connections."""
+class Served:
+    """An application as it is served, at `port`; `held` counts its connections."""
 
-    def __init__(self, folder: Path, per_client: int | None) -> None:
-        cache, data = RelayCache(folder, 1 << 30), bytes(BIG)
-        self.key = object_key("shards", hashlib.sha256(data).digest())
-        cache.name([(self.key, BIG)])
-        cache.put(self.key, data)
-        app = RelayApp(
-            cache, RelayFetches(MultiSource({"": nobody}), cache), ServeWeights(rate=1e6, burst=1e6, transfers=64)
-        )
-        self.port = free_port()
-        self.server = uvicorn.Server(server_options(app, 20, per_client))
+    def __init__(self, app: ASGIApp, limit: int, per_client: int | None = None, key: str = "") -> None:
+        self.key, self.port = key, free_port()
+        self.server = uvicorn.Server(server_options(app, limit, per_client))
         listener = bound("127.0.0.1", self.port)
         self.thread = threading.Thread(target=lambda: asyncio.run(self.server.serve(sockets=[listener])), daemon=True)
         self.thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.server.should_exit = self.server.force_exit = True
+        self.thread.join(10)
 
     @property
     def held(self) -> int:
@@ -76,13 +77,18 @@ def per_client() -> int | None:
 
 
 @pytest.fixture
-def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, per_client: int | None) -> Iterator[BesiegedRelay]:
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, per_client: int | None) -> Iterator[Served]:
+    """A relay that holds one large object, `key`."""
     for name in ("HEAD_SECONDS", "STUCK_SECONDS"):
         monkeypatch.setattr(server, name, 1.0)
-    made = BesiegedRelay(tmp_path, per_client)
-    yield made
-    made.server.should_exit = made.server.force_exit = True
-    made.thread.join(10)
+    cache, data = RelayCache(tmp_path, 1 << 30), bytes(BIG)
+    key = object_key("shards", hashlib.sha256(data).digest())
+    cache.name([(key, BIG)])
+    cache.put(key, data)
+    fetches = RelayFetches(MultiSource({"": nobody}), cache)
+    app = RelayApp(cache, fetches, ServeWeights(rate=1e6, burst=1e6, transfers=64))
+    with Served(app, 20, per_client, key) as made:
+        yield made
 
 
 def until(what: str, reached: Callable[[], bool], seconds: float = 60.0) -> None:
@@ -107,7 +113,7 @@ def answered(line: socket.socket) -> None:
         (ASK + b"Transfer-Encoding: chunked\r\n\r\n", b"1;" + b"x" * 100),
     ],
 )
-def test_a_sign_of_life_now_and_then_holds_no_connection(served: BesiegedRelay, ask: bytes, more: bytes) -> None:
+def test_a_sign_of_life_now_and_then_holds_no_connection(served: Served, ask: bytes, more: bytes) -> None:
     """Empty lines, or a body that nobody reads: uvicorn waits for the rest for ever."""
     with served.line() as line:
         line.sendall(ask)
@@ -126,7 +132,7 @@ def test_a_sign_of_life_now_and_then_holds_no_connection(served: BesiegedRelay, 
     until("nothing of it stays", lambda: served.held == 0)
 
 
-def test_a_client_that_takes_nothing_is_let_go_of(served: BesiegedRelay) -> None:
+def test_a_client_that_takes_nothing_is_let_go_of(served: Served) -> None:
     """Ending such a connection politely waits for its client for ever, and fills the server's places one by one."""
     lines = [served.line() for _ in range(19)]
     for line in lines:
@@ -139,7 +145,7 @@ def test_a_client_that_takes_nothing_is_let_go_of(served: BesiegedRelay) -> None
         line.close()
 
 
-def test_a_client_that_is_closed_and_takes_nothing_is_let_go_of(served: BesiegedRelay) -> None:
+def test_a_client_that_is_closed_and_takes_nothing_is_let_go_of(served: Served) -> None:
     """The answer is complete, but for what the client has not taken."""
     with served.line() as line:
         line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -149,7 +155,7 @@ def test_a_client_that_is_closed_and_takes_nothing_is_let_go_of(served: Besieged
         until("it is let go of", lambda: served.held == 0)
 
 
-def test_who_takes_the_bytes_slowly_gets_them(served: BesiegedRelay, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_takes_the_bytes_slowly_gets_them(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "LEAST_RATE", 1 << 10)
     with served.line() as line:
         line.sendall(f"GET /v1/objects/{served.key} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
@@ -161,34 +167,26 @@ def test_who_takes_the_bytes_slowly_gets_them(served: BesiegedRelay, monkeypatch
     assert got > BIG
 
 
-def test_headers_behind_a_body_are_not_kept(served: BesiegedRelay) -> None:
-    """Trailers without end, while the answer is on its way."""
+@pytest.mark.parametrize(
+    ("ask", "more"),
+    [(b"Transfer-Encoding: chunked\r\n\r\n0\r\n", b"X-More: y\r\n"), (b"\r\n", b"GET / HTTP/1.1\r\n\r\n")],
+    ids=["trailers", "requests"],
+)
+def test_what_comes_while_an_answer_is_on_its_way_does_not_queue_up(served: Served, ask: bytes, more: bytes) -> None:
     with served.line() as line:
-        ask = f"GET /v1/objects/{served.key} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n"
-        line.sendall(ask.encode())
+        line.sendall(f"GET /v1/objects/{served.key} HTTP/1.1\r\nHost: x\r\n".encode() + ask)
         until("it is served", lambda: served.held == 1)
         one = served.only
         with contextlib.suppress(OSError):
-            for _ in range(20):
-                line.sendall(b"X-More: y\r\n" * 1000)
+            line.sendall(more * 20_000)
         time.sleep(0.3)
         assert len(one.headers) < 10
-
-
-def test_requests_without_end_do_not_queue_up(served: BesiegedRelay) -> None:
-    with served.line() as line:
-        line.sendall(f"GET /v1/objects/{served.key} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-        until("it is served", lambda: served.held == 1)
-        one = served.only
-        with contextlib.suppress(OSError):
-            line.sendall(b"GET / HTTP/1.1\r\n\r\n" * 10_000)
-        time.sleep(0.3)
         assert len(one.pipeline) < 10
     assert served.get() == 200
 
 
 @pytest.mark.parametrize("per_client", [8])
-def test_one_address_does_not_take_all_connections(served: BesiegedRelay) -> None:
+def test_one_address_does_not_take_all_connections(served: Served) -> None:
     lines = [served.line() for _ in range(40)]
     until("it has no more than its part", lambda: 0 < served.held <= 8)
     with served.line("127.0.0.2") as other:
@@ -198,7 +196,7 @@ def test_one_address_does_not_take_all_connections(served: BesiegedRelay) -> Non
         line.close()
 
 
-def test_connections_beyond_the_limit_are_not_kept(served: BesiegedRelay) -> None:
+def test_connections_beyond_the_limit_are_not_kept(served: Served) -> None:
     """Descriptors are the whole process's: a node that serves would have none left for its own work."""
     lines = [served.line() for _ in range(100)]
     time.sleep(0.5)
@@ -208,7 +206,7 @@ def test_connections_beyond_the_limit_are_not_kept(served: BesiegedRelay) -> Non
     until("it serves again", lambda: served.get() == 200)
 
 
-def test_strangers_do_not_fill_the_log(served: BesiegedRelay, caplog: pytest.LogCaptureFixture) -> None:
+def test_strangers_do_not_fill_the_log(served: Served, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         for _ in range(100):
             with served.line() as line:
@@ -232,15 +230,9 @@ def test_addresses_per_client_network_are_one_party() -> None:
 
 @pytest.fixture
 def port(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    monkeypatch.setattr(http_server, "HEAD_SECONDS", 1.0)
-    number = free_port()
-    server = uvicorn.Server(server_options(desk.app, 100))
-    listener = bound("127.0.0.1", number)
-    thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])), daemon=True)
-    thread.start()
-    yield number
-    server.should_exit = True
-    thread.join(10)
+    monkeypatch.setattr(server, "HEAD_SECONDS", 1.0)
+    with Served(desk.app, 100) as made:
+        yield made.port
 
 
 def answer(port: int, *parts: bytes) -> bytes:
@@ -350,7 +342,4 @@ def test_long_bodies_of_strangers_share_one_room(desk: Desk, port: int) -> None:
         for line in others:
             line.close()
         assert status(begun("127.0.0.1", 60_000)) == b"401", "room that was given back"
-    end = time.monotonic() + 60
-    while desk.app.state.body_memory.held and time.monotonic() < end:
-        time.sleep(0.01)
-    assert not desk.app.state.body_memory.held
+    until("nothing is held", lambda: not desk.app.state.body_memory.held)
