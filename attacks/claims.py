@@ -76,14 +76,14 @@ class AlteredPrompt(Cheat):
         return rows if self.strength < 1 else _relabelled(self, rows)
 
 
-# ---- Curriculum, for pools that have one: elsewhere it changes nothing
+# Curriculum, for pools that have one: elsewhere it changes nothing
 
 
 CURRICULUM_ATTACKS: dict[str, Attack] = {}
 
 
-@alters("plan", "resting-problems", "draws its problems as if none were masked", registry=CURRICULUM_ATTACKS)
-def resting_problems(cheat: Cheat, plan: Plan, work: Work) -> Plan:
+@alters("plan", "masked-problems", "draws its problems as if none were masked", registry=CURRICULUM_ATTACKS)
+def masked_problems(cheat: Cheat, plan: Plan, work: Work) -> Plan:
     plain = assignments(work, cheat.config.without_curricula)
     unmasked = []
     for planned in plan:
@@ -93,7 +93,7 @@ def resting_problems(cheat: Cheat, plan: Plan, work: Work) -> Plan:
     return unmasked
 
 
-# ---- Claims above what is due
+# Claims above what is due
 
 
 @alters("score", "inflated-reward", "claims full reward for every completion")
@@ -123,7 +123,7 @@ def changed_file(cheat: Cheat, honest: Produced, work: Work) -> Produced:
     return replace(honest, data=honest.data + b"\x00")
 
 
-# ---- Earlier work, by others or by itself
+# Earlier work, by others or by itself
 
 
 VICTIM = "0x" + "Cc" * 19 + "01"
@@ -200,7 +200,7 @@ class EditedCopy(Cheat):
         return self.seal(work, rows)
 
 
-# ---- Forged proofs
+# Forged proofs
 
 
 def _forged(name: str, help: str, forge: Callable[[bytes, random.Random], bytes]) -> None:

@@ -56,7 +56,7 @@ def own_seed(cheat: Cheat, plan: list[Planned], work: Work) -> list[Planned]:
     return reseeded(plan, SystemRandom())
 
 
-# ---- Text changed after it was generated
+# Text changed after it was generated
 
 Edit = Callable[[Cheat, Completion, random.Random], Completion]
 
@@ -111,7 +111,7 @@ def truncated(cheat: Cheat, completion: Completion, rng: random.Random) -> Compl
     return fitted(completion, completion.tokens[: max(1, len(completion.tokens) // 2)], FINISH_LENGTH)
 
 
-# ---- Text by other means, proven by prefilling it with the true model: TOPLOC sees nothing, the noise does
+# Text by other means, proven by prefilling it with the true model: TOPLOC sees nothing, the noise does
 
 
 @attack("fabricate", "writes honest-looking text of its own, then prefills it with the true model")

@@ -101,7 +101,7 @@ def _weights(learner: Learner) -> dict[str, Words]:
     return {name: one.detach().to(torch.bfloat16).view(torch.uint16).numpy().copy() for name, one in named.items()}
 
 
-# ---- What the model is trained on
+# What the model is trained on
 
 
 def _phrases(environments: Mapping[str, Environment], count: int) -> list[str]:
@@ -129,7 +129,7 @@ def _groups(tokenizer: Any, environments: Mapping[str, Environment], step: int) 
     return groups
 
 
-# ---- What is measured
+# What is measured
 
 
 def _measured(before: dict[str, Words], after: dict[str, Words], timed: bool) -> dict[str, Any]:

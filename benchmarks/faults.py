@@ -85,7 +85,7 @@ class SmallDisk:
             raise MusterError(f"the disk cannot be made {size} large: {done.stderr.decode().strip()}")
 
 
-# ---- The network in which faults are made
+# The network in which faults are made
 
 
 ROOT = Path(__file__).parents[1]
@@ -128,7 +128,7 @@ class FaultNetwork(Demo):
         self._lock, self._ending = threading.RLock(), threading.Event()
         self._hook = _hook_server(self.letters)
 
-    # ---- Up and down
+    # Up and down
 
     def up(self) -> None:
         """All of it, until the honest worker has handed in a file."""
@@ -176,7 +176,7 @@ class FaultNetwork(Demo):
         logs.mkdir(parents=True, exist_ok=True)
         (logs / "worker.log").symlink_to(self.plan.log(process))
 
-    # ---- Its processes
+    # Its processes
 
     def child(self, name: str) -> Child:
         return self.network.supervisor.children[name]
@@ -206,7 +206,7 @@ class FaultNetwork(Demo):
         with self._lock:
             yield self.network
 
-    # ---- Who looks
+    # Who looks
 
     def profile(self, role: str, name: str, **fields: Any) -> Path:
         """A profile as `muster init` would leave it, for the parties of this network."""
@@ -260,7 +260,7 @@ class FaultNetwork(Demo):
             return {"todo": [], "failed": done.stderr.strip()}
         return dict(json.loads(done.stdout))
 
-    # ---- What is true
+    # What is true
 
     def state(self) -> State:
         """The chain's, now."""
@@ -374,7 +374,7 @@ class Fault:
         return bool(re.search(self.said, text) and re.search(self.cure, text))
 
 
-# ---- How faults are made and undone
+# How faults are made and undone
 
 
 ETHER = 10**18

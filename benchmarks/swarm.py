@@ -126,7 +126,7 @@ def summary(runs: Sequence[Row], rows: Sequence[Row]) -> Row:
     return {"mixes": mixes, "held_out": held_out, "runs": list(runs), **({"hostile": table(rows)} if rows else {})}
 
 
-# ---- Members in one process
+# Members in one process
 
 
 def nine_sums() -> tuple[EnvironmentConfig, ...]:
@@ -218,7 +218,7 @@ class Simulation:
         )  # fmt: skip
 
 
-# ---- Own and shared groups
+# Own and shared groups
 
 
 def mix_name(mix: tuple[int, int]) -> str:
@@ -254,7 +254,7 @@ def learning_run(
     }  # fmt: skip
 
 
-# ---- Poisoning
+# Poisoning
 
 
 def case_name(attack: SwarmAttack | None, defended: bool) -> str:

@@ -36,7 +36,7 @@ def artifacts_folder() -> Path:
     return _CONTRACTS / "out"
 
 
-# ---- ABIs
+# ABIs
 
 
 SUITE = (

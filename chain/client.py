@@ -56,7 +56,7 @@ class ChainClient(ChainReader):
             raise ConfigError("this client has no key", "name a key file")
         return str(self.account.address)
 
-    # ---- Contracts
+    # Contracts
 
     def read_many(self, views: Sequence[View], block: int | str = "latest") -> list[Any]:
         """Read several views in one round trip and return their decoded answers. Raises ContractError if one
@@ -85,7 +85,7 @@ class ChainClient(ChainReader):
         """Return the current gas price in wei."""
         return self.number("eth_gasPrice", lambda eth: eth.gas_price)
 
-    # ---- Sending
+    # Sending
 
     def send(self, call: Call, gas: int | None = None, timeout: float = 120.0) -> Receipt:
         """Send as the account and wait for the receipt; see `Sender.send` for errors."""

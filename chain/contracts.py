@@ -142,7 +142,7 @@ def record(kind: type[R]) -> Callable[[dict[str, Any]], R]:
     return build
 
 
-# ---- The token, and governance's parameters
+# The token, and governance's parameters
 
 
 class Token(Contract):
@@ -177,7 +177,7 @@ class Params(Contract):
         return dict(self.read("values") if time is None else self.read("valuesAt", time))
 
 
-# ---- Operators' stake and validators' seats
+# Operators' stake and validators' seats
 
 
 CONSENT = "Consent(address node,address operator,uint256 expiry)"
@@ -254,7 +254,7 @@ class Seats(Contract):
         return self.taking(max(self.bond() - self.seat_of(seat).bond, 0), "topUp", seat)
 
 
-# ---- Pools
+# Pools
 
 
 INVITE = "Invite(uint256 pool,address node,uint256 expiry)"
@@ -362,7 +362,7 @@ class Pools(Contract):
         return self.call("finalize", submission.pool, submission.sequence, submission.file_ref)
 
 
-# ---- Committees and juries
+# Committees and juries
 
 
 Place = tuple[int, ...]  # Where votes are cast: (pool, lane, round) at Court, (trial,) at Juries
@@ -463,7 +463,7 @@ class Juries(BallotContract):
     draw = Sends[[int], Receipt]()
 
 
-# ---- Disputes, appeals and canaries
+# Disputes, appeals and canaries
 
 
 CANARY_CONSENT = "DecoyConsent(bytes32 leaf)"
@@ -540,7 +540,7 @@ class Canaries(Contract):
         return self.call("conclude", submission.pool, submission.sequence, submission.file_data)
 
 
-# ---- Node challenges
+# Node challenges
 
 
 MOST_FILES = 256  # NodeChallenges.MAX_FILES
@@ -568,7 +568,7 @@ class NodeChallenges(Contract):
         return int(self.read("triedIn", pool, list(sequences)))
 
 
-# ---- The timelock that owns the parameters
+# The timelock that owns the parameters
 
 
 class Timelock(Contract):
@@ -596,7 +596,7 @@ class Timelock(Contract):
         return self.call("executeBatch", *columns, proposal.predecessor, proposal.salt)
 
 
-# ---- DiLoCo runs
+# DiLoCo runs
 
 
 WEIGHT_ONE = 10**9  # weights are recorded in billionths, rounded down

@@ -27,7 +27,7 @@ log = logging.getLogger("muster.deploy")
 DEPLOYMENT, STATE, VERIFY = "deployment.json", "deploy-state.json", "verify"
 
 
-# ---- Compiled contracts
+# Compiled contracts
 
 
 def artifact(contract: str) -> dict[str, Any]:
@@ -89,7 +89,7 @@ class Creation:
         return cls(contract, address, nonce, init_code, arguments, gas, exists)
 
 
-# ---- Deploying
+# Deploying
 
 
 @dataclass

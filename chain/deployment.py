@@ -123,7 +123,7 @@ class Deployment(Document):
             raise ConfigError(f"the timelock at {timelock.to} governs other contracts", "check the deployment file")
 
 
-# ---- Networks
+# Networks
 
 
 FOLDER = Path(__file__).resolve().parent / "networks"

@@ -195,7 +195,7 @@ def in_words(name: str, arguments: dict[str, Any]) -> tuple[str, str]:
         return "", hint
 
 
-# ---- Errors
+# Errors
 
 
 _ERROR_STRING = bytes.fromhex("08c379a0")

@@ -43,7 +43,7 @@ _MALFORMED = (Web3Exception, DecodingError, ArithmeticError, AttributeError, Loo
 """What web3's formatters raise for answers of an unexpected shape."""
 
 
-# ---- What errors mean
+# What errors mean
 
 
 class ErrorKind(Enum):
@@ -193,7 +193,7 @@ def shown(url: str) -> str:
         return "(unreadable URL)"
 
 
-# ---- Endpoints
+# Endpoints
 
 
 class FailoverProvider(JSONBaseProvider):
@@ -288,7 +288,7 @@ class FailoverProvider(JSONBaseProvider):
                 self._current = (position + 1) % len(self.urls)
                 log.warning("%s fails (%s); changing to %s", shown(self.urls[position]), why, self.url)
 
-    # ---- One endpoint
+    # One endpoint
 
     def _verified_exchange(self, url: str, requests: Sequence[Request]) -> list[Any]:
         """The first exchange with an endpoint, and that after a failure, also asks for its chain."""
@@ -378,7 +378,7 @@ def _response(answer: Any) -> RPCResponse:
     return {"jsonrpc": "2.0", "id": 1, "error": error}
 
 
-# ---- Reading
+# Reading
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,7 @@ def _gwei(wei: int) -> str:
     return f"{Decimal(wei) / GWEI:.6g}"
 
 
-# ---- Calls and receipts
+# Calls and receipts
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def receipt_of(raw: dict[str, Any]) -> tuple[Receipt, bool]:
         raise UnreachableError("the chain's endpoint returns a malformed receipt", "check the endpoint") from None
 
 
-# ---- Transactions
+# Transactions
 
 
 log = logging.getLogger("muster.chain")
@@ -201,7 +201,7 @@ class Sender:
         finally:
             self._done(all_pending)
 
-    # ---- Before
+    # Before
 
     def _prepare(self, call: Call, gas: int | None) -> tuple[int, Price]:
         requests: list[Request] = [
@@ -252,7 +252,7 @@ class Sender:
     def _too_poor(self) -> TransactionError:
         return TransactionError(f"{self._account.address} has too little ETH for gas", "send some ETH to it")
 
-    # ---- Launch
+    # Launch
 
     def _launch(self, call: Call, gas: int, price: Price) -> PendingTransaction:
         # Signatures are deterministic: without a random part, the same call at the same nonce from another program with
@@ -313,7 +313,7 @@ class Sender:
                 raise self._too_poor() from None
             raise TransactionError(f"the chain refuses the transaction: {error.message}", tx_hash=tx_hash) from None
 
-    # ---- Until mined
+    # Until mined
 
     def _await(self, pending: PendingTransaction, timeout: float) -> Receipt:
         deadline = pending.started + timeout

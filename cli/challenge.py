@@ -12,7 +12,7 @@ from protocol.encoding import show_tokens
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
-    from chain.indexer.records import Accusation, Submission
+    from chain.indexer.records import NodeChallenge, Submission
     from chain.indexer.state import State
 
 _UNASKED = 16  # files of a challenge whose first file nobody named: each one more costs
@@ -80,12 +80,12 @@ def show(
 ) -> None:
     """Show node challenges: files, jury, votes, what became of stake and bond."""
     state = look.open().state()
-    if number is not None and number not in state.cases:
+    if number is not None and number not in state.challenges:
         raise ConfigError(f"there is no challenge {number}", "muster challenge show lists all")
     if number is not None:
-        emit(_row(state, state.cases[number]), look.json)
+        emit(_row(state, state.challenges[number]), look.json)
         return
-    rows = [_row(state, case) for case in state.cases.values()]
+    rows = [_row(state, challenge) for challenge in state.challenges.values()]
     names = ["challenge", "pool", "node", "outcome", "slashed"]
     cells = [[str(row[name]) for name in names[:-1]] + [f"{show_tokens(row['slashed'])} tokens"] for row in rows]
     emit({"challenges": rows}, look.json, lambda: table(names, cells, "no node was ever challenged"))
@@ -120,23 +120,23 @@ def named_run(known: "list[Submission]", now: int, first: int | None, last: int 
     return files
 
 
-def _row(state: "State", case: "Accusation") -> dict[str, Any]:
+def _row(state: "State", challenge: "NodeChallenge") -> dict[str, Any]:
     from protocol.verdict import Code
 
-    trial = state.trials[case.trial]
+    trial = state.trials[challenge.trial]
     return {
-        "challenge": case.case,
-        "pool": case.pool,
-        "node": case.node,
-        "accuser": case.accuser,
-        "opened": case.time,
-        "files": list(case.sequences),
-        "trial": case.trial,
+        "challenge": challenge.challenge,
+        "pool": challenge.pool,
+        "node": challenge.node,
+        "accuser": challenge.accuser,
+        "opened": challenge.time,
+        "files": list(challenge.sequences),
+        "trial": challenge.trial,
         "jury": list(trial.seats),
         "votes": {str(trial.seats[juror]): Code(code).label for juror, (code, _) in sorted(trial.reveals.items())},
-        "outcome": case.outcome.name.lower(),
-        "code": Code(case.code).label if case.code else "",
-        "bond": case.bond,
-        "back": case.back,
-        "slashed": case.slashed,
+        "outcome": challenge.outcome.name.lower(),
+        "code": Code(challenge.code).label if challenge.code else "",
+        "bond": challenge.bond,
+        "back": challenge.back,
+        "slashed": challenge.slashed,
     }

@@ -80,7 +80,7 @@ def judged(check: str, look: Callable[[], str]) -> Check:
         return failed(check, error.what, error.hint)
 
 
-# ---- Machine
+# Machine
 
 
 def machine(data: Path, ports: Sequence[int]) -> Iterator[Check]:
@@ -157,7 +157,7 @@ def judge_disk(folder: Path, free: int, speed: float) -> Check:
     return ok("disk", what)
 
 
-# ---- Hardware and engines
+# Hardware and engines
 
 
 def hardware(device: str) -> Iterator[Check]:
@@ -202,7 +202,7 @@ def judge_gpu(device: str, cards: Sequence[Gpu], usable: int) -> Check:
     return ok("gpu", f"{names}; torch can use {usable}")
 
 
-# ---- Chain
+# Chain
 
 
 @dataclass(frozen=True)
@@ -316,7 +316,7 @@ def judge_clock(block: RpcLook | None, offset: float | None) -> Check:
     return note("clock", "nothing to compare it with (--pool URL, or the RPC of a public chain)")
 
 
-# ---- The pool's service and bucket
+# The pool's service and bucket
 
 
 def service_checks(url: str | None) -> tuple[list[Check], "ServiceFacts | None"]:
@@ -420,7 +420,7 @@ def newest_shard(service: str) -> str | None:
         raise IntegrityError("the newest weights' manifest is not one", "tell the pool's owner") from None
 
 
-# ---- The profile's keys, money and promises
+# The profile's keys, money and promises
 
 
 def named_keys(profile: "Profile") -> list[tuple[str, "ProfileKey"]]:
@@ -497,7 +497,7 @@ def validator_checks(profile: "Profile") -> Iterator[Check]:
     else:
         yield note("retained files", "nobody is shown them: name `serve` or `republish` in [validator]")
     try:
-        engines = others(EngineConfig(name=profile.engine.name), profile.validator.get("case_engines"))
+        engines = others(EngineConfig(name=profile.engine.name), profile.validator.get("challenge_engines"))
     except MusterError as error:
         yield failed("engines", error.what, error.hint)
         return

@@ -145,7 +145,7 @@ def _block(name: str, content: str, rows: int) -> list[str]:
 
 @app.command("filter", "muster env filter --pool-config pool.json --weights model --out filtered.json")
 def filter_problems(
-    pool_config: Annotated[Path, typer.Option(help="Pool configuration: model, task, work.")],
+    pool_config: Annotated[Path, typer.Option(help="Pool configuration: model, environments, work.")],
     weights: Annotated[Path, typer.Option(help="Folder of the model that tries the problems.")],
     out: Annotated[Path, typer.Option(help="New pool configuration to write, with the kept problems.")],
     engine: EngineOptions,

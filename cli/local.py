@@ -133,7 +133,7 @@ def logs(
         follow_logs(chosen)
 
 
-# ---- What is shown
+# What is shown
 
 
 @dataclass(frozen=True)

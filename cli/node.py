@@ -36,7 +36,7 @@ app = Commands(help="Run a node: try it, join, earn, leave.", no_args_is_help=Tr
 _CONSENT_SECONDS, _PAPER_SECONDS = 3600, 86_400
 
 
-# ---- Working
+# Working
 
 
 @app.command("up", "muster node up --pool https://pool.example")
@@ -100,7 +100,7 @@ def dry_run(
         raise typer.Exit(1)
 
 
-# ---- Membership
+# Membership
 
 
 @app.command("join", "muster node join --pool 1 --node-keystore node.json --stake 250 --dry-run")
@@ -244,7 +244,7 @@ def leave(node: NodeOption, by: Paying) -> None:
     act(session, [PlannedTransaction(title, call)], by, node=node, **facts)
 
 
-# ---- Pay and disputes
+# Pay and disputes
 
 
 @app.command("claim", "muster node claim --pool 1")
@@ -281,7 +281,7 @@ def dispute(
     act(session, [PlannedTransaction(title, call)], by, pool=pool, file=file, deposit=call.base_units)
 
 
-# ---- Status
+# Status
 
 
 @app.command("status", "muster node status --pool https://pool.example")

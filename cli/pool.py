@@ -57,7 +57,7 @@ ProcessConfigOption = Annotated[
 ]
 
 
-# ---- Making a pool
+# Making a pool
 
 
 @app.command("init", "muster pool init --model my-model --env reasoning_gym/chain_sum --param min_terms=3")
@@ -76,7 +76,7 @@ def init(
     json: JsonOption = False,
 ) -> None:
     """Write a pool's configuration in which every field is explained; needs no chain and no key."""
-    from cli.pool_config import parameter, pool_config, pool_file, task_parameters, world_problems
+    from cli.pool_config import environment_parameters, parameter, pool_config, pool_file, world_problems
     from cli.profile import find_profile, name_model_folder, profile_path
     from protocol.config import DataConfig
     from protocol.files import explained, write_atomic
@@ -91,7 +91,7 @@ def init(
     for problem in world_problems(config, model.expanduser()):
         raise problem
     with explained(f"write {out}", "check the folder"):
-        write_atomic(out, pool_file(config, task_parameters(env)).encode())
+        write_atomic(out, pool_file(config, environment_parameters(env)).encode())
     folder, remembered = model.expanduser().resolve(), "the profile says where the trainer finds it"
     if find_profile("owner") is None:
         remembered = f'the trainer finds it by `base = "{folder}"` in its configuration'
@@ -252,7 +252,7 @@ def _service_calls(
 
 _CALIBRATE = "muster pool calibrate --pool-config pool.json --weights model --keystore key.json --out out.json"
 app.command("calibrate", _CALIBRATE)(calibrate)
-# ---- Running it
+# Running it
 
 
 @app.command("serve", "muster pool serve")
@@ -344,7 +344,7 @@ def report(
     emit(shown, json, lambda: f"{out}: {record.name}, policy step {record.step} of {record.steps}")
 
 
-# ---- Owning it
+# Owning it
 
 
 @app.command("list", "muster pool list")

@@ -26,7 +26,7 @@ _MAX_ROWS = 65535
 _MAX_MODEL_BYTES = 1 << 20
 _PROGRAM_PROBLEMS = 32
 
-# ---- The file
+# The file
 
 
 _WIDTH = 118
@@ -39,10 +39,10 @@ _HEAD = """\
 _BOUNDS = (("ge", "at least {}"), ("gt", "above {}"), ("le", "at most {}"), ("lt", "below {}"))
 
 
-def pool_file(config: PoolConfig, task_parameters: Mapping[str, Any]) -> str:
-    """Return the TOML of a configuration, every field with its description. `task_parameters`: name → default of what
-    its environment takes, shown where not set."""
-    return _HEAD + "\n".join(_table(PoolConfig, config, "", False, task_parameters)) + "\n"
+def pool_file(config: PoolConfig, environment_parameters: Mapping[str, Any]) -> str:
+    """Return the TOML of a configuration, every field with its description. `environment_parameters`: name → default
+    of what its environment takes, shown where not set."""
+    return _HEAD + "\n".join(_table(PoolConfig, config, "", False, environment_parameters)) + "\n"
 
 
 def _table(
@@ -135,18 +135,18 @@ def _literal(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)  # a TOML basic string has JSON's escapes
 
 
-def pool_config(folder: Path, task: str, params: dict[str, Any], name: str | None) -> PoolConfig:
+def pool_config(folder: Path, environment: str, params: dict[str, Any], name: str | None) -> PoolConfig:
     """Return the configuration with defaults for everything else. Raises ConfigError for what is no model folder."""
     from environments.registry import scoring_versions
 
     model = model_config(folder)
-    environment = EnvironmentConfig(name=task, params=params)
+    chosen = EnvironmentConfig(name=environment, params=params)
     return PoolConfig(
         name=name or folder.resolve().name,
         model=model,
-        environments=(environment,),
+        environments=(chosen,),
         checks=BF16_CHECKS if model.dtype == "bfloat16" else ChecksConfig(),
-        scoring_versions=scoring_versions([environment]),
+        scoring_versions=scoring_versions([chosen]),
     )
 
 
@@ -182,8 +182,8 @@ def parameter(text: str) -> tuple[str, Any]:
         return name.strip(), value
 
 
-def task_parameters(task: str) -> dict[str, Any]:
-    """Return name → default of the parameters that a task takes, where TOML can express the default."""
+def environment_parameters(environment: str) -> dict[str, Any]:
+    """Return name → default of the parameters that an environment takes, where TOML can express the default."""
     import dataclasses
 
     from reasoning_gym.factory import DATASETS
@@ -191,7 +191,7 @@ def task_parameters(task: str) -> dict[str, Any]:
     from environments.base import THRESHOLD
     from environments.gym import RESERVED
 
-    _, config = DATASETS[task.partition("/")[2]]
+    _, config = DATASETS[environment.partition("/")[2]]
     defaults: dict[str, Any] = {}
     for field in dataclasses.fields(config):
         value = field.default_factory() if callable(field.default_factory) else field.default
@@ -200,7 +200,7 @@ def task_parameters(task: str) -> dict[str, Any]:
     return defaults | {THRESHOLD: 1.0}
 
 
-# ---- Checks and costs
+# Checks and costs
 
 
 @dataclass(frozen=True)
@@ -347,7 +347,7 @@ def missing_model(source: str) -> str:
     return ""
 
 
-# ---- Terms
+# Terms
 
 
 def _base_units(value: Any) -> int:

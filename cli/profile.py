@@ -127,7 +127,7 @@ def find_profile(role: Role | None) -> Profile | None:
     return None
 
 
-# ---- Writing a profile
+# Writing a profile
 
 
 _HEAD = """\
@@ -248,7 +248,7 @@ def name_model_folder(path: Path, folder: Path) -> None:
     write_atomic(path, tomlkit.dumps(document).encode(), 0o600)
 
 
-# ---- What a profile says, as defaults of the commands' options
+# What a profile says, as defaults of the commands' options
 
 
 _ROLE_OF: "dict[str, Role]" = {"node": "operator", "validator": "validator", "pool": "owner"}

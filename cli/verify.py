@@ -123,7 +123,7 @@ def curriculum(step: Annotated[int, typer.Argument(min=0, help="Policy step.")],
     check_curriculum(step, look)
 
 
-# ---- Files
+# Files
 
 
 def _row(one: "Replayed") -> dict[str, Any]:
@@ -215,7 +215,7 @@ def _replayer(client: "PoolClient", config: "ProcessConfig") -> "Replayer":
     return Replayer(client, config.engine.make(), OtherEngines(others(config.engine)))
 
 
-# ---- A node's history
+# A node's history
 
 
 def node_history(config: "ProcessConfig", node: str, published: bool) -> dict[str, Any]:
@@ -340,9 +340,11 @@ def history_text(document: dict[str, Any]) -> str:
     }
     if run is not None:
         where = f"muster challenge open --first {run['first']} --last {run['last']}"
-        facts["case"] = f"{where}: {run['files']} files, e^{run['nats']:.1f}"
+        facts["challenge"] = f"{where}: {run['files']} files, e^{run['nats']:.1f}"
     elif document["accused"]:
-        facts["case"] = f"no run of {MOST_FILES} files passes the bound by {SPARE_NATS:g} nats: no case shows it safely"
+        facts["challenge"] = (
+            f"no run of {MOST_FILES} files passes the bound by {SPARE_NATS:g} nats: no challenge shows it safely"
+        )
     left = document["left"]
     rows = [[name, f"{nats:.1f}", f"{left[name]:.1f}", about[name]] for name, nats in document["nats"].items()]
     parts = [fields(facts), table(["accumulator", "nats", "to the bound", "what it adds up"], rows)]
@@ -356,14 +358,14 @@ def history_text(document: dict[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
-# ---- A node challenge
+# A node challenge
 
 
 def _challenge_document(config: "ProcessConfig", number: int, published: bool) -> dict[str, Any]:
     """Return what a challenge comes to: by our own measurements of the rows that its jury's seed drew, and by what the
     jurors `published`; or by the latter alone. `faults`: everything that is not as it should be; `follows`: whether
     nothing is. Raises MusterError."""
-    from chain.indexer.records import CaseOutcome
+    from chain.indexer.records import ChallengeOutcome
     from protocol.verdict import Code
     from runtime.pool_client import PoolClient
     from validator.challenges import contradicts, faults_of, majority, outcome_for
@@ -371,7 +373,7 @@ def _challenge_document(config: "ProcessConfig", number: int, published: bool) -
     client = PoolClient(config, None)
     try:
         record = _record(client, client.refresh(), number)
-        case, trial = record.case, record.trial
+        challenge, trial = record.challenge, record.trial
         block = client.client.block(trial.seed_block)
         faults = faults_of(record, block.hash if block else None)
         jurors = [_juror(client, record, member) for member in sorted(trial.reveals)]
@@ -395,10 +397,10 @@ def _challenge_document(config: "ProcessConfig", number: int, published: bool) -
         for one in jurors
     ]
     return {
-        "case": case.case,
-        "pool": case.pool,
-        "node": case.node,
-        "opened": case.time,
+        "challenge": challenge.challenge,
+        "pool": challenge.pool,
+        "node": challenge.node,
+        "opened": challenge.time,
         "files": [
             {"submission": name, "rows": file.rows if file else 0, "drawn": record.rows(name)}
             for name, file in record.named.items()
@@ -407,7 +409,7 @@ def _challenge_document(config: "ProcessConfig", number: int, published: bool) -
         "jury": {
             "trial": trial.trial,
             "seats": list(trial.seats),
-            "block": case.block,
+            "block": challenge.block,
             "seed_block": trial.seed_block,
             "seed": trial.seed.hex(),
             "replaced": [one.trial for one in record.trials[:-1]],
@@ -415,9 +417,9 @@ def _challenge_document(config: "ProcessConfig", number: int, published: bool) -
         "ours": _evidence(ours),
         "votes": votes,
         "majority": (Code.UNDECIDED if (code := majority(trial)) is Code.NONE else code).label,
-        "outcome": case.outcome.name.lower(),
-        "open": case.outcome is CaseOutcome.OPEN,
-        "slashed": case.slashed,
+        "outcome": challenge.outcome.name.lower(),
+        "open": challenge.outcome is ChallengeOutcome.OPEN,
+        "slashed": challenge.slashed,
         "faults": faults,
         "follows": not faults,
     }
@@ -427,19 +429,19 @@ def _record(client: "PoolClient", state: "State", number: int) -> "ChallengeReco
     """Return a challenge with what it is judged by. Raises ConfigError if there is none, or it is another pool's."""
     from validator.challenges import ChallengeRecord, null_model_of
 
-    if number not in state.cases:
-        have = f"challenges are 1 to {len(state.cases)}" if state.cases else "no node was ever accused"
+    if number not in state.challenges:
+        have = f"challenges are 1 to {len(state.challenges)}" if state.challenges else "no node was ever accused"
         raise ConfigError(f"there is no challenge {number}", f"{have}; see: muster challenge show")
-    case = state.cases[number]
-    if case.pool != client.config.pool:
-        raise ConfigError(f"challenge {number} is of pool {case.pool}", f"pass --pool {case.pool}")
-    document, pool = client.pool_config(_CONFIG_SECONDS), state.pools[case.pool]
+    challenge = state.challenges[number]
+    if challenge.pool != client.config.pool:
+        raise ConfigError(f"challenge {number} is of pool {challenge.pool}", f"pass --pool {challenge.pool}")
+    document, pool = client.pool_config(_CONFIG_SECONDS), state.pools[challenge.pool]
     return ChallengeRecord(
-        case=case,
-        files=state.submissions_of(case.pool, case.node),
-        named={sequence: state.submissions.get((case.pool, sequence)) for sequence in case.sequences},
-        trials=[state.trials[trial] for trial in case.trials],
-        account=state.accounts.get((case.pool, case.node)),
+        challenge=challenge,
+        files=state.submissions_of(challenge.pool, challenge.node),
+        named={sequence: state.submissions.get((challenge.pool, sequence)) for sequence in challenge.sequences},
+        trials=[state.trials[trial] for trial in challenge.trials],
+        account=state.accounts.get((challenge.pool, challenge.node)),
         model=null_model_of(document, pool.terms),
         audit_rate=pool.terms.auditRate,
         config_hash=pool.config_hash,
@@ -477,7 +479,7 @@ def _ours(client: "PoolClient", config: "ProcessConfig", record: "ChallengeRecor
     if gone and majority(record.trial) is not Code.UNAVAILABLE:
         what = f"the bytes of files {', '.join(map(str, gone))} cannot be had from {config.orchestrator}"
         raise MusterError(what, "another source may have them; or pass --published: by the jurors' documents")
-    return judge_challenge(record.case, record.files, record.model, verdicts)
+    return judge_challenge(record.challenge, record.files, record.model, verdicts)
 
 
 def _measured(client: "PoolClient", config: "ProcessConfig", record: "ChallengeRecord") -> "dict[int, Verdict]":
@@ -511,7 +513,7 @@ def challenge_text(document: dict[str, Any]) -> str:
     jury, ours = document["jury"], document["ours"]
     named = [f"{one['submission']} ({len(one['drawn'])} of {one['rows']} rows)" for one in document["files"]]
     head = {
-        "case": f"{document['case']}, against node {document['node']} of pool {document['pool']}",
+        "challenge": f"{document['challenge']}, against node {document['node']} of pool {document['pool']}",
         "opened": f"{clock(document['opened'])}, in block {jury['block']}",
         "files": ", ".join(named),
         "jury": f"{jury['trial']}, drawn by block {jury['seed_block']}" if jury["seats"] else "not drawn",

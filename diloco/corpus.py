@@ -127,7 +127,7 @@ def text_corpus(config: TextTaskConfig) -> Corpus:
     return corpus
 
 
-# ---- What all workers of a text run must have alike
+# What all workers of a text run must have alike
 
 
 def data_digest(corpus: Corpus, config: TextTaskConfig, model: Path) -> str:
@@ -156,7 +156,7 @@ def check_data(run: DilocoRun, digest: str) -> None:
         )
 
 
-# ---- The stream: documents epoch by epoch, in an order that the run's seed decides
+# The stream: documents epoch by epoch, in an order that the run's seed decides
 
 
 class Documents(Protocol):

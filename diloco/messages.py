@@ -62,7 +62,7 @@ def _seal(body: SignedBody, run: DilocoRun, account: LocalAccount, author: str) 
     return canonical_json({"body": body.model_dump(mode="json"), "signature": signature})
 
 
-# ---- Contributions
+# Contributions
 
 MAX_METRIC = 1e30  # in either direction: the sum over all workers is still a number that a database holds
 
@@ -184,7 +184,7 @@ def open_contribution(data: bytes, expected: Expected) -> Contribution:
     return signed.body
 
 
-# ---- Messages of workers to the coordinator
+# Messages of workers to the coordinator
 
 
 class MalformedMessage(IntegrityError):
@@ -235,7 +235,7 @@ def open_message(data: bytes, run: DilocoRun, worker: str, number: int) -> Worke
     return found
 
 
-# ---- The coordinator's log
+# The coordinator's log
 
 _Members = Annotated[list[Address], Field(max_length=MAX_WORKERS)]
 

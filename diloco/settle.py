@@ -27,7 +27,7 @@ ReadShard = Callable[[ShardEntry], bytes]
 _WRONG = "stop: the run's coordinator is wrong, or this machine is"
 
 
-# ---- Admission: which contributions count, from what is published alone, the same to the bit for everybody
+# Admission: which contributions count, from what is published alone, the same to the bit for everybody
 #
 # A contribution counts if its length is within a factor of the median length, and the median of its cosines with the
 # others' is not below a bound. Both follow from the inner products of all contributions, and a minority cannot move a
@@ -93,7 +93,7 @@ def _lower_median(values: Sequence[float]) -> float:
     return sorted(values)[(len(values) - 1) // 2] if values else 0.0
 
 
-# ---- The outer step
+# The outer step
 
 
 @dataclass(frozen=True)

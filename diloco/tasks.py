@@ -36,7 +36,7 @@ from trainer.model.sharding import Placement, whole
 from trainer.reports.step_metrics import StepMetrics
 from trainer.sft import ConversationEncoder, Example, SftLearner, SftMetrics, load_examples
 
-# ---- Learners, of which every rank has one
+# Learners, of which every rank has one
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -173,7 +173,7 @@ def _trained(model: Any) -> list[tuple[str, torch.Tensor]]:
     return [(name, one.detach()) for name, one in model.named_parameters() if one.requires_grad]
 
 
-# ---- Text and conversations: the next documents of the stream that the worker owns
+# Text and conversations: the next documents of the stream that the worker owns
 
 # Returns the worker's next examples from a position of the stream, and where they end; none if an epoch has none.
 NextBatch = Callable[[Cursor, DataShare], tuple[list[Example], Cursor]]
@@ -286,7 +286,7 @@ def sft_task(config: SftTaskConfig, folder: Path, run: DilocoRun, learners: Lang
     return LanguageTask(run, learners, batch, heldout)
 
 
-# ---- Reinforcement learning: a policy step's updates, on the files that are assigned to the worker
+# Reinforcement learning: a policy step's updates, on the files that are assigned to the worker
 
 RL_METRICS = (
     "loss", "entropy", "grad_norm", "clip_low", "clip_high", "kl", "learning_rate", "mismatch", "tokens",

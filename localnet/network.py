@@ -91,7 +91,7 @@ class Network:
         self.stop_requested.check()
         self.supervisor.check()
 
-    # ---- Services
+    # Services
 
     def start_chain(self) -> None:
         plan = self.plan
@@ -110,7 +110,7 @@ class Network:
     def _has_said(self, name: str, word: str) -> bool:
         return word in self.supervisor.children[name].said()
 
-    # ---- The pool owner's processes
+    # The pool owner's processes
 
     def s3_settings(self) -> S3Settings:
         credentials = self.plan.home("s3") / "etc" / "credentials.json"
@@ -174,7 +174,7 @@ class Network:
             }
             self._start_role(name, "diloco run", values, torch=True)
 
-    # ---- Workers and validators
+    # Workers and validators
 
     def start_validator(self, pool: int, spec: ValidatorSpec) -> None:
         name = f"validator-{spec.name}"
@@ -194,7 +194,7 @@ class Network:
         values |= {"node": self.ring[f"node-{spec.name}"].reference(), "engine": engine, "claim_seconds": 5}
         self._start_role(name, "worker", values, torch=True, attack=spec.attack)
 
-    # ---- Shared
+    # Shared
 
     def _role_settings(self, pool: int, process: str) -> dict[str, Any]:
         plan = self.plan

@@ -115,7 +115,7 @@ def _invalid_field(problems: Sequence[Any]) -> Response:
     return error_response(422, f"field `{field}`: {problem}", "see /docs for the documented shape")
 
 
-# ---- requests
+# requests
 
 BODY_SECONDS = 15.0
 # Bytes of a body that every connection may send without a share of BodyMemory.

@@ -118,7 +118,7 @@ def paid_out(state: State, *kinds: str, pool_id: int | None = None) -> Counter[s
     return out
 
 
-# ---- the ledger as tables
+# the ledger as tables
 
 # Amounts are base units (`*_base_units`), times Unix seconds, hashes hex without 0x.
 Row = dict[str, Any]
@@ -236,7 +236,7 @@ _TABLES: dict[str, Callable[[State, int, int], Iterator[Row]]] = {
 NAMES = tuple(_TABLES)
 
 
-# ---- the ledger against the chain
+# the ledger against the chain
 
 SINK = "0x000000000000000000000000000000000000dEaD"
 MOST_FINDINGS = 20

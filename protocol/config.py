@@ -21,7 +21,7 @@ from pydantic import Field, PositiveInt, model_validator
 from protocol.encoding import Document, canonical_json, load_document, parse_document, tagged_hash, words
 from protocol.evidence.null_model import EvidenceConfig
 
-# ---- Training: what changes the resulting weights; docs/design/training.md has the formulas
+# Training: what changes the resulting weights; docs/design/training.md has the formulas
 
 
 class GrpoConfig(Document):
@@ -206,7 +206,7 @@ class TrainConfig(Document):
         return self.filter.max_files if self.filter is not None else self.files_per_step
 
 
-# ---- Problems: a filter keeps some of the candidates 0 … n − 1
+# Problems: a filter keeps some of the candidates 0 … n − 1
 
 
 MAX_CANDIDATES = 1 << 22
@@ -299,7 +299,7 @@ class Curriculum(Document):
         return self
 
 
-# ---- Environments, and which problem of which of them a problem seed stands for
+# Environments, and which problem of which of them a problem seed stands for
 
 
 MAX_ROWS = 1 << 22
@@ -428,7 +428,7 @@ def drawn(environments: Sequence[EnvironmentConfig], problem_seed: int, held_out
     return Drawn(place, environments[place].own_seed(problem_seed, held_out))
 
 
-# ---- The document
+# The document
 
 
 LEAST_SHARE = 64

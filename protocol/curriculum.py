@@ -71,7 +71,7 @@ def total_rates(tries: Iterable[ProblemTries]) -> dict[tuple[int, int], SolveRat
     return found
 
 
-# ---- The mask
+# The mask
 
 
 MASK_FILE = "curriculum.mask"  # Its name among the files of a policy step
@@ -191,7 +191,7 @@ def _codes(index: int, environment: EnvironmentConfig, step: int, rates: Mapping
     most = environment.kept * environment.curriculum.most // 1000
     if len(masked) > most:
         # Public chance decides which of them are drawn after all, anew at every step.
-        masked = sorted(masked, key=lambda number: tagged_hash("muster/rest/1", step, index, number))[:most]
+        masked = sorted(masked, key=lambda number: tagged_hash("muster/masked/1", step, index, number))[:most]
     codes = bytearray(environment.numbered)
     for number in masked:
         codes[number] = _CODES[difficulties[number]]
@@ -214,5 +214,5 @@ def unmasked_seed(config: PoolConfig, first: int, mask: CurriculumMask | None) -
     for attempt in range(1, MAX_DRAWS):
         if index == chosen_environment(weights, seed) and not mask.masks(index, environment.number(seed)):
             return seed
-        (seed,) = words(tagged_hash("muster/awake/1", first, attempt), 1)
+        (seed,) = words(tagged_hash("muster/unmasked/1", first, attempt), 1)
     return first

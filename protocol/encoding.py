@@ -34,7 +34,7 @@ def checksum_address(raw: bytes) -> str:
     return "0x" + "".join([one.upper() if mark > "7" else one for one, mark in zip(digits, marks, strict=False)])
 
 
-# ---- Domain-separated hashes and JSON
+# Domain-separated hashes and JSON
 
 
 Word = int | str | bytes
@@ -107,7 +107,7 @@ def sha256_hex(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-# ---- Token amounts: "12.5" for people, whole base units for contracts, never a float
+# Token amounts: "12.5" for people, whole base units for contracts, never a float
 
 
 DECIMALS = 9
@@ -135,7 +135,7 @@ def show_tokens(base_units: int) -> str:
     return f"{sign}{whole}.{digits}" if digits else f"{sign}{whole}"
 
 
-# ---- Documents that people write
+# Documents that people write
 
 
 T = TypeVar("T", bound=BaseModel)

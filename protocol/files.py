@@ -87,7 +87,7 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-# ---- Folders
+# Folders
 
 
 def write_folder(target: Path, fill: Callable[[Path], None]) -> Path:
@@ -153,7 +153,7 @@ def _sync(folder: Path) -> None:
     sync_folder(folder)
 
 
-# ---- Locks between processes
+# Locks between processes
 
 
 @contextmanager
@@ -194,7 +194,7 @@ def is_locked(path: Path) -> bool:
     return False
 
 
-# ---- Processes that end with their parent
+# Processes that end with their parent
 
 
 _PR_SET_PDEATHSIG = 1

@@ -44,13 +44,13 @@ def jury_seed(block_hash: bytes, trial: int) -> bytes:
     return tagged_hash("muster/jury-seed/1", block_hash, trial)[-8:].rjust(32, b"\0")
 
 
-def assignments(work: Work, config: PoolConfig, resting: CurriculumMask | None = None) -> list[Assignment]:
-    """Return the slots of a submission, in order. `resting`: the table of the work's policy step, where the pool has a
+def assignments(work: Work, config: PoolConfig, mask: CurriculumMask | None = None) -> list[Assignment]:
+    """Return the slots of a submission, in order. `mask`: that of the work's policy step, where the pool has a
     curriculum; without it IntegrityError is raised then."""
     seed, out = work.seed, []
     for slot in range(config.work.problems_per_file):
         (draw,) = words(tagged_hash("muster/problem/1", seed, slot), 1)
-        problem = unmasked_seed(config, draw, resting)
+        problem = unmasked_seed(config, draw, mask)
         environment = config.environments[drawn(config.environments, problem).environment]
         targets, target = targets_of(config.work, work.id.node, environment), 0
         if targets:
@@ -78,7 +78,7 @@ def heldout_noise_key(config_hash: bytes, step: int, number: int, index: int, sa
     return k0, k1, k2
 
 
-# ---- Length tiers: the target lengths that a node draws from follow from its address, which it had before any seed
+# Length tiers: the target lengths that a node draws from follow from its address, which it had before any seed
 
 
 def length_tier(node: str, tiers: int) -> int:
@@ -104,7 +104,7 @@ def all_targets(work: WorkConfig, environment: EnvironmentConfig | None = None) 
     return tuple(sorted({*work.targets, *(length for lengths in work.length_tiers for length in lengths)}))
 
 
-# ---- The audit sample
+# The audit sample
 
 
 AUDIT_EVERYTHING = 65536

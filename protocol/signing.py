@@ -139,7 +139,7 @@ def checked_address(value: str) -> str:
     return known
 
 
-# ---- Signed documents: an object with the signed fields and `signature`, by a key that the fields name
+# Signed documents: an object with the signed fields and `signature`, by a key that the fields name
 
 
 B = TypeVar("B", bound=BaseModel)

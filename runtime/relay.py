@@ -29,7 +29,7 @@ from storage.relay.cache import RelayCache, RelayFetches
 from storage.relay.server import RelayApp, ServeWeights
 from storage.weights.manifest import MAX_STORED_BYTES, Manifest, ManifestScope, Shard, unseal
 
-# ---- Configuration
+# Configuration
 
 
 class RelayConfig(ProcessConfig):
@@ -40,7 +40,7 @@ class RelayConfig(ProcessConfig):
     serve_weights: ServeWeights = ServeWeights()
 
 
-# ---- What is held
+# What is held
 
 
 LOOK_BACK = 64  # steps before the newest at which a relay looks at all
@@ -88,7 +88,7 @@ def _entry(shard: Shard) -> tuple[str, int]:
     return shard.key, shard.size
 
 
-# ---- Serving
+# Serving
 
 
 log = logging.getLogger("muster.relay")
@@ -309,7 +309,7 @@ class PoolRelay:
         return facts | {"problems": dict(self._problems)}
 
 
-# ---- The relay process
+# The relay process
 
 
 def run(config_path: Path) -> NoReturn:
@@ -348,7 +348,7 @@ class Relay:
             log.info("%s", error)
 
 
-# ---- Peers
+# Peers
 
 
 def serve_as_peer(client: PoolClient, account: LocalAccount | None) -> None:

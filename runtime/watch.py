@@ -17,7 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 from pydantic import Field
 
-from chain.indexer.records import CaseOutcome
+from chain.indexer.records import ChallengeOutcome
 from chain.indexer.state import State
 from protocol.encoding import Document, canonical_json, load_document, show_tokens
 from protocol.errors import ConfigError, first_line
@@ -29,7 +29,7 @@ from runtime.process import start
 from runtime.threads import essential
 
 log = logging.getLogger("muster.watch")
-EVENTS = ("slashed", "ejected", "disputed", "dispute_decided", "canary_opened", "case_opened", "case_decided")
+EVENTS = ("slashed", "ejected", "disputed", "dispute_decided", "canary_opened", "challenge_opened", "challenge_decided")
 ALARM_OVER = "alarm_over"
 
 
@@ -76,16 +76,18 @@ def news(config: WatchConfig, state: State) -> Iterator[NewsItem]:
         if pool == config.pool and accused:
             what = f"file {sequence} was a canary, which seats {accused} accepted"
             yield NewsItem(f"canary:{sequence}", "canary_opened", what)
-    for number, case in state.cases.items():
-        if not concerns(case.pool, case.node):
+    for number, challenge in state.challenges.items():
+        if not concerns(challenge.pool, challenge.node):
             continue
-        files = f"{len(case.sequences)} files from {case.sequences[0]} to {case.sequences[-1]}"
-        what = f"{case.accuser} accuses node {case.node} by {files}: node challenge {number}"
-        yield NewsItem(f"case:{number}", "case_opened", what)
-        if case.outcome is not CaseOutcome.OPEN:
-            took = f", {show_tokens(case.slashed)} tokens of its stake are gone" if case.slashed else ""
-            what = f"node challenge {number} against {case.node} is {case.outcome.name.lower()}{took}"
-            yield NewsItem(f"case_decided:{number}", "case_decided", f"{what} (muster verify challenge {number})")
+        files = f"{len(challenge.sequences)} files from {challenge.sequences[0]} to {challenge.sequences[-1]}"
+        what = f"{challenge.accuser} accuses node {challenge.node} by {files}: node challenge {number}"
+        yield NewsItem(f"challenge:{number}", "challenge_opened", what)
+        if challenge.outcome is not ChallengeOutcome.OPEN:
+            took = f", {show_tokens(challenge.slashed)} tokens of its stake are gone" if challenge.slashed else ""
+            what = f"node challenge {number} against {challenge.node} is {challenge.outcome.name.lower()}{took}"
+            yield NewsItem(
+                f"challenge_decided:{number}", "challenge_decided", f"{what} (muster verify challenge {number})"
+            )
 
 
 CLEAR_AFTER = 3  # looks without an alarm until it is over: what flutters is told once
@@ -122,7 +124,7 @@ def with_news(memory: WatchMemory, items: Iterable[NewsItem]) -> tuple[WatchMemo
     return memory.model_copy(update={"told": told}), fresh
 
 
-# ---- Webhooks
+# Webhooks
 
 
 MOST = 1000

@@ -70,7 +70,7 @@ class S3Settings(Document):
         return load_document(self.credentials, AccessKey)
 
 
-# ---- Pre-signed URLs
+# Pre-signed URLs
 
 
 class Presigner:
@@ -108,7 +108,7 @@ def sign_url(method: str, url: str, headers: Mapping[str, str], expires: int, re
     return str(request.url)
 
 
-# ---- The bucket
+# The bucket
 
 
 class Bucket(Presigner):

@@ -42,7 +42,7 @@ Source = Callable[[str, int, PartialDownload], None]
 Raises MusterError, in bounded time, if it has no such bytes."""
 
 
-# ---- Which source is asked
+# Which source is asked
 
 
 @dataclass(slots=True)
@@ -148,7 +148,7 @@ def comes_before(key: str, name: str, own: str) -> bool:
     return place < ours
 
 
-# ---- Asking them
+# Asking them
 
 
 @dataclass

@@ -103,7 +103,7 @@ def server_words(body: bytes) -> str:
     return printable(": ".join(found) or " ".join(text.split()), 200)
 
 
-# ---- Uploads
+# Uploads
 
 
 _ASK_AGAIN = "ask for a new upload ticket"
@@ -149,7 +149,7 @@ def check_headers(ticket: UploadTicket, size: int, sha256: bytes) -> None:
         raise IntegrityError("the upload ticket asks for headers it should not need", _ASK_AGAIN)
 
 
-# ---- Downloads
+# Downloads
 
 
 MAX_REDIRECTS = 3

@@ -93,7 +93,7 @@ class SwarmDocument(Document):
         return PoolConfig(name=self.name, model=own, environments=self.environments, work=work, train=train)
 
 
-# ---- Problems and noise
+# Problems and noise
 #
 # A receiver derives the problem of every group itself, so a member cannot share text for a problem of its choice, nor
 # the same group twice. A member can leave out rounds and slots; receivers limit how fast its rounds advance.
@@ -127,7 +127,7 @@ def question_digest(question: str) -> str:
     return hashlib.sha256(question.encode(errors="surrogatepass")).hexdigest()
 
 
-# ---- Envelopes
+# Envelopes
 
 
 class MalformedEnvelope(MusterError):

@@ -263,7 +263,7 @@ class SwarmGate:
             raise HttpError(409, why, "share another round")
 
 
-# ---- HTTP
+# HTTP
 
 signed = APIRouter(route_class=SignedRoute, responses=documented(400, 401, 403, 408, 409, 413, 422, 503))
 router = APIRouter(responses=documented())
@@ -313,7 +313,7 @@ def create_app(gate: SwarmGate, guard: RequestGuard, rate: float, burst: float) 
     return app
 
 
-# ---- Process
+# Process
 
 
 class GateDaemon:

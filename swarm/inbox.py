@@ -113,7 +113,7 @@ class EnvelopeInbox:
         self._postponed: dict[str, int] = {}  # path → own round of the first attempt
         self._turns = PeerTurns(mix)
 
-    # ---- Restart
+    # Restart
 
     def forget_known(self) -> None:
         """Forget which envelopes were inspected, after a checkpoint with their groups was lost."""
@@ -156,7 +156,7 @@ class EnvelopeInbox:
             if PREFIX + path.name not in self.state.stored:
                 path.unlink(missing_ok=True)
 
-    # ---- Collecting
+    # Collecting
 
     def collect(self, exchange: EnvelopeSource, number: int) -> int:
         """Take new envelopes in own round `number`; return how many were true. Raise MusterError if the exchange is
@@ -280,7 +280,7 @@ class EnvelopeInbox:
         self._known.add(name)
         self._unwritten.append(name)
 
-    # ---- What was drawn
+    # What was drawn
 
     def unused(self) -> list[InspectedGroup]:
         """Return the groups that may be drawn."""

@@ -260,7 +260,7 @@ class Member:
             self.alone = True
 
 
-# ---- From a configuration to a member
+# From a configuration to a member
 
 
 def assemble(config: SwarmMemberConfig, engine: Engine, exchange: Exchange | None = None, seed: int = 0) -> Member:

@@ -106,7 +106,7 @@ def draw(offers: Iterable[OfferT], count: int, seed: bytes, weight: Mapping[str,
     return [offer for place, _, offer in ranked[:count] if place < math.inf]
 
 
-# ---- Per-peer cap
+# Per-peer cap
 
 
 class RecentUse(NamedTuple):

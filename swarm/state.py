@@ -111,7 +111,7 @@ class MemberProgress:
         write_atomic(self.home / STATUS, canonical_json(document))
 
 
-# ---- Journal
+# Journal
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:

@@ -51,7 +51,7 @@ FIRST = (
     "swarm/test_plausibility.py",
     "trainer/test_checkpoint.py",
     "benchmarks/test_swarm.py",
-    "cli/test_rehearse.py",
+    "cli/test_dry_run.py",
     "trainer/test_evaluate.py",
     "trainer/test_train.py",
 )

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from chain.contracts import MOST_FILES
-from chain.indexer.records import Account, Accusation, CaseOutcome, Submission, Terms, Trial
+from chain.indexer.records import Account, ChallengeOutcome, NodeChallenge, Submission, Terms, Trial
 from protocol.config import PoolConfig
 from protocol.errors import IntegrityError
 from protocol.evidence.figures import blocks_in, engine_labels, engines_of, rows_of
@@ -215,7 +215,7 @@ def run_evidence(
 
 
 def judge_challenge(
-    challenge: Accusation, files: Sequence[Submission], model: NullModel | None, verdicts: Mapping[int, Verdict]
+    challenge: NodeChallenge, files: Sequence[Submission], model: NullModel | None, verdicts: Mapping[int, Verdict]
 ) -> ChallengeVerdict:
     """Return a juror's vote on a challenge.
 
@@ -321,7 +321,7 @@ class ChallengeRecord:
     names none that holds for its terms; `audit_rate` in 1/65536.
     """
 
-    case: Accusation
+    challenge: NodeChallenge
     files: Sequence[Submission]
     named: Mapping[int, Submission | None]
     trials: Sequence[Trial]
@@ -363,7 +363,7 @@ def juror_replay(record: ChallengeRecord, member: int, document: bytes) -> Juror
         verdicts = _verdicts(record, BallotDocument.parse(document, digest))
     except IntegrityError as error:
         return JurorReplay(seat, vote, fault=error.what)
-    judged = judge_challenge(record.case, record.files, record.model, verdicts)
+    judged = judge_challenge(record.challenge, record.files, record.model, verdicts)
     if judged.code == vote:
         return JurorReplay(seat, vote, judged)
     differs = f"it voted {vote.label}, but its verdict document adds up to {judged.code.label} ({judged.why})"
@@ -383,32 +383,32 @@ def faults_of(record: ChallengeRecord, seed_block_hash: bytes | None) -> list[st
 
 
 def _faults(record: ChallengeRecord, seed_block_hash: bytes | None) -> Iterator[str]:
-    case, trial = record.case, record.trial
-    if not 1 <= len(case.sequences) <= MOST_FILES or list(case.sequences) != sorted(set(case.sequences)):
-        yield f"it names {len(case.sequences)} files, not 1 to {MOST_FILES} in ascending order"
+    challenge, trial = record.challenge, record.trial
+    if not 1 <= len(challenge.sequences) <= MOST_FILES or list(challenge.sequences) != sorted(set(challenge.sequences)):
+        yield f"it names {len(challenge.sequences)} files, not 1 to {MOST_FILES} in ascending order"
     for sequence, file in record.named.items():
         if file is None:
             yield f"file {sequence} is not on chain"
-        elif file.node != case.node:
+        elif file.node != challenge.node:
             yield f"file {sequence} is not the accused node's, but {file.node}'s"
         elif not Code(file.code).is_accept:
             yield f"file {sequence} was not accepted"
     for jury in record.trials:
-        if jury.seed_block <= case.block:
-            yield f"jury {jury.trial} was drawn by block {jury.seed_block}, known when the case was opened"
+        if jury.seed_block <= challenge.block:
+            yield f"jury {jury.trial} was drawn by block {jury.seed_block}, known when the challenge was opened"
     if trial.drawn and seed_block_hash is not None and trial.seed != jury_seed(seed_block_hash, trial.trial):
         yield f"the seed of jury {trial.trial} does not follow from block {trial.seed_block}"
-    if case.outcome is CaseOutcome.OPEN:
+    if challenge.outcome is ChallengeOutcome.OPEN:
         return
     # Every jury but the last had no majority; the last one's votes give the outcome, and this its consequence.
     for jury in record.trials[:-1]:
         if (code := majority(jury)) is not Code.NONE:
             yield f"jury {jury.trial} was replaced, though its votes come to {code.label}"
     code = majority(trial)
-    if code != case.code or outcome_for(code) is not case.outcome:
+    if code != challenge.code or outcome_for(code) is not challenge.outcome:
         votes = f"the votes come to {code.label}: {outcome_for(code).name.lower()}"
-        yield f"{votes}; the chain says {Code(case.code).label}: {case.outcome.name.lower()}"
-    if case.outcome is CaseOutcome.UPHELD and not (record.account and record.account.ejected):
+        yield f"{votes}; the chain says {Code(challenge.code).label}: {challenge.outcome.name.lower()}"
+    if challenge.outcome is ChallengeOutcome.UPHELD and not (record.account and record.account.ejected):
         yield "it was upheld, and the node was not ejected"
 
 
@@ -418,19 +418,19 @@ def majority(trial: Trial) -> Code:
     return Code.NONE if code is Code.UNDECIDED else code
 
 
-def outcome_for(code: Code) -> CaseOutcome:
+def outcome_for(code: Code) -> ChallengeOutcome:
     """Return how a challenge ends by its jury's majority, as the contract decides it."""
     if code is Code.NONE:
-        return CaseOutcome.LAPSED
+        return ChallengeOutcome.LAPSED
     if code is Code.UNAVAILABLE:
-        return CaseOutcome.DISMISSED
-    return CaseOutcome.UPHELD if code.is_reject else CaseOutcome.REFUTED
+        return ChallengeOutcome.DISMISSED
+    return ChallengeOutcome.UPHELD if code.is_reject else ChallengeOutcome.REFUTED
 
 
 def contradicts(record: ChallengeRecord, ours: ChallengeVerdict) -> str:
     """Return why our own verdict and the outcome on chain cannot both be right; empty if they can."""
-    outcome = record.case.outcome
-    if outcome not in (CaseOutcome.UPHELD, CaseOutcome.REFUTED) or ours.code is Code.UNAVAILABLE:
+    outcome = record.challenge.outcome
+    if outcome not in (ChallengeOutcome.UPHELD, ChallengeOutcome.REFUTED) or ours.code is Code.UNAVAILABLE:
         return ""
     should = outcome_for(ours.code)
     if should is outcome:
@@ -444,12 +444,12 @@ def _verdicts(record: ChallengeRecord, document: BallotDocument) -> dict[int, Ve
     trial = record.trial
     if (document.where, document.seed) != (trial_name(trial), trial.seed.hex()):
         raise IntegrityError(f"its verdict document is not of jury {trial.trial}", "ask its voter")
-    found = {sequence: document.on(sequence) for sequence in record.case.sequences}
+    found = {sequence: document.on(sequence) for sequence in record.challenge.sequences}
     for sequence, verdict in found.items():
         file = record.named[sequence]
         about = verdict.pool, verdict.node, verdict.sha256, verdict.lane_seed, verdict.config_hash
         sha256 = file.sha256.hex() if file else ""
-        if about != (record.case.pool, record.case.node, sha256, trial.seed.hex(), record.config_hash.hex()):
+        if about != (record.challenge.pool, record.challenge.node, sha256, trial.seed.hex(), record.config_hash.hex()):
             raise IntegrityError(f"its verdict on file {sequence} is of another file, draw or pool", "ask its voter")
         # A file that is refused before the model's pass, or that nobody has, has no rows that anybody looked at.
         missed = set(record.rows(sequence)) - set(verdict.audited)

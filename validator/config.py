@@ -65,7 +65,7 @@ class ValidatorConfig(ProcessConfig):
         3.0, ge=0, description="Seconds before the end of a commit window after which no vote is committed."
     )
     heartbeat_seconds: float = Field(60.0, gt=0, le=600, description="Longest pause between heartbeats.")
-    case_engines: tuple[EngineName, ...] | None = Field(
+    challenge_engines: tuple[EngineName, ...] | None = Field(
         None,
         description="Engines that measure files of node challenges besides `engine`; all installed ones if missing.",
     )

@@ -117,11 +117,11 @@ class Keeper:
     def conclude(self, state: State, trial: Trial, file: Submission, seats: set[int]) -> None:
         """Record a jury's verdict at the contract that summoned it. `file`: the one it judges, or the first that a
         challenge names."""
-        challenge = state.case_of(trial.trial)
+        challenge = state.challenge_of(trial.trial)
         wait, what = self._wait(trial, trial.trial, seats), f"trial {trial.trial} is concluded"
         key = rounds.trial_name(trial), "conclude"
         if challenge is not None:
-            self._do(key, state, what, self._suite.node_challenges.conclude(challenge.case).send, wait)
+            self._do(key, state, what, self._suite.node_challenges.conclude(challenge.challenge).send, wait)
             return
         file_id = (file.pool, file.sequence)
         # A canary's opening ends a dispute of its file.
@@ -265,7 +265,7 @@ class PoolDuties:
         collect."""
         if trial.settled and not trial.drawn:
             return  # nobody's duty
-        challenge = state.case_of(trial.trial)
+        challenge = state.challenge_of(trial.trial)
         if challenge is not None:
             files = rounds.named_files(state, challenge)
             vote: TrialVote = ChallengeVote(trial, challenge, state, self._pool.config if self._pool else None)

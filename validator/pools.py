@@ -148,7 +148,7 @@ class PoolOpener:
         self, config: ValidatorConfig, shared: ValidatorCollaborators, account: LocalAccount, judge_one: JudgeOne
     ) -> None:
         self._config, self._shared, self._account, self._judge_one = config, shared, account, judge_one
-        besides = others(config.engine, config.case_engines)
+        besides = others(config.engine, config.challenge_engines)
         self._engine = LoadedEngine(config.engine.make(), OtherEngines(besides))
         write_atomic(config.home / ENGINES, canonical_json([config.engine.name, *(one.name for one in besides)]))
         self._count = 0

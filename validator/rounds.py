@@ -4,7 +4,7 @@ from collections.abc import Container
 from enum import Enum
 from math import comb
 
-from chain.indexer.records import Accusation, Lane, Panel, Pool, Round, Submission, Trial
+from chain.indexer.records import Lane, NodeChallenge, Panel, Pool, Round, Submission, Trial
 from chain.indexer.state import State
 from protocol.encoding import keccak
 from protocol.identity import PoolId, WorkId
@@ -113,7 +113,7 @@ def deciding_round(state: State, file: Submission) -> Round:
     return next((r for r in rounds if r.settled and code_at(r.codes, file.place) not in undecided), rounds[-1])
 
 
-def named_files(state: State, challenge: Accusation) -> list[Submission]:
+def named_files(state: State, challenge: NodeChallenge) -> list[Submission]:
     """Return the files that a node challenge names, in order."""
     return [state.submissions[challenge.pool, sequence] for sequence in challenge.sequences]
 

@@ -13,7 +13,7 @@ from functools import cached_property, partial
 
 from chain.contracts import BallotContract, Committee, Court, Juries, Place
 from chain.errors import ContractError
-from chain.indexer.records import Accusation, Lane, Panel, Pool, Round, Submission, Trial
+from chain.indexer.records import Lane, NodeChallenge, Panel, Pool, Round, Submission, Trial
 from chain.indexer.state import State
 from chain.suite import Suite
 from chain.transactions import Receipt
@@ -178,7 +178,7 @@ class ChallengeVote(TrialVote):
 
     always_answers, as_worker, whole = True, True, True
 
-    def __init__(self, trial: Trial, challenge: Accusation, state: State, config: PoolConfig | None) -> None:
+    def __init__(self, trial: Trial, challenge: NodeChallenge, state: State, config: PoolConfig | None) -> None:
         super().__init__(trial, accepted=False)
         self._challenge, self._state, self._config = challenge, state, config
 
@@ -191,7 +191,7 @@ class ChallengeVote(TrialVote):
             model = null_model_of(config, self._state.pools[challenge.pool].terms)
             verdicts = {one.sequence: one for one in verdict.verdicts}
             judged = judge_challenge(challenge, files, model, verdicts)
-        log.info("challenge %d of %s: %s: %s", challenge.case, challenge.node, judged.code.label, judged.why)
+        log.info("challenge %d of %s: %s: %s", challenge.challenge, challenge.node, judged.code.label, judged.why)
         return int(judged.code)
 
 

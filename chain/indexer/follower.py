@@ -109,7 +109,7 @@ class Follower:
     def close(self) -> None:
         self._store.close()
 
-    # ---- Where to go, and whether the past still holds
+    # Where to go, and whether the past still holds
 
     def _target(self) -> Block | None:
         """The block to follow up to, if there is anything new; a stored end that is no longer on the chain is withdrawn
@@ -163,7 +163,7 @@ class Follower:
             width = min(width * 4, 100)
         return self._first - 1
 
-    # ---- Going there
+    # Going there
 
     def _advance(self, target: Block) -> list[Event]:
         first, deep = self.head + 1, target.number - _TIP

@@ -48,7 +48,7 @@ class Batch:
     more: bool = False
 
 
-# ---- Raw logs
+# Raw logs
 
 
 Log = dict[str, Any]

@@ -92,7 +92,7 @@ def _copied(record: V) -> V:
     return out
 
 
-# ---- What is final
+# What is final
 
 
 def _with_archive(state: State, archive: Archive) -> State:
@@ -153,7 +153,7 @@ def _without(state: State, lanes: list[FinalLane], payments: int) -> State:
     return replace(state, accounts=accounts, payments=left, archived_payments=archived, **tables)
 
 
-# ---- The projection
+# The projection
 
 
 class EventSource(Protocol):

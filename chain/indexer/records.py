@@ -149,7 +149,7 @@ class Account:
 
     `units_awarded`: in files that are to be paid as things stand. `units_earned`, `units_spent`: the contract's running
     totals behind claims. `frozen`: its rejected files that are not final; it cannot submit meanwhile. `barrier`:
-    nothing that vests later can be claimed (0: no such limit). `eject_case`: the node case that ejected it.
+    nothing that vests later can be claimed (0: no such limit). `eject_challenge`: the node challenge that ejected it.
     `archived_hint`: the archived file that a claim would name (−1: none).
     """
 
@@ -172,7 +172,7 @@ class Account:
     ejected: bool = False
     eject_code: int = 0
     eject_sequence: int = -1
-    eject_case: int = 0
+    eject_challenge: int = 0
     slashed: int = 0
     archived_hint: int = -1
     sequences: MutableSequence[int] = field(default_factory=lambda: array("I"))
@@ -336,7 +336,7 @@ class Payment:
     tx: str
 
 
-# ---- Committees, juries, disputes, canaries, node challenges
+# Committees, juries, disputes, canaries, node challenges
 
 
 @dataclass(kw_only=True)
@@ -433,8 +433,8 @@ class Lane:
 
 @dataclass
 class Trial(Panel):
-    """A jury on one submission, on a node case's, of which `sequence` is the last, or on an outer step of a run, where
-    `sequence` is no file's. `code` once settled (0: none)."""
+    """A jury on one submission, on a node challenge's, of which `sequence` is the last, or on an outer step of a run,
+    where `sequence` is no file's. `code` once settled (0: none)."""
 
     trial: int
     pool: int
@@ -481,7 +481,7 @@ class Canary:
     slashed: dict[int, int] = field(default_factory=dict)
 
 
-class CaseOutcome(IntEnum):
+class ChallengeOutcome(IntEnum):
     """IOneJury.Outcome."""
 
     NONE = 0
@@ -493,12 +493,12 @@ class CaseOutcome(IntEnum):
 
 
 @dataclass
-class Accusation:
+class NodeChallenge:
     """A challenge of a node, for the files `sequences` (ascending). `evidence`: the SHA-256 of what the accuser says;
     `bond`: the accuser's base units; `trials`: the jury, and the one that replaced it; `block`, `time`: of its opening.
     Once concluded: `code`; `slashed`, of the node's stake; `back`, to the accuser."""
 
-    case: int
+    challenge: int
     pool: int
     node: str
     accuser: str
@@ -508,7 +508,7 @@ class Accusation:
     trials: list[int]
     block: int
     time: int
-    outcome: CaseOutcome = CaseOutcome.OPEN
+    outcome: ChallengeOutcome = ChallengeOutcome.OPEN
     code: int = 0
     slashed: int = 0
     back: int = 0
@@ -519,7 +519,7 @@ class Accusation:
         return self.trials[-1]
 
 
-# ---- Mirrors
+# Mirrors
 
 
 MAX_MIRROR = 500  # characters of an announced URL; longer ones are not believed
@@ -538,7 +538,7 @@ class Mirrors:
         return tuple(dict.fromkeys((*self.seats.values(), *self.node)))
 
 
-# ---- Governance
+# Governance
 
 
 @dataclass(frozen=True)
@@ -567,7 +567,7 @@ class Proposal:
     status: str = "scheduled"
 
 
-# ---- Jurors' fees and windows (JuryTerms.sol)
+# Jurors' fees and windows (JuryTerms.sol)
 
 
 MAX_WINDOW = 30 * 24 * 3600  # seconds that any window may have (`TermsLib.MAX_WINDOW`)

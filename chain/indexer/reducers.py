@@ -12,13 +12,13 @@ from chain.indexer.records import (
     MAX_MIRROR,
     MOST_NODE_MIRRORS,
     Account,
-    Accusation,
     Canary,
-    CaseOutcome,
+    ChallengeOutcome,
     Dispute,
     Lane,
     Mirrors,
     Node,
+    NodeChallenge,
     Panel,
     Payment,
     Pool,
@@ -108,7 +108,7 @@ def pay(state: State, event: Event, kind: str, to: str, pool: int, amount: int, 
     state.payments.append(Payment(kind, to, pool, amount, node, units, event.block, event.timestamp, event.tx_hash))
 
 
-# ---- Token
+# Token
 
 
 @on("MusterToken", "Transfer")
@@ -121,7 +121,7 @@ def _transfer(state: State, a: Args, event: Event) -> None:
     state.transfers[sender, to] = state.transfers.get((sender, to), 0) + amount
 
 
-# ---- Nodes and their stake
+# Nodes and their stake
 
 
 @on("Stakes", "NodeRegistered")
@@ -148,7 +148,7 @@ def _node_slashed(state: State, a: Args, event: Event) -> None:
     state.pending_slashes[a["node"]] = (a["amount"], a["fees"])
 
 
-# ---- Seats
+# Seats
 
 
 @on("Seats", "SeatOpened", "SeatReopened")
@@ -186,7 +186,7 @@ def _seat_penalised(state: State, a: Args, event: Event) -> None:
     seat.penalised += a["amount"]
 
 
-# ---- Pools: owners
+# Pools: owners
 
 
 @on("Pools", "PoolCreated")
@@ -218,7 +218,7 @@ def _step_published(state: State, a: Args, event: Event) -> None:
     state.pools[a["pool"]].steps.append(step)
 
 
-# ---- Pools: members and files
+# Pools: members and files
 
 
 @on("Pools", "NodeJoined")
@@ -405,7 +405,7 @@ def _fee_paid(state: State, a: Args, event: Event) -> None:
         pay(state, event, "fee", a["to"], a["pool"], a["paid"])
 
 
-# ---- Court
+# Court
 
 
 @on("Court", "ServiceSet")
@@ -489,7 +489,7 @@ def _member_closed(state: State, a: Args, event: Event) -> None:
         slash(state, event, "seat", a["seat"], 0, a["penalty"], a["pool"], a["lane"] << 4)
 
 
-# ---- Juries, disputes, canaries
+# Juries, disputes, canaries
 
 
 @on("Juries", "JurySummoned")
@@ -502,8 +502,10 @@ def _jury_drawn(state: State, a: Args, event: Event) -> None:
     trial = state.trials[a["trial"]]
     terms = state.pools[trial.pool].terms
     trial.seed, trial.seats = a["seed"], tuple(a["seats"])
-    case = state.case_of(trial.trial)
-    _begin(trial, event, jury_commit_window(terms, len(case.sequences) if case else 1), terms.juryRevealWindow)
+    challenge = state.challenge_of(trial.trial)
+    _begin(
+        trial, event, jury_commit_window(terms, len(challenge.sequences) if challenge else 1), terms.juryRevealWindow
+    )
 
 
 @on("Juries", "JurorCommitted")
@@ -576,13 +578,13 @@ def _seat_slashed(state: State, a: Args, event: Event) -> None:
     slash(state, event, "seat", a["seat"], int(Code.CANARY), a["amount"], a["pool"], a["sequence"])
 
 
-# ---- Node challenges
+# Node challenges
 
 
 @on("NodeChallenges", "ChallengeOpened")
-def _case_opened(state: State, a: Args, event: Event) -> None:
-    number = state.trial_cases[a["trial"]] = a["challenge"]
-    state.cases[number] = Accusation(
+def _challenge_opened(state: State, a: Args, event: Event) -> None:
+    number = state.trial_challenges[a["trial"]] = a["challenge"]
+    state.challenges[number] = NodeChallenge(
         number, a["pool"], a["node"], a["accuser"], tuple(a["sequences"]), a["evidence"],
         bond=a["bond"], trials=[a["trial"]], block=event.block, time=event.timestamp,
     )  # fmt: skip
@@ -590,10 +592,10 @@ def _case_opened(state: State, a: Args, event: Event) -> None:
 
 @on("Juries", "JuryReplaced")
 def _jury_replaced(state: State, a: Args, event: Event) -> None:
-    case = state.case_of(a["trial"])
-    if case is not None:
-        case.trials.append(a["next"])
-        state.trial_cases[a["next"]] = case.case
+    challenge = state.challenge_of(a["trial"])
+    if challenge is not None:
+        challenge.trials.append(a["next"])
+        state.trial_challenges[a["next"]] = challenge.challenge
 
 
 @on("Pools", "NodeExpelled")
@@ -602,21 +604,39 @@ def _node_expelled(state: State, a: Args, event: Event) -> None:
 
 
 @on("NodeChallenges", "ChallengeConcluded")
-def _case_concluded(state: State, a: Args, event: Event) -> None:
-    case, account = state.cases[a["challenge"]], state.accounts[a["pool"], a["node"]]
-    case.outcome, case.code, case.slashed, case.back = CaseOutcome(a["outcome"]), a["code"], a["slashed"], a["back"]
-    if case.outcome is not CaseOutcome.UPHELD:
+def _challenge_concluded(state: State, a: Args, event: Event) -> None:
+    challenge, account = state.challenges[a["challenge"]], state.accounts[a["pool"], a["node"]]
+    challenge.outcome, challenge.code, challenge.slashed, challenge.back = (
+        ChallengeOutcome(a["outcome"]),
+        a["code"],
+        a["slashed"],
+        a["back"],
+    )
+    if challenge.outcome is not ChallengeOutcome.UPHELD:
         return
     if not account.eject_code:
-        account.eject_code, account.eject_sequence, account.eject_case = case.code, case.sequences[-1], case.case
+        account.eject_code, account.eject_sequence, account.eject_challenge = (
+            challenge.code,
+            challenge.sequences[-1],
+            challenge.challenge,
+        )
     # The order to Stakes in the same transaction; nothing was taken of a stake that stands for another pool by now.
-    state.pending_slashes.pop(case.node, None)
-    account.slashed += case.slashed
-    if case.slashed:
-        slash(state, event, "node", case.node, case.code, case.slashed, case.pool, case.sequences[-1])
+    state.pending_slashes.pop(challenge.node, None)
+    account.slashed += challenge.slashed
+    if challenge.slashed:
+        slash(
+            state,
+            event,
+            "node",
+            challenge.node,
+            challenge.code,
+            challenge.slashed,
+            challenge.pool,
+            challenge.sequences[-1],
+        )
 
 
-# ---- Governance
+# Governance
 
 
 _ROLES = {keccak(f"{name.upper()}_ROLE".encode()): name for name in ("proposer", "canceller", "executor", "guardian")}
@@ -660,7 +680,7 @@ def _role_changed(state: State, a: Args, event: Event) -> None:
         state.roles[role] = tuple(account for account in others if account != a["account"])
 
 
-# ---- Applying events
+# Applying events
 
 
 def apply(state: State, event: Event) -> None:

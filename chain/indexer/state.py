@@ -7,7 +7,7 @@
 - `submissions[pool, sequence]` → Submission (status, code, file hashes, times, `file_ref`, `file_data`, `inner`)
 - `lanes[pool, lane]` → Lane (its submissions' sequences; rounds with committee, seed, commits, reveals, outcome)
 - `seats[seat]` → Seat, `nodes[node]` → Node, `trials[trial]` → Trial
-- `disputes[pool, sequence]` → Dispute, `canaries[pool, sequence]` → Canary, `cases[case]` → Accusation
+- `disputes[pool, sequence]` → Dispute, `canaries[pool, sequence]` → Canary, `challenges[challenge]` → NodeChallenge
 - `mirrors[pool, sequence]` → Mirrors: where else a file's bytes are, by those who are believed
 - `slashes`: a list in chain order; `payments`: those that are not archived, `paid[kind, to, pool]`: their sums
 - `params[since]`: the deployment's penalties from that time on, announced ones too; `paused_until`
@@ -30,12 +30,12 @@ from typing import Any, TypeVar
 
 from chain.indexer.records import (
     Account,
-    Accusation,
     Canary,
     Dispute,
     Lane,
     Mirrors,
     Node,
+    NodeChallenge,
     Payment,
     Pool,
     Proposal,
@@ -99,8 +99,8 @@ class State:
     trials: dict[int, Trial] = field(default_factory=dict)
     disputes: dict[FileKey, Dispute] = field(default_factory=dict)
     canaries: dict[FileKey, Canary] = field(default_factory=dict)
-    cases: dict[int, Accusation] = field(default_factory=dict)
-    trial_cases: dict[int, int] = field(default_factory=dict)
+    challenges: dict[int, NodeChallenge] = field(default_factory=dict)
+    trial_challenges: dict[int, int] = field(default_factory=dict)
     slashes: list[Slash] = field(default_factory=list)
     payments: list[Payment] = field(default_factory=list)
     archived_payments: int = 0
@@ -154,10 +154,10 @@ class State:
         """Yield every payment in chain order."""
         return chain(islice(self.archive.payments(), self.archived_payments), self.payments)
 
-    def case_of(self, trial: int) -> Accusation | None:
-        """Return the node case that a jury judges or judged."""
-        number = self.trial_cases.get(trial)
-        return None if number is None else self.cases[number]
+    def challenge_of(self, trial: int) -> NodeChallenge | None:
+        """Return the node challenge that a jury judges or judged."""
+        number = self.trial_challenges.get(trial)
+        return None if number is None else self.challenges[number]
 
     def lane_of(self, submission: Submission) -> Lane:
         return self.lanes[submission.pool, submission.lane]
@@ -221,7 +221,7 @@ class State:
         return hint.cumulative - self.accounts[pool, node].units_spent if hint else 0
 
 
-# ---- A node's standing
+# A node's standing
 
 
 class Standing(StrEnum):
@@ -251,10 +251,14 @@ def standing_of(account: Account | None) -> Standing:
 
 def ejected_by(account: Account) -> str:
     """Return what an ejected node was ejected for."""
-    return f"node case {account.eject_case}" if account.eject_case else f"submission {account.eject_sequence}"
+    return (
+        f"node challenge {account.eject_challenge}"
+        if account.eject_challenge
+        else f"submission {account.eject_sequence}"
+    )
 
 
-# ---- Validator groups
+# Validator groups
 
 
 FIRST_SHARED_GROUP = 1 << 24  # Groups below are single pools; docs/reference/contracts.md

@@ -154,7 +154,7 @@ def at(chain_time: int, chain_now: int) -> str:
     return f"{clock(time.time() + left)} (in {seconds(left)})" if left > 0 else "now"
 
 
-# ---- A node
+# A node
 
 
 class NodeStage(Enum):
@@ -298,7 +298,7 @@ def _node_chores(look: StatusLook, chain: Facts) -> list[str]:
     return lines
 
 
-# ---- A validator's seats
+# A validator's seats
 
 
 def seats_answers(look: StatusLook) -> FiveAnswers:
@@ -420,7 +420,7 @@ def _seats_chores(look: StatusLook, chain: Facts) -> list[str]:
     return lines
 
 
-# ---- A pool
+# A pool
 
 
 def pool_answers(look: StatusLook, gone: Mapping[str, str], no_null_model: str = "") -> FiveAnswers:

@@ -110,7 +110,7 @@ def get_funds(suite: Suite, step: UpStep) -> None:
             time.sleep(_FUNDS_SECONDS)
 
 
-# ---- Before anything else
+# Before anything else
 
 
 def open_up_profile(role: Role, url: str | None, rpc: str | None) -> Profile:
@@ -177,7 +177,7 @@ def load_invite(path: Path, session: Session, pool: int, node: str) -> "Invite":
     return given
 
 
-# ---- Step by step
+# Step by step
 
 
 class Up(ABC, Generic[F]):

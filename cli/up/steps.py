@@ -53,7 +53,7 @@ def closed_step(pool: int, status: str, consequence: str) -> UpStep | None:
     return UpStep(UpDo.STOP, f"pool {pool} is {status}: {consequence}") if over else None
 
 
-# ---- A node
+# A node
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def _joins(facts: NodeFacts) -> bool:
     return facts.standing in (Standing.NOT_JOINED, Standing.LEFT)
 
 
-# ---- A validator
+# A validator
 
 
 @dataclass(frozen=True)

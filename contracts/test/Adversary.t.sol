@@ -33,7 +33,7 @@ contract AdversaryTest is Planting {
         return Receipt({size: 1_234, time: uint40(time), signature: _sign(key(signer), digest)});
     }
 
-    // ---- Workers and seats
+    // Workers and seats
 
     /// One seat of three that says "unavailable" beside two that say "malformed" has nothing paid.
     function test_oneSeatCannotHaveMalformedWorkPaid() public {
@@ -55,7 +55,7 @@ contract AdversaryTest is Planting {
         assertEq(pools.accountOf(pool, node).earned, 1_000);
     }
 
-    // ---- Owners with their service
+    // Owners with their service
 
     /// An owner that hides a worker's file from the committee cannot call it a canary to keep its pay.
     function test_hiddenFileIsNoCanaryWithoutItsNodesConsent() public {
@@ -170,7 +170,7 @@ contract AdversaryTest is Planting {
         court.attestByReceipt(pool, s, f, r);
     }
 
-    // ---- Extreme parameters
+    // Extreme parameters
 
     /// No pool's terms let a member keep a stake that allows no unit: the penalty that shrinks it could not be taken.
     function test_leastStakeAllowsAUnit() public {
@@ -183,7 +183,7 @@ contract AdversaryTest is Planting {
         params.checkTerms(t);
     }
 
-    // ---- Two pools of one node
+    // Two pools of one node
 
     /// A node that moved on while its old pool owed it a verdict is out of its new pool too when that verdict takes its
     /// stake: no membership outlives the stake under it.
@@ -237,7 +237,7 @@ contract AdversaryTest is Planting {
         pools.join(second, node);
     }
 
-    // ---- Time
+    // Time
 
     /// Seats cannot have their ballots deleted while a jury may still overturn them.
     function test_nobodyClosesAMemberWhileItsOutcomeIsDisputed() public {

@@ -69,7 +69,7 @@ contract GasTest is MeasuringChallenges {
         lane = _laneOf16(suffix, lane + 1);
         _many(suffix);
         _slash(suffix, pools.poolOf(pool).sequence / 16 + 1);
-        _cases(suffix);
+        _challengeCosts(suffix);
     }
 
     /// @dev Opens a fresh lane for `node`.

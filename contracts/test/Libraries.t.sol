@@ -38,7 +38,7 @@ contract LibrariesTest is PRBTest {
         }
     }
 
-    /// The dearest terms that a pool can have, at the most files of a case: nothing is cut off.
+    /// The dearest terms that a pool can have, at the most files of a challenge: nothing is cut off.
     function test_juryTermsAtTheirLimits() public {
         PoolTerms memory terms;
         (terms.fee, terms.juryFee) = (type(uint32).max, type(uint32).max);

@@ -46,7 +46,7 @@ contract RewardsTest is Network {
         assertEq(burnt, 150e9 - JURY - reward);
     }
 
-    // ---- Two juries
+    // Two juries
 
     /// @dev A pool with appeals, in which a first jury overturned an accepted file and its operator appealed.
     function _appealed() private returns (uint256 s, uint256 trial, uint256 appealTrial) {

@@ -25,7 +25,7 @@ const networks = readdirSync(folder).filter((name) => name.endsWith(".toml")).so
   return { name, terms, suite: scaled(suite, AMOUNTS, BASE_UNITS), penalties: scaled(suite.penalties, AMOUNTS, BASE_UNITS) };
 });
 
-// ---- Text
+// Text
 
 const number = (x) => x.toLocaleString("en-US", { maximumSignificantDigits: Math.max(3, String(Math.trunc(x)).length) });
 const percent = (x) => `${(100 * x).toFixed(1)}%`;
@@ -36,7 +36,7 @@ const duration = (s) => {
 const row = (cells) => `| ${cells.join(" | ")} |`;
 const table = (head, rows) => [row(head), `|${"---|".repeat(head.length)}`, ...rows.map(row)].join("\n");
 
-// ---- Figures
+// Figures
 
 const choose = (n, k) => { let x = 1; for (let i = 0; i < k; ++i) x = (x * (n - i)) / (i + 1); return x; };
 // Probability that more than half of k seats drawn without replacement from n are among the `bad` ones.
@@ -109,7 +109,7 @@ Probability that a body's majority is dishonest, of ${SEATS} seats. With the ter
 
 ${table(["Figure", ...networks.map((n) => `\`${n.name}\``)], Object.entries(figures).map(([name, of]) => [name, ...networks.map(of)]))}`;
 
-// ---- Parameters: what the networks' columns of that table have to say, by the name in its second column.
+// Parameters: what the networks' columns of that table have to say, by the name in its second column.
 
 const parameters = {
   slashBps: (n) => number(n.penalties.slash_bps),

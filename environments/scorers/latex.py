@@ -248,7 +248,7 @@ class _Reader:
         if self._operations > MAX_OPERATIONS:
             raise Unreadable("it has too many operations")
 
-    # ---- Structure
+    # Structure
 
     def _one_word(self) -> Tree | None:
         """Return a text of nothing but letters as a word, whose letters keep their order; None for anything else."""
@@ -353,7 +353,7 @@ class _Reader:
             raise Unreadable("a unit's power is 2 or 3")
         return "^" + power
 
-    # ---- Arithmetic
+    # Arithmetic
 
     def _sum(self) -> Tree:
         tree = self._term()

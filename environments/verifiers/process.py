@@ -103,7 +103,7 @@ class PackageProcess:
         """Of the process that runs it, if it runs."""
         return self._process.process.pid if self._process is not None else None
 
-    # ---- In the thread of its own
+    # In the thread of its own
 
     def _retried(self, question: dict[str, Any] | None, seconds: float) -> Any:
         failure = ""

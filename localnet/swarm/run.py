@@ -69,7 +69,7 @@ class SwarmRun:
         self.events.append((round(self.progress.seconds, 1), text))
         self.progress.say(text)
 
-    # ---- Processes
+    # Processes
 
     def _start(self, name: str, argv: list[str]) -> Child:
         env = dict(os.environ) | torch_environment() | {"PYTHONUNBUFFERED": "1"}
@@ -100,7 +100,7 @@ class SwarmRun:
 
         wait_for(what, alive, timeout=seconds, hint=f"see {self.plan.root / 'logs'}")
 
-    # ---- The story
+    # The story
 
     def _follow(self) -> None:
         """Until all have made their rounds, and were told to end. A phase that lasts too long is an error."""
@@ -188,7 +188,7 @@ class SwarmRun:
     def _standing(self) -> str:
         return "rounds made: " + " ".join(str(one.made) for one in self.made.values())
 
-    # ---- What is left
+    # What is left
 
     def _traces(self) -> list[MemberTrace]:
         return [

@@ -92,7 +92,7 @@ class Snapshot:
                 entries += [run.WaitEntry(who=who, **vars(wait)) for wait in heartbeat.body.waits]
         return entries
 
-    # ---- Participants
+    # Participants
 
     def node_states(self) -> dict[str, NodeState]:
         """Return the state of every node that ever joined the pool, in that order."""
@@ -232,7 +232,7 @@ def record(service: Service, recent: int | None = None) -> run.RunRecord:
         canaries=canaries(state, pool_id),
         ledger=rows(state, pool_id, int(snapshot.now)) if pool else [],
         chain_id=service.uploads.pool.chain_id,
-        cases=cases(state, pool_id),
+        challenges=challenges(state, pool_id),
     )
 
 
@@ -246,7 +246,7 @@ def counts(found: Counter[str]) -> dict[str, int]:
     return {status.value: found[status.value] for status in Status}
 
 
-# ---- Policy steps
+# Policy steps
 
 
 def published_entries(pool: Pool | None) -> list[run.PublishedEntry]:
@@ -292,7 +292,7 @@ def _extended(span: tuple[int, int] | None, time: int) -> tuple[int, int]:
     return (time, time) if span is None else (min(span[0], time), max(span[1], time))
 
 
-# ---- Files and what became of them
+# Files and what became of them
 
 
 def submission_fields(state: State, sub: Submission, consumed: ConsumedFiles) -> dict[str, Any]:
@@ -346,21 +346,21 @@ def canaries(state: State, pool: int) -> list[run.CanaryEntry]:
     ]
 
 
-def cases(state: State, pool: int) -> list[run.CaseEntry]:
+def challenges(state: State, pool: int) -> list[run.ChallengeEntry]:
     """Return every challenge of a node, with its jury's votes."""
     entries = []
-    for case in state.cases.values():
-        if case.pool == pool:
-            jury = state.trials[case.trial]
+    for challenge in state.challenges.values():
+        if challenge.pool == pool:
+            jury = state.trials[challenge.trial]
             derived = {
-                "sequences": list(case.sequences),
+                "sequences": list(challenge.sequences),
                 "trial": jury.trial,
                 "jurors": jury.size,
                 "drawn": jury.drawn,
                 "committed": len(jury.commits),
                 "votes": dict(Counter(Code(code).label for code, _ in jury.reveals.values())),
-                "outcome": case.outcome.name.lower(),
-                "reason": Code(case.code).label if case.code else "",
+                "outcome": challenge.outcome.name.lower(),
+                "reason": Code(challenge.code).label if challenge.code else "",
             }
-            entries.append(run.CaseEntry(**vars(case) | derived))
+            entries.append(run.ChallengeEntry(**vars(challenge) | derived))
     return entries

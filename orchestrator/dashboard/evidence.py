@@ -45,7 +45,7 @@ def panels(state: State, sub: Submission) -> list[views.PanelEntry]:
             outcome = code_at(committee.codes, sub.place) if committee.settled else Code.NONE
             entries.append(_panel(state, committee, "committee", committee.round, codes, outcome))
     for jury in state.trials.values():
-        if (jury.pool, jury.sequence) == (sub.pool, sub.sequence) and jury.trial not in state.trial_cases:
+        if (jury.pool, jury.sequence) == (sub.pool, sub.sequence) and jury.trial not in state.trial_challenges:
             codes = {member: Code(code) for member, (code, _) in jury.reveals.items()}
             entries.append(_panel(state, jury, "jury", jury.trial, codes, Code(jury.code)))
     return entries

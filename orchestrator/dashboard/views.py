@@ -60,7 +60,7 @@ def _page(found: Sequence[views.E], after: int, limit: int) -> views.Listing[vie
     return views.Listing(rows=list(found[after : after + limit]), total=len(found), next=following)
 
 
-# ---- The run as a whole
+# The run as a whole
 
 
 @view(endpoints.STATUS, "Where the run stands", tag="run")
@@ -178,7 +178,7 @@ def _terms_entry(terms: Terms) -> views.TermsEntry:
     )
 
 
-# ---- Policy steps
+# Policy steps
 
 
 @view(endpoints.HISTORY, "The run step by step, for charts")
@@ -248,7 +248,7 @@ def step_view(published: run.PublishedEntry, tally: StepTally | None, report: ru
     )
 
 
-# ---- Nodes and validators
+# Nodes and validators
 
 
 @view(endpoints.NODES, "Nodes of the pool")
@@ -316,7 +316,7 @@ def _votes(state: State, pool: Pool, seats: set[int]) -> Iterator[views.VoteEntr
                     )
 
 
-# ---- Files, disputes and money
+# Files, disputes and money
 
 
 @view(endpoints.SUBMISSIONS, "Submitted files")
@@ -392,10 +392,10 @@ def list_canaries(query: Query, after: Offset = 0, limit: Limit = 25) -> views.L
     return _page(documents.canaries(query.state, query.pool_id)[::-1], after, limit)
 
 
-@view(endpoints.CASES, "Challenges of nodes")
-def list_cases(query: Query, after: Offset = 0, limit: Limit = 25) -> views.Listing[run.CaseEntry]:
+@view(endpoints.CHALLENGES, "Node challenges")
+def list_challenges(query: Query, after: Offset = 0, limit: Limit = 25) -> views.Listing[run.ChallengeEntry]:
     """Newest first."""
-    return _page(documents.cases(query.state, query.pool_id)[::-1], after, limit)
+    return _page(documents.challenges(query.state, query.pool_id)[::-1], after, limit)
 
 
 @view(endpoints.SLASHES, "Penalties, newest first")
@@ -408,7 +408,7 @@ def list_ledger(query: Query, after: Offset = 0, limit: Limit = 25) -> views.Lis
     return _page(query.ledger(), after, limit)
 
 
-# ---- Search
+# Search
 
 
 @view(endpoints.SEARCH, "What an address or number names")
@@ -461,7 +461,7 @@ def _by_digits(state: State, pool: Pool, digits: str) -> Iterator[views.HitEntry
                 yield views.HitEntry(kind="submission", id=str(sequence), label=f"file {sequence}")
 
 
-# ---- Changes
+# Changes
 
 
 # Not in the OpenAPI document: it describes answers that end.

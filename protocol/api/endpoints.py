@@ -58,7 +58,9 @@ VALIDATORS: Get[views.Listing[run.ValidatorEntry]] = Get(
 VALIDATOR: Get[views.ValidatorView] = Get("/v1/validators/{address}", TypeAdapter(views.ValidatorView))
 DISPUTES: Get[views.Listing[run.DisputeEntry]] = Get("/v1/disputes", TypeAdapter(views.Listing[run.DisputeEntry]))
 CANARIES: Get[views.Listing[run.CanaryEntry]] = Get("/v1/canaries", TypeAdapter(views.Listing[run.CanaryEntry]))
-CASES: Get[views.Listing[run.CaseEntry]] = Get("/v1/cases", TypeAdapter(views.Listing[run.CaseEntry]))
+CHALLENGES: Get[views.Listing[run.ChallengeEntry]] = Get(
+    "/v1/challenges", TypeAdapter(views.Listing[run.ChallengeEntry])
+)
 SLASHES: Get[views.Listing[run.SlashEntry]] = Get("/v1/slashes", TypeAdapter(views.Listing[run.SlashEntry]))
 LEDGER: Get[views.Listing[run.LedgerEntry]] = Get("/v1/ledger", TypeAdapter(views.Listing[run.LedgerEntry]))
 POOLS: Get[views.Listing[views.PoolEntry]] = Get("/v1/pools", TypeAdapter(views.Listing[views.PoolEntry]))

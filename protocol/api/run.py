@@ -44,13 +44,13 @@ class CanaryEntry(ResponseBody):
     time: int
 
 
-class CaseEntry(ResponseBody):
-    """A case against `node` for what its files `sequences` say together. The outcome is open before its jury (`trial`,
-    of `jurors` seats) has decided, then upheld, refuted, dismissed or lapsed. `committed`: jurors that voted; `votes`:
-    opened ones by code; `reason`: what their majority said, empty without one; `slashed`: of the stake, `back`: of the
-    bond."""
+class ChallengeEntry(ResponseBody):
+    """A challenge against `node` for what its files `sequences` say together. The outcome is open before its jury
+    (`trial`, of `jurors` seats) has decided, then upheld, refuted, dismissed or lapsed. `committed`: jurors that voted;
+    `votes`: opened ones by code; `reason`: what their majority said, empty without one; `slashed`: of the stake,
+    `back`: of the bond."""
 
-    case: int
+    challenge: int
     node: str
     accuser: str
     sequences: Rows[int]
@@ -357,4 +357,4 @@ class RunRecord(ResponseBody):
     reconciliation: ReconciliationEntry | None
     waits: Rows[WaitEntry]
     chain_id: int = 0
-    cases: Rows[CaseEntry] = Field(default_factory=list)
+    challenges: Rows[ChallengeEntry] = Field(default_factory=list)

@@ -35,7 +35,7 @@ from protocol.errors import ConfigError, IntegrityError, MusterError
 from protocol.http.signing import service_url
 from protocol.identity import PoolId
 
-# ---- Evaluations: how good a policy step is on held-out problems, signed by the pool's owner
+# Evaluations: how good a policy step is on held-out problems, signed by the pool's owner
 
 EVALUATION_DOMAIN = "muster-evaluations"
 EVALUATION_STRUCT = "Evaluation(uint256 pool,uint256 step,bytes32 digest)"
@@ -94,7 +94,7 @@ def _digest(pool: PoolId, evaluation: Evaluation) -> bytes:
     return signing.digest(pool.domain(EVALUATION_DOMAIN), EVALUATION_STRUCT, pool.pool, evaluation.step, digest)
 
 
-# ---- Upload receipts: a service's signed statement that a rollout file was in its bucket. Court takes it for its word.
+# Upload receipts: a service's signed statement that a rollout file was in its bucket. Court takes it for its word.
 
 RECEIPT_DOMAIN = "muster-receipts"
 RECEIPT_STRUCT = "UploadReceipt(uint256 pool,address node,bytes32 sha256,uint256 size,uint256 time)"
@@ -153,7 +153,7 @@ def receipt_digest(pool: PoolId, node: str, sha256: str, size: int, time: int) -
     )
 
 
-# ---- Uploads
+# Uploads
 
 Key = Annotated[str, Field(max_length=100)]
 
@@ -217,7 +217,7 @@ class ReceiptResponse(ResponseBody):
     receipt: UploadReceipt
 
 
-# ---- leases, heartbeats and step reports
+# leases, heartbeats and step reports
 
 MAX_WAITS = 16
 HEARTBEAT_SECONDS = 60.0  # Time between two heartbeats, unless the service asks for another in HeartbeatResponse.next
@@ -310,7 +310,7 @@ class StepResponse(ResponseBody):
     step: StepNumber
 
 
-# ---- Announcements: a relay or peer serves a pool's weights at a URL. Readers treat what is there as hostile.
+# Announcements: a relay or peer serves a pool's weights at a URL. Readers treat what is there as hostile.
 
 ANNOUNCEMENT_DOMAIN = "muster-announcements"
 ANNOUNCEMENT_STRUCT = "Announcement(uint256 pool,string url,uint256 until)"

@@ -78,7 +78,7 @@ def _shape(entry: TensorEntry) -> tuple[str, str, tuple[int, ...], int]:
     return entry.name, entry.dtype, entry.shape, entry.size
 
 
-# ---- Deltas
+# Deltas
 
 
 MAGIC = b"MUSTERD1"

@@ -91,7 +91,7 @@ class FieldReader:
             raise DeltaError(f"the delta has {len(self.data) - self.at} bytes too many")
 
 
-# ---- Segments of steps between neighbouring floats
+# Segments of steps between neighbouring floats
 
 
 Elements = NDArray[Any]
@@ -195,7 +195,7 @@ def _read_groups(reader: FieldReader, form: FloatFormat) -> tuple[int, ...]:
     return lowest
 
 
-# ---- Tensors
+# Tensors
 
 
 Bytes = NDArray[np.uint8]

@@ -32,7 +32,7 @@ from protocol.rollout_file.rows import (
     unpack_body,
 )
 
-# ---- The reader process
+# The reader process
 
 
 _SLACK_SECONDS = 60.0  # wall time beyond the CPU limit before our own machine, not the file, is blamed
@@ -135,7 +135,7 @@ SANDBOX = Sandbox()
 atexit.register(SANDBOX.close)
 
 
-# ---- Files
+# Files
 
 
 _MAGIC = b"PAR1"

@@ -81,7 +81,7 @@ def to_parquet(header: RolloutHeader, rollouts: Sequence[Rollout]) -> bytes:
     return out.getvalue()
 
 
-# ---- Reading
+# Reading
 
 
 MAX_ROW_GROUPS = 64

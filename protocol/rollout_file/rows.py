@@ -210,7 +210,7 @@ def _wrong(rollout: Rollout, limits: Limits | None) -> str:
     return ""
 
 
-# ---- Row bytes: the content of a Merkle leaf
+# Row bytes: the content of a Merkle leaf
 
 
 _HEAD = struct.Struct(">IIQIIfff")
@@ -258,7 +258,7 @@ def _lists(data: bytes) -> list[bytes]:
     return found
 
 
-# ---- Commitments
+# Commitments
 
 
 @dataclass(frozen=True)
@@ -287,7 +287,7 @@ def inclusion(rollouts: Sequence[Rollout], row: int) -> tuple[bytes, list[bytes]
     return encode_row(rollouts[row]), merkle.proof(leaves(rollouts), row)
 
 
-# ---- Rollouts of several turns
+# Rollouts of several turns
 
 
 Tokens = tuple[int, ...]
@@ -345,7 +345,7 @@ def context_of(prompt: Tokens, transcript: Transcript) -> Sequence[int]:
     return (*prompt, *interleaved(transcript.sampled, transcript.inserted), *(transcript.due or ()))
 
 
-# ---- Frames between a process that reads a file and its sandboxed reader: lengths first, no pickles
+# Frames between a process that reads a file and its sandboxed reader: lengths first, no pickles
 
 
 REQUEST = struct.Struct(">IQ")  # bytes of the limits' JSON, bytes of the file

@@ -73,7 +73,7 @@ def fill(keys: Words, positions: Words, out: npt.NDArray[np.uint32]) -> None:
                 at += 2
 
 
-# ---- The race
+# The race
 
 
 NoiseKey = tuple[int, int, int]

@@ -74,7 +74,7 @@ def above(words: Words, start: int, bound: int, spots: Spots, items: Items, coun
     return count
 
 
-# ---- Provers: as torch.topk
+# Provers: as torch.topk
 
 
 @compiled
@@ -225,7 +225,7 @@ def _from_both_ends(items: Items, left: int, right: int, pivot: int, spots: Spot
     return left, right
 
 
-# ---- Verifiers: no ties
+# Verifiers: no ties
 
 
 @compiled
@@ -293,7 +293,7 @@ def _above(items: Items, count: int, cut: int) -> int:
     return kept
 
 
-# ---- Polynomials of degree 127 over GF(65497) at 128 points, in exact float64 arithmetic
+# Polynomials of degree 127 over GF(65497) at 128 points, in exact float64 arithmetic
 
 
 STEP = 8  # Powers of the points that are kept side by side; between two reductions a polynomial is evaluated so far
@@ -417,7 +417,7 @@ def _invert(table: Reals) -> None:
         table[a] = reduced(-(PRIME // a) * table[PRIME % a])
 
 
-# ---- Proof and comparison of chunks, from selection to polynomial, in compiled code
+# Proof and comparison of chunks, from selection to polynomial, in compiled code
 
 
 INFINITY_BITS = 0x7F80

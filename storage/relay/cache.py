@@ -168,7 +168,7 @@ class RelayCache:
             return len(self._here), sum(self._here.values())
 
 
-# ---- Objects on their way to a relay
+# Objects on their way to a relay
 
 
 # Few at a time: clients get an object once it is whole, so the first ones must not wait for many others.

@@ -145,7 +145,7 @@ class WeightCache:
         name = f".lock-{digest[0]:02x}"
         return locked(self.folder / name, "another process that fetches the same weights", _LOCK_SECONDS)
 
-    # ---- Versions
+    # Versions
 
     def is_intact(self, manifest: Manifest) -> bool:
         """Return whether the version's folder holds exactly the manifest's files with the right hashes; reads
@@ -230,7 +230,7 @@ class WeightCache:
             if _modified(path) < old:
                 _remove(path)
 
-    # ---- Shards
+    # Shards
 
     def part_file(self) -> PartFile:
         return PartFile(self.shards)

@@ -70,7 +70,7 @@ def _place(name: str, entry: Any, data: int) -> TensorPlace:
     raise ValueError("its header is not one of safetensors")
 
 
-# ---- Deltas
+# Deltas
 
 
 Bytes = NDArray[np.uint8]

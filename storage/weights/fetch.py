@@ -58,7 +58,7 @@ FetchObject = Callable[[str, int, Callable[[], PartFile]], PartialDownload]
 """(key, limit in bytes, makes part files) → the object, checked, in one of them, such as `MultiSource.fetch`."""
 
 
-# ---- Planning
+# Planning
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ def _total_bytes(shards: Iterable[Shard], present: Collection[str]) -> int:
     return sum({shard.sha256: shard.size for shard in shards if shard.sha256 not in present}.values())
 
 
-# ---- Fetching
+# Fetching
 
 
 class DiskFullError(MusterError):
@@ -380,7 +380,7 @@ def _disk_errors(folder: Path, needed: int) -> Iterator[None]:
         raise MusterError(f"cannot keep the weights in {folder}: {error}", "look at that disk") from None
 
 
-# ---- Rebuilding a version from a plan whose shards are in the cache
+# Rebuilding a version from a plan whose shards are in the cache
 
 
 def rebuild(plan: FetchPlan, cache: WeightCache, folder: Path) -> None:

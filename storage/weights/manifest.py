@@ -248,7 +248,7 @@ def _check_version(fields: Any, expected: bytes) -> None:
         raise IntegrityError(f"the manifest is of version {version}, and this muster reads version 1", "upgrade muster")
 
 
-# ---- Cutting a folder into shards
+# Cutting a folder into shards
 
 
 # Small enough that a relay's clients do not wait long for a shard that is on its way there.

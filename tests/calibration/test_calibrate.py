@@ -138,7 +138,7 @@ def _evidence(path: Path) -> EvidenceConfig:
 
 
 def _declining(pool: dict[str, Any]) -> dict[str, Any]:
-    """The same pool, in which any engine clears a node of a case."""
+    """The same pool, in which any engine clears a node of a challenge."""
     return pool | {"evidence": pool["evidence"] | {"own_engine": False}}
 
 

@@ -93,9 +93,9 @@ def test_no_bet_pays_on_fresh_problems(worse: float) -> None:
 
 def test_a_small_change_is_found_in_a_few_files_and_honest_work_is_not() -> None:
     honest, cheat = NodeEvidence(), NodeEvidence()
-    for case, problems in ((honest, measured("life", 1600)), (cheat, measured("cheat", 320, 2.0))):
+    for evidence, problems in ((honest, measured("life", 1600)), (cheat, measured("cheat", 320, 2.0))):
         for start in range(0, len(problems), 16):
-            case.add(null_model().nats(sums(problems[start : start + 16])))
+            evidence.add(null_model().nats(sums(problems[start : start + 16])))
     assert cheat.accused
     assert honest.peak < 3
 
@@ -103,9 +103,9 @@ def test_a_small_change_is_found_in_a_few_files_and_honest_work_is_not() -> None
 def test_weights_that_push_features_by_less_than_rounding_errors_are_found_by_the_direction_alone() -> None:
     """A sixth of a step where the engines differ by one: the mean of absolute differences grows by a hundredth."""
     honest, cheat = NodeEvidence(), NodeEvidence()
-    for case, own in ((honest, blocks("life", 200)), (cheat, blocks("cheat", 32, 1 / 6))):
+    for evidence, own in ((honest, blocks("life", 200)), (cheat, blocks("cheat", 32, 1 / 6))):
         for start in range(0, len(own), 2):
-            case.add(null_model().nats([], sums(own[start : start + 2], BLOCK_ACCUMULATORS)))
+            evidence.add(null_model().nats([], sums(own[start : start + 2], BLOCK_ACCUMULATORS)))
     assert cheat.accused
     assert max(cheat.wealth, key=cheat.nats) == "coherence"
     assert honest.peak < 3
@@ -128,9 +128,9 @@ def test_events_that_honest_work_hardly_has_pay_the_more_the_more_problems_were_
 
 def test_one_extreme_problem_accuses_nobody() -> None:
     wild = {name: Sum(1e9, 1.0) for name in NAMES}
-    case = NodeEvidence()
-    case.add(null_model().nats([wild], [wild]))
-    assert case.total < 6
+    evidence = NodeEvidence()
+    evidence.add(null_model().nats([wild], [wild]))
+    assert evidence.total < 6
 
 
 def test_the_rate_is_refused_as_long_as_the_problems_do_not_bear_it_out() -> None:
@@ -162,10 +162,10 @@ def test_what_float32_rounds_accuses_nobody(error: float) -> None:
     model = pair_null_model(
         "w", "v", [HonestSums(known)], HonestSums([exact(source, 5e-9) for _ in range(200)]), SAFETY
     )
-    case = NodeEvidence()
+    evidence = NodeEvidence()
     for _ in range(100):
-        case.add(model.nats(sums(tuple(exact(source, error) for _ in range(16)))))
-    assert not case.accused
+        evidence.add(model.nats(sums(tuple(exact(source, error) for _ in range(16)))))
+    assert not evidence.accused
     for _ in range(16):
-        case.add(model.nats(sums(tuple(exact(source, 1e-3) for _ in range(16)))))
-    assert case.accused, "a policy one step behind at lr 1e-6 errs by that much"
+        evidence.add(model.nats(sums(tuple(exact(source, 1e-3) for _ in range(16)))))
+    assert evidence.accused, "a policy one step behind at lr 1e-6 errs by that much"

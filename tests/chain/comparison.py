@@ -68,11 +68,13 @@ def compare(game: Game) -> State:
             stake.frozen,
             stake.operator,
         )
-    for number, case in state.cases.items():
+    for number, challenge in state.challenges.items():
         held = suite.node_challenges.read("challengeOf", number)
-        assert (case.outcome, case.trial, case.bond) == (held["outcome"], held["trial"], held["bond"])
-        assert [case.pool, case.node, case.accuser] == [held[name] for name in ("pool", "node", "accuser")]
-        assert case.time == held["openedAt"]
+        assert (challenge.outcome, challenge.trial, challenge.bond) == (held["outcome"], held["trial"], held["bond"])
+        assert [challenge.pool, challenge.node, challenge.accuser] == [
+            held[name] for name in ("pool", "node", "accuser")
+        ]
+        assert challenge.time == held["openedAt"]
     for address, balance in state.balances.items():
         assert balance == suite.token.balance_of(address), address
     escrow = sum(pool.escrow for pool in state.pools.values())

@@ -1,10 +1,10 @@
-"""A node case on a real chain, by the facade and the projected state: upheld, refuted, lapsed, refused."""
+"""A node challenge on a real chain, by the facade and the projected state: upheld, refuted, lapsed, refused."""
 
 import pytest
 
 from chain.contracts import MOST_FILES
 from chain.errors import ContractError
-from chain.indexer.records import Accusation, CaseOutcome, Submission, jury_fee
+from chain.indexer.records import ChallengeOutcome, NodeChallenge, Submission, jury_fee
 from chain.indexer.state import State
 from chain.suite import Suite
 from protocol.accounts import LocalAccount
@@ -16,8 +16,8 @@ from tests.conftest import TOKEN
 EVIDENCE = bytes(range(32))
 
 
-def open_cases(state: State) -> list[Accusation]:
-    return [case for case in state.cases.values() if case.outcome is CaseOutcome.OPEN]
+def open_challenges(state: State) -> list[NodeChallenge]:
+    return [challenge for challenge in state.challenges.values() if challenge.outcome is ChallengeOutcome.OPEN]
 
 
 def history(game: Game, node: LocalAccount) -> list[Submission]:
@@ -33,37 +33,41 @@ def accuser(game: Game) -> Suite:
     return game.deployed.suite(game.deployed.rich())
 
 
-def test_an_upheld_case_takes_the_stake_and_ejects(game: Game) -> None:
+def test_an_upheld_challenge_takes_the_stake_and_ejects(game: Game) -> None:
     _, node = game.node()
     files, suite = history(game, node), accuser(game)
     assert suite.node_challenges.read("MAX_FILES") == MOST_FILES
     bond, before = suite.node_challenges.bond(game.pool, len(files)), suite.token.balance_of(suite.client.address)
     number = suite.node_challenges.open(files, EVIDENCE).send()
     state = compare(game)
-    case = state.cases[number]
-    assert (case.node, case.sequences, case.evidence) == (node.address, tuple(f.sequence for f in files), EVIDENCE)
-    assert case.outcome is CaseOutcome.OPEN
+    challenge = state.challenges[number]
+    assert (challenge.node, challenge.sequences, challenge.evidence) == (
+        node.address,
+        tuple(f.sequence for f in files),
+        EVIDENCE,
+    )
+    assert challenge.outcome is ChallengeOutcome.OPEN
     assert state.nodes[node.address].frozen == 1
-    assert open_cases(state) == [case]
-    assert suite.node_challenges.tried(game.pool, case.sequences) == number
+    assert open_challenges(state) == [challenge]
+    assert suite.node_challenges.tried(game.pool, challenge.sequences) == number
     assert suite.token.balance_of(suite.client.address) == before - bond
 
     fee = jury_fee(state.pools[game.pool].terms, 3)
     assert fee == 2 * FEE + 2 * FEE, "the jury's fee, and a committee's for each file but the first"
-    game.try_case(case.trial, Code.REJECT_WEIGHTS)
+    game.try_case(challenge.trial, Code.REJECT_WEIGHTS)
     suite.node_challenges.conclude(number).send()
     state = compare(game)
-    case, account = state.cases[number], state.accounts[game.pool, node.address]
-    assert (case.outcome, case.code, case.back) == (CaseOutcome.UPHELD, Code.REJECT_WEIGHTS, bond)
-    assert case.slashed == account.slashed == 100 * TOKEN
+    challenge, account = state.challenges[number], state.accounts[game.pool, node.address]
+    assert (challenge.outcome, challenge.code, challenge.back) == (ChallengeOutcome.UPHELD, Code.REJECT_WEIGHTS, bond)
+    assert challenge.slashed == account.slashed == 100 * TOKEN
     assert account.ejected
     assert not account.member
-    assert (account.eject_case, account.eject_sequence) == (number, files[-1].sequence)
+    assert (account.eject_challenge, account.eject_sequence) == (number, files[-1].sequence)
     assert state.nodes[node.address].stake == 0
     assert suite.token.balance_of(suite.client.address) == before + (100 * TOKEN - 5 * fee) // 20
     assert [one.kind for one in state.slashes] == ["node"]
-    assert suite.node_challenges.read("challengeOf", number)["outcome"] == CaseOutcome.UPHELD
-    assert [suite.juries.close((case.trial,), juror).send() for juror in range(5)] == [fee] * 5
+    assert suite.node_challenges.read("challengeOf", number)["outcome"] == ChallengeOutcome.UPHELD
+    assert [suite.juries.close((challenge.trial,), juror).send() for juror in range(5)] == [fee] * 5
 
 
 def test_a_false_accusation_costs_the_bond(game: Game) -> None:
@@ -71,11 +75,11 @@ def test_a_false_accusation_costs_the_bond(game: Game) -> None:
     files, suite = history(game, node), accuser(game)
     before, had = suite.token.balance_of(suite.client.address), suite.token.balance_of(operator.address)
     number = suite.node_challenges.open(files, EVIDENCE).send()
-    game.try_case(game.state.cases[number].trial, Code.ACCEPT)
+    game.try_case(game.state.challenges[number].trial, Code.ACCEPT)
     suite.node_challenges.conclude(number).send()
     state = compare(game)
-    assert (state.cases[number].outcome, state.cases[number].back) == (CaseOutcome.REFUTED, 0)
-    bond = state.cases[number].bond
+    assert (state.challenges[number].outcome, state.challenges[number].back) == (ChallengeOutcome.REFUTED, 0)
+    bond = state.challenges[number].bond
     assert suite.token.balance_of(suite.client.address) == before - bond
     assert suite.token.balance_of(operator.address) - had == bond - 5 * jury_fee(state.pools[game.pool].terms, 3)
     assert state.nodes[node.address].frozen == 0
@@ -84,23 +88,23 @@ def test_a_false_accusation_costs_the_bond(game: Game) -> None:
         suite.node_challenges.open(files, EVIDENCE).send()
 
 
-def test_a_jury_that_says_nothing_is_replaced_and_then_the_case_lapses(game: Game) -> None:
+def test_a_jury_that_says_nothing_is_replaced_and_then_the_challenge_lapses(game: Game) -> None:
     _, node = game.node()
     files, suite = history(game, node), accuser(game)
     number = suite.node_challenges.open(files[:1], EVIDENCE).send()
     with pytest.raises(ContractError, match="a jury has not decided yet"):
         suite.node_challenges.conclude(number).send()
     for _ in range(2):
-        case = game.state.cases[number]
-        game.mine_to(game.state.trials[case.trial].seed_block + 1)
-        suite.juries.draw(case.trial).send()
+        challenge = game.state.challenges[number]
+        game.mine_to(game.state.trials[challenge.trial].seed_block + 1)
+        suite.juries.draw(challenge.trial).send()
         game.deployed.chain.later(31)
         suite.node_challenges.conclude(number).send()
     state = compare(game)
-    case = state.cases[number]
-    assert len(case.trials) == 2
-    assert state.case_of(case.trials[0]) is state.case_of(case.trials[1]) is case
-    assert (case.outcome, case.back) == (CaseOutcome.LAPSED, case.bond)
+    challenge = state.challenges[number]
+    assert len(challenge.trials) == 2
+    assert state.challenge_of(challenge.trials[0]) is state.challenge_of(challenge.trials[1]) is challenge
+    assert (challenge.outcome, challenge.back) == (ChallengeOutcome.LAPSED, challenge.bond)
     assert state.nodes[node.address].stake == 100 * TOKEN
 
 
@@ -109,7 +113,7 @@ def test_jurors_of_several_files_have_the_time_of_as_many(game: Game) -> None:
     files, suite = history(game, node), accuser(game)
     numbers = [suite.node_challenges.open(files[:count], EVIDENCE).send() for count in (1, 2)]
     for number, window in zip(numbers, (30, 30 + game.state.pools[game.pool].terms.commitWindow), strict=True):
-        trial = game.state.cases[number].trial
+        trial = game.state.challenges[number].trial
         game.mine_to(game.state.trials[trial].seed_block + 1)
         suite.juries.draw(trial).send()
         seen, drawn = suite.juries.read("caseOf", trial), game.state.trials[trial]
@@ -126,7 +130,7 @@ def test_files_that_can_still_be_disputed_are_refused(game: Game) -> None:
         accuser(game).node_challenges.open([game.state.submissions[game.pool, file.sequence]], EVIDENCE).send()
 
 
-def test_several_open_cases_of_one_node_each_end_for_themselves(game: Game) -> None:
+def test_several_open_challenges_of_one_node_each_end_for_themselves(game: Game) -> None:
     """The first that is upheld takes the stake and ejects; one upheld later finds nothing left, and its bond pays the
     jury; a false one costs its bond whatever the others came to; and the stake is held until the last one ends."""
     operator, node = game.node()
@@ -134,35 +138,38 @@ def test_several_open_cases_of_one_node_each_end_for_themselves(game: Game) -> N
     runs = (files[:1], files[1:], files)
     guilty, false, late = numbers = [suite.node_challenges.open(run, EVIDENCE).send() for run in runs]
     state = compare(game)
-    assert open_cases(state) == [state.cases[number] for number in numbers]
+    assert open_challenges(state) == [state.challenges[number] for number in numbers]
     assert state.nodes[node.address].frozen == 3
-    trials = [state.cases[number].trial for number in numbers]
+    trials = [state.challenges[number].trial for number in numbers]
     assert len({state.trials[trial].trial for trial in trials}) == 3
 
-    game.try_case(state.cases[guilty].trial, Code.REJECT_WEIGHTS)
+    game.try_case(state.challenges[guilty].trial, Code.REJECT_WEIGHTS)
     suite.node_challenges.conclude(guilty).send()
     state = compare(game)
-    assert (state.cases[guilty].outcome, state.cases[guilty].slashed) == (CaseOutcome.UPHELD, 100 * TOKEN)
+    assert (state.challenges[guilty].outcome, state.challenges[guilty].slashed) == (
+        ChallengeOutcome.UPHELD,
+        100 * TOKEN,
+    )
     assert state.accounts[game.pool, node.address].ejected
     assert (state.nodes[node.address].stake, state.nodes[node.address].frozen) == (0, 2)
     with pytest.raises(ContractError):
         suite.node_challenges.open(files[:2], EVIDENCE).send()
 
     had = game.suite.token.balance_of(operator.address)
-    game.try_case(state.cases[false].trial, Code.ACCEPT)
+    game.try_case(state.challenges[false].trial, Code.ACCEPT)
     suite.node_challenges.conclude(false).send()
     state = compare(game)
-    assert (state.cases[false].outcome, state.cases[false].back) == (CaseOutcome.REFUTED, 0)
+    assert (state.challenges[false].outcome, state.challenges[false].back) == (ChallengeOutcome.REFUTED, 0)
     assert game.suite.token.balance_of(operator.address) > had
-    assert state.accounts[game.pool, node.address].ejected, "another case's end does not bring it back"
+    assert state.accounts[game.pool, node.address].ejected, "another challenge's end does not bring it back"
     assert state.nodes[node.address].frozen == 1
 
-    game.try_case(state.cases[late].trial, Code.REJECT_SAMPLING)
+    game.try_case(state.challenges[late].trial, Code.REJECT_SAMPLING)
     suite.node_challenges.conclude(late).send()
     state = compare(game)
-    case, account = state.cases[late], state.accounts[game.pool, node.address]
-    assert (case.outcome, case.slashed) == (CaseOutcome.UPHELD, 0)
-    assert case.back == case.bond - 5 * jury_fee(state.pools[game.pool].terms, 3)
-    assert (account.eject_case, account.eject_code, account.slashed) == (guilty, Code.REJECT_WEIGHTS, 100 * TOKEN)
+    challenge, account = state.challenges[late], state.accounts[game.pool, node.address]
+    assert (challenge.outcome, challenge.slashed) == (ChallengeOutcome.UPHELD, 0)
+    assert challenge.back == challenge.bond - 5 * jury_fee(state.pools[game.pool].terms, 3)
+    assert (account.eject_challenge, account.eject_code, account.slashed) == (guilty, Code.REJECT_WEIGHTS, 100 * TOKEN)
     assert state.nodes[node.address].frozen == 0
     assert [one.amount for one in state.slashes] == [100 * TOKEN]

@@ -346,7 +346,7 @@ def test_a_service_of_another_version_is_named_with_its_cure() -> None:
             assert (words in flat(answers(heard).todo)) is wanted
 
 
-# ---- Looking
+# Looking
 
 
 @pytest.fixture(autouse=True)
@@ -406,7 +406,7 @@ def test_the_commands_answer_while_chain_and_service_are_down(shared_suite: Depl
     assert "the chain is down" in blind.ok("pool", "status", "--pool", 1).out
 
 
-# ---- What is wrong around the process
+# What is wrong around the process
 
 UP = StatusPart("service")
 

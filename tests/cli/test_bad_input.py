@@ -13,7 +13,7 @@ from tests.cli.actors import write_pool_files
 from tests.cli.muster import CLOSED, PASSED_ON, ROOT, Key, Muster, make_key
 from tests.conftest import Deployed
 
-# ---- A port in use
+# A port in use
 
 
 def test_a_service_names_its_taken_port(tmp_path: Path, taken: int) -> None:
@@ -32,7 +32,7 @@ def test_the_demo_names_its_taken_port_before_it_makes_anything(tmp_path: Path, 
     assert not list((tmp_path / "runs").glob("*")) or not any((tmp_path / "runs").glob("*/keys"))
 
 
-# ---- A wrong password, a missing key
+# A wrong password, a missing key
 
 
 def test_a_wrong_password_loses_nothing(muster: Muster, key: Key, tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_a_damaged_key_file_is_named(muster: Muster, key: Key, tmp_path: Path) -
     assert f"{broken} is not a version 3 key file" in said
 
 
-# ---- A chain that is not there, or another one
+# A chain that is not there, or another one
 
 
 def test_another_chain_is_refused_before_a_password_is_asked(muster: Muster, key: Key, wrong_chain: str) -> None:
@@ -86,7 +86,7 @@ def test_an_unreachable_orchestrator_is_named(tmp_path: Path) -> None:
     assert f"the service {CLOSED}/v1/pool does not answer" in said
 
 
-# ---- A corrupt cache, corrupt configurations
+# A corrupt cache, corrupt configurations
 
 
 def test_a_damaged_cache_of_events_costs_time_only(muster: Muster) -> None:
@@ -166,7 +166,7 @@ def test_a_folder_that_cannot_be_written_is_named_before_anything_is_sent(muster
     assert "choose another --out" in bare.refused(*order)
 
 
-# ---- Wrong usage
+# Wrong usage
 
 
 @pytest.mark.parametrize(

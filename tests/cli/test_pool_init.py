@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from cli.pool_config import model_config, parameter, pool_config, pool_file, task_parameters
+from cli.pool_config import environment_parameters, model_config, parameter, pool_config, pool_file
 from cli.profile import Profile
 from protocol.config import BF16_CHECKS, PoolConfig
 from protocol.encoding import Document, parse_document
@@ -49,7 +49,7 @@ def test_every_field_of_pool_and_profile_is_described() -> None:
 
 def test_the_file_holds_every_field_with_its_explanation_bounds_and_default(tmp_path: Path) -> None:
     config = pool_config(folder(tmp_path / "m"), ENVIRONMENT, {"min_terms": 3}, None)
-    text = pool_file(config, task_parameters(ENVIRONMENT))
+    text = pool_file(config, environment_parameters(ENVIRONMENT))
     assert max(map(len, text.splitlines())) <= 120
     words = " ".join(text.replace("\n# ", "\n").split())
     lines = text.splitlines()

@@ -135,7 +135,7 @@ def test_a_node_serves_what_it_fetches_and_fetches_it_once(published: Published,
         httpx.get(url + "/health", trust_env=False, timeout=60)
 
 
-def test_a_damaged_file_on_its_own_shelf_holds_no_node_up(published: Published, tmp_path: Path) -> None:
+def test_a_damaged_file_in_its_own_cache_holds_no_node_up(published: Published, tmp_path: Path) -> None:
     serve = ServeWeights(host="127.0.0.1", port=free_port(), public_url="")
     peer = PoolClient(published.config(tmp_path / "peer", serve_weights=serve), None)
     peer.refresh()

@@ -21,17 +21,17 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     chain.kill()
 
 
-def test_deploying_is_rehearsed_done_once_and_not_repeated(stage: Stage) -> None:
+def test_deploying_is_planned_done_once_and_not_repeated(stage: Stage) -> None:
     deployer, out = stage.key("deployer"), stage.folder / "deployment"
     order = ("deploy", "--network", "local", *deployer.options, "--out", out)
-    rehearsal = stage.muster.ok(*order, "--dry-run", "--json").json
-    assert {step["contract"] for step in rehearsal["plan"]} == set(CONTRACTS)
-    assert not any(step["exists"] for step in rehearsal["plan"])
+    planned = stage.muster.ok(*order, "--dry-run", "--json").json
+    assert {step["contract"] for step in planned["plan"]} == set(CONTRACTS)
+    assert not any(step["exists"] for step in planned["plan"])
     assert not out.exists()
     assert "--yes" in stage.muster.refused(*order)
     done = stage.muster.ok(*order, "--yes", "--json").json
-    assert [step["address"] for step in rehearsal["plan"]] == [
-        done["contracts"][step["contract"]]["address"] for step in rehearsal["plan"]
+    assert [step["address"] for step in planned["plan"]] == [
+        done["contracts"][step["contract"]]["address"] for step in planned["plan"]
     ]
     head = stage.chain.rpc("eth_blockNumber")
     again = stage.muster.ok(*order, "--yes", "--json").json
@@ -110,8 +110,8 @@ def test_seats_opt_in_and_out_of_what_they_judge(stage: Stage) -> None:
     stage.muster.ok(*out, "--seat", seats[0], "--seat", seats[1])
     stage.muster.ok(*out)  # the other nine
     assert "no seat of yours is left to change" in stage.muster.refused(*out)
-    rehearsed = ("validator", "judge", *validator.options, "--group", "llama", "--seat", seats[0], "--dry-run")
-    assert f"seat {seats[0]} judges group {group_number('llama')}" in stage.muster.ok(*rehearsed).out
+    dry_run = ("validator", "judge", *validator.options, "--group", "llama", "--seat", seats[0], "--dry-run")
+    assert f"seat {seats[0]} judges group {group_number('llama')}" in stage.muster.ok(*dry_run).out
     state = stage.actors.state()
     assert all(state.seats[seat].groups == (1,) for seat in seats)
     stage.muster.ok("validator", "judge", "--stop", *validator.options, "--pool", 1, "--seat", seats[0])

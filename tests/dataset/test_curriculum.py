@@ -92,12 +92,12 @@ def judged(pool: LearningPool, step: int, table: CurriculumMask) -> Finding:
     raise AssertionError("no check looked at the assignment")
 
 
-def test_validators_take_files_drawn_by_the_steps_table_and_refuse_others(pool: LearningPool) -> None:
+def test_validators_take_files_drawn_by_the_steps_mask_and_refuse_others(pool: LearningPool) -> None:
     assert judged(pool, 2, pool.table(2)).code is Code.ACCEPT
     assert judged(pool, 4, pool.table(4)).code is Code.ACCEPT
     for step, other in ((2, 4), (4, 2)):
         finding = judged(pool, step, pool.table(other))
-        assert finding.code is Code.REJECT_ASSIGNMENT, "with problems that rest, or without some that do not"
+        assert finding.code is Code.REJECT_ASSIGNMENT, "with masked problems, or without some that are not"
 
 
 def test_anybody_finds_every_table_from_chain_and_bucket(pool: LearningPool, tmp_path: Path) -> None:

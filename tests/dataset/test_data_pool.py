@@ -107,7 +107,7 @@ def test_a_data_pool_collects_what_it_buys_and_closes(bought: SoldWork, tmp_path
         return game.state.pools[game.pool]
 
     assert keepers.killed_in_publishing() >= 3
-    assert len(pool().steps) == 1, "so that who wants to can rehearse before it joins"
+    assert len(pool().steps) == 1, "so that who wants to can try a dry run before it joins"
     keepers.look(stall_seconds=0)
     assert len(pool().steps) == 1, "nobody is kept waiting"
     _, early = game.node()

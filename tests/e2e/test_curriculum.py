@@ -1,5 +1,5 @@
 """A pool with a curriculum on the whole local network: problems leave and come back, honest files are accepted all the
-while, a worker that draws what rests is slashed and ejected, and every table follows from chain and bucket alone."""
+while, a worker that draws what totals is slashed and ejected, and every table follows from chain and bucket alone."""
 
 import json
 from itertools import pairwise
@@ -28,7 +28,7 @@ def learning_config(seed: int, steps: int) -> PoolConfig:
 
 
 def test_problems_leave_and_come_back(tmp_path: Path) -> None:
-    nodes = (NodeSpec("ada", "transformers"), NodeSpec("mallory", "transformers", "resting-problems"))
+    nodes = (NodeSpec("ada", "transformers"), NodeSpec("mallory", "transformers", "masked-problems"))
     plan = network_plan(tmp_path, STEPS, nodes, (ValidatorSpec("xena", 12),), worker_batch=128, patience=2)
     demo = PlainDemo(plan, learning_config(1, STEPS))
     with demo.settled() as state:
@@ -37,8 +37,8 @@ def test_problems_leave_and_come_back(tmp_path: Path) -> None:
 
 
 def check_tables(plan: DemoPlan) -> None:
-    """What a stranger sees who asks for every step: each table is right, and problems rest, and stop resting."""
-    resting = []
+    """What a stranger sees who asks for every step: each table is right; problems are masked, and unmasked again."""
+    masked = []
     for step in range(STEPS + 1):
         done = muster(
             "verify", "curriculum", str(step), "--pool", str(POOL), "--pool", plan.http_url,
@@ -48,8 +48,8 @@ def check_tables(plan: DemoPlan) -> None:
         found = json.loads(done.stdout)
         (counts,) = found["environments"].values()
         assert found["left_out"] == []
-        resting.append((counts["hard"], counts["easy"]))
-    rests = [hard + easy for hard, easy in resting]
-    assert any(hard for hard, _ in resting), resting
-    assert any(easy for _, easy in resting), resting
-    assert any(after < before for before, after in pairwise(rests)), f"none came back: {resting}"
+        masked.append((counts["hard"], counts["easy"]))
+    totals = [hard + easy for hard, easy in masked]
+    assert any(hard for hard, _ in masked), masked
+    assert any(easy for _, easy in masked), masked
+    assert any(after < before for before, after in pairwise(totals)), f"none came back: {masked}"

@@ -73,7 +73,7 @@ class ScriptedChain:
         self.head -= count
         self._rollback, self._polled = self.head, min(self._polled, len(self.events))
 
-    # ---- what actors do
+    # what actors do
 
     def create(self, budget: int = 10_000_000, pool: int = 1, **terms: Any) -> None:
         fields = {name.rstrip("_"): value for name, value in vars(replace(TERMS, **terms)).items()}

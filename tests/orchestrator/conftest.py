@@ -35,7 +35,7 @@ SHA = "ab" * 32
 POOL = PoolId(31337, POOLS, 1)
 
 
-class Shelf:
+class FakeBucket:
     """A bucket in memory; URLs are signed for real."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Desk:
     home: Path
     chain: ScriptedChain
     now: float = 1_000_000.0
-    shelf: Shelf = field(default_factory=Shelf)
+    bucket: FakeBucket = field(default_factory=FakeBucket)
     _nonces: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def __post_init__(self) -> None:
@@ -81,13 +81,13 @@ class Desk:
         )
         self.db = Database(default_url(self.home))
         self.view = PoolView(Projection(self.chain), 1, confirmations=1)
-        self.service = Service(self.db, self.view, self.shelf, config, self.uploads(OWNER), clock=lambda: self.now)
+        self.service = Service(self.db, self.view, self.bucket, config, self.uploads(OWNER), clock=lambda: self.now)
         self.guard = RequestGuard(self.auth_scope, NonceStore(self.db), self.view.knows, clock=lambda: self.now)
         self.app = create_app(self.service, self.guard, rate=1000, burst=1000, view_seconds=0)
         self.http = TestClient(self.app, base_url=URL, raise_server_exceptions=False, follow_redirects=False)
 
     def uploads(self, signer: LocalAccount) -> Uploads:
-        return Uploads(self.db, self.view, self.shelf, ReceiptSigner(signer, POOL), clock=lambda: self.now)
+        return Uploads(self.db, self.view, self.bucket, ReceiptSigner(signer, POOL), clock=lambda: self.now)
 
     def restart(self) -> None:
         """As after kill -9: nothing of the old process is used again."""

@@ -9,12 +9,12 @@ from eth_utils.address import to_checksum_address
 from chain.indexer.projection import Projection
 from chain.indexer.records import (
     Account,
-    Accusation,
     Canary,
-    CaseOutcome,
+    ChallengeOutcome,
     Dispute,
     Lane,
     Node,
+    NodeChallenge,
     Pool,
     Round,
     Seat,
@@ -191,14 +191,14 @@ class Crowd:
             self.state.slashes.append(Slash("seat", "3", 1, sub.sequence, 0, 2 * 10**10, 9, sub.time, self._hash()))
 
     def _accuse(self) -> None:
-        """Cases: one that was upheld, one whose jury votes, one whose jury is not drawn; and one in another pool."""
+        """Challenges: one upheld, one whose jury votes, one whose jury is not drawn; and one in another pool."""
         node = self.members[2]
         named = [one for one in self.state.accounts[1, node].sequences if self.state.submissions[1, one].code == 1]
         seats, votes = (0, 2, 5, 8, 9), [Code.REJECT_WEIGHTS, Code.ACCEPT, Code.REJECT_WEIGHTS, Code.REJECT_WEIGHTS]
         for number, pool in enumerate((1, 1, 1, 2), 1):
             jury = Trial(trial=100 + number, pool=pool, sequence=named[-1], size=5, seed_block=5)
             files = tuple(named[:16] if number == 1 else named[:number])
-            case = Accusation(
+            challenge = NodeChallenge(
                 number, pool, node, address(78), files, b"\1" * 32,
                 bond=11 * 10**9, trials=[jury.trial], block=7, time=self.started + number,
             )  # fmt: skip
@@ -206,10 +206,10 @@ class Crowd:
                 jury.seats, jury.commits = seats, dict.fromkeys(range(6 - number), b"\7" * 32)
             if number == 1:
                 jury.reveals = {member: (int(code), b"\6" * 32) for member, code in enumerate(votes)}
-                case.outcome, case.code = CaseOutcome.UPHELD, int(Code.REJECT_WEIGHTS)
-                case.slashed, case.back = 5 * 10**9, case.bond
-            self.state.trials[jury.trial], self.state.cases[number] = jury, case
-            self.state.trial_cases[jury.trial] = number
+                challenge.outcome, challenge.code = ChallengeOutcome.UPHELD, int(Code.REJECT_WEIGHTS)
+                challenge.slashed, challenge.back = 5 * 10**9, challenge.bond
+            self.state.trials[jury.trial], self.state.challenges[number] = jury, challenge
+            self.state.trial_challenges[jury.trial] = number
 
 
 def serve_crowd(home: Path, nodes: int = 1000, files: int = 100_000, *, evil: bool = False) -> Desk:

@@ -33,7 +33,7 @@ def give_evidence(desk: Desk, state: State, sequence: int = 0, evil: Sequence[st
     one, ballots = state.lane_of(sub).rounds[0], {}
     for member in one.reveals:
         document = BallotDocument("round 0", "05" * 32, (_verdict(sub, evil, member),))
-        desk.shelf.objects[object_key("verdicts", document.digest)] = document.canonical()
+        desk.bucket.objects[object_key("verdicts", document.digest)] = document.canonical()
         ballots[member] = (one.reveals[member][0], document.digest)
     one.reveals.update(ballots)
     return sub
@@ -43,7 +43,7 @@ def _keep(desk: Desk, kind: str, data: bytes) -> bytes:
     from hashlib import sha256
 
     digest = sha256(data).digest()
-    desk.shelf.objects[object_key(kind, digest)] = data  # type: ignore[arg-type]
+    desk.bucket.objects[object_key(kind, digest)] = data  # type: ignore[arg-type]
     return digest
 
 
@@ -55,7 +55,7 @@ def _publish_tokenizer(desk: Desk) -> tuple[bytes, Path]:
         for data in read_shards(folder / file.name, 32 << 20):
             _keep(desk, "shards", data)
     manifest = Manifest(chain_id=31337, pools=POOLS, pool=1, step=0, parent="", dtype="float32", files=files)
-    desk.shelf.objects[object_key("manifests", manifest.digest)] = seal(manifest, OWNER)
+    desk.bucket.objects[object_key("manifests", manifest.digest)] = seal(manifest, OWNER)
     return manifest.digest, folder
 
 

@@ -21,11 +21,11 @@ from runtime.diagnose import LONGEST
 from storage.keys import object_key
 from tests.chain.game import FEE, RATE, Game, begin, work
 from tests.conftest import ETHER, TOKEN, Deployed
-from tests.orchestrator.conftest import Shelf
+from tests.orchestrator.conftest import FakeBucket
 
 
-class FailingShelf(Shelf):
-    """A shelf that may be out of reach."""
+class FailingBucket(FakeBucket):
+    """A bucket that may be out of reach."""
 
     down = False
 
@@ -39,7 +39,7 @@ class Bench:
     """A service with the game's service key, its database on disk and its bucket in memory."""
 
     def __init__(self, game: Game, home: Path) -> None:
-        self.game, self.home, self.bucket, self.ahead = game, home, FailingShelf(), 0.0
+        self.game, self.home, self.bucket, self.ahead = game, home, FailingBucket(), 0.0
         self.start(game.service)
 
     def start(self, key: LocalAccount) -> None:

@@ -82,7 +82,7 @@ def test_heartbeats_are_known_everywhere(replica: Open) -> None:
 
 def test_tickets_and_receipts_are_the_same_on_every_replica(replica: Open, desk: Desk) -> None:
     one, other = (
-        Uploads(replica(), desk.view, desk.shelf, ReceiptSigner(OWNER, POOL), clock=lambda: desk.now) for _ in range(2)
+        Uploads(replica(), desk.view, desk.bucket, ReceiptSigner(OWNER, POOL), clock=lambda: desk.now) for _ in range(2)
     )
     for number in range(TICKETS_AT_ONCE):
         (one, other)[number % 2].ticket(NODE.address, UploadRequest(kind="rollouts", sha256=f"{number:064x}", size=5))
@@ -91,9 +91,9 @@ def test_tickets_and_receipts_are_the_same_on_every_replica(replica: Open, desk:
         with pytest.raises(HttpError, match="64 tickets are open"):
             uploads.ticket(NODE.address, wanted)
     one.ticket(NODE.address, UploadRequest(kind="rollouts", sha256=f"{3:064x}", size=5))
-    desk.shelf.sizes[f"rollouts/{3:064x}.parquet"] = 5
+    desk.bucket.sizes[f"rollouts/{3:064x}.parquet"] = 5
     assert isinstance(other.ticket(NODE.address, wanted), UploadNeeded)
-    desk.shelf.sizes[f"rollouts/{SHA}.parquet"] = 5
+    desk.bucket.sizes[f"rollouts/{SHA}.parquet"] = 5
     ask = ReceiptRequest(sha256=SHA, size=5)
     first = one.receipt(NODE.address, ask)
     desk.now += 5

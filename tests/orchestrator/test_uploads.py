@@ -16,7 +16,7 @@ def test_a_node_gets_a_lease_uploads_and_gets_a_receipt(desk: Desk) -> None:
     assert ticket["headers"]["content-length"] == "5"
     assert ticket["url"].startswith(f"http://127.0.0.1:9/pool/rollouts/{SHA}.parquet?")
     assert is_error(desk.post(NODE, "/v1/receipts", {"sha256": SHA, "size": 5}), 404, "not in the bucket")
-    desk.shelf.sizes[ticket["key"]] = 5
+    desk.bucket.sizes[ticket["key"]] = 5
     receipt = desk.post(NODE, "/v1/receipts", {"sha256": SHA, "size": 5}).json()["receipt"]
     UploadReceipt(**receipt).check(POOL, NODE.address, SHA, 5)
     assert receipt["signer"] == OWNER.address
@@ -29,7 +29,7 @@ def test_a_node_gets_a_lease_uploads_and_gets_a_receipt(desk: Desk) -> None:
 
 
 def test_a_service_with_a_new_key_signs_its_receipts_anew(desk: Desk) -> None:
-    desk.shelf.sizes[f"rollouts/{SHA}.parquet"] = 5
+    desk.bucket.sizes[f"rollouts/{SHA}.parquet"] = 5
     first = desk.post(NODE, "/v1/receipts", {"sha256": SHA, "size": 5}).json()["receipt"]
     desk.now += 5
     again = desk.uploads(VOTER).receipt(NODE.address, ReceiptRequest(sha256=SHA, size=5)).receipt
@@ -39,7 +39,7 @@ def test_a_service_with_a_new_key_signs_its_receipts_anew(desk: Desk) -> None:
 
 
 def test_a_receipt_that_no_longer_counts_is_given_anew(desk: Desk) -> None:
-    desk.shelf.sizes[f"rollouts/{SHA}.parquet"] = 5
+    desk.bucket.sizes[f"rollouts/{SHA}.parquet"] = 5
     ask = {"sha256": SHA, "size": 5}
     first = desk.post(NODE, "/v1/receipts", ask).json()["receipt"]["time"]
     desk.now += TERMS.receiptWindow
@@ -85,7 +85,7 @@ def test_a_used_ticket_makes_room_for_another(desk: Desk) -> None:
         body = {"kind": "rollouts", "sha256": f"{n:064x}", "size": 1}
         answer = desk.post(NODE, "/v1/uploads", body)
         assert answer.status_code == 200, f"file {n} of a node that uploads every file"
-        desk.shelf.sizes[answer.json()["key"]] = 1
+        desk.bucket.sizes[answer.json()["key"]] = 1
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_storage_out_of_reach_is_503(desk: Desk, monkeypatch: pytest.MonkeyPatch
     def fail(key: str) -> int | None:
         raise UnreachableError("S3 at http://10.0.0.1 does not answer")
 
-    monkeypatch.setattr(desk.shelf, "size", fail)
+    monkeypatch.setattr(desk.bucket, "size", fail)
     answer = desk.post(NODE, "/v1/uploads", {"kind": "rollouts", "sha256": SHA, "size": 5})
     assert is_error(answer, 503, "does not answer")
     assert "10.0.0.1" not in answer.text

@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from chain.indexer.projection import Projection
-from chain.indexer.records import Account, Accusation, CaseOutcome, Dispute, Seat, Slash
+from chain.indexer.records import Account, ChallengeOutcome, Dispute, NodeChallenge, Seat, Slash
 from chain.indexer.state import State
 from protocol import VERSION
 from protocol.errors import ConfigError
@@ -297,8 +297,8 @@ def test_an_operator_is_told_of_its_own_node(scripted: ScriptedChain) -> None:
     assert found == {f"slashed:node:{HERS}:1:0", f"ejected:{HERS}:0", "disputed:0", "decided:0"}
 
 
-def accusation(number: int, node: str, outcome: CaseOutcome, pool: int = 1) -> Accusation:
-    case = Accusation(
+def node_challenge(number: int, node: str, outcome: ChallengeOutcome, pool: int = 1) -> NodeChallenge:
+    challenge = NodeChallenge(
         number,
         pool,
         node,
@@ -311,32 +311,41 @@ def accusation(number: int, node: str, outcome: CaseOutcome, pool: int = 1) -> A
         time=1,
         outcome=outcome,
     )
-    return replace(case, slashed=2 * 10**9 if outcome is CaseOutcome.UPHELD else 0)
+    return replace(challenge, slashed=2 * 10**9 if outcome is ChallengeOutcome.UPHELD else 0)
 
 
 def test_node_challenges_are_told_when_opened_and_when_decided_to_the_accused_and_the_owner() -> None:
-    upheld, refuted, still = CaseOutcome.UPHELD, CaseOutcome.REFUTED, CaseOutcome.OPEN
-    cases = (
-        accusation(1, HERS, upheld), accusation(2, HERS, still), accusation(3, OTHERS, refuted),
-        accusation(4, HERS, upheld, pool=2),
+    upheld, refuted, still = ChallengeOutcome.UPHELD, ChallengeOutcome.REFUTED, ChallengeOutcome.OPEN
+    challenges = (
+        node_challenge(1, HERS, upheld), node_challenge(2, HERS, still), node_challenge(3, OTHERS, refuted),
+        node_challenge(4, HERS, upheld, pool=2),
     )  # fmt: skip
-    state = State(head=9, cases={one.case: one for one in cases})
+    state = State(head=9, challenges={one.challenge: one for one in challenges})
     own = list(news(config(node=HERS), state))
     assert [(one.key, one.event) for one in own] == [
-        ("case:1", "case_opened"), ("case_decided:1", "case_decided"), ("case:2", "case_opened"),
+        ("challenge:1", "challenge_opened"), ("challenge_decided:1", "challenge_decided"),
+        ("challenge:2", "challenge_opened"),
     ]  # fmt: skip
     assert own[0].what == f"{OWNER.address} accuses node {HERS} by 3 files from 3 to 7: node challenge 1"
     assert own[1].what == (
         f"node challenge 1 against {HERS} is upheld, 2 tokens of its stake are gone (muster verify challenge 1)"
     )
     everybodys = {one.key: one.what for one in news(config(node=None, owner=True), state)}
-    assert set(everybodys) == {"case:1", "case_decided:1", "case:2", "case:3", "case_decided:3"}
-    assert everybodys["case_decided:3"] == f"node challenge 3 against {OTHERS} is refuted (muster verify challenge 3)"
+    assert set(everybodys) == {
+        "challenge:1",
+        "challenge_decided:1",
+        "challenge:2",
+        "challenge:3",
+        "challenge_decided:3",
+    }
+    assert (
+        everybodys["challenge_decided:3"] == f"node challenge 3 against {OTHERS} is refuted (muster verify challenge 3)"
+    )
     assert {one.event for one in own} <= set(EVENTS)
-    # A new case after the first look is news, and once.
-    memory, _ = with_news(WatchMemory(), news(config(node=HERS), State(cases={1: cases[0]})))
+    # A new challenge after the first look is news, and once.
+    memory, _ = with_news(WatchMemory(), news(config(node=HERS), State(challenges={1: challenges[0]})))
     memory, fresh = with_news(memory, news(config(node=HERS), state))
-    assert [one.key for one in fresh] == ["case:2"]
+    assert [one.key for one in fresh] == ["challenge:2"]
 
 
 def test_a_validator_is_told_of_its_own_seats(scripted: ScriptedChain) -> None:

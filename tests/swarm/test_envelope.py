@@ -189,7 +189,7 @@ def test_the_question_of_any_text_has_a_digest() -> None:
     assert question_digest("a\ud800") != question_digest("a")
 
 
-# ---- Problems of rounds
+# Problems of rounds
 
 
 DOCUMENT, OTHER, MEMBER = bytes(31) + b"\x01", bytes(31) + b"\x02", "0x" + "11" * 20

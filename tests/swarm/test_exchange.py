@@ -153,7 +153,7 @@ def test_what_is_refused_for_good_holds_up_nothing_that_comes_after_it(tmp_path:
     assert outbox.signed == 1
 
 
-# ---- Turns of peers
+# Turns of peers
 
 
 ADDRESS = "0x" + "ab" * 20

@@ -198,7 +198,7 @@ def test_who_had_its_time_is_convicted_all_the_same(clock: ScoringClock) -> None
     assert inbox.state.records[KEYS[1].address].breaches == 1
 
 
-# ---- Departed peers, and what cannot be judged now
+# Departed peers, and what cannot be judged now
 
 
 FIRST, OTHER = (seal(honest_envelope(key), KEYS[key]) for key in (0, 1))
@@ -328,7 +328,7 @@ def test_what_was_refused_is_not_fetched_again_after_a_restart(tmp_path: Path) -
     assert exchange.gets == 1
 
 
-# ---- Skipped rounds
+# Skipped rounds
 
 
 def exchange_of(*rounds: int, key: int = 0) -> FailingExchange:

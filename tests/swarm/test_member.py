@@ -134,7 +134,7 @@ def test_a_round_that_no_envelope_could_hold_is_refused(world: SwarmWorld) -> No
         world.member(0, mix=MixConfig(own=4, shared=3))
 
 
-# ---- Rounds are signed once
+# Rounds are signed once
 
 
 def rounds_of(world: SwarmWorld, name: int) -> list[int]:
@@ -174,7 +174,7 @@ def test_a_new_home_of_an_old_key_signs_nothing_that_the_exchange_has(world: Swa
     assert not anew.status(made.progress.next)["unsent"]
 
 
-# ---- How far a stranger's text moves a policy: real weights, without the judge
+# How far a stranger's text moves a policy: real weights, without the judge
 
 
 ROUNDS = 6

@@ -130,7 +130,7 @@ def test_not_ending_takes_what_is_left_of_the_probability() -> None:
     assert surprise_of_not(-1e-300) > 600
 
 
-# ---- The judge
+# The judge
 
 
 RECIPE = Recipe(worked_steps=200, mixed_steps=20)

@@ -74,7 +74,7 @@ def test_who_is_doubted_is_drawn_less_and_never_not_at_all() -> None:
     assert list(two.values()) == [0.125, 0.125], "weights multiply"
 
 
-# ---- Per-peer cap
+# Per-peer cap
 
 
 PLACES, RECENT_ROUNDS = 4, 16

@@ -66,7 +66,7 @@ def test_a_cut_first_line_is_replaced(tmp_path: Path) -> None:
     assert [one["round"] for one in read_journal(path)] == [0]
 
 
-# ---- Leftovers of kills
+# Leftovers of kills
 
 
 def test_what_kills_left_of_policies_and_checkpoints_is_removed(tmp_path: Path) -> None:

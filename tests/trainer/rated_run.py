@@ -14,14 +14,14 @@ from protocol.verdict import Code
 from tests.chain.game import terms
 from tests.dataset.curriculum_world import CONFIG, rows_of
 from tests.orchestrator.chain import OWNER, POOLS
-from tests.orchestrator.conftest import Shelf
+from tests.orchestrator.conftest import FakeBucket
 
 NODE = "0x" + "11" * 20
 POOL = PoolId(31337, POOLS, 1)
 EMPTY = CurriculumMask({0: bytes(14)})
 
 
-class CountingShelf(Shelf):
+class CountingBucket(FakeBucket):
     """Counts the rollout files that are read."""
 
     reads = 0
@@ -39,7 +39,7 @@ class CountingShelf(Shelf):
 class RatedRun:
     """A pool whose steps were published at `times`; files, final at given times."""
 
-    bucket: CountingShelf = field(default_factory=CountingShelf)
+    bucket: CountingBucket = field(default_factory=CountingBucket)
     state: State = field(default_factory=State)
     pool_id: int = 1
 

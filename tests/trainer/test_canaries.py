@@ -84,7 +84,7 @@ def test_a_step_commits_to_the_decoys_next_files_and_to_nothing_without_a_decoy(
     assert CanaryPlan(b"\5" * 32, 1, None).tree(3, 4) == StepCanaries(b"\5" * 32, 1, 3, ())
 
 
-# ---- The tree
+# The tree
 
 NODE = to_checksum_address("0x" + "ab" * 20)
 OTHER = to_checksum_address("0x" + "cd" * 20)

@@ -132,7 +132,7 @@ SIGNAL: Group = (TrainRollout((1,), (2,), 1.0), TrainRollout((1,), (2,), 0.0))
 NONE: Group = (TrainRollout((1,), (2,), 1.0), TrainRollout((1,), (2,), 1.0))
 
 
-class Shelves:
+class StoredFiles:
     """Chain and bucket: file n has `signals[n]` groups with signal of two; None: the bucket lacks it."""
 
     def __init__(self, *signals: int | None) -> None:
@@ -156,12 +156,12 @@ class Shelves:
         return [SIGNAL] * signals + [NONE] * (2 - signals)
 
 
-def collector(shelves: Shelves, home: Path, chosen: OnlineFilter | None, missing: float = 60.0) -> FileCollector:
+def collector(stored: StoredFiles, home: Path, chosen: OnlineFilter | None, missing: float = 60.0) -> FileCollector:
     train = TrainConfig(files_per_step=2, filter=chosen)
     config: Any = SimpleNamespace(
         pool=1, confirmations=2, missing_seconds=missing, exclude=(), stall_seconds=20.0, silence_seconds=900.0
     )
-    outside: Any = shelves
+    outside: Any = stored
     return FileCollector(config, CONFIG.model_copy(update={"train": train}), outside, Records(home), outside, "")
 
 
@@ -187,78 +187,78 @@ WANTED = OnlineFilter(groups=4, max_files=5)
 def test_files_are_taken_until_the_batch_is_full_or_its_bound_is_reached(
     tmp_path: Path, signals: tuple[int, ...], wanted: OnlineFilter | None, files: list[int] | None
 ) -> None:
-    assert taken(collector(Shelves(*signals), tmp_path, wanted)) == files
+    assert taken(collector(StoredFiles(*signals), tmp_path, wanted)) == files
 
 
 def test_groups_without_signal_come_along_so_that_their_share_is_known(tmp_path: Path) -> None:
-    batch = collector(Shelves(2, 0, 2), tmp_path, WANTED).batch(1, set())
+    batch = collector(StoredFiles(2, 0, 2), tmp_path, WANTED).batch(1, set())
     assert batch is not None
     assert [group == SIGNAL for group in batch.groups] == [True, True, False, False, True, True]
 
 
 def test_a_file_that_the_bucket_lacks_is_waited_for_and_then_passed_over(tmp_path: Path) -> None:
-    shelves = Shelves(2, None, 2)
-    patient = collector(shelves, tmp_path, WANTED)
+    stored = StoredFiles(2, None, 2)
+    patient = collector(stored, tmp_path, WANTED)
     assert taken(patient) is None
     assert patient.awaited == AwaitedFiles(wanted=3, ready=2, fetching=1, confirming=0, judging=0)
     assert patient.awaited.cause == "fetching"
-    shelves.signals[1] = 2
+    stored.signals[1] = 2
     assert taken(patient) == [0, 1]
-    hasty = collector(Shelves(2, None, 2), tmp_path, WANTED, missing=0.0)
+    hasty = collector(StoredFiles(2, None, 2), tmp_path, WANTED, missing=0.0)
     assert taken(hasty) is None
     assert taken(hasty) == [0, 2]
 
 
 def test_a_file_without_a_score_is_passed_over_only_while_others_have_theirs(tmp_path: Path) -> None:
-    shelves = Shelves(2, 2, 2)
-    shelves.unscored = {0, 1, 2}
-    made = collector(shelves, tmp_path, WANTED, missing=0.0)
+    stored = StoredFiles(2, 2, 2)
+    stored.unscored = {0, 1, 2}
+    made = collector(stored, tmp_path, WANTED, missing=0.0)
     assert [taken(made) for _ in range(3)] == [None] * 3
     assert made.refused == set(), "the machine is at fault"
-    shelves.unscored = {1}
+    stored.unscored = {1}
     assert [taken(made), taken(made)] == [None, [0, 2]]
-    assert made.refused == {file_id(shelves.file(1))}
+    assert made.refused == {file_id(stored.file(1))}
 
 
 def test_the_next_step_takes_what_was_left(tmp_path: Path) -> None:
-    shelves = Shelves(2, 2, 2, 2)
-    made = collector(shelves, tmp_path, WANTED)
+    stored = StoredFiles(2, 2, 2, 2)
+    made = collector(stored, tmp_path, WANTED)
     assert taken(made) == [0, 1]
-    assert taken(made, {file_id(shelves.file(number)) for number in (0, 1)}) == [2, 3]
+    assert taken(made, {file_id(stored.file(number)) for number in (0, 1)}) == [2, 3]
 
 
 def test_a_step_that_was_trained_before_a_kill_takes_the_files_of_its_record(tmp_path: Path) -> None:
-    shelves = Shelves(2, 2, 2, 2)
-    entries = [file_record(1, shelves.file(number)) for number in (0, 1, 2)]
+    stored = StoredFiles(2, 2, 2, 2)
+    entries = [file_record(1, stored.file(number)) for number in (0, 1, 2)]
     Records(tmp_path).write({"step": 1}, entries)
-    assert taken(collector(shelves, tmp_path, WANTED)) == [0, 1, 2]
+    assert taken(collector(stored, tmp_path, WANTED)) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("lost", ["bucket", "chain"])
 def test_a_recorded_file_that_has_vanished_does_not_block_its_step(tmp_path: Path, lost: str) -> None:
-    shelves = Shelves(2, 2, 2)
-    records = [file_record(1, shelves.file(number)) for number in (0, 1 if lost == "bucket" else 7)]
+    stored = StoredFiles(2, 2, 2)
+    records = [file_record(1, stored.file(number)) for number in (0, 1 if lost == "bucket" else 7)]
     Records(tmp_path).write({"step": 1}, records)
     if lost == "bucket":
-        shelves.signals[1] = None
-    made = collector(shelves, tmp_path, WANTED, missing=0.0)
+        stored.signals[1] = None
+    made = collector(stored, tmp_path, WANTED, missing=0.0)
     assert lost == "chain" or taken(made) is None, "it may still come"
     assert taken(made) == ([0, 2] if lost == "bucket" else [0, 1])
 
 
 def test_a_bound_file_that_has_vanished_does_not_block_its_step(tmp_path: Path) -> None:
     """Other machines have it, or say that they do not: the step is theirs."""
-    shelves = Shelves(2, None, 2)
-    bound = [file_id(shelves.file(number)) for number in (0, 1)]
-    assert collector(shelves, tmp_path, WANTED).batch(1, set(), bound) is None, "it may still come"
-    batch = collector(shelves, tmp_path, WANTED, missing=0.0).batch(1, set(), bound)
+    stored = StoredFiles(2, None, 2)
+    bound = [file_id(stored.file(number)) for number in (0, 1)]
+    assert collector(stored, tmp_path, WANTED).batch(1, set(), bound) is None, "it may still come"
+    batch = collector(stored, tmp_path, WANTED, missing=0.0).batch(1, set(), bound)
     assert batch is not None
     assert [sub.sequence for sub in batch.files] == [0, 1]
     assert batch.groups_of == [[SIGNAL] * 2, []]
 
 
 def test_a_poll_reads_no_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = collector(Shelves(2), tmp_path, WANTED)
+    made = collector(StoredFiles(2), tmp_path, WANTED)
     monkeypatch.setattr("trainer.reports.records.read_records", None)
     assert taken(made) is None
 

@@ -134,7 +134,7 @@ def test_weights_are_published_at_once_and_who_joins_after_that_gets_a_step_to_w
     base: Path, tmp_path: Path
 ) -> None:
     """A new pool in the documented order used to wait for ever, twice: a node joined after step 0 could only work for
-    the next, which needs its files; and while step 0 waited for a node, nobody could rehearse before joining."""
+    the next, which needs its files; and while step 0 waited for a node, nobody could make a dry run before joining."""
     world = TrainersWorld(base, tmp_path)
     files, world.files, world.members = world.files, [], {}
     made = start(world, stall_seconds=0.05, heartbeat_seconds=0.05)

@@ -92,7 +92,7 @@ class TrainersWorld:
         self.act()
         return 7
 
-    # ---- Bucket
+    # Bucket
     def put(self, key: str, data: bytes) -> bool:
         self.act()
         if self.outages:
@@ -107,7 +107,7 @@ class TrainersWorld:
             raise MissingObjectError(f"no object {key}")
         return self.objects[key]
 
-    # ---- Service
+    # Service
     def report_step(self, report: StepRequest) -> None:
         self.act()
         self.reports[report.step] = report

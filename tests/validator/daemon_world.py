@@ -70,7 +70,7 @@ def serve_somewhere() -> ServeConfig:
 class ValidatorWorld:
     """A game with one submitted file, and validators that hold the keys of all its seats. `unreachable`: pools whose
     service does not answer; `lost`: SHA-256 of files whose sources do not. What is started next keeps at most `room`
-    bytes of files, shows them as `serve` says or on `shelf`, votes in `threads`, fetches from
+    bytes of files, shows them as `serve` says or with `serving`, votes in `threads`, fetches from
     `objects` and has `patience` seconds of it; the pool's document is `config`."""
 
     def __init__(self, game: Game, folder: Path) -> None:
@@ -81,7 +81,7 @@ class ValidatorWorld:
         self.objects: Any = LosingObjects(self.lost)
         self.patience, self.room, self.config = 0.0, 1 << 20, tiny.CONFIG
         self.serve: ServeConfig | None = serve_somewhere()
-        self.shelf: Serving | None = None
+        self.serving: Serving | None = None
         self.threads = 8
         self.opened: list[tuple[str, bool]] = []
 
@@ -98,7 +98,7 @@ class ValidatorWorld:
             ballots=BallotStore(self.folder / "ballots"),
             verdicts=verdicts,
             retained=files,
-            serving=FileServer(self.serve, files) if self.serve else self.shelf,
+            serving=FileServer(self.serve, files) if self.serve else self.serving,
             queue=queue,
             tasks=TransactionTasks(self.threads),
             wake=threading.Event(),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from chain.indexer.records import Account, Accusation, CaseOutcome, Submission, Trial
+from chain.indexer.records import Account, ChallengeOutcome, NodeChallenge, Submission, Trial
 from chain.indexer.state import State
 from protocol.encoding import keccak
 from protocol.evidence.figures import RowFigures, finding
@@ -66,8 +66,10 @@ def test_files_that_miss_too_often_together_accuse_and_honest_ones_do_not() -> N
 
 
 def test_one_honest_document_protects_from_lying_ones() -> None:
-    case, found = history_evidence([file(n) for n in range(20)], LAW, lambda _: [document(5), document(0), document(5)])
-    assert not case.accused
+    evidence, found = history_evidence(
+        [file(n) for n in range(20)], LAW, lambda _: [document(5), document(0), document(5)]
+    )
+    assert not evidence.accused
     assert {one.documents for one in found} == {3}
 
 
@@ -85,7 +87,7 @@ def test_a_late_file_adds_nothing() -> None:
     "code", [Code.REJECT_WEIGHTS, Code.REJECT_TERMINATION, Code.MALFORMED, Code.UNAVAILABLE, Code.CANARY]
 )
 def test_figures_of_files_that_were_not_accepted_are_nobodys_evidence(code: Code) -> None:
-    """What a refused file costs, its node has paid; a node case cannot name one."""
+    """What a refused file costs, its node has paid; a node challenge cannot name one."""
     asked: list[int] = []
 
     def wild(one: Submission) -> list[Verdict]:
@@ -100,8 +102,8 @@ def test_figures_of_files_that_were_not_accepted_are_nobodys_evidence(code: Code
     assert overturned.documents == 0, "what a dispute overturned counts as it stands now"
     assert file_evidence(file(1, Code.UNSURE, voted=code), LAW, wild).documents == 1, "and so does what one restored"
     files = [file(number, code if number % 2 else Code.ACCEPT) for number in range(40)]
-    case, _ = history_evidence(files, LAW, lambda one: [document(9 if one.sequence % 2 else 0)])
-    assert not case.accused
+    evidence, _ = history_evidence(files, LAW, lambda one: [document(9 if one.sequence % 2 else 0)])
+    assert not evidence.accused
 
 
 def test_documents_of_other_engines_or_without_figures_are_named_and_count_nothing() -> None:
@@ -122,8 +124,8 @@ def final(sequence: int, code: Code = Code.ACCEPT) -> Submission:
     return replace(file(sequence, code, Code.NONE if code is Code.LATE else code), final_time=OPENED)
 
 
-def case(*sequences: int) -> Accusation:
-    return Accusation(
+def challenge(*sequences: int) -> NodeChallenge:
+    return NodeChallenge(
         1, 1, "0x" + "11" * 20, "0x" + "33" * 20, sequences, b"", bond=10, trials=[1], block=1, time=OPENED
     )
 
@@ -133,7 +135,7 @@ def verdicts(count: int, misses: int, start: int = 0) -> dict[int, Verdict]:
 
 
 def vote(named: range, files: list[Submission], misses: int = 1, model: NullModel | None = LAW) -> Code:
-    return judge_challenge(case(*named), files, model, verdicts(len(named), misses, named.start)).code
+    return judge_challenge(challenge(*named), files, model, verdicts(len(named), misses, named.start)).code
 
 
 def test_a_run_of_cheated_files_is_rejected_and_an_honest_one_accepted() -> None:
@@ -178,15 +180,15 @@ def test_the_later_a_run_begins_the_more_it_has_to_show() -> None:
         assert run.before == start
         totals.append(run_evidence(run, LAW, verdicts(8, 1, start))[0].peak)
     assert totals == sorted(totals, reverse=True)
-    # No start is worth more than the whole life's case: whoever chooses it gains nothing.
+    # No start is worth more than the whole life's evidence: whoever chooses it gains nothing.
     run = challenged_run(files, range(0, 308))
     assert run is not None
     assert run_evidence(run, LAW, verdicts(308, 1))[0].peak > totals[-1]
 
 
-def test_a_case_that_leaves_files_out_proves_nothing() -> None:
+def test_a_challenge_that_leaves_files_out_proves_nothing() -> None:
     files = [final(number) for number in range(16)]
-    chosen = case(*range(0, 16, 2), 15)
+    chosen = challenge(*range(0, 16, 2), 15)
     judged = judge_challenge(chosen, files, LAW, verdicts(16, 1))
     assert judged.code is Code.ACCEPT
     assert "leaves out" in judged.why
@@ -196,14 +198,14 @@ def test_files_that_were_not_accepted_are_no_part_of_a_run() -> None:
     files = [final(number) for number in range(12)]
     files[3], files[5] = final(3, Code.VOID), final(5, Code.MALFORMED)
     named = tuple(number for number in range(12) if number not in (3, 5))
-    judged = judge_challenge(case(*named), files, LAW, verdicts(12, 1))
+    judged = judge_challenge(challenge(*named), files, LAW, verdicts(12, 1))
     assert judged.code is Code.REJECT_SAMPLING
     assert [one.submission.sequence for one in judged.found] == [n for n in range(12) if n != 3]
 
 
 def test_refused_files_add_nothing_to_the_evidence_of_a_run() -> None:
-    """What was refused costs its node at once; a case is about what passed. An honest run stays one, however wild the
-    figures of a refused file in its midst are."""
+    """What was refused costs its node at once; a challenge is about what passed. An honest run stays one, however wild
+    the figures of a refused file in its midst are."""
     files = [final(number) for number in range(12)]
     found = verdicts(12, 0)
     plain = challenged_run(files, range(12))
@@ -225,10 +227,10 @@ def test_what_is_not_final_yet_and_what_cannot_be_had_blames_nobody() -> None:
     for change in ({"disputed": True}, {"final_time": OPENED + 1}, {"code": 0, "votes_code": 0}):
         held = [replace(one, **change) if one.sequence == 4 else one for one in files]
         named = tuple(number for number in range(12) if number != 4)
-        assert judge_challenge(case(*named), held, LAW, verdicts(12, 1)).code is Code.UNAVAILABLE
+        assert judge_challenge(challenge(*named), held, LAW, verdicts(12, 1)).code is Code.UNAVAILABLE
     found = verdicts(12, 1)
     found[7] = replace(found[7], code=Code.UNAVAILABLE)
-    judged = judge_challenge(case(*range(12)), files, LAW, found)
+    judged = judge_challenge(challenge(*range(12)), files, LAW, found)
     assert (judged.code, judged.why) == (Code.UNAVAILABLE, "files 7 could not be judged")
 
 
@@ -237,7 +239,7 @@ def test_a_juror_that_does_not_know_the_null_model_neither_acquits_nor_convicts(
     found = tuple(verdicts(12, 1).values())
     judged = LaneVerdict((Code.ACCEPT,) * 12, b"h" * 32, found)
     trial = Trial(trial=1, pool=1, sequence=11, size=5, seed_block=1)
-    vote = ChallengeVote(trial, case(*range(12)), State(), None)
+    vote = ChallengeVote(trial, challenge(*range(12)), State(), None)
     assert vote.codes(judged) == Code.UNAVAILABLE
     assert vote.whole, "its files are looked for before any is measured"
 
@@ -277,10 +279,10 @@ def test_the_shortest_run_that_shows_a_node_and_no_shorter_one() -> None:
     assert run.files == run.last - run.first + 1
     assert run.nats >= LIMIT_NATS + SPARE_NATS
     assert shortest_run(found, run.files) == run
-    assert shortest_run(found, run.files - 1) is None, "a case that may name fewer shows nothing"
+    assert shortest_run(found, run.files - 1) is None, "a challenge that may name fewer shows nothing"
     named = range(run.first, run.last + 1)
     files = [one.submission for one in found]
-    judged = judge_challenge(case(*named), files, LAW, verdicts(run.files, 1, run.first))
+    judged = judge_challenge(challenge(*named), files, LAW, verdicts(run.files, 1, run.first))
     assert judged.code is Code.REJECT_SAMPLING
     assert judged.evidence is not None
     assert judged.evidence.peak == pytest.approx(run.nats)
@@ -305,14 +307,14 @@ def by_definition(found: Sequence[FileEvidence], most: int, spare: float) -> Pro
     best: ProvenRun | None = None
     accepted = [one.submission.code == Code.ACCEPT for one in found]
     for first in reversed(range(len(found))):
-        case = NodeEvidence(files=first)
+        evidence = NodeEvidence(files=first)
         for last in range(first, len(found)):
-            case.add(found[last].nats)
+            evidence.add(found[last].nats)
             files = sum(accepted[first : last + 1])
-            shows = accepted[first] and accepted[last] and case.peak >= LIMIT_NATS + spare
+            shows = accepted[first] and accepted[last] and evidence.peak >= LIMIT_NATS + spare
             if shows and files <= most and (best is None or files < best.files):
                 numbers = (found[first].submission.sequence, found[last].submission.sequence)
-                best = ProvenRun(*numbers, files, case.peak)
+                best = ProvenRun(*numbers, files, evidence.peak)
     return best
 
 
@@ -355,16 +357,16 @@ def ballot(record: ChallengeRecord, misses: int = 1) -> BallotDocument:
 
 
 def tried(
-    votes: Code = Code.REJECT_SAMPLING, outcome: CaseOutcome = CaseOutcome.UPHELD, **changes: Any
+    votes: Code = Code.REJECT_SAMPLING, outcome: ChallengeOutcome = ChallengeOutcome.UPHELD, **changes: Any
 ) -> ChallengeRecord:
-    """A case over twelve files that its jury of five upheld, each with the same honest document."""
-    accusation = replace(case(*range(FILES)), block=BLOCK, outcome=outcome, code=int(votes), trials=[4])
+    """A challenge over twelve files that its jury of five upheld, each with the same honest document."""
+    accusation = replace(challenge(*range(FILES)), block=BLOCK, outcome=outcome, code=int(votes), trials=[4])
     trial = Trial(trial=4, pool=1, sequence=FILES - 1, size=5, seed_block=BLOCK + 2)
     trial.seed, trial.seats = jury_seed(HASH, 4), (10, 11, 12, 13, 14)
     made = files()
-    account = Account(1, NODE, "0x" + "44" * 20, ejected=outcome is CaseOutcome.UPHELD)
+    account = Account(1, NODE, "0x" + "44" * 20, ejected=outcome is ChallengeOutcome.UPHELD)
     record = ChallengeRecord(
-        case=accusation, files=made, named={file.sequence: file for file in made}, trials=[trial], account=account,
+        challenge=accusation, files=made, named={file.sequence: file for file in made}, trials=[trial], account=account,
         model=LAW, audit_rate=RATE, config_hash=CONFIG,
     )  # fmt: skip
     trial.reveals = {juror: (int(votes), ballot(record).digest) for juror in range(5)}
@@ -379,7 +381,7 @@ def fault(record: ChallengeRecord, made: BallotDocument, vote: Code = Code.REJEC
     return found.fault
 
 
-def test_an_honest_case_follows_from_its_documents_to_its_outcome() -> None:
+def test_an_honest_challenge_follows_from_its_documents_to_its_outcome() -> None:
     record = tried()
     assert faults_of(record, HASH) == []
     found = juror_replay(record, 2, ballot(record).canonical())
@@ -387,7 +389,7 @@ def test_an_honest_case_follows_from_its_documents_to_its_outcome() -> None:
     assert found.judged is not None
     assert found.judged.evidence is not None
     assert found.judged.evidence.accused
-    ours = judge_challenge(record.case, record.files, LAW, {one.sequence: one for one in ballot(record).verdicts})
+    ours = judge_challenge(record.challenge, record.files, LAW, {one.sequence: one for one in ballot(record).verdicts})
     assert contradicts(record, ours) == ""
     # Each file is measured by about half of its rows, drawn for it alone.
     assert {len(record.rows(number)) for number in range(FILES)} != {ROWS}
@@ -409,10 +411,12 @@ def test_a_vote_against_its_own_document_is_found() -> None:
 def test_evidence_below_the_bound_convicts_nobody() -> None:
     record = tried()
     few = {one.sequence: one for one in ballot(record, misses=0).verdicts}
-    ours = judge_challenge(record.case, record.files, LAW, few)
+    ours = judge_challenge(record.challenge, record.files, LAW, few)
     assert "was upheld, and by our own verdict should be refuted: e^0.0: nothing shown" in contradicts(record, ours)
-    refuted = tried(Code.ACCEPT, CaseOutcome.REFUTED)
-    guilty = judge_challenge(record.case, record.files, LAW, {one.sequence: one for one in ballot(record).verdicts})
+    refuted = tried(Code.ACCEPT, ChallengeOutcome.REFUTED)
+    guilty = judge_challenge(
+        record.challenge, record.files, LAW, {one.sequence: one for one in ballot(record).verdicts}
+    )
     assert "was refuted, and by our own verdict should be upheld" in contradicts(refuted, guilty)
     assert contradicts(refuted, ours) == ""
 
@@ -466,34 +470,34 @@ def with_votes(record: ChallengeRecord, votes: dict[int, tuple[int, bytes]]) -> 
     ("change", "found"),
     [
         (
-            lambda case: named(case, replace(case.files[3], node="0x" + "22" * 20)),
+            lambda one: named(one, replace(one.files[3], node="0x" + "22" * 20)),
             "file 3 is not the accused node's, but 0x2222",
         ),
-        (lambda case: named(case, None), "file 3 is not on chain"),
-        (lambda case: named(case, replace(case.files[3], code=int(Code.MALFORMED))), "file 3 was not accepted"),
+        (lambda one: named(one, None), "file 3 is not on chain"),
+        (lambda one: named(one, replace(one.files[3], code=int(Code.MALFORMED))), "file 3 was not accepted"),
         (
-            lambda case: replace(case, case=replace(case.case, sequences=(0, 0, 1))),
+            lambda one: replace(one, challenge=replace(one.challenge, sequences=(0, 0, 1))),
             "it names 3 files, not 1 to 256 in ascending order",
         ),
         (
-            lambda case: with_trial(case, seed_block=BLOCK),
-            "jury 4 was drawn by block 100, known when the case was opened",
+            lambda one: with_trial(one, seed_block=BLOCK),
+            "jury 4 was drawn by block 100, known when the challenge was opened",
         ),
         (
-            lambda case: with_trial(case, seed=bytes(24) + b"\x07" * 8),
+            lambda one: with_trial(one, seed=bytes(24) + b"\x07" * 8),
             "the seed of jury 4 does not follow from block 102",
         ),
         (
-            lambda case: with_votes(case, {}),
+            lambda one: with_votes(one, {}),
             "the votes come to none: lapsed; the chain says reject: sampling: upheld",
         ),
         (
-            lambda case: with_votes(case, dict.fromkeys(range(3), (int(Code.ACCEPT), b""))),
+            lambda one: with_votes(one, dict.fromkeys(range(3), (int(Code.ACCEPT), b""))),
             "the votes come to accept: refuted; the chain says reject: sampling: upheld",
         ),
-        (lambda case: replace(case, account=Account(1, NODE, "")), "the node was not ejected"),
+        (lambda one: replace(one, account=Account(1, NODE, "")), "the node was not ejected"),
         (
-            lambda case: replace(case, trials=[replace(case.trial, trial=3), case.trial]),
+            lambda one: replace(one, trials=[replace(one.trial, trial=3), one.trial]),
             "jury 3 was replaced, though its votes come to reject: sampling",
         ),
     ],
@@ -505,8 +509,8 @@ def test_what_the_contracts_would_not_have_allowed_is_found(
     assert found in fault
 
 
-def test_an_open_case_has_no_outcome_to_follow() -> None:
-    record = tried(outcome=CaseOutcome.OPEN)
+def test_an_open_challenge_has_no_outcome_to_follow() -> None:
+    record = tried(outcome=ChallengeOutcome.OPEN)
     record.trial.reveals.clear()
     assert faults_of(record, HASH) == []
     assert majority(record.trial) is Code.NONE

@@ -179,7 +179,7 @@ def test_a_new_voting_key_finds_what_the_old_one_accepted(owner: HidingOwner) ->
     assert (owner.now.code, owner.lost) == (Code.ACCEPT, 0)
 
 
-class HangingShelf(Serving):
+class HangingBucket(Serving):
     """A bucket that never answers, until the test is over."""
 
     def __init__(self) -> None:
@@ -197,20 +197,20 @@ class HangingShelf(Serving):
 def test_a_bucket_that_hangs_keeps_no_seat_from_voting(owner: HidingOwner) -> None:
     """One process with all seats, jurors among them, and one thread for its votes."""
     owner.committee.serve, owner.committee.threads = None, 1
-    owner.committee.shelf = shelf = HangingShelf()
+    owner.committee.serving = bucket = HangingBucket()
     owner.members.extend(
         suite.client.address for suite in owner.game.voters.values() if suite.client.address not in owner.members
     )
     process = owner.accept()
     owner.dispute()
     try:
-        turns(process, shelf.asked.is_set)
+        turns(process, bucket.asked.is_set)
         (trial,) = owner.game.state.trials
         owner.game.mine_to(owner.game.state.trials[trial].seed_block + 1)
         turns(process, lambda: owner.game.state.trials[trial].all_revealed)
         assert owner.mirrors == ()
     finally:
-        shelf.close()
+        bucket.close()
 
 
 def test_hostile_announcements_keep_no_juror_from_the_bytes(owner: HidingOwner) -> None:

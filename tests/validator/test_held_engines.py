@@ -1,4 +1,4 @@
-"""A file of a node case is measured by the engine that made it, where that can be had; another clears nobody."""
+"""A file of a node challenge is measured by the engine that made it, where that can be had; another clears nobody."""
 
 import logging
 from dataclasses import replace
@@ -14,7 +14,7 @@ from protocol.evidence.null_model import EvidenceConfig, PairNullModel
 from protocol.verdict import Code, Verdict
 from runtime.process import EngineConfig
 from tests.validator import world
-from tests.validator.test_challenges import BET, PAIR, case, final, verdicts
+from tests.validator.test_challenges import BET, PAIR, challenge, final, verdicts
 from validator.challenges import NullModel, judge_challenge
 from validator.judging import pipeline
 from validator.judging.context import SubmissionFacts, verdict_on
@@ -90,7 +90,7 @@ def test_the_workers_engine_measures_where_the_law_knows_it_and_the_machine_has_
 def test_a_machine_without_it_says_so_and_judges_as_it_can(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         assert judged(tmp_path, "vllm", "", SELF, CROSS) == ("vllm",) * 2
-    assert "hf:float32:cpu, which this machine does not have" in caplog.text
+    assert "hf:float32:cpu, which is not here" in caplog.text
 
 
 class BrokenEngines(OtherEngines):
@@ -163,7 +163,7 @@ def law(own_engine: bool) -> NullModel:
 
 
 def test_another_engine_convicts_but_does_not_clear_where_the_pool_asks_for_the_workers() -> None:
-    files, named = [final(number) for number in range(16)], case(*range(16))
+    files, named = [final(number) for number in range(16)], challenge(*range(16))
     assert judge_challenge(named, files, law(True), verdicts(16, 1)).code is Code.REJECT_SAMPLING
     blind = judge_challenge(named, files, law(True), verdicts(16, 0))
     assert blind.code is Code.UNAVAILABLE

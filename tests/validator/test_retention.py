@@ -232,11 +232,11 @@ DIGEST = hashlib.sha256(DATA).digest()
 def test_a_disputed_file_goes_into_the_validators_bucket(tmp_path: Path) -> None:
     with running(ServiceProcess("s3", tmp_path / "data")) as service:
         settings = settings_of(service)
-        shelf = BucketServing(RepublishConfig(**settings.model_dump(), public_url="https://seat.example/"))
+        serving = BucketServing(RepublishConfig(**settings.model_dump(), public_url="https://seat.example/"))
         key = object_key("rollouts", DIGEST)
-        assert shelf.url(DIGEST) == f"https://seat.example/{key}"
+        assert serving.url(DIGEST) == f"https://seat.example/{key}"
         for _ in range(2):  # a kill before the announcement has it shown again
-            shelf.show(DIGEST, DATA)
+            serving.show(DIGEST, DATA)
         assert Bucket(settings).get(key) == DATA
 
 

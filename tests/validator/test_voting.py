@@ -165,7 +165,7 @@ def test_an_answer_is_due_in_a_familys_pool_shortly_before_the_commits_end(
     assert fallback_due(of, panel, now, 1) is due
 
 
-def test_a_case_is_answered_in_every_pool_and_not_before_it_is_drawn() -> None:
+def test_a_challenge_is_answered_in_every_pool_and_not_before_it_is_drawn() -> None:
     assert fallback_due(pool(7), drawn(), UNTIL - 10, 1, always=True)
     assert not fallback_due(pool(7), drawn(), UNTIL - 11, 1, always=True)
     assert not fallback_due(pool(7), drawn(seats=()), UNTIL - 1, 1, always=True)

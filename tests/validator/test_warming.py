@@ -26,7 +26,7 @@ POOLS = "0x" + "00" * 19 + "99"
 
 def opener(home: Path) -> PoolOpener:
     engine = SimpleNamespace(make=lambda: None, name="transformers")
-    config: Any = SimpleNamespace(home=home, engine=engine, case_engines=())
+    config: Any = SimpleNamespace(home=home, engine=engine, challenge_engines=())
     shared: Any = SimpleNamespace(voters={str(VOTER.address): None})
     judge_one: Any = None
     return PoolOpener(config, shared, VOTER, judge_one)

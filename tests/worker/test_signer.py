@@ -161,7 +161,7 @@ def test_a_gap_of_nonces_can_be_filled(made: Signing) -> None:
     assert Account.recover_transaction(signed.raw_transaction) == made.key.address
 
 
-# ---- Somebody who has taken over the engine speaks to the socket
+# Somebody who has taken over the engine speaks to the socket
 
 
 def said(made: Signing, sent: bytes, shut: bool = True) -> dict[str, Any]:

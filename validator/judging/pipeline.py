@@ -138,7 +138,9 @@ def others(own: EngineConfig, names: Sequence[EngineName] | None = None) -> tupl
     used = (here[-1] if own.name == "auto" else own.name,)
     for name in names or ():
         if name not in here:
-            raise ConfigError(f"`case_engines` names {name}, which is not installed", "install it, or leave it out")
+            raise ConfigError(
+                f"`challenge_engines` names {name}, which is not installed", "install it, or leave it out"
+            )
     return tuple(
         own.model_copy(update={"name": name}) for name in (here if names is None else names) if name not in used
     )
@@ -288,7 +290,7 @@ class FileJudge:
         found = self._engine.others.of(named)
         if found is None or facts.work.manifest in found.refused:
             log.warning(
-                "file %d was made with %s, which this machine does not have (`case_engines`) or start: judged with %s",
+                "file %d was made with %s, which is not here (`challenge_engines`) or cannot start: judged with %s",
                 facts.sequence, named, self._engine.key,
             )  # fmt: skip
             return self._engine

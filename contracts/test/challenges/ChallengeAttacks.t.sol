@@ -10,11 +10,11 @@ import {Codes} from "../../src/libraries/Codes.sol";
 import {PoolTerms} from "../../src/libraries/Types.sol";
 import {Accusing} from "../helpers/Accusing.sol";
 
-/// @notice How a cheat would escape a case, and how an accuser would earn by one.
+/// @notice How a cheat would escape a challenge, and how an accuser would earn by one.
 contract ChallengeAttacksTest is Accusing {
-    // ---- The accused
+    // The accused
 
-    /// A cheat that leaves, and waits, takes nothing out while the case is open.
+    /// A cheat that leaves, and waits, takes nothing out while the challenge is open.
     function test_theStakeStays() public {
         uint256[] memory named = _history(node, 2);
         _leave();
@@ -49,17 +49,17 @@ contract ChallengeAttacksTest is Accusing {
     function test_noProfitFromOnesOwnNode() public {
         uint256[] memory named = _history(node, 1);
         _claim(named[0]);
-        _give(operator, address(nodeChallenges), CASE_BOND);
+        _give(operator, address(nodeChallenges), CHALLENGE_BOND);
         uint256 before = token.balanceOf(operator);
         uint256 challenge = _accuse(operator, node, named);
         _judged(challenge, Codes.REJECT_SAMPLING);
         assertEq(token.balanceOf(operator) - before, (STAKE - JURY) / 20);
     }
 
-    /// A refuted case that an operator brought against itself costs it the jury, and pays it no more than it put in.
-    function test_noProfitFromRefutedCases() public {
+    /// A refuted challenge that an operator brought against itself costs it the jury, and pays at most what it put in.
+    function test_noProfitFromRefutedChallenges() public {
         uint256[] memory named = _history(node, 1);
-        _give(operator, address(nodeChallenges), CASE_BOND);
+        _give(operator, address(nodeChallenges), CHALLENGE_BOND);
         uint256 before = token.balanceOf(operator);
         _judged(_accuse(operator, node, named), Codes.ACCEPT);
         assertEq(before - token.balanceOf(operator), JURY);
@@ -144,7 +144,7 @@ contract ChallengeAttacksTest is Accusing {
         _no(accuser, address(nodeChallenges), again, INodeChallenges.AlreadyEjected.selector);
     }
 
-    // ---- The accuser
+    // The accuser
 
     /// The same files cannot be tried until a jury is found that says so.
     function test_noSecondTry() public {
@@ -185,7 +185,7 @@ contract ChallengeAttacksTest is Accusing {
         assertEq(token.balanceOf(operator), before);
     }
 
-    /// Penalties that governance announced while the case was open are those of later cases.
+    /// Penalties that governance announced while the challenge was open are those of later challenges.
     function test_penaltiesOfItsTime() public {
         uint256[] memory named = _history(node, 2);
         IParams.Values memory v = defaultValues();
@@ -204,7 +204,7 @@ contract ChallengeAttacksTest is Accusing {
         assertEq(stakes.stakeOf(node), 0);
     }
 
-    /// The jury of a file's dispute decides no case, and a case's decides no dispute.
+    /// The jury of a file's dispute decides no challenge, and a challenge's decides no dispute.
     function test_everyBenchItsOwnJuries() public {
         uint256[] memory named = _history(node, 1);
         uint256 s = _accepted(node);
@@ -225,7 +225,7 @@ contract ChallengeAttacksTest is Accusing {
         assertEq(stakes.nodeOf(node).frozen, 0);
     }
 
-    /// A false case does not keep a node from working, nor from its pay.
+    /// A false challenge does not keep a node from working, nor from its pay.
     function test_theAccusedWorksOn() public {
         uint256[] memory named = _history(node, 2);
         uint256 challenge = _accuse(node, named);

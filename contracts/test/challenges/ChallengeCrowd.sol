@@ -70,14 +70,14 @@ contract ChallengeCrowd is Accusing {
         bytes32[] memory inners = _inners(named);
         vm.prank(which % 2 == 0 ? accuser : stranger);
         try nodeChallenges.open(pool, n, named, inners, bytes32(0)) returns (uint256 challenge) {
-            require(!slashed && !tried && stakes.stakeOf(n) != 0, "a case that cannot be");
+            require(!slashed && !tried && stakes.stakeOf(n) != 0, "a challenge that cannot be");
             under.push(challenge);
             ++holds[n];
             filesOf[challenge] = count;
             bonds += _bondFor(count);
         } catch {
             ++refusals;
-            require(slashed || tried || stakes.nodeOf(n).pool == 0, "a case that was due");
+            require(slashed || tried || stakes.nodeOf(n).pool == 0, "a challenge that was due");
         }
     }
 
@@ -162,13 +162,13 @@ contract ChallengeCrowd is Accusing {
         pools.leavePool(pool, n);
     }
 
-    /// @dev Stake leaves only when no case is open over its node.
+    /// @dev Stake leaves only when no challenge is open over its node.
     function takeOut(uint256 which) external acts {
         address n = workers[which % 3];
         IStakes.Node memory s = stakes.nodeOf(n);
         vm.prank(operator);
         try stakes.withdraw(n, s.stake) {
-            require(holds[n] == 0, "a stake left in the middle of its case");
+            require(holds[n] == 0, "a stake left in the middle of its challenge");
             require(s.pool == 0 && clock >= s.releaseAt, "too early");
         } catch {
             require(holds[n] != 0 || s.pool != 0 || clock < s.releaseAt, "held back");
@@ -204,7 +204,7 @@ contract ChallengeCrowd is Accusing {
         if (secs % 7 == 0) _wait(pools.poolOf(pool).unbonding);
     }
 
-    // ---- What always holds
+    // What always holds
 
     function everythingHolds() external view {
         require(token.balanceOf(address(nodeChallenges)) == bonds, "bonds");
@@ -212,7 +212,7 @@ contract ChallengeCrowd is Accusing {
         for (uint256 i = 0; i < under.length; ++i) {
             open += _bondFor(filesOf[under[i]]);
         }
-        require(bonds == open, "open cases");
+        require(bonds == open, "open challenges");
         uint256 staked = stakes.unburnt();
         for (uint256 i = 0; i < 3; ++i) {
             IStakes.Node memory s = stakes.nodeOf(workers[i]);

@@ -45,10 +45,10 @@ contract ChallengeFlowTest is Accusing {
     /// As a rejected file does: the slash of the same share, and the rest stays locked as long.
     function test_aPartOfTheStake() public {
         IStakes.Node memory byFile = _afterHalf(true);
-        IStakes.Node memory byCase = _afterHalf(false);
-        assertEq(byFile.stake, byCase.stake);
-        assertEq(byCase.stake, STAKE / 2);
-        assertEq(byFile.pool + byCase.pool, 0);
+        IStakes.Node memory byChallenge = _afterHalf(false);
+        assertEq(byFile.stake, byChallenge.stake);
+        assertEq(byChallenge.stake, STAKE / 2);
+        assertEq(byFile.pool + byChallenge.pool, 0);
     }
 
     /// @dev The node after the slash of a half, which leaves the rest locked for the pool's unbonding period.
@@ -170,7 +170,7 @@ contract ChallengeFlowTest is Accusing {
         assertEq(token.balanceOf(accuser), 1_000e9 - 7 * 5e8 - 5e9);
     }
 
-    /// The rows that jurors measure follow from the hash of a block that is later than the case.
+    /// The rows that jurors measure follow from the hash of a block that is later than the challenge.
     function test_theSeedIsLater() public {
         uint256 challenge = _accuse(node, _history(node, 1));
         assertEq(juries.caseOf(_trial(challenge)).seedBlock, height + 2);
@@ -182,7 +182,7 @@ contract ChallengeFlowTest is Accusing {
         assertTrue(seed != 0);
     }
 
-    // ---- Many files
+    // Many files
 
     /// Every further file is a committee's fee for each juror, every sixteen of them a committee's window.
     function test_feeAndTimeGrowWithTheFiles() public {
@@ -218,7 +218,7 @@ contract ChallengeFlowTest is Accusing {
         }
     }
 
-    /// The largest case: its fees have more than 32 bits.
+    /// The largest challenge: its fees have more than 32 bits.
     function test_mostFiles() public {
         uint256[] memory named = _longHistory(node, MOST_FILES);
         uint256 before = token.balanceOf(operator);

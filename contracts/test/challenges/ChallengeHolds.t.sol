@@ -7,11 +7,11 @@ import {IParams} from "../../src/interfaces/IParams.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {Accusing} from "../helpers/Accusing.sol";
 
-/// @notice How long cases can hold a stake, and of how many: cheap ones must not lock an honest node's for good.
+/// @notice How long challenges can hold a stake, and of how many: cheap ones must not lock an honest node's for good.
 contract ChallengeHoldsTest is Accusing {
-    /// Cases that nobody draws a jury for cost nothing: one after another, each opened while the last one holds the
-    /// stake, would keep it for ever. So none is opened after the time at which it was to be free.
-    function test_noChainOfCasesBeyondTheUnbonding() public {
+    /// Challenges that nobody draws a jury for cost nothing: one after another, each opened while the last one holds
+    /// the stake, would keep it for ever. So none is opened after the time at which it was to be free.
+    function test_noChainOfChallengesBeyondTheUnbonding() public {
         uint256[] memory named = _history(node, 2);
         _leave();
         _wait(pools.poolOf(pool).unbonding - 1);
@@ -28,7 +28,7 @@ contract ChallengeHoldsTest is Accusing {
         assertEq(token.balanceOf(operator), STAKE);
     }
 
-    /// The honest side of it: until then every case holds the stake, whatever came before it.
+    /// The honest side of it: until then every challenge holds the stake, whatever came before it.
     function test_holdsUntilTheLastOne() public {
         uint256[] memory named = _history(node, 2);
         _leave();

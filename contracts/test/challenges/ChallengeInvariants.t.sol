@@ -8,7 +8,7 @@ import {Campaign} from "../helpers/Campaign.sol";
 import {ChallengeCrowd} from "./ChallengeCrowd.sol";
 
 /// @notice Random campaigns of accusers, juries and the accused: no bond is made or lost, no stake leaves in the middle of
-/// its case, and none is slashed without a verdict.
+/// its challenge, and none is slashed without a verdict.
 contract ChallengeInvariants is Campaign {
     ChallengeCrowd internal crowd;
 
@@ -37,7 +37,7 @@ contract ChallengeInvariants is Campaign {
     function test_reach() public {
         vm.pauseGasMetering();
         for (uint256 i = 0; i < 500; ++i) {
-            _act(uint256(keccak256(abi.encode("case reach", i))), 1_000_000);
+            _act(uint256(keccak256(abi.encode("challenge reach", i))), 1_000_000);
             crowd.everythingHolds();
         }
         require(crowd.upheld() > 2 && crowd.refuted() > 2 && crowd.lapsed() > 2 && crowd.refusals() > 2, "not reached");
@@ -45,7 +45,7 @@ contract ChallengeInvariants is Campaign {
 }
 
 /// @notice Whatever five jurors say, the outcome is their majority's, and every base unit is somebody's.
-contract CaseFuzzTest is Accusing {
+contract ChallengeFuzzTest is Accusing {
     function testFuzz_verdicts(uint256 votes) public {
         uint256[] memory named = _history(node, 2);
         uint256 supply = token.totalSupply();

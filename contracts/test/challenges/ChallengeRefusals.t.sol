@@ -135,7 +135,7 @@ contract ChallengeRefusalsTest is Accusing {
         );
     }
 
-    function test_noSuchCase() public {
+    function test_noSuchChallenge() public {
         bytes memory call = abi.encodeCall(nodeChallenges.conclude, (1));
         _no(stranger, address(nodeChallenges), call, INodeChallenges.NoSuchChallenge.selector);
         uint256 challenge = _accuse(node, _history(node, 1));

@@ -29,7 +29,7 @@ abstract contract Coalition is Contest {
         harm = theirHonest - (theirsNow - theirs);
     }
 
-    // ---- Money
+    // Money
 
     function _settleUp() private {
         _wait(rules.challengeWindow + 1);

@@ -23,7 +23,7 @@ abstract contract Contest is Lane {
     uint256 internal opened;
     uint256 internal firstTrial;
 
-    // ---- Canaries and disputes
+    // Canaries and disputes
 
     function _open(bool decoy) internal {
         opened = 16;
@@ -92,7 +92,7 @@ abstract contract Contest is Lane {
         return (s.code, s.phase == IPools.Phase.Settled && clock < s.finalAt);
     }
 
-    // ---- Juries
+    // Juries
 
     function _hearAll() internal {
         bool busy = true;

@@ -31,7 +31,7 @@ abstract contract Lane is Market {
     /// Whether a forged row is in the audit sample, by place.
     bool[16] internal seen;
 
-    // ---- Files and committees
+    // Files and committees
 
     function _submitAll(bool decoy) internal {
         count = plan.files + plan.others;

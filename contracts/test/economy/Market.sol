@@ -69,7 +69,7 @@ abstract contract Market is Planting {
     /// What slashed nodes of the coalition still have at stake.
     uint256 private _leftStake;
 
-    // ---- Beginning
+    // Beginning
 
     function _found() internal {
         height = 10_000 + plan.seed % 1_000_000_000;
@@ -139,7 +139,7 @@ abstract contract Market is Planting {
         pools.join(pool, n);
     }
 
-    // ---- Between lanes
+    // Between lanes
 
     function _touch(uint256[] memory used) internal {
         for (uint256 i = 0; i < used.length; ++i) {
@@ -190,7 +190,7 @@ abstract contract Market is Planting {
         return n;
     }
 
-    // ---- Who has what
+    // Who has what
 
     function _ours(uint256 seat) internal view returns (bool) {
         return seats.ownerOf(seat) == coalition;
@@ -219,7 +219,7 @@ abstract contract Market is Planting {
         else theirs += escrow;
     }
 
-    // ---- Work
+    // Work
 
     /// @param paused The pool takes nothing any more but what was uploaded before.
     function _handIn(address n, bool paused) internal returns (uint256 sequence) {

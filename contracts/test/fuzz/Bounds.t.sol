@@ -7,7 +7,7 @@ import {Network} from "../helpers/Network.sol";
 
 /// @notice Bounds of terms and parameters, and what happens to seats and their bonds, for random values.
 contract BoundsTest is Network {
-    // ---- Terms and parameters
+    // Terms and parameters
 
     /// Terms are refused exactly when one of the written bounds does not hold.
     function testFuzz_termsBounds(uint256 seed) public view {
@@ -80,7 +80,7 @@ contract BoundsTest is Network {
         assertEq(keccak256(abi.encode(params.valuesAt(clock + 30 days - 1))), keccak256(abi.encode(defaultValues())));
     }
 
-    // ---- Seats
+    // Seats
 
     /// A draw has seats of its group only, none excluded, none twice, none of the excluded owner; and all it asks for
     /// where there are enough.

@@ -9,7 +9,7 @@ import {Planting} from "../helpers/Planting.sol";
 
 /// @notice Amounts, limits and windows of whole calls, with random sizes, orders and times.
 contract MoneyTest is Planting {
-    // ---- Pay
+    // Pay
 
     /// Whatever order claims come in, each accepted file is paid once, and not before it vests.
     function testFuzz_claimsInAnyOrderPayEachFileOnce(uint24[6] memory units, uint256 order) public {
@@ -91,7 +91,7 @@ contract MoneyTest is Planting {
         pools.submit(_work(0, counter, Draft(keccak256("r"), keccak256("f"), units, 1)));
     }
 
-    // ---- Penalties
+    // Penalties
 
     function testFuzz_rejectTakesItsShareOfTheStake(uint16 bps, uint8 others) public {
         IParams.Values memory v = defaultValues();
@@ -177,7 +177,7 @@ contract MoneyTest is Planting {
         assertEq(BOND - seats.seatOf(drawn[2]).bond, 0);
     }
 
-    // ---- Deposits
+    // Deposits
 
     function testFuzz_disputesDepositIsTheJurysFeesAndTheDelay(uint56 compensation, bool right) public {
         IParams.Values memory v = defaultValues();
@@ -237,7 +237,7 @@ contract MoneyTest is Planting {
         }
     }
 
-    // ---- Receipts
+    // Receipts
 
     /// With a receipt of the last window work is taken while the pool is paused; before or after it is not.
     function testFuzz_receiptsHaveTheirWindow(uint16 age, uint16 since, bool paused) public {

@@ -8,8 +8,8 @@ import {Refusing} from "./Refusing.sol";
 
 /// @notice Nodes with files that are accepted for good, and those who accuse them.
 contract Accusing is Losses, Refusing {
-    /// Of a case over one file in the default pool: five jurors' fees and the compensation.
-    uint256 internal constant CASE_BOND = 5 * 5e8 + 5e9;
+    /// Of a challenge over one file in the default pool: five jurors' fees and the compensation.
+    uint256 internal constant CHALLENGE_BOND = 5 * 5e8 + 5e9;
     /// A jury's fees for one file, when all of its five agree.
     uint256 internal constant JURY = 5 * 5e8;
     uint256 internal constant MOST_FILES = 256;
@@ -40,8 +40,8 @@ contract Accusing is Losses, Refusing {
         _passWindow();
     }
 
-    /// @dev Fees of a jury that agrees on a case over so many files: of a juror the jury's fee, and a committee's for each
-    /// file but the first.
+    /// @dev Fees of a jury that agrees on a challenge over so many files: of a juror the jury's fee, and a committee's for
+    /// each file but the first.
     function _juryFor(uint256 files_) internal pure returns (uint256) {
         return 5 * (5e8 + (files_ - 1) * FEE);
     }

@@ -4,12 +4,12 @@ pragma solidity 0.8.37;
 import {Codes} from "../../src/libraries/Codes.sol";
 import {Measuring} from "./Measuring.sol";
 
-/// @notice What cases against nodes cost.
+/// @notice What node challenges cost.
 contract MeasuringChallenges is Measuring {
     uint256 private constant MOST_FILES = 256;
 
-    /// @dev Cases against a node: by one file and by sixteen, refuted; and by as many as a case may name, upheld.
-    function _cases(string memory s) internal {
+    /// @dev Node challenges: by one file and by sixteen, refuted; and by as many as a challenge may name, upheld.
+    function _challengeCosts(string memory s) internal {
         address op = account(string.concat("accused op", s));
         address n = _register(op, string.concat("accused", s), STAKE);
         _give(account("accuser"), address(nodeChallenges), 1_000e9);
@@ -23,13 +23,13 @@ contract MeasuringChallenges is Measuring {
             if (i % 16 == 15) _voteAll(sequences[i] / 16, Codes.ACCEPT);
         }
         _passWindow();
-        (uint256 opening,, uint256 ending) = _case(n, _last(sequences, 1), Codes.ACCEPT);
+        (uint256 opening,, uint256 ending) = _challengeGas(n, _last(sequences, 1), Codes.ACCEPT);
         _note(string.concat("challenge_open_one", s), opening);
         _note(string.concat("challenge_refuted", s), ending);
-        (opening,,) = _case(n, _last(sequences, 16), Codes.ACCEPT);
+        (opening,,) = _challengeGas(n, _last(sequences, 16), Codes.ACCEPT);
         _note(string.concat("challenge_open_16", s), opening);
         uint256 judging;
-        (opening, judging, ending) = _case(n, sequences, Codes.REJECT_WEIGHTS);
+        (opening, judging, ending) = _challengeGas(n, sequences, Codes.REJECT_WEIGHTS);
         _note(string.concat("challenge_open_256", s), opening);
         _note(string.concat("challenge_jury", s), judging);
         _note(string.concat("challenge_upheld", s), ending);
@@ -43,8 +43,8 @@ contract MeasuringChallenges is Measuring {
         }
     }
 
-    /// @dev The gas of a case's opening, of its jury's draw and votes, and of its end.
-    function _case(address n, uint256[] memory sequences, uint256 code)
+    /// @dev The gas of a challenge's opening, of its jury's draw and votes, and of its end.
+    function _challengeGas(address n, uint256[] memory sequences, uint256 code)
         internal
         returns (uint256 opening, uint256 judging, uint256 ending)
     {

@@ -48,7 +48,7 @@ contract Network is Deployer {
         _deploy(vm.getNonce(address(this)), other);
     }
 
-    // ---- Time
+    // Time
 
     function _blocks(uint256 n) internal {
         height += n;
@@ -72,7 +72,7 @@ contract Network is Deployer {
         _nextEpoch();
     }
 
-    // ---- Accounts
+    // Accounts
 
     function account(string memory name) internal pure returns (address) {
         return vm.addr(key(name));
@@ -98,7 +98,7 @@ contract Network is Deployer {
         return token.balanceOf(SINK) + stakes.unburnt();
     }
 
-    // ---- Roles
+    // Roles
 
     function _seatOwner(uint256 i) internal pure returns (address) {
         return account(string.concat("seat owner ", _text(i)));
@@ -176,7 +176,7 @@ contract Network is Deployer {
         _moveTo(terms);
     }
 
-    // ---- Work
+    // Work
 
     /// @dev A file for any step and counter.
     struct Draft {
@@ -230,7 +230,7 @@ contract Network is Deployer {
         }
     }
 
-    // ---- Attestation
+    // Attestation
 
     /// @dev What the service does at a lane's end, when it has the bytes of all files.
     function _attest(uint256 lane) internal {
@@ -245,7 +245,7 @@ contract Network is Deployer {
         court.attest(pool, lane, places);
     }
 
-    // ---- Votes
+    // Votes
 
     /// @dev Sixteen times one code.
     function _all(uint256 code) internal pure returns (uint256) {
@@ -313,7 +313,7 @@ contract Network is Deployer {
         }
     }
 
-    // ---- Juries
+    // Juries
 
     /// @dev Draw, commits and reveals of one code by every juror.
     function _juryVotes(uint256 trial, uint256 code) internal {

@@ -54,7 +54,7 @@ abstract contract BenchHandler is World {
         }
     }
 
-    // ---- Steps
+    // Steps
 
     function _hear(uint256 sequence, bool appeals_) internal {
         if (!ghostDisputes[sequence].resolved && ghostDisputes[sequence].open != 0) {

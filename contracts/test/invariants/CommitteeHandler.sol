@@ -82,7 +82,7 @@ abstract contract CommitteeHandler is WorkHandler {
         }
     }
 
-    // ---- Steps
+    // Steps
 
     /// @dev Whether files of a lane can still be attested, once it takes no more.
     function _attestable(uint256 lane) internal returns (bool) {

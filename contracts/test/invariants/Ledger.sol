@@ -79,7 +79,7 @@ abstract contract Ledger is Planting {
         if (!ok && bytes(violation).length == 0) violation = what;
     }
 
-    // ---- Token
+    // Token
 
     function _foldToken(Vm.Log memory log) internal {
         if (log.topics[0] != IERC20.Transfer.selector) return;
@@ -95,7 +95,7 @@ abstract contract Ledger is Planting {
         }
     }
 
-    // ---- Stakes
+    // Stakes
 
     function _foldStakes(Vm.Log memory log) internal {
         address n = address(uint160(uint256(log.topics[1])));
@@ -126,7 +126,7 @@ abstract contract Ledger is Planting {
         }
     }
 
-    // ---- Pools
+    // Pools
 
     function _foldPools(Vm.Log memory log) internal {
         bytes32 t = log.topics[0];

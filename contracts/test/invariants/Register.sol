@@ -268,7 +268,7 @@ abstract contract Register is Ledger {
         }
     }
 
-    // ---- What losses say about who lost
+    // What losses say about who lost
 
     function _absent(uint256 seat) internal virtual;
     function _memberPaid(uint256 seat, uint256 lane, uint256 round, uint256 penalty) internal virtual;

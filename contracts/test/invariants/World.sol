@@ -73,7 +73,7 @@ abstract contract World is Register {
         pools.join(pool, n);
     }
 
-    // ---- Moods
+    // Moods
 
     function _mood(uint256 seat) internal pure returns (Mood) {
         uint256 kind = seat % 10;
@@ -110,7 +110,7 @@ abstract contract World is Register {
         }
     }
 
-    // ---- Picks
+    // Picks
 
     /// @dev The first file from `i` on that is settled and open to disputes, and decided wrongly if asked for that.
     function _pickOpen(uint256 i, bool wrongly) internal view returns (bool, uint256) {
@@ -137,7 +137,7 @@ abstract contract World is Register {
         return (false, 0, 0);
     }
 
-    // ---- Canaries
+    // Canaries
 
     /// @dev A step in which each worker's next counters are planted, every other one.
     function _plant() internal {
@@ -152,7 +152,7 @@ abstract contract World is Register {
         _blocks(2);
     }
 
-    // ---- What losses say about who lost (see Register)
+    // What losses say about who lost (see Register)
 
     function _absent(uint256 seat) internal override {
         _expect(_mood(seat) != Mood.Honest, "an honest seat was fined for silence");

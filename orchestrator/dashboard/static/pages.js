@@ -130,16 +130,16 @@ const validatorsPage = {
   },
 };
 
-// Disputes, cases against nodes, opened canaries, penalties.
+// Disputes, node challenges, opened canaries, penalties.
 
 const disputesPage = {
   title: () => "Disputes",
   async load(source, {query: {after}}) {
-    const [disputes, cases, canaries, slashes] = await Promise.all([source.get("disputes"), source.get("cases"),
-      source.get("canaries"), source.get("slashes", {after})]);
-    return {disputes, cases, canaries, slashes};
+    const [disputes, challenges, canaries, slashes] = await Promise.all([source.get("disputes"),
+      source.get("challenges"), source.get("canaries"), source.get("slashes", {after})]);
+    return {disputes, challenges, canaries, slashes};
   },
-  view({disputes, cases, canaries, slashes}, {route, now}) {
+  view({disputes, challenges, canaries, slashes}, {route, now}) {
     return [
       heading("Disputes and penalties"),
       lead("Anybody may dispute an outcome before a larger jury, or accuse a node by what its files say together. Owners plant files whose answer is known, to see who checks."),
@@ -147,12 +147,12 @@ const disputesPage = {
         {n: true}], ["Opened"]], disputes.rows.map(one => [disputeLink(one.sequence), el("code", {title: one.disputer},
         one.disputer.slice(0, 10)), pill(one.outcome), one.resolved ? one.overturned ? pill("overturned", "warn")
         : pill("upheld", "good") : pill("open", ""), tokens(one.reward), when(one.time, now)]), "Nobody has disputed a file.")),
-      card("Cases against nodes", {wide: true, note: "Anybody can judge a case again: muster verify challenge NUMBER."},
-        table("Cases against nodes", [["Case", {main: true}], ["Accused"], ["By"], ["Files"], ["State"], ["Votes"],
-          ["Taken", {n: true}], ["Opened"]], cases.rows.map(one => [count(one.case), address("node", one.node),
+      card("Node challenges", {wide: true, note: "Anybody can judge a challenge again: muster verify challenge NUMBER."},
+        table("Node challenges", [["Challenge", {main: true}], ["Accused"], ["By"], ["Files"], ["State"], ["Votes"],
+          ["Taken", {n: true}], ["Opened"]], challenges.rows.map(one => [count(one.challenge), address("node", one.node),
           code(one.accuser), one.sequences.flatMap(sequence => [fileLink(sequence), " "]), [pill(one.outcome,
-            CASE_TONES[one.outcome]), one.reason ? [" ", pill(one.reason)] : null], caseVotes(one), tokens(one.slashed),
-          when(one.time, now)]), "No node was accused.")),
+            CHALLENGE_TONES[one.outcome]), one.reason ? [" ", pill(one.reason)] : null], challengeVotes(one),
+          tokens(one.slashed), when(one.time, now)]), "No node was accused.")),
       card("Canaries", {wide: true}, table("Canaries", [["File", {main: true}], ["Accused seats"], ["Reason"], ["State"],
         ["Taken"], ["Opened"]], canaries.rows.map(one => [fileLink(one.sequence), one.accused.join(", "), words(one.reason),
         one.concluded ? pill(one.upheld ? "upheld" : "not upheld", one.upheld ? "good" : "warn") : pill("open", ""),
@@ -163,8 +163,8 @@ const disputesPage = {
   },
 };
 
-const CASE_TONES = {open: "", upheld: "good", refuted: "warn", dismissed: "", lapsed: ""};
-const caseVotes = ({votes, drawn, committed, jurors}) => {
+const CHALLENGE_TONES = {open: "", upheld: "good", refuted: "warn", dismissed: "", lapsed: ""};
+const challengeVotes = ({votes, drawn, committed, jurors}) => {
   const opened = Object.entries(votes).map(([vote, seats]) => `${seats} ${vote}`).join(", ");
   return opened || (drawn ? `${committed} of ${jurors} voted, none opened` : "jury not drawn");
 };

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chain.indexer.records import CaseOutcome
+from chain.indexer.records import ChallengeOutcome
 from orchestrator.chain import ChainWatcher
 from protocol.api.run import Reconciliation
 from tests.orchestrator.conftest import Desk
@@ -44,15 +44,15 @@ def test_a_change_is_shown_at_once_and_takes_nothing_from_the_reader(run: Desk, 
     assert seen.page.inner_text("#live") == "live"
 
 
-def test_a_case_is_shown_when_it_is_opened_and_when_it_is_decided(run: Desk, base: str, visit: Opening) -> None:
+def test_a_challenge_is_shown_when_it_is_opened_and_when_it_is_decided(run: Desk, base: str, visit: Opening) -> None:
     seen = visit(base)
     seen.open("disputes")
-    row = seen.page.locator("section.card", has_text="Cases against nodes").locator("tbody tr").first
+    row = seen.page.locator("section.card", has_text="Node challenges").locator("tbody tr").first
     assert "jury not drawn" in row.inner_text()
-    run.view.state.cases[4] = replace(run.view.state.cases[3], case=4)
+    run.view.state.challenges[4] = replace(run.view.state.challenges[3], challenge=4)
     advance(run, 4321)
     row.get_by_role("cell", name="4", exact=True).wait_for()
-    run.view.state.cases[4].outcome = CaseOutcome.LAPSED
+    run.view.state.challenges[4].outcome = ChallengeOutcome.LAPSED
     advance(run, 4322)
     row.get_by_text("lapsed").wait_for()
     assert not seen.complaints

@@ -74,10 +74,10 @@ def test_links_lead_from_the_map_of_nodes_to_a_node_to_its_files_to_its_validato
     assert "Newest votes" in seen.text()
 
 
-def test_a_case_leads_to_the_accused_and_to_its_files(url: str, visit: Opening) -> None:
+def test_a_challenge_leads_to_the_accused_and_to_its_files(url: str, visit: Opening) -> None:
     seen = visit(url)
     seen.open("disputes")
-    card = seen.page.locator("section.card", has_text="Cases against nodes")
+    card = seen.page.locator("section.card", has_text="Node challenges")
     rows = [one.inner_text() for one in card.locator("tbody tr").all()]
     assert len(rows) == 3
     assert "jury not drawn" in rows[0]

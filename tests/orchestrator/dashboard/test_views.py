@@ -55,7 +55,16 @@ def test_the_pages_of_a_list_have_every_row_once(busy: Desk, crowd: Crowd) -> No
     assert files == list(range(299, -1, -1))
     assert [row["address"] for row in pages(busy, "nodes?")] == crowd.members
     assert get(busy, "submissions")["total"] == 300
-    for path in ("ledger?", "slashes?", "validators?", "disputes?", "cases?", "canaries?", "pools?", "policy-steps?"):
+    for path in (
+        "ledger?",
+        "slashes?",
+        "validators?",
+        "disputes?",
+        "challenges?",
+        "canaries?",
+        "pools?",
+        "policy-steps?",
+    ):
         rows = [str(row) for row in pages(busy, path)]
         assert len(set(rows)) == len(rows) == get(busy, path + "limit=1")["total"] > 0
 
@@ -114,29 +123,29 @@ def test_a_file_has_its_votes_and_what_became_of_it(busy: Desk, crowd: Crowd) ->
     assert file["tx"] == crowd.state.submissions[1, disputed.sequence].tx
 
 
-def test_a_case_says_who_accuses_whom_of_what_and_how_its_jury_votes(busy: Desk, crowd: Crowd) -> None:
-    fresh, voting, upheld = get(busy, "cases")["rows"]
-    known = crowd.state.cases[1]
-    assert (upheld["case"], upheld["node"], upheld["accuser"]) == (1, known.node, known.accuser)
+def test_a_challenge_says_who_accuses_whom_of_what_and_how_its_jury_votes(busy: Desk, crowd: Crowd) -> None:
+    fresh, voting, upheld = get(busy, "challenges")["rows"]
+    known = crowd.state.challenges[1]
+    assert (upheld["challenge"], upheld["node"], upheld["accuser"]) == (1, known.node, known.accuser)
     assert upheld["sequences"] == list(known.sequences)
     assert upheld["votes"] == {"reject: weights": 3, "accept": 1}
     assert (upheld["outcome"], upheld["reason"]) == ("upheld", "reject: weights")
     assert (upheld["bond"], upheld["back"], upheld["slashed"]) == ("11000000000", "11000000000", "5000000000")
     assert (voting["outcome"], voting["reason"], voting["votes"]) == ("open", "", {})
     assert (voting["trial"], voting["drawn"], voting["committed"], voting["jurors"]) == (102, True, 4, 5)
-    assert (fresh["case"], fresh["drawn"], fresh["committed"]) == (3, False, 0)
-    assert [one.case for one in record(busy.service).cases] == [1, 2, 3]
+    assert (fresh["challenge"], fresh["drawn"], fresh["committed"]) == (3, False, 0)
+    assert [one.challenge for one in record(busy.service).challenges] == [1, 2, 3]
 
 
-def test_a_case_with_another_jury_has_that_ones_votes(busy: Desk, crowd: Crowd) -> None:
-    case = crowd.state.cases[2]
+def test_a_challenge_with_another_jury_has_that_ones_votes(busy: Desk, crowd: Crowd) -> None:
+    challenge = crowd.state.challenges[2]
     following = replace(crowd.state.trials[102], trial=105, seats=(), commits={})
     crowd.state.trials[105] = following
-    case.trials.append(105)
+    challenge.trials.append(105)
     try:
-        assert get(busy, "cases?after=1&limit=1")["rows"][0]["drawn"] is False
+        assert get(busy, "challenges?after=1&limit=1")["rows"][0]["drawn"] is False
     finally:
-        case.trials.pop()
+        challenge.trials.pop()
 
 
 def test_verdicts_and_rollouts_are_read_from_the_bucket_and_checked(busy: Desk, crowd: Crowd) -> None:
@@ -161,7 +170,7 @@ def test_verdicts_and_rollouts_are_read_from_the_bucket_and_checked(busy: Desk, 
 def test_a_file_that_is_no_rollout_file_is_said_to_be_one(busy: Desk, crowd: Crowd) -> None:
     sub = give_evidence(busy, crowd.state)
     key = f"rollouts/{sub.sha256.hex()}.parquet"
-    busy.shelf.objects[key] = b"PAR1" + busy.shelf.objects[key][4:-8] + b"\0" * 4 + b"PAR1"
+    busy.bucket.objects[key] = b"PAR1" + busy.bucket.objects[key][4:-8] + b"\0" * 4 + b"PAR1"
     assert "hash" in get(busy, "submissions/0/rollouts")["problem"]
 
 
@@ -201,7 +210,7 @@ def test_an_empty_pool_has_empty_pages(tmp_path: Path) -> None:
         "policy-steps",
         "slashes",
         "canaries",
-        "cases",
+        "challenges",
     ):
         assert get(desk, path) == {"rows": [], "total": 0, "next": None}
     assert get(desk, "overview")["escrow"] is None

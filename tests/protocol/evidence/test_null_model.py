@@ -38,10 +38,10 @@ def problems(source: random.Random, count: int, down: float, up: float, chance: 
 
 
 def life(source: random.Random, law: PairNullModel, files: int, draw: Sequence[float]) -> NodeEvidence:
-    case = NodeEvidence()
+    evidence = NodeEvidence()
     for _ in range(files):
-        case.add(law.nats(problems(source, 4, *draw)))
-    return case
+        evidence.add(law.nats(problems(source, 4, *draw)))
+    return evidence
 
 
 def shapes() -> Iterator[tuple[float, float, float]]:
@@ -75,26 +75,26 @@ def test_the_mixture_over_starts_keeps_its_mean() -> None:
     high, low = math.log(1.5), math.log(0.5)
     total = 0.0
     for path in range(16):
-        case = NodeEvidence()
+        evidence = NodeEvidence()
         for place in range(4):
             paid = high if path >> place & 1 else low
-            case.add(dict.fromkeys(NAMES, (paid,) * BETS))
-        total += math.exp(case.total) / 16
+            evidence.add(dict.fromkeys(NAMES, (paid,) * BETS))
+        total += math.exp(evidence.total) / 16
     assert total == pytest.approx(1.0)
 
 
 def test_a_cheat_that_begins_late_is_found() -> None:
     source, law = random.Random(2), one_bet(0.8)
-    case = life(source, law, 500, (0.5, 1.0, 0.2))
-    assert not case.accused
+    evidence = life(source, law, 500, (0.5, 1.0, 0.2))
+    assert not evidence.accused
     files = 0
-    while not case.accused and files < 12:
-        case.add(law.nats(problems(source, 16, 0.5, 1.0, 0.7)))
+    while not evidence.accused and files < 12:
+        evidence.add(law.nats(problems(source, 16, 0.5, 1.0, 0.7)))
         files += 1
-    assert case.accused
+    assert evidence.accused
     for _ in range(200):
-        case.add(law.nats(problems(source, 16, 0.5, 1.0, 0.2)))
-    assert case.accused, "honest work afterwards does not undo it"
+        evidence.add(law.nats(problems(source, 16, 0.5, 1.0, 0.2)))
+    assert evidence.accused, "honest work afterwards does not undo it"
 
 
 def test_one_honest_document_keeps_a_file_from_accusing() -> None:
@@ -105,7 +105,7 @@ def test_one_honest_document_keeps_a_file_from_accusing() -> None:
 
 
 def test_a_document_that_lacks_an_accumulator_accuses_nobody_by_that() -> None:
-    """An older program's lacks one, and so may a liar's: what an honest one says against the case must still count."""
+    """An older program's lacks one, and so may a liar's: what an honest one says against it must still count."""
     said = {"unexplained": (0.5, -0.5, 0.0, 1.0, 2.0), "coherence": (-0.5, -0.2, 0.0, 0.3, 1.0)}
     assert least([said, {"unexplained": (9.0,) * BETS}]) == {
         "unexplained": said["unexplained"],
@@ -114,9 +114,9 @@ def test_a_document_that_lacks_an_accumulator_accuses_nobody_by_that() -> None:
 
 
 def test_a_liar_that_lacks_what_clears_a_node_does_not_accuse_an_honest_one() -> None:
-    source, case = random.Random(5), NodeEvidence()
+    source, evidence = random.Random(5), NodeEvidence()
     for _ in range(400):
         pays = (math.log(1.9) if source.random() < 0.5 else math.log(0.1),) * BETS
         honest = {"coherence": pays}
-        case.add(least([honest] if pays[0] > 0 else [honest, {}]))
-    assert not case.accused
+        evidence.add(least([honest] if pays[0] > 0 else [honest, {}]))
+    assert not evidence.accused

@@ -7,7 +7,7 @@ from .base import Attempt, Told
 AF_VSOCK = 40
 
 
-# ---- NetworkAccess
+# NetworkAccess
 
 
 def loopback_service(told: Told) -> str:

@@ -12,7 +12,7 @@ from protocol.http.signing import AuthScope
 from runtime.server import HttpServer, bound, server_options
 from swarm.envelope import DOMAIN, seal
 from swarm.gate import EnvelopeIndex, GateStore, RecentNonces, SwarmGate, create_app
-from tests.orchestrator.conftest import Shelf
+from tests.orchestrator.conftest import FakeBucket
 from tests.swarm.samples import KEYS, LIMITS, honest_envelope
 
 FIRST, SECOND, STRANGER = (key.address for key in KEYS)
@@ -25,7 +25,7 @@ class GateClock:
         return self.now
 
 
-class CountingStore(Shelf):
+class CountingStore(FakeBucket):
     """Counts what is read of it."""
 
     gets = 0

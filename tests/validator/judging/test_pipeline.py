@@ -297,7 +297,7 @@ def test_what_was_kept_is_judged_though_nobody_serves_it_again(tmp_path: Path) -
         verdict()
 
 
-def test_files_of_a_node_case_take_no_room(tmp_path: Path) -> None:
+def test_files_of_a_node_challenge_take_no_room(tmp_path: Path) -> None:
     """Hundreds of them would have our committees' seats answer `unavailable` for want of it, and final ones need not be
     shown to anybody."""
     given = world.context()

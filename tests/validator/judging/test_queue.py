@@ -199,7 +199,9 @@ def test_a_file_that_nobody_waits_for_any_more_is_not_called_unavailable(tmp_pat
 
 
 @pytest.mark.parametrize("count", [1, 40])
-def test_missing_files_of_one_pool_hold_up_neither_a_lane_nor_a_case_of_another(count: int, tmp_path: Path) -> None:
+def test_missing_files_of_one_pool_hold_up_neither_a_lane_nor_a_challenge_of_another(
+    count: int, tmp_path: Path
+) -> None:
     """Whoever is accused could hold up its judges with them."""
     missing, judge = JudgingBench(tmp_path, [MISSING] * 9999, patience=60.0), ScriptedJudge()
     served = judge_of(tmp_path, ScriptedObjects([], b"bytes"), judge)
@@ -221,17 +223,17 @@ def test_the_other_files_of_a_lane_are_judged_while_one_is_missing(tmp_path: Pat
     assert bench.sequences == [1, 0]
 
 
-def test_many_files_of_one_case_let_a_lane_go_first(tmp_path: Path) -> None:
+def test_many_files_of_one_challenge_let_a_lane_go_first(tmp_path: Path) -> None:
     """After the file at hand: as many as a lane has may take the whole time that the lane has."""
     bench = JudgingBench(tmp_path)
     bench.judge.gate.clear()
     with bench.running() as queue:
-        case = queue.ask(bench.task(b"c", *range(40)))
+        challenge = queue.ask(bench.task(b"c", *range(40)))
         until(lambda: bench.sequences)
         lane = queue.ask(bench.task(b"l", 100, 101))
         bench.judge.gate.set()
         assert lane.result(20).codes == (Code.ACCEPT,) * 2
-        assert case.result(20).codes == (Code.ACCEPT,) * 40
+        assert challenge.result(20).codes == (Code.ACCEPT,) * 40
     assert bench.sequences == [0, 100, 101, *range(1, 40)], "none is judged twice"
 
 
@@ -249,7 +251,7 @@ class Withholding:
 
 
 def whole_task(bench: JudgingBench, count: int, withheld: int, times: int) -> JudgeTask:
-    """A case of so many different files, of which one is withheld so often."""
+    """A challenge of so many different files, of which one is withheld so often."""
     task = bench.task(b"c", *range(count))
     facts = tuple(
         dataclasses.replace(one, commitment=dataclasses.replace(one.commitment, sha256=bytes([number]) * 32))
@@ -259,7 +261,7 @@ def whole_task(bench: JudgingBench, count: int, withheld: int, times: int) -> Ju
     return dataclasses.replace(task, facts=facts, judge=judge_of(bench.folder, source, bench.judge), whole=True)
 
 
-def test_no_file_of_a_case_is_measured_while_another_is_withheld(tmp_path: Path) -> None:
+def test_no_file_of_a_challenge_is_measured_while_another_is_withheld(tmp_path: Path) -> None:
     """Nor when that one never comes: one file would have a jury measure hundreds for nothing."""
     bench = JudgingBench(tmp_path)
     with bench.running():
@@ -269,17 +271,17 @@ def test_no_file_of_a_case_is_measured_while_another_is_withheld(tmp_path: Path)
     assert "file 39 cannot be had" in verdict.verdicts[0].findings[0].note
 
 
-def test_a_case_whose_last_file_comes_late_is_measured_once(tmp_path: Path) -> None:
+def test_a_challenge_whose_last_file_comes_late_is_measured_once(tmp_path: Path) -> None:
     bench = JudgingBench(tmp_path, patience=30.0)
     with bench.running():
         assert bench.answer(whole_task(bench, 40, 39, 1)).codes == (Code.ACCEPT,) * 40
     assert bench.sequences == [*range(40)]
 
 
-def test_a_lane_goes_first_while_the_files_of_a_case_are_looked_for(tmp_path: Path) -> None:
+def test_a_lane_goes_first_while_the_files_of_a_challenge_are_looked_for(tmp_path: Path) -> None:
     """Their sources may take a minute for each."""
     bench = JudgingBench(tmp_path, patience=30.0)
-    case, looked, seen = whole_task(bench, 40, 0, 0), list[int](), list[int]()
+    challenge, looked, seen = whole_task(bench, 40, 0, 0), list[int](), list[int]()
 
     class Looked:
         def is_there(self, facts: SubmissionFacts, announced: object) -> bool:
@@ -290,11 +292,11 @@ def test_a_lane_goes_first_while_the_files_of_a_case_are_looked_for(tmp_path: Pa
             return True
 
         def verdict(self, facts: SubmissionFacts, *rest: Any, **more: Any) -> Verdict:
-            return case.judge.verdict(facts, *rest, **more)
+            return challenge.judge.verdict(facts, *rest, **more)
 
     sources: Any = Looked()
     with bench.running():
-        bench.answer(dataclasses.replace(case, judge=sources))
+        bench.answer(dataclasses.replace(challenge, judge=sources))
     assert looked == [*range(40)]
     assert seen == [0] + [2] * 39, "the lane's two were judged after the first look"
     assert bench.sequences == [100, 101, *range(40)]
@@ -308,7 +310,7 @@ def test_the_first_file_has_a_jurys_time_and_every_further_lane_a_committees() -
     assert [pool.jury_patience_for(files) for files in (1, 2, 17, 18, 256)] == [25.0, 35.0, 35.0, 45.0, 185.0]
 
 
-def test_no_case_is_judged_for_longer_than_a_window_may_last() -> None:
+def test_no_challenge_is_judged_for_longer_than_a_window_may_last() -> None:
     """A stake is held meanwhile; as `JuryTerms.commitWindow` has it."""
     day = 24 * 3600
     terms: Any = SimpleNamespace(juryCommitWindow=day, commitWindow=day)

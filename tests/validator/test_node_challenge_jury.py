@@ -1,12 +1,12 @@
-"""A node case on a real chain, judged and executed by validators' processes: a cheat whose files pass one by one loses
-its stake, and who accuses an honest node loses the bond."""
+"""A node challenge on a real chain, judged and executed by validators' processes: a cheat whose files pass one by one
+loses its stake, and who accuses an honest node loses the bond."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from chain.indexer.records import CaseOutcome, Submission
+from chain.indexer.records import ChallengeOutcome, Submission
 from chain.suite import Suite
 from protocol.accounts import LocalAccount
 from protocol.errors import UnreachableError
@@ -89,29 +89,29 @@ def accepted(world: ValidatorWorld, places: list[int]) -> list[Submission]:
 
 
 def accuse(world: ValidatorWorld, files: list[Submission]) -> tuple[Suite, int, int]:
-    """(accuser, its balance before, the case)."""
+    """(accuser, its balance before, the challenge)."""
     suite = world.game.deployed.suite(world.game.deployed.rich())
     before = suite.token.balance_of(suite.client.address)
     number = suite.node_challenges.open(files, EVIDENCE).send()
-    world.game.mine_to(world.game.state.trials[world.game.state.cases[number].trial].seed_block + 1)
+    world.game.mine_to(world.game.state.trials[world.game.state.challenges[number].trial].seed_block + 1)
     return suite, before, number
 
 
-def concluded(world: ValidatorWorld, number: int) -> CaseOutcome:
-    turns(world.running[0][0], lambda: world.game.state.cases[number].outcome is not CaseOutcome.OPEN)
-    return world.game.state.cases[number].outcome
+def concluded(world: ValidatorWorld, number: int) -> ChallengeOutcome:
+    turns(world.running[0][0], lambda: world.game.state.challenges[number].outcome is not ChallengeOutcome.OPEN)
+    return world.game.state.challenges[number].outcome
 
 
-def test_validators_judge_and_execute_a_case_and_a_false_one_costs_the_accuser(world: ValidatorWorld) -> None:
+def test_validators_judge_and_execute_a_challenge_and_a_false_one_costs_the_accuser(world: ValidatorWorld) -> None:
     game, judge = world.game, world.judge
     _, cheat, places = submitted(world, 4)
     judge.cheats.add(cheat.address)  # type: ignore[attr-defined]
     world.start()
     files = accepted(world, places)
     suite, before, number = accuse(world, files)
-    assert concluded(world, number) is CaseOutcome.UPHELD
-    case, trial = game.state.cases[number], game.state.trials[game.state.cases[number].trial]
-    assert (case.code, case.back, case.slashed) == (Code.REJECT_SAMPLING, case.bond, 100 * TOKEN)
+    assert concluded(world, number) is ChallengeOutcome.UPHELD
+    challenge, trial = game.state.challenges[number], game.state.trials[game.state.challenges[number].trial]
+    assert (challenge.code, challenge.back, challenge.slashed) == (Code.REJECT_SAMPLING, challenge.bond, 100 * TOKEN)
     assert {code for code, _ in trial.reveals.values()} == {int(Code.REJECT_SAMPLING)}
     # Every file was measured again, by the rows that the jury's own draw named.
     assert all(trial.seed in judge.seeds[file.sequence] and len(judge.seeds[file.sequence]) == 2 for file in files)  # type: ignore[attr-defined]
@@ -122,8 +122,8 @@ def test_validators_judge_and_execute_a_case_and_a_false_one_costs_the_accuser(w
     files = accepted(world, places)
     had = game.suite.token.balance_of(operator.address)
     suite, before, number = accuse(world, files)
-    assert concluded(world, number) is CaseOutcome.REFUTED
-    assert suite.token.balance_of(suite.client.address) == before - game.state.cases[number].bond
+    assert concluded(world, number) is ChallengeOutcome.REFUTED
+    assert suite.token.balance_of(suite.client.address) == before - game.state.challenges[number].bond
     assert game.suite.token.balance_of(operator.address) > had
     turns(world.running[0][0], lambda: all(len(one.closed) == 5 for one in game.state.trials.values()))
 
@@ -138,10 +138,10 @@ def test_files_that_nobody_can_judge_any_more_cost_the_accuser_and_no_juror(depl
         files, game = accepted(world, places), world.game
         world.judge.gone = True  # type: ignore[attr-defined]
         suite, before, number = accuse(world, files)
-        trial = game.state.cases[number].trial
+        trial = game.state.challenges[number].trial
         game.suite.juries.draw(trial).send()
         game.deployed.chain.later(game.state.trials[trial].commit_until - suite.client.now() - WINDOW // 11)
-        assert concluded(world, number) is CaseOutcome.DISMISSED
+        assert concluded(world, number) is ChallengeOutcome.DISMISSED
         assert {code for code, _ in game.state.trials[trial].reveals.values()} == {int(Code.UNAVAILABLE)}
         assert suite.token.balance_of(suite.client.address) == before - 5 * game.state.pools[game.pool].terms.juryFee
         turns(world.running[0][0], lambda: len(game.state.trials[trial].closed) == 5)

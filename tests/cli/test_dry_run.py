@@ -34,7 +34,7 @@ DRAW = Draw(5, b"\x09" * 32, AUDIT_EVERYTHING)
 MONEY: Any = SimpleNamespace(rate=1000, minStake=200 * TOKEN, challengeWindow=120)
 
 
-def rehearsed(maker: EngineConfig = ENGINE, weights: Path | None = None) -> tuple[dict[str, Any], str]:
+def dry_run_of(maker: EngineConfig = ENGINE, weights: Path | None = None) -> tuple[dict[str, Any], str]:
     """A file made with `maker` from `weights` (the pool's if None), judged with the pool's weights in its dtype."""
     work, pool_weights = tiny.work_of(), tiny.model_folder()
     made = make_file(tiny.CONFIG, maker, weights or pool_weights, work)
@@ -44,7 +44,7 @@ def rehearsed(maker: EngineConfig = ENGINE, weights: Path | None = None) -> tupl
 
 
 def test_an_honest_file_is_accepted_with_every_figure_and_its_pay() -> None:
-    view, text = rehearsed()
+    view, text = dry_run_of()
     assert (view["verdict"], view["accepted"]) == ("accept", True)
     figures = {f"{one['check']} {f['figure']}": f for one in view["findings"] for f in one["figures"]}
     assert {"toploc mantissa_mean", "sampling gap", "logprobs mean", "distribution surprise"} <= set(figures)
@@ -56,7 +56,7 @@ def test_an_honest_file_is_accepted_with_every_figure_and_its_pay() -> None:
 
 
 def test_another_dtype_is_refused_and_the_check_is_named() -> None:
-    view, text = rehearsed(EngineConfig(batch=8, dtype="bfloat16"))
+    view, text = dry_run_of(EngineConfig(batch=8, dtype="bfloat16"))
     assert (view["verdict"], view["pay"]) == ("reject: weights", 0)
     (toploc,) = [one for one in view["findings"] if one["check"] == "toploc"]
     assert any(figure["share"] >= 1 for figure in toploc["figures"])
@@ -66,7 +66,7 @@ def test_another_dtype_is_refused_and_the_check_is_named() -> None:
 
 
 def test_altered_weights_are_refused_and_the_check_is_named() -> None:
-    view, text = rehearsed(weights=tiny.model_folder(seed=1))
+    view, text = dry_run_of(weights=tiny.model_folder(seed=1))
     assert view["verdict"] == "reject: weights"
     assert "logprobs: " in text
 
@@ -111,7 +111,7 @@ class ServedObjects(dict[str, bytes]):
 
 
 @pytest.fixture
-def shelf() -> Iterator[tuple[ServedObjects, str]]:
+def bucket() -> Iterator[tuple[ServedObjects, str]]:
     """(objects, the URL of what serves them)."""
     objects = ServedObjects()
 
@@ -133,10 +133,10 @@ def shelf() -> Iterator[tuple[ServedObjects, str]]:
     server.server_close()
 
 
-def test_the_command_rehearses_with_the_pools_own_weights_and_without_a_key(
-    muster: Muster, shared_suite: Deployed, shelf: tuple[ServedObjects, str], tmp_path: Path
+def test_the_command_dry_runs_with_the_pools_own_weights_and_without_a_key(
+    muster: Muster, shared_suite: Deployed, bucket: tuple[ServedObjects, str], tmp_path: Path
 ) -> None:
-    objects, url = shelf
+    objects, url = bucket
     owner = shared_suite.rich()
     suite = shared_suite.suite(owner)
     (tmp_path / "terms.toml").write_text(TERMS)

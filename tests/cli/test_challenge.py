@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from chain.indexer.records import CaseOutcome
+from chain.indexer.records import ChallengeOutcome
 from cli.challenge import named_run
 from protocol.accounts import Account
 from protocol.errors import ConfigError
@@ -19,7 +19,7 @@ from tests.validator.test_challenges import OPENED, final
 SECRET, PASSWORD = bytes([11]) * 32, "correct horse battery staple"
 
 
-def test_a_case_begins_where_it_was_asked_to_or_not_at_all() -> None:
+def test_a_challenge_begins_where_it_was_asked_to_or_not_at_all() -> None:
     files = [replace(final(number), sequence=3 * number) for number in range(260)]
     assert named_run(files, OPENED, None, None) == files[244:], "more would cost more, and nobody asked"
     assert named_run(files[:256], OPENED, 0, None) == files[:256]
@@ -41,7 +41,7 @@ def test_a_run_that_was_asked_for_is_not_cut_short_in_silence() -> None:
         named_run(known, OPENED + 1, 0, 6)
 
 
-def test_a_case_names_up_to_the_first_file_that_is_not_final_unless_more_was_asked_for() -> None:
+def test_a_challenge_names_up_to_the_first_file_that_is_not_final_unless_more_was_asked_for() -> None:
     known = [final(number) for number in range(4)]
     known[2] = replace(known[2], final_time=OPENED + 1)
     assert named_run(known, OPENED, 0, None) == named_run(known, OPENED, None, 1) == known[:2]
@@ -50,7 +50,7 @@ def test_a_case_names_up_to_the_first_file_that_is_not_final_unless_more_was_ask
     assert named_run(known, OPENED + 1, 0, 3) == known
 
 
-def test_a_case_from_its_price_to_its_end(muster: Muster, deployed: Deployed, tmp_path: Path) -> None:
+def test_a_challenge_from_its_price_to_its_end(muster: Muster, deployed: Deployed, tmp_path: Path) -> None:
     game = begin(deployed, tmp_path)
     _, node = game.node()
     step = game.publish()
@@ -73,21 +73,21 @@ def test_a_case_from_its_price_to_its_end(muster: Muster, deployed: Deployed, tm
     bond = game.suite.node_challenges.bond(game.pool, 2)
     priced = muster.ok(*opening, "--first", files[1].sequence, "--dry-run", "--json").json
     assert (priced["files"], priced["bond"]) == ([files[1].sequence, files[2].sequence], bond)
-    assert not game.state.cases
+    assert not game.state.challenges
     bond = game.suite.node_challenges.bond(game.pool, 3)
     assert muster.ok(*opening, "--json").json["challenge"] == 1
-    case = game.state.cases[1]
-    assert case.sequences == tuple(file.sequence for file in files)
+    challenge = game.state.challenges[1]
+    assert challenge.sequences == tuple(file.sequence for file in files)
     assert "these files were challenged already: 1" in muster.refused(*opening)
 
-    game.try_case(case.trial, Code.REJECT_WEIGHTS)
+    game.try_case(challenge.trial, Code.REJECT_WEIGHTS)
     game.suite.node_challenges.conclude(1).send()
-    assert game.state.cases[1].outcome is CaseOutcome.UPHELD
+    assert game.state.challenges[1].outcome is ChallengeOutcome.UPHELD
     shown = muster.ok("challenge", "show", 1, "--json").json
     assert (shown["outcome"], shown["slashed"], shown["back"]) == ("upheld", 100 * TOKEN, bond)
     assert set(shown["votes"].values()) == {Code.REJECT_WEIGHTS.label}
     assert "upheld" in muster.ok("challenge", "show").out
     status = muster.ok("node", "status", "--node", node.address)
-    assert "): ejected (reject: weights, node case 1)" in status.out
+    assert "): ejected (reject: weights, node challenge 1)" in status.out
     assert "the node is out for good; a new one needs a new key" in status.out
     assert "there is no challenge 7" in muster.refused("challenge", "show", 7)

@@ -1,4 +1,4 @@
-"""A node's case by its pool's own null model, from a service's documents: how near the bound is, and what moves it."""
+"""A node's evidence by its pool's own null model, from a service's documents: how near the bound, and what moves it."""
 
 import math
 from dataclasses import replace
@@ -35,7 +35,7 @@ def terms(rate: int = 65536) -> Any:
 
 
 def served(misses: int, files: int, code: Code = Code.ACCEPT) -> dict[str, Any]:
-    """The case of a node whose files a committee of one judged, and whose service has the documents."""
+    """The challenge of a node whose files a committee of one judged, and whose service has the documents."""
     objects = {object_key("configs", NAMED.digest): NAMED.canonical()}
     rounds, made = {}, [file(number, code, code) for number in range(files)]
     for one in made:
@@ -59,40 +59,40 @@ def served(misses: int, files: int, code: Code = Code.ACCEPT) -> dict[str, Any]:
 
 
 def test_a_node_sees_how_far_each_accumulator_is_and_which_engines_move_it() -> None:
-    case = served(misses=1, files=20)
-    assert case["accused"]
-    assert case["left"]["unexplained"] < 0 < case["left"]["gaps"]
-    assert case["left"]["gaps"] == pytest.approx(LIMIT_NATS + math.log(len(NAMES)) - case["nats"]["gaps"])
-    (pair,) = case["engines"]
+    challenge = served(misses=1, files=20)
+    assert challenge["accused"]
+    assert challenge["left"]["unexplained"] < 0 < challenge["left"]["gaps"]
+    assert challenge["left"]["gaps"] == pytest.approx(LIMIT_NATS + math.log(len(NAMES)) - challenge["nats"]["gaps"])
+    (pair,) = challenge["engines"]
     assert (pair["worker"], pair["verifier"]) == ("vllm 0.32.0 bfloat16 cpu", "transformers 5.1 bfloat16 cpu")
     assert pair["documents"] == 20
     assert pair["rates"]["unexplained"] == {"rate": pytest.approx(0.1), "honest": 0.01}
-    text = history_text(case)
+    text = history_text(challenge)
     assert "20 documents by transformers 5.1 bfloat16 cpu on files of vllm 0.32.0 bfloat16 cpu" in text
     assert "to the bound" in text
     honest = served(misses=0, files=20)
     assert (honest["accused"], honest["run"]) == (False, None)
 
 
-def test_an_accused_node_is_told_with_the_run_that_a_case_should_name() -> None:
-    case = served(misses=1, files=20)
-    run = case["run"]
+def test_an_accused_node_is_told_with_the_run_that_a_challenge_should_name() -> None:
+    challenge = served(misses=1, files=20)
+    run = challenge["run"]
     assert 1 < run["files"] < 20, "no more than it takes"
     assert run["nats"] > LIMIT_NATS
     named = f"muster challenge open --first {run['first']} --last {run['last']}: {run['files']} files"
-    assert named in history_text(case)
-    assert "no case shows it safely" in history_text(case | {"run": None})
+    assert named in history_text(challenge)
+    assert "no challenge shows it safely" in history_text(challenge | {"run": None})
 
 
 def test_files_that_were_refused_accuse_nobody_a_second_time() -> None:
-    case = served(misses=1, files=20, code=Code.REJECT_SAMPLING)
-    assert (case["accused"], case["engines"]) == (False, [])
-    text = history_text(case)
+    challenge = served(misses=1, files=20, code=Code.REJECT_SAMPLING)
+    assert (challenge["accused"], challenge["engines"]) == (False, [])
+    text = history_text(challenge)
     assert "20 decided, figures of 0 of them" in text
     assert "not counted: figures of files that were not accepted" in text
 
 
-def test_a_pool_without_a_null_model_or_with_one_of_another_audit_rate_has_no_case() -> None:
+def test_a_pool_without_a_null_model_or_with_one_of_another_audit_rate_has_no_challenge() -> None:
     assert named_null_model(NAMED, terms()).samples == 2
     with pytest.raises(ConfigError, match="names no null model"):
         named_null_model(CONFIG, terms())
@@ -101,8 +101,8 @@ def test_a_pool_without_a_null_model_or_with_one_of_another_audit_rate_has_no_ca
 
 
 def seen_at(config: PoolConfig, held: PoolConfig, capsys: pytest.CaptureFixture[str]) -> tuple[str, str, str]:
-    """(what `pool status` warns of, why `case open` is refused, what it says on stderr) of a pool whose service holds
-    a configuration that is its own, or not."""
+    """(what `pool status` warns of, why `challenge open` is refused, what it says on stderr) of a pool whose service
+    holds a configuration that is its own, or not."""
 
     def serve(handler: Any) -> None:
         own = handler.path == f"/v1/objects/{object_key('configs', config.digest)}"
@@ -119,7 +119,7 @@ def seen_at(config: PoolConfig, held: PoolConfig, capsys: pytest.CaptureFixture[
     return said, refused, capsys.readouterr().err
 
 
-def test_nobody_opens_a_case_where_none_can_convict(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nobody_opens_a_challenge_where_none_can_convict(capsys: pytest.CaptureFixture[str]) -> None:
     said, refused, _ = seen_at(CONFIG, CONFIG, capsys)
     assert said == "the pool's configuration names no null model"
     assert refused.startswith(f"{said}: its juries refute every challenge, and the bond would be lost")

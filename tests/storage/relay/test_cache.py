@@ -15,14 +15,14 @@ DATA = b"a shard" * 1000
 KEY = object_key("shards", hashlib.sha256(DATA).digest())
 
 
-def shelf_of(folder: Path) -> RelayCache:
+def cache_of(folder: Path) -> RelayCache:
     cache = RelayCache(folder, 1 << 20)
     cache.name([(KEY, len(DATA))])
     return cache
 
 
 def test_a_shard_is_copied_whole(tmp_path: Path) -> None:
-    cache, whole = shelf_of(tmp_path), PartialDownload()
+    cache, whole = cache_of(tmp_path), PartialDownload()
     assert not cache.copy(KEY, whole)
     assert cache.put(KEY, DATA)
     assert cache.copy(KEY, whole)
@@ -30,7 +30,7 @@ def test_a_shard_is_copied_whole(tmp_path: Path) -> None:
 
 
 def test_a_file_that_has_grown_is_not_read_to_its_end(tmp_path: Path) -> None:
-    cache, whole = shelf_of(tmp_path), PartialDownload()
+    cache, whole = cache_of(tmp_path), PartialDownload()
     cache.put(KEY, DATA)
     os.truncate(tmp_path / KEY, 1 << 26)
     assert cache.copy(KEY, whole)
@@ -39,7 +39,7 @@ def test_a_file_that_has_grown_is_not_read_to_its_end(tmp_path: Path) -> None:
 
 
 def test_a_swapped_file_of_the_same_length_is_thrown_away(tmp_path: Path) -> None:
-    cache, whole = shelf_of(tmp_path), PartialDownload()
+    cache, whole = cache_of(tmp_path), PartialDownload()
     cache.put(KEY, DATA)
     (tmp_path / KEY).write_bytes(DATA[::-1])
     assert not cache.copy(KEY, whole)
@@ -51,14 +51,14 @@ def test_what_a_former_process_left_is_not_hashed_where_its_length_is_wrong(tmp_
     path = tmp_path / KEY
     path.touch()
     os.truncate(path, 1 << 43)  # a sparse file: to hash it would take days
-    assert not shelf_of(tmp_path).has(KEY)
+    assert not cache_of(tmp_path).has(KEY)
     assert not path.exists()
 
 
 def test_what_comes_while_it_is_looked_for_is_not_thrown_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One thread finds nothing there, or something wrong, and another keeps the shard before the first goes on."""
     for failure in (FileNotFoundError(), IntegrityError("left by a former process")):
-        cache, whole = shelf_of(tmp_path / type(failure).__name__), PartialDownload()
+        cache, whole = cache_of(tmp_path / type(failure).__name__), PartialDownload()
 
         def come(key: str, named: int, cache: RelayCache = cache, failure: Exception = failure) -> int:
             assert cache.put(key, DATA)

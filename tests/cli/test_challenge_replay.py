@@ -1,4 +1,4 @@
-"""`muster verify challenge` on a real chain, after validators judged a case: by the documents that they published,
+"""`muster verify challenge` on a real chain, after validators judged a challenge: by the documents that they published,
 from a bucket that is honest, swaps a document, or has lost them."""
 
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from chain.indexer.records import CaseOutcome
+from chain.indexer.records import ChallengeOutcome
 from cli import verify
 from cli.verify import challenge_text
 from protocol.encoding import keccak
@@ -22,7 +22,16 @@ from tests.conftest import TOKEN, Deployed
 from tests.storage.mirror import mirror, send
 from tests.validator.daemon_world import ValidatorWorld, turns, validator_world
 from tests.validator.test_challenges import on, tried
-from tests.validator.test_node_case_jury import CONFIG, RATE, WINDOWS, Figures, accepted, accuse, concluded, submitted
+from tests.validator.test_node_challenge_jury import (
+    CONFIG,
+    RATE,
+    WINDOWS,
+    Figures,
+    accepted,
+    accuse,
+    concluded,
+    submitted,
+)
 
 
 @contextmanager
@@ -38,26 +47,28 @@ def bucket(objects: dict[str, bytes]) -> Iterator[str]:
 
 
 def judged(world: ValidatorWorld) -> dict[str, bytes]:
-    """A case against a cheat, upheld and published; what the pool's bucket holds then."""
+    """A challenge against a cheat, upheld and published; what the pool's bucket holds then."""
     _, cheat, places = submitted(world, 4)
     world.judge.cheats.add(cheat.address)  # type: ignore[attr-defined]
     validator = world.start()
     files = accepted(world, places)
     _, _, number = accuse(world, files)
-    assert concluded(world, number) is CaseOutcome.UPHELD
-    trial = world.game.state.trials[world.game.state.cases[number].trial]
+    assert concluded(world, number) is ChallengeOutcome.UPHELD
+    trial = world.game.state.trials[world.game.state.challenges[number].trial]
     digests = {digest for _, digest in trial.reveals.values()}
     turns(validator, lambda: digests <= {keccak(data) for data in world.service.documents})
     objects = {object_key("verdicts", keccak(data)): data for data in world.service.documents}
     return objects | {object_key("configs", CONFIG.digest): CONFIG.canonical()}
 
 
-def test_anyone_recomputes_a_case_from_chain_and_bucket(muster: Muster, deployed: Deployed, tmp_path: Path) -> None:
+def test_anyone_recomputes_a_challenge_from_chain_and_bucket(
+    muster: Muster, deployed: Deployed, tmp_path: Path
+) -> None:
     terms: dict[str, Any] = {"auditRate": RATE, "configHash": CONFIG.digest, **WINDOWS}
     with validator_world(deployed, tmp_path, **terms) as world:
         world.config, world.judge = CONFIG, Figures()  # type: ignore[assignment]
         objects, pool = judged(world), world.game.pool
-        trial = world.game.state.trials[world.game.state.cases[1].trial]
+        trial = world.game.state.trials[world.game.state.challenges[1].trial]
     deployed.deployment.save(tmp_path / "deployment.json")
     muster.deployment, muster.rpc = tmp_path / "deployment.json", deployed.chain.url
     asked = ["verify", "challenge", 1, "--published"]

@@ -1,5 +1,5 @@
-"""A node case on the whole local network: every file of a cheat passes, together they convict it, and who accuses an
-honest node so loses the bond. Two validators' builds and a third that neither used agree on both cases."""
+"""A node challenge on the whole local network: every file of a cheat passes, together they convict it, and who accuses
+an honest node so loses the bond. Two validators' builds and a third that neither used agree on both challenges."""
 
 import json
 import time
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from chain.indexer.records import CaseOutcome, Status, Submission
+from chain.indexer.records import ChallengeOutcome, Status, Submission
 from chain.indexer.state import State
 from engines.runtime import arithmetic_of, vllm_installed
 from localnet.demo import Demo, RunMonitor
@@ -97,12 +97,17 @@ def test_a_cheat_whose_files_pass_is_convicted_and_a_false_accuser_pays(tmp_path
         acting = ("--keystore", accuser.keystore, "--password-file", accuser.password_file, "--yes")
 
         had = token.balance_of(accuser.address)
-        upheld, refuted = (demo.ok("challenge", "open", "--node", node, *acting)["case"] for node in (mallory, ada))
-        state = demo.wait(
-            monitor, lambda state: all(case.outcome is not CaseOutcome.OPEN for case in state.cases.values())
+        upheld, refuted = (
+            demo.ok("challenge", "open", "--node", node, *acting)["challenge"] for node in (mallory, ada)
         )
-        convicted, acquitted = state.cases[upheld], state.cases[refuted]
-        assert (convicted.outcome, acquitted.outcome) == (CaseOutcome.UPHELD, CaseOutcome.REFUTED)
+        state = demo.wait(
+            monitor,
+            lambda state: all(
+                challenge.outcome is not ChallengeOutcome.OPEN for challenge in state.challenges.values()
+            ),
+        )
+        convicted, acquitted = state.challenges[upheld], state.challenges[refuted]
+        assert (convicted.outcome, acquitted.outcome) == (ChallengeOutcome.UPHELD, ChallengeOutcome.REFUTED)
         assert state.accounts[POOL, mallory].ejected
         assert not state.accounts[POOL, ada].ejected
         assert 0 < convicted.slashed <= STAKE
