@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import tomlkit
 
 from calibration.bounds import FileSample, RowSample
-from calibration.document import Calibration, PairMeasurements, subject, summarise, weights_hash
+from calibration.document import Calibration, subject, weights_hash
+from calibration.pairs import PairMeasurements, summarise
 from calibration.plan import EngineSpec, Pair, Plan
 from engines.base import Completion, Engine, EngineInfo
 from engines.factory import make_engine

@@ -63,7 +63,8 @@ class ErrorKind(Enum):
 
 _MEANINGS: tuple[tuple[ErrorKind, str], ...] = (
     (ErrorKind.KNOWN_TRANSACTION, r"already ?known|already ?imported|already ?exists|known ?transaction|already in"),
-    (ErrorKind.NONCE_USED, r"nonce (is )?too low|old ?nonce|underpriced|replacement ?not ?allowed|fee ?too ?low"),
+    (ErrorKind.NONCE_USED, r"nonce ?(is ?)?too ?low|old ?nonce|nonce.{0,10}already|underpriced|"
+                           r"replacement ?not ?allowed|fee ?too ?low"),
     (ErrorKind.NO_FUNDS, r"insufficient ?funds"),
     (ErrorKind.BATCH_SIZE, r"\bbatch\b.*(limit|more than|too many|not allowed|exceed|size|large)|response too large|"
                            r"(limit|maximum|more than|too many|exceed).*\bbatch\b"),
@@ -188,7 +189,8 @@ def shown(url: str) -> str:
     try:
         parts = urlsplit(url)
         port = f":{parts.port}" if parts.port else ""
-        return f"{parts.scheme}://{parts.hostname}{port}"
+        name = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+        return f"{parts.scheme}://{name}{port}"
     except ValueError:
         return "(unreadable URL)"
 
@@ -355,11 +357,11 @@ class FailoverProvider(JSONBaseProvider):
         if isinstance(document, dict) and isinstance(document.get("error"), dict):
             # The error says more than the status; refusals often lack the request's id.
             return document if isinstance(body, list) else document | {"id": body["id"]}
+        if isinstance(body, list) and (status == 413 or meaning("a batch", 0, words, b"") is ErrorKind.BATCH_SIZE):
+            return {"error": {"code": status, "message": "batch too large"}}
         if status in (401, 403):
             refused = ConfigError(f"{shown(url)} refuses access ({status} {words})", "check the API key in the RPC URL")
             raise BadAnswer(refused.what, refused)
-        if status == 413 and isinstance(body, list):
-            return {"error": {"code": status, "message": "batch too large"}}
         if status == 429 or status >= 500:
             raise BadAnswer(f"status {status} {words}")
         if document is None:

@@ -108,7 +108,7 @@ def _measured(asked: MeasureOptions, key: KeyOptions, apply: Path | None) -> "Ca
 
 def _summary(document: "Calibration") -> dict[str, Any]:
     """Return the document in short; `heldout.bound` is the distribution-free 95% limit, 3/N."""
-    from calibration.document import blind
+    from calibration.thresholds import blind
 
     heldout, over = document.heldout()
     whole = {"signer", "time", "method", "pool", "weights", "false_reject", "safety", "audit_rate", "thresholds"}

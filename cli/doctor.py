@@ -14,7 +14,7 @@ from cli.pool_ref import PoolRef
 from protocol.errors import ConfigError, MusterError
 
 if TYPE_CHECKING:
-    from cli.checks import Check
+    from cli.doctor_checks import Check
     from cli.profile import Profile
 
 
@@ -34,46 +34,50 @@ class Examination:
 
 def examine(asked: Examination) -> "Iterator[Check]":
     """Yield every check, in order."""
-    from cli import checks
+    from cli import doctor_checks
     from cli.profile import find_profile
     from protocol.http.signing import service_url
 
     profile: Profile | None = None
-    yield from checks.machine(asked.data, asked.ports)
-    yield checks.isolation(asked.isolation_image)
+    yield from doctor_checks.machine(asked.data, asked.ports)
+    yield doctor_checks.isolation(asked.isolation_image)
     try:
         profile = find_profile(None)
         if profile and profile.service:
             service_url(profile.service)
     except MusterError as error:
-        yield checks.failed("profile", error.what, error.hint)
-    yield checks.disk(profile.home if profile else asked.data)
-    yield from checks.hardware(profile.engine.device if profile else "cpu")
+        yield doctor_checks.failed("profile", error.what, error.hint)
+    yield doctor_checks.disk(profile.home if profile else asked.data)
+    yield from doctor_checks.hardware(profile.engine.device if profile else "cpu")
     rpc, chain_id = asked.rpc, None
     if asked.deployment is not None:
-        found, named_rpc, chain_id = checks.deployment(asked.deployment)
+        found, named_rpc, chain_id = doctor_checks.deployment(asked.deployment)
         yield found
         rpc = rpc or named_rpc
-    lines, block = checks.rpc_checks(rpc, chain_id)
+    lines, block = doctor_checks.rpc_checks(rpc, chain_id)
     yield from lines
     url = asked.pool.url if asked.pool else None
-    lines, service = checks.service_checks(url)
+    lines, service = doctor_checks.service_checks(url)
     yield from lines
-    yield checks.judge_clock(block, service.clock_offset if service else None)
+    yield doctor_checks.judge_clock(block, service.clock_offset if service else None)
     s3 = asked.s3
-    yield checks.judged("s3", lambda: checks.bucket(s3)) if s3 else checks.note("s3", "none named (--s3)")
+    yield (
+        doctor_checks.judged("s3", lambda: doctor_checks.bucket(s3))
+        if s3
+        else doctor_checks.note("s3", "none named (--s3)")
+    )
     if url:
-        yield checks.storage(url)
-    named = {key.keystore for _, key in checks.named_keys(profile)} if profile else set()
-    yield from (checks.keystore(path) for path in asked.keystores if path not in named)
+        yield doctor_checks.storage(url)
+    named = {key.keystore for _, key in doctor_checks.named_keys(profile)} if profile else set()
+    yield from (doctor_checks.keystore(path) for path in asked.keystores if path not in named)
     if profile is not None:
-        yield from checks.profile_keys(profile)
-        yield checks.cached_weights(profile.cache)
+        yield from doctor_checks.profile_keys(profile)
+        yield doctor_checks.cached_weights(profile.cache)
         if path := profile.pool_config:
-            yield checks.judged("pool config", lambda: checks.pool_config(path))
-        yield from checks.validator_checks(profile)
+            yield doctor_checks.judged("pool config", lambda: doctor_checks.pool_config(path))
+        yield from doctor_checks.validator_checks(profile)
         if profile.deployment and block is not None:
-            yield from checks.money(profile)
+            yield from doctor_checks.money(profile)
 
 
 def doctor(

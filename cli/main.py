@@ -30,7 +30,7 @@ from cli.options import Commands
 from runtime.entry import Exit, run_main
 
 app = Commands(
-    help="Pool computers to post-train language models by reinforcement learning, without trusting one another.",
+    help="Pool computers to post-train language models by reinforcement learning, and check one another's work.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -64,8 +64,8 @@ def up(
 
         run(config)
         return
-    from cli.up.process import with_isolation
-    from cli.up.run import NodeUp, open_up_profile
+    from cli.start.process import with_isolation
+    from cli.start.run import NodeUp, open_up_profile
 
     profile = with_isolation(open_up_profile("operator", pool.url if pool else None, rpc), isolation)
     NodeUp(profile, stake or 0, yes, invite).run(dry_run, json)
@@ -86,7 +86,7 @@ def dry_run(
 
     Exit code 1 if it would be refused."""
     from cli.profile import find_profile
-    from cli.up.dry_run import dry_run_text, make_and_judge
+    from cli.start.dry_run import dry_run_text, make_and_judge
     from protocol.files import user_cache
     from runtime.process import EngineConfig
 
@@ -123,9 +123,9 @@ def join(
 ) -> None:
     """Register a node, stake for it and join a pool, as its operator: whatever of this is missing."""
     from cli.authorisations import Consent
+    from cli.start.run import load_invite, node_facts
+    from cli.start.steps import node_refusal
     from cli.status.views import judging_seats, seats_line
-    from cli.up.run import load_invite, node_facts
-    from cli.up.steps import node_refusal
     from protocol.encoding import load_document
     from runtime.keystore import address_of
 

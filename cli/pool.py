@@ -199,7 +199,7 @@ def _remember(pool: int) -> str:
 def take_from_local_chain(session: "Session", budget: int, service_key: str | None, dry_run: bool) -> None:
     """Give owner and service what they lack of tokens and gas, where that costs nothing; elsewhere the plan says
     what is missing. A dry run gives the owner as much, since it could not be simulated else."""
-    from cli.up.run import LocalFaucet
+    from cli.start.run import LocalFaucet
 
     faucet, owner = LocalFaucet.of(session.suite), session.account.address
     if faucet is None:
@@ -258,7 +258,7 @@ app.command("calibrate", _CALIBRATE)(calibrate)
 @app.command("serve", "muster pool serve")
 def serve(config: ProcessConfigOption = None) -> None:
     """Run the pool's service: leases, upload tickets, attestations, the dashboard."""
-    from cli.up.process import profile_config
+    from cli.start.process import profile_config
     from orchestrator.main import run
 
     run(config or profile_config("orchestrator"))
@@ -285,7 +285,7 @@ def train(
 
     Exit codes: 3 a rank died, 4 stopped before the last step, 5 training became unstable. With --bench, report tokens
     per second, utilisation, peak memory and what fits instead; that needs no chain and no key."""
-    from cli.up.process import profile_config
+    from cli.start.process import profile_config
     from trainer.main import run, run_bench, run_sft
 
     if sft is not None:

@@ -56,7 +56,7 @@ def up(
 
         run(config)
         return
-    from cli.up.run import ValidatorUp, open_up_profile
+    from cli.start.run import ValidatorUp, open_up_profile
 
     ValidatorUp(open_up_profile("validator", pool.url if pool else None, rpc), yes).run(dry_run, json)
 

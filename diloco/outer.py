@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import Field
 
 from diloco.config import OuterConfig
-from diloco.messages import MAX_STEP
+from diloco.strikes import MAX_STEP
 from diloco.tensors import F32, Piece, TensorLayout, Tensors, cut, paste
 from protocol.api.base import Hex64, Rows, SignedBody
 from protocol.delta.delta import TensorEntry, WeightIndex

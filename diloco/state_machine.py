@@ -22,9 +22,9 @@ from diloco.messages import (
     LogEvent,
     PayloadOpened,
     PhaseFailed,
-    Strikes,
 )
 from diloco.partition import Partition
+from diloco.strikes import Strikes
 from protocol.errors import IntegrityError
 
 

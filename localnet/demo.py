@@ -25,9 +25,9 @@ from localnet.base_model import base_model_process, wait_for_folder
 from localnet.diloco import DilocoKiller, diloco_summary, make_run
 from localnet.network import LOCAL, Network, ProgressPrinter, Stop
 from localnet.onboarding import KeyRing, Onboarding, names
+from localnet.outcome import Outcome, write_results
 from localnet.plan import POOL, DemoPlan
 from localnet.ports import claim_port
-from localnet.report import Outcome, write_results
 from orchestrator.dashboard.results import DilocoSummary
 from protocol.config import PoolConfig
 from protocol.encoding import show_tokens
@@ -37,7 +37,7 @@ from protocol.verdict import Code
 from runtime.supervisor import Supervisor
 from storage.s3 import Bucket
 from trainer.reports.records import read_records
-from validator.rounds import deciding_round
+from validator.decide import deciding_round
 
 SILENCE_SECONDS = 6.0
 

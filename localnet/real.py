@@ -18,8 +18,8 @@ from typing import Any
 from engines.runtime import torch_environment, vllm_installed
 from localnet.demo import INTERRUPTED, ResumableDemo, kept_ports, make_ready
 from localnet.onboarding import KeyRing
+from localnet.outcome import problems, shown
 from localnet.plan import DemoPlan, cast
-from localnet.report import problems, shown
 from orchestrator.dashboard.results import RunSummary, read_results
 from protocol.config import (
     BF16_CHECKS,

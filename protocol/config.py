@@ -505,7 +505,7 @@ TargetLengths = Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_lengt
 
 
 class WorkConfig(Document):
-    """The shape of one rollout file (length tiers: protocol/length_tiers.py)."""
+    """The shape of one rollout file (length tiers: protocol/seeds.py)."""
 
     problems_per_file: int = Field(16, ge=1, le=4096, description="Problems in one file.")
     samples_per_problem: int = Field(

@@ -1,6 +1,6 @@
 """Bounded waits that say what they wait for: nothing in muster hangs silently.
 
-One of the helpers at the bottom, with errors.py, files.py and locks.py: chain, storage and engines need them too, and
+One of the helpers at the bottom, with errors.py and files.py: chain, storage and engines need them too, and
 may not import runtime.
 """
 

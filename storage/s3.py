@@ -169,11 +169,14 @@ class Bucket(Presigner):
         return self._read(check_place(place), limit)
 
     def size(self, key: str) -> int | None:
-        """Return the object's size in bytes, None if there is no such object."""
+        """Return the object's size in bytes, None if there is no such object in the bucket."""
         parse_key(key)
         place = {"Bucket": self.settings.bucket, "Key": key}
         answer = self._read_call(f"look for {key}", lambda: self._client.head_object(**place))
-        return None if answer is None else int(answer["ContentLength"])
+        if answer is None:
+            self._can_list()  # a HEAD answer has no body to say that the whole bucket is missing
+            return None
+        return int(answer["ContentLength"])
 
     def list(self, prefix: str, after: str = "") -> Iterator[str]:
         """Yield every key under `prefix` (such as `shards/`) that comes after `after`, in order.
@@ -264,7 +267,7 @@ class Bucket(Presigner):
             if status in TEMPORARY_STATUSES:
                 raise UnreachableError(f"{where} cannot {what} ({words})", "see its log, then retry") from None
             if status == 501:
-                hint = "use an endpoint with conditional writes and SHA-256 checksums"
+                hint = "use an endpoint that takes If-None-Match and SHA-256 checksums"
                 raise MusterError(f"{where} does not implement what it takes to {what} ({words})", hint) from None
             if status in (401, 403):
                 hint = f"check {self.settings.credentials}, the region and this machine's clock"

@@ -31,6 +31,7 @@ T = TypeVar("T")
 TRIES = 4
 # HTTP statuses after which the same request may succeed; 501 and 505 say that the server lacks a feature.
 TEMPORARY_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
+_REDIRECTS = (301, 302, 303, 307, 308)
 _PAUSE = 0.25
 _CONNECT_SECONDS = 5.0
 _READ_SECONDS = 30.0
@@ -117,7 +118,8 @@ def upload(ticket: UploadTicket, data: bytes, client: httpx.Client, timeout: flo
     """PUT `data`; return True if it is stored now, False if the key was stored before (by us, before a crash).
 
     The ticket is checked against `data` first, so that a service cannot issue a ticket for something else. Raises
-    IntegrityError, TicketRefusedError, or UnreachableError after bounded tries.
+    IntegrityError, TicketRefusedError, UnreachableError (after bounded tries, or for a redirect, which the signature
+    does not cover), or MusterError for a server that cannot take such uploads.
     """
     check_headers(ticket, len(data), hashlib.sha256(data).digest())
     deadline = time.monotonic() + timeout
@@ -131,6 +133,13 @@ def upload(ticket: UploadTicket, data: bytes, client: httpx.Client, timeout: flo
         reason = f"status {answer.status_code} {server_words(answer.content)}"
         if answer.status_code in TEMPORARY_STATUSES:
             raise Again(reason)
+        if answer.status_code in _REDIRECTS:
+            target = printable(answer.headers.get("location", "?").partition("?")[0], 200)
+            what = f"{host(ticket.url)} redirects the upload to {target} ({answer.status_code})"
+            raise UnreachableError(what, "the bucket is new, or at that address: try later, or tell the pool's owner")
+        if answer.status_code == 501:
+            what = f"{host(ticket.url)} does not implement what an upload takes: {reason}"
+            raise MusterError(what, "tell the pool's owner to use one that takes If-None-Match and SHA-256 checksums")
         if ticket.expires < time.time():
             raise TicketRefusedError(f"the upload ticket for {host(ticket.url)} has expired", _ASK_AGAIN)
         raise TicketRefusedError(f"{host(ticket.url)} refuses the upload: {reason}", _ASK_AGAIN)
@@ -156,7 +165,6 @@ MAX_REDIRECTS = 3
 # Tries and waits where another source can be asked instead.
 FEW_TRIES = 2
 _SHORT_TIMEOUT = httpx.Timeout(10.0, connect=5.0)
-_REDIRECTS = (301, 302, 303, 307, 308)
 _RANGE = re.compile(r"bytes ([0-9]{1,15})-([0-9]{1,15})/([0-9]{1,15})")
 
 

@@ -1,7 +1,6 @@
 """Inputs as strangers bring them, and what they may expect: every line of data/outside_inputs.jsonl.
 
-A handler runs all lines of some kinds: it takes a line (`input`, `expected`, and whatever else it has) and a folder of
-its own, and raises what the test should fail with. A kind without a handler is not mended yet.
+A handler runs all lines of some kinds; those for endpoints, buckets and keys are in tests/outside.
 """
 
 import gzip
@@ -24,19 +23,17 @@ from environments.prompts import rendered
 from environments.scorers import code, mathematics
 from protocol.errors import ConfigError, IntegrityError
 from protocol.models import load_tokenizer, text_digest
+from tests.outside import chain, keys, storage
+from tests.outside.lines import Handler, Line
 from tests.trainer.helpers import small_model
 from tests.trainer.world import CONFIG as POOL
 from trainer.model.policy import Policy
 from trainer.sft import read_conversations
 
-Line = dict[str, Any]
-Handler = Callable[[Line, Path], None]
 LINES: list[Line] = [
     json.loads(line) for line in (Path(__file__).parent / "data" / "outside_inputs.jsonl").read_text().splitlines()
 ]
-HANDLERS: dict[str, Handler] = {}
-PENDING: tuple[str, ...] = ()
-"""Kinds that have a handler and are not mended yet."""
+HANDLERS: dict[str, Handler] = chain.HANDLERS | keys.HANDLERS | storage.HANDLERS
 
 
 def handles(*kinds: str) -> Callable[[Handler], Handler]:
@@ -53,12 +50,6 @@ def _handler(kind: str) -> Handler | None:
     return HANDLERS.get(kind) or next(
         (handler for name, handler in HANDLERS.items() if name.endswith("*") and kind.startswith(name[:-1])), None
     )
-
-
-def _parameter(line: Line) -> Any:
-    pending = _handler(line["kind"]) is None or line["kind"].startswith(PENDING)
-    marks = [pytest.mark.xfail(strict=False, reason="not mended yet")] if pending else []
-    return pytest.param(line, id=line["id"], marks=marks)
 
 
 @handles("math-*")
@@ -254,7 +245,7 @@ def _named_templates(line: Line, folder: Path) -> None:
     assert text_digest(model) != digest
 
 
-@pytest.mark.parametrize("line", [_parameter(line) for line in LINES])
+@pytest.mark.parametrize("line", [pytest.param(line, id=line["id"]) for line in LINES])
 def test_what_a_stranger_expects(line: Line, tmp_path: Path) -> None:
     handler = _handler(line["kind"])
     assert handler is not None, f"no handler for {line['kind']}: {line['how']}"

@@ -34,7 +34,7 @@ from protocol.evidence.null_model import (
 )
 from protocol.seeds import audit_sample, jury_seed
 from protocol.verdict import BallotDocument, Code, Verdict, tally
-from validator.rounds import trial_name
+from validator.decide import trial_name
 
 Nats = Mapping[str, tuple[float, ...]]
 # Gives the verdict documents on a file that count: published ones, or our own.

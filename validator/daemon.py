@@ -11,11 +11,11 @@ from protocol.errors import ConfigError, MusterError, unwritten
 from protocol.files import write_atomic
 from runtime.orchestrator_client import heartbeat
 from validator.config import UNSERVED, ValidatorConfig
+from validator.decide import ballots_needed
 from validator.duties import MakeVoting, PoolDuties
 from validator.judging.queue import TaskKey
 from validator.pools import OpenPool, PoolCollaborators, ServedPools, ValidatorCollaborators, pools_to_serve
 from validator.retention import RetentionService
-from validator.rounds import ballots_needed
 from validator.voting import Voting
 
 log = logging.getLogger("muster.validator")

@@ -14,11 +14,11 @@ from chain.suite import Suite
 from protocol.api.work import HeartbeatRequest
 from protocol.errors import MusterError
 from runtime.orchestrator_client import Heartbeats
-from validator import rounds
+from validator import decide
+from validator.decide import settleable, turn
 from validator.judging.queue import TaskKey
 from validator.judging.verdicts import VerdictPublisher
 from validator.pools import PoolCollaborators, UnopenedPool, ValidatorCollaborators
-from validator.rounds import settleable, turn
 from validator.tasks import TransactionTasks
 from validator.voting import (
     ChallengeVote,
@@ -63,7 +63,7 @@ class FeeCollection:
         window_over = now >= lane.round.settled_time + state.pools[lane.pool].terms.challengeWindow
         final, missing = window_over and all(file.is_final(now) for file in files), 0
         for current in lane.rounds:
-            where, committee = rounds.round_name(lane, current.round), drawn_committee(state, current)
+            where, committee = decide.round_name(lane, current.round), drawn_committee(state, current)
             self._publish(state, committee, current)
             if final:  # an outcome that can still change pays nobody
                 missing += self._collect(state, where, committee, LaneVote(lane, current, files))
@@ -72,7 +72,7 @@ class FeeCollection:
 
     def collect_trial(self, state: State, trial: Trial, jury: Committee) -> None:
         self._publish(state, jury, trial)
-        self._collect(state, rounds.trial_name(trial), jury, TrialVote(trial))
+        self._collect(state, decide.trial_name(trial), jury, TrialVote(trial))
 
     def _publish(self, state: State, committee: Committee, current: Panel) -> None:
         """Publish documents of revealed votes that a kill, or a service that did not answer, kept back."""
@@ -108,9 +108,9 @@ class Keeper:
         current = lane.round
         if current.settled:
             return
-        if not rounds.will_never_be_drawn(state, lane) and not settleable(current, now):
+        if not decide.will_never_be_drawn(state, lane) and not settleable(current, now):
             return
-        where = rounds.round_name(lane, current.round)
+        where = decide.round_name(lane, current.round)
         settle = self._suite.court.settle((lane.pool, lane.lane, current.round), files).send
         self._do((where, "settle"), state, f"{where} settles", settle, self._wait(current, lane.lane, seats))
 
@@ -119,7 +119,7 @@ class Keeper:
         challenge names."""
         challenge = state.challenge_of(trial.trial)
         wait, what = self._wait(trial, trial.trial, seats), f"trial {trial.trial} is concluded"
-        key = rounds.trial_name(trial), "conclude"
+        key = decide.trial_name(trial), "conclude"
         if challenge is not None:
             self._do(key, state, what, self._suite.node_challenges.conclude(challenge.challenge).send, wait)
             return
@@ -136,7 +136,7 @@ class Keeper:
             self.conclude(state, trial, file, seats)
         elif epochs == DRAW_REACH - 1:
             what = f"trial {trial.trial} is drawn"
-            self._do((rounds.trial_name(trial), "draw"), state, what, self._suite.juries.draw(trial.trial).send)
+            self._do((decide.trial_name(trial), "draw"), state, what, self._suite.juries.draw(trial.trial).send)
 
     @cached_property
     def _epoch_blocks(self) -> int:
@@ -149,7 +149,7 @@ class Keeper:
             self._do(("review", self._pool), state, "the pool's seats are counted", self._review)
         due = [
             ("submission {} is finalised", suite.pools.finalize, file)
-            for file in rounds.to_finalize(state, self._pool, now)
+            for file in decide.to_finalize(state, self._pool, now)
         ]
         for file_id, dispute in state.disputes.items():
             over = dispute.verdict and not dispute.appellant and dispute.appeal_until <= now
@@ -224,7 +224,7 @@ class PoolDuties:
         """Start whatever is due, oldest first. A lane or trial that fails is logged and tried again next turn, without
         holding up the others. Returns the tasks that are to be judged, now or ahead; None if something failed, so that
         nobody knows all of them."""
-        pool, seats, succeeded = state.pools[self._number], rounds.seats_of(state, self._voting.voters), True
+        pool, seats, succeeded = state.pools[self._number], decide.seats_of(state, self._voting.voters), True
         # Final lanes left memory.
         due: list[Lane | Trial] = [lane for (of, _), lane in sorted(state.lanes.items()) if of == self._number]
         for duty in (*due, *(trial for trial in state.trials.values() if trial.pool == self._number)):
@@ -236,7 +236,7 @@ class PoolDuties:
             except MusterError as error:
                 log.error(
                     "%s of pool %d: %s",
-                    rounds.trial_name(duty) if isinstance(duty, Trial) else f"lane {duty.lane}",
+                    decide.trial_name(duty) if isinstance(duty, Trial) else f"lane {duty.lane}",
                     pool.pool,
                     error,
                 )
@@ -249,13 +249,13 @@ class PoolDuties:
         """From the first file to the last fee: vote where our seats are drawn, judge ahead, settle, collect."""
         files, current = state.files_of(lane), lane.round
         if not current.settled:
-            judged, where = rounds.judged_files(lane, files), rounds.round_name(lane, current.round)
+            judged, where = decide.judged_files(lane, files), decide.round_name(lane, current.round)
             vote = LaneVote(lane, current, files, judged)
             committee = self._committees.of(state, current, vote.key)
             if committee is not None:
                 voting = VotingRound(where, committee, judged, vote, committee.seed)
                 self._voting.advance(state, pool, voting, now)
-            elif rounds.chance(state, self._voting.voters, pool) >= _LIKELY:
+            elif decide.chance(state, self._voting.voters, pool) >= _LIKELY:
                 self._voting.judge_ahead(pool, where, judged or files)
         self._keeper.settle(state, lane, files, seats, now)
         self._fees.collect_lane(state, lane, files, now)
@@ -267,11 +267,11 @@ class PoolDuties:
             return  # nobody's duty
         challenge = state.challenge_of(trial.trial)
         if challenge is not None:
-            files = rounds.named_files(state, challenge)
+            files = decide.named_files(state, challenge)
             vote: TrialVote = ChallengeVote(trial, challenge, state, self._pool.config if self._pool else None)
         else:
             files = [state.submissions[trial.pool, trial.sequence]]
-            vote = TrialVote(trial, rounds.acceptance_at_stake(state, files[0]))
+            vote = TrialVote(trial, decide.acceptance_at_stake(state, files[0]))
         jury = self._juries.of(state, trial, vote.key)
         if not trial.drawn and not trial.settled:
             self._keeper.draw_or_dismiss(state, trial, files[0], seats)
@@ -282,8 +282,8 @@ class PoolDuties:
             return
         # Jurors look at the rollouts that the committee looked at. In a node challenge they look at those that their
         # own draw names, which nobody knew when the challenge was opened.
-        audit_seed = rounds.deciding_round(state, files[0]).seed if challenge is None else jury.seed
-        voting = VotingRound(rounds.trial_name(trial), jury, files, vote, audit_seed)
+        audit_seed = decide.deciding_round(state, files[0]).seed if challenge is None else jury.seed
+        voting = VotingRound(decide.trial_name(trial), jury, files, vote, audit_seed)
         self._voting.advance(state, pool, voting, now)
         if trial.all_revealed or (trial.drawn and now >= trial.reveal_until):
             self._keeper.conclude(state, trial, files[0], seats)

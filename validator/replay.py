@@ -15,9 +15,9 @@ from protocol.evidence.figures import CHECK
 from protocol.verdict import BallotDocument, Code, Finding, Measurement, Verdict
 from runtime.pool_client import PoolClient
 from runtime.process import ProcessConfig
+from validator.decide import deciding_round, submission_facts
 from validator.judging.pipeline import FileJudge, LoadedEngine, OtherEngines
 from validator.judging.sources import Sources
-from validator.rounds import deciding_round, submission_facts
 
 _DOCUMENT_BYTES = 4 << 20
 log = logging.getLogger("muster.replay")

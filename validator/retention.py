@@ -35,7 +35,7 @@ from runtime.server import HttpServer, bound, server_options
 from runtime.threads import essential
 from storage.keys import object_key, parse_key
 from validator.config import RETAINED, RepublishConfig, ServeConfig, ValidatorConfig
-from validator.rounds import seats_of
+from validator.decide import seats_of
 from validator.tasks import TransactionTasks
 
 log = logging.getLogger("muster.validator")

@@ -21,14 +21,14 @@ from protocol.config import PoolConfig
 from protocol.errors import printable
 from protocol.identity import PoolId
 from protocol.verdict import LANE, BallotDocument, Code, Verdict, pack
-from validator import rounds
+from validator import decide
 from validator.ballots import Ballot
 from validator.challenges import ChallengeVerdict, judge_challenge, null_model_of
+from validator.decide import SeatAction, last_to_commit, member_action, settler
 from validator.judging.context import SubmissionFacts, not_judged
 from validator.judging.queue import JudgeTask, LaneVerdict, TaskKey
 from validator.judging.verdicts import VerdictPublisher
 from validator.pools import PoolCollaborators, UnopenedPool, ValidatorCollaborators
-from validator.rounds import SeatAction, last_to_commit, member_action, settler
 
 log = logging.getLogger("muster.validator")
 _UNDRAWN = bytes(32)
@@ -207,7 +207,7 @@ class VotingRound:
 
     @property
     def digest(self) -> bytes:
-        return rounds.files_digest(self.files)
+        return decide.files_digest(self.files)
 
     @property
     def task_key(self) -> TaskKey:
@@ -305,7 +305,7 @@ class FallbackVotes:
         else:
             seed = self._pool.pool_client.seed(step)
         pool_id = PoolId(self._chain.client.chain_id, suite.pools.address, pool.pool)
-        return rounds.submission_facts(pool_id, pool, file, seed or bytes(32), audit_seed), seed is not None
+        return decide.submission_facts(pool_id, pool, file, seed or bytes(32), audit_seed), seed is not None
 
 
 _MOST_REPORTED = 1000
@@ -427,7 +427,7 @@ class Voting:
             step_seed = client.seed(pool.steps[file.step])
             if step_seed is None:
                 return None
-            facts.append(rounds.submission_facts(client.pool_id, pool, file, step_seed, audit_seed))
+            facts.append(decide.submission_facts(client.pool_id, pool, file, step_seed, audit_seed))
         mirrors = tuple(client.state.mirrors_of(file) for file in files)
-        key = where, seed, rounds.files_digest(files)
+        key = where, seed, decide.files_digest(files)
         return JudgeTask(key, tuple(facts), mirrors, self._pool.judge, patience)

@@ -13,12 +13,12 @@ const root = join(dirname(fileURLToPath(import.meta.url)), "..", "..");
 const table = {
   submit: [227000, 58000],
   submit_many_per_file: [227000, 29000],
-  life_lane16: [227000 + Math.round(139000 / 16), 125000],
+  life_lane16: [227000 + Math.round(139000 / 16), 99000],
   life_lane1: [227000 + 139000, 480000],
   claim: [139000, 57000],
   join: [203000, 85000],
-  register: [139000 + 257000, 85000],
-  register_permit: [480000, 130000],
+  register: [139000 + 257000, 82000],
+  register_permit: [480000, 109000],
   slash: [335000, 115000],
   opt_in: [null, 60000],
   challenge_open_one: [null, 420000],
@@ -27,13 +27,17 @@ const table = {
   challenge_jury: [null, 705000],
   challenge_upheld: [null, 200000],
   challenge_refuted: [null, 125000],
-  site_open: [null, 182000],
-  site_join: [null, 78000],
-  site_record_4: [null, 82000],
-  site_record_64: [null, 372000],
-  site_dispute: [null, 360000],
-  site_upheld: [null, 148000],
-  site_accuse: [null, 99000],
+  attest_lane1: [null, 62000],
+  attest_lane16: [null, 65000],
+  claim_after_many: [null, 59000],
+  close_member_lane1: [null, 97000],
+  close_member_lane16: [null, 105000],
+  draw_and_commit: [null, 116000],
+  last_reveal_and_settle_lane1: [null, 75000],
+  last_reveal_and_settle_lane16: [null, 253000],
+  life_lane1_attested: [null, 511000],
+  submit_with_receipt: [null, 78000],
+  vote: [null, 64000],
 };
 mkdirSync(join(root, "contracts", "cache"), { recursive: true });
 mkdirSync(join(root, "benchmarks", "results"), { recursive: true });
@@ -45,10 +49,12 @@ execFileSync(forge(root), ["test", "--isolate", "--match-path", "contracts/test/
 const measured = JSON.parse(readFileSync(join(root, "contracts", "cache", "gas.json"), "utf8"));
 const result = {};
 const exceeded = [];
+for (const name of Object.keys(table).filter((key) => !(key in measured))) exceeded.push(`${name}: not measured`);
 const cell = (x, n) => String(x ?? "").padStart(n);
 console.log(`${"call".padEnd(22)}${cell("gas", 9)}${cell("goal", 9)}${cell("reference", 11)}${cell("at 10", 9)}${cell("1,000", 9)}${cell("10,000", 9)}`);
 for (const name of Object.keys(measured).filter((key) => !/_(10|1000|10000)$/.test(key))) {
   const [reference, goal] = table[name] ?? [];
+  if (!goal) exceeded.push(`${name}: no goal`);
   const scale = ["10", "1000", "10000"].map((n) => measured[`${name}_${n}`]);
   const worst = Math.max(...scale);
   result[name] = { gas: measured[name], reference: reference ?? null, goal: goal ?? null, at_10: scale[0], at_1000: scale[1], at_10000: scale[2] };

@@ -10,9 +10,9 @@ import json
 import os
 from pathlib import Path
 
+from localnet.outcome import shown_fact
 from localnet.plan import new_run_folder
 from localnet.ports import claim_port
-from localnet.report import shown_fact
 from localnet.swarm.outcome import facts, table
 from localnet.swarm.plan import SwarmPlan, one_kill_each
 from localnet.swarm.run import SwarmRun

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from localnet.report import Fact
+from localnet.outcome import Fact
 from localnet.swarm.plan import SwarmPhase, SwarmPlan
 from localnet.swarm.traces import BucketContents, MemberTrace
 

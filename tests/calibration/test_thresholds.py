@@ -9,7 +9,9 @@ from functools import cache
 import pytest
 
 from calibration.bounds import EXTREMES, MEANS, MEASUREMENTS, Design, FileSample, RowSample, Tail, limit
-from calibration.document import Calibration, blind, file_measurements, subject, summarise, thresholds
+from calibration.document import Calibration, subject
+from calibration.pairs import file_measurements, summarise
+from calibration.thresholds import blind, thresholds
 from engines.base import EngineInfo
 from protocol.accounts import Account
 from protocol.config import ChecksConfig, EnvironmentConfig, ModelConfig, PoolConfig

@@ -179,6 +179,8 @@ SENDING = [
     (ErrorKind.NONCE_USED, "nonce too low: next nonce 5, tx nonce 4"),
     (ErrorKind.NONCE_USED, "OldNonce"),
     (ErrorKind.NONCE_USED, "OldNonce, Current nonce: 5, nonce of rejected tx: 4"),
+    (ErrorKind.NONCE_USED, "OwnNonceAlreadyUsed"),
+    (ErrorKind.NONCE_USED, "NonceTooLow"),
     (ErrorKind.NONCE_USED, "replacement transaction underpriced"),
     (ErrorKind.NONCE_USED, "ReplacementNotAllowed"),
     (ErrorKind.NO_FUNDS, "insufficient funds for gas * price + value"),

@@ -12,7 +12,7 @@ import pytest
 
 from chain.suite import Suite
 from cli.pool_config import load_terms
-from cli.up.run import LocalFaucet
+from cli.start.run import LocalFaucet
 from protocol.api.run import PoolAccess
 from runtime import keystore
 from tests.cli.actors import TERMS

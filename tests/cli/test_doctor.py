@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.checks import cached_weights as cached_weights_check
+from cli.doctor_checks import cached_weights as cached_weights_check
 from storage.weights.cache import WeightCache
 from storage.weights.manifest import Manifest
 from tests.cli.muster import CLOSED, ROOT, Muster, s3_settings

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from cli import checks
-from cli.checks import GIB, Check, RpcLook, judge_rpc
+from cli import doctor_checks
 from cli.doctor import Examination, examine
+from cli.doctor_checks import GIB, Check, RpcLook, judge_rpc
 from cli.hardware import Gpu
 from cli.pool_ref import PoolRef
 from cli.profile import Profile, ProfileKey
@@ -33,29 +33,29 @@ def rpc(**changes: Any) -> Check:
         (rpc(took=(1.0, 1.5, 2.0)), "failed", "1500 ms, chain 84532, too slowly"),
         (rpc(block_time=int(NOW) - 90), "failed", "its newest block is 2 min old"),
         (judge_rpc(LOCAL, None), "ok", "chain 31337"),
-        (checks.judge_clock(PUBLIC, 4.0), "ok", "4 s off the service's"),
-        (checks.judge_clock(PUBLIC, 42.0), "failed", "42 s ahead of the service's"),
-        (checks.judge_clock(None, -42.0), "failed", "42 s behind the service's"),
-        (checks.judge_clock(RpcLook("u", 1, int(NOW) + 31, (1,), NOW), None), "failed", "31 s in its future"),
-        (checks.judge_clock(PUBLIC, None), "ok", "newest block is 4 s old by it"),
-        (checks.judge_clock(LOCAL, None), "note", "nothing to compare it with"),
-        (checks.judge_disk(Path("/d"), 6 * GIB, 100 * MIB), "ok", "6.0 GiB free, written at 100 MiB/s"),
-        (checks.judge_disk(Path("/d"), 4 * GIB, 100 * MIB), "failed", "4.0 GiB free"),
-        (checks.judge_disk(Path("/d"), 6 * GIB, 5 * MIB), "failed", "at 5 MiB/s"),
-        (checks.judge_gpu("cpu", [], 0), "ok", "none is wanted"),
-        (checks.judge_gpu("cpu", [CARD], 0), "note", "computes on the CPU"),
-        (checks.judge_gpu("cuda", [], 0), "failed", "no driver answers"),
-        (checks.judge_gpu("cuda", [CARD], 0), "failed", "H (80 GiB, driver 550); torch cannot use it"),
-        (checks.judge_gpu("cuda", [CARD], 1), "ok", "torch can use 1"),
-        (checks.judge_storage(16 * MIB, 1.0), "ok", "weights come at 16.0 MiB/s (16.0 MiB)"),
-        (checks.judge_storage(4 * MIB, 40.0), "failed", "weights come at 0.1 MiB/s"),
-        (checks.judge_storage(1000, 1.0), "ok", "weights come at 0.0 MiB/s"),
-        (checks.judge_gas("node", "0x1", 5, 4), "ok", "the node's key 0x1 has"),
-        (checks.judge_gas("node", "0x1", 0, 10**15), "failed", "has 0.000000 ETH"),
-        (checks.judge_stake("0x1", 200 * TOKEN, 200 * TOKEN), "ok", "200 tokens at stake"),
-        (checks.judge_stake("0x1", 199 * TOKEN, 200 * TOKEN), "failed", "the pool wants 200"),
-        (checks.judge_version("0.1.3", "0.1.0"), "ok", "muster 0.1.3"),
-        (checks.judge_version("0.1.0", "0.2.0"), "failed", "the pool's service 0.2.0"),
+        (doctor_checks.judge_clock(PUBLIC, 4.0), "ok", "4 s off the service's"),
+        (doctor_checks.judge_clock(PUBLIC, 42.0), "failed", "42 s ahead of the service's"),
+        (doctor_checks.judge_clock(None, -42.0), "failed", "42 s behind the service's"),
+        (doctor_checks.judge_clock(RpcLook("u", 1, int(NOW) + 31, (1,), NOW), None), "failed", "31 s in its future"),
+        (doctor_checks.judge_clock(PUBLIC, None), "ok", "newest block is 4 s old by it"),
+        (doctor_checks.judge_clock(LOCAL, None), "note", "nothing to compare it with"),
+        (doctor_checks.judge_disk(Path("/d"), 6 * GIB, 100 * MIB), "ok", "6.0 GiB free, written at 100 MiB/s"),
+        (doctor_checks.judge_disk(Path("/d"), 4 * GIB, 100 * MIB), "failed", "4.0 GiB free"),
+        (doctor_checks.judge_disk(Path("/d"), 6 * GIB, 5 * MIB), "failed", "at 5 MiB/s"),
+        (doctor_checks.judge_gpu("cpu", [], 0), "ok", "none is wanted"),
+        (doctor_checks.judge_gpu("cpu", [CARD], 0), "note", "computes on the CPU"),
+        (doctor_checks.judge_gpu("cuda", [], 0), "failed", "no driver answers"),
+        (doctor_checks.judge_gpu("cuda", [CARD], 0), "failed", "H (80 GiB, driver 550); torch cannot use it"),
+        (doctor_checks.judge_gpu("cuda", [CARD], 1), "ok", "torch can use 1"),
+        (doctor_checks.judge_storage(16 * MIB, 1.0), "ok", "weights come at 16.0 MiB/s (16.0 MiB)"),
+        (doctor_checks.judge_storage(4 * MIB, 40.0), "failed", "weights come at 0.1 MiB/s"),
+        (doctor_checks.judge_storage(1000, 1.0), "ok", "weights come at 0.0 MiB/s"),
+        (doctor_checks.judge_gas("node", "0x1", 5, 4), "ok", "the node's key 0x1 has"),
+        (doctor_checks.judge_gas("node", "0x1", 0, 10**15), "failed", "has 0.000000 ETH"),
+        (doctor_checks.judge_stake("0x1", 200 * TOKEN, 200 * TOKEN), "ok", "200 tokens at stake"),
+        (doctor_checks.judge_stake("0x1", 199 * TOKEN, 200 * TOKEN), "failed", "the pool wants 200"),
+        (doctor_checks.judge_version("0.1.3", "0.1.0"), "ok", "muster 0.1.3"),
+        (doctor_checks.judge_version("0.1.0", "0.2.0"), "failed", "the pool's service 0.2.0"),
     ],
 )
 def test_each_measurement_is_judged(found: Check, state: str, words: str) -> None:
@@ -64,17 +64,17 @@ def test_each_measurement_is_judged(found: Check, state: str, words: str) -> Non
 
 
 def test_the_gas_that_is_missing_is_said() -> None:
-    assert checks.judge_gas("node", "0x1", 10**14, 10**15).hint == "send it 0.000900 ETH"
+    assert doctor_checks.judge_gas("node", "0x1", 10**14, 10**15).hint == "send it 0.000900 ETH"
 
 
 def test_a_disk_is_really_written_and_left_empty(tmp_path: Path) -> None:
-    assert checks.write_speed(tmp_path) > 0
+    assert doctor_checks.write_speed(tmp_path) > 0
     assert list(tmp_path.iterdir()) == []
-    assert checks.disk(tmp_path / "not" / "there").check == "disk"
+    assert doctor_checks.disk(tmp_path / "not" / "there").check == "disk"
 
 
 def test_the_first_endpoint_that_answers_counts(shared_suite: Deployed) -> None:
-    lines, said = checks.rpc_checks(f"{CLOSED}, {shared_suite.chain.url}", 31337)
+    lines, said = doctor_checks.rpc_checks(f"{CLOSED}, {shared_suite.chain.url}", 31337)
     assert [line.state for line in lines] == ["failed", "ok"]
     assert said is not None
     assert said.chain_id == 31337
@@ -91,19 +91,19 @@ def profile_of(folder: Path, deployed: Deployed) -> Profile:
 
 def test_keys_and_passwords_are_private_and_have_gas(tmp_path: Path, shared_suite: Deployed) -> None:
     profile = profile_of(tmp_path, shared_suite)
-    assert [found.state for found in checks.profile_keys(profile)] == ["ok"] * 4
+    assert [found.state for found in doctor_checks.profile_keys(profile)] == ["ok"] * 4
     assert profile.key.password_file is not None
     profile.key.password_file.chmod(0o644)
     profile.key.keystore.chmod(0o640)
-    found = [one for one in checks.profile_keys(profile) if one.state == "failed"]
+    found = [one for one in doctor_checks.profile_keys(profile) if one.state == "failed"]
     assert [one.hint for one in found] == [
         f"chmod 600 {profile.key.keystore}",
         f"chmod 600 {profile.key.password_file}",
     ]
-    money = list(checks.money(profile))
+    money = list(doctor_checks.money(profile))
     assert [(one.check, one.state) for one in money] == [("gas", "failed"), ("gas", "failed")]
     profile.key.keystore.unlink()
-    assert "muster node up" in next(iter(checks.profile_keys(profile))).detail
+    assert "muster node up" in next(iter(doctor_checks.profile_keys(profile))).detail
 
 
 def test_everything_down_is_named_and_nothing_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +119,7 @@ def test_everything_down_is_named_and_nothing_raises(tmp_path: Path, monkeypatch
 def test_doctor_names_the_engines_of_a_validator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def engines(**fields: Any) -> str:
         profile = Profile(role="validator", home=tmp_path, cache=tmp_path, key=ProfileKey(keystore=tmp_path), **fields)
-        (found,) = (check for check in checks.validator_checks(profile) if check.check == "engines")
+        (found,) = (check for check in doctor_checks.validator_checks(profile) if check.check == "engines")
         return found.detail
 
     monkeypatch.setattr("validator.judging.pipeline.vllm_installed", lambda: True)

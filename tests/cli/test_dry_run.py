@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from calibration.dry_run import Draw, judge_file, make_file
-from cli.checks import cached_weights
+from cli.doctor_checks import cached_weights
 from cli.pool_config import load_terms
-from cli.up.dry_run import dry_run_text, dry_run_view, engines
+from cli.start.dry_run import dry_run_text, dry_run_view, engines
 from protocol.api.endpoints import OBJECTS
 from protocol.errors import ConfigError, MusterError
 from protocol.identity import PoolId

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from cli import checks as doctor
+from cli import doctor_checks as doctor
 from cli.profile import Profile, load_profile, option_values, profile_text
-from cli.up.process import isolation_words, with_isolation
+from cli.start.process import isolation_words, with_isolation
 from protocol.errors import ConfigError
 from sandbox import launch as choosing
 from sandbox.launch import Probed

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from cli.profile import find_profile, load_profile, profile_path
-from cli.up.process import UpProcess, profile_config, write_config
-from cli.up.run import open_up_profile
+from cli.start.process import UpProcess, profile_config, write_config
+from cli.start.run import open_up_profile
 from orchestrator.config import OrchestratorConfig
 from protocol.encoding import load_document
 from protocol.errors import ConfigError
@@ -29,7 +29,7 @@ def test_workers_and_validators_compute_in_the_pools_dtype(
     pool: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("cli.up.process.fetch_pool_config", lambda url, digest: BF16)
+    monkeypatch.setattr("cli.start.process.fetch_pool_config", lambda url, digest: BF16)
     for role in ("operator", "validator"):
         open_up_profile(role, service.url, None)
     worker = load_document(profile_config("worker"), WorkerConfig)

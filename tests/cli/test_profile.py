@@ -10,7 +10,7 @@ from typer.main import get_command
 from cli.main import app
 from cli.pool_ref import PoolRef
 from cli.profile import Profile, ProfileKey, _command_defaults, load_profile, name_pool, option_values
-from cli.up.process import listening
+from cli.start.process import listening
 from protocol.errors import ConfigError
 from runtime.keystore import address_of
 from tests.cli.muster import Muster

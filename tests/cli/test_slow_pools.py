@@ -6,7 +6,7 @@ import pytest
 
 from chain.suite import Suite
 from cli.pool_config import load_terms
-from cli.up.run import LocalFaucet
+from cli.start.run import LocalFaucet
 from protocol.config import EnvironmentConfig, PoolConfig
 from tests.cli.actors import TERMS
 from tests.cli.joining import CONFIG, StubService

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chain.indexer.state import Standing
-from cli.up.steps import NodeFacts, UpDo, UpStep, ValidatorFacts, next_node_step, next_validator_step
+from cli.start.steps import NodeFacts, UpDo, UpStep, ValidatorFacts, next_node_step, next_validator_step
 
 NOTHING = NodeFacts(1, least=200, wanted=0, operator_needs=10, node_needs=5)
 READY = replace(

@@ -11,10 +11,10 @@ import pytest
 
 from cli.profile import find_profile, load_profile, profile_path
 from cli.session import ask_access, check_access, open_session
-from cli.up.process import UpProcess
-from cli.up.run import LocalFaucet, NodeUp, ValidatorUp, check_machine, open_up_profile
-from cli.up.steps import UpDo, next_node_step
-from cli.up.steps import next_validator_step as next_validator_step
+from cli.start.process import UpProcess
+from cli.start.run import LocalFaucet, NodeUp, ValidatorUp, check_machine, open_up_profile
+from cli.start.steps import UpDo, next_node_step
+from cli.start.steps import next_validator_step as next_validator_step
 from orchestrator.main import pool_access
 from protocol.errors import ConfigError, IntegrityError
 from runtime.diagnose import ServiceFacts
@@ -65,7 +65,7 @@ def test_a_validator_bonds_only_once_its_process_can_judge(
         processes.append(way.process)
 
     monkeypatch.setattr(ValidatorUp, "start", start)
-    monkeypatch.setattr("cli.up.run._WARM_SECONDS", 0.0)
+    monkeypatch.setattr("cli.start.run._WARM_SECONDS", 0.0)
     way = ValidatorUp(open_up_profile("validator", service.url, None), yes=True)
     taken: list[UpDo] = []
     while (step := next_validator_step(facts := way.facts())).do is not UpDo.RUN:
@@ -89,7 +89,7 @@ def test_what_a_bond_risks_is_shown_before_it_is_asked_for(
     home: Path, service: StubService, pool: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked: list[str] = []
-    monkeypatch.setattr("cli.up.run.confirm", asked.append)
+    monkeypatch.setattr("cli.start.run.confirm", asked.append)
     way = ValidatorUp(open_up_profile("validator", service.url, None))
     for expected in (UpDo.MAKE_KEYS, UpDo.ASK):
         step = next_validator_step(facts := way.facts())
@@ -191,13 +191,13 @@ def test_a_machine_that_cannot_work_is_refused_before_money_moves(
     muster.ok("init", "operator", "--pool", service.url)
     path = profile_path("operator")
     profile = load_profile(path)
-    monkeypatch.setattr("cli.up.run.gpus", tuple)
+    monkeypatch.setattr("cli.start.run.gpus", tuple)
     check_machine(profile)
     on_gpu = profile.model_copy(update={"engine": profile.engine.model_copy(update={"device": "cuda"})})
     for role in (NodeUp(on_gpu, yes=True), ValidatorUp(on_gpu.model_copy(update={"voters": (profile.key,)}), yes=True)):
         with pytest.raises(ConfigError, match="no NVIDIA driver answers"):
             role.run(dry_run=False, as_json=False)
-    monkeypatch.setattr("cli.up.run.ServiceView.look", lambda _: ServiceFacts(clock_offset=-42.0))
+    monkeypatch.setattr("cli.start.run.ServiceView.look", lambda _: ServiceFacts(clock_offset=-42.0))
     with pytest.raises(ConfigError, match="this machine's clock is -42 s off the service's"):
         NodeUp(profile, yes=True).run(dry_run=False, as_json=False)
     assert not profile.key.keystore.exists(), "nothing was made, nothing was paid"

@@ -14,8 +14,8 @@ import pytest
 
 from chain.indexer.state import State
 from cli.profile import Profile, ProfileKey
-from cli.up.process import UpProcess
-from cli.up.run import earned_line
+from cli.start.process import UpProcess
+from cli.start.run import earned_line
 from protocol.errors import MusterError
 from runtime.entry import Exit
 
@@ -33,7 +33,7 @@ SLEEPING = "import time\nprint('up', flush=True)\ntime.sleep(300)\n"
 @pytest.fixture(autouse=True)
 def handlers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The loop takes signals for itself; afterwards they are as before. It looks ten times as often as usual."""
-    monkeypatch.setattr("cli.up.process._POLL_SECONDS", 0.1)
+    monkeypatch.setattr("cli.start.process._POLL_SECONDS", 0.1)
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
     for number, handler in before.items():

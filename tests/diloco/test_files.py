@@ -20,11 +20,11 @@ from diloco.messages import (
     Expected,
     FilesUnusable,
     Signed,
-    Strikes,
     seal_contribution,
 )
 from diloco.settle import Admitted, read_step
 from diloco.store import OwnContribution
+from diloco.strikes import Strikes
 from diloco.worker import Worker
 from protocol.errors import IntegrityError
 from tests.diloco.world import NAMES, FilesWorld, MemoryBucket, commits, events, file_at, files_run

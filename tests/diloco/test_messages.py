@@ -23,7 +23,6 @@ from diloco.messages import (
     MalformedEntry,
     MalformedMessage,
     PhaseFailed,
-    Strikes,
     WorkerMessage,
     _seal,
     open_contribution,
@@ -36,6 +35,7 @@ from diloco.messages import (
 )
 from diloco.outer import MalformedState, list_state, open_list, read_state, state_shards
 from diloco.partition import Partition
+from diloco.strikes import Strikes
 from diloco.tensors import TensorLayout
 from protocol.encoding import canonical_json, sha256_hex
 from protocol.errors import IntegrityError

@@ -16,9 +16,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from diloco import messages as m
 from diloco.config import AdmissionConfig, DilocoConfig, DilocoRun
-from diloco.messages import FORGIVEN_AFTER, MAX_DISPUTED, MAX_STRIKES, Strikes
 from diloco.outer import OuterState, OuterUpdate
 from diloco.state_machine import Phase, Schedule
+from diloco.strikes import FORGIVEN_AFTER, MAX_DISPUTED, MAX_STRIKES, Strikes
 from protocol.errors import IntegrityError
 
 NAMES = "abcdefxy"

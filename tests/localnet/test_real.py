@@ -14,7 +14,7 @@ from localnet.plan import DemoPlan, pool_terms
 from localnet.real import real_config, real_plan, unpermuted
 from orchestrator.dashboard.results import RunSummary
 from protocol.config import BF16_CHECKS, EnvironmentConfig, PoolConfig
-from tests.localnet.test_report import CHEATER, GOOD
+from tests.localnet.test_outcome import CHEATER, GOOD
 
 CONFIG = real_config("a model", 1, 24, BF16_CHECKS)
 

@@ -9,6 +9,7 @@ import pytest
 from protocol.accounts import Account
 from protocol.errors import ConfigError, IntegrityError
 from runtime import keystore
+from tests.runtime.wallets import by_ethers, by_foundry
 
 LIGHT = keystore.LIGHT_SCRYPT_N
 
@@ -110,15 +111,12 @@ def test_key_files_of_other_wallets_open(tmp_path: Path, monkeypatch: pytest.Mon
     path, password = tmp_path / "k.json", tmp_path / "password"
     account = keystore.create(path, keystore.create_password_file(password), work_factor=LIGHT)
     document = json.loads(path.read_text())
-    foundry = {name: value for name, value in document.items() if name != "address"}
-    ethers = foundry | {"address": document["address"], "Crypto": foundry["crypto"]}
-    del ethers["crypto"]
-    for written in (foundry, ethers):
+    for written in (by_foundry(document), by_ethers(document)):
         path.write_text(json.dumps(written))
         assert keystore.load(path, password.read_text().strip()).key == account.key
         assert keystore.open_key(path, password).address == account.address
     assert keystore.address_of(path) == account.address
-    path.write_text(json.dumps(foundry))
+    path.write_text(json.dumps(by_foundry(document)))
     with pytest.raises(ConfigError, match='names no address; add the field "address" to it; `cast wallet address'):
         keystore.address_of(path)
 

@@ -1,6 +1,7 @@
 """A mirror over plain HTTP that may be honest, slow, or hostile."""
 
 import re
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,23 +17,25 @@ Answer = Callable[[BaseHTTPRequestHandler], None]
 
 
 @contextmanager
-def mirror(answer: Answer) -> Iterator[str]:
-    """Base URL of a server that answers every GET, HEAD and PUT with `answer`."""
+def mirror(answer: Answer, tls: ssl.SSLContext | None = None) -> Iterator[str]:
+    """Base URL of a server that answers every GET, HEAD, POST and PUT with `answer`."""
 
     class MirrorHandler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             answer(self)
 
-        do_HEAD = do_PUT = do_GET
+        do_HEAD = do_POST = do_PUT = do_GET
 
         def log_message(self, *_: object) -> None:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), MirrorHandler)
     server.daemon_threads = True
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
     try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
+        yield f"{'https' if tls else 'http'}://127.0.0.1:{server.server_address[1]}"
     finally:
         server.shutdown()
         server.server_close()

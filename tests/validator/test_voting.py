@@ -20,8 +20,8 @@ from tests.validator.daemon_world import FAMILY
 from tests.validator.scripted import ScriptedJudge
 from tests.validator.tiny import facts, honest, work_of
 from validator.ballots import Ballot
+from validator.decide import last_to_commit, settler, turn
 from validator.judging.context import not_judged
-from validator.rounds import last_to_commit, settler, turn
 from validator.voting import Committees, LaneVote, fallback_due, fallback_honest, fallback_margin
 
 

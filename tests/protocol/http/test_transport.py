@@ -3,7 +3,6 @@
 import gzip
 import resource
 import ssl
-import subprocess
 import zlib
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
@@ -15,6 +14,7 @@ import pytest
 from protocol.errors import IntegrityError
 from protocol.http.reach import ANYWHERE, PUBLIC, Reach, RefusedAddressError
 from protocol.http.transport import bounded_transport, exchange, tls_context
+from tests.protocol.http.authority import make_authority
 from tests.storage.mirror import mirror, send
 
 LIMIT = 100_000
@@ -78,9 +78,7 @@ def test_certificates_are_read_once_for_all_clients(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_environment_names_the_certificate_authorities(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    authority = tmp_path / "authority.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=our own authority"]
-    subprocess.run([*command, "-keyout", tmp_path / "key", "-out", authority], check=True, capture_output=True)
+    authority, _ = make_authority(tmp_path)
     monkeypatch.setenv("SSL_CERT_FILE", str(authority))
     tls_context.cache_clear()
     try:

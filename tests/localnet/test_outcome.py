@@ -8,8 +8,8 @@ import pytest
 from pydantic import BaseModel
 
 from chain.indexer.records import Canary, Dispute, Seat
+from localnet.outcome import agreement, broken_safeguards, highlights, problems, safeguards
 from localnet.plan import DemoPlan, ValidatorSpec
-from localnet.report import agreement, broken_safeguards, highlights, problems, safeguards
 from orchestrator.dashboard.results import (
     Agreement,
     CheaterSummary,

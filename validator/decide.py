@@ -1,4 +1,4 @@
-"""What rounds of lanes and trials need of our seats: pure functions of the chain's state and of a seat's own ballot."""
+"""What a seat does next, in rounds of lanes and in trials: pure functions of the chain's state and of its ballot."""
 
 from collections.abc import Container
 from enum import Enum

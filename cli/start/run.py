@@ -1,7 +1,7 @@
 """`muster node up` and `muster validator up`: look at chain and files, take the next step, run the process.
 
-`cli.up.steps` decides what is next. What a key lacks comes from a local chain's faucet, or the shell says what to send
-where and waits for it.
+`cli.start.steps` decides what is next. What a key lacks comes from a local chain's faucet, or the shell says what to
+send where and waits for it.
 """
 
 import time
@@ -24,10 +24,10 @@ from cli.plan import confirm
 from cli.pool_document import fetch_pool_config
 from cli.profile import Profile, ProfileKey, Role, load_profile, profile_path
 from cli.session import Session, ask_access, check_access, open_session
+from cli.start.process import UpProcess, isolation_words, write_config
+from cli.start.steps import NodeFacts, UpDo, UpStep, ValidatorFacts, next_node_step, next_validator_step
 from cli.status.look import unserved_pools
 from cli.status.views import open_rounds, terms_for_node
-from cli.up.process import UpProcess, isolation_words, write_config
-from cli.up.steps import NodeFacts, UpDo, UpStep, ValidatorFacts, next_node_step, next_validator_step
 from protocol.config import PoolConfig
 from protocol.encoding import load_document, show_tokens
 from protocol.errors import ConfigError, MusterError

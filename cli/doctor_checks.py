@@ -255,10 +255,13 @@ def ask_rpc(url: str, expected: int | None) -> RpcLook:
     import httpx
 
     from protocol.encoding import parse_json
+    from protocol.http.transport import bounded_transport
+
+    client = httpx.Client(transport=bounded_transport(), timeout=5.0, trust_env=False)
 
     def call(method: str, *params: Any) -> Any:
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": list(params)}
-        answer = httpx.post(url, json=body, timeout=5.0, trust_env=False)
+        answer = client.post(url, json=body)
         answer.raise_for_status()
         return parse_json(answer.content)["result"]
 
@@ -279,6 +282,8 @@ def ask_rpc(url: str, expected: int | None) -> RpcLook:
         raise UnreachableError(f"the RPC {url} does not answer ({words})", "start it or correct the URL") from None
     except (KeyError, TypeError, ValueError):
         raise ConfigError(f"{url} is not an Ethereum RPC", "check the URL") from None
+    finally:
+        client.close()
     return RpcLook(url, chain_id, block_time, tuple(took), time.time())
 
 
@@ -365,6 +370,7 @@ def storage(service: str) -> Check:
     import httpx
 
     from protocol.api.endpoints import OBJECTS
+    from protocol.http.transport import bounded_transport
 
     try:
         key = newest_shard(service)
@@ -374,7 +380,10 @@ def storage(service: str) -> Check:
         return note("storage", "the pool has published no weights yet")
     size, url = 0, f"{service.rstrip('/')}{OBJECTS}/{key}"
     try:
-        with httpx.stream("GET", url, timeout=20.0, follow_redirects=True, trust_env=False) as answer:
+        with (
+            httpx.Client(transport=bounded_transport(), timeout=20.0, follow_redirects=True, trust_env=False) as client,
+            client.stream("GET", url) as answer,
+        ):
             answer.raise_for_status()
             started = time.monotonic()
             for chunk in answer.iter_bytes():

@@ -12,8 +12,8 @@ from chain.indexer.records import Terms
 from cli.options import EngineOptions
 from cli.output import fields, seconds, table
 from cli.profile import Profile, ProfileEngine
+from cli.start.run import check_scoring
 from cli.status.views import MEANING
-from cli.up.run import check_scoring
 from engines.runtime import vllm_installed
 from protocol.config import ChecksConfig, PoolConfig
 from protocol.encoding import TOKEN, show_tokens

@@ -1,0 +1,144 @@
+"""What was measured of one worker engine's files by one verifier engine, summed up."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from calibration.bounds import EXTREMES, MEANS, MEASUREMENTS, FileSample, Sums, Tail
+from calibration.null_model import Problem, as_problem
+from engines.base import EngineInfo
+from protocol.encoding import Document
+from protocol.errors import ConfigError
+from protocol.evidence.figures import RowFigures, rounded
+from protocol.evidence.null_model import ACCUMULATORS, BLOCK_ACCUMULATORS, block_sums, problem_sums
+
+LEAST_PROBLEMS = 24
+"""Problems per decode batch below which a variance says little."""
+Count = Annotated[int, Field(ge=1, lt=2**53)]
+_Value = Annotated[float, Field(ge=-1e12, le=1e12)]
+_Problem = Annotated[
+    tuple[tuple[_Value, _Value], ...], Field(min_length=len(ACCUMULATORS), max_length=len(ACCUMULATORS))
+]
+Problems = Annotated[tuple[_Problem, ...], Field(max_length=1 << 20)]
+_Block = Annotated[
+    tuple[tuple[_Value, _Value], ...], Field(min_length=len(BLOCK_ACCUMULATORS), max_length=len(BLOCK_ACCUMULATORS))
+]
+Blocks = Annotated[tuple[_Block, ...], Field(max_length=1 << 20)]
+
+
+class Stratum(Document):
+    """The sums of the four means in the files that were decoded `batch` at a time; `problems` and `blocks` are what
+    evidence adds up (calibration/null_model.py)."""
+
+    batch: Count
+    files: Count
+    sums: dict[str, Sums]
+    problems: Problems = ()
+    blocks: Blocks = ()
+
+
+class Heldout(Document):
+    """Files that no threshold was computed from: how many, and the largest measurement of any. Their `problems` and
+    `blocks` choose the bets of evidence, whose rates the others give."""
+
+    files: Count
+    largest: dict[str, float]
+    problems: Problems = ()
+    blocks: Blocks = ()
+
+
+class PairMeasurements(Document):
+    """One worker engine verified by one verifier engine; counts are of the files that thresholds come from, and
+    `largest` is the largest measurement of any of them, as checks judge a whole file."""
+
+    worker: EngineInfo
+    verifier: EngineInfo
+    files: Count
+    rollouts: Count
+    tokens: Count
+    chunks: Count
+    largest: dict[str, float]
+    strata: Annotated[tuple[Stratum, ...], Field(min_length=1, max_length=64)]
+    ratios: dict[str, Tail]
+    extremes: dict[str, Tail]
+    heldout: Heldout
+
+    @model_validator(mode="after")
+    def _complete(self) -> "PairMeasurements":
+        means = set(self.ratios) == set(MEANS) and all(set(one.sums) == set(MEANS) for one in self.strata)
+        every = set(self.largest) == set(self.heldout.largest) == set(MEASUREMENTS)
+        if not means or not every or set(self.extremes) != set(EXTREMES):
+            raise ValueError("measurements are missing, or unknown ones are there")
+        return self
+
+    @property
+    def name(self) -> str:
+        return f"{self.worker.name}:{self.worker.dtype} to {self.verifier.name}:{self.verifier.dtype}"
+
+
+def summarise(
+    worker: EngineInfo, verifier: EngineInfo, files: Sequence[FileSample], heldout: Sequence[FileSample]
+) -> PairMeasurements:
+    """Summarise a pair's files. Raises ConfigError if there are too few of them."""
+    if not files or not heldout:
+        raise ConfigError("no honest files were measured", "pass a larger --files")
+    rows = [row for file in files for row in file.rows]
+    return PairMeasurements(
+        worker=worker,
+        verifier=verifier,
+        files=len(files),
+        rollouts=len(rows),
+        tokens=sum(row.gaps.count for row in rows),
+        chunks=sum(row.mantissas.count for row in rows),
+        largest=_largest(files),
+        strata=tuple(_stratum(batch, files) for batch in sorted({file.batch for file in files})),
+        ratios={
+            name: Tail.of([one.total / one.count for one in map(mean.series, rows)]) for name, mean in MEANS.items()
+        },
+        extremes={
+            name: Tail.of([one.largest for one in map(extreme.series, rows)]) for name, extreme in EXTREMES.items()
+        },
+        heldout=Heldout(
+            files=len(heldout),
+            largest=_largest(heldout),
+            problems=_evidence(heldout),
+            blocks=_blocks(heldout),
+        ),
+    )
+
+
+def _largest(files: Sequence[FileSample]) -> dict[str, float]:
+    return {name: rounded(max(values)) for name, values in file_measurements(files).items()}
+
+
+def file_measurements(files: Sequence[FileSample]) -> dict[str, list[float]]:
+    """Return every measurement of every file, as the validator's checks compute it with each rollout audited."""
+    out = {name: [mean.of_file(file.rows) for file in files] for name, mean in MEANS.items()}
+    return out | {name: [extreme.of_file(file.rows) for file in files] for name, extreme in EXTREMES.items()}
+
+
+def _stratum(batch: int, files: Sequence[FileSample]) -> Stratum:
+    own = [file for file in files if file.batch == batch]
+    problems = len({(number, row.group) for number, file in enumerate(own) for row in file.rows})
+    if problems < LEAST_PROBLEMS:
+        what = f"{problems} problems were measured at decode batch {batch}; at least {LEAST_PROBLEMS} are needed"
+        raise ConfigError(what, "pass a larger --files")
+    sums = {n: Sums.of(f, own) for n, f in MEANS.items()}
+    return Stratum(batch=batch, files=len(own), sums=sums, problems=_evidence(own), blocks=_blocks(own))
+
+
+def _evidence(files: Sequence[FileSample]) -> tuple[Problem, ...]:
+    """Return the sums of every problem of files whose figures were kept."""
+    problems: list[Problem] = []
+    for file in files:
+        groups: dict[int, list[RowFigures]] = {}
+        for row in file.figures:
+            groups.setdefault(file.rows[row.row].group, []).append(row)
+        problems += [as_problem(problem_sums(rows)) for _, rows in sorted(groups.items())]
+    return tuple(problems)
+
+
+def _blocks(files: Sequence[FileSample]) -> tuple[Problem, ...]:
+    """Return the sums of every block of those files."""
+    return tuple(as_problem(sums) for file in files for sums in block_sums(file.blocks))

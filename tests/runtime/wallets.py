@@ -1,0 +1,15 @@
+"""Key files as other wallets write them."""
+
+from typing import Any
+
+KeyFile = dict[str, Any]
+
+
+def by_foundry(document: KeyFile) -> KeyFile:
+    """A key file of `cast wallet new`: it names no address."""
+    return {name: value for name, value in document.items() if name != "address"}
+
+
+def by_ethers(document: KeyFile) -> KeyFile:
+    """A key file of MyEtherWallet or ethers.js 5: `Crypto` in place of `crypto`."""
+    return {"Crypto" if name == "crypto" else name: value for name, value in document.items()}
