@@ -183,7 +183,10 @@ def parameter(text: str) -> tuple[str, Any]:
 
 
 def environment_parameters(environment: str) -> dict[str, Any]:
-    """Return name → default of the parameters that an environment takes, where TOML can express the default."""
+    """Return name → default of the parameters that a dataset of reasoning_gym takes, where TOML can express the
+    default; nothing for other environments."""
+    if not environment.startswith("reasoning_gym/"):
+        return {}
     import dataclasses
 
     from reasoning_gym.factory import DATASETS

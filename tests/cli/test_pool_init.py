@@ -119,3 +119,5 @@ def test_init_then_check(tmp_path: Path) -> None:
         "this pool can work" in muster.ok("pool", "check", "--config", out, "--terms", "local", "--budget", "1000").out
     )
     assert "--force" in muster.refused(*order, "--env", ENVIRONMENT)
+    muster.ok(*order, "--env", "lookup", "--force")
+    assert [environment.name for environment in PoolConfig.load(out).environments] == ["lookup"]
