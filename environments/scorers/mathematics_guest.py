@@ -43,7 +43,7 @@ class _Comparison:
     def __init__(self, base: Any, seed: str) -> None:
         self._base, self._seed = base, seed
 
-    # Structure
+    # ---- Structure
 
     def same(self, wanted: Any, given: Any) -> bool:
         if wanted == given:
@@ -97,7 +97,7 @@ class _Comparison:
     def _all(self, wanted: Any, given: Any) -> bool:
         return len(wanted) == len(given) and all(self.same(a, b) for a, b in zip(wanted, given, strict=True))
 
-    # Relations
+    # ---- Relations
 
     def _same_relation(self, wanted: Any, given: Any) -> bool:
         left, right = self._side(wanted), self._side(given)
@@ -142,7 +142,7 @@ class _Comparison:
         flipped = [_FLIPPED[operator] for operator in other[1][::-1]], other[2][::-1]
         return any(one[1] == operators and self._all(one[2], terms) for operators, terms in (other[1:], flipped))
 
-    # Values
+    # ---- Values
 
     def _same_value(self, wanted: Any, given: Any) -> bool:
         left, right = self.value(wanted), self.value(given)

@@ -25,6 +25,7 @@ from protocol.api.work import NoLease, ReceiptSigner, UploadReceipt
 from protocol.config import PoolConfig
 from protocol.encoding import canonical_json, load_document, parse_json, parse_toml
 from protocol.errors import IntegrityError, MusterError, UnreachableError
+from protocol.http import transport
 from protocol.identity import PoolId
 from protocol.models import check_documents, eos_ids, load_tokenizer, read_document
 from protocol.rollout_file.rows import RolloutHeader
@@ -163,8 +164,7 @@ def test_answers_of_a_service(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(ServiceError) as caught:
         refusing.get(STATUS)
     assert len(str(caught.value)) < 1000
-    answer = httpx.Response(200, content=data, request=httpx.Request("GET", "http://service"))
-    monkeypatch.setattr(httpx, "post", lambda *args, **options: answer)
+    monkeypatch.setattr(transport, "bounded_transport", lambda: answering(data))
     with pytest.raises(MusterError, match="is not an Ethereum RPC"):
         ask_rpc("http://service", None)
 

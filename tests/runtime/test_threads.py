@@ -82,7 +82,6 @@ OTHERS = {
     "orchestrator/chain.py": "attests one lane; the next turn tries again",
     "runtime/relay.py": "supervised; begins again, and its status says why",
     "runtime/threads.py": "makes the essential ones",
-    "sandbox/proxy.py": "passes on one connection",
     "storage/sources.py": "makes one request",
     "trainer/distributed.py": "the other ranks end when rank 0 falls silent",
     "validator/judging/sources.py": "makes one request",

@@ -18,7 +18,7 @@ from tests.environments.verifiers.small import ROWS, turns
 @pytest.fixture(params=[Mode.BUBBLEWRAP, Mode.PLAIN], ids=["bubblewrap", "plain"])
 def mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Mode:
     chosen: Mode = request.param
-    if chosen is Mode.BUBBLEWRAP and (trouble := try_mode(chosen).trouble):
+    if chosen is Mode.BUBBLEWRAP and (trouble := try_mode(chosen, "").trouble):
         pytest.skip(trouble)
     monkeypatch.setattr(process_module, "_mode", lambda: chosen)
     return chosen
