@@ -17,6 +17,7 @@ from diloco.config import DilocoConfig, DilocoRun
 from diloco.partition import MAX_ITEMS
 from diloco.policy import DilocoPolicy, DilocoSteps, plausible
 from diloco.settle import MadeStep
+from diloco.state_machine import Phase
 from diloco.tasks import RlLearners, RlTask, check_pool_run, model_tensors
 from diloco.transport import Transport
 from diloco.worker import Worker
@@ -211,9 +212,13 @@ def test_a_worker_that_dies_in_an_outer_step_leaves_its_files_to_the_other(base:
     with workers_running(world, tmp_path, {1: 1}) as tasks:
         made = start(world, run=world.document)
         coordinator = coordinator_of(made)
-        coordinator._waited = lambda: (
-            1e9 if tasks[1].dead and ADDRESSES[0] in coordinator.log.schedule.documents else 0.0
-        )
+
+        def waited() -> float:
+            schedule = coordinator.log.schedule
+            collecting = schedule.phase == Phase.COLLECT and ADDRESSES[0] in schedule.documents
+            return 1e9 if tasks[1].dead and collecting else 0.0
+
+        coordinator._waited = waited
         while len(coordinator.log.schedule.members | coordinator.log.schedule.waiting) < 2:
             coordinator.turn()
             time.sleep(0.01)
