@@ -235,17 +235,12 @@ class Up(ABC, Generic[F]):
         elif step.do is UpDo.WAIT:
             typer.echo(step.why)
             time.sleep(_PAUSED_SECONDS)
-        elif step.do is UpDo.WARM:
-            self.warm(step)
         else:
             what, key = next(iter(self.keys().items()))
             account = open_key(key.keystore, key.password_file, f"{what} key")
             client = ChainClient(self.session.client.provider.urls, self.session.client.chain_id, account)
             typer.echo(f"{step.why}: {self.send(facts, step, Suite(client, self.session.deployment, check=False))}")
             client.close()
-
-    def warm(self, step: UpStep) -> None:
-        raise NotImplementedError
 
     @property
     def agreement(self) -> Path:
@@ -476,7 +471,13 @@ class ValidatorUp(Up[ValidatorFacts]):
         self.process = UpProcess("validator", self.profile, path)
         self.process.start()
 
-    def warm(self, step: UpStep) -> None:
+    def take(self, facts: ValidatorFacts, step: UpStep) -> None:
+        if step.do is UpDo.WARM:
+            self._warm(step)
+        else:
+            super().take(facts, step)
+
+    def _warm(self, step: UpStep) -> None:
         """Start the process, or wait for it. Why it is not ready yet is printed when that changes, and every minute."""
         if self.process is None:
             typer.echo(f"{step.why}; seats are bonded after that")
