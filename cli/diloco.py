@@ -36,7 +36,7 @@ def init(
     run = load_document(document, DilocoRun)
     shown: dict[str, Any] = {"run": run.digest, "workers": len(run.workers), "coordinator": run.coordinator}
     if config is not None:
-        from diloco.corpus import data_digest, text_corpus
+        from diloco.inner import data_digest, text_corpus
         from trainer.model.policy import model_folder
 
         worker = load_document(config, WorkerConfig)

@@ -14,10 +14,9 @@ from chain.client import ChainClient
 from chain.contracts import WEIGHT_ONE, DilocoRuns, RecordedContribution, RunView, StepRecord
 from chain.deployment import Deployment
 from diloco.config import ChainConfig, DilocoRun, MemberConfig
-from diloco.log import Log
+from diloco.log import Log, catch_up, make_step
 from diloco.messages import CommitRecord
 from diloco.outer import OuterState
-from diloco.settle import catch_up, make_step
 from diloco.transport import Transport
 from protocol.accounts import LocalAccount
 from protocol.encoding import load_document

@@ -1,22 +1,42 @@
-"""The outer state and the outer optimizer, exact to the bit on any machine.
+"""The outer state, the outer optimizer and the admission of contributions, exact to the bit on any machine: what the
+coordinator, every worker and any verifier compute alike.
 
 The optimizer is SGD with Nesterov momentum on the mean pseudo-gradient of the admitted contributions. Everything is
 elementwise float32, each operation rounded once, in a stated order, so the result does not depend on the machine or on
-how tensors are cut.
+how tensors are cut. Contributions are decoded one shard at a time, so memory holds one shard of each, never whole
+pseudo-gradients, and the weighted sum adds workers in ascending order of their addresses.
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property
 from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field
 
-from diloco.config import OuterConfig
-from diloco.strikes import MAX_STEP
-from diloco.tensors import F32, Piece, TensorLayout, Tensors, cut, paste
+from diloco.codec import (
+    F32,
+    Piece,
+    Products,
+    TensorLayout,
+    Tensors,
+    add_products,
+    cut,
+    decode_shard,
+    encode_float32,
+    encode_int8,
+    encode_shard,
+    encode_sparse,
+    gram,
+    paste,
+    select_visible,
+)
+from diloco.config import AdmissionConfig, OuterConfig
+from diloco.messages import MAX_STEP, Contribution, Expected, ShardEntry
 from protocol.api.base import Hex64, Rows, SignedBody
 from protocol.delta.delta import TensorEntry, WeightIndex
 from protocol.encoding import canonical_json, sha256_hex
@@ -24,6 +44,7 @@ from protocol.errors import ConfigError, IntegrityError
 from protocol.signing import open_canonical
 
 MAX_LIST_BYTES = 1 << 17
+ReadShard = Callable[[ShardEntry], bytes]
 _TINY = np.float32(1e-40)
 
 
@@ -51,7 +72,13 @@ class OuterState:
     @cached_property
     def digest(self) -> bytes:
         """SHA-256 over the step's number and the hashes of all weights and momentum."""
-        hashes = [_index(one).digest.hex() for one in (self.weights, self.momentum)]
+        hashes = []
+        for tensors in (self.weights, self.momentum):
+            entries = []
+            for name, value in tensors.items():
+                data = np.ascontiguousarray(value, "<f4").reshape(-1).view(np.uint8)
+                entries.append(TensorEntry.of(name, "F32", value.shape, data))
+            hashes.append(WeightIndex.of(entries).digest.hex())
         return hashlib.sha256(canonical_json([self.step, *hashes])).digest()
 
     @cached_property
@@ -84,7 +111,6 @@ class OuterUpdate:
             paste(self._momentum, [piece], [velocity_after])
 
     def finish(self) -> OuterState:
-        """Return the state once all pieces are updated."""
         return OuterState(self._state.step + 1, self._weights, self._momentum)
 
 
@@ -97,6 +123,158 @@ def outer_update(weights: F32, momentum: F32, gradient: F32, config: OuterConfig
         np.add(np.multiply(decay, after, out=change), gradient, out=change)
         np.subtract(weights, np.multiply(rate, change, out=change), out=change)
     return change, after
+
+
+# Admission: which contributions count, from what is published alone, the same to the bit for everybody
+#
+# A contribution counts if its length is within a factor of the median length, and the median of its cosines with the
+# others' is not below a bound. Both follow from the inner products of all contributions, and a minority cannot move a
+# median beyond the honest values. What counts is scaled down to the median length, so that a worker moves the weights
+# no further than half of the others do.
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """`weights`: for each admitted worker, the factor of its contribution in the sum; empty if the outer step cannot be
+    made of what there is. `excluded`: why another worker's contribution does not count."""
+
+    weights: Mapping[str, Fraction]
+    excluded: Mapping[str, str]
+
+
+def admit(workers: Sequence[str], products: Products | None, config: AdmissionConfig) -> Admitted:
+    """Judge contributions by their inner products with one another, in the order of `workers`.
+
+    Where one owner trusts all workers (`cosine` null), there are no products: every contribution that decodes, which
+    makes it finite, counts alike."""
+    excluded: dict[str, str] = {}
+    if config.cosine is None or products is None:
+        if len(workers) < config.minimum:
+            return _too_few(workers, excluded, config)
+        return Admitted({worker: Fraction(1, len(workers)) for worker in workers}, excluded)
+    at = {worker: place for place, worker in enumerate(workers)}
+    lengths = {worker: math.sqrt(products[place][place]) for worker, place in at.items()}
+    for worker, length in lengths.items():
+        if not math.isfinite(length):
+            excluded[worker] = "infinity or NaN in it"
+        elif length == 0:
+            excluded[worker] = "it is zero"
+    left = [worker for worker in workers if worker not in excluded]
+    median = _lower_median([lengths[worker] for worker in left])
+    for worker in left:
+        if not median / config.norm_factor <= lengths[worker] <= median * config.norm_factor:
+            excluded[worker] = f"its length is {lengths[worker] / median:.3g} times the median"
+    left = [worker for worker in left if worker not in excluded]
+    for worker in left:
+        others = [other for other in left if other != worker]
+        cosines = sorted(products[at[worker]][at[one]] / (lengths[worker] * lengths[one]) for one in others)
+        # The higher of two middle values: of two others, an honest worker needs one that is honest.
+        typical = cosines[len(cosines) // 2] if cosines else -1.0
+        if typical < config.cosine:
+            excluded[worker] = f"its median cosine with the others is {typical:.3f}"
+    left = [worker for worker in left if worker not in excluded]
+    if len(left) < config.minimum:
+        return _too_few(left, excluded, config)
+    median = _lower_median([lengths[worker] for worker in left])
+    scale = {worker: min(Fraction(1), Fraction(median) / Fraction(lengths[worker])) for worker in left}
+    return Admitted({worker: Fraction(1, len(left)) * scale[worker] for worker in left}, excluded)
+
+
+def _too_few(workers: Sequence[str], excluded: Mapping[str, str], config: AdmissionConfig) -> Admitted:
+    why = f"only {len(workers)} are admitted, {config.minimum} are needed"
+    return Admitted({}, {**excluded, **dict.fromkeys(workers, why)})
+
+
+def _lower_median(values: Sequence[float]) -> float:
+    """Return the lower of two middle values: never longer than an honest length while fewer than half are hostile."""
+    return sorted(values)[(len(values) - 1) // 2] if values else 0.0
+
+
+# The outer step
+
+
+def encode_payload(
+    state: OuterState, gradient: Tensors, expected: Expected, worker: str, error: Tensors | None = None
+) -> tuple[tuple[bytes, ...], Tensors | None]:
+    """Encode the pseudo-gradient of a worker, `state.weights` − inner weights; return the payload's shards, and the
+    error feedback if it counts (mode `sparse`).
+
+    Raises MalformedContribution, ValueError for what is not finite."""
+    settings, shards = expected.run.settings, []
+    after: Tensors = {}
+    if settings.mode == "sparse":
+        after, error = select_visible(state.weights, gradient, error)
+    for number, pieces in enumerate(state.layout.shards(settings.shards)):
+        if settings.mode == "sparse":
+            pairs = zip(cut(state.weights, pieces), cut(after, pieces), strict=True)
+            bodies = [encode_sparse(before, sent) for before, sent in pairs]
+        else:
+            encode = encode_int8 if settings.mode == "int8" else encode_float32
+            bodies = [encode(piece) for piece in cut(gradient, pieces)]
+        shards.append(encode_shard(expected.origin(worker), number, bodies))
+    return tuple(shards), error
+
+
+@dataclass(frozen=True)
+class Payloads:
+    """The payloads of one attempt at the outer step that starts from `state`; `read` returns a file of one."""
+
+    state: OuterState
+    expected: Expected
+    contributions: Mapping[str, Contribution]
+    read: ReadShard
+
+    def shard(self, worker: str, number: int) -> list[F32]:
+        """Decode a worker's shard into the pieces of its pseudo-gradient (outer − inner weights).
+
+        Raises MalformedContribution, and whatever `read` raises."""
+        settings = self.expected.run.settings
+        pieces = self.state.layout.shards(settings.shards)[number]
+        data = self.read(self.contributions[worker].shards[number])
+        base = cut(self.state.weights, pieces)
+        return decode_shard(data, self.expected.origin(worker), number, pieces, settings.mode, base)
+
+    def check(self, worker: str) -> None:
+        """Decode a worker's payload whole and drop it. Raises as `shard`."""
+        for number in range(self.expected.run.settings.shards):
+            self.shard(worker, number)
+
+
+def settle(payloads: Payloads) -> tuple[OuterState | None, Admitted]:
+    """Return the state after the outer step, None if too few contributions are admitted, and which are.
+
+    Raises OuterStepError where the state would not be finite, and as `Payloads.shard`."""
+    settings, state = payloads.expected.run.settings, payloads.state
+    workers = sorted(payloads.contributions)
+    products: Products | None = None
+    if settings.admission.cosine is not None:
+        shards = [gram([payloads.shard(one, number) for one in workers]) for number in range(settings.shards)]
+        products = add_products(shards)
+    admitted = admit(workers, products, settings.admission)
+    if not admitted.weights:
+        return None, admitted
+    update = OuterUpdate(state, settings.outer)
+    factors = {worker: np.float32(float(admitted.weights[worker])) for worker in sorted(admitted.weights)}
+    for number, pieces in enumerate(state.layout.shards(settings.shards)):
+        sums: list[F32] = [np.zeros(piece.size, np.float32) for piece in pieces]
+        for worker, factor in factors.items():
+            for total, value in zip(sums, payloads.shard(worker, number), strict=True):
+                with np.errstate(over="ignore", invalid="ignore"):
+                    total += np.multiply(factor, value)
+        update.apply(pieces, sums)
+    return update.finish(), admitted
+
+
+def skip_step(state: OuterState) -> OuterState:
+    """Return the state after an outer step with too few files to train on: nothing changes but its number."""
+    return replace(state, step=state.step + 1)
+
+
+def update_norm(before: OuterState, after: OuterState) -> float:
+    """Return the length of the change of all weights; 0 unless the states follow one another."""
+    if after.step != before.step + 1:
+        return 0.0
+    return math.hypot(*(float(np.linalg.norm(after.weights[name] - one)) for name, one in before.weights.items()))
 
 
 # An outer state as files, which a newcomer fetches instead of making all outer steps again. Shard k holds the weights'
@@ -160,11 +338,3 @@ def read_state(step: int, digest: str, shards: Iterator[bytes], layout: TensorLa
     if state.digest.hex() != digest:
         raise MalformedState(f"the files are outer state {state.digest.hex()[:16]}…, not {digest[:16]}…")
     return state
-
-
-def _index(tensors: Tensors) -> WeightIndex:
-    entries = []
-    for name, value in tensors.items():
-        data = np.ascontiguousarray(value, "<f4").reshape(-1).view(np.uint8)
-        entries.append(TensorEntry.of(name, "F32", value.shape, data))
-    return WeightIndex.of(entries)

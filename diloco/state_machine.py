@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from diloco.config import DilocoRun
+from diloco.inner import Partition
 from diloco.messages import (
     CommitRecord,
     ContributionRefused,
@@ -22,9 +23,8 @@ from diloco.messages import (
     LogEvent,
     PayloadOpened,
     PhaseFailed,
+    Strikes,
 )
-from diloco.partition import Partition
-from diloco.strikes import Strikes
 from protocol.errors import IntegrityError
 
 
@@ -79,7 +79,6 @@ class Schedule:
 
     @property
     def place(self) -> tuple[int, int, Phase]:
-        """Outer step, attempt and phase."""
         return self.step, self.attempt, self.phase
 
     @property
@@ -119,13 +118,6 @@ class Schedule:
         """Return what decides a worker's data in this attempt: work on data that was split otherwise is of no use."""
         return self.partition_members + (self.partition.of(worker) if self.partition else ())
 
-    def apply(self, event: LogEvent) -> "Schedule":
-        """Return the schedule after an event. Raises IntegrityError for one that cannot come now."""
-        after = self.after(event)
-        if after is self:
-            raise IntegrityError(f"the log has an event of kind {event.kind} that changes nothing")
-        return after
-
     def after(self, event: LogEvent) -> "Schedule":
         """Return the schedule after an event; the same object where it changes nothing. Raises IntegrityError for an
         event that no honest coordinator writes."""
@@ -151,12 +143,17 @@ class Schedule:
                 return self._assigned(event)
             case ContributionSigned():
                 return self._signed(event)
+            case ContributionRefused() if event.worker in self.documents:
+                raise IntegrityError(f"the log refuses a contribution of {event.worker}, which signed another")
             case ContributionRefused():
-                if event.worker in self.documents:
-                    raise IntegrityError(f"the log refuses a contribution of {event.worker}, which signed another")
                 return self._held_up(event.worker)
             case FilesUnusable():
-                return self._cannot_use(event)
+                if not set(event.items) <= set(self.share_of(event.worker)):
+                    raise IntegrityError(f"{event.worker} names files that are not assigned to it")
+                unusable, disputed = self.unusable.union(event.items), self.disputed | {event.worker}
+                named = replace(self, unusable=unusable, disputed=disputed)
+                after = named._held_up(event.worker)
+                return self if after is named else after
             case PayloadOpened():
                 fits = self.phase == Phase.OPEN and self.documents.get(event.worker) == event.document
                 new = fits and event.worker not in self.opened
@@ -228,13 +225,6 @@ class Schedule:
         if known in (None, event.document) or self.phase == Phase.SETTLE:
             return self
         return self._bar({event.worker})._without_barred()  # equivocation: it signed two contributions
-
-    def _cannot_use(self, event: FilesUnusable) -> "Schedule":
-        if not set(event.items) <= set(self.share_of(event.worker)):
-            raise IntegrityError(f"{event.worker} names files that are not assigned to it")
-        named = replace(self, unusable=self.unusable.union(event.items), disputed=self.disputed | {event.worker})
-        after = named._held_up(event.worker)
-        return self if after is named else after
 
     def _held_up(self, worker: str) -> "Schedule":
         due = self.phase == Phase.COLLECT and worker in self.members - self.barred

@@ -22,12 +22,12 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from diloco.codec import TensorLayout, Tensors
 from diloco.config import DilocoRun
 from diloco.inner import InnerTask, Saving
 from diloco.messages import Contribution, Signed
 from diloco.outer import OuterState, read_state, shard_parts, state_shard_bytes
 from diloco.state_machine import Schedule
-from diloco.tensors import TensorLayout, Tensors
 from protocol.encoding import canonical_json, sha256_hex
 from protocol.errors import ConfigError, IntegrityError, MusterError
 from protocol.files import (

@@ -4,7 +4,7 @@ A worker may be several processes (ranks) that hold parts of the weights. Rank 0
 other ranks follow its commands.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
@@ -13,14 +13,21 @@ import numpy as np
 import torch
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from diloco.config import DilocoRun, LanguageConfig, RlTaskConfig, SftTaskConfig, TextTaskConfig
-from diloco.corpus import Corpus, Cursor, TextStream
-from diloco.inner import POSITION, DataShare, FilesUnusableError, Saving
+from diloco.codec import F32, Tensors
+from diloco.config import DilocoRun, LanguageConfig, SftTaskConfig, TextTaskConfig
+from diloco.inner import (
+    MAX_ITEMS,
+    POSITION,
+    Corpus,
+    Cursor,
+    DataShare,
+    FilesUnusableError,
+    Saving,
+    TextStream,
+    shuffled,
+)
 from diloco.messages import MAX_NAMED
-from diloco.partition import MAX_ITEMS, shuffled
-from diloco.tensors import F32, Tensors
 from protocol.config import PoolConfig
-from protocol.encoding import load_document
 from protocol.errors import ConfigError, IntegrityError, MusterError, ScoringUnavailable, UnreachableError
 from protocol.models import load_tokenizer
 from protocol.rollout_file.rows import MalformedFile
@@ -251,17 +258,17 @@ def text_task(
         tokens = tuple(tokenizer.encode(text))
         return tokens if tokens[-1:] == (tokenizer.eos_token_id,) else (*tokens, int(tokenizer.eos_token_id))
 
-    def predicting(piece: tuple[int, ...]) -> Example:
-        return Example(piece, (False, *(True for _ in piece[1:])))
+    def predicting(pieces: Iterable[tuple[int, ...]]) -> list[Example]:
+        return [Example(piece, (False, *(True for _ in piece[1:]))) for piece in pieces if len(piece) >= 2]
 
-    stream = TextStream(corpus, count, encode, bytes.fromhex(run.seed), config.sequence_tokens)
+    stream = TextStream(corpus.text, count, encode, bytes.fromhex(run.seed), config.sequence_tokens)
 
     def batch(cursor: Cursor, share: DataShare) -> tuple[list[Example], Cursor]:
         pieces, after = stream.take(cursor, config.batch_tokens, share.owns)
-        return [predicting(piece) for piece in pieces], after
+        return predicting(pieces), after
 
-    kept_apart = [encode(corpus.text(number))[: config.sequence_tokens] for number in range(count, len(corpus))]
-    return LanguageTask(run, learners, batch, [predicting(one) for one in kept_apart if len(one) >= 2])
+    heldout = [encode(corpus.text(number))[: config.sequence_tokens] for number in range(count, len(corpus))]
+    return LanguageTask(run, learners, batch, predicting(heldout))
 
 
 def sft_task(config: SftTaskConfig, folder: Path, run: DilocoRun, learners: LanguageLearners) -> LanguageTask:
@@ -294,11 +301,9 @@ RL_METRICS = (
 )  # fmt: skip
 
 
-def rl_learners(config: RlTaskConfig, folder: Path, placement: Placement) -> RlLearners:
+def rl_learners(pool: PoolConfig, seed: int, folder: Path, placement: Placement) -> RlLearners:
     """Return the learner of one rank."""
-    pool = load_document(config.pool, PoolConfig)
-    train, temperature = pool.train, pool.work.temperature
-    return RlLearners(Learner(folder, train, temperature, pool.model.dtype, placement, config.seed))
+    return RlLearners(Learner(folder, pool.train, pool.work.temperature, pool.model.dtype, placement, seed))
 
 
 def check_pool_run(run: DilocoRun, pool: PoolConfig) -> None:
@@ -358,7 +363,7 @@ class RlTask:
 
     def metrics(self) -> dict[str, float]:
         self._update()  # the step's metrics follow its last update
-        metrics = {name: getattr(self._metrics, name) for name in RL_METRICS} if self._metrics else {}
+        metrics = {name: getattr(self._metrics, name, None) for name in RL_METRICS}
         return {name: float(value) for name, value in metrics.items() if value is not None}
 
     def save(self, folder: Path) -> Saving:

@@ -10,11 +10,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from diloco.codec import MalformedContribution
+from diloco.codec import MalformedContribution, TensorLayout
 from diloco.config import DilocoRun
 from diloco.messages import (
     MAX_ENTRY_BYTES,
@@ -29,11 +29,10 @@ from diloco.messages import (
     open_contribution,
     open_entry,
     open_message,
-    seal_message,
+    seal,
 )
 from diloco.outer import MAX_LIST_BYTES, OuterState, list_state, open_list, read_state, state_shard_bytes, state_shards
 from diloco.state_machine import Schedule
-from diloco.tensors import TensorLayout
 from protocol.accounts import LocalAccount
 from protocol.encoding import sha256_hex
 from protocol.errors import IntegrityError, MusterError, UnreachableError
@@ -109,18 +108,23 @@ class Transport:
         """Leave a worker's message; False if its number is taken."""
         return self._bucket.put_first(self._message_place(worker, number), message)
 
-    def has_message(self, worker: str, number: int) -> bool:
-        """Return whether the place is taken, by whatever."""
-        try:
-            return self._bucket.look(self._message_place(worker, number), MAX_MESSAGE_BYTES) is not None
-        except IntegrityError:  # by something longer than messages are
-            return True
-
-    def message(self, worker: str, number: int) -> WorkerMessage | None:
-        """Return a worker's message, None if it is not there yet. Raises MalformedMessage, IntegrityError,
-        UnreachableError."""
-        data = self._bucket.look(self._message_place(worker, number), MAX_MESSAGE_BYTES)
-        return None if data is None else open_message(data, self.run, worker, number)
+    def new_messages(self, worker: str, numbers: dict[str, int]) -> Iterator[WorkerMessage]:
+        """Yield the messages of a worker since `numbers` (the next one of each worker), which is advanced; at most 16.
+        What is none is skipped. Raises UnreachableError."""
+        first = numbers.get(worker, 0)
+        for number in range(first, first + _MESSAGES_AT_ONCE):
+            try:
+                data = self._bucket.look(self._message_place(worker, number), MAX_MESSAGE_BYTES)
+                message = None if data is None else open_message(data, self.run, worker, number)
+            except UnreachableError:
+                raise
+            except MusterError as error:
+                log.warning("message %d of %s: %s", number, worker, error)
+            else:
+                if message is None:
+                    return
+                yield message
+            numbers[worker] = number + 1
 
     def append(self, number: int, entry: bytes) -> bool:
         """Write an entry of the log; False if its number is taken."""
@@ -257,12 +261,10 @@ class AttemptCache:
 
     def begin(self, schedule: Schedule) -> bool:
         """Forget what is of another attempt than the schedule's; return whether there is a new one."""
-        attempt = schedule.step, schedule.attempt
-        if attempt == self._attempt:
-            return False
-        self._attempt = attempt
-        self.clear()
-        return True
+        before, self._attempt = self._attempt, (schedule.step, schedule.attempt)
+        if before != self._attempt:
+            self.clear()
+        return before != self._attempt
 
     def clear(self) -> None:
         """Forget everything; what is under way ends in a folder that nobody reads."""
@@ -284,7 +286,7 @@ class AttemptCache:
         """Return whether all files of a contribution are here; fetch what is missing, in the order in which it is sent.
         Raises IntegrityError where other bytes lie under a hash, and as `contribution`."""
         entries = in_send_order(document, self.contribution(worker, document, expected).shards)
-        missing = [entry for entry in entries if not self._path(entry).exists()]
+        missing = [entry for entry in entries if not (self._current / entry.sha256).exists()]
         if not missing:
             return True
         job, backoff = self._jobs.get(document, (None, PollBackoff()))
@@ -299,12 +301,9 @@ class AttemptCache:
     def read(self, entry: ShardEntry) -> bytes:
         """Return a file's bytes, from the bucket if they are not here. Raises as `Transport.shard`."""
         try:
-            return self._path(entry).read_bytes()
+            return (self._current / entry.sha256).read_bytes()
         except OSError:
             return self._transport.shard(entry)
-
-    def _path(self, entry: ShardEntry) -> Path:
-        return self._current / entry.sha256
 
     def _fetch(self, entries: Sequence[ShardEntry], folder: Path, backoff: PollBackoff) -> None:
         for entry in entries:
@@ -327,22 +326,13 @@ def in_send_order(document: str, files: Sequence[T]) -> list[T]:
 
 
 class Sender:
-    """Posts a worker's messages, each once and under a number of its own, and uploads payloads in the background."""
+    """Posts a worker's messages, each once and under a number of its own, and uploads payloads in the background.
+    `next`: number of the next one; it may be taken, by messages of this worker that are not in the log yet."""
 
     def __init__(self, transport: Transport, account: LocalAccount) -> None:
-        self._transport, self._account, self._next = transport, account, 0
+        self._transport, self._account, self.next = transport, account, 0
         self._posted: set[tuple[MessageKind, int, int, str | None]] = set()
         self._upload, self._uploaded = BackgroundJob("payload-sender"), ("", 0)
-
-    def find_place(self, number: int) -> None:
-        """Continue behind the messages that are there, the first of which may have `number`. Raises MusterError if
-        nobody reads them."""
-        worker = str(self._account.address)
-        for free in range(number, number + MAX_TAKEN):
-            if not self._transport.has_message(worker, free):
-                self._next = free
-                return
-        raise MusterError(f"more than {MAX_TAKEN} messages of {worker} were not read", "look at the run's coordinator")
 
     def post(self, kind: MessageKind, now: Schedule, digest: str | None = None, items: Iterable[str] = ()) -> None:
         """Post a message about the attempt under way, unless this process has, at the first place that nobody has
@@ -353,11 +343,11 @@ class Sender:
         worker, run = str(self._account.address), self._transport.run
         for _ in range(MAX_TAKEN):
             message = WorkerMessage(
-                run=run.digest, worker=worker, number=self._next, kind=kind, step=now.step, attempt=now.attempt,
+                run=run.digest, worker=worker, number=self.next, kind=kind, step=now.step, attempt=now.attempt,
                 digest=digest, items=list(items),
             )  # fmt: skip
-            posted = self._transport.post(worker, message.number, seal_message(message, run, self._account))
-            self._next += 1
+            posted = self._transport.post(worker, message.number, seal(message, run, self._account))
+            self.next += 1
             if posted:
                 self._posted = {earlier for earlier in self._posted if earlier[1] == now.step} | {what}
                 return
@@ -366,45 +356,13 @@ class Sender:
     def upload(self, document: str, attempt: int, payload: Sequence[bytes]) -> None:
         """Publish a payload in the background, again if that failed, and again in another attempt, which may be due to
         its loss."""
-        if self._uploaded == (document, attempt):
+        before, self._uploaded = self._uploaded, (document, attempt)
+        if before == self._uploaded:
             self._upload.tend()
-            return
-        self._uploaded = document, attempt
-        self._upload.begin("the payload", lambda: self.publish(document, payload))
+        else:
+            self._upload.begin("the payload", lambda: self.publish(document, payload))
 
     def publish(self, document: str, payload: Sequence[bytes]) -> None:
         """Publish a payload; return once it is there."""
         with ThreadPoolExecutor(2, "payload-sender") as senders:
             list(senders.map(self._transport.publish, in_send_order(document, payload)))
-
-
-class MessageReader:
-    """Reads workers' messages for the coordinator: those of the workers that the step waits for whenever it is asked,
-    those of all others, who may join or leave, rarely."""
-
-    def __init__(self, transport: Transport) -> None:
-        self._transport, self._all = transport, PollBackoff(factor=50.0)
-
-    def new(self, numbers: dict[str, int], awaited: frozenset[str], every: bool = False) -> Iterator[WorkerMessage]:
-        """Yield the messages since `numbers` (the next one of each worker), which is advanced. `every`: of all workers,
-        whenever they were read last. Raises UnreachableError."""
-        every = every or self._all.due()
-        with self._all.taking() if every else nullcontext():
-            for worker in self._transport.run.workers:
-                if every or worker in awaited:
-                    yield from self._of(worker, numbers)
-
-    def _of(self, worker: str, numbers: dict[str, int]) -> Iterator[WorkerMessage]:
-        first = numbers.get(worker, 0)
-        for number in range(first, first + _MESSAGES_AT_ONCE):
-            try:
-                message = self._transport.message(worker, number)
-            except UnreachableError:
-                raise
-            except MusterError as error:
-                log.warning("message %d of %s: %s", number, worker, error)
-            else:
-                if message is None:
-                    return
-                yield message
-            numbers[worker] = number + 1

@@ -93,8 +93,12 @@ class RefusedForGood(MusterError):
     """The other side refuses an envelope, and will whenever it is sent again."""
 
 
-class EnvelopeSource(Protocol):
+class Exchange(Protocol):
     """Every method raises UnreachableError, within a bounded time, if the other side is gone."""
+
+    def publish(self, data: bytes) -> str:
+        """Leave an envelope there unless it is there already; return its key. Raise RefusedForGood."""
+        ...
 
     def listed(self) -> Iterator[ListingEntry]:
         """Yield what is there, possibly without an end."""
@@ -102,12 +106,6 @@ class EnvelopeSource(Protocol):
 
     def get(self, entry: ListingEntry, limit: int) -> bytes:
         """Return an envelope of at most `limit` bytes. Raise IntegrityError for other bytes, MissingObjectError."""
-        ...
-
-
-class Exchange(EnvelopeSource, Protocol):
-    def publish(self, data: bytes) -> str:
-        """Leave an envelope there unless it is there already; return its key. Raise RefusedForGood."""
         ...
 
 

@@ -20,11 +20,9 @@ from protocol.files import write_atomic
 from storage.s3 import Bucket
 from swarm.config import MeasuringConfig, MixConfig, SwarmMemberConfig
 from swarm.envelope import Envelope, SharedGroup, SwarmDocument, seal
-from swarm.evaluation import HeldOut
 from swarm.exchange import BucketExchange, Exchange, FolderExchange, GateExchange, RefusedForGood, envelope_key
-from swarm.generation import MemberModel, OwnGroup, OwnRounds, Retokeniser
-from swarm.inbox import EnvelopeInbox
-from swarm.inspection import InspectedGroup, Inspector
+from swarm.generation import HeldOut, MemberModel, OwnGroup, OwnRounds, Retokeniser
+from swarm.inbox import EnvelopeInbox, InspectedGroup, Inspector
 from swarm.plausibility import PlausibilityJudge
 from swarm.sampling import PeerCap, draw, drawable, weights
 from swarm.state import MemberProgress, SwarmRound

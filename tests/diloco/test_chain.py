@@ -26,10 +26,7 @@ class RecordedWorld:
     def __init__(self, deployed: Deployed, home: Path) -> None:
         self.deployed, self.home, self.first = deployed, home, OuterState.start(LetterTask().weights())
         self.run = make_run(3, training_seconds=1000, window_seconds=1000)
-        self.world = DilocoWorld(MemoryBucket(), self.run, home)
-        for number in range(3):
-            self.world.start(number)
-        self.world.until(2)
+        self.world = DilocoWorld(self.run, home).begin(0, 1, 2, step=2)
         deployed.chain.fund(COORDINATOR.address)
         self.runs: DilocoRuns = deployed.suite(COORDINATOR).diloco_runs
 

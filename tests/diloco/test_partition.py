@@ -1,11 +1,12 @@
 """Each item is exactly one worker's, by a rule that moves little when workers come and go."""
 
 from collections import Counter
+from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
 
-from diloco.partition import Partition, owner, shuffled, split_evenly
+from diloco.inner import Partition, owner, shuffled
 from tests.diloco.samples import KEYS
 
 WORKERS = [str(key.address) for key in KEYS]
@@ -29,23 +30,22 @@ def test_only_the_items_of_who_left_move() -> None:
         assert after == before or before == WORKERS[0]
 
 
-def test_split_evenly_every_item_is_of_one_worker() -> None:
+def split(items: Sequence[bytes], workers: Sequence[str] = WORKERS, seed: bytes = SEED) -> dict[str, tuple[bytes, ...]]:
+    return Partition(seed.hex(), tuple(item.hex() for item in items), tuple(workers)).split
+
+
+def test_a_partition_splits_evenly_and_every_file_is_of_one_worker() -> None:
     for count in (0, 1, 3, 7, 8):
         items = ITEMS[:count]
-        split = split_evenly(SEED, items, WORKERS)
-        assert sorted(one for mine in split.values() for one in mine) == sorted(items)
-        sizes = [len(mine) for mine in split.values()]
+        found = split(items)
+        assert sorted(one for mine in found.values() for one in mine) == sorted(items)
+        sizes = [len(mine) for mine in found.values()]
         assert max(sizes) - min(sizes) <= 1
-        assert split == split_evenly(SEED, [*items[::-1], *items[:1]], WORKERS[::-1])
-    assert split_evenly(SEED, ITEMS[:8], WORKERS) != split_evenly(b"\x08" * 32, ITEMS[:8], WORKERS)
-
-
-def test_a_partition_names_what_is_split_evenly() -> None:
+        assert found == split([*items[::-1], *items[:1]], WORKERS[::-1])
+    assert split(ITEMS[:8]) != split(ITEMS[:8], seed=b"\x08" * 32)
     partition = Partition(SEED.hex(), tuple(one.hex() for one in ITEMS[:7]), tuple(WORKERS))
-    split = split_evenly(SEED, ITEMS[:7], WORKERS)
-    assert {one: list(partition.of(one)) for one in WORKERS} == {
-        worker: sorted(one.hex() for one in mine) for worker, mine in split.items()
-    }
+    for worker, mine in partition.split.items():
+        assert list(partition.of(worker)) == sorted(one.hex() for one in mine)
     assert partition.of("0xstranger") == ()
 
 

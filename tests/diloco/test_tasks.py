@@ -12,11 +12,19 @@ import numpy as np
 import pytest
 
 from diloco.config import AdmissionConfig, DilocoConfig, DilocoRun, SftTaskConfig, TextTaskConfig
-from diloco.corpus import Corpus, Cursor, TextStream, check_data, data_digest, document_files, index_file, text_corpus
-from diloco.inner import DataShare
-from diloco.log import Log
+from diloco.inner import (
+    Corpus,
+    Cursor,
+    DataShare,
+    TextFile,
+    TextStream,
+    check_data,
+    data_digest,
+    document_files,
+    text_corpus,
+)
+from diloco.log import Log, make_step
 from diloco.main import load_first_state
-from diloco.settle import make_step
 from diloco.tasks import LanguageTask, language_learners, sft_task, text_task
 from diloco.transport import Transport
 from protocol.accounts import Account
@@ -63,7 +71,7 @@ def sft_worker(model: Path, folder: Path) -> LanguageTask:
 
 
 def share(worker: int, step: int = 0, positions: tuple[int, ...] = ()) -> DataShare:
-    return DataShare(RUN.seed, NAMES[worker], tuple(NAMES[:2]), None, step, positions)
+    return DataShare(RUN.seed, NAMES[worker], tuple(NAMES[:2]), (), step, positions)
 
 
 @pytest.mark.parametrize("make", [text_worker, sft_worker])
@@ -87,8 +95,8 @@ def test_a_restored_task_continues_exactly(make: Callable[..., LanguageTask], mo
 
 
 def test_every_token_is_predicted_once_an_epoch_by_one_worker(tmp_path: Path) -> None:
-    corpus = Corpus([index_file(write_texts(tmp_path))], "text")
-    stream = TextStream(corpus, 36, lambda text: tuple(text.encode()), bytes.fromhex(RUN.seed), 16)
+    corpus = Corpus([TextFile.index(write_texts(tmp_path))], "text")
+    stream = TextStream(corpus.text, 36, lambda text: tuple(text.encode()), bytes.fromhex(RUN.seed), 16)
     predicted: list[tuple[int, ...]] = []
     for worker in range(2):
         cursor = Cursor()
@@ -111,7 +119,7 @@ def test_every_token_is_predicted_once_an_epoch_by_one_worker(tmp_path: Path) ->
 def test_what_is_no_text_is_named(data: bytes, word: str, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(data)
     with pytest.raises(ConfigError, match=word):
-        Corpus([index_file(tmp_path / "a.jsonl")], "text").text(0)
+        Corpus([TextFile.index(tmp_path / "a.jsonl")], "text").text(0)
 
 
 def test_folders_hold_files_of_json_lines_and_nothing_changes_them(tmp_path: Path) -> None:
@@ -123,7 +131,7 @@ def test_folders_hold_files_of_json_lines_and_nothing_changes_them(tmp_path: Pat
         document_files([tmp_path, path])
     with pytest.raises(ConfigError, match="no file of JSON lines"):
         document_files([empty])
-    corpus = Corpus([index_file(path)], "text")
+    corpus = Corpus([TextFile.index(path)], "text")
     assert [corpus.text(number) for number in range(len(corpus))] == TEXTS
     path.write_text("changed\n")
     with pytest.raises(ConfigError, match="was changed since"):
@@ -159,7 +167,7 @@ def test_two_workers_as_processes_one_of_them_with_two_ranks(model: Path, tmp_pa
         if (name := str(Account.from_key(secret).address)) in run.workers
     }
 
-    def command(name: str, verb: str, s3: ServiceProcess, **more: Any) -> list[str]:
+    def command(name: str, s3: ServiceProcess, **more: Any) -> list[str]:
         store(tmp_path / f"{name}.key", keys[name], "correct horse battery staple", work_factor=1 << 10)
         key = {"keystore": str(tmp_path / f"{name}.key"), "password_file": str(tmp_path / "password")}
         values = {
@@ -167,12 +175,12 @@ def test_two_workers_as_processes_one_of_them_with_two_ranks(model: Path, tmp_pa
             "s3": settings_of(s3).model_dump(mode="json"), "steps": 3, "poll_seconds": 0.1, **more,
         }  # fmt: skip
         (tmp_path / f"{name}.json").write_text(json.dumps(values))
-        return [sys.executable, "-m", "cli.main", "diloco", verb, "--config", str(tmp_path / f"{name}.json")]
+        return [sys.executable, "-m", "cli.main", "diloco", "run", "--config", str(tmp_path / f"{name}.json")]
 
     with running(ServiceProcess("s3", tmp_path / "s3")) as s3:
-        commands = [command("coordinator", "coordinate", s3, kind="diloco-coordinator")]
+        commands = [[*command("coordinator", s3, kind="diloco-coordinator"), "--coordinator"]]
         for ranks, name in zip((2, 1), run.workers, strict=True):
-            commands.append(command(name, "run", s3, text=task | {"parallel": {"ranks": ranks}}))
+            commands.append(command(name, s3, text=task | {"parallel": {"ranks": ranks}}))
         logs = [(tmp_path / f"{number}.log").open("wb") for number in range(3)]
         children = [
             subprocess.Popen(one, cwd=ROOT, stdout=log, stderr=log) for one, log in zip(commands, logs, strict=True)

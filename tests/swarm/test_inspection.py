@@ -3,12 +3,12 @@
 import pytest
 
 from swarm.envelope import MalformedEnvelope, SharedGroup, round_problem, seal
-from swarm.inspection import Inspected, Inspector
+from swarm.inbox import Inspected, Inspector
 from swarm.sampling import Breach
-from tests.swarm.samples import DOCUMENT, ENVIRONMENTS, KEYS, LIMITS, honest_envelope, honest_group
+from tests.swarm.samples import DOCUMENT, ENVIRONMENTS, KEYS, honest_envelope, honest_group
 
 MEMBERS = {key.address for key in KEYS[:2]}
-INSPECTOR = Inspector(LIMITS, ENVIRONMENTS, MEMBERS)
+INSPECTOR = Inspector(DOCUMENT, ENVIRONMENTS, MEMBERS)
 
 
 def inspect(groups: list[SharedGroup]) -> Inspected:

@@ -20,13 +20,20 @@ from swarm.config import MixConfig
 from swarm.envelope import open_envelope
 from swarm.exchange import FolderExchange
 from swarm.main import run
-from swarm.state import JOURNAL, STATUS, read_journal
-from tests.swarm.world import DOCUMENT, SwarmWorld, one_round
+from swarm.member import Member
+from swarm.state import JOURNAL, STATUS
+from tests.swarm.world import DOCUMENT, SwarmWorld, journal, shared_names
 from trainer.checkpoint import checkpoints
 
-LIMITS = DOCUMENT
-FEW = MixConfig(own=3, shared=1)
-"""So few of what is on offer that much is left."""
+FEW = MixConfig(own=3, shared=1)  # so few of what is on offer that much is left
+
+
+def rounds(made: Member) -> list[int]:
+    return [line["round"] for line in journal(made)]
+
+
+def changed(path: Path) -> float:
+    return path.stat().st_mtime if path.exists() else 0.0
 
 
 def neighbours(world: SwarmWorld, envelopes: int) -> None:
@@ -35,14 +42,10 @@ def neighbours(world: SwarmWorld, envelopes: int) -> None:
         world.share(world.member(name), envelopes)
 
 
-def shared_names(home: Path) -> list[str]:
-    return [name for line in read_journal(home / JOURNAL) for name in line["shared"]]
-
-
 def test_a_round_that_was_not_written_down_is_made_again(world: SwarmWorld) -> None:
     neighbours(world, 4)
     made = world.member(0, mix=FEW)
-    one_round(made)
+    made.advance()
     before = {name: value.clone() for name, value in made.learner.policy.model.state_dict().items()}
     lost = made.round(1)
     again = world.member(0, mix=FEW)
@@ -51,9 +54,7 @@ def test_a_round_that_was_not_written_down_is_made_again(world: SwarmWorld) -> N
     repeated = again.round(1)
     assert repeated.shared == lost.shared, "the same draw of the same offers"
     again.progress.finished(again.learner, again.inbox, repeated)
-    names = shared_names(again.progress.home)
-    assert names
-    assert len(names) == len(set(names))
+    assert shared_names(again)
 
 
 def test_a_round_that_was_sent_is_not_sent_again_whatever_has_changed(world: SwarmWorld) -> None:
@@ -65,23 +66,23 @@ def test_a_round_that_was_sent_is_not_sent_again_whatever_has_changed(world: Swa
     again = world.member(0, temperature=0.98)
     for number in range(lost):
         again.round(number)
-    rounds = [open_envelope(data, LIMITS).round for data in world.envelopes.values()]
+    rounds = [open_envelope(data, DOCUMENT).round for data in world.envelopes.values()]
     assert rounds
     assert len(rounds) == len(set(rounds))
 
 
 def test_a_kill_between_checkpoint_and_journal_loses_no_line(world: SwarmWorld) -> None:
     made = world.member(0)
-    one_round(made)
-    journal = made.progress.home / JOURNAL
-    whole = journal.read_bytes()
+    made.advance()
+    path = made.progress.home / JOURNAL
+    whole = path.read_bytes()
     for left in (b"", whole[: len(whole) // 2]):
-        journal.write_bytes(left)
+        path.write_bytes(left)
         again = world.member(0)
-        assert [line["round"] for line in read_journal(journal)] == [0]
-        one_round(again)
-        assert [line["round"] for line in read_journal(journal)] == [0, 1]
-        assert [line["round"] for line in map(json.loads, journal.read_text().splitlines())] == [0, 1]
+        assert rounds(again) == [0]
+        again.advance()
+        assert rounds(again) == [0, 1]
+        assert [line["round"] for line in map(json.loads, path.read_text().splitlines())] == [0, 1]
         for path in checkpoints(made.progress.home / "checkpoints")[1:]:
             shutil.rmtree(path)
 
@@ -89,8 +90,8 @@ def test_a_kill_between_checkpoint_and_journal_loses_no_line(world: SwarmWorld) 
 def test_what_was_drawn_before_a_restart_is_not_drawn_after_it(world: SwarmWorld) -> None:
     neighbours(world, 2)
     made = world.member(0, mix=FEW)
-    one_round(made)
-    drawn = shared_names(made.progress.home)
+    made.advance()
+    drawn = shared_names(made)
     assert drawn
     again = world.member(0)
     offered = {one.name for one in again.inbox.unused()}
@@ -102,13 +103,13 @@ def test_what_was_drawn_before_a_restart_is_not_drawn_after_it(world: SwarmWorld
 def test_a_damaged_checkpoint_is_passed_over_and_all_damaged_ones_stop_it(world: SwarmWorld) -> None:
     made = world.member(0)
     for _ in range(2):
-        one_round(made)
+        made.advance()
     first, second = checkpoints(made.progress.home / "checkpoints")
-    state, journal = second / "state.json", made.progress.home / JOURNAL
+    state = second / "state.json"
     write_atomic(state, state.read_bytes().replace(b'"next":2', b'"next":9'))
-    assert [line["round"] for line in read_journal(journal)] == [0, 1]
+    assert rounds(made) == [0, 1]
     assert world.member(0).progress.next == 1
-    assert [line["round"] for line in read_journal(journal)] == [0], "it tells of weights that are lost"
+    assert rounds(made) == [0], "it tells of weights that are lost"
     write_atomic(first / "state.json", b"{}")
     with pytest.raises(IntegrityError, match="is intact"):
         world.member(0)
@@ -117,9 +118,9 @@ def test_a_damaged_checkpoint_is_passed_over_and_all_damaged_ones_stop_it(world:
 def test_what_a_damaged_checkpoint_knew_of_others_is_found_again(world: SwarmWorld) -> None:
     """Or a liar would be trusted again once its envelope is noted as known and its breach is not."""
     made = world.member(0)
-    one_round(made)
+    made.advance()
     neighbours(world, 1)
-    one_round(made)
+    made.advance()
     heard = made.inbox.state.seen
     assert heard
     (checkpoints(made.progress.home / "checkpoints")[-1] / "state.json").write_bytes(b"{}")
@@ -152,8 +153,8 @@ def test_a_process_that_is_killed_again_and_again(world: SwarmWorld) -> None:
     deadline = time.monotonic() + 240
     while time.monotonic() < deadline:
         process = subprocess.Popen(command, env=environment)
-        began = (config.home / STATUS).stat().st_mtime if (config.home / STATUS).exists() else 0.0
-        while process.poll() is None and (kills == 3 or not _moved(config.home / STATUS, began)):
+        began = changed(config.home / STATUS)
+        while process.poll() is None and (kills == 3 or changed(config.home / STATUS) <= began):
             time.sleep(0.02)
         time.sleep(rng.random())
         if process.poll() is None:
@@ -161,13 +162,7 @@ def test_a_process_that_is_killed_again_and_again(world: SwarmWorld) -> None:
             kills += 1
         if process.wait() == 0:
             break
-    lines = read_journal(config.home / JOURNAL)
-    assert [line["round"] for line in lines] == list(range(4))
-    names = shared_names(config.home)
-    assert names
-    assert len(names) == len(set(names))
+    made = world.member(0)
+    assert rounds(made) == list(range(4))
+    assert shared_names(made)
     assert kills > 0
-
-
-def _moved(path: Path, since: float) -> bool:
-    return path.exists() and path.stat().st_mtime > since

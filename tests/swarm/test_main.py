@@ -5,8 +5,8 @@ from contextlib import ExitStack
 
 from protocol.waits import wait_for
 from swarm.main import MemberDaemon
-from swarm.state import JOURNAL, STATUS, read_journal
-from tests.swarm.world import SwarmWorld
+from swarm.state import STATUS
+from tests.swarm.world import SwarmWorld, journal
 
 
 def test_the_next_round_waits_for_its_time_and_a_stop_does_not(world: SwarmWorld) -> None:
@@ -20,10 +20,10 @@ def test_the_next_round_waits_for_its_time_and_a_stop_does_not(world: SwarmWorld
     daemon.stop()
     thread.join(60)
     assert not thread.is_alive()
-    assert [line["round"] for line in read_journal(home / JOURNAL)] == [0]
+    assert [line["round"] for line in journal(made)] == [0]
 
 
 def test_after_the_last_round_nothing_is_waited_for(world: SwarmWorld) -> None:
     made = world.member(0)
     assert MemberDaemon(made, 1, 3600.0, ExitStack()).run() == 0
-    assert len(read_journal(made.progress.home / JOURNAL)) == 1
+    assert len(journal(made)) == 1

@@ -14,11 +14,11 @@ from protocol.files import write_folder
 from swarm.config import MixConfig, PlausibilityConfig
 from swarm.envelope import SharedGroup, round_problem
 from swarm.exchange import FolderExchange
-from swarm.inspection import InspectedGroup
+from swarm.inbox import InspectedGroup
 from swarm.member import Member, load_swarm
 from swarm.plausibility import PlausibilityJudge, Shape, implausible, shape_of, surprise_of_not, usual
-from swarm.state import JOURNAL, read_journal
-from tests.swarm.world import DOCUMENT, SUMS, SwarmWorld, one_round
+from tests.swarm.samples import SUMS
+from tests.swarm.world import DOCUMENT, SwarmWorld, shared_names
 from trainer.model.base_model import Recipe, warm_up, worked_sum
 from trainer.model.tiny_model import END_OF_THOUGHT
 
@@ -133,9 +133,7 @@ def test_not_ending_takes_what_is_left_of_the_probability() -> None:
 # The judge
 
 
-RECIPE = Recipe(worked_steps=200, mixed_steps=20)
-"""Twenty seconds of the warm-up: a policy that knows nothing finds nothing impossible."""
-LIMITS = DOCUMENT
+RECIPE = Recipe(worked_steps=200, mixed_steps=20)  # a policy that knows nothing finds nothing impossible
 CREDULOUS = MixConfig(own=3, shared=3, plausibility=None)
 
 
@@ -153,7 +151,7 @@ def world(tmp_path: Path, learnt: Path) -> SwarmWorld:
 def poison(world: SwarmWorld, name: int, kind: str, rounds: int = 1) -> str:
     """A poisoner shares so many rounds; its address."""
     _, texts = load_swarm(world.config(name))
-    made = Poisoner(world.account(name), LIMITS, texts, POISONS[kind])
+    made = Poisoner(world.account(name), DOCUMENT, texts, POISONS[kind])
     for number in range(rounds):
         data = made.envelope(number)
         assert data is not None
@@ -188,8 +186,8 @@ def test_planted_text_is_doubted_and_not_trained_on(world: SwarmWorld, kind: str
     address = poison(world, 1, kind, rounds=2)
     made = world.member(0)
     for _ in range(2):
-        one_round(made)
-    assert not any(line["shared"] for line in read_journal(made.progress.home / JOURNAL))
+        made.advance()
+    assert not shared_names(made)
     record = made.inbox.state.records[address]
     assert record.doubted >= 6
     assert record.breaches == record.trained == 0, "it is no proof of anything"
@@ -199,16 +197,14 @@ def test_planted_text_is_doubted_and_not_trained_on(world: SwarmWorld, kind: str
 def test_without_the_judge_planted_text_is_trained_on(world: SwarmWorld) -> None:
     address = poison(world, 1, "phrase")
     made = world.member(0, mix=CREDULOUS)
-    one_round(made)
-    (line,) = read_journal(made.progress.home / JOURNAL)
-    assert len(line["shared"]) == 3
+    made.advance()
+    assert len(shared_names(made)) == 3
     assert made.inbox.state.records[address].trained == 3
 
 
 def test_a_member_of_the_same_model_is_believed(world: SwarmWorld) -> None:
     """Of what another one samples from the same weights nearly everything passes."""
-    made, other = world.member(0), world.member(1)
-    parts = other
+    made, parts = world.member(0), world.member(1)
     judge = judge_of(made)
     shapes: list[Shape] = []
     for number in range(4):
@@ -242,8 +238,7 @@ def test_who_says_that_a_text_did_not_end_is_asked_how_likely_that_is(world: Swa
 def test_the_learner_and_the_engine_find_a_text_as_likely(world: SwarmWorld) -> None:
     """What is usual comes from the engine's log-probs, what is compared with it from the learner's."""
     made = world.member(1)
-    parts, judge = made, judge_of(made)
-    own = parts.rounds.make(parts.engine, 0, range(4))
+    judge, own = judge_of(made), made.rounds.make(made.engine, 0, range(4))
     found = shared_by(world, [one.shared for one in own if one.shared is not None], 0)
     theirs = [shape for one, group in zip(found, own, strict=True) for shape in judge.shapes(one, group.group)]
     ours = judge.with_own([], own)
@@ -262,8 +257,7 @@ def test_with_few_completions_of_its_own_it_believes_nothing(world: SwarmWorld) 
 
 def test_an_engine_that_says_no_numbers_is_not_compared_with(world: SwarmWorld) -> None:
     made = world.member(0)
-    parts = made
-    (own,) = parts.rounds.make(parts.engine, 0, range(1))
+    (own,) = made.rounds.make(made.engine, 0, range(1))
     broken = replace(own, logprobs=((math.nan,), (-math.inf, -1.0), *own.logprobs[2:]))
     assert len(judge_of(made).with_own([], [broken])) == len(own.logprobs) - 2
     assert len(judge_of(made).with_own([], [own] * 200)) == 512, "no more than the history"
@@ -272,7 +266,7 @@ def test_an_engine_that_says_no_numbers_is_not_compared_with(world: SwarmWorld) 
 def test_what_is_usual_is_as_old_as_the_weights(world: SwarmWorld) -> None:
     made = world.member(0)
     for _ in range(2):
-        one_round(made)
+        made.advance()
     shapes = made.inbox.state.shapes
     assert len(shapes) == 2 * 6 * 6
     assert world.member(0).inbox.state.shapes == shapes

@@ -16,15 +16,13 @@ from runtime.signed_client import ServiceError
 from storage.keys import MissingObjectError, object_key
 from storage.s3 import Bucket
 from swarm import gate as gateway
-from swarm.config import GateAccess, MixConfig
+from swarm.config import GateAccess
 from swarm.envelope import DOMAIN
 from swarm.exchange import GateExchange, ListingEntry, RefusedForGood, envelope_key
 from swarm.gate import SwarmGate
-from swarm.inbox import EnvelopeInbox
-from swarm.inspection import Inspector
 from tests.storage.conftest import bucket, s3
-from tests.swarm.gate.world import FIRST, CountingStore, gate_of, served, signed
-from tests.swarm.samples import ENVIRONMENTS, KEYS, LIMITS
+from tests.swarm.gate.world import FIRST, CountingStore, gate_of, served
+from tests.swarm.samples import DOCUMENT, KEYS, inbox_of, signed
 
 __all__ = ["bucket", "s3"]
 
@@ -46,7 +44,7 @@ def test_left_and_found(url: str) -> None:
     assert key == envelope_key(data) == member.publish(data)
     reader = through(url)
     assert list(reader.listed()) == [ListingEntry(key, KEYS[0].address.lower())]
-    assert reader.get(ListingEntry(key), LIMITS.envelope_bytes) == data
+    assert reader.get(ListingEntry(key), DOCUMENT.envelope_bytes) == data
     with pytest.raises(IntegrityError):
         reader.get(ListingEntry(key), 10)
     with pytest.raises(MissingObjectError):
@@ -55,9 +53,7 @@ def test_left_and_found(url: str) -> None:
 
 def test_an_inbox_takes_what_lies_there(url: str, tmp_path: Path) -> None:
     through(url, 0).publish(signed(0, 7))
-    inspector = Inspector(LIMITS, ENVIRONMENTS)
-    inbox = EnvelopeInbox(inspector, MixConfig(), KEYS[2].address, bytes(32), tmp_path)
-    assert inbox.collect(through(url), 0) == 1
+    assert inbox_of(tmp_path).collect(through(url), 0) == 1
 
 
 def test_who_is_refused_is_told_what_to_do(url: str) -> None:

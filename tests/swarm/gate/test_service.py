@@ -11,8 +11,8 @@ from protocol.api.swarm import EnvelopeUpload
 from protocol.waits import wait_for
 from swarm import gate as gateway
 from swarm.gate import HOUR, KEPT
-from tests.swarm.gate.world import FIRST, SECOND, STRANGER, CountingStore, GateClock, asking, gate_of, signed
-from tests.swarm.samples import LIMITS
+from tests.swarm.gate.world import FIRST, SECOND, STRANGER, CountingStore, GateClock, asking, gate_of
+from tests.swarm.samples import DOCUMENT, signed
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +53,7 @@ def test_who_is_no_member_gets_nothing(tmp_path: Path) -> None:
 def test_what_is_no_envelope_of_the_member_is_not_listed_and_looked_at_once(tmp_path: Path, kind: str) -> None:
     store = CountingStore()
     gate = gate_of(tmp_path, store)
-    data = {"another's": signed(1, 0), "too long": b" " * (LIMITS.envelope_bytes + 1)}.get(kind, b"{}")
+    data = {"another's": signed(1, 0), "too long": b" " * (DOCUMENT.envelope_bytes + 1)}.get(kind, b"{}")
     body = store.leave(data)
     if kind == "other bytes":
         store.objects[f"envelopes/{body.sha256}.json"] = signed(0, 0)
