@@ -126,19 +126,19 @@ def verify(
     from diloco.main import load_first_state
 
     member = load_member(config)
-    outcome = verify_step(member, load_first_state(member.model), step)
-    contributions = [vars(one) for one in outcome.record.contributions]
+    record, faults = verify_step(member, load_first_state(member.model), step)
+    number = member.chain and member.chain.run
     document = {
-        "run": outcome.run, "step": step, "state": outcome.record.state, "entry": outcome.record.number,
-        "contributions": contributions, "faults": outcome.faults, "follows": not outcome.faults,
+        "run": number, "step": step, "state": record.state, "entry": record.number,
+        "contributions": [vars(one) for one in record.contributions], "faults": faults, "follows": not faults,
     }  # fmt: skip
 
     def text() -> str:
-        verdict = [f"wrong: {printable(one, 300)}" for one in outcome.faults] or ["it follows from what was published"]
-        return "\n".join([f"outer step {step} of run {outcome.run} led to {outcome.record.state}", *verdict])
+        verdict = [f"wrong: {printable(one, 300)}" for one in faults] or ["it follows from what was published"]
+        return "\n".join([f"outer step {step} of run {number} led to {record.state}", *verdict])
 
     emit(document, json, text)
-    if outcome.faults:
+    if faults:
         raise typer.Exit(1)
 
 

@@ -4,8 +4,7 @@ only the changes that bfloat16 can see.
 A payload consists of shards, each of which begins with a hash of run, outer step, base, worker and number. So a copied
 payload is not valid as somebody else's: a copier would have to sign hashes of bytes that it can make only after the
 original is published, and by then the time to sign is over. What is read comes from strangers: lengths are checked
-before anything is allocated, and what comes out is finite.
-"""
+before anything is allocated, and what comes out is finite."""
 
 import hashlib
 import math
@@ -127,7 +126,6 @@ def moments(values: F32) -> tuple[float, float]:
 
 def gram(vectors: Sequence[Sequence[F32]]) -> Products:
     """Return the inner products of vectors that are given as pieces, all cut alike; NaN where an element is not finite.
-
     Raises ValueError if the pieces' lengths differ."""
     pairs = [(row, column) for row in range(len(vectors)) for column in range(row, len(vectors))]
     sums: list[list[float]] = [[] for _ in pairs]
@@ -183,11 +181,10 @@ def _halved(values: NDArray[np.float64], least: int) -> NDArray[np.float64]:
 
 
 def quantise(values: F32) -> tuple[NDArray[np.uint8], F32]:
-    """Return each element's bin, [size] uint8, and the codebook, [256] float32, ascending.
-
-    Bins have equal width over mean ± 3σ; elements outside go to the outermost bins. A bin stands for the mean of its
-    elements, an empty one for the next lower one that has any, so the mean of all elements is kept (2412.01152). Raises
-    ValueError for an element that is not finite."""
+    """Return each element's bin, [size] uint8, and the codebook, [256] float32, ascending. Bins have equal width over
+    mean ± 3σ; elements outside go to the outermost bins. A bin stands for the mean of its elements, an empty one for
+    the next lower one that has any, so the mean of all elements is kept (2412.01152). Raises ValueError for an element
+    that is not finite."""
     if not np.isfinite(values).all():
         raise ValueError("infinity or NaN cannot be quantised")
     if not values.size:
@@ -270,12 +267,10 @@ def decode_sparse(data: memoryview, base: F32) -> F32:
 
 def select_visible(weights: Tensors, gradient: Tensors, error: Tensors | None = None) -> tuple[Tensors, Tensors]:
     """Select the elements whose weight becomes another bfloat16 (PULSELoCo, 2602.03839): only these change the next
-    forward pass.
-
-    `weights`: the outer state's; `gradient`: outer − inner weights; `error`: left out by the step before. Return the
-    weights with what is sent subtracted, and what is left out, to be added to the next pseudo-gradient (error
-    feedback). With u = gradient + error in float32, sent + left out is u where nothing is sent and where the weight is
-    not tiny beside u; elsewhere it is u rounded once. Raises MalformedContribution where something would be
+    forward pass. `weights`: the outer state's; `gradient`: outer − inner weights; `error`: left out by the step before.
+    Return the weights with what is sent subtracted, and what is left out, to be added to the next pseudo-gradient
+    (error feedback). With u = gradient + error in float32, sent + left out is u where nothing is sent and where the
+    weight is not tiny beside u; elsewhere it is u rounded once. Raises MalformedContribution where something would be
     infinite."""
     after, left = {}, {}
     for name, value in weights.items():
@@ -326,7 +321,6 @@ def decode_shard(
     data: bytes, origin: Origin, shard: int, pieces: Sequence[Piece], mode: Mode, base: Sequence[F32]
 ) -> list[F32]:
     """Return the pseudo-gradient of each piece. `base`: the outer weights' pieces, on which mode `sparse` builds.
-
     Raises MalformedContribution."""
     if len(data) > max_shard_bytes(pieces):
         raise MalformedContribution(

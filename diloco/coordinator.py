@@ -1,8 +1,6 @@
 """The run's coordinator: reads workers' messages, fetches and judges what they publish, and writes the log.
 
-It holds a replica of the outer state and no secret but its key. All that it knows follows from the log, the bucket and
-the run's first state: a kill at any moment costs the time since.
-"""
+All that it knows follows from the log, the bucket and the run's first state: a kill costs the time since."""
 
 import logging
 import threading
@@ -30,7 +28,7 @@ from diloco.messages import (
     PhaseFailed,
     WorkerMessage,
 )
-from diloco.outer import Admitted, OuterState, OuterStepError, Payloads, settle, skip_step, update_norm
+from diloco.outer import Admitted, OuterState, OuterStepError, Payloads, settle, update_norm
 from diloco.state_machine import Phase, Schedule
 from diloco.store import step_status
 from diloco.transport import AttemptCache, BackgroundJob, PollBackoff, Transport, run_turns
@@ -257,7 +255,9 @@ class Coordinator:
             try:
                 if not self._gathered.fetch(worker, document, expected):
                     continue
-                self._payloads({worker: document}).check(worker)
+                payloads = self._payloads({worker: document})
+                for number in range(self.run.settings.shards):
+                    payloads.shard(worker, number)
             except UnreachableError as error:
                 log.info("the payload of %s: %s", worker, error)
             except MusterError as error:
@@ -269,7 +269,7 @@ class Coordinator:
     def _settle(self) -> None:
         now = self._schedule
         if not now.contributors:
-            self._commit(skip_step(self.state), {})
+            self._commit(self.state.skipped(), {})
             return
         if self._outcome is None:
             try:

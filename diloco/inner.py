@@ -34,10 +34,8 @@ _HINT = "check `text.files`"
 
 def owner(seed: bytes, item: bytes, workers: Iterable[str]) -> str:
     """Return the worker whose hash with the item is highest (rendezvous hashing): when members change, an item moves
-    only from a worker that left or to one that joined.
-
-    `seed`: 32 bytes; `item`: a document's position in the stream of all epochs as 32 bytes. Raises ValueError for no
-    workers."""
+    only from a worker that left or to one that joined. `seed`: 32 bytes; `item`: a document's position in the stream of
+    all epochs as 32 bytes. Raises ValueError for no workers."""
     return max(workers, key=lambda worker: (tagged_hash(_TAG, seed, item, worker), worker.lower()))
 
 
@@ -64,10 +62,9 @@ class Partition:
 
 
 def shuffled(seed: bytes, epoch: int, at: int, count: int) -> int:
-    """Return which of `count` documents is at position `at` of an epoch. Every epoch is a new permutation.
-
-    A Feistel network over the next power of four, repeated until the result is a document, so that nobody holds the
-    order in memory."""
+    """Return which of `count` documents is at position `at` of an epoch. Every epoch is a new permutation. A Feistel
+    network over the next power of four, repeated until the result is a document, so that nobody holds the order in
+    memory."""
     if not 0 <= at < count:
         raise ValueError(f"position {at} of {count} documents")
     bits = ((count - 1).bit_length() + 1) // 2
@@ -84,10 +81,9 @@ def shuffled(seed: bytes, epoch: int, at: int, count: int) -> int:
 
 @dataclass(frozen=True)
 class DataShare:
-    """Which of a run's data is `worker`'s in outer step `step`, while `members` take part.
-
-    `seed`: 32 bytes (hex). `files`: those of the step's files that it trains on. `positions`: documents of the stream
-    that the makers of the newest outer step had passed, ascending, if this worker is none of them."""
+    """Which of a run's data is `worker`'s in outer step `step`, while `members` take part. `seed`: 32 bytes (hex).
+    `files`: those of the step's files that it trains on. `positions`: documents of the stream that the makers of the
+    newest outer step had passed, ascending, if this worker is none of them."""
 
     seed: str
     worker: str
@@ -304,10 +300,9 @@ class Cursor:
 
 
 class TextStream:
-    """The stream of the first `count` documents, whose text `text` returns by number.
-
-    A document longer than `longest` tokens, or than what is left of a batch, is cut. The next piece begins with the
-    last token of the one before, so each token but a document's first is predicted exactly once an epoch."""
+    """The stream of the first `count` documents, whose text `text` returns by number. A document longer than `longest`
+    tokens, or than what is left of a batch, is cut. The next piece begins with the last token of the one before, so
+    each token but a document's first is predicted exactly once an epoch."""
 
     def __init__(
         self,

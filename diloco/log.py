@@ -1,9 +1,7 @@
 """Following a run's log, making its outer steps again, and writing it.
 
 The log is one line of signed entries, each naming the one before, from which every replica computes the same members
-and the same outer steps. The coordinator orders what happens. It cannot forge a contribution nor choose which
-counts: both follow from published bytes that everybody checks.
-"""
+and outer steps. Its coordinator orders what happens; it can neither forge a contribution nor choose which counts."""
 
 import logging
 import time
@@ -24,7 +22,7 @@ from diloco.messages import (
     MessageEvent,
     seal,
 )
-from diloco.outer import Admitted, OuterState, OuterStepError, Payloads, ReadShard, settle, skip_step
+from diloco.outer import Admitted, OuterState, OuterStepError, Payloads, ReadShard, settle
 from diloco.state_machine import Schedule
 from diloco.transport import MAX_TAKEN, Transport
 from protocol.accounts import LocalAccount
@@ -38,11 +36,9 @@ _WRONG = "stop: the run's coordinator is wrong, or this machine is"
 
 @dataclass
 class Log:
-    """How far the log of a run was read.
-
-    `commit`: the commit record that began the step under way, in entry `epoch`; `number`: of the next entry; `tip`:
-    hash of the newest entry; `messages`: for each worker, its first message that is not in the log;
-    `ended`: the schedule that this commit ended, if that was read."""
+    """How far the log of a run was read. `commit`: the commit record that began the step under way, in entry `epoch`;
+    `number`: of the next entry; `tip`: hash of the newest entry; `messages`: for each worker, its first message that is
+    not in the log; `ended`: the schedule that this commit ended, if that was read."""
 
     transport: Transport
     commit: CommitRecord
@@ -65,10 +61,9 @@ class Log:
 
     @classmethod
     def newest(cls, transport: Transport) -> "Log | None":
-        """Read up to the newest commit record; None where nobody has begun a log.
-
-        The newest entry is found by doubling and halving: entries have no gaps. Where strangers took places it may be
-        an older one, from which the log is read on."""
+        """Read up to the newest commit record; None where nobody has begun a log. The newest entry is found by doubling
+        and halving: entries have no gaps. Where strangers took places it may be an older one, from which the log is
+        read on."""
         if not transport.has_entry(0):
             return None
         low, high = 0, 1
@@ -159,9 +154,8 @@ def make_step(
     ended: Schedule | None = None,
     read: ReadShard | None = None,
 ) -> tuple[OuterState, Admitted]:
-    """Make the step from `state` that `commit` commits, and return the state and which contributions counted.
-
-    `ended`: the schedule that `commit` ended, None to read it in the log; `read` returns a file of a payload. Raises
+    """Make the step from `state` that `commit` commits, and return the state and which contributions counted. `ended`:
+    the schedule that `commit` ended, None to read it in the log; `read` returns a file of a payload. Raises
     IntegrityError if the step does not lead to the state that the log names, or is made of what strangers gave;
     MissingObjectError, UnreachableError."""
     run = transport.run
@@ -174,7 +168,7 @@ def make_step(
     after: OuterState | None
     too_few = partition is not None and len(partition.items) < run.settings.admission.minimum
     if not contributions and too_few:
-        after, admitted = skip_step(state), Admitted({}, {})
+        after, admitted = state.skipped(), Admitted({}, {})
     else:
         try:
             after, admitted = settle(Payloads(state, expected, contributions, read or transport.shard))
@@ -277,10 +271,8 @@ def begin_log(transport: Transport, account: LocalAccount, first: OuterState) ->
 
 class LogWriter:
     """The coordinator's log: `written`, as far as it is in the bucket, and `draft`, with the `events` of the next
-    entry.
-
-    An entry whose write got no answer may have arrived, so it is written again byte for byte until that is known. A
-    restarted coordinator reads the log to its end instead."""
+    entry. An entry whose write got no answer may have arrived, so it is written again byte for byte until that is
+    known. A restarted coordinator reads the log to its end instead."""
 
     def __init__(self, written: Log, account: LocalAccount) -> None:
         self.written, self._transport, self._account = written, written.transport, account
@@ -327,25 +319,24 @@ class LogWriter:
                 run=self._transport.run.digest, number=number, previous=self.written.tip, epoch=epoch, time=time.time(),
                 events=events,
             )  # fmt: skip
-            if self._place(entry, seal(entry, self._transport.run, self._account)):
+            self._unsure = entry, seal(entry, self._transport.run, self._account)
+            if self.retry():
                 return
             log.warning("place %d of the log is taken by somebody who is not its coordinator", number)
         raise IntegrityError(f"strangers took {MAX_TAKEN} places of the log", "see who writes to the bucket")
 
-    def retry(self) -> None:
-        """Write the entry again of which it is not known whether it arrived, if there is one. Raises as `write`."""
-        if self._unsure is not None and self._place(*self._unsure):
-            self._reset()
-
-    def _place(self, entry: LogEntry, data: bytes) -> bool:
-        """Put an entry at its place and take it; False where a stranger has the place."""
-        self._unsure = entry, data
+    def retry(self) -> bool:
+        """Write the entry again of which it is not known whether it arrived, if there is one; return whether it is
+        there, False where a stranger has its place. Raises as `write`."""
+        if self._unsure is None:
+            return False
+        entry, data = self._unsure
         placed = self._transport.append(entry.number, data) or self._is_there(entry, data)
-        self._unsure = None
-        self._free = entry.number + 1
+        self._unsure, self._free = None, entry.number + 1
         if placed:
             self.written.take(entry, sha256_hex(data))
             log.info("entry %d: %s", entry.number, "; ".join(map(_summary, entry.events)))
+            self._reset()
         return placed
 
     def _is_there(self, entry: LogEntry, data: bytes) -> bool:

@@ -138,14 +138,19 @@ def _worker(config: WorkerConfig) -> Daemon:
     launcher = prepare_torch(parallel, task.threads)
     if launcher is not None:
         return launcher
+    from diloco.tasks import check_pool_run
     from diloco.worker import Worker
+    from trainer.model.policy import model_folder
     from trainer.model.sharding import make_placement
 
     try:
         placement = make_placement(parallel, task.memory, task.device)
         if placement.ranks.rank:
             return FollowingRank(_task_of(config, run, placement)[0])
-        _check_task(config, run)
+        if config.rl is not None:
+            check_pool_run(run, load_document(config.rl.pool, PoolConfig))
+        if config.text is not None:
+            check_data(run, data_digest(text_corpus(config.text), config.text, model_folder(config.model)))
         account = config.key.open()
         if account.address not in run.workers:
             raise ConfigError(f"{account.address} is no worker of {run.name}", "name one's key, or add it to the run")
@@ -156,17 +161,6 @@ def _worker(config: WorkerConfig) -> Daemon:
     except RanksLostError as error:
         log.error("%s", error)
         sys.exit(EXIT_LOST)
-
-
-def _check_task(config: WorkerConfig, run: DilocoRun) -> None:
-    """Raise ConfigError where the run is for other work, or for other data, before anything is loaded or claimed."""
-    from diloco.tasks import check_pool_run
-    from trainer.model.policy import model_folder
-
-    if config.rl is not None:
-        check_pool_run(run, load_document(config.rl.pool, PoolConfig))
-    if config.text is not None:
-        check_data(run, data_digest(text_corpus(config.text), config.text, model_folder(config.model)))
 
 
 def _task_of(

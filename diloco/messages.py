@@ -2,8 +2,7 @@
 
 Each is stored as the canonical JSON {body, signature}. The EIP-712 signature covers the hash of the body, which names
 its own place (run, author, number), so nobody can move or repeat it. Whoever reads one bounds it before parsing it, and
-refuses what is not byte for byte its own encoding.
-"""
+refuses what is not byte for byte its own encoding."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -89,11 +88,10 @@ class ShardEntry(SignedBody):
 
 
 class Contribution(SignedBody):
-    """What `worker` adds to outer step `step`, computed from the outer state of digest `base`.
-
-    It is published before the payload: the shards' hashes bind the worker to bytes that nobody else has seen. `items`:
-    SHA-256 of the files it trained on, ascending, which must be those of its partition. `tokens` and `metrics` are the
-    worker's claim; no rule of the protocol uses them."""
+    """What `worker` adds to outer step `step`, computed from the outer state of digest `base`. It is published before
+    the payload: the shards' hashes bind the worker to bytes that nobody else has seen. `items`: SHA-256 of the files it
+    trained on, ascending, which must be those of its partition. `tokens` and `metrics` are the worker's claim; no rule
+    of the protocol uses them."""
 
     version: Literal[2] = 2
     run: Hex64
@@ -191,11 +189,10 @@ MessageKind = Literal["join", "leave", "sign", "unusable"]
 
 
 class WorkerMessage(SignedBody):
-    """The `number`-th message of a worker.
-
-    `join`: it holds the outer state of `digest` and asks to be a member. `leave`: it ends. `sign`: its contribution to
-    attempt `attempt` at outer step `step` is the document of SHA-256 `digest`. `unusable`: it cannot train on `items`
-    (SHA-256 each; there may be more) of those assigned to it in that attempt."""
+    """The `number`-th message of a worker. `join`: it holds the outer state of `digest` and asks to be a member.
+    `leave`: it ends. `sign`: its contribution to attempt `attempt` at outer step `step` is the document of SHA-256
+    `digest`. `unusable`: it cannot train on `items` (SHA-256 each; there may be more) of those assigned to it in that
+    attempt."""
 
     version: Literal[2] = 2
     run: Hex64
@@ -238,13 +235,12 @@ class MalformedEntry(IntegrityError):
 
 
 class Strikes(SignedBody):
-    """The penalty of a worker that held up outer steps: the others lost an attempt or a timeout by it.
-
-    Its contribution was refused, it signed two, fell silent, left with a part of the work, or could not use its files.
-    The m-th strike excludes it from the 2^(m−1) − 1 outer steps after the next commit, at most 63. A strike is forgiven
-    for every eight outer steps that it contributes to. A worker that says it cannot use a file may be right, and one
-    that says it could may lie: by that alone it gets three strikes at most. `until`: the outer step it may take part in
-    again; `made`: steps contributed to since a strike came or went."""
+    """The penalty of a worker that held up outer steps: the others lost an attempt or a timeout by it. Its contribution
+    was refused, it signed two, fell silent, left with a part of the work, or could not use its files. The m-th strike
+    excludes it from the 2^(m−1) − 1 outer steps after the next commit, at most 63. A strike is forgiven for every eight
+    outer steps that it contributes to. A worker that says it cannot use a file may be right, and one that says it could
+    may lie: by that alone it gets three strikes at most. `until`: the outer step it may take part in again; `made`:
+    steps contributed to since a strike came or went."""
 
     count: int = Field(0, ge=0, le=64)
     until: int = Field(0, ge=0, lt=2 * MAX_STEP)
@@ -263,13 +259,12 @@ class Strikes(SignedBody):
 
 
 class CommitRecord(SignedBody):
-    """Commits an outer step and begins the next one: everything that a newcomer must know to follow from here.
-
-    Outer step `step` begins from the state of `digest` with `members`, or once `waiting` are enough. The state was
-    made in attempt `attempt` at the step before, of all opened contributions (`made_of`), of which those of
-    `counted` were admitted. `previous`: number of the commit record before (null: none). `state`: SHA-256 of the
-    list of files in which the state is published, if it is. `messages`: for each worker, the number of its first
-    message that is not in the log. `strikes`: of those who held up earlier steps."""
+    """Commits an outer step and begins the next one: everything that a newcomer must know to follow from here. Outer
+    step `step` begins from the state of `digest` with `members`, or once `waiting` are enough. The state was made in
+    attempt `attempt` at the step before, of all opened contributions (`made_of`), of which those of `counted` were
+    admitted. `previous`: number of the commit record before (null: none). `state`: SHA-256 of the list of files in
+    which the state is published, if it is. `messages`: for each worker, the number of its first message that is not in
+    the log. `strikes`: of those who held up earlier steps."""
 
     kind: Literal["commit"] = "commit"
     step: Step
@@ -361,10 +356,9 @@ LogEvent = (
 
 
 class LogEntry(SignedBody):
-    """Entry `number`, after the one whose stored bytes have the SHA-256 `previous`.
-
-    Its `events` happened one after the other and are taken together or not at all; a commit record comes last. `epoch`:
-    number of the entry whose commit record began the step under way. `time`: the coordinator's clock, for people."""
+    """Entry `number`, after the one whose stored bytes have the SHA-256 `previous`. Its `events` happened one after the
+    other and are taken together or not at all; a commit record comes last. `epoch`: number of the entry whose commit
+    record began the step under way. `time`: the coordinator's clock, for people."""
 
     version: Literal[3] = 3
     run: Hex64
@@ -387,10 +381,8 @@ class LogEntry(SignedBody):
 
 
 def open_entry(data: bytes, run: DilocoRun, number: int, previous: str | None) -> LogEntry:
-    """Decode entry `number`, which follows the entry of hash `previous` (None: not known).
-
-    Raises MalformedEntry for what the coordinator did not write there; IntegrityError where it follows another
-    entry."""
+    """Decode entry `number`, which follows the entry of hash `previous` (None: not known). Raises MalformedEntry for
+    what the coordinator did not write there; IntegrityError where it follows another entry."""
     signed = open_canonical(data, Signed[LogEntry], MAX_ENTRY_BYTES, "an entry of the log", MalformedEntry)
     entry = signed.body
     if (entry.run, entry.number) != (run.digest, number):

@@ -4,13 +4,12 @@ coordinator, every worker and any verifier compute alike.
 The optimizer is SGD with Nesterov momentum on the mean pseudo-gradient of the admitted contributions. Everything is
 elementwise float32, each operation rounded once, in a stated order, so the result does not depend on the machine or on
 how tensors are cut. Contributions are decoded one shard at a time, so memory holds one shard of each, never whole
-pseudo-gradients, and the weighted sum adds workers in ascending order of their addresses.
-"""
+pseudo-gradients, and the weighted sum adds workers in ascending order of their addresses."""
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from typing import Annotated, Literal
@@ -69,6 +68,10 @@ class OuterState:
     def start(cls, weights: Tensors) -> "OuterState":
         return cls(0, weights, {name: np.zeros_like(one) for name, one in weights.items()})
 
+    def skipped(self) -> "OuterState":
+        """Return the state after a step with too few files to train on: nothing changes but its number."""
+        return OuterState(self.step + 1, self.weights, self.momentum)
+
     @cached_property
     def digest(self) -> bytes:
         """SHA-256 over the step's number and the hashes of all weights and momentum."""
@@ -86,43 +89,32 @@ class OuterState:
         return TensorLayout.of(self.weights)
 
 
-class OuterUpdate:
-    """Builds the state after an outer step from the mean pseudo-gradient, piece by piece.
-
-    Raises ConfigError in a process that flushes small floats to zero: its outer steps would differ from the others'."""
-
-    def __init__(self, state: OuterState, config: OuterConfig) -> None:
-        if _TINY * np.float32(1) == 0:
-            raise ConfigError(
-                "this process flushes small floats to zero, so its outer steps would differ from the others'",
-                "leave out what sets that, such as torch.set_flush_denormal or a library built with -ffast-math",
-            )
-        self._state, self._config = state, config
-        self._weights, self._momentum = state.layout.empty(), state.layout.empty()
-
-    def apply(self, pieces: Sequence[Piece], gradients: Sequence[F32]) -> None:
-        """Update some pieces. Raises OuterStepError where the result is not finite."""
-        weights, momentum = cut(self._state.weights, pieces), cut(self._state.momentum, pieces)
-        for piece, weight, velocity, gradient in zip(pieces, weights, momentum, gradients, strict=True):
-            after, velocity_after = outer_update(weight, velocity, gradient, self._config)
-            if not (np.isfinite(after).all() and np.isfinite(velocity_after).all()):
-                raise OuterStepError(f"{piece.tensor} would not be finite")
-            paste(self._weights, [piece], [after])
-            paste(self._momentum, [piece], [velocity_after])
-
-    def finish(self) -> OuterState:
-        return OuterState(self._state.step + 1, self._weights, self._momentum)
-
-
-def outer_update(weights: F32, momentum: F32, gradient: F32, config: OuterConfig) -> tuple[F32, F32]:
-    """Return new weights and momentum: m' = μ·m + g; w' = w − η·(g + μ·m')."""
+def outer_step(
+    state: OuterState, config: OuterConfig, gradients: Iterable[tuple[Sequence[Piece], Sequence[F32]]]
+) -> OuterState:
+    """Return the state after an outer step along the mean pseudo-gradient, which is given piece by piece: m' = μ·m + g;
+    w' = w − η·(g + μ·m'). Raises OuterStepError where it would not be finite; ConfigError in a process that flushes
+    small floats to zero."""
+    if _TINY * np.float32(1) == 0:
+        raise ConfigError(
+            "this process flushes small floats to zero, so its outer steps would differ from the others'",
+            "leave out what sets that, such as torch.set_flush_denormal or a library built with -ffast-math",
+        )
     rate, decay = np.float32(config.learning_rate), np.float32(config.momentum)
-    after, change = np.empty_like(momentum), np.empty_like(weights)
-    with np.errstate(over="ignore", invalid="ignore"):
-        np.add(np.multiply(decay, momentum, out=after), gradient, out=after)
-        np.add(np.multiply(decay, after, out=change), gradient, out=change)
-        np.subtract(weights, np.multiply(rate, change, out=change), out=change)
-    return change, after
+    after = OuterState(state.step + 1, state.layout.empty(), state.layout.empty())
+    for pieces, given in gradients:
+        parts = zip(pieces, given, cut(state.weights, pieces), cut(state.momentum, pieces), strict=True)
+        for piece, gradient, weights, momentum in parts:
+            velocity, change = np.empty_like(momentum), np.empty_like(weights)
+            with np.errstate(over="ignore", invalid="ignore"):
+                np.add(np.multiply(decay, momentum, out=velocity), gradient, out=velocity)
+                np.add(np.multiply(decay, velocity, out=change), gradient, out=change)
+                np.subtract(weights, np.multiply(rate, change, out=change), out=change)
+            if not (np.isfinite(change).all() and np.isfinite(velocity).all()):
+                raise OuterStepError(f"{piece.tensor} would not be finite")
+            paste(after.weights, [piece], [change])
+            paste(after.momentum, [piece], [velocity])
+    return after
 
 
 # Admission: which contributions count, from what is published alone, the same to the bit for everybody
@@ -143,10 +135,9 @@ class Admitted:
 
 
 def admit(workers: Sequence[str], products: Products | None, config: AdmissionConfig) -> Admitted:
-    """Judge contributions by their inner products with one another, in the order of `workers`.
-
-    Where one owner trusts all workers (`cosine` null), there are no products: every contribution that decodes, which
-    makes it finite, counts alike."""
+    """Judge contributions by their inner products with one another, in the order of `workers`. Where one owner trusts
+    all workers (`cosine` null), there are no products: every contribution that decodes, which makes it finite, counts
+    alike."""
     excluded: dict[str, str] = {}
     if config.cosine is None or products is None:
         if len(workers) < config.minimum:
@@ -197,9 +188,7 @@ def encode_payload(
     state: OuterState, gradient: Tensors, expected: Expected, worker: str, error: Tensors | None = None
 ) -> tuple[tuple[bytes, ...], Tensors | None]:
     """Encode the pseudo-gradient of a worker, `state.weights` − inner weights; return the payload's shards, and the
-    error feedback if it counts (mode `sparse`).
-
-    Raises MalformedContribution, ValueError for what is not finite."""
+    error feedback if it counts (mode `sparse`). Raises MalformedContribution, ValueError for what is not finite."""
     settings, shards = expected.run.settings, []
     after: Tensors = {}
     if settings.mode == "sparse":
@@ -225,25 +214,18 @@ class Payloads:
     read: ReadShard
 
     def shard(self, worker: str, number: int) -> list[F32]:
-        """Decode a worker's shard into the pieces of its pseudo-gradient (outer − inner weights).
-
-        Raises MalformedContribution, and whatever `read` raises."""
+        """Decode a worker's shard into the pieces of its pseudo-gradient (outer − inner weights). Raises
+        MalformedContribution, and whatever `read` raises."""
         settings = self.expected.run.settings
         pieces = self.state.layout.shards(settings.shards)[number]
         data = self.read(self.contributions[worker].shards[number])
         base = cut(self.state.weights, pieces)
         return decode_shard(data, self.expected.origin(worker), number, pieces, settings.mode, base)
 
-    def check(self, worker: str) -> None:
-        """Decode a worker's payload whole and drop it. Raises as `shard`."""
-        for number in range(self.expected.run.settings.shards):
-            self.shard(worker, number)
-
 
 def settle(payloads: Payloads) -> tuple[OuterState | None, Admitted]:
-    """Return the state after the outer step, None if too few contributions are admitted, and which are.
-
-    Raises OuterStepError where the state would not be finite, and as `Payloads.shard`."""
+    """Return the state after the outer step, None if too few contributions are admitted, and which are. Raises
+    OuterStepError where the state would not be finite, and as `Payloads.shard`."""
     settings, state = payloads.expected.run.settings, payloads.state
     workers = sorted(payloads.contributions)
     products: Products | None = None
@@ -253,21 +235,18 @@ def settle(payloads: Payloads) -> tuple[OuterState | None, Admitted]:
     admitted = admit(workers, products, settings.admission)
     if not admitted.weights:
         return None, admitted
-    update = OuterUpdate(state, settings.outer)
     factors = {worker: np.float32(float(admitted.weights[worker])) for worker in sorted(admitted.weights)}
-    for number, pieces in enumerate(state.layout.shards(settings.shards)):
-        sums: list[F32] = [np.zeros(piece.size, np.float32) for piece in pieces]
-        for worker, factor in factors.items():
-            for total, value in zip(sums, payloads.shard(worker, number), strict=True):
-                with np.errstate(over="ignore", invalid="ignore"):
-                    total += np.multiply(factor, value)
-        update.apply(pieces, sums)
-    return update.finish(), admitted
 
+    def means() -> Iterator[tuple[Sequence[Piece], Sequence[F32]]]:
+        for number, pieces in enumerate(state.layout.shards(settings.shards)):
+            sums: list[F32] = [np.zeros(piece.size, np.float32) for piece in pieces]
+            for worker, factor in factors.items():
+                for total, value in zip(sums, payloads.shard(worker, number), strict=True):
+                    with np.errstate(over="ignore", invalid="ignore"):
+                        total += np.multiply(factor, value)
+            yield pieces, sums
 
-def skip_step(state: OuterState) -> OuterState:
-    """Return the state after an outer step with too few files to train on: nothing changes but its number."""
-    return replace(state, step=state.step + 1)
+    return outer_step(state, settings.outer, means()), admitted
 
 
 def update_norm(before: OuterState, after: OuterState) -> float:
@@ -290,9 +269,6 @@ class StateFiles(SignedBody):
     digest: Hex64
     shards: Annotated[Rows[Hex64], Field(min_length=1, max_length=1024)]
 
-    def encode(self) -> bytes:
-        return canonical_json(self.model_dump(mode="json"))
-
 
 def shard_parts(state: OuterState, count: int) -> Iterator[list[memoryview]]:
     """Yield the bytes of each of `count` shards, in parts, without a copy."""
@@ -301,15 +277,11 @@ def shard_parts(state: OuterState, count: int) -> Iterator[list[memoryview]]:
         yield [np.ascontiguousarray(one, "<f4").data for one in parts]
 
 
-def state_shards(state: OuterState, count: int) -> Iterator[bytes]:
-    """Yield the bytes of each of `count` shards."""
-    return (b"".join(parts) for parts in shard_parts(state, count))
-
-
-def list_state(state: OuterState, count: int) -> StateFiles:
-    """Return the list of a state's `count` shards."""
-    hashes = [sha256_hex(one) for one in state_shards(state, count)]
-    return StateFiles(step=state.step, digest=state.digest.hex(), shards=hashes)
+def list_state(state: OuterState, count: int) -> bytes:
+    """Return the encoded list of a state's `count` shards."""
+    hashes = [sha256_hex(b"".join(parts)) for parts in shard_parts(state, count)]
+    files = StateFiles(step=state.step, digest=state.digest.hex(), shards=hashes)
+    return canonical_json(files.model_dump(mode="json"))
 
 
 def open_list(data: bytes, count: int) -> StateFiles:

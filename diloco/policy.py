@@ -1,8 +1,7 @@
 """A pool's trainer as the coordinator of a DiLoCo run: each policy step with files is one outer step of the workers.
 
-The log says which files a step trains on before any worker hears of them. So whatever is killed, the step is made of
-the same files, and the trainer takes it over once it is committed.
-"""
+The log says which files a step trains on before any worker hears of them, so a step is made of the same files whatever
+is killed."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,10 +43,8 @@ _NO_ENTROPY = 1e9  # what the guard sees where nobody reported an entropy: it ne
 
 
 class DilocoPolicy:
-    """Coordinator and policy in the place of a trainer's own learners. A PolicyGroup, and its own learner.
-
-    The policy at policy step `step` is the workers' outer state `outer`: policy steps without files are no outer
-    steps."""
+    """Coordinator and policy in the place of a trainer's own learners. A PolicyGroup, and its own learner. The policy
+    at policy step `step` is the workers' outer state `outer`: policy steps without files are no outer steps."""
 
     def __init__(self, coordinator: Coordinator, policy: Policy, placement: Placement, home: Path) -> None:
         self.coordinator, self.policy, self.placement = coordinator, policy, placement
@@ -137,10 +134,9 @@ class DilocoPolicy:
 
 
 class DilocoSteps(StepRunner):
-    """Policy steps made by workers.
-
-    `check` (the guards) sees figures that this trainer computed itself: the length of the outer update, and rewards. Of
-    the workers' reported entropies it sees the largest, so that no single report can stop the run."""
+    """Policy steps made by workers. `check` (the guards) sees figures that this trainer computed itself: the length of
+    the outer update, and rewards. Of the workers' reported entropies it sees the largest, so that no single report can
+    stop the run."""
 
     def __init__(self, group: DilocoPolicy, trainer: Trainer, check: Check) -> None:
         self._group, self._trainer, self._check = group, trainer, check
@@ -245,9 +241,8 @@ def plausible(reports: Iterable[Mapping[str, float]], name: str) -> list[float]:
 def start_policy(
     config: PolicyCoordinatorConfig, services: TrainerServices, base: Path, placement: Placement
 ) -> DilocoPolicy:
-    """Start the coordinator of the run that trains a pool's policy, from the folder `base` of policy step 0.
-
-    Raises ConfigError where the run's document does not fit the pool; MusterError."""
+    """Start the coordinator of the run that trains a pool's policy, from the folder `base` of policy step 0. Raises
+    ConfigError where the run's document does not fit the pool; MusterError."""
     run, pool = load_document(config.run, DilocoRun), services.client.pool_config()
     check_pool_run(run, pool)
     if run.coordinator != services.account.address:

@@ -1,10 +1,8 @@
 """Who takes part in which outer step: a pure function of the log's events.
 
 An outer step is collected (members sign hashes of their contributions), opened (they publish the payloads), and
-settled: it follows which contributions count, and the step is committed. A step that cannot be made, or that nobody
-is left for, begins again with another attempt; only a commit ends it. So no outer step is lost, and none is made
-twice, whatever arrives late, twice or out of place. Replicas that apply the same events agree.
-"""
+settled: it follows which contributions count, and the step is committed. A step that cannot be made begins again with
+another attempt. So none is lost or made twice, and replicas that apply the same events agree."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -36,14 +34,12 @@ class Phase(Enum):
 
 @dataclass(frozen=True)
 class Schedule:
-    """The state of the outer step under way.
-
-    `step` starts from the state of `digest` (hex). `members` take part in attempt `attempt`; `waiting` have joined
-    and take part from the next attempt that lets them in. `documents`: signed contributions by worker; `opened`:
-    workers whose payload is there. `barred`: workers that held up this step and are excluded from it; `disputed`:
-    those of them that did so only by their word on files. `items`: the files that the step trains on, once they are
-    assigned; `unusable`: files that barred workers named; `skipped`: files that nobody trains on;
-    `partition_members`: the members when the attempt began, among whom the data is split."""
+    """The state of the outer step under way. `step` starts from the state of `digest` (hex). `members` take part in
+    attempt `attempt`; `waiting` have joined and take part from the next attempt that lets them in. `documents`: signed
+    contributions by worker; `opened`: workers whose payload is there. `barred`: workers that held up this step and are
+    excluded from it; `disputed`: those of them that did so only by their word on files. `items`: the files that the
+    step trains on, once they are assigned; `unusable`: files that barred workers named; `skipped`: files that nobody
+    trains on; `partition_members`: the members when the attempt began, among whom the data is split."""
 
     run: DilocoRun
     digest: str
@@ -168,10 +164,9 @@ class Schedule:
     def commit(
         self, digest: str, counted: Collection[str], previous: int, messages: Mapping[str, int], state: str | None
     ) -> CommitRecord:
-        """Return the commit record that settles the attempt under way into the state of `digest`.
-
-        `counted`: workers whose contributions were admitted; `previous`: number of the newest commit record;
-        `messages`: first unread message of each worker; `state`: SHA-256 of the published state's list, if any."""
+        """Return the commit record that settles the attempt under way into the state of `digest`. `counted`: workers
+        whose contributions were admitted; `previous`: number of the newest commit record; `messages`: first unread
+        message of each worker; `state`: SHA-256 of the published state's list, if any."""
         after = self._committed(digest)
         return CommitRecord(
             step=after.step,

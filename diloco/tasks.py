@@ -1,8 +1,6 @@
 """Inner tasks on text, on conversations and by reinforcement learning, and their learners on all ranks.
 
-A worker may be several processes (ranks) that hold parts of the weights. Rank 0 runs the worker and the inner task; the
-other ranks follow its commands.
-"""
+Of a worker's ranks, which hold parts of the weights, rank 0 runs worker and inner task; the others follow it."""
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import wraps
@@ -83,15 +81,12 @@ class WorkerLearners(BroadcastCalls, Generic[L]):
     def _set(self, weights: Tensors | None) -> None:
         set_tensors(self.learner.policy.model, weights)
 
-    def save(self, folder: Path, extra: dict[str, Any] | None = None) -> Saving:
-        """Begin to write what continuing exactly here needs, and `extra` (JSON). Raises MusterError."""
-        self._save(folder, extra or {})
-        return self
-
     @on_all_ranks
-    def _save(self, folder: Path, extra: dict[str, Any]) -> None:
+    def save(self, folder: Path, extra: dict[str, Any]) -> Saving:
+        """Begin to write what continuing exactly here needs, and `extra` (JSON). Raises MusterError."""
         assert self._pending is None, "one at a time"
         self._pending = self.learner.start_checkpoint(folder, extra)
+        return self
 
     def done(self) -> bool:
         """Return whether this rank has written its part of what `save` began."""
@@ -187,10 +182,8 @@ NextBatch = Callable[[Cursor, DataShare], tuple[list[Example], Cursor]]
 
 
 class LanguageTask:
-    """Learns from what `batch` returns; `heldout` examples measure the loss. An InnerTask.
-
-    The learning rate's schedule goes by the run's inner steps, so a worker that joins late has the rate of the
-    others."""
+    """Learns from what `batch` returns; `heldout` examples measure the loss. An InnerTask. The learning rate's schedule
+    goes by the run's inner steps, so a worker that joins late has the rate of the others."""
 
     def __init__(
         self, run: DilocoRun, learners: LanguageLearners, batch: NextBatch, heldout: Sequence[Example]
@@ -367,7 +360,7 @@ class RlTask:
         return {name: float(value) for name, value in metrics.items() if value is not None}
 
     def save(self, folder: Path) -> Saving:
-        return self._learners.save(folder)
+        return self._learners.save(folder, {})
 
     def restore(self, folder: Path) -> None:
         self._learners.restore(folder)

@@ -1,8 +1,7 @@
 """What workers and coordinator leave for one another in a bucket, and when they look for it.
 
 Contributions, payloads and outer states lie under their hashes; messages and log entries lie at numbered places that a
-bucket lets nobody overwrite. Whatever comes from there is a stranger's.
-"""
+bucket lets nobody overwrite. Whatever comes from there is a stranger's."""
 
 import logging
 import shutil
@@ -31,7 +30,7 @@ from diloco.messages import (
     open_message,
     seal,
 )
-from diloco.outer import MAX_LIST_BYTES, OuterState, list_state, open_list, read_state, state_shard_bytes, state_shards
+from diloco.outer import MAX_LIST_BYTES, OuterState, list_state, open_list, read_state, shard_parts, state_shard_bytes
 from diloco.state_machine import Schedule
 from protocol.accounts import LocalAccount
 from protocol.encoding import sha256_hex
@@ -66,9 +65,8 @@ class Transport:
         self._bucket.put(f"contributions/{sha256_hex(data)}", data)
 
     def contribution(self, document: str, worker: str, expected: Expected) -> Contribution:
-        """Fetch the contribution of `worker` whose bytes have the SHA-256 `document`.
-
-        Raises MalformedContribution, IntegrityError, MissingObjectError, UnreachableError."""
+        """Fetch the contribution of `worker` whose bytes have the SHA-256 `document`. Raises MalformedContribution,
+        IntegrityError, MissingObjectError, UnreachableError."""
         data = self._bucket.get(f"contributions/{document}", expected.document_bytes)
         found = open_contribution(data, expected)
         if found.worker != worker:
@@ -81,15 +79,14 @@ class Transport:
 
     def publish_state(self, state: OuterState) -> str:
         """Put a state's files and then their list; return the list's SHA-256."""
-        for shard in state_shards(state, self.run.settings.shards):
-            self._bucket.put(f"outer/{sha256_hex(shard)}", shard)
-        data = list_state(state, self.run.settings.shards).encode()
-        self._bucket.put(f"outer/{sha256_hex(data)}", data)
+        count = self.run.settings.shards
+        for data in (*map(b"".join, shard_parts(state, count)), list_state(state, count)):
+            self._bucket.put(f"outer/{sha256_hex(data)}", data)
         return sha256_hex(data)
 
     def state_name(self, state: OuterState) -> str:
         """Return what `publish_state` returns."""
-        return sha256_hex(list_state(state, self.run.settings.shards).encode())
+        return sha256_hex(list_state(state, self.run.settings.shards))
 
     def has_state(self, name: str) -> bool:
         """Return whether a state was published whole, by the SHA-256 of its list."""
@@ -131,10 +128,9 @@ class Transport:
         return self._bucket.put_first(self._entry_place(number), entry)
 
     def entry(self, number: int, previous: str | None = None) -> tuple[LogEntry, str] | None:
-        """Return an entry of the log and the SHA-256 of its bytes, None if it is not there yet.
-
-        Raises MalformedEntry where the place is taken by something else, IntegrityError where it follows another entry
-        than `previous`; UnreachableError."""
+        """Return an entry of the log and the SHA-256 of its bytes, None if it is not there yet. Raises MalformedEntry
+        where the place is taken by something else, IntegrityError where it follows another entry than `previous`;
+        UnreachableError."""
         try:
             data = self._bucket.look(self._entry_place(number), MAX_ENTRY_BYTES)
         except IntegrityError as error:
@@ -167,8 +163,7 @@ class Transport:
 
 class PollBackoff:
     """Limits how often something is looked for that may not be there yet: after a look (`taking`), the next is `due`
-    after `factor` times as long as that one took, two seconds at most. So looking takes a small part of bucket and
-    processor, however far the one and however busy the other."""
+    after `factor` times as long as that one took, two seconds at most."""
 
     def __init__(self, factor: float = 8.0) -> None:
         self._factor, self._next = factor, 0.0
@@ -193,10 +188,8 @@ def run_turns(
     poll_seconds: float,
     show: Callable[[], None],
 ) -> None:
-    """Call `turn` until `stopping` or `ended`: it does what can be done and returns what it waits for, if anything.
-
-    A bucket that cannot be reached is waited for. Waits are longer where bucket or processor are busy, so that polling
-    does not keep them busy."""
+    """Call `turn` until `stopping` or `ended`: it does what can be done and returns what it waits for, if anything. A
+    bucket that cannot be reached is waited for, and longer where bucket or processor are busy."""
     waiting = ""
     while not stopping.is_set() and not ended():
         began = time.monotonic()
@@ -248,9 +241,8 @@ class BackgroundJob:
 
 class AttemptCache:
     """The contributions of one attempt, and the files of their payloads, which are fetched to disk in the background as
-    soon as each is published (all-gather).
-
-    `folder` is emptied by `clear`; nothing in it outlives the attempt. One thread uses it, others fetch."""
+    soon as each is published (all-gather). `folder` is emptied by `clear`; nothing in it outlives the attempt. One
+    thread uses it, others fetch."""
 
     def __init__(self, transport: Transport, folder: Path) -> None:
         self._transport, self._folder = transport, folder

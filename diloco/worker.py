@@ -1,8 +1,7 @@
 """A worker: inner steps, a contribution, the outer step, again.
 
-Whatever a kill interrupts is done exactly once, because everything that matters is on disk before anybody hears of it
-(diloco/store.py). A worker makes every outer step itself from what is published, and stops where the log is wrong.
-"""
+What a kill interrupts is done exactly once, because all that matters is on disk before anybody hears of it. A worker
+makes every outer step itself from what is published, and stops where the log is wrong."""
 
 import logging
 import threading
@@ -70,10 +69,9 @@ class Worker:
         return self._log
 
     def start(self, stopped: Callable[[], bool] = lambda: False) -> None:
-        """Load what is on disk, and follow the log to its newest commit record.
-
-        `stopped` is asked while the log is waited for and after each outer step that was missing. Raises MusterError
-        where it was, where there is no log within the run's time for joining, or where it does not fit the disk."""
+        """Load what is on disk, and follow the log to its newest commit record. `stopped` is asked while the log is
+        waited for and after each outer step that was missing. Raises MusterError where it was, where there is no log
+        within the run's time for joining, or where it does not fit the disk."""
         kept = self._store.newest()
         self._error = self._store.error
         own = None if kept is None else self._store.pending(kept)
@@ -97,9 +95,8 @@ class Worker:
         log.info("%s is at outer step %d", self.address, newest.step)
 
     def turn(self) -> str:
-        """Do the next thing; return what is waited for, empty if something was done.
-
-        Raises IntegrityError where the log or an outer step is wrong; UnreachableError."""
+        """Do the next thing; return what is waited for, empty if something was done. Raises IntegrityError where the
+        log or an outer step is wrong; UnreachableError."""
         self._store.tend()
         if self.log.commit.step > self.state.step:
             return self._take_step(self.log.commit)

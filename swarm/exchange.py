@@ -1,8 +1,6 @@
 """Where members leave and find envelopes: a folder, a bucket, or a bucket behind a gate.
 
-Keys are content addresses, so whoever serves the bytes can withhold envelopes and do nothing else. A listing also says
-whose each envelope is; only the envelope's signature proves it.
-"""
+Keys are content addresses, so whoever serves the bytes can withhold envelopes and do nothing else."""
 
 import errno
 import hashlib
@@ -71,10 +69,9 @@ def take_turns(
     listed: Iterable[ListingEntry], most: int, rank: Rank, order: Callable[[str], bytes]
 ) -> list[ListingEntry]:
     """Return at most `most` entries: one of each peer before a second of any, so that sharing eight times as much does
-    not help. Entries without a peer count as one peer's, and entries that come last follow all others.
-
-    `order` ranks the peers within a turn by a hash that differs from round to round. The ranks of their entries would
-    not do: the smallest of eight hashes comes before most others' only one."""
+    not help. Entries without a peer count as one peer's, and entries that come last follow all others. `order` ranks
+    the peers within a turn by a hash that differs from round to round. The ranks of their entries would not do: the
+    smallest of eight hashes comes before most others' only one."""
     by_peer: defaultdict[str, list[tuple[tuple[bool, bytes], ListingEntry]]] = defaultdict(list)
     for entry in listed:
         entries = by_peer[entry.peer]

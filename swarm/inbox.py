@@ -78,10 +78,9 @@ class Inspector:
         self.swarm, self._environments, self._members = swarm, environments, frozenset(members)
 
     def inspect(self, data: bytes, allow: Allow = lambda _: math.inf) -> Inspected:
-        """Open an envelope and recompute its problems and rewards.
-
-        Raise MalformedEnvelope for what blames nobody: bytes that are no envelope, or, as NotRead, an envelope of a
-        stranger. Raise ScoringUnavailable if this machine cannot score now, or not within the allowed time."""
+        """Open an envelope and recompute its problems and rewards. Raise MalformedEnvelope for what blames nobody:
+        bytes that are no envelope, or, as NotRead, an envelope of a stranger. Raise ScoringUnavailable if this machine
+        cannot score now, or not within the allowed time."""
         envelope = open_envelope(data, self.swarm)
         if self._members and envelope.member not in self._members:
             raise NotRead(envelope, f"{envelope.member} is no member of this swarm")
@@ -142,11 +141,10 @@ class InboxState(BaseModel):
 
 
 class EnvelopeInbox:
-    """The envelopes of one member's peers.
-
-    `own` is the member's address. Its own envelopes are not inspected; `own_found` lists them as (round, key) for the
-    caller to take. `secret` orders what is fetched first, so that nobody can push another's envelopes to the end.
-    `folder` keeps envelopes over a restart, but not how fast peers advance and what time they got."""
+    """The envelopes of one member's peers. `own` is the member's address. Its own envelopes are not inspected;
+    `own_found` lists them as (round, key) for the caller to take. `secret` orders what is fetched first, so that nobody
+    can push another's envelopes to the end. `folder` keeps envelopes over a restart, but not how fast peers advance and
+    what time they got."""
 
     def __init__(self, inspector: Inspector, mix: MixConfig, own: str, secret: bytes, folder: Path) -> None:
         self._inspector, self._mix, self._own = inspector, mix, own
@@ -301,11 +299,10 @@ class EnvelopeInbox:
         return 1
 
     def _allow(self, entry: ListingEntry, number: int, envelope: Envelope) -> float:
-        """Return the seconds that scoring an opened envelope may take.
-
-        Raise MalformedEnvelope if it lies below another address, whose turn it would have had; NotRead if there is
-        nothing to score: a second envelope of a known round is a breach, whatever it contains; Postponed if the peer
-        advanced too fast, which lets it pick its problems, or used up its part of the round's time."""
+        """Return the seconds that scoring an opened envelope may take. Raise MalformedEnvelope if it lies below another
+        address, whose turn it would have had; NotRead if there is nothing to score: a second envelope of a known round
+        is a breach, whatever it contains; Postponed if the peer advanced too fast, which lets it pick its problems, or
+        used up its part of the round's time."""
         peer = envelope.member
         if entry.peer not in ("", peer.lower()):
             raise MalformedEnvelope(f"it is {peer}'s, and lies below {entry.peer}")

@@ -1,7 +1,6 @@
 """A member's round: collect from peers, make own groups, draw, share, train.
 
-A member waits for nobody: while the exchange is unreachable, it trains on its own groups alone.
-"""
+A member waits for nobody: while the exchange is unreachable, it trains on its own groups alone."""
 
 import hashlib
 import logging

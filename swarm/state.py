@@ -1,9 +1,8 @@
 """What a member keeps: checkpoint, journal and status, which a kill leaves whole or absent.
 
-The journal has one line of canonical JSON per round that the weights were trained in, with the groups it trained on.
-A round's line is part of its checkpoint and is copied to the journal afterwards, so no kill can leave weights that
-contain a group which the journal does not name.
-"""
+The journal has one line of canonical JSON per round that the weights were trained in, with the groups it trained on. A
+round's line is part of its checkpoint and is copied to the journal afterwards, so no kill can leave weights that
+contain a group which the journal does not name."""
 
 import json
 import logging
@@ -61,10 +60,8 @@ class MemberProgress:
         self._pending: list[dict[str, Any]] = []  # journal lines that are newer than the last checkpoint
 
     def resume(self, learner: "Learner", inbox: EnvelopeInbox) -> None:
-        """Load the newest intact checkpoint, if there is any.
-
-        Raise IntegrityError if there are checkpoints and none is intact: starting over would train again on what the
-        journal names."""
+        """Load the newest intact checkpoint, if there is any. Raise IntegrityError if there are checkpoints and none is
+        intact: starting over would train again on what the journal names."""
         from trainer.checkpoint import checkpoints
 
         for folder in (self.home, self._folder):  # the policy's leftovers lie in the home itself

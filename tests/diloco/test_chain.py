@@ -17,7 +17,7 @@ from diloco.chain import StepRecorder
 from diloco.outer import OuterState
 from protocol.errors import UnreachableError
 from tests.conftest import Deployed
-from tests.diloco.world import COORDINATOR, NAMES, DilocoWorld, MemoryBucket, make_run
+from tests.diloco.world import COORDINATOR, NAMES, DilocoWorld, make_run
 
 
 class RecordedWorld:

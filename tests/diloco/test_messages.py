@@ -32,7 +32,7 @@ from diloco.messages import (
     reportable,
     seal,
 )
-from diloco.outer import MalformedState, list_state, open_list, read_state, state_shards
+from diloco.outer import MalformedState, list_state, open_list, read_state, shard_parts
 from protocol.encoding import canonical_json, sha256_hex
 from protocol.errors import IntegrityError
 from tests.diloco.samples import EXPECTED, KEYS, LAYOUT, RUN, STATE, contribution_of, payload_of, random_tensors
@@ -301,8 +301,8 @@ def test_a_full_entry_fits_its_limit() -> None:
 
 
 def test_a_state_comes_back_from_its_files_and_no_other_does() -> None:
-    files, shards = list_state(STATE, 3), list(state_shards(STATE, 3))
-    assert open_list(files.encode(), 3) == files
+    encoded, shards = list_state(STATE, 3), [b"".join(parts) for parts in shard_parts(STATE, 3)]
+    files = open_list(encoded, 3)
     assert files.shards == [sha256_hex(one) for one in shards]
     assert read_state(files.step, files.digest, iter(shards), LAYOUT, 3).digest == STATE.digest
     flipped = bytearray(shards[1])
@@ -315,7 +315,7 @@ def test_a_state_comes_back_from_its_files_and_no_other_does() -> None:
         with pytest.raises(MalformedState, match=word):
             read_state(step, files.digest, iter(wrong), LAYOUT, 3)
     with pytest.raises(MalformedState, match="3 shards, not 4"):
-        open_list(files.encode(), 4)
+        open_list(encoded, 4)
 
 
 def test_a_run_that_cannot_be_is_refused() -> None:

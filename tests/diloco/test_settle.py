@@ -35,10 +35,10 @@ from diloco.outer import (
     Admitted,
     OuterState,
     OuterStepError,
-    OuterUpdate,
     Payloads,
     admit,
     encode_payload,
+    outer_step,
     settle,
     update_norm,
 )
@@ -149,7 +149,7 @@ def test_a_process_that_flushes_small_floats_makes_no_step() -> None:
         pytest.skip("this processor cannot")
     try:
         with pytest.raises(ConfigError, match="flushes"):
-            OuterUpdate(STATE, OuterConfig())
+            outer_step(STATE, OuterConfig(), [])
     finally:
         torch.set_flush_denormal(False)
 

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from diloco import messages as m
 from diloco.config import AdmissionConfig, DilocoConfig, DilocoRun
 from diloco.messages import FORGIVEN_AFTER, MAX_DISPUTED, MAX_STRIKES, Strikes
-from diloco.outer import OuterState, OuterUpdate
+from diloco.outer import OuterState, outer_step
 from diloco.state_machine import Phase, Schedule
 from protocol.errors import IntegrityError
 
@@ -105,10 +105,8 @@ START = OuterState.start({"w": np.linspace(-1, 1, 5, dtype=np.float32)})
 def make_step(state: OuterState, workers: Sequence[str]) -> OuterState:
     """The mean of pseudo-gradients that follow from worker and step."""
     values = [np.random.default_rng([ord(one), state.step]).standard_normal(5) for one in sorted(workers)]
-    update = OuterUpdate(state, DilocoConfig().outer)
     (pieces,) = state.layout.shards(1)
-    update.apply(pieces, [np.mean(values, axis=0).astype(np.float32)])
-    return update.finish()
+    return outer_step(state, DilocoConfig().outer, [(pieces, [np.mean(values, axis=0).astype(np.float32)])])
 
 
 class OuterSteps(RuleBasedStateMachine):

@@ -10,7 +10,7 @@ from orchestrator.auth import HttpError
 from protocol.api.swarm import EnvelopeUpload
 from protocol.waits import wait_for
 from swarm import gate as gateway
-from swarm.gate import HOUR, KEPT
+from swarm.gate import HOUR, KEPT, SwarmGate
 from tests.swarm.gate.world import FIRST, SECOND, STRANGER, CountingStore, GateClock, asking, gate_of
 from tests.swarm.samples import DOCUMENT, signed
 
@@ -20,15 +20,24 @@ def shown_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gateway, "_LISTING_SECONDS", 0.0)
 
 
-def refused(gate: gateway.SwarmGate, member: str, body: EnvelopeUpload) -> tuple[int, str]:
+@pytest.fixture
+def store() -> CountingStore:
+    return CountingStore()
+
+
+@pytest.fixture
+def gate(tmp_path: Path, store: CountingStore) -> SwarmGate:
+    return gate_of(tmp_path, store)
+
+
+def refused(gate: SwarmGate, member: str, body: EnvelopeUpload) -> tuple[int, str]:
     with pytest.raises(HttpError) as error:
         gate.upload(member, body)
     return error.value.status, error.value.what
 
 
-def test_what_is_uploaded_is_listed_once_it_was_seen(tmp_path: Path) -> None:
-    store, data = CountingStore(), signed(0, 3)
-    gate = gate_of(tmp_path, store)
+def test_what_is_uploaded_is_listed_once_it_was_seen(gate: SwarmGate, store: CountingStore, tmp_path: Path) -> None:
+    data = signed(0, 3)
     ticket = gate.upload(FIRST, asking(data))
     assert not ticket.exists
     assert ticket.headers["content-length"] == str(len(data))
@@ -42,17 +51,13 @@ def test_what_is_uploaded_is_listed_once_it_was_seen(tmp_path: Path) -> None:
     assert gate_of(tmp_path, store).listing(None).envelopes == [one], "after a restart, too"
 
 
-def test_who_is_no_member_gets_nothing(tmp_path: Path) -> None:
-    store = CountingStore()
-    gate = gate_of(tmp_path, store)
+def test_who_is_no_member_gets_nothing(gate: SwarmGate, store: CountingStore) -> None:
     assert refused(gate, STRANGER, store.leave(signed(2, 0)))[0] == 403
     assert store.gets == 0
 
 
 @pytest.mark.parametrize("kind", ["junk", "another's", "too long", "other bytes"])
-def test_what_is_no_envelope_of_the_member_is_not_listed_and_looked_at_once(tmp_path: Path, kind: str) -> None:
-    store = CountingStore()
-    gate = gate_of(tmp_path, store)
+def test_what_is_no_envelope_of_the_member_is_looked_at_once(gate: SwarmGate, store: CountingStore, kind: str) -> None:
     data = {"another's": signed(1, 0), "too long": b" " * (DOCUMENT.envelope_bytes + 1)}.get(kind, b"{}")
     body = store.leave(data)
     if kind == "other bytes":
@@ -65,17 +70,13 @@ def test_what_is_no_envelope_of_the_member_is_not_listed_and_looked_at_once(tmp_
     assert gate.listing(None).envelopes == []
 
 
-def test_a_copy_under_anothers_name_keeps_nobody_from_its_own(tmp_path: Path) -> None:
-    store = CountingStore()
-    gate = gate_of(tmp_path, store)
+def test_a_copy_under_anothers_name_keeps_nobody_from_its_own(gate: SwarmGate, store: CountingStore) -> None:
     body = store.leave(signed(1, 0))
     assert refused(gate, FIRST, body)[0] == 409
     assert gate.upload(SECOND, body).exists
 
 
-def test_a_round_is_listed_once(tmp_path: Path) -> None:
-    store = CountingStore()
-    gate = gate_of(tmp_path, store)
+def test_a_round_is_listed_once(gate: SwarmGate, store: CountingStore) -> None:
     first, second = store.leave(signed(0, 0, (0,))), store.leave(signed(0, 0, (1,)))
     assert gate.upload(FIRST, first).exists
     assert refused(gate, FIRST, second) == (409, "another envelope of round 0 is there already")
@@ -96,24 +97,19 @@ def test_so_many_an_hour(tmp_path: Path) -> None:
 
 
 def test_so_many_bytes_an_hour(tmp_path: Path) -> None:
+    """Who asks again with more bytes is counted with those."""
     gate = gate_of(tmp_path, CountingStore(), bytes_per_hour=1000)
-    assert not gate.upload(FIRST, asking(b"a" * 600)).exists
-    assert refused(gate, FIRST, asking(b"b" * 401))[0] == 429
-    assert not gate.upload(FIRST, asking(b"b" * 400)).exists
-
-
-def test_who_asks_again_with_more_bytes_is_counted_with_those(tmp_path: Path) -> None:
-    gate = gate_of(tmp_path, CountingStore(), bytes_per_hour=1000)
+    assert not gate.upload(SECOND, asking(b"a" * 600)).exists
+    assert refused(gate, SECOND, asking(b"b" * 401))[0] == 429
+    assert not gate.upload(SECOND, asking(b"b" * 400)).exists
     for data in (b"a" * 600, b"b" * 600):
         assert not gate.upload(FIRST, EnvelopeUpload(sha256=asking(data).sha256, size=1)).exists
     assert not gate.upload(FIRST, asking(b"a" * 600)).exists
     assert refused(gate, FIRST, asking(b"b" * 600))[0] == 429
 
 
-def test_what_lies_there_is_looked_at_for_who_asked_for_so_many_bytes(tmp_path: Path) -> None:
+def test_what_lies_there_is_looked_at_for_who_asked_for_so_many_bytes(gate: SwarmGate, store: CountingStore) -> None:
     """Or a look at the longest of another member counts as one byte."""
-    store = CountingStore()
-    gate = gate_of(tmp_path, store)
     body = store.leave(signed(0, 0))
     short = EnvelopeUpload(sha256=body.sha256, size=1)
     assert refused(gate, FIRST, short) == (409, f"{body.size} bytes lie there, not 1")
@@ -168,9 +164,7 @@ def test_few_envelopes_are_looked_at_at_once(tmp_path: Path) -> None:
     assert gate.upload(FIRST, bodies[-1]).exists, "once there is room"
 
 
-def test_everybodys_newest_come_first_and_a_flood_pushes_nobody_out(tmp_path: Path) -> None:
-    store = CountingStore()
-    gate = gate_of(tmp_path, store)
+def test_everybodys_newest_come_first_and_a_flood_pushes_nobody_out(gate: SwarmGate, store: CountingStore) -> None:
     for number in range(KEPT + 30):
         assert gate.upload(FIRST, store.leave(signed(0, number))).exists
     for number in (4, 9):
@@ -181,9 +175,7 @@ def test_everybodys_newest_come_first_and_a_flood_pushes_nobody_out(tmp_path: Pa
     assert [round for member, round in shown if member == FIRST] == [newest - at for at in range(KEPT)]
 
 
-def test_what_is_too_old_to_be_listed_is_looked_at_once(tmp_path: Path) -> None:
-    store = CountingStore()
-    gate = gate_of(tmp_path, store)
+def test_what_is_too_old_to_be_listed_is_looked_at_once(gate: SwarmGate, store: CountingStore) -> None:
     for number in range(1, KEPT + 1):
         gate.upload(FIRST, store.leave(signed(0, number)))
     old = store.leave(signed(0, 0))
@@ -192,10 +184,8 @@ def test_what_is_too_old_to_be_listed_is_looked_at_once(tmp_path: Path) -> None:
     assert store.gets == KEPT + 1
 
 
-def test_pages_have_every_envelope_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_have_every_envelope_once(gate: SwarmGate, store: CountingStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gateway, "MOST_LISTED", 4)
-    store = CountingStore()
-    gate = gate_of(tmp_path, store)
     for number in range(7):
         for key, member in enumerate((FIRST, SECOND)):
             gate.upload(member, store.leave(signed(key, number)))
