@@ -47,10 +47,8 @@ def check_run(view: RunView, number: int, run: DilocoRun, first: OuterState) -> 
             "check the number, and the document",
         )
     if view.start != first.digest:
-        raise ConfigError(
-            f"the run on chain starts from state {view.start.hex()[:16]}…, this model is {first.digest.hex()[:16]}…",
-            "name the run's own base model; if it is the right one, take no part in this run",
-        )
+        what = f"the run on chain starts from state {view.start.hex()[:16]}…, this model is {first.digest.hex()[:16]}…"
+        raise ConfigError(what, "name the run's own base model; if it is the right one, take no part in this run")
 
 
 def step_record(number: int, entry: str, commit: CommitRecord, weights: Mapping[str, Fraction]) -> StepRecord:

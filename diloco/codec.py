@@ -323,9 +323,8 @@ def decode_shard(
     """Return the pseudo-gradient of each piece. `base`: the outer weights' pieces, on which mode `sparse` builds.
     Raises MalformedContribution."""
     if len(data) > max_shard_bytes(pieces):
-        raise MalformedContribution(
-            f"shard {shard} has {len(data)} bytes, {max_shard_bytes(pieces)} at most are honest"
-        )
+        what = f"shard {shard} has {len(data)} bytes, {max_shard_bytes(pieces)} at most are honest"
+        raise MalformedContribution(what)
     reader = FieldReader(memoryview(data))
     try:
         if bytes(reader.take(len(_MAGIC))) != _MAGIC:

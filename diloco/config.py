@@ -51,9 +51,8 @@ class AdmissionConfig(Document):
     @model_validator(mode="after")
     def _a_majority_needs_three(self) -> Self:
         if self.cosine is not None and self.minimum < 3:
-            raise ValueError(
-                "two contributions cannot outvote one another: set `minimum` to 3 or more, or `cosine` null"
-            )
+            what = "two contributions cannot outvote one another: set `minimum` to 3 or more, or `cosine` null"
+            raise ValueError(what)
         return self
 
 
@@ -104,9 +103,8 @@ class DilocoRun(Document):
             raise ValueError("a worker is named twice")
         least = self.settings.admission.minimum
         if len(self.workers) < least:
-            raise ValueError(
-                f"{len(self.workers)} workers, and an outer step needs {least} (`settings.admission.minimum`)"
-            )
+            what = f"{len(self.workers)} workers, and an outer step needs {least} (`settings.admission.minimum`)"
+            raise ValueError(what)
         return self
 
     @property

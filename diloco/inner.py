@@ -276,10 +276,8 @@ def check_data(run: DilocoRun, digest: str) -> None:
     if run.assigned:
         raise ConfigError(f"the workers of {run.name} train on files that are assigned", "set `assigned` to false")
     if run.data is None:
-        raise ConfigError(
-            f"{run.name} does not say what its workers train on: each might have other documents",
-            f'set `data` to "{digest}", which is what this worker has',
-        )
+        what = f"{run.name} does not say what its workers train on: each might have other documents"
+        raise ConfigError(what, f'set `data` to "{digest}", which is what this worker has')
     if run.data != digest:
         raise ConfigError(
             f"this worker's documents and tokenizer are {digest[:16]}…, those of {run.name} {run.data[:16]}…",

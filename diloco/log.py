@@ -176,9 +176,8 @@ def make_step(
             raise IntegrityError(f"outer step {state.step}: {error.what}", _WRONG) from None
     found = None if after is None else (after.step, after.digest.hex(), sorted(admitted.weights))
     if after is None or found != (commit.step, commit.digest, sorted(commit.counted)):
-        raise IntegrityError(
-            f"outer step {commit.step - 1} does not lead to the state and the workers that the log names", _WRONG
-        )
+        what = f"outer step {commit.step - 1} does not lead to the state and the workers that the log names"
+        raise IntegrityError(what, _WRONG)
     return after, admitted
 
 
@@ -196,10 +195,8 @@ def catch_up(transport: Transport, state: OuterState, log_: Log) -> Iterator[Out
             break
         missing.append(commit)
     else:
-        raise IntegrityError(
-            "the log does not contain the state that this process holds, nor a published one",
-            "name the run's own base model, or another home",
-        )
+        what = "the log does not contain the state that this process holds, nor a published one"
+        raise IntegrityError(what, "name the run's own base model, or another home")
     for commit in reversed(missing):
         state, _ = make_step(transport, state, commit)
         yield state

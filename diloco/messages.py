@@ -389,7 +389,6 @@ def open_entry(data: bytes, run: DilocoRun, number: int, previous: str | None) -
         raise MalformedEntry(f"it is entry {entry.number} of run {entry.run[:16]}…, here belongs {number}")
     check_signer(_digest(entry, run), signed.signature, run.coordinator, MalformedEntry)
     if previous not in (None, entry.previous):
-        raise IntegrityError(
-            f"entry {number} of the log follows {entry.previous[:16]}…, not the entry before it", "run one coordinator"
-        )
+        what = f"entry {number} of the log follows {entry.previous[:16]}…, not the entry before it"
+        raise IntegrityError(what, "run one coordinator")
     return entry

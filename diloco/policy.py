@@ -94,10 +94,8 @@ class DilocoPolicy:
             if sha256_hex(canonical_json(state)) != sealed["sha256"]:
                 raise ValueError("its hash differs")
             if state.get("run") != self.coordinator.run.digest:
-                raise ConfigError(
-                    f"{folder} is of another DiLoCo run, or of a trainer without one",
-                    "name that run's document as `run`; or begin a pool from its weights, in another home",
-                )
+                hint = "name that run's document as `run`; or begin a pool from its weights, in another home"
+                raise ConfigError(f"{folder} is of another DiLoCo run, or of a trainer without one", hint)
             step, outer, extra = int(state["step"]), int(state["outer"]), dict(state["extra"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise IntegrityError(f"the checkpoint {folder} is damaged: {error}", "remove it") from None
@@ -108,9 +106,8 @@ class DilocoPolicy:
 
     def export(self, folder: Path) -> None:
         if self._loaded != self.outer:
-            raise IntegrityError(
-                f"{folder} is gone, and the workers are one outer step further", "restore the trainer's home folder"
-            )
+            what = f"{folder} is gone, and the workers are one outer step further"
+            raise IntegrityError(what, "restore the trainer's home folder")
         self.policy.export(folder)
 
     def renew(self) -> None:
@@ -160,10 +157,8 @@ class DilocoSteps(StepRunner):
             if coordinator.state.step == group.outer:
                 coordinator.assign(files)
             if set(group.assigned) != set(files):
-                raise IntegrityError(
-                    f"outer step {group.outer} was assigned files that the chain no longer has",
-                    "begin another pool from the newest policy step",
-                )
+                what = f"outer step {group.outer} was assigned files that the chain no longer has"
+                raise IntegrityError(what, "begin another pool from the newest policy step")
             while coordinator.state.step == group.outer and coordinator.turn():
                 pass
             group.show()

@@ -305,10 +305,8 @@ def check_pool_run(run: DilocoRun, pool: PoolConfig) -> None:
     if not run.assigned:
         raise ConfigError(f"the workers of {run.name} read data of their own", "set `assigned` to true")
     if run.settings.inner_steps != minibatches:
-        raise ConfigError(
-            f"{run.name} has {run.settings.inner_steps} inner steps, its pool {minibatches} updates a policy step",
-            f"set `settings.inner_steps` to {minibatches}, the pool's `train.minibatches`",
-        )
+        what = f"{run.name} has {run.settings.inner_steps} inner steps, its pool {minibatches} updates a policy step"
+        raise ConfigError(what, f"set `settings.inner_steps` to {minibatches}, the pool's `train.minibatches`")
     if run.pool_config != pool.digest.hex():
         raise ConfigError(
             f"{run.name} is for a pool whose document has the SHA-256 {run.pool_config}, not {pool.digest.hex()}",

@@ -186,7 +186,5 @@ def check_held_out(environments: Sequence[EnvironmentConfig]) -> None:
     """Raise ConfigError if an environment draws all rows of its data file for rounds."""
     for environment in environments:
         if environment.rows and not environment.held_out:
-            raise ConfigError(
-                f"environment {environment.called} holds no rows out, so nothing can be measured on it",
-                "set `held_out` in the swarm's document, or evaluation.every to 0",
-            )
+            what = f"environment {environment.called} holds no rows out, so nothing can be measured on it"
+            raise ConfigError(what, "set `held_out` in the swarm's document, or evaluation.every to 0")

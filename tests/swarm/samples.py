@@ -7,15 +7,7 @@ from environments.pool import TextEnvironments
 from protocol.accounts import Account, LocalAccount
 from protocol.config import EnvironmentConfig
 from swarm.config import MixConfig
-from swarm.envelope import (
-    Envelope,
-    SharedCompletion,
-    SharedGroup,
-    SwarmDocument,
-    question_digest,
-    round_problem,
-    seal,
-)
+from swarm.envelope import Envelope, SharedCompletion, SharedGroup, SwarmDocument, question_digest, round_problem, seal
 from swarm.inbox import EnvelopeInbox, Inspector
 
 SUMS = EnvironmentConfig(

@@ -84,9 +84,7 @@ def test_one_object_that_cannot_be_read_is_refused_alone() -> None:
     assert inbox_of().collect(exchange, 0) == 1
 
 
-def test_a_listing_full_of_what_is_no_envelope_or_was_looked_at_hides_none(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_listing_full_of_what_is_no_envelope_or_was_looked_at_hides_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inbox_module, "LISTING_SHARE", 100)
     exchange, inbox = FailingExchange(HONEST), inbox_of()
     exchange.listed = lambda: map(ListingEntry, [*map("envelopes/{:064}".format, range(150_000)), envelope_key(HONEST)])  # type: ignore[method-assign]

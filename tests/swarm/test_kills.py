@@ -134,10 +134,7 @@ def test_two_processes_do_not_work_in_one_home(world: SwarmWorld, monkeypatch: p
     config, path = world.config(0, rounds=1), world.root / "member.json"
     path.write_text(config.model_dump_json())
     monkeypatch.setattr("swarm.main._LOCK_SECONDS", 0.2)
-    with (
-        locked(config.home / "member.lock", "the test", 1),
-        pytest.raises(MusterError, match="the other process"),
-    ):
+    with locked(config.home / "member.lock", "the test", 1), pytest.raises(MusterError, match="the other process"):
         run(path)
 
 
