@@ -84,10 +84,12 @@ class Worker:
                 if stopped():
                     raise MusterError(f"stopped while catching up, at outer step {newest.step}")
         if newest is not kept:
-            ended = (commit for _, commit in self.log.commits_back() if kept and commit.step == kept.step + 1)
-            counted = self._counted(own, next(ended, None))
-            if own is not None and counted is None and self.run.assigned:
-                self._undo()
+            counted = None
+            if kept is not None and own is not None:
+                ended = (commit for _, commit in self.log.commits_back() if commit.step == kept.step + 1)
+                counted = self._counted(own, next(ended, None))
+                if counted is None and self.run.assigned:
+                    self._undo()
             self._hold(newest, counted)
             own = None
         self.state, self._own = newest, own
