@@ -201,32 +201,19 @@ def test_an_entry_whose_answer_was_lost_is_written_again_byte_for_byte(
     assert coordinator.log.tip == sha256_hex(lost[0])
 
 
-def test_junk_in_the_log_is_skipped_by_all(tmp_path: Path) -> None:
+def test_junk_in_the_log_and_among_messages_is_skipped_and_a_second_coordinator_is_no_stranger(tmp_path: Path) -> None:
     world = world_of(tmp_path, 2, inner_steps=1)
-    number, transport = world.coordinator.log.number, world.coordinator.transport
-    for place, junk in ((number, JUNK[0]), (number + 1, JUNK[1]), (number + 3, JUNK[0]), (64, JUNK[0])):
+    log, transport = world.coordinator.log, world.coordinator.transport
+    with pytest.raises(IntegrityError, match="run one coordinator"):
+        transport.entry(log.number - 1, "ab" * 32)
+    for place, junk in ((log.number, JUNK[0]), (log.number + 1, JUNK[1]), (log.number + 3, JUNK[0]), (64, JUNK[0])):
         world.objects[transport._entry_place(place)] = junk
-    world.until(3)
+    for ahead, junk in enumerate(JUNK * 10):
+        world.objects[transport._message_place(NAMES[0], world.workers[0]._sender.next + ahead)] = junk
+    world.until(world.coordinator.state.step + 2)
     world.start_coordinator()
     world.begin(0, step=world.coordinator.state.step + 1).check()
-
-
-def test_a_second_coordinator_is_no_stranger(tmp_path: Path) -> None:
-    world = world_of(tmp_path, 2)
-    log = world.coordinator.log
-    world.until(log.commit.step + 1)
-    with pytest.raises(IntegrityError, match="run one coordinator"):
-        world.coordinator.transport.entry(log.number - 1, "ab" * 32)
-
-
-def test_junk_among_a_workers_messages_is_skipped(tmp_path: Path) -> None:
-    world = world_of(tmp_path, 2, inner_steps=1)
-    for ahead, junk in enumerate(JUNK * 10):
-        place = world.coordinator.transport._message_place(NAMES[0], world.workers[0]._sender.next + ahead)
-        world.objects[place] = junk
-    world.until(world.coordinator.state.step + 2)
-    world.begin(0, step=world.coordinator.state.step + 1)
-    assert all(len(one.made_of) == 2 for one in commits(world.coordinator.transport)[-3:])
+    assert all(len(one.made_of) == 2 for one in commits(transport)[-3:])
 
 
 def lose_contributions(world: DilocoWorld) -> None:
