@@ -72,7 +72,7 @@ def refuse_slow_pools(session: "Session", groups: "Iterable[int]") -> None:
     it is fined for what it does not judge in time. A validator group has no terms of its own; the process refuses what
     is too slow of its pools. If a configuration cannot be had, a line on standard error says so."""
     from cli.profile import find_profile
-    from validator.pools import slow_pool
+    from environments.program import too_slow
 
     pools, profile = session.state().pools, find_profile("validator")
     for pool in (pools[number] for number in groups if number in pools):
@@ -84,5 +84,5 @@ def refuse_slow_pools(session: "Session", groups: "Iterable[int]") -> None:
         except MusterError as error:
             typer.echo(f"pool {pool.pool}: whether it can be judged in time was not checked: {error}", err=True)
             continue
-        if slow := slow_pool(config, pool):
+        if slow := too_slow(config, pool.terms.commitWindow, pool.terms.juryCommitWindow):
             raise ConfigError(f"pool {pool.pool} is refused: {slow.what}", f"its owner can mend that: {slow.hint}")

@@ -21,8 +21,7 @@ from tests.storage.mirror import mirror, send
 from tests.validator.mortal import Life, Moment, live
 from validator.ballots import BallotStore
 
-WINDOW = 250
-"""Seconds of every window."""
+WINDOW = 250  # seconds of every window
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["tests.validator.mortal"])
 _PATIENCE = 900.0
@@ -63,7 +62,6 @@ class MortalProcess:
         if self._process is None or self._process.is_alive():
             return False
         assert self._process.exitcode == -9, self._grave.with_suffix(".log").read_text()
-        assert self._grave.exists()
         self.deaths.append(self._grave.read_text())
         return True
 
@@ -152,8 +150,7 @@ class Story:
 
     @property
     def _lane(self) -> Lane:
-        state = self._game.state
-        return state.lanes[self._place[0], self._place[1] >> 4]
+        return self._game.state.lanes[self._place[0], self._place[1] >> 4]
 
     @property
     def _trial(self) -> Trial | None:
@@ -171,9 +168,8 @@ class Story:
             with blocks(self._game):
                 self._committee.start()
                 while not self._over():
-                    assert time.monotonic() < deadline, (
-                        f"{[one.deaths for one in processes]} {self._lane} {self._trial}"
-                    )
+                    deaths = [one.deaths for one in processes]
+                    assert time.monotonic() < deadline, f"{deaths} {self._lane} {self._trial}"
                     for process in processes:
                         if process.died():
                             self._check()
@@ -223,10 +219,8 @@ class Story:
         for member, commitment in current.commits.items():
             assert self._seen.setdefault(member, commitment) in (commitment, b"")
             if commitment:
-                where, box = (
-                    f"lane-{self._place[0]}-{self._lane.lane}-0",
-                    BallotStore(self._committee.state / "ballots"),
-                )
+                where = f"lane-{self._place[0]}-{self._lane.lane}-0"
+                box = BallotStore(self._committee.state / "ballots")
                 ballot = box.committed(where, current.seats[member], commitment)
                 assert ballot is not None
                 assert list(self._committee.state.glob(f"verdicts/*/{ballot.verdict_hash.hex()}.json"))

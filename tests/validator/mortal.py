@@ -21,16 +21,16 @@ from chain.indexer.store import EventStore
 from chain.transactions import Sender
 from protocol.accounts import Account
 from protocol.api.work import HeartbeatRequest, HeartbeatResponse
-from protocol.verdict import Code, Verdict
+from protocol.verdict import Verdict
 from runtime.pool_client import PoolClient
 from runtime.process import PoolSource
 from storage.keys import object_key
 from storage.s3 import Bucket, S3Settings
 from tests.validator import world
+from tests.validator.scripted import ModelFreeJudge, ScriptedJudge
 from validator.config import ValidatorConfig
 from validator.daemon import Validator
-from validator.judging.context import SubmissionFacts, verdict_on
-from validator.judging.pipeline import FileJudge, LoadedEngine
+from validator.judging.pipeline import LoadedEngine
 from validator.judging.sources import Sources
 from validator.pools import PoolCollaborators, ValidatorCollaborators
 
@@ -129,13 +129,6 @@ class DocumentTaker:
         """Nothing to close."""
 
 
-class ModelFreeJudge(FileJudge):
-    """Needs no weights."""
-
-    def _load(self, *_: object) -> Any:
-        return None
-
-
 def live(life: Life) -> None:
     """The process, from its start to its end."""
     handler = logging.FileHandler(life.grave.with_suffix(".log"))
@@ -148,17 +141,15 @@ def live(life: Life) -> None:
     shared = ValidatorCollaborators.connect(config, [Account.from_key(key) for key in life.keys])
     bucket = Bucket(S3Settings.model_validate(life.service))
 
-    def judge(facts: SubmissionFacts, data: bytes | None, *_: object) -> Verdict:
+    def judge(*given: Any) -> Verdict:
         death.at("before judging")
-        return verdict_on(facts, world.CONFIG.digest, Code.ACCEPT if data else Code.UNAVAILABLE, {})
+        return ScriptedJudge()(*given)
 
     def open_pool(source: PoolSource, announced: bool) -> PoolCollaborators:
         client = PoolClient(config.model_copy(update=source.model_dump()), None, shared.chain, announced)
-        engine: Any = LoadedEngine(None)  # type: ignore[arg-type]
-        judges = ModelFreeJudge(
-            world.CONFIG, engine, Sources(client.objects), lambda _: Path(), shared.verdicts, shared.retained,
-            judge,
-        )  # fmt: skip
+        engine, sources = LoadedEngine(None), Sources(client.objects)  # type: ignore[arg-type]
+        kept = shared.verdicts, shared.retained
+        judges = ModelFreeJudge(world.CONFIG, engine, sources, lambda _: Path(), *kept, judge)
         service: Any = DocumentTaker(bucket)
         return PoolCollaborators(client, service, judges, world.CONFIG, 120.0, 120.0)
 
