@@ -39,13 +39,13 @@ class ImageRecipe:
 RECIPES = (
     ImageRecipe(
         "python",
-        "904cd60dfbf0f78c47220c41d97e2ca6588d1178deab411feadfd5cb42c19f34",
-        "ce214b52cb625ecb34119d87c9a8de4a0f8be64193d8a93ac473280951260cae",
+        "3db6818409e4407fac7b08d5f5929731c055d71aaf5ee68ccb26166ccdcb7730",
+        "63873f20cfba08696f0348aac17a817f61f83459bce90cc3bbc4d569433152d3",
     ),
     ImageRecipe(
         "mathematics",
-        "4e411e77ec49b436f285d6dbb704a7e8538541df7a9c272ea611656c97d02b78",
-        "015f505af5058a63cd9a8e592b1e2b11befa1c5385c2f2ce6b3d67f61ffbe5e4",
+        "a9ef57fbd47d104eff90411a8d110a45394cc924917698082984fe02e429f409",
+        "45944d75ba5af27538eb38f616345e3d0b07e0637a638670f344536eb019d9ac",
         packages=("mpmath", "sympy"),
         own=(("muster_mathematics", "environments/scorers/mathematics_guest.py"),),
         imports=("muster_mathematics",),
