@@ -94,7 +94,7 @@ def prepare() -> None:
     sys.stdout = io.TextIOWrapper(io.BufferedWriter(io.FileIO(1, "w", closefd=False)), "utf-8", "surrogateescape")
     sys.stderr = io.TextIOWrapper(io.BufferedWriter(io.FileIO(2, "w", closefd=False)), "utf-8", "backslashreplace")
     for stream, mode in ((sys.stdin, "r"), (sys.stdout, "w"), (sys.stderr, "w")):
-        stream.mode = mode  # type: ignore[attr-defined]  # as Python's own have it: fast readers and writers ask
+        stream.mode = mode  # type: ignore[misc]  # as Python's own have it: fast readers and writers ask
     for module, name, value in (
         *((sys, f"__{stream}__", getattr(sys, stream)) for stream in ("stdin", "stdout", "stderr")),
         *((builtins, name, sys.exit) for name in ("exit", "quit")),

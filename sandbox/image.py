@@ -39,13 +39,13 @@ class ImageRecipe:
 RECIPES = (
     ImageRecipe(
         "python",
-        "3db6818409e4407fac7b08d5f5929731c055d71aaf5ee68ccb26166ccdcb7730",
-        "63873f20cfba08696f0348aac17a817f61f83459bce90cc3bbc4d569433152d3",
+        "c0832d6327aa1875146f7a8c2610f8fc53a2d36021607643f21279e2a227ad18",
+        "6c6a6c91a22cbbc65f8ef2f6fc077184be67390976eacd30fecb8236b63bdea0",
     ),
     ImageRecipe(
         "mathematics",
-        "a9ef57fbd47d104eff90411a8d110a45394cc924917698082984fe02e429f409",
-        "45944d75ba5af27538eb38f616345e3d0b07e0637a638670f344536eb019d9ac",
+        "974b0df13dd32b9a3502f2a503080e4b5f155dad506bdd5f9770c0ff73903c86",
+        "021c85fed705d5ad5ce641d63cf70f48125678ff12450ac20f5efe6e29ff5f33",
         packages=("mpmath", "sympy"),
         own=(("muster_mathematics", "environments/scorers/mathematics_guest.py"),),
         imports=("muster_mathematics",),
