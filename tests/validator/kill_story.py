@@ -18,7 +18,7 @@ from storage.s3 import Bucket, S3Settings
 from tests.chain.game import Game, work
 from tests.localnet.services.running import ServiceProcess, settings_of
 from tests.storage.mirror import mirror, send
-from tests.validator.mortal import Life, Moment, live
+from tests.validator.mortal import Life, live
 from validator.ballots import BallotStore
 
 WINDOW = 250  # seconds of every window
@@ -47,15 +47,16 @@ class MortalProcess:
     def start(self) -> None:
         self._lives += 1
         self._folder.mkdir(parents=True, exist_ok=True)
-        life = Life({"home": self.home, **self._config}, self._keys, self._service, self._grave, self._moment())
+        config = {"home": self.home, **self._config}
+        life = Life(config, self._keys, self._service, self._grave, *self._moment())
         self._process = _CONTEXT.Process(target=live, args=(life,), daemon=True)
         self._process.start()
 
-    def _moment(self) -> Moment | None:
+    def _moment(self) -> tuple[int, frozenset[str]]:
         if isinstance(self.ends, int):
-            return None if self.deaths else Moment(self.ends)
+            return 0 if self.deaths else self.ends, frozenset()
         left = self.ends - set(self.deaths)
-        return Moment(1, left) if left else None
+        return int(bool(left)), left
 
     def died(self) -> bool:
         """Whether it has been killed as was asked; AssertionError if it ended otherwise."""

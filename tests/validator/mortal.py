@@ -36,41 +36,33 @@ from validator.pools import PoolCollaborators, ValidatorCollaborators
 
 
 @dataclass(frozen=True)
-class Moment:
-    """The `number`-th moment of a process's life (from 1 on), of all or of those with one of these `names`."""
-
-    number: int
-    names: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True)
 class Life:
-    """`config` is the process's, `keys` its voting keys, `service` the pool's bucket. Where it ends (None: when it is
-    killed from outside) is written to `grave`, what it logs to `grave` with `.log`."""
+    """`config` is the process's, `keys` its voting keys, `service` the pool's bucket. It ends at its `moment`-th moment
+    (from 1 on; 0: when it is killed from outside), of all or of those with one of these `names`. Where that was is
+    written to `grave`, what it logs to `grave` with `.log`."""
 
     config: dict[str, Any]
     keys: tuple[str, ...]
     service: dict[str, Any]
     grave: Path
-    moment: Moment | None = None
+    moment: int = 0
+    names: frozenset[str] = frozenset()
 
 
 class Death:
     """Counts moments, and kills the process at the one that was chosen."""
 
-    def __init__(self, moment: Moment | None, grave: Path) -> None:
-        self._moment, self._grave = moment, grave
-        self._lock, self._count = threading.Lock(), 0
+    def __init__(self, life: Life) -> None:
+        self._life, self._lock, self._count = life, threading.Lock(), 0
         self.calling = threading.local()
 
     def at(self, name: str) -> None:
-        moment = self._moment
-        if moment is None or (moment.names and name not in moment.names):
+        if self._life.names and name not in self._life.names:
             return
         with self._lock:
             self._count += 1
-            if self._count == moment.number:
-                self._grave.write_text(name)
+            if self._count == self._life.moment:
+                self._life.grave.write_text(name)
                 os.kill(os.getpid(), signal.SIGKILL)
                 time.sleep(60)
 
@@ -135,7 +127,7 @@ def live(life: Life) -> None:
     logging.basicConfig(level=logging.DEBUG, handlers=[handler], force=True)
     for noisy in ("httpcore", "httpx", "botocore", "boto3", "urllib3", "web3", "s3transfer"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    death = Death(life.moment, life.grave)
+    death = Death(life)
     death.everywhere()
     config = ValidatorConfig.model_validate(life.config)
     shared = ValidatorCollaborators.connect(config, [Account.from_key(key) for key in life.keys])
