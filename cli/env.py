@@ -227,23 +227,23 @@ def screen(
         raise ConfigError("--pool-config and --weights go together", "give both, or neither")
     refused = out.with_name(out.name + ".refused.jsonl")
     fits = _prompt_limit(pool_config, weights) if pool_config and weights else lambda problem: True
-    report = screen_file(file, out, refused, Screen(fits, proven), lambda line: typer.echo(line, err=True))
-    if not report.kept:
+    by_type, dropped = screen_file(file, out, refused, Screen(fits, proven), lambda line: typer.echo(line, err=True))
+    if not by_type:
         raise ConfigError(f"{file} has no row that a pool can use", f"{refused} says why")
     content = file_sha256(out)
-    kept, total = report.kept.total(), report.kept.total() + report.dropped.total()
+    kept, total = by_type.total(), by_type.total() + dropped.total()
     summary = {
         "rows": total,
         "kept": kept,
-        "task_types": dict(report.kept),
-        "dropped": {name: report.dropped[name] for name in REASONS},
+        "task_types": dict(by_type),
+        "dropped": {name: dropped[name] for name in REASONS},
         "content": content,
         "out": str(out),
         "refused": str(refused),
         "kept_as": keep_file(out, content) if keep else None,
     }
     shown = {"kept": f"{kept} of {total} rows"}
-    shown |= {f"dropped: {name}": f"{count}, {REASONS[name]}" for name, count in report.dropped.items()}
+    shown |= {f"dropped: {name}": f"{count}, {REASONS[name]}" for name, count in dropped.items()}
     emit(summary, json, lambda: fields({**shown, "why": refused, "file": out, "sha256": content}))
 
 

@@ -344,19 +344,14 @@ class Screen:
         return WRONG, "the reference answer is not worth 1"
 
 
-@dataclass(frozen=True)
-class ScreenReport:
-    """`kept`: rows by task type; `dropped`: by reason."""
-
-    kept: Counter[str]
-    dropped: Counter[str]
-
-
-def screen_file(path: Path, out: Path, refused: Path, checks: Screen, say: Callable[[str], None]) -> ScreenReport:
+def screen_file(
+    path: Path, out: Path, refused: Path, checks: Screen, say: Callable[[str], None]
+) -> tuple[Counter[str], Counter[str]]:
     """Write the rows of the file at `path` that `checks` keeps to `out`, as it stands there or in the form of a pool's
-    data file, and to `refused` which others there were and why. Raise IntegrityError for a file that cannot be read,
-    ScoringUnavailable where this machine cannot score, ConfigError where it cannot write."""
-    report = ScreenReport(Counter(), Counter())
+    data file, and to `refused` which others there were and why; return how many are kept, by task type, and dropped, by
+    reason. Raise IntegrityError for a file that cannot be read, ScoringUnavailable where this machine cannot score,
+    ConfigError where it cannot write."""
+    kept, dropped = Counter[str](), Counter[str]()
     with ExitStack() as stack, explained(f"read {path} and write {out}", "check the paths and the room on the disk"):
         lines = path
         if is_parquet(path):
@@ -370,14 +365,14 @@ def screen_file(path: Path, out: Path, refused: Path, checks: Screen, say: Calla
                     line = normalised(line)
                     task_type, reason, what = checks.row(number, line)
             if reason:
-                report.dropped[reason] += 1
+                dropped[reason] += 1
                 bad.write(canonical_json({"row": number, "reason": reason, "what": what}) + b"\n")
             else:
-                report.kept[task_type] += 1
+                kept[task_type] += 1
                 good.write(line + b"\n")
             if number % 1000 == 999:
-                say(f"{number + 1} rows, {report.kept.total()} kept")
-    return report
+                say(f"{number + 1} rows, {kept.total()} kept")
+    return kept, dropped
 
 
 if __name__ == "__main__":

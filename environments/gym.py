@@ -13,29 +13,40 @@ import importlib
 import importlib.metadata
 import json
 import math
+import operator
 import os
 import random
 import re
 import subprocess
 import sys
 import threading
+import types
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
-from unittest.mock import MagicMock
+from typing import Any, ClassVar
 
 import numpy as np
 
 import protocol
-from environments.base import Declaration, Problem, check_seed, content_hash, credited, tagged_answer, take_threshold
+from environments.base import (
+    THRESHOLD,
+    Declaration,
+    Params,
+    Problem,
+    check_seed,
+    content_hash,
+    credited,
+    read_params,
+    tagged_answer,
+)
 from environments.scorers.latex import nesting
 from protocol.encoding import parse_json
 from protocol.errors import ConfigError, ScoringUnavailable, first_line
-from sandbox.exchange import ask, end
+from sandbox.exchange import ask, end, start
 
 REVIEWED_VERSION = "0.1.25"
 
@@ -64,6 +75,15 @@ APART = {
 }
 
 
+class _NoPlots(types.ModuleType):
+    """Has whatever is imported from it."""
+
+    __path__: ClassVar[list[str]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return object
+
+
 @cache
 def datasets() -> dict[str, tuple[type, type]]:
     """Return all datasets of reasoning_gym by name: class, and class of the configuration."""
@@ -72,7 +92,7 @@ def datasets() -> dict[str, tuple[type, type]]:
     plots = ("", ".pyplot", ".animation", ".collections")
     unused = [f"matplotlib{part}" for part in plots] + ["mpl_toolkits.mplot3d"]
     if not {"cellpylib", "matplotlib"} & sys.modules.keys():
-        sys.modules |= {name: MagicMock() for name in unused}
+        sys.modules |= {name: _NoPlots(name) for name in unused}
         with suppress(ImportError):  # reasoning_gym reports what is missing
             importlib.import_module("cellpylib")
         for name in unused:
@@ -113,13 +133,6 @@ def _same_letters(answer: str, reference: str) -> bool:
     return _same_word(answer.replace(" ", ""), reference)
 
 
-def _same_probability(answer: str, reference: str) -> bool:
-    try:
-        return abs(Fraction(answer.strip()) - Fraction(reference)) <= Fraction(1, 10_000)
-    except (ValueError, ZeroDivisionError):
-        return False
-
-
 def _same_list(answer: str, reference: str) -> bool:
     """Of numbers, as numbers or as texts."""
     try:
@@ -129,10 +142,10 @@ def _same_list(answer: str, reference: str) -> bool:
     return given == right
 
 
-def _same_number(answer: str, reference: str) -> bool:
-    """With its sign, which the scorer overlooks."""
+def _same_number(answer: str, reference: str, within: Fraction = Fraction(0)) -> bool:
+    """With its sign, which some scorer overlooks."""
     try:
-        return Fraction(answer.strip()) == Fraction(reference)
+        return abs(Fraction(answer.strip()) - Fraction(reference)) <= within
     except (ValueError, ZeroDivisionError):
         return False
 
@@ -153,6 +166,14 @@ def _makes_24(answer: str, reference: str) -> bool:
         return False
 
 
+_OPERATORS: Mapping[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+
+
 def _value(formula: ast.expr) -> Fraction:
     """Of a sum of products. Raise ValueError for anything else."""
     match formula:
@@ -160,14 +181,8 @@ def _value(formula: ast.expr) -> Fraction:
             return Fraction(number)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -_value(operand)
-        case ast.BinOp(left=left, op=ast.Add(), right=right):
-            return _value(left) + _value(right)
-        case ast.BinOp(left=left, op=ast.Sub(), right=right):
-            return _value(left) - _value(right)
-        case ast.BinOp(left=left, op=ast.Mult(), right=right):
-            return _value(left) * _value(right)
-        case ast.BinOp(left=left, op=ast.Div(), right=right):
-            return _value(left) / _value(right)
+        case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _OPERATORS:
+            return _OPERATORS[type(sign)](_value(left), _value(right))
     raise ValueError(f"{type(formula).__name__} is no part of a sum of products")
 
 
@@ -182,7 +197,7 @@ def _moves_no_target(answer: str, _: str) -> bool:
 
 AGREEING: Mapping[str, Callable[[str, str], bool]] = {
     "boxnet": _moves_no_target,
-    "coin_flip": _same_probability,
+    "coin_flip": partial(_same_number, within=Fraction(1, 10_000)),
     "figlet_font": _same_letters,
     "game_of_life_halting": _same_word,
     "gsm_symbolic": _same_number,
@@ -270,27 +285,33 @@ def portable(answer: str) -> str:
     return "".join("\ufffd" if unicodedata.ucd_3_2_0.category(letter) == "Cn" else letter for letter in answer)
 
 
-# Problems and scores, in this process
-
-
 RESERVED = ("seed", "size")
 _TRIES, _STRIDE = 16, 0x9E3779B97F4A7C15
 
 
 class GymGenerator:
-    """One dataset. Raises ConfigError for one that is not offered, another version of the package, or wrong
-    parameters."""
+    """One dataset. Raises ConfigError for one that strangers may not run, another version of the package than was
+    reviewed, or wrong parameters."""
 
     def __init__(self, dataset: str, params: dict[str, Any]) -> None:
         self.name = f"reasoning_gym/{dataset}"
-        check_offered(self.name, dataset)
+        version = importlib.metadata.version("reasoning_gym")
+        if version != REVIEWED_VERSION:
+            raise ConfigError(
+                f"reasoning_gym {version} is installed, but problems are defined by {REVIEWED_VERSION}",
+                f"pip install reasoning_gym=={REVIEWED_VERSION}",
+            )
+        if dataset in REFUSED:
+            raise ConfigError(f"{self.name} cannot be used: {REFUSED[dataset]}", "choose another dataset")
+        if dataset not in offered():
+            what = f"unknown dataset `{dataset}` of reasoning_gym"
+            raise ConfigError(what, f"use one of {', '.join(sorted(offered()))}")
         self._dataset_class, config_class = datasets()[dataset]
         known = {field.name for field in dataclasses.fields(config_class)} - set(RESERVED)
         for key in params:
             if key not in known:
-                raise ConfigError(
-                    f"{self.name} has no parameter `{key}`", f"its parameters are {', '.join(sorted(known))}"
-                )
+                what = f"{self.name} has no parameter `{key}`"
+                raise ConfigError(what, f"its parameters are {', '.join(sorted(known))}")
         self._rebuild, self._apart = dataset in REBUILD, dataset in APART
         try:
             self._config = config_class(**params, seed=0, size=1)
@@ -338,42 +359,12 @@ class GymGenerator:
         return value if math.isfinite(value) else 0.0
 
 
-def check_offered(name: str, dataset: str) -> None:
-    """Raise ConfigError unless strangers may run the dataset, and this machine has the version that was reviewed."""
-    version = importlib.metadata.version("reasoning_gym")
-    if version != REVIEWED_VERSION:
-        raise ConfigError(
-            f"reasoning_gym {version} is installed, but problems are defined by {REVIEWED_VERSION}",
-            f"pip install reasoning_gym=={REVIEWED_VERSION}",
-        )
-    if dataset in REFUSED:
-        raise ConfigError(f"{name} cannot be used: {REFUSED[dataset]}", "choose another dataset")
-    if dataset not in offered():
-        raise ConfigError(f"unknown dataset `{dataset}` of reasoning_gym", f"use one of {', '.join(sorted(offered()))}")
-
-
 # Datasets in a process of their own, with hash seed 0 and a global random state that nobody else uses
 
 
 START_SECONDS = 300.0  # its imports take seconds of an idle machine
 ANSWER_SECONDS = 120.0  # the slowest generator takes half a second of one
 _MAX_ANSWER_BYTES = 1 << 22
-
-
-class GymApart:
-    """One dataset with its parameters, by the process that all of them share. Raises ConfigError for wrong
-    parameters; problems and scores raise ScoringUnavailable where the process fails twice."""
-
-    def __init__(self, dataset: str, params: dict[str, Any]) -> None:
-        self._dataset = {"dataset": dataset, "params": params}
-        self.problem(0)
-
-    def problem(self, seed: int) -> Problem:
-        check_seed(seed)
-        return Problem(**PROCESS.ask(self._dataset | {"seed": seed}))
-
-    def score(self, problem: Problem, answer_text: str) -> float:
-        return float(PROCESS.ask(self._dataset | {"problem": vars(problem), "answer": answer_text}))
 
 
 class GymProcess:
@@ -383,19 +374,12 @@ class GymProcess:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
 
-    @property
-    def pid(self) -> int | None:
-        return None if self._process is None else self._process.pid
-
     def ask(self, question: dict[str, Any]) -> Any:
-        """Raise ConfigError for wrong parameters, ScoringUnavailable."""
         failure = ""
         for _ in range(2):
             with self._lock:
                 try:
-                    if self._process is None:
-                        self._start()
-                    return self._exchange(json.dumps(question).encode() + b"\n", ANSWER_SECONDS)
+                    return self._answer(json.dumps(question).encode() + b"\n")
                 except OSError as error:
                     failure = str(error)
                     self.close()
@@ -410,22 +394,14 @@ class GymProcess:
         if process is not None:
             end(process)
 
-    def _start(self) -> None:
-        root = str(Path(protocol.__file__).parents[1])
-        fixed = {"PYTHONHASHSEED": "0", "TZ": "UTC", "LC_ALL": "C.UTF-8", "OMP_NUM_THREADS": "1", "PYTHONPATH": root}
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "environments.gym"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={"PATH": os.defpath, **fixed},
-        )
-        self._exchange(b"", START_SECONDS)
-
-    def _exchange(self, sent: bytes, seconds: float) -> Any:
-        """Return the process's answer. Raise OSError where it ends, hangs or answers nonsense."""
-        assert self._process is not None
-        line = ask(self._process, sent, seconds, _MAX_ANSWER_BYTES)
+    def _answer(self, question: bytes) -> Any:
+        """Raise OSError where the process ends, hangs or answers nonsense."""
+        if self._process is None:
+            root = str(Path(protocol.__file__).parents[1])
+            fixed = {"PYTHONHASHSEED": "0", "TZ": "UTC", "LC_ALL": "C.UTF-8", "OMP_NUM_THREADS": "1"}
+            env = {"PATH": os.defpath, "PYTHONPATH": root, **fixed}
+            self._process = start("environments.gym", env=env, seconds=START_SECONDS)
+        line = ask(self._process, question, ANSWER_SECONDS, _MAX_ANSWER_BYTES)
         try:
             answer = parse_json(line)
             if "refused" in answer:
@@ -437,46 +413,42 @@ class GymProcess:
 
 PROCESS = GymProcess()
 atexit.register(PROCESS.close)
-
-
-# The environment
-
-
 MAX_ANSWER_CHARS = 4096
 MAX_SECONDS = 5.0
 
 
 class GymEnvironment:
-    """One dataset of reasoning_gym with its parameters.
-
-    Besides the generator's own parameters, `score_threshold` t (default 1.0) makes the reward strict: 1 where the
-    scorer gives at least t, else 0; with 0 the scorer's partial credit is kept.
-    """
+    """One dataset of reasoning_gym with its parameters: the generator's own, and those of every environment. Problems
+    and scores of one that is APART raise ScoringUnavailable where the process fails twice."""
 
     rows = 0
 
     def __init__(self, dataset: str, params: dict[str, Any]) -> None:
-        self._dataset, name = dataset, f"reasoning_gym/{dataset}"
-        check_offered(name, dataset)
         own = dict(params)
-        self._threshold = take_threshold(own)
-        self._generator = GymApart(dataset, own) if dataset in APART else GymGenerator(dataset, own)
-        content = content_hash("reasoning_gym")
-        self.declared = Declaration(name, REVIEWED_VERSION, content, "Apache-2.0", MAX_ANSWER_CHARS, MAX_SECONDS)
+        common = {THRESHOLD: own.pop(THRESHOLD)} if THRESHOLD in own else {}
+        self._threshold = read_params(Params, "reasoning_gym", common).score_threshold
+        self._asked = {"dataset": dataset, "params": own}
+        self._generator = None if dataset in APART else GymGenerator(dataset, own)
+        if self._generator is None:
+            self.problem(0)  # it names wrong parameters
+        about = f"reasoning_gym/{dataset}", REVIEWED_VERSION, content_hash("reasoning_gym"), "Apache-2.0"
+        self.declared = Declaration(*about, MAX_ANSWER_CHARS, MAX_SECONDS)
 
     def problem(self, seed: int) -> Problem:
-        return self._generator.problem(seed)
+        check_seed(seed)
+        if self._generator is not None:
+            return self._generator.problem(seed)
+        return Problem(**PROCESS.ask(self._asked | {"seed": seed}))
 
     def score(self, problem: Problem, answer_text: str) -> float:
         answer = tagged_answer(answer_text)
-        if len(answer) > MAX_ANSWER_CHARS or not may_be_scored(self._dataset, answer, problem.answer):
+        if len(answer) > MAX_ANSWER_CHARS or not may_be_scored(self._asked["dataset"], answer, problem.answer):
             return 0.0
         answer = answer if answer == problem.answer else portable(answer)
-        return credited(self._generator.score(problem, answer), self._threshold)
-
-
-# The process: it answers one question per line until its standard input ends. What libraries print goes to standard
-# error.
+        if self._generator is not None:
+            return credited(self._generator.score(problem, answer), self._threshold)
+        given = {"problem": vars(problem), "answer": answer}
+        return credited(float(PROCESS.ask(self._asked | given)), self._threshold)
 
 
 @cache
@@ -492,9 +464,10 @@ def _answer(question: dict[str, Any]) -> Any:
 
 
 def main() -> None:
+    """Answer one question per line until standard input ends. What libraries print goes to standard error."""
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    print('{"value": "ready"}', file=out, flush=True)
+    print("ready", file=out, flush=True)
     for line in sys.stdin.buffer:
         try:
             answer = {"value": _answer(json.loads(line))}

@@ -54,7 +54,6 @@ def unpack(path: Path, target: Path) -> None:
 
 
 def _rows(path: Path) -> Iterator[bytes]:
-    """Yield the rows as the reader gives them."""
     with path.open("rb") as file:
         reader = subprocess.Popen(
             [sys.executable, "-P", "-m", "environments.parquet"],

@@ -24,7 +24,6 @@ from protocol.rollout_file.rows import Tokens, Transcript
 
 
 def float32(value: float) -> float:
-    """Return the nearest float32, as a Python float."""
     return float(np.float32(value))
 
 
@@ -132,11 +131,9 @@ class PoolEnvironments:
         return self._environments[self.drawn(problem_seed).environment]
 
     def settings(self, problem_seed: int) -> EnvironmentConfig:
-        """Return the configuration of the environment that a problem belongs to."""
         return self.config.environments[self.drawn(problem_seed).environment]
 
     def where(self, problem_seed: int) -> str:
-        """Return which problem that is, in words."""
         settings = self.settings(problem_seed)
         return f"{settings.called}, {'row' if settings.rows else 'seed'} {self.drawn(problem_seed).seed}"
 
@@ -166,7 +163,6 @@ class PoolEnvironments:
         return prompt_tokens(self._tokenizer, self.config.model, problem, target_length, tools)
 
     def turns(self, problem_seed: int) -> int:
-        """Return the most turns that a rollout of a problem has."""
         return self._of(problem_seed).declared.turns.most
 
     def replies(self, problem_seed: int) -> Reply:
@@ -204,7 +200,6 @@ class PoolEnvironments:
 
 
 def _loaded(config: PoolConfig, data: Path | None = None) -> list[Environment]:
-    """Return the configuration's environments, after a check of the versions that score."""
     check_versions(config.environments, config.scoring_versions)
     return [load_environment(environment, data) for environment in config.environments]
 
@@ -265,7 +260,6 @@ class TextEnvironments:
                 )
 
     def problem(self, problem_seed: int) -> Problem:
-        """Raise ScoringUnavailable where this machine cannot make it."""
         place = drawn(self._configs, problem_seed)
         return self._environments[place.environment].problem(place.seed)
 

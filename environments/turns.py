@@ -3,42 +3,37 @@
 import json
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
-from environments.base import InTurns, Problem, Turns, take_whole
+from pydantic import Field
+
+from environments.base import InTurns, Params, Problem, Turns
 from environments.prompts import rendered
 from protocol.config import ModelConfig
 from protocol.errors import ConfigError
 from protocol.models import Tokenizer
 from protocol.rollout_file.rows import Tokens, Transcript
 
-PARAMETERS = ("turns", "reply_tokens", "reply_role")
-MOST_TURNS, MOST_TOKENS, MOST_TOOLS, TOOLS_CHARS = 64, 1 << 16, 64, 1 << 16
+MOST_TURNS, MOST_TOOLS, TOOLS_CHARS = 64, 64, 1 << 16
 
 
-def take_turns(params: dict[str, Any], usual: Turns) -> Turns:
-    """Return `turns`, `reply_tokens` and `reply_role`, taken out of `params`; those of `usual` where they are not
-    there. Raise ConfigError."""
-    most = take_whole(params, "turns", usual.most, 1, MOST_TURNS)
-    tokens = take_whole(params, "reply_tokens", usual.reply_tokens, 1, MOST_TOKENS)
-    return Turns(most, tokens, take_role(params, usual.role), usual.tools)
+class TurnParams(Params):
+    """What a pool may set of an environment that replies."""
+
+    turns: int = Field(1, ge=1, le=MOST_TURNS)
+    reply_tokens: int = Field(256, ge=1, le=1 << 16)
+    reply_role: Literal["tool", "user"] = "user"
+
+    def with_tools(self, tools: Sequence[dict[str, Any]]) -> Turns:
+        return Turns(self.turns, self.reply_tokens, self.reply_role, tuple(tools))
 
 
-def take_role(params: dict[str, Any], usual: str) -> str:
-    """Return `reply_role`, taken out of `params`. Raise ConfigError."""
-    role = params.pop("reply_role", usual)
-    if role not in ("tool", "user"):
-        raise ConfigError(f"`params.reply_role` is {role!r}", 'use "tool" or "user"')
-    return str(role)
-
-
-def are_tools(tools: Any) -> bool:
-    """Return whether that is a list of so many JSON schemas that a chat template may be told of it."""
+def checked_tools(tools: Any) -> list[dict[str, Any]]:
+    """Return JSON schemas of functions. Raise ValueError for what no chat template may be told of."""
     is_list = isinstance(tools, list) and len(tools) <= MOST_TOOLS and all(isinstance(tool, dict) for tool in tools)
-    return is_list and len(json.dumps(tools)) <= TOOLS_CHARS
-
-
-# Transcripts
+    if not is_list or len(json.dumps(tools)) > TOOLS_CHARS:
+        raise ValueError(f"use a list of at most {MOST_TOOLS} JSON schemas, {TOOLS_CHARS} characters together")
+    return list(tools)
 
 
 # What is put after the turns so far; None where they are the end. A function of them and the problem alone.
@@ -173,9 +168,6 @@ class RolloutReplies:
             return None
         self._room = None if self._room is None else self._room - len(tokens)
         return tokens
-
-
-# Tool calls
 
 
 _LONGEST, _MOST = 4096, 16

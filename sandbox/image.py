@@ -36,13 +36,13 @@ class ImageRecipe:
     warm: str = ""
 
 
-RECIPES = (
-    ImageRecipe(
+RECIPES = {
+    "python": ImageRecipe(
         "python",
         "904cd60dfbf0f78c47220c41d97e2ca6588d1178deab411feadfd5cb42c19f34",
         "ce214b52cb625ecb34119d87c9a8de4a0f8be64193d8a93ac473280951260cae",
     ),
-    ImageRecipe(
+    "mathematics": ImageRecipe(
         "mathematics",
         "4e411e77ec49b436f285d6dbb704a7e8538541df7a9c272ea611656c97d02b78",
         "015f505af5058a63cd9a8e592b1e2b11befa1c5385c2f2ce6b3d67f61ffbe5e4",
@@ -51,12 +51,7 @@ RECIPES = (
         imports=("muster_mathematics",),
         warm="import muster_mathematics\nmuster_mathematics.warm()\n",
     ),
-)
-
-
-def recipe(name: str) -> ImageRecipe:
-    """Return the recipe of that name; KeyError for an unknown one."""
-    return {known.name: known for known in RECIPES}[name]
+}
 
 
 def bundled(wanted: ImageRecipe) -> bytes:
@@ -124,7 +119,7 @@ class _Photographer(System):
 
     def _clock_time_get(self, clock: int, precision: int, at: int) -> int:
         if self.written[2].endswith(_READY):
-            raise Ended(0)
+            raise Ended(Ending.EXITED, 0)
         return super()._clock_time_get(clock, precision, at)
 
 
@@ -142,14 +137,13 @@ def load_image(name: str) -> Image | None:
 
 
 def is_made(name: str) -> bool:
-    """Return whether code and image are in the cache."""
     return all(path.exists() for path in (wasi.cached("code"), _path(name), _path(name).with_suffix(".json")))
 
 
 def copy_made(folder: Path) -> None:
     """Copy the images that this user has into `folder`, another cache, where they are missing. Copied, not shared:
     whoever uses the other cache may write to it. Raise OSError where it cannot be written to."""
-    for name in (known.name for known in RECIPES if is_made(known.name)):
+    for name in filter(is_made, RECIPES):
         for path in (wasi.cached("code"), _path(name)):
             for file in (path, path.with_suffix(".sha256"), path.with_suffix(".json")):
                 if file.is_file() and not (folder / file.name).is_file():
@@ -158,7 +152,7 @@ def copy_made(folder: Path) -> None:
 
 def make_image(name: str) -> Image:
     """Make an image and keep it in the cache. Raise ScoringUnavailable where it is not the pinned one."""
-    wanted = recipe(name)
+    wanted = RECIPES[name]
     content, entry = build(wanted)
     if (made := digest(content, entry)) != wanted.sha256:
         raise ScoringUnavailable(
@@ -203,7 +197,7 @@ def build(wanted: ImageRecipe) -> tuple[bytes, Entry]:
 
 
 def _path(name: str) -> Path:
-    return wasi.cached(name, recipe(name).sha256)
+    return wasi.cached(name, RECIPES[name].sha256)
 
 
 def run_image(code: wasmtime.Module, image: Image, program: SandboxProgram, limits: SandboxLimits) -> SandboxOutcome:
@@ -229,9 +223,9 @@ def run_image(code: wasmtime.Module, image: Image, program: SandboxProgram, limi
 
 def main(arguments: Sequence[str]) -> int:
     pin = arguments[:1] == ["--pin"]
-    for name in arguments[pin:] or [known.name for known in RECIPES]:
+    for name in arguments[pin:] or RECIPES:
         if pin:
-            print(name, digest(*build(recipe(name))), sources(recipe(name)))
+            print(name, digest(*build(RECIPES[name])), sources(RECIPES[name]))
         elif not is_made(name):
             make_image(name)
     return 0

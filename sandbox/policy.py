@@ -15,8 +15,6 @@ DIGEST = re.compile(r"(?:[a-z0-9][a-z0-9._:/-]*@)?sha256:[0-9a-f]{64}")
 
 
 class Mode(Enum):
-    """How a program is isolated."""
-
     PODMAN = "podman"
     DOCKER = "docker"
     BUBBLEWRAP = "bubblewrap"
@@ -45,7 +43,6 @@ class Mount(Document):
 
     @classmethod
     def same(cls, path: Path, writable: bool = False) -> Self:
-        """Return a mount at the same path inside as outside."""
         return cls(source=path, target=path, writable=writable)
 
     @field_validator("source", "target")

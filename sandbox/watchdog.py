@@ -59,7 +59,6 @@ def remove_folders(folders: list[Path]) -> None:
 
 
 def main(order: str) -> None:
-    """Wait for the launcher's end."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     if sys.stdin.buffer.readline():

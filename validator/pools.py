@@ -12,7 +12,7 @@ from chain.contracts import DRAW_REACH
 from chain.indexer.records import Pool, Seat, further_lanes
 from chain.indexer.state import State
 from chain.suite import Suite
-from environments.program import SlowPool, too_slow
+from environments.program import too_slow
 from protocol.accounts import LocalAccount
 from protocol.config import PoolConfig
 from protocol.encoding import canonical_json
@@ -35,7 +35,7 @@ from validator.retention import RetentionStore, Serving, open_serving, tenant_of
 from validator.tasks import TransactionTasks
 
 
-def slow_pool(config: PoolConfig, pool: Pool) -> SlowPool | None:
+def slow_pool(config: PoolConfig, pool: Pool) -> ConfigError | None:
     """Return why a pool's files could not be judged within its windows; None if they can. Raises ConfigError for a
     configuration with a wrong parameter."""
     return too_slow(config, pool.terms.commitWindow, pool.terms.juryCommitWindow)

@@ -12,7 +12,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-from environments.row_formats import python_literal
+from environments.row_formats import parsed
 from protocol.encoding import parse_json
 from protocol.errors import ConfigError
 from sandbox.pool import shared_pool
@@ -37,10 +37,10 @@ def same_value(given: Any, expected: Any) -> bool:
         return len(given) == len(expected) and all(map(same_value, given, expected))
     if isinstance(given, dict) and isinstance(expected, dict):
         return given.keys() == expected.keys() and all(same_value(given[key], expected[key]) for key in given)
-    if isinstance(expected, float):
-        return _is_number(given) and _close(given, expected)
-    if isinstance(given, float):  # counting problems have no answers that are nearly right
-        return _is_number(expected) and given == expected
+    if type(expected) is float:
+        return type(given) in (int, float) and _close(given, expected)
+    if type(given) is float:  # counting problems have no answers that are nearly right
+        return type(expected) is int and given == expected
     return type(given) is type(expected) and bool(given == expected)
 
 
@@ -54,18 +54,12 @@ def _same_word(given: str, expected: str) -> bool:
     return _close(float(given), float(expected))
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _close(left: float, right: float) -> bool:
     try:
         return math.isfinite(left) and math.isclose(left, right, rel_tol=_CLOSE, abs_tol=_CLOSE)
     except OverflowError:  # an integer beyond any float
         return False
 
-
-# Scoring programs
 
 MAX_PROGRAM_CHARS = 64 << 10
 MAX_TESTS = 32
@@ -104,7 +98,6 @@ class CodeTest:
         return not self.expected.strip()
 
     def passed(self, outcome: SandboxOutcome) -> bool:
-        """Return whether a run gave what was expected."""
         if not outcome.succeeded:
             return False
         text = outcome.stdout.decode(errors="replace")
@@ -211,7 +204,6 @@ def _lines(value: Any, where: str) -> str:
 
 
 def _word(value: Any) -> str:
-    """Return a value as Python prints it; objects as JSON."""
     return json.dumps(value) if isinstance(value, list | dict) else str(value)
 
 
@@ -238,10 +230,6 @@ def _readings(value: Any) -> list[Any]:
     if not isinstance(value, str):
         return [value]
     try:
-        return [parse_json(value), value]
-    except ValueError:
-        pass
-    try:
-        return [python_literal(value, 1 << 16, 32), value]
+        return [parsed(value, 1 << 16, 32), value]
     except ValueError:
         return [value]

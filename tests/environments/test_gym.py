@@ -220,12 +220,12 @@ def test_a_seed_that_a_generator_gives_up_on_has_the_problem_of_one_that_follows
 def test_a_dataset_in_a_process_of_its_own_survives_that_process() -> None:
     environment = load_environment(EnvironmentConfig(name="reasoning_gym/ransom_note"))
     problem = environment.problem(5)
-    pid = gym.PROCESS.pid
-    assert pid is not None
-    os.kill(pid, 9)
+    process = gym.PROCESS._process
+    assert process is not None
+    process.kill()
     assert environment.problem(5) == problem
     assert environment.score(problem, problem.answer) == 1.0
-    assert gym.PROCESS.pid != pid
+    assert gym.PROCESS._process is not process
 
 
 def test_a_process_that_cannot_answer_is_no_score_of_zero(monkeypatch: pytest.MonkeyPatch) -> None:

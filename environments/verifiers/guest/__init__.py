@@ -64,5 +64,4 @@ def plain_message(where: str, message: Any) -> tuple[str, str]:
 
 
 def field(message: Any, name: str) -> Any:
-    """Return a field of a dictionary or of an object."""
     return message.get(name) if isinstance(message, Mapping) else getattr(message, name, None)

@@ -31,8 +31,19 @@ _THREAD = 0x00010000
 _SOCKETS = ("socket", "connect", "bind", "listen", "accept", "accept4")
 _PROGRAMS = ("execve", "execveat")
 _CHANGES = (
-    *("creat", "unlink", "unlinkat", "rename", "renameat", "renameat2", "mkdir", "mkdirat", "rmdir"),
-    *("mknod", "mknodat"),
+    *(
+        "creat",
+        "unlink",
+        "unlinkat",
+        "rename",
+        "renameat",
+        "renameat2",
+        "mkdir",
+        "mkdirat",
+        "rmdir",
+        "mknod",
+        "mknodat",
+    ),
     *("link", "linkat", "symlink", "symlinkat", "chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "lchown"),
     *("fchown", "fchownat", "truncate", "ftruncate64", "utime", "utimes", "utimensat", "futimesat", "fallocate"),
     *("setxattr", "lsetxattr", "fsetxattr", "removexattr", "lremovexattr", "fremovexattr", "mount", "umount2"),
@@ -190,16 +201,13 @@ def same_luck() -> None:
         numpy.random.seed(0)
 
 
-# What a fork shares with its parent and later forks: taken away before it asks anything of the package
-
-
 # What the kernel calls memory that is shared and no file's
 _NOWHERE = "/dev/zero", "/memfd:"
 
 
 def carry_nothing(answer: int) -> None:
-    """In a fork that answers on the handle `answer`: open files are read from where they stood, by itself alone; pipes,
-    sockets and the like are nothing. Raise NoScore where memory is shared."""
+    """In a fork that answers on the handle `answer`, before it asks anything of the package: open files are read from
+    where they stood, by itself alone; pipes, sockets and the like are nothing. Raise NoScore where memory is shared."""
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
         for line in maps:
             _, rights, _, _, _, *name = line.split(maxsplit=5)
