@@ -50,14 +50,11 @@ class Turns:
 @dataclass(frozen=True)
 class Declaration:
     """What an environment says of itself. `content`: hex SHA-256 of what defines its problems and scores; `licence` of
-    that. Longer answers than `answer_chars` are worth nothing; no score takes more than `seconds`. `turns`: of more
-    than one only an `InTurns` has."""
+    that. No score takes more than `seconds`. `turns`: of more than one only an `InTurns` has."""
 
-    name: str
     version: str
     content: str
     licence: str
-    answer_chars: int
     seconds: float
     turns: Turns = Turns()
 

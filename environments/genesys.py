@@ -309,7 +309,7 @@ class GenesysEnvironment:
     def __init__(self, path: Path, content: str, params: dict[str, Any]) -> None:
         given = read_params(FileParams, "genesys", params)
         self._threshold, self._file = given.score_threshold, ProblemFile(path, content)
-        self.declared = Declaration("genesys", "1", content, given.licence, MAX_ANSWER_CHARS, MAX_SECONDS)
+        self.declared = Declaration("1", content, given.licence, MAX_SECONDS)
 
     @property
     def rows(self) -> int:

@@ -431,8 +431,7 @@ class GymEnvironment:
         self._generator = None if dataset in APART else GymGenerator(dataset, own)
         if self._generator is None:
             self.problem(0)  # it names wrong parameters
-        about = f"reasoning_gym/{dataset}", REVIEWED_VERSION, content_hash("reasoning_gym"), "Apache-2.0"
-        self.declared = Declaration(*about, MAX_ANSWER_CHARS, MAX_SECONDS)
+        self.declared = Declaration(REVIEWED_VERSION, content_hash("reasoning_gym"), "Apache-2.0", MAX_SECONDS)
 
     def problem(self, seed: int) -> Problem:
         check_seed(seed)

@@ -44,8 +44,7 @@ class LookupEnvironment:
     def __init__(self, params: dict[str, Any]) -> None:
         self._params = read_params(LookupParams, "lookup", params)
         turns = Turns(TURNS, REPLY_TOKENS, self._params.reply_role, (TOOL,))
-        content = content_hash("environments.lookup")
-        self.declared = Declaration("lookup", "1", content, "MIT", MAX_ANSWER_CHARS, MAX_SECONDS, turns)
+        self.declared = Declaration("1", content_hash("environments.lookup"), "MIT", MAX_SECONDS, turns)
 
     def problem(self, seed: int) -> Problem:
         check_seed(seed)

@@ -45,9 +45,8 @@ def ledger(
         "accounts and payments": "as the events say" if compared.ledger_matches_chain else "DIFFERS",
         "escrow": "balanced" if compared.escrow_balanced else "NOT BALANCED",
     }
-    emit(compared.model_dump(), look.json, lambda: "\n".join([fields(rows), *compared.findings]))
-    if compared.findings:
-        raise typer.Exit(1)
+    text = "\n".join([fields(rows), *compared.findings])
+    emit(compared.model_dump(), look.json, lambda: text, not compared.findings)
 
 
 def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> int:

@@ -69,9 +69,7 @@ def files(
         rows.append(_row(one))
         typer.echo(f"file {rows[-1]['submission']}: {rows[-1]['ours']}, decided {rows[-1]['decided']}", err=True)
     document = _files_document(config.engine.model_dump(), rows)
-    emit(document, look.json, lambda: _files_text(document))
-    if document["differing"]:
-        raise typer.Exit(1)
+    emit(document, look.json, lambda: _files_text(document), not document["differing"])
 
 
 @app.command("node", "muster verify node ADDRESS --pool https://pool.example --published")
@@ -89,9 +87,7 @@ def node(
     if not published:
         engine.set_threads()
     document = node_history(replay.config(look, engine), node, published)
-    emit(document, look.json, lambda: history_text(document))
-    if document["accused"]:
-        raise typer.Exit(1)
+    emit(document, look.json, lambda: history_text(document), not document["accused"])
 
 
 @app.command("challenge", "muster verify challenge 3 --pool https://pool.example")
@@ -108,9 +104,7 @@ def challenge(
     if not published:
         engine.set_threads()
     document = _challenge_document(replay.config(look, engine), number, published)
-    emit(document, look.json, lambda: challenge_text(document))
-    if not document["follows"]:
-        raise typer.Exit(1)
+    emit(document, look.json, lambda: challenge_text(document), document["follows"])
 
 
 @app.command("curriculum", "muster verify curriculum 20 --pool https://pool.example")

@@ -50,19 +50,23 @@ def pool_without_null_model(service: str | None, known: dict[str, Any]) -> str:
         return ""
 
 
+def _checked_config(pool: "Pool", service: str, question: str) -> PoolConfig | None:
+    """Fetch a pool's configuration. If it cannot be had, a line on standard error says which `question` stays open."""
+    try:
+        if not service:
+            raise ConfigError("its owner announced no service", "ask the owner for the configuration")
+        return fetch_pool_config(service, pool.config_hash)
+    except MusterError as error:
+        typer.echo(f"pool {pool.pool}: whether {question} was not checked: {error}", err=True)
+        return None
+
+
 def refuse_no_null_model(pool: "Pool") -> None:
-    """Raise ConfigError for a pool whose juries refute every challenge. If its configuration cannot be had, a line on
-    standard error says so."""
+    """Raise ConfigError for a pool whose juries refute every challenge."""
     from validator.challenges import no_null_model
 
-    try:
-        if not pool.service_url:
-            raise ConfigError("its owner announced no service", "ask the owner for the configuration")
-        config = fetch_pool_config(pool.service_url, pool.config_hash)
-    except MusterError as error:
-        typer.echo(f"pool {pool.pool}: whether it names a null model was not checked: {error}", err=True)
-        return
-    if why := no_null_model(config, pool.terms.auditRate):
+    config = _checked_config(pool, pool.service_url, "it names a null model")
+    if config is not None and (why := no_null_model(config, pool.terms.auditRate)):
         what = f"{why}: its juries refute every challenge, and the bond would be lost"
         raise ConfigError(what, "only its owner can remove the node")
 
@@ -70,19 +74,13 @@ def refuse_no_null_model(pool: "Pool") -> None:
 def refuse_slow_pools(session: "Session", groups: "Iterable[int]") -> None:
     """Raise ConfigError for the first of these pools whose worst case does not fit into its windows: a seat that judges
     it is fined for what it does not judge in time. A validator group has no terms of its own; the process refuses what
-    is too slow of its pools. If a configuration cannot be had, a line on standard error says so."""
+    is too slow of its pools."""
     from cli.profile import find_profile
     from validator.pools import slow_pool
 
     pools, profile = session.state().pools, find_profile("validator")
     for pool in (pools[number] for number in groups if number in pools):
         own = profile.service if profile is not None and profile.pool == pool.pool else ""
-        try:
-            if not (service := own or pool.service_url):
-                raise ConfigError("its owner announced no service", "ask the owner for the configuration")
-            config = fetch_pool_config(service, pool.config_hash)
-        except MusterError as error:
-            typer.echo(f"pool {pool.pool}: whether it can be judged in time was not checked: {error}", err=True)
-            continue
-        if slow := slow_pool(config, pool):
+        config = _checked_config(pool, own or pool.service_url, "it can be judged in time")
+        if config is not None and (slow := slow_pool(config, pool)):
             raise ConfigError(f"pool {pool.pool} is refused: {slow.what}", f"its owner can mend that: {slow.hint}")

@@ -121,9 +121,7 @@ def check(
     if sound and data is not None:
         lines += ["sound; in a pool's configuration:", "", *_block(config.name, config.content, config.rows), ""]
         lines.append(f"kept as {kept}" if kept else "keep the file under that name by --keep")
-    emit({"sound": sound, "environments": documents, "kept": kept}, json, lambda: "\n".join(lines))
-    if not sound:
-        raise typer.Exit(1)
+    emit({"sound": sound, "environments": documents, "kept": kept}, json, lambda: "\n".join(lines), sound)
 
 
 def _write_program(file: Path) -> None:

@@ -63,8 +63,8 @@ class VerifiersEnvironment:
         most = min(loaded["turns"], MOST_TURNS) or UNNAMED_TURNS
         named = {"turns": most, "reply_role": "tool" if tools else "user"}
         self._params = read_params(VerifiersParams, "verifiers", named | params)
-        about = lock.library, content, lock.licence, MAX_ANSWER_CHARS, SCORE_SECONDS
-        self.declared = Declaration("verifiers", *about, self._params.with_tools(tools))
+        turns = self._params.with_tools(tools)
+        self.declared = Declaration(lock.library, content, lock.licence, SCORE_SECONDS, turns)
         self.rows, self._answers = lock.rows, AnswerCache()
 
     def problem(self, seed: int) -> Problem:

@@ -18,10 +18,7 @@ from sandbox.bubblewrap import python_mounts
 from sandbox.launch import TIMED_OUT, Cgroup, IsolatedProcess, Launch
 from sandbox.policy import MIB, NOBODY, IsolationPolicy, Mode, Mount
 from tests.sandbox.conftest import need
-from tests.sandbox.escapes.base import Attempt
-from tests.sandbox.escapes.every import ATTEMPTS, HARMLESS
-from tests.sandbox.escapes.limits import TOGETHER
-from tests.sandbox.escapes.privilege import DEVICES, PRIVILEGE
+from tests.sandbox.escapes.attempts import ATTEMPTS, DEVICES, HARMLESS, PRIVILEGE, TOGETHER, Attempt
 from tests.sandbox.planted import planted, running, text_of
 
 MEMORY = 160 * MIB

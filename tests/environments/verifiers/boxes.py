@@ -4,7 +4,7 @@ can open (`boxes`), and a guessing game of the gym kind (`guessing`)."""
 from pathlib import Path
 from textwrap import dedent
 
-from tests.environments.verifiers.wheels import make_wheel
+from tests.environments.verifiers.small import make_wheel
 
 BOXES = """
     import random

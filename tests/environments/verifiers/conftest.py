@@ -10,8 +10,7 @@ from environments.registry import data_folder
 from environments.verifiers.environment import AskedPackage, VerifiersEnvironment, lock_package
 from environments.verifiers.install import PackageLock, wheel_requirement
 from environments.verifiers.process import PackageProcess
-from tests.environments.verifiers.small import small_library, small_package
-from tests.environments.verifiers.wheels import make_wheel
+from tests.environments.verifiers.small import make_wheel, small_library, small_package
 
 MakeProcess = Callable[..., PackageProcess]
 Locking = Callable[..., PackageLock]

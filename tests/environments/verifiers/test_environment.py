@@ -15,8 +15,7 @@ from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigError, IntegrityError, ScoringUnavailable
 from runtime.environment_files import fetch_files, publish_files
 from tests.environments.verifiers.conftest import Locking, load
-from tests.environments.verifiers.small import ROWS
-from tests.environments.verifiers.wheels import make_wheel
+from tests.environments.verifiers.small import ROWS, make_wheel
 
 SCORE = "\n    def score(answer):\n        return 0.6 * (answer == '1') + 0.9 * (answer == '2')\n"
 

@@ -1,6 +1,7 @@
 """What a package may do to the process that runs it, and what that makes of a score: a failure, never a 0."""
 
 import os
+import re
 import threading
 import time
 from pathlib import Path
@@ -65,9 +66,8 @@ def test_clock_chance_and_alarms_decide_nothing(make: MakeProcess) -> None:
 )
 def test_a_scorer_that_fails_has_no_score(make: MakeProcess, body: str, said: str) -> None:
     process = make(score(body))
-    with pytest.raises(ScoringUnavailable) as error:
+    with pytest.raises(ScoringUnavailable, match=re.escape(said)):
         process.score(0, turns("x"))
-    assert said in error.value.what
     assert process.row(0), "the next question is answered"
 
 
@@ -95,9 +95,8 @@ def test_a_scorer_that_never_answers_is_ended(make: MakeProcess, monkeypatch: py
 )
 def test_a_package_that_fails_while_it_is_loaded(make: MakeProcess, body: str, said: str) -> None:
     process = make(score("return 1.0") + f"\n    {body}\n")
-    with pytest.raises(ScoringUnavailable) as error:
+    with pytest.raises(ScoringUnavailable, match=re.escape(said)):
         process.load()
-    assert said in error.value.what
 
 
 @pytest.mark.parametrize(
@@ -115,9 +114,8 @@ def test_a_package_that_fails_while_it_is_loaded(make: MakeProcess, body: str, s
 )
 def test_what_cannot_be_verified_is_refused(make: MakeProcess, rows: str, said: str) -> None:
     loads = f"\n    def load_environment():\n        return {rows}\n"
-    with pytest.raises(ConfigError) as error:
+    with pytest.raises(ConfigError, match=re.escape(said)):
         make(score("return 1.0") + loads).load()
-    assert said in error.value.what
 
 
 def test_another_library_is_refused(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Packages of several turns and with tools: what they ask next is the reply, made anew from the row and from what the
 model said; and whatever asks what no worker could sample an answer to is refused, never scored."""
 
+import re
 from typing import Any
 
 import pytest
@@ -89,9 +90,8 @@ def test_an_environment_that_breaks_on_a_turn_ends_there_and_pays_nothing(make: 
 def test_what_fails_for_want_of_a_machine_has_neither_reply_nor_score(make: MakeProcess, body: str, said: str) -> None:
     process = make(f"\n    def respond(text, said):\n        {body}\n")
     for ask in (process.reply, process.score):
-        with pytest.raises(ScoringUnavailable) as error:
+        with pytest.raises(ScoringUnavailable, match=re.escape(said)):
             ask(0, turns("a", "end"))
-        assert said in error.value.what
     assert process.score(0, turns("end")) == 1.0
 
 
@@ -123,9 +123,8 @@ def test_what_no_worker_could_answer_is_refused_at_that_row(make: MakeProcess, b
     process = make(BENT.format(bent))
     assert process.score(0, turns("end")) == 1.0
     for ask in (process.reply, process.score):
-        with pytest.raises(ScoringUnavailable) as error:
+        with pytest.raises(ScoringUnavailable, match=re.escape(said)):
             ask(0, turns("a", "end"))
-        assert said in error.value.what
 
 
 def test_who_asks_on_after_the_end_of_the_context_is_refused(make: MakeProcess) -> None:
