@@ -128,11 +128,6 @@ def _same_word(answer: str, reference: str) -> bool:
     return answer.strip().lower() == reference.strip().lower()
 
 
-def _same_letters(answer: str, reference: str) -> bool:
-    """With spaces between them or without."""
-    return _same_word(answer.replace(" ", ""), reference)
-
-
 def _same_list(answer: str, reference: str) -> bool:
     """Of numbers, as numbers or as texts."""
     try:
@@ -198,7 +193,7 @@ def _moves_no_target(answer: str, _: str) -> bool:
 AGREEING: Mapping[str, Callable[[str, str], bool]] = {
     "boxnet": _moves_no_target,
     "coin_flip": partial(_same_number, within=Fraction(1, 10_000)),
-    "figlet_font": _same_letters,
+    "figlet_font": lambda answer, reference: _same_word(answer.replace(" ", ""), reference),
     "game_of_life_halting": _same_word,
     "gsm_symbolic": _same_number,
     "letter_jumble": _no_longer,
@@ -218,43 +213,36 @@ AGREEING: Mapping[str, Callable[[str, str], bool]] = {
 _SPACES = r"[ \t\r\n]"
 _LIST = re.compile(rf"""\[(?:{_SPACES}|[\[\],0-9-]|"[^"\\\n]*"|'[^'\\\n]*')*""")
 _SUM = re.compile(r"(?:[0-9+\-() ]|\*(?!\*)|/(?!/))*")
-_NUMBER = re.compile(rf"{_SPACES}*[0-9.,/\-]{{1,40}}{_SPACES}*")
-_COMPLEX = re.compile(r"[ \t\r\n0-9.+\-ij()]*")
-_SHIFTS = re.compile(rf"(?:[A-Z][+-][0-9](?![0-9])|{_SPACES}|,)*")
 _TURNS = re.compile(rf"(?:[UDLRFBMESXYZudlrfbxyz]w?(?:'[0-9]?'?|[0-9]'?)?(?:{_SPACES}+|\Z))*")
 _POWER = r"(?<=[a-zX0-9])\*\*[0-9]{1,2}(?![0-9]|\*\*)"
 _LETTER = r"(?<![0-9])[a-zX](?![a-zA-Z(])|C(?![a-zA-Z(])"
 _POLYNOMIAL = re.compile(rf"(?:[ +\-()0-9]|{_LETTER}|/(?=[0-9])|{_POWER}|\*(?!\*))*")
 
 _DECIMAL = r"-?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
-_DECIMALS = re.compile(rf"(?:{_DECIMAL}(?:,{_SPACES}*|\Z))*")
-_POINT = re.compile(rf"{_DECIMAL}°?|\( *{_DECIMAL}, *{_DECIMAL} *\)")
 _FRACTION = re.compile(r"\$? *-?(?:\\[dt]?frac *\{ *-?[0-9]+ *\} *\{ *[0-9]+ *\}|[0-9]+(?: */ *[0-9]+)?) *\$?")
 _GRID = re.compile(r"[0-9 \t\r\n]*")
-_STEPS = re.compile(r"[LRUD \t\r\n]*")
-_DURATION = re.compile(r"[0-9:.]+(?: *d(?:ays?)?(?:, *[0-9:.]+)?)?", re.IGNORECASE)
 
 _FORMS: dict[str, tuple[re.Pattern[str], int]] = {
-    "advanced_geometry": (_POINT, 100),
+    "advanced_geometry": (re.compile(rf"{_DECIMAL}°?|\( *{_DECIMAL}, *{_DECIMAL} *\)"), 100),
     "binary_matrix": (_LIST, 4096),
-    "coin_flip": (_NUMBER, 64),
-    "complex_arithmetic": (_COMPLEX, 200),
+    "coin_flip": (re.compile(rf"{_SPACES}*[0-9.,/\-]{{1,40}}{_SPACES}*"), 64),
+    "complex_arithmetic": (re.compile(r"[ \t\r\n0-9.+\-ij()]*"), 200),
     "countdown": (_SUM, 200),
     "fraction_simplification": (_FRACTION, 100),
     "gsm_symbolic": (re.compile(_DECIMAL), 40),
     "kakurasu": (_GRID, 4096),
     "n_queens": (_LIST, 4096),
-    "polynomial_equations": (_DECIMALS, 400),
+    "polynomial_equations": (re.compile(rf"(?:{_DECIMAL}(?:,{_SPACES}*|\Z))*"), 400),
     "polynomial_multiplication": (_POLYNOMIAL, 1000),
     "puzzle24": (_SUM, 200),
     "rubiks_cube": (_TURNS, 1000),
-    "rush_hour": (_SHIFTS, 1000),
+    "rush_hour": (re.compile(rf"(?:[A-Z][+-][0-9](?![0-9])|{_SPACES}|,)*"), 1000),
     "simple_integration": (_POLYNOMIAL, 200),
-    "sokoban": (_STEPS, 1000),
+    "sokoban": (re.compile(r"[LRUD \t\r\n]*"), 1000),
     "spiral_matrix": (_LIST, 4096),
     "string_insertion": (_LIST, 4096),
     "survo": (_GRID, 4096),
-    "time_intervals": (_DURATION, 64),
+    "time_intervals": (re.compile(r"[0-9:.]+(?: *d(?:ays?)?(?:, *[0-9:.]+)?)?", re.IGNORECASE), 64),
 }
 GUARDED = frozenset(_FORMS)
 # Of brackets and of signs in a row: parsers of different Python versions give up at different depths

@@ -11,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+from pydantic import AliasChoices, BaseModel, Field, ValidationError
 
 from environments.base import NO_PROBLEM, Environment, InTurns, Problem
 from environments.prompts import answer_of, completion_text, prompt_tokens, warn_without_stop
@@ -18,7 +19,7 @@ from environments.registry import check_versions, load_environment
 from environments.turns import Reply, ReplyFrame, RolloutReplies, replay, turns_of
 from protocol.config import Drawn, EnvironmentConfig, PoolConfig, drawn
 from protocol.curriculum import CurriculumMask
-from protocol.errors import ConfigError, IntegrityError
+from protocol.errors import ConfigError, IntegrityError, first_problem
 from protocol.models import Tokenizer, eos_ids, load_tokenizer, read_object, text_digest
 from protocol.rollout_file.rows import Tokens, Transcript
 
@@ -90,11 +91,10 @@ class PoolEnvironments:
         held_out: bool = False,
     ) -> "PoolEnvironments":
         """By a model folder. Raise IntegrityError where tokenizer, EOS or vocabulary are missing."""
-        vocabulary, positions = _sizes(folder)
-        tokenizer, ends = load_tokenizer(folder), eos_ids(folder)
+        sizes, tokenizer, ends = _sizes(folder), load_tokenizer(folder), eos_ids(folder)
         if config.model.chat_template:
             warn_without_stop(tokenizer, ends)
-        return cls(config, tokenizer, ends, vocabulary, data, held_out, positions)
+        return cls(config, tokenizer, ends, sizes.vocab_size, data, held_out, sizes.positions)
 
     def _frame(self, environment: Environment) -> ReplyFrame | None:
         """Return what stands around an environment's replies; None where it has none."""
@@ -204,20 +204,23 @@ def _loaded(config: PoolConfig, data: Path | None = None) -> list[Environment]:
     return [load_environment(environment, data) for environment in config.environments]
 
 
-def _sizes(folder: Path) -> tuple[int, int | None]:
-    """Return rows of the output layer, and positions (None where it names none), as config.json says (for composite
-    models in `text_config`)."""
+class _Sizes(BaseModel):
+    """What config.json says of a model. `vocab_size`: rows of the output layer."""
+
+    vocab_size: int = Field(gt=0, strict=True)
+    positions: int | None = Field(
+        None, gt=0, strict=True, validation_alias=AliasChoices("max_position_embeddings", "n_positions")
+    )
+
+
+def _sizes(folder: Path) -> _Sizes:
     path = folder / "config.json"
     document = read_object(path, 1 << 20)
     try:
-        text = document.get("text_config", document)
-        positions = text.get("max_position_embeddings", text.get("n_positions"))
-        for name, size in (("vocab_size", text["vocab_size"]), ("max_position_embeddings", positions)):
-            if (type(size) is not int or size <= 0) and not (size is None and name != "vocab_size"):
-                raise ValueError(f"`{name}` is not a positive number")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise IntegrityError(f"{path} cannot be used: {error!r}", "fetch the weights again") from None
-    return int(text["vocab_size"]), positions
+        return _Sizes.model_validate(document.get("text_config", document))  # composite models have that
+    except ValidationError as error:
+        what = ": ".join(first_problem(error.errors()))
+        raise IntegrityError(f"{path} cannot be used: {what}", "fetch the weights again") from None
 
 
 class FollowingEnvironments:

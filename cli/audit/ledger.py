@@ -54,24 +54,19 @@ def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> int:
     ConfigError for another ending, or a folder that cannot be written to."""
     from protocol.files import explained
 
-    writers = {".csv": _csv, ".json": _json, ".parquet": _parquet}
-    write = writers.get(path.suffix)
-    if write is None:
-        raise ConfigError(f"{path.name} names no format", f"end it in {', '.join(writers)}")
+    if path.suffix not in (".csv", ".json", ".parquet"):
+        raise ConfigError(f"{path.name} names no format", "end it in .csv, .json, .parquet")
     with explained(f"write {path}", "check the folder"):
-        write(path, rows)
+        if path.suffix == ".json":
+            path.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+        elif path.suffix == ".csv":
+            with path.open("w", newline="", encoding="utf-8") as file:
+                writer = csv.DictWriter(file, list(rows[0]) if rows else [])
+                writer.writeheader()
+                writer.writerows(rows)
+        else:
+            _parquet(path, rows)
     return len(rows)
-
-
-def _csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]) if rows else [])
-        writer.writeheader()
-        writer.writerows(rows)
-
-
-def _json(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    path.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
 
 
 def _parquet(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -17,13 +17,12 @@ from chain.indexer.records import Terms
 from chain.indexer.state import group_number
 from cli.output import fields
 from protocol.config import BF16_CHECKS, ChecksConfig, EnvironmentConfig, ModelConfig, PoolConfig
-from protocol.encoding import Document, load_document, parse_json, parse_tokens, show_tokens
+from protocol.encoding import Document, load_document, parse_tokens, show_tokens
 from protocol.errors import ConfigError
 from protocol.evidence.null_model import EvidenceConfig
-from protocol.files import read_bounded
+from protocol.models import read_object
 
 _MAX_ROWS = 65535
-_MAX_MODEL_BYTES = 1 << 20
 _PROGRAM_PROBLEMS = 32
 
 # The file
@@ -136,7 +135,7 @@ def _literal(value: Any) -> str:
 
 
 def pool_config(folder: Path, environment: str, params: dict[str, Any], name: str | None) -> PoolConfig:
-    """Return the configuration with defaults for everything else. Raises ConfigError for what is no model folder."""
+    """Return the configuration with defaults for everything else. Raises what `model_config` raises."""
     from environments.registry import scoring_versions
 
     model = model_config(folder)
@@ -151,24 +150,14 @@ def pool_config(folder: Path, environment: str, params: dict[str, Any], name: st
 
 
 def model_config(folder: Path) -> ModelConfig:
-    """Read a model folder's dtype, and whether it has a chat template. Raises ConfigError."""
+    """Read a model folder's dtype, and whether it has a chat template. Raises ConfigError, IntegrityError."""
     if not folder.is_dir():
         raise ConfigError(f"there is no folder {folder}", "name the model's folder in --model")
-    config, tokenizer = _json_object(folder / "config.json"), folder / "tokenizer_config.json"
+    config, tokenizer = read_object(folder / "config.json"), folder / "tokenizer_config.json"
     half = (config.get("dtype") or config.get("torch_dtype")) in ("bfloat16", "float16")
     chats = (folder / "chat_template.jinja").is_file()
-    chats = chats or (tokenizer.is_file() and bool(_json_object(tokenizer).get("chat_template")))
+    chats = chats or (tokenizer.is_file() and bool(read_object(tokenizer).get("chat_template")))
     return ModelConfig(source=folder.resolve().name, dtype="bfloat16" if half else "float32", chat_template=chats)
-
-
-def _json_object(path: Path) -> dict[str, Any]:
-    try:
-        document = parse_json(read_bounded(path, _MAX_MODEL_BYTES))
-    except ValueError as error:
-        raise ConfigError(f"{path} is not JSON: {error}", "name the folder of a model") from None
-    if not isinstance(document, dict):
-        raise ConfigError(f"{path} is not a JSON object", "name the folder of a model")
-    return document
 
 
 def parameter(text: str) -> tuple[str, Any]:
