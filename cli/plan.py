@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PlannedTransaction:
-    """One transaction. `after`: it only works once the transactions before it are mined, so a dry run cannot simulate
-    it."""
+    """One transaction. `after`: it only works once those before it are mined; no dry run can simulate it."""
 
     title: str
     call: "ContractCall[Any]"

@@ -37,9 +37,8 @@ class Problem:
 
 @dataclass(frozen=True)
 class Turns:
-    """`most` turns of a rollout, and `reply_tokens` of a reply with what the chat template puts around it (a longer one
-    ends the rollout). `role`: whose turn a reply is in the chat template, "tool" or "user". `tools`: JSON schemas of
-    functions that the chat template is told of."""
+    """`reply_tokens`: of a reply with what the chat template puts around it; a longer one ends the rollout. `role`:
+    whose turn a reply is there. `tools`: JSON schemas of functions that the template is told of."""
 
     most: int = 1
     reply_tokens: int = 256
@@ -71,13 +70,11 @@ class Environment(Protocol):
         ...
 
     def problem(self, seed: int) -> Problem:
-        """Return the problem of a seed, 0 ≤ seed < 2⁶⁴, or of a row. Raise ValueError outside that range,
-        ScoringUnavailable where this machine cannot make it."""
+        """Return the problem of a seed (64 bits) or row. Raise ValueError outside that, ScoringUnavailable."""
         ...
 
     def score(self, problem: Problem, answer_text: str) -> float:
-        """Return between 0 and 1, whatever the text; bounded in time. Raise ScoringUnavailable where this machine
-        cannot score it, and nothing else."""
+        """Return 0 to 1, whatever the text; bounded in time. Raise nothing but ScoringUnavailable."""
         ...
 
 
@@ -87,8 +84,7 @@ class InTurns(Environment, Protocol):
     each without its EOS. The same turns at the same problem get the same reply and score in every process."""
 
     def reply(self, problem: Problem, turns: Sequence[str]) -> str | None:
-        """Return what comes after these turns; None where they are the end. Bounded in time. Raise ScoringUnavailable
-        where this machine cannot say, and nothing else."""
+        """Return what comes after these turns, None where they are the end. Raise nothing but ScoringUnavailable."""
         ...
 
     def score_turns(self, problem: Problem, turns: Sequence[str]) -> float:
@@ -106,8 +102,8 @@ THRESHOLD = "score_threshold"
 
 
 class Params(BaseModel):
-    """What a configuration may set of any environment. `score_threshold`: the score that counts as 1; 0 keeps partial
-    credit. `elsewhere`: where else a parameter that is not among these may belong."""
+    """What any environment takes. `score_threshold`: what counts as 1; 0 keeps partial credit. `elsewhere`: of a
+    hint."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
     elsewhere: ClassVar[str] = ""
@@ -157,16 +153,14 @@ Answer = float | str | None
 
 
 class AnswerCache:
-    """The last answers of an environment, `most` of them with `chars` characters together: whoever makes an echo say
-    64 KiB each time must not fill this machine's memory."""
+    """The last answers of an environment, bounded in their number and in their characters together."""
 
     def __init__(self, most: int = 1 << 16, chars: int = 1 << 25) -> None:
         self._most, self._limit, self.chars = most, chars, 0
         self._lock, self._kept = threading.Lock(), OrderedDict[bytes, Answer]()
 
     def get(self, question: Any, ask: Callable[[], Answer]) -> Answer:
-        """Return the answer to a question that JSON can hold; call `ask` for one that is not kept, and raise what that
-        raises."""
+        """Return the answer to a question that JSON can hold; call `ask` for one that is not kept."""
         key = hashlib.sha256(json.dumps(question).encode()).digest()
         with self._lock:
             if key in self._kept:
@@ -195,8 +189,8 @@ def read_content(path: Path, content: str, most: int, kind: str) -> bytes:
 
 @cache
 def content_hash(package: str) -> str:
-    """Return the hex SHA-256 over path and SHA-256 of each of a package's files, in order of their paths, without what
-    Python compiled; of a module of one file its own. Raise ConfigError where it is not installed."""
+    """Return the hex SHA-256 over a package's files, or of a module's one. Raise ConfigError where it is not
+    installed."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         raise ConfigError(f"the package {package} is not installed", f"pip install {package}")

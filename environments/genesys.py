@@ -29,8 +29,7 @@ from protocol.files import explained, file_sha256, write_atomic
 
 
 class GenesysRow(BaseModel):
-    """A problem: what is asked, and what verifies an answer. `verification_info` and `metadata` may be text that holds
-    a JSON object, as Parquet files have it."""
+    """A problem. `verification_info` and `metadata` may be text that holds a JSON object, as in Parquet files."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
 
@@ -94,8 +93,8 @@ def reference_of(info: dict[str, Any]) -> str:
 
 
 def tests_of(info: dict[str, Any]) -> dict[str, Any]:
-    """Return what environments/scorers/code.py takes: `language` and `test_cases`. The other common form, `inputs` and
-    `outputs` side by side with one `fn_name`, is turned into it."""
+    """Return `language` and `test_cases`, into which `inputs` and `outputs` side by side with one `fn_name` are
+    turned."""
     given = info.get("ground_truth", info)
     given = parse_json(given) if isinstance(given, str) else given
     if not isinstance(given, dict):
@@ -236,8 +235,8 @@ _CHECK = "2"  # raise it when what a file must hold changes
 
 
 class ProblemFile:
-    """The rows of a file whose name is its hash. Raises ConfigError where it is missing, IntegrityError where its bytes
-    have another hash or are not rows that can be scored: the first wrong line is named."""
+    """The rows of a file. Raises ConfigError where it is missing, IntegrityError for other bytes, or the first wrong
+    row."""
 
     def __init__(self, path: Path, content: str) -> None:
         self._path, self._content = path, content

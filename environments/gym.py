@@ -57,12 +57,10 @@ REFUSED = {
     "propositional_logic": "its scorer takes a premise, copied from the question, for a conclusion",
 }
 
-# The generator uses its seed while it is built. Others read it whenever they make a problem: one object serves all
-# seeds.
+# The generator uses its seed while it is built; of others one object serves all seeds.
 REBUILD = frozenset({"acre", "gsm_symbolic", "list_functions", "survo"})
 
-# The order of a set or Python's or numpy's global random state decides, or something is printed: made and scored in a
-# process of their own.
+# Hash order or a global random state decides, or something is printed: made and scored in a process of their own.
 APART = {
     "bf": "what it prints",
     "isomorphic_strings": "hash order",
@@ -87,8 +85,7 @@ class _NoPlots(types.ModuleType):
 @cache
 def datasets() -> dict[str, tuple[type, type]]:
     """Return all datasets of reasoning_gym by name: class, and class of the configuration."""
-    # Its game of life computes with cellpylib, which imports matplotlib for plots that nobody here asks for: 0.7 of the
-    # 1.0 s of CPU that loading takes.
+    # Its game of life imports cellpylib, and that matplotlib, for plots that nobody here asks for: 0.7 s of CPU.
     plots = ("", ".pyplot", ".animation", ".collections")
     unused = [f"matplotlib{part}" for part in plots] + ["mpl_toolkits.mplot3d"]
     if not {"cellpylib", "matplotlib"} & sys.modules.keys():
@@ -112,8 +109,7 @@ def offered() -> frozenset[str]:
 
 
 def _sum(values: Iterable[Any], /, start: Any = 0) -> Any:
-    """Add from left to right. The builtin `sum` of floats compensates its rounding errors since Python 3.12, so scores
-    of partial credit would differ between versions."""
+    """Add from left to right: since Python 3.12, `sum` compensates the rounding errors of floats."""
     for value in values:
         start = start + value
     return start
@@ -278,8 +274,7 @@ _TRIES, _STRIDE = 16, 0x9E3779B97F4A7C15
 
 
 class GymGenerator:
-    """One dataset. Raises ConfigError for one that strangers may not run, another version of the package than was
-    reviewed, or wrong parameters."""
+    """One dataset. Raises ConfigError for a refused dataset, another version, or wrong parameters."""
 
     def __init__(self, dataset: str, params: dict[str, Any]) -> None:
         self.name = f"reasoning_gym/{dataset}"
@@ -309,9 +304,8 @@ class GymGenerator:
             raise ConfigError(f"{self.name} refuses its parameters: {first_line(error)}", "mend `params`") from None
 
     def problem(self, seed: int) -> Problem:
-        """Return the problem of a seed, or of the first that follows from it where the generator gives up on it (one
-        seed in some thousands of `maze`, say): everybody finds the same one. Raise ValueError for no unsigned 64-bit
-        number, and what the generator raises if it gives up on all of them."""
+        """Return the problem of a seed, or of the first that follows from it where the generator gives up (one seed in
+        some thousands of `maze`). Raise ValueError for no unsigned 64-bit number, and what it raises at last."""
         check_seed(seed)
         for attempt in range(_TRIES - 1):
             try:
@@ -330,8 +324,7 @@ class GymGenerator:
         if self._rebuild:
             dataset = self._dataset_class(dataclasses.replace(self._config, seed=own))
         else:
-            # These generators read nothing but `seed` at this point: a shallow copy costs microseconds where
-            # building one may read word lists for 0.1 s, and leaves the shared object alone (threads).
+            # Built anew, one may read word lists for 0.1 s; the shared object is left alone (threads).
             dataset = copy.copy(self._dataset)
             dataset.seed = own
         entry = dataset[0]

@@ -36,8 +36,8 @@ class LookupParams(Params):
 
 
 class LookupEnvironment:
-    """A turn opens a box as `[b]` or by a call of the tool `open`; one with neither that has a digit is the answer; the
-    reply to any other is "?"."""
+    """A turn opens a box as `[b]` or by a call of `open`; else one with a digit is the answer, any other gets "?"
+    back."""
 
     rows = 0
 

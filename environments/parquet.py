@@ -131,8 +131,7 @@ def _columns(schema: "pa.Schema", paths: list[str]) -> list[str]:
 
 
 def _lines(data: bytes) -> Iterator[bytes]:
-    """Yield a file's rows as lines of JSON, in their order; a null is left out. Raise _RefusedFile, or whatever the
-    Parquet library does."""
+    """Yield rows as lines of JSON, nulls left out. Raise _RefusedFile, or whatever the library does."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -116,8 +116,7 @@ class PoolEnvironments:
         return None if self.positions is None else self.positions - work.max_prompt_tokens - work.max_new_tokens
 
     def at(self, folder: Path) -> "PoolEnvironments":
-        """Return the same with the curriculum mask of the policy step in `folder`, where the pool has a curriculum.
-        Raise IntegrityError where the step has none."""
+        """Return the same with the curriculum mask of the policy step in `folder`. Raise IntegrityError without one."""
         if not self.config.curricula:
             return self
         masked = copy.copy(self)
@@ -144,8 +143,7 @@ class PoolEnvironments:
         return self._environments[place.environment].problem(place.seed)
 
     def prompt(self, problem_seed: int, target_length: int) -> tuple[int, ...]:
-        """Return prompt token ids of a problem with a target length (0: none). Where they are more than the pool
-        allows, something short is asked instead, and no answer to it is worth anything."""
+        """Return a problem's prompt, or something short that no answer is worth anything to if that is too long."""
         environment, longest = self._of(problem_seed), self.config.work.max_prompt_tokens
         tokens = self._tokens(environment, self.problem(problem_seed), target_length)
         return tokens if len(tokens) <= longest else self._tokens(environment, Problem(NO_PROBLEM, ""), 0)[:longest]
@@ -166,8 +164,7 @@ class PoolEnvironments:
         return self._of(problem_seed).declared.turns.most
 
     def replies(self, problem_seed: int) -> Reply:
-        """Return what is put after the turns of one rollout: called once after each, in order. Raise ScoringUnavailable
-        where this machine cannot say."""
+        """Return what is called once after each turn of a rollout, in order, for what follows it."""
         environment, frame = self._of(problem_seed), self._frames[self.drawn(problem_seed).environment]
         if frame is None or not isinstance(environment, InTurns):
             return lambda turns: None
@@ -175,16 +172,14 @@ class PoolEnvironments:
         return RolloutReplies(environment, problem, frame, self._text, room, self.vocabulary)
 
     def transcript(self, problem_seed: int, output: Sequence[int]) -> Transcript:
-        """Return what was sampled of a rollout, with the environment's replies in between, made anew. Raise what
-        `replies` raises."""
+        """Take apart what was sampled, the environment's replies made anew. Raise ScoringUnavailable."""
         return replay(tuple(output), self.eos_ids, self.turns(problem_seed), self.replies(problem_seed))
 
     def _text(self, turn: Sequence[int]) -> str:
         return completion_text(self._tokenizer, turn, self.eos_ids)
 
     def score(self, problem_seed: int, target_length: int, output: Sequence[int]) -> Score:
-        """Return rewards of what was sampled (EOS included). Raise ScoringUnavailable where this machine cannot score
-        it."""
+        """Return rewards of what was sampled (EOS included). Raise ScoringUnavailable."""
         alpha = self.config.length_alpha_of(self.settings(problem_seed))
         task = float32(self._task_score(problem_seed, output)) if self.asks(problem_seed, target_length) else 0.0
         penalty = length_penalty(alpha, target_length, len(output))
@@ -224,9 +219,8 @@ def _sizes(folder: Path) -> _Sizes:
 
 
 class FollowingEnvironments:
-    """Those of the step that was loaded last. They are made anew whenever a folder's text files differ from those
-    before: whoever joined at an earlier step would else judge by other prompts than whoever joins now, and an owner
-    who changes a template under way would have honest nodes refused."""
+    """Those of the step that was loaded last, made anew whenever its text files differ: all judge by the same prompts,
+    whenever they joined, and an owner who changes a template has no honest nodes refused."""
 
     def __init__(self, config: PoolConfig) -> None:
         self._config, self._digest = config, b""
@@ -234,13 +228,12 @@ class FollowingEnvironments:
         self._loaded: list[Environment] = []
 
     def prepare(self) -> None:
-        """Load what no policy step changes, which takes seconds: a process does it before the first one is here. Raise
-        what `load_environment` and `check_versions` raise."""
+        """Load what no policy step changes: it takes seconds. Raise what `load_environment` and `check_versions`
+        raise."""
         self._loaded = self._loaded or _loaded(self._config)
 
     def of(self, folder: Path) -> PoolEnvironments:
-        """Return the environments of a step with its curriculum mask. Raise what `PoolEnvironments.of` and `at`
-        raise."""
+        """Return a step's environments with its curriculum mask. Raise what `PoolEnvironments.of` and `at` raise."""
         digest = text_digest(folder)
         if self._current is None or digest != self._digest:
             self.prepare()
@@ -249,9 +242,8 @@ class FollowingEnvironments:
 
 
 class TextEnvironments:
-    """The environments of a swarm's document: the same text gets the same score on every machine, whatever model and
-    tokenizer it has. `data`: the folder of their files. Raises what loading them raises, and ConfigError for one of
-    several turns, whose text alone does not say what was sampled."""
+    """The environments of a swarm: a text gets the same score whatever model and tokenizer a machine has. Raises what
+    loading them raises, and ConfigError for several turns, whose text does not say what was sampled."""
 
     def __init__(self, configs: Sequence[EnvironmentConfig], answer_after: str, data: Path | None = None) -> None:
         self._configs, self._answer_after = configs, answer_after
@@ -272,8 +264,7 @@ class TextEnvironments:
         return f"{self._configs[place.environment].called}/{place.seed}"
 
     def score(self, problem_seed: int, text: str) -> float:
-        """Return the task reward of a completion's text, exactly a float32. Raise ScoringUnavailable where this machine
-        cannot score it."""
+        """Return a completion's task reward, exactly a float32. Raise ScoringUnavailable."""
         place = drawn(self._configs, problem_seed)
         environment = self._environments[place.environment]
         return float32(environment.score(environment.problem(place.seed), answer_of(text, self._answer_after)))

@@ -165,17 +165,15 @@ def template() -> str:
     return Path(__file__).with_name("program_template.py").read_text(encoding="utf-8")
 
 
-# Judging time. A program's scorer is its owner's and may take its full time for each answer. Every row of a file is
-# scored, whatever the audit rate, and a seat votes on a full lane at once. Other scorers are muster's own or reviewed.
-
+# A program's scorer is its owner's and may take its full time for each answer. Every row of a file is scored, whatever
+# the audit rate, and a seat votes on a full lane at once. Other scorers are muster's own or reviewed.
 
 _SHARE = 0.5  # of a window, for scoring: the rest is for weights, the model's own pass, slower cores
 
 
 def slowest_program(config: PoolConfig) -> tuple[EnvironmentConfig, int, float] | None:
-    """Return of a pool's programs the one that may take longest, if all problems of a file fall to it, how many calls
-    that is for one file at worst, and the seconds of a core that each may take; None without any. Raise ConfigError for
-    a wrong parameter."""
+    """Return the program of a pool that may take longest, how many calls that is for one file at worst, and the seconds
+    of a core for each; None without any. Raise ConfigError for a wrong parameter."""
     slowest, work = None, config.work
     for environment in (environment for environment in config.environments if environment.name == "program"):
         given = read_params(ProgramParams, "program", environment.params)

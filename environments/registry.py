@@ -27,8 +27,7 @@ def needs_file(config: EnvironmentConfig) -> bool:
 
 
 def carried_files(data: Path, config: EnvironmentConfig) -> list[str]:
-    """Return the hashes of further files that an environment's file, which lies in the folder `data`, names. Raise
-    ConfigError, IntegrityError where that file is not what it should be."""
+    """Return the hashes of files that an environment's file in `data` names. Raise ConfigError, IntegrityError."""
     if config.name != "verifiers":
         return []
     from environments.verifiers.install import read_lock
@@ -44,9 +43,8 @@ def content_path(data: Path | None, config: EnvironmentConfig) -> Path:
 
 
 def load_environment(config: EnvironmentConfig, data: Path | None = None) -> Environment:
-    """Return the environment a configuration names; its file, if it has one, lies in the folder `data` by its hash.
-    Raise ConfigError for an unknown one, a wrong parameter, a missing file, or another version than the
-    configuration's."""
+    """Return the environment a configuration names; its file lies in the folder `data` by its hash. Raise ConfigError
+    for an unknown one, a wrong parameter, a missing file, or another version than the configuration's."""
     environment = _load(config, data)
     declared = environment.declared
     if config.content and declared.content != config.content:

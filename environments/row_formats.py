@@ -38,9 +38,8 @@ _PYTHON = re.compile(r"(?:c?python|py)[\s_-]*(?:3(?:\.\d+)*)?", re.IGNORECASE)
 
 
 def json_rows(path: Path, most: int = MAX_FILE_BYTES) -> Iterator[bytes]:
-    """Yield the rows of a file as JSON texts, one at a time; empty lines are skipped, and of a row that is too long
-    only its beginning is kept. `most`: bytes of an unpacked file. Raise IntegrityError that names the kind of a file
-    that holds no JSON."""
+    """Yield the rows of a file as JSON texts; empty lines are skipped, of a row that is too long only its beginning is
+    kept. `most`: unpacked bytes. Raise IntegrityError that names what the file is instead."""
     with path.open("rb") as plain:
         compressed = plain.read(2) == b"\x1f\x8b"
         plain.seek(0)
@@ -153,8 +152,7 @@ def parsed(text: str, chars: int = 1 << 20, depth: int = 200) -> Any:
 
 
 def python_literal(text: str, chars: int, depth: int) -> Any:
-    """Return a Python literal as JSON has it. Raise ValueError for anything else, and for a text of more characters or
-    of deeper brackets: it is a stranger's."""
+    """Return a Python literal as JSON has it. Raise ValueError, also for one that is too long or too deep."""
     if len(text) > chars or nesting(text) > depth:
         raise ValueError("it is too long or too deep")
     try:

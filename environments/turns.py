@@ -90,9 +90,8 @@ class ReplyFrame:
         self._own = self._controlling(whole)
 
     def tokens(self, text: str, most: int) -> tuple[int, ...] | None:
-        """Return what is put after a turn's EOS. None where that is more than `most` tokens, and where the template has
-        no place for this very text: it raises, puts something else around it than around other texts, or makes control
-        tokens of it."""
+        """Return what is put after a turn's EOS. None where that is more than `most` tokens, or the template has no
+        place for this text: it raises, frames it otherwise than others, or makes control tokens of it."""
         try:
             after = self._after(text)
         except ConfigError:
@@ -124,8 +123,7 @@ class ReplyFrame:
         return [token for token in tokens if token in self._control]
 
     def _after(self, text: str) -> str:
-        """Return what the template puts after an answer and its EOS when `text` follows and the assistant speaks
-        next."""
+        """Return what the template puts after an answer and its EOS when `text` follows, up to the assistant's turn."""
         if not self._model.chat_template:
             return text
         messages = [turn.model_dump() for turn in self._model.turns] + [{"role": "user", "content": "."}]
@@ -175,9 +173,9 @@ _BRACKETS = 200  # more are no call: how deep this machine's parser can go depen
 
 
 def tool_call(text: str) -> tuple[str, dict[str, Any]] | None:
-    """Return name and arguments of the last call in a turn's last 4,096 characters, None without one: Hermes' and
-    Qwen's `<tool_call>{"name": …, "arguments": {…}}</tool_call>`, Llama's `{"name": …, "parameters": {…}}`, Mistral's
-    list."""
+    """Return name and arguments of the last call in a turn's last 4,096 characters, None without one, in the form of
+    Hermes and Qwen (`<tool_call>{"name": …, "arguments": {…}}</tool_call>`), Llama (`parameters`) or Mistral (a
+    list)."""
     text, call, start = text[-_LONGEST:], None, 0
     if text.count("{") + text.count("[") > _BRACKETS:
         return None

@@ -28,8 +28,7 @@ def removal(engine: Mode, name: str) -> list[str]:
 def container_command(
     engine: Mode, policy: IsolationPolicy, argv: Sequence[str], name: str, image: str, seccomp: Path | None = None
 ) -> list[str]:
-    """Return the command that runs `argv` in a new container called `name`. `seccomp`: a filter of system calls that
-    replaces the engine's own. Raise ConfigError for an image without a digest."""
+    """Return the command that runs `argv` in a container. Raise ConfigError for an image without a digest."""
     check_image(image)
     command = [engine.value, "run", f"--name={name}", "--rm", "--interactive", "--pull=never", "--log-driver=none"]
     command += ["--read-only", "--cap-drop=all", "--security-opt=no-new-privileges", "--ipc=private"]
@@ -65,8 +64,7 @@ _DEFAULTS = (Path("/etc/containers/seccomp.json"), Path("/usr/share/containers/s
 
 
 def narrowed(profile: dict[str, Any]) -> dict[str, Any]:
-    """Return a filter in the form of Docker's and podman's without what bubblewrap's programs cannot do either. Its
-    other rules stay; what it does not name fails with its default error."""
+    """Return Docker's and podman's filter without what bubblewrap's programs cannot do either."""
     replaced = {*DENIED, "clone", "clone3", "socket"}
     rules = [rule | {"names": [name for name in rule["names"] if name not in replaced]} for rule in profile["syscalls"]]
     conditions = [("clone", "SCMP_CMP_MASKED_EQ", sum(NEW_NAMESPACES))]

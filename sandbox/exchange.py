@@ -22,8 +22,7 @@ def start(module: str, *arguments: str, env: Mapping[str, str], seconds: float) 
 
 
 def ask(process: Popen[bytes], question: bytes, seconds: float, most: int) -> bytes:
-    """Write a question and return the line that answers it. Raise TimeoutError after `seconds`, OSError where the
-    process ends or its answer exceeds `most` bytes."""
+    """Return the line that answers a question. Raise TimeoutError, OSError for an end or more than `most` bytes."""
     assert process.stdin is not None
     assert process.stdout is not None
     sink, source = process.stdin.fileno(), process.stdout.fileno()

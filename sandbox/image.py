@@ -55,8 +55,7 @@ RECIPES = {
 
 
 def bundled(wanted: ImageRecipe) -> bytes:
-    """Return what the interpreter reads while an image is made: a document, then the modules' sources. Raise
-    ScoringUnavailable where a package is missing."""
+    """Return what the interpreter reads while an image is made. Raise ScoringUnavailable for a missing package."""
     modules = [module for package in wanted.packages for module in _modules(package)]
     root = Path(__file__).resolve().parents[1]
     modules += [(name, False, (root / path).read_bytes()) for name, path in wanted.own]
@@ -81,11 +80,9 @@ def _modules(package: str) -> Iterator[tuple[str, bool, bytes]]:
         yield name, is_package, path.read_bytes()
 
 
-# Making images. The interpreter runs up to a point where it asks for the time, and its memory is kept as it is then.
-# A run maps that memory, copy on write, and calls the prepared function: it neither starts nor imports anything. Making
-# an image is deterministic, so the hash of its memory is pinned here: a machine with other packages or another
-# interpreter cannot score, and says so.
-
+# The interpreter runs up to a point where it asks for the time, and its memory is kept as it is then. A run maps that
+# memory, copy on write, and calls the prepared function: it neither starts nor imports anything. Making an image is
+# deterministic, so its hash is pinned: a machine with other packages or another interpreter cannot score.
 
 _READY = b"ready\n"
 _LIMITS = SandboxLimits(fuel=2_000_000_000_000, memory=1024 * MIB, output=MIB, calls=10_000_000)
@@ -124,8 +121,7 @@ class _Photographer(System):
 
 
 def load_image(name: str) -> Image | None:
-    """Return an image from the cache; None where it has not been made, or is damaged: whoever asks for it next makes it
-    again."""
+    """Return an image from the cache; None where it has not been made, or is damaged and made again."""
     path = _path(name)
     memory, about = wasi.load(path), path.with_suffix(".json")
     if memory is not None:
@@ -141,8 +137,7 @@ def is_made(name: str) -> bool:
 
 
 def copy_made(folder: Path) -> None:
-    """Copy the images that this user has into `folder`, another cache, where they are missing. Copied, not shared:
-    whoever uses the other cache may write to it. Raise OSError where it cannot be written to."""
+    """Copy this user's images into another cache, whose users may write to it. Raise OSError."""
     for name in filter(is_made, RECIPES):
         for path in (wasi.cached("code"), _path(name)):
             for file in (path, path.with_suffix(".sha256"), path.with_suffix(".json")):
@@ -198,8 +193,8 @@ def _path(name: str) -> Path:
 
 
 def run_image(code: wasmtime.Module, image: Image, program: SandboxProgram, limits: SandboxLimits) -> SandboxOutcome:
-    """Run a program from an image's beginning; the same everywhere, to the last unit of fuel. Raise ValueError for
-    less memory than the image has."""
+    """Run a program in an image, the same everywhere to the last unit of fuel. Raise ValueError for too little
+    memory."""
     if limits.memory < image.size:
         raise ValueError(f"image `{image.name}` needs {image.size} bytes of memory, the limit is {limits.memory}")
     request = {"source": program.source, "function": program.function, "arguments": program.arguments}
@@ -214,11 +209,8 @@ def run_image(code: wasmtime.Module, image: Image, program: SandboxProgram, limi
     return SandboxOutcome(ending, exit_code, bytes(written[1]), bytes(written[2]), instance.used, memory)
 
 
-# `python -m sandbox.image [IMAGE …]` makes images, so that no score has to wait for them; all by default.
-# `--pin IMAGE …` prints what an image and its sources hash to, for RECIPES after a change of its content.
-
-
 def main(arguments: Sequence[str]) -> int:
+    """Make these images, all by default; with `--pin` print what they and their sources hash to, for RECIPES."""
     pin = arguments[:1] == ["--pin"]
     for name in arguments[pin:] or RECIPES:
         if pin:

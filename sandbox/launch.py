@@ -204,8 +204,7 @@ class IsolatedProcess:
 
 
 def run(launch: Launch, grace: float = 15.0) -> int:
-    """Run a program in the foreground and return its exit code. SIGINT and SIGTERM are passed on to it, and it is
-    killed `grace` seconds later if it still runs. Only for a process's main thread."""
+    """Run a program in a main thread's foreground, pass SIGINT and SIGTERM on, and kill it `grace` seconds later."""
     with IsolatedProcess(launch) as process:
 
         def stop(number: int, _: object) -> None:
@@ -249,8 +248,7 @@ _PROBE = IsolationPolicy(memory=64 * MIB, processes=64, scratch=MIB, seconds=20.
 
 @dataclass(frozen=True)
 class Probed:
-    """`trouble`: why a mode does not work, empty if it does; `accounting`: whether its limits hold for all processes
-    together."""
+    """`trouble`: why a mode does not work; `accounting`: whether its limits hold for all processes together."""
 
     trouble: str = ""
     accounting: bool = False

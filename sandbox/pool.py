@@ -31,8 +31,7 @@ def packed(outcome: SandboxOutcome) -> bytes:
 
 
 def unpacked(line: bytes, limits: SandboxLimits) -> SandboxOutcome:
-    """Return the outcome in a line. A process whose program has broken out may answer anything: raise ValueError for
-    what cannot be an outcome under these limits."""
+    """Return a line's outcome. Raise ValueError for what cannot be one: a program may have broken out."""
     try:
         fields: Any = parse_json(line)
         stdout, stderr = (fields[name].encode("latin-1") for name in ("stdout", "stderr"))
@@ -68,8 +67,7 @@ class SandboxPool:
         self._lock, self._idle = threading.Lock(), list[SandboxProcess]()
 
     def run(self, program: SandboxProgram, limits: SandboxLimits) -> SandboxOutcome:
-        """Return the outcome, the same on every machine. Raise ScoringUnavailable where this machine has none: no
-        process starts, two in a row ended, or one was not done in `limits.seconds`."""
+        """Return the outcome, the same on every machine. Raise ScoringUnavailable where this machine has none."""
         if not self._free.acquire(timeout=_MAKE_SECONDS):
             raise ScoringUnavailable(f"no sandbox became free within {_MAKE_SECONDS:.0f} s", "try again later")
         try:
@@ -161,9 +159,7 @@ def shared_pool(image: str) -> SandboxPool:
     return _pool(image, os.getpid())
 
 
-# The process, `python -m sandbox.pool IMAGE`. Should a program break out of WebAssembly, it can still do nothing but
-# compute, read what it is sent, and answer.
-
+# Should a program break out of WebAssembly, it can still do nothing but compute, read what it is sent, and answer.
 
 _FIRST = SandboxLimits(fuel=1_000_000_000, memory=512 << 20)
 

@@ -86,8 +86,8 @@ _COMPILE_SECONDS = 900.0
 
 @functools.cache
 def engine() -> wasmtime.Engine:
-    """Return an engine that counts fuel and gives NaN one bit pattern: nothing that a program can see depends on the
-    machine. Raise ScoringUnavailable where another version of wasmtime is installed."""
+    """Return an engine that counts fuel and gives NaN one bit pattern. Raise ScoringUnavailable for another
+    wasmtime."""
     version = importlib.metadata.version("wasmtime")
     if version != WASMTIME_VERSION:
         raise ScoringUnavailable(
@@ -134,8 +134,7 @@ def cached(kind: str, *identity: str) -> Path:
 
 
 def load_or_compile(path: Path, module: bytes) -> wasmtime.Module:
-    """Return a module from the cache; compile and keep it where it is not there or was compiled for another
-    processor."""
+    """Return a module from the cache; compile it where it is not there or is for another processor."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked(path.with_suffix(".lock"), f"the compilation of {path.name}", _COMPILE_SECONDS):
         loaded = load(path)
@@ -150,8 +149,7 @@ def load_or_compile(path: Path, module: bytes) -> wasmtime.Module:
 
 
 def load(path: Path) -> wasmtime.Module | None:
-    """Return a compiled module, mapped from its file; None where there is none for this processor, or it is damaged:
-    one changed byte would be another judge."""
+    """Return a compiled module, mapped from its file; None where there is none for this processor, or it is damaged."""
     try:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -167,10 +165,8 @@ def code() -> wasmtime.Module:
     return load_or_compile(cached("code"), wasm_module.code_module(wasm_module.counted_calls(source())))
 
 
-# The system interface: three streams, a clock of its own, and nothing else. No call reaches the machine's kernel. Time
-# begins at a fixed moment and moves only when it is asked for; randomness is a fixed stream; there are no files,
-# folders, sockets or processes. Every call counts.
-
+# The system interface: three streams and nothing else. No call reaches the machine's kernel. Time begins at a fixed
+# moment and moves only when it is asked for; randomness is a fixed stream. Every call counts.
 
 _SUCCESS, _BAD_DESCRIPTOR, _INVALID, _NOT_FOUND, _NOT_SUPPORTED, _NO_SEEK = 0, 8, 28, 44, 52, 70
 _EPOCH, _TICK = 946_684_800 * 10**9, 10**6
@@ -188,8 +184,7 @@ class Ended(Exception):
 
 
 class System:
-    """One program's view. `memory` must be set before the first call. A method answers one call of the interface with
-    its error number; calls without a method have always the same answer."""
+    """One program's view. A method answers a call with its error number; other calls have always the same answer."""
 
     memory: wasmtime.Memory
 
@@ -341,8 +336,8 @@ _imports = functools.cache(_Imports)
 
 
 class Instance:
-    """Runs once, one at a time in a process. `system` holds what was written; `used` is the fuel so far; `stack`, the
-    stack pointer, says where in memory the interpreter's own stack ends."""
+    """Runs once. `system` holds what was written; `used` is the fuel so far; `stack` is where the interpreter's
+    ends."""
 
     def __init__(
         self, code: wasmtime.Module, memory: wasmtime.Module, stdin: bytes, limits: SandboxLimits, system: type[System]
@@ -367,8 +362,7 @@ class Instance:
         return self._fuel - self.store.get_fuel()
 
     def run(self, function: wasmtime.Func, *arguments: int) -> tuple[Ending, int]:
-        """Return how it ended, and the exit code (−1 unless it exited). Raise wasmtime.Trap where this machine's own
-        stack was too small, which would not be the program's doing."""
+        """Return ending and exit code (or −1). Raise wasmtime.Trap where this machine's own stack was too small."""
         self._imports.system = self.system
         try:
             function(self.store, *arguments)

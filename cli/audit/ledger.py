@@ -50,8 +50,7 @@ def ledger(
 
 
 def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> int:
-    """Write rows of one shape as the file's ending says, with exact amounts; return how many there are. Raises
-    ConfigError for another ending, or a folder that cannot be written to."""
+    """Write rows of one shape as the file's ending says; return how many. Raises ConfigError for another ending."""
     from protocol.files import explained
 
     if path.suffix not in (".csv", ".json", ".parquet"):

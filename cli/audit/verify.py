@@ -213,8 +213,8 @@ def _replayer(client: "PoolClient", config: "ProcessConfig") -> "Replayer":
 
 
 def node_history(config: "ProcessConfig", node: str, published: bool) -> dict[str, Any]:
-    """Return the evidence of one node, by its pool's null model: from our own replay of its files, or from what
-    validators `published`, of which the least counts. Raises MusterError."""
+    """Return a node's evidence: by our own replay, or by what is `published`, of which the least counts. Raises
+    MusterError."""
     from runtime.pool_client import PoolClient
     from validator.judging.sources import Sources
     from validator.replay import OpenedVotes
@@ -238,8 +238,7 @@ def node_history(config: "ProcessConfig", node: str, published: bool) -> dict[st
 
 
 def published_history(state: "State", pool: int, node: str, service: str) -> dict[str, Any]:
-    """Return the evidence of a node by its pool's own model, from what judges published and the service at `service`
-    has. Raises MusterError."""
+    """Return a node's evidence from what judges published and the service at `service` has. Raises MusterError."""
     from cli.pool.document import fetch_pool_config, service_objects
     from validator.judging.sources import Sources
     from validator.replay import OpenedVotes
@@ -253,8 +252,7 @@ def published_history(state: "State", pool: int, node: str, service: str) -> dic
 
 
 def named_null_model(config: "PoolConfig", terms: "Terms") -> "NullModel":
-    """Return the model that a pool's configuration names. Raises ConfigError if it names none, or one of another audit
-    rate."""
+    """Return a configuration's null model. Raises ConfigError for none, or one of another audit rate."""
     from validator.challenges import no_null_model, null_model_of
 
     model = null_model_of(config, terms)
@@ -266,9 +264,8 @@ def named_null_model(config: "PoolConfig", terms: "Terms") -> "NullModel":
 def _history_document(
     node: str, files: "Sequence[Submission]", model: "NullModel", documents: "Documents"
 ) -> dict[str, Any]:
-    """`left`: nats that an accumulator alone would need to accuse, beyond what it has; `engines`: by pair of engines,
-    with versions, each accumulator's measured rate and the least that a bet takes for honest; `run`: of an accused node
-    the run to name in a challenge, None where none shows it."""
+    """`left`: nats that each accumulator lacks to accuse alone; `engines`: what each pair measured, and the least that
+    a bet takes for honest; `run`: what a challenge should name, None where no run shows an accused node."""
     from chain.contracts import MOST_FILES
     from protocol.evidence.null_model import LIMIT_NATS
     from validator.challenges import history_evidence, shortest_run
@@ -356,9 +353,8 @@ def history_text(document: dict[str, Any]) -> str:
 
 
 def _challenge_document(config: "ProcessConfig", number: int, published: bool) -> dict[str, Any]:
-    """Return what a challenge comes to: by our own measurements of the rows that its jury's seed drew, and by what the
-    jurors `published`; or by the latter alone. `faults`: everything that is not as it should be; `follows`: whether
-    nothing is. Raises MusterError."""
+    """Return what a challenge comes to, by our own measurements of the drawn rows (unless `published`) and by the
+    jurors' documents; `faults`: all that is not as it should be. Raises MusterError."""
     from chain.indexer.records import ChallengeOutcome
     from protocol.verdict import Code
     from runtime.pool_client import PoolClient
@@ -459,8 +455,8 @@ def _juror(client: "PoolClient", record: "ChallengeRecord", member: int) -> "Jur
 
 
 def _ours(client: "PoolClient", config: "ProcessConfig", record: "ChallengeRecord") -> "ChallengeVerdict | None":
-    """Return what we would have voted; None where no jury was drawn, or a named file is not on chain. Raises
-    MusterError where a file that the jury had cannot be had any more."""
+    """Return what we would have voted, None without a jury or a file. Raises MusterError for a file that has gone
+    since."""
     from protocol.verdict import Code
     from validator.challenges import ChallengeVerdict, judge_challenge, majority
 

@@ -179,8 +179,7 @@ def create(
 
 
 def _remember(pool: int) -> str:
-    """Write the pool's number into the owner's profile if that names none; else say that the profile is another
-    pool's."""
+    """Write the pool's number into the owner's profile if that names none; else say whose the profile is."""
     from cli.profile import find_profile, name_pool, profile_path
 
     profile = find_profile("owner")
@@ -195,8 +194,7 @@ def _remember(pool: int) -> str:
 
 
 def take_from_local_chain(session: "Session", budget: int, service_key: str | None, dry_run: bool) -> None:
-    """Give owner and service what they lack of tokens and gas, where that costs nothing; elsewhere the plan says
-    what is missing. A dry run gives the owner as much, since it could not be simulated else."""
+    """Give owner (also in a dry run) and service the tokens and gas they lack, where that costs nothing."""
     from cli.run.up import LocalFaucet
 
     faucet, owner = LocalFaucet.of(session.suite), session.account.address

@@ -39,8 +39,7 @@ _BOUNDS = (("ge", "at least {}"), ("gt", "above {}"), ("le", "at most {}"), ("lt
 
 
 def pool_file(config: PoolConfig, environment_parameters: Mapping[str, Any]) -> str:
-    """Return the TOML of a configuration, every field with its description. `environment_parameters`: name → default
-    of what its environment takes, shown where not set."""
+    """Return commented TOML. `environment_parameters`: name → default, shown where it is not set."""
     return _HEAD + "\n".join(_table(PoolConfig, config, "", False, environment_parameters)) + "\n"
 
 
@@ -172,8 +171,8 @@ def parameter(text: str) -> tuple[str, Any]:
 
 
 def environment_parameters(environment: str) -> dict[str, Any]:
-    """Return name → default of the parameters that a dataset of reasoning_gym takes, where TOML can express the
-    default; nothing for other environments."""
+    """Return name → default of a reasoning_gym dataset's parameters, where TOML can express the default; else
+    nothing."""
     if not environment.startswith("reasoning_gym/"):
         return {}
     import dataclasses
@@ -243,8 +242,7 @@ def costs(config: PoolConfig, terms: Terms, budget: int) -> PoolCosts:
 
 
 def contradictions(config: PoolConfig, terms: Terms, budget: int) -> list[ConfigError]:
-    """Return where configuration, terms and budget do not fit one another: a pool that could take no file, or would
-    lose them."""
+    """Return why the pool could take no file, or would lose them: configuration, terms and budget do not fit."""
     from environments.program import too_slow
 
     cost, problems = costs(config, terms, budget), []
@@ -295,8 +293,8 @@ def warnings(config: PoolConfig, terms: Terms) -> list[ConfigError]:
 
 
 def world_problems(config: PoolConfig, folder: Path | None = None) -> list[ConfigError]:
-    """Return what of the world does not fit: an environment or model that does not exist, a parameter that an
-    environment does not have. `folder`: where the model lies, if not under its `source`."""
+    """Return what of the world does not fit: environments, parameters, the model (in `folder`, else under its
+    `source`)."""
     from environments.checking import sample_seeds
     from environments.registry import load_environment
 
@@ -403,8 +401,8 @@ class TermsFile(BaseModel):
 
 
 def load_terms(path: Path, config_hash: bytes) -> Terms:
-    """Load the terms in a TOML file, or those that come with muster for a network of that name, for the configuration
-    with that SHA-256. Raises ConfigError naming the field."""
+    """Load the terms in a TOML file, or those that come with muster for a network. Raises ConfigError naming the
+    field."""
     shipped = FOLDER / "terms" / f"{path}.toml"
     path = shipped if path.suffix != ".toml" and shipped.exists() else path
     return load_document(path, TermsFile, toml=True).terms(config_hash)

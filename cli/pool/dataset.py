@@ -90,8 +90,7 @@ def verify(
 
 
 def check_curriculum(step: int, look: PoolReading) -> None:
-    """Recompute a policy step's curriculum mask from chain and bucket, and compare it with the published one. Exits
-    with 1 if they differ."""
+    """Recompute a policy step's curriculum mask from chain and bucket. Exit with 1 if the published one differs."""
     from cli.pool.document import service_objects
     from dataset.curriculum import check_mask
 

@@ -23,8 +23,7 @@ _MAX_BYTES = 1 << 20
 
 
 def service_objects(service: str, seconds: float) -> "closing[HttpObjects]":
-    """Open what is in the bucket of the pool whose service this is. Whoever asks named the service and sees the answer
-    alone, so it may point to wherever its bucket is."""
+    """Open a pool's bucket through its service, wherever that points: who asks named it, and sees the answer alone."""
     return closing(HttpObjects([service.rstrip("/") + OBJECTS], timeout=seconds, allow_private=True))
 
 
@@ -38,8 +37,7 @@ def fetch_pool_config(service: str, config_hash: bytes) -> PoolConfig:
 
 
 def pool_without_null_model(service: str | None, known: dict[str, Any]) -> str:
-    """Return why no node challenge can convict in a pool, of which `muster pool status` knows the facts `known`; empty
-    if one can, or the configuration cannot be had."""
+    """Return why no node challenge can convict in a pool; empty if one can, or its configuration cannot be had."""
     from validator.challenges import no_null_model
 
     if not service or not known:
@@ -72,9 +70,8 @@ def refuse_no_null_model(pool: "Pool") -> None:
 
 
 def refuse_slow_pools(session: "Session", groups: "Iterable[int]") -> None:
-    """Raise ConfigError for the first of these pools whose worst case does not fit into its windows: a seat that judges
-    it is fined for what it does not judge in time. A validator group has no terms of its own; the process refuses what
-    is too slow of its pools."""
+    """Raise ConfigError for the first pool that cannot be judged in time, which its seats are fined for. Of a validator
+    group, the process refuses what is too slow."""
     from cli.profile import find_profile
     from validator.pools import slow_pool
 

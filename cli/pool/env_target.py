@@ -29,8 +29,7 @@ class CheckTarget:
 
 @contextmanager
 def targets(given: str, params: dict[str, Any]) -> Iterator[list[CheckTarget]]:
-    """Yield the environments that are meant. Raises ConfigError for one that cannot be loaded, IntegrityError for a
-    file with a wrong row, ScoringUnavailable where this machine cannot run it."""
+    """Yield the environments that are meant. Raises ConfigError, IntegrityError for a wrong row, ScoringUnavailable."""
     from protocol.config import PoolConfig
 
     path = Path(given).expanduser()

@@ -24,15 +24,13 @@ _CLOSE = 1e-6
 
 
 def same_output(given: str, expected: str) -> bool:
-    """Whether both have the same words in the same order, whatever the white space; where a decimal is expected within
-    10⁻⁶, relative or absolute, and a whole number exactly."""
+    """Whether both have the same words; where a decimal is expected within 10⁻⁶, relative or absolute."""
     left, right = given.split(), expected.split()
     return len(left) == len(right) and all(map(_same_word, left, right))
 
 
 def same_value(given: Any, expected: Any) -> bool:
-    """Whether two JSON values are equal; where a decimal is expected within 10⁻⁶, relative or absolute, and a whole
-    number exactly. Neither is nested deeper than 200 levels."""
+    """Whether two JSON values are equal; where a decimal is expected within 10⁻⁶, relative or absolute."""
     if isinstance(given, list) and isinstance(expected, list):
         return len(given) == len(expected) and all(map(same_value, given, expected))
     if isinstance(given, dict) and isinstance(expected, dict):
@@ -75,9 +73,8 @@ _INVISIBLE = str.maketrans("\u00a0", " ", "\ufeff\u200b\u200c\u200d\u2060")
 
 @dataclass(frozen=True)
 class CodeTest:
-    """`function` empty: `given` is what the program reads and `expected` what it prints. Otherwise `given` are the
-    readings of the arguments that a data set may mean, each a list or a dictionary by name, and `expected` the readings
-    of the result, all JSON values."""
+    """`function` empty: `given` is what the program reads and `expected` what it prints. Else both are the readings
+    that a data set may mean, of arguments (a list, or a dictionary by name) and of the result, as JSON values."""
 
     function: str
     given: Any
@@ -208,8 +205,7 @@ def _word(value: Any) -> str:
 
 
 def _arguments(given: Any) -> list[Any]:
-    """Return the readings of a function's arguments: a list of them, a dictionary by their names, or text with one on
-    each line."""
+    """Return the readings of a function's arguments: a list, a dictionary, or text with one on each line."""
     if isinstance(given, dict):
         return [given, [given]]
     if isinstance(given, list):

@@ -61,8 +61,7 @@ def score(answer_text: str, reference: str) -> float:
 
 
 def check_reference(reference: str) -> Tree:
-    """Return the tree of a reference. Raise ConfigError where it cannot be read whole: a part of it would make wrong
-    answers right."""
+    """Return a reference's tree. Raise ConfigError unless it is read whole: half of it makes wrong answers right."""
     try:
         return _read(final_answer(reference) if _BOX.search(reference) else reference.strip())
     except Unreadable as error:

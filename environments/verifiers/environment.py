@@ -148,8 +148,7 @@ class AskedPackage:
 
 
 def lock_package(asked: AskedPackage, keep: Path) -> PackageLock:
-    """Put the lock, and wheels that no index has, into `keep` by their hashes. Raise ConfigError for a package that
-    cannot be resolved or is refused, ScoringUnavailable where it cannot be installed or loaded."""
+    """Put the lock, and wheels that no index has, into `keep`. Raise ConfigError, ScoringUnavailable."""
     name = pinned_name(asked.requirement)
     wheels = resolve(asked.requirement, asked.wheels, asked.build, keep)
     if not any(wheel.name == "verifiers" for wheel in wheels):

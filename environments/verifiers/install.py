@@ -39,10 +39,9 @@ class LockedWheel(Document):
 
 
 class PackageLock(Document):
-    """`package`: what was asked for. `load`: a module, or `module:callable`, called with `arguments`; `split`: which of
-    its datasets. `library`: version of verifiers. `python` and `machine`: where these wheels run. `rows`: how many
-    problems it makes, `data`: SHA-256 over the first 16 bytes of the SHA-256 of each, then of its most turns and its
-    tools if it has several or some."""
+    """`load`: a module, or `module:callable`, called with `arguments`; `split`: which of its datasets. `library`:
+    version of verifiers. `python` and `machine`: where these wheels run. `data`: SHA-256 over the first 16 bytes of the
+    SHA-256 of each row, then of its most turns and its tools if it has several or some."""
 
     format: Literal["muster/verifiers/1"] = "muster/verifiers/1"
     package: str = Field(max_length=200)
@@ -114,9 +113,7 @@ _log = logging.getLogger(__name__)
 
 
 def installed(lock: PackageLock, carried: Path) -> Path:
-    """Return the folder with what a package needs; made first where it is not there, for minutes. `carried`: where
-    wheels lie by their hash that no index has. Raise ConfigError for another kind of machine, ScoringUnavailable where
-    it cannot be installed."""
+    """Return the folder with what a package needs, made where it is missing. Raise ConfigError, ScoringUnavailable."""
     here = this_python(), this_machine()
     if (lock.python, lock.machine) != here:
         raise ConfigError(
@@ -136,9 +133,8 @@ def installed(lock: PackageLock, carried: Path) -> Path:
 
 
 def resolve(requirement: str, wheels: Sequence[Path], build: bool, keep: Path) -> tuple[LockedWheel, ...]:
-    """Return what a requirement comes to on this machine. `wheels`: files that no index has; `build`: also take
-    packages that have no wheel, and make one, which runs their code here. What is carried is put into `keep` by its
-    hash. Raise ConfigError where it cannot be resolved."""
+    """Return what a requirement comes to on this machine; what is carried is put into `keep` by its hash. `wheels`:
+    files that no index has; `build`: make wheels too, which runs code of theirs. Raise ConfigError."""
     options = [] if build else [_WHEELS_ONLY]
     with TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"

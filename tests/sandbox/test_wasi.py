@@ -36,13 +36,10 @@ def run(pool: SandboxPool, source: str, limits: SandboxLimits = LIMITS, **more: 
     return pool.run(SandboxProgram(source, **more), limits)  # type: ignore[arg-type]
 
 
-def test_a_program_reads_prints_and_ends(pool: SandboxPool) -> None:
+def test_a_program_is_a_main_module_that_reads_prints_and_ends(pool: SandboxPool) -> None:
     outcome = run(pool, "import sys\nprint(sum(map(int, input().split())))\nsys.exit(3)", stdin=b"1 2 3\n")
     assert (outcome.ending, outcome.code, outcome.stdout) == (Ending.EXITED, 3, b"6\n")
     assert not outcome.succeeded
-
-
-def test_a_program_is_a_main_module_with_handlers_at_its_exit(pool: SandboxPool) -> None:
     source = "import atexit\natexit.register(print, 'bye')\nclass A: pass\nprint(A.__module__, __name__)"
     assert run(pool, source).stdout == b"__main__ __main__\nbye\n"
 

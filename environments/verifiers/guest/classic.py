@@ -165,13 +165,11 @@ class Package:
         return [_tool_schema(tool) for tool in self._environment.tool_defs or ()]
 
     def score(self, number: int, turns: _Turns) -> float:
-        """Return the rubric's reward. Raise NoScore where a function failed for want of something of the machine's, or
-        the environment asks what nobody may answer."""
+        """Return the rubric's reward. Raise NoScore where the machine failed, or nobody may answer what is asked."""
         return asyncio.run(self._score(number, turns))
 
     def reply(self, number: int, turns: _Turns) -> str | None:
-        """Return what the environment says after these turns; None where that is the end, nothing, or too long. Raise
-        NoScore as `score` does."""
+        """Return what it says after these turns; None for the end, nothing, or too much. Raise NoScore as `score`."""
         script, _ = asyncio.run(self._rolled(number, turns))
         text = "\n\n".join(script.due).encode(errors="replace").decode()
         return text if script.over and script.due and len(text) <= MAX_REPLY_CHARS else None

@@ -96,8 +96,7 @@ def shut_in() -> None:
 
 
 def shut_in_fork(memory: int, seconds: int) -> None:
-    """Enter the second stage: so many bytes more than now, so many seconds of a processor, and threads but no
-    processes."""
+    """Enter the second stage: so many bytes and seconds of a processor more, and threads but no processes."""
     with open("/proc/self/status", encoding="ascii") as status:
         data = next((int(line.split()[1]) << 10 for line in status if line.startswith("VmData:")), 0)
     for what, limit in ((resource.RLIMIT_DATA, data + memory), (resource.RLIMIT_CPU, seconds)):
@@ -115,8 +114,7 @@ _NOW = 946684800.0  # 1 January 2000, as in the reproducible sandbox
 
 
 class _OfNow:
-    """A function of `time` whose last argument is now where nothing is given; like a builtin one, no method of a class
-    that keeps it."""
+    """A function of `time` whose last argument is now if it is not given; no method of a class that keeps it."""
 
     def __init__(self, real: Callable[..., Any], place: int, now: Any) -> None:
         self._real, self._place, self._now = real, place, now
@@ -146,8 +144,7 @@ class InlineExecutor(concurrent.futures.Executor):
 
 
 def hold_still() -> None:
-    """Clocks and dates stand still, alarms do not ring, a pool of processes is this one. What waits (asyncio) keeps
-    its own clock, `time.monotonic`."""
+    """Stop clocks and alarms, and make pools of processes this one. asyncio keeps `time.monotonic`."""
     concurrent.futures.process.ProcessPoolExecutor = InlineExecutor  # type: ignore[misc,assignment]
     concurrent.futures.ProcessPoolExecutor = InlineExecutor  # type: ignore[misc,assignment]
     tempfile.tempdir = "/tmp"  # it would try to write before it named one

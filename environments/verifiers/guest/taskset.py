@@ -53,8 +53,7 @@ class Package:
         """Return None: there is one turn."""
 
     def score(self, number: int, turns: Sequence[Mapping[str, Any]]) -> float:
-        """Return the trace's reward. Raise NoScore where a reward failed for want of something of the machine's; other
-        failures of a reward are worth 0."""
+        """Return the trace's reward, 0 where it fails. Raise NoScore where the machine made it fail."""
         task = self._tasks[number]
         trace = _trace(task, turns[0]["text"])
         try:

@@ -29,6 +29,7 @@ def test_from_a_wheel_to_problems_and_scores(locking: Locking) -> None:
     lock = locking(count=4)
     assert (lock.rows, lock.library, lock.licence) == (4, "0.2.1", "MIT")
     assert all(one.carried for one in lock.wheels)
+    assert hashlib.sha256((data_folder() / lock.content).read_bytes()).hexdigest() == lock.content
     environment = load(lock, score_threshold=0)
     assert environment.rows == 4
     assert (environment.declared.content, environment.declared.licence) == (lock.content, "MIT")
@@ -108,11 +109,6 @@ def test_a_pool_carries_lock_and_wheels_to_another_machine(locking: Locking, cac
     fetch_files(config, lambda key, limit: bucket[key])
     assert read_lock(data_folder() / lock.content, lock.content) == lock
     assert load(lock).problem(1).question == "Say 1."
-
-
-def test_a_lock_says_its_hash(locking: Locking) -> None:
-    lock = locking()
-    assert hashlib.sha256((data_folder() / lock.content).read_bytes()).hexdigest() == lock.content
 
 
 def test_what_is_no_package_of_the_library_is_refused(tmp_path: Path, cache: Path) -> None:

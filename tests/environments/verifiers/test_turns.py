@@ -51,21 +51,18 @@ def test_a_rollout_is_scored_wherever_it_was_cut(make: MakeProcess) -> None:
     assert process.score(0, turns("a", "b", "c", "d", "half")) == 0.0
 
 
-def test_several_messages_are_one_reply_and_an_empty_one_is_none(make: MakeProcess) -> None:
-    said = '\n    def respond(text, said):\n        return user("One.") * len(text)\n'
-    process = make(said)
-    assert [process.reply(0, turns(text)) for text in ("x", "xx", "")] == ["One.", "One.\n\nOne.", None]
-
-
-def test_a_reply_without_an_end_ends_the_rollout(make: MakeProcess) -> None:
-    process = make('\n    def respond(text, said):\n        return user("x" * int(text))\n')
-    assert len(process.reply(0, turns("65536"))) == 65536
-    assert process.reply(0, turns("65537")) is None
-
-
-def test_half_a_character_is_put_in_words(make: MakeProcess) -> None:
-    process = make('\n    def respond(text, said):\n        return user(chr(0xD800) + "!")\n')
-    assert process.reply(0, turns("x")) == "?!"
+@pytest.mark.parametrize(
+    ("said", "replies"),
+    [
+        ('"One.") * len(text', {"x": "One.", "xx": "One.\n\nOne.", "": None}),
+        ('"x" * int(text)', {"65536": "x" * 65536, "65537": None}),
+        ('chr(0xD800) + "!"', {"x": "?!"}),
+    ],
+    ids=["several messages are one reply, none is none", "one without an end ends the rollout", "half a character"],
+)
+def test_what_it_says_is_made_one_text(make: MakeProcess, said: str, replies: dict[str, str | None]) -> None:
+    process = make(f"\n    def respond(text, said):\n        return user({said})\n")
+    assert {text: process.reply(0, turns(text)) for text in replies} == replies
 
 
 def test_an_environment_that_breaks_on_a_turn_ends_there_and_pays_nothing(make: MakeProcess) -> None:

@@ -160,11 +160,11 @@ def fork_bomb(told: Told) -> str | None:
 
 def too_much_memory(told: Told) -> str | None:
     """In processes of their own, which may be killed for it; two of them, for limits that only count per process."""
-    return _in_processes("hold", told, 1)
+    return _held_by_processes(told, 1)
 
 
 def too_much_memory_together(told: Told) -> str | None:
-    return _in_processes("hold", told, 2)
+    return _held_by_processes(told, 2)
 
 
 def too_much_memory_in_files(told: Told) -> str:
@@ -178,9 +178,9 @@ def too_much_memory_in_files(told: Told) -> str:
         path.unlink(missing_ok=True)
 
 
-def _in_processes(what: str, told: Told, count: int) -> str | None:
+def _held_by_processes(told: Told, count: int) -> str | None:
     share = (told["memory"] + 8 * BLOCK) // count
-    argv = [sys.executable, "-S", "-m", str(__package__), f"--{what}", str(share)]
+    argv = [sys.executable, "-S", "-m", str(__package__), "--hold", str(share)]
     running = [subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(count)]
     held = [process.stdout.readline() for process in running if process.stdout]
     alive = [process.poll() is None for process in running]
@@ -214,10 +214,7 @@ def many_open_files(told: Told) -> str:
 
 
 TOGETHER: tuple[Attempt, ...] = (too_much_memory_together,)
-LIMITS: tuple[Attempt, ...] = (
-    *(many_open_files, fork_bomb, too_much_memory, too_much_memory_in_files),
-    *TOGETHER,
-)
+LIMITS: tuple[Attempt, ...] = (many_open_files, fork_bomb, too_much_memory, too_much_memory_in_files, *TOGETHER)
 
 
 # Other processes, powers of root, devices
@@ -281,10 +278,8 @@ def becoming_root(told: Told) -> str | None:
 
 
 def capabilities(told: Told) -> str | None:
-    status = Path("/proc/self/status").read_text()
-    sets = [
-        line.split()[1] for line in status.splitlines() if line.startswith(("CapPrm", "CapEff", "CapBnd", "CapAmb"))
-    ]
+    lines = Path("/proc/self/status").read_text().splitlines()
+    sets = [line.split()[1] for line in lines if line.startswith(("CapPrm", "CapEff", "CapBnd", "CapAmb"))]
     return None if all(int(one, 16) == 0 for one in sets) else " ".join(sets)
 
 
@@ -323,9 +318,8 @@ PROCESSES: tuple[Attempt, ...] = (
     *(environment_of_the_first_process, seeing_a_process_of_the_host, signalling_a_process_of_the_host),
     tracing_a_process_of_the_host,
 )
-PRIVILEGE: tuple[Attempt, ...] = (
-    *(capabilities, privileges_from_files, becoming_root, mounting, a_network_namespace, a_user_namespace),
-)
+PRIVILEGE: tuple[Attempt, ...] = (capabilities, privileges_from_files, becoming_root, mounting)
+PRIVILEGE += (a_network_namespace, a_user_namespace)
 DEVICES: tuple[Attempt, ...] = (making_a_device, physical_memory, kernel_log, disks)
 
 
