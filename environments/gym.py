@@ -27,7 +27,7 @@ from contextlib import suppress
 from fractions import Fraction
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -75,8 +75,6 @@ APART = {
 
 class _NoPlots(types.ModuleType):
     """Has whatever is imported from it."""
-
-    __path__: ClassVar[list[str]] = []
 
     def __getattr__(self, name: str) -> Any:
         return object
@@ -408,7 +406,7 @@ class GymEnvironment:
         own = dict(params)
         common = {THRESHOLD: own.pop(THRESHOLD)} if THRESHOLD in own else {}
         self._threshold = read_params(Params, "reasoning_gym", common).score_threshold
-        self._asked = {"dataset": dataset, "params": own}
+        self._asked: dict[str, Any] = {"dataset": dataset, "params": own}
         self._generator = None if dataset in APART else GymGenerator(dataset, own)
         if self._generator is None:
             self.problem(0)  # it names wrong parameters

@@ -162,8 +162,8 @@ class IsolatedProcess:
     def _start(self) -> "subprocess.Popen[Any]":
         launch = self.launch
         if launch.mode.is_container:
-            seccomp = profile_file() if launch.mode is Mode.PODMAN else None
-            argv = container_command(launch.mode, launch.policy, launch.argv, self._name, launch.image, seccomp)
+            profile = profile_file() if launch.mode is Mode.PODMAN else None
+            argv = container_command(launch.mode, launch.policy, launch.argv, self._name, launch.image, profile)
             # in a folder of ours: where a container runs out of memory, podman's monitor leaves a file in its folder
             folder = user_cache("isolation")
             folder.mkdir(parents=True, exist_ok=True)

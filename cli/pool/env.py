@@ -42,7 +42,7 @@ def install(
     """Install a package of the `verifiers` library beside muster and lock it to the byte, for a pool."""
     from cli.pool.config import parameter
     from environments.registry import data_folder
-    from environments.verifiers.environment import AskedPackage, lock_package, pinned_name
+    from environments.verifiers.environment import lock_package, pinned_name
     from environments.verifiers.install import wheel_requirement
     from protocol.files import explained, write_atomic
 
@@ -51,8 +51,7 @@ def install(
         package, wheels = wheel_requirement(path), [path, *wheels]
     file = out or Path(f"{pinned_name(package)}.lock")
     arguments = dict(map(parameter, arg or ()))
-    asked = AskedPackage(package, load, arguments, "eval" if evaluation else "train", wheels, build)
-    lock = lock_package(asked, data_folder())
+    lock = lock_package(data_folder(), package, load, arguments, "eval" if evaluation else "train", wheels, build)
     with explained(f"write {file}", "check the folder"):
         write_atomic(file, lock.document)
     lines = [f"verifiers {lock.library}, {len(lock.wheels)} packages, {lock.rows} rows; in a pool's configuration:", ""]

@@ -8,7 +8,6 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -134,38 +133,35 @@ def _shared_process(document: bytes, site: Path, _process: int) -> PackageProces
 _PINNED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(\[[A-Za-z0-9,._-]+\])?==([A-Za-z0-9][A-Za-z0-9.!+_-]*)")
 
 
-@dataclass(frozen=True)
-class AskedPackage:
-    """`requirement`: NAME==VERSION, extras allowed. `load`: a module or `module:callable`; empty for the package's own
-    name. `wheels`: files that no index has. `build`: packages without a wheel are built here."""
-
-    requirement: str
-    load: str = ""
-    arguments: dict[str, Any] = field(default_factory=dict)
-    split: Literal["train", "eval"] = "train"
-    wheels: Sequence[Path] = ()
-    build: bool = False
-
-
-def lock_package(asked: AskedPackage, keep: Path) -> PackageLock:
-    """Put the lock, and wheels that no index has, into `keep`. Raise ConfigError, ScoringUnavailable."""
-    name = pinned_name(asked.requirement)
-    wheels = resolve(asked.requirement, asked.wheels, asked.build, keep)
-    if not any(wheel.name == "verifiers" for wheel in wheels):
-        raise ConfigError(f"{asked.requirement} does not need verifiers", "name a package of the verifiers library")
-    load = {"load": asked.load or re.sub(r"[-.]", "_", name), "arguments": asked.arguments, "split": asked.split}
+def lock_package(
+    keep: Path,
+    requirement: str,
+    load: str = "",
+    arguments: Mapping[str, Any] | None = None,
+    split: Literal["train", "eval"] = "train",
+    wheels: Sequence[Path] = (),
+    build: bool = False,
+) -> PackageLock:
+    """Put the lock, and wheels that no index has, into `keep`. `requirement`: NAME==VERSION, extras allowed; `load`: a
+    module or `module:callable` if not by that name; `wheels`: files that no index has; `build`: packages without a
+    wheel are built here. Raise ConfigError, ScoringUnavailable."""
+    name = pinned_name(requirement)
+    locked = resolve(requirement, wheels, build, keep)
+    if not any(wheel.name == "verifiers" for wheel in locked):
+        raise ConfigError(f"{requirement} does not need verifiers", "name a package of the verifiers library")
+    loading = {"load": load or re.sub(r"[-.]", "_", name), "arguments": dict(arguments or {}), "split": split}
     draft = PackageLock(  # what only the loaded package can say follows
-        package=asked.requirement,
+        package=requirement,
         library="0",
         python=this_python(),
         machine=this_machine(),
-        wheels=tuple(sorted(wheels, key=lambda wheel: wheel.name.lower())),
+        wheels=tuple(sorted(locked, key=lambda wheel: wheel.name.lower())),
         rows=1,
         data="0" * 64,
-        **load,
+        **loading,
     )
     site = installed(draft, keep)
-    process = PackageProcess(asked.requirement, site, load)
+    process = PackageProcess(requirement, site, loading)
     try:
         loaded = process.load()
         rows = len(bytes.fromhex(str(loaded["rows"]))) // _DIGEST

@@ -69,17 +69,12 @@ def test_every_offered_dataset_is_deterministic() -> None:
     assert probe("1", seeds, names) == probe("2", seeds[::-1], names)
 
 
-def test_different_seeds_give_different_problems() -> None:
-    task = load_environment(SUMS)
-    assert len({task.problem(seed).question for seed in range(200)}) > 150
-
-
-def test_sixty_four_problems_take_less_than_a_tenth_of_a_second() -> None:
+def test_different_seeds_give_different_problems_sixty_four_in_less_than_a_tenth_of_a_second() -> None:
     task = load_environment(SUMS)
     start = time.process_time()
-    for seed in range(64):
-        task.problem(seed)
+    questions = {task.problem(seed).question for seed in range(64)}
     assert time.process_time() - start < 0.1
+    assert len(questions | {task.problem(seed).question for seed in range(64, 200)}) > 150
 
 
 @pytest.mark.parametrize("seed", [-1, 2**64])
@@ -88,18 +83,14 @@ def test_seeds_outside_64_bits_are_refused(seed: int) -> None:
         load_environment(SUMS).problem(seed)
 
 
-def test_the_default_is_right_or_nothing() -> None:
+def test_the_default_is_right_or_nothing_and_partial_credit_is_given_on_demand() -> None:
     task = load_environment(SUMS)
     problem = task.problem(3)
     assert task.score(problem, problem.answer) == 1.0
     assert task.score(problem, f"the answer is {problem.answer}") == 0.0
     assert task.score(problem, str(int(problem.answer) + 1)) == 0.0
-
-
-def test_partial_credit_on_demand() -> None:
-    task = gym_task("chain_sum", **SUMS.params, score_threshold=0)
-    problem = task.problem(3)
-    assert 0.0 < task.score(problem, f"the answer is {problem.answer}") < 1.0
+    partial = gym_task("chain_sum", **SUMS.params, score_threshold=0)
+    assert 0.0 < partial.score(problem, f"the answer is {problem.answer}") < 1.0
 
 
 @pytest.mark.parametrize("name", ["chain_sum", "letter_counting", "sudoku", "gsm_symbolic"])
@@ -221,7 +212,9 @@ def test_a_seed_that_a_generator_gives_up_on_has_the_problem_of_one_that_follows
     assert task.score(problem, problem.answer) == 1.0
 
 
-def test_a_dataset_in_a_process_of_its_own_survives_that_process() -> None:
+def test_a_dataset_in_a_process_of_its_own_survives_that_process_or_has_no_score(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     environment = gym_task("ransom_note")
     problem = environment.problem(5)
     process = gym.PROCESS._process
@@ -230,11 +223,6 @@ def test_a_dataset_in_a_process_of_its_own_survives_that_process() -> None:
     assert environment.problem(5) == problem
     assert environment.score(problem, problem.answer) == 1.0
     assert gym.PROCESS._process is not process
-
-
-def test_a_process_that_cannot_answer_is_no_score_of_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    environment = gym_task("ransom_note")
-    problem = environment.problem(5)
     monkeypatch.setattr(gym, "ANSWER_SECONDS", 0.0)
     with pytest.raises(ScoringUnavailable, match="gave no answer"):
         environment.score(problem, problem.answer)

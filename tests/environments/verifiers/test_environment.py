@@ -8,7 +8,7 @@ import pytest
 
 from environments.checking import check_environment
 from environments.registry import data_folder
-from environments.verifiers.environment import AskedPackage, lock_package
+from environments.verifiers.environment import lock_package
 from environments.verifiers.install import read_lock
 from localnet.plan import pool_config
 from protocol.config import EnvironmentConfig
@@ -114,9 +114,9 @@ def test_a_pool_carries_lock_and_wheels_to_another_machine(locking: Locking, cac
 def test_what_is_no_package_of_the_library_is_refused(tmp_path: Path, cache: Path) -> None:
     own = make_wheel(tmp_path, "own", "0.1", {"own.py": ""})
     with pytest.raises(ConfigError, match="does not need verifiers"):
-        lock_package(AskedPackage("own==0.1", wheels=(own,)), data_folder())
+        lock_package(data_folder(), "own==0.1", wheels=(own,))
     with pytest.raises(ConfigError, match="is not NAME==VERSION"):
-        lock_package(AskedPackage("own"), data_folder())
+        lock_package(data_folder(), "own")
 
 
 def test_a_package_that_cannot_be_loaded(locking: Locking) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from environments.checking import check_environment
 from environments.registry import data_folder
-from environments.verifiers.environment import AskedPackage, VerifiersEnvironment, lock_package
+from environments.verifiers.environment import VerifiersEnvironment, lock_package
 from environments.verifiers.install import PackageLock, installed, wheel_requirement
 from environments.verifiers.process import PackageProcess
 from protocol.config import EnvironmentConfig
@@ -75,7 +75,7 @@ def sums(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def taskset(sums: Path) -> PackageLock:
-    return lock_package(AskedPackage(wheel_requirement(sums), "sums", {"count": 4}, wheels=(sums,)), data_folder())
+    return lock_package(data_folder(), wheel_requirement(sums), "sums", {"count": 4}, wheels=(sums,))
 
 
 @pytest.fixture
@@ -90,8 +90,7 @@ def test_an_environment_of_the_older_library(tmp_path: Path) -> None:
     """The library's own adapter of reasoning_gym, which nobody here wrote, with its own system prompt and rubric."""
     load = "verifiers.envs.integrations.reasoninggym_env:ReasoningGymEnv"
     sizes = {"num_train_examples": 40, "num_eval_examples": 7}
-    asked = AskedPackage("verifiers[rg]==0.2.1", load, {"gym": "chain_sum"} | sizes, build=True)
-    lock = lock_package(asked, data_folder())
+    lock = lock_package(data_folder(), "verifiers[rg]==0.2.1", load, {"gym": "chain_sum"} | sizes, build=True)
     assert (lock.rows, lock.library) == (40, "0.2.1")
     environment = VerifiersEnvironment(data_folder() / lock.content, lock.content, {"score_threshold": 0})
     for row in (0, 17, 39):
@@ -152,8 +151,7 @@ def locking(tmp_path_factory: pytest.TempPathFactory) -> Locking:
     wheel = boxes_wheel(tmp_path_factory.mktemp("wheels"))
 
     def locked(module: str, **arguments: object) -> PackageLock:
-        asked = AskedPackage(wheel_requirement(wheel), module, arguments, wheels=(wheel,))
-        return lock_package(asked, data_folder())
+        return lock_package(data_folder(), wheel_requirement(wheel), module, arguments, wheels=(wheel,))
 
     return locked
 
