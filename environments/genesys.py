@@ -1,7 +1,4 @@
-"""Files of problems in the schema of GENESYS and SYNTHETIC-1: rows, their scores, and the environment made of a file.
-
-A row is read as hostile, and checked against what its task type needs.
-"""
+"""Files of problems in the schema of GENESYS and SYNTHETIC-1, read as hostile; and the environment made of one."""
 
 import hashlib
 import math

@@ -1,7 +1,6 @@
 """A pool's prompts and rewards, the same bits for worker, validator and trainer.
 
-Rewards are Python floats that are exactly float32 values, so they survive the rollout file's float32 columns unchanged
-and can be compared with `==`.
+Rewards are exactly float32 values: the rollout file's columns keep them unchanged, and `==` compares them.
 """
 
 import copy

@@ -1,5 +1,4 @@
-"""An owner's own program as an environment. `seconds`: how long each call of it may take, as its owner promises the
-validators; counted, not timed."""
+"""An owner's own program as an environment. Its `seconds` are counted, not timed."""
 
 import json
 import math

@@ -1,8 +1,5 @@
-"""Data files as other programs write them: JSON lines, a JSON array, gzip of either, with or without a byte order mark.
-
-Rows are brought into the one form that pools use, before a file gets its hash: a pool's own data file is strict JSON
-lines, which every machine reads alike.
-"""
+"""Data files as other programs write them: JSON lines, a JSON array, gzip of either, with or without a byte order mark;
+brought into strict JSON lines, the one form that pools use, before a file gets its hash."""
 
 import ast
 import gzip

@@ -1,5 +1,4 @@
-"""Processes that run sandboxed programs, so many at a time: JSON lines in both directions, and one that fails is
-replaced."""
+"""Processes that run sandboxed programs, so many at a time, by JSON lines; one that fails is replaced."""
 
 import functools
 import json

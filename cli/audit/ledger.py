@@ -1,5 +1,4 @@
-"""`muster ledger`: a pool's accounts, from the chain's events alone, checked against the contracts or written as a
-table."""
+"""`muster ledger`: a pool's accounts by the chain's events, checked against the contracts or written as a table."""
 
 import csv
 import json

@@ -1,5 +1,4 @@
-"""What `muster env check` is given: an environment's name, a file of problems, a program, a package's lock, a pool's
-configuration."""
+"""What `muster env check` is given: an environment's name, its file, or a pool's configuration."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

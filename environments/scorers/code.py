@@ -1,7 +1,4 @@
-"""Score a program: each test runs it in an interpreter of its own that never learns what is expected.
-
-Results are compared outside the sandbox, by rules that a program cannot touch.
-"""
+"""Score a program: each test runs it in an interpreter of its own that never learns what is expected."""
 
 import json
 import math

@@ -1,5 +1,5 @@
-"""A locked package of the `verifiers` library as an environment: its rows are the problems, its rubric the scorer, and
-what its own rollout asks next is the reply."""
+"""A locked package of `verifiers`: its rows are the problems, its rubric scores, its own rollout asks what is
+replied."""
 
 import atexit
 import hashlib

@@ -1,7 +1,6 @@
 """Answers questions about one package, a line of JSON each, until standard input ends.
 
-The package is loaded once. Every reply and score is made by a fork of that moment, so nothing that one leaves behind
-reaches the next, and a fork that breaks takes only itself along. What the package prints goes nowhere.
+The package is loaded once. A fork of that moment makes every reply and score, so nothing reaches the next.
 """
 
 import hashlib

@@ -1,8 +1,5 @@
-"""Packages with a Taskset (verifiers 0.4): its tasks' prompts, and their rewards on a trace of one answer.
-
-A harness would call an endpoint; a task's `score` needs none for a finished trace, which is how the library itself
-scores again what was recorded.
-"""
+"""Packages with a Taskset (verifiers 0.4): its prompts, and rewards on a finished trace of one answer, which need no
+harness: the library itself scores again what was recorded like this."""
 
 import asyncio
 import functools

@@ -1,5 +1,5 @@
-"""A folder of dependencies as an installed package has one, with the least of the library's shape that the process asks
-for: what is tested with it is the process. The library itself is tested in test_library.py."""
+"""An installed package with the least of the library's shape (itself: test_library.py): what is tested is the
+process."""
 
 import base64
 import hashlib

@@ -1,5 +1,4 @@
-"""What a hostile package may try on the machine and on the protocol, in bubblewrap and without: nothing comes of it,
-and the next question is answered."""
+"""What a hostile package may try, in bubblewrap and without: nothing comes of it, and the next question is answered."""
 
 import re
 from pathlib import Path

@@ -1,5 +1,4 @@
-"""Packages of several turns and with tools: what they ask next is the reply, made anew from the row and from what the
-model said; and whatever asks what no worker could sample an answer to is refused, never scored."""
+"""Packages of several turns and with tools: what they ask next is the reply; what no worker could answer is refused."""
 
 import re
 from typing import Any
