@@ -69,9 +69,7 @@ def files(
         rows.append(_row(one))
         typer.echo(f"file {rows[-1]['submission']}: {rows[-1]['ours']}, decided {rows[-1]['decided']}", err=True)
     document = _files_document(config.engine.model_dump(), rows)
-    emit(document, look.json, lambda: _files_text(document))
-    if document["differing"]:
-        raise typer.Exit(1)
+    emit(document, look.json, lambda: _files_text(document), not document["differing"])
 
 
 @app.command("node", "muster verify node ADDRESS --pool https://pool.example --published")
@@ -89,9 +87,7 @@ def node(
     if not published:
         engine.set_threads()
     document = node_history(replay.config(look, engine), node, published)
-    emit(document, look.json, lambda: history_text(document))
-    if document["accused"]:
-        raise typer.Exit(1)
+    emit(document, look.json, lambda: history_text(document), not document["accused"])
 
 
 @app.command("challenge", "muster verify challenge 3 --pool https://pool.example")
@@ -108,9 +104,7 @@ def challenge(
     if not published:
         engine.set_threads()
     document = _challenge_document(replay.config(look, engine), number, published)
-    emit(document, look.json, lambda: challenge_text(document))
-    if not document["follows"]:
-        raise typer.Exit(1)
+    emit(document, look.json, lambda: challenge_text(document), document["follows"])
 
 
 @app.command("curriculum", "muster verify curriculum 20 --pool https://pool.example")
@@ -219,8 +213,8 @@ def _replayer(client: "PoolClient", config: "ProcessConfig") -> "Replayer":
 
 
 def node_history(config: "ProcessConfig", node: str, published: bool) -> dict[str, Any]:
-    """Return the evidence of one node, by its pool's null model: from our own replay of its files, or from what
-    validators `published`, of which the least counts. Raises MusterError."""
+    """Return a node's evidence: by our own replay, or by what is `published`, of which the least counts. Raises
+    MusterError."""
     from runtime.pool_client import PoolClient
     from validator.judging.sources import Sources
     from validator.replay import OpenedVotes
@@ -244,8 +238,7 @@ def node_history(config: "ProcessConfig", node: str, published: bool) -> dict[st
 
 
 def published_history(state: "State", pool: int, node: str, service: str) -> dict[str, Any]:
-    """Return the evidence of a node by its pool's own model, from what judges published and the service at `service`
-    has. Raises MusterError."""
+    """Return a node's evidence from what judges published and the service at `service` has. Raises MusterError."""
     from cli.pool.document import fetch_pool_config, service_objects
     from validator.judging.sources import Sources
     from validator.replay import OpenedVotes
@@ -259,8 +252,7 @@ def published_history(state: "State", pool: int, node: str, service: str) -> dic
 
 
 def named_null_model(config: "PoolConfig", terms: "Terms") -> "NullModel":
-    """Return the model that a pool's configuration names. Raises ConfigError if it names none, or one of another audit
-    rate."""
+    """Return a configuration's null model. Raises ConfigError for none, or one of another audit rate."""
     from validator.challenges import no_null_model, null_model_of
 
     model = null_model_of(config, terms)
@@ -272,9 +264,8 @@ def named_null_model(config: "PoolConfig", terms: "Terms") -> "NullModel":
 def _history_document(
     node: str, files: "Sequence[Submission]", model: "NullModel", documents: "Documents"
 ) -> dict[str, Any]:
-    """`left`: nats that an accumulator alone would need to accuse, beyond what it has; `engines`: by pair of engines,
-    with versions, each accumulator's measured rate and the least that a bet takes for honest; `run`: of an accused node
-    the run to name in a challenge, None where none shows it."""
+    """`left`: nats that each accumulator lacks to accuse alone; `engines`: what each pair measured, and the least that
+    a bet takes for honest; `run`: what a challenge should name, None where no run shows an accused node."""
     from chain.contracts import MOST_FILES
     from protocol.evidence.null_model import LIMIT_NATS
     from validator.challenges import history_evidence, shortest_run
@@ -362,9 +353,8 @@ def history_text(document: dict[str, Any]) -> str:
 
 
 def _challenge_document(config: "ProcessConfig", number: int, published: bool) -> dict[str, Any]:
-    """Return what a challenge comes to: by our own measurements of the rows that its jury's seed drew, and by what the
-    jurors `published`; or by the latter alone. `faults`: everything that is not as it should be; `follows`: whether
-    nothing is. Raises MusterError."""
+    """Return what a challenge comes to, by our own measurements of the drawn rows (unless `published`) and by the
+    jurors' documents; `faults`: all that is not as it should be. Raises MusterError."""
     from chain.indexer.records import ChallengeOutcome
     from protocol.verdict import Code
     from runtime.pool_client import PoolClient
@@ -465,8 +455,8 @@ def _juror(client: "PoolClient", record: "ChallengeRecord", member: int) -> "Jur
 
 
 def _ours(client: "PoolClient", config: "ProcessConfig", record: "ChallengeRecord") -> "ChallengeVerdict | None":
-    """Return what we would have voted; None where no jury was drawn, or a named file is not on chain. Raises
-    MusterError where a file that the jury had cannot be had any more."""
+    """Return what we would have voted, None without a jury or a file. Raises MusterError for a file that has gone
+    since."""
     from protocol.verdict import Code
     from validator.challenges import ChallengeVerdict, judge_challenge, majority
 

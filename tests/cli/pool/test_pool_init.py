@@ -11,7 +11,7 @@ from cli.pool.config import environment_parameters, model_config, parameter, poo
 from cli.profile import Profile
 from protocol.config import BF16_CHECKS, PoolConfig
 from protocol.encoding import Document, parse_document
-from protocol.errors import ConfigError
+from protocol.errors import ConfigError, IntegrityError
 from protocol.evidence.null_model import BETS, Bet, EvidenceConfig, PairNullModel
 from tests.cli.muster import Muster
 
@@ -94,7 +94,7 @@ def test_dtype_thresholds_and_chat_template_are_the_models_own(tmp_path: Path) -
     with pytest.raises(ConfigError, match="there is no folder"):
         model_config(tmp_path / "none")
     (half / "config.json").write_text("[1]")
-    with pytest.raises(ConfigError, match="not a JSON object"):
+    with pytest.raises(IntegrityError, match="holds no JSON object"):
         model_config(half)
 
 

@@ -11,8 +11,7 @@ from environments.registry import data_folder
 from localnet.plan import pool_config
 from protocol.config import EnvironmentConfig
 from tests.cli.muster import CompletedCommand, Muster
-from tests.environments.verifiers.small import ROWS, small_library
-from tests.environments.verifiers.wheels import make_wheel
+from tests.environments.verifiers.small import ROWS, make_wheel, small_library
 
 PROBLEM = "def problem(seed):\n    return {'question': f'{seed}?', 'answer': str(seed)}\n"
 SCORE = "def score(problem, answer_text):\n    return answer_text == problem['answer']\n"
