@@ -40,8 +40,9 @@ from swarm.config import MixConfig
 from swarm.envelope import SharedGroup, SwarmDocument, round_problem
 from swarm.exchange import ListingEntry, own_entry
 from swarm.generation import HeldOut, MemberModel, OwnGroup, OwnRounds, Retokeniser
-from swarm.inbox import EnvelopeInbox, InspectedGroup, Inspector
+from swarm.inbox import EnvelopeInbox, Inspector
 from swarm.member import Member, judge_of
+from swarm.sampling import InspectedGroup
 from swarm.state import MemberProgress
 from trainer.learner import Learner
 from trainer.model.base_model import base_model

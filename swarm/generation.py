@@ -21,7 +21,7 @@ from swarm.envelope import (
     round_noise,
     round_problem,
 )
-from swarm.inbox import InspectedGroup
+from swarm.sampling import InspectedGroup
 from trainer.data.batch import Group, GroupSettings, TrainRollout
 
 

@@ -31,7 +31,7 @@ from swarm.envelope import (
 )
 from swarm.exchange import MOST_LISTED, PREFIX, Exchange, ListingEntry, take_turns
 from swarm.plausibility import Shape
-from swarm.sampling import Breach, Offer, PeerRecord, RecentUse
+from swarm.sampling import Breach, InspectedGroup, PeerRecord, RecentUse
 
 log = logging.getLogger("muster.swarm")
 REMEMBERED_ROUNDS = 64  # an envelope that is older than its peer's newest by more rounds is not taken
@@ -41,14 +41,6 @@ RECENT_ROUNDS = 16  # own rounds over which peers are compared, and after which 
 _KNOWN = "known.txt"
 _KEY = re.compile(KEY_PATTERN)
 Allow = Callable[[Envelope], float]  # returns the seconds that an opened envelope may take, or raises to refuse it
-
-
-@dataclass(frozen=True)
-class InspectedGroup(Offer):
-    """A shared group that is true, with its problem and its texts."""
-
-    problem_seed: int
-    group: SharedGroup
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,9 @@ from swarm.config import MeasuringConfig, MixConfig, SwarmMemberConfig
 from swarm.envelope import Envelope, SharedGroup, SwarmDocument, seal
 from swarm.exchange import BucketExchange, Exchange, FolderExchange, GateExchange, RefusedForGood, envelope_key
 from swarm.generation import HeldOut, MemberModel, OwnGroup, OwnRounds, Retokeniser
-from swarm.inbox import EnvelopeInbox, InspectedGroup, Inspector
+from swarm.inbox import EnvelopeInbox, Inspector
 from swarm.plausibility import PlausibilityJudge
-from swarm.sampling import PeerCap, draw, drawable, weights
+from swarm.sampling import InspectedGroup, PeerCap, draw, drawable, weights
 from swarm.state import MemberProgress, SwarmRound
 from trainer.data.batch import Group
 from trainer.learner import Learner

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
+from swarm.envelope import SharedGroup
+
 
 class Breach(StrEnum):
     """A false statement that a peer signed and that any other member can verify."""
@@ -56,6 +58,14 @@ class Offer:
     @property
     def mean(self) -> float:
         return math.fsum(self.rewards) / len(self.rewards)
+
+
+@dataclass(frozen=True)
+class InspectedGroup(Offer):
+    """A shared group that is true, with its problem and its texts."""
+
+    problem_seed: int
+    group: SharedGroup
 
 
 OfferT = TypeVar("OfferT", bound=Offer)

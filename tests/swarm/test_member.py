@@ -16,10 +16,10 @@ from storage.keys import check_content
 from swarm.config import MixConfig, PlausibilityConfig
 from swarm.envelope import open_envelope, seal
 from swarm.exchange import FolderExchange
-from swarm.inbox import RECENT_ROUNDS, InspectedGroup, Inspector
+from swarm.inbox import RECENT_ROUNDS, Inspector
 from swarm.member import Member, load_swarm
 from swarm.plausibility import PlausibilityJudge
-from swarm.sampling import usual_use
+from swarm.sampling import InspectedGroup, usual_use
 from swarm.state import STATUS
 from tests.swarm.world import DOCUMENT, TRAIN, SwarmWorld, journal, shared_names
 from trainer.checkpoint import checkpoints

@@ -15,9 +15,9 @@ from protocol.files import write_folder
 from swarm.config import MixConfig, PlausibilityConfig
 from swarm.envelope import SharedGroup, round_problem
 from swarm.exchange import FolderExchange
-from swarm.inbox import InspectedGroup
 from swarm.member import Member, load_swarm
 from swarm.plausibility import PlausibilityJudge, Shape, implausible, shape_of, surprise_of_not, usual
+from swarm.sampling import InspectedGroup
 from tests.swarm.samples import SUMS
 from tests.swarm.world import DOCUMENT, SwarmWorld, shared_names
 from trainer.model.base_model import Recipe, warm_up, worked_sum
