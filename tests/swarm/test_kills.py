@@ -1,4 +1,4 @@
-"""Whatever a member is doing when it is killed: no group is trained on twice, and no round has two envelopes."""
+"""Whatever a member is doing when it is killed or stopped: no group is trained on twice, no round has two envelopes."""
 
 import json
 import os
@@ -7,8 +7,11 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,20 +19,21 @@ import torch
 from engines.runtime import torch_environment
 from protocol.errors import IntegrityError, MusterError
 from protocol.files import locked, write_atomic
+from protocol.waits import wait_for
+from swarm import state
 from swarm.config import MixConfig
 from swarm.envelope import open_envelope
 from swarm.exchange import FolderExchange
-from swarm.main import run
-from swarm.member import Member
-from swarm.state import JOURNAL, STATUS
+from swarm.main import MemberDaemon, run
+from swarm.state import JOURNAL, STATUS, MemberProgress, read_journal
 from tests.swarm.world import DOCUMENT, SwarmWorld, journal, shared_names
 from trainer.checkpoint import checkpoints
 
 FEW = MixConfig(own=3, shared=1)  # so few of what is on offer that much is left
 
 
-def rounds(made: Member) -> list[int]:
-    return [line["round"] for line in journal(made)]
+def rounds(home: Path) -> list[int]:
+    return [line["round"] for line in read_journal(home / JOURNAL)]
 
 
 def changed(path: Path) -> float:
@@ -79,9 +83,9 @@ def test_a_kill_between_checkpoint_and_journal_loses_no_line(world: SwarmWorld) 
     for left in (b"", whole[: len(whole) // 2]):
         path.write_bytes(left)
         again = world.member(0)
-        assert rounds(again) == [0]
+        assert rounds(again.progress.home) == [0]
         again.advance()
-        assert rounds(again) == [0, 1]
+        assert rounds(again.progress.home) == [0, 1]
         assert [line["round"] for line in map(json.loads, path.read_text().splitlines())] == [0, 1]
         for path in checkpoints(made.progress.home / "checkpoints")[1:]:
             shutil.rmtree(path)
@@ -107,9 +111,9 @@ def test_a_damaged_checkpoint_is_passed_over_and_all_damaged_ones_stop_it(world:
     first, second = checkpoints(made.progress.home / "checkpoints")
     state = second / "state.json"
     write_atomic(state, state.read_bytes().replace(b'"next":2', b'"next":9'))
-    assert rounds(made) == [0, 1]
+    assert rounds(made.progress.home) == [0, 1]
     assert world.member(0).progress.next == 1
-    assert rounds(made) == [0], "it tells of weights that are lost"
+    assert rounds(made.progress.home) == [0], "it tells of weights that are lost"
     write_atomic(first / "state.json", b"{}")
     with pytest.raises(IntegrityError, match="is intact"):
         world.member(0)
@@ -159,7 +163,69 @@ def test_a_process_that_is_killed_again_and_again(world: SwarmWorld) -> None:
             kills += 1
         if process.wait() == 0:
             break
-    made = world.member(0)
-    assert rounds(made) == list(range(4))
-    assert shared_names(made)
+    assert rounds(config.home) == list(range(4))
+    assert shared_names(world.member(0))
     assert kills > 0
+
+
+# Journal
+
+
+def line(number: int, **more: Any) -> dict[str, Any]:
+    return {"round": number, "shared": [], **more}
+
+
+def test_a_round_costs_no_reading_of_those_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    progress, path = MemberProgress(tmp_path, 1), tmp_path / JOURNAL
+    path.write_bytes(b"".join(json.dumps(line(number)).encode() + b"\n" for number in range(5)) + b'{"cut o')
+    progress._append([line(3), line(4), line(5)])
+    assert rounds(tmp_path) == list(range(6)), "the first time, what a kill left is mended"
+    monkeypatch.setattr(state, "read_journal", None)
+    monkeypatch.setattr(Path, "read_bytes", None)
+    for number in range(3):
+        progress._append([line(5 + number), line(6 + number, text="x" * 100_000 * number)])
+    monkeypatch.undo()
+    assert rounds(tmp_path) == list(range(9))
+    assert path.read_bytes().endswith(b"\n")
+
+
+def test_a_cut_first_line_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / JOURNAL
+    path.write_bytes(b'{"round": 0, "sh')
+    MemberProgress(tmp_path, 1)._append([line(0)])
+    assert rounds(tmp_path) == [0]
+
+
+def test_what_kills_left_of_policies_and_checkpoints_is_removed(tmp_path: Path) -> None:
+    """Each is as large as the model."""
+    left = [tmp_path / ".policy.0123456789ab.old", tmp_path / "checkpoints" / ".step-000001.0123456789ab"]
+    kept = [tmp_path / "policy", tmp_path / "outbox"]
+    progress = MemberProgress(tmp_path, 1)
+    for folder in (*left, *kept):
+        folder.mkdir()
+        (folder / "file").write_bytes(b"1")
+    progress.resume(None, None)  # type: ignore[arg-type]
+    assert [folder.exists() for folder in (*left, *kept)] == [False, False, True, True]
+
+
+# Pace
+
+
+def test_the_next_round_waits_for_its_time_and_a_stop_does_not(world: SwarmWorld) -> None:
+    made = world.member(0)
+    home = made.progress.home
+    daemon = MemberDaemon(made, 3, 3600.0, ExitStack())
+    thread = threading.Thread(target=daemon.run)
+    thread.start()
+    wait_for("the first round", (home / STATUS).is_file, 120)
+    thread.join(2)
+    daemon.stop()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert [line["round"] for line in journal(made)] == [0]
+
+
+def test_after_the_last_round_nothing_is_waited_for(world: SwarmWorld) -> None:
+    made = world.member(0)
+    assert MemberDaemon(made, 1, 3600.0, ExitStack()).run() == 0
+    assert len(journal(made)) == 1
