@@ -1,10 +1,12 @@
-"""Inner tasks on text and conversations: each document is one worker's, a restored task continues exactly, a newcomer
-begins where the others are; and as processes, with two ranks inside a worker."""
+"""Inner tasks on text and conversations: each document is one worker's, by a rule that moves little when workers come
+and go; a restored task continues exactly, a newcomer begins where the others are; and as processes, with two ranks."""
 
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +18,14 @@ from diloco.inner import (
     Corpus,
     Cursor,
     DataShare,
+    Partition,
     TextFile,
     TextStream,
     check_data,
     data_digest,
     document_files,
+    owner,
+    shuffled,
     text_corpus,
 )
 from diloco.log import Log, make_step
@@ -31,6 +36,7 @@ from protocol.accounts import Account
 from protocol.errors import ConfigError
 from runtime.keystore import store
 from storage.s3 import Bucket
+from tests.diloco.samples import KEYS
 from tests.diloco.world import COORDINATOR, NAMES, TRUSTED, make_run
 from tests.localnet.services.running import ROOT, ServiceProcess, running, settings_of
 from tests.trainer.helpers import small_model
@@ -201,3 +207,67 @@ def test_two_workers_as_processes_one_of_them_with_two_ranks(model: Path, tmp_pa
             state, _ = make_step(transport, state, commit)
         for name in run.workers:
             assert json.loads((tmp_path / name / "status.json").read_bytes())["digest"] == state.digest.hex()
+
+
+# Whose data is whose
+
+
+WORKERS = [str(key.address) for key in KEYS]
+SEED = b"\x07" * 32
+ORDER = [5, 8, 9, 6, 0, 2, 7, 3, 4, 1]
+ITEMS = [number.to_bytes(32, "big") for number in range(2000)]
+
+
+def test_every_item_is_of_one_worker_whatever_the_order() -> None:
+    found = [owner(SEED, item, WORKERS) for item in ITEMS]
+    assert found == [owner(SEED, item, WORKERS[::-1]) for item in ITEMS]
+    assert all(400 < count < 600 for count in Counter(found).values())
+    assert found != [owner(b"\x08" * 32, item, WORKERS) for item in ITEMS]
+    with pytest.raises(ValueError):
+        owner(SEED, ITEMS[0], [])
+
+
+def test_only_the_items_of_who_left_move() -> None:
+    for item in ITEMS:
+        before, after = owner(SEED, item, WORKERS), owner(SEED, item, WORKERS[1:])
+        assert after == before or before == WORKERS[0]
+
+
+def split(items: Sequence[bytes], workers: Sequence[str] = WORKERS, seed: bytes = SEED) -> dict[str, tuple[bytes, ...]]:
+    return Partition(seed.hex(), tuple(item.hex() for item in items), tuple(workers)).split
+
+
+def test_a_partition_splits_evenly_and_every_file_is_of_one_worker() -> None:
+    for count in (0, 1, 3, 7, 8):
+        items = ITEMS[:count]
+        found = split(items)
+        assert sorted(one for mine in found.values() for one in mine) == sorted(items)
+        sizes = [len(mine) for mine in found.values()]
+        assert max(sizes) - min(sizes) <= 1
+        assert found == split([*items[::-1], *items[:1]], WORKERS[::-1])
+    assert split(ITEMS[:8]) != split(ITEMS[:8], seed=b"\x08" * 32)
+    partition = Partition(SEED.hex(), tuple(one.hex() for one in ITEMS[:7]), tuple(WORKERS))
+    for worker, mine in partition.split.items():
+        assert list(partition.of(worker)) == sorted(one.hex() for one in mine)
+    assert partition.of("0xstranger") == ()
+
+
+@pytest.mark.parametrize("count", [*range(1, 70), 1000, 1023, 1024, 1025])
+def test_an_epoch_has_each_document_once(count: int) -> None:
+    assert sorted(shuffled(SEED, 3, at, count) for at in range(count)) == list(range(count))
+
+
+def test_epochs_and_seeds_differ_and_neighbours_are_torn_apart() -> None:
+    orders = [[shuffled(seed, epoch, at, 500) for at in range(500)] for seed in (SEED, bytes(32)) for epoch in (0, 1)]
+    assert len({tuple(one) for one in orders}) == 4
+    for order in orders:
+        stayed = sum(after == before + 1 for before, after in pairwise(order))
+        assert stayed < 10, "a random order of 500 has one such pair on average"
+        first = sum(one < 250 for one in order[:250])
+        assert 95 < first < 155, "half of each half, with a deviation of 5.6"
+    with pytest.raises(ValueError):
+        shuffled(SEED, 0, 5, 5)
+
+
+def test_the_order_of_an_epoch_is_part_of_the_protocol() -> None:
+    assert [shuffled(bytes(range(32)), 1, at, 10) for at in range(10)] == ORDER
