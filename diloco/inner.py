@@ -120,11 +120,9 @@ class Saving(Protocol):
 
     def done(self) -> bool:
         """Return whether `finish` need not wait any longer."""
-        ...
 
     def finish(self) -> None:
         """Return once it is written. Raises MusterError."""
-        ...
 
 
 class InnerTask(Protocol):
@@ -132,29 +130,23 @@ class InnerTask(Protocol):
 
     def weights(self) -> Tensors:
         """Return a copy, float32."""
-        ...
 
     def load(self, weights: Tensors) -> None:
         """Continue from these weights; optimizer and position stay."""
-        ...
 
     def train(self, share: DataShare, number: int) -> int:
         """Take inner step `number` of an outer step; return how many tokens it was trained on, 0 if there is nothing
         left to train on until the next outer step. Raises FilesUnusableError."""
-        ...
 
     def metrics(self) -> Mapping[str, float]:
         """Return metrics of the inner steps since `load` or `restore`."""
-        ...
 
     def save(self, folder: Path) -> Saving:
         """Begin to write everything that continuing exactly here needs into a new folder; what happens meanwhile
         changes nothing of it. Nothing else is saved or restored before it is finished. Raises MusterError."""
-        ...
 
     def restore(self, folder: Path) -> None:
         """Restore what `save` wrote. Raises IntegrityError where it is damaged."""
-        ...
 
 
 # The documents of a text run

@@ -95,15 +95,12 @@ class Exchange(Protocol):
 
     def publish(self, data: bytes) -> str:
         """Leave an envelope there unless it is there already; return its key. Raise RefusedForGood."""
-        ...
 
     def listed(self) -> Iterator[ListingEntry]:
         """Yield what is there, possibly without an end."""
-        ...
 
     def get(self, entry: ListingEntry, limit: int) -> bytes:
         """Return an envelope of at most `limit` bytes. Raise IntegrityError for other bytes, MissingObjectError."""
-        ...
 
 
 def envelope_key(data: bytes) -> str:
