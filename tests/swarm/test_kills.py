@@ -87,8 +87,8 @@ def test_a_kill_between_checkpoint_and_journal_loses_no_line(world: SwarmWorld) 
         again.advance()
         assert rounds(again.progress.home) == [0, 1]
         assert [line["round"] for line in map(json.loads, path.read_text().splitlines())] == [0, 1]
-        for path in checkpoints(made.progress.home / "checkpoints")[1:]:
-            shutil.rmtree(path)
+        for checkpoint in checkpoints(made.progress.home / "checkpoints")[1:]:
+            shutil.rmtree(checkpoint)
 
 
 def test_what_was_drawn_before_a_restart_is_not_drawn_after_it(world: SwarmWorld) -> None:
