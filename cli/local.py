@@ -161,20 +161,16 @@ class LocalNetwork:
         return "; ".join(self.waits.get(one.name, ()))
 
     def document(self) -> dict[str, Any]:
-        processes = [] if self.state is None else self.state.processes
-        return {
-            "folder": str(self.folder.root),
-            "phase": str(self.state.phase) if self.state else None,
-            "doing": self.state.doing if self.state else "",
-            "problem": self.state.problem if self.state else "",
-            "supervisor": self.state.pid if self.state else None,
-            "since": self.state.since if self.state else None,
-            "url": self.url,
-            "service": self.service,
-            "processes": [
-                one.model_dump(mode="json") | {"role": one.role, "waits": self.waits_for(one)} for one in processes
-            ],
-        }
+        found: dict[str, Any] = {"doing": "", "problem": "", "processes": []}
+        found |= dict.fromkeys(("phase", "supervisor", "since"))
+        if state := self.state:
+            found |= state.model_dump(mode="json", include={"phase", "doing", "problem", "since"})
+            found["supervisor"] = state.pid
+            found["processes"] = [
+                one.model_dump(mode="json") | {"role": one.role, "waits": self.waits_for(one)}
+                for one in state.processes
+            ]
+        return {"folder": str(self.folder.root), "url": self.url, "service": self.service, **found}
 
 
 def look(folder: "NetworkFolder", settings: "NetworkSettings") -> LocalNetwork:

@@ -30,19 +30,14 @@ from runtime.supervisor import Child, Supervisor
 from sandbox.policy import Wanted
 from storage.s3 import S3Settings
 
-_POLL_SECONDS, _DRAIN_SECONDS = 1.0, 300.0
-_ROLES: dict[str, Role] = {
-    "worker": "operator",
-    "validator": "validator",
-    "trainer": "owner",
-    "orchestrator": "owner",
-}
+_POLL_SECONDS, _REPORT_SECONDS, _DRAIN_SECONDS = 1.0, 10.0, 300.0
+_ROLES: dict[str, Role] = {"worker": "operator", "validator": "validator"}
 
 
 def profile_config(process: str) -> Path:
     """Write the configuration of a process and return where. Raises ConfigError for a profile that is not there or
     lacks something, UnreachableError if chain or service cannot say what it computes in."""
-    role = _ROLES[process]
+    role = _ROLES.get(process, "owner")
     profile = find_profile(role)
     if profile is None:
         hint = f"pass --config FILE, or: muster init {role}"
@@ -128,7 +123,7 @@ class UpProcess:
         self.log_path = log_of(profile.home / role)
         final = frozenset({Exit.DONE, Exit.EJECTED})
         self._child = Child(role, argv, self.log_path, env, max_restarts=20, final_exits=final)
-        self._supervisor = Supervisor(lambda line: typer.echo(line))
+        self._supervisor = Supervisor(typer.echo)
         self._stopping, self._at_once = threading.Event(), threading.Event()
 
     def start(self) -> None:
@@ -142,28 +137,36 @@ class UpProcess:
     def stop(self) -> None:
         self._supervisor.stop()
 
-    def run(self, report: Callable[[], None], every: float, due: Callable[[], str] = lambda: "") -> int:
-        """Run until it ends for good or we are asked to stop; `report` is called every so many seconds. Return its exit
-        code, 0 when stopped by a signal.
+    def run(self, report: Callable[[], str], due: Callable[[], str] = lambda: "") -> int:
+        """Run until it ends for good or we are asked to stop; what `report` says every so often is printed when it
+        changes. Return its exit code, 0 when stopped by a signal.
 
         Asked to stop by a signal, it goes on while `due` names something left to do, five minutes at most; a second
         signal stops it at once.
         """
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: (self._at_once if self._stopping.is_set() else self._stopping).set())
-        next_report = 0.0
+        next_report, shown = 0.0, ""
         try:
             while not self._stopping.wait(_POLL_SECONDS):
                 self._supervisor.check()
                 if self._child.finished:
                     return self._child.process.returncode if self._child.process else 0
                 if time.monotonic() >= next_report:
-                    next_report = time.monotonic() + every
-                    report()
+                    next_report = time.monotonic() + _REPORT_SECONDS
+                    if (line := self._said(report)) != shown:
+                        shown = line
+                        typer.echo(line)
             self._drain(due)
             return 0
         finally:
             self.stop()
+
+    def _said(self, report: Callable[[], str]) -> str:
+        try:
+            return report()
+        except MusterError as error:
+            return f"trouble: {error}; the process goes on by itself"
 
     def _drain(self, due: Callable[[], str]) -> None:
         """Go on until nothing is due any more."""

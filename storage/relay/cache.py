@@ -143,8 +143,8 @@ class RelayCache:
             return False
         return self.keep(key, part)
 
-    def keep(self, key: str, whole: PartialDownload | PartFile) -> bool:
-        """Keep a checked object that was fetched into a `part_file`; see `put`."""
+    def keep(self, key: str, whole: PartFile) -> bool:
+        """Keep a checked object that is in a `part_file`; see `put`."""
         try:
             with self._lock:  # `has` must not delete a file that arrives now
                 if key in self._named:
@@ -202,7 +202,7 @@ class RelayFetches:
     def _fetch(self, key: str, size: int) -> None:
         try:
             if self._cache.path(key) is None:  # it may have arrived since it was requested
-                self._cache.keep(key, self._sources.fetch(key, size, self._cache.part_file))
+                self._cache.keep(key, self._sources.fetch(key, size, self._cache.part_file).part)
                 self.received += size
         except Exception as error:
             log.info("no %s: %s", key, error, exc_info=None if isinstance(error, MusterError | OSError) else error)

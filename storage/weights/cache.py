@@ -105,7 +105,7 @@ class Assembly(ExitStack):
 
     def keep(self, spot: Spot, whole: PartialDownload) -> None:
         """Keep the checked shard that was fetched into one of its part files."""
-        whole.write_to(self._files[spot.file], spot.offset)
+        whole.part.write_to(self._files[spot.file], spot.offset)
         os.utime(self.folder)
 
     def repeat(self, spot: Spot, others: Iterable[Spot]) -> None:
@@ -237,7 +237,7 @@ class WeightCache:
 
     def keep_shard(self, shard: Shard, whole: PartialDownload) -> None:
         """Keep a checked shard that was fetched into a `part_file`."""
-        whole.keep(self.shards / shard.sha256)
+        whole.part.keep(self.shards / shard.sha256)
 
     def find_shards(self) -> dict[str, tuple[Path, int]]:
         """Return where complete versions hold each shard. Unchecked."""

@@ -13,23 +13,6 @@ from tests.storage.weights.folders import OWNER, PUBLISHER, contents
 from tests.storage.weights.stepping import SHARD, Origin, step_folder
 
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("steps")
-
-
-@pytest.fixture(scope="module")
-def published(home: Path) -> Origin:
-    return Origin(home, steps=6, snapshots=(0, 4))
-
-
-@pytest.fixture
-def origin(published: Origin) -> Origin:
-    """Where nothing was read yet."""
-    published.read.clear()
-    return published
-
-
 def get(origin: Origin, step: int, cache: Path) -> Path:
     folder = fetch(origin.manifests[step].digest, origin.get, cache, PUBLISHER, step)
     assert contents(folder) == contents(origin.folders[step])

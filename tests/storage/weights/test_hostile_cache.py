@@ -21,12 +21,6 @@ from tests.storage.weights.folders import PUBLISHER, contents
 from tests.storage.weights.stepping import Origin
 
 
-@pytest.fixture(scope="module")
-def origin(tmp_path_factory: pytest.TempPathFactory) -> Origin:
-    """The only snapshot is step 0, so that step 3 is had by deltas alone."""
-    return Origin(tmp_path_factory.mktemp("steps"), steps=4, snapshots=(0,))
-
-
 def get(origin: Origin, step: int, cache: Path, keep: int = 5) -> Path:
     return fetch(origin.manifests[step].digest, origin.get, cache, PUBLISHER, step, keep)
 
