@@ -138,8 +138,7 @@ def logs(
 
 @dataclass(frozen=True)
 class LocalNetwork:
-    """A network as it was found. `waits`: process → what it says it waits for, from the service; `service`: why it did
-    not say, or empty. `state` is None before the first start."""
+    """A network as it was found. `waits`: process → what it waits for; `service`: why the service did not say."""
 
     folder: "NetworkFolder"
     state: "NetworkState | None"
@@ -247,8 +246,7 @@ def last_lines(path: Path, count: int) -> list[str]:
 
 
 class LogTail:
-    """What was added to a file since the last look, as whole lines. A file that shrank or is another is read from its
-    start."""
+    """What was added to a file since the last look, as whole lines; all of it if the file shrank or is another."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

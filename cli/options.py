@@ -141,16 +141,14 @@ class PoolReading(_OfPool, Reading):
     """Options of a command that only looks at a pool."""
 
     def service(self, session: "Session | None") -> str:
-        """Return the URL of the pool's service: the one that was named, else the one that its owner announced on chain;
-        empty if neither is known."""
+        """Return the URL of the pool's service: the one named, else the one announced on chain, else empty."""
         if self.pool is not None and self.pool.url:
             return self.pool.url
         pool = session.state().pools.get(self.number(session)) if session is not None else None
         return pool.service_url if pool else ""
 
     def observer(self, engine: "EngineConfig", home: Path, cache: Path, allow_private: bool) -> "ProcessConfig":
-        """Return what a process without a key needs to know to read the pool. `home` keeps the chain's events,
-        `cache` the weights. Raises ConfigError if deployment, pool or service are not known."""
+        """Return what a process without a key needs to read the pool. Raises ConfigError for what is not known."""
         from cli.session import deployment_file, deployment_rpc, load_deployment
         from runtime.process import ProcessConfig
 
@@ -254,8 +252,7 @@ class Commands(typer.Typer):
 
 
 def _grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with every parameter whose type is a group replaced by the group's options, for typer to see; its own
-    options come first."""
+    """Replace every parameter whose type is a group by the group's options, behind the command's own."""
     parameters = inspect.signature(command).parameters
     groups = {
         name: one.annotation

@@ -9,8 +9,7 @@ import typer
 
 
 def emit(document: Any, as_json: bool, text: Callable[[], str] | None = None) -> None:
-    """Print `document` as indented JSON (amounts in it are integers, in base units), or what `text` makes of it;
-    without one, its fields."""
+    """Print `document` as indented JSON (amounts are in base units), or what `text` makes of it, else its fields."""
     if as_json:
         typer.echo(json.dumps(document, indent=2, sort_keys=True, default=_plain))
     else:

@@ -124,8 +124,7 @@ def load_profile(path: Path) -> Profile:
 
 
 def find_profile(role: Role | None) -> Profile | None:
-    """The profile of a role, or without one the first that there is. None if there is none; raises ConfigError for one
-    that cannot be read or, named by MUSTER_PROFILE, is missing."""
+    """The profile of a role, or the first that there is. Raises ConfigError for one that cannot be read."""
     if (named := os.environ.get("MUSTER_PROFILE")) and not Path(named).exists():
         raise ConfigError(f"there is no profile {named}", "muster init makes one; or unset MUSTER_PROFILE")
     for one in (role,) if role else ROLES:
@@ -163,8 +162,7 @@ _PROCESSES = {"operator": ("worker",), "validator": ("validator",), "owner": ("t
 
 
 def profile_text(role: Role, **given: Path | str | int | None) -> str:
-    """Return a new profile with the `given` fields, in which every line says what it is for. Keys lie in `keys/` beside
-    it."""
+    """Return a new profile with the `given` fields; every line says what it is for. Keys lie in `keys/` beside it."""
     from cli.hardware import gpus
 
     values = {"deployment": "deployment.json", "pool_config": "pool.toml", "s3": "s3.json"} | given
@@ -197,8 +195,7 @@ def name_pool(path: Path, pool: int) -> None:
 
 
 def name_model_folder(path: Path, folder: Path) -> None:
-    """Write into an owner's profile where the trainer finds the base model, which the pool's configuration names
-    only."""
+    """Write into an owner's profile where the trainer finds the base model."""
     document = tomlkit.parse(path.read_text())
     document.setdefault("trainer", tomlkit.table())["base"] = str(folder)
     write_atomic(path, tomlkit.dumps(document).encode(), 0o600)
@@ -213,8 +210,7 @@ _WITHOUT = frozenset({"init", "up", "down", "ps", "logs", "watch", "demo", "depl
 
 
 def profile_defaults(app: typer.Typer) -> dict[str, Any]:
-    """Return the defaults of the command that is about to run. typer asks the command line first, then the environment,
-    then these. Raises ConfigError for a profile that cannot be read."""
+    """Return defaults of the command that is about to run; typer asks the command line and the environment first."""
     words = [word for word in sys.argv[1:] if not word.startswith("-")]
     if not words or words[0] in _WITHOUT or {"-h", "--help", "--version"} & set(sys.argv):
         return {}

@@ -127,8 +127,7 @@ class SourceSelection:
 
 
 def is_late(taken: float, still: float, sent: int, need: int, hedge_after: float) -> bool:
-    """Return whether another source must be asked too: this one sent `sent` of `need` bytes in `taken` seconds, and
-    nothing in the last `still`."""
+    """Return whether to ask another source: this one sent `sent` of `need` bytes, and nothing for `still` seconds."""
     if not sent:
         return taken >= min(SILENCE_SECONDS, hedge_after)
     return still >= SILENCE_SECONDS or taken * need / sent > hedge_after
@@ -146,8 +145,7 @@ def comes_before(key: str, name: str, own: str) -> bool:
 
 @dataclass
 class _Call:
-    """One object that a caller waits for. `left`: sources that were not asked yet; `partials`: one for each request,
-    the newest last."""
+    """An object that a caller waits for. `left`: sources not asked yet; `partials`: of each request, newest last."""
 
     key: str
     limit: int

@@ -87,8 +87,7 @@ class StatusLook:
     finished: bool = False
 
     def answers(self, seen: Say, doing: list[str], earned: Say, refused: Say, todo: list[str]) -> FiveAnswers:
-        """Answer for a participant: what it says by the chain's facts, what it does, and what it must do, to which the
-        machine and the service add."""
+        """Answer for a participant by chain and process; machine and service add to `todo`."""
         return FiveAnswers(
             [*self.by_chain(seen), self.heard()],
             doing,

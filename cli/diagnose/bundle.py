@@ -71,8 +71,7 @@ _REMAINS = (
 
 
 def known_secrets(environment: Mapping[str, str], files: Iterable[Path]) -> list[str]:
-    """Return values that must be nowhere: of environment variables named like secrets, and lines of password files;
-    as they are, and as base64, hex and percent-encoding write them. The longest first."""
+    """Return values that must be nowhere, of environment and password files, in all spellings, longest first."""
     plain = {value for name, value in environment.items() if _SECRET_NAME.search(name) and not os.path.exists(value)}
     for path in files:
         try:

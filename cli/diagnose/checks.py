@@ -198,8 +198,7 @@ def judge_gpu(device: str, cards: Sequence[Gpu], usable: int) -> Check:
 
 @dataclass(frozen=True)
 class RpcLook:
-    """What an endpoint said: chain id, the newest block's time (Unix seconds), how long each answer took (seconds), and
-    when it was asked."""
+    """What an endpoint said: seconds that each answer `took`; Unix times of its newest block and of the question."""
 
     url: str
     chain_id: int
@@ -224,8 +223,7 @@ def deployment(path: Path) -> tuple[Check, str | None, int | None]:
 
 
 def rpc_checks(urls: str | None, expected: int | None) -> tuple[list[Check], RpcLook | None]:
-    """Check every endpoint of `urls` (commas between them); also return the first that answers. `expected`: the chain's
-    id."""
+    """Check every endpoint of `urls` (commas between them); also return the first that answers for chain `expected`."""
     if not urls:
         return [note("rpc", "none named (--rpc or --deployment)")], None
     checks, best = [], None
@@ -242,8 +240,7 @@ def rpc_checks(urls: str | None, expected: int | None) -> tuple[list[Check], Rpc
 
 
 def ask_rpc(url: str, expected: int | None) -> RpcLook:
-    """Ask an endpoint five times for its chain, then for its newest block; another chain than the expected one is asked
-    nothing more. Raises ConfigError for what is no RPC, UnreachableError."""
+    """Ask an endpoint five times for its chain, then for its newest block. Raises ConfigError, UnreachableError."""
     import httpx
 
     from protocol.encoding import parse_json
@@ -295,8 +292,7 @@ def judge_rpc(answer: RpcLook, expected: int | None) -> Check:
 
 
 def judge_clock(block: RpcLook | None, offset: float | None) -> Check:
-    """Judge this clock. `offset`: seconds ahead of the service. A block is never newer than now; a local chain's time
-    is its own."""
+    """Judge this clock, `offset` seconds ahead of the service's. A local chain's time is its own."""
     cure = "set it by the network: timedatectl set-ntp true"
     age = block.asked - block.block_time if block is not None and block.chain_id != _LOCAL_CHAIN else None
     if offset is not None and abs(offset) > 5.0:
@@ -351,8 +347,7 @@ def bucket(path: Path) -> str:
 
 
 def storage(service: str) -> Check:
-    """Measure how fast a piece of the newest weights comes: at most 16 MiB, for at most five seconds and what an answer
-    takes to begin."""
+    """Measure how fast a piece of the newest weights comes, for at most 16 MiB or five seconds."""
     import httpx
 
     from protocol.api.endpoints import OBJECTS

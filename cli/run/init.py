@@ -75,8 +75,7 @@ def make_profile(
     force: bool = False,
     owned: OwnerOptions = OwnerOptions(),
 ) -> Path:
-    """Write the profile and, beside it, the deployment file of the pool's service; return the profile's path. Raises
-    ConfigError rather than replace a profile, unless with `force`."""
+    """Write a profile and the service's deployment file beside it. Raises ConfigError if there is one already."""
     import platformdirs
 
     from cli.profile import profile_path, profile_text

@@ -348,8 +348,7 @@ def add_evidence(view: dict[str, Any], state: "State", last: int, url: str, down
 
 
 def own_challenge(state: "State", pool: int, node: str, url: str | None) -> tuple[dict[str, Any], str]:
-    """Return the evidence of the node's own files in the pool that is meant, or {"unknown": why it cannot be had}; and
-    its text."""
+    """Return the evidence of the node's own files, or {"unknown": why it cannot be had}; and its text."""
     from cli.audit.verify import history_text, published_history
 
     why = "no pool, or nobody knows its service"

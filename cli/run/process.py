@@ -1,5 +1,4 @@
-"""The processes behind `muster node up`, `validator up`, `pool serve` and `pool train`: their configuration from the
-profile, and how `up` starts, restarts and stops them."""
+"""The processes behind `node up`, `validator up`, `pool serve` and `pool train`: configuration, start and stop."""
 
 import json
 import os
@@ -35,8 +34,7 @@ _ROLES: dict[str, Role] = {"worker": "operator", "validator": "validator"}
 
 
 def profile_config(process: str) -> Path:
-    """Write the configuration of a process and return where. Raises ConfigError for a profile that is not there or
-    lacks something, UnreachableError if chain or service cannot say what it computes in."""
+    """Write the configuration of a process and return where. Raises ConfigError, UnreachableError."""
     role = _ROLES.get(process, "owner")
     profile = find_profile(role)
     if profile is None:
@@ -100,8 +98,7 @@ def listening(url: str | None) -> dict[str, int]:
 
 
 def _key(key: ProfileKey, unattended: bool = False) -> dict[str, str | None]:
-    """Return how a configuration names a key; without a password file the terminal is asked. Raises ConfigError where
-    nobody is there to ask."""
+    """Return how a configuration names a key. Raises ConfigError where nobody is there to be asked for its password."""
     if unattended and key.password_file is None:
         what = f"{key.keystore} has no password file, which a process that restarts by itself needs"
         raise ConfigError(what, "write the password into a file of mode 0600 and name it in the profile")
@@ -196,8 +193,7 @@ def with_isolation(profile: Profile, wanted: str | None) -> Profile:
 
 
 def isolation_words(config_path: Path) -> str:
-    """Return the isolation that a worker's configuration comes to on this machine, and what that protects. Raises
-    ConfigError when the one asked for does not work here."""
+    """Return a worker's isolation here, and what that protects. Raises ConfigError if it does not work."""
     from sandbox.launch import choose
     from worker.config import WorkerConfig
     from worker.main import absolute, words, worker_policy

@@ -113,8 +113,7 @@ def get_funds(suite: Suite, step: UpStep) -> None:
 
 def open_up_profile(role: Role, url: str | None, rpc: str | None) -> Profile:
     """Return the profile of a role; without one, write that of the pool whose service is at `url`. Raises ConfigError
-    if there is neither a profile nor a URL, or the profile is of another role or pool; IntegrityError if the chain does
-    not bear out what the service says."""
+    for another role or pool, IntegrityError if the chain does not bear out what the service says."""
     path = profile_path(role)
     if not path.exists():
         if url is None:
@@ -138,8 +137,7 @@ def open_up_profile(role: Role, url: str | None, rpc: str | None) -> Profile:
 
 
 def check_machine(profile: Profile) -> None:
-    """Raise ConfigError for what would keep the process from working, before any money moves: a GPU that is not there,
-    or a clock that the pool's service would refuse."""
+    """Raise ConfigError for a missing GPU or a clock that the service would refuse, before any money moves."""
     if profile.engine.device.startswith("cuda") and not gpus():
         what = f"the profile computes on {profile.engine.device}, and no NVIDIA driver answers"
         raise ConfigError(what, 'install the driver, or set device = "cpu" under [engine] in the profile')
@@ -266,8 +264,7 @@ class Up(ABC, Generic[F]):
 
 
 class NodeUp(Up[NodeFacts]):
-    """One node. `wanted`: the stake that was asked for, in base units (0: the pool's least); `invite`: the file of an
-    invite."""
+    """One node. `wanted`: the stake that was asked for, in base units (0: the pool's least)."""
 
     next_step = staticmethod(next_node_step)
 
@@ -367,8 +364,7 @@ def node_facts(state: State, pool: Pool, operator: str, node: str, **more: Any) 
 
 
 def earned_line(state: State, pool: int, node: str, now: int, newest: str = "") -> str:
-    """Return a node's files and pay so far, before the first file the `newest` line of its worker's log; `now` is chain
-    time."""
+    """Return a node's files and pay so far; before the first file the `newest` line of its worker's log."""
     account, files = state.accounts.get((pool, node)), state.submissions_of(pool, node)
     if account is None or not files:
         return "no file handed in yet" + (f"; the worker says: {newest}" if newest else "")

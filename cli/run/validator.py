@@ -126,8 +126,7 @@ def judge(
 
 
 def judged_groups(session: "Session", pools: list[PoolRef], names: list[str], required: bool) -> list[int]:
-    """Return the validator groups that are named. Raises ConfigError if none is but one is `required`, or a pool is
-    judged by a group."""
+    """Return the validator groups that are named. Raises ConfigError if one is `required` and none is named."""
     from chain.indexer.state import group_number
 
     named: list[int] = []

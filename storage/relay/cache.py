@@ -22,8 +22,7 @@ _PIECE = 256 << 10
 
 
 class RelayCache:
-    """Objects under `folder`, of at most `room` bytes. Only named keys are ever looked up, so that a stranger's key
-    cannot lead elsewhere. Thread-safe."""
+    """Objects of at most `room` bytes. Only named keys are looked up: a stranger's key leads nowhere. Thread-safe."""
 
     def __init__(self, folder: Path, room: int) -> None:
         self.folder, self._room = folder, room
@@ -56,8 +55,7 @@ class RelayCache:
         return self._named.get(key)
 
     def has(self, key: str) -> bool:
-        """Return whether the object is here. One that an earlier process left is checked now, and deleted if it is
-        wrong."""
+        """Return whether the object is here; one that an earlier process left is checked now, and deleted if wrong."""
         if key in self._here:
             return True
         size = self._named.get(key)
@@ -189,8 +187,7 @@ class RelayFetches:
         self.received = self.failed = 0
 
     def start(self, key: str) -> "Future[None] | None":
-        """Return the fetch of an object that is not here, at whose end it is in the cache or could not be had; None if
-        it is not named, or failed a moment ago."""
+        """Return the fetch that brings an object into the cache; None if it is not named, or failed a moment ago."""
         with self._lock:
             size = self._cache.size(key)
             if size is None or time.monotonic() < self._not_before.get(key, 0.0):

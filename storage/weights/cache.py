@@ -148,8 +148,7 @@ class WeightCache:
     # Versions
 
     def is_intact(self, manifest: Manifest) -> bool:
-        """Return whether the version's folder holds exactly the manifest's files with the right hashes; reads
-        everything."""
+        """Return whether the version's folder holds exactly the manifest's files with the right hashes; reads all."""
         folder, names = self.version(manifest.digest), {file.name for file in manifest.files}
         try:
             if not folder.is_dir() or {path.name for path in folder.iterdir()} != names:
@@ -192,8 +191,7 @@ class WeightCache:
         return 0
 
     def install(self, manifest: Manifest, fill: Callable[[Path], None] | None = None) -> None:
-        """Make the folder that `fill` writes the version's, atomically, or without it the complete assembly; its loose
-        shards are deleted."""
+        """Make the folder that `fill` writes, or the assembly, the version's, atomically; drop its loose shards."""
         version, parts = self.version(manifest.digest), self._parts(manifest.digest)
         if fill is None:
             put_folder(parts, version)

@@ -90,8 +90,7 @@ class FetchPlan:
         return _total_bytes(self.shards, present)
 
     def after(self, parent: Manifest, delta: StepDelta) -> "FetchPlan":
-        """Return the plan that starts with `parent` and continues with `delta`, which leads to where this one
-        starts."""
+        """Return the plan that goes from `parent` by `delta` to where this one starts."""
         digest = bytes.fromhex(delta.parent)
         return FetchPlan((parent, *self.versions), (digest, *self.digests), (delta, *self.deltas))
 
@@ -138,8 +137,7 @@ def cheapest_plan(
 
 
 def _usable_deltas(plan: FetchPlan, held: Mapping[bytes, int], refused: Collection[Link]) -> list[StepDelta]:
-    """The first version's deltas that may save bytes: a plan that needs full shards gains nothing by starting earlier
-    than the last snapshot."""
+    """The first version's deltas that may save bytes; where there is a snapshot, only those from a held version."""
     first, digest = plan.versions[0], plan.digests[0]
     if len(plan.deltas) >= MAX_DELTAS_IN_A_ROW:
         return []
@@ -372,10 +370,7 @@ def _disk_errors(folder: Path, needed: int) -> Iterator[None]:
 
 
 def rebuild(plan: FetchPlan, cache: WeightCache, folder: Path) -> None:
-    """Write every file of the plan's last version into `folder`.
-
-    Raises IntegrityError if a file lacks its hash, MusterError if a shard or a version vanished meanwhile, OSError.
-    """
+    """Write every file of the plan's last version into `folder`. Raises IntegrityError, MusterError, OSError."""
     first, last, locations = plan.versions[0], plan.versions[-1], cache.find_shards()
     for file in first.files:
         target = folder / file.name

@@ -94,7 +94,8 @@ def test_base_of_the_hostile_ones_is_fine() -> None:
         fields(step=3, deltas=[delta(), delta()]),
         fields(step=3, deltas=[delta(parent=f"{n:064x}") for n in range(9)]),
         fields(step=3, deltas=[delta(files=[file_delta(), file_delta()])]),
-        *(fields(step=3, deltas=[delta(**change)]) for change in ({"files": []}, {"step": 3}, {"step": -1})),
+        fields(step=3, deltas=[delta(files=[])]),
+        *(fields(step=3, deltas=[delta(step=step)]) for step in (3, -1)),
         *(fields(step=3, deltas=[delta(files=[file_delta(name=name)])]) for name in ("other", "../x")),
         *(
             fields(step=3, deltas=[delta(files=[file_delta(shards=shards)])])
