@@ -444,13 +444,10 @@ class ValidatorUp(Up[ValidatorFacts]):
         self.process.start()
 
     def take(self, facts: ValidatorFacts, step: UpStep) -> None:
-        if step.do is UpDo.WARM:
-            self._warm(step)
-        else:
-            super().take(facts, step)
-
-    def _warm(self, step: UpStep) -> None:
-        """Start the process, or wait for it. Why it is not ready yet is printed when that changes, and every minute."""
+        """To become warm, start the process, or wait for it; why it is not ready is printed when that changes, and every
+        minute."""
+        if step.do is not UpDo.WARM:
+            return super().take(facts, step)
         now = time.monotonic()
         if self.process is None:
             typer.echo(f"{step.why}; seats are bonded after that")

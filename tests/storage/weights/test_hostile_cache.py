@@ -67,7 +67,7 @@ def test_what_was_used_before_the_clock_was_set_back_goes_first(origin: Origin, 
     assert [folder.exists() for folder in folders] == [False, False, True]
 
 
-@pytest.mark.parametrize("what", ["version", "old", "manifest", "shard", "pipe"])
+@pytest.mark.parametrize("what", ["version", "old", "manifest", "shard", "pipe", "poison"])
 def test_something_is_in_the_way(origin: Origin, tmp_path: Path, what: str) -> None:
     name, shard = origin.manifests[0].digest.hex(), tmp_path / "shards" / origin.manifests[0].shards()[0].sha256
     shard.parent.mkdir()
@@ -78,6 +78,8 @@ def test_something_is_in_the_way(origin: Origin, tmp_path: Path, what: str) -> N
         (tmp_path / f".{name}.old").write_bytes(b"")
     elif what == "pipe":
         os.mkfifo(shard)
+    elif what == "poison":
+        shard.write_bytes(b"poison")
     else:
         place = shard if what == "shard" else tmp_path / f"{name}.json"
         (place / "more").mkdir(parents=True)
