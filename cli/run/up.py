@@ -444,8 +444,7 @@ class ValidatorUp(Up[ValidatorFacts]):
         self.process.start()
 
     def take(self, facts: ValidatorFacts, step: UpStep) -> None:
-        """To become warm, start the process, or wait for it; why it is not ready is printed when that changes, and every
-        minute."""
+        """To become warm, start the process or wait for it, and say why it is not ready, every minute or on change."""
         if step.do is not UpDo.WARM:
             return super().take(facts, step)
         now = time.monotonic()
