@@ -424,9 +424,10 @@ class GymEnvironment:
             return 0.0
         answer = answer if answer == problem.answer else portable(answer)
         if self._generator is not None:
-            return credited(self._generator.score(problem, answer), self._threshold)
-        given = {"problem": vars(problem), "answer": answer}
-        return credited(float(PROCESS.ask(self._asked | given)), self._threshold)
+            score = self._generator.score(problem, answer)
+        else:
+            score = float(PROCESS.ask(self._asked | {"problem": vars(problem), "answer": answer}))
+        return credited(score, self._threshold)
 
 
 @cache

@@ -44,21 +44,12 @@ class Script:
     def next(
         self, messages: Any, model: Any, tools: Sequence[Any], settings: Mapping[str, Any]
     ) -> Mapping[str, Any] | None:
-        """Return the next turn, its `calls` as [id, name, arguments]; None after the last. Raise NoScore for a request
-        that no worker would have sampled an answer to; whatever catches it, there is no score."""
-        try:
-            return self._next(messages, model, tools, settings)
-        except (NoScore, Refused) as error:
-            self.trouble = self.trouble or str(error)
-            raise NoScore(self.trouble) from None
-
-    def _next(
-        self, messages: Any, model: Any, tools: Sequence[Any], settings: Mapping[str, Any]
-    ) -> Mapping[str, Any] | None:
+        """Return the next turn, its `calls` as [id, name, arguments]; None after the last. Raise NoScore or Refused for
+        a request that no worker would have sampled an answer to."""
         shaping = next((name for name in _SHAPING if settings.get(name)), "")
-        if shaping or settings.get("tool_choice") not in (None, "auto"):
-            raise NoScore(f"the environment sets `{shaping or 'tool_choice'}`, which the pool's sampling does not have")
+        is_shaped = bool(shaping) or settings.get("tool_choice") not in (None, "auto")
         wrong = {
+            f"sets `{shaping or 'tool_choice'}`, which the pool's sampling does not have": is_shaped,
             "asks on after its model's context is full": self.over,
             f"asks another model: {str(model)[:60]}": model != MODEL,
             f"asks for {str(settings.get('n'))[:20]} answers at once": settings.get("n") not in (None, 1),
@@ -116,7 +107,11 @@ def scripted_client(script: Script) -> Any:
     async def get_response(
         self: Any, prompt: Any, model: Any, sampling_args: Any = None, tools: Any = None, **_: Any
     ) -> Any:
-        turn = script.next(prompt, model, [_tool_schema(tool) for tool in tools or ()], sampling_args or {})
+        try:
+            turn = script.next(prompt, model, [_tool_schema(tool) for tool in tools or ()], sampling_args or {})
+        except (NoScore, Refused) as error:  # whatever catches it, there is no score
+            script.trouble = script.trouble or str(error)
+            raise NoScore(script.trouble) from None
         if turn is None:
             raise errors.OverlongPromptError("the transcript has no more turns")
         calls = [types.ToolCall(id=number, name=name, arguments=given) for number, name, given in turn["calls"]]
