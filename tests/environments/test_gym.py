@@ -1,5 +1,6 @@
 """The adapter for reasoning_gym: determinism across processes, strictness, clear errors, hostile answers."""
 
+import ast
 import itertools
 import json
 import os
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -267,14 +269,6 @@ def test_a_game_of_life_is_computed_without_plots_which_are_there_for_others() -
 FOOLED_SEEDS = range(8)
 
 
-def nothing_but_nan(problem: Problem) -> str:
-    return json.dumps([float("nan")] * problem.answer.count(",") + [float("nan")])
-
-
-def numbers_near_by(problem: Problem) -> str:
-    return json.dumps([float(one) + 0.25 for one in json.loads(problem.answer.replace("'", '"'))])
-
-
 def cut_off(problem: Problem) -> str:
     """24 and something."""
     numbers = re.findall("[0-9]+", problem.answer)
@@ -287,24 +281,11 @@ def cut_off(problem: Problem) -> str:
     return ""
 
 
-def all_but_the_end(problem: Problem) -> str:
-    return problem.answer[:-1] + "?"
-
-
-def targets_to_boxes(problem: Problem) -> str:
+def boxes_to_targets(problem: Problem, backwards: bool = False) -> str:
     cells: dict[str, list[str]] = problem.metadata["initial_state"]
-    pairs = [(thing.replace("box", "target"), thing) for thing in _boxes(cells)]
-    return json.dumps([step for pair in pairs for step in _carried(*pair, cells)])
-
-
-def boxes_to_targets(problem: Problem) -> str:
-    cells: dict[str, list[str]] = problem.metadata["initial_state"]
-    pairs = [(thing, thing.replace("box", "target")) for thing in _boxes(cells)]
-    return json.dumps([step for pair in pairs for step in _carried(*pair, cells)])
-
-
-def _boxes(cells: dict[str, list[str]]) -> list[str]:
-    return [thing for things in cells.values() for thing in things if thing.startswith("box_")]
+    boxes = [thing for things in cells.values() for thing in things if thing.startswith("box_")]
+    pairs = [(box, box.replace("box", "target")) for box in boxes]
+    return json.dumps([step for pair in pairs for step in _carried(*(pair[::-1] if backwards else pair), cells)])
 
 
 def _carried(thing: str, to: str, cells: dict[str, list[str]]) -> Iterator[dict[str, str]]:
@@ -326,20 +307,20 @@ def _where(thing: str, cells: dict[str, list[str]]) -> tuple[float, float]:
     return float(row), float(column)
 
 
-Fool = Callable[[Problem], str]
-
-
 @pytest.mark.parametrize(
     ("dataset", "params", "fool"),
     [
-        ("number_sorting", {}, nothing_but_nan),
-        ("number_sorting", {}, numbers_near_by),
+        ("number_sorting", {}, lambda problem: json.dumps([float("nan")] * (problem.answer.count(",") + 1))),
+        ("number_sorting", {}, lambda problem: str([float(one) + 0.25 for one in ast.literal_eval(problem.answer)])),
         ("puzzle24", {}, cut_off),
-        ("figlet_font", {"min_word_len": 12, "max_word_len": 14}, all_but_the_end),
-        ("boxnet", {}, targets_to_boxes),
+        ("figlet_font", {"min_word_len": 12, "max_word_len": 14}, lambda problem: problem.answer[:-1] + "?"),
+        ("boxnet", {}, partial(boxes_to_targets, backwards=True)),
     ],
+    ids=["nothing but nan", "numbers near by", "24 and something", "all but the end", "targets to boxes"],
 )
-def test_what_only_fools_the_scorer_is_not_paid(dataset: str, params: dict[str, Any], fool: Fool) -> None:
+def test_what_only_fools_the_scorer_is_not_paid(
+    dataset: str, params: dict[str, Any], fool: Callable[[Problem], str]
+) -> None:
     task = gym_task(dataset, **params)
     own = GymGenerator(dataset, params)
     answers = [(problem, fool(problem)) for problem in map(task.problem, FOOLED_SEEDS)]
