@@ -278,10 +278,8 @@ class GymGenerator:
         self.name = f"reasoning_gym/{dataset}"
         version = importlib.metadata.version("reasoning_gym")
         if version != REVIEWED_VERSION:
-            raise ConfigError(
-                f"reasoning_gym {version} is installed, but problems are defined by {REVIEWED_VERSION}",
-                f"pip install reasoning_gym=={REVIEWED_VERSION}",
-            )
+            what = f"reasoning_gym {version} is installed, but problems are defined by {REVIEWED_VERSION}"
+            raise ConfigError(what, f"pip install reasoning_gym=={REVIEWED_VERSION}")
         if dataset in REFUSED:
             raise ConfigError(f"{self.name} cannot be used: {REFUSED[dataset]}", "choose another dataset")
         if dataset not in offered():
@@ -362,10 +360,8 @@ class GymProcess:
                 except OSError as error:
                     failure = str(error)
                     self.close()
-        raise ScoringUnavailable(
-            f"reasoning_gym/{question['dataset']} failed twice in a process of its own: {failure}",
-            "see this machine's load and memory",
-        )
+        what = f"reasoning_gym/{question['dataset']} failed twice in a process of its own: {failure}"
+        raise ScoringUnavailable(what, "see this machine's load and memory")
 
     def close(self) -> None:
         """End the process; the next question starts another."""

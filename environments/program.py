@@ -109,8 +109,7 @@ class ProgramEnvironment:
             self._source = read_content(path, content, MAX_PROGRAM_BYTES, "program").decode()
         except UnicodeDecodeError:
             raise ConfigError(f"the program {path} is no UTF-8", "save it as UTF-8") from None
-        turns = given.with_tools(given.tools)
-        self.declared = Declaration("1", content, given.licence, self._limits.seconds, turns)
+        self.declared = Declaration("1", content, given.licence, self._limits.seconds, given.with_tools(given.tools))
         self._answers = AnswerCache()
         if fault := self.problem(0).fault:
             raise ConfigError(f"the program {content[:16]}… makes no problem of seed 0: {fault}", "mend the program")

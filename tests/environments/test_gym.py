@@ -141,8 +141,7 @@ EVIL = [
 
 @pytest.mark.parametrize("name", sorted(GUARDED))
 def test_answers_that_name_anything_or_take_long_never_reach_a_scorer(name: str) -> None:
-    allowed = [text for text in EVIL if may_be_scored(name, text, "the reference")]
-    assert allowed == []
+    assert [text for text in EVIL if may_be_scored(name, text, "the reference")] == []
 
 
 @pytest.mark.parametrize(
@@ -237,8 +236,7 @@ def test_wrong_parameters_in_a_process_of_its_own_are_named() -> None:
 
 
 def test_another_version_than_the_pools_is_refused() -> None:
-    right = load_environment(SUMS).declared.content
-    load_environment(SUMS.model_copy(update={"content": right}))
+    load_environment(SUMS.model_copy(update={"content": load_environment(SUMS).declared.content}))
     with pytest.raises(ConfigError, match="the pool's content is 00000000"):
         load_environment(SUMS.model_copy(update={"content": "0" * 64}))
 

@@ -225,19 +225,15 @@ class Package:
 def _check(environment: Any, library: Any) -> None:
     """Raise Refused for an environment whose scores or replies nobody could reproduce."""
     if not isinstance(environment, library.MultiTurnEnv):
-        raise Refused(
-            f"it gives a {type(environment).__name__}, which is no environment of one turn or several",
-            "groups of environments and those with a rollout of their own cannot be verified this way",
-        )
+        what = f"it gives a {type(environment).__name__}, which is no environment of one turn or several"
+        raise Refused(what, "groups of environments and those with a rollout of their own cannot be verified this way")
     if any(map(_is_client, vars(environment).values())):
         raise Refused("its environment asks a model of its own", "choose one whose replies follow from rules")
     for rubric in _all(environment.rubric):
         judges = isinstance(rubric, library.JudgeRubric) or any("judge" in name for name in rubric.class_objects)
         if judges or any(map(_is_client, (*rubric.class_objects.values(), *vars(rubric).values()))):
-            raise Refused(
-                f"its rubric ({type(rubric).__name__}) asks a model",
-                "no validator could reproduce a model's judgement: choose an environment with rules",
-            )
+            what = f"its rubric ({type(rubric).__name__}) asks a model"
+            raise Refused(what, "no validator could reproduce a model's judgement: choose an environment with rules")
         if any(map(rubric._is_group_func, rubric.funcs)):
             raise Refused("it rewards answers by comparing them", "choose an environment that scores each by itself")
 

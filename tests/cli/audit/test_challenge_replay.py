@@ -37,8 +37,7 @@ def judged(world: ValidatorWorld) -> dict[str, bytes]:
     _, cheat, places = submitted(world, 4)
     world.judge.cheats.add(cheat.address)  # type: ignore[attr-defined]
     validator = world.start()
-    files = accepted(world, places)
-    _, _, number = accuse(world, files)
+    _, _, number = accuse(world, accepted(world, places))
     assert concluded(world, number) is ChallengeOutcome.UPHELD
     trial = world.game.state.trials[world.game.state.challenges[number].trial]
     digests = {digest for _, digest in trial.reveals.values()}

@@ -122,8 +122,7 @@ def test_from_a_package_to_a_pools_configuration(muster: Muster, tmp_path: Path)
     library = make_wheel(tmp_path, "verifiers", "0.2.1", small_library())
     own = make_wheel(tmp_path, "own", "0.1", {"own.py": dedent(ROWS + scored)}, "verifiers")
     lock = tmp_path / "own.lock"
-    installing = "env", "install", own, "--wheel", library, "--arg", "count=4", "--out", lock
-    done = muster.run(*installing, timeout=300)
+    done = muster.run("env", "install", own, "--wheel", library, "--arg", "count=4", "--out", lock, timeout=300)
     assert done.code == 0, done.out + done.err
     content = hashlib.sha256(lock.read_bytes()).hexdigest()
     assert f'name = "verifiers"\ncontent = "{content}"\nrows = 4' in done.out

@@ -190,8 +190,7 @@ def test_tools_with_state_answer_from_the_row(locking: Locking) -> None:
 
 def test_two_processes_agree_on_every_reply_and_no_hostile_turn_wins(locking: Locking) -> None:
     lock = locking("boxes")
-    params = {"score_threshold": 0}
-    config = EnvironmentConfig(name="verifiers", content=lock.content, rows=lock.rows, params=params)
+    config = EnvironmentConfig(name="verifiers", content=lock.content, rows=lock.rows, params={"score_threshold": 0})
     found = check_environment(config, load(lock), data_folder(), [0, 1, 2, 3], hostile_problems=1)
     assert (found.disagreements, found.won, found.findings) == (0, 0, ())
 
