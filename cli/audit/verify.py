@@ -363,7 +363,7 @@ def _challenge_document(config: "ProcessConfig", number: int, published: bool) -
         record = _record(client, client.refresh(), number)
         challenge, trial = record.challenge, record.trial
         block = client.client.block(trial.seed_block)
-        faults = faults_of(record, block.hash if block else None)
+        faults = list(faults_of(record, block.hash if block else None))
         jurors = [_juror(client, record, member) for member in sorted(trial.reveals)]
         if published and jurors and not any(one.judged or one.fault for one in jurors):
             what = f"nobody has the verdict documents of jury {trial.trial}"

@@ -73,11 +73,12 @@ def refuse_slow_pools(session: "Session", groups: "Iterable[int]") -> None:
     """Raise ConfigError for the first pool that cannot be judged in time, which its seats are fined for. Of a validator
     group, the process refuses what is too slow."""
     from cli.profile import find_profile
-    from validator.pools import slow_pool
+    from environments.program import too_slow
 
     pools, profile = session.state().pools, find_profile("validator")
     for pool in (pools[number] for number in groups if number in pools):
         own = profile.service if profile is not None and profile.pool == pool.pool else ""
         config = _checked_config(pool, own or pool.service_url, "it can be judged in time")
-        if config is not None and (slow := slow_pool(config, pool)):
+        windows = pool.terms.commitWindow, pool.terms.juryCommitWindow
+        if config is not None and (slow := too_slow(config, *windows)):
             raise ConfigError(f"pool {pool.pool} is refused: {slow.what}", f"its owner can mend that: {slow.hint}")
