@@ -108,8 +108,7 @@ def ps(folder: FolderOption = None, json: JsonOption = False) -> None:
     Exit code 1 unless the network is up and every process runs or has finished."""
     where = _folder(folder)
     found = look(where, where.known_settings())
-    emit(found.document(), json, lambda: process_table(found))
-    raise typer.Exit(0 if all_well(found) else 1)
+    emit(found.document(), json, lambda: process_table(found), sound=all_well(found))
 
 
 def logs(

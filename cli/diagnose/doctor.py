@@ -92,11 +92,9 @@ def doctor(
     documents = [asdict(check) for check in found]
     if bundle is not None:
         write_bundle(bundle, documents, lines)
-    emit(documents, json, lambda: "\n".join(check.line() for check in found))
-    if bundle is not None:
         typer.echo(f"{bundle} is written; look through it before you send it", err=True)
-    if any(check.state == "failed" for check in found):
-        raise typer.Exit(1)
+    sound = all(check.state != "failed" for check in found)
+    emit(documents, json, lambda: "\n".join(check.line() for check in found), sound)
 
 
 def write_bundle(path: Path, findings: list[dict[str, str]], lines: int) -> None:

@@ -90,9 +90,7 @@ def dry_run(
     private = allow_private_sources or bool(profile and profile.allow_private_sources)
     observer = look.observer(EngineConfig(), user_cache("dry-run"), folder, private)
     view = make_and_judge(observer, profile, worker)
-    emit(view, look.json, lambda: dry_run_text(view))
-    if not view["accepted"]:
-        raise typer.Exit(1)
+    emit(view, look.json, lambda: dry_run_text(view), sound=view["accepted"])
 
 
 # Membership

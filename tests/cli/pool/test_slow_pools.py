@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from chain.suite import Suite
-from protocol.config import EnvironmentConfig, PoolConfig
+from protocol.config import EnvironmentConfig
 from tests.cli.actors import create_pool
 from tests.cli.joining import CONFIG, StubService
 from tests.cli.muster import Key, Muster
@@ -14,18 +14,14 @@ from tests.conftest import Deployed
 MakePool = Callable[[float, str], int]
 
 
-def slow_config(seconds: float) -> PoolConfig:
-    own = EnvironmentConfig(name="program", label="own", content="ab" * 32, params={"seconds": seconds})
-    return CONFIG.model_copy(update={"environments": (own,)})
-
-
 @pytest.fixture
 def make_pool(service: StubService, shared_suite: Deployed, muster: Muster) -> MakePool:
     """A pool with such a program, whose service is announced at that URL ("stub": one that has its document)."""
     suite: Suite = shared_suite.suite(shared_suite.chain.account())
 
     def made(seconds: float, url: str) -> int:
-        service.config = slow_config(seconds)
+        own = EnvironmentConfig(name="program", label="own", content="ab" * 32, params={"seconds": seconds})
+        service.config = CONFIG.model_copy(update={"environments": (own,)})
         number = create_pool(suite, muster.home, service.config.digest)
         if url:
             suite.court.announce_service(number, service.url if url == "stub" else url).send()

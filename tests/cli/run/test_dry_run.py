@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,11 +11,10 @@ import pytest
 from calibration.dry_run import Draw, judge_file, make_file
 from cli.diagnose.checks import cached_weights
 from cli.run.dry_run import dry_run_text, dry_run_view, engines
-from protocol.api.endpoints import OBJECTS
 from protocol.errors import ConfigError, MusterError
 from protocol.identity import PoolId
 from protocol.seeds import AUDIT_EVERYTHING
-from runtime.alone import alone
+from runtime.entry import alone
 from runtime.process import EngineConfig
 from storage.keys import object_key
 from storage.weights.manifest import ManifestScope
@@ -25,7 +23,7 @@ from tests.cli.actors import create_pool
 from tests.cli.ends import die, fail_clearly
 from tests.cli.muster import Muster
 from tests.conftest import TOKEN, Deployed
-from tests.storage.mirror import mirror, send
+from tests.storage.mirror import bucket
 from tests.storage.weights.folders import ShardStore
 from tests.validator import tiny
 
@@ -95,22 +93,17 @@ def test_engines_are_the_pools_dtype_unless_another_is_written() -> None:
 
 
 @pytest.fixture
-def bucket() -> Iterator[tuple[ShardStore, str]]:
+def served() -> Iterator[tuple[ShardStore, str]]:
     """(objects, the URL of a service that serves them as a pool's does)."""
     objects = ShardStore()
-
-    def answer(handler: BaseHTTPRequestHandler) -> None:
-        body = objects.get(handler.path.removeprefix(OBJECTS + "/"))
-        send(handler, 404 if body is None else 200, body or b"")
-
-    with mirror(answer) as url:
+    with bucket(objects) as url:
         yield objects, url
 
 
 def test_the_command_dry_runs_with_the_pools_own_weights_and_without_a_key(
-    muster: Muster, shared_suite: Deployed, bucket: tuple[ShardStore, str], tmp_path: Path
+    muster: Muster, shared_suite: Deployed, served: tuple[ShardStore, str], tmp_path: Path
 ) -> None:
-    objects, url = bucket
+    objects, url = served
     owner = shared_suite.chain.account()
     suite = shared_suite.suite(owner)
     number = create_pool(suite, tmp_path, tiny.CONFIG.digest)
