@@ -230,7 +230,7 @@ def test_steps_that_are_no_longer_wanted_go(published: Published, tmp_path: Path
     assert fetched() == set()
 
 
-def test_steps_that_name_too_much_are_left_out_oldest_first(
+def test_the_oldest_steps_are_left_out_first(
     published: Published, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for _ in range(3):
@@ -258,7 +258,7 @@ def test_steps_that_name_too_much_are_left_out_oldest_first(
         ("announcing", SignedClient, "post"),
     ],
 )
-def test_each_thread_of_a_relay_is_supervised(
+def test_each_thread_is_supervised(
     published: Published, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, owner: type, method: str
 ) -> None:
     """Whatever ends one of them, it begins again, and the status says so meanwhile."""

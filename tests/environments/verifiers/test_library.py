@@ -131,7 +131,7 @@ def test_tasksets_that_cannot_be_verified_are_refused(started: PackageProcess, s
     ],
     indirect=["started"],
 )
-def test_tasksets_that_the_library_brings_need_more_than_an_answer(
+def test_the_librarys_tasksets_need_more_than_answers(
     started: PackageProcess, error: type[MusterError], said: str
 ) -> None:
     """A game's engine, containers, a server, a data set of its own: none of them is one prompt and one answer."""
