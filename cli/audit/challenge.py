@@ -117,22 +117,15 @@ def named_run(known: "list[Submission]", now: int, first: int | None, last: int 
 
 
 def _row(state: "State", challenge: "NodeChallenge") -> dict[str, Any]:
+    from cli.diagnose.views import picked
     from protocol.verdict import Code
 
     trial = state.trials[challenge.trial]
-    return {
-        "challenge": challenge.challenge,
-        "pool": challenge.pool,
-        "node": challenge.node,
-        "accuser": challenge.accuser,
+    return picked(challenge, "challenge", "pool", "node", "accuser", "trial", "bond", "back", "slashed") | {
         "opened": challenge.time,
         "files": list(challenge.sequences),
-        "trial": challenge.trial,
         "jury": list(trial.seats),
         "votes": {str(trial.seats[juror]): Code(code).label for juror, (code, _) in sorted(trial.reveals.items())},
         "outcome": challenge.outcome.name.lower(),
         "code": Code(challenge.code).label if challenge.code else "",
-        "bond": challenge.bond,
-        "back": challenge.back,
-        "slashed": challenge.slashed,
     }
