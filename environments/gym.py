@@ -249,10 +249,8 @@ def may_be_scored(dataset: str, answer: str, reference: str) -> bool:
 
 
 def portable(answer: str) -> str:
-    """Return the answer with characters that Unicode 3.2 lacks replaced by U+FFFD.
-
-    Every Python version has its own table of later characters, and scorers ask it what is a digit, a letter or a space.
-    """
+    """Return the answer with U+FFFD for characters that Unicode 3.2 lacks: which digits, letters and spaces there are
+    since depends on the version of Python."""
     if answer.isascii():
         return answer
     return "".join("\ufffd" if unicodedata.ucd_3_2_0.category(letter) == "Cn" else letter for letter in answer)

@@ -93,11 +93,9 @@ def _returned(outcome: SandboxOutcome) -> Any:
 
 
 class ProgramEnvironment:
-    """The program at `path`, whose SHA-256 is `content`: `problem(seed)` and `score(problem, answer_text)`; of several
-    turns `reply(problem, turns)` and `score(problem, turns)`, with the turns so far as a list of texts.
-
-    Raises ConfigError for a wrong parameter, for a missing program, and for one that makes no problem of seed 0,
-    IntegrityError for other bytes, ScoringUnavailable where this machine has no sandbox."""
+    """The program at `path`: `problem(seed)` and `score(problem, answer_text)`; of several turns, with a list of texts,
+    `reply(problem, turns)` and `score(problem, turns)`. Raises ConfigError for a wrong parameter, a missing program, or
+    one that makes no problem of seed 0, IntegrityError for other bytes, ScoringUnavailable."""
 
     rows = 0
 
