@@ -52,14 +52,10 @@ class Score:
 
 
 class PoolEnvironments:
-    """A pool's problems as token ids, and the scores of answers to them.
-
-    `vocabulary` is the number of rows of the model's output layer, which may exceed the tokenizer's size. `data`: the
-    folder of the environments' files by content hash (environments/registry.py), or the configuration's environments
-    where they are loaded already. `held_out`: problems that work is never drawn from. `positions`: the model's context
-    in tokens (None: unbounded). `mask`: the curriculum mask by which a policy step's work is drawn (`at`). Raises
-    ConfigError for an unknown environment, one of another version, a missing file, or a context that holds no reply.
-    """
+    """A pool's problems as token ids, and the scores of answers. `vocabulary`: rows of the model's output layer.
+    `data`: the folder of files by hash, or environments that are loaded. `held_out`: problems that work is never drawn
+    from. `positions`: the model's context in tokens (None: unbounded). Raises ConfigError for an unknown environment,
+    one of another version, a missing file, or a context that holds no reply."""
 
     def __init__(
         self,

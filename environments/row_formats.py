@@ -96,11 +96,8 @@ def _check_kind(line: bytes, name: str) -> None:
 
 
 def normalised(line: bytes) -> bytes:
-    """Return a row in the form of a pool's data file. Raise ValueError for what is no JSON object.
-
-    Null fields are left out, numbers as names become text, objects that are texts of JSON or of Python literals become
-    objects, and a language is spelt as scorers know it. Whoever reads the row finds what else is wrong with it.
-    """
+    """Return a row in the form of a pool's data file: without nulls, names as text, objects instead of texts of JSON or
+    Python literals, a language spelt as scorers know it. Raise ValueError for what is no JSON object."""
     fields = parse_json(line)
     if not isinstance(fields, dict):
         raise ValueError("it is not a JSON object")

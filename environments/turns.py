@@ -138,11 +138,9 @@ class ReplyFrame:
 
 
 class RolloutReplies:
-    """What is put after the turns of one rollout at a problem, called once after each turn, in order. `text` says what
-    a turn reads as. `room`: tokens that all replies may take together (None: any number). `vocabulary`: how many
-    tokens the model knows; a tokenizer may know more, and a reply that holds one of those is none.
-
-    Raises ScoringUnavailable where this machine cannot say."""
+    """What is called after each turn of a rollout, in order, for what follows it. `text` says what a turn reads as.
+    `room`: tokens that all replies may take together. `vocabulary`: tokens that the model knows; a reply with others is
+    none. Raises ScoringUnavailable."""
 
     def __init__(
         self,

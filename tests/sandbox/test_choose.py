@@ -106,8 +106,7 @@ def test_cgroups_of_version_1_lie_under_our_own() -> None:
 
 def test_a_cgroup_of_version_2_lies_at_the_top() -> None:
     found = plan_cgroup(LIMITED, "box", "0::/user.slice/session\n", Path("/cg")).settings
-    limits = {"pids.max": "9", "memory.max": "67108864", "memory.swap.max?": "0"}
-    assert found == {Path("/cg/box"): limits}
+    assert found == {Path("/cg/box"): {"pids.max": "9", "memory.max": "67108864", "memory.swap.max?": "0"}}
 
 
 def test_a_cgroup_writes_what_it_says_and_leaves_nothing_when_it_cannot(tmp_path: Path) -> None:

@@ -107,9 +107,7 @@ def test_a_watchdog_cleans_up_unless_all_is_done(tmp_path: Path, done: bool) -> 
     assert kept.exists() == done
 
 
-def test_an_engine_that_does_not_answer_is_left_to_the_watchdog(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_engine_that_hangs_is_left_to_the_watchdog(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Its `rm` hangs the first time."""
     log, program = tmp_path / "log", tmp_path / "docker"
     program.write_text(f'#!/bin/sh\necho "$1" >> {log}\n[ "$1" = rm ] && [ $(grep -c rm {log}) -lt 2 ] && sleep 30\n')
