@@ -1,10 +1,9 @@
 """A model's tensors as shards, exact sums over them, and pseudo-gradients as bytes: float32, one byte per element, or
 only the changes that bfloat16 can see.
 
-A payload consists of shards, each of which begins with a hash of run, outer step, base, worker and number. So a copied
-payload is not valid as somebody else's: a copier would have to sign hashes of bytes that it can make only after the
-original is published, and by then the time to sign is over. What is read comes from strangers: lengths are checked
-before anything is allocated, and what comes out is finite."""
+Each shard of a payload begins with a hash of run, outer step, base, worker and number, so a copied payload is not valid
+as somebody else's, and a copier would have to sign hashes of bytes that it can make only once the time to sign is over.
+What strangers send is bounded before anything is allocated, and what comes out is finite."""
 
 import hashlib
 import math
@@ -269,9 +268,8 @@ def select_visible(weights: Tensors, gradient: Tensors, error: Tensors | None = 
     """Select the elements whose weight becomes another bfloat16 (PULSELoCo, 2602.03839): only these change the next
     forward pass. `weights`: the outer state's; `gradient`: outer − inner weights; `error`: left out by the step before.
     Return the weights with what is sent subtracted, and what is left out, to be added to the next pseudo-gradient
-    (error feedback). With u = gradient + error in float32, sent + left out is u where nothing is sent and where the
-    weight is not tiny beside u; elsewhere it is u rounded once. Raises MalformedContribution where something would be
-    infinite."""
+    (error feedback): together gradient + error, but for one rounding of what is sent. Raises MalformedContribution
+    where something would be infinite."""
     after, left = {}, {}
     for name, value in weights.items():
         due = gradient[name] + error[name] if error is not None else gradient[name]

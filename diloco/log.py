@@ -156,8 +156,7 @@ def make_step(
 ) -> tuple[OuterState, Admitted]:
     """Make the step from `state` that `commit` commits, and return the state and which contributions counted. `ended`:
     the schedule that `commit` ended, None to read it in the log; `read` returns a file of a payload. Raises
-    IntegrityError if the step does not lead to the state that the log names, or is made of what strangers gave;
-    MissingObjectError, UnreachableError."""
+    IntegrityError if the step does not lead to what the log names; MissingObjectError, UnreachableError."""
     run = transport.run
     run.check_workers(commit.made_of)
     partition = (ended or schedule_before(transport, commit)).partition if run.assigned else None

@@ -1,8 +1,7 @@
 """Everything that is signed in a run: contributions, workers' messages, and entries of the coordinator's log.
 
 Each is stored as the canonical JSON {body, signature}. The EIP-712 signature covers the hash of the body, which names
-its own place (run, author, number), so nobody can move or repeat it. Whoever reads one bounds it before parsing it, and
-refuses what is not byte for byte its own encoding."""
+its own place (run, author, number), so nobody can move or repeat it."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -235,12 +234,11 @@ class MalformedEntry(IntegrityError):
 
 
 class Strikes(SignedBody):
-    """The penalty of a worker that held up outer steps: the others lost an attempt or a timeout by it. Its contribution
-    was refused, it signed two, fell silent, left with a part of the work, or could not use its files. The m-th strike
-    excludes it from the 2^(m−1) − 1 outer steps after the next commit, at most 63. A strike is forgiven for every eight
-    outer steps that it contributes to. A worker that says it cannot use a file may be right, and one that says it could
-    may lie: by that alone it gets three strikes at most. `until`: the outer step it may take part in again; `made`:
-    steps contributed to since a strike came or went."""
+    """The penalty of a worker that held up outer steps: its contribution was refused, it signed two, fell silent, left
+    with a part of the work, or could not use its files. The m-th strike excludes it from the 2^(m−1) − 1 outer steps
+    after the next commit, at most 63; eight steps that it contributes to forgive one. By its word on files alone, which
+    may be right, it gets three at most. `until`: the outer step it may take part in again; `made`: steps contributed to
+    since a strike came or went."""
 
     count: int = Field(0, ge=0, le=64)
     until: int = Field(0, ge=0, lt=2 * MAX_STEP)
@@ -259,12 +257,12 @@ class Strikes(SignedBody):
 
 
 class CommitRecord(SignedBody):
-    """Commits an outer step and begins the next one: everything that a newcomer must know to follow from here. Outer
-    step `step` begins from the state of `digest` with `members`, or once `waiting` are enough. The state was made in
-    attempt `attempt` at the step before, of all opened contributions (`made_of`), of which those of `counted` were
-    admitted. `previous`: number of the commit record before (null: none). `state`: SHA-256 of the list of files in
-    which the state is published, if it is. `messages`: for each worker, the number of its first message that is not in
-    the log. `strikes`: of those who held up earlier steps."""
+    """Commits an outer step and begins the next one, with everything that a newcomer must know. Outer step `step`
+    begins from the state of `digest` with `members`, or once `waiting` are enough. The state was made in attempt
+    `attempt` at the step before, of all opened contributions (`made_of`), of which those of `counted` were admitted.
+    `previous`: number of the commit record before. `state`: SHA-256 of the list of files in which the state is
+    published, if it is. `messages`: for each worker, its first message that is not in the log. `strikes`: of those who
+    held up earlier steps."""
 
     kind: Literal["commit"] = "commit"
     step: Step

@@ -1,10 +1,9 @@
-"""The outer state, the outer optimizer and the admission of contributions, exact to the bit on any machine: what the
-coordinator, every worker and any verifier compute alike.
+"""The outer state, the outer optimizer and the admission of contributions, exact to the bit on any machine.
 
 The optimizer is SGD with Nesterov momentum on the mean pseudo-gradient of the admitted contributions. Everything is
 elementwise float32, each operation rounded once, in a stated order, so the result does not depend on the machine or on
-how tensors are cut. Contributions are decoded one shard at a time, so memory holds one shard of each, never whole
-pseudo-gradients, and the weighted sum adds workers in ascending order of their addresses."""
+how tensors are cut. Contributions are decoded one shard at a time, so memory holds one shard of each, and the weighted
+sum adds workers in ascending order of their addresses."""
 
 import hashlib
 import math

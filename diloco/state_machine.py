@@ -34,12 +34,12 @@ class Phase(Enum):
 
 @dataclass(frozen=True)
 class Schedule:
-    """The state of the outer step under way. `step` starts from the state of `digest` (hex). `members` take part in
-    attempt `attempt`; `waiting` have joined and take part from the next attempt that lets them in. `documents`: signed
-    contributions by worker; `opened`: workers whose payload is there. `barred`: workers that held up this step and are
-    excluded from it; `disputed`: those of them that did so only by their word on files. `items`: the files that the
-    step trains on, once they are assigned; `unusable`: files that barred workers named; `skipped`: files that nobody
-    trains on; `partition_members`: the members when the attempt began, among whom the data is split."""
+    """The outer step under way: `step` starts from the state of `digest` (hex). `members` take part in attempt
+    `attempt`; `waiting` have joined and take part from the next attempt that lets them in. `documents`: signed
+    contributions by worker; `opened`: workers whose payload is there. `barred`: workers that held up this step;
+    `disputed`: those of them that did so only by their word on files. `items`: the files that the step trains on, once
+    assigned; `unusable`: files that barred workers named; `skipped`: files that nobody trains on; `partition_members`:
+    the members when the attempt began, among whom the data is split."""
 
     run: DilocoRun
     digest: str

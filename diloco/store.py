@@ -1,9 +1,9 @@
 """What a worker and a coordinator keep on disk.
 
 A worker writes two kinds of folders, each complete or absent: an outer state, and the contribution on its way, each
-with the inner task as it was then. A kill at any moment loses no outer step and repeats none: until a state is written,
-which happens during the next inner steps, the state before it and the contribution to that stay, from which the same
-outer step is made again. The next contribution waits for it."""
+with the inner task as it was then. No kill loses an outer step or repeats one: until a state is written, which happens
+during the next inner steps, the state before it and the contribution to that stay, from which the same step is made
+again."""
 
 import json
 import logging

@@ -1,6 +1,6 @@
 """What workers and coordinator leave for one another in a bucket, and when they look for it.
 
-Contributions, payloads and outer states lie under their hashes; messages and log entries lie at numbered places that a
+Contributions, payloads and outer states lie under their hashes; messages and log entries at numbered places that a
 bucket lets nobody overwrite. Whatever comes from there is a stranger's."""
 
 import logging
@@ -129,7 +129,7 @@ class Transport:
 
     def entry(self, number: int, previous: str | None = None) -> tuple[LogEntry, str] | None:
         """Return an entry of the log and the SHA-256 of its bytes, None if it is not there yet. Raises MalformedEntry
-        where the place is taken by something else, IntegrityError where it follows another entry than `previous`;
+        where the place is taken by something else, IntegrityError where it does not follow `previous`;
         UnreachableError."""
         try:
             data = self._bucket.look(self._entry_place(number), MAX_ENTRY_BYTES)

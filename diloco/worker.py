@@ -340,8 +340,7 @@ class Worker:
 
 class StallTimer:
     """Decides when a worker gives up: after the stall timeout without any progress in the log, or after as many
-    attempts at one outer step as there are workers to hold it up. Workers that hold up a step are excluded from it
-    one by one, so a few hostile ones cannot use up the time of the others."""
+    attempts at one outer step as there are workers to hold it up, each of which is excluded after it has."""
 
     def __init__(self, run: DilocoRun, clock: Callable[[], float] = time.monotonic) -> None:
         timeouts = Timeouts.of(run)

@@ -70,8 +70,8 @@ def take_turns(
 ) -> list[ListingEntry]:
     """Return at most `most` entries: one of each peer before a second of any, so that sharing eight times as much does
     not help. Entries without a peer count as one peer's, and entries that come last follow all others. `order` ranks
-    the peers within a turn by a hash that differs from round to round. The ranks of their entries would not do: the
-    smallest of eight hashes comes before most others' only one."""
+    the peers within a turn by a hash that differs from round to round: the smallest rank of eight entries comes before
+    most others' only one."""
     by_peer: defaultdict[str, list[tuple[tuple[bool, bytes], ListingEntry]]] = defaultdict(list)
     for entry in listed:
         entries = by_peer[entry.peer]

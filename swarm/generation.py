@@ -110,11 +110,11 @@ class OwnRounds:
 
 
 class Retokeniser:
-    """Turns peers' texts into rollouts under the member's own tokenizer. A peer's claimed log-probs are not believed.
-    Each token counts as sampled with probability `assumed_behaviour_prob`. With 1, an update's importance weight is the
-    own policy's probability of the token, so a policy does not learn what it never says. Only completions above the
-    group's mean count, and repeated texts count once: among texts that are to become less likely, a peer could choose
-    what others say best. None: probabilities are unknown and all weigh 1."""
+    """Turns peers' texts into rollouts under the member's own tokenizer. Each token counts as sampled with probability
+    `assumed_behaviour_prob`, whatever its peer claims; with 1, an update's importance weight is the own policy's
+    probability of it, so a policy does not learn what it never says. Only completions above the group's mean count, and
+    repeated texts once: among texts to become less likely, a peer could choose what others say best. None: all weigh
+    1."""
 
     def __init__(self, model: MemberModel, assumed_behaviour_prob: float | None) -> None:
         self._model = model

@@ -133,10 +133,10 @@ class InboxState(BaseModel):
 
 
 class EnvelopeInbox:
-    """The envelopes of one member's peers. `own` is the member's address. Its own envelopes are not inspected;
-    `own_found` lists them as (round, key) for the caller to take. `secret` orders what is fetched first, so that nobody
-    can push another's envelopes to the end. `folder` keeps envelopes over a restart, but not how fast peers advance and
-    what time they got."""
+    """The envelopes of one member's peers. `own` is the member's address; `own_found` lists its own envelopes as
+    (round, key) for the caller to take. `secret` orders what is fetched first, so that nobody can push another's
+    envelopes to the end. `folder` keeps envelopes over a restart, but not how fast peers advance and what time they
+    got."""
 
     def __init__(self, inspector: Inspector, mix: MixConfig, own: str, secret: bytes, folder: Path) -> None:
         self._inspector, self._mix, self._own = inspector, mix, own
@@ -294,7 +294,7 @@ class EnvelopeInbox:
         """Return the seconds that scoring an opened envelope may take. Raise MalformedEnvelope if it lies below another
         address, whose turn it would have had; NotRead if there is nothing to score: a second envelope of a known round
         is a breach, whatever it contains; Postponed if the peer advanced too fast, which lets it pick its problems, or
-        used up its part of the round's time."""
+        had its part of the round's time."""
         peer = envelope.member
         if entry.peer not in ("", peer.lower()):
             raise MalformedEnvelope(f"it is {peer}'s, and lies below {entry.peer}")

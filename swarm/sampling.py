@@ -24,10 +24,10 @@ class Breach(StrEnum):
 
 @dataclass
 class PeerRecord:
-    """One receiver's record of a peer. `true` counts groups whose rewards were as claimed, `breaches` false statements,
-    and `unfit` true groups that this member cannot use, such as text that its tokenizer changes. Of the groups that
-    were drawn, `trained` were trained on and `doubted` were not, because the receiver's own policy would not have said
-    them. A doubt is no proof: a better policy surprises too."""
+    """One receiver's record of a peer: `true` groups whose rewards were as claimed, `breaches` (false statements), and
+    `unfit` true groups that this member cannot use, such as text that its tokenizer changes. Of the groups that were
+    drawn, `trained` were trained on and `doubted` were not, because the receiver's own policy would not have said
+    them."""
 
     true: int = 0
     breaches: int = 0
@@ -126,9 +126,8 @@ class RecentUse(NamedTuple):
 
 
 def usual_use(recent: Mapping[str, RecentUse]) -> int | None:
-    """Return how often the median peer was trained on, each peer weighted by `RecentUse.weight`; None without any.
-    Peers that are doubted hardly count. So keys whose texts no policy would say, however many there are, do not hold
-    the others back; a key that is to count must share what is trained on."""
+    """Return how often the median peer was trained on, each peer weighted by `RecentUse.weight`; None without any. So
+    keys whose texts no policy would say, however many there are, do not hold the others back."""
     ranked = sorted((use.trained, use.weight) for use in recent.values() if use.trained)
     half, below = sum(weight for _, weight in ranked) / 2, 0.0
     for trained, weight in ranked:
