@@ -24,9 +24,8 @@ from tests.cli.muster import Muster
     ],
 )
 def test_what_is_wrong_with_a_configuration_is_named(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
-    (tmp_path / "swarm.json").write_text(
-        json.dumps({"name": "sums", "environments": [{"name": "reasoning_gym/chain_sum"}], "groups": 8, "samples": 4})
-    )
+    swarm = {"name": "sums", "environments": [{"name": "reasoning_gym/chain_sum"}], "groups": 8, "samples": 4}
+    (tmp_path / "swarm.json").write_text(json.dumps(swarm))
     values = {
         **{"home": str(tmp_path / "me"), "document": str(tmp_path / "swarm.json"), "model": {"source": "model"}},
         **{"key": {"keystore": str(tmp_path / "key.json")}, "exchange": str(tmp_path / "all"), **changes},
