@@ -219,6 +219,6 @@ def _nice(component: Json, value: Any) -> Any:
 
 
 @lru_cache(maxsize=65_536)
-def checksum(address: str) -> str:
-    """Return the checksum form of a hex address; cached, because it costs a hash and the same addresses come back."""
+def checksum(address: str | bytes) -> str:
+    """Return the checksum form of an address; cached, because it costs a hash and the same addresses come back."""
     return str(to_checksum_address(address))

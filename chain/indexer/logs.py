@@ -31,10 +31,6 @@ class Event:
     args: dict[str, Any] = field(hash=False)
     timestamp: int
 
-    @property
-    def key(self) -> tuple[str, str]:
-        return self.contract, self.name
-
 
 @dataclass(frozen=True)
 class Batch:

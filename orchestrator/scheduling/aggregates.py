@@ -102,7 +102,7 @@ class FileAggregates:
             old = self._open.get(key)
             if new is not old and new.pool == self._pool:
                 archived = state.archive.lane(new.pool, new.lane) if old is None else None
-                yield archived.files[new.sequence] if archived else old, new
+                yield archived["submissions"][key] if archived else old, new
         for key in self._open.keys() - state.submissions.keys():
             if key[0] == self._pool:
                 yield self._open[key], state.submissions[key]

@@ -1,5 +1,7 @@
 """Whole local networks of a test's own participants, and what all of them must show."""
 
+import json
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,12 +11,14 @@ import httpx
 
 from chain.indexer.records import Status, Submission
 from chain.indexer.state import State
-from localnet.demo import Demo, Disputer, Onlooker, settle_accounts
+from environments.pool import PoolEnvironments
+from localnet.demo import Demo, Disputer, Onlooker
 from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec
 from localnet.ports import claim_port
 from protocol.config import PoolConfig
 from protocol.rollout_file.file import read
 from protocol.rollout_file.rows import Limits, Rollout
+from tests.e2e.running import muster
 from trainer.reports.records import Records
 
 
@@ -30,15 +34,15 @@ class PlainDemo(Demo):
     """Nobody lazy, nobody absent: who has done honest work may dispute."""
 
     def onlookers(self) -> list[Onlooker]:
-        return [Disputer(self.onboarding, self.say)]
+        return [Disputer(self.onboarding, self.say).look]
 
     @contextmanager
     def settled(self) -> Iterator[State]:
         """The whole run, until everybody is paid: what the chain says then. Taken down at the end."""
         try:
             self.bring_up()
-            monitor, now = self.follow(), self.onboarding.client("deployer").now
-            settle_accounts(monitor, now, self.network.check, self.say, self.plan.patience)
+            monitor = self.follow()
+            self.settle(monitor)
             yield monitor.state
         finally:
             self.network.supervisor.stop()
@@ -60,6 +64,28 @@ def check_nodes(demo: Demo, state: State, all_refused: bool = True) -> None:
 
 def accepted(state: State) -> Iterator[Submission]:
     yield from (file for file in state.submissions_of(POOL) if file.status is Status.ACCEPTED)
+
+
+def asked(plan: DemoPlan, *words: object, code: int = 0) -> Any:
+    """What a command prints as JSON about the plan's network. It exits with `code`."""
+    where = "--deployment", plan.deployment, "--rpc", plan.rpc_url, "--json"
+    done = muster(*map(str, (*words, *where)), timeout=180)
+    assert done.returncode == code, done.stdout + done.stderr
+    return json.loads(done.stdout)
+
+
+def count_turns(plan: DemoPlan, config: PoolConfig, base: Path, state: State, called: str) -> tuple[Counter[int], int]:
+    """How many rollouts of an environment in accepted files have how many turns, and how many of three turns earn all.
+    `base` is the folder of policy step 0."""
+    environments = PoolEnvironments.of(config, base)
+    turns, solved = Counter[int](), 0
+    for file in accepted(state):
+        for row in rows_of(plan, config, file.sha256):
+            if environments.settings(row.problem_seed).called == called:
+                count = len(environments.transcript(row.problem_seed, row.output_tokens).turns)
+                turns[count] += 1
+                solved += count == 3 and row.task_reward > 0.99
+    return turns, solved
 
 
 def rows_of(plan: DemoPlan, config: PoolConfig, digest: bytes) -> list[Rollout]:

@@ -1,20 +1,17 @@
 """A package of the verifiers library with a tool and three turns, run by the library itself as an index has it, in a
 pool on the whole local network: honest files are accepted and trained on, who forges the tool's answers is slashed."""
 
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from chain.indexer.state import State
 from environments.base import InTurns, Problem
-from environments.pool import PoolEnvironments
 from environments.registry import data_folder, load_environment
 from environments.verifiers.environment import AskedPackage, lock_package
 from environments.verifiers.install import wheel_requirement
-from localnet.plan import DemoPlan, NodeSpec, ValidatorSpec, pool_config
+from localnet.plan import NodeSpec, ValidatorSpec, pool_config
 from protocol.config import EnvironmentConfig, PoolConfig
-from tests.e2e.networks import PlainDemo, accepted, check_nodes, network_plan, rows_of
+from tests.e2e.networks import PlainDemo, check_nodes, count_turns, network_plan
 from tests.e2e.test_package import check_seats, check_training
 from tests.environments.verifiers.boxes import boxes_wheel
 from trainer.model.base_model import Recipe, warm_up
@@ -44,7 +41,9 @@ def test_a_tool_of_strangers_answers_pays_and_teaches(tmp_path: Path, monkeypatc
     with demo.settled() as state:
         check_nodes(demo, state)
         check_seats(state)
-        check_turns(plan, config, state)
+        turns, solved = count_turns(plan, config, base, state, "package")
+        assert turns[3] > 10, turns
+        assert solved > 0, "right sums of what the tool said"
         check_training(plan)
 
 
@@ -71,16 +70,3 @@ def package_config(package: EnvironmentConfig, base: Path) -> PoolConfig:
         "train": train,
     }
     return made.model_copy(update=changed)
-
-
-def check_turns(plan: DemoPlan, config: PoolConfig, state: State) -> None:
-    """Accepted files have rollouts of up to three turns, and right sums of what the tool said."""
-    environment = PoolEnvironments.of(config, Path(config.model.source))
-    turns, solved = Counter[int](), 0
-    for file in accepted(state):
-        for row in rows_of(plan, config, file.sha256):
-            count = len(environment.transcript(row.problem_seed, row.output_tokens).turns)
-            turns[count] += 1
-            solved += count == 3 and row.task_reward > 0.99
-    assert turns[3] > 10, turns
-    assert solved > 0

@@ -6,9 +6,8 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import psutil
@@ -39,6 +38,7 @@ from localnet.plan import budget, pool_terms
 from protocol.encoding import TOKEN
 from protocol.errors import ConfigError, MusterError
 from runtime.supervisor import Child, Supervisor, restart_pause
+from tests.storage.mirror import mirror, send
 
 
 def folder_at(path: Path) -> NetworkFolder:
@@ -140,59 +140,42 @@ def test_taking_down_what_is_down_says_nothing(tmp_path: Path) -> None:
 WAITS = "waiting for the trainer to publish policy step 0"
 
 
-class StatusService:
-    """A pool's service: `steps` are what it answers one after the other, the last for ever."""
-
-    def __init__(self, steps: list[int | None]) -> None:
-        self.steps, service = steps, self
-
-        class StatusHandler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                step = service.steps.pop(0) if len(service.steps) > 1 else service.steps[0]
-                body = json.dumps({"step": step}).encode()
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), StatusHandler)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+@pytest.fixture
+def steps() -> list[int | None]:
+    """What the pool's service says of its newest policy step, one after the other, the last for ever."""
+    return [None, None, 0]
 
 
 @pytest.fixture
-def service() -> Iterator[StatusService]:
-    made = StatusService([None, None, 0])
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
-
-
-@pytest.fixture
-def network(service: StatusService, tmp_path: Path) -> Iterator[BackgroundNetwork]:
+def network(steps: list[int | None], tmp_path: Path) -> Iterator[BackgroundNetwork]:
     """Its processes run but for the trainer, which is silent."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    made = BackgroundNetwork(NetworkFolder(tmp_path), NetworkSettings(port=service.server.server_port - 2))
-    made.network.supervisor.children["trainer"] = Child("trainer", [], tmp_path / "trainer.log")
-    yield made
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        step = steps.pop(0) if len(steps) > 1 else steps[0]
+        send(handler, 200, json.dumps({"step": step}).encode())
+
+    with mirror(answer) as url:
+        port = int(url.rpartition(":")[2])
+        made = BackgroundNetwork(NetworkFolder(tmp_path), NetworkSettings(port=port - 2))
+        made.network.supervisor.children["trainer"] = Child("trainer", [], tmp_path / "trainer.log")
+        yield made
     for number, handler in handlers.items():
         signal.signal(number, handler)
 
 
-def test_it_waits_for_weights_and_says_so(network: BackgroundNetwork, service: StatusService) -> None:
+def test_it_waits_for_weights_and_says_so(network: BackgroundNetwork, steps: list[int | None]) -> None:
     network._wait_for_weights()
-    assert service.steps == [0]
+    assert steps == [0]
     standing = network.standing()
     assert (standing.phase, standing.doing) == (NetworkPhase.STARTING, WAITS)
 
 
 def test_without_weights_it_fails_with_the_trainers_last_words(
-    network: BackgroundNetwork, service: StatusService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    network: BackgroundNetwork, steps: list[int | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("localnet.background._WEIGHTS_SECONDS", 0.1)
-    service.steps = [None]
+    steps[:] = [None]
     (tmp_path / "trainer.log").write_text("no memory\n")
     with pytest.raises(MusterError, match=r"publish policy step 0 in vain: no memory"):
         network._wait_for_weights()

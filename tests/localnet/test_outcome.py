@@ -143,18 +143,10 @@ def test_a_run_is_summed_up_in_a_few_lines() -> None:
 
 def silent_first_committee(game: Game) -> list[int]:
     """One of three members votes, the windows pass, the lane is settled; the seats that kept silent."""
-    game.mine_to(game.state.lanes[game.pool, 0].round.seed_block + 1)
-    place = game.pool, 0, 0
-    committee = game.suite.court.committee_of(place)
-    assert committee is not None
-    speaker = game.voters[committee.seats[0]]
-    codes, salt = int(Code.ACCEPT), b"\x07" * 32
-    hidden = speaker.court.ballot_hash(place, speaker.client.address, codes, bytes(32), salt)
-    speaker.court.commit(place, 0, hidden).send()
-    game.deployed.chain.later(31)
-    speaker.court.reveal(place, 0, codes, bytes(32), salt).send()
-    game.suite.court.settle(place, game.state.files_of(game.state.lanes[game.pool, 0])).send()
-    return list(committee.seats[1:])
+    speaker, *silent = game.committee(0)
+    game.cast((game.pool, 0, 0), [(game.voters[speaker].court, Code.ACCEPT)], pause=31)
+    game.settle(0)
+    return silent
 
 
 def test_attested_late_and_silent_are_told_by_the_chain(deployed: Deployed, tmp_path: Path) -> None:
