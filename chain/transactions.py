@@ -381,7 +381,7 @@ class Sender:
         limit, price = self._prepare(pending.call, None)
         again = self._launch(pending.call, limit, price)
         pending.nonce, pending.hashes, pending.gas, pending.price = again.nonce, again.hashes, limit, price
-        pending.orphaned, pending.priced = 0, time.monotonic()
+        pending.orphaned, pending.priced = 0, again.priced
 
     def _bump(self, pending: PendingTransaction) -> None:
         pending.priced = time.monotonic()

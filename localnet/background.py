@@ -251,19 +251,15 @@ def leftovers(root: Path) -> Iterator[psutil.Process]:
             continue  # somebody else's, or it has just ended
 
 
-def clean_up(root: Path, seconds: float = 10.0) -> list[str]:
-    """SIGKILL them: each survives that by design. Returns their names and numbers once they have ended, or `seconds`
-    later."""
+def clean_up(root: Path, say: Callable[[str], None]) -> None:
+    """SIGKILL them, and say which: each survives that by design. Wait until they have ended, ten seconds at most."""
     found = list(leftovers(root))
-    names = []
     for process in found:
-        try:
-            names.append(f"{process.name()} (pid {process.pid})")
+        with suppress(psutil.NoSuchProcess):
+            name = process.name()
             process.kill()
-        except psutil.NoSuchProcess:
-            continue
-    psutil.wait_procs(found, timeout=seconds)
-    return names
+            say(f"left over from a supervisor that was killed, ended now: {name} (pid {process.pid})")
+    psutil.wait_procs(found, timeout=10.0)
 
 
 _LOOK_SECONDS, _WEIGHTS_SECONDS = 0.5, 300.0
@@ -453,8 +449,7 @@ def take_down(folder: NetworkFolder, say: Say) -> None:
     not end."""
     state = folder.living()
     if state is None:
-        for name in clean_up(folder.root):
-            say(f"left over from a supervisor that was killed, ended now: {name}")
+        clean_up(folder.root, say)
         return
     if state.phase is not NetworkPhase.STOPPING:
         with suppress(ProcessLookupError):
@@ -512,8 +507,7 @@ def main() -> int:
     folder = NetworkFolder.at(parser.parse_args().folder)
     settings = folder.known_settings()
     lock = lock_folder(folder.root, "network", "--folder")
-    for name in clean_up(folder.root):
-        print(f"left over from a supervisor that was killed, ended now: {name}", flush=True)
+    clean_up(folder.root, lambda line: print(line, flush=True))
     os.environ[MARK] = str(folder.root)
     try:
         BackgroundNetwork(folder, settings).serve()
