@@ -33,7 +33,7 @@ DEPLOYMENT, STATE, VERIFY = "deployment.json", "deploy-state.json", "verify"
 def artifact(contract: str) -> dict[str, Any]:
     """Return what the compiler left of a contract. Raises ConfigError when it is not built, or built from other sources
     than its committed ABI."""
-    path = abi.artifacts_folder() / f"{contract}.sol" / f"{contract}.json"
+    path = abi.ARTIFACTS_FOLDER / f"{contract}.sol" / f"{contract}.json"
     try:
         document: dict[str, Any] = json.loads(path.read_bytes())
         built, known = abi.parse(contract, document["abi"]), abi.load(contract)

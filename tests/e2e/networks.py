@@ -11,15 +11,32 @@ import httpx
 
 from chain.indexer.records import Status, Submission
 from chain.indexer.state import State
+from engines.runtime import vllm_installed
 from environments.pool import PoolEnvironments
 from localnet.demo import Demo, Disputer, Onlooker
-from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec
+from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec, pool_config
 from localnet.ports import claim_port
-from protocol.config import PoolConfig
+from protocol.config import EnvironmentConfig, PoolConfig
 from protocol.rollout_file.file import read
 from protocol.rollout_file.rows import Limits, Rollout
 from tests.e2e.running import muster
 from trainer.reports.records import Records
+
+FAST = "vllm" if vllm_installed() else "transformers"
+JUDGES = ValidatorSpec("xena", 6), ValidatorSpec("wanda", 6, engine=FAST, batch=16)
+"""They compute differently, and have to agree."""
+
+
+def small_files(base: Path, steps: int, *environments: EnvironmentConfig, **work: int) -> PoolConfig:
+    """A pool of the model folder `base` and these environments, which trains on two small files a step."""
+    config = pool_config(1, steps)
+    changed = {
+        "environments": environments,
+        "model": config.model.model_copy(update={"source": str(base)}),
+        "work": config.work.model_copy(update=work),
+        "train": config.train.model_copy(update={"files_per_step": 2, "max_off_policy_steps": 2, "minibatches": 2}),
+    }
+    return config.model_copy(update=changed)
 
 
 def network_plan(

@@ -10,18 +10,17 @@ import pytest
 
 from chain.indexer.records import ChallengeOutcome, Status, Submission
 from chain.indexer.state import State
-from engines.runtime import arithmetic_of, vllm_installed
+from engines.runtime import arithmetic_of
 from localnet.demo import Demo, RunMonitor
-from localnet.plan import POOL, STAKE, NodeSpec, ValidatorSpec, pool_config
+from localnet.plan import POOL, STAKE, NodeSpec, pool_config
 from protocol.config import BF16_CHECKS, DataConfig, PoolConfig
 from protocol.encoding import TOKEN
 from protocol.evidence.null_model import BETS, Bet, EvidenceConfig, PairNullModel
 from protocol.seeds import AUDIT_EVERYTHING
-from tests.e2e.networks import asked, network_plan
+from tests.e2e.networks import FAST, JUDGES, asked, network_plan
 from tests.validator import tiny
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(1800)]
-FAST = "vllm" if vllm_installed() else "transformers"
 ENGINES = tuple(f"{name}:float32:{arithmetic_of('cpu')}" for name in ("vllm", "transformers"))
 BET = Bet(tilt=2.0, rate=0.01, most=0.5)
 """In float32 honest mantissas differ by 0.0003 a chunk, those of 0.1% of noise by 0.2 on this model."""
@@ -70,8 +69,7 @@ class CaseDemo(Demo):
 
 def test_a_cheat_whose_files_pass_is_convicted_and_a_false_accuser_pays(tmp_path: Path) -> None:
     nodes = (NodeSpec("ada", FAST), NodeSpec("mallory", "transformers", CHEAT))
-    judges = (ValidatorSpec("xena", 6), ValidatorSpec("wanda", 6, engine=FAST, batch=16))
-    plan = network_plan(tmp_path, 1, nodes, judges, worker_batch=128, patience=3)
+    plan = network_plan(tmp_path, 1, nodes, JUDGES, worker_batch=128, patience=3)
     demo = CaseDemo(plan, lenient_config())
     mallory, ada = (demo.ring[f"node-{name}"].address for name in ("mallory", "ada"))
     with demo.up() as monitor:

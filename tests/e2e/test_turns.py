@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from engines.runtime import vllm_installed
-from localnet.plan import NodeSpec, ValidatorSpec, pool_config
+from localnet.plan import NodeSpec, pool_config
 from protocol.config import EnvironmentConfig, PoolConfig
-from tests.e2e.networks import PlainDemo, check_nodes, count_turns, metrics_of, network_plan
+from tests.e2e.networks import FAST, JUDGES, PlainDemo, check_nodes, count_turns, metrics_of, network_plan
 from trainer.model.base_model import base_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(1500)]
@@ -26,11 +25,9 @@ def mixed_config() -> PoolConfig:
 
 
 def test_a_pool_of_three_environments_trains_on_turns_and_ejects_who_forges_a_tool(tmp_path: Path) -> None:
-    fast = "vllm" if vllm_installed() else "transformers"
-    honest = NodeSpec("ada", fast), NodeSpec("bob", "transformers")
+    honest = NodeSpec("ada", FAST), NodeSpec("bob", "transformers")
     nodes = *honest, NodeSpec("mallory", "transformers", "forged-reply")
-    judges = (ValidatorSpec("xena", 6), ValidatorSpec("wanda", 6, engine=fast, batch=16))
-    plan, config = network_plan(tmp_path, STEPS, nodes, judges, worker_batch=128, patience=2), mixed_config()
+    plan, config = network_plan(tmp_path, STEPS, nodes, JUDGES, worker_batch=128, patience=2), mixed_config()
     demo = PlainDemo(plan, config)
     with demo.settled() as state:
         check_nodes(demo, state)
