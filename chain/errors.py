@@ -20,18 +20,12 @@ def _clock(value: Any) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(int(value)))
 
 
+_AMOUNTS = ("needed", "stake", "free", "balance", "allowance", "pay", "bonds")
 _SHOWN: dict[str, Callable[[Any], str]] = {
+    **dict.fromkeys(_AMOUNTS, show_tokens),
     "time": _clock,
     "releaseAt": _clock,
-    "first": str,
     "status": lambda value: _POOL_STATUS[value] if value < len(_POOL_STATUS) else str(value),
-    "needed": show_tokens,
-    "stake": show_tokens,
-    "free": show_tokens,
-    "balance": show_tokens,
-    "allowance": show_tokens,
-    "pay": show_tokens,
-    "bonds": show_tokens,
 }
 _PLAIN = frozenset({"TooEarly", "StepOutOfRange"})  # Errors whose arguments are shown as they are
 
@@ -69,7 +63,9 @@ class ContractError(MusterError):
         self.call, self.data, self.tx_hash = call, data, tx_hash
         mined = f" (mined in {tx_hash})" if tx_hash else ""
         words, hint = in_words(self.name, self.arguments)
-        raw = _render(self.name, self.arguments)
+        values = {k: "0x" + v.hex() if isinstance(v, bytes) else v for k, v in self.arguments.items()}
+        inner = ", ".join(f"{name}={value}" for name, value in values.items())
+        raw = f"{self.name}({inner})" if self.name else "it reverted without a reason"
         super().__init__(f"{call} was refused: {f'{words} [{raw}]' if words else raw}{mined}", hint)
 
 
@@ -98,10 +94,3 @@ def decode_revert(data: bytes) -> tuple[str, dict[str, Any]]:
     except (DecodingError, MusterError, ValueError, OverflowError):
         pass
     return "Unknown", {"data": "0x" + data[:64].hex()}
-
-
-def _render(name: str, arguments: dict[str, Any]) -> str:
-    if not name:
-        return "it reverted without a reason"
-    inner = ", ".join(f"{k}={'0x' + v.hex() if isinstance(v, bytes) else v}" for k, v in arguments.items())
-    return f"{name}({inner})"
