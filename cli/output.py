@@ -8,13 +8,15 @@ from typing import Any
 import typer
 
 
-def emit(document: Any, as_json: bool, text: Callable[[], str] | None = None) -> None:
+def emit(document: Any, as_json: bool, text: Callable[[], str] | None = None, sound: bool = True) -> None:
     """Print `document` as indented JSON (amounts in it are integers, in base units), or what `text` makes of it;
-    without one, its fields."""
+    without one, its fields. End with exit code 1 unless what it says is `sound`."""
     if as_json:
         typer.echo(json.dumps(document, indent=2, sort_keys=True, default=_plain))
     else:
         typer.echo(text() if text else fields({name.replace("_", " "): value for name, value in document.items()}))
+    if not sound:
+        raise typer.Exit(1)
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[object]], empty: str = "none") -> str:

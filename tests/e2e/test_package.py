@@ -10,7 +10,7 @@ from chain.indexer.state import State
 from environments.base import Problem
 from environments.pool import PoolEnvironments
 from environments.registry import data_folder, load_environment
-from environments.verifiers.environment import AskedPackage, lock_package
+from environments.verifiers.environment import lock_package
 from localnet.plan import DEMO_ENVIRONMENT, POOL, DemoPlan, NodeSpec
 from protocol.config import EnvironmentConfig, EvaluationConfig, EvaluationSet, PoolConfig
 from protocol.verdict import Code
@@ -64,8 +64,7 @@ def package_config(base: Path) -> PoolConfig:
     """The library's own environment of reasoning_gym, as it came from the index, beside sums without tags."""
     gym = [{"name": "chain_sum", "weight": 1.0, "config": SUMS}]
     load = "verifiers.envs.integrations.reasoninggym_env:ReasoningGymEnv"
-    asked = AskedPackage("verifiers[rg]==0.2.1", load, {"gym": gym, "system_prompt": ""}, build=True)
-    lock = lock_package(asked, data_folder())
+    lock = lock_package(data_folder(), "verifiers[rg]==0.2.1", load, {"gym": gym, "system_prompt": ""}, build=True)
     package = EnvironmentConfig(name="verifiers", label="package", content=lock.content, rows=lock.rows, weight=3)
     evaluation = EvaluationConfig(sets=(EvaluationSet(name="held-out", problems=16),))
     config = small_files(base, STEPS, package, DEMO_ENVIRONMENT, problems_per_file=8)

@@ -1,7 +1,4 @@
-"""What runs inside the package's own process: the standard library alone, beside the package and what it needs.
-
-Nothing of muster's can be imported here; `environments/verifiers/process.py` starts it and speaks with it.
-"""
+"""What runs in the package's own process (../process.py): the standard library alone, nothing of muster's."""
 
 import hashlib
 import json
@@ -64,5 +61,4 @@ def plain_message(where: str, message: Any) -> tuple[str, str]:
 
 
 def field(message: Any, name: str) -> Any:
-    """Return a field of a dictionary or of an object."""
     return message.get(name) if isinstance(message, Mapping) else getattr(message, name, None)

@@ -39,23 +39,18 @@ class Script:
 
     @property
     def whole(self) -> bool:
-        """Whether all its turns were asked for."""
         return self.asked == len(self._turns)
 
     def next(
         self, messages: Any, model: Any, tools: Sequence[Any], settings: Mapping[str, Any]
     ) -> Mapping[str, Any] | None:
         """Return the next turn, its `calls` as [id, name, arguments]; None after the last. Raise NoScore for a request
-        that no worker would have sampled an answer to."""
+        that no worker would have sampled an answer to; whatever catches it, there is no score."""
         try:
             return self._next(messages, model, tools, settings)
         except (NoScore, Refused) as error:
-            raise self.refused(str(error)) from None
-
-    def refused(self, why: str) -> NoScore:
-        """Return what is to be raised; whatever catches it, there is no score."""
-        self.trouble = self.trouble or why
-        return NoScore(self.trouble)
+            self.trouble = self.trouble or str(error)
+            raise NoScore(self.trouble) from None
 
     def _next(
         self, messages: Any, model: Any, tools: Sequence[Any], settings: Mapping[str, Any]
@@ -96,22 +91,13 @@ class Script:
         return messages[before:]
 
 
-def reply_of(script: Script) -> str | None:
-    """Return what the environment says after the last turn; None where that is the end, or nothing, or too long."""
-    text = "\n\n".join(script.due).encode(errors="replace").decode()
-    return text if script.over and script.due and len(text) <= MAX_REPLY_CHARS else None
-
-
 def _plain(turn: int, message: Any) -> _Message:
     role, text = plain_message(f"turn {turn}" if turn else "the row", message)
-    calls = [(call, field(call, "function") or call) for call in field(message, "tool_calls") or ()]
-    return (
-        role,
-        text,
-        tuple(
-            (str(field(call, "id")), str(field(about, "name")), str(field(about, "arguments"))) for call, about in calls
-        ),
-    )
+    calls = []
+    for call in field(message, "tool_calls") or ():
+        about = field(call, "function") or call
+        calls.append((str(field(call, "id")), str(field(about, "name")), str(field(about, "arguments"))))
+    return role, text, tuple(calls)
 
 
 def _tool_schema(tool: Any) -> dict[str, Any]:
@@ -147,9 +133,6 @@ def scripted_client(script: Script) -> Any:
     return client(None)
 
 
-# The package
-
-
 class Package:
     """`load`: a module with `load_environment`, or `module:callable` that gives an environment."""
 
@@ -182,14 +165,14 @@ class Package:
         return [_tool_schema(tool) for tool in self._environment.tool_defs or ()]
 
     def score(self, number: int, turns: _Turns) -> float:
-        """Return the rubric's reward. Raise NoScore where a function failed for want of something of the machine's, or
-        the environment asks what nobody may answer."""
+        """Return the rubric's reward. Raise NoScore where the machine failed, or nobody may answer what is asked."""
         return asyncio.run(self._score(number, turns))
 
     def reply(self, number: int, turns: _Turns) -> str | None:
-        """Return what the environment says after these turns; None where they are the end. Raise NoScore as `score`
-        does."""
-        return reply_of(asyncio.run(self._rolled(number, turns))[0])
+        """Return what it says after these turns; None for the end, nothing, or too much. Raise NoScore as `score`."""
+        script, _ = asyncio.run(self._rolled(number, turns))
+        text = "\n\n".join(script.due).encode(errors="replace").decode()
+        return text if script.over and script.due and len(text) <= MAX_REPLY_CHARS else None
 
     async def _score(self, number: int, turns: _Turns) -> float:
         script, state = await self._rolled(number, turns)

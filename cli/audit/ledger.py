@@ -1,0 +1,81 @@
+"""`muster ledger`: a pool's accounts by the chain's events, checked against the contracts or written as a table."""
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cli.options import PoolReading
+from cli.output import emit, fields
+from protocol.errors import ConfigError
+
+
+def ledger(
+    look: PoolReading,
+    out: Annotated[Path | None, typer.Option(help="Write a table to this .csv, .json or .parquet instead.")] = None,
+    table: Annotated[
+        str,
+        typer.Option(
+            help="With --out: accounts, contributions, submissions, votes, slashes, disputes or payouts, in base units."
+        ),
+    ] = "accounts",
+) -> None:
+    """Compare a pool's ledger with contracts and token to the last base unit, or write one of its tables.
+
+    Exit code 1 if anything differs."""
+    from orchestrator.ledger import NAMES, reconcile, tables
+
+    if table not in NAMES:
+        raise ConfigError(f"--table: there is no table {table!r}", f"choose of {', '.join(NAMES)}")
+    session = look.open()
+    pool, state = look.number(session), session.state()
+    if out is not None:
+        count = write_table(out, list(tables(state, pool, session.client.now())[table]))
+        document = {"table": table, "rows": count, "block": state.head, "out": str(out)}
+        emit(document, look.json, lambda: f"{count} rows of {table} up to block {state.head} are in {out}")
+        return
+    compared = reconcile(state, pool, session.suite)
+    assert compared is not None, "the pool is on chain"
+    rows = {
+        "block": compared.block,
+        "accounts and payments": "as the events say" if compared.ledger_matches_chain else "DIFFERS",
+        "escrow": "balanced" if compared.escrow_balanced else "NOT BALANCED",
+    }
+    text = "\n".join([fields(rows), *compared.findings])
+    emit(compared.model_dump(), look.json, lambda: text, not compared.findings)
+
+
+def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> int:
+    """Write rows of one shape as the file's ending says; return how many. Raises ConfigError for another ending."""
+    from protocol.files import explained
+
+    if path.suffix not in (".csv", ".json", ".parquet"):
+        raise ConfigError(f"{path.name} names no format", "end it in .csv, .json, .parquet")
+    with explained(f"write {path}", "check the folder"):
+        if path.suffix == ".json":
+            path.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+        elif path.suffix == ".csv":
+            with path.open("w", newline="", encoding="utf-8") as file:
+                writer = csv.DictWriter(file, list(rows[0]) if rows else [])
+                writer.writeheader()
+                writer.writerows(rows)
+        else:
+            _parquet(path, rows)
+    return len(rows)
+
+
+def _parquet(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    kinds = {bool: pa.bool_(), int: pa.int64(), str: pa.string()}
+    # Base units outgrow 64 bits: a token has 10^9 of them.
+    types = {
+        name: pa.decimal128(38, 0) if name.endswith("_base_units") else kinds[type(value)]
+        for name, value in (rows[0] if rows else {}).items()
+    }
+    columns = {name: pa.array([row[name] for row in rows], kind) for name, kind in types.items()}
+    parquet.write_table(pa.table(columns), path)

@@ -1,0 +1,151 @@
+"""`muster pool calibrate`: thresholds from measured honest files, signed; and checking and using such a document."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.options import KeyOptions, address_option, key_path
+from cli.output import clock, emit, fields, table
+from protocol.errors import ConfigError
+
+if TYPE_CHECKING:
+    from calibration.document import Calibration
+
+
+@dataclass(frozen=True)
+class MeasureOptions:
+    """Options of a measurement."""
+
+    pool_config: Annotated[Path | None, typer.Option(help="Pool configuration to measure.")] = None
+    weights: Annotated[Path | None, typer.Option(help="Model folder with the pool's weights.")] = None
+    worker: Annotated[
+        list[str] | None, typer.Option(help="ENGINE:DTYPE:DEVICE that makes files; repeat, one --verifier each.")
+    ] = None
+    verifier: Annotated[
+        list[str] | None, typer.Option(help="ENGINE:DTYPE:DEVICE that checks them; repeat for more pairs.")
+    ] = None
+    files: Annotated[int, typer.Option(min=8, max=100_000, help="Honest files per pair.")] = 64
+    batch: Annotated[
+        list[int] | None, typer.Option(min=1, max=4096, help="Decode batch size; repeat. Default 1, 8 and 64.")
+    ] = None
+    false_reject: Annotated[
+        float, typer.Option(help="Probability of refusing an honest file, all figures together.")
+    ] = 1e-6
+    safety: Annotated[
+        float, typer.Option(min=1.0, max=100.0, help="Factor on every measured bound, for other machines.")
+    ] = 1.5
+    audit_rate: Annotated[
+        int, typer.Option(min=1, max=65536, help="The pool's audit rate, of 65536 (65536: every rollout).")
+    ] = 65536
+    seed: Annotated[str, typer.Option(help="What the honest files' randomness is made from.")] = "1"
+    threads: Annotated[int, typer.Option(min=1, max=1024, help="Threads of each engine.")] = 1
+    out: Annotated[Path | None, typer.Option(help="File to write the signed calibration to.")] = None
+
+
+def calibrate(
+    measure: MeasureOptions,
+    key: KeyOptions,
+    verify: Annotated[
+        Path | None, typer.Option(help="Check a calibration: signature, and that its thresholds follow.")
+    ] = None,
+    signer: Annotated[str | None, address_option("--signer", "With --verify: whose signature it must be.")] = None,
+    apply: Annotated[
+        Path | None, typer.Option(help="Pool configuration to write the thresholds into (its `checks`).")
+    ] = None,
+) -> None:
+    """Measure honest files of a pool and sign the thresholds that follow.
+
+    Or --verify such a document, and --apply it to a pool configuration that is not on chain yet."""
+    from calibration.document import Calibration
+    from calibration.measuring import apply as apply_to
+
+    if verify is None:
+        if signer is not None:
+            raise ConfigError("--signer is for --verify", "leave it out")
+        document = _measured(measure, key, apply)
+    else:
+        if measure.pool_config or measure.weights or measure.out or measure.worker or measure.verifier:
+            raise ConfigError("--verify checks a document, it measures nothing", "leave the measuring options out")
+        document = Calibration.load(verify)
+        document.check(signer)
+    if apply is not None:
+        apply_to(document, apply)
+    summary = _summary(document) | ({"applied": str(apply)} if apply else {})
+    emit(summary, key.json, lambda: _text(summary, apply))
+
+
+def _measured(asked: MeasureOptions, key: KeyOptions, apply: Path | None) -> "Calibration":
+    """Measure, sign and write. All that may fail after hours of measuring (password, file) is tried first."""
+    from calibration.document import subject
+    from calibration.measuring import applicable, calibrate, write
+    from calibration.plan import Plan, parse_pairs
+    from protocol.config import PoolConfig
+    from runtime.keystore import open_key
+
+    if asked.pool_config is None or asked.weights is None or asked.out is None:
+        raise ConfigError("measuring needs --pool-config, --weights and --out", "or pass --verify FILE")
+    config = PoolConfig.load(asked.pool_config)
+    pairs = parse_pairs(asked.worker or ["transformers"], asked.verifier or ["transformers"], config)
+    batches = tuple(dict.fromkeys(asked.batch or (1, 8, 64)))
+    plan = Plan(
+        asked.pool_config, asked.weights, pairs, asked.files, batches, asked.seed, asked.threads, asked.audit_rate,
+        asked.false_reject, asked.safety,
+    )  # fmt: skip
+    if asked.out.exists():
+        raise ConfigError(f"{asked.out} exists", "choose another --out")
+    if not os.access(asked.out.absolute().parent, os.W_OK):
+        raise ConfigError(f"cannot write into {asked.out.absolute().parent}", "choose another --out")
+    if apply is not None:
+        applicable(apply, subject(config))
+    document = calibrate(plan, open_key(key_path(key.keystore), key.password_file))
+    write(asked.out, document.canonical() + b"\n")
+    return document
+
+
+def _summary(document: "Calibration") -> dict[str, Any]:
+    """Return the document in short; `heldout.bound` is the distribution-free 95% limit, 3/N."""
+    from calibration.thresholds import blind
+
+    heldout, over = document.heldout()
+    whole = {"signer", "time", "method", "pool", "weights", "false_reject", "safety", "audit_rate", "thresholds"}
+    pairs = [
+        {
+            **pair.model_dump(include={"files", "rollouts", "tokens", "chunks"}),
+            "pair": pair.name,
+            "largest": pair.largest,
+        }
+        for pair in document.pairs
+    ]
+    evidence = [
+        {"worker": one.worker, "verifier": one.verifier, "bets": one.made, "of": one.asked} for one in document.evidence
+    ]
+    return document.model_dump(include=whole) | {
+        "sees_nothing": blind(document.thresholds),
+        "heldout": {"files": heldout, "over": over, "bound": 3 / heldout},
+        "pairs": pairs,
+        "evidence": evidence,
+    }
+
+
+def _text(summary: dict[str, Any], applied: Path | None) -> str:
+    heldout, pairs = summary["heldout"], summary["pairs"]
+    facts = {name: summary[name] for name in ("signer", "pool", "weights", "false_reject", "safety", "audit_rate")}
+    facts["measured"] = clock(summary["time"])
+    facts["held out"] = (
+        f"{heldout['over']} of {heldout['files']} files over; alone that shows at most {heldout['bound']:.2g} (95%), "
+        "the rest is extrapolated"
+    )
+    bets = [f"{one['bets']} of {one['of']} bets, {one['worker']} by {one['verifier']}" for one in summary["evidence"]]
+    facts["evidence"] = "; ".join(bets) or "no null model: too few files, or none with figures"
+    rows = []
+    for name, threshold in summary["thresholds"].items():
+        blind = ", sees nothing" if name in summary["sees_nothing"] else ""
+        rows.append([name, f"{threshold:g}{blind}", *(f"{pair['largest'][name]:g}" for pair in pairs)])
+    body = table(["figure of a file", "reject at", *(f"largest, {pair['pair']}" for pair in pairs)], rows)
+    counts = ("files", "rollouts", "tokens", "chunks")
+    measured = [f"{pair['pair']}: {', '.join(f'{pair[name]} {name}' for name in counts)}" for pair in pairs]
+    done = [f"{applied}: thresholds written; its hash has changed"] if applied else []
+    return "\n\n".join([fields(facts), "\n".join(measured), body, *done])

@@ -1,0 +1,408 @@
+"""A pool's configuration and terms: written as commented TOML, checked against one another, priced."""
+
+import json
+import textwrap
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import AliasGenerator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+from pydantic.fields import FieldInfo
+
+from chain.deployment import FOLDER
+from chain.indexer.records import Terms
+from chain.indexer.state import group_number
+from cli.output import fields
+from protocol.config import BF16_CHECKS, ChecksConfig, EnvironmentConfig, ModelConfig, PoolConfig
+from protocol.encoding import Document, load_document, parse_tokens, show_tokens
+from protocol.errors import ConfigError
+from protocol.evidence.null_model import EvidenceConfig
+from protocol.models import read_object
+
+_MAX_ROWS = 65535
+_PROGRAM_PROBLEMS = 32
+
+# The file
+
+
+_WIDTH = 118
+_HEAD = """\
+# A pool's configuration. Its hash goes on chain with `muster pool create` and can never change after that.
+# A line that begins with `#` and a name is not set; remove the `#` to set it. Comments end with bounds and default.
+# Next: muster pool check --config FILE --terms base-sepolia --budget TOKENS
+
+"""
+_BOUNDS = (("ge", "at least {}"), ("gt", "above {}"), ("le", "at most {}"), ("lt", "below {}"))
+
+
+def pool_file(config: PoolConfig, environment_parameters: Mapping[str, Any]) -> str:
+    """Return commented TOML. `environment_parameters`: name → default, shown where it is not set."""
+    return _HEAD + "\n".join(_table(PoolConfig, config, "", False, environment_parameters)) + "\n"
+
+
+def _table(
+    kind: type[Document], value: Document | None, path: str, off: bool, unset: Mapping[str, Any]
+) -> Iterator[str]:
+    """Yield the fields of a model: plain ones first, as TOML wants them. `off` makes comments of what is not set."""
+    parts = []
+    for name, field in kind.model_fields.items():
+        given = getattr(value, name) if value is not None else _default(field)
+        if isinstance(given, dict) or _models(field):
+            parts.append((f"{path}.{name}".lstrip("."), field, given))
+        else:
+            yield from _comment(field)
+            yield _assignment(name, given, off)
+    for place, field, given in parts:
+        yield ""
+        yield from _comment(field)
+        many, kinds = get_origin(field.annotation) is tuple, _models(field)
+        if EvidenceConfig in kinds:  # a command writes it, nobody by hand
+            given = given and given.model_dump(mode="json")
+        if isinstance(given, dict):
+            yield _header(place, False, off)
+            yield from (_assignment(name, one, off) for name, one in given.items())
+            if place == "environments.params":
+                yield from (_assignment(name, one, True) for name, one in unset.items() if name not in given)
+        elif EvidenceConfig in kinds:
+            yield _header(place, False, True)
+        else:
+            values = given or () if many else [given] if given is not None else []
+            for one in values:
+                yield _header(place, many, off)
+                yield from _table(type(one), one, place, off, unset)
+            for other in (one for one in kinds if one not in map(type, values)):
+                if values:
+                    yield f"# Instead of the table above, where it is {other.model_fields['name'].default}:"
+                yield _header(place, many, True)
+                yield from _table(other, None, place, True, unset)
+
+
+def _comment(field: FieldInfo) -> list[str]:
+    """Return the description, bounds, choices and default of a field."""
+    notes, default = [], _default(field)
+    choices = [
+        choice for part in _members(field.annotation) if get_origin(part) is Literal for choice in get_args(part)
+    ]
+    if choices:
+        notes.append("one of " + ", ".join(map(str, choices)) if len(choices) > 1 else f"always {choices[0]}")
+    for attribute, words in _BOUNDS:
+        bounds = [getattr(bound, attribute) for bound in field.metadata if getattr(bound, attribute, None) is not None]
+        notes += [words.format(f"{bound:g}" if isinstance(bound, float) else bound) for bound in bounds]
+    if isinstance(default, str | int | float | bool) and len(choices) != 1:
+        notes.append(f"default {_literal(default)}")
+    text = f"{field.description}" + (f" ({'; '.join(notes)})" if notes else "")
+    return textwrap.wrap(text, _WIDTH, initial_indent="# ", subsequent_indent="# ")
+
+
+def _default(field: FieldInfo) -> Any:
+    return None if field.is_required() else field.get_default(call_default_factory=True, validated_data={})
+
+
+def _members(annotation: Any) -> Iterator[Any]:
+    """Yield the members of a union or of a tuple's elements, without what annotates them."""
+    if get_origin(annotation) in (Annotated, tuple):
+        yield from _members(get_args(annotation)[0])
+    elif get_origin(annotation) in (Union, types.UnionType):
+        for member in get_args(annotation):
+            yield from _members(member)
+    else:
+        yield annotation
+
+
+def _models(field: FieldInfo) -> list[type[Document]]:
+    members = _members(field.annotation)
+    return [member for member in members if isinstance(member, type) and issubclass(member, Document)]
+
+
+def _header(path: str, many: bool, off: bool) -> str:
+    return ("# " if off else "") + (f"[[{path}]]" if many else f"[{path}]")
+
+
+def _assignment(name: str, value: Any, off: bool) -> str:
+    return f"# {name} =" if value is None else ("# " if off else "") + f"{name} = {_literal(value)}"
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{name} = {_literal(one)}" for name, one in value.items()) + " }"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_literal, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)  # a TOML basic string has JSON's escapes
+
+
+def pool_config(folder: Path, environment: str, params: dict[str, Any], name: str | None) -> PoolConfig:
+    """Return the configuration with defaults for everything else. Raises what `model_config` raises."""
+    from environments.registry import scoring_versions
+
+    model = model_config(folder)
+    chosen = EnvironmentConfig(name=environment, params=params)
+    return PoolConfig(
+        name=name or folder.resolve().name,
+        model=model,
+        environments=(chosen,),
+        checks=BF16_CHECKS if model.dtype == "bfloat16" else ChecksConfig(),
+        scoring_versions=scoring_versions([chosen]),
+    )
+
+
+def model_config(folder: Path) -> ModelConfig:
+    """Read a model folder's dtype, and whether it has a chat template. Raises ConfigError, IntegrityError."""
+    if not folder.is_dir():
+        raise ConfigError(f"there is no folder {folder}", "name the model's folder in --model")
+    config, tokenizer = read_object(folder / "config.json"), folder / "tokenizer_config.json"
+    half = (config.get("dtype") or config.get("torch_dtype")) in ("bfloat16", "float16")
+    chats = (folder / "chat_template.jinja").is_file()
+    chats = chats or (tokenizer.is_file() and bool(read_object(tokenizer).get("chat_template")))
+    return ModelConfig(source=folder.resolve().name, dtype="bfloat16" if half else "float32", chat_template=chats)
+
+
+def parameter(text: str) -> tuple[str, Any]:
+    """Parse `min_terms=3` into a name and a value, which is JSON or else text. Raises ConfigError."""
+    name, given, value = text.partition("=")
+    if not given or not name.strip().isidentifier():
+        raise ConfigError(f"--param {text!r} is not NAME=VALUE", "write it like min_terms=3")
+    try:
+        return name.strip(), json.loads(value)
+    except ValueError:
+        return name.strip(), value
+
+
+def environment_parameters(environment: str) -> dict[str, Any]:
+    """Return name → default of a reasoning_gym dataset's parameters, where TOML can express the default; else
+    nothing."""
+    if not environment.startswith("reasoning_gym/"):
+        return {}
+    import dataclasses
+
+    from reasoning_gym.factory import DATASETS
+
+    from environments.base import THRESHOLD
+    from environments.gym import RESERVED
+
+    _, config = DATASETS[environment.partition("/")[2]]
+    defaults: dict[str, Any] = {}
+    for field in dataclasses.fields(config):
+        value = field.default_factory() if callable(field.default_factory) else field.default
+        if field.name not in RESERVED and isinstance(value, bool | int | float | str | tuple | list):
+            defaults[field.name] = value
+    return defaults | {THRESHOLD: 1.0}
+
+
+# Checks and costs
+
+
+@dataclass(frozen=True)
+class PoolCosts:
+    """What a full file costs (base units) and how far a budget reaches. `units`: the most output tokens of a file.
+    `rollouts`: how many a data pool buys, 0 for a pool that trains; `rows` of them make a file."""
+
+    units: int
+    pay: int
+    fees: int
+    budget: int
+    wanted: int
+    files_per_step: int
+    rollouts: int = 0
+    rows: int = 1
+
+    @property
+    def file(self) -> int:
+        return self.pay + self.fees
+
+    @property
+    def files(self) -> int:
+        """How many full files the budget buys."""
+        return self.budget // self.file if self.file else self.wanted
+
+    def text(self) -> str:
+        steps, needed = self.files // self.files_per_step, self.wanted * self.file
+        buys = f"{self.files * self.rows} rollouts" if self.rollouts else f"{steps} training steps"
+        run = f"{self.rollouts} rollouts take" if self.rollouts else "the run needs"
+        return fields(
+            {
+                "a full file": f"{self.units} output tokens; {show_tokens(self.file)} tokens, of them "
+                f"{show_tokens(self.pay)} to its node and {show_tokens(self.fees)} to its committee",
+                "the budget buys": f"{self.files} full files, {buys}",
+                run: f"{self.wanted} files, {show_tokens(needed)} tokens at most"
+                + ("" if needed <= self.budget else ": muster pool fund adds the rest later"),
+            }
+        )
+
+
+def costs(config: PoolConfig, terms: Terms, budget: int) -> PoolCosts:
+    """Price the pool's own files, each as long as it can be."""
+    units = config.work.rows * config.work.max_new_tokens
+    wanted = config.bought_files or config.train.steps * config.train.files_per_step
+    pay, fees = units * terms.rate, terms.committee * terms.fee
+    rollouts = config.data.rollouts if config.data is not None else 0
+    return PoolCosts(units, pay, fees, budget, wanted, config.train.files_per_step, rollouts, config.work.rows)
+
+
+def contradictions(config: PoolConfig, terms: Terms, budget: int) -> list[ConfigError]:
+    """Return why the pool could take no file, or would lose them: configuration, terms and budget do not fit."""
+    from environments.program import too_slow
+
+    cost, problems = costs(config, terms, budget), []
+    if config.work.rows > _MAX_ROWS:
+        problems.append(ConfigError(f"a file has {config.work.rows} rollouts, {_MAX_ROWS} fit", "make files smaller"))
+    if cost.units > terms.maxUnits:
+        what = f"a file can have {cost.units} output tokens, `max_units` takes {terms.maxUnits}"
+        problems.append(ConfigError(what, "raise `max_units`, or make files or answers smaller"))
+    if terms.rate and (limit := terms.minStake * terms.leverage // terms.rate) < cost.units:
+        what = f"the least stake allows {limit} output tokens in flight, one file can have {cost.units}"
+        problems.append(ConfigError(what, "raise `min_stake` or `leverage`, or lower `rate`"))
+    if budget < cost.file:
+        what = f"the budget is {show_tokens(budget)} tokens, one full file costs {show_tokens(cost.file)}"
+        problems.append(ConfigError(what, "raise --budget, or lower `rate` or `fee`"))
+    if config.data is None and terms.maxLag < config.train.max_off_policy_steps:
+        what = f"training uses files {config.train.max_off_policy_steps} steps old, `max_lag` takes {terms.maxLag}"
+        problems.append(ConfigError(what, "raise `max_lag`, or lower `train.max_off_policy_steps`"))
+    try:
+        if slow := too_slow(config, terms.commitWindow, terms.juryCommitWindow):
+            problems.append(ConfigError(f"environment {slow.what}", slow.hint))
+    except ConfigError:  # a wrong parameter: `world_problems` names it
+        pass
+    total = sum(environment.weight for environment in config.environments)
+    for environment in config.curricula.values():
+        learn = environment.curriculum
+        assert learn is not None, "it is one of the curricula"
+        rows = learn.window * config.train.files_per_step * config.work.rows
+        tries = rows * environment.weight / total / environment.kept  # of each problem, while none is masked
+        if 4 * tries < learn.tries:
+            often = f"a problem is tried about {tries:.2g} times in {learn.window} policy steps"
+            what = f"environment {environment.called}: {often}, but its curriculum masks after {learn.tries} tries"
+            problems.append(ConfigError(what, "raise `curriculum.window`, lower `tries`, or leave `curriculum` out"))
+    return problems
+
+
+def warnings(config: PoolConfig, terms: Terms) -> list[ConfigError]:
+    """Return what does not keep a pool from working, but can never change once it is made."""
+    from validator.challenges import no_null_model
+
+    found = []
+    if not config.scoring_versions:
+        what = "the configuration names no `scoring_versions`: a node whose libraries score differently is slashed"
+        found.append(ConfigError(what, "copy that table from what `muster pool init` writes for these environments"))
+    if why := no_null_model(config, terms.auditRate):
+        what = f"{why}, so cheats too small for any one file go unpunished and no node challenge can convict"
+        found.append(ConfigError(what, "measure one and write it there: muster pool calibrate … --apply FILE"))
+    return found
+
+
+def world_problems(config: PoolConfig, folder: Path | None = None) -> list[ConfigError]:
+    """Return what of the world does not fit: environments, parameters, the model (in `folder`, else under its
+    `source`)."""
+    from environments.checking import sample_seeds
+    from environments.registry import load_environment
+
+    problems = []
+    others = [one.environment for one in config.evaluation.sets if one.environment is not None]
+    for environment in (*config.environments, *others):
+        try:
+            loaded = load_environment(environment)
+            for seed in sample_seeds(loaded.rows, _PROGRAM_PROBLEMS if environment.name == "program" else 1):
+                if fault := loaded.problem(seed).fault:
+                    what = f"environment {environment.called} makes no problem of seed {seed}: {fault}"
+                    raise ConfigError(what, "mend the program (see: muster env check)")
+        except ConfigError as error:
+            problems.append(ConfigError(error.what, error.hint or "correct `environments`"))
+    if missing := missing_model(str(folder or config.model.source)):
+        problems.append(ConfigError(missing, "name a folder, or an id as on huggingface.co, in `model.source`"))
+    return problems
+
+
+def missing_model(source: str) -> str:
+    """Return why there is no such model, if that is certain: an id that cannot be looked up now counts as one."""
+    from trainer.model.tiny_model import TINY_SOURCE
+
+    folder = Path(source).expanduser()
+    if source == TINY_SOURCE:
+        return ""
+    if folder.is_dir():
+        return "" if (folder / "config.json").is_file() else f"the folder {source} holds no model: no config.json"
+    if source.startswith(("/", "./", "../", "~")):
+        return f"there is no folder {source}"
+    from huggingface_hub import model_info
+    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
+
+    try:
+        model_info(source, timeout=5.0)
+    except (RepositoryNotFoundError, HFValidationError):
+        return f"there is no model {source}"
+    except Exception:  # no network, or the site is down: that says nothing of the model
+        pass
+    return ""
+
+
+# Terms
+
+
+def _base_units(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise ValueError('must be a number of tokens in quotes, such as "0.5"')
+    try:
+        return parse_tokens(str(value))
+    except ConfigError as error:
+        raise ValueError(error.what) from None
+
+
+def _group(value: Any) -> int:
+    if not isinstance(value, str):
+        raise ValueError('must be "own" or the name of a validator group, in quotes')
+    try:
+        return 0 if value == "own" else group_number(value)
+    except ConfigError as error:
+        raise ValueError(error.what) from None
+
+
+SmallAmount = Annotated[int, BeforeValidator(_base_units), Field(lt=1 << 32)]
+Amount = Annotated[int, BeforeValidator(_base_units), Field(lt=1 << 56)]
+U8 = Annotated[int, Field(ge=0, lt=1 << 8, strict=True)]
+U16 = Annotated[int, Field(ge=0, lt=1 << 16, strict=True)]
+U24 = Annotated[int, Field(ge=0, lt=1 << 24, strict=True)]
+Seconds = Annotated[int, Field(ge=0, lt=1 << 32, strict=True)]
+
+
+class TermsFile(BaseModel):
+    """Members of `PoolTerms` by their names in snake case; the contract checks them against its bounds. `group`: the
+    validator group that judges, `own` for the seats that opted into this one pool."""
+
+    model_config = ConfigDict(extra="forbid", alias_generator=AliasGenerator(serialization_alias=to_camel))
+
+    rate: SmallAmount
+    fee: SmallAmount
+    jury_fee: SmallAmount
+    min_stake: Amount
+    leverage: U16
+    max_units: U24
+    committee: U8 = 3
+    jury: U8 = 7
+    appeal_jury: U8 = 15
+    lane_blocks: U8 = 8
+    attest_blocks: U8 = 60
+    max_lag: U8 = 2
+    audit_rate: U24 = 65536
+    draw_blocks: U16 = 1800
+    commit_window: Seconds
+    reveal_window: Seconds
+    challenge_window: Seconds
+    appeal_window: Seconds
+    jury_commit_window: Seconds
+    jury_reveal_window: Seconds
+    receipt_window: Seconds
+    group: Annotated[int, BeforeValidator(_group)] = 0
+    invite_only: Annotated[bool, Field(strict=True)] = False
+
+    def terms(self, config_hash: bytes) -> Terms:
+        return Terms.of({**self.model_dump(by_alias=True), "configHash": config_hash})
+
+
+def load_terms(path: Path, config_hash: bytes) -> Terms:
+    """Load the terms in a TOML file, or those that come with muster for a network. Raises ConfigError naming the
+    field."""
+    shipped = FOLDER / "terms" / f"{path}.toml"
+    path = shipped if path.suffix != ".toml" and shipped.exists() else path
+    return load_document(path, TermsFile, toml=True).terms(config_hash)
