@@ -93,11 +93,9 @@ def _returned(outcome: SandboxOutcome) -> Any:
 
 
 class ProgramEnvironment:
-    """The program at `path`, whose SHA-256 is `content`: `problem(seed)` and `score(problem, answer_text)`; of several
-    turns `reply(problem, turns)` and `score(problem, turns)`, with the turns so far as a list of texts.
-
-    Raises ConfigError for a wrong parameter, for a missing program, and for one that makes no problem of seed 0,
-    IntegrityError for other bytes, ScoringUnavailable where this machine has no sandbox."""
+    """The program at `path`: `problem(seed)` and `score(problem, answer_text)`; of several turns, with a list of texts,
+    `reply(problem, turns)` and `score(problem, turns)`. Raises ConfigError for a wrong parameter, a missing program, or
+    one that makes no problem of seed 0, IntegrityError for other bytes, ScoringUnavailable."""
 
     rows = 0
 
@@ -109,8 +107,7 @@ class ProgramEnvironment:
             self._source = read_content(path, content, MAX_PROGRAM_BYTES, "program").decode()
         except UnicodeDecodeError:
             raise ConfigError(f"the program {path} is no UTF-8", "save it as UTF-8") from None
-        turns = given.with_tools(given.tools)
-        self.declared = Declaration("1", content, given.licence, self._limits.seconds, turns)
+        self.declared = Declaration("1", content, given.licence, self._limits.seconds, given.with_tools(given.tools))
         self._answers = AnswerCache()
         if fault := self.problem(0).fault:
             raise ConfigError(f"the program {content[:16]}… makes no problem of seed 0: {fault}", "mend the program")
