@@ -28,8 +28,7 @@ from engines.loading import set_threads
 from environments.base import Environment
 from environments.registry import load_environment
 from protocol.config import AdamWConfig, EnvironmentConfig, MuonConfig, OptimizerConfig, ScheduleConfig, TrainConfig
-from protocol.delta.delta import TensorEntry, WeightIndex, apply_delta, encode_delta
-from protocol.delta.tensors import decode_tensor, encode_tensor
+from protocol.delta.delta import TensorEntry, WeightIndex, apply_delta, decode_tensor, encode_delta, encode_tensor
 from protocol.models import load_tokenizer, save_byte_tokenizer
 from trainer.config import MemoryConfig
 from trainer.data.batch import Group, TrainRollout

@@ -1,7 +1,4 @@
-"""The vLLM engine: the same requests, noise and proofs as the transformers engine, with faster decoding.
-
-Noise and proofs are made inside vLLM's worker process (engines/vllm_extension.py); only bytes come back.
-"""
+"""The vLLM engine, with faster decoding. Noise and proofs are made inside vLLM's worker (engines/vllm_extension.py)."""
 
 import importlib.util
 import itertools
@@ -24,20 +21,14 @@ BEFORE = "muster_before"
 PREFILL = "muster_prefill"
 PROCESSOR = "engines.vllm_extension:NoiseProcessor"
 EXTENSION = "engines.vllm_extension.MusterWorker"
-
-
 CPU_MAX_LEN = 4096
 GPU_SHARE = 0.9  # of its memory, that vLLM may take
 BLOCK = 128  # positions in a block of the KV cache on a CPU, the largest that vLLM uses
 
 
 class VllmEngine:
-    """One vLLM instance in this process (several processes with tensor parallelism).
-
-    dtype: "float32" or "bfloat16". device: "cpu" or "cuda". max_batch: requests decoded together. cache_bytes: memory
-    of the KV cache; None: on a GPU what vLLM finds free, on a CPU what max_batch sequences of full length need, 1 GiB
-    at most.
-    """
+    """One vLLM instance in this process (several processes with tensor parallelism). max_batch: requests decoded
+    together. cache_bytes: memory of the KV cache; None: on a GPU what vLLM finds free, on a CPU `cache_need`."""
 
     def __init__(
         self,
@@ -66,10 +57,8 @@ class VllmEngine:
         self._tickets = itertools.count()
 
     def load(self, weights: Path) -> None:
-        """Start vLLM on a Hugging Face folder, or swap weights while it runs (tens of milliseconds).
-
-        Raises IntegrityError if the folder is not a usable model or not of the kind that is running.
-        """
+        """Start vLLM on a Hugging Face folder, or swap weights while it runs (tens of milliseconds). Raises
+        IntegrityError if the folder is not a usable model or not of the kind that is running."""
         config, shapes = read_config(weights), tensor_shapes(weights)
         if self._llm is not None:
             if config != self._config or shapes != self._shapes:
@@ -199,7 +188,7 @@ class VllmEngine:
 
     @contextmanager
     def _cleanly(self, tickets: list[int]) -> Iterator[None]:
-        """After a failure, or when a caller stops early, nothing of these requests stays behind."""
+        """Leave nothing of these requests behind after a failure, or when a caller stops early."""
         try:
             yield
         except BaseException as error:
@@ -219,7 +208,7 @@ class VllmEngine:
 
 
 def cache_need(config: dict[str, Any], length: int, sequences: int, width: int) -> int:
-    """Bytes of KV cache for `sequences` of `length` positions at `width` bytes a value, between 64 MiB and 1 GiB;
+    """Return the bytes of KV cache for `sequences` of `length` positions at `width` bytes a value, 64 MiB to 1 GiB;
     1 GiB for a model whose configuration does not say."""
     known = {name: value for name, value in config.items() if isinstance(value, int) and value > 0}
     try:

@@ -1,8 +1,4 @@
-"""Bounded waits that say what they wait for: nothing in muster hangs silently.
-
-One of the helpers at the bottom, with errors.py and files.py: chain, storage and engines need them too, and
-may not import runtime.
-"""
+"""Bounded waits that say what they wait for: nothing in muster hangs silently."""
 
 import logging
 import threading
@@ -22,16 +18,13 @@ _REMIND_SECONDS = 8.0
 
 
 class WaitReport(TypedDict):
-    """What is waited for, since when (Unix seconds)."""
-
     what: str
     since: float
 
 
 @dataclass
 class Waits:
-    """What this process waits for at the moment: reason → since (Unix seconds). Shown on status pages. Several threads
-    may wait for the same."""
+    """What this process waits for now: reason → since (Unix seconds). Several threads may wait for the same."""
 
     current: dict[str, float] = field(default_factory=dict)
     _held_up: dict[str, str] = field(default_factory=dict)
@@ -40,7 +33,7 @@ class Waits:
 
     @contextmanager
     def on(self, what: str) -> Iterator[None]:
-        """Say so while the block runs."""
+        """Report `what` while the block runs."""
         with self._lock:
             self.current.setdefault(what, time.time())
             self._waiting[what] += 1
@@ -54,13 +47,13 @@ class Waits:
                     self._held_up.pop(what, None)
 
     def explain(self, what: str, why: str) -> None:
-        """Say of a wait under way what holds it up now; nothing if `why` is empty."""
+        """Report what holds a wait up now, or nothing if `why` is empty."""
         with self._lock:
             if what in self.current:
                 self._held_up[what] = f": {why}" if why else ""
 
     def report(self) -> list[WaitReport]:
-        """Everything that is waited for, by name."""
+        """Return everything that is waited for, by name."""
         with self._lock:
             waits = sorted(self.current.items())
             return [{"what": what + self._held_up.get(what, ""), "since": since} for what, since in waits]
@@ -77,11 +70,8 @@ def wait_for(
     hint: str = "",
     stop: Callable[[], bool] = lambda: False,
 ) -> T:
-    """Poll `ready` until it returns something other than None or False.
-
-    Logs "waiting for <what> since <time>" once it takes longer than a second and every eight seconds;
-    raises MusterError after `timeout` seconds or as soon as `stop()` is true.
-    """
+    """Poll `ready` until it returns something other than None or False; log a wait of more than a second now and then.
+    Raises MusterError after `timeout` seconds or as soon as `stop()` is true."""
     start = time.monotonic()
     since = datetime.now().strftime("%H:%M:%S")
     next_log = start + 1.0

@@ -35,6 +35,15 @@ from protocol.rollout_file.rows import (
 from protocol.toploc.codec import PROOF_BYTES, proof_count
 
 METADATA_KEY = "muster"
+MAX_ROW_GROUPS = 64
+ENCODINGS = {"PLAIN", "RLE", "RLE_DICTIONARY", "PLAIN_DICTIONARY"}
+_EXPECTED = {
+    "INT32": {"slot", "sample", "target_length", "finish", "prompt_tokens.list.element", "output_tokens.list.element"},
+    "INT64": {"problem_seed"},
+    "FLOAT": {"logprobs.list.element", "task_reward", "length_penalty", "reward"},
+    "BYTE_ARRAY": {"proofs.list.element"},
+}
+_PHYSICAL = {path: kind for kind, paths in _EXPECTED.items() for path in paths}
 
 
 def _list(of: pa.DataType) -> pa.DataType:
@@ -63,7 +72,7 @@ SCHEMA = pa.schema(
 
 
 def to_parquet(header: RolloutHeader, rollouts: Sequence[Rollout]) -> bytes:
-    """One row group, zstd, no dictionaries, no statistics, no Arrow schema: the same rows give the same bytes."""
+    """Encode one row group, without what could differ between two encodings of the same rows."""
     columns = [pa.array(map(attrgetter(field.name), rollouts), field.type) for field in SCHEMA]
     table = pa.Table.from_arrays(columns, schema=SCHEMA)
     out = io.BytesIO()
@@ -79,20 +88,6 @@ def to_parquet(header: RolloutHeader, rollouts: Sequence[Rollout]) -> bytes:
         writer.write_table(table, row_group_size=max(1, len(rollouts)))
         writer.add_key_value_metadata({METADATA_KEY: header.canonical().decode()})
     return out.getvalue()
-
-
-# Reading
-
-
-MAX_ROW_GROUPS = 64
-ENCODINGS = {"PLAIN", "RLE", "RLE_DICTIONARY", "PLAIN_DICTIONARY"}
-_EXPECTED = {
-    "INT32": {"slot", "sample", "target_length", "finish", "prompt_tokens.list.element", "output_tokens.list.element"},
-    "INT64": {"problem_seed"},
-    "FLOAT": {"logprobs.list.element", "task_reward", "length_penalty", "reward"},
-    "BYTE_ARRAY": {"proofs.list.element"},
-}
-_PHYSICAL = {path: kind for kind, paths in _EXPECTED.items() for path in paths}
 
 
 def check_metadata(meta: Any, limits: Limits) -> bytes:
@@ -193,7 +188,7 @@ def _unsigned(values: pa.Array) -> "np.ndarray[Any, Any]":
 
 
 def parse(data: bytes, limits: Limits) -> bytes:
-    """Frame body (header and row bytes) of a hostile file, or MalformedFile."""
+    """Return the frame body (header and row bytes) of a hostile file. Raises MalformedFile."""
     try:
         file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
         header = check_metadata(file.metadata, limits)
@@ -231,7 +226,7 @@ def _child(data: bytes, limits: Limits, out: int) -> None:
 
 
 def _serve_one(data: bytes, limits: Limits) -> tuple[int, bytes]:
-    """Wait status of the child and what it wrote (at most what the limits allow)."""
+    """Return the wait status of the child and what it wrote, at most what the limits allow."""
     readable, writable = os.pipe()
     pid = os.fork()
     if not pid:

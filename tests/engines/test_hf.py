@@ -17,10 +17,10 @@ from engines.base import FINISH_EOS, FINISH_LENGTH, Completion, Request, Samplin
 from engines.hf import TransformersEngine
 from engines.loading import load_model
 from protocol.errors import ConfigError, IntegrityError, MusterError
-from protocol.sampling import noise
 from protocol.toploc import proofs as toploc
 from protocol.toploc.codec import proof_count
 from tests.engines.models import save_broken, save_tiny
+from tests.protocol.sampling.completion import verify_choices
 
 SAMPLING = Sampling(1.0, (1,))
 
@@ -54,7 +54,7 @@ def check_honest(
         for errors in toploc.verify(seen.hidden, completion.proofs):
             assert errors.exponent_mismatches <= mismatches
             assert errors.mantissa_mean <= mantissa
-        found = noise.verify_choices(seen.logits, completion.tokens, request.noise_key, SAMPLING.temperature)
+        found = verify_choices(seen.logits, completion.tokens, request.noise_key, SAMPLING.temperature)
         assert found.gaps.max() <= gap
         assert np.abs(found.logprobs - completion.logprobs).max() <= logprob
 
@@ -85,7 +85,7 @@ def test_rows_off_by_one_are_seen(engine: TransformersEngine) -> None:
     assert torch.equal(late.hidden[0], right.hidden[1])
     wrong = torch.cat([late.hidden, late.hidden[-1:]])
     assert min(e.exponent_mismatches for e in toploc.verify(wrong, completion.proofs)) > 40
-    gaps = noise.verify_choices(late.logits, completion.tokens[:-1], request.noise_key, 1.0).gaps
+    gaps = verify_choices(late.logits, completion.tokens[:-1], request.noise_key, 1.0).gaps
     assert (gaps > 0.05).mean() > 0.2
 
 

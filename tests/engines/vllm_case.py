@@ -14,11 +14,11 @@ from engines.hf import TransformersEngine
 from engines.vllm import VllmEngine
 from protocol.errors import MusterError
 from protocol.rollout_file.rows import sampled_places
-from protocol.sampling import noise
 from protocol.toploc import proofs as toploc
 from runtime.turns import joined
 from tests.engines.models import save_tiny
 from tests.engines.test_hf import SAMPLING, requests
+from tests.protocol.sampling.completion import verify_choices
 
 
 def errors(judge: Engine, asked: list[Request], got: list[Completion]) -> dict[str, float]:
@@ -28,7 +28,7 @@ def errors(judge: Engine, asked: list[Request], got: list[Completion]) -> dict[s
         for chunk in toploc.verify(seen.hidden, completion.proofs):
             worst["mismatches"] = max(worst["mismatches"], chunk.exponent_mismatches)
             worst["mantissa"] = max(worst["mantissa"], chunk.mantissa_mean)
-        found = noise.verify_choices(seen.logits, completion.tokens, request.noise_key, SAMPLING.temperature)
+        found = verify_choices(seen.logits, completion.tokens, request.noise_key, SAMPLING.temperature)
         worst["gap"] = max(worst["gap"], float(found.gaps.max()))
         worst["logprob"] = max(worst["logprob"], float(np.abs(found.logprobs - completion.logprobs).max()))
     return worst
@@ -55,7 +55,7 @@ def later_turns(engine: Engine, judge: Engine) -> dict[str, float]:
         places = sampled_places(len(done.tokens), ((len(turn.tokens), put),))
         for chunk in toploc.verify(seen.hidden[places], done.proofs):
             worst["turn_mismatches"] = max(worst["turn_mismatches"], chunk.exponent_mismatches)
-        found = noise.verify_choices(seen.logits[places], done.tokens, request.noise_key, 1.0)
+        found = verify_choices(seen.logits[places], done.tokens, request.noise_key, 1.0)
         worst["turn_gap"] = max(worst["turn_gap"], float(found.gaps.max()))
         worst["turn_tokens"] += len(done.tokens)
     return worst

@@ -23,7 +23,6 @@ from protocol.config import (
     candidate_seed,
     chosen_environment,
     drawn,
-    kept_candidate,
 )
 from protocol.encoding import tagged_hash
 from protocol.errors import ConfigError
@@ -192,7 +191,7 @@ def test_a_filter_keeps_exactly_what_it_was_made_of(data: st.DataObject) -> None
     made = ProblemFilter.of(candidates, kept)
     assert made.places == kept
     assert ProblemFilter.model_validate_json(made.model_dump_json()) == made
-    assert {kept_candidate(made, draw) for draw in range(len(kept))} == set(kept)
+    assert {made.drawn(draw) for draw in range(len(kept))} == set(kept)
 
 
 def test_without_a_filter_a_draw_is_its_own_problem() -> None:

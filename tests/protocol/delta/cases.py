@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.delta.delta import BITS, TensorEntry, WeightIndex, apply_delta, encode_delta
-from protocol.delta.tensors import FORMATS
+from protocol.delta.delta import BITS, FORMATS, TensorEntry, WeightIndex, apply_delta, encode_delta
 from protocol.errors import IntegrityError
 
 Bytes = NDArray[np.uint8]

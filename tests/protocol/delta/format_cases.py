@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.delta.tensors import FORMATS, Bytes
+from protocol.delta.delta import FORMATS, Bytes
 
 _SIZE = 1 << 16
 _FURTHEST = 12

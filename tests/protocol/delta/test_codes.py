@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from protocol.delta.codes import GROUPS, LANES, LOW, SCALE, TOKENS, list_symbols, moved, step_between, write_tokens
-from protocol.delta.tensors import FORMATS, decode_tensor, encode_tensor
+from protocol.delta.delta import FORMATS, decode_tensor, encode_tensor
 from tests.protocol.delta.format_cases import format_cases
 
 FORMAT = "9555cac703e1df7b0ba98cd0bec06f1c5fc42d3815f3d3fa4a56fceac1fe3d95"  # SHA-256 of the deltas of `format_cases`

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from protocol.delta.delta import DeltaReader, TensorEntry, WeightIndex, apply_delta, encode_delta
-from protocol.delta.tensors import DeltaError
+from protocol.delta.delta import DeltaError, DeltaReader, TensorEntry, WeightIndex, apply_delta, encode_delta
 from tests.protocol.delta.cases import DAMAGES, Case, is_accepted, made_case, tensor_pair
 
 

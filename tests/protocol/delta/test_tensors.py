@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from protocol.delta.tensors import FULL, SAME, STEPS, XOR, DeltaError, decode_tensor, encode_tensor
+from protocol.delta.delta import FULL, SAME, STEPS, XOR, DeltaError, decode_tensor, encode_tensor
 from tests.protocol.delta.cases import Bytes, is_restored, tensor_pair
 
 

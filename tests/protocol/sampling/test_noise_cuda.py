@@ -10,7 +10,7 @@ import pytest
 CASE = """
 import sys
 import numpy as np, torch
-from protocol.sampling import noise, noise_cuda
+from protocol.sampling import cuda, noise
 device = sys.argv[1]
 source = np.random.default_rng(0)
 for vocabulary in (1, 7, 265, 3000):
@@ -18,9 +18,9 @@ for vocabulary in (1, 7, 265, 3000):
     keys = [tuple(int(word) for word in source.integers(0, 2**64, 3, dtype=np.uint64)) for _ in range(6)]
     positions = [0, 1, 2, 3, 2**40, 5]
     expected = noise.choose(logits, keys, positions, 0.7)
-    found = noise_cuda.choose(torch.from_numpy(logits).to(device), keys, positions, 0.7)
-    assert found.tokens.tolist() == expected.tokens.tolist(), vocabulary
-    assert np.abs(found.logprobs - expected.logprobs).max() < 1e-5
+    tokens, logprobs = cuda.choose(torch.from_numpy(logits).to(device), keys, positions, 0.7)
+    assert tokens.tolist() == expected.tokens.tolist(), vocabulary
+    assert np.abs(logprobs - expected.logprobs).max() < 1e-5
 """
 
 

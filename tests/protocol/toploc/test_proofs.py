@@ -85,7 +85,8 @@ def test_many_equals_one_by_one() -> None:
     hidden = [states(tokens, 128, seed=tokens) for tokens in (1, 5, 32, 33, 64, 100, 31, 5)]
     assert toploc.build_many(hidden) == [toploc.build(one) for one in hidden]
     proofs = toploc.build_many(hidden)
-    assert toploc.verify_many(hidden, proofs) == [toploc.verify(a, b) for a, b in zip(hidden, proofs, strict=True)]
+    found = [one.chunks for one in toploc.compare_many(hidden, proofs)]
+    assert found == [toploc.verify(a, b) for a, b in zip(hidden, proofs, strict=True)]
 
 
 @pytest.mark.parametrize("width", [128, 132, 1000, 4096, 8188, 8192, 9000, 28672, 163840])
