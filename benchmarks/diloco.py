@@ -1,13 +1,12 @@
 """What do workers that synchronise rarely lose, and how many bytes do they save?
 
 `python -m benchmarks diloco [--quick] [--resume] [--seconds S]`. Four workers train the demo's model on the docstrings
-of the standard library, from one checkpoint, with equal tokens: synchronised at every step (`dp`: the gradient of all
-batches together), and by DiLoCo with H inner steps between outer steps, in float32, int8 and sparse. Inner tasks,
-codecs, admission and outer steps are the real ones; the workers take turns in one process, without a bucket.
+of the standard library, from one checkpoint, with equal tokens: synchronised at every step (`dp`), and by DiLoCo with H
+inner steps between outer steps, in float32, int8 and sparse. They take turns in one process, without a bucket.
 
 `loss_gap`: held-out loss over that of `dp`, less 1, by the name of the run (worst seed). `bytes_ratio`: bytes of a
 float32 ring all-reduce at every step to those that a worker sends and receives where all fetch all. Each finished run
-is a line of results/diloco_runs.jsonl at once; `--resume` repeats none, `--seconds` begins none after that time.
+is a line of results/diloco_runs.jsonl; `--resume` repeats none, `--seconds` begins none after that time.
 """
 
 import ast

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from attacks.registry import REGISTRY
-from benchmarks.attacks import LEARNING_RATES, Spec, specs, table
 from benchmarks.support.offline_pool import BFLOAT16, FLOAT32, OfflinePool, Remembering, interval, strongest, work_of
+from benchmarks.verification.attacks import LEARNING_RATES, Spec, specs, table
 from engines.hf import TransformersEngine
 from protocol.config import WorkConfig
 from tests.validator import tiny

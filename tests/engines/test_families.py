@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.families import CONFIG, FAMILIES, Family, measure
+from benchmarks.verification.families import CONFIG, FAMILIES, Family, measure
 from engines.base import Request, Sampling
 from engines.hf import TransformersEngine
 from engines.loading import same_layout

@@ -2,9 +2,8 @@
 
 Keys: equal, different (chunks), build_ratio and verify_ratio {hidden: smallest ratio over batch sizes}, detail
 {hidden/chunks: microseconds per chunk of both}. The reference is called in every way that it offers, and its fastest
-counts: a chunk's activations as one tensor or as one for every token, and for verifying as one tensor of all. Times are
-processor seconds of this process, pinned to one core: the reference starts as many threads as there are cores. Without
-the reference (make peers) ratios are null.
+counts. Times are processor seconds of this process, pinned to one core: the reference starts as many threads as there
+are cores. Without the reference (make peers) ratios are null.
 """
 
 import os
