@@ -24,21 +24,15 @@ for vocabulary in (1, 7, 265, 3000):
 """
 
 
-def run_evidence(device: str, environment: dict[str, str]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", CASE, device],
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
+def compare_on(device: str, **environment: str) -> None:
+    command, env = [sys.executable, "-c", CASE, device], os.environ | environment
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 def test_in_the_interpreter() -> None:
-    run_evidence("cpu", {"TRITON_INTERPRET": "1"})
+    compare_on("cpu", TRITON_INTERPRET="1")
 
 
 @pytest.mark.gpu
@@ -46,4 +40,4 @@ def test_on_a_gpu() -> None:
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
-    run_evidence("cuda", {})
+    compare_on("cuda")
