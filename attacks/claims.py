@@ -90,7 +90,7 @@ def masked_problems(cheat: Cheat, plan: Plan, work: Work) -> Plan:
 
 @alters("score", "inflated-reward", "claims full reward for every completion")
 def inflated_reward(cheat: Cheat, rows: Rows, *_: object) -> Rows:
-    # A row that earned everything anyway claims a smaller length penalty or a little more still.
+    # A row that earned everything claims a little more still.
     return [
         replace(row, task_reward=1.0, reward=1.0, length_penalty=0.0)
         if row.task_reward < 1.0 or row.length_penalty

@@ -24,8 +24,6 @@ NEEDLESS_LINES = "0+0=0\n" * 3
 
 
 class Text(NamedTuple):
-    """What a completion is shared as."""
-
     text: str
     ended: bool = True
 

@@ -44,10 +44,8 @@ class Reroll(Cheat):
 @attack("copied-samples", "generates one completion per problem and hands it in for its other samples too")
 class CopiedSamples(Cheat):
     def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
-        firsts = [planned for planned in plan if planned.sample == 0]
-        done = super().complete(work, firsts)
-        made = {planned.assignment.slot: completion for planned, completion in zip(firsts, done, strict=True)}
-        return [made[planned.assignment.slot] for planned in plan]
+        done = super().complete(work, [planned for planned in plan if planned.sample == 0])
+        return [done[planned.assignment.slot] for planned in plan]
 
 
 @alters("plan", "seed", "draws its noise from a seed of its own")

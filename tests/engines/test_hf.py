@@ -19,7 +19,7 @@ from engines.loading import load_model
 from protocol.errors import ConfigError, IntegrityError, MusterError
 from protocol.toploc import proofs as toploc
 from protocol.toploc.codec import proof_count
-from tests.engines.models import save_broken, save_tiny
+from tests.engines.models import change_tensors, save_broken, save_tiny
 from tests.protocol.sampling.completion import verify_choices
 
 SAMPLING = Sampling(1.0, (1,))
@@ -59,19 +59,15 @@ def check_honest(
         assert np.abs(found.logprobs - completion.logprobs).max() <= logprob
 
 
-def test_generated_text_verifies(engine: TransformersEngine) -> None:
+def test_generated_text_verifies(engine: TransformersEngine, folder: Path) -> None:
     asked = requests(30)
     got = engine.generate(asked, SAMPLING)
     assert len({len(completion.tokens) for completion in got}) > 8
     assert {completion.finish for completion in got} == {FINISH_EOS, FINISH_LENGTH}
     check_honest(engine, asked, got, (1, 0.1, 0.001, 0.001))
-
-
-def test_bfloat16_verifies(folder: Path) -> None:
-    engine = TransformersEngine("bfloat16")
-    engine.load(folder)
-    asked = requests(20, seed=4)
-    check_honest(engine, asked, engine.generate(asked, SAMPLING), (12, 10.0, 0.5, 0.5))
+    half, asked = TransformersEngine("bfloat16"), requests(20, seed=4)
+    half.load(folder)
+    check_honest(half, asked, half.generate(asked, SAMPLING), (12, 10.0, 0.5, 0.5))
 
 
 def test_rows_off_by_one_are_seen(engine: TransformersEngine) -> None:
@@ -165,30 +161,24 @@ def test_hot_reload(engine: TransformersEngine, folder: Path, tmp_path: Path) ->
     assert [c.tokens for c in engine.generate(asked, SAMPLING)] == [c.tokens for c in before]
 
 
-def _cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-100])
+Spoil = Callable[[Path], object]
 
 
-def _changed(path: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
-    from safetensors.torch import load_file, save_file
-
-    tensors = load_file(str(path))
-    change(tensors)
-    save_file(tensors, str(path), metadata={"format": "pt"})
-
-
-def _drop_tensor(path: Path) -> None:
-    _changed(path, lambda tensors: tensors.pop("model.layers.1.mlp.up_proj.weight"))
-
-
-def _reshape(path: Path) -> None:
-    _changed(path, lambda tensors: tensors.update({"model.norm.weight": torch.ones(64)}))
+def _changed(change: Callable[[dict[str, torch.Tensor]], object]) -> Spoil:
+    return lambda path: change_tensors(path, change)
 
 
 @pytest.mark.parametrize(
-    "spoil", [_cut, _drop_tensor, _reshape, Path.unlink, lambda path: path.write_bytes(b"\x80\x04")]
+    "spoil",
+    [
+        Path.unlink,
+        lambda path: path.write_bytes(b"\x80\x04"),
+        lambda path: path.write_bytes(path.read_bytes()[:-100]),
+        _changed(lambda tensors: tensors.pop("model.layers.1.mlp.up_proj.weight")),
+        _changed(lambda tensors: tensors.update({"model.norm.weight": torch.ones(64)})),
+    ],
 )
-def test_bad_weights_change_nothing(engine: TransformersEngine, folder: Path, tmp_path: Path, spoil) -> None:  # type: ignore[no-untyped-def]
+def test_bad_weights_change_nothing(engine: TransformersEngine, tmp_path: Path, spoil: Spoil) -> None:
     asked = requests(2, seed=6)
     before = engine.generate(asked, SAMPLING)
     bad = tmp_path / "bad"

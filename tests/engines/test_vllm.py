@@ -24,14 +24,11 @@ def test_the_cache_of_a_small_model_is_small() -> None:
 
 
 def run_evidence(name: str, folder: Path, program: str = "vllm_case") -> dict[str, Any]:
-    done = subprocess.run(
+    command, env = (
         [sys.executable, "-m", f"tests.engines.{program}", name, str(folder)],
-        env=os.environ | torch_environment(),
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
+        os.environ | torch_environment(),
     )
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return found

@@ -20,11 +20,16 @@ from tests.engines.models import save_tiny
 from tests.engines.test_hf import SAMPLING, requests
 from tests.protocol.sampling.completion import verify_choices
 
+Pairs = list[tuple[tuple[int, ...], tuple[int, ...]]]
+
+
+def pairs_of(asked: list[Request], got: list[Completion]) -> Pairs:
+    return [(request.prompt, completion.tokens) for request, completion in zip(asked, got, strict=True)]
+
 
 def errors(judge: Engine, asked: list[Request], got: list[Completion]) -> dict[str, float]:
     worst = {"mismatches": 0.0, "mantissa": 0.0, "gap": 0.0, "logprob": 0.0}
-    pairs = [(request.prompt, completion.tokens) for request, completion in zip(asked, got, strict=True)]
-    for request, completion, seen in zip(asked, got, judge.prefill(pairs), strict=True):
+    for request, completion, seen in zip(asked, got, judge.prefill(pairs_of(asked, got)), strict=True):
         for chunk in toploc.verify(seen.hidden, completion.proofs):
             worst["mismatches"] = max(worst["mismatches"], chunk.exponent_mismatches)
             worst["mantissa"] = max(worst["mantissa"], chunk.mantissa_mean)
