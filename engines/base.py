@@ -85,7 +85,8 @@ class Engine(Loadable, Protocol):
     """Generation and prefill over one set of weights."""
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
-        """Complete every request, in request order. Noise depends on key, position and token alone, not on batching."""
+        """Complete every request, in request order. Noise depends on key, position and token alone, not on batching.
+        Raises MusterError on a request that the model cannot take."""
 
     def prefill(self, sequences: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> Iterator[Prefilled]:
         """Yield for each (prompt, output), in order, the rows that produced the output; a few are in memory at a time.

@@ -53,7 +53,6 @@ class TransformersEngine:
         return self._model
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
-        """Complete every request, in request order. Raises MusterError on a request that the model cannot take."""
         for request in requests:
             self._check(request.prompt, request.max_new_tokens)
         done: dict[int, Completion] = {}
@@ -69,7 +68,6 @@ class TransformersEngine:
 
     @torch.inference_mode()
     def prefill(self, sequences: Sequences) -> Iterator[Prefilled]:
-        """Yield for each (prompt, output) hidden bf16 [T, d] and logits float32 [T, V] of rows P−1 … P+T−2."""
         for prompt, output in sequences:
             self._check(prompt, len(output), output)
         width = self.model.config.get_text_config().hidden_size * (4 if self.dtype == "float32" else 2)

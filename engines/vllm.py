@@ -14,9 +14,8 @@ from engines.prefill import HIDDEN_BYTES, LOGITS_BYTES, Sequences, windows
 from engines.runtime import PACE, arithmetic_of, prepare_vllm, vllm_installed
 from protocol.errors import IntegrityError, MusterError, first_line
 
-TICKET, KEY, TEMPERATURE = "muster_ticket", "muster_key", "muster_temperature"
-# How many tokens of the rollout were sampled before, and the hidden states of their last chunk.
-BEFORE = "muster_before"
+# Of a request that is sampled: ticket, noise key, temperature, tokens of the rollout sampled before, and their tail.
+NOISE = "muster_noise"
 # A request that is only prefilled: its ticket, and how many of its last rows are wanted.
 PREFILL = "muster_prefill"
 PROCESSOR = "engines.vllm_extension:NoiseProcessor"
@@ -121,7 +120,6 @@ class VllmEngine:
         return llm
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
-        """Complete every request, in request order. Raises MusterError on a request that the model cannot take."""
         for request in requests:
             self._check(request.prompt, request.max_new_tokens)
         if not requests:
@@ -134,18 +132,13 @@ class VllmEngine:
         params = [
             SamplingParams(
                 temperature=0.0,
-                max_tokens=request.max_new_tokens,
+                max_tokens=one.max_new_tokens,
                 stop_token_ids=list(sampling.eos_ids),
                 ignore_eos=True,
                 detokenize=False,
-                extra_args={
-                    TICKET: ticket,
-                    KEY: list(request.noise_key),
-                    TEMPERATURE: float(sampling.temperature),
-                    BEFORE: [request.sampled, request.tail],
-                },
+                extra_args={NOISE: [ticket, list(one.noise_key), float(sampling.temperature), one.sampled, one.tail]},
             )
-            for request, ticket in zip(requests, tickets, strict=True)
+            for one, ticket in zip(requests, tickets, strict=True)
         ]
         with self._cleanly(tickets):
             outputs = self._run([request.prompt for request in requests], params)
@@ -154,8 +147,6 @@ class VllmEngine:
         return [_completion(output, record) for output, record in zip(outputs, records, strict=True)]
 
     def prefill(self, sequences: Sequences) -> Iterator[Prefilled]:
-        """For each (prompt, output), in order: hidden bf16 [T, d] and logits float32 [T, V] of rows P−1 … P+T−2, on
-        the CPU. Raises MusterError on a sequence that the model cannot take."""
         for prompt, output in sequences:
             self._check(prompt, len(output), output)
         if not sequences:

@@ -16,7 +16,7 @@ from vllm.v1.sample.logits_processor.builtin import process_dict_updates
 
 from engines.decoding import from_bytes, to_bytes
 from engines.precision import require_full_precision
-from engines.vllm import BEFORE, KEY, PREFILL, TEMPERATURE, TICKET
+from engines.vllm import NOISE, PREFILL
 from protocol.errors import MusterError
 from protocol.sampling.noise import NoiseKey, choose
 from protocol.toploc.codec import CHUNK
@@ -63,11 +63,10 @@ class _NoiseRequest(NamedTuple):
 
 
 def _noise_request(params: SamplingParams, _prompt: list[int] | None, output: list[int]) -> _NoiseRequest | None:
-    extra = params.extra_args or {}
-    if TICKET not in extra:
+    if NOISE not in (params.extra_args or {}):
         return None
-    k0, k1, k2 = extra[KEY]
-    return _NoiseRequest(extra[TICKET], (k0, k1, k2), extra[TEMPERATURE], extra[BEFORE][0], output)
+    ticket, (k0, k1, k2), temperature, sampled, _ = params.extra_args[NOISE]
+    return _NoiseRequest(ticket, (k0, k1, k2), temperature, sampled, output)
 
 
 class NoiseProcessor(LogitsProcessor):
@@ -192,9 +191,10 @@ def _rows_before_sampling(runner: Any, state: Any) -> list[tuple[int, int, torch
     out = []
     for row, request in enumerate(ids):
         extra = _extra(runner, request)
-        if TICKET in extra:
-            _RECORDS.setdefault(extra[TICKET], _Record()).begin(*extra[BEFORE])
-            out.append((extra[TICKET], len(runner.requests[request].output_token_ids), states[row]))
+        if NOISE in extra:
+            ticket, _, _, sampled, tail = extra[NOISE]
+            _RECORDS.setdefault(ticket, _Record()).begin(sampled, tail)
+            out.append((ticket, len(runner.requests[request].output_token_ids), states[row]))
     return out
 
 

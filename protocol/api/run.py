@@ -309,8 +309,8 @@ class ReconciliationEntry(Reconciliation):
     current: bool
 
 
-class RunRecord(ResponseBody):
-    """A run: `/v1/record` has all files and reports, `/v1/dashboard` the newest. It is empty without a pool."""
+class RunOutline(ResponseBody):
+    """Where a run stands. Without a pool on chain `owner`, `step` and `escrow` are null."""
 
     name: str
     model: str
@@ -320,12 +320,20 @@ class RunRecord(ResponseBody):
     phase: str
     time: float
     started: float
-    head: int
-    chain_error: str
     step: int | None
     usable_step: int | None
     steps: int
     in_flight: InFlightEntry
+    escrow: EscrowEntry | None
+    reconciliation: ReconciliationEntry | None
+    waits: Rows[WaitEntry]
+
+
+class RunRecord(RunOutline):
+    """A run: `/v1/record` has all files and reports, `/v1/dashboard` the newest."""
+
+    head: int
+    chain_error: str
     rewards: Rows[RewardEntry]
     reports: Rows[ReportEntry]
     published: Rows[PublishedEntry]
@@ -338,8 +346,5 @@ class RunRecord(ResponseBody):
     disputes: Rows[DisputeEntry]
     canaries: Rows[CanaryEntry]
     ledger: Rows[LedgerEntry]
-    escrow: EscrowEntry | None
-    reconciliation: ReconciliationEntry | None
-    waits: Rows[WaitEntry]
     chain_id: int = 0
     challenges: Rows[ChallengeEntry] = Field(default_factory=list)

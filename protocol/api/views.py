@@ -8,16 +8,13 @@ from protocol.api.base import Amount, ResponseBody, Rows, at_most
 from protocol.api.run import (
     CanaryEntry,
     DisputeEntry,
-    EscrowEntry,
     HeldEntry,
-    InFlightEntry,
     PublishedEntry,
-    ReconciliationEntry,
     ReportEntry,
+    RunOutline,
     SlashEntry,
     SubmissionEntry,
     ValidatorEntry,
-    WaitEntry,
 )
 
 E = TypeVar("E")
@@ -83,28 +80,16 @@ class ThroughputEntry(ResponseBody):
     tokens: int
 
 
-class Overview(ResponseBody):
+class Overview(RunOutline):
     """Where a run stands, small enough to be asked for often. `map` has the first letter of each node's state, in the
     order of joining. `held`: who has which policy step, newest first."""
 
-    name: str
-    model: str
-    task: str
-    pool: int
-    owner: str | None
-    phase: str
-    time: float
-    started: float
     chain: ChainEntry
-    step: int | None
-    usable_step: int | None
-    steps: int
     reward: float | None
     heldout: float | None
     counts: Counts
     tokens: int
     throughput: ThroughputEntry
-    in_flight: InFlightEntry
     nodes: Counts
     validators: Counts
     map: str
@@ -112,10 +97,7 @@ class Overview(ResponseBody):
     disputes: int
     canaries: int
     slashed: Amount
-    escrow: EscrowEntry | None
-    reconciliation: ReconciliationEntry | None
     terms: TermsEntry | None
-    waits: Rows[WaitEntry]
 
 
 class History(ResponseBody):

@@ -100,25 +100,22 @@ class _Group(NamedTuple):
 
 
 def _groups(hidden: Sequence[torch.Tensor]) -> list[_Group]:
-    rows: dict[tuple[int, int], list[npt.NDArray[np.uint16]]] = {}
-    places: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    found: dict[tuple[int, int], tuple[list[npt.NDArray[np.uint16]], list[tuple[int, int]]]] = {}
     for sequence, states in enumerate(hidden):
         if states.dtype != torch.bfloat16 or states.ndim != 2 or not len(states):
             raise MusterError(f"hidden states of shape {tuple(states.shape)}, {states.dtype}", "give bfloat16 [T, d]")
         flat = states.detach().cpu().contiguous().view(torch.uint16).numpy()
         full, features = len(flat) // CHUNK, flat.shape[1]
-        if full:
-            width = CHUNK * features, features
-            rows.setdefault(width, []).append(flat[: full * CHUNK].reshape(full, -1))
-            places.setdefault(width, []).extend((sequence, chunk) for chunk in range(full))
-        if len(flat) % CHUNK:
-            tail = flat[full * CHUNK :].reshape(1, -1)
-            rows.setdefault((tail.shape[1], features), []).append(tail)
-            places.setdefault((tail.shape[1], features), []).append((sequence, full))
-    least = min((width for width, _ in rows), default=TOP_K)
+        whole, tail = flat[: full * CHUNK].reshape(full, CHUNK * features), flat[full * CHUNK :].reshape(1, -1)
+        for part, first in ((whole, 0), (tail, full)):
+            if part.size:
+                rows, places = found.setdefault((part.shape[1], features), ([], []))
+                rows.append(part)
+                places += ((sequence, first + number) for number in range(len(part)))
+    least = min((width for width, _ in found), default=TOP_K)
     if least < TOP_K:
         raise MusterError(f"a chunk of {least} values, a proof takes {TOP_K}", "use a hidden size of 128 up")
-    return [_Group(*width, _as_words(parts), places[width]) for width, parts in rows.items()]
+    return [_Group(*width, _as_words(rows), places) for width, (rows, places) in found.items()]
 
 
 def _as_words(parts: list[npt.NDArray[np.uint16]]) -> Words:
