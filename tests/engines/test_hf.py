@@ -70,9 +70,15 @@ def test_generated_text_verifies(engine: TransformersEngine, folder: Path) -> No
     check_honest(half, asked, half.generate(asked, SAMPLING), (12, 10.0, 0.5, 0.5))
 
 
-def test_rows_off_by_one_are_seen(engine: TransformersEngine) -> None:
+def test_a_tiny_temperature_takes_the_most_likely_token_and_rows_off_by_one_are_seen(
+    engine: TransformersEngine,
+) -> None:
     """A proof over rows P … P+T−1, or over the row before, fails: the row that produced a token is the one proved."""
-    (request,) = [Request((5, 6, 7, 8), (1, 2, 3), 64)]
+    (completion,) = engine.generate([Request((9, 8), (1, 1, 1), 5)], Sampling(1e-3, (1,)))
+    (seen,) = engine.prefill([((9, 8), completion.tokens)])
+    assert list(completion.tokens) == seen.logits.argmax(1).tolist()
+    assert max(map(abs, completion.logprobs)) < 1e-3
+    request = Request((5, 6, 7, 8), (1, 2, 3), 64)
     (completion,) = engine.generate([request], Sampling(1.0, ()))
     shifted = (request.prompt + completion.tokens[:1], completion.tokens[1:])
     (right,) = engine.prefill([(request.prompt, completion.tokens)])
@@ -96,14 +102,6 @@ def test_result_does_not_depend_on_the_batch(engine: TransformersEngine, folder:
     random.Random(0).shuffle(order)
     mixed = engine.generate([asked[at] for at in order], SAMPLING)
     assert [c.tokens for c in mixed] == [whole[at].tokens for at in order]
-
-
-def test_greedy_limit_and_temperature(engine: TransformersEngine) -> None:
-    """At a tiny temperature the most likely token wins; its log-probability approaches zero."""
-    (completion,) = engine.generate([Request((9, 8), (1, 1, 1), 5)], Sampling(1e-3, (1,)))
-    (seen,) = engine.prefill([((9, 8), completion.tokens)])
-    assert list(completion.tokens) == seen.logits.argmax(1).tolist()
-    assert max(map(abs, completion.logprobs)) < 1e-3
 
 
 def test_prefill_batches_do_not_matter_and_are_no_larger_than_asked_for(
@@ -225,15 +223,6 @@ def test_logits_changed_after_the_projection_are_refused_whatever_the_setting_is
         load_model(tmp_path / "capped", "float32")
 
 
-def test_no_folder_no_pickle(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(IntegrityError, match=r"(not a|no) model folder"):
-        load_model(tmp_path / "nowhere", "float32")
-    shutil.copy(folder / "config.json", tmp_path)
-    (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x04")
-    with pytest.raises(IntegrityError, match="no safetensors"):
-        load_model(tmp_path, "float32")
-
-
 def test_bad_requests_are_named(engine: TransformersEngine) -> None:
     for request, said in (
         (Request((), (1, 2, 3), 5), "empty prompt"),
@@ -255,8 +244,14 @@ def test_bad_requests_are_named(engine: TransformersEngine) -> None:
         TransformersEngine("float8")
 
 
-def test_hostile_and_broken_models_are_one_clear_error(tmp_path: Path) -> None:
+def test_hostile_and_broken_models_are_one_clear_error(folder: Path, tmp_path: Path) -> None:
     """Else whoever owns a pool ends the process of every worker that looks at it."""
+    with pytest.raises(IntegrityError, match=r"(not a|no) model folder"):
+        load_model(tmp_path / "nowhere", "float32")
+    shutil.copy(folder / "config.json", tmp_path)
+    (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x04")
+    with pytest.raises(IntegrityError, match="no safetensors"):
+        load_model(tmp_path, "float32")
     engine = TransformersEngine()
     engine.load(save_broken(tmp_path / "nan", save_tiny(tmp_path / "good")))
     with pytest.raises(MusterError, match=r"not finite|NaN"):
