@@ -3,11 +3,11 @@
 import logging
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
+from operator import itemgetter
 from typing import TypedDict, TypeVar
 
 from protocol.errors import MusterError
@@ -23,40 +23,44 @@ class WaitReport(TypedDict):
 
 
 @dataclass
-class Waits:
-    """What this process waits for now: reason → since (Unix seconds). Several threads may wait for the same."""
+class _Wait:
+    since: float
+    threads: int = 0
+    held_up: str = ""
 
-    current: dict[str, float] = field(default_factory=dict)
-    _held_up: dict[str, str] = field(default_factory=dict)
-    _waiting: Counter[str] = field(default_factory=Counter)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+class Waits:
+    """What this process waits for now. Several threads may wait for the same."""
+
+    def __init__(self) -> None:
+        self._current: dict[str, _Wait] = {}
+        self._lock = threading.Lock()
 
     @contextmanager
     def on(self, what: str) -> Iterator[None]:
         """Report `what` while the block runs."""
         with self._lock:
-            self.current.setdefault(what, time.time())
-            self._waiting[what] += 1
+            wait = self._current.setdefault(what, _Wait(time.time()))
+            wait.threads += 1
         try:
             yield
         finally:
             with self._lock:
-                self._waiting[what] -= 1
-                if not self._waiting[what]:
-                    del self._waiting[what], self.current[what]
-                    self._held_up.pop(what, None)
+                wait.threads -= 1
+                if not wait.threads:
+                    del self._current[what]
 
     def explain(self, what: str, why: str) -> None:
         """Report what holds a wait up now, or nothing if `why` is empty."""
         with self._lock:
-            if what in self.current:
-                self._held_up[what] = f": {why}" if why else ""
+            if what in self._current:
+                self._current[what].held_up = f": {why}" if why else ""
 
     def report(self) -> list[WaitReport]:
         """Return everything that is waited for, by name."""
         with self._lock:
-            waits = sorted(self.current.items())
-            return [{"what": what + self._held_up.get(what, ""), "since": since} for what, since in waits]
+            waits = sorted(self._current.items(), key=itemgetter(0))
+            return [{"what": what + wait.held_up, "since": wait.since} for what, wait in waits]
 
 
 WAITS = Waits()

@@ -1,7 +1,6 @@
 """The 258 bytes of a TOPLOC proof: big-endian u16 modulus and 128 coefficients (docs/reference/protocol.md, 5)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -25,15 +24,11 @@ class MalformedProof(MusterError):
         super().__init__(f"malformed TOPLOC proof: {what}", "build it with protocol.toploc.proofs.build")
 
 
-@dataclass(frozen=True)
-class Proofs:
+class Proofs(NamedTuple):
     """n proofs side by side: `moduli` int64 [n], `coefficients` int64 [n, 128], ascending powers."""
 
     moduli: npt.NDArray[np.int64]
     coefficients: npt.NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.moduli)
 
 
 def proof_count(tokens: int) -> int:
