@@ -20,6 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.support.kept import keep, kept
+from benchmarks.support.rollouts import save_random_demo
 from diloco.config import AdmissionConfig, DilocoConfig, DilocoRun, Mode, OuterConfig, TextTaskConfig
 from diloco.corpus import Corpus, Cursor, text_corpus
 from diloco.inner import DataShare
@@ -32,9 +33,7 @@ from engines.loading import set_threads
 from protocol.accounts import Account
 from protocol.config import AdamWConfig, OptimizerConfig, ScheduleConfig
 from protocol.encoding import canonical_json, sha256_hex
-from protocol.models import save_byte_tokenizer
 from trainer.model.sharding import Placement
-from trainer.model.tiny_model import tiny_qwen2
 
 Progress = Callable[[str], None]
 RUNS = Path(__file__).parent / "results" / "diloco_runs.jsonl"
@@ -69,27 +68,13 @@ def write_docstrings(path: Path) -> Path:
     return path
 
 
-def write_model(folder: Path, seed: int) -> Path:
-    """Write the demo's model with random weights."""
-    import torch
-    from transformers import Qwen2ForCausalLM
-
-    folder.mkdir()
-    size = save_byte_tokenizer(folder, ())
-    torch.manual_seed(seed)
-    make: Any = Qwen2ForCausalLM
-    model = make(tiny_qwen2(size, size - 2, size - 1))
-    model.save_pretrained(folder)
-    return folder
-
-
 class Bench:
     """One seed: the text, and the model that its runs begin from."""
 
     def __init__(self, folder: Path, seed: int, scale: Scale) -> None:
         self.scale, self.seed, self._folder = scale, seed, folder
         self._files = (write_docstrings(folder / "docstrings.jsonl"),)
-        self._model = write_model(folder / f"random-{seed}", seed)
+        self._model = save_random_demo(folder / f"random-{seed}", (), seed)
         self._corpus: Corpus = text_corpus(self._config(1))
         tasks = self._tasks(self._run(1, "float32"), scale.warmup, 1)
         self._synchronised(tasks[0], scale.warmup)

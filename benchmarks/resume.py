@@ -22,21 +22,20 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors.torch import load_file
 
+from benchmarks.support.rollouts import save_random_demo
 from engines.loading import set_threads
 from protocol.config import OptimizerConfig, ScheduleConfig, TrainConfig
 from protocol.encoding import sha256_hex
 from protocol.files import die_with_parent, file_digests
-from protocol.models import save_byte_tokenizer
 from trainer.config import MemoryConfig, ParallelConfig
 from trainer.data.batch import Group, TrainRollout
 from trainer.distributed import loopback_store, rendezvous_environment
 from trainer.exits import EXIT_DONE, EXIT_LOST, RanksLostError
 from trainer.learner import Learner, LearnerGroup
 from trainer.model.sharding import make_placement
-from trainer.model.tiny_model import PHRASES, tiny_qwen2
+from trainer.model.tiny_model import PHRASES
 from trainer.reports.records import Records, read_records
 from trainer.train import TrainingProgress
 
@@ -46,17 +45,6 @@ MEMORY = MemoryConfig(row_tokens=512)
 TIMEOUT_SECONDS, RUN_SECONDS = 60.0, 900.0
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["benchmarks.resume", "transformers.models.qwen2.modeling_qwen2"])
-
-
-def make_base(folder: Path) -> None:
-    """The demo's model with random weights."""
-    from transformers import Qwen2ForCausalLM
-
-    folder.mkdir(parents=True)
-    size = save_byte_tokenizer(folder, PHRASES)
-    make: Any = Qwen2ForCausalLM
-    torch.manual_seed(0)
-    make(tiny_qwen2(size, size - 2, size - 1)).save_pretrained(str(folder))
 
 
 def export_path(home: Path, step: int) -> Path:
@@ -158,7 +146,7 @@ def run(quick: bool, progress: Progress, count: int = 0) -> dict[str, Any]:
     wanted = count or (2 if quick else 20)
     with tempfile.TemporaryDirectory(prefix="muster-resume-") as name:
         home = Path(name)
-        make_base(home / "base")
+        save_random_demo(home / "base", PHRASES, 0)
         steady = home / "steady"
         RankProcesses(steady, 2).finish()
         progress(f"an uninterrupted run of {STEPS} steps is done")

@@ -16,6 +16,7 @@ from protocol.api.run import (
     SubmissionEntry,
     ValidatorEntry,
 )
+from protocol.verdict import Measurement
 
 E = TypeVar("E")
 Counts = Annotated[dict[str, int], at_most(1000)]
@@ -161,16 +162,13 @@ class SubmissionView(SubmissionEntry):
     slashes: Rows[SlashEntry]
 
 
-Figure = int | float | str | bool | list[int] | list[float] | list[str]
-
-
 class FindingEntry(ResponseBody):
     """What one check found: `figures` by name, those judged by a threshold with it under `NAME_reject`."""
 
     check: str
     code: str
     note: str
-    figures: Annotated[dict[str, Figure], at_most(1000)]
+    figures: Annotated[dict[str, Measurement], at_most(1000)]
 
 
 class VerdictEntry(ResponseBody):

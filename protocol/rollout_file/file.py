@@ -143,17 +143,6 @@ def write(header: RolloutHeader, rollouts: Sequence[Rollout]) -> bytes:
 def read(data: bytes, limits: Limits, sandbox: Sandbox = SANDBOX) -> tuple[RolloutHeader, list[Rollout]]:
     """Read the header and rows of a stranger's file, within `limits`; what the sandbox hands back is checked again.
     Raises MalformedFile naming what is wrong, MusterError if this machine (not the file) is at fault."""
-    _check_outside(data, limits)
-    parts = sandbox.parse(data, limits)
-    if len(parts) != limits.rows + 1:
-        raise MalformedFile(f"{len(parts) - 1} rows instead of {limits.rows}")
-    header = RolloutHeader.parse(parts[0])
-    rollouts = [decode_row(part) for part in parts[1:]]
-    check_rollouts(rollouts, limits)
-    return header, rollouts
-
-
-def _check_outside(data: bytes, limits: Limits) -> None:
     if len(data) > limits.file_bytes:
         raise MalformedFile(f"{len(data)} bytes, at most {limits.file_bytes} for this pool")
     if data[-4:] == b"PARE":
@@ -163,3 +152,10 @@ def _check_outside(data: bytes, limits: Limits) -> None:
     footer = int.from_bytes(data[-8:-4], "little")
     if footer > min(len(data) - 12, _MAX_FOOTER_BYTES):
         raise MalformedFile(f"a footer of {footer} bytes")
+    parts = sandbox.parse(data, limits)
+    if len(parts) != limits.rows + 1:
+        raise MalformedFile(f"{len(parts) - 1} rows instead of {limits.rows}")
+    header = RolloutHeader.parse(parts[0])
+    rollouts = [decode_row(part) for part in parts[1:]]
+    check_rollouts(rollouts, limits)
+    return header, rollouts
