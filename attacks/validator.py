@@ -14,7 +14,7 @@ from chain.indexer.records import Pool
 from chain.indexer.state import State
 from protocol.verdict import Code, Verdict
 from validator.config import ValidatorConfig
-from validator.judging.context import verdict_on
+from validator.judging.checks import verdict_on
 from validator.judging.queue import LaneVerdict
 from validator.judging.verdicts import VerdictPublisher
 from validator.main import build
@@ -34,11 +34,9 @@ def always(code: Code) -> Callable[..., Verdict]:
 
 
 def _build(attack: str, config: ValidatorConfig) -> "Validator":
-    from validator.judging.pipeline import judge
-
     if attack == "colluder":
-        return build(config, judge, CollusiveVoting)
-    return build(config, always(_FIXED[attack]), Voting)
+        return build(config, make_voting=CollusiveVoting)
+    return build(config, always(_FIXED[attack]))
 
 
 class OneLie:

@@ -70,7 +70,7 @@ class RowSample:
         claimed: Sequence[float],
         own: Sequence[float],
     ) -> "RowSample":
-        """From a rollout's measurements (validator.judging.context.RowMeasurements) and its claimed log-probabilities.
+        """From a rollout's measurements (validator.judging.checks.RowMeasurements) and its claimed log-probabilities.
         Raises IntegrityError for a measurement that is not a finite number: such a rollout is not honest work."""
         errors = [abs(a - b) for a, b in zip(claimed, own, strict=True)]
         if not all(map(math.isfinite, (*mantissas, *gaps, *errors))):

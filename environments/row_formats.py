@@ -1,8 +1,5 @@
-"""Data files as other programs write them: JSON lines, a JSON array, gzip of either, with or without a byte order mark.
-
-Rows are brought into the one form that pools use, before a file gets its hash: a pool's own data file is strict JSON
-lines, which every machine reads alike.
-"""
+"""Data files as other programs write them: JSON lines, a JSON array, gzip of either, with or without a byte order mark;
+brought into strict JSON lines, the one form that pools use, before a file gets its hash."""
 
 import ast
 import gzip
@@ -38,9 +35,8 @@ _PYTHON = re.compile(r"(?:c?python|py)[\s_-]*(?:3(?:\.\d+)*)?", re.IGNORECASE)
 
 
 def json_rows(path: Path, most: int = MAX_FILE_BYTES) -> Iterator[bytes]:
-    """Yield the rows of a file as JSON texts, one at a time; empty lines are skipped, and of a row that is too long
-    only its beginning is kept. `most`: bytes of an unpacked file. Raise IntegrityError that names the kind of a file
-    that holds no JSON."""
+    """Yield the rows of a file as JSON texts; empty lines are skipped, of a row that is too long only its beginning is
+    kept. `most`: unpacked bytes. Raise IntegrityError that names what the file is instead."""
     with path.open("rb") as plain:
         compressed = plain.read(2) == b"\x1f\x8b"
         plain.seek(0)
@@ -115,13 +111,13 @@ def normalised(line: bytes) -> bytes:
     for name in ("verification_info", "metadata"):
         if isinstance(fields.get(name), str):
             try:
-                fields[name] = _parsed(fields[name])
+                fields[name] = parsed(fields[name])
             except ValueError as error:
                 raise ValueError(f"`{name}` is text that holds neither JSON nor a Python literal: {error}") from None
     if isinstance(info := fields.get("verification_info"), dict):
         fields["verification_info"] = info = _verification(info)
         if fields.get("task_type") in ("verifiable_code", "prime_rl_code") and "ground_truth" in info:
-            tests = _parsed(info["ground_truth"]) if isinstance(info["ground_truth"], str) else info["ground_truth"]
+            tests = parsed(info["ground_truth"]) if isinstance(info["ground_truth"], str) else info["ground_truth"]
             info["ground_truth"] = _verification(tests) if isinstance(tests, dict) else tests
     return _encoded(fields)
 
@@ -134,7 +130,7 @@ def _verification(info: dict[str, Any]) -> dict[str, Any]:
     for name in ("test_cases", "inputs", "outputs"):
         if isinstance(info.get(name), str):
             with suppress(ValueError):
-                values = _parsed(info[name])
+                values = parsed(info[name])
                 info[name] = values if isinstance(values, list) else info[name]
     if isinstance(info.get("test_cases"), dict):  # columns side by side, as some exports have tests
         columns = info.pop("test_cases")
@@ -142,19 +138,18 @@ def _verification(info: dict[str, Any]) -> dict[str, Any]:
     return info
 
 
-def _parsed(text: str) -> Any:
-    """Return what a text of JSON or of a Python literal holds. Raise ValueError."""
+def parsed(text: str, chars: int = 1 << 20, depth: int = 200) -> Any:
+    """Return what a text of JSON or of a Python literal (`python_literal`) holds. Raise ValueError."""
     try:
         return parse_json(text)
     except ValueError as error:
         with suppress(ValueError):
-            return python_literal(text, 1 << 20, 200)
+            return python_literal(text, chars, depth)
         raise error
 
 
 def python_literal(text: str, chars: int, depth: int) -> Any:
-    """Return a Python literal as JSON has it. Raise ValueError for anything else, and for a text of more characters or
-    of deeper brackets: it is a stranger's."""
+    """Return a Python literal as JSON has it. Raise ValueError, also for one that is too long or too deep."""
     if len(text) > chars or nesting(text) > depth:
         raise ValueError("it is too long or too deep")
     try:

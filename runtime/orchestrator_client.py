@@ -34,8 +34,8 @@ from protocol.http.signing import AuthScope
 from protocol.http.transport import bounded_transport
 from protocol.identity import PoolId
 from protocol.waits import WAITS
+from runtime.entry import essential
 from runtime.signed_client import ClientLimits, RequestSigner, SignedClient
-from runtime.threads import essential
 from storage.keys import object_key
 from storage.transfers import TicketRefusedError, http_client, upload
 

@@ -25,8 +25,8 @@ from protocol.files import write_atomic
 from protocol.http.transport import bounded_transport, exchange
 from protocol.verdict import Code
 from runtime.diagnose import NAMES, Alarm, Facts, Lookout, WatchConfig, Webhook, alarms, undecided
+from runtime.entry import essential
 from runtime.process import start
-from runtime.threads import essential
 
 log = logging.getLogger("muster.watch")
 EVENTS = ("slashed", "ejected", "disputed", "dispute_decided", "canary_opened", "challenge_opened", "challenge_decided")

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -22,7 +22,7 @@ import psutil
 from protocol.errors import ConfigError, MusterError, printable
 from protocol.files import die_with_parent, user_cache
 from sandbox.bubblewrap import bubblewrap_command, filter_file, system_view
-from sandbox.containers import Container, check_image, container_command, profile_file, removal
+from sandbox.containers import check_image, container_command, profile_file, removal
 from sandbox.policy import MIB, IsolationPolicy, Mode, NetworkAccess, Wanted
 from sandbox.watchdog import Watchdog, remove_folders
 
@@ -47,13 +47,7 @@ class Cgroup:
             self.remove()
             raise
 
-    def enter(self) -> None:
-        """Move this process, and all that it starts from now on, into the group."""
-        for folder in self.settings:
-            (folder / "cgroup.procs").write_text("0")
-
     def remove(self) -> None:
-        """Kill what is still in it and remove it; give up after five seconds."""
         remove_folders(list(self.settings))
 
 
@@ -73,9 +67,6 @@ def plan_cgroup(policy: IsolationPolicy, name: str, own: str, root: Path = Path(
         limits = {"memory.limit_in_bytes": memory, "memory.memsw.limit_in_bytes?": memory}
         settings[root / "memory" / controllers["memory"].lstrip("/") / name] = limits
     return Cgroup(settings)
-
-
-# Starting a program and cleaning up after it
 
 
 TIMED_OUT = 124
@@ -135,7 +126,6 @@ class IsolatedProcess:
         return 128 - code if code < 0 else code
 
     def send(self, number: int) -> None:
-        """Send a signal to the program."""
         if self.launch.mode is not Mode.BUBBLEWRAP:
             self.process.send_signal(number)  # an engine's client passes it on
             return
@@ -172,11 +162,12 @@ class IsolatedProcess:
     def _start(self) -> "subprocess.Popen[Any]":
         launch = self.launch
         if launch.mode.is_container:
-            box = Container(self._name, launch.image, profile_file() if launch.mode is Mode.PODMAN else None)
+            profile = profile_file() if launch.mode is Mode.PODMAN else None
+            argv = container_command(launch.mode, launch.policy, launch.argv, self._name, launch.image, profile)
             # in a folder of ours: where a container runs out of memory, podman's monitor leaves a file in its folder
             folder = user_cache("isolation")
             folder.mkdir(parents=True, exist_ok=True)
-            return self._popen(container_command(launch.mode, launch.policy, launch.argv, box), None, folder)
+            return self._popen(argv, None, folder)
         if launch.mode is Mode.PLAIN:
             return self._popen(list(launch.argv), {"PATH": _PATH} | launch.policy.environment, launch.policy.folder)
         with ExitStack() as handles:
@@ -197,8 +188,8 @@ class IsolatedProcess:
 
         def prepare() -> None:
             die_with_parent(parent)
-            if cgroup is not None:
-                cgroup.enter()
+            for folder in cgroup.settings if cgroup is not None else ():
+                (folder / "cgroup.procs").write_text("0")
 
         settings: dict[str, Any] = {"cwd": folder, "pass_fds": pass_fds, "preexec_fn": prepare} | self._streams
         try:
@@ -213,8 +204,7 @@ class IsolatedProcess:
 
 
 def run(launch: Launch, grace: float = 15.0) -> int:
-    """Run a program in the foreground and return its exit code. SIGINT and SIGTERM are passed on to it, and it is
-    killed `grace` seconds later if it still runs. Only for a process's main thread."""
+    """Run a program in a main thread's foreground, pass SIGINT and SIGTERM on, and kill it `grace` seconds later."""
     with IsolatedProcess(launch) as process:
 
         def stop(number: int, _: object) -> None:
@@ -258,8 +248,7 @@ _PROBE = IsolationPolicy(memory=64 * MIB, processes=64, scratch=MIB, seconds=20.
 
 @dataclass(frozen=True)
 class Probed:
-    """`trouble`: why a mode does not work, empty if it does; `accounting`: whether its limits hold for all processes
-    together."""
+    """`trouble`: why a mode does not work; `accounting`: whether its limits hold for all processes together."""
 
     trouble: str = ""
     accounting: bool = False
@@ -274,12 +263,12 @@ class Choice:
     why_not: Mapping[Mode, str] = field(default_factory=dict)
 
 
-def choose(wanted: Wanted, image: str = "", probe: "Callable[[Mode, str], Probed] | None" = None) -> Choice:
+def choose(wanted: Wanted, image: str = "") -> Choice:
     """Return the first mode that works of those that are wanted. Only `auto` and `none` come to the plain one;
     ConfigError when anything else does not work here. `image`: what containers run, by its digest."""
     why_not: dict[Mode, str] = {}
     for mode in _CANDIDATES[wanted]:
-        probed = (probe or try_mode)(mode, image)
+        probed = try_mode(mode, image)
         if not probed.trouble:
             return Choice(mode, probed.accounting, why_not)
         why_not[mode] = probed.trouble

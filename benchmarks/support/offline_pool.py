@@ -21,7 +21,7 @@ from protocol.seeds import AUDIT_EVERYTHING, Work
 from protocol.verdict import Verdict
 from runtime.turns import RolloutTask, converse
 from trainer.model.tiny_model import tiny_model_config
-from validator.judging.context import SubmissionFacts
+from validator.judging.checks import SubmissionFacts
 from validator.judging.pipeline import judge
 from worker.produce import Produced, Producer
 

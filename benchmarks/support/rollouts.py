@@ -11,7 +11,7 @@ from protocol.config import PoolConfig
 from protocol.models import save_byte_tokenizer
 from protocol.rollout_file.rows import Limits, Rollout, Transcript
 from protocol.seeds import Work
-from validator.judging.context import CheckContext
+from validator.judging.checks import CheckContext
 
 if TYPE_CHECKING:
     import torch

@@ -29,7 +29,7 @@ from protocol.seeds import AUDIT_EVERYTHING
 from trainer.data.batch import Group, TrainRollout, micro_batch
 from trainer.learner import Learner
 from trainer.model.policy import Policy
-from validator.judging.context import SubmissionFacts
+from validator.judging.checks import SubmissionFacts
 from validator.judging.pipeline import judge
 from worker.produce import Produced, Producer
 

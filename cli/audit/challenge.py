@@ -105,18 +105,14 @@ def named_run(known: "list[Submission]", now: int, first: int | None, last: int 
     if first is None:
         files = files[-_UNASKED:]
     if len(files) > MOST_FILES:
-        raise ConfigError(
-            f"{len(files)} files from {first} on are final, and a challenge names {MOST_FILES} at most",
-            f"leave --first out, or name an end: --last {files[MOST_FILES - 1].sequence}",
-        )
+        what = f"{len(files)} files from {first} on are final, and a challenge names {MOST_FILES} at most"
+        raise ConfigError(what, f"leave --first out, or name an end: --last {files[MOST_FILES - 1].sequence}")
     end = files[-1].sequence if files else 0
     for one in known if files and last is not None else ():
         pending = Code(one.code).is_accept or one.code in (Code.NONE, Code.DISPUTED)
         if end < one.sequence <= (last or 0) and pending:
-            raise ConfigError(
-                f"the run would end at {end}, because not all files up to {one.sequence} are final yet",
-                f"wait until they are, or name that end: --last {end}",
-            )
+            what = f"the run would end at {end}, because not all files up to {one.sequence} are final yet"
+            raise ConfigError(what, f"wait until they are, or name that end: --last {end}")
     return files
 
 

@@ -21,7 +21,7 @@ from protocol.errors import ConfigError, MusterError
 from protocol.identity import WorkId
 from protocol.seeds import Work
 from protocol.verdict import Code, Finding, Measurement
-from runtime.alone import alone
+from runtime.entry import alone
 from runtime.pool_client import PoolClient
 from runtime.process import EngineConfig, ProcessConfig
 

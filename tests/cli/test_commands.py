@@ -98,10 +98,9 @@ def test_the_version_and_short_help_are_there(tmp_path: Path) -> None:
 
 def test_every_exit_code_of_a_process_is_documented() -> None:
     from trainer import exits
-    from worker.daemon import EXIT_OK, EXIT_REFUSED
 
     trainer = {code for name, code in vars(exits).items() if name.startswith("EXIT_")}
-    assert {EXIT_OK, EXIT_REFUSED, Exit.STALLED, 1, 2, 130} | trainer == set(Exit)
+    assert {Exit.DONE, Exit.EJECTED, Exit.STALLED, 1, 2, 130} | trainer == set(Exit)
     assert all(code.meaning for code in Exit)
 
 

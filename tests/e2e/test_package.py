@@ -11,7 +11,7 @@ from engines.runtime import vllm_installed
 from environments.base import Problem
 from environments.pool import PoolEnvironments
 from environments.registry import data_folder, load_environment
-from environments.verifiers.environment import AskedPackage, lock_package
+from environments.verifiers.environment import lock_package
 from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec, pool_config
 from protocol.config import EnvironmentConfig, EvaluationConfig, EvaluationSet, PoolConfig
 from protocol.verdict import Code
@@ -58,8 +58,7 @@ def package_config(base: Path) -> PoolConfig:
     """The library's own environment of reasoning_gym, as it came from the index, beside sums without tags."""
     gym = [{"name": "chain_sum", "weight": 1.0, "config": SUMS}]
     load = "verifiers.envs.integrations.reasoninggym_env:ReasoningGymEnv"
-    asked = AskedPackage("verifiers[rg]==0.2.1", load, {"gym": gym, "system_prompt": ""}, build=True)
-    lock = lock_package(asked, data_folder())
+    lock = lock_package(data_folder(), "verifiers[rg]==0.2.1", load, {"gym": gym, "system_prompt": ""}, build=True)
     package = EnvironmentConfig(name="verifiers", label="package", content=lock.content, rows=lock.rows, weight=3)
     made = pool_config(1, STEPS)
     model = made.model.model_copy(update={"source": str(base)})

@@ -10,7 +10,7 @@ from chain.indexer.state import State
 from environments.base import InTurns, Problem
 from environments.pool import PoolEnvironments
 from environments.registry import data_folder, load_environment
-from environments.verifiers.environment import AskedPackage, lock_package
+from environments.verifiers.environment import lock_package
 from environments.verifiers.install import wheel_requirement
 from localnet.plan import DemoPlan, NodeSpec, ValidatorSpec, pool_config
 from protocol.config import EnvironmentConfig, PoolConfig
@@ -28,9 +28,7 @@ ROWS = 64
 
 def test_a_tool_of_strangers_answers_pays_and_teaches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wheel = boxes_wheel(tmp_path)
-    lock = lock_package(
-        AskedPackage(wheel_requirement(wheel), arguments={"count": ROWS}, wheels=(wheel,)), data_folder()
-    )
+    lock = lock_package(data_folder(), wheel_requirement(wheel), arguments={"count": ROWS}, wheels=(wheel,))
     params = {"score_threshold": 0, "reply_tokens": 16}
     package = EnvironmentConfig(name="verifiers", label="package", content=lock.content, rows=ROWS, params=params)
     nodes = NodeSpec("ada", "transformers"), NodeSpec("mallory", "transformers", "forged-reply")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from runtime.entry import Exit
 from tests.ops.commands import problem
 from trainer.exits import EXIT_DONE, EXIT_LOST, EXIT_STOPPED, EXIT_UNSTABLE, EXIT_WRONG
-from worker.daemon import EXIT_REFUSED
 
 FOLDER = Path(__file__).parents[2] / "ops" / "systemd"
 UNITS = sorted(FOLDER.glob("*.service"))
@@ -52,7 +52,7 @@ def test_there_is_a_unit_for_each_role() -> None:
 
 
 def test_exit_codes_that_a_restart_does_not_mend_end_it() -> None:
-    assert codes("worker", "RestartPreventExitStatus") == {EXIT_REFUSED}
+    assert codes("worker", "RestartPreventExitStatus") == {Exit.EJECTED}
     assert codes("trainer", "RestartPreventExitStatus") == {EXIT_WRONG, EXIT_UNSTABLE}
     assert codes("trainer", "RestartForceExitStatus") == codes("trainer", "SuccessExitStatus") == {EXIT_STOPPED}
     assert {EXIT_DONE, EXIT_LOST}.isdisjoint(codes("trainer", "RestartPreventExitStatus"))

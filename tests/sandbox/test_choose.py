@@ -1,6 +1,5 @@
 """Which mode is taken, what is said about it, and which files of cgroups are written."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,14 @@ IMAGE = "sha256:" + "00" * 32
 P, D, B = Mode.PODMAN, Mode.DOCKER, Mode.BUBBLEWRAP
 
 
-def machine(*works: Mode) -> Callable[[Mode, str], Probed]:
-    return lambda mode, image: Probed("", True) if mode in works else Probed("is not there")
+@pytest.fixture
+def machine(works: tuple[Mode, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where these modes work."""
+
+    def probed(mode: Mode, _: str) -> Probed:
+        return Probed("", True) if mode in works else Probed("is not there")
+
+    monkeypatch.setattr("sandbox.launch.try_mode", probed)
 
 
 @pytest.mark.parametrize(
@@ -31,17 +36,16 @@ def machine(*works: Mode) -> Callable[[Mode, str], Probed]:
         ("none", (P, D, B), Mode.PLAIN, ()),
     ],
 )
-def test_the_strongest_mode_that_works(
-    wanted: Wanted, works: tuple[Mode, ...], mode: Mode, refused: tuple[Mode, ...]
-) -> None:
-    expected = Choice(mode, mode is not Mode.PLAIN, dict.fromkeys(refused, "is not there"))
-    assert choose(wanted, IMAGE, machine(*works)) == expected
+@pytest.mark.usefixtures("machine")
+def test_the_strongest_mode_that_works(wanted: Wanted, mode: Mode, refused: tuple[Mode, ...]) -> None:
+    assert choose(wanted, IMAGE) == Choice(mode, mode is not Mode.PLAIN, dict.fromkeys(refused, "is not there"))
 
 
 @pytest.mark.parametrize(("wanted", "works"), [("container", (B,)), ("bubblewrap", (P, D))])
-def test_what_is_asked_for_by_name_is_not_replaced(wanted: Wanted, works: tuple[Mode, ...]) -> None:
+@pytest.mark.usefixtures("machine")
+def test_what_is_asked_for_by_name_is_not_replaced(wanted: Wanted) -> None:
     with pytest.raises(ConfigError, match=rf"isolation = '{wanted}' does not work here .*is not there.*; install"):
-        choose(wanted, IMAGE, machine(*works))
+        choose(wanted, IMAGE)
 
 
 WORKER = IsolationPolicy(network=NetworkAccess.OUTBOUND, memory=None)
@@ -102,8 +106,7 @@ def test_cgroups_of_version_1_lie_under_our_own() -> None:
 
 def test_a_cgroup_of_version_2_lies_at_the_top() -> None:
     found = plan_cgroup(LIMITED, "box", "0::/user.slice/session\n", Path("/cg")).settings
-    limits = {"pids.max": "9", "memory.max": "67108864", "memory.swap.max?": "0"}
-    assert found == {Path("/cg/box"): limits}
+    assert found == {Path("/cg/box"): {"pids.max": "9", "memory.max": "67108864", "memory.swap.max?": "0"}}
 
 
 def test_a_cgroup_writes_what_it_says_and_leaves_nothing_when_it_cannot(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from protocol.errors import ConfigError
+from protocol.waits import wait_for
 from sandbox.bubblewrap import python_mounts
 from sandbox.launch import Cgroup, IsolatedProcess, Launch
 from sandbox.policy import MIB, IsolationPolicy, Mode, Mount
@@ -72,8 +73,7 @@ def test_a_program_sees_the_variables_that_it_is_given(request: pytest.FixtureRe
     code = "import os, json; print(json.dumps(sorted(os.environ)), os.getcwd(), os.environ['NAME'])"
     given = launch(request, Mode.BUBBLEWRAP, code)
     changes = {"environment": {"NAME": "two words"}, "folder": tmp_path}
-    mounts = (*given.policy.mounts, Mount.same(tmp_path))
-    policy = given.policy.model_copy(update=changes | {"mounts": mounts})
+    policy = given.policy.model_copy(update=changes | {"mounts": (*given.policy.mounts, Mount.same(tmp_path))})
     with IsolatedProcess(Launch(given.mode, policy, given.argv), subprocess.DEVNULL, subprocess.PIPE) as process:
         out, _ = process.process.communicate(timeout=60)
     known = '["LC_CTYPE", "NAME", "PATH", "PWD"]'
@@ -102,9 +102,8 @@ def test_a_watchdog_cleans_up_unless_all_is_done(tmp_path: Path, done: bool) -> 
     kept.touch()
     watchdog = Watchdog([["rm", str(kept)]], [])
     watchdog.dismiss(done=done)
-    end = time.monotonic() + 20
-    while kept.exists() and not done and time.monotonic() < end:
-        time.sleep(0.05)
+    if not done:
+        wait_for("it cleans up", lambda: not kept.exists(), 20)
     assert kept.exists() == done
 
 
@@ -120,12 +119,8 @@ def test_an_engine_that_does_not_answer_is_left_to_the_watchdog(
     monkeypatch.setattr("sandbox.launch._KILL_SECONDS", 1.0)
     given = Launch(Mode.DOCKER, IsolationPolicy(), ("true",), "sha256:" + "00" * 32)
     with IsolatedProcess(given, subprocess.DEVNULL):
-        end = time.monotonic() + 20
-        while not log.exists() and time.monotonic() < end:
-            time.sleep(0.05)
-    end = time.monotonic() + 20
-    while log.read_text().split().count("rm") < 2 and time.monotonic() < end:
-        time.sleep(0.05)
+        wait_for("it runs", log.exists, 20)
+    wait_for("it is removed again", lambda: log.read_text().split().count("rm") == 2, 20)
     assert log.read_text().split()[:3] == ["run", "rm", "rm"]
 
 

@@ -4,10 +4,11 @@ import re
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from protocol.api.endpoints import OBJECTS
 from protocol.http.reach import ANYWHERE
 from storage.transfers import http_client
 
@@ -39,6 +40,18 @@ def mirror(answer: Answer, tls: ssl.SSLContext | None = None) -> Iterator[str]:
     finally:
         server.shutdown()
         server.server_close()
+
+
+@contextmanager
+def bucket(objects: Mapping[str, bytes]) -> Iterator[str]:
+    """Base URL of a pool's service that has these objects."""
+
+    def serve(handler: BaseHTTPRequestHandler) -> None:
+        found = objects.get(handler.path.removeprefix(f"{OBJECTS}/"))
+        send(handler, *((200, found) if found is not None else (404,)))
+
+    with mirror(serve) as url:
+        yield url
 
 
 def send(handler: BaseHTTPRequestHandler, status: int, body: bytes = b"", **headers: str) -> None:

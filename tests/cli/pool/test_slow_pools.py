@@ -7,18 +7,13 @@ import pytest
 from chain.suite import Suite
 from cli.pool.config import load_terms
 from cli.run.up import LocalFaucet
-from protocol.config import EnvironmentConfig, PoolConfig
+from protocol.config import EnvironmentConfig
 from tests.cli.actors import TERMS
 from tests.cli.joining import CONFIG, StubService
 from tests.cli.muster import Key, Muster
 from tests.conftest import TOKEN, Deployed
 
 MakePool = Callable[[float, str], int]
-
-
-def slow_config(seconds: float) -> PoolConfig:
-    own = EnvironmentConfig(name="program", label="own", content="ab" * 32, params={"seconds": seconds})
-    return CONFIG.model_copy(update={"environments": (own,)})
 
 
 @pytest.fixture
@@ -29,7 +24,8 @@ def make_pool(service: StubService, shared_suite: Deployed, muster: Muster) -> M
     assert faucet is not None
 
     def made(seconds: float, url: str) -> int:
-        service.config = slow_config(seconds)
+        own = EnvironmentConfig(name="program", label="own", content="ab" * 32, params={"seconds": seconds})
+        service.config = CONFIG.model_copy(update={"environments": (own,)})
         faucet.tokens(str(suite.client.address), 500 * TOKEN)
         path = muster.home / "terms.toml"
         path.write_text(TERMS)

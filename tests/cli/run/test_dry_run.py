@@ -18,7 +18,7 @@ from protocol.api.endpoints import OBJECTS
 from protocol.errors import ConfigError, MusterError
 from protocol.identity import PoolId
 from protocol.seeds import AUDIT_EVERYTHING
-from runtime.alone import alone
+from runtime.entry import alone
 from runtime.process import EngineConfig
 from storage.keys import object_key
 from storage.weights.manifest import ManifestScope

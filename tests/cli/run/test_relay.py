@@ -8,6 +8,7 @@ import time
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,19 @@ def published(shared_suite: Deployed, service: tuple[PoolService, str], tmp_path
     made = Published(shared_suite, *service, tmp_path)
     made.publish()
     return made
+
+
+@contextmanager
+def peer_of(published: Published, home: Path, **serve: Any) -> Iterator[PoolClient]:
+    """A node that serves what it fetches."""
+    serving = ServeWeights(host="127.0.0.1", port=free_port(), public_url="", **serve)
+    peer = PoolClient(published.config(home, serve_weights=serving), None)
+    peer.refresh()
+    serve_as_peer(peer, published.owner)
+    try:
+        yield peer
+    finally:
+        peer.close()
 
 
 def wait_for(what: str, reached: object) -> None:
@@ -111,16 +125,13 @@ def test_what_is_missing_for_a_relay_is_said(muster: Muster, published: Publishe
 
 def test_a_node_serves_what_it_fetches_and_fetches_it_once(published: Published, tmp_path: Path) -> None:
     """A peer, and a node that has it from there: the service sends each object to one of them."""
-    service, account = published.service, published.owner
-    serve = ServeWeights(host="127.0.0.1", port=free_port(), public_url="")
-    peer = PoolClient(published.config(tmp_path / "peer", serve_weights=serve), None)
-    peer.refresh()
-    serve_as_peer(peer, account)
-    try:
+    service = published.service
+    with peer_of(published, tmp_path / "peer") as peer:
         for _ in range(2):
             assert contents(peer.step_weights(0)) == contents(published.folder / "v0")
-        url = f"http://127.0.0.1:{serve.port}"
-        service.announced = [announce(account, published.pool, url, int(time.time()) + 600).model_dump(mode="json")]
+        assert peer.config.serve_weights is not None
+        url, until = f"http://127.0.0.1:{peer.config.serve_weights.port}", int(time.time()) + 600
+        service.announced = [announce(published.owner, published.pool, url, until).model_dump(mode="json")]
         shards = {f"{OBJECTS}/{shard.key}" for shard in published.steps[0].shards()}
         assert {service.asked[path] for path in shards} == {1}
         for path in shards:
@@ -129,25 +140,17 @@ def test_a_node_serves_what_it_fetches_and_fetches_it_once(published: Published,
         other.refresh()
         assert contents(other.step_weights(0)) == contents(published.folder / "v0")
         other.close()
-    finally:
-        peer.close()
     with pytest.raises(httpx.ConnectError):
         httpx.get(url + "/health", trust_env=False, timeout=60)
 
 
 def test_a_damaged_file_in_its_own_cache_holds_no_node_up(published: Published, tmp_path: Path) -> None:
-    serve = ServeWeights(host="127.0.0.1", port=free_port(), public_url="")
-    peer = PoolClient(published.config(tmp_path / "peer", serve_weights=serve), None)
-    peer.refresh()
-    serve_as_peer(peer, published.owner)
-    try:
+    with peer_of(published, tmp_path / "peer") as peer:
         folder = peer.step_weights(0)
         shutil.rmtree(folder)
         for path in (tmp_path / "peer" / "cache" / "served").rglob("shards/*"):
             path.write_bytes(bytes(path.stat().st_size))
         assert contents(peer.step_weights(0)) == contents(published.folder / "v0")
-    finally:
-        peer.close()
 
 
 def test_a_peer_fetches_its_own_weights_without_a_whole_shard_in_memory(published: Published, tmp_path: Path) -> None:
@@ -157,18 +160,14 @@ def test_a_peer_fetches_its_own_weights_without_a_whole_shard_in_memory(publishe
     scope = ManifestScope(published.pool, str(published.owner.address))
     made = publish(folder, published.service, scope, 1, published.steps[0].digest, published.owner)
     published.suite.pools.publish_step(published.number, 1, made.digest).send()
-    serve = ServeWeights(host="127.0.0.1", port=free_port(), public_url="", steps=1)
-    peer = PoolClient(published.config(tmp_path / "peer", serve_weights=serve), None)
-    peer.refresh()
-    serve_as_peer(peer, published.owner)
-    tracemalloc.start()
-    try:
-        assert _peak(lambda: peer.step_weights(1)) < size / 2
-        peer.config.cache.joinpath(made.digest.hex(), "model.safetensors").unlink()
-        assert _peak(lambda: peer.step_weights(1)) < size / 2, "from its own cache"
-    finally:
-        tracemalloc.stop()
-        peer.close()
+    with peer_of(published, tmp_path / "peer", steps=1) as peer:
+        tracemalloc.start()
+        try:
+            assert _peak(lambda: peer.step_weights(1)) < size / 2
+            peer.config.cache.joinpath(made.digest.hex(), "model.safetensors").unlink()
+            assert _peak(lambda: peer.step_weights(1)) < size / 2, "from its own cache"
+        finally:
+            tracemalloc.stop()
     assert contents(peer.config.cache / made.digest.hex()) == contents(folder)
 
 
