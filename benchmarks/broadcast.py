@@ -175,11 +175,16 @@ def broadcast(system: str, file: Path, shaped: bool) -> dict[str, float]:
             for host in tier:
                 running[host.name].hear("ready")
         most = 120 + 20 * file.stat().st_size * 8 / MEGABITS / 1e6
-        ending = threading.Timer(most, lambda: [one.end() for one in running.values()])
+        ending = threading.Timer(most, _end, [running])
         ending.daemon = True
         ending.start()
         stack.callback(ending.cancel)
         return _timed(running)
+
+
+def _end(running: dict[str, Running]) -> None:
+    for one in running.values():
+        one.end()
 
 
 def _delayed(host: Host) -> subprocess.Popen[bytes]:

@@ -63,9 +63,10 @@ class _NoiseRequest(NamedTuple):
 
 
 def _noise_request(params: SamplingParams, _prompt: list[int] | None, output: list[int]) -> _NoiseRequest | None:
-    if NOISE not in (params.extra_args or {}):
+    extra = params.extra_args or {}
+    if NOISE not in extra:
         return None
-    ticket, (k0, k1, k2), temperature, sampled, _ = params.extra_args[NOISE]
+    ticket, (k0, k1, k2), temperature, sampled, _ = extra[NOISE]
     return _NoiseRequest(ticket, (k0, k1, k2), temperature, sampled, output)
 
 

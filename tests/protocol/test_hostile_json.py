@@ -253,7 +253,8 @@ SIGNED: dict[str, tuple[dict[str, Any], str]] = {
     "another size": ({"size": 5}, "receipt is for something else"),
 }
 """What a receipt is truly signed for."""
-RECEIPTS = [(changed, {}, r"receipt|signature") for changed in FORGED.values()]
+Receipt = tuple[dict[str, Any], dict[str, Any], str]
+RECEIPTS: list[Receipt] = [(changed, {}, r"receipt|signature") for changed in FORGED.values()]
 RECEIPTS += [({}, signed, said) for signed, said in SIGNED.values()]
 
 

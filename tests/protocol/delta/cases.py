@@ -92,7 +92,8 @@ def _changed(dice: np.random.Generator, base: Bytes, dtype: str) -> Bytes:
 
 
 def made_case(pairs: list[Pair]) -> Case:
-    base, new = ({f"tensor.{n}": one[column] for n, one in enumerate(pairs)} for column in (2, 3))
+    base = {f"tensor.{number}": one.base for number, one in enumerate(pairs)}
+    new = {f"tensor.{number}": one.new for number, one in enumerate(pairs)}
     indices = [
         WeightIndex.of(
             TensorEntry.of(name, one.dtype, one.shape, data)
