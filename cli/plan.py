@@ -44,11 +44,8 @@ def act(
     **facts: Any,
 ) -> None:
     """Send all in order, after the approval that they need, or in a dry run only simulate them; print what was done,
-    with `facts` in the document.
-
-    Raises ConfigError when the tokens do not suffice or it was not confirmed, ContractError when a transaction is
-    refused. A failure leaves the earlier ones done; the command can be run again.
-    """
+    with `facts` in the document. A failure leaves the earlier ones done; the command can be run again. Raises
+    ConfigError for too few tokens or no consent, ContractError when a transaction is refused."""
     need = sum(planned.call.base_units for planned in transactions)
     have = session.suite.token.balance_of(session.client.address) if need else 0
     if have < need:

@@ -286,10 +286,8 @@ REASONS = {
 
 
 class Screen:
-    """Judges rows in turn. `is_short`: whether the prompt fits the pool. `proven`: rows need a reference answer.
-
-    Memory: two hashes for every row that is kept.
-    """
+    """Judges rows in turn, remembering two hashes of each. `is_short`: whether the prompt fits the pool. `proven`: rows
+    need a reference answer."""
 
     def __init__(self, is_short: Callable[[Problem], bool] = lambda problem: True, proven: bool = False) -> None:
         self._is_short, self._proven = is_short, proven

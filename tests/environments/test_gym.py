@@ -42,7 +42,7 @@ from environments.registry import load_environment
 random.seed(int(sys.argv[1]))
 out = {}
 for name in sys.argv[3:]:
-    task = gym_task(name)
+    task = load_environment(EnvironmentConfig(name=f"reasoning_gym/{name}"))
     out[name] = [[p.question, p.answer] for p in (task.problem(int(s)) for s in sys.argv[2].split(","))]
 print(json.dumps(out))
 """
@@ -171,9 +171,7 @@ def test_answers_as_people_write_them_do(name: str, text: str) -> None:
         ("game_of_life_halting", "false", "True", "False"),
     ],
 )
-def test_scorers_that_take_what_is_no_answer_see_only_what_agrees(
-    name: str, right: str, wrong: str, reference: str
-) -> None:
+def test_scorers_that_take_no_answer_see_only_what_agrees(name: str, right: str, wrong: str, reference: str) -> None:
     assert may_be_scored(name, right, reference)
     assert not may_be_scored(name, wrong, reference)
 
@@ -213,9 +211,7 @@ def test_a_seed_that_a_generator_gives_up_on_has_the_problem_of_one_that_follows
     assert task.score(problem, problem.answer) == 1.0
 
 
-def test_a_dataset_in_a_process_of_its_own_survives_that_process_or_has_no_score(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_dataset_survives_its_process_or_has_no_score(monkeypatch: pytest.MonkeyPatch) -> None:
     environment = gym_task("ransom_note")
     problem = environment.problem(5)
     process = gym.PROCESS._process
@@ -316,7 +312,7 @@ def _where(thing: str, cells: dict[str, list[str]]) -> tuple[float, float]:
     ],
     ids=["nothing but nan", "numbers near by", "24 and something", "all but the end", "targets to boxes"],
 )
-def test_what_only_fools_the_scorer_is_not_paid(
+def test_what_fools_the_scorer_is_not_paid(
     dataset: str, params: dict[str, Any], fool: Callable[[Problem], str]
 ) -> None:
     task = gym_task(dataset, **params)

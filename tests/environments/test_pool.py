@@ -61,9 +61,7 @@ def test_a_template_that_is_taken_away_is_missed(tmp_path: Path) -> None:
     assert followed.of(tiny.model_folder()) is not with_template
 
 
-def test_environments_are_loaded_once_and_before_there_are_weights(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_environments_are_loaded_once_before_there_are_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They take seconds, in which a machine that joins is still downloading."""
     loaded = list[str]()
 

@@ -25,11 +25,9 @@ _Turns = Sequence[Mapping[str, Any]]
 
 
 class Script:
-    """`turns`: {"text", "call": [name, arguments as JSON] or None} each. `tools`: the schemas that every request has to
-    offer. `opening`: role and text of the messages that the first one has to be.
-
-    `asked`: turns that were given; `over`: whether one more was asked for, and `due`: the texts that were new in it.
-    `trouble`: why there can be neither reply nor score, whatever the package makes of it."""
+    """`turns`: {"text", "call": [name, arguments as JSON] or None}. `tools`: the schemas that every request has to
+    offer. `opening`: role and text of the first one's messages. `asked`: turns that were given; `over`: whether one
+    more was asked for, and `due`: the texts that were new in it. `trouble`: why there is neither reply nor score."""
 
     def __init__(self, turns: _Turns, tools: Sequence[Any], opening: Sequence[Any]) -> None:
         self._turns, self._tools = turns, list(tools)

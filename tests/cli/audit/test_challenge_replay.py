@@ -46,9 +46,7 @@ def judged(world: ValidatorWorld) -> dict[str, bytes]:
     return objects | {object_key("configs", CONFIG.digest): CONFIG.canonical()}
 
 
-def test_anyone_recomputes_a_challenge_from_chain_and_bucket(
-    muster: Muster, deployed: Deployed, tmp_path: Path
-) -> None:
+def test_anyone_recomputes_a_challenge(muster: Muster, deployed: Deployed, tmp_path: Path) -> None:
     terms: dict[str, Any] = {"auditRate": RATE, "configHash": CONFIG.digest, **WINDOWS}
     with validator_world(deployed, tmp_path, **terms) as world:
         world.config, world.judge = CONFIG, Figures()  # type: ignore[assignment]

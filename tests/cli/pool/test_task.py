@@ -106,9 +106,7 @@ def test_the_users_own_file_is_named(muster: Muster, tmp_path: Path, name: str, 
     assert hashlib.sha256(data).hexdigest()[:16] not in told
 
 
-def test_a_program_that_fails_on_some_seeds_is_refused_by_pool_check(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_program_that_fails_on_some_seeds_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = (PROBLEM.replace("str(seed)", "str(1 // (seed < 9))") + SCORE).encode()
     config = EnvironmentConfig(name="program", content=hashlib.sha256(source).hexdigest())
     (tmp_path / config.content).write_bytes(source)

@@ -110,9 +110,7 @@ CALLS: list[tuple[str, str, Any, Any, float]] = [
 
 
 @pytest.mark.parametrize(("source", "name", "given", "expected", "verdict"), CALLS)
-def test_functions_in_every_form_have_their_verdict(
-    source: str, name: str, given: Any, expected: Any, verdict: float
-) -> None:
+def test_functions_have_their_verdict(source: str, name: str, given: Any, expected: Any, verdict: float) -> None:
     test = {"type": "function_call", "fn_name": name, "input": given, "output": expected}
     assert score(f"```python\n{source}\n```", {"test_cases": [test]}) == verdict
 
