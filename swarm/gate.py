@@ -313,7 +313,7 @@ class GateDaemon:
             index = EnvelopeIndex(config.home / "gate.sqlite")
             stack.callback(index.close)
             gate = SwarmGate(swarm, config.members, Bucket(config.s3), index, config.per_hour, config.bytes_per_hour)
-            guard = RequestGuard(AuthScope.of(config.url, DOMAIN.chain_id, DOMAIN.contract), RecentNonces())
+            guard = RequestGuard(AuthScope.of(config.url, DOMAIN.chain_id, DOMAIN.contract), RecentNonces().use)
             app = create_app(gate, guard, config.rate, config.burst)
             self._server = HttpServer(server_options(app, config.connections))
             self._opened = stack.pop_all()
