@@ -36,11 +36,9 @@ class VerifiersParams(TurnParams):
 
 
 class VerifiersEnvironment:
-    """The package whose lock lies at `path` and has the SHA-256 `content`; carried wheels lie beside it. Installs it
-    where this machine lacks it; asks for as many turns as the package names, unless `params` say otherwise.
-
-    Raises ConfigError for a wrong parameter, and for a package that is refused, is for another kind of machine, or has
-    other rows here than the lock says, ScoringUnavailable where it cannot be installed or loaded."""
+    """The package whose lock lies at `path`, with carried wheels beside it; installed where it is missing. It has as
+    many turns as it names, unless `params` say otherwise. Raises ConfigError for a wrong parameter, and for a package
+    that is refused, is for another kind of machine, or has other rows than its lock says, ScoringUnavailable."""
 
     def __init__(self, path: Path, content: str, params: dict[str, Any]) -> None:
         read_params(VerifiersParams, "verifiers", params)  # before minutes of installation
@@ -96,8 +94,7 @@ class VerifiersEnvironment:
 
     def _ask(self, what: str, problem: Problem, texts: Sequence[str]) -> Any:
         row, turns = problem.metadata["row"], [self._turn(text) for text in texts]
-        asked = self._process.score if what == "score" else self._process.reply
-        return self._answers.get([what, row, turns], lambda: asked(row, turns))
+        return self._answers.get([what, row, turns], lambda: self._process.replay(what, row, turns))
 
     def _turn(self, text: str) -> Turn:
         """Return a turn of the model's; where the package has tools, with the call in it."""
