@@ -162,13 +162,12 @@ class Replica:
         db, bucket = Database(options["database"]), FolderBucket(Path(options["bucket"]))
         receipts = ReceiptSigner(Account.from_key(b"\7" * 32), PoolId(CHAIN_ID, POOLS, POOL))
         service = Service(db, view, bucket, CONFIG, Uploads(db, view, bucket, receipts))
-        guard = RequestGuard(AuthScope.of(options["url"], CHAIN_ID, POOLS), NonceStore(db), view.knows)
-        self._chain = BackgroundTask("chain", lambda: 1.0 + 0 * view.refresh())
+        guard = RequestGuard(AuthScope.of(options["url"], CHAIN_ID, POOLS), NonceStore(db).use, view.knows)
+        service.tasks = [BackgroundTask("chain", view.refresh, 1.0)]
         self._listener = bound("127.0.0.1", options["port"])
         self._server = HttpServer(server_options(create_app(service, guard, rate=1e6, burst=1e6), 16_384))
 
     def run(self) -> int:
-        self._chain.start()
         self._server.run(sockets=[self._listener])
         return 0
 

@@ -1,5 +1,6 @@
 """What commands print: results on standard output, as text for people or as one JSON document for programs."""
 
+import dataclasses
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -63,4 +64,4 @@ def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) ->
 def _plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.hex()
-    return str(value)
+    return vars(value) if dataclasses.is_dataclass(value) else str(value)

@@ -44,12 +44,15 @@ def act(
     **facts: Any,
 ) -> None:
     """Send all in order, after the approval that they need, or in a dry run only simulate them; print what was done,
-    with `facts` in the document.
-
-    Raises ConfigError when the tokens do not suffice or it was not confirmed, ContractError when a transaction is
-    refused. A failure leaves the earlier ones done; the command can be run again.
-    """
-    _check_tokens(session, transactions)
+    with `facts` in the document. A failure leaves the earlier ones done; the command can be run again. Raises
+    ConfigError for too few tokens or no consent, ContractError when a transaction is refused."""
+    need = sum(planned.call.base_units for planned in transactions)
+    have = session.suite.token.balance_of(session.client.address) if need else 0
+    if have < need:
+        raise ConfigError(
+            f"{session.client.address} has {show_tokens(have)} tokens and needs {show_tokens(need)}",
+            "get more: on a test network who governs it mints (muster governance propose --mint ADDRESS=TOKENS)",
+        )
     plan = _with_approval(session, transactions)
     if by.dry_run:
         _simulate(session, plan, by, facts)
@@ -57,7 +60,12 @@ def act(
     if isinstance(by, Paying) and not by.yes:
         titles = "".join(f"\n  {planned.title}" for planned in plan)
         confirm(f"From {session.client.address} on chain {session.client.chain_id}:{titles}\nGo ahead?")
-    receipts = [_send(session, planned, by) for planned in plan]
+    receipts = list["Receipt"]()
+    for planned in plan:
+        receipt = session.client.send(planned.call)
+        receipts.append(receipt)
+        if not by.json:
+            typer.echo(f"{planned.words}: block {receipt.block}, gas {receipt.gas_used}, {receipt.tx_hash}")
     more, text = outcome(receipts[-len(transactions) :]) if outcome else ({}, "")
     if by.json:
         sent = [
@@ -105,16 +113,6 @@ def confirm(question: str) -> None:
         raise ConfigError("not confirmed", "nothing was sent")
 
 
-def _check_tokens(session: "Session", transactions: Sequence[PlannedTransaction]) -> None:
-    need = sum(planned.call.base_units for planned in transactions)
-    have = session.suite.token.balance_of(session.client.address) if need else 0
-    if have < need:
-        raise ConfigError(
-            f"{session.client.address} has {show_tokens(have)} tokens and needs {show_tokens(need)}",
-            "get more: on a test network who governs it mints (muster governance propose --mint ADDRESS=TOKENS)",
-        )
-
-
 def _with_approval(session: "Session", transactions: Sequence[PlannedTransaction]) -> list[PlannedTransaction]:
     """The transactions, after one that lets their contract (a command pays one at most) take all that they need."""
     taking = [planned.call for planned in transactions if planned.call.approval]
@@ -124,10 +122,3 @@ def _with_approval(session: "Session", transactions: Sequence[PlannedTransaction
         return list(transactions)
     first = PlannedTransaction(f"let {taking[0].label.split('.')[0]} take that much", approval)
     return [first, *(replace(planned, after=planned.after or planned.call in taking) for planned in transactions)]
-
-
-def _send(session: "Session", planned: PlannedTransaction, by: Acting) -> "Receipt":
-    receipt = session.client.send(planned.call)
-    if not by.json:
-        typer.echo(f"{planned.words}: block {receipt.block}, gas {receipt.gas_used}, {receipt.tx_hash}")
-    return receipt

@@ -23,11 +23,8 @@ NO_PROBLEM = "There is no problem here. Any answer is worth nothing."
 
 @dataclass(frozen=True)
 class Problem:
-    """A question with its reference answer; `metadata` is what the environment's own scorer needs besides.
-
-    `fault`: why the environment has no problem for this seed, on every machine alike; `question` then stands in, and
-    every answer is worth 0.
-    """
+    """`metadata`: what the environment's own scorer needs besides. `fault`: why there is no problem for this seed, on
+    every machine alike; `question` then stands in, and every answer is worth 0."""
 
     question: str
     answer: str

@@ -260,10 +260,8 @@ def _probe(
         raise ScoringUnavailable(observations[-1]["unavailable"], observations[-1]["hint"])
     if done.returncode != 0:
         last = (done.stderr[-2000:].decode(errors="replace").strip().splitlines() or ["no reason given"])[-1]
-        raise ConfigError(
-            f"{config.called}: a process that scores it ended with code {done.returncode}: {printable(last)}",
-            "an environment must not end its process",
-        )
+        what = f"{config.called}: a process that scores it ended with code {done.returncode}: {printable(last)}"
+        raise ConfigError(what, "an environment must not end its process")
     return {seen["seed"]: seen for seen in observations}
 
 
@@ -288,10 +286,8 @@ REASONS = {
 
 
 class Screen:
-    """Judges rows in turn. `is_short`: whether the prompt fits the pool. `proven`: rows need a reference answer.
-
-    Memory: two hashes for every row that is kept.
-    """
+    """Judges rows in turn, remembering two hashes of each. `is_short`: whether the prompt fits the pool. `proven`: rows
+    need a reference answer."""
 
     def __init__(self, is_short: Callable[[Problem], bool] = lambda problem: True, proven: bool = False) -> None:
         self._is_short, self._proven = is_short, proven

@@ -5,6 +5,7 @@ import math
 import mmap
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from decimal import Decimal
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -177,10 +178,8 @@ def _closing(text: str, start: int) -> int:
 
 def _literal(text: str) -> Any:
     """Return what a text means as JSON or as a Python literal; NOTHING for anything else."""
-    try:
+    with suppress(ValueError):
         return parse_json(text)
-    except ValueError:
-        pass
     try:  # names of characters are those of the interpreter's version
         return NOTHING if "\\N" in text or "---" in text else python_literal(text, _LITERAL_CHARS, _LITERAL_DEPTH)
     except ValueError:

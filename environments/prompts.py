@@ -84,10 +84,8 @@ def rendered(tokenizer: Tokenizer, messages: list[dict[str, str]], tools: Sequen
             "set `model.chat_template` to false, or choose a model whose template has what the pool needs",
         ) from None
     if _ADDRESS.search(text):
-        raise ConfigError(
-            "the model's chat template prints the address of an object, which differs in every process",
-            "mend the template, or choose another model",
-        )
+        what = "the model's chat template prints the address of an object, which differs in every process"
+        raise ConfigError(what, "mend the template, or choose another model")
     return text
 
 

@@ -54,10 +54,8 @@ def load_environment(config: EnvironmentConfig, data: Path | None = None) -> Env
             "install the version of muster and of its packages that the pool was made with",
         )
     if environment.rows != config.rows:
-        raise ConfigError(
-            f"environment {config.called} has {environment.rows} rows, the configuration says {config.rows}",
-            f"set `rows` to {environment.rows}",
-        )
+        what = f"environment {config.called} has {environment.rows} rows, the configuration says {config.rows}"
+        raise ConfigError(what, f"set `rows` to {environment.rows}")
     return environment
 
 
@@ -113,7 +111,5 @@ def check_versions(environments: Sequence[EnvironmentConfig], wanted: dict[str, 
         if ours.get(name) != version
     ]
     if wrong:
-        raise ConfigError(
-            f"this machine would score differently: {'; '.join(wrong[:3])}" + (" …" if len(wrong) > 3 else ""),
-            "install the muster release that the pool names; its lock file has these versions",
-        )
+        what = f"this machine would score differently: {'; '.join(wrong[:3])}" + (" …" if len(wrong) > 3 else "")
+        raise ConfigError(what, "install the muster release that the pool names; its lock file has these versions")

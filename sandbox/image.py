@@ -155,8 +155,7 @@ def make_image(name: str) -> None:
         )
     path = _path(name)
     wasi.load_or_compile(path, wasm_module.memory_module(content))
-    about = {"entry": asdict(entry), "size": len(content)}
-    write_atomic(path.with_suffix(".json"), json.dumps(about).encode())
+    write_atomic(path.with_suffix(".json"), json.dumps({"entry": asdict(entry), "size": len(content)}).encode())
 
 
 def digest(content: bytes, entry: Entry) -> str:

@@ -90,10 +90,8 @@ def engine() -> wasmtime.Engine:
     wasmtime."""
     version = importlib.metadata.version("wasmtime")
     if version != WASMTIME_VERSION:
-        raise ScoringUnavailable(
-            f"wasmtime {version} is installed, but verdicts are defined by {WASMTIME_VERSION}",
-            f"pip install wasmtime=={WASMTIME_VERSION}",
-        )
+        what = f"wasmtime {version} is installed, but verdicts are defined by {WASMTIME_VERSION}"
+        raise ScoringUnavailable(what, f"pip install wasmtime=={WASMTIME_VERSION}")
     config = wasmtime.Config()
     config.consume_fuel = True
     config.cranelift_nan_canonicalization = True

@@ -139,7 +139,7 @@ def _row(one: "Replayed") -> dict[str, Any]:
             vote["note"] = error.what
             continue
         vote["engine"] = theirs.engine.get("name", "?")[:32]
-        vote["differences"] = [vars(difference) for difference in differences(theirs, one.verdict)]
+        vote["differences"] = differences(theirs, one.verdict)
         if not alike(theirs.code, opened.code):
             vote["note"] = f"it voted {opened.code.label}, but its verdict document says {theirs.code.label}"
     return {
@@ -157,10 +157,10 @@ def _row(one: "Replayed") -> dict[str, Any]:
 
 def _files_document(engine: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Count what differs. `largest_differences`: how far measurements lie apart at most, over all votes like ours."""
-    from validator.replay import Difference, largest
+    from validator.replay import largest
 
     votes = [vote for row in rows for vote in row["votes"]]
-    apart = [Difference(**one) for vote in votes if vote["agrees"] for one in vote.get("differences", ())]
+    apart = [one for vote in votes if vote["agrees"] for one in vote.get("differences", ())]
     return {
         "engine": engine,
         "replayed": rows,
@@ -172,8 +172,6 @@ def _files_document(engine: dict[str, Any], rows: list[dict[str, Any]]) -> dict[
 
 
 def _files_text(document: dict[str, Any]) -> str:
-    from validator.replay import Difference
-
     rows, engine = document["replayed"], document["engine"]
     columns = ["submission", "node", "step", "decided", "ours", "agrees", "why"]
     cells = []
@@ -187,7 +185,7 @@ def _files_text(document: dict[str, Any]) -> str:
             note = vote.get("note", "")
             if not vote["agrees"] or "voted" in note:
                 why = [printable(note)] * bool(note)
-                why += [printable(str(Difference(**one))) for one in vote.get("differences", ())[:6]]
+                why += [printable(str(one)) for one in vote.get("differences", ())[:6]]
                 told = "; ".join(why) or "the figures are the same"
                 lines.append(f"{row['submission']}: seat {vote['seat']} voted {vote['code']}: {told}")
     return "\n".join(

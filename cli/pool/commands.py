@@ -382,6 +382,7 @@ def status(look: PoolReading) -> None:
     from cli.diagnose.look import look_around, look_at_chain, look_at_process, look_at_service
     from cli.diagnose.views import pool_text
     from cli.pool.document import pool_without_null_model
+    from cli.profile import find_profile
     from protocol.api.endpoints import STATUS
 
     chain = look_at_chain(look, (look.pool,), lambda session: chain_facts(session, look.number(session)))
@@ -389,7 +390,8 @@ def status(look: PoolReading) -> None:
     url = (look.pool.url if look.pool else None) or (known["view"]["service"]["url"] if known else None)
     service = look_at_service(url, STATUS)
     pool = known["view"]["pool"] if known else (look.pool.number if look.pool else None) or 0
-    home = home_of(pool)
+    profile = find_profile("owner")
+    home = profile.home if profile and profile.pool == pool else None
     around, _ = look_around(service, url, home, known.get("config", ""), owner=True)
     looks = {role: look_at_process(home / role) for role in ("orchestrator", "trainer")} if home else {}
     gone = {role: part.down for role, part in looks.items() if part.down and part.seen}
@@ -424,14 +426,6 @@ def chain_facts(session: "Session", pool: int) -> dict[str, Any]:
         "config": state.pools[pool].config_hash.hex(),
         "audit_rate": terms.auditRate,
     }
-
-
-def home_of(pool: int) -> Path | None:
-    """Return the home of the owner's processes, if the profile is about this pool."""
-    from cli.profile import find_profile
-
-    profile = find_profile("owner")
-    return profile.home if profile and profile.pool == pool else None
 
 
 @app.command("set-service", "muster pool set-service --pool 1 --service-key ADDRESS --url https://pool.example")

@@ -4,6 +4,7 @@ import json
 import textwrap
 import types
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -260,11 +261,9 @@ def contradictions(config: PoolConfig, terms: Terms, budget: int) -> list[Config
     if config.data is None and terms.maxLag < config.train.max_off_policy_steps:
         what = f"training uses files {config.train.max_off_policy_steps} steps old, `max_lag` takes {terms.maxLag}"
         problems.append(ConfigError(what, "raise `max_lag`, or lower `train.max_off_policy_steps`"))
-    try:
+    with suppress(ConfigError):  # a wrong parameter: `world_problems` names it
         if slow := too_slow(config, terms.commitWindow, terms.juryCommitWindow):
             problems.append(ConfigError(f"environment {slow.what}", slow.hint))
-    except ConfigError:  # a wrong parameter: `world_problems` names it
-        pass
     total = sum(environment.weight for environment in config.environments)
     for environment in config.curricula.values():
         learn = environment.curriculum

@@ -37,8 +37,7 @@ def export(
     from runtime.keystore import open_key
 
     session = look.open()
-    account = open_key(sign_with, sign_password_file) if sign_with else None
-    options = ExportOptions(licence=licence, account=account)
+    options = ExportOptions(licence=licence, account=(open_key(sign_with, sign_password_file) if sign_with else None))
     source = _source(session, look.number(session), confirmations)
     with service_objects(look.service(session), _SECONDS) as objects:
         stored = write(source, objects, out, options, lambda line: typer.echo(line, err=True))

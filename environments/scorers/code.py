@@ -106,12 +106,9 @@ class CodeTest:
 
 
 def score(program_text: str, verification: Mapping[str, Any]) -> float:
-    """Return 1.0 if the answer's program (`last_program`) passes every test (the first 32), else 0.0.
-
-    `verification`: {"language": "python", "test_cases": [{"type": "stdin_stdout" or "function_call", "fn_name",
-    "input", "output"}]}. Raise ConfigError for a wrong `verification`, ScoringUnavailable where this machine cannot
-    decide.
-    """
+    """Return 1.0 if the answer's program (`last_program`) passes every test (the first 32), else 0.0. `verification` is
+    {"language": "python", "test_cases": [{"type": "stdin_stdout" or "function_call", "fn_name", "input", "output"}]}.
+    Raise ConfigError for a wrong one, ScoringUnavailable where this machine cannot decide."""
     tests = read_tests(verification)
     source = last_program(program_text)
     if not source.strip() or len(source) > MAX_PROGRAM_CHARS:
@@ -131,11 +128,9 @@ def score(program_text: str, verification: Mapping[str, Any]) -> float:
 
 
 def last_program(text: str) -> str:
-    """Return the last complete fenced block that says it is Python; without one, the last complete block without a
-    language that looks like a program, or else the last one; empty without any. In linear time.
-
-    A fence stands alone on its line, of three or more backticks or tildes, indented or not; its end is as long.
-    """
+    """Return the last complete fenced block that says it is Python; else of those without a language the last that
+    looks like a program, or the last. In linear time. A fence stands alone on its line, of three or more backticks or
+    tildes, indented or not; its end is as long."""
     blocks, opened, lines = list[tuple[str, str]](), None, list[str]()
     for line in (line.rstrip("\r") for line in text.translate(_INVISIBLE).split("\n")):
         fence = _FENCE.match(line)

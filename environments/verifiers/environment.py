@@ -36,11 +36,9 @@ class VerifiersParams(TurnParams):
 
 
 class VerifiersEnvironment:
-    """The package whose lock lies at `path` and has the SHA-256 `content`; carried wheels lie beside it. Installs it
-    where this machine lacks it; asks for as many turns as the package names, unless `params` say otherwise.
-
-    Raises ConfigError for a wrong parameter, and for a package that is refused, is for another kind of machine, or has
-    other rows here than the lock says, ScoringUnavailable where it cannot be installed or loaded."""
+    """The package whose lock lies at `path`, with carried wheels beside it; installed where it is missing. It has as
+    many turns as it names, unless `params` say otherwise. Raises ConfigError for a wrong parameter, and for a package
+    that is refused, is for another kind of machine, or has other rows than its lock says, ScoringUnavailable."""
 
     def __init__(self, path: Path, content: str, params: dict[str, Any]) -> None:
         read_params(VerifiersParams, "verifiers", params)  # before minutes of installation

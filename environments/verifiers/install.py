@@ -116,10 +116,8 @@ def installed(lock: PackageLock, carried: Path) -> Path:
     """Return the folder with what a package needs, made where it is missing. Raise ConfigError, ScoringUnavailable."""
     here = this_python(), this_machine()
     if (lock.python, lock.machine) != here:
-        raise ConfigError(
-            f"{lock.package} is locked for Python {lock.python} on {lock.machine}; this is {here[0]} on {here[1]}",
-            "run muster with that Python, or let the pool's owner lock it anew",
-        )
+        what = f"{lock.package} is locked for Python {lock.python} on {lock.machine}; this is {here[0]} on {here[1]}"
+        raise ConfigError(what, "run muster with that Python, or let the pool's owner lock it anew")
     folder = user_cache("packages") / lock.installation
     if (folder / "whole").is_file():
         return folder / _SITE

@@ -190,9 +190,7 @@ def test_it_holds_the_same_problems_as_json_lines(tmp_path: Path, options: dict[
     assert environment.score(environment.problem(0), "\\boxed{0.5}") == 1.0
 
 
-def test_it_is_unpacked_once_and_again_when_its_rows_are_altered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_is_unpacked_again_when_its_rows_are_altered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = kept(tmp_path, packed(texts([MATH])), 1)
     load_environment(config, tmp_path)
     with monkeypatch.context() as patched:

@@ -1,5 +1,6 @@
 """The adapter for reasoning_gym: determinism across processes, strictness, clear errors, hostile answers."""
 
+import ast
 import itertools
 import json
 import os
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -139,8 +141,7 @@ EVIL = [
 
 @pytest.mark.parametrize("name", sorted(GUARDED))
 def test_answers_that_name_anything_or_take_long_never_reach_a_scorer(name: str) -> None:
-    allowed = [text for text in EVIL if may_be_scored(name, text, "the reference")]
-    assert allowed == []
+    assert [text for text in EVIL if may_be_scored(name, text, "the reference")] == []
 
 
 @pytest.mark.parametrize(
@@ -170,9 +171,7 @@ def test_answers_as_people_write_them_do(name: str, text: str) -> None:
         ("game_of_life_halting", "false", "True", "False"),
     ],
 )
-def test_scorers_that_take_what_is_no_answer_see_only_what_agrees(
-    name: str, right: str, wrong: str, reference: str
-) -> None:
+def test_scorers_that_take_no_answer_see_only_what_agrees(name: str, right: str, wrong: str, reference: str) -> None:
     assert may_be_scored(name, right, reference)
     assert not may_be_scored(name, wrong, reference)
 
@@ -212,9 +211,7 @@ def test_a_seed_that_a_generator_gives_up_on_has_the_problem_of_one_that_follows
     assert task.score(problem, problem.answer) == 1.0
 
 
-def test_a_dataset_in_a_process_of_its_own_survives_that_process_or_has_no_score(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_dataset_survives_its_process_or_has_no_score(monkeypatch: pytest.MonkeyPatch) -> None:
     environment = gym_task("ransom_note")
     problem = environment.problem(5)
     process = gym.PROCESS._process
@@ -235,8 +232,7 @@ def test_wrong_parameters_in_a_process_of_its_own_are_named() -> None:
 
 
 def test_another_version_than_the_pools_is_refused() -> None:
-    right = load_environment(SUMS).declared.content
-    load_environment(SUMS.model_copy(update={"content": right}))
+    load_environment(SUMS.model_copy(update={"content": load_environment(SUMS).declared.content}))
     with pytest.raises(ConfigError, match="the pool's content is 00000000"):
         load_environment(SUMS.model_copy(update={"content": "0" * 64}))
 
@@ -267,14 +263,6 @@ def test_a_game_of_life_is_computed_without_plots_which_are_there_for_others() -
 FOOLED_SEEDS = range(8)
 
 
-def nothing_but_nan(problem: Problem) -> str:
-    return json.dumps([float("nan")] * problem.answer.count(",") + [float("nan")])
-
-
-def numbers_near_by(problem: Problem) -> str:
-    return json.dumps([float(one) + 0.25 for one in json.loads(problem.answer.replace("'", '"'))])
-
-
 def cut_off(problem: Problem) -> str:
     """24 and something."""
     numbers = re.findall("[0-9]+", problem.answer)
@@ -287,24 +275,11 @@ def cut_off(problem: Problem) -> str:
     return ""
 
 
-def all_but_the_end(problem: Problem) -> str:
-    return problem.answer[:-1] + "?"
-
-
-def targets_to_boxes(problem: Problem) -> str:
+def boxes_to_targets(problem: Problem, backwards: bool = False) -> str:
     cells: dict[str, list[str]] = problem.metadata["initial_state"]
-    pairs = [(thing.replace("box", "target"), thing) for thing in _boxes(cells)]
-    return json.dumps([step for pair in pairs for step in _carried(*pair, cells)])
-
-
-def boxes_to_targets(problem: Problem) -> str:
-    cells: dict[str, list[str]] = problem.metadata["initial_state"]
-    pairs = [(thing, thing.replace("box", "target")) for thing in _boxes(cells)]
-    return json.dumps([step for pair in pairs for step in _carried(*pair, cells)])
-
-
-def _boxes(cells: dict[str, list[str]]) -> list[str]:
-    return [thing for things in cells.values() for thing in things if thing.startswith("box_")]
+    boxes = [thing for things in cells.values() for thing in things if thing.startswith("box_")]
+    pairs = [(box, box.replace("box", "target")) for box in boxes]
+    return json.dumps([step for pair in pairs for step in _carried(*(pair[::-1] if backwards else pair), cells)])
 
 
 def _carried(thing: str, to: str, cells: dict[str, list[str]]) -> Iterator[dict[str, str]]:
@@ -326,20 +301,20 @@ def _where(thing: str, cells: dict[str, list[str]]) -> tuple[float, float]:
     return float(row), float(column)
 
 
-Fool = Callable[[Problem], str]
-
-
 @pytest.mark.parametrize(
     ("dataset", "params", "fool"),
     [
-        ("number_sorting", {}, nothing_but_nan),
-        ("number_sorting", {}, numbers_near_by),
+        ("number_sorting", {}, lambda problem: json.dumps([float("nan")] * (problem.answer.count(",") + 1))),
+        ("number_sorting", {}, lambda problem: str([float(one) + 0.25 for one in ast.literal_eval(problem.answer)])),
         ("puzzle24", {}, cut_off),
-        ("figlet_font", {"min_word_len": 12, "max_word_len": 14}, all_but_the_end),
-        ("boxnet", {}, targets_to_boxes),
+        ("figlet_font", {"min_word_len": 12, "max_word_len": 14}, lambda problem: problem.answer[:-1] + "?"),
+        ("boxnet", {}, partial(boxes_to_targets, backwards=True)),
     ],
+    ids=["nothing but nan", "numbers near by", "24 and something", "all but the end", "targets to boxes"],
 )
-def test_what_only_fools_the_scorer_is_not_paid(dataset: str, params: dict[str, Any], fool: Fool) -> None:
+def test_what_fools_the_scorer_is_not_paid(
+    dataset: str, params: dict[str, Any], fool: Callable[[Problem], str]
+) -> None:
     task = gym_task(dataset, **params)
     own = GymGenerator(dataset, params)
     answers = [(problem, fool(problem)) for problem in map(task.problem, FOOLED_SEEDS)]

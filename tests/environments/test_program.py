@@ -80,7 +80,7 @@ def test_how_long_a_call_may_take_is_bounded(make: MakeEnvironment, seconds: obj
     ],
     ids=["no partial credit", "partial credit", "what it prints is not what it says", "hostile text", "too long"],
 )
-def test_an_answer_is_worth_what_the_program_says(
+def test_an_answer_is_worth(
     make: MakeEnvironment, body: str, params: dict[str, Any], answer: str, worth: float
 ) -> None:
     environment = make(f"{PROBLEM}def score(problem, answer_text):\n    {body}\n", **params)

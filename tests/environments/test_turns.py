@@ -264,9 +264,7 @@ def text_of(tokenizer: Any, tokens: tuple[int, ...] | None) -> str:
 
 
 @every_role
-def test_what_follows_a_turn_is_what_the_template_puts_after_an_answer_whatever_that_is(
-    family: ChatFamily, role: str
-) -> None:
+def test_what_follows_a_turn_is_what_the_template_puts_after_any_answer(family: ChatFamily, role: str) -> None:
     """Any stop token ends a turn, and the template's own is not put there again. A reply's tokens are the same after
     any answer, so thoughts that a template would drop stay in the sequence."""
     frame, tokenizer = framed(family, role)

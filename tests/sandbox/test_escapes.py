@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from protocol.waits import wait_for
+from sandbox import launch as launching
 from sandbox.bubblewrap import python_mounts
-from sandbox.launch import TIMED_OUT, Cgroup, IsolatedProcess, Launch
+from sandbox.launch import TIMED_OUT, IsolatedProcess, Launch
 from sandbox.policy import MIB, NOBODY, IsolationPolicy, Mode, Mount
 from tests.sandbox.conftest import need
 from tests.sandbox.escapes.attempts import ATTEMPTS, DEVICES, HARMLESS, PRIVILEGE, TOGETHER, Attempt
@@ -57,7 +58,7 @@ each_mode = pytest.mark.parametrize("variant", VARIANTS, ids=lambda one: one.nam
 Start = Callable[..., IsolatedProcess]
 
 
-def _no_cgroup(group: Cgroup) -> None:
+def _no_cgroup(_: object) -> None:
     raise PermissionError
 
 
@@ -71,7 +72,7 @@ def start(request: pytest.FixtureRequest, suite: Path, monkeypatch: pytest.Monke
         if variant.mode is Mode.BUBBLEWRAP:
             mounts = (*mounts, *python_mounts())
         if not variant.accounting:
-            monkeypatch.setattr(Cgroup, "make", _no_cgroup)
+            monkeypatch.setattr(launching, "make_cgroup", _no_cgroup)
         wanted = IsolationPolicy(
             mounts=(*mounts, Mount.same(suite)),
             memory=MEMORY,

@@ -209,9 +209,7 @@ def test_another_version_of_wasmtime_is_not_used(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("which", ["code", "memory", "entry"])
-def test_what_is_damaged_in_the_cache_is_made_again(
-    which: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_what_is_damaged_is_made_again(which: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     image.make_image("python")
     made = [wasi.cached("code"), image._path("python"), image._path("python").with_suffix(".json")]
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

@@ -5,7 +5,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from protocol.api.endpoints import OBJECTS
@@ -79,15 +79,18 @@ def redirect_to(target: str, status: int = 302) -> Answer:
     return lambda handler: send(handler, status, Location=target)
 
 
+def _forever(handler: BaseHTTPRequestHandler, data: bytes, pause: float) -> None:
+    with suppress(OSError):
+        while True:
+            handler.wfile.write(data)
+            time.sleep(pause)
+
+
 def endless(handler: BaseHTTPRequestHandler) -> None:
     """Never stops sending."""
     handler.send_response(200)
     handler.end_headers()
-    try:
-        while True:
-            handler.wfile.write(b"x" * 65536)
-    except OSError:
-        pass
+    _forever(handler, b"x" * 65536, 0.0)
 
 
 def drip(handler: BaseHTTPRequestHandler) -> None:
@@ -95,20 +98,10 @@ def drip(handler: BaseHTTPRequestHandler) -> None:
     handler.send_response(200)
     handler.send_header("Content-Length", "1000")
     handler.end_headers()
-    try:
-        while True:
-            handler.wfile.write(b"x")
-            time.sleep(0.2)
-    except OSError:
-        pass
+    _forever(handler, b"x", 0.2)
 
 
 def drip_headers(handler: BaseHTTPRequestHandler) -> None:
     """Headers without end, one now and then."""
     handler.wfile.write(b"HTTP/1.1 200 OK\r\n")
-    try:
-        while True:
-            handler.wfile.write(b"X-More: 1\r\n")
-            time.sleep(0.1)
-    except OSError:
-        pass
+    _forever(handler, b"X-More: 1\r\n", 0.1)

@@ -42,10 +42,8 @@ def plain_prompt(number: int, messages: Any) -> list[list[str]]:
     plain = [list(plain_message(f"the prompt of row {number}", message)) for message in messages]
     roles = [role for role, _ in plain]
     if not set(roles) <= {"system", "user"} or "system" in roles[1:] or roles[-1] != "user":
-        raise Refused(
-            f"the prompt of row {number} has the roles {', '.join(roles)[:80]}",
-            "only one system text and a user's texts can be asked: turn few-shot examples off",
-        )
+        what = f"the prompt of row {number} has the roles {', '.join(roles)[:80]}"
+        raise Refused(what, "only one system text and a user's texts can be asked: turn few-shot examples off")
     return plain
 
 

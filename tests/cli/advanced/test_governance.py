@@ -56,9 +56,7 @@ def test_a_change_is_proposed_listed_and_executed(chain: Chain, muster: Muster, 
     assert view["announced"] is None
 
 
-def test_a_guardian_pauses_at_once_and_governance_by_proposal(
-    chain: Chain, muster: Muster, keys: dict[str, Key]
-) -> None:
+def test_a_guardian_pauses_at_once_governance_by_proposal(chain: Chain, muster: Muster, keys: dict[str, Key]) -> None:
     governor, guardian = keys["governor"].options, keys["guardian"].options
     muster.ok("governance", "propose", "--pause", *guardian, "--yes")
     assert muster.ok("pool", "list", "--json").json["paused"] is True

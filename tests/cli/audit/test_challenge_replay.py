@@ -37,8 +37,7 @@ def judged(world: ValidatorWorld) -> dict[str, bytes]:
     _, cheat, places = submitted(world, 4)
     world.judge.cheats.add(cheat.address)  # type: ignore[attr-defined]
     validator = world.start()
-    files = accepted(world, places)
-    _, _, number = accuse(world, files)
+    _, _, number = accuse(world, accepted(world, places))
     assert concluded(world, number) is ChallengeOutcome.UPHELD
     trial = world.game.state.trials[world.game.state.challenges[number].trial]
     digests = {digest for _, digest in trial.reveals.values()}
@@ -47,9 +46,7 @@ def judged(world: ValidatorWorld) -> dict[str, bytes]:
     return objects | {object_key("configs", CONFIG.digest): CONFIG.canonical()}
 
 
-def test_anyone_recomputes_a_challenge_from_chain_and_bucket(
-    muster: Muster, deployed: Deployed, tmp_path: Path
-) -> None:
+def test_anyone_recomputes_a_challenge(muster: Muster, deployed: Deployed, tmp_path: Path) -> None:
     terms: dict[str, Any] = {"auditRate": RATE, "configHash": CONFIG.digest, **WINDOWS}
     with validator_world(deployed, tmp_path, **terms) as world:
         world.config, world.judge = CONFIG, Figures()  # type: ignore[assignment]

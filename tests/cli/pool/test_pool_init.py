@@ -109,8 +109,7 @@ def test_parameters_are_json_or_text() -> None:
 
 def test_init_then_check(tmp_path: Path) -> None:
     muster, out = Muster(tmp_path), tmp_path / "pool.toml"
-    model = folder(tmp_path / "model")
-    order = ("pool", "init", "--model", model, "--out", out)
+    order = ("pool", "init", "--model", folder(tmp_path / "model"), "--out", out)
     assert "has no parameter `min_turms`" in muster.refused(*order, "--env", ENVIRONMENT, "--param", "min_turms=3")
     assert not out.exists()
     made = muster.ok(*order, "--env", ENVIRONMENT, "--param", "min_terms=3", "--json").json

@@ -32,6 +32,7 @@ from tests.chain.published_pool import PoolService, Published, pool_service
 from tests.cli.muster import Muster
 from tests.conftest import Deployed, free_port
 from tests.storage.mirror import mirror, send
+from tests.storage.relay.running import wait_for
 from tests.storage.weights.folders import contents
 
 
@@ -49,28 +50,20 @@ def published(shared_suite: Deployed, service: tuple[PoolService, str], tmp_path
 
 
 @contextmanager
-def peer_of(published: Published, home: Path, **serve: Any) -> Iterator[PoolClient]:
-    """A node that serves what it fetches."""
-    serving = ServeWeights(host="127.0.0.1", port=free_port(), public_url="", **serve)
-    peer = PoolClient(published.config(home, serve_weights=serving), None)
-    peer.refresh()
-    serve_as_peer(peer, published.owner)
+def node(published: Published, home: Path, **options: Any) -> Iterator[PoolClient]:
+    """A node that has seen the chain; with `serve_weights` it serves, too."""
+    client = PoolClient(published.config(home, **options), None)
+    client.refresh()
+    if "serve_weights" in options:
+        serve_as_peer(client, published.owner)
     try:
-        yield peer
+        yield client
     finally:
-        peer.close()
+        client.close()
 
 
-def wait_for(what: str, reached: object) -> None:
-    end = time.monotonic() + 90
-    while time.monotonic() < end:
-        try:
-            if reached():  # type: ignore[operator]
-                return
-        except httpx.HTTPError:
-            pass
-        time.sleep(0.1)
-    raise AssertionError(what)
+def at_a_port(**options: Any) -> ServeWeights:
+    return ServeWeights(host="127.0.0.1", port=free_port(), **options)
 
 
 def test_one_command_serves_a_pool_and_announces_itself(muster: Muster, published: Published, tmp_path: Path) -> None:
@@ -125,27 +118,24 @@ def test_what_is_missing_for_a_relay_is_said(muster: Muster, published: Publishe
 
 def test_a_node_serves_what_it_fetches_and_fetches_it_once(published: Published, tmp_path: Path) -> None:
     """A peer, and a node that has it from there: the service sends each object to one of them."""
-    service = published.service
-    with peer_of(published, tmp_path / "peer") as peer:
+    service, account, serve = published.service, published.owner, at_a_port()
+    with node(published, tmp_path / "peer", serve_weights=serve) as peer:
         for _ in range(2):
             assert contents(peer.step_weights(0)) == contents(published.folder / "v0")
-        assert peer.config.serve_weights is not None
-        url, until = f"http://127.0.0.1:{peer.config.serve_weights.port}", int(time.time()) + 600
-        service.announced = [announce(published.owner, published.pool, url, until).model_dump(mode="json")]
+        url = f"http://127.0.0.1:{serve.port}"
+        service.announced = [announce(account, published.pool, url, int(time.time()) + 600).model_dump(mode="json")]
         shards = {f"{OBJECTS}/{shard.key}" for shard in published.steps[0].shards()}
         assert {service.asked[path] for path in shards} == {1}
         for path in shards:
             service.objects.pop(path.removeprefix(OBJECTS + "/"))
-        other = PoolClient(published.config(tmp_path / "other"), None)
-        other.refresh()
-        assert contents(other.step_weights(0)) == contents(published.folder / "v0")
-        other.close()
+        with node(published, tmp_path / "other") as other:
+            assert contents(other.step_weights(0)) == contents(published.folder / "v0")
     with pytest.raises(httpx.ConnectError):
         httpx.get(url + "/health", trust_env=False, timeout=60)
 
 
 def test_a_damaged_file_in_its_own_cache_holds_no_node_up(published: Published, tmp_path: Path) -> None:
-    with peer_of(published, tmp_path / "peer") as peer:
+    with node(published, tmp_path / "peer", serve_weights=at_a_port()) as peer:
         folder = peer.step_weights(0)
         shutil.rmtree(folder)
         for path in (tmp_path / "peer" / "cache" / "served").rglob("shards/*"):
@@ -160,7 +150,7 @@ def test_a_peer_fetches_its_own_weights_without_a_whole_shard_in_memory(publishe
     scope = ManifestScope(published.pool, str(published.owner.address))
     made = publish(folder, published.service, scope, 1, published.steps[0].digest, published.owner)
     published.suite.pools.publish_step(published.number, 1, made.digest).send()
-    with peer_of(published, tmp_path / "peer", steps=1) as peer:
+    with node(published, tmp_path / "peer", serve_weights=at_a_port(steps=1)) as peer:
         tracemalloc.start()
         try:
             assert _peak(lambda: peer.step_weights(1)) < size / 2
@@ -222,7 +212,7 @@ def test_steps_that_are_no_longer_wanted_go(published: Published, tmp_path: Path
 
     def fetched() -> set[str]:
         """What a relay asks the service for until it holds these."""
-        serve = ServeWeights(host="127.0.0.1", port=free_port(), steps=2)
+        serve = at_a_port(steps=2)
         config = published.config(tmp_path / f"home{serve.port}", serve_weights=serve)
         client = PoolClient(config.model_copy(update={"cache": tmp_path / "cache"}), None)
         client.refresh()
@@ -240,14 +230,14 @@ def test_steps_that_are_no_longer_wanted_go(published: Published, tmp_path: Path
     assert fetched() == set()
 
 
-def test_steps_that_name_too_much_are_left_out_oldest_first(
+def test_the_oldest_steps_are_left_out_first(
     published: Published, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for _ in range(3):
         published.publish()
     newest = published.steps[-2:]
     monkeypatch.setattr("runtime.relay.MAX_NAMED", sum(len(one.every_shard()) for one in newest))
-    serve = ServeWeights(host="127.0.0.1", port=free_port())
+    serve = at_a_port()
     client = PoolClient(published.config(tmp_path / "home", serve_weights=serve), None)
     client.refresh()
     relay = PoolRelay(client, serve, None)
@@ -260,9 +250,16 @@ def test_steps_that_name_too_much_are_left_out_oldest_first(
     client.close()
 
 
-@pytest.mark.parametrize("name", ["serving", "following the pool", "announcing"])
-def test_each_thread_of_a_relay_is_supervised(
-    published: Published, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+@pytest.mark.parametrize(
+    ("name", "owner", "method"),
+    [
+        ("serving", HttpServer, "serve"),
+        ("following the pool", PoolRelay, "once"),
+        ("announcing", SignedClient, "post"),
+    ],
+)
+def test_each_thread_is_supervised(
+    published: Published, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, owner: type, method: str
 ) -> None:
     """Whatever ends one of them, it begins again, and the status says so meanwhile."""
     port, killed = free_port(), list[str]()
@@ -270,12 +267,6 @@ def test_each_thread_of_a_relay_is_supervised(
     client = PoolClient(published.config(tmp_path / "home", serve_weights=serve), None)
     client.refresh()
     relay = PoolRelay(client, serve, published.owner)
-    place = {
-        "serving": (HttpServer, "serve"),
-        "following the pool": (PoolRelay, "once"),
-        "announcing": (SignedClient, "post"),
-    }
-    owner, method = place[name]
     whole = getattr(owner, method)
 
     def die_once(*given: Any, **named: Any) -> Any:

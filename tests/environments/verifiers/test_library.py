@@ -131,7 +131,7 @@ def test_tasksets_that_cannot_be_verified_are_refused(started: PackageProcess, s
     ],
     indirect=["started"],
 )
-def test_tasksets_that_the_library_brings_need_more_than_an_answer(
+def test_the_librarys_tasksets_need_more_than_answers(
     started: PackageProcess, error: type[MusterError], said: str
 ) -> None:
     """A game's engine, containers, a server, a data set of its own: none of them is one prompt and one answer."""
@@ -190,8 +190,7 @@ def test_tools_with_state_answer_from_the_row(locking: Locking) -> None:
 
 def test_two_processes_agree_on_every_reply_and_no_hostile_turn_wins(locking: Locking) -> None:
     lock = locking("boxes")
-    params = {"score_threshold": 0}
-    config = EnvironmentConfig(name="verifiers", content=lock.content, rows=lock.rows, params=params)
+    config = EnvironmentConfig(name="verifiers", content=lock.content, rows=lock.rows, params={"score_threshold": 0})
     found = check_environment(config, load(lock), data_folder(), [0, 1, 2, 3], hostile_problems=1)
     assert (found.disagreements, found.won, found.findings) == (0, 0, ())
 

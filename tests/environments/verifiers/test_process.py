@@ -31,9 +31,7 @@ def test_rows_and_scores(make: MakeProcess) -> None:
     assert [process.score(1, turns(text)) for text in ("1", "2", "\0", "ä" * 60_000)] == [1.0, 0.0, 0.0, 0.0]
 
 
-def test_nothing_is_carried_from_one_score_to_the_next_and_what_a_package_prints_is_not_what_it_says(
-    make: MakeProcess,
-) -> None:
+def test_nothing_is_carried_to_the_next_score_and_what_a_package_prints_is_no_score(make: MakeProcess) -> None:
     loaded = '\n    seen = []\n    print(\'{"id": 1, "value": 1.0}\')\n'
     process = make(loaded + score("print('{\"value\": 1.0}'); seen.append(1); return len(seen) / 10"))
     assert {process.score(0, turns("x")) for _ in range(3)} == {0.1}

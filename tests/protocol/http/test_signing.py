@@ -26,7 +26,7 @@ def store_at(path: Path) -> NonceStore:
 
 
 def guard(tmp_path: Path, now: float = NOW, **options: object) -> RequestGuard:
-    return RequestGuard(REALM, store_at(tmp_path / "nonces.db"), clock=lambda: now, **options)  # type: ignore[arg-type]
+    return RequestGuard(REALM, store_at(tmp_path / "nonces.db").use, clock=lambda: now, **options)  # type: ignore[arg-type]
 
 
 def signed(

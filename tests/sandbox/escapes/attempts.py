@@ -69,8 +69,7 @@ NETWORK: tuple[Attempt, ...] = (loopback_service, name_server, abstract_socket, 
 
 def shadow_file(told: Told) -> str | None:
     """The host's: an image may have an own one, without the host's mark."""
-    text = Path("/etc/shadow").read_text()
-    return "passwords" if text == told["shadow"] else None
+    return "passwords" if Path("/etc/shadow").read_text() == told["shadow"] else None
 
 
 def planted_secret(told: Told) -> str:
