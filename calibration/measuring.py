@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from validator.judging.context import CheckContext
 
 
+log = logging.getLogger("muster.calibrate")
+HOURS = 12
+HELD_OUT = 4  # one file of four is not used for thresholds, only judged by them
 _ZERO = "0x" + "00" * 20
 
 
@@ -47,11 +50,6 @@ def work_of(seed: str, number: int) -> Work:
     the seed."""
     step_seed = tagged_hash("muster/calibration/1", tagged_hash(f"muster/calibration-seed/1 {seed}"))
     return Work(WorkId(PoolId(0, _ZERO, 0), _ZERO, 0, number), step_seed, bytes(32))
-
-
-HOURS = 12
-HELD_OUT = 4  # one file of four is not used for thresholds, only judged by them
-log = logging.getLogger("muster.calibrate")
 
 
 def measure_all(plan: Plan) -> list[PairMeasurements]:
@@ -138,9 +136,8 @@ def context_of(work: Work, data: bytes, config: PoolConfig, environment: PoolEnv
     context = CheckContext(facts, config, environment, data, header, tuple(rollouts))
     for check in FILE_CHECKS:
         if not (finding := check(context)).code.is_accept:
-            raise IntegrityError(
-                f"an honest file fails {finding.check}: {finding.note}", "check pool config and weights"
-            )
+            what = f"an honest file fails {finding.check}: {finding.note}"
+            raise IntegrityError(what, "check pool config and weights")
     return context
 
 
@@ -209,12 +206,9 @@ def apply(document: Calibration, path: Path) -> None:
 def evidence_config(
     models: tuple[PairNullModel, ...], audit_rate: int, own_engine: bool | None
 ) -> EvidenceConfig | None:
-    """Return what a pool names for node challenges; None without null models.
-
-    `own_engine` is what the pool asked of jurors before. Without it (None) the pool asks for the worker's engine if
-    each engine has a null model by itself: otherwise jurors who have it vote against those who have not. Raises
-    ConfigError if the pairs do not suffice.
-    """
+    """Return what a pool names for node challenges; None without null models. `own_engine` is what the pool asked of
+    jurors before. Without it (None) the pool asks for the worker's engine if each engine has a null model by itself:
+    otherwise jurors who have it vote against those who have not. Raises ConfigError if the pairs do not suffice."""
     if not models:
         return None
     evidence = EvidenceConfig(audit_rate=audit_rate, null_models=models)

@@ -1,8 +1,8 @@
-"""`dataset.json`, which says what an export is of and holds the hashes of its files, and the card that follows from
-it."""
+"""`dataset.json`, which says what an export is of and holds the hashes of its files, and the card that follows."""
 
 import hashlib
 import json
+from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator
@@ -140,13 +140,18 @@ class StoredDataset(Document):
             except (ValueError, IntegrityError):
                 actual = "nobody"
             if actual != stored.signer:
-                raise IntegrityError(
-                    f"{where} is signed by {actual}, not by {stored.signer}", "get it from its exporter"
-                )
+                what = f"{where} is signed by {actual}, not by {stored.signer}"
+                raise IntegrityError(what, "get it from its exporter")
         return stored
 
     def canonical(self) -> bytes:
         return canonical_json(self.model_dump(mode="json"))
+
+    def write(self, folder: Path) -> Self:
+        """Write the document and its card into an export's folder."""
+        (folder / DOCUMENT).write_bytes(self.canonical())
+        (folder / CARD).write_text(card(self.dataset), encoding="utf-8")
+        return self
 
 
 def _signed_digest(document: DatasetDocument) -> bytes:

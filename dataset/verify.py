@@ -4,32 +4,15 @@ Everything in the folder comes from a stranger. Only the chain is trusted, by th
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from chain.indexer.records import Submission
 from chain.rpc import Block
-from dataset.document import (
-    CARD,
-    CONFIG,
-    DATA,
-    DOCUMENT,
-    MANIFESTS,
-    TOKENIZER,
-    DatasetDocument,
-    StoredDataset,
-    card,
-)
-from dataset.export import (
-    MAX_CONFIG_BYTES,
-    AcceptedFile,
-    PoolOnChain,
-    Texts,
-    accepted_files,
-    chain_columns,
-    shown_model,
-    tokenizer_problem,
-)
+from dataset.document import CARD, CONFIG, DATA, DOCUMENT, MANIFESTS, TOKENIZER, DatasetDocument, StoredDataset, card
+from dataset.export import MAX_CONFIG_BYTES, PoolOnChain, Texts, chain_columns, shown_model, tokenizer_problem
 from dataset.rows import DatasetRow, RowTally, check_bytes, read_rows
 from protocol.config import PoolConfig
 from protocol.encoding import keccak
@@ -50,12 +33,12 @@ class DatasetFindings:
 
     messages: list[str] = field(default_factory=list)
     count: int = 0
-    _kinds: dict[str, int] = field(default_factory=dict)
+    _kinds: Counter[str] = field(default_factory=Counter)
 
     def add(self, kind: str, what: str) -> None:
         """Count a finding, and describe it if it is one of the first of its kind."""
         self.count += 1
-        self._kinds[kind] = self._kinds.get(kind, 0) + 1
+        self._kinds[kind] += 1
         if self._kinds[kind] <= _MESSAGES_EACH:
             self.messages.append(printable(what, 400))
 
@@ -178,9 +161,8 @@ def _check_rows(
     folder: Path, outcome: Verification, config: PoolConfig, source: PoolOnChain, texts: Texts | None
 ) -> None:
     state, document, findings = source.state, outcome.document, outcome.findings
-    then = {one.submission.sequence: one for one in accepted_files(state, document.pool, document.as_of.time)}
-    every = {one.submission.sequence for one in accepted_files(state, document.pool, source.block.time)}
-    outcome.newer = len(every - then.keys())
+    then = source.accepted(document.as_of.time)
+    outcome.newer = len(source.accepted(source.block.time).keys() - then.keys())
     refused = {
         sub.sequence: f"which is {sub.status.value}" + (" but was not final then" if sub.is_paid else "")
         for sub in state.submissions_of(document.pool)
@@ -218,7 +200,7 @@ class _RowChecks:
     def __init__(
         self,
         source: PoolOnChain,
-        files: Mapping[int, AcceptedFile],
+        files: Mapping[int, Submission],
         refused: Mapping[int, str],
         texts: Texts | None,
         samples: int,
@@ -226,7 +208,7 @@ class _RowChecks:
     ) -> None:
         self._source, self._files, self._refused = source, files, refused
         self._texts, self._samples, self._findings = texts, samples, findings
-        self._expected = {sequence: chain_columns(source.pool_id, file) for sequence, file in files.items()}
+        self._expected = {sequence: chain_columns(source, sub) for sequence, sub in files.items()}
         self._seen: dict[int, bytearray] = {}
         self._last = (-1, -1)
 
@@ -241,7 +223,7 @@ class _RowChecks:
             add("added", f"{where} is of submission {row.submission}, {why}")
             return
         named = f"{where} (submission {row.submission}, row {row.row})"
-        rows = self._files[row.submission].submission.rows
+        rows = self._files[row.submission].rows
         if row.row >= rows:
             add("added", f"{named}: the file has {rows} rows")
             return
@@ -292,12 +274,13 @@ class _RowChecks:
         state, pool = self._source.state, self._source.pool_id.pool
         doubtful = {sequence for number, sequence in (*state.disputes, *state.canaries) if number == pool}
         for sequence in sorted((self._files.keys() - doubtful) | self._seen.keys()):
-            rows = self._files[sequence].submission.rows
+            rows = self._files[sequence].rows
             seen = self._seen.get(sequence, bytearray(-(-rows // 8)))
             gone = [row for row in range(rows) if not seen[row >> 3] & 1 << (row & 7)]
             if gone:
-                which = f"row {gone[0]}" + (f" and {len(gone) - 1} more" if len(gone) > 1 else "")
-                verb = "is" if len(gone) == 1 else "are"
+                which, verb = (
+                    (f"row {gone[0]}", "is") if len(gone) == 1 else (f"row {gone[0]} and {len(gone) - 1} more", "are")
+                )
                 self._findings.add("missing", f"{which} of submission {sequence} {verb} missing")
 
 

@@ -9,7 +9,8 @@ from functools import cache
 import numpy as np
 import pytest
 
-from calibration.null_model import Array, HonestSums, Problem, as_problem, log_wealth, pair_null_model
+from calibration.bounds import Array
+from calibration.null_model import HonestSums, Problem, as_problem, log_wealth, pair_null_model
 from protocol.evidence.coherence import coherence
 from protocol.evidence.figures import RowFigures
 from protocol.evidence.null_model import (

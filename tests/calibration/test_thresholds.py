@@ -77,7 +77,7 @@ def test_means_of_fresh_audits_stay_below_their_bounds(audited: float) -> None:
     source, over = random.Random("audits"), 0
     for file in files("audited", 1200):
         rows = [row for row in file.rows if source.random() < audited] or [source.choice(file.rows)]
-        over += any(measurement.of_file(rows) >= bounds[name] for name, measurement in MEANS.items())
+        over += any(measurement.mean(rows) >= bounds[name] for name, measurement in MEANS.items())
     assert over <= 14
 
 

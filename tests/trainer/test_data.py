@@ -43,7 +43,7 @@ def chain(files: list[Submission], head: int = 100) -> State:
     return state
 
 
-def names(files: tuple[Submission, ...]) -> list[int]:
+def names(files: list[Submission]) -> list[int]:
     return [one.sequence for one in files]
 
 
@@ -162,7 +162,7 @@ def collector(stored: StoredFiles, home: Path, chosen: OnlineFilter | None, miss
         pool=1, confirmations=2, missing_seconds=missing, exclude=(), stall_seconds=20.0, silence_seconds=900.0
     )
     outside: Any = stored
-    return FileCollector(config, CONFIG.model_copy(update={"train": train}), outside, Records(home), outside, "")
+    return FileCollector(config, train, outside, Records(home), outside, "")
 
 
 def taken(made: FileCollector, consumed: set[str] | None = None) -> list[int] | None:

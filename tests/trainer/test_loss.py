@@ -25,7 +25,6 @@ from trainer.loss import (
     k3,
     kl_loss,
     make_loss,
-    sequence_weights,
     token_weights,
 )
 
@@ -248,35 +247,28 @@ def test_gspo_by_sequences_is_the_papers_mean_over_sequences(made: Sequences) ->
     assert float(total.detach()) == pytest.approx(expected, rel=1e-6, abs=1e-6)
 
 
+def weighed(made: Sequences, cap: float, by_sequence: bool = False) -> list[float]:
+    weights = importance_weights(token_batch(made), cap, by_sequence)
+    assert isinstance(weights, Tensor)
+    return [float(weight) for weight in weights]
+
+
 @given(made=sequences(), cap=st.floats(1, 10))
-def test_importance_weights_are_the_truncated_ratio(made: Sequences, cap: float) -> None:
-    batch = token_batch(made)
-    assert batch.sampled is not None
-    weights = importance_weights(batch.old, batch.sampled, cap)
-    assert weights.tolist() == pytest.approx([importance(token, cap) for token in flat(made)], rel=1e-9)
+def test_importance_weights_are_the_truncated_ratio_or_its_geometric_mean_over_a_sequence(
+    made: Sequences, cap: float
+) -> None:
+    assert weighed(made, cap) == pytest.approx([importance(token, cap) for token in flat(made)], rel=1e-9)
+    means = [min(math.exp(sum(token.old - token.sampled for token in one) / len(one)), cap) for one in made]
+    expected = [mean for mean, one in zip(means, made, strict=True) for _ in one]
+    assert weighed(made, cap, by_sequence=True) == pytest.approx(expected, rel=1e-9)
 
 
 def test_importance_weights_are_capped_whatever_the_file_says() -> None:
-    old = torch.tensor([-1.0, -5.0, -1.0, -1.0, -1.0, -1.0, -1.0])
-    file = torch.tensor([-1.0, -1.0, -3e38, 3e38, math.nan, math.inf, -math.inf])
+    claims = ((-1, -1), (-5, -1), (-1, -3e38), (-1, 3e38), (-1, math.nan), (-1, math.inf), (-1, -math.inf))
     expected = [1.0, math.exp(-4), 2.0, 0.0, 0.0, 0.0, 2.0]
-    assert importance_weights(old, file, 2.0).tolist() == pytest.approx(expected)
-
-
-@given(made=sequences(), cap=st.floats(1, 10))
-def test_sequence_weights_are_the_truncated_geometric_mean(made: Sequences, cap: float) -> None:
-    batch = token_batch(made)
-    assert batch.sampled is not None
-    expected = [
-        min(math.exp(sum(token.old - token.sampled for token in one) / len(one)), cap) for one in made for _ in one
-    ]
-    assert sequence_weights(batch.old, batch.sampled, batch.sequence, cap).tolist() == pytest.approx(expected, rel=1e-9)
-
-
-def test_a_sequence_with_a_token_that_is_no_number_weighs_nothing() -> None:
-    batch = token_batch([[OneToken(-1, -1, math.nan, 0, 1), OneToken(-1, -1, -1, 0, 1)], [OneToken(-1, -1, -1, 0, 1)]])
-    assert batch.sampled is not None
-    assert sequence_weights(batch.old, batch.sampled, batch.sequence, 2.0).tolist() == [0.0, 0.0, 1.0]
+    assert weighed([[OneToken(0, *claim, 0, 1) for claim in claims]], 2.0) == pytest.approx(expected)
+    no_number, number = OneToken(-1, -1, math.nan, 0, 1), OneToken(-1, -1, -1, 0, 1)
+    assert weighed([[no_number, number], [number]], 2.0, by_sequence=True) == [0.0, 0.0, 1.0]
 
 
 UNBIASED, PLAIN = KlConfig(coefficient=1.0), KlConfig(coefficient=1.0, estimator="k3")
