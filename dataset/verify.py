@@ -278,9 +278,8 @@ class _RowChecks:
             seen = self._seen.get(sequence, bytearray(-(-rows // 8)))
             gone = [row for row in range(rows) if not seen[row >> 3] & 1 << (row & 7)]
             if gone:
-                which, verb = (
-                    (f"row {gone[0]}", "is") if len(gone) == 1 else (f"row {gone[0]} and {len(gone) - 1} more", "are")
-                )
+                which = f"row {gone[0]} and {len(gone) - 1} more" if len(gone) > 1 else f"row {gone[0]}"
+                verb = "are" if len(gone) > 1 else "is"
                 self._findings.add("missing", f"{which} of submission {sequence} {verb} missing")
 
 
