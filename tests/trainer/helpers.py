@@ -2,9 +2,17 @@
 
 import random
 from pathlib import Path
+from typing import Any
 
+import torch
+
+from protocol.config import TrainConfig
+from trainer.config import MemoryConfig, ParallelConfig
 from trainer.data.batch import Group, TrainRollout
+from trainer.distributed import Ranks
+from trainer.learner import Learner
 from trainer.model.base_model import fresh_model
+from trainer.model.sharding import make_placement, whole
 
 
 def small_model(folder: Path, seed: int = 0) -> Path:
@@ -28,3 +36,23 @@ def some_groups(seed: int, count: int = 4, samples: int = 4, logprobs: bool = Fa
             rollouts.append(TrainRollout(prompt, output, reward, reward, known))
         groups.append(tuple(rollouts))
     return groups
+
+
+def learner_of(base: Path, ranks: Ranks | None = None, config: TrainConfig | None = None, **options: Any) -> Learner:
+    """A learner of one rank, sharded over all of `ranks`."""
+    placement = make_placement(ParallelConfig(), MemoryConfig(), "cpu", ranks or Ranks())
+    return Learner(base, config or TrainConfig(), 1.0, placement=placement, **options)
+
+
+def weights_of(learner: Learner) -> dict[str, torch.Tensor]:
+    """Copies of the weights, whole; every rank must call it."""
+    return {name: whole(value.detach()).clone() for name, value in learner.policy.model.state_dict().items()}
+
+
+def same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool:
+    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
+
+
+def largest_difference(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> float:
+    assert left.keys() == right.keys()
+    return max(float((left[name] - right[name]).abs().max()) for name in left)

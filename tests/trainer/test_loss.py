@@ -13,7 +13,7 @@ from torch import Tensor
 
 from protocol.config import AlgorithmConfig, CispoConfig, DppoConfig, GrpoConfig, GspoConfig, KlConfig
 from tests.trainer import formulas
-from tests.trainer.formulas import SIGNED, OneToken, Sequences, flat, importance, sequences, token_batch, with_logp
+from tests.trainer.formulas import SIGNED, OneToken, Sequences, flat, importance, sequences, token_batch
 from trainer.loss import (
     Loss,
     TokenBatch,
@@ -87,7 +87,7 @@ def test_the_gradient_is_that_of_finite_differences(name: str, made: Sequences) 
     weights = torch.linspace(0.5, 1.5, len(batch.logp), dtype=torch.float64)
 
     def total(logp: torch.Tensor) -> torch.Tensor:
-        return (weights * LOSSES[name](with_logp(batch, logp)).loss).sum()
+        return (weights * LOSSES[name](replace(batch, logp=logp)).loss).sum()
 
     assert torch.autograd.gradcheck(total, (batch.logp,), eps=1e-7, atol=1e-4, rtol=1e-4)
 
