@@ -1,4 +1,5 @@
-"""The `muster` command. One file per noun; heavy imports stay inside the commands."""
+"""The `muster` command. One file per noun, in folders much like the panels of the help; heavy imports stay inside the
+commands."""
 
 import itertools
 import sys
@@ -7,26 +8,14 @@ from typing import Annotated
 import typer
 from typer.exceptions import Abort, TyperException
 
-from cli import (
-    challenge,
-    dataset,
-    deploy,
-    diloco,
-    doctor,
-    env,
-    governance,
-    init,
-    keys,
-    ledger,
-    local,
-    node,
-    pool,
-    swarm,
-    validator,
-    verify,
-    weights,
-)
+from cli import local
+from cli.advanced import deploy, diloco, governance, swarm
+from cli.audit import challenge, ledger, verify
+from cli.diagnose import doctor
 from cli.options import Commands
+from cli.pool import commands as pool
+from cli.pool import dataset, env
+from cli.run import init, keys, node, validator, weights
 from runtime.entry import Exit, run_main
 
 app = Commands(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from cli.pool_ref import PoolRef
+from cli.pool.ref import PoolRef
 from protocol.encoding import parse_tokens
 from protocol.errors import ConfigError, first_problem
 

@@ -20,7 +20,7 @@ from runtime.keystore import open_key
 if TYPE_CHECKING:
     from chain.contracts import PoolView
     from chain.indexer.state import State
-    from cli.pool_ref import PoolRef
+    from cli.pool.ref import PoolRef
     from protocol.accounts import LocalAccount
     from protocol.api.endpoints import Get
 

@@ -1,7 +1,5 @@
-"""Verifies an export against the chain. Rows carry all that this takes: the bucket is not needed.
-
-Everything in the folder comes from a stranger. Only the chain is trusted, by the reader's own deployment file and RPC.
-"""
+"""Verifies an export against the chain. Rows carry all that this takes: the bucket is not needed. Everything in the
+folder comes from a stranger; only the chain is trusted, by the reader's own deployment file and RPC."""
 
 import hashlib
 from collections import Counter
@@ -28,8 +26,7 @@ _ENTRIES = {DOCUMENT, CARD, CONFIG, DATA, MANIFESTS, TOKENIZER}
 
 @dataclass
 class DatasetFindings:
-    """What a verification found wrong. `messages`: sentences, at most five of a kind, in the order in which they were
-    found; `count`: of all."""
+    """What a verification found wrong. `messages`: at most five of a kind, in order; `count`: of all."""
 
     messages: list[str] = field(default_factory=list)
     count: int = 0
@@ -191,11 +188,9 @@ def _check_rows(
 
 
 class _RowChecks:
-    """Compares rows with the chain: each by itself, and all of them as a set and in their order.
-
-    `files`: what was accepted for good, by sequence; `refused`: why other submissions are not; `samples`: rows per
-    problem. Memory: one bit for every row of a file that was seen.
-    """
+    """Compares rows with the chain: each by itself, and all of them as a set and in their order. `files`: what was
+    accepted for good, by sequence; `refused`: why other submissions are not; `samples`: rows per problem. Memory: one
+    bit for every row of a file that was seen."""
 
     def __init__(
         self,
@@ -268,9 +263,8 @@ class _RowChecks:
         return ""
 
     def end(self) -> None:
-        """After the last row, find what is missing: of files that are final by the clock alone, and of files of which
-        some rows were seen. The state does not keep when a dispute or a canary's trial ended: such a file may or may
-        not have been final at an earlier block."""
+        """Find what is missing, after the last row: of files that are final by the clock alone, and of files of which
+        some rows were seen. The state does not keep when a dispute or a canary's trial ended."""
         state, pool = self._source.state, self._source.pool_id.pool
         doubtful = {sequence for number, sequence in (*state.disputes, *state.canaries) if number == pool}
         for sequence in sorted((self._files.keys() - doubtful) | self._seen.keys()):

@@ -93,6 +93,8 @@ def prepare() -> None:
     sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), "utf-8", "surrogateescape")
     sys.stdout = io.TextIOWrapper(io.BufferedWriter(io.FileIO(1, "w", closefd=False)), "utf-8", "surrogateescape")
     sys.stderr = io.TextIOWrapper(io.BufferedWriter(io.FileIO(2, "w", closefd=False)), "utf-8", "backslashreplace")
+    for stream, mode in ((sys.stdin, "r"), (sys.stdout, "w"), (sys.stderr, "w")):
+        stream.mode = mode  # type: ignore[misc]  # as Python's own have it: fast readers and writers ask
     for module, name, value in (
         *((sys, f"__{stream}__", getattr(sys, stream)) for stream in ("stdin", "stdout", "stderr")),
         *((builtins, name, sys.exit) for name in ("exit", "quit")),
@@ -137,8 +139,9 @@ def resume() -> None:
 
 def run(request: Any) -> int:
     """Exit code of a program, after its exit handlers, with everything written that it printed."""
-    main = types.ModuleType("__main__")
-    sys.modules["__main__"] = main
+    # what judges call is a module like any other: a program's own run, under its guard, is no part of it
+    main = types.ModuleType("solution" if request["function"] else "__main__")
+    sys.modules["__main__"] = sys.modules[main.__name__] = main
     out = sys.stdout
     if request["function"]:
         sys.stdout = sys.stderr
@@ -167,7 +170,7 @@ def called(names: dict[str, Any], function: str, arguments: list[Any] | dict[str
     """Call a function of the program, or a method of its class `Solution` or of the last class that has one."""
     made = names.get(function)
     if made is None:
-        own = [one for one in names.values() if isinstance(one, type) and one.__module__ == "__main__"]
+        own = [one for one in names.values() if isinstance(one, type) and one.__module__ == names["__name__"]]
         having = [one for one in own if hasattr(one, function)]
         if not having:
             raise KeyError(function)

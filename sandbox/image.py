@@ -39,13 +39,13 @@ class ImageRecipe:
 RECIPES = (
     ImageRecipe(
         "python",
-        "904cd60dfbf0f78c47220c41d97e2ca6588d1178deab411feadfd5cb42c19f34",
-        "ce214b52cb625ecb34119d87c9a8de4a0f8be64193d8a93ac473280951260cae",
+        "c0832d6327aa1875146f7a8c2610f8fc53a2d36021607643f21279e2a227ad18",
+        "6c6a6c91a22cbbc65f8ef2f6fc077184be67390976eacd30fecb8236b63bdea0",
     ),
     ImageRecipe(
         "mathematics",
-        "4e411e77ec49b436f285d6dbb704a7e8538541df7a9c272ea611656c97d02b78",
-        "015f505af5058a63cd9a8e592b1e2b11befa1c5385c2f2ce6b3d67f61ffbe5e4",
+        "974b0df13dd32b9a3502f2a503080e4b5f155dad506bdd5f9770c0ff73903c86",
+        "021c85fed705d5ad5ce641d63cf70f48125678ff12450ac20f5efe6e29ff5f33",
         packages=("mpmath", "sympy"),
         own=(("muster_mathematics", "environments/scorers/mathematics_guest.py"),),
         imports=("muster_mathematics",),

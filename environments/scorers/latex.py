@@ -40,7 +40,7 @@ _SIZES = "left|right|bigl?|bigr?|Bigl?|Bigr?|biggl?|biggr?|displaystyle|textstyl
 _DROPPED = re.compile(rf"(?<!\\)\\(?:(?:{_SIZES})(?![a-zA-Z])|[,;:!> ])\s?")
 _SPACED = re.compile(r"(?<![\d.])\d{1,3}(?:(?:\{,\}|\\,|\\ |~|\\;|\s)\d{3})+(?![\d])")
 _COMMAS = re.compile(r"\d{1,3}(?:,\d{3})+(?![\d,])")
-_REPEATING = re.compile(r"(\d*)\.(\d*)(?:\\overline\{(\d+)\}|\\dot\{?(\d)\}?)")
+_REPEATING = re.compile(r"(\d*)\.(\d*)(?:\\(?:overline|bar)\s*\{(\d+)\}|\\(?:dot|bar)\s*\{?(\d)\}?|(?<=\.)\((\d+)\))")
 _NUMBER = re.compile(r"(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d{1,4}(?![\d.a-zA-Z{]))?")
 _TEXT = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|mathsf|mbox|operatorname)\s*\{([^{}]*)\}")
 _ARITHMETIC = re.compile(r"[\d\s.,+*/^()=%-]*\d[\d\s.,+*/^()=%-]*")
@@ -160,7 +160,7 @@ def _spelled(text: str) -> str:
 
 def _repeated(found: re.Match[str]) -> str:
     """Return a repeating decimal as a fraction."""
-    whole, fixed, period = found[1] or "0", found[2], found[3] or found[4]
+    whole, fixed, period = found[1] or "0", found[2], found[3] or found[4] or found[5]
     below = (10 ** len(period) - 1) * 10 ** len(fixed)
     above = int(whole + fixed + period) - int(whole + fixed)
     return rf"(\frac{{{above}}}{{{below}}})"

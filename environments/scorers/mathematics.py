@@ -25,7 +25,7 @@ _SAID = re.compile(
     r"|####|答案\s*[是為为：:]|答[：:]",
     re.IGNORECASE,
 )
-_TEXT = re.compile(r"\\text\{([^{}]*)\}")
+_TEXT = re.compile(r"\\(?:text|textbf|textrm|mathrm|mathbf)\{([^{}]*)\}")
 _ONE_WORD = re.compile(r"(?:(?:option|choice) )?\(?[A-Za-z]+\)?\.?", re.IGNORECASE)
 _CHOICE = re.compile(r"\(?([A-Z])[).:]\s")
 _SENTENCE_END = re.compile(r"\.(?=\s|$)|[。?\n]")
@@ -47,27 +47,30 @@ def score(answer_text: str, reference: str) -> float:
     r"""Return 1.0 if the answer equals the reference, else 0.0.
 
     The answer is what stands in the last \boxed{…}; without one, what follows `the answer is`, the formula at the
-    text's end, or the only number of its last sentence. Raise ConfigError for a reference that cannot be read whole,
-    ScoringUnavailable where this machine cannot decide.
+    text's end, or the only number of its last sentence. Nothing equals a reference that cannot be read whole
+    (`check_reference`). Raise ScoringUnavailable where this machine cannot decide.
     """
-    wanted, answer = check_reference(reference), final_answer(answer_text)
-    if wanted[0] == "sym" and (choice := _CHOICE.match(_TEXT.sub(r"\1 ", answer).strip())):  # `(A) 5` chooses A
-        return float(wanted[1] == choice[1])
     try:
+        wanted, answer = _read_reference(reference), final_answer(answer_text)
+        if wanted[0] == "sym" and (choice := _CHOICE.match(_TEXT.sub(r"\1 ", answer).strip())):  # `(A) 5` chooses A
+            return float(wanted[1] == choice[1])
         given = _read(answer)
     except Unreadable:
         return 0.0
     return _compare(canonical_json(wanted), canonical_json(given))
 
 
-def check_reference(reference: str) -> Tree:
-    """Return the tree of a reference. Raise ConfigError where it cannot be read whole: a part of it would make wrong
-    answers right."""
+def check_reference(reference: str) -> None:
+    """Raise ConfigError for a reference that cannot be read whole: a part of it would make wrong answers right."""
     try:
-        return _read(final_answer(reference) if _BOX.search(reference) else reference.strip())
+        _read_reference(reference)
     except Unreadable as error:
         what = f"the reference `{reference.strip()[:60]}` cannot be read whole: {error}"
         raise ConfigError(what, "drop the problem") from None
+
+
+def _read_reference(reference: str) -> Tree:
+    return _read(final_answer(reference) if _BOX.search(reference) else reference.strip())
 
 
 def final_answer(text: str) -> str:
@@ -81,6 +84,7 @@ def final_answer(text: str) -> str:
     said = [found.end() for found in _SAID.finditer(text)]
     if said:
         rest = text[said[-1] :].strip()
+        rest = rest.removesuffix("**").strip() if rest.count("**") == 1 else rest  # **Answer: 5**
         return rest[: choice.end()] if (choice := _CHOICE.match(rest)) else _SENTENCE_END.split(rest, maxsplit=1)[0]
     if found := _SPAN.search(text):
         *_, before = _SENTENCE_END.split(text[: found.start()])

@@ -265,7 +265,7 @@ def _near(left: Any, right: Any, close: int = FEW[1]) -> bool:
         return True
     if min(abs(left), abs(right)) == 0:  # a hidden zero is computed as something that has no digits
         return bool(size < Rational(1, 10**80)) and any(
-            getattr(part, "_prec", 99) <= 1 for part in (left + right).as_real_imag()
+            getattr(part, "_prec", 99) == 1 for part in (left + right).as_real_imag()
         )
     return bool(abs(left - right) * 10**close <= size)
 

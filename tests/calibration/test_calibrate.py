@@ -10,7 +10,7 @@ import pytest
 from attacks.weights import altered, noisy
 from calibration.document import Calibration
 from calibration.measuring import context_of, evidence_config
-from cli.pool_config import pool_file
+from cli.pool.config import pool_file
 from engines.hf import TransformersEngine
 from engines.runtime import arithmetic_of
 from environments.pool import PoolEnvironments

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from chain.suite import Suite
-from cli.pool_config import load_terms
+from cli.pool.config import load_terms
 from protocol.accounts import LocalAccount
 from protocol.api.endpoints import OBJECTS
 from protocol.identity import PoolId

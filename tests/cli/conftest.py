@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from chain.suite import Suite
-from cli.pool_config import load_terms
-from cli.start.run import LocalFaucet
+from cli.pool.config import load_terms
+from cli.run.up import LocalFaucet
 from protocol.api.run import PoolAccess
 from runtime import keystore
 from tests.cli.actors import TERMS

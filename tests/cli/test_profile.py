@@ -8,9 +8,9 @@ import pytest
 from typer.main import get_command
 
 from cli.main import app
-from cli.pool_ref import PoolRef
+from cli.pool.ref import PoolRef
 from cli.profile import Profile, ProfileKey, _command_defaults, load_profile, name_pool, option_values
-from cli.start.process import listening
+from cli.run.process import listening
 from protocol.errors import ConfigError
 from runtime.keystore import address_of
 from tests.cli.muster import Muster

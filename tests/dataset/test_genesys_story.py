@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cli.env_target import keep_file
+from cli.pool.env_target import keep_file
 from dataset.rows import DatasetRow
 from environments.checking import Screen, screen_file
 from environments.pool import PoolEnvironments

@@ -13,7 +13,7 @@ from chain.indexer.follower import Follower
 from chain.indexer.projection import Projection
 from chain.indexer.records import Status
 from chain.indexer.reducers import replay
-from cli.ledger import write_table
+from cli.audit.ledger import write_table
 from orchestrator.chain import PoolView
 from orchestrator.ledger import NAMES, escrow, reconcile, rows, tables
 from protocol.api.run import Reconciliation

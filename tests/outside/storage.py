@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from chain.rpc import FailoverProvider
-from cli.doctor_checks import ask_rpc
+from cli.diagnose.checks import ask_rpc
 from protocol.errors import ConfigError, MusterError, UnreachableError
 from protocol.http.reach import ANYWHERE
 from protocol.http.transport import bounded_transport, tls_context

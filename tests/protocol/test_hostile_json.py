@@ -14,9 +14,9 @@ from eth_utils.crypto import keccak
 
 from chain.deployment import Deployment, NetworkConfig
 from chain.rpc import ChainReader, FailoverProvider, RpcError, number
-from cli.authorisations import Consent, Invite
-from cli.doctor_checks import ask_rpc
-from cli.pool_config import load_terms
+from cli.diagnose.checks import ask_rpc
+from cli.pool.authorisations import Consent, Invite
+from cli.pool.config import load_terms
 from environments.pool import _sizes
 from orchestrator.auth import strict_object
 from protocol.accounts import Account, LocalAccount

@@ -34,6 +34,19 @@ FUNCTION = {
 }
 GOOD_STDIN = "print(sum(map(int, input().split())))"
 GOOD_FUNCTION = "def add(a, b): return a + b"
+GUARDED_RUN = "if __name__ == '__main__':\n    print(add(*map(int, input().split())))"
+BUFFERED_PRINT = """
+import os, sys
+class Buffered:
+    closed = False
+    def __init__(self, file):
+        self.descriptor, self.parts = file.fileno(), []
+        self.write = self.parts.append if "r" not in file.mode else None
+    def flush(self):
+        os.write(self.descriptor, "".join(self.parts).encode())
+        self.parts.clear()
+sys.stdout = Buffered(sys.stdout)
+"""
 
 
 def fenced(source: str) -> str:
@@ -44,6 +57,8 @@ def test_programs_that_pass_every_test() -> None:
     assert score(fenced(GOOD_STDIN), STDIN) == 1.0
     assert score(fenced(GOOD_FUNCTION), FUNCTION) == 1.0
     assert score(fenced(f"class Solution:\n    @staticmethod\n    {GOOD_FUNCTION}"), FUNCTION) == 1.0
+    assert score(fenced(f"{GOOD_FUNCTION}\n{GUARDED_RUN}"), FUNCTION) == 1.0
+    assert score(fenced(f"{BUFFERED_PRINT}{GOOD_STDIN}"), STDIN) == 1.0
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from attacks.hostile import ANSWERS
 from environments.scorers.latex import Unreadable, read
-from environments.scorers.mathematics import LIMITS, final_answer, score
+from environments.scorers.mathematics import LIMITS, check_reference, final_answer, score
 from protocol.encoding import parse_json
 from protocol.errors import ConfigError, ScoringUnavailable
 from sandbox.pool import shared_pool
@@ -37,6 +37,8 @@ RIGHT = [
     (r"1.6\times 10^{-19}", r"\boxed{0.00000000000000000016}"),
     (r"\frac{1}{3000}", r"\boxed{0.000333}"),
     (r"\boxed{3}", r"\boxed{3.0}"),
+    ("5", "**Answer: 5**"),
+    ("B", r"\boxed{\textbf{(B)}\ 12}"),
 ]
 WRONG = [
     ("12", "it is 13"),
@@ -122,7 +124,8 @@ def test_prose_around_a_number_may_say_it_or_deny_it(answer: str, worth: float) 
 @pytest.mark.parametrize("reference", ["", " ", "$$", r"\boxed{}"])
 def test_a_reference_that_says_nothing_is_no_reference(reference: str) -> None:
     with pytest.raises(ConfigError, match="reference"):
-        score(r"\boxed{}", reference)
+        check_reference(reference)
+    assert score(r"\boxed{}", reference) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -242,6 +245,7 @@ SPELLINGS = [
     (r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}", [r"\begin{bmatrix}1\\2\end{bmatrix}"]),
     (r"\ln 2", [r"\log_e 2", r"\frac{\ln 4}{2}", r"-\ln \frac12"]),
     (r"x^2 + y^2 = 1", ["1 = x^2+y^2", "y^2 + x^2 - 1 = 0", "2x^2 + 2y^2 = 2"]),
+    (r"\frac{1}{3}", [r"0.\overline{3}", r"0.\bar{3}", r"0.\dot3", "0.(3)"]),
     (r"1.5 \times 10^6", ["1500000", "1.5e6", r"15 \cdot 10^5", "1,500,000"]),
 ]
 
@@ -259,6 +263,7 @@ NEARLY = [
     (r"x^2 + y^2 = 1", ["x^2 - y^2 = 1", "x + y = 1", "1", "x^2+y^2"]),
     ("2^{100}", ["2^{101}", "2^{100}+1", "1267650600228229401496703205375"]),
     (r"\frac{1}{2004!}", ["0", r"\frac{1}{2005!}", "0.0"]),
+    ("e^{-800}", ["0", "e^{-801}", "0.0"]),
     ("A, C", ["A", "A, B", "A, B, C"]),
     (r"\text{odd}", [r"\text{even}", "odd or even"]),
     (r"3:4", ["4:3", "3/5", "34"]),
@@ -301,7 +306,8 @@ def test_answers_that_are_nearly_right(reference: str, answers: list[str]) -> No
 )
 def test_a_reference_that_cannot_be_read_whole_is_refused(reference: str) -> None:
     with pytest.raises(ConfigError, match="cannot be read whole"):
-        score(r"\boxed{3}", reference)
+        check_reference(reference)
+    assert score(rf"\boxed{{{reference}}}", reference) == score(r"\boxed{3}", reference) == 0.0
 
 
 @given(st.text("0123456789.,+-*/^_!%=<>()[]{}|\\ abexifrcsqtpi$", max_size=40))

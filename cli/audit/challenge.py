@@ -1,0 +1,142 @@
+"""`muster challenge`: node challenges, for what several files of a node show together."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.options import Commands, NodeOption, PoolPaying, Reading
+from cli.output import emit, table
+from cli.plan import PlannedTransaction, act
+from protocol.encoding import show_tokens
+from protocol.errors import ConfigError
+
+if TYPE_CHECKING:
+    from chain.indexer.records import NodeChallenge, Submission
+    from chain.indexer.state import State
+
+_UNASKED = 16  # files of a challenge whose first file nobody named: each one more costs
+
+app = Commands(help="Challenge a node by several of its files before a jury.", no_args_is_help=True)
+
+
+@app.command("open", "muster challenge open --pool 1 --node ADDRESS --first 17 --dry-run")
+def open_challenge(
+    node: NodeOption,
+    by: PoolPaying,
+    first: Annotated[
+        int | None, typer.Option(min=0, help="The first file to name; the sixteenth newest if missing.")
+    ] = None,
+    last: Annotated[
+        int | None, typer.Option(min=0, help="The last file to name; the newest final one if missing.")
+    ] = None,
+    evidence: Annotated[
+        Path | None,
+        typer.Option(exists=True, dir_okay=False, help="What you found, e.g. `muster verify node … --json`: its hash."),
+    ] = None,
+) -> None:
+    """Challenge a node by a run of its files before a jury.
+
+    The bond, which grows with the files (256 at most), comes back if the jury agrees, with a twentieth of the stake;
+    else it is lost. `muster verify node ADDRESS` says which run to name."""
+    import hashlib
+
+    from cli.pool.document import refuse_no_null_model
+
+    session = by.open()
+    pool, state = by.number(session), session.state()
+    if (pool, node) not in state.accounts:
+        raise ConfigError(f"{node} is no node of pool {pool}", "check --node and --pool")
+    files = named_run(state.submissions_of(pool, node), session.client.now(), first, last)
+    if not files:
+        raise ConfigError(
+            f"{node} has no accepted and final files there", "see: muster node status, and --first, --last"
+        )
+    digest = hashlib.sha256(evidence.read_bytes()).digest() if evidence else bytes(32)
+    refuse_no_null_model(state.pools[pool])
+    call = session.suite.node_challenges.open(files, digest)
+    sequences = [file.sequence for file in files]
+    title = (
+        f"challenge node {node} by {len(files)} files, {sequences[0]} to {sequences[-1]}, with a bond of "
+        f"{show_tokens(call.base_units)} tokens"
+    )
+
+    def outcome(receipts: list[Any]) -> tuple[dict[str, Any], str]:
+        number = call.result(receipts[0])
+        return {"challenge": number}, f"challenge {number}; its jury votes now: muster challenge show {number}"
+
+    act(
+        session, [PlannedTransaction(title, call)], by, outcome,
+        pool=pool, node=node, files=sequences, bond=call.base_units, evidence=digest.hex(),
+    )  # fmt: skip
+
+
+@app.command("show", "muster challenge show 3")
+def show(
+    look: Reading,
+    number: Annotated[
+        int | None, typer.Argument(metavar="[CHALLENGE]", min=1, help="One challenge; all if missing.")
+    ] = None,
+) -> None:
+    """Show node challenges: files, jury, votes, what became of stake and bond."""
+    state = look.open().state()
+    if number is not None and number not in state.challenges:
+        raise ConfigError(f"there is no challenge {number}", "muster challenge show lists all")
+    if number is not None:
+        emit(_row(state, state.challenges[number]), look.json)
+        return
+    rows = [_row(state, challenge) for challenge in state.challenges.values()]
+    names = ["challenge", "pool", "node", "outcome", "slashed"]
+    cells = [[str(row[name]) for name in names[:-1]] + [f"{show_tokens(row['slashed'])} tokens"] for row in rows]
+    emit({"challenges": rows}, look.json, lambda: table(names, cells, "no node was ever challenged"))
+
+
+def named_run(known: "list[Submission]", now: int, first: int | None, last: int | None) -> "list[Submission]":
+    """Return the run that a challenge names at chain time `now` of a node's `known` files: those from `first` to `last`
+    that are accepted and final, or the newest few.
+
+    Raises ConfigError where these are more than a challenge can name, or where the run would end before `last` because
+    a file up to there is not final yet: what a shorter run shows may be too little, and cost the bond."""
+    from chain.contracts import MOST_FILES
+    from protocol.verdict import Code
+    from validator.challenges import challengeable
+
+    files = challengeable(known, now, first or 0, last if last is not None else (1 << 28) - 1)
+    if first is None:
+        files = files[-_UNASKED:]
+    if len(files) > MOST_FILES:
+        raise ConfigError(
+            f"{len(files)} files from {first} on are final, and a challenge names {MOST_FILES} at most",
+            f"leave --first out, or name an end: --last {files[MOST_FILES - 1].sequence}",
+        )
+    end = files[-1].sequence if files else 0
+    for one in known if files and last is not None else ():
+        pending = Code(one.code).is_accept or one.code in (Code.NONE, Code.DISPUTED)
+        if end < one.sequence <= (last or 0) and pending:
+            raise ConfigError(
+                f"the run would end at {end}, because not all files up to {one.sequence} are final yet",
+                f"wait until they are, or name that end: --last {end}",
+            )
+    return files
+
+
+def _row(state: "State", challenge: "NodeChallenge") -> dict[str, Any]:
+    from protocol.verdict import Code
+
+    trial = state.trials[challenge.trial]
+    return {
+        "challenge": challenge.challenge,
+        "pool": challenge.pool,
+        "node": challenge.node,
+        "accuser": challenge.accuser,
+        "opened": challenge.time,
+        "files": list(challenge.sequences),
+        "trial": challenge.trial,
+        "jury": list(trial.seats),
+        "votes": {str(trial.seats[juror]): Code(code).label for juror, (code, _) in sorted(trial.reveals.items())},
+        "outcome": challenge.outcome.name.lower(),
+        "code": Code(challenge.code).label if challenge.code else "",
+        "bond": challenge.bond,
+        "back": challenge.back,
+        "slashed": challenge.slashed,
+    }

@@ -1,0 +1,149 @@
+"""`muster doctor`, `watch` and `why`: what is missing, what goes wrong, what became of a file."""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.options import DeploymentOption, JsonOption, PoolOption, PoolReading, RpcOption
+from cli.output import emit
+from cli.pool.ref import PoolRef
+from protocol.errors import ConfigError, MusterError
+
+if TYPE_CHECKING:
+    from cli.diagnose.checks import Check
+    from cli.profile import Profile
+
+
+@dataclass(frozen=True)
+class Examination:
+    """What to look at besides the machine and the profile; `data` is where a local network would keep its files."""
+
+    deployment: Path | None = None
+    rpc: str | None = None
+    pool: PoolRef | None = None
+    s3: Path | None = None
+    keystores: Sequence[Path] = ()
+    ports: Sequence[int] = ()
+    data: Path = Path("runs")
+    isolation_image: str = ""
+
+
+def examine(asked: Examination) -> "Iterator[Check]":
+    """Yield every check, in order."""
+    from cli.diagnose import checks as doctor_checks
+    from cli.profile import find_profile
+    from protocol.http.signing import service_url
+
+    profile: Profile | None = None
+    yield from doctor_checks.machine(asked.data, asked.ports)
+    yield doctor_checks.isolation(asked.isolation_image)
+    try:
+        profile = find_profile(None)
+        if profile and profile.service:
+            service_url(profile.service)
+    except MusterError as error:
+        yield doctor_checks.failed("profile", error.what, error.hint)
+    yield doctor_checks.disk(profile.home if profile else asked.data)
+    yield from doctor_checks.hardware(profile.engine.device if profile else "cpu")
+    rpc, chain_id = asked.rpc, None
+    if asked.deployment is not None:
+        found, named_rpc, chain_id = doctor_checks.deployment(asked.deployment)
+        yield found
+        rpc = rpc or named_rpc
+    lines, block = doctor_checks.rpc_checks(rpc, chain_id)
+    yield from lines
+    url = asked.pool.url if asked.pool else None
+    lines, service = doctor_checks.service_checks(url)
+    yield from lines
+    yield doctor_checks.judge_clock(block, service.clock_offset if service else None)
+    s3 = asked.s3
+    yield (
+        doctor_checks.judged("s3", lambda: doctor_checks.bucket(s3))
+        if s3
+        else doctor_checks.note("s3", "none named (--s3)")
+    )
+    if url:
+        yield doctor_checks.storage(url)
+    named = {key.keystore for _, key in doctor_checks.named_keys(profile)} if profile else set()
+    yield from (doctor_checks.keystore(path) for path in asked.keystores if path not in named)
+    if profile is not None:
+        yield from doctor_checks.profile_keys(profile)
+        yield doctor_checks.cached_weights(profile.cache)
+        if path := profile.pool_config:
+            yield doctor_checks.judged("pool config", lambda: doctor_checks.pool_config(path))
+        yield from doctor_checks.validator_checks(profile)
+        if profile.deployment and block is not None:
+            yield from doctor_checks.money(profile)
+
+
+def doctor(
+    deployment: DeploymentOption = None,
+    rpc: RpcOption = None,
+    pool: PoolOption = None,
+    s3: Annotated[Path | None, typer.Option(help="JSON file {endpoint, bucket, region, credentials}.")] = None,
+    keystore: Annotated[list[Path] | None, typer.Option(help="Key file to look at; can be repeated.")] = None,
+    port: Annotated[list[int] | None, typer.Option(min=1, max=65535, help="Port that must be free.")] = None,
+    isolation_image: Annotated[str, typer.Option(help="Image that a worker's container runs, by its digest.")] = "",
+    data: Annotated[Path, typer.Option(help="Folder where a local network would keep its files.")] = Path("runs"),
+    bundle: Annotated[
+        Path | None, typer.Option(help="Write findings, status and logs without secrets to this .tar.gz, for a helper.")
+    ] = None,
+    lines: Annotated[int, typer.Option(min=0, max=100_000, help="With --bundle: newest lines of each log.")] = 2000,
+    json: JsonOption = False,
+) -> None:
+    """Check this machine, the profile, and the services and files that are named.
+
+    Exit code 1 if anything is missing or damaged."""
+    asked = Examination(deployment, rpc, pool, s3, keystore or [], port or [], data, isolation_image)
+    found = list(examine(asked))
+    documents = [asdict(check) for check in found]
+    if bundle is not None:
+        write_bundle(bundle, documents, lines)
+    emit(documents, json, lambda: "\n".join(check.line() for check in found))
+    if bundle is not None:
+        typer.echo(f"{bundle} is written; look through it before you send it", err=True)
+    if any(check.state == "failed" for check in found):
+        raise typer.Exit(1)
+
+
+def write_bundle(path: Path, findings: list[dict[str, str]], lines: int) -> None:
+    """Put versions, profile, findings, status and the newest log lines into one file. Keys, passwords, signatures of
+    URLs and keystores are taken out; if one is found after that, nothing is written."""
+    from cli.diagnose.bundle import cleaned, gather, pack, secret_files
+    from cli.profile import find_profile
+
+    if not path.name.endswith(".tar.gz"):
+        raise ConfigError(f"{path} does not end in .tar.gz", "choose another --bundle")
+    if path.exists():
+        raise ConfigError(f"{path} exists", "choose another --bundle")
+    profile = find_profile(None)
+    pack(path, cleaned(gather(profile, findings, lines), os.environ, secret_files(profile)))
+
+
+def watch(
+    config: Annotated[Path, typer.Option(exists=True, dir_okay=False, help="Configuration file, JSON or TOML.")],
+) -> None:
+    """Watch one participant from outside of its process, for Prometheus and webhooks."""
+    from runtime.watch import run
+
+    run(config)
+
+
+def why(file: Annotated[int, typer.Argument(min=0, help="Number of the file in its pool.")], look: PoolReading) -> None:
+    """Explain what happened to a file, who decided it by which findings, and what can be done."""
+    from cli.diagnose.look import explain
+    from cli.diagnose.views import why_text, why_view
+
+    session = look.open()
+    pool, state = look.number(session), session.state()
+    sub = state.submissions.get((pool, file))
+    if sub is None:
+        have = len(state.submissions_of(pool))
+        raise ConfigError(f"there is no file {file} in pool {pool}", f"it has {have} files; see: muster pool status")
+    view, service = why_view(state, sub, session.client.now()), look.service(session)
+    evidence = explain(state, sub, service) if service and view["votes"] else []
+    emit(view | {"evidence": evidence}, look.json, lambda: why_text(view, evidence))

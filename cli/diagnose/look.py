@@ -1,0 +1,265 @@
+"""What status commands ask: chain, pool's service and process, so that each answers or is reported down since when.
+
+The facts about machine, service and storage are those of `muster watch` (`runtime.diagnose`).
+"""
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from cli.diagnose.answers import Facts, StatusLook, StatusPart
+from cli.hardware import existing
+from cli.profile import Role, find_profile
+from cli.session import AnswersOtherwiseError, NotKnownError, Session, ask_service, look_for_chain
+from protocol.api.endpoints import HEALTH, OBJECTS, Get
+from protocol.encoding import parse_json
+from protocol.errors import ConfigError, MusterError, UnreachableError, printable
+from protocol.files import user_cache, write_atomic
+from runtime import diagnose
+from runtime.diagnose import Alarm, ServiceFacts, ServiceView, WatchLimits, free_bytes, surroundings
+from runtime.keystore import address_of
+from runtime.presence import crash_message, last_line, last_sign, log_of, runs, stalled
+
+if TYPE_CHECKING:
+    from chain.indexer.records import Submission
+    from chain.indexer.state import State
+    from cli.options import Reading
+
+log = logging.getLogger("muster.cli")
+A = TypeVar("A")
+_DOCUMENT_SECONDS, _DOCUMENT_BYTES = 10.0, 4 << 20
+
+
+class LastSeen:
+    """The newest answer of a part of the network, in the user's cache, so that status commands can say since when it is
+    down and what was true before. `of` names question and part."""
+
+    def __init__(self, *of: object) -> None:
+        name = hashlib.sha256(json.dumps([str(part) for part in of]).encode()).hexdigest()[:32]
+        self._path = user_cache("status") / f"{name}.json"
+
+    def keep(self, facts: Facts) -> None:
+        """Write what it answers now; a cache that cannot be written is no fault of the command."""
+        try:
+            write_atomic(self._path, json.dumps({"time": time.time(), "facts": facts}).encode(), 0o600)
+        except OSError as error:
+            log.info("cannot remember %s: %s", self._path, error)
+
+    def recall(self) -> tuple[float, Facts | None]:
+        """Return (Unix seconds, facts) of its last answer; (0, None) if there was none."""
+        try:
+            kept = parse_json(self._path.read_bytes())
+            return float(kept["time"]), dict(kept["facts"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return 0.0, None
+
+
+def look_at_chain(look: "Reading", of: tuple[object, ...], facts: Callable[[Session], Facts]) -> StatusPart:
+    """Return `facts` of the chain that `look` names; `of` says what they are about. Raises ConfigError for what is no
+    outage: a missing file, another chain."""
+    seen = LastSeen("chain", look.deployment and look.deployment.absolute(), *of)
+    try:
+        look_for_chain(look.deployment, look.rpc)
+        found = facts(look.open())
+    except UnreachableError as error:
+        when, old = seen.recall()
+        return StatusPart("chain", old, error.what, when)
+    seen.keep(found)
+    return StatusPart("chain", found)
+
+
+def look_at_service(url: str | None, endpoint: "Get[A]", of: str = "") -> StatusPart:
+    """Return a public document of a pool's service as JSON; `of` fills the endpoint's path."""
+    if not url:
+        return StatusPart("service", None, "no URL is named (--pool URL), and its owner announced none")
+    seen = LastSeen("service", url, endpoint.path, of)
+    if of:
+        before, _, after = endpoint.path.partition("{")
+        endpoint = replace(endpoint, path=before + of + after.partition("}")[2])
+    try:
+        answer = ask_service(url, endpoint)
+    except NotKnownError:
+        return StatusPart("service")
+    except MusterError as error:
+        when, old = seen.recall()
+        silent = not isinstance(error, AnswersOtherwiseError)
+        return StatusPart("service", old, printable(error.what, 300), when, silent)
+    found: Facts = endpoint.answer.dump_python(answer, mode="json")
+    seen.keep(found)
+    return StatusPart("service", found)
+
+
+def look_at_process(home: Path | None) -> StatusPart:
+    """Look at a process on this machine, by its home. Facts: `log`, its newest line; `unsubmitted`,
+    finished files that wait to be handed in; of a validator `unserved`, why pools cannot be judged, by their
+    numbers, `retained`, the files that it retains for juries, and `engines`, with what it judges."""
+    from validator.config import ENGINES, RETAINED
+
+    if home is None:
+        return StatusPart("process", None, "it is not known where its home is: muster init")
+    retained, engines = _document(home / RETAINED), _document(home / ENGINES)
+    try:
+        kept: Facts = {name: int(retained[name]) for name in ("files", "bytes", "oldest")}
+        kept |= {name: printable(str(retained[name]), 500) for name in ("where", "problem")}
+    except (ValueError, KeyError, TypeError):
+        kept = {}
+    facts = {
+        "log": last_line(log_of(home)),
+        "unsubmitted": len(list(home.glob("*/journal/*.json"))),
+        "unserved": unserved_pools(home),
+        "retained": kept,
+        "engines": [printable(str(name), 40) for name in engines] if isinstance(engines, list) else [],
+    }
+    if runs(home):
+        return StatusPart("process", facts)
+    seen = last_sign(home)
+    why = "it does not run on this machine" if seen else "it was never started on this machine"
+    if seen and (message := crash_message(home)):
+        why += f"; its last message: {message}"
+    return StatusPart("process", facts, why, seen)
+
+
+def _document(path: Path) -> Any:
+    """Return a JSON document that a process writes for us; None if there is none that can be read."""
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
+def unserved_pools(home: Path) -> dict[str, str]:
+    """Return why a validator cannot judge pools, by their numbers."""
+    from validator.config import UNSERVED
+
+    found = _document(home / UNSERVED)
+    entries = found.items() if isinstance(found, dict) else ()
+    return {printable(str(pool), 12): printable(str(why), 300) for pool, why in entries}
+
+
+def home_of(role: Role, address: str) -> Path | None:
+    """Return the home of an operator's or a validator's process, if its profile names a key with this address."""
+    profile = find_profile(role)
+    if profile is None:
+        return None
+    keys, home = (profile.key, *profile.voters), profile.home / "validator"
+    if role == "operator":
+        keys, home = (profile.node,) if profile.node else (), profile.home / "worker"
+    try:
+        return home if any(address_of(key.keystore) == address for key in keys) else None
+    except MusterError:
+        return None
+
+
+def look_at(
+    who: str,
+    role: Role,
+    chain: StatusPart,
+    url: str | None,
+    endpoint: "Get[A]",
+    node: str | None = None,
+    seats_of: str | None = None,
+) -> StatusLook:
+    """Return what is known of an operator's `node`, or of a validator's seats (`seats_of`: their owner), besides the
+    chain's facts."""
+    of = node or seats_of or ""
+    service, home = look_at_service(url, endpoint, of), home_of(role, who)
+    process = look_at_process(home)
+    config = chain.facts.get("config", "") if chain.facts else ""
+    around, finished = look_around(service, url, home, config, node, seats_of)
+    health = look_at_service(url, HEALTH).facts if url and not service.down else None
+    version = str(health["version"]) if health else ""
+    return StatusLook(who, time.time(), chain, service, process, version, around, finished)
+
+
+def look_around(
+    service: StatusPart,
+    url: str | None,
+    home: Path | None = None,
+    config_hash: str = "",
+    node: str | None = None,
+    seats_of: str | None = None,
+    owner: bool = False,
+) -> tuple[list[Alarm], bool]:
+    """Return the alarms that a watch would raise now about machine, service and storage, and whether the pool's run is
+    over. The pool's service at `url` is asked about `node` or the seats of `seats_of`, or with `owner` about the
+    trainer; the storage by the hash (hex) of the pool's configuration. A service that was silent a moment ago is not
+    asked again."""
+    found, storage_error = None, ""
+    if url and not service.silent:
+        found, storage_error = _ask(url, config_hash, node, seats_of, owner)
+    facts = diagnose.Facts(
+        now=time.time(),
+        free={str(home): free_bytes(existing(home))} if home else {},
+        process_stalled=stalled(home) if home else "",
+        service=found,
+        storage_error=storage_error,
+    )
+    elsewhere = ("version_behind", "process_gone")  # the answers say these in their own way
+    alarms = [alarm for alarm in surroundings(WatchLimits(), facts) if alarm.name not in elsewhere]
+    return alarms, found is not None and found.finished
+
+
+def _ask(
+    url: str, config_hash: str, node: str | None, seats_of: str | None, owner: bool
+) -> tuple[ServiceFacts | None, str]:
+    """Return what the service says, and why its storage does not answer."""
+    try:
+        view = ServiceView(url, node, seats_of, owner, allow_private=True)
+    except ConfigError:
+        return None, ""
+    try:
+        found = view.look()
+        return found, view.storage_error(bytes.fromhex(config_hash)) if config_hash and found.ready else ""
+    except UnreachableError:
+        return None, ""
+    finally:
+        view.close()
+
+
+def explain(state: "State", sub: "Submission", service: str) -> list[str]:
+    """Return why a file was refused, in its judges' own words: one line per finding that speaks against it, with the
+    seats that report it, or why a document cannot be shown.
+
+    The documents come from strangers by way of the pool's service: their bytes are checked against the hash that the
+    opened vote was bound to, and their text is stripped of control characters.
+    """
+    from protocol.verdict import code_at
+
+    lane = state.lanes.get((sub.pool, sub.lane))
+    reports: dict[str, list[int]] = {}
+    for committee in lane.rounds if lane else []:
+        for member, (codes, digest) in sorted(committee.reveals.items()):
+            if code_at(codes, sub.place):
+                for line in _findings(service, digest, sub.sequence):
+                    reports.setdefault(line, []).append(committee.seats[member])
+    return [f"{line} (seat {', '.join(map(str, sorted(set(seats))))})" for line, seats in reports.items()]
+
+
+def _findings(service: str, digest: bytes, sequence: int) -> list[str]:
+    from protocol.verdict import BallotDocument, Code
+    from storage.keys import MissingObjectError, object_key
+    from storage.transfers import HttpObjects
+
+    # Whoever asks sees the answer and nobody else does, so the service may point to wherever its bucket is.
+    objects = HttpObjects([service.rstrip("/") + OBJECTS], timeout=_DOCUMENT_SECONDS, allow_private=True)
+    try:
+        document = objects(object_key("verdicts", digest), _DOCUMENT_BYTES)
+        verdict = BallotDocument.parse(document, digest).on(sequence)
+    except MissingObjectError:
+        return ["no evidence: its verdict document is not published"]
+    except UnreachableError:
+        return [f"no evidence: {service} does not answer"]
+    except MusterError as error:
+        return [f"no evidence: {printable(error.what)}"]
+    finally:
+        objects.close()
+    return [
+        printable(f"{finding.check}: {finding.note or finding.code.label}")
+        for finding in verdict.findings
+        if finding.code not in (Code.ACCEPT, Code.NONE)
+    ]

@@ -1,0 +1,551 @@
+"""`muster pool`: what a pool's owner does, from writing its configuration to taking the rest of its budget back."""
+
+import re
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.options import (
+    AmountOption,
+    Commands,
+    DeploymentOption,
+    JsonOption,
+    KeyOptions,
+    NodeOption,
+    OutFileOption,
+    Paying,
+    PoolActing,
+    PoolOption,
+    PoolPaying,
+    PoolReading,
+    Reading,
+    RpcOption,
+    address_option,
+    key_path,
+    tokens_option,
+)
+from cli.output import clock, emit, fields, seconds, table
+from cli.plan import PlannedTransaction, act
+from cli.pool.calibrate import calibrate
+from protocol.encoding import show_tokens
+from protocol.errors import ConfigError
+
+if TYPE_CHECKING:
+    from chain.contracts import ContractCall
+    from chain.indexer.records import Terms
+    from chain.transactions import Receipt
+    from cli.session import Session
+    from protocol.config import PoolConfig
+
+app = Commands(help="Own a pool: configure, create, serve, train, close.", no_args_is_help=True)
+_ETHER = 10**18
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_SHOWN = 10
+
+ServiceKeyOption = Annotated[
+    str | None, address_option("--service-key", "Address of the key that attests uploads: the orchestrator's.")
+]
+UrlOption = Annotated[str | None, typer.Option("--url", help="Where the pool's service answers, for everybody to see.")]
+ConfigFile = Annotated[Path, typer.Option(help="Pool configuration, TOML or JSON (muster pool init).")]
+TermsFileOption = Annotated[Path, typer.Option(help="Terms (TOML), or a network that muster has terms for.")]
+BudgetOption = Annotated[int, tokens_option("--budget", 'Tokens to escrow, such as "1000".')]
+ProcessConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", exists=True, dir_okay=False, help="Configuration; from the profile if missing."),
+]
+
+
+# Making a pool
+
+
+@app.command("init", "muster pool init --model my-model --env reasoning_gym/chain_sum --param min_terms=3")
+def init(
+    model: Annotated[Path, typer.Option(help="Folder of the model to train.")],
+    env: Annotated[str, typer.Option(help="Environment, such as reasoning_gym/chain_sum.")],
+    param: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Parameter of the environment; can be repeated.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the pool; the folder's if missing.")] = None,
+    rollouts: Annotated[
+        int | None, typer.Option(min=1, help="Make it a data pool, which buys so many rollouts and trains nothing.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="File to write.")] = Path("pool.toml"),
+    force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Write a pool's configuration in which every field is explained; needs no chain and no key."""
+    from cli.pool.config import environment_parameters, parameter, pool_config, pool_file, world_problems
+    from cli.profile import find_profile, name_model_folder, profile_path
+    from protocol.config import DataConfig
+    from protocol.files import explained, write_atomic
+
+    if out.suffix != ".toml":
+        raise ConfigError(f"{out} does not end in .toml", "comments need TOML; choose another --out")
+    if out.exists() and not force:
+        raise ConfigError(f"{out} exists", "choose another --out, or pass --force")
+    config = pool_config(model.expanduser(), env, dict(map(parameter, param or ())), name)
+    if rollouts is not None:
+        config = config.model_copy(update={"data": DataConfig(rollouts=rollouts)})
+    for problem in world_problems(config, model.expanduser()):
+        raise problem
+    with explained(f"write {out}", "check the folder"):
+        write_atomic(out, pool_file(config, environment_parameters(env)).encode())
+    folder, remembered = model.expanduser().resolve(), "the profile says where the trainer finds it"
+    if find_profile("owner") is None:
+        remembered = f'the trainer finds it by `base = "{folder}"` in its configuration'
+    else:
+        name_model_folder(profile_path("owner"), folder)
+    shown = {"file": str(out), "config_hash": config.digest.hex(), "dtype": config.model.dtype}
+    lines = [
+        f"{out}: {config.name}, {config.model.dtype}, {config.work.rows} rollouts in a file",
+        f"nodes see the model as {config.model.source!r}; {remembered}",
+        f"next: muster pool check --config {out} --terms base-sepolia --budget 1000",
+    ]
+    emit(shown, json, lambda: "\n".join(lines))
+
+
+@app.command("check", "muster pool check --config pool.toml --terms base-sepolia --budget 1000")
+def check(config: ConfigFile, terms: TermsFileOption, budget: BudgetOption, json: JsonOption = False) -> None:
+    """Find what would keep a pool from working, and what its files cost; needs no chain and no key.
+
+    Exit code 1 if it could not work; warnings do not count."""
+    from cli.pool.config import costs, warnings
+
+    document, values, problems = _checked(config, terms, budget)
+    cost = costs(document, values, budget)
+    shown = {**vars(cost), "file": cost.file, "files": cost.files, "problems": list(map(str, problems))}
+    shown["warnings"] = list(map(str, warnings(document, values)))
+    lines = [cost.text(), *(f"WARNING  {line}" for line in shown["warnings"])]
+    lines += [f"PROBLEM  {problem}" for problem in problems] or ["this pool can work"]
+    emit(shown, json, lambda: "\n".join(lines))
+    if problems:
+        raise typer.Exit(1)
+
+
+def _checked(config: Path, terms: Path, budget: int) -> "tuple[PoolConfig, Terms, list[ConfigError]]":
+    """Read configuration and terms; also return what would keep the pool from working."""
+    from cli.pool.config import contradictions, load_terms, world_problems
+    from cli.profile import find_profile
+    from protocol.config import PoolConfig
+
+    document = PoolConfig.load(config)
+    values = load_terms(terms, document.digest)
+    profile = find_profile("owner")
+    base = profile.trainer.get("base") if profile is not None else None
+    problems = [*contradictions(document, values, budget), *world_problems(document, Path(base) if base else None)]
+    return document, values, problems
+
+
+@app.command("create", "muster pool create --config pool.toml --terms terms.toml --budget 1000 --dry-run")
+def create(
+    config: ConfigFile,
+    terms: TermsFileOption,
+    budget: BudgetOption,
+    by: Paying,
+    service_key: ServiceKeyOption = None,
+    url: UrlOption = None,
+) -> None:
+    """Create a pool and escrow its budget; configuration and terms can never change.
+
+    It takes work once enough seats judge it. On a local chain, missing tokens and gas come from its faucet."""
+    from cli.pool.config import costs, warnings
+
+    document, values, problems = _checked(config, terms, budget)
+    session = by.open()
+    session.client.simulate(session.suite.params.call("checkTerms", values.as_tuple()))
+    for problem in problems:
+        raise ConfigError(problem.what, f"{problem.hint} (see: muster pool check)")
+    unbonding = session.suite.params.check_terms(values.as_tuple())
+    call = session.suite.pools.create_pool(values, budget)
+    title = f"create pool “{document.name}” and escrow {show_tokens(budget)} tokens"
+    number = session.suite.pools.pool_count() + 1  # another's pool, if one is made meanwhile, takes no service of ours
+    planned = [PlannedTransaction(title, call), *_service_calls(session, number, service_key, url, after=True)]
+    if not by.json:
+        typer.echo(_terms_text(document, values, unbonding))
+        typer.echo(costs(document, values, budget).text())
+    warned = list(map(str, warnings(document, values)))
+    for line in warned:
+        typer.echo(f"WARNING  {line}", err=True)
+
+    def outcome(receipts: list["Receipt"]) -> tuple[dict[str, Any], str]:
+        number = call.result(receipts[0])
+        hint = "its seats: muster pool status" if service_key else "next: muster pool set-service"
+        hint += f" --pool {number}"
+        return {"pool": number}, f"pool {number}; {_remember(number)}{hint}"
+
+    facts = {"config_hash": document.digest.hex(), "budget": budget, "unbonding": unbonding, "warnings": warned}
+    take_from_local_chain(session, budget, service_key, by.dry_run)
+    act(session, planned, by, outcome, **facts)
+
+
+def _remember(pool: int) -> str:
+    """Write the pool's number into the owner's profile if that names none; else say that the profile is another
+    pool's."""
+    from cli.profile import find_profile, name_pool, profile_path
+
+    profile = find_profile("owner")
+    if profile is not None and profile.pool is None:
+        name_pool(profile_path("owner"), pool)
+    elif profile is not None and profile.pool != pool:
+        return (
+            f"the profile stays pool {profile.pool}'s: commands about this one need --pool {pool}, or a profile of its "
+            "own (MUSTER_PROFILE). "
+        )
+    return ""
+
+
+def take_from_local_chain(session: "Session", budget: int, service_key: str | None, dry_run: bool) -> None:
+    """Give owner and service what they lack of tokens and gas, where that costs nothing; elsewhere the plan says
+    what is missing. A dry run gives the owner as much, since it could not be simulated else."""
+    from cli.run.up import LocalFaucet
+
+    faucet, owner = LocalFaucet.of(session.suite), session.account.address
+    if faucet is None:
+        return
+    for address in filter(None, (owner, None if dry_run else service_key)):
+        if session.client.balance(address) < _ETHER:
+            faucet.ether(address, _ETHER)
+    if (lacks := budget - session.suite.token.balance_of(owner)) > 0:
+        faucet.tokens(owner, lacks)
+
+
+def _terms_text(config: "PoolConfig", terms: "Terms", unbonding: int) -> str:
+    from chain.indexer.state import describe, needed
+
+    judges = describe(terms.group) if terms.group else "this pool alone"
+    return fields(
+        {
+            "model": f"{config.model.source}, licence {config.model.license}",
+            "pay": f"{show_tokens(terms.rate)} tokens per verified output token",
+            "fees": f"{show_tokens(terms.fee)} per seat and file, {show_tokens(terms.juryFee)} per juror",
+            "stake": f"{show_tokens(terms.minStake)} tokens at least; work in flight up to {terms.leverage} times it",
+            "committee": f"{terms.committee} seats; juries of {terms.jury}, then {terms.appealJury or 'none'}",
+            "judges": f"seats that chose {judges}, {needed(terms)} at least",
+            "uploads": f"attested within {terms.attestBlocks} blocks; receipts hold {seconds(terms.receiptWindow)}",
+            "audit": f"{terms.audit_fraction:.0%} of rollouts",
+            "windows": f"commit {seconds(terms.commitWindow)}, reveal {seconds(terms.revealWindow)}, "
+            f"challenge {seconds(terms.challengeWindow)}",
+            "unbonding": f"{seconds(unbonding)} after a node leaves",
+            "membership": "by invite" if terms.inviteOnly else "open to every staked node",
+            "config": terms.configHash.hex(),
+        }
+    )
+
+
+def _service_calls(
+    session: "Session", pool: int, service_key: str | None, url: str | None, after: bool = False
+) -> list[PlannedTransaction]:
+    """Plan what names a pool's service key and announces where it answers. Raises ConfigError for what is no URL."""
+    from protocol.http.signing import service_url
+
+    court, planned = session.suite.court, []
+    if service_key is not None:
+        call = court.set_service(pool, service_key)
+        planned.append(PlannedTransaction(f"pool {pool}'s service attests with key {service_key}", call, after))
+    if url is not None:
+        call = court.announce_service(pool, service_url(url))
+        planned.append(PlannedTransaction(f"pool {pool}'s service answers at {service_url(url)}", call, after))
+    return planned
+
+
+_CALIBRATE = "muster pool calibrate --pool-config pool.json --weights model --keystore key.json --out out.json"
+app.command("calibrate", _CALIBRATE)(calibrate)
+# Running it
+
+
+@app.command("serve", "muster pool serve")
+def serve(config: ProcessConfigOption = None) -> None:
+    """Run the pool's service: leases, upload tickets, attestations, the dashboard."""
+    from cli.run.process import profile_config
+    from orchestrator.main import run
+
+    run(config or profile_config("orchestrator"))
+
+
+@app.command("train", "muster pool train --config trainer.json --bench pool.toml --weights model")
+def train(
+    config: ProcessConfigOption = None,
+    sft: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="Instead: fine-tune on conversations by this file.")
+    ] = None,
+    bench: Annotated[
+        Path | None,
+        typer.Option(exists=True, dir_okay=False, help="Instead: measure made-up steps of this pool configuration."),
+    ] = None,
+    weights: Annotated[
+        Path | None, typer.Option(exists=True, file_okay=False, help="With --bench: the model's folder.")
+    ] = None,
+    rows: Annotated[int, typer.Option(min=1, max=4096, help="With --bench: packed rows of each rank in a step.")] = 4,
+    steps: Annotated[int, typer.Option(min=1, max=1000, help="With --bench: measured steps, after a first one.")] = 3,
+    json: JsonOption = False,
+) -> None:
+    """Train the pool's model on accepted rollouts and publish every policy step.
+
+    Exit codes: 3 a rank died, 4 stopped before the last step, 5 training became unstable. With --bench, report tokens
+    per second, utilisation, peak memory and what fits instead; that needs no chain and no key."""
+    from cli.run.process import profile_config
+    from trainer.main import run, run_bench, run_sft
+
+    if sft is not None:
+        run_sft(sft)
+    elif bench is None:
+        run(config or profile_config("trainer"))
+    elif config is None:
+        raise ConfigError("--bench needs the trainer's configuration", "pass --config FILE")
+    elif report := run_bench(config, bench, weights, rows, steps, lambda line: typer.echo(line, err=True)):
+        emit(report, json, lambda: _bench_text(report))
+
+
+def _bench_text(report: dict[str, Any]) -> str:
+    gib = 1 << 30
+    peak = f"{report['peak_flops'] / 1e9:,.0f} GFLOP/s" + (", measured" if report["peak_measured"] else "")
+    return fields(
+        {
+            "device": f"{report['ranks']} × {report['device']}, {report['dtype']}",
+            "model": f"{report['parameters'] / 1e6:.1f} million parameters",
+            "step": f"{report['rollouts']} rollouts, {report['tokens']} tokens, {report['seconds']:.2f} s",
+            "tokens per second": f"{report['tokens_per_second']:.0f}",
+            "utilisation (MFU)": f"{report['mfu']:.1%} of {peak}",
+            "ranks wait": f"{report['idle_share']:.1%}",
+            "peak memory": f"{report['peak_bytes'] / gib:.2f} GiB with memory.row_tokens {report['row_tokens']}",
+            "a token in a row": f"{report['bytes_per_token'] / 1024:.1f} KiB",
+            "row_tokens that fit": report["row_tokens_fit"] or "unknown",
+        }
+    )
+
+
+@app.command("report", "muster pool report --pool https://pool.example --out report.html")
+def report(
+    out: Annotated[Path, typer.Option(help="Page to write; the record is written beside it.")] = Path("report.html"),
+    pool: PoolOption = None,
+    run: Annotated[Path | None, typer.Option(help="Or the folder of a run, such as `muster demo` leaves.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Write a run's record as one page that opens anywhere: rewards, training, nodes, files, money."""
+    from orchestrator.dashboard.page import report_page
+    from orchestrator.dashboard.results import documents, fetch_details, fetch_record, read_results
+    from protocol.files import explained
+
+    url = pool.url if pool else None
+    if url is None and run is None:
+        raise ConfigError("no run is named", "pass --pool URL or --run FOLDER")
+    if run is not None:
+        summary, record, details = read_results(run)
+    else:
+        summary, record = None, fetch_record(str(url))
+        details = fetch_details(str(url), record)
+    with explained(f"write {out}", "check the folder"):
+        out.write_text(report_page(documents(summary, record, details)), encoding="utf-8")
+        if run is None:
+            out.with_suffix(".json").write_text(record.model_dump_json(indent=1), encoding="utf-8")
+    shown = {"report": str(out), "pool": record.pool, "step": record.step, "steps": record.steps}
+    emit(shown, json, lambda: f"{out}: {record.name}, policy step {record.step} of {record.steps}")
+
+
+# Owning it
+
+
+@app.command("list", "muster pool list")
+def list_pools(look: Reading) -> None:
+    """List every pool of the deployment: phase, step, seats, nodes, and where its service answers."""
+    from cli.diagnose.views import pool_phase, pool_view
+    from protocol.errors import printable
+
+    session = look.open()
+    state, now = session.state(), session.client.now()
+    views = [view for number in sorted(state.pools) if (view := pool_view(state, number, now))]
+    rows = [
+        (
+            view["pool"],
+            pool_phase(view),
+            view["step"] if view["step"] >= 0 else "-",
+            f"{view['seats']['count']}/{view['seats']['needed']}",
+            sum(node["standing"] == "member" for node in view["nodes"]),
+            printable(view["service"]["url"], 80) or "-",
+        )
+        for view in views
+    ]
+    document = {
+        "network": session.deployment.network,
+        "chain_id": session.client.chain_id,
+        "paused": state.paused_until > now,
+        "pools": views,
+    }
+    head = ["pool", "phase", "step", "seats", "nodes", "service"]
+    emit(document, look.json, lambda: table(head, rows, empty="no pool yet"))
+
+
+@app.command("status", "muster pool status --pool 1")
+def status(look: PoolReading) -> None:
+    """Answer whether the pool is seen, what it does, what was paid and refused, and what to do next.
+
+    It answers what it can when chain or service are down, and says which is, since when."""
+    from cli.diagnose.answers import StatusLook, StatusPart, pool_answers
+    from cli.diagnose.look import look_around, look_at_chain, look_at_process, look_at_service
+    from cli.diagnose.views import pool_text
+    from cli.pool.document import pool_without_null_model
+    from protocol.api.endpoints import STATUS
+
+    chain = look_at_chain(look, (look.pool,), lambda session: chain_facts(session, look.number(session)))
+    known = chain.facts or {}
+    url = (look.pool.url if look.pool else None) or (known["view"]["service"]["url"] if known else None)
+    service = look_at_service(url, STATUS)
+    pool = known["view"]["pool"] if known else (look.pool.number if look.pool else None) or 0
+    home = home_of(pool)
+    around, _ = look_around(service, url, home, known.get("config", ""), owner=True)
+    looks = {role: look_at_process(home / role) for role in ("orchestrator", "trainer")} if home else {}
+    gone = {role: part.down for role, part in looks.items() if part.down and part.seen}
+    missing = "" if service.down else pool_without_null_model(url, known)
+    found = StatusLook(str(pool), time.time(), chain, service, StatusPart("process"), around=around)
+    answers = pool_answers(found, gone, missing)
+    view = known["view"] | {"free": known["free"]} if known else {}
+    details = [pool_text(view)] if known else []
+    view |= {"no_null_model": missing} if missing else {}
+    emit(view | answers.document(), look.json, lambda: "\n\n".join([answers.text(), *details]))
+
+
+def chain_facts(session: "Session", pool: int) -> dict[str, Any]:
+    """Return what `pool_answers` wants of the chain. Raises ConfigError if there is no such pool."""
+    from cli.diagnose.views import picked, pool_view, reason
+
+    state, now = session.state(), session.client.now()
+    view = pool_view(state, pool, now)
+    if view is None:
+        raise ConfigError(f"there is no pool {pool} on this deployment", "check --pool")
+    onchain, terms = session.suite.pools.pool_of(pool), state.pools[pool].terms
+    slashes = [one for one in state.slashes if one.pool == pool and one.kind == "node"]
+    refused = [(sub, why) for sub in state.submissions_of(pool) if (why := reason(state, sub))]
+    return {
+        "view": view,
+        "free": onchain.free,
+        "file": terms.maxUnits * terms.rate + terms.committee * terms.fee,
+        "now": now,
+        "settle_at": onchain.settle_at if view["status"] == "closing" else 0,
+        "refused": [{"sequence": s.sequence, "node": s.node, "reason": why} for s, why in refused[-_SHOWN:]],
+        "slashed": [picked(one, "sequence", "who", "amount") for one in slashes[-_SHOWN:]],
+        "config": state.pools[pool].config_hash.hex(),
+        "audit_rate": terms.auditRate,
+    }
+
+
+def home_of(pool: int) -> Path | None:
+    """Return the home of the owner's processes, if the profile is about this pool."""
+    from cli.profile import find_profile
+
+    profile = find_profile("owner")
+    return profile.home if profile and profile.pool == pool else None
+
+
+@app.command("set-service", "muster pool set-service --pool 1 --service-key ADDRESS --url https://pool.example")
+def set_service(
+    by: PoolActing,
+    service_key: ServiceKeyOption = None,
+    url: UrlOption = None,
+    count_seats: Annotated[
+        bool,
+        typer.Option("--count-seats", help="Also count the seats that judge the pool: it takes work if enough do."),
+    ] = False,
+) -> None:
+    """Name the service's key, announce where it answers, or count the seats that judge the pool.
+
+    A former key stays valid for the receipt window; until that is over it cannot be replaced again."""
+    session = by.open()
+    pool = by.number(session)
+    planned = [] if count_seats and url is None else _service_calls(session, pool, service_key, url)
+    if count_seats:
+        call = session.suite.pools.review_seats(pool)
+        planned.append(PlannedTransaction(f"count the seats that judge pool {pool}", call))
+    if not planned:
+        raise ConfigError("nothing to set is named", "pass --service-key ADDRESS, --url URL or --count-seats")
+    act(session, planned, by, pool=pool, service_key=service_key, url=url)
+
+
+@app.command("fund", "muster pool fund --pool 1 --amount 100")
+def fund(amount: AmountOption, by: PoolPaying) -> None:
+    """Add to a pool's budget."""
+    session = by.open()
+    pool = by.number(session)
+    call = session.suite.pools.fund(pool, amount)
+    title = f"add {show_tokens(amount)} tokens to pool {pool}"
+    act(session, [PlannedTransaction(title, call)], by, pool=pool, added=amount)
+
+
+@app.command("invite", "muster pool invite --pool 1 --node ADDRESS --out invite.json --for 7d")
+def invite(
+    node: NodeOption,
+    out: OutFileOption,
+    key: KeyOptions,
+    pool: PoolOption = None,
+    deployment: DeploymentOption = None,
+    rpc: RpcOption = None,
+    valid: Annotated[str, typer.Option("--for", help="How long it can be used: 30m, 12h, 7d.")] = "7d",
+) -> None:
+    """Sign an invite for a node into a file for its operator; sends nothing."""
+    from cli.pool.authorisations import Invite
+    from cli.session import open_session
+
+    period = parse_period(valid, "--for")
+    session = open_session(deployment, rpc, key_path(key.keystore), key.password_file)
+    number = session.pool_number(pool)
+    owner = session.pool(number).owner
+    if owner != session.client.address:
+        raise ConfigError(f"pool {number} is owned by {owner}, not by {session.client.address}", "use the owner's key")
+    pools, chain, expiry = session.suite.pools.address, session.client.chain_id, session.client.now() + period
+    invite = Invite(chain_id=chain, contract=pools, pool=number, node=node, expiry=expiry)
+    invite.signed(session.account).write(out)
+    emit(
+        {"pool": number, "node": node, "expiry": expiry, "file": str(out)},
+        key.json,
+        lambda: f"{out}: invites {node} to pool {number} until {clock(expiry)}",
+    )
+
+
+def parse_period(text: str, what: str) -> int:
+    """Return the seconds of `30m`, `12h` or `7d`. Raises ConfigError."""
+    match = re.fullmatch(r"([1-9]\d{0,6})([smhd])", text.strip(), re.ASCII)
+    if match is None:
+        raise ConfigError(f"{what} {text!r} is not a period", "write it like 30m, 12h or 7d")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+@app.command("remove-node", "muster pool remove-node --pool 1 --node ADDRESS")
+def remove_node(node: NodeOption, by: PoolPaying) -> None:
+    """Keep a node from any later submission; its stake and its work so far are untouched."""
+    session = by.open()
+    pool = by.number(session)
+    call = session.suite.pools.remove_node(pool, node)
+    act(session, [PlannedTransaction(f"remove node {node} from pool {pool} for good", call)], by, pool=pool, node=node)
+
+
+@app.command("pause", "muster pool pause --pool 1")
+def pause(
+    by: PoolActing, end: Annotated[bool, typer.Option("--end", help="Open the pool again instead.")] = False
+) -> None:
+    """Take no new members or files until the pause is ended; votes, pay and disputes go on."""
+    session = by.open()
+    pool = by.number(session)
+    pools = session.suite.pools
+    call: ContractCall[Any] = pools.resume_pool(pool) if end else pools.pause_pool(pool)
+    title = f"resume pool {pool}" if end else f"pause pool {pool}"
+    act(session, [PlannedTransaction(title, call)], by, pool=pool)
+
+
+@app.command("close", "muster pool close --pool 1")
+def close(by: PoolPaying) -> None:
+    """Close a pool for good, or take the rest of its budget back once its last window is over: run it again then."""
+    session = by.open()
+    pool = by.number(session)
+    view, now, pools = session.pool(pool), session.client.now(), session.suite.pools
+    status = session.state().pools[pool].status
+    if status == "settled":
+        raise ConfigError(f"pool {pool} is settled", "nothing has to be done")
+    call: ContractCall[Any]
+    if status != "closing":
+        title, call = f"close pool {pool} for good: no more members, steps or files", pools.close_pool(pool)
+    elif view.settle_at > now:
+        raise ConfigError(f"pool {pool} can be settled at {clock(view.settle_at)}", "run this again then")
+    else:
+        title, call = f"take the rest of the budget of pool {pool}", pools.settle_pool(pool)
+    act(session, [PlannedTransaction(title, call)], by, pool=pool)

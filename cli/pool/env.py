@@ -1,0 +1,261 @@
+"""`muster env`: environments, where a pool's problems come from: write, install, check, filter and screen them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.options import Commands, EngineOptions, JsonOption
+from cli.output import emit, fields, table
+from protocol.errors import ConfigError
+
+if TYPE_CHECKING:
+    from environments.base import Problem
+
+app = Commands(help="Where a pool's problems come from.", no_args_is_help=True)
+ParamOption = Annotated[
+    list[str] | None, typer.Option(metavar="NAME=VALUE", help="Parameter of the environment; can be repeated.")
+]
+
+
+@app.command("install", "muster env install my-env==0.1.0 --arg size=500")
+def install(
+    package: Annotated[str, typer.Argument(metavar="NAME==VERSION|WHEEL", help="Package of the verifiers library.")],
+    load: Annotated[
+        str,
+        typer.Option(metavar="MODULE[:CALLABLE]", help="What gives the environment; the package's name if missing."),
+    ] = "",
+    arg: ParamOption = None,
+    evaluation: Annotated[
+        bool, typer.Option("--eval", help="Its evaluation rows instead of those to train on.")
+    ] = False,
+    wheel: Annotated[
+        list[Path] | None, typer.Option(help="Wheel that no index has; travels with the pool. Can be repeated.")
+    ] = None,
+    build: Annotated[
+        bool, typer.Option("--build", help="Also what has no wheel: building one runs its code on this machine.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="Where to write the lock; NAME.lock if missing.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Install a package of the `verifiers` library beside muster and lock it to the byte, for a pool."""
+    from cli.pool.config import parameter
+    from environments.registry import data_folder
+    from environments.verifiers.environment import AskedPackage, lock_package, pinned_name
+    from environments.verifiers.install import wheel_requirement
+    from protocol.files import explained, write_atomic
+
+    wheels, path = list(wheel or ()), Path(package).expanduser()
+    if path.suffix == ".whl":
+        package, wheels = wheel_requirement(path), [path, *wheels]
+    file = out or Path(f"{pinned_name(package)}.lock")
+    arguments = dict(map(parameter, arg or ()))
+    asked = AskedPackage(package, load, arguments, "eval" if evaluation else "train", wheels, build)
+    lock = lock_package(asked, data_folder())
+    with explained(f"write {file}", "check the folder"):
+        write_atomic(file, lock.document)
+    lines = [f"verifiers {lock.library}, {len(lock.wheels)} packages, {lock.rows} rows; in a pool's configuration:", ""]
+    lines += [*_block("verifiers", lock.content, lock.rows), "", f"next: muster env check {file}"]
+    about = {"file": str(file), "content": lock.content, "rows": lock.rows, "library": lock.library}
+    emit(about, json, lambda: "\n".join(lines))
+
+
+@app.command("check", "muster env check words.py --keep")
+def check(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME|FILE|CONFIG", help="reasoning_gym/NAME, a .py, .jsonl, .parquet or .lock file, or a pool's."
+        ),
+    ],
+    problems: Annotated[int, typer.Option(min=1, max=1 << 20, help="Problems to try of each environment.")] = 16,
+    param: ParamOption = None,
+    new: Annotated[bool, typer.Option("--new", help="First write a small program to that .py file, to start from.")] = (
+        False
+    ),
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Put a sound file where pools of this machine look for it.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Make and score problems in two different processes, and try hostile answers.
+
+    The processes differ in hash seed, time zone, locale and threads. Exit code 1 if anything differs, wins, hangs or
+    cannot be made."""
+    from cli.pool.config import parameter
+    from cli.pool.env_target import keep_file, targets
+    from environments.checking import check_environment, sample_seeds
+
+    path = Path(target).expanduser()
+    if new:
+        _write_program(path)
+    with targets(target, dict(map(parameter, param or ()))) as chosen:
+        config, data = chosen[0].config, chosen[0].data
+        if keep and data is None:
+            raise ConfigError("--keep is for a file", "name a .py, .jsonl, .parquet or .lock file")
+        checks = [
+            check_environment(one.config, one.environment, one.data, sample_seeds(one.environment.rows, problems))
+            for one in chosen
+        ]
+        sound = not any(one.findings for one in checks)
+        kept = keep_file(path, config.content) if keep and sound else None
+        documents = [
+            vars(one) | {"content": each.environment.declared.content} for each, one in zip(chosen, checks, strict=True)
+        ]
+    rows = [
+        (
+            one.name,
+            one.problems,
+            one.problems - one.disagreements,
+            f"{one.solved} of {one.references}",
+            f"{one.won} of {one.hostile} won",
+            f"{one.problem_ms:.1f}",
+            f"{one.score_ms:.1f}",
+            f"{one.slowest_ms:.0f}",
+        )
+        for one in checks
+    ]
+    head = ("environment", "problems", "same", "reference", "hostile", "problem ms", "score ms", "slowest ms")
+    lines = [table(head, rows), *(f"PROBLEM  {one.name}: {line}" for one in checks for line in one.findings)]
+    if sound and data is not None:
+        lines += ["sound; in a pool's configuration:", "", *_block(config.name, config.content, config.rows), ""]
+        lines.append(f"kept as {kept}" if kept else "keep the file under that name by --keep")
+    emit({"sound": sound, "environments": documents, "kept": kept}, json, lambda: "\n".join(lines))
+    if not sound:
+        raise typer.Exit(1)
+
+
+def _write_program(file: Path) -> None:
+    from environments import program
+    from protocol.files import explained, write_atomic
+
+    if file.suffix != ".py":
+        raise ConfigError(f"{file} does not end in .py", "choose another name")
+    if file.exists():
+        raise ConfigError(f"{file} exists", "choose another name, or leave --new out")
+    with explained(f"write {file}", "check the folder"):
+        write_atomic(file, program.template().encode())
+
+
+def _block(name: str, content: str, rows: int) -> list[str]:
+    lines = ["[[environments]]", f'name = "{name}"', f'content = "{content}"']
+    return lines + [f"rows = {rows}"] * bool(rows)
+
+
+@app.command("filter", "muster env filter --pool-config pool.json --weights model --out filtered.json")
+def filter_problems(
+    pool_config: Annotated[Path, typer.Option(help="Pool configuration: model, environments, work.")],
+    weights: Annotated[Path, typer.Option(help="Folder of the model that tries the problems.")],
+    out: Annotated[Path, typer.Option(help="New pool configuration to write, with the kept problems.")],
+    engine: EngineOptions,
+    candidates: Annotated[int, typer.Option(min=1, max=1 << 22, help="Problems to try.")] = 4096,
+    samples: Annotated[int, typer.Option(min=1, max=1024, help="Tries at each.")] = 8,
+    lowest: Annotated[float, typer.Option(min=0, max=1, help="Least share of solved tries.")] = 0.125,
+    highest: Annotated[float, typer.Option(min=0, max=1, help="Greatest share of solved tries.")] = 0.75,
+    journal: Annotated[
+        Path | None, typer.Option(help="Where finished tries are kept, to go on after an interruption.")
+    ] = None,
+    environment: Annotated[
+        str | None, typer.Option(help="Environment whose problems are tried, where the pool has several.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Keep the problems that a model solves sometimes, for those it never or always solves teach nothing.
+
+    Run it again after an interruption and it continues."""
+    from protocol.config import PoolConfig
+    from protocol.encoding import load_document
+    from protocol.files import explained, write_atomic
+    from trainer.data.problem_filter import FilterPlan, run_filter
+
+    config = load_document(pool_config, PoolConfig)
+    if lowest > highest:
+        raise ConfigError("--lowest is above --highest", "swap them")
+    if not weights.is_dir():
+        raise ConfigError(f"{weights} is not a folder", "name the folder of a model")
+    engine.set_threads()
+    plan = FilterPlan(candidates, samples, lowest, highest)
+    journal = journal or out.with_suffix(".tries.jsonl")
+    names = [one.called for one in config.environments]
+    if (environment is None and len(names) > 1) or environment not in (None, *names):
+        what = f"the pool has no environment {environment}" if environment else "the pool has several environments"
+        raise ConfigError(what, f"name one by --environment: {', '.join(names)}")
+    place = names.index(environment) if environment else 0
+    chosen = config.environments[place].model_copy(update={"problems": None})
+    alone = config.model_copy(update={"environments": (chosen,)})
+    generator = engine.config().make()
+    report = run_filter(generator, alone, weights, plan, journal, engine.batch, lambda line: typer.echo(line, err=True))
+    filtered = chosen.model_copy(update={"problems": report.problems})
+    environments = (*config.environments[:place], filtered, *config.environments[place + 1 :])
+    document = config.model_copy(update={"environments": environments})
+    with explained(f"write {out}", "check the folder"):
+        write_atomic(out, document.model_dump_json(indent=2).encode() + b"\n")
+    summary = {
+        "candidates": report.problems.candidates,
+        "kept": report.kept,
+        "too_hard": report.too_hard,
+        "too_easy": report.too_easy,
+        "share": round(report.share, 4),
+        "report": report.problems.report,
+        "out": str(out),
+    }
+    emit(summary, json)
+
+
+@app.command("screen", "muster env screen tasks.parquet --pool-config pool.json --weights model --out rows.jsonl")
+def screen(
+    file: Annotated[Path, typer.Argument(help="JSON lines or Parquet in GENESYS's schema.", exists=True)],
+    out: Annotated[Path, typer.Option(help="File to write, of JSON lines: the rows that a pool can use.")],
+    pool_config: Annotated[
+        Path | None, typer.Option(help="Pool whose prompts a row's must fit; needs --weights.")
+    ] = None,
+    weights: Annotated[Path | None, typer.Option(help="Folder of the pool's model: its tokenizer counts.")] = None,
+    proven: Annotated[bool, typer.Option("--proven", help="Drop rows without a reference answer too.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Put the file where pools of this machine look for it.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Keep the rows of a data file that can be asked and verified.
+
+    A row is kept if it has the schema, is no duplicate, is not too long, its reference answer is worth 1 and its
+    question alone is not. What is dropped, and why, is written beside it."""
+    from cli.pool.env_target import keep_file
+    from environments.checking import REASONS, Screen, screen_file
+    from protocol.files import file_sha256
+
+    if (pool_config is None) != (weights is None):
+        raise ConfigError("--pool-config and --weights go together", "give both, or neither")
+    refused = out.with_name(out.name + ".refused.jsonl")
+    fits = _prompt_limit(pool_config, weights) if pool_config and weights else lambda problem: True
+    report = screen_file(file, out, refused, Screen(fits, proven), lambda line: typer.echo(line, err=True))
+    if not report.kept:
+        raise ConfigError(f"{file} has no row that a pool can use", f"{refused} says why")
+    content = file_sha256(out)
+    kept, total = report.kept.total(), report.kept.total() + report.dropped.total()
+    summary = {
+        "rows": total,
+        "kept": kept,
+        "task_types": dict(report.kept),
+        "dropped": {name: report.dropped[name] for name in REASONS},
+        "content": content,
+        "out": str(out),
+        "refused": str(refused),
+        "kept_as": keep_file(out, content) if keep else None,
+    }
+    shown = {"kept": f"{kept} of {total} rows"}
+    shown |= {f"dropped: {name}": f"{count}, {REASONS[name]}" for name, count in report.dropped.items()}
+    emit(summary, json, lambda: fields({**shown, "why": refused, "file": out, "sha256": content}))
+
+
+def _prompt_limit(pool_config: Path, weights: Path) -> "Callable[[Problem], bool]":
+    """Return whether a problem's prompt fits a pool's limit, with the longest of its targets."""
+    from environments.prompts import prompt_tokens
+    from protocol.config import PoolConfig
+    from protocol.encoding import load_document
+    from protocol.models import load_tokenizer
+    from protocol.seeds import all_targets
+
+    config, tokenizer = load_document(pool_config, PoolConfig), load_tokenizer(weights)
+    longest = max((max(all_targets(config.work, one), default=0) for one in config.environments), default=0)
+    most = config.work.max_prompt_tokens
+    return lambda problem: len(prompt_tokens(tokenizer, config.model, problem, longest)) <= most

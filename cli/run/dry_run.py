@@ -1,0 +1,181 @@
+"""`muster node dry-run`: make one file and judge it, each engine in a process of its own, and what comes of it."""
+
+import secrets
+from typing import Any
+
+import typer
+from eth_utils.address import to_checksum_address
+
+from calibration.dry_run import Draw, DryRunFile, Judged, judge_file, make_file, usual_verifier
+from calibration.plan import EngineSpec
+from chain.indexer.records import Terms
+from cli.diagnose.views import MEANING
+from cli.options import EngineOptions
+from cli.output import fields, seconds, table
+from cli.profile import Profile, ProfileEngine
+from cli.run.up import check_scoring
+from engines.runtime import vllm_installed
+from protocol.config import ChecksConfig, PoolConfig
+from protocol.encoding import TOKEN, show_tokens
+from protocol.errors import ConfigError, MusterError
+from protocol.identity import WorkId
+from protocol.seeds import Work
+from protocol.verdict import Code, Finding, Measurement
+from runtime.alone import alone
+from runtime.pool_client import PoolClient
+from runtime.process import EngineConfig, ProcessConfig
+
+_LONGEST_SECONDS = 4 * 3600.0
+
+
+def make_and_judge(observer: ProcessConfig, profile: Profile | None, worker: str | None) -> dict[str, Any]:
+    """Make one file as `worker` (ENGINE:DTYPE:DEVICE, the profile's if missing) and judge it; return what came of it.
+    Raises ConfigError, MusterError."""
+    client = PoolClient(observer, None)
+    try:
+        work = next_work(client)
+        terms, config = client.state.pools[observer.pool].terms, client.pool_config(20.0)
+        check_scoring(config)
+        maker, judge = engines(config, profile, worker)
+        typer.echo("fetching the pool's current weights", err=True)
+        weights = client.weights(work)
+        draw = Draw(len(client.state.submissions_of(observer.pool)), secrets.token_bytes(32), terms.auditRate)
+    finally:
+        client.close()
+    typer.echo(f"making {config.work.rows} rollouts with {maker.name}, {maker.dtype} on {maker.device}", err=True)
+    made = alone(f"making a file with {maker.name}", _LONGEST_SECONDS, make_file, config, maker, weights, work)
+    typer.echo(f"judging them with {judge.name}, {judge.dtype} on {judge.device}", err=True)
+    what = f"judging with {judge.name}"
+    judged = alone(what, _LONGEST_SECONDS, judge_file, config, judge, weights, work, made, draw)
+    return dry_run_view(work, made, judged, terms, config.checks)
+
+
+def next_work(client: PoolClient) -> Work:
+    """Return the file that a node of the newest step would make first. Raises ConfigError if the pool has no weights,
+    MusterError while no step's seed is confirmed."""
+    state, pool = client.refresh(), client.pool()
+    if pool is None:
+        have = f"pools are 1 to {max(state.pools)}" if state.pools else "there is no pool yet"
+        raise ConfigError(f"there is no pool {client.config.pool} on this deployment", f"{have}; check --pool")
+    if not pool.steps:
+        what = f"pool {pool.pool} has published no weights yet"
+        raise ConfigError(what, "run this again once its trainer has published policy step 0")
+    seeds = client.seeds(pool.terms.maxLag)
+    if not seeds:
+        raise MusterError(f"no policy step of pool {pool.pool} has a confirmed seed yet", "try again in a few blocks")
+    step, node = max(seeds), to_checksum_address(secrets.token_bytes(20))
+    return Work(WorkId(client.pool_id, node, step, 0), seeds[step], pool.steps[step].manifest)
+
+
+def engines(config: PoolConfig, profile: Profile | None, worker: str | None) -> tuple[EngineConfig, EngineConfig]:
+    """Return the engine that makes the file and the one that judges it; the pool's dtype unless another is written,
+    what is not named is the profile's. Sets the environment that both are started in. Raises ConfigError."""
+    own, dtype = profile.engine if profile else ProfileEngine(), config.model.dtype
+    name = own.name if own.name != "auto" else "vllm" if vllm_installed() else "transformers"
+    given = EngineSpec.parse(worker or f"{name}:{dtype}:{own.device}", dtype, "--worker")
+    EngineOptions(threads=own.threads).set_threads()
+    maker = EngineConfig.model_validate(vars(given) | {"threads": own.threads, "batch": own.batch})
+    return maker, usual_verifier(maker, dtype)
+
+
+_CURES = {
+    Code.REJECT_WEIGHTS: "compute in the pool's dtype, with the engine's usual kernels and no quantisation; if other "
+    "engines of this machine fail too, run `muster doctor` and look for damaged weights or memory",
+    Code.REJECT_SAMPLING: "compute in the pool's dtype and leave the sampling to muster",
+    Code.MALFORMED: "run the version of muster that the pool announces",
+    Code.UNAVAILABLE: "report it: a dry run needs no storage",
+}
+_MS = 1000
+
+
+def dry_run_view(work: Work, made: DryRunFile, judged: Judged, terms: Terms, checks: ChecksConfig) -> dict[str, Any]:
+    """Everything that `dry_run_text` says; amounts in base units. `pay`: what a committee with this verdict would have
+    had paid; `at_stake`: the stake that a rejection would have cost, at least."""
+    verdict, units = judged.verdict, made.commitment.units
+    pay = units * terms.rate if verdict.code.is_paid else 0
+    return {
+        **work.id.flat(),
+        "units": units,
+        "rows": made.commitment.rows,
+        "bytes": len(made.data),
+        "worker": vars(made.engine),
+        "verifier": verdict.engine,
+        "made_seconds": round(made.seconds, 3),
+        "judged_seconds": round(judged.seconds, 3),
+        "audited": len(verdict.audited),
+        "verdict": verdict.code.label,
+        "accepted": verdict.code.is_accept,
+        "findings": [_finding(finding, checks) for finding in verdict.findings],
+        "pay": pay,
+        "pay_per_hour": pay * 3600 * _MS // max(1, round(made.seconds * _MS)),
+        "payable_after": terms.challengeWindow,
+        "at_stake": terms.minStake,
+        "meaning": MEANING[verdict.code],
+        "cure": _CURES.get(verdict.code, "" if verdict.code.is_accept else "report it: honest code made this file"),
+    }
+
+
+def _finding(finding: Finding, checks: ChecksConfig) -> dict[str, Any]:
+    found = finding.measurements
+    figures = [_figure(name, found[name], limit) for name in found if (limit := found.get(f"{name}_reject"))]
+    if "least_probability" in found:
+        figures = [_figure("least_probability", found["least_probability"], checks.eos_probability_min)]
+    return {"check": finding.check, "code": finding.code.label, "note": finding.note, "figures": figures}
+
+
+def _figure(name: str, measured: Measurement, limit: Measurement) -> dict[str, Any]:
+    """`share`: how much of the way to its limit; None where the figure is not a number. The least probability of an EOS
+    is judged the other way round: it is to be above its limit."""
+    share = None
+    if isinstance(measured, int | float) and isinstance(limit, int | float):
+        over, under = (limit, max(measured, 1e-300)) if name == "least_probability" else (max(measured, 0.0), limit)
+        share = over / under
+    return {"figure": name, "measured": measured, "limit": limit, "share": share}
+
+
+def dry_run_text(view: dict[str, Any]) -> str:
+    """Return the same for people."""
+    maker, judge = (
+        f"{seconds(view[took])} with {view[who]['name']} {view[who]['version']}, "
+        f"{view[who]['dtype']} on {view[who]['device']}"
+        for took, who in (("made_seconds", "worker"), ("judged_seconds", "verifier"))
+    )
+    head = {
+        "file": f"{view['rows']} rollouts, {view['units']} output tokens of policy step {view['step']}, "
+        f"{view['bytes']} bytes",
+        "made": f"in {maker}",
+        "judged": f"in {judge}, {view['audited']} rollouts audited",
+    }
+    rows = []
+    for finding in view["findings"]:
+        first = [finding["check"], finding["code"]]
+        rows += [
+            [*(first if number == 0 else ["", ""]), *_cells(figure)]
+            for number, figure in enumerate(finding["figures"] or [None])
+        ]
+    lines = [f"verdict: {view['verdict']}: {view['meaning']}"]
+    lines += [f"  {finding['check']}: {finding['note']}" for finding in view["findings"] if finding["note"]]
+    if view["accepted"]:
+        hourly, when = f"{view['pay_per_hour'] / TOKEN:.2f}", seconds(view["payable_after"])
+        lines.append(
+            f"would have been paid: {show_tokens(view['pay'])} tokens, {when} after acceptance; {hourly} an hour at "
+            "this pace"
+        )
+    else:
+        lost = show_tokens(view["at_stake"])
+        lines.append(f"would have been paid: nothing; a refused file costs the stake, {lost} or more")
+        lines.append(f"what to do: {view['cure']}")
+    body = table(["check", "says", "figure", "measured", "limit", "of the limit"], rows)
+    return "\n\n".join([fields(head), body, "\n".join(lines)])
+
+
+def _cells(figure: dict[str, Any] | None) -> list[str]:
+    if figure is None:
+        return ["", "", "", ""]
+    measured, limit = (
+        f"{value:.4g}" if isinstance(value := figure[name], int | float) else str(value)
+        for name in ("measured", "limit")
+    )
+    way = "at least " if figure["figure"] == "least_probability" else "below "
+    share = "" if figure["share"] is None else f"{figure['share']:.1%}" if figure["share"] < 1000 else "> 1000"
+    return [figure["figure"], measured, way + limit, share]

@@ -1,0 +1,377 @@
+"""`muster node`: what a node's operator does, from trying the machine to taking the stake back."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.options import (
+    Commands,
+    DryRunOption,
+    JsonOption,
+    NodeOption,
+    Paying,
+    PoolActing,
+    PoolOption,
+    PoolPaying,
+    PoolReading,
+    YesOption,
+    address_option,
+    key_path,
+    tokens_option,
+)
+from cli.output import clock, emit, seconds
+from cli.plan import PlannedTransaction, act
+from protocol.encoding import show_tokens
+from protocol.errors import ConfigError, MusterError, UnreachableError, printable
+
+if TYPE_CHECKING:
+    from chain.contracts import ContractCall
+    from chain.indexer.state import State
+    from cli.pool.authorisations import Consent
+    from cli.session import Session
+
+app = Commands(help="Run a node: try it, join, earn, leave.", no_args_is_help=True)
+_CONSENT_SECONDS, _PAPER_SECONDS = 3600, 86_400
+
+
+# Working
+
+
+@app.command("up", "muster node up --pool https://pool.example")
+def up(
+    pool: PoolOption = None,
+    stake: Annotated[int | None, tokens_option("--stake", "Tokens to stake; the pool's least if missing.")] = None,
+    invite: Annotated[Path | None, typer.Option(help="Invite of the pool's owner, where one is needed.")] = None,
+    rpc: Annotated[str | None, typer.Option("--rpc", help="RPC URL instead of the one that the service names.")] = None,
+    isolation: Annotated[
+        str | None, typer.Option(help="How the worker is kept apart: auto, container, bubblewrap or none.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="Just run a worker with this file.")
+    ] = None,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Take whatever steps are missing, then work.
+
+    Profile, keys, gas, tokens, registration, stake, joining, worker: it shows the pool's terms and asks once. It can be
+    stopped and run again at any point. Exit code 3: the node was ejected."""
+    if config is not None:
+        from worker.main import run
+
+        run(config)
+        return
+    from cli.run.process import with_isolation
+    from cli.run.up import NodeUp, open_up_profile
+
+    profile = with_isolation(open_up_profile("operator", pool.url if pool else None, rpc), isolation)
+    NodeUp(profile, stake or 0, yes, invite).run(dry_run, json)
+
+
+@app.command("dry-run", "muster node dry-run --worker vllm:bfloat16:cuda")
+def dry_run(
+    look: PoolReading,
+    worker: Annotated[
+        str | None, typer.Option(metavar="ENGINE:DTYPE:DEVICE", help="What makes the file; the profile's if missing.")
+    ] = None,
+    cache: Annotated[Path | None, typer.Option(help="Folder for weights; the profile's if missing.")] = None,
+    allow_private_sources: Annotated[
+        bool, typer.Option("--allow-private-sources", help="Follow URLs that others chose into private networks too.")
+    ] = False,
+) -> None:
+    """Make one file from the pool's weights and judge it as validators would, without key, stake or sending.
+
+    Exit code 1 if it would be refused."""
+    from cli.profile import find_profile
+    from cli.run.dry_run import dry_run_text, make_and_judge
+    from protocol.files import user_cache
+    from runtime.process import EngineConfig
+
+    profile = find_profile("operator")
+    folder = cache or (profile.cache if profile else user_cache("weights"))
+    private = allow_private_sources or bool(profile and profile.allow_private_sources)
+    observer = look.observer(EngineConfig(), user_cache("dry-run"), folder, private)
+    view = make_and_judge(observer, profile, worker)
+    emit(view, look.json, lambda: dry_run_text(view))
+    if not view["accepted"]:
+        raise typer.Exit(1)
+
+
+# Membership
+
+
+@app.command("join", "muster node join --pool 1 --node-keystore node.json --stake 250 --dry-run")
+def join(
+    by: PoolPaying,
+    node: Annotated[str | None, address_option("--node", "Address of a node that is registered.")] = None,
+    stake: Annotated[int | None, tokens_option("--stake", "Tokens to stake, in addition to what is at stake.")] = None,
+    node_keystore: Annotated[Path | None, typer.Option(help="Key file of a node that is not registered yet.")] = None,
+    node_password_file: Annotated[Path | None, typer.Option(help="Password of the node's key.")] = None,
+    consent: Annotated[
+        Path | None, typer.Option(help="Instead of its key: file with the node's consent (--consent-to).")
+    ] = None,
+    consent_to: Annotated[
+        str | None,
+        address_option(
+            "--consent-to", "Just write a consent to this operator, valid for a day, to --consent; offline."
+        ),
+    ] = None,
+    invite: Annotated[Path | None, typer.Option(help="Invite of the pool's owner, where one is needed.")] = None,
+) -> None:
+    """Register a node, stake for it and join a pool, as its operator: whatever of this is missing."""
+    from cli.diagnose.views import judging_seats, seats_line
+    from cli.pool.authorisations import Consent
+    from cli.run.steps import node_refusal
+    from cli.run.up import load_invite, node_facts
+    from protocol.encoding import load_document
+    from runtime.keystore import address_of
+
+    if consent_to is not None:
+        write_consent(by, node_keystore, node_password_file, consent_to, consent)
+        return
+    session = by.open()
+    number, state, operator = by.number(session), session.state(), session.client.address
+    paper = load_document(consent, Consent) if consent else None
+    name = node or (address_of(node_keystore) if node_keystore else paper.node if paper else None)
+    if name is None:
+        raise ConfigError("no node is named", "pass --node, --node-keystore or --consent")
+    pool, known = state.pools[number], state.nodes.get(name)
+    given = load_invite(invite, session, number, name) if invite else None
+    # The refusals of the last transaction come before the first locks a stake.
+    facts = node_facts(state, pool, operator, name, invited=invite is not None)
+    if refusal := node_refusal(facts):
+        raise ConfigError(refusal.why)
+    joins, planned, suite = known is None or known.pool != number, [], session.suite
+    if joins and pool.status == "paused":
+        raise ConfigError(f"pool {number} is paused by its owner: nobody can join", "run this again once it goes on")
+    if known is None:
+        signed = _node_consent(session, node_keystore, node_password_file, paper, consent)
+        amount = stake or pool.terms.minStake
+        call: ContractCall[Any] = suite.stakes.register_node(signed.node, amount, signed.expiry, signed.signature)
+        planned.append(PlannedTransaction(f"register node {name} and stake {show_tokens(amount)} tokens", call))
+    elif stake:
+        call = suite.stakes.deposit(name, stake)
+        planned.append(PlannedTransaction(f"add {show_tokens(stake)} tokens to the stake of node {name}", call))
+    if joins:
+        invited = given and (given.expiry, given.signature)
+        call = suite.pools.join_with_invite(number, name, *invited) if invited else suite.pools.join(number, name)
+        planned.append(PlannedTransaction(f"node {name} joins pool {number}", call, after=bool(planned)))
+    elif stake:
+        refresh = suite.pools.refresh(number, name)
+        planned.append(PlannedTransaction(f"raise its limit in pool {number}", refresh, after=True))
+    if not planned:
+        raise ConfigError(f"node {name} is in pool {number} already", "pass --stake to add to its stake")
+    if not by.json:
+        terms = pool.terms
+        typer.echo(
+            f"pool {number} pays {show_tokens(terms.rate)} tokens per verified output token, wants a stake of "
+            f"{show_tokens(terms.minStake)}, pays {seconds(terms.challengeWindow)} after acceptance; configuration "
+            f"SHA-256 {pool.config_hash.hex()}; {seats_line(judging_seats(state, pool))}"
+        )
+    act(session, planned, by, pool=number, node=name, operator=operator, added=stake or 0)
+
+
+def _node_consent(
+    session: "Session",
+    node_keystore: Path | None,
+    node_password_file: Path | None,
+    paper: "Consent | None",
+    path: Path | None,
+) -> "Consent":
+    """Return the node's consent to this operator: from a file, or signed now with the node's key."""
+    from cli.pool.authorisations import Consent
+    from runtime.keystore import open_key
+
+    if (node_keystore is None) == (paper is None):
+        what = "the node is not registered, and its consent is missing or given twice"
+        raise ConfigError(what, "pass --node-keystore or --consent")
+    chain, stakes, now = session.client.chain_id, session.suite.stakes.address, session.client.now()
+    operator = session.client.address
+    if paper is not None and path is not None:
+        expected = Consent(chain_id=chain, contract=stakes, node=paper.node, operator=operator, expiry=now)
+        paper.check(expected, paper.node, path)
+        return paper
+    account = open_key(key_path(node_keystore), node_password_file, "node key")
+    node, expiry = str(account.address), now + _CONSENT_SECONDS
+    return Consent(chain_id=chain, contract=stakes, node=node, operator=operator, expiry=expiry).signed(account)
+
+
+def write_consent(
+    by: PoolPaying, node_keystore: Path | None, password_file: Path | None, operator: str, out: Path | None
+) -> None:
+    """Let an operator register this machine's node key, by a signed file; works offline."""
+    from cli.pool.authorisations import Consent
+    from cli.session import load_deployment
+    from runtime.keystore import open_key
+
+    if out is None:
+        raise ConfigError("no file for the consent is named", "pass --consent FILE")
+    suite = load_deployment(by.deployment)
+    account = open_key(key_path(node_keystore), password_file, "node key")
+    node, expiry, stakes = str(account.address), int(time.time()) + _PAPER_SECONDS, suite.address("Stakes")
+    consent = Consent(chain_id=suite.chain_id, contract=stakes, node=node, operator=operator, expiry=expiry)
+    consent.signed(account).write(out)
+    emit(
+        {"node": node, "operator": operator, "expiry": expiry, "file": str(out)},
+        by.json,
+        lambda: f"{out}: node {node} consents to operator {operator} until {clock(expiry)}",
+    )
+
+
+@app.command("leave", "muster node leave")
+def leave(node: NodeOption, by: Paying) -> None:
+    """Leave the pool, or take the stake back once it is unlocked: run it again after each waiting time."""
+    session = by.open()
+    stakes = session.suite.stakes
+    known, free = stakes.node_of(node), stakes.withdrawable(node)
+    if known.pool:
+        unbonding = session.pool(known.pool).unbonding
+        title = f"node {node} leaves pool {known.pool}; its stake unlocks {seconds(unbonding)} later"
+        call = session.suite.pools.leave_pool(known.pool, node)
+        facts: dict[str, Any] = {"pool": known.pool, "unbonding": unbonding}
+    elif free:
+        title, call = f"withdraw {show_tokens(free)} tokens", stakes.withdraw(node, free)
+        facts = {"base_units": free}
+    else:
+        what = f"{show_tokens(known.stake)} tokens of {node} are locked" if known.stake else f"{node} has no stake"
+        if known.frozen:
+            raise ConfigError(what, f"wait until {known.frozen} rejected files are final")
+        when = f"the stake unlocks at {clock(known.release_at)}; run this again then"
+        raise ConfigError(what, when if known.stake else "nothing has to be done")
+    act(session, [PlannedTransaction(title, call)], by, node=node, **facts)
+
+
+# Pay and disputes
+
+
+@app.command("claim", "muster node claim --pool 1")
+def claim(node: NodeOption, by: PoolActing) -> None:
+    """Pay out everything that has vested, to the node's operator; any key may send it."""
+    session = by.open()
+    pool, state, now = by.number(session), session.state(), session.client.now()
+    hint, account = state.claim_hint(pool, node, now), state.accounts.get((pool, node))
+    if hint is None or account is None:
+        vesting = [
+            s.final_time for s in state.submissions_of(pool, node) if account and s.cumulative > account.units_spent
+        ]
+        when = f"the next pay vests at {clock(min(vesting))}" if vesting else "see: muster node status"
+        raise ConfigError(f"nothing of {node} in pool {pool} can be claimed now", when)
+    units = hint.cumulative - account.units_spent
+    base_units = units * state.pools[pool].terms.rate
+    title = f"claim {show_tokens(base_units)} tokens for {units} output tokens"
+    planned = PlannedTransaction(title, session.suite.pools.claim(hint))
+    act(session, [planned], by, pool=pool, node=node, units=units, base_units=base_units)
+
+
+@app.command("dispute", "muster node dispute --pool 1 --file 17")
+def dispute(
+    file: Annotated[int, typer.Option("--file", min=0, help="Number of the file in the pool.")], by: PoolPaying
+) -> None:
+    """Bring a committee's outcome before a jury; the deposit returns to who is right."""
+    session = by.open()
+    pool = by.number(session)
+    sub = session.state().submissions.get((pool, file))
+    if sub is None:
+        raise ConfigError(f"there is no file {file} in pool {pool}", "see: muster node status")
+    call = session.suite.appeals.dispute(sub)
+    title = f"dispute file {file} of pool {pool} with a deposit of {show_tokens(call.base_units)} tokens"
+    act(session, [PlannedTransaction(title, call)], by, pool=pool, file=file, deposit=call.base_units)
+
+
+# Status
+
+
+@app.command("status", "muster node status --pool https://pool.example")
+def status(
+    node: NodeOption,
+    look: PoolReading,
+    last: Annotated[int, typer.Option(min=0, help="Show that many files; 0 for all.")] = 20,
+    evidence: Annotated[
+        bool, typer.Option("--evidence", help="Add up what judges published of all files, by the pool's null model.")
+    ] = False,
+) -> None:
+    """Answer whether the network sees the node, what it does, earned, was refused, and what to do next.
+
+    It answers what it can when chain, service or process are down, and says which is, since when."""
+    from cli.diagnose.answers import node_answers
+    from cli.diagnose.look import look_at, look_at_chain
+    from cli.diagnose.views import files_text
+    from protocol.api.endpoints import NODE
+
+    states: list[State] = []
+
+    def facts(session: "Session") -> dict[str, Any]:
+        states.append(session.state())
+        try:
+            number = look.number(session) if look.pool else None
+        except UnreachableError:  # the service is down: the chain knows the node's pool
+            number = None
+        return chain_facts(session, states[0], node, number)
+
+    chain = look_at_chain(look, (node, look.pool), facts)
+    known = chain.facts or {}
+    url = (look.pool.url if look.pool else None) or known.get("service")
+    found = look_at(node, "operator", chain, url, NODE, node=node)
+    view = known.get("view")
+    if states and url and view:
+        add_evidence(view, states[0], last, url, found.service.down)
+    challenge, text = own_challenge(states[0], known["pool"], node, url) if evidence and states else ({}, "")
+    answers = node_answers(found)
+    details = [files_text(account, last) for account in view["accounts"]] if view else []
+    details += [text] if text else []
+    emit(
+        (view or {}) | answers.document() | ({"challenge": challenge} if challenge else {}),
+        look.json,
+        lambda: "\n\n".join([answers.text(), *details]),
+    )
+
+
+def chain_facts(session: "Session", state: "State", node: str, pool: int | None) -> dict[str, Any]:
+    """Return what `node_answers` wants of the chain; `pool`: the one that is meant, else the node's."""
+    from cli.diagnose.views import node_view
+
+    now = session.client.now()
+    view = node_view(state, node, now, pool)
+    accounts = view["accounts"] if view else []  # of a node that is in no pool, the last one is meant
+    meant = state.pools.get(pool or (view["pool"] if view else 0) or (accounts[-1]["pool"] if accounts else 0))
+    wei = session.client.balance(node)
+    return {
+        "view": view | {"wei": wei} if view else None,
+        "now": now,
+        "wei": wei,
+        "gas_price": session.client.gas_price(),
+        "pool": meant.pool if meant else 0,
+        "status": meant.status if meant else "",
+        "least": meant.terms.minStake if meant else 0,
+        "service": meant.service_url if meant else "",
+        "config": meant.config_hash.hex() if meant else "",
+    }
+
+
+def add_evidence(view: dict[str, Any], state: "State", last: int, url: str, down: str) -> None:
+    """What judges published of each refused file that is shown; `down`: why the service cannot be asked, if so."""
+    from cli.diagnose.look import explain
+
+    for account in view["accounts"]:
+        for shown in account["submissions"][-last:]:
+            if shown["reason"]:
+                sub = state.submissions[account["pool"], shown["sequence"]]
+                shown["evidence"] = [f"no evidence: {down}"] if down else explain(state, sub, url)
+
+
+def own_challenge(state: "State", pool: int, node: str, url: str | None) -> tuple[dict[str, Any], str]:
+    """Return the evidence of the node's own files in the pool that is meant, or {"unknown": why it cannot be had}; and
+    its text."""
+    from cli.audit.verify import history_text, published_history
+
+    why = "no pool, or nobody knows its service"
+    try:
+        if pool and url:
+            found = published_history(state, pool, node, url)
+            return found, history_text(found)
+    except MusterError as error:
+        why = f"{error.what}: {error.hint}"
+    return {"unknown": why}, f"evidence: {printable(why, 300)}"

@@ -1,0 +1,260 @@
+"""`muster validator`: bond seats, judge, take fees, leave."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.options import (
+    Acting,
+    Commands,
+    DryRunOption,
+    JsonOption,
+    Paying,
+    PoolOption,
+    PoolReading,
+    YesOption,
+    address_option,
+)
+from cli.output import clock, emit, seconds
+from cli.plan import PlannedTransaction, act
+from cli.pool.ref import PoolRef
+from protocol.encoding import show_tokens
+from protocol.errors import ConfigError
+
+if TYPE_CHECKING:
+    from chain.contracts import ContractCall
+    from chain.indexer.state import State
+    from chain.transactions import Receipt
+    from cli.session import Session
+
+app = Commands(help="Bond seats, judge files, earn fees.", no_args_is_help=True)
+
+SeatOption = Annotated[int, typer.Option("--seat", min=0, help="Number of the seat.")]
+
+
+@app.command("up", "muster validator up --pool https://pool.example")
+def up(
+    pool: PoolOption = None,
+    rpc: Annotated[str | None, typer.Option("--rpc", help="RPC URL instead of the one that the service names.")] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(exists=True, dir_okay=False, help="Just run a validator with this file."),
+    ] = None,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Take whatever steps are missing, then judge.
+
+    Profile, keys, gas, tokens, engine and weights, and only then bonds: it shows what a bond risks and asks once. It
+    can be stopped and run again at any point; while seats are bonded, keep it running. Ctrl-C waits for votes that
+    are due."""
+    if config is not None:
+        from validator.main import run
+
+        run(config)
+        return
+    from cli.run.up import ValidatorUp, open_up_profile
+
+    ValidatorUp(open_up_profile("validator", pool.url if pool else None, rpc), yes).run(dry_run, json)
+
+
+@app.command("judge", "muster validator judge --pool 2 --dry-run")
+def judge(
+    by: Paying,
+    pool: Annotated[
+        list[PoolRef] | None,
+        typer.Option(
+            "--pool", parser=PoolRef.parse, metavar="NUMBER|URL", help="Pool, by its number or its service's URL."
+        ),
+    ] = None,
+    group: Annotated[
+        list[str] | None, typer.Option("--group", help="Validator group, by name or number: all its pools.")
+    ] = None,
+    voter: Annotated[
+        list[str] | None, address_option("--voter", "Voting key to have a seat with; repeat for several seats.")
+    ] = None,
+    seat: Annotated[
+        list[int] | None, typer.Option("--seat", min=0, help="Only this seat of yours; can be repeated.")
+    ] = None,
+    new_voter: Annotated[str | None, address_option("--new-voter", "Give the one --seat this voting key.")] = None,
+    stop: Annotated[bool, typer.Option("--stop", help="Stop judging, from the next epoch on; bond nothing.")] = False,
+) -> None:
+    """Let your seats judge a pool or validator group, five at most; bond what they lack, and a seat per voting key.
+
+    Your key (--keystore) pays the bond, owns the seats and gets the fees. A voting key cannot be changed while a vote
+    of it is committed and hidden. A seat that stops can be drawn until the epoch ends, and from its draws three epochs
+    longer: keep the process running until then."""
+    from chain.indexer.state import describe
+    from cli.pool.document import refuse_slow_pools
+
+    session = by.open()
+    seats, owner = session.suite.seats, session.client.address
+    if new_voter is not None and (seat is None or len(seat) != 1 or stop):
+        raise ConfigError("a voting key is given to one seat", "pass --new-voter with one --seat")
+    groups = judged_groups(session, pool or [], group or [], required=seat is None)
+    if not stop:
+        refuse_slow_pools(session, groups)
+    owned = [own for own in session.state().seats.values() if own.owner == owner and own.active]
+    planned: list[PlannedTransaction] = []
+
+    def plan(title: str, call: "ContractCall[Any]") -> None:
+        planned.append(PlannedTransaction(title, call))
+
+    for own in owned:
+        if seat is not None and own.seat not in seat:
+            continue
+        top_up = seats.top_up(own.seat)
+        if top_up.base_units and not stop:
+            plan(f"add {show_tokens(top_up.base_units)} tokens to the bond of seat {own.seat}", top_up)
+        if new_voter not in (None, own.voter):
+            plan(f"seat {own.seat} votes with key {new_voter}", seats.set_voter(own.seat, str(new_voter)))
+        for chosen in groups:
+            if (chosen in own.groups) == stop:
+                call = seats.opt_out(own.seat, chosen) if stop else seats.opt_in(own.seat, chosen)
+                plan(f"seat {own.seat} {'stops judging' if stop else 'judges'} {describe(chosen)}", call)
+    if not stop and seat is None:
+        for key in voter or ([] if owned else [owner]):
+            if key not in {own.voter for own in owned}:
+                bond = seats.open_seat(key, groups)
+                plan(f"bond {show_tokens(bond.base_units)} tokens for a seat with voting key {key}", bond)
+    if not planned:
+        raise ConfigError("no seat of yours is left to change", "muster validator status shows what each one judges")
+
+    def outcome(receipts: list["Receipt"]) -> tuple[dict[str, Any], str]:
+        opened = [
+            seats.event(receipt, "SeatOpened").args
+            for receipt, step in zip(receipts, planned, strict=True)
+            if step.call.label == "Seats.openSeat"
+        ]
+        lines = [f"seat {args['seat']} can be drawn from epoch {args['activeFrom']} on" for args in opened]
+        return {"seats": opened}, "\n".join([*lines, f"now epoch {seats.current_epoch()}"])
+
+    free = not any(step.call.base_units for step in planned)
+    act(session, planned, replace(by, yes=by.yes or free), outcome, owner=owner, groups=groups)
+
+
+def judged_groups(session: "Session", pools: list[PoolRef], names: list[str], required: bool) -> list[int]:
+    """Return the validator groups that are named. Raises ConfigError if none is but one is `required`, or a pool is
+    judged by a group."""
+    from chain.indexer.state import group_number
+
+    named: list[int] = []
+    for pool in pools:
+        number = session.pool_number(pool)
+        group = session.suite.court.terms_of(number).group
+        if group not in (0, number):
+            raise ConfigError(f"pool {number} is judged by validator group {group}", f"pass --group {group}")
+        named.append(number)
+    named += map(group_number, names)
+    if required and not named:
+        raise ConfigError("nothing to judge is named", "pass --pool NUMBER or --group NAME")
+    return list(dict.fromkeys(named))
+
+
+@app.command("claim", "muster validator claim --dry-run")
+def claim(
+    by: Acting,
+    seat: Annotated[int | None, typer.Option(min=0, help="Only this seat; all of yours if missing.")] = None,
+) -> None:
+    """Settle every vote that is due: fees go to the seat's owner, penalties are taken."""
+    from cli.diagnose.views import due, jury_duties, seats_of
+
+    session = by.open()
+    state, now, court, juries = session.state(), session.client.now(), session.suite.court, session.suite.juries
+    seats = [seat] if seat is not None else [s.seat for s in seats_of(state, session.client.address)]
+    planned = []
+    for number in seats:
+        for pool, lane, round_, member in due(state, number, now):
+            title = f"close seat {number}'s part in pool {pool}, lane {lane}, round {round_}"
+            planned.append(PlannedTransaction(title, court.close((pool, lane, round_), member)))
+        for trial, juror in jury_duties(state, number):
+            title = f"close seat {number}'s part in jury {trial}"
+            planned.append(PlannedTransaction(title, juries.close((trial,), juror)))
+    if not planned:
+        raise ConfigError("no fee is due now", "fees are due once a lane's challenge window is over")
+    before = session.suite.token.balance_of(session.client.address)
+    act(session, planned, by, seats=seats)
+    if not by.dry_run and not by.json:
+        after = session.suite.token.balance_of(session.client.address)
+        typer.echo(f"balance: {show_tokens(before)} → {show_tokens(after)} tokens")
+
+
+@app.command("leave", "muster validator leave --seat 3")
+def leave(seat: SeatOption, by: Paying) -> None:
+    """Leave with a seat, start its unbonding, or take the bond back: run it again after each waiting time.
+
+    A seat that left can be drawn for four more epochs: keep the process running until then."""
+    from chain.contracts import DRAW_REACH
+
+    session = by.open()
+    seats = session.suite.seats
+    view, epoch = seats.seat_of(seat), seats.current_epoch()
+    if not view.left_epoch:
+        until = epoch + 1 + DRAW_REACH
+        title = f"seat {seat} leaves; it can be drawn until epoch {until} ends, so keep its process running until then"
+        call, stage = seats.leave_seat(seat), "leaving"
+    elif not view.release_at:
+        if epoch <= (last := view.left_epoch + DRAW_REACH):
+            what = f"seat {seat} can unbond in epoch {last + 1}, it is epoch {epoch}"
+            raise ConfigError(what, f"keep its process running and wait: an epoch has {seats.epoch_blocks()} blocks")
+        period = seconds(session.suite.params.unbonding())
+        title = f"start unbonding seat {seat}; run this again in {period} to take the bond"
+        call, stage = seats.unbond_seat(seat), "unbonding"
+    else:
+        if view.release_at > session.client.now():
+            raise ConfigError(
+                f"the bond of seat {seat} is locked until {clock(view.release_at)}", "run this again then"
+            )
+        if view.frozen:
+            what = f"seat {seat} has {view.frozen} duties whose outcome is open"
+            raise ConfigError(what, f"first: muster validator claim --seat {seat}")
+        title, call, stage = f"withdraw the bond of seat {seat}", seats.withdraw_seat(seat), "withdrawn"
+    act(session, [PlannedTransaction(title, call)], by, seat=seat, stage=stage)
+
+
+@app.command("status", "muster validator status")
+def status(
+    address: Annotated[str, address_option("--address", "Address that owns or votes for the seats.")],
+    look: PoolReading,
+) -> None:
+    """Answer whether the network sees the seats, what they do, earned, lost, and what to do next.
+
+    It answers what it can when chain, service or process are down, and says which is, since when."""
+    from cli.diagnose.answers import seats_answers
+    from cli.diagnose.look import look_at, look_at_chain
+    from cli.diagnose.views import seats_text
+    from protocol.api.endpoints import VALIDATOR
+
+    chain = look_at_chain(look, (address,), lambda session: chain_facts(session, session.state(), address))
+    known = chain.facts or {}
+    owner = known["seats"][0]["owner"] if known.get("seats") else address
+    url = (look.pool.url if look.pool else None) or known.get("service")
+    answers = seats_answers(look_at(address, "validator", chain, url, VALIDATOR, seats_of=owner))
+    view = {"address": address, "epoch": known["epoch"], "seats": known["seats"]} if known else {}
+    details = [seats_text(known["epoch"], known["seats"])] if known else []
+    emit(view | answers.document(), look.json, lambda: "\n\n".join([answers.text(), *details]))
+
+
+def chain_facts(session: "Session", state: "State", address: str) -> dict[str, Any]:
+    """Return what `seats_answers` wants of the chain."""
+    from cli.diagnose.views import open_rounds, seat_view, seats_of
+
+    now, seats = session.client.now(), seats_of(state, address)
+    views = [seat_view(state, seat, now) for seat in seats]
+    voters = {seat.voter for seat in seats if seat.active}
+    pools = [pool for view in views for pool in view["pools"]]
+    served = [state.pools[pool] for pool in pools if state.pools[pool].service_url]
+    return {
+        "seats": views,
+        "now": now,
+        "epoch": session.suite.seats.current_epoch(),
+        "bond": session.suite.seats.bond(),
+        "gas_price": session.client.gas_price(),
+        "voters": {voter: session.client.balance(voter) for voter in sorted(voters)},
+        "open": [one for seat in seats if not seat.closed for one in open_rounds(state, seat.seat)],
+        "service": served[0].service_url if served else "",
+        "config": served[0].config_hash.hex() if served else "",
+    }

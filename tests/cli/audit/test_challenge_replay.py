@@ -1,0 +1,127 @@
+"""`muster verify challenge` on a real chain, after validators judged a challenge: by the documents that they published,
+from a bucket that is honest, swaps a document, or has lost them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from chain.indexer.records import ChallengeOutcome
+from cli.audit import verify
+from cli.audit.verify import challenge_text
+from protocol.encoding import keccak
+from protocol.errors import MusterError
+from protocol.verdict import Code
+from storage.keys import object_key
+from tests.cli.muster import Muster
+from tests.conftest import TOKEN, Deployed
+from tests.storage.mirror import mirror, send
+from tests.validator.daemon_world import ValidatorWorld, turns, validator_world
+from tests.validator.test_challenges import on, tried
+from tests.validator.test_node_challenge_jury import (
+    CONFIG,
+    RATE,
+    WINDOWS,
+    Figures,
+    accepted,
+    accuse,
+    concluded,
+    submitted,
+)
+
+
+@contextmanager
+def bucket(objects: dict[str, bytes]) -> Iterator[str]:
+    """A pool's service that has these objects."""
+
+    def serve(handler: Any) -> None:
+        found = objects.get(handler.path.removeprefix("/v1/objects/"))
+        send(handler, *((200, found) if found is not None else (404,)))
+
+    with mirror(serve) as url:
+        yield url
+
+
+def judged(world: ValidatorWorld) -> dict[str, bytes]:
+    """A challenge against a cheat, upheld and published; what the pool's bucket holds then."""
+    _, cheat, places = submitted(world, 4)
+    world.judge.cheats.add(cheat.address)  # type: ignore[attr-defined]
+    validator = world.start()
+    files = accepted(world, places)
+    _, _, number = accuse(world, files)
+    assert concluded(world, number) is ChallengeOutcome.UPHELD
+    trial = world.game.state.trials[world.game.state.challenges[number].trial]
+    digests = {digest for _, digest in trial.reveals.values()}
+    turns(validator, lambda: digests <= {keccak(data) for data in world.service.documents})
+    objects = {object_key("verdicts", keccak(data)): data for data in world.service.documents}
+    return objects | {object_key("configs", CONFIG.digest): CONFIG.canonical()}
+
+
+def test_anyone_recomputes_a_challenge_from_chain_and_bucket(
+    muster: Muster, deployed: Deployed, tmp_path: Path
+) -> None:
+    terms: dict[str, Any] = {"auditRate": RATE, "configHash": CONFIG.digest, **WINDOWS}
+    with validator_world(deployed, tmp_path, **terms) as world:
+        world.config, world.judge = CONFIG, Figures()  # type: ignore[assignment]
+        objects, pool = judged(world), world.game.pool
+        trial = world.game.state.trials[world.game.state.challenges[1].trial]
+    deployed.deployment.save(tmp_path / "deployment.json")
+    muster.deployment, muster.rpc = tmp_path / "deployment.json", deployed.chain.url
+    asked = ["verify", "challenge", 1, "--published"]
+
+    with bucket(objects) as url:
+        found = muster.ok(*asked, "--pool", f"{pool}@{url}", "--json").json
+        assert (found["follows"], found["outcome"], found["majority"]) == (True, "upheld", "reject: sampling")
+        assert found["slashed"] == 100 * TOKEN
+        assert found["jury"]["seed_block"] > found["jury"]["block"]
+        assert [one["seat"] for one in found["votes"]] == list(trial.seats)
+        for vote in found["votes"]:
+            assert vote["document"]["nats"]["unexplained"] > vote["document"]["limit"]
+            assert vote["document"]["accused"]
+            assert vote["document"]["engines"] == ["transformers 5.1 float32 cpu"]
+        assert "the outcome follows from the votes; nothing is wrong" in challenge_text(found)
+        seven = muster.refused("verify", "challenge", 7, "--pool", f"{pool}@{url}", "--published")
+        assert "there is no challenge 7; challenges are 1 to 1" in seven
+        other = muster.refused("verify", "challenge", 1, "--pool", f"{pool + 1}@{url}")
+        assert f"challenge 1 is of pool {pool}; pass --pool {pool}" in other
+
+    digest = trial.reveals[0][1]
+    swapped = objects | {object_key("verdicts", digest): b'{"verdicts":[]}'}
+    with bucket(swapped) as url:
+        done = muster.run(*asked, "--pool", f"{pool}@{url}")
+        assert (done.code, done.err.count("Traceback")) == (1, 0)
+        assert "its verdict document is not the one it voted with" in done.out
+
+    lost = {key: data for key, data in objects.items() if not key.startswith("verdicts")}
+    with bucket(lost) as url:
+        assert "nobody has the verdict documents of jury" in muster.refused(*asked, "--pool", f"{pool}@{url}")
+
+
+def test_what_cannot_be_asked_is_said_in_one_line(muster: Muster, deployed: Deployed, tmp_path: Path) -> None:
+    deployed.deployment.save(tmp_path / "deployment.json")
+    muster.deployment, muster.rpc = tmp_path / "deployment.json", deployed.chain.url
+    url = ["--pool", "1@http://127.0.0.1:1"]
+    for words in ([], ["x"], ["1", "2"], ["0"]):
+        assert "muster verify challenge --help" in muster.refused("verify", "challenge", *words, *url)
+    assert "no node was ever accused" in muster.refused("verify", "challenge", 1, *url)
+
+
+def test_bytes_that_are_gone_are_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+
+    record: Any = tried()
+    verdicts = {file.sequence: on(file, 1, record.trial.seed) for file in record.files}
+    monkeypatch.setattr(verify, "_measured", lambda *_: verdicts)
+    config: Any = SimpleNamespace(orchestrator="https://pool.example")
+    ours = verify._ours(Any, config, record)  # type: ignore[arg-type]
+    assert ours is not None
+    assert ours.code is Code.REJECT_SAMPLING
+    verdicts[4] = replace(verdicts[4], code=Code.UNAVAILABLE)
+    with pytest.raises(MusterError, match="the bytes of files 4 cannot be had from https"):
+        verify._ours(Any, config, record)  # type: ignore[arg-type]
+    no_null_model = verify._ours(Any, config, tried(model=None))  # type: ignore[arg-type]
+    assert no_null_model is not None
+    assert no_null_model.code is Code.ACCEPT

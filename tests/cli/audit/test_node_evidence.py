@@ -1,0 +1,144 @@
+"""A node's evidence by its pool's own null model, from a service's documents: how near the bound, and what moves it."""
+
+import math
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from chain.indexer.records import Round
+from cli.audit.verify import history_text, named_null_model, published_history
+from cli.pool.document import pool_without_null_model, refuse_no_null_model
+from protocol.config import PoolConfig
+from protocol.errors import ConfigError
+from protocol.evidence.null_model import BETS, LIMIT_NATS, NAMES, Bet, EvidenceConfig, PairNullModel
+from protocol.verdict import BallotDocument, Code
+from storage.keys import object_key
+from tests.cli.joining import CONFIG
+from tests.storage.mirror import mirror, send
+from tests.validator.test_challenges import PAIR, document, file
+
+LAW = PairNullModel(
+    worker=PAIR[0], verifier=PAIR[1], bets={"unexplained": (Bet(tilt=1.0, rate=0.01, most=1.2),) * BETS}
+)
+NAMED: PoolConfig = CONFIG.model_copy(
+    update={
+        "evidence": EvidenceConfig(audit_rate=65536, null_models=(LAW,)),
+        "work": CONFIG.work.model_copy(update={"samples_per_problem": 2}),
+    }
+)
+
+
+def terms(rate: int = 65536) -> Any:
+    return SimpleNamespace(auditRate=rate)
+
+
+def served(misses: int, files: int, code: Code = Code.ACCEPT) -> dict[str, Any]:
+    """The challenge of a node whose files a committee of one judged, and whose service has the documents."""
+    objects = {object_key("configs", NAMED.digest): NAMED.canonical()}
+    rounds, made = {}, [file(number, code, code) for number in range(files)]
+    for one in made:
+        ballot = BallotDocument("lane", "00", (replace(document(misses), sequence=one.sequence),))
+        objects[object_key("verdicts", ballot.digest)] = ballot.canonical()
+        decided: Any = Round(0, seed_block=1)
+        decided.settled, decided.codes, decided.seats = True, int(code) << 4 * one.place, [5]
+        decided.reveals = {0: (int(code) << 4 * one.place, ballot.digest)}
+        rounds[one.sequence] = SimpleNamespace(rounds=[decided])
+    pool = SimpleNamespace(config_hash=NAMED.digest, terms=terms())
+    state: Any = SimpleNamespace(
+        pools={1: pool}, submissions_of=lambda pool, node: made, lane_of=lambda one: rounds[one.sequence]
+    )
+
+    def serve(handler: Any) -> None:
+        found = objects.get(handler.path.removeprefix("/v1/objects/"))
+        send(handler, *((200, found) if found is not None else (404,)))
+
+    with mirror(serve) as service:
+        return published_history(state, 1, "0x" + "11" * 20, service)
+
+
+def test_a_node_sees_how_far_each_accumulator_is_and_which_engines_move_it() -> None:
+    challenge = served(misses=1, files=20)
+    assert challenge["accused"]
+    assert challenge["left"]["unexplained"] < 0 < challenge["left"]["gaps"]
+    assert challenge["left"]["gaps"] == pytest.approx(LIMIT_NATS + math.log(len(NAMES)) - challenge["nats"]["gaps"])
+    (pair,) = challenge["engines"]
+    assert (pair["worker"], pair["verifier"]) == ("vllm 0.32.0 bfloat16 cpu", "transformers 5.1 bfloat16 cpu")
+    assert pair["documents"] == 20
+    assert pair["rates"]["unexplained"] == {"rate": pytest.approx(0.1), "honest": 0.01}
+    text = history_text(challenge)
+    assert "20 documents by transformers 5.1 bfloat16 cpu on files of vllm 0.32.0 bfloat16 cpu" in text
+    assert "to the bound" in text
+    honest = served(misses=0, files=20)
+    assert (honest["accused"], honest["run"]) == (False, None)
+
+
+def test_an_accused_node_is_told_with_the_run_that_a_challenge_should_name() -> None:
+    challenge = served(misses=1, files=20)
+    run = challenge["run"]
+    assert 1 < run["files"] < 20, "no more than it takes"
+    assert run["nats"] > LIMIT_NATS
+    named = f"muster challenge open --first {run['first']} --last {run['last']}: {run['files']} files"
+    assert named in history_text(challenge)
+    assert "no challenge shows it safely" in history_text(challenge | {"run": None})
+
+
+def test_files_that_were_refused_accuse_nobody_a_second_time() -> None:
+    challenge = served(misses=1, files=20, code=Code.REJECT_SAMPLING)
+    assert (challenge["accused"], challenge["engines"]) == (False, [])
+    text = history_text(challenge)
+    assert "20 decided, figures of 0 of them" in text
+    assert "not counted: figures of files that were not accepted" in text
+
+
+def test_a_pool_without_a_null_model_or_with_one_of_another_audit_rate_has_no_challenge() -> None:
+    assert named_null_model(NAMED, terms()).samples == 2
+    with pytest.raises(ConfigError, match="names no null model"):
+        named_null_model(CONFIG, terms())
+    with pytest.raises(ConfigError, match="audit rate 65536, and its terms say 4096"):
+        named_null_model(NAMED, terms(4096))
+
+
+def seen_at(config: PoolConfig, held: PoolConfig, capsys: pytest.CaptureFixture[str]) -> tuple[str, str, str]:
+    """(what `pool status` warns of, why `challenge open` is refused, what it says on stderr) of a pool whose service
+    holds a configuration that is its own, or not."""
+
+    def serve(handler: Any) -> None:
+        own = handler.path == f"/v1/objects/{object_key('configs', config.digest)}"
+        send(handler, *((200, held.canonical()) if own else (404,)))
+
+    refused = ""
+    with mirror(serve) as url:
+        pool: Any = SimpleNamespace(pool=1, service_url=url, config_hash=config.digest, terms=terms())
+        try:
+            refuse_no_null_model(pool)
+        except ConfigError as error:
+            refused = str(error)
+        said = pool_without_null_model(url, {"config": config.digest.hex(), "audit_rate": 65536})
+    return said, refused, capsys.readouterr().err
+
+
+def test_nobody_opens_a_challenge_where_none_can_convict(capsys: pytest.CaptureFixture[str]) -> None:
+    said, refused, _ = seen_at(CONFIG, CONFIG, capsys)
+    assert said == "the pool's configuration names no null model"
+    assert refused.startswith(f"{said}: its juries refute every challenge, and the bond would be lost")
+    assert seen_at(NAMED, NAMED, capsys) == ("", "", "")
+    # What cannot be had, or is another pool's, says nothing.
+    said, refused, told = seen_at(NAMED, CONFIG, capsys)
+    assert (said, refused) == ("", "")
+    assert "pool 1: whether it names a null model was not checked" in told
+    assert pool_without_null_model("http://127.0.0.1:1", {}) == "", "the chain never answered"
+
+
+@pytest.mark.parametrize(
+    ("models", "why"),
+    [
+        ((LAW, LAW), "two null models are of one pair"),
+        ((LAW.model_copy(update={"bets": {"luck": LAW.bets["unexplained"]}}),), "no accumulator is called luck"),
+        ((), "at least 1 item"),
+    ],
+)
+def test_a_null_model_that_nobody_could_apply_is_refused(models: tuple[PairNullModel, ...], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        EvidenceConfig.model_validate({"audit_rate": 1, "null_models": [law.model_dump() for law in models]})

@@ -1,0 +1,146 @@
+"""A pool that cannot work is refused before its owner's money moves."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.pool.config import contradictions, costs, load_terms, missing_model, warnings, world_problems
+from localnet.plan import BUDGET, pool_config, pool_terms
+from protocol.config import Curriculum, DataConfig, EnvironmentConfig, PoolConfig, ProblemFilter
+from protocol.encoding import TOKEN
+from protocol.evidence.null_model import EvidenceConfig, PairNullModel
+from tests.cli.actors import write_pool_files
+from tests.cli.muster import Muster
+
+CONFIG = pool_config(7, 30)
+TERMS = pool_terms(CONFIG)
+
+
+def test_the_demos_pool_can_work() -> None:
+    assert contradictions(CONFIG, TERMS, BUDGET) == []
+    assert world_problems(CONFIG) == []
+
+
+@pytest.mark.parametrize(
+    ("terms", "budget", "words"),
+    [
+        ({"maxUnits": 8191}, BUDGET, "a file can have 8192 output tokens, `max_units` takes 8191"),
+        ({"minStake": TOKEN, "leverage": 0}, BUDGET, "the least stake allows 0 output tokens in flight"),
+        ({"maxLag": 3}, BUDGET, "training uses files 4 steps old, `max_lag` takes 3"),
+        ({}, TOKEN // 2, "the budget is 0.5 tokens, one full file costs 0.8492"),
+    ],
+)
+def test_each_contradiction_is_named_with_both_figures(terms: dict[str, Any], budget: int, words: str) -> None:
+    found = contradictions(CONFIG, replace(TERMS, **terms), budget)
+    assert [one for one in found if words in one.what and one.hint]
+
+
+SLOW = EnvironmentConfig(name="program", label="own", content="ab" * 32, params={"seconds": 0.25})
+
+
+@pytest.mark.parametrize(
+    ("windows", "words"),
+    [
+        ({}, "own: scoring a lane of 16 files may take 2304 calls of 0.25 s, 576 s of a core; of `commit_window` 12.5"),
+        ({"commitWindow": 1151}, "of `commit_window` 575.5 s are for that"),
+        ({"commitWindow": 1152}, "own: scoring a file before a jury may take 144 calls of 0.25 s, 36 s of a core"),
+        ({"commitWindow": 1152, "juryCommitWindow": 72}, ""),
+    ],
+)
+def test_programs_that_could_take_longer_than_their_judges_have_are_named(windows: dict[str, Any], words: str) -> None:
+    config = CONFIG.model_copy(update={"environments": (*CONFIG.environments, SLOW)})
+    found = [str(one) for one in contradictions(config, replace(TERMS, **windows), BUDGET)]
+    assert [words in line for line in found] == [True] * bool(words)
+
+
+def learning(weight: int = 1, **changes: int) -> PoolConfig:
+    """Two environments, of which one has 512 problems and a curriculum; four files of 128 rows for each step."""
+    learn = Curriculum.model_validate({"tries": 8, "lowest": 125, "highest": 875, "window": 16, "most": 750} | changes)
+    chosen = ProblemFilter.of(600, tuple(range(512)))
+    one = EnvironmentConfig(name="reasoning_gym/chain_sum", weight=weight, problems=chosen, curriculum=learn)
+    other = EnvironmentConfig(name="reasoning_gym/spell_backward")
+    return CONFIG.model_copy(update={"environments": (one, other)})
+
+
+def test_a_curriculum_by_which_nothing_would_rest_is_named() -> None:
+    assert CONFIG.train.files_per_step * CONFIG.work.rows * 16 / 2 / 512 == 8, "half of the problems are of the other"
+    assert contradictions(learning(tries=32), TERMS, BUDGET) == []
+    assert contradictions(learning(3, tries=48), TERMS, BUDGET) == []
+    (found,) = contradictions(learning(tries=33), TERMS, BUDGET)
+    assert found.what == (
+        "environment reasoning_gym/chain_sum: a problem is tried about 8 times in 16 policy steps, but its curriculum "
+        "masks after 33 tries"
+    )
+    assert found.hint == "raise `curriculum.window`, lower `tries`, or leave `curriculum` out"
+
+
+def test_a_pool_without_a_law_that_holds_for_its_terms_is_warned_of() -> None:
+    law = EvidenceConfig(audit_rate=65536, null_models=(PairNullModel(worker="a", verifier="b", bets={}),))
+    versions = {"scoring_versions": {"numpy": "1"}}
+    config, terms = CONFIG.model_copy(update={"evidence": law, **versions}), replace(TERMS, auditRate=65536)
+    assert warnings(config, terms) == []
+    (other,) = warnings(config, replace(terms, auditRate=4096))
+    assert other.what.startswith("the pool's null model is of audit rate 65536, and its terms say 4096, so cheats")
+    unnamed, none = warnings(CONFIG, terms)
+    assert "names no `scoring_versions`" in unnamed.what
+    assert "muster pool calibrate … --apply" in none.hint
+
+
+def test_what_is_said_of_a_slow_program_helps() -> None:
+    config = CONFIG.model_copy(update={"environments": (SLOW,)})
+    (slow,) = contradictions(config, TERMS, BUDGET)
+    assert slow.hint == "make files smaller, or raise `commit_window`", "no program could be quick enough"
+    (slow,) = contradictions(config, replace(TERMS, commitWindow=60), BUDGET)
+    assert slow.hint == "set `params.seconds` to 0.013 or less, make files smaller, or raise `commit_window`"
+
+
+def test_a_data_pools_costs_are_those_of_its_rollouts() -> None:
+    bought = CONFIG.model_copy(update={"data": DataConfig(rollouts=1000)})
+    cost = costs(bought, TERMS, BUDGET)
+    assert cost.wanted == 8, "whole files of 128"
+    assert "1000 rollouts take  8 files" in cost.text()
+    assert f"{cost.files * 128} rollouts" in cost.text()
+    lagging = replace(TERMS, maxLag=0)
+    assert contradictions(CONFIG, lagging, BUDGET)
+    assert contradictions(bought, lagging, BUDGET) == []
+
+
+def test_what_a_file_costs_and_how_many_the_budget_buys() -> None:
+    cost = costs(CONFIG, TERMS, BUDGET)
+    assert (cost.units, cost.pay, cost.fees) == (8192, 819_200_000, 30_000_000)
+    assert cost.files == BUDGET // 849_200_000 == 2355
+    assert cost.wanted == 120
+    assert "2355 full files, 588 training steps" in cost.text()
+    assert "adds the rest later" in costs(CONFIG, TERMS, 10 * TOKEN).text()
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        (EnvironmentConfig(name="reasoning_gym/no_such_task"), "no_such_task"),
+        (EnvironmentConfig(name="sums"), "unknown environment `sums`"),
+        (EnvironmentConfig(name="reasoning_gym/chain_sum", params={"min_turms": 3}), "min_turms"),
+    ],
+)
+def test_a_task_or_parameter_that_does_not_exist_is_named(environment: EnvironmentConfig, words: str) -> None:
+    (problem,) = world_problems(CONFIG.model_copy(update={"environments": (environment,)}))
+    assert words in str(problem)
+
+
+def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
+    assert "holds no model" in missing_model(str(tmp_path))
+    assert "there is no folder" in missing_model(str(tmp_path / "none"))
+    (tmp_path / "config.json").write_text("{}")
+    assert missing_model(str(tmp_path)) == ""
+
+
+def test_the_command_needs_neither_chain_nor_key(tmp_path: Path) -> None:
+    config, terms = write_pool_files(tmp_path)
+    muster, order = Muster(tmp_path), ("pool", "check", "--config", config, "--terms", terms, "--budget")
+    assert "this pool can work" in muster.run(*order, "500", timeout=300.0).out
+    done = muster.run(*order, "1", "--json", timeout=300.0)
+    assert done.code == 1
+    assert "the budget is 1 tokens" in done.json["problems"][0]
+    assert load_terms(terms, PoolConfig.load(config).digest).maxUnits == 4096

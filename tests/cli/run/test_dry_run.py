@@ -1,0 +1,162 @@
+"""`muster node dry-run`: real files of a tiny model, judged by the real pipeline, before any stake."""
+
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from calibration.dry_run import Draw, judge_file, make_file
+from cli.diagnose.checks import cached_weights
+from cli.pool.config import load_terms
+from cli.run.dry_run import dry_run_text, dry_run_view, engines
+from protocol.api.endpoints import OBJECTS
+from protocol.errors import ConfigError, MusterError
+from protocol.identity import PoolId
+from protocol.seeds import AUDIT_EVERYTHING
+from runtime.alone import alone
+from runtime.process import EngineConfig
+from storage.keys import object_key
+from storage.weights.manifest import ManifestScope
+from storage.weights.publish import publish
+from tests.cli.actors import TERMS
+from tests.cli.ends import die, fail_clearly
+from tests.cli.muster import Muster
+from tests.conftest import TOKEN, Deployed
+from tests.validator import tiny
+
+ENGINE = EngineConfig(batch=8)
+DRAW = Draw(5, b"\x09" * 32, AUDIT_EVERYTHING)
+MONEY: Any = SimpleNamespace(rate=1000, minStake=200 * TOKEN, challengeWindow=120)
+
+
+def dry_run_of(maker: EngineConfig = ENGINE, weights: Path | None = None) -> tuple[dict[str, Any], str]:
+    """A file made with `maker` from `weights` (the pool's if None), judged with the pool's weights in its dtype."""
+    work, pool_weights = tiny.work_of(), tiny.model_folder()
+    made = make_file(tiny.CONFIG, maker, weights or pool_weights, work)
+    judged = judge_file(tiny.CONFIG, ENGINE, pool_weights, work, made, DRAW)
+    view = dry_run_view(work, made, judged, MONEY, tiny.CONFIG.checks)
+    return view, dry_run_text(view)
+
+
+def test_an_honest_file_is_accepted_with_every_figure_and_its_pay() -> None:
+    view, text = dry_run_of()
+    assert (view["verdict"], view["accepted"]) == ("accept", True)
+    figures = {f"{one['check']} {f['figure']}": f for one in view["findings"] for f in one["figures"]}
+    assert {"toploc mantissa_mean", "sampling gap", "logprobs mean", "distribution surprise"} <= set(figures)
+    assert all(figure["share"] < 1 for figure in figures.values())
+    assert view["pay"] == view["units"] * MONEY.rate
+    assert view["pay_per_hour"] == view["pay"] * 3_600_000 // round(view["made_seconds"] * 1000)
+    assert "verdict: accept: every check passed" in text
+    assert "would have been paid: 0.0" in text
+
+
+def test_another_dtype_is_refused_and_the_check_is_named() -> None:
+    view, text = dry_run_of(EngineConfig(batch=8, dtype="bfloat16"))
+    assert (view["verdict"], view["pay"]) == ("reject: weights", 0)
+    (toploc,) = [one for one in view["findings"] if one["check"] == "toploc"]
+    assert any(figure["share"] >= 1 for figure in toploc["figures"])
+    assert "toploc: " in text
+    assert "costs the stake, 200 or more" in text
+    assert "compute in the pool's dtype" in text
+
+
+def test_altered_weights_are_refused_and_the_check_is_named() -> None:
+    view, text = dry_run_of(weights=tiny.model_folder(seed=1))
+    assert view["verdict"] == "reject: weights"
+    assert "logprobs: " in text
+
+
+def test_a_forced_end_is_measured_the_other_way_round() -> None:
+    work, folder = tiny.work_of(), tiny.model_folder()
+    made = make_file(tiny.CONFIG, ENGINE, folder, work)
+    judged = judge_file(tiny.CONFIG, ENGINE, folder, work, made, DRAW)
+    view = dry_run_view(work, made, judged, MONEY, tiny.CONFIG.checks)
+    (eos,) = [one for one in view["findings"] if one["check"] == "eos"]
+    (figure,) = eos["figures"]
+    assert figure["limit"] == tiny.CONFIG.checks.eos_probability_min
+    assert figure["share"] == pytest.approx(figure["limit"] / figure["measured"])
+
+
+def test_a_process_that_fails_or_dies_says_so() -> None:
+    with pytest.raises(ConfigError, match="cannot"):
+        alone("a try", 60, fail_clearly)
+    with pytest.raises(MusterError, match=r"a try ended early \(exit code 9\)"):
+        alone("a try", 60, die)
+    with pytest.raises(MusterError, match="took more than 1 s"):
+        alone("a try", 1, time.sleep, 300)
+
+
+def test_engines_are_the_pools_dtype_unless_another_is_written() -> None:
+    config = tiny.CONFIG.model_copy(update={"model": tiny.CONFIG.model.model_copy(update={"dtype": "bfloat16"})})
+    made, judged = engines(config, None, "transformers")
+    assert (made.name, made.dtype, made.threads) == ("transformers", "bfloat16", 1)
+    assert (judged.name, judged.dtype, judged.device) == ("transformers", "bfloat16", "cpu")
+    made, judged = engines(config, None, "vllm:float32:cuda")
+    assert (made.dtype, judged.dtype, judged.device) == ("float32", "bfloat16", "cuda")
+    with pytest.raises(ConfigError, match="--worker 'abacus'"):
+        engines(config, None, "abacus")
+
+
+class ServedObjects(dict[str, bytes]):
+    """Objects by key, and a service that serves them as a pool's does."""
+
+    def put(self, key: str, data: bytes) -> bool:
+        self[key] = data
+        return True
+
+
+@pytest.fixture
+def bucket() -> Iterator[tuple[ServedObjects, str]]:
+    """(objects, the URL of what serves them)."""
+    objects = ServedObjects()
+
+    class ObjectHandler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = objects.get(self.path.removeprefix(OBJECTS + "/"))
+            self.send_response(200 if body is not None else 404)
+            self.send_header("Content-Length", str(len(body or b"")))
+            self.end_headers()
+            self.wfile.write(body or b"")
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), ObjectHandler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield objects, f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_the_command_dry_runs_with_the_pools_own_weights_and_without_a_key(
+    muster: Muster, shared_suite: Deployed, bucket: tuple[ServedObjects, str], tmp_path: Path
+) -> None:
+    objects, url = bucket
+    owner = shared_suite.rich()
+    suite = shared_suite.suite(owner)
+    (tmp_path / "terms.toml").write_text(TERMS)
+    number = suite.pools.create_pool(load_terms(tmp_path / "terms.toml", tiny.CONFIG.digest), 500 * TOKEN).send()
+    order = ("node", "dry-run", "--pool", f"{number}@{url}", "--worker", "transformers")
+    assert "has published no weights yet" in muster.refused(*order)
+    objects[object_key("configs", tiny.CONFIG.digest)] = tiny.CONFIG.canonical()
+    scope = ManifestScope(PoolId(shared_suite.chain.chain_id, suite.pools.address, number), str(owner.address))
+    manifest = publish(tiny.model_folder(), objects, scope, 0, None, owner)
+    suite.pools.publish_step(number, 0, manifest.digest).send()
+    shared_suite.chain.mine(5)
+    view = muster.ok(*order, "--json").json
+    assert (view["verdict"], view["pool"], view["step"]) == ("accept", number, 0)
+    assert view["pay"] == view["units"] * TOKEN // 1000
+    done = muster.run(*order, "--worker", "transformers:bfloat16")
+    assert done.code == 1
+    assert "verdict: reject: weights" in done.out
+    assert f"there is no pool {number + 900}" in muster.refused(*order, "--pool", f"{number + 900}@{url}")
+    fetch, cache = ("weights", "fetch", "--pool", f"{number}@{url}"), tmp_path / "cache"
+    got = muster.ok(*fetch, "--cache", cache, "--json").json
+    assert (got["step"], got["manifest"]) == (0, manifest.digest.hex())
+    assert cached_weights(cache).state == "ok"
+    assert "has no policy step 3; steps are 0 to 0" in muster.refused(*fetch, "3", "--cache", cache)
