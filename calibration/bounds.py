@@ -234,18 +234,18 @@ def rounded_up(value: float, digits: int) -> float:
 _Z_MEAN = 2.33  # one-sided 99%, normal theory: the measured expectation is an estimate
 _ENDLESS = 1e6
 _ROWS = 8192
+# Multiples c of the mean: at T ≥ c a problem's sum is at most that of max(0, S − c·N), whose tail is fitted.
 _CENTRES = (1.0, 1.5, 2.0, 3.0)
-"""Multiples c of the mean: at T ≥ c a problem's sum is at most that of max(0, S − c·N), whose tail is fitted."""
 Row = tuple[Annotated[float, Field(ge=0, le=1e12)], Annotated[int, Field(ge=1, lt=2**53)]]
+
+
+_Rows = Annotated[tuple[Row, ...], Field(min_length=1, max_length=256)]
 
 
 class Sums(Document):
     """Sum S and count N of every rollout, by problem; of the first problems only where there are very many."""
 
-    problems: Annotated[
-        tuple[Annotated[tuple[Row, ...], Field(min_length=1, max_length=256)], ...],
-        Field(min_length=2, max_length=_ROWS),
-    ]
+    problems: Annotated[tuple[_Rows, ...], Field(min_length=2, max_length=_ROWS)]
 
     @classmethod
     def of(cls, measurement: Measurement, files: Sequence[FileSample]) -> "Sums":

@@ -8,6 +8,7 @@ import os
 import tempfile
 import time
 from collections.abc import Sequence
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,8 +66,7 @@ def measure_all(plan: Plan) -> list[PairMeasurements]:
                 what = f"measuring files with {pair[1]}"
                 judge, files = alone(what, HOURS * 3600, measure_files, plan, pair[1], Path(name))
                 kept = [file for file, spared in zip(files, held, strict=True) if not spared]
-                spare = [file for file, spared in zip(files, held, strict=True) if spared]
-                out[pair] = summarise(maker, judge, kept, spare)
+                out[pair] = summarise(maker, judge, kept, list(compress(files, held)))
     return [out[pair] for pair in plan.pairs]
 
 

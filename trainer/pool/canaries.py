@@ -5,7 +5,7 @@ next counters. An opening accuses the seats that accepted the file, and frees th
 
 import logging
 import threading
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from chain.contracts import Canaries, FailingRollout, Planted
@@ -141,16 +141,13 @@ class CanaryOpener:
                 except MusterError as error:
                     log.info("canaries: %s", error)
                     continue
-                wait([executor.submit(self._try, state, sub) for sub in due])
-
-    def _try(self, state: State, sub: Submission) -> None:
-        """Open a file; one that cannot be opened does not keep the others from it."""
-        try:
-            self._open(state, sub)
-        except MusterError as error:
-            log.info("canary %d: %s", sub.sequence, error)
-        except Exception:
-            log.exception("canary %d cannot be opened", sub.sequence)
+                # One that cannot be opened does not keep the others from it.
+                for sub, opened in [(sub, executor.submit(self._open, state, sub)) for sub in due]:
+                    failure = opened.exception()
+                    if isinstance(failure, MusterError):
+                        log.info("canary %d: %s", sub.sequence, failure)
+                    elif failure is not None:
+                        log.error("canary %d cannot be opened", sub.sequence, exc_info=failure)
 
     def _open(self, state: State, sub: Submission) -> None:
         planted = self._plan.opening(state, sub)
