@@ -31,7 +31,7 @@ from protocol.evidence.null_model import EvidenceConfig, PairNullModel
 from protocol.files import explained, write_atomic
 from protocol.identity import PoolId, WorkId
 from protocol.rollout_file.file import read
-from protocol.rollout_file.rows import Limits
+from protocol.rollout_file.rows import Limits, commit
 from protocol.seeds import AUDIT_EVERYTHING, Work, audit_sample
 from runtime.alone import alone
 from worker.produce import Planned, Producer
@@ -127,7 +127,6 @@ def measure_files(plan: Plan, spec: EngineSpec, folder: Path) -> tuple[EngineInf
 
 def context_of(work: Work, data: bytes, config: PoolConfig, environment: PoolEnvironments) -> "CheckContext":
     """Open an honest file, every rollout audited. Raises IntegrityError if a check on the file refuses it."""
-    from protocol.rollout_file.rows import commit
     from validator.judging.checks import FILE_CHECKS
     from validator.judging.context import CheckContext, SubmissionFacts
 
