@@ -30,7 +30,7 @@ from protocol.rollout_file.rows import Commitment, Limits, Rollout, commit, leav
 from protocol.verdict import Code, code_at
 from storage.keys import object_key
 from storage.weights.fetch import OpenObject
-from storage.weights.manifest import MAX_STORED_BYTES, Manifest, ManifestScope, WeightFile, unseal
+from storage.weights.manifest import MAX_STORED_BYTES, Manifest, ManifestScope, unseal
 
 log = logging.getLogger("muster.dataset")
 MAX_CONFIG_BYTES = 1 << 20
@@ -58,14 +58,14 @@ class Texts:
         return self._config.environments[problem.environment].called, problem.seed
 
 
-def tokenizer_files(manifest: Manifest) -> dict[str, WeightFile]:
-    """Return a policy step's tokenizer files by name."""
-    return {file.name: file for file in manifest.files if file.name in TOKENIZER_FILES}
+def tokenizer_hashes(manifest: Manifest) -> dict[str, str]:
+    """Return the SHA-256 of a policy step's tokenizer files, by name."""
+    return {file.name: file.sha256 for file in manifest.files if file.name in TOKENIZER_FILES}
 
 
 def tokenizer_problem(folder: Path, manifest: Manifest) -> str:
     """Return why a folder is not the tokenizer of a policy step, or an empty string."""
-    expected = {name: file.sha256 for name, file in tokenizer_files(manifest).items()}
+    expected = tokenizer_hashes(manifest)
     if not folder.is_dir():
         return "it is missing"
     for path in sorted(folder.iterdir()):
@@ -149,25 +149,25 @@ class _Export:
     def _write_manifests(self, folder: Path, steps: list[int]) -> None:
         """Write the manifests of these steps, and the tokenizer, which has to be the same in all of them."""
         (folder / MANIFESTS).mkdir()
-        first: dict[str, WeightFile] | None = None
+        first: Manifest | None = None
         for step in dict.fromkeys([0, *steps]):  # step 0 is published in full: its shards are there
             digest = self._pool.steps[step].manifest
             stored = self._objects(object_key("manifests", digest), MAX_STORED_BYTES)
-            tokenizer = tokenizer_files(unseal(stored, digest, self._source.scope))
+            manifest = unseal(stored, digest, self._source.scope)
+            first = first or manifest
             if step in steps:
                 (folder / MANIFESTS / f"{digest.hex()}.json").write_bytes(stored)
-            first = tokenizer if first is None else first
-            if {n: one.sha256 for n, one in tokenizer.items()} != {n: one.sha256 for n, one in first.items()}:
+            if tokenizer_hashes(manifest) != tokenizer_hashes(first):
                 what = f"policy step {step} has another tokenizer than step 0"
                 raise IntegrityError(what, "report it to the pool's owner")
         (folder / TOKENIZER).mkdir()
-        for name, file in (first or {}).items():
+        for file in (file for file in first.files if file.name in TOKENIZER_FILES) if first else ():
             if file.size > _MAX_TOKENIZER_BYTES:
-                raise IntegrityError(f"{name} has {file.size} bytes", "report it to the pool's owner")
+                raise IntegrityError(f"{file.name} has {file.size} bytes", "report it to the pool's owner")
             data = b"".join(self._objects(shard.key, shard.size) for shard in file.shards)
             if hashlib.sha256(data).hexdigest() != file.sha256:
-                raise IntegrityError(f"the shards of {name} do not make the manifest's file", "ask another source")
-            (folder / TOKENIZER / name).write_bytes(data)
+                raise IntegrityError(f"the shards of {file.name} do not make the manifest's file", "ask another source")
+            (folder / TOKENIZER / file.name).write_bytes(data)
 
     def _rows(self, sub: Submission, texts: Texts) -> Iterator[DatasetRow]:
         """Yield the rows of one submitted file, which has to be the very one that was accepted."""

@@ -145,10 +145,8 @@ def _texts(
                 findings.add("tokenizer", f"{TOKENIZER}: {wrong}")
         except MusterError as error:
             findings.add("tokenizer", f"{MANIFESTS}/{digest[:16]}… of policy step {step}: {error.what}")
-    if findings.count > before:
-        return None
     try:
-        return Texts(config, load_tokenizer(folder / TOKENIZER))
+        return Texts(config, load_tokenizer(folder / TOKENIZER)) if findings.count == before else None
     except MusterError as error:
         findings.add("tokenizer", error.what)
         return None
@@ -279,13 +277,11 @@ class _RowChecks:
 
 def _check_card(folder: Path, document: DatasetDocument, findings: DatasetFindings) -> None:
     try:
-        actual = read_bounded(folder / CARD, 1 << 20)
+        actual, expected = read_bounded(folder / CARD, 1 << 20), card(document)
     except MusterError as error:
         findings.add("card", error.what)
         return
-    expected = card(document).encode()
-    if actual != expected:
-        lines = zip(actual.decode("utf-8", "replace").splitlines(), expected.decode().splitlines(), strict=False)
-        first = next((number for number, (one, other) in enumerate(lines, 1) if one != other), 0)
-        where = f"line {first}" if first else "its end"
-        findings.add("card", f"{CARD}: {where} is not what {DOCUMENT} says")
+    if actual != expected.encode():
+        lines = zip(actual.decode("utf-8", "replace").splitlines(), expected.splitlines(), strict=False)
+        wrong = (f"line {number}" for number, (one, other) in enumerate(lines, 1) if one != other)
+        findings.add("card", f"{CARD}: {next(wrong, 'its end')} is not what {DOCUMENT} says")
