@@ -12,20 +12,18 @@ from chain.indexer.state import State
 from protocol.api.endpoints import OBJECTS
 from protocol.config import PoolConfig
 from protocol.curriculum import MASK_FILE, CurriculumMask
-from protocol.errors import ConfigError, IntegrityError
+from protocol.errors import ConfigError, IntegrityError, MusterError
 from protocol.rollout_file.file import read
 from protocol.rollout_file.rows import Limits
 from protocol.seeds import AUDIT_EVERYTHING
 from protocol.verdict import Code, Finding
 from runtime.curriculum import StepNotSeenError, counted
 from storage.keys import MissingObjectError, object_key
-from storage.s3 import Bucket
 from tests.cli.muster import CompletedCommand, Muster
 from tests.conftest import Chain
 from tests.dataset.curriculum_world import CONFIG, LearningPool, environment
 from tests.dataset.world import contracts_and_bucket
 from tests.storage.mirror import mirror, send
-from trainer.data.curriculum import MaskWriter
 from validator.judging.checks import FILE_CHECKS
 from validator.judging.context import CheckContext, SubmissionFacts
 
@@ -125,9 +123,8 @@ def test_files_that_were_refused_or_disputed_or_are_not_final_do_not_count(pool:
 def test_a_step_whose_predecessor_is_unknown_waits(pool: LearningPool, tmp_path: Path) -> None:
     with pytest.raises(StepNotSeenError, match="policy step 98"):
         pool.tables("home").write(99, tmp_path)
-    careful = MaskWriter(CONFIG, pool.game.pool, lambda: pool.game.state, pool.bucket.get, tmp_path, 1000, 0.0)
     with pytest.raises(StepNotSeenError, match="not confirmed"):
-        careful.write(2, tmp_path)
+        pool.tables(tmp_path, confirmations=1000).write(2, tmp_path)
 
 
 def test_a_damaged_or_lost_memory_of_the_trainer_changes_nothing(pool: LearningPool, tmp_path: Path) -> None:
@@ -140,30 +137,21 @@ def test_a_damaged_or_lost_memory_of_the_trainer_changes_nothing(pool: LearningP
         assert (tmp_path / str(number) / MASK_FILE).read_bytes() == (pool.step_folder(2) / MASK_FILE).read_bytes()
 
 
-class Blind:
-    """A bucket without some files."""
-
-    def __init__(self, bucket: Bucket, *missing: str) -> None:
-        self._bucket, self._missing = bucket, missing
-
-    def get(self, key: str, limit: int) -> bytes:
-        if key in self._missing:
-            raise MissingObjectError(f"no object {key}")
-        return self._bucket.get(key, limit)
-
-
 def test_a_file_that_nobody_serves_is_left_out_and_the_table_says_so(pool: LearningPool, tmp_path: Path) -> None:
-    state = pool.game.state
-    lost = counted(state, pool.game.pool, 2, 2)[0]
-    blind = Blind(pool.bucket, object_key("rollouts", lost.sha256))
-    MaskWriter(CONFIG, pool.game.pool, lambda: state, blind.get, tmp_path, 0, patience=0.0).write(2, tmp_path)
+    lost = counted(pool.game.state, pool.game.pool, 2, 2)[0]
+
+    def blind(key: str, limit: int) -> bytes:
+        if key == object_key("rollouts", lost.sha256):
+            raise MissingObjectError(f"no object {key}")
+        return pool.bucket.get(key, limit)
+
+    pool.tables(tmp_path, blind).write(2, tmp_path)
     table = CurriculumMask.load(CONFIG, tmp_path)
     assert table is not None
     assert table.left_out == (lost.sequence,)
-    patient = MaskWriter(CONFIG, pool.game.pool, lambda: state, blind.get, tmp_path / "p", 0, patience=60.0)
     (tmp_path / "new").mkdir()
-    with pytest.raises(Exception, match=f"final file {lost.sequence} waits"):
-        patient.write(2, tmp_path / "new")
+    with pytest.raises(MusterError, match=f"final file {lost.sequence} waits"):
+        pool.tables(tmp_path / "p", blind, patience=60.0).write(2, tmp_path / "new")
 
 
 @pytest.fixture(scope="module")

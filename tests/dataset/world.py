@@ -66,10 +66,9 @@ class JudgedPool:
         counter = state.accounts[self.game.pool, node.address].counter
         return Work(WorkId(self.pool_id, node.address, step, counter), seed, published.manifest)
 
-    def hand_in(self, node: LocalAccount, step: int, data: bytes, made: Commitment, stored: bool = True) -> Submission:
+    def hand_in(self, node: LocalAccount, step: int, data: bytes, made: Commitment) -> Submission:
         """A file on chain and in the bucket."""
-        if stored:
-            self.bucket.put(object_key("rollouts", made.sha256), data)
+        self.bucket.put(object_key("rollouts", made.sha256), data)
         return self.game.submit(node, step, WorkItem(made.root, made.sha256, made.units, made.rows))
 
 
