@@ -20,19 +20,17 @@ from hypothesis import strategies as st
 
 from engines.hf import TransformersEngine
 from environments.pool import PoolEnvironments
-from localnet.plan import DEMO_ENVIRONMENT
 from protocol.accounts import Account
 from protocol.api.work import Evaluation, SetResult
-from protocol.config import EnvironmentConfig, EvaluationConfig, EvaluationSet, PoolConfig, TrainConfig, WorkConfig
+from protocol.config import EnvironmentConfig, EvaluationConfig, EvaluationSet, PoolConfig, TrainConfig
 from protocol.errors import IntegrityError, MusterError
 from protocol.identity import PoolId
 from protocol.seeds import heldout_problem
 from protocol.waits import wait_for
 from runtime.process import EngineConfig
-from tests.trainer.solver import Solver
+from tests.trainer.solver import SUMS_POOL, Solver
 from tests.validator import tiny
 from trainer.config import EvaluationProcessConfig
-from trainer.model.tiny_model import tiny_model_config
 from trainer.reports.evaluate import (
     Candidate,
     EvaluationJob,
@@ -78,16 +76,9 @@ def test_the_standard_error_treats_the_tries_of_one_problem_as_one_draw() -> Non
     assert [reported_ks(tries) for tries in (1, 2, 8, 12)] == [(1,), (1, 2), (1, 2, 4, 8), (1, 2, 4, 8, 12)]
 
 
-SUMS = EnvironmentConfig(name="reasoning_gym/chain_sum", params={"min_digits": 4, "max_digits": 4})
 LONGER = EnvironmentConfig(name="reasoning_gym/chain_sum", params={"min_digits": 6, "max_digits": 6})
 SETS = (EvaluationSet(name="own", problems=6, samples=4), EvaluationSet(name="longer", environment=LONGER, problems=3))
-CONFIG = PoolConfig(
-    name="test",
-    model=tiny_model_config(),
-    environments=(SUMS,),
-    work=WorkConfig(max_new_tokens=8, max_prompt_tokens=128),
-    evaluation=EvaluationConfig(sets=SETS),
-)
+CONFIG = SUMS_POOL.model_copy(update={"evaluation": EvaluationConfig(sets=SETS)})
 ENDLESS = CONFIG.model_copy(
     update={"evaluation": EvaluationConfig(sets=(EvaluationSet(name="own", problems=100_000),))}
 )
@@ -171,13 +162,8 @@ def _ended(process: int) -> bool:
 
 OWNER = Account.from_key(b"\x07" * 32)
 POOL = PoolId(31337, "0x" + "00" * 19 + "99", 1)
-EVALUATED = PoolConfig(
-    name="test",
-    model=tiny_model_config(),
-    environments=(DEMO_ENVIRONMENT,),
-    train=TrainConfig(steps=20),
-    evaluation=EvaluationConfig(every=5),
-)
+EVERY_FIFTH = {"train": TrainConfig(steps=20), "evaluation": EvaluationConfig(every=5)}
+EVALUATED = SUMS_POOL.model_copy(update=EVERY_FIFTH)
 
 
 class SlowEvaluator:
