@@ -122,20 +122,14 @@ class IdleClock:
         }
 
 
-def nodes_waiting(state: State, pool: int, decoy: str) -> bool:
-    """Return whether a node, other than the `decoy`, may work for the next step but for none that is published."""
-    return any(joined > state.pools[pool].step for joined in _joined_steps(state, pool, decoy))
-
-
-def eligible_nodes(state: State, pool: int, decoy: str) -> int:
-    """Return how many nodes may work for the newest published step, now or once a refusal is final."""
-    return sum(joined <= state.pools[pool].step for joined in _joined_steps(state, pool, decoy))
-
-
-def _joined_steps(state: State, pool: int, decoy: str) -> list[int]:
+def count_nodes(state: State, pool: int, decoy: str = "") -> tuple[int, int]:
+    """Return how many nodes may work for the newest published step, now or once a refusal is final, and how many only
+    for the next. The `decoy` does not count: its files are never trained on."""
     members = (Standing.MEMBER, Standing.FROZEN)
-    accounts = (account for (of, _), account in state.accounts.items() if of == pool)
-    return [account.joined_step for account in accounts if standing_of(account) in members and account.node != decoy]
+    accounts = [account for (of, _), account in state.accounts.items() if of == pool and account.node != decoy]
+    joined = [account.joined_step for account in accounts if standing_of(account) in members]
+    able = sum(step <= state.pools[pool].step for step in joined)
+    return able, len(joined) - able
 
 
 class StallTimeout:
@@ -150,10 +144,10 @@ class StallTimeout:
 
     def check(self, state: State, pool: int, decoy: str, undecided: int) -> bool:
         """Return whether to publish the next step without training. `undecided`: files without a final verdict."""
-        able, waiting = bool(eligible_nodes(state, pool, decoy)), nodes_waiting(state, pool, decoy)
+        able, waiting = count_nodes(state, pool, decoy)
         limit, newest = self._silence if able else self._patience, state.pools[pool].step
         self.why = "" if able or undecided else _NOBODY
-        situation = (newest, len(state.pools[pool].sequences), able)
+        situation = (newest, len(state.pools[pool].sequences), bool(able))
         if situation != self._situation or undecided or not waiting:
             self._situation, self._since = situation, self._clock()
         if undecided or not waiting:

@@ -15,7 +15,7 @@ from protocol.errors import ConfigError
 from protocol.files import drop_old, write_folder
 from runtime.orchestrator_client import Heartbeats, heartbeat
 from trainer.config import TrainerConfig
-from trainer.data.waiting import StallTimeout, Waiting, eligible_nodes, nodes_waiting
+from trainer.data.waiting import StallTimeout, Waiting, count_nodes
 from trainer.exits import EXIT_DONE, EXIT_STOPPED
 from trainer.model.base_model import base_model
 from trainer.model.policy import Policy
@@ -81,7 +81,7 @@ class DataBuyer:
             self.services.client.suite.pools.close_pool(self.config.pool).send()
         elif not pool.steps or self._late_nodes_due(state, pool, now):
             self._publish(pool)
-        able = eligible_nodes(state, self.config.pool, "")
+        able, _ = count_nodes(state, self.config.pool)
         self._blocked_by = f"{accepted} are" if able else self._stall.why
         return None
 
@@ -89,7 +89,7 @@ class DataBuyer:
         """Whether nodes that joined late get a step to work for: sooner where nobody else may work."""
         stalled = self._stall.check(state, self.config.pool, "", 0)
         due = now >= pool.steps[-1].time + self.config.newcomer_seconds
-        return stalled or (due and nodes_waiting(state, self.config.pool, ""))
+        return stalled or (due and count_nodes(state, self.config.pool)[1] > 0)
 
     def _publish(self, pool: Pool) -> None:
         """Publish the model's weights as the pool's next policy step, a folder of hard links to those of step 0."""
