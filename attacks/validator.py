@@ -14,7 +14,7 @@ from chain.indexer.records import Pool
 from chain.indexer.state import State
 from protocol.verdict import Code, Verdict
 from validator.config import ValidatorConfig
-from validator.judging.context import verdict_on
+from validator.judging.checks import verdict_on
 from validator.judging.queue import LaneVerdict
 from validator.judging.verdicts import VerdictPublisher
 from validator.main import build
@@ -29,17 +29,14 @@ _FIXED = {"lazy": Code.ACCEPT, "liar": Code.REJECT_WEIGHTS}
 
 
 def always(code: Code) -> Callable[..., Verdict]:
-    """A judge that gives every file the same code without reading it."""
+    """Return a judge that gives every file the same code without reading it."""
     return lambda facts, data, config, environment, engine: verdict_on(facts, config.digest, code, {"name": "none"})
 
 
 def _build(attack: str, config: ValidatorConfig) -> "Validator":
-    from validator.judging.pipeline import judge
-    from validator.voting import Voting
-
     if attack == "colluder":
-        return build(config, judge, CollusiveVoting)
-    return build(config, always(_FIXED[attack]), Voting)
+        return build(config, make_voting=CollusiveVoting)
+    return build(config, always(_FIXED[attack]))
 
 
 class OneLie:
@@ -49,7 +46,7 @@ class OneLie:
         self._told: dict[str, LaneVerdict] = {}
 
     def told_elsewhere(self, where: str) -> bool:
-        """Whether it was told, in another lane than this one."""
+        """Return whether it was told, in another lane than this one."""
         return bool(self._told) and where not in self._told
 
     def bend(self, where: str, honest: LaneVerdict, captured: bool) -> LaneVerdict:
@@ -77,8 +74,7 @@ class OneSilence:
 
 
 class CollusiveVoting(Voting):
-    """Where it has the majority of a committee's votes: lies once, about one file, and the next time leaves the lane
-    undecided by its silence; honest before and after."""
+    """Where it has the majority of a committee's votes: lies once, about one file, and the next time keeps silent."""
 
     def __init__(self, shared: ValidatorCollaborators, pool: PoolCollaborators, publisher: VerdictPublisher) -> None:
         super().__init__(shared, pool, publisher)

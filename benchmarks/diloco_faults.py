@@ -77,9 +77,8 @@ def line(number: int) -> bytes:
 
 
 class LetterTask:
-    """Next letters of lines of text by a softmax regression, trained with momentum: an inner task that costs next to
-    nothing. `position` counts the lines it has passed; `saving`: seconds that writing it takes, as a large model's
-    does. An InnerTask."""
+    """An inner task that costs next to nothing: the next letters of lines of text by a softmax regression. `position`
+    counts the lines it has passed; `saving`: seconds that writing it takes, as a large model's does."""
 
     def __init__(self, batch: int = 8, saving: float = 0.0) -> None:
         dice = np.random.default_rng(0)
@@ -257,7 +256,7 @@ class Crowd:
 
 def go_through(crowd: Crowd, faults: int, seed: int, progress: Progress) -> dict[str, Any]:
     """Let `faults` things happen to 2 to 6 workers; return how often which happened, and how long each killed worker
-    took from its start to an outer step that it made."""
+    took to make an outer step again."""
     dice, kinds, recovery = random.Random(seed), Counter[str](), list[float]()
     crowd.start_coordinator()
     for number in range(FEWEST):
@@ -313,9 +312,9 @@ def _happen(crowd: Crowd, kind: str, dice: random.Random) -> list[float]:
 
 
 def inspect(crowd: Crowd) -> dict[str, int]:
-    """Make all outer steps again; return how many there are, how many are lost (a worker has one that the log has not,
-    or the log leaves one out), how many are made twice, and in how many attempts a worker signed two contributions.
-    Raises IntegrityError if one does not follow from what was published."""
+    """Make all outer steps again; return how many there are, are lost (a worker has one that the log has not, or the
+    log leaves one out) and are made twice, and in how many attempts a worker signed two contributions. Raises
+    IntegrityError if one does not follow from what was published."""
     transport = Transport(Bucket(crowd.s3), crowd.run)
     log = Log.newest(transport)
     assert log is not None, "there is a log"

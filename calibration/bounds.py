@@ -65,7 +65,7 @@ class RowSample:
     def of(
         cls, group: int, mismatches: Sequence[int], mantissas: Values, gaps: Values, claimed: Values, own: Values
     ) -> "RowSample":
-        """Return the sample of a rollout's measurements (validator.judging.context.RowMeasurements) and its claimed
+        """Return the sample of a rollout's measurements (validator.judging.checks.RowMeasurements) and its claimed
         log-probabilities. Raises IntegrityError for what is not a finite number: such a rollout is no honest work."""
         errors = [abs(a - b) for a, b in zip(claimed, own, strict=True)]
         if not all(map(math.isfinite, (*mantissas, *gaps, *errors))):

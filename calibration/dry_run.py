@@ -62,7 +62,7 @@ def judge_file(
     config: PoolConfig, engine: EngineConfig, weights: Path, work: Work, made: DryRunFile, draw: Draw
 ) -> Judged:
     """Judge a file as validators do. Raises MusterError if the engine or the weights are not usable."""
-    from validator.judging.context import SubmissionFacts
+    from validator.judging.checks import SubmissionFacts
     from validator.judging.pipeline import judge
 
     verifier = engine.make()

@@ -33,11 +33,11 @@ from protocol.identity import PoolId, WorkId
 from protocol.rollout_file.file import read
 from protocol.rollout_file.rows import Limits, commit
 from protocol.seeds import AUDIT_EVERYTHING, Work, audit_sample
-from runtime.alone import alone
+from runtime.entry import alone
 from worker.produce import Planned, Producer
 
 if TYPE_CHECKING:
-    from validator.judging.context import CheckContext
+    from validator.judging.checks import CheckContext
 
 
 log = logging.getLogger("muster.calibrate")
@@ -127,8 +127,7 @@ def measure_files(plan: Plan, spec: EngineSpec, folder: Path) -> tuple[EngineInf
 
 def context_of(work: Work, data: bytes, config: PoolConfig, environment: PoolEnvironments) -> "CheckContext":
     """Open an honest file, every rollout audited. Raises IntegrityError if a check on the file refuses it."""
-    from validator.judging.checks import FILE_CHECKS
-    from validator.judging.context import CheckContext, SubmissionFacts
+    from validator.judging.checks import FILE_CHECKS, CheckContext, SubmissionFacts
 
     header, rollouts = read(data, Limits.of(config.work))
     facts = SubmissionFacts(work, commit(data, rollouts), work.id.counter, bytes(32), AUDIT_EVERYTHING)

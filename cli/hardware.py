@@ -50,8 +50,7 @@ print(json.dumps({"gpus": count, "imprecise": sorted(set(wrong))}))
 
 
 def torch_devices() -> dict[str, Any]:
-    """Return how many `gpus` torch can use, and what keeps devices from multiplying in float32 (`imprecise`). torch is
-    imported in a process of its own; without an answer there are no GPUs and no complaints."""
+    """Return how many `gpus` torch can use and what is `imprecise` in float32, by a process that imports it."""
     order = [sys.executable, "-P", "-c", _TORCH_PROBE]
     try:
         done = subprocess.run(order, capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)

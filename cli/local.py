@@ -108,8 +108,7 @@ def ps(folder: FolderOption = None, json: JsonOption = False) -> None:
     Exit code 1 unless the network is up and every process runs or has finished."""
     where = _folder(folder)
     found = look(where, where.known_settings())
-    emit(found.document(), json, lambda: process_table(found))
-    raise typer.Exit(0 if all_well(found) else 1)
+    emit(found.document(), json, lambda: process_table(found), sound=all_well(found))
 
 
 def logs(
@@ -138,8 +137,7 @@ def logs(
 
 @dataclass(frozen=True)
 class LocalNetwork:
-    """A network as it was found. `waits`: process → what it says it waits for, from the service; `service`: why it did
-    not say, or empty. `state` is None before the first start."""
+    """A network as it was found. `waits`: process → what it waits for; `service`: why the service did not say."""
 
     folder: "NetworkFolder"
     state: "NetworkState | None"
@@ -161,20 +159,16 @@ class LocalNetwork:
         return "; ".join(self.waits.get(one.name, ()))
 
     def document(self) -> dict[str, Any]:
-        processes = [] if self.state is None else self.state.processes
-        return {
-            "folder": str(self.folder.root),
-            "phase": str(self.state.phase) if self.state else None,
-            "doing": self.state.doing if self.state else "",
-            "problem": self.state.problem if self.state else "",
-            "supervisor": self.state.pid if self.state else None,
-            "since": self.state.since if self.state else None,
-            "url": self.url,
-            "service": self.service,
-            "processes": [
-                one.model_dump(mode="json") | {"role": one.role, "waits": self.waits_for(one)} for one in processes
-            ],
-        }
+        found: dict[str, Any] = {"doing": "", "problem": "", "processes": []}
+        found |= dict.fromkeys(("phase", "supervisor", "since"))
+        if state := self.state:
+            found |= state.model_dump(mode="json", include={"phase", "doing", "problem", "since"})
+            found["supervisor"] = state.pid
+            found["processes"] = [
+                one.model_dump(mode="json") | {"role": one.role, "waits": self.waits_for(one)}
+                for one in state.processes
+            ]
+        return {"folder": str(self.folder.root), "url": self.url, "service": self.service, **found}
 
 
 def look(folder: "NetworkFolder", settings: "NetworkSettings") -> LocalNetwork:
@@ -251,8 +245,7 @@ def last_lines(path: Path, count: int) -> list[str]:
 
 
 class LogTail:
-    """What was added to a file since the last look, as whole lines. A file that shrank or is another is read from its
-    start."""
+    """What was added to a file since the last look, as whole lines; all of it if the file shrank or is another."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

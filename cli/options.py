@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import inspect
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,7 +64,11 @@ PoolOption = Annotated[
     PoolRef | None,
     typer.Option("--pool", parser=PoolRef.parse, metavar="NUMBER|URL", help="Pool: its number, or its service's URL."),
 ]
+ServiceRpcOption = Annotated[
+    str | None, typer.Option("--rpc", help="RPC URL instead of the one that the service names.")
+]
 NodeOption = Annotated[str, address_option("--node", "Address of the node.")]
+InviteOption = Annotated[Path | None, typer.Option(help="Invite of the pool's owner, where one is needed.")]
 AmountOption = Annotated[int, tokens_option("--amount")]
 OutFileOption = Annotated[Path, typer.Option("--out", help="File to write.")]
 JsonOption = Annotated[
@@ -123,26 +128,27 @@ class Paying(Acting):
 
 
 @dataclass(frozen=True)
-class PoolReading(Reading):
-    """Options of a command that only looks at a pool."""
-
+class _OfPool:
     pool: PoolOption = None
 
     def number(self, session: "Session") -> int:
         """Return the pool's number. Raises ConfigError unless it is clear which one is meant."""
         return session.pool_number(self.pool)
 
+
+@dataclass(frozen=True)
+class PoolReading(_OfPool, Reading):
+    """Options of a command that only looks at a pool."""
+
     def service(self, session: "Session | None") -> str:
-        """Return the URL of the pool's service: the one that was named, else the one that its owner announced on chain;
-        empty if neither is known."""
+        """Return the URL of the pool's service: the one named, else the one announced on chain, else empty."""
         if self.pool is not None and self.pool.url:
             return self.pool.url
         pool = session.state().pools.get(self.number(session)) if session is not None else None
         return pool.service_url if pool else ""
 
     def observer(self, engine: "EngineConfig", home: Path, cache: Path, allow_private: bool) -> "ProcessConfig":
-        """Return what a process without a key needs to know to read the pool. `home` keeps the chain's events,
-        `cache` the weights. Raises ConfigError if deployment, pool or service are not known."""
+        """Return what a process without a key needs to read the pool. Raises ConfigError for what is not known."""
         from cli.session import deployment_file, deployment_rpc, load_deployment
         from runtime.process import ProcessConfig
 
@@ -169,19 +175,28 @@ class PoolReading(Reading):
 
 
 @dataclass(frozen=True)
-class PoolActing(Acting):
+class PoolActing(_OfPool, Acting):
     """Options of a command that sends something about a pool."""
-
-    pool: PoolOption = None
-
-    def number(self, session: "Session") -> int:
-        """Return the pool's number. Raises ConfigError unless it is clear which one is meant."""
-        return session.pool_number(self.pool)
 
 
 @dataclass(frozen=True)
 class PoolPaying(PoolActing, Paying):
     """Options of a command about a pool that moves money or cannot be undone."""
+
+
+@dataclass(frozen=True)
+class UpOptions:
+    """Options of a command that takes every step until a process works for a pool."""
+
+    pool: PoolOption = None
+    rpc: ServiceRpcOption = None
+    dry_run: DryRunOption = False
+    yes: YesOption = False
+    json: JsonOption = False
+
+    @property
+    def url(self) -> str | None:
+        return self.pool.url if self.pool else None
 
 
 @dataclass(frozen=True)
@@ -206,14 +221,11 @@ class EngineOptions:
             return EngineConfig.model_validate(vars(self))
         except ValidationError as error:
             field, problem = first_problem(error.errors())
-            raise ConfigError(
-                f"--{'engine' if field == 'name' else field}: {problem}", "choose another value"
-            ) from None
+            option = "engine" if field == "name" else field
+            raise ConfigError(f"--{option}: {problem}", "choose another value") from None
 
     def set_threads(self) -> None:
         """How many threads the process computes with; before torch is imported."""
-        import os
-
         from engines.runtime import torch_environment
 
         for name, value in torch_environment(self.threads).items():
@@ -240,31 +252,28 @@ class Commands(typer.Typer):
 
 
 def _grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with every parameter whose type is a group replaced by the group's options, for typer to see; its own
-    options come first."""
-    groups: dict[str, type[Any]] = {}
-    own: list[inspect.Parameter] = []
-    shared: list[inspect.Parameter] = []
-    for name, parameter in inspect.signature(command).parameters.items():
-        group = parameter.annotation
-        if isinstance(group, type) and dataclasses.is_dataclass(group):
-            groups[name] = group
-            shared += inspect.signature(group).parameters.values()
-        else:
-            own.append(parameter)
-    own_names = {parameter.name for parameter in own}
-    shared = list({parameter.name: parameter for parameter in shared}.values())
-    spread = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own + shared]
+    """Replace every parameter whose type is a group by the group's options, behind the command's own."""
+    parameters = inspect.signature(command).parameters
+    groups = {
+        name: one.annotation
+        for name, one in parameters.items()
+        if isinstance(one.annotation, type) and dataclasses.is_dataclass(one.annotation)
+    }
+    spread = {name: one for name, one in parameters.items() if name not in groups}
+    for group in groups.values():
+        spread |= {name: one for name, one in inspect.signature(group).parameters.items() if name not in spread}
+    spread = {name: one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for name, one in spread.items()}
 
     @functools.wraps(command)
     def run(**given: Any) -> None:
-        for name, group in groups.items():
-            given[name] = group(**{f.name: given[f.name] for f in dataclasses.fields(group)})
-        given = {name: value for name, value in given.items() if name in own_names | groups.keys()}
-        command(**given)
+        made = {
+            name: group(**{field.name: given[field.name] for field in dataclasses.fields(group)})
+            for name, group in groups.items()
+        }
+        command(**{name: given[name] for name in parameters if name not in groups}, **made)
 
-    run.__signature__ = inspect.Signature(spread)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in spread}
+    run.__signature__ = inspect.Signature(list(spread.values()))  # type: ignore[attr-defined]
+    run.__annotations__ = {name: one.annotation for name, one in spread.items()}
     return run
 
 

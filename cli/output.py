@@ -1,5 +1,6 @@
 """What commands print: results on standard output, as text for people or as one JSON document for programs."""
 
+import dataclasses
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -8,13 +9,15 @@ from typing import Any
 import typer
 
 
-def emit(document: Any, as_json: bool, text: Callable[[], str] | None = None) -> None:
+def emit(document: Any, as_json: bool, text: Callable[[], str] | None = None, sound: bool = True) -> None:
     """Print `document` as indented JSON (amounts in it are integers, in base units), or what `text` makes of it;
-    without one, its fields."""
+    without one, its fields. End with exit code 1 unless what it says is `sound`."""
     if as_json:
         typer.echo(json.dumps(document, indent=2, sort_keys=True, default=_plain))
     else:
         typer.echo(text() if text else fields({name.replace("_", " "): value for name, value in document.items()}))
+    if not sound:
+        raise typer.Exit(1)
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[object]], empty: str = "none") -> str:
@@ -61,4 +64,4 @@ def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) ->
 def _plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.hex()
-    return str(value)
+    return vars(value) if dataclasses.is_dataclass(value) else str(value)

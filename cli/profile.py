@@ -55,8 +55,8 @@ class Profile(Document):
     )
     pool: int | None = Field(None, ge=1, description="Number of the pool.")
     service: str | None = Field(None, description="URL of the pool's service.")
-    home: Path = Field(description="Folder of the process's state.")
-    cache: Path = Field(description="Folder of weights, by their hash.")
+    home: Path = Field(description="Folder of the process's state: never delete it while work is under way.")
+    cache: Path = Field(description="Folder of weights, by their hash; can be deleted while nothing runs.")
     key: ProfileKey = Field(description="Key that holds the money: stake and pay, bonds and fees, or the budget.")
     node: ProfileKey | None = Field(None, description="Key that signs an operator's files.")
     voters: tuple[ProfileKey, ...] = Field((), description="Keys that vote for a validator's seats, one each.")
@@ -64,9 +64,16 @@ class Profile(Document):
     engine: ProfileEngine = Field(
         ProfileEngine(), description="What computes; fields that are not set are chosen for machine and pool."
     )
-    allow_private_sources: bool = Field(False, description="Follow URLs that others chose into private networks.")
-    isolation: Wanted = Field("auto", description="How an operator's worker is kept apart from the machine.")
-    isolation_image: str = Field("", description="Image that containers run, named by its digest.")
+    allow_private_sources: bool = Field(
+        False, description="Follow URLs that others chose into private networks: for networks on one machine only."
+    )
+    isolation: Wanted = Field(
+        "auto",
+        description="How a worker is kept apart from the machine: container, bubblewrap, none, or auto (the best).",
+    )
+    isolation_image: str = Field(
+        "", description="Image that containers run, as NAME@sha256:… or sha256:…; without one there is no container."
+    )
     pool_config: Path | None = Field(None, description="An owner's pool configuration.")
     s3: Path | None = Field(None, description="An owner's bucket: JSON file {endpoint, bucket, region, credentials}.")
     worker: dict[str, Any] = Field(default_factory=dict, description="Further fields of the worker's configuration.")
@@ -86,22 +93,23 @@ class Profile(Document):
     def at(self, folder: Path) -> "Profile":
         """The same with every path absolute."""
 
-        def key(one: ProfileKey) -> ProfileKey:
-            password = one.password_file and folder / one.password_file
-            return ProfileKey(keystore=folder / one.keystore, password_file=password)
+        def absolute(value: Any) -> Any:
+            match value:
+                case Path():
+                    return folder / value.expanduser()
+                case ProfileKey():
+                    return value.model_copy(update={name: absolute(path) for name, path in value})
+                case tuple():
+                    return tuple(map(absolute, value))
+            return value
 
-        changes = {
-            "deployment": self.deployment and folder / self.deployment,
-            "home": folder / self.home.expanduser(),
-            "cache": folder / self.cache.expanduser(),
-            "key": key(self.key),
-            "node": self.node and key(self.node),
-            "voters": tuple(map(key, self.voters)),
-            "service_key": self.service_key and key(self.service_key),
-            "pool_config": self.pool_config and folder / self.pool_config.expanduser(),
-            "s3": self.s3 and folder / self.s3.expanduser(),
-        }
-        return self.model_copy(update=changes)
+        return self.model_copy(update={name: absolute(value) for name, value in self})
+
+    def named_keys(self) -> list[tuple[str, ProfileKey]]:
+        """Return every key with what it is for: the role's own, voter, node, or service."""
+        keys = [(str(self.role), self.key), *(("voter", one) for one in self.voters)]
+        keys += [("node", self.node)] if self.node else []
+        return [*keys, *([("service", self.service_key)] if self.service_key else [])]
 
 
 def profile_path(role: Role) -> Path:
@@ -116,8 +124,7 @@ def load_profile(path: Path) -> Profile:
 
 
 def find_profile(role: Role | None) -> Profile | None:
-    """The profile of a role, or without one the first that there is. None if there is none; raises ConfigError for one
-    that cannot be read or, named by MUSTER_PROFILE, is missing."""
+    """The profile of a role, or the first that there is. Raises ConfigError for one that cannot be read."""
     if (named := os.environ.get("MUSTER_PROFILE")) and not Path(named).exists():
         raise ConfigError(f"there is no profile {named}", "muster init makes one; or unset MUSTER_PROFILE")
     for one in (role,) if role else ROLES:
@@ -130,119 +137,65 @@ def find_profile(role: Role | None) -> Profile | None:
 # Writing a profile
 
 
-_HEAD = """\
-# What `muster` need not be told on every command. Options override it, and so do environment variables.
-# Relative paths start at this file's folder. Without a password file the terminal asks for the password.
-role = "{role}"
-
-# Addresses of the contracts, and their chain.
-{deployment}
-# The chain's RPC; several with commas between them are used one after the other.
-{rpc}
-# The pool's number, and the URL of its service.
-{pool}
-{service}
-
-# The process's state: never delete it while work is under way.
-{home}
-# Weights by their hash; can be deleted while nothing runs.
-{cache}
-# Follow URLs that others choose into private networks: for networks on one machine only.
-allow_private_sources = false
-"""
-_KEY = """
-# {what} Keep a copy of both files elsewhere.
-[key]
-keystore = "keys/{role}.json"
-password_file = "keys/{role}.password"
-
-# {second_what}
-{second}
-keystore = "keys/{name}.json"
-password_file = "keys/{name}.password"
-"""
-_ISOLATION = """\
-# How the worker is kept apart from this machine: container, bubblewrap, none, or auto (what works best).
-isolation = "auto"
-# The image that containers run, as NAME@sha256:… or sha256:…; without one there is no container.
-# isolation_image =
-"""
-_OWNED = """\
-# The pool's configuration, as muster pool init writes it.
-{pool_config}
-# Where the pool's bucket is: a JSON file {{endpoint, bucket, region, credentials}}.
-{s3}
-"""
-_ENGINE = """
-# What computes: vllm, transformers, or auto (vLLM where it is installed); device cpu or cuda.
-[engine]
-name = "auto"
-device = "{device}"
-threads = 1
-batch = 64
-"""
+_HEAD = (
+    "# What `muster` need not be told on every command. Options override it, and so do environment variables.",
+    "# Relative paths start at this file's folder. Without a password file the terminal asks for the password.",
+)
+_FIELDS = ("deployment", "rpc", "pool", "service", "home", "cache", "allow_private_sources")
+_FIELDS_OF = {"operator": ("isolation", "isolation_image"), "validator": (), "owner": ("pool_config", "s3")}
+# A role's own key and the other one that it needs: table, name of the files, what for
 _KEYS = {
-    "operator": ("Holds the stake and receives the pay.", "[node]", "node", "Signs the node's files, pays their gas."),
-    "validator": (
-        "Pays the bonds, owns the seats and receives the fees.",
-        "[[voters]]",
-        "voter-1",
-        "Votes for a seat; repeat this table for more seats.",
+    "operator": (
+        ("[key]", "operator", "Holds the stake and receives the pay."),
+        ("[node]", "node", "Signs the node's files, pays their gas."),
     ),
-    "owner": ("Owns the pool and its budget.", "[service_key]", "service", "The orchestrator's: it attests uploads."),
+    "validator": (
+        ("[key]", "validator", "Pays the bonds, owns the seats and receives the fees."),
+        ("[[voters]]", "voter-1", "Votes for a seat; repeat this table for more seats."),
+    ),
+    "owner": (
+        ("[key]", "owner", "Owns the pool and its budget."),
+        ("[service_key]", "service", "The orchestrator's: it attests uploads."),
+    ),
 }
 _PROCESSES = {"operator": ("worker",), "validator": ("validator",), "owner": ("trainer", "orchestrator")}
 
 
-def profile_text(
-    role: Role,
-    *,
-    pool: int | None,
-    service: str | None,
-    rpc: str | None,
-    home: Path,
-    cache: Path,
-    deployment: Path = Path("deployment.json"),
-    pool_config: Path = Path("pool.toml"),
-    s3: Path = Path("s3.json"),
-) -> str:
-    """Return a new profile in which every line says what it is for. Keys lie in `keys/` beside it."""
+def profile_text(role: Role, **given: Path | str | int | None) -> str:
+    """Return a new profile with the `given` fields; every line says what it is for. Keys lie in `keys/` beside it."""
     from cli.hardware import gpus
 
-    values = {
-        "deployment": str(deployment),
-        "rpc": rpc,
-        "pool": pool,
-        "service": service,
-        "home": str(home),
-        "cache": str(cache),
-        "pool_config": str(pool_config),
-        "s3": str(s3),
-    }
-    lines = {
-        name: f"# {name} =" if value is None else f"{name} = {tomlkit.item(value).as_string()}"
-        for name, value in values.items()
-    }
-    what, second, name, second_what = _KEYS[role]
-    text = _HEAD + {"operator": _ISOLATION, "owner": _OWNED}.get(role, "") + _KEY + ("" if role == "owner" else _ENGINE)
+    values = {"deployment": "deployment.json", "pool_config": "pool.toml", "s3": "s3.json"} | given
+    values |= {"allow_private_sources": False, "isolation": "auto"}
+    lines = [*_HEAD, f'role = "{role}"']
+    for name in (*_FIELDS, *_FIELDS_OF[role]):
+        value = values.get(name)
+        item = tomlkit.item(str(value) if isinstance(value, Path) else value) if value is not None else None
+        lines += [_comment(name), f"# {name} =" if item is None else f"{name} = {item.as_string()}"]
+    for table, file, what in _KEYS[role]:
+        files = (f'keystore = "keys/{file}.json"', f'password_file = "keys/{file}.password"')
+        lines += ["", f"# {what} Keep a copy of both files elsewhere.", table, *files]
+    if role != "owner":
+        engine = ('name = "auto"', f'device = "{"cuda" if gpus() else "cpu"}"', "threads = 1", "batch = 64")
+        lines += ["", _comment("engine"), "[engine]", *engine]
     for process in _PROCESSES[role]:
-        text += f"\n# Further fields of the configuration of the {process}.\n[{process}]\n"
-    device = "cuda" if role != "owner" and gpus() else "cpu"
-    return text.format(role=role, what=what, second=second, name=name, second_what=second_what, device=device, **lines)
+        lines += ["", _comment(process), f"[{process}]"]
+    return "\n".join(lines) + "\n"
+
+
+def _comment(field: str) -> str:
+    return f"# {Profile.model_fields[field].description}"
 
 
 def name_pool(path: Path, pool: int) -> None:
     """Write the pool's number into a profile that names none; comments and everything else stay."""
-    text = path.read_text().replace("\n# pool =\n", f"\npool = {pool}\n", 1)
-    document = tomlkit.parse(text)
-    if "pool" not in document:
-        document.append("pool", tomlkit.item(pool))
+    document = tomlkit.parse(path.read_text().replace("\n# pool =\n", f"\npool = {pool}\n", 1))
+    document.setdefault("pool", pool)
     write_atomic(path, tomlkit.dumps(document).encode(), 0o600)
 
 
 def name_model_folder(path: Path, folder: Path) -> None:
-    """Write into an owner's profile where the trainer finds the base model, which the pool's configuration names
-    only."""
+    """Write into an owner's profile where the trainer finds the base model."""
     document = tomlkit.parse(path.read_text())
     document.setdefault("trainer", tomlkit.table())["base"] = str(folder)
     write_atomic(path, tomlkit.dumps(document).encode(), 0o600)
@@ -257,8 +210,7 @@ _WITHOUT = frozenset({"init", "up", "down", "ps", "logs", "watch", "demo", "depl
 
 
 def profile_defaults(app: typer.Typer) -> dict[str, Any]:
-    """Return the defaults of the command that is about to run. typer asks the command line first, then the environment,
-    then these. Raises ConfigError for a profile that cannot be read."""
+    """Return defaults of the command that is about to run; typer asks the command line and the environment first."""
     words = [word for word in sys.argv[1:] if not word.startswith("-")]
     if not words or words[0] in _WITHOUT or {"-h", "--help", "--version"} & set(sys.argv):
         return {}
@@ -282,13 +234,11 @@ def _command_defaults(command: Any, values: dict[str, Any], name: str) -> dict[s
     if "group" in known and any(word.partition("=")[0] == "--group" for word in sys.argv):
         found.pop("pool", None)
 
-    def text(value: Any) -> str:
-        return str(value() if callable(value) else value)
-
     def later(value: Any, multiple: bool) -> Any:
         """Addresses are read from key files when they are asked for."""
         if multiple:
-            return lambda: [text(each) for each in (value if isinstance(value, list) else [value])]
+            every = value if isinstance(value, list) else [value]
+            return lambda: [str(each() if callable(each) else each) for each in every]
         return value if callable(value) else str(value)
 
     return {option: later(value, known[option].multiple) for option, value in found.items()}

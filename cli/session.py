@@ -54,8 +54,7 @@ class Session:
         return self.suite.pools.pool_of(pool)
 
     def pool_number(self, named: "PoolRef | None") -> int:
-        """Return the number of the pool that is meant: the one named, or the only one on the deployment. Raises
-        ConfigError if that is not clear or there is no such pool, UnreachableError if its service cannot be asked."""
+        """Return the number of the pool that is named, or of the only one. Raises ConfigError, UnreachableError."""
         if named is None:
             count = self.suite.pools.pool_count()
             if count != 1:
@@ -72,11 +71,7 @@ class Session:
         return access.pool
 
     def state(self) -> "State":
-        """Return the suite's state up to the latest block, projected from its events.
-
-        Events already seen are kept in the user's cache folder. While another process of this user holds that file, a
-        copy of it is used, so that only new events are fetched.
-        """
+        """Return the suite's state up to the latest block. Events that are known come from the user's cache folder."""
         from chain.indexer.follower import Follower
 
         with tempfile.TemporaryDirectory(prefix="muster-") as spare:
@@ -85,11 +80,9 @@ class Session:
             except (ConfigError, OSError) as error:
                 log.info("using a copy of the events that are known: %s", error)
                 follower = Follower(self.client, self.deployment, _copied(self._cache(), Path(spare)))
-            try:
+            with closing(follower):
                 projection = Projection(follower)
                 projection.refresh()
-            finally:
-                follower.close()
         return projection.state
 
     def _cache(self) -> Path:
@@ -170,8 +163,7 @@ class NotKnownError(AnswersOtherwiseError):
 
 
 def ask_service(url: str, endpoint: "Get[A]") -> A:
-    """Return a public document of a pool's service. Raises NotKnownError if it has none, ConfigError if no such service
-    answers, UnreachableError."""
+    """Return a document of a pool's service. Raises NotKnownError, ConfigError (no such service), UnreachableError."""
     from runtime.signed_client import ClientLimits, ServiceError, SignedClient
 
     limits = ClientLimits(timeout=_SERVICE_SECONDS, attempts=1, exchange=4 * _SERVICE_SECONDS)
@@ -201,8 +193,7 @@ class Access:
     config_hash: str
 
     def save_deployment(self, path: Path, replace: bool = False) -> None:
-        """Write the deployment file. Raises ConfigError rather than replace one of another deployment, unless asked
-        to."""
+        """Write the deployment file. Raises ConfigError rather than replace another deployment's, unless asked to."""
         if not replace and path.exists() and Deployment.load(path).contracts != self.deployment.contracts:
             what = f"{path} is of another deployment than {self.url}'s"
             hint = "muster init --force replaces it and keeps the keys; or name another profile with MUSTER_PROFILE"
@@ -224,8 +215,7 @@ def ask_access(url: str, rpc: str | None = None) -> Access:
 
 
 def check_access(access: Access, state: "State") -> None:
-    """Raise IntegrityError unless the chain says the same as the service: the pool, its configuration, and where its
-    owner announced its service."""
+    """Raise IntegrityError unless the chain bears out what the service says of the pool."""
     pool = state.pools.get(access.pool)
     if pool is None:
         raise IntegrityError(f"there is no pool {access.pool}, of which {access.url} speaks", "ask the pool's owner")

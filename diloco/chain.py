@@ -22,7 +22,7 @@ from diloco.transport import Transport
 from protocol.accounts import LocalAccount
 from protocol.encoding import load_document
 from protocol.errors import ConfigError, IntegrityError, MusterError, UnreachableError
-from runtime.threads import essential
+from runtime.entry import essential
 from storage.s3 import Bucket
 
 log = logging.getLogger("muster.diloco")

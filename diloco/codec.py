@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from diloco.config import Mode
 from diloco.tensors import F32, Piece, Tensors, moments
 from protocol.delta.codes import SEGMENT
-from protocol.delta.tensors import DeltaError, FieldReader, decode_tensor, encode_tensor, varint
+from protocol.delta.delta import DeltaError, FieldReader, decode_tensor, encode_tensor, varint
 from protocol.encoding import canonical_json
 from protocol.errors import IntegrityError
 

@@ -6,13 +6,16 @@ import json
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
-from protocol.errors import ConfigError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from protocol.errors import ConfigError, IntegrityError, first_problem, printable
+from protocol.files import read_bounded
 
 # Asked where an environment has no problem, or one that is longer than the pool's prompts may be
 NO_PROBLEM = "There is no problem here. Any answer is worth nothing."
@@ -20,11 +23,8 @@ NO_PROBLEM = "There is no problem here. Any answer is worth nothing."
 
 @dataclass(frozen=True)
 class Problem:
-    """A question with its reference answer; `metadata` is what the environment's own scorer needs besides.
-
-    `fault`: why the environment has no problem for this seed, on every machine alike; `question` then stands in, and
-    every answer is worth 0.
-    """
+    """`metadata`: what the environment's own scorer needs besides. `fault`: why there is no problem for this seed, on
+    every machine alike; `question` then stands in, and every answer is worth 0."""
 
     question: str
     answer: str
@@ -34,9 +34,8 @@ class Problem:
 
 @dataclass(frozen=True)
 class Turns:
-    """`most` turns of a rollout, and `reply_tokens` of a reply with what the chat template puts around it (a longer one
-    ends the rollout). `role`: whose turn a reply is in the chat template, "tool" or "user". `tools`: JSON schemas of
-    functions that the chat template is told of."""
+    """`reply_tokens`: of a reply with what the chat template puts around it; a longer one ends the rollout. `role`:
+    whose turn a reply is there. `tools`: JSON schemas of functions that the template is told of."""
 
     most: int = 1
     reply_tokens: int = 256
@@ -47,14 +46,11 @@ class Turns:
 @dataclass(frozen=True)
 class Declaration:
     """What an environment says of itself. `content`: hex SHA-256 of what defines its problems and scores; `licence` of
-    that. Longer answers than `answer_chars` are worth nothing; no score takes more than `seconds`. `turns`: of more
-    than one only an `InTurns` has."""
+    that. No score takes more than `seconds`. `turns`: of more than one only an `InTurns` has."""
 
-    name: str
     version: str
     content: str
     licence: str
-    answer_chars: int
     seconds: float
     turns: Turns = Turns()
 
@@ -71,13 +67,11 @@ class Environment(Protocol):
         ...
 
     def problem(self, seed: int) -> Problem:
-        """Return the problem of a seed, 0 ≤ seed < 2⁶⁴, or of a row. Raise ValueError outside that range,
-        ScoringUnavailable where this machine cannot make it."""
+        """Return the problem of a seed (64 bits) or row. Raise ValueError outside that, ScoringUnavailable."""
         ...
 
     def score(self, problem: Problem, answer_text: str) -> float:
-        """Return between 0 and 1, whatever the text; bounded in time. Raise ScoringUnavailable where this machine
-        cannot score it, and nothing else."""
+        """Return 0 to 1, whatever the text; bounded in time. Raise nothing but ScoringUnavailable."""
         ...
 
 
@@ -87,8 +81,7 @@ class InTurns(Environment, Protocol):
     each without its EOS. The same turns at the same problem get the same reply and score in every process."""
 
     def reply(self, problem: Problem, turns: Sequence[str]) -> str | None:
-        """Return what comes after these turns; None where they are the end. Bounded in time. Raise ScoringUnavailable
-        where this machine cannot say, and nothing else."""
+        """Return what comes after these turns, None where they are the end. Raise nothing but ScoringUnavailable."""
         ...
 
     def score_turns(self, problem: Problem, turns: Sequence[str]) -> float:
@@ -102,45 +95,39 @@ def check_seed(seed: int) -> None:
         raise ValueError(f"a problem seed is an unsigned 64-bit number, not {seed}")
 
 
-# Parameters that several environments take
-
-
 THRESHOLD = "score_threshold"
 
 
-def take_number(params: dict[str, Any], name: str, usual: float, low: float, high: float) -> float:
-    """Return a number, taken out of `params`. Raise ConfigError for anything outside its range."""
-    value = params.pop(name, usual)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-        raise ConfigError(f"`params.{name}` is {value!r}", f"use a number from {low:g} to {high:g}")
-    return float(value)
+class Params(BaseModel):
+    """What any environment takes. `score_threshold`: what counts as 1; 0 keeps partial credit. `elsewhere`: of a
+    hint."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    elsewhere: ClassVar[str] = ""
+
+    score_threshold: float = Field(1.0, ge=0, le=1)
 
 
-def take_whole(params: dict[str, Any], name: str, usual: int, low: int, high: int) -> int:
-    """Return a whole number, taken out of `params`. Raise ConfigError for anything outside its range."""
-    value = params.pop(name, usual)
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise ConfigError(f"`params.{name}` is {value!r}", f"use a whole number from {low} to {high}")
-    return value
+class FileParams(Params):
+    """Of an environment that is a file. `licence`: what its owner says of it."""
+
+    licence: str = Field("unknown", max_length=100)
 
 
-def take_threshold(params: dict[str, Any]) -> float:
-    """Return the score that counts as 1, taken out of `params`; 0 keeps partial credit. Raise ConfigError."""
-    return take_number(params, THRESHOLD, 1.0, 0, 1)
+AnyParams = TypeVar("AnyParams", bound=Params)
 
 
-def refuse_unknown(environment: str, params: dict[str, Any], known: Sequence[str]) -> None:
-    """Raise ConfigError for a parameter that was not taken out of `params`."""
-    for name in params:
-        raise ConfigError(f"{environment} has no such parameter: `{name}`", f"it has {', '.join(known)}")
-
-
-def take_licence(params: dict[str, Any]) -> str:
-    """Return what the owner says of a file's licence, taken out of `params`. Raise ConfigError."""
-    licence = params.pop("licence", "unknown")
-    if not isinstance(licence, str) or len(licence) > 100:
-        raise ConfigError("`params.licence` is no text of at most 100 characters", "name the file's licence")
-    return licence
+def read_params(kind: type[AnyParams], environment: str, params: Mapping[str, Any]) -> AnyParams:
+    """Raise ConfigError for an unknown or a wrong parameter."""
+    try:
+        return kind.model_validate(params)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        name, problem = first_problem([wrong])
+        if wrong["type"] == "extra_forbidden":
+            known = f"it has {', '.join(kind.model_fields)}{kind.elsewhere}"
+            raise ConfigError(f"{environment} has no such parameter: `{name}`", known) from None
+        raise ConfigError(f"`params.{name}` is {printable(repr(wrong['input']))}", problem) from None
 
 
 def credited(value: float, threshold: float) -> float:
@@ -163,16 +150,14 @@ Answer = float | str | None
 
 
 class AnswerCache:
-    """The last answers of an environment, `most` of them with `chars` characters together: whoever makes an echo say
-    64 KiB each time must not fill this machine's memory."""
+    """The last answers of an environment, bounded in their number and in their characters together."""
 
     def __init__(self, most: int = 1 << 16, chars: int = 1 << 25) -> None:
         self._most, self._limit, self.chars = most, chars, 0
         self._lock, self._kept = threading.Lock(), OrderedDict[bytes, Answer]()
 
     def get(self, question: Any, ask: Callable[[], Answer]) -> Answer:
-        """Return the answer to a question that JSON can hold; call `ask` for one that is not kept, and raise what that
-        raises."""
+        """Return the answer to a question that JSON can hold; call `ask` for one that is not kept."""
         key = hashlib.sha256(json.dumps(question).encode()).digest()
         with self._lock:
             if key in self._kept:
@@ -188,23 +173,28 @@ class AnswerCache:
         return answer
 
 
-_MAX_BYTES = 1 << 28
+def read_content(path: Path, content: str, most: int, kind: str) -> bytes:
+    """Return the bytes of a file whose name is its SHA-256. Raise ConfigError where it is missing or has more than
+    `most`, IntegrityError where it has another hash."""
+    if not path.is_file():
+        raise ConfigError(f"there is no {kind} {path}", "put it there under the name of its SHA-256")
+    data = read_bounded(path, most, f"the {kind} ")
+    if hashlib.sha256(data).hexdigest() != content:
+        raise IntegrityError(f"{path} has another SHA-256 than {content[:16]}…", "fetch it again")
+    return data
 
 
 @cache
 def content_hash(package: str) -> str:
-    """Return the hex SHA-256 over path and SHA-256 of each of a package's files, in order of their paths, without what
-    Python compiled; of a module of one file its own. Raise ConfigError where it is not installed."""
+    """Return the hex SHA-256 over a package's files, or of a module's one. Raise ConfigError where it is not
+    installed."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         raise ConfigError(f"the package {package} is not installed", f"pip install {package}")
     if not spec.submodule_search_locations:
         return hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()
-    folder, total, size = Path(spec.submodule_search_locations[0]), hashlib.sha256(), 0
+    folder, total = Path(spec.submodule_search_locations[0]), hashlib.sha256()
     files = (path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     for name, path in sorted((path.relative_to(folder).as_posix(), path) for path in files):
-        size += path.stat().st_size
-        if size > _MAX_BYTES:
-            raise ConfigError(f"the package {package} has more than {_MAX_BYTES} bytes", "install it anew")
         total.update(f"{name}\n{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
     return total.hexdigest()

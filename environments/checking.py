@@ -77,12 +77,9 @@ def answers_to(problem: Problem) -> dict[str, str]:
     }
 
 
-# The probe, `python -m environments.checking`: it reads one JSON document from standard input, {config, data, seeds,
-# hostile, state}, makes and scores problems, and writes one line of JSON per seed. What libraries print goes to
-# standard error.
-
-
 def main() -> None:
+    """Be the probe: read {config, data, seeds, hostile, state}, and write a line of JSON per seed. What libraries print
+    goes to standard error."""
     out = os.fdopen(os.dup(1), "w", encoding="ascii")
     os.dup2(2, 1)
     request = json.loads(sys.stdin.buffer.read())
@@ -142,7 +139,6 @@ def _observation(environment: Environment, seed: int, hostile: bool) -> dict[str
 
 # The comparison of two probes with different surroundings
 
-
 _SURROUNDINGS: tuple[dict[str, str], ...] = (
     {"PYTHONHASHSEED": "1", "TZ": "Pacific/Kiritimati", "LC_ALL": "C"},
     {"PYTHONHASHSEED": "4242", "TZ": "America/New_York", "LC_ALL": "C.UTF-8"},
@@ -156,9 +152,8 @@ _WON = 0.5  # some scorers give any text a little, where a pool keeps partial cr
 
 @dataclass(frozen=True)
 class EnvironmentCheck:
-    """`disagreements`: problems that differ between the two processes, in question, a score or a reply. `solved`:
-    references that reach 1, of `references`. `won`: hostile answers worth half or more. Times are of the first process,
-    in milliseconds; `findings` say in words what is wrong."""
+    """`disagreements`: problems that differ between the two processes. `solved`: references that reach 1. `won`:
+    hostile answers worth half or more. Times are of the first process; `findings` say what is wrong."""
 
     name: str
     problems: int
@@ -265,10 +260,8 @@ def _probe(
         raise ScoringUnavailable(observations[-1]["unavailable"], observations[-1]["hint"])
     if done.returncode != 0:
         last = (done.stderr[-2000:].decode(errors="replace").strip().splitlines() or ["no reason given"])[-1]
-        raise ConfigError(
-            f"{config.called}: a process that scores it ended with code {done.returncode}: {printable(last)}",
-            "an environment must not end its process",
-        )
+        what = f"{config.called}: a process that scores it ended with code {done.returncode}: {printable(last)}"
+        raise ConfigError(what, "an environment must not end its process")
     return {seen["seed"]: seen for seen in observations}
 
 
@@ -293,18 +286,16 @@ REASONS = {
 
 
 class Screen:
-    """Judges rows in turn. `is_short`: whether the prompt fits the pool. `proven`: rows need a reference answer.
-
-    Memory: two hashes for every row that is kept.
-    """
+    """Judges rows in turn, remembering two hashes of each. `is_short`: whether the prompt fits the pool. `proven`: rows
+    need a reference answer."""
 
     def __init__(self, is_short: Callable[[Problem], bool] = lambda problem: True, proven: bool = False) -> None:
         self._is_short, self._proven = is_short, proven
         self._seen: dict[bytes, int] = {}
 
     def row(self, number: int, line: bytes) -> tuple[str, str, str]:
-        """Return a row's task type, one of REASONS why it is dropped (empty where it is kept), and that in words. Raise
-        ScoringUnavailable where this machine cannot score."""
+        """Return a row's task type, the one of REASONS why it is dropped, and that in words. Raise
+        ScoringUnavailable."""
         try:
             row = read_row(line, f"row {number}")
         except IntegrityError as error:
@@ -344,19 +335,12 @@ class Screen:
         return WRONG, "the reference answer is not worth 1"
 
 
-@dataclass(frozen=True)
-class ScreenReport:
-    """`kept`: rows by task type; `dropped`: by reason."""
-
-    kept: Counter[str]
-    dropped: Counter[str]
-
-
-def screen_file(path: Path, out: Path, refused: Path, checks: Screen, say: Callable[[str], None]) -> ScreenReport:
-    """Write the rows of the file at `path` that `checks` keeps to `out`, as it stands there or in the form of a pool's
-    data file, and to `refused` which others there were and why. Raise IntegrityError for a file that cannot be read,
-    ScoringUnavailable where this machine cannot score, ConfigError where it cannot write."""
-    report = ScreenReport(Counter(), Counter())
+def screen_file(
+    path: Path, out: Path, refused: Path, checks: Screen, say: Callable[[str], None]
+) -> tuple[Counter[str], Counter[str]]:
+    """Write the rows that `checks` keeps to `out`, and to `refused` which others there were and why; return how many
+    are kept, by task type, and dropped, by reason. Raise IntegrityError, ScoringUnavailable, ConfigError."""
+    kept, dropped = Counter[str](), Counter[str]()
     with ExitStack() as stack, explained(f"read {path} and write {out}", "check the paths and the room on the disk"):
         lines = path
         if is_parquet(path):
@@ -370,14 +354,14 @@ def screen_file(path: Path, out: Path, refused: Path, checks: Screen, say: Calla
                     line = normalised(line)
                     task_type, reason, what = checks.row(number, line)
             if reason:
-                report.dropped[reason] += 1
+                dropped[reason] += 1
                 bad.write(canonical_json({"row": number, "reason": reason, "what": what}) + b"\n")
             else:
-                report.kept[task_type] += 1
+                kept[task_type] += 1
                 good.write(line + b"\n")
             if number % 1000 == 999:
-                say(f"{number + 1} rows, {report.kept.total()} kept")
-    return report
+                say(f"{number + 1} rows, {kept.total()} kept")
+    return kept, dropped
 
 
 if __name__ == "__main__":

@@ -55,7 +55,6 @@ def corpus_hash(cases: Iterator[Any]) -> str:
 
 
 def cases() -> Iterator[list[Any]]:
-    """Yield every case of the corpus."""
     yield from _light_cases()
     for name in sorted(APART):
         for problem_cases in _gym(name):

@@ -1,13 +1,11 @@
-"""Files of problems in the schema of GENESYS and SYNTHETIC-1: rows, their scores, and the environment made of a file.
-
-A row is read as hostile, and checked against what its task type needs.
-"""
+"""Files of problems in the schema of GENESYS and SYNTHETIC-1, read as hostile; and the environment made of one."""
 
 import hashlib
 import math
 import mmap
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from decimal import Decimal
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -17,20 +15,19 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from environments.base import THRESHOLD, Declaration, Problem, credited, refuse_unknown, take_licence, take_threshold
+from environments.base import THRESHOLD, Declaration, FileParams, Problem, credited, read_params
 from environments.gym import GymEnvironment
 from environments.parquet import is_parquet, unpack
 from environments.row_formats import python_literal
 from environments.scorers import code, mathematics
 from protocol.config import MAX_FILE_BYTES, MAX_ROW_BYTES, MAX_ROWS
-from protocol.encoding import parse_json
+from protocol.encoding import canonical_json, parse_json
 from protocol.errors import ConfigError, IntegrityError, first_problem, printable
 from protocol.files import explained, file_sha256, write_atomic
 
 
 class GenesysRow(BaseModel):
-    """A problem: what is asked, and what verifies an answer. `verification_info` and `metadata` may be text that holds
-    a JSON object, as Parquet files have it."""
+    """A problem. `verification_info` and `metadata` may be text that holds a JSON object, as in Parquet files."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
 
@@ -94,8 +91,8 @@ def reference_of(info: dict[str, Any]) -> str:
 
 
 def tests_of(info: dict[str, Any]) -> dict[str, Any]:
-    """Return what environments/scorers/code.py takes: `language` and `test_cases`. The other common form, `inputs` and
-    `outputs` side by side with one `fn_name`, is turned into it."""
+    """Return `language` and `test_cases`, into which `inputs` and `outputs` side by side with one `fn_name` are
+    turned."""
     given = info.get("ground_truth", info)
     given = parse_json(given) if isinstance(given, str) else given
     if not isinstance(given, dict):
@@ -130,20 +127,14 @@ def _check_gym(info: dict[str, Any]) -> None:
 
 
 def _score_gym(answer: str, info: dict[str, Any]) -> float:
-    params = ((name, tuple(value) if isinstance(value, list) else value) for name, value in info["params"].items())
-    try:
-        generator = _generator(info["dataset"], tuple(sorted(params)))
-    except TypeError:
-        raise IntegrityError("`params` of a reasoning_gym row are too deep", "use numbers, texts and lists") from None
+    generator = _generator(info["dataset"], canonical_json(info.get("params", {})))
     return generator.score(generator.problem(info["seed"]), answer.strip())
 
 
 @lru_cache(maxsize=128)
-def _generator(dataset: str, params: tuple[tuple[str, Any], ...]) -> GymEnvironment:
-    return GymEnvironment(dataset, {**dict(params), THRESHOLD: 0})
-
-
-# Predicted output
+def _generator(dataset: str, params: bytes) -> GymEnvironment:
+    own = {name: tuple(value) if isinstance(value, list) else value for name, value in parse_json(params).items()}
+    return GymEnvironment(dataset, own | {THRESHOLD: 0})
 
 
 _TRIES, _WINDOW, _LITERAL_CHARS, _LITERAL_DEPTH = 256, 1 << 15, 4096, 32
@@ -187,10 +178,8 @@ def _closing(text: str, start: int) -> int:
 
 def _literal(text: str) -> Any:
     """Return what a text means as JSON or as a Python literal; NOTHING for anything else."""
-    try:
+    with suppress(ValueError):
         return parse_json(text)
-    except ValueError:
-        pass
     try:  # names of characters are those of the interpreter's version
         return NOTHING if "\\N" in text or "---" in text else python_literal(text, _LITERAL_CHARS, _LITERAL_DEPTH)
     except ValueError:
@@ -216,23 +205,19 @@ def same(left: Any, right: Any) -> bool:
 
 
 # Task type → what checks its verification_info, and what scores an answer by it
-
-
-def _check_mathematics(info: dict[str, Any]) -> None:
-    """A reference that is read in part would make wrong answers right."""
-    mathematics.check_reference(reference_of(info))
-
-
 _Task = tuple[Callable[[dict[str, Any]], object], Callable[[str, dict[str, Any]], float]]
 _CODE: _Task = tests_of, lambda answer, info: code.score(answer, tests_of(info))
 _OUTPUT: _Task = output_of, _score_output
 _TASKS: dict[str, _Task] = {
-    "verifiable_math": (_check_mathematics, lambda answer, info: mathematics.score(answer, reference_of(info))),
+    "verifiable_math": (
+        lambda info: mathematics.check_reference(reference_of(info)),
+        lambda answer, info: mathematics.score(answer, reference_of(info)),
+    ),
     "verifiable_code": _CODE,
     "prime_rl_code": _CODE,
     "code_output_prediction": _OUTPUT,
     "verifiable_code_understanding": _OUTPUT,
-    "reasoning_gym": (_check_gym, lambda answer, info: _score_gym(answer, {"params": {}} | info)),
+    "reasoning_gym": (_check_gym, _score_gym),
 }
 _JUDGED = ("llm_judgeable", "llm_judgeable_groundtruth_similarity")
 
@@ -242,15 +227,12 @@ def scored(task_type: str, info: dict[str, Any], answer: str) -> float:
     return _TASKS[task_type][1](answer, info)
 
 
-# Data files
-
-
 _CHECK = "2"  # raise it when what a file must hold changes
 
 
 class ProblemFile:
-    """The rows of a file whose name is its hash. Raises ConfigError where it is missing, IntegrityError where its bytes
-    have another hash or are not rows that can be scored: the first wrong line is named."""
+    """The rows of a file. Raises ConfigError where it is missing, IntegrityError for other bytes, or the first wrong
+    row."""
 
     def __init__(self, path: Path, content: str) -> None:
         self._path, self._content = path, content
@@ -272,14 +254,12 @@ class ProblemFile:
 
     @cached_property
     def _ends(self) -> NDArray[np.int64]:
-        """Where each line ends."""
         return np.flatnonzero(np.frombuffer(self._bytes, dtype=np.uint8) == ord("\n")).astype(np.int64)
 
     def __len__(self) -> int:
         return len(self._ends)
 
     def row(self, number: int) -> GenesysRow:
-        """Raise ValueError for a number outside the file."""
         if not 0 <= number < len(self):
             raise ValueError(f"row {number} of {len(self)}")
         start = int(self._ends[number - 1]) + 1 if number else 0
@@ -314,22 +294,17 @@ class ProblemFile:
                 raise IntegrityError(what, "remove one of them")
 
 
-# The environment
-
-
 MAX_ANSWER_CHARS = 1 << 16
 MAX_SECONDS = 120.0
 
 
 class GenesysEnvironment:
-    """The file at `path`, whose SHA-256 is `content`. `params`: `score_threshold` and `licence`."""
+    """The file at `path`, whose SHA-256 is `content`."""
 
     def __init__(self, path: Path, content: str, params: dict[str, Any]) -> None:
-        own = dict(params)
-        self._threshold, licence = take_threshold(own), take_licence(own)
-        refuse_unknown("genesys", own, (THRESHOLD, "licence"))
-        self._file = ProblemFile(path, content)
-        self.declared = Declaration("genesys", "1", content, licence, MAX_ANSWER_CHARS, MAX_SECONDS)
+        given = read_params(FileParams, "genesys", params)
+        self._threshold, self._file = given.score_threshold, ProblemFile(path, content)
+        self.declared = Declaration("1", content, given.licence, MAX_SECONDS)
 
     @property
     def rows(self) -> int:
@@ -345,6 +320,5 @@ class GenesysEnvironment:
 
 
 def problem_of(row: GenesysRow, number: int) -> Problem:
-    """Return the problem of row `number`."""
     known = {"row": number, "problem_id": row.problem_id, "task_type": row.task_type, "info": row.verification_info}
     return Problem(row.prompt, row.gold_standard_solution or "", known)

@@ -13,29 +13,40 @@ import importlib
 import importlib.metadata
 import json
 import math
+import operator
 import os
 import random
 import re
 import subprocess
 import sys
 import threading
+import types
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
 
 import numpy as np
 
 import protocol
-from environments.base import Declaration, Problem, check_seed, content_hash, credited, tagged_answer, take_threshold
+from environments.base import (
+    THRESHOLD,
+    Declaration,
+    Params,
+    Problem,
+    check_seed,
+    content_hash,
+    credited,
+    read_params,
+    tagged_answer,
+)
 from environments.scorers.latex import nesting
 from protocol.encoding import parse_json
 from protocol.errors import ConfigError, ScoringUnavailable, first_line
-from sandbox.exchange import ask, end
+from sandbox.exchange import ask, end, start
 
 REVIEWED_VERSION = "0.1.25"
 
@@ -46,12 +57,10 @@ REFUSED = {
     "propositional_logic": "its scorer takes a premise, copied from the question, for a conclusion",
 }
 
-# The generator uses its seed while it is built. Others read it whenever they make a problem: one object serves all
-# seeds.
+# The generator uses its seed while it is built; of others one object serves all seeds.
 REBUILD = frozenset({"acre", "gsm_symbolic", "list_functions", "survo"})
 
-# The order of a set or Python's or numpy's global random state decides, or something is printed: made and scored in a
-# process of their own.
+# Hash order or a global random state decides, or something is printed: made and scored in a process of their own.
 APART = {
     "bf": "what it prints",
     "isomorphic_strings": "hash order",
@@ -64,15 +73,21 @@ APART = {
 }
 
 
+class _NoPlots(types.ModuleType):
+    """Has whatever is imported from it."""
+
+    def __getattr__(self, name: str) -> Any:
+        return object
+
+
 @cache
 def datasets() -> dict[str, tuple[type, type]]:
     """Return all datasets of reasoning_gym by name: class, and class of the configuration."""
-    # Its game of life computes with cellpylib, which imports matplotlib for plots that nobody here asks for: 0.7 of the
-    # 1.0 s of CPU that loading takes.
+    # Its game of life imports cellpylib, and that matplotlib, for plots that nobody here asks for: 0.7 s of CPU.
     plots = ("", ".pyplot", ".animation", ".collections")
     unused = [f"matplotlib{part}" for part in plots] + ["mpl_toolkits.mplot3d"]
     if not {"cellpylib", "matplotlib"} & sys.modules.keys():
-        sys.modules |= {name: MagicMock() for name in unused}
+        sys.modules |= {name: _NoPlots(name) for name in unused}
         with suppress(ImportError):  # reasoning_gym reports what is missing
             importlib.import_module("cellpylib")
         for name in unused:
@@ -92,8 +107,7 @@ def offered() -> frozenset[str]:
 
 
 def _sum(values: Iterable[Any], /, start: Any = 0) -> Any:
-    """Add from left to right. The builtin `sum` of floats compensates its rounding errors since Python 3.12, so scores
-    of partial credit would differ between versions."""
+    """Add from left to right: since Python 3.12, `sum` compensates the rounding errors of floats."""
     for value in values:
         start = start + value
     return start
@@ -101,40 +115,22 @@ def _sum(values: Iterable[Any], /, start: Any = 0) -> Any:
 
 # Agreement with the reference. A scorer that takes any four numbers for the puzzle's, `nan` for every number, or a
 # shifted target for a shifted box would reward knowing the scorer. Such a scorer sees an answer only if one of these
-# functions accepts it. Each takes an answer and the reference, and reads hostile text.
+# functions accepts it. Each takes an answer and the reference; hostile text may choke it.
 
 
 def _same_word(answer: str, reference: str) -> bool:
     return answer.strip().lower() == reference.strip().lower()
 
 
-def _same_letters(answer: str, reference: str) -> bool:
-    """With spaces between them or without."""
-    return _same_word(answer.replace(" ", ""), reference)
-
-
-def _same_probability(answer: str, reference: str) -> bool:
-    try:
-        return abs(Fraction(answer.strip()) - Fraction(reference)) <= Fraction(1, 10_000)
-    except (ValueError, ZeroDivisionError):
-        return False
-
-
 def _same_list(answer: str, reference: str) -> bool:
     """Of numbers, as numbers or as texts."""
-    try:
-        given, right = ([float(item) for item in json.loads(text.replace("'", '"'))] for text in (answer, reference))
-    except (ValueError, TypeError, OverflowError, RecursionError):
-        return False
+    given, right = ([float(item) for item in json.loads(text.replace("'", '"'))] for text in (answer, reference))
     return given == right
 
 
-def _same_number(answer: str, reference: str) -> bool:
-    """With its sign, which the scorer overlooks."""
-    try:
-        return Fraction(answer.strip()) == Fraction(reference)
-    except (ValueError, ZeroDivisionError):
-        return False
+def _same_number(answer: str, reference: str, within: Fraction = Fraction(0)) -> bool:
+    """With its sign, which some scorer overlooks."""
+    return abs(Fraction(answer.strip()) - Fraction(reference)) <= within
 
 
 def _no_longer(answer: str, reference: str) -> bool:
@@ -147,10 +143,15 @@ def _makes_24(answer: str, reference: str) -> bool:
     """Exactly, of the numbers of the reference, each as often as there."""
     if sorted(re.findall(r"[0-9]+", answer)) != sorted(re.findall(r"[0-9]+", reference)):
         return False
-    try:
-        return _value(ast.parse(answer.strip(), mode="eval").body) == 24
-    except (ValueError, SyntaxError, ZeroDivisionError, RecursionError, MemoryError):
-        return False
+    return _value(ast.parse(answer.strip(), mode="eval").body) == 24
+
+
+_OPERATORS: Mapping[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
 
 
 def _value(formula: ast.expr) -> Fraction:
@@ -160,30 +161,21 @@ def _value(formula: ast.expr) -> Fraction:
             return Fraction(number)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -_value(operand)
-        case ast.BinOp(left=left, op=ast.Add(), right=right):
-            return _value(left) + _value(right)
-        case ast.BinOp(left=left, op=ast.Sub(), right=right):
-            return _value(left) - _value(right)
-        case ast.BinOp(left=left, op=ast.Mult(), right=right):
-            return _value(left) * _value(right)
-        case ast.BinOp(left=left, op=ast.Div(), right=right):
-            return _value(left) / _value(right)
-    raise ValueError(f"{type(formula).__name__} is no part of a sum of products")
+        case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _OPERATORS:
+            return _OPERATORS[type(sign)](_value(left), _value(right))
+    raise ValueError
 
 
 def _moves_no_target(answer: str, _: str) -> bool:
     """Whether a plan moves boxes to targets, and not the other way round."""
-    try:
-        moves = [move for step in json.loads(answer) for move in step.values()]
-    except (ValueError, TypeError, AttributeError, RecursionError):
-        return False
+    moves = [move for step in json.loads(answer) for move in step.values()]
     return not any(isinstance(move, str) and move.startswith("move(target") for move in moves)
 
 
 AGREEING: Mapping[str, Callable[[str, str], bool]] = {
     "boxnet": _moves_no_target,
-    "coin_flip": _same_probability,
-    "figlet_font": _same_letters,
+    "coin_flip": partial(_same_number, within=Fraction(1, 10_000)),
+    "figlet_font": lambda answer, reference: _same_word(answer.replace(" ", ""), reference),
     "game_of_life_halting": _same_word,
     "gsm_symbolic": _same_number,
     "letter_jumble": _no_longer,
@@ -203,43 +195,36 @@ AGREEING: Mapping[str, Callable[[str, str], bool]] = {
 _SPACES = r"[ \t\r\n]"
 _LIST = re.compile(rf"""\[(?:{_SPACES}|[\[\],0-9-]|"[^"\\\n]*"|'[^'\\\n]*')*""")
 _SUM = re.compile(r"(?:[0-9+\-() ]|\*(?!\*)|/(?!/))*")
-_NUMBER = re.compile(rf"{_SPACES}*[0-9.,/\-]{{1,40}}{_SPACES}*")
-_COMPLEX = re.compile(r"[ \t\r\n0-9.+\-ij()]*")
-_SHIFTS = re.compile(rf"(?:[A-Z][+-][0-9](?![0-9])|{_SPACES}|,)*")
 _TURNS = re.compile(rf"(?:[UDLRFBMESXYZudlrfbxyz]w?(?:'[0-9]?'?|[0-9]'?)?(?:{_SPACES}+|\Z))*")
 _POWER = r"(?<=[a-zX0-9])\*\*[0-9]{1,2}(?![0-9]|\*\*)"
 _LETTER = r"(?<![0-9])[a-zX](?![a-zA-Z(])|C(?![a-zA-Z(])"
 _POLYNOMIAL = re.compile(rf"(?:[ +\-()0-9]|{_LETTER}|/(?=[0-9])|{_POWER}|\*(?!\*))*")
 
 _DECIMAL = r"-?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
-_DECIMALS = re.compile(rf"(?:{_DECIMAL}(?:,{_SPACES}*|\Z))*")
-_POINT = re.compile(rf"{_DECIMAL}°?|\( *{_DECIMAL}, *{_DECIMAL} *\)")
 _FRACTION = re.compile(r"\$? *-?(?:\\[dt]?frac *\{ *-?[0-9]+ *\} *\{ *[0-9]+ *\}|[0-9]+(?: */ *[0-9]+)?) *\$?")
 _GRID = re.compile(r"[0-9 \t\r\n]*")
-_STEPS = re.compile(r"[LRUD \t\r\n]*")
-_DURATION = re.compile(r"[0-9:.]+(?: *d(?:ays?)?(?:, *[0-9:.]+)?)?", re.IGNORECASE)
 
 _FORMS: dict[str, tuple[re.Pattern[str], int]] = {
-    "advanced_geometry": (_POINT, 100),
+    "advanced_geometry": (re.compile(rf"{_DECIMAL}°?|\( *{_DECIMAL}, *{_DECIMAL} *\)"), 100),
     "binary_matrix": (_LIST, 4096),
-    "coin_flip": (_NUMBER, 64),
-    "complex_arithmetic": (_COMPLEX, 200),
+    "coin_flip": (re.compile(rf"{_SPACES}*[0-9.,/\-]{{1,40}}{_SPACES}*"), 64),
+    "complex_arithmetic": (re.compile(r"[ \t\r\n0-9.+\-ij()]*"), 200),
     "countdown": (_SUM, 200),
     "fraction_simplification": (_FRACTION, 100),
     "gsm_symbolic": (re.compile(_DECIMAL), 40),
     "kakurasu": (_GRID, 4096),
     "n_queens": (_LIST, 4096),
-    "polynomial_equations": (_DECIMALS, 400),
+    "polynomial_equations": (re.compile(rf"(?:{_DECIMAL}(?:,{_SPACES}*|\Z))*"), 400),
     "polynomial_multiplication": (_POLYNOMIAL, 1000),
     "puzzle24": (_SUM, 200),
     "rubiks_cube": (_TURNS, 1000),
-    "rush_hour": (_SHIFTS, 1000),
+    "rush_hour": (re.compile(rf"(?:[A-Z][+-][0-9](?![0-9])|{_SPACES}|,)*"), 1000),
     "simple_integration": (_POLYNOMIAL, 200),
-    "sokoban": (_STEPS, 1000),
+    "sokoban": (re.compile(r"[LRUD \t\r\n]*"), 1000),
     "spiral_matrix": (_LIST, 4096),
     "string_insertion": (_LIST, 4096),
     "survo": (_GRID, 4096),
-    "time_intervals": (_DURATION, 64),
+    "time_intervals": (re.compile(r"[0-9:.]+(?: *d(?:ays?)?(?:, *[0-9:.]+)?)?", re.IGNORECASE), 64),
 }
 GUARDED = frozenset(_FORMS)
 # Of brackets and of signs in a row: parsers of different Python versions give up at different depths
@@ -257,20 +242,18 @@ def may_be_scored(dataset: str, answer: str, reference: str) -> bool:
         form, longest = _FORMS[dataset]
         if len(answer) > longest or form.fullmatch(answer.strip()) is None:
             return False
-    return dataset not in AGREEING or AGREEING[dataset](answer, reference)
+    try:
+        return dataset not in AGREEING or AGREEING[dataset](answer, reference)
+    except (ValueError, TypeError, AttributeError, ArithmeticError, SyntaxError, RecursionError, MemoryError):
+        return False
 
 
 def portable(answer: str) -> str:
-    """Return the answer with characters that Unicode 3.2 lacks replaced by U+FFFD.
-
-    Every Python version has its own table of later characters, and scorers ask it what is a digit, a letter or a space.
-    """
+    """Return the answer with U+FFFD for characters that Unicode 3.2 lacks: which digits, letters and spaces there are
+    since depends on the version of Python."""
     if answer.isascii():
         return answer
     return "".join("\ufffd" if unicodedata.ucd_3_2_0.category(letter) == "Cn" else letter for letter in answer)
-
-
-# Problems and scores, in this process
 
 
 RESERVED = ("seed", "size")
@@ -278,19 +261,25 @@ _TRIES, _STRIDE = 16, 0x9E3779B97F4A7C15
 
 
 class GymGenerator:
-    """One dataset. Raises ConfigError for one that is not offered, another version of the package, or wrong
-    parameters."""
+    """One dataset. Raises ConfigError for a refused dataset, another version, or wrong parameters."""
 
     def __init__(self, dataset: str, params: dict[str, Any]) -> None:
         self.name = f"reasoning_gym/{dataset}"
-        check_offered(self.name, dataset)
+        version = importlib.metadata.version("reasoning_gym")
+        if version != REVIEWED_VERSION:
+            what = f"reasoning_gym {version} is installed, but problems are defined by {REVIEWED_VERSION}"
+            raise ConfigError(what, f"pip install reasoning_gym=={REVIEWED_VERSION}")
+        if dataset in REFUSED:
+            raise ConfigError(f"{self.name} cannot be used: {REFUSED[dataset]}", "choose another dataset")
+        if dataset not in offered():
+            what = f"unknown dataset `{dataset}` of reasoning_gym"
+            raise ConfigError(what, f"use one of {', '.join(sorted(offered()))}")
         self._dataset_class, config_class = datasets()[dataset]
         known = {field.name for field in dataclasses.fields(config_class)} - set(RESERVED)
         for key in params:
             if key not in known:
-                raise ConfigError(
-                    f"{self.name} has no parameter `{key}`", f"its parameters are {', '.join(sorted(known))}"
-                )
+                what = f"{self.name} has no parameter `{key}`"
+                raise ConfigError(what, f"its parameters are {', '.join(sorted(known))}")
         self._rebuild, self._apart = dataset in REBUILD, dataset in APART
         try:
             self._config = config_class(**params, seed=0, size=1)
@@ -300,9 +289,8 @@ class GymGenerator:
             raise ConfigError(f"{self.name} refuses its parameters: {first_line(error)}", "mend `params`") from None
 
     def problem(self, seed: int) -> Problem:
-        """Return the problem of a seed, or of the first that follows from it where the generator gives up on it (one
-        seed in some thousands of `maze`, say): everybody finds the same one. Raise ValueError for no unsigned 64-bit
-        number, and what the generator raises if it gives up on all of them."""
+        """Return the problem of a seed, or of the first that follows from it where the generator gives up (one seed in
+        some thousands of `maze`). Raise ValueError for no unsigned 64-bit number, and what it raises at last."""
         check_seed(seed)
         for attempt in range(_TRIES - 1):
             try:
@@ -321,8 +309,7 @@ class GymGenerator:
         if self._rebuild:
             dataset = self._dataset_class(dataclasses.replace(self._config, seed=own))
         else:
-            # These generators read nothing but `seed` at this point: a shallow copy costs microseconds where
-            # building one may read word lists for 0.1 s, and leaves the shared object alone (threads).
+            # Built anew, one may read word lists for 0.1 s; the shared object is left alone (threads).
             dataset = copy.copy(self._dataset)
             dataset.seed = own
         entry = dataset[0]
@@ -338,42 +325,12 @@ class GymGenerator:
         return value if math.isfinite(value) else 0.0
 
 
-def check_offered(name: str, dataset: str) -> None:
-    """Raise ConfigError unless strangers may run the dataset, and this machine has the version that was reviewed."""
-    version = importlib.metadata.version("reasoning_gym")
-    if version != REVIEWED_VERSION:
-        raise ConfigError(
-            f"reasoning_gym {version} is installed, but problems are defined by {REVIEWED_VERSION}",
-            f"pip install reasoning_gym=={REVIEWED_VERSION}",
-        )
-    if dataset in REFUSED:
-        raise ConfigError(f"{name} cannot be used: {REFUSED[dataset]}", "choose another dataset")
-    if dataset not in offered():
-        raise ConfigError(f"unknown dataset `{dataset}` of reasoning_gym", f"use one of {', '.join(sorted(offered()))}")
-
-
 # Datasets in a process of their own, with hash seed 0 and a global random state that nobody else uses
 
 
 START_SECONDS = 300.0  # its imports take seconds of an idle machine
 ANSWER_SECONDS = 120.0  # the slowest generator takes half a second of one
 _MAX_ANSWER_BYTES = 1 << 22
-
-
-class GymApart:
-    """One dataset with its parameters, by the process that all of them share. Raises ConfigError for wrong
-    parameters; problems and scores raise ScoringUnavailable where the process fails twice."""
-
-    def __init__(self, dataset: str, params: dict[str, Any]) -> None:
-        self._dataset = {"dataset": dataset, "params": params}
-        self.problem(0)
-
-    def problem(self, seed: int) -> Problem:
-        check_seed(seed)
-        return Problem(**PROCESS.ask(self._dataset | {"seed": seed}))
-
-    def score(self, problem: Problem, answer_text: str) -> float:
-        return float(PROCESS.ask(self._dataset | {"problem": vars(problem), "answer": answer_text}))
 
 
 class GymProcess:
@@ -383,26 +340,17 @@ class GymProcess:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
 
-    @property
-    def pid(self) -> int | None:
-        return None if self._process is None else self._process.pid
-
     def ask(self, question: dict[str, Any]) -> Any:
-        """Raise ConfigError for wrong parameters, ScoringUnavailable."""
         failure = ""
         for _ in range(2):
             with self._lock:
                 try:
-                    if self._process is None:
-                        self._start()
-                    return self._exchange(json.dumps(question).encode() + b"\n", ANSWER_SECONDS)
+                    return self._answer(json.dumps(question).encode() + b"\n")
                 except OSError as error:
                     failure = str(error)
                     self.close()
-        raise ScoringUnavailable(
-            f"reasoning_gym/{question['dataset']} failed twice in a process of its own: {failure}",
-            "see this machine's load and memory",
-        )
+        what = f"reasoning_gym/{question['dataset']} failed twice in a process of its own: {failure}"
+        raise ScoringUnavailable(what, "see this machine's load and memory")
 
     def close(self) -> None:
         """End the process; the next question starts another."""
@@ -410,22 +358,14 @@ class GymProcess:
         if process is not None:
             end(process)
 
-    def _start(self) -> None:
-        root = str(Path(protocol.__file__).parents[1])
-        fixed = {"PYTHONHASHSEED": "0", "TZ": "UTC", "LC_ALL": "C.UTF-8", "OMP_NUM_THREADS": "1", "PYTHONPATH": root}
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "environments.gym"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={"PATH": os.defpath, **fixed},
-        )
-        self._exchange(b"", START_SECONDS)
-
-    def _exchange(self, sent: bytes, seconds: float) -> Any:
-        """Return the process's answer. Raise OSError where it ends, hangs or answers nonsense."""
-        assert self._process is not None
-        line = ask(self._process, sent, seconds, _MAX_ANSWER_BYTES)
+    def _answer(self, question: bytes) -> Any:
+        """Raise OSError where the process ends, hangs or answers nonsense."""
+        if self._process is None:
+            root = str(Path(protocol.__file__).parents[1])
+            fixed = {"PYTHONHASHSEED": "0", "TZ": "UTC", "LC_ALL": "C.UTF-8", "OMP_NUM_THREADS": "1"}
+            env = {"PATH": os.defpath, "PYTHONPATH": root, **fixed}
+            self._process = start("environments.gym", env=env, seconds=START_SECONDS)
+        line = ask(self._process, question, ANSWER_SECONDS, _MAX_ANSWER_BYTES)
         try:
             answer = parse_json(line)
             if "refused" in answer:
@@ -437,46 +377,42 @@ class GymProcess:
 
 PROCESS = GymProcess()
 atexit.register(PROCESS.close)
-
-
-# The environment
-
-
 MAX_ANSWER_CHARS = 4096
 MAX_SECONDS = 5.0
 
 
 class GymEnvironment:
-    """One dataset of reasoning_gym with its parameters.
-
-    Besides the generator's own parameters, `score_threshold` t (default 1.0) makes the reward strict: 1 where the
-    scorer gives at least t, else 0; with 0 the scorer's partial credit is kept.
-    """
+    """One dataset of reasoning_gym with its parameters: the generator's own, and those of every environment. Problems
+    and scores of one that is APART raise ScoringUnavailable where the process fails twice."""
 
     rows = 0
 
     def __init__(self, dataset: str, params: dict[str, Any]) -> None:
-        self._dataset, name = dataset, f"reasoning_gym/{dataset}"
-        check_offered(name, dataset)
         own = dict(params)
-        self._threshold = take_threshold(own)
-        self._generator = GymApart(dataset, own) if dataset in APART else GymGenerator(dataset, own)
-        content = content_hash("reasoning_gym")
-        self.declared = Declaration(name, REVIEWED_VERSION, content, "Apache-2.0", MAX_ANSWER_CHARS, MAX_SECONDS)
+        common = {THRESHOLD: own.pop(THRESHOLD)} if THRESHOLD in own else {}
+        self._threshold = read_params(Params, "reasoning_gym", common).score_threshold
+        self._asked: dict[str, Any] = {"dataset": dataset, "params": own}
+        self._generator = None if dataset in APART else GymGenerator(dataset, own)
+        if self._generator is None:
+            self.problem(0)  # it names wrong parameters
+        self.declared = Declaration(REVIEWED_VERSION, content_hash("reasoning_gym"), "Apache-2.0", MAX_SECONDS)
 
     def problem(self, seed: int) -> Problem:
-        return self._generator.problem(seed)
+        check_seed(seed)
+        if self._generator is not None:
+            return self._generator.problem(seed)
+        return Problem(**PROCESS.ask(self._asked | {"seed": seed}))
 
     def score(self, problem: Problem, answer_text: str) -> float:
         answer = tagged_answer(answer_text)
-        if len(answer) > MAX_ANSWER_CHARS or not may_be_scored(self._dataset, answer, problem.answer):
+        if len(answer) > MAX_ANSWER_CHARS or not may_be_scored(self._asked["dataset"], answer, problem.answer):
             return 0.0
         answer = answer if answer == problem.answer else portable(answer)
-        return credited(self._generator.score(problem, answer), self._threshold)
-
-
-# The process: it answers one question per line until its standard input ends. What libraries print goes to standard
-# error.
+        if self._generator is not None:
+            score = self._generator.score(problem, answer)
+        else:
+            score = float(PROCESS.ask(self._asked | {"problem": vars(problem), "answer": answer}))
+        return credited(score, self._threshold)
 
 
 @cache
@@ -492,9 +428,10 @@ def _answer(question: dict[str, Any]) -> Any:
 
 
 def main() -> None:
+    """Answer one question per line until standard input ends. What libraries print goes to standard error."""
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    print('{"value": "ready"}', file=out, flush=True)
+    print("ready", file=out, flush=True)
     for line in sys.stdin.buffer:
         try:
             answer = {"value": _answer(json.loads(line))}

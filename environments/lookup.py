@@ -2,22 +2,14 @@
 
 import random
 import re
+import string
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
-from environments.base import (
-    THRESHOLD,
-    Declaration,
-    Problem,
-    Turns,
-    check_seed,
-    content_hash,
-    credited,
-    refuse_unknown,
-    take_threshold,
-    take_whole,
-)
-from environments.turns import take_role, tool_call
+from pydantic import Field
+
+from environments.base import Declaration, Params, Problem, Turns, check_seed, content_hash, credited, read_params
+from environments.turns import tool_call
 
 TURNS, REPLY_TOKENS = 3, 64
 UNKNOWN = "?"
@@ -35,26 +27,30 @@ _SHORT_CALL = re.compile(r"\[([a-z])\]")
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
 
+class LookupParams(Params):
+    """How many boxes, and the largest number in them."""
+
+    boxes: int = Field(6, ge=2, le=26)
+    largest: int = Field(9, ge=1, le=999_999)
+    reply_role: Literal["tool", "user"] = "tool"
+
+
 class LookupEnvironment:
-    """Parameters: `boxes` (2 to 26), `largest` number in them, `reply_role`, `score_threshold`. A turn opens a box as
-    `[b]` or by a call of the tool `open`; one with neither that has a digit is the answer; the reply to any other is
-    "?"."""
+    """A turn opens a box as `[b]` or by a call of `open`; else one with a digit is the answer, any other gets "?"
+    back."""
 
     rows = 0
 
     def __init__(self, params: dict[str, Any]) -> None:
-        own = dict(params)
-        self._threshold, role = take_threshold(own), take_role(own, "tool")
-        self._boxes, self._largest = take_whole(own, "boxes", 6, 2, 26), take_whole(own, "largest", 9, 1, 999_999)
-        refuse_unknown("lookup", own, ("boxes", "largest", "reply_role", THRESHOLD))
-        turns = Turns(TURNS, REPLY_TOKENS, role, (TOOL,))
-        content = content_hash("environments.lookup")
-        self.declared = Declaration("lookup", "1", content, "MIT", MAX_ANSWER_CHARS, MAX_SECONDS, turns)
+        self._params = read_params(LookupParams, "lookup", params)
+        turns = Turns(TURNS, REPLY_TOKENS, self._params.reply_role, (TOOL,))
+        self.declared = Declaration("1", content_hash("environments.lookup"), "MIT", MAX_SECONDS, turns)
 
     def problem(self, seed: int) -> Problem:
         check_seed(seed)
         draw = random.Random(seed)
-        inside = {box: draw.randint(0, self._largest) for box in "abcdefghijklmnopqrstuvwxyz"[: self._boxes]}
+        boxes = string.ascii_lowercase[: self._params.boxes]
+        inside = {box: draw.randint(0, self._params.largest) for box in boxes}
         first, second = sorted(draw.sample(sorted(inside), 2))
         question = f"Sum of boxes {first} and {second}? Open one: [{first}]"
         return Problem(question, str(inside[first] + inside[second]), {"inside": inside, "asked": [first, second]})
@@ -73,7 +69,7 @@ class LookupEnvironment:
         answers = _NUMBER.findall(last) if len(last) <= MAX_ANSWER_CHARS and _opened(last) is None else []
         is_right = bool(answers) and int(answers[-1]) == int(problem.answer)
         boxes = sum(box in opened for box in problem.metadata["asked"])
-        return credited(OPENED * boxes + (1 - 2 * OPENED) * is_right, self._threshold)
+        return credited(OPENED * boxes + (1 - 2 * OPENED) * is_right, self._params.score_threshold)
 
 
 def _opened(text: str) -> str | None:

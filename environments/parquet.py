@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 import protocol
 from protocol.config import MAX_FILE_BYTES, MAX_ROW_BYTES, MAX_ROWS
@@ -54,7 +54,6 @@ def unpack(path: Path, target: Path) -> None:
 
 
 def _rows(path: Path) -> Iterator[bytes]:
-    """Yield the rows as the reader gives them."""
     with path.open("rb") as file:
         reader = subprocess.Popen(
             [sys.executable, "-P", "-m", "environments.parquet"],
@@ -65,33 +64,26 @@ def _rows(path: Path) -> Iterator[bytes]:
             cwd="/",
         )
     assert reader.stdout is not None
+    name, room = path.name, MAX_FILE_BYTES
     late = threading.Timer(CPU_SECONDS + _SLACK_SECONDS, reader.kill)
     late.start()
     try:
-        yield from _bounded(reader.stdout, path.name)
-    except EOFError:
-        raise _ended(path.name, reader.wait()) from None
+        while line := reader.stdout.readline(MAX_ROW_BYTES + 2):
+            room -= len(line)
+            if line == b"done\n":
+                return
+            if line.startswith(b"refused"):
+                raise IntegrityError(f"{name}: {printable(line[8:].decode(errors='replace').strip(), 300)}", _HINT)
+            if room < 0 or len(line) > MAX_ROW_BYTES + 1:
+                raise IntegrityError(f"{name}: the reader of Parquet says more than it may", _HINT)
+            if line.endswith(b"\n"):
+                yield line
+        raise _ended(name, reader.wait())
     finally:
         late.cancel()
         reader.kill()
         reader.stdout.close()
         reader.wait()
-
-
-def _bounded(answer: IO[bytes], name: str) -> Iterator[bytes]:
-    """Yield rows until the reader says that this was all. Raise EOFError where it ends before."""
-    room = MAX_FILE_BYTES
-    while line := answer.readline(MAX_ROW_BYTES + 2):
-        room -= len(line)
-        if line == b"done\n":
-            return
-        if line.startswith(b"refused"):
-            raise IntegrityError(f"{name}: {printable(line[8:].decode(errors='replace').strip(), 300)}", _HINT)
-        if room < 0 or len(line) > MAX_ROW_BYTES + 1:
-            raise IntegrityError(f"{name}: the reader of Parquet says more than it may", _HINT)
-        if line.endswith(b"\n"):
-            yield line
-    raise EOFError
 
 
 def _ended(name: str, code: int) -> IntegrityError | ScoringUnavailable:
@@ -116,28 +108,23 @@ class _RefusedFile(Exception):
 
 def _columns(schema: "pa.Schema", paths: list[str]) -> list[str]:
     """Return the columns that rows are made of; others stay unread. Raise _RefusedFile for one that is no text."""
+    from pyarrow import types
+
+    text = types.is_string, types.is_large_string, types.is_string_view, types.is_null
     wanted = [name for name in schema.names if name in COLUMNS]
     if len(set(wanted)) < len(wanted):
         raise _RefusedFile("it has two columns of one name")
     for name in wanted:
-        kind = schema.field(name).type
-        if not _is_text(kind, name in NAMES) or name not in paths:
-            raise _RefusedFile(f"its column {name} is {str(kind)[:80]}, not text (objects are texts that hold JSON)")
+        column = schema.field(name).type
+        kind = column.value_type if types.is_dictionary(column) else column
+        allowed = (*text, types.is_integer) if name in NAMES else text
+        if not any(holds(kind) for holds in allowed) or name not in paths:
+            raise _RefusedFile(f"its column {name} is {str(column)[:80]}, not text (objects are texts that hold JSON)")
     return wanted
 
 
-def _is_text(kind: "pa.DataType", is_name: bool) -> bool:
-    """Whether a column holds text in any of Arrow's forms, or nothing at all; of names, numbers count too."""
-    from pyarrow import types
-
-    kind = kind.value_type if types.is_dictionary(kind) else kind
-    text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
-    return bool(text or types.is_null(kind) or (is_name and types.is_integer(kind)))
-
-
 def _lines(data: bytes) -> Iterator[bytes]:
-    """Yield a file's rows as lines of JSON, in their order; a null is left out. Raise _RefusedFile, or whatever the
-    Parquet library does."""
+    """Yield rows as lines of JSON, nulls left out. Raise _RefusedFile, or whatever the library does."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,7 +1,6 @@
 """A pool's prompts and rewards, the same bits for worker, validator and trainer.
 
-Rewards are Python floats that are exactly float32 values, so they survive the rollout file's float32 columns unchanged
-and can be compared with `==`.
+Rewards are exactly float32 values: the rollout file's columns keep them unchanged, and `==` compares them.
 """
 
 import copy
@@ -11,20 +10,20 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+from pydantic import AliasChoices, BaseModel, Field, ValidationError
 
 from environments.base import NO_PROBLEM, Environment, InTurns, Problem
 from environments.prompts import answer_of, completion_text, prompt_tokens, warn_without_stop
 from environments.registry import check_versions, load_environment
-from environments.turns import Reply, ReplyFrame, RolloutReplies, replay, turns_of
+from environments.turns import Reply, ReplyFrame, replay, turns_of
 from protocol.config import Drawn, EnvironmentConfig, PoolConfig, drawn
 from protocol.curriculum import CurriculumMask
-from protocol.errors import ConfigError, IntegrityError
+from protocol.errors import ConfigError, IntegrityError, first_problem
 from protocol.models import Tokenizer, eos_ids, load_tokenizer, read_object, text_digest
 from protocol.rollout_file.rows import Tokens, Transcript
 
 
 def float32(value: float) -> float:
-    """Return the nearest float32, as a Python float."""
     return float(np.float32(value))
 
 
@@ -53,14 +52,10 @@ class Score:
 
 
 class PoolEnvironments:
-    """A pool's problems as token ids, and the scores of answers to them.
-
-    `vocabulary` is the number of rows of the model's output layer, which may exceed the tokenizer's size. `data`: the
-    folder of the environments' files by content hash (environments/registry.py), or the configuration's environments
-    where they are loaded already. `held_out`: problems that work is never drawn from. `positions`: the model's context
-    in tokens (None: unbounded). `mask`: the curriculum mask by which a policy step's work is drawn (`at`). Raises
-    ConfigError for an unknown environment, one of another version, a missing file, or a context that holds no reply.
-    """
+    """A pool's problems as token ids, and the scores of answers. `vocabulary`: rows of the model's output layer.
+    `data`: the folder of files by hash, or environments that are loaded. `held_out`: problems that work is never drawn
+    from. `positions`: the model's context in tokens (None: unbounded). Raises ConfigError for an unknown environment,
+    one of another version, a missing file, or a context that holds no reply."""
 
     def __init__(
         self,
@@ -91,11 +86,10 @@ class PoolEnvironments:
         held_out: bool = False,
     ) -> "PoolEnvironments":
         """By a model folder. Raise IntegrityError where tokenizer, EOS or vocabulary are missing."""
-        vocabulary, positions = _sizes(folder)
-        tokenizer, ends = load_tokenizer(folder), eos_ids(folder)
+        sizes, tokenizer, ends = _sizes(folder), load_tokenizer(folder), eos_ids(folder)
         if config.model.chat_template:
             warn_without_stop(tokenizer, ends)
-        return cls(config, tokenizer, ends, vocabulary, data, held_out, positions)
+        return cls(config, tokenizer, ends, sizes.vocab_size, data, held_out, sizes.positions)
 
     def _frame(self, environment: Environment) -> ReplyFrame | None:
         """Return what stands around an environment's replies; None where it has none."""
@@ -117,8 +111,7 @@ class PoolEnvironments:
         return None if self.positions is None else self.positions - work.max_prompt_tokens - work.max_new_tokens
 
     def at(self, folder: Path) -> "PoolEnvironments":
-        """Return the same with the curriculum mask of the policy step in `folder`, where the pool has a curriculum.
-        Raise IntegrityError where the step has none."""
+        """Return the same with the curriculum mask of the policy step in `folder`. Raise IntegrityError without one."""
         if not self.config.curricula:
             return self
         masked = copy.copy(self)
@@ -132,11 +125,9 @@ class PoolEnvironments:
         return self._environments[self.drawn(problem_seed).environment]
 
     def settings(self, problem_seed: int) -> EnvironmentConfig:
-        """Return the configuration of the environment that a problem belongs to."""
         return self.config.environments[self.drawn(problem_seed).environment]
 
     def where(self, problem_seed: int) -> str:
-        """Return which problem that is, in words."""
         settings = self.settings(problem_seed)
         return f"{settings.called}, {'row' if settings.rows else 'seed'} {self.drawn(problem_seed).seed}"
 
@@ -147,8 +138,7 @@ class PoolEnvironments:
         return self._environments[place.environment].problem(place.seed)
 
     def prompt(self, problem_seed: int, target_length: int) -> tuple[int, ...]:
-        """Return prompt token ids of a problem with a target length (0: none). Where they are more than the pool
-        allows, something short is asked instead, and no answer to it is worth anything."""
+        """Return a problem's prompt, or something short that no answer is worth anything to if that is too long."""
         environment, longest = self._of(problem_seed), self.config.work.max_prompt_tokens
         tokens = self._tokens(environment, self.problem(problem_seed), target_length)
         return tokens if len(tokens) <= longest else self._tokens(environment, Problem(NO_PROBLEM, ""), 0)[:longest]
@@ -166,29 +156,37 @@ class PoolEnvironments:
         return prompt_tokens(self._tokenizer, self.config.model, problem, target_length, tools)
 
     def turns(self, problem_seed: int) -> int:
-        """Return the most turns that a rollout of a problem has."""
         return self._of(problem_seed).declared.turns.most
 
     def replies(self, problem_seed: int) -> Reply:
-        """Return what is put after the turns of one rollout: called once after each, in order. Raise ScoringUnavailable
-        where this machine cannot say."""
+        """Return what is called once after each turn of a rollout, in order, for what follows it, and may raise
+        ScoringUnavailable. A reply that the model has no room for, or that holds tokens it does not know, is none."""
         environment, frame = self._of(problem_seed), self._frames[self.drawn(problem_seed).environment]
         if frame is None or not isinstance(environment, InTurns):
             return lambda turns: None
-        problem, room = self.problem(problem_seed), self._reply_room
-        return RolloutReplies(environment, problem, frame, self._text, room, self.vocabulary)
+        problem, room, texts = self.problem(problem_seed), self._reply_room, list[str]()
+
+        def reply(turns: Sequence[Tokens]) -> Tokens | None:
+            nonlocal room
+            texts.extend(map(self._text, turns[len(texts) :]))
+            said, most = environment.reply(problem, list(texts)), environment.declared.turns.reply_tokens
+            tokens = None if said is None else frame.tokens(said, most if room is None else min(most, room))
+            if tokens is None or max(tokens, default=0) >= self.vocabulary:
+                return None
+            room = None if room is None else room - len(tokens)
+            return tokens
+
+        return reply
 
     def transcript(self, problem_seed: int, output: Sequence[int]) -> Transcript:
-        """Return what was sampled of a rollout, with the environment's replies in between, made anew. Raise what
-        `replies` raises."""
+        """Take apart what was sampled, the environment's replies made anew. Raise ScoringUnavailable."""
         return replay(tuple(output), self.eos_ids, self.turns(problem_seed), self.replies(problem_seed))
 
     def _text(self, turn: Sequence[int]) -> str:
         return completion_text(self._tokenizer, turn, self.eos_ids)
 
     def score(self, problem_seed: int, target_length: int, output: Sequence[int]) -> Score:
-        """Return rewards of what was sampled (EOS included). Raise ScoringUnavailable where this machine cannot score
-        it."""
+        """Return rewards of what was sampled (EOS included). Raise ScoringUnavailable."""
         alpha = self.config.length_alpha_of(self.settings(problem_seed))
         task = float32(self._task_score(problem_seed, output)) if self.asks(problem_seed, target_length) else 0.0
         penalty = length_penalty(alpha, target_length, len(output))
@@ -204,31 +202,32 @@ class PoolEnvironments:
 
 
 def _loaded(config: PoolConfig, data: Path | None = None) -> list[Environment]:
-    """Return the configuration's environments, after a check of the versions that score."""
     check_versions(config.environments, config.scoring_versions)
     return [load_environment(environment, data) for environment in config.environments]
 
 
-def _sizes(folder: Path) -> tuple[int, int | None]:
-    """Return rows of the output layer, and positions (None where it names none), as config.json says (for composite
-    models in `text_config`)."""
+class _Sizes(BaseModel):
+    """What config.json says of a model. `vocab_size`: rows of the output layer."""
+
+    vocab_size: int = Field(gt=0, strict=True)
+    positions: int | None = Field(
+        None, gt=0, strict=True, validation_alias=AliasChoices("max_position_embeddings", "n_positions")
+    )
+
+
+def _sizes(folder: Path) -> _Sizes:
     path = folder / "config.json"
     document = read_object(path, 1 << 20)
     try:
-        text = document.get("text_config", document)
-        positions = text.get("max_position_embeddings", text.get("n_positions"))
-        for name, size in (("vocab_size", text["vocab_size"]), ("max_position_embeddings", positions)):
-            if (type(size) is not int or size <= 0) and not (size is None and name != "vocab_size"):
-                raise ValueError(f"`{name}` is not a positive number")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise IntegrityError(f"{path} cannot be used: {error!r}", "fetch the weights again") from None
-    return int(text["vocab_size"]), positions
+        return _Sizes.model_validate(document.get("text_config", document))  # composite models have that
+    except ValidationError as error:
+        what = ": ".join(first_problem(error.errors()))
+        raise IntegrityError(f"{path} cannot be used: {what}", "fetch the weights again") from None
 
 
 class FollowingEnvironments:
-    """Those of the step that was loaded last. They are made anew whenever a folder's text files differ from those
-    before: whoever joined at an earlier step would else judge by other prompts than whoever joins now, and an owner
-    who changes a template under way would have honest nodes refused."""
+    """Those of the step that was loaded last, made anew whenever its text files differ: all judge by the same prompts,
+    whenever they joined, and an owner who changes a template has no honest nodes refused."""
 
     def __init__(self, config: PoolConfig) -> None:
         self._config, self._digest = config, b""
@@ -236,13 +235,12 @@ class FollowingEnvironments:
         self._loaded: list[Environment] = []
 
     def prepare(self) -> None:
-        """Load what no policy step changes, which takes seconds: a process does it before the first one is here. Raise
-        what `load_environment` and `check_versions` raise."""
+        """Load what no policy step changes: it takes seconds. Raise what `load_environment` and `check_versions`
+        raise."""
         self._loaded = self._loaded or _loaded(self._config)
 
     def of(self, folder: Path) -> PoolEnvironments:
-        """Return the environments of a step with its curriculum mask. Raise what `PoolEnvironments.of` and `at`
-        raise."""
+        """Return a step's environments with its curriculum mask. Raise what `PoolEnvironments.of` and `at` raise."""
         digest = text_digest(folder)
         if self._current is None or digest != self._digest:
             self.prepare()
@@ -251,9 +249,8 @@ class FollowingEnvironments:
 
 
 class TextEnvironments:
-    """The environments of a swarm's document: the same text gets the same score on every machine, whatever model and
-    tokenizer it has. `data`: the folder of their files. Raises what loading them raises, and ConfigError for one of
-    several turns, whose text alone does not say what was sampled."""
+    """The environments of a swarm: a text gets the same score whatever model and tokenizer a machine has. Raises what
+    loading them raises, and ConfigError for several turns, whose text does not say what was sampled."""
 
     def __init__(self, configs: Sequence[EnvironmentConfig], answer_after: str, data: Path | None = None) -> None:
         self._configs, self._answer_after = configs, answer_after
@@ -265,7 +262,6 @@ class TextEnvironments:
                 )
 
     def problem(self, problem_seed: int) -> Problem:
-        """Raise ScoringUnavailable where this machine cannot make it."""
         place = drawn(self._configs, problem_seed)
         return self._environments[place.environment].problem(place.seed)
 
@@ -275,8 +271,7 @@ class TextEnvironments:
         return f"{self._configs[place.environment].called}/{place.seed}"
 
     def score(self, problem_seed: int, text: str) -> float:
-        """Return the task reward of a completion's text, exactly a float32. Raise ScoringUnavailable where this machine
-        cannot score it."""
+        """Return a completion's task reward, exactly a float32. Raise ScoringUnavailable."""
         place = drawn(self._configs, problem_seed)
         environment = self._environments[place.environment]
         return float32(environment.score(environment.problem(place.seed), answer_of(text, self._answer_after)))

@@ -1,34 +1,29 @@
-"""An owner's own program as an environment. `seconds`: how long each call of it may take, as its owner promises the
-validators; counted, not timed."""
+"""An owner's own program as an environment. Its `seconds` are counted, not timed."""
 
-import hashlib
 import json
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
 
 from environments.base import (
     NO_PROBLEM,
-    THRESHOLD,
     Answer,
     AnswerCache,
     Declaration,
+    FileParams,
     Problem,
-    Turns,
     check_seed,
     credited,
-    refuse_unknown,
-    take_licence,
-    take_number,
-    take_threshold,
+    read_content,
+    read_params,
 )
-from environments.turns import MOST_TOOLS, PARAMETERS, are_tools, take_turns
+from environments.turns import TurnParams, checked_tools
 from protocol.config import EnvironmentConfig, PoolConfig
 from protocol.encoding import parse_json
-from protocol.errors import ConfigError, IntegrityError, printable
-from protocol.files import read_bounded
+from protocol.errors import ConfigError, printable
 from protocol.verdict import LANE
 from sandbox.pool import shared_pool
 from sandbox.wasi import MIB, Ending, SandboxLimits, SandboxOutcome, SandboxProgram
@@ -38,20 +33,15 @@ _LEAST_SECONDS = 0.01
 MAX_PROGRAM_BYTES = MAX_ANSWER_CHARS = _MAX_CHARS = 1 << 16
 
 
-def _take_timing(params: dict[str, Any]) -> tuple[Turns, float]:
-    """Return `turns` and what belongs to them, `tools` and `seconds`, taken out of `params`. Raise ConfigError."""
-    tools = params.pop("tools", [])
-    if not are_tools(tools):
-        raise ConfigError(f"`params.tools` is no list of at most {MOST_TOOLS} JSON schemas", "write one of each tool")
-    turns = take_turns(params, Turns(tools=tuple(tools)))
-    return turns, take_number(params, "seconds", 0.5, _LEAST_SECONDS, 5.0)
+class ProgramParams(TurnParams, FileParams):
+    """`seconds`: of a core, that a call may take."""
 
-
-# What a program returns, read as hostile
+    seconds: float = Field(0.5, ge=_LEAST_SECONDS, le=5.0)
+    tools: Annotated[list[dict[str, Any]], BeforeValidator(checked_tools)] = Field(default_factory=list)
 
 
 def read_problem(outcome: SandboxOutcome) -> Problem:
-    """Raise ValueError, in words, where the program gave no problem."""
+    """Read as hostile what a program returned. Raise ValueError, in words, where it gave no problem."""
     fields = _returned(outcome)
     if not isinstance(fields, dict):
         raise ValueError(f"it gave no dictionary, but {printable(json.dumps(fields), 60)}")
@@ -68,25 +58,6 @@ def read_problem(outcome: SandboxOutcome) -> Problem:
     return Problem(question, answer, metadata)
 
 
-def read_score(outcome: SandboxOutcome) -> float:
-    """Return a number, or True or False. Raise ValueError, in words, where the program gave none."""
-    value = _returned(outcome)
-    if not isinstance(value, int | float):
-        raise ValueError(f"it gave no number, but {printable(json.dumps(value), 60)}")
-    try:
-        return float(value)
-    except OverflowError:
-        raise ValueError("it gave a number that is too large") from None
-
-
-def read_reply(outcome: SandboxOutcome) -> str | None:
-    """Return a text, or None for the end. Raise ValueError, in words, where the program gave neither."""
-    value = _returned(outcome)
-    if value is not None and (not isinstance(value, str) or len(value) > _MAX_CHARS):
-        raise ValueError(f"it gave no text of at most {_MAX_CHARS} characters, and no None")
-    return value
-
-
 def _returned(outcome: SandboxOutcome) -> Any:
     if outcome.ending is not Ending.EXITED:
         raise ValueError(f"the program ended: {outcome.ending}")
@@ -99,27 +70,22 @@ def _returned(outcome: SandboxOutcome) -> Any:
         raise ValueError(f"what it returned is no JSON: {printable(str(error), 100)}") from None
 
 
-# The environment
-
-
 class ProgramEnvironment:
-    """The program at `path`, whose SHA-256 is `content`: `problem(seed)` and `score(problem, answer_text)`; of several
-    turns `reply(problem, turns)` and `score(problem, turns)`, with the turns so far as a list of texts.
-
-    `params`: `seconds`, `tools`, `licence`, `score_threshold` and those of environments/turns.py. Raises ConfigError
-    for one that is wrong, for a missing program, and for one that makes no problem of seed 0, IntegrityError for other
-    bytes, ScoringUnavailable where this machine has no sandbox."""
+    """The program at `path`: `problem(seed)` and `score(problem, answer_text)`; of several turns, with a list of texts,
+    `reply(problem, turns)` and `score(problem, turns)`. Raises ConfigError for a wrong parameter, a missing program, or
+    one that makes no problem of seed 0, IntegrityError for other bytes, ScoringUnavailable."""
 
     rows = 0
 
     def __init__(self, path: Path, content: str, params: dict[str, Any]) -> None:
-        own = dict(params)
-        turns, seconds = _take_timing(own)
-        self._threshold, licence = take_threshold(own), take_licence(own)
-        refuse_unknown("program", own, (THRESHOLD, "seconds", *PARAMETERS, "tools", "licence"))
-        self._limits = SandboxLimits(fuel=round(seconds * CORE_FUEL), memory=256 * MIB, output=2 * MIB, calls=2_000)
-        self._source = _read(path, content)
-        self.declared = Declaration("program", "1", content, licence, MAX_ANSWER_CHARS, self._limits.seconds, turns)
+        given = read_params(ProgramParams, "program", params)
+        self._threshold, fuel = given.score_threshold, round(given.seconds * CORE_FUEL)
+        self._limits = SandboxLimits(fuel=fuel, memory=256 * MIB, output=2 * MIB, calls=2_000)
+        try:
+            self._source = read_content(path, content, MAX_PROGRAM_BYTES, "program").decode()
+        except UnicodeDecodeError:
+            raise ConfigError(f"the program {path} is no UTF-8", "save it as UTF-8") from None
+        self.declared = Declaration("1", content, given.licence, self._limits.seconds, given.with_tools(given.tools))
         self._answers = AnswerCache()
         if fault := self.problem(0).fault:
             raise ConfigError(f"the program {content[:16]}… makes no problem of seed 0: {fault}", "mend the program")
@@ -142,25 +108,25 @@ class ProgramEnvironment:
     def reply(self, problem: Problem, turns: Sequence[str]) -> str | None:
         if problem.fault or sum(map(len, turns)) > MAX_ANSWER_CHARS:
             return None
-        value = self._ask("reply", problem, list(turns), read_reply, None)
-        return value if isinstance(value, str) else None
+        value = self._ask("reply", problem, list(turns))
+        return value if isinstance(value, str) and len(value) <= _MAX_CHARS else None
 
     def _score(self, problem: Problem, answer: Any, chars: int) -> float:
         if problem.fault or chars > MAX_ANSWER_CHARS:
             return 0.0
-        return credited(float(self._ask("score", problem, answer, read_score, 0.0) or 0.0), self._threshold)
+        value = self._ask("score", problem, answer)
+        return credited(value, self._threshold) if isinstance(value, float) else 0.0
 
-    def _ask(
-        self, function: str, problem: Problem, about: Any, read: Callable[[SandboxOutcome], Answer], failed: Answer
-    ) -> Answer:
-        """Return what the program answers, `failed` where it gives nothing."""
+    def _ask(self, function: str, problem: Problem, about: Any) -> Answer:
+        """Return the number or the text that the program answers; None where it gives neither."""
         given = {"question": problem.question, "answer": problem.answer, "metadata": problem.metadata}
 
         def ask() -> Answer:
             try:
-                return read(self._run(function, [given, about]))
-            except ValueError:
-                return failed
+                value = _returned(self._run(function, [given, about]))
+                return value if isinstance(value, str) else float(value)
+            except (ValueError, TypeError, OverflowError):
+                return None
 
         return self._answers.get([function, given, about], ask)
 
@@ -169,54 +135,31 @@ class ProgramEnvironment:
         return shared_pool("python").run(program, self._limits)
 
 
-def _read(path: Path, content: str) -> str:
-    if not path.is_file():
-        raise ConfigError(f"there is no program {path}", "put it there under the name of its SHA-256")
-    data = read_bounded(path, MAX_PROGRAM_BYTES, "the program ")
-    if hashlib.sha256(data).hexdigest() != content:
-        raise IntegrityError(f"{path} has another SHA-256 than {content[:16]}…", "fetch it again")
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        raise ConfigError(f"the program {path} is no UTF-8", "save it as UTF-8") from None
-
-
 def template() -> str:
-    """Return the source of a program to begin with."""
     return Path(__file__).with_name("program_template.py").read_text(encoding="utf-8")
 
 
-# Judging time. A program's scorer is its owner's and may take its full time for each answer. Every row of a file is
-# scored, whatever the audit rate, and a seat votes on a full lane at once. Other scorers are muster's own or reviewed.
-
+# A program's scorer is its owner's and may take its full time for each answer. Every row of a file is scored, whatever
+# the audit rate, and a seat votes on a full lane at once. Other scorers are muster's own or reviewed.
 
 _SHARE = 0.5  # of a window, for scoring: the rest is for weights, the model's own pass, slower cores
 
 
-@dataclass(frozen=True)
-class SlowPool:
-    """Why a pool's files could not be judged in time, in one line, and what its owner can change."""
-
-    what: str
-    hint: str
-
-
 def slowest_program(config: PoolConfig) -> tuple[EnvironmentConfig, int, float] | None:
-    """Return of a pool's programs the one that may take longest, if all problems of a file fall to it, how many calls
-    that is for one file at worst, and the seconds of a core that each may take; None without any. Raise ConfigError for
-    a wrong parameter."""
+    """Return the program of a pool that may take longest, how many calls that is for one file at worst, and the seconds
+    of a core for each; None without any. Raise ConfigError for a wrong parameter."""
     slowest, work = None, config.work
     for environment in (environment for environment in config.environments if environment.name == "program"):
-        turns, seconds = _take_timing(dict(environment.params))
-        calls = work.problems_per_file + work.rows * turns.most
-        if slowest is None or calls * seconds > slowest[1] * slowest[2]:
-            slowest = environment, calls, seconds
+        given = read_params(ProgramParams, "program", environment.params)
+        calls = work.problems_per_file + work.rows * given.turns
+        if slowest is None or calls * given.seconds > slowest[1] * slowest[2]:
+            slowest = environment, calls, given.seconds
     return slowest
 
 
-def too_slow(config: PoolConfig, commit_window: int, jury_commit_window: int) -> SlowPool | None:
-    """Return where the worst case does not fit: a full lane into half of a committee's window, one file into half of a
-    jury's (both in seconds). Raise ConfigError for a wrong parameter."""
+def too_slow(config: PoolConfig, commit_window: int, jury_commit_window: int) -> ConfigError | None:
+    """Return what is wrong, and what its owner can change, where the worst case does not fit: a full lane into half of
+    a committee's window, one file into half of a jury's (both in seconds). Raise ConfigError for a wrong parameter."""
     slowest = slowest_program(config)
     if slowest is None:
         return None
@@ -229,7 +172,7 @@ def too_slow(config: PoolConfig, commit_window: int, jury_commit_window: int) ->
     shorter = f"set `params.seconds` to {most:g} or less, " if most >= _LEAST_SECONDS else ""
     for task, calls, name, window in tasks:
         if calls * seconds > _SHARE * window:
-            return SlowPool(
+            return ConfigError(
                 f"{environment.called}: scoring {task} may take {calls} calls of {seconds:g} s, "
                 f"{calls * seconds:.0f} s of a core; of `{name}` {_SHARE * window:g} s are for that",
                 f"{shorter}make files smaller, or raise `{name}`",

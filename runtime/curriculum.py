@@ -37,11 +37,8 @@ class StepNotSeenError(MusterError):
 
 def undisputed(state: State, pool: int) -> list[Submission]:
     """Return accepted files whose finality follows from the clock alone, by sequence."""
-    return [
-        sub
-        for sub in state.accepted(pool)
-        if (pool, sub.sequence) not in state.disputes and (pool, sub.sequence) not in state.canaries
-    ]
+    tried = state.disputes.keys() | state.canaries.keys()
+    return [sub for sub in state.accepted(pool) if (pool, sub.sequence) not in tried]
 
 
 def counted(state: State, pool: int, step: int, window: int) -> list[Submission]:
@@ -58,7 +55,6 @@ def counted(state: State, pool: int, step: int, window: int) -> list[Submission]
 
 
 def counted_files(state: State, config: PoolConfig, pool: int, step: int) -> list[Submission]:
-    """Return the files that count for any curriculum of the pool."""
     windows = [one.curriculum.window for one in config.curricula.values() if one.curriculum is not None]
     return counted(state, pool, step, max(windows)) if windows else []
 

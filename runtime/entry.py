@@ -1,18 +1,24 @@
 """How a process of ours starts from a command line, and how it ends: one line for what a person can mend, an exit code.
 
-`python -m worker.main --config FILE` and its like run a role without the `muster` command; supervisors use them.
+A thread that a process cannot do without ends it when it fails, and its supervisor starts it again: a process that
+lives on without its judge, its signer or its heartbeats would look well and earn penalties.
 """
 
 import argparse
 import logging
+import multiprocessing
 import os
 import sys
+import threading
 from collections.abc import Callable
 from enum import IntEnum
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
-from protocol.errors import ConfigError, MusterError
+from protocol.errors import ConfigError, MusterError, first_line
+from protocol.files import die_with_parent
+from runtime.presence import keep_crash_message
 
 log = logging.getLogger("muster")
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
@@ -79,7 +85,7 @@ def run_main(main: Callable[[], int | None], name: str = "muster", interrupted: 
 
 
 def run_role(run: Callable[[Path], object]) -> NoReturn:
-    """Run a role's process from the file that `--config` names."""
+    """Run a role's process from the file that `--config` names, as supervisors do: `python -m worker.main`."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--config", type=Path, required=True, help="configuration file, JSON or TOML")
     config = parser.parse_args().config
@@ -88,3 +94,90 @@ def run_role(run: Callable[[Path], object]) -> NoReturn:
         run(config)
 
     run_main(main)
+
+
+# --- Threads that a process cannot do without
+
+
+class _Death:
+    """What follows the death of an essential thread: by default only the log says so, as in commands and tests."""
+
+    follow: Callable[[str], object] = staticmethod(lambda message: None)
+
+
+def end_with_threads(home: Path) -> None:
+    """From now on, end this process with Exit.STALLED when a thread of `essential` fails, and keep why in `home`."""
+
+    def end(message: str) -> None:
+        keep_crash_message(home, message)
+        logging.shutdown()
+        os._exit(Exit.STALLED)
+
+    _Death.follow = end
+
+
+def essential(name: str, run: Callable[[], object]) -> threading.Thread:
+    """Return a daemon thread that calls `run`, not started yet. Whatever `run` raises, even SystemExit, ends the
+    process of a daemon; `muster … status` then shows it."""
+
+    def guarded() -> None:
+        try:
+            run()
+        except BaseException as error:
+            message = f"the thread `{name}` died: {type(error).__name__}: {error}".splitlines()[0]
+            logging.getLogger("muster.process").critical("%s; ending the process", message, exc_info=error)
+            _Death.follow(message)
+
+    return threading.Thread(target=guarded, name=name, daemon=True)
+
+
+# --- A function in a process of its own
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_END_SECONDS = 10.0
+
+
+def alone(what: str, seconds: float, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Return what `function` returns, or raise what it raises, in a new process with this one's environment: an engine
+    keeps global state and memory, and both are gone with its process. `what` names it in errors. Raises MusterError if
+    it takes more than `seconds`, or its process dies."""
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=_send_result, args=(sender, os.getpid(), function, args, kwargs))
+    child.start()
+    sender.close()
+    try:
+        if not receiver.poll(seconds):
+            raise MusterError(f"{what} took more than {seconds:.0f} s", "use a faster engine or device")
+        result, error = receiver.recv()
+    except EOFError:
+        child.join(_END_SECONDS)
+        hint = "its messages are above; look for room in memory, and at the engine's installation"
+        raise MusterError(f"{what} ended early (exit code {child.exitcode})", hint) from None
+    finally:
+        # Python takes a process that used vLLM apart for many seconds, and its answer is here.
+        child.kill()
+        child.join(_END_SECONDS)
+        receiver.close()
+    if error is not None:
+        raise error
+    answer: R = result
+    return answer
+
+
+def _send_result(sender: Connection, parent: int, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
+    """Send (result, None) or (None, error) from the child; what it prints is no part of the command's result."""
+    die_with_parent(parent)
+    os.dup2(2, 1)
+    start_logging()
+    answer: tuple[Any, MusterError | None]
+    try:
+        answer = function(*args, **kwargs), None
+    except MusterError as error:
+        answer = None, error
+    except OSError as error:
+        answer = None, MusterError(first_line(error), "check the path, its permissions and the room on its disk")
+    sender.send(answer)
+    sender.close()

@@ -10,6 +10,7 @@ import re
 import secrets
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -119,8 +120,7 @@ def check_strength(password: str) -> str:
 
 
 def create_password_file(path: Path) -> str:
-    """Write 32 random bytes as hex to a new file of mode 0600 and return them, for machines without a person. Return
-    the password of a file that exists."""
+    """Write 32 random bytes as hex to a new file of mode 0600 and return them; of a file that exists, its password."""
     if path.exists():
         return _password_file(path)
     password = secrets.token_hex(32)
@@ -157,23 +157,21 @@ def _password_file(path: Path) -> str:
 def _read(path: Path) -> dict[str, Any]:
     with explained(f"read the key file {path}", "check the path"), path.open("rb") as file:
         data = file.read(_MAX_BYTES + 1)
-    try:
-        document = parse_json(data) if len(data) <= _MAX_BYTES else None
-    except ValueError:
-        document = None
-    if not isinstance(document, dict):
-        document = {}
+    document: Any = {}
+    with suppress(ValueError):
+        document = parse_json(data) if len(data) <= _MAX_BYTES else {}
+    document = document if isinstance(document, dict) else {}
     if _has_duplicates(document):
         raise IntegrityError(f"{path} has a field twice, but for capitals", "restore it from a backup")
-    document = _lower_case(document)  # MyEtherWallet and ethers write `Crypto`
-    if document.get("version") != 3 or not isinstance(document.get("crypto"), dict):
+    lowered = _lower_case(document)  # MyEtherWallet and ethers write `Crypto`
+    if lowered.get("version") != 3 or not isinstance(lowered.get("crypto"), dict):
         raise ConfigError(f"{path} is not a version 3 key file", "name a key file, or make one: muster keys create")
-    return document
+    return lowered
 
 
 def _has_duplicates(part: Any) -> bool:
-    """Return whether names of fields anywhere in a document differ in capitals only: eth_keyfile ignores capitals, and
-    might use another field than was checked here."""
+    """Return whether field names differ in capitals only: eth_keyfile ignores capitals, and might use another field
+    than was checked here."""
     if not isinstance(part, dict):
         return False
     return len({name.lower() for name in part}) != len(part) or any(map(_has_duplicates, part.values()))

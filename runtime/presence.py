@@ -18,7 +18,6 @@ _TAIL_BYTES = 4096
 
 
 def runs(home: Path) -> bool:
-    """Return whether a process works in `home`."""
     return any(is_locked(path) for name in _EVENTS for path in home.glob(f"{name}.lock"))
 
 

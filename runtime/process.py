@@ -21,10 +21,9 @@ from protocol.encoding import Document, load_document
 from protocol.errors import MusterError, first_line
 from protocol.files import explained
 from protocol.waits import WAITS
-from runtime.entry import Exit, start_logging
+from runtime.entry import Exit, end_with_threads, essential, start_logging
 from runtime.keystore import open_key
 from runtime.presence import STALLED, keep_crash_message
-from runtime.threads import end_with_threads, essential
 from storage.relay.server import ServeWeights
 
 log = logging.getLogger("muster.process")
@@ -43,7 +42,6 @@ class KeyConfig(Document):
     )
 
     def open(self) -> LocalAccount:
-        """Return the account in the key file. Raises ConfigError, IntegrityError."""
         return open_key(self.keystore, self.password_file)
 
 
@@ -157,7 +155,6 @@ def serve(daemon: Daemon, grace: float | None = GRACE_SECONDS) -> NoReturn:
 
 
 def make_home(path: Path) -> None:
-    """Make a process's home folder, if need be. Raises ConfigError."""
     with explained(f"make {path}", "check `home`"):
         path.mkdir(parents=True, exist_ok=True)
 
@@ -165,7 +162,7 @@ def make_home(path: Path) -> None:
 class StallGuard:
     """A thread that watches whether the engine's steps end.
 
-    While a step is overdue, the file STALLED in `home`, the log and heartbeats say so. A step that is overdue for
+    While a step is overdue, the file STALLED in `home`, the log and heartbeats say so. One that is overdue for
     `give_up` seconds never ends: `end` is called, by default the process's immediate end with Exit.STALLED, because
     only another process can open the device again.
     """

@@ -27,9 +27,9 @@ from storage.keys import object_key
 from storage.partial import PartFile, PartialDownload
 from storage.relay.cache import RelayCache, RelayFetches
 from storage.relay.server import RelayApp, ServeWeights
-from storage.weights.manifest import MAX_STORED_BYTES, Manifest, ManifestScope, Shard, unseal
+from storage.weights.manifest import MAX_STORED_BYTES, Manifest, ManifestScope, unseal
 
-# Configuration
+log = logging.getLogger("muster.relay")
 
 
 class RelayConfig(ProcessConfig):
@@ -40,7 +40,7 @@ class RelayConfig(ProcessConfig):
     serve_weights: ServeWeights = ServeWeights()
 
 
-# What is held
+# --- What is held
 
 
 LOOK_BACK = 64  # steps before the newest at which a relay looks at all
@@ -61,37 +61,25 @@ def wanted_steps(state: State, pool: Pool, steps: int, now: float) -> list[int]:
 
 
 def until_snapshot(pool: Pool, steps: list[int], look: Callable[[int], Manifest | None]) -> Iterator[int]:
-    """`steps`, and then the earlier ones back to the last snapshot, which those who join late begin with."""
-    seen = False
-    for step in steps:
+    """Yield `steps`, then the earlier ones back to the last snapshot, which those who join late begin with."""
+    seen, earlier = False, range(min(steps, default=0) - 1, max(0, pool.step - LOOK_BACK) - 1, -1)
+    for step in (*steps, *earlier):
+        if seen and step not in steps:
+            return
         manifest = look(step)
         seen = seen or (manifest is not None and manifest.snapshot)
         yield step
-    step = min(steps, default=0) - 1
-    while not seen and step >= max(0, pool.step - LOOK_BACK):
-        manifest = look(step)
-        seen = manifest is not None and manifest.snapshot
-        yield step
-        step -= 1
 
 
 def objects_of(manifest: Manifest, stored: int) -> Iterator[tuple[str, int]]:
-    """(key, bytes) of what was published of a step: its manifest of `stored` bytes, its deltas, then its files."""
+    """Yield (key, bytes) of what was published of a step: its manifest of `stored` bytes, its deltas, then its
+    files."""
     yield object_key("manifests", manifest.digest), stored
-    for delta in manifest.deltas:
-        yield from map(_entry, delta.shards)
-    if manifest.snapshot:
-        yield from map(_entry, manifest.shards())
+    shards = [shard for delta in manifest.deltas for shard in delta.shards]
+    for shard in (*shards, *(manifest.shards() if manifest.snapshot else ())):
+        yield shard.key, shard.size
 
 
-def _entry(shard: Shard) -> tuple[str, int]:
-    return shard.key, shard.size
-
-
-# Serving
-
-
-log = logging.getLogger("muster.relay")
 VALID_SECONDS = 600
 _AGAIN_SECONDS = 30.0
 RESTART_SECONDS = 2.0  # before a thread that failed begins again
@@ -102,9 +90,9 @@ _AHEAD = 3  # objects that are fetched before anybody asks for them, at once
 
 
 class PoolRelay:
-    """`client`: of the pool; whoever owns it keeps its view of the chain fresh. `account` signs announcements.
-
-    The constructor takes the port: raises ConfigError if it is in use, or the folder cannot be made."""
+    """Holds and serves what the newest steps of a pool name. Whoever owns `client` keeps its view of the chain fresh;
+    `account` signs announcements. The constructor takes the port: raises ConfigError if it is in use, or the folder
+    cannot be made."""
 
     def __init__(self, client: PoolClient, serve: ServeWeights, account: LocalAccount | None) -> None:
         self._client, self._serve, self._account = client, serve, account
@@ -135,7 +123,6 @@ class PoolRelay:
             thread.start()
 
     def stop(self) -> None:
-        """End it, within a few seconds."""
         self._stop.set()
         self._server.should_exit = True
         self.fetches.close()
@@ -160,8 +147,8 @@ class PoolRelay:
         return self._client.sources.spread.fetch(key, limit, part_files)
 
     def _supervised(self, name: str, work: Callable[[], None]) -> None:
-        """Run `work` to its end; whatever it raises, it begins again, and the status and this process's waits say so
-        until it has worked for a while."""
+        """Run `work` to its end, again whenever it raises; the status and this process's waits say so until it has
+        worked for a while."""
         while not self._stop.is_set():
             try:
                 work()
@@ -198,7 +185,7 @@ class PoolRelay:
         self._prefetch([key for key in missing if key.startswith("shards/")], version)
 
     def _name(self) -> list[str]:
-        """Put what the newest steps name on the cache's list; the keys that are not here yet."""
+        """Put what the newest steps name on the cache's list; return the keys that are not here yet."""
         with self._naming:
             state, pool = self._client.state, self._client.pool()
             if pool is None or not pool.steps:
@@ -219,7 +206,6 @@ class PoolRelay:
             return missing
 
     def _manifest(self, digest: bytes, scope: ManifestScope) -> Manifest | None:
-        """The step's manifest, checked."""
         if digest in self._manifests:
             return self._manifests[digest][0]
         if digest in self._left_out:
@@ -249,7 +235,7 @@ class PoolRelay:
             del named[digest]
 
     def _left(self, key: str, check: Callable[[bytes], object]) -> bytes | None:
-        """A manifest that a former process left, if it is sound."""
+        """Return a manifest that a former process left, if it is sound."""
         stored = self.cache.stored(key)
         try:
             if stored is not None:
@@ -259,7 +245,6 @@ class PoolRelay:
         return stored
 
     def _prefetch(self, missing: list[str], version: int) -> None:
-        """Fetch objects, a few at a time, until the chain has news."""
         waiting = []
         for key in missing:
             if (fetch := self.fetches.start(key)) is not None:
@@ -294,7 +279,7 @@ class PoolRelay:
         service.close()
 
     def _wait_to_announce(self, pause: float, step: int) -> bool:
-        """Until it is time, or a newer step than the announced one has been here for a while; whether to stop."""
+        """Wait until it is time, or a newer step than the announced one has been here for a while; whether to stop."""
         end = time.monotonic() + pause
         soon = time.monotonic() + min(pause, _NEWS_SECONDS)
         while (now := time.monotonic()) < end and not (now >= soon and self._step > step):
@@ -304,12 +289,8 @@ class PoolRelay:
 
     def _facts(self) -> dict[str, Any]:
         pool = self._client.pool_id
-        facts: dict[str, Any] = {"pool": pool.pool, "chain_id": pool.chain_id, "step": self._step}
-        facts |= {"announced_until": self._announced_until, "url": self._serve.public_url}
-        return facts | {"problems": dict(self._problems)}
-
-
-# The relay process
+        facts = {"pool": pool.pool, "chain_id": pool.chain_id, "step": self._step, "url": self._serve.public_url}
+        return facts | {"announced_until": self._announced_until, "problems": dict(self._problems)}
 
 
 def run(config_path: Path) -> NoReturn:
@@ -346,9 +327,6 @@ class Relay:
             self._client.refresh()
         except MusterError as error:
             log.info("%s", error)
-
-
-# Peers
 
 
 def serve_as_peer(client: PoolClient, account: LocalAccount | None) -> None:

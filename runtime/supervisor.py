@@ -23,9 +23,9 @@ _HEALTHY_AFTER = 30.0
 @dataclass
 class Child:
     """One supervised process. A child that fails `max_restarts` times in a row ends the run (None: it is tried for
-    ever); `longest_pause` bounds the growing pauses between its restarts, in seconds. `final_exits` are exit codes
-    after which it has finished its work and is left alone. Children of a later `stage` need those of earlier ones and
-    are stopped before them. `since`: Unix time of its last start or end; `exit_code` of its last end."""
+    ever); `longest_pause` bounds the growing pauses between its restarts, in seconds. After one of the `final_exits` it
+    has finished its work. Children of a later `stage` need those of earlier ones and are stopped before them. `since`:
+    Unix time of its last start or end; `exit_code` of its last end."""
 
     name: str
     argv: list[str]
@@ -148,8 +148,8 @@ class Supervisor:
             process.kill()
 
     def stop(self, grace: float = 15.0, only: Callable[[Child], bool] = lambda _: True) -> None:
-        """SIGTERM stage by stage, the latest stage first, each stage at once; SIGKILL for what is left after `grace`
-        seconds. `only`: which children."""
+        """SIGTERM stage by stage, the latest first; SIGKILL for what is left after `grace` seconds. `only`: which
+        children."""
         chosen = [child for child in self.children.values() if only(child)]
         for child in chosen:
             child.finished = True
@@ -169,5 +169,4 @@ def restart_pause(failures: int, longest: float) -> float:
 
 
 def exit_text(code: int) -> str:
-    """How a process ended, in words."""
     return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit {code}"

@@ -32,9 +32,9 @@ class Replies(Protocol):
 def converse(
     engine: Engine, environment: Replies, tasks: Sequence[RolloutTask], sampling: Sampling, limit: int
 ) -> list[Completion]:
-    """What is sampled of every task, all its turns together, in order: `limit` tokens at most, in as many turns as the
-    environment gives. Raises MusterError on a prompt that the model cannot take, ScoringUnavailable where this machine
-    cannot say what a reply is."""
+    """Return what is sampled of every task, all its turns together, in order: `limit` tokens at most, in as many turns
+    as the environment gives. Raises MusterError on a prompt that the model cannot take, ScoringUnavailable where this
+    machine cannot say what a reply is."""
     several = [environment.turns(task.problem_seed) > 1 for task in tasks]
     first = [
         Request(task.prompt, task.noise_key, limit, goes_on=more) for task, more in zip(tasks, several, strict=True)
@@ -51,7 +51,7 @@ def converse(
 
 
 def _next(environment: Replies, task: RolloutTask, done: Completion, limit: int) -> Request | None:
-    """The next turn of a rollout, None where it is over."""
+    """Return the next turn of a rollout, None where it is over."""
     if done.finish != FINISH_EOS or len(done.tokens) >= limit:
         return None
     transcript = environment.transcript(task.problem_seed, done.tokens)
@@ -63,7 +63,7 @@ def _next(environment: Replies, task: RolloutTask, done: Completion, limit: int)
 
 
 def joined(before: Completion, turn: Completion) -> Completion:
-    """A rollout with one more turn: the short last chunk is proven anew with what the turn added to it."""
+    """Return a rollout with one more turn: the short last chunk is proven anew with what the turn added to it."""
     full = before.proofs[: len(before.tokens) // CHUNK]
     tokens, logprobs = before.tokens + turn.tokens, before.logprobs + turn.logprobs
     return replace(turn, tokens=tokens, logprobs=logprobs, proofs=full + turn.proofs)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from protocol.errors import MusterError, unwritten
 from protocol.waits import WAITS
+from runtime.entry import essential
 from runtime.pool_client import PoolClient
-from runtime.threads import essential
 from storage.weights.cache import KEPT_VERSIONS
 
 log = logging.getLogger("muster.weights")
@@ -28,7 +28,6 @@ class WorkClock:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Run while the block runs."""
         with self._lock:
             self._since = time.monotonic()
         try:
@@ -39,19 +38,13 @@ class WorkClock:
                 self._since = 0.0
 
     def seconds(self, now: float) -> float:
-        """Return the seconds worked until `now`."""
         with self._lock:
             return self._worked + (now - self._since if self._since else 0.0)
 
 
-def _always(_: int) -> bool:
-    return True
-
-
 class WeightsAhead:
     """A thread that fetches the newest published step's weights as soon as the chain names them, if `wanted` (given the
-    step's number) says so. `keep`: how many versions stay in the cache. Older steps that the cache dropped are fetched
-    when they are needed.
+    step's number) says so. `keep`: how many versions stay in the cache. Older steps are fetched when they are needed.
 
     `figures`: `weights_fetched`, seconds, of that `weights_overlapped` while `clock` ran.
     """
@@ -60,7 +53,7 @@ class WeightsAhead:
         self,
         client: PoolClient,
         poll_seconds: float,
-        wanted: Callable[[int], bool] = _always,
+        wanted: Callable[[int], bool] = lambda _: True,
         keep: Callable[[], int] = lambda: KEPT_VERSIONS,
     ) -> None:
         self._client, self._poll, self._wanted, self._keep = client, poll_seconds, wanted, keep
@@ -90,18 +83,17 @@ class WeightsAhead:
             return self._ready.get(manifest)
 
     def _run(self) -> None:
-        while not self._stop.is_set():
+        pause = 0.0
+        while not self._stop.wait(pause):
+            pause = _AGAIN_SECONDS
             try:
                 self._look()
-                self._stop.wait(self._poll)
-            except MusterError as error:
-                self._trouble(str(error))
-            except OSError as error:
-                self._trouble(unwritten(error))
+                pause = self._poll
+            except (MusterError, OSError) as error:
+                log.info("no weights ahead: %s", unwritten(error) if isinstance(error, OSError) else error)
             except Exception:  # the work goes on: the weights are fetched when they are needed
                 if not self._stop.is_set():
                     log.exception("fetching weights ahead failed")
-                self._stop.wait(_AGAIN_SECONDS)
 
     def _look(self) -> None:
         pool = self._client.pool()
@@ -110,27 +102,18 @@ class WeightsAhead:
             return
         began = time.monotonic()
         worked = self.clock.seconds(began)
-        with self._fetching(step.manifest):
+        with self._changed:
+            self._coming = step.manifest
+        try:
             folder = self._client.step_weights(step.step, self._keep())
             with self._changed:
                 self._ready[step.manifest] = folder
                 while len(self._ready) > _REMEMBERED:
                     self._ready.popitem(last=False)
-        end = time.monotonic()
-        self.figures["weights_fetched"] += end - began
-        self.figures["weights_overlapped"] += self.clock.seconds(end) - worked
-
-    @contextmanager
-    def _fetching(self, manifest: bytes) -> Iterator[None]:
-        with self._changed:
-            self._coming = manifest
-        try:
-            yield
         finally:
             with self._changed:
                 self._coming = b""
                 self._changed.notify_all()
-
-    def _trouble(self, words: str) -> None:
-        log.info("no weights ahead: %s", words)
-        self._stop.wait(_AGAIN_SECONDS)
+        end = time.monotonic()
+        self.figures["weights_fetched"] += end - began
+        self.figures["weights_overlapped"] += self.clock.seconds(end) - worked

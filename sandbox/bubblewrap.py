@@ -15,8 +15,7 @@ from sandbox.policy import IsolationPolicy, Mount, NetworkAccess
 
 @dataclass(frozen=True)
 class HostView:
-    """What every program sees of the host, read-only: `mounts`, and `links` (path → its target). `devices`: the device
-    files of its GPUs."""
+    """What programs see of the host, read-only; `links`: path → target; `devices`: of its GPUs."""
 
     mounts: tuple[Mount, ...] = ()
     links: Mapping[Path, str] = field(default_factory=dict)
@@ -77,7 +76,6 @@ def _files(policy: IsolationPolicy, view: HostView) -> Iterator[str]:
 
 # System calls that programs in bubblewrap cannot make; libseccomp knows their numbers on every architecture
 
-
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _EPERM, _ENOSYS = 1, 38
 _MASKED_EQUAL = 7
@@ -101,8 +99,7 @@ class _Comparison(ctypes.Structure):
 
 
 def filter_file() -> int:
-    """Return a file descriptor with the compiled filter, at its beginning; the caller closes it. Raise ConfigError
-    where libseccomp is missing or refuses."""
+    """Return a descriptor of the compiled filter, for the caller to close. Raise ConfigError without libseccomp."""
     try:
         library = ctypes.CDLL("libseccomp.so.2")
     except OSError:
@@ -149,7 +146,6 @@ def _rules() -> Iterator[tuple[str, int, _Comparison | None]]:
 
 
 # What of this machine a program may see: the system's programs, Python, muster; never homes or keys
-
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _SETTINGS = (

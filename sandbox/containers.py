@@ -3,7 +3,6 @@
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,16 +11,6 @@ from protocol.errors import ConfigError
 from protocol.files import explained, user_cache, write_atomic
 from sandbox.bubblewrap import AF_ALG, AF_VSOCK, DENIED, NEW_NAMESPACES
 from sandbox.policy import DIGEST, IsolationPolicy, Mode, NetworkAccess
-
-
-@dataclass(frozen=True)
-class Container:
-    """`image`: one that is on this machine, by its digest; `seccomp`: a filter of system calls that replaces the
-    engine's own."""
-
-    name: str
-    image: str
-    seccomp: Path | None = None
 
 
 def check_image(image: str) -> None:
@@ -36,15 +25,17 @@ def removal(engine: Mode, name: str) -> list[str]:
     return [engine.value, "rm", "--force", *(["--time=0"] if engine is Mode.PODMAN else []), name]
 
 
-def container_command(engine: Mode, policy: IsolationPolicy, argv: Sequence[str], box: Container) -> list[str]:
-    """Return the command that runs `argv` in a new container. Raise ConfigError for an image without a digest."""
-    check_image(box.image)
-    command = [engine.value, "run", f"--name={box.name}", "--rm", "--interactive", "--pull=never", "--log-driver=none"]
+def container_command(
+    engine: Mode, policy: IsolationPolicy, argv: Sequence[str], name: str, image: str, seccomp: Path | None = None
+) -> list[str]:
+    """Return the command that runs `argv` in a container. Raise ConfigError for an image without a digest."""
+    check_image(image)
+    command = [engine.value, "run", f"--name={name}", "--rm", "--interactive", "--pull=never", "--log-driver=none"]
     command += ["--read-only", "--cap-drop=all", "--security-opt=no-new-privileges", "--ipc=private"]
     if engine is Mode.PODMAN:
         command += ["--read-only-tmpfs=false", "--image-volume=ignore", "--http-proxy=false"]
-    if box.seccomp is not None:
-        command.append(f"--security-opt=seccomp={box.seccomp}")
+    if seccomp is not None:
+        command.append(f"--security-opt=seccomp={seccomp}")
     if policy.network is not NetworkAccess.OUTBOUND:
         command.append(f"--network={policy.network.value}")
     # In full, also where they are an engine's defaults: those may exceed what the machine lets anybody set.
@@ -63,7 +54,7 @@ def container_command(engine: Mode, policy: IsolationPolicy, argv: Sequence[str]
     if policy.gpu:
         command.append("--device=nvidia.com/gpu=all" if engine is Mode.PODMAN else "--gpus=all")
     command += [f"--env={variable}={value}" for variable, value in policy.environment.items()]
-    return [*command, f"--workdir={policy.folder}", f"--entrypoint={argv[0]}", box.image, *argv[1:]]
+    return [*command, f"--workdir={policy.folder}", f"--entrypoint={argv[0]}", image, *argv[1:]]
 
 
 # podman's default filter of system calls lets programs make user namespaces and reach hypervisors; this narrows it
@@ -73,8 +64,7 @@ _DEFAULTS = (Path("/etc/containers/seccomp.json"), Path("/usr/share/containers/s
 
 
 def narrowed(profile: dict[str, Any]) -> dict[str, Any]:
-    """Return a filter in the form of Docker's and podman's without what bubblewrap's programs cannot do either. Its
-    other rules stay; what it does not name fails with its default error."""
+    """Return Docker's and podman's filter without what bubblewrap's programs cannot do either."""
     replaced = {*DENIED, "clone", "clone3", "socket"}
     rules = [rule | {"names": [name for name in rule["names"] if name not in replaced]} for rule in profile["syscalls"]]
     conditions = [("clone", "SCMP_CMP_MASKED_EQ", sum(NEW_NAMESPACES))]

@@ -2,14 +2,27 @@
 
 import os
 import select
+import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
-from subprocess import Popen
+from subprocess import DEVNULL, PIPE, Popen
+
+
+def start(module: str, *arguments: str, env: Mapping[str, str], seconds: float) -> Popen[bytes]:
+    """Start `python -m MODULE …`, which writes a line once it is ready. Raise what `ask` raises."""
+    argv = [sys.executable, "-P", "-m", module, *arguments]
+    process = Popen(argv, env=env, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, start_new_session=True)
+    try:
+        ask(process, b"", seconds, 64)
+    except BaseException:
+        end(process)
+        raise
+    return process
 
 
 def ask(process: Popen[bytes], question: bytes, seconds: float, most: int) -> bytes:
-    """Write a question and return the line that answers it. Raise TimeoutError after `seconds`, OSError where the
-    process ends or its answer exceeds `most` bytes."""
+    """Return the line that answers a question. Raise TimeoutError, OSError for an end or more than `most` bytes."""
     assert process.stdin is not None
     assert process.stdout is not None
     sink, source = process.stdin.fileno(), process.stdout.fileno()

@@ -36,13 +36,13 @@ class ImageRecipe:
     warm: str = ""
 
 
-RECIPES = (
-    ImageRecipe(
+RECIPES = {
+    "python": ImageRecipe(
         "python",
         "c0832d6327aa1875146f7a8c2610f8fc53a2d36021607643f21279e2a227ad18",
         "6c6a6c91a22cbbc65f8ef2f6fc077184be67390976eacd30fecb8236b63bdea0",
     ),
-    ImageRecipe(
+    "mathematics": ImageRecipe(
         "mathematics",
         "974b0df13dd32b9a3502f2a503080e4b5f155dad506bdd5f9770c0ff73903c86",
         "021c85fed705d5ad5ce641d63cf70f48125678ff12450ac20f5efe6e29ff5f33",
@@ -51,17 +51,11 @@ RECIPES = (
         imports=("muster_mathematics",),
         warm="import muster_mathematics\nmuster_mathematics.warm()\n",
     ),
-)
-
-
-def recipe(name: str) -> ImageRecipe:
-    """Return the recipe of that name; KeyError for an unknown one."""
-    return {known.name: known for known in RECIPES}[name]
+}
 
 
 def bundled(wanted: ImageRecipe) -> bytes:
-    """Return what the interpreter reads while an image is made: a document, then the modules' sources. Raise
-    ScoringUnavailable where a package is missing."""
+    """Return what the interpreter reads while an image is made. Raise ScoringUnavailable for a missing package."""
     modules = [module for package in wanted.packages for module in _modules(package)]
     root = Path(__file__).resolve().parents[1]
     modules += [(name, False, (root / path).read_bytes()) for name, path in wanted.own]
@@ -86,11 +80,9 @@ def _modules(package: str) -> Iterator[tuple[str, bool, bytes]]:
         yield name, is_package, path.read_bytes()
 
 
-# Making images. The interpreter runs up to a point where it asks for the time, and its memory is kept as it is then.
-# A run maps that memory, copy on write, and calls the prepared function: it neither starts nor imports anything. Making
-# an image is deterministic, so the hash of its memory is pinned here: a machine with other packages or another
-# interpreter cannot score, and says so.
-
+# The interpreter runs up to a point where it asks for the time, and its memory is kept as it is then. A run maps that
+# memory, copy on write, and calls the prepared function: it neither starts nor imports anything. Making an image is
+# deterministic, so its hash is pinned: a machine with other packages or another interpreter cannot score.
 
 _READY = b"ready\n"
 _LIMITS = SandboxLimits(fuel=2_000_000_000_000, memory=1024 * MIB, output=MIB, calls=10_000_000)
@@ -124,13 +116,12 @@ class _Photographer(System):
 
     def _clock_time_get(self, clock: int, precision: int, at: int) -> int:
         if self.written[2].endswith(_READY):
-            raise Ended(0)
+            raise Ended(Ending.EXITED, 0)
         return super()._clock_time_get(clock, precision, at)
 
 
 def load_image(name: str) -> Image | None:
-    """Return an image from the cache; None where it has not been made, or is damaged: whoever asks for it next makes it
-    again."""
+    """Return an image from the cache; None where it has not been made, or is damaged and made again."""
     path = _path(name)
     memory, about = wasi.load(path), path.with_suffix(".json")
     if memory is not None:
@@ -142,23 +133,21 @@ def load_image(name: str) -> Image | None:
 
 
 def is_made(name: str) -> bool:
-    """Return whether code and image are in the cache."""
     return all(path.exists() for path in (wasi.cached("code"), _path(name), _path(name).with_suffix(".json")))
 
 
 def copy_made(folder: Path) -> None:
-    """Copy the images that this user has into `folder`, another cache, where they are missing. Copied, not shared:
-    whoever uses the other cache may write to it. Raise OSError where it cannot be written to."""
-    for name in (known.name for known in RECIPES if is_made(known.name)):
+    """Copy this user's images into another cache, whose users may write to it. Raise OSError."""
+    for name in filter(is_made, RECIPES):
         for path in (wasi.cached("code"), _path(name)):
             for file in (path, path.with_suffix(".sha256"), path.with_suffix(".json")):
                 if file.is_file() and not (folder / file.name).is_file():
                     write_atomic(folder / file.name, file.read_bytes())
 
 
-def make_image(name: str) -> Image:
+def make_image(name: str) -> None:
     """Make an image and keep it in the cache. Raise ScoringUnavailable where it is not the pinned one."""
-    wanted = recipe(name)
+    wanted = RECIPES[name]
     content, entry = build(wanted)
     if (made := digest(content, entry)) != wanted.sha256:
         raise ScoringUnavailable(
@@ -166,11 +155,7 @@ def make_image(name: str) -> Image:
         )
     path = _path(name)
     wasi.load_or_compile(path, wasm_module.memory_module(content))
-    about = {"entry": asdict(entry), "size": len(content)}
-    write_atomic(path.with_suffix(".json"), json.dumps(about).encode())
-    image = load_image(name)
-    assert image is not None
-    return image
+    write_atomic(path.with_suffix(".json"), json.dumps({"entry": asdict(entry), "size": len(content)}).encode())
 
 
 def digest(content: bytes, entry: Entry) -> str:
@@ -203,12 +188,12 @@ def build(wanted: ImageRecipe) -> tuple[bytes, Entry]:
 
 
 def _path(name: str) -> Path:
-    return wasi.cached(name, recipe(name).sha256)
+    return wasi.cached(name, RECIPES[name].sha256)
 
 
 def run_image(code: wasmtime.Module, image: Image, program: SandboxProgram, limits: SandboxLimits) -> SandboxOutcome:
-    """Run a program from an image's beginning; the same everywhere, to the last unit of fuel. Raise ValueError for
-    less memory than the image has."""
+    """Run a program in an image, the same everywhere to the last unit of fuel. Raise ValueError for too little
+    memory."""
     if limits.memory < image.size:
         raise ValueError(f"image `{image.name}` needs {image.size} bytes of memory, the limit is {limits.memory}")
     request = {"source": program.source, "function": program.function, "arguments": program.arguments}
@@ -223,15 +208,12 @@ def run_image(code: wasmtime.Module, image: Image, program: SandboxProgram, limi
     return SandboxOutcome(ending, exit_code, bytes(written[1]), bytes(written[2]), instance.used, memory)
 
 
-# `python -m sandbox.image [IMAGE …]` makes images, so that no score has to wait for them; all by default.
-# `--pin IMAGE …` prints what an image and its sources hash to, for RECIPES after a change of its content.
-
-
 def main(arguments: Sequence[str]) -> int:
+    """Make these images, all by default; with `--pin` print what they and their sources hash to, for RECIPES."""
     pin = arguments[:1] == ["--pin"]
-    for name in arguments[pin:] or [known.name for known in RECIPES]:
+    for name in arguments[pin:] or RECIPES:
         if pin:
-            print(name, digest(*build(recipe(name))), sources(recipe(name)))
+            print(name, digest(*build(RECIPES[name])), sources(RECIPES[name]))
         elif not is_made(name):
             make_image(name)
     return 0

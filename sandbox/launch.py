@@ -9,7 +9,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -22,44 +22,17 @@ import psutil
 from protocol.errors import ConfigError, MusterError, printable
 from protocol.files import die_with_parent, user_cache
 from sandbox.bubblewrap import bubblewrap_command, filter_file, system_view
-from sandbox.containers import Container, check_image, container_command, profile_file, removal
+from sandbox.containers import check_image, container_command, profile_file, removal
 from sandbox.policy import MIB, IsolationPolicy, Mode, NetworkAccess, Wanted
 from sandbox.watchdog import Watchdog, remove_folders
 
 
-@dataclass(frozen=True)
-class Cgroup:
-    """Limits of all processes of a sandbox together: folders of one group (one per controller in version 1) → what is
-    written into their files, in this order. A name that ends in `?` is of a file that not every kernel has."""
-
-    settings: Mapping[Path, Mapping[str, str]]
-
-    def make(self) -> None:
-        """Make the folders and write the files. Raise OSError where that is not allowed, and leave nothing then."""
-        try:
-            for folder, files in self.settings.items():
-                folder.mkdir()
-                for name, value in files.items():
-                    path = folder / name.removesuffix("?")
-                    if not name.endswith("?") or path.exists():
-                        path.write_text(value)
-        except OSError:
-            self.remove()
-            raise
-
-    def enter(self) -> None:
-        """Move this process, and all that it starts from now on, into the group."""
-        for folder in self.settings:
-            (folder / "cgroup.procs").write_text("0")
-
-    def remove(self) -> None:
-        """Kill what is still in it and remove it; give up after five seconds."""
-        remove_folders(list(self.settings))
-
-
-def plan_cgroup(policy: IsolationPolicy, name: str, own: str, root: Path = Path("/sys/fs/cgroup")) -> Cgroup:
-    """Return the group called `name` for a policy. `own`: the text of /proc/self/cgroup. Version 1: under our own group
-    of each controller. Version 2: directly under `root`: a group with processes of its own has no limited children."""
+def plan_cgroup(
+    policy: IsolationPolicy, name: str, own: str, root: Path = Path("/sys/fs/cgroup")
+) -> dict[Path, dict[str, str]]:
+    """Return the folders of the group called `name` → what is written into their files; `?` ends a name that not every
+    kernel has. `own`: the text of /proc/self/cgroup. Version 1: under our own group of each controller. Version 2:
+    directly under `root`: a group with processes of its own has no limited children."""
     controllers = dict[str, str]()
     for line in own.splitlines():
         _, names, path = line.split(":", 2)
@@ -67,15 +40,26 @@ def plan_cgroup(policy: IsolationPolicy, name: str, own: str, root: Path = Path(
     memory, pids = str(policy.memory), {"pids.max": str(policy.processes)}
     if not {"memory", "pids"} <= controllers.keys():
         limits = {"memory.max": memory, "memory.swap.max?": "0"} if policy.memory else {}
-        return Cgroup({root / name: pids | limits})
+        return {root / name: pids | limits}
     settings = {root / "pids" / controllers["pids"].lstrip("/") / name: pids}
     if policy.memory:
         limits = {"memory.limit_in_bytes": memory, "memory.memsw.limit_in_bytes?": memory}
         settings[root / "memory" / controllers["memory"].lstrip("/") / name] = limits
-    return Cgroup(settings)
+    return settings
 
 
-# Starting a program and cleaning up after it
+def make_cgroup(settings: Mapping[Path, Mapping[str, str]]) -> None:
+    """Make the folders and write the files. Raise OSError where that is not allowed, and leave nothing then."""
+    try:
+        for folder, files in settings.items():
+            folder.mkdir()
+            for name, value in files.items():
+                path = folder / name.removesuffix("?")
+                if not name.endswith("?") or path.exists():
+                    path.write_text(value)
+    except OSError:
+        remove_folders(list(settings))
+        raise
 
 
 TIMED_OUT = 124
@@ -102,15 +86,14 @@ class IsolatedProcess:
         self.launch, self.timed_out, self._init, self._left_to_watchdog = launch, False, 0, False
         self._streams: dict[str, Any] = {"stdin": stdin, "stdout": stdout, "stderr": stderr}
         self._name = f"muster-{secrets.token_hex(8)}"
-        self._cgroup: Cgroup | None = None
+        self._cgroup: list[Path] = []
         if launch.mode is Mode.BUBBLEWRAP:
-            group = plan_cgroup(launch.policy, self._name, Path("/proc/self/cgroup").read_text())
+            settings = plan_cgroup(launch.policy, self._name, Path("/proc/self/cgroup").read_text())
             with suppress(OSError):
-                group.make()
-                self._cgroup = group
+                make_cgroup(settings)
+                self._cgroup = list(settings)
         self._removal = removal(launch.mode, self._name) if launch.mode.is_container else []
-        folders = list(self._cgroup.settings) if self._cgroup else []
-        self._watchdog = Watchdog([self._removal] if self._removal else [], folders)
+        self._watchdog = Watchdog([self._removal] if self._removal else [], self._cgroup)
         self._end = time.monotonic() + launch.policy.seconds if launch.policy.seconds else None
         try:
             self.process = self._start()
@@ -121,7 +104,7 @@ class IsolatedProcess:
     @property
     def has_accounting(self) -> bool:
         """Whether all its processes together are held to the policy's limits."""
-        return self._cgroup is not None or self.launch.mode.is_container
+        return bool(self._cgroup) or self.launch.mode.is_container
 
     def wait(self) -> int:
         """Return its exit code (128 + n for signal n); TIMED_OUT once the policy's seconds are over."""
@@ -135,7 +118,6 @@ class IsolatedProcess:
         return 128 - code if code < 0 else code
 
     def send(self, number: int) -> None:
-        """Send a signal to the program."""
         if self.launch.mode is not Mode.BUBBLEWRAP:
             self.process.send_signal(number)  # an engine's client passes it on
             return
@@ -172,11 +154,12 @@ class IsolatedProcess:
     def _start(self) -> "subprocess.Popen[Any]":
         launch = self.launch
         if launch.mode.is_container:
-            box = Container(self._name, launch.image, profile_file() if launch.mode is Mode.PODMAN else None)
+            profile = profile_file() if launch.mode is Mode.PODMAN else None
+            argv = container_command(launch.mode, launch.policy, launch.argv, self._name, launch.image, profile)
             # in a folder of ours: where a container runs out of memory, podman's monitor leaves a file in its folder
             folder = user_cache("isolation")
             folder.mkdir(parents=True, exist_ok=True)
-            return self._popen(container_command(launch.mode, launch.policy, launch.argv, box), None, folder)
+            return self._popen(argv, None, folder)
         if launch.mode is Mode.PLAIN:
             return self._popen(list(launch.argv), {"PATH": _PATH} | launch.policy.environment, launch.policy.folder)
         with ExitStack() as handles:
@@ -197,8 +180,8 @@ class IsolatedProcess:
 
         def prepare() -> None:
             die_with_parent(parent)
-            if cgroup is not None:
-                cgroup.enter()
+            for folder in cgroup:
+                (folder / "cgroup.procs").write_text("0")
 
         settings: dict[str, Any] = {"cwd": folder, "pass_fds": pass_fds, "preexec_fn": prepare} | self._streams
         try:
@@ -207,14 +190,12 @@ class IsolatedProcess:
             raise ConfigError(f"`{argv[0]}` is not on the PATH", f"install {argv[0]}") from None
 
     def _clean(self) -> None:
-        if self._cgroup is not None:
-            self._cgroup.remove()
+        remove_folders(self._cgroup)
         self._watchdog.dismiss(done=not self._left_to_watchdog)
 
 
 def run(launch: Launch, grace: float = 15.0) -> int:
-    """Run a program in the foreground and return its exit code. SIGINT and SIGTERM are passed on to it, and it is
-    killed `grace` seconds later if it still runs. Only for a process's main thread."""
+    """Run a program in a main thread's foreground, pass SIGINT and SIGTERM on, and kill it `grace` seconds later."""
     with IsolatedProcess(launch) as process:
 
         def stop(number: int, _: object) -> None:
@@ -258,8 +239,7 @@ _PROBE = IsolationPolicy(memory=64 * MIB, processes=64, scratch=MIB, seconds=20.
 
 @dataclass(frozen=True)
 class Probed:
-    """`trouble`: why a mode does not work, empty if it does; `accounting`: whether its limits hold for all processes
-    together."""
+    """`trouble`: why a mode does not work; `accounting`: whether its limits hold for all processes together."""
 
     trouble: str = ""
     accounting: bool = False
@@ -274,12 +254,12 @@ class Choice:
     why_not: Mapping[Mode, str] = field(default_factory=dict)
 
 
-def choose(wanted: Wanted, image: str = "", probe: "Callable[[Mode, str], Probed] | None" = None) -> Choice:
+def choose(wanted: Wanted, image: str = "") -> Choice:
     """Return the first mode that works of those that are wanted. Only `auto` and `none` come to the plain one;
     ConfigError when anything else does not work here. `image`: what containers run, by its digest."""
     why_not: dict[Mode, str] = {}
     for mode in _CANDIDATES[wanted]:
-        probed = (probe or try_mode)(mode, image)
+        probed = try_mode(mode, image)
         if not probed.trouble:
             return Choice(mode, probed.accounting, why_not)
         why_not[mode] = probed.trouble

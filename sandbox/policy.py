@@ -15,8 +15,6 @@ DIGEST = re.compile(r"(?:[a-z0-9][a-z0-9._:/-]*@)?sha256:[0-9a-f]{64}")
 
 
 class Mode(Enum):
-    """How a program is isolated."""
-
     PODMAN = "podman"
     DOCKER = "docker"
     BUBBLEWRAP = "bubblewrap"
@@ -45,7 +43,6 @@ class Mount(Document):
 
     @classmethod
     def same(cls, path: Path, writable: bool = False) -> Self:
-        """Return a mount at the same path inside as outside."""
         return cls(source=path, target=path, writable=writable)
 
     @field_validator("source", "target")
@@ -62,10 +59,9 @@ _Line = Annotated[str, Field(pattern=r"^[^\x00\n]*$")]
 
 
 class IsolationPolicy(Document):
-    """The defaults are for code of strangers. `memory`, `scratch` (the size of /tmp and of /dev/shm each): bytes, of
-    all processes together where the mode can count them so; `seconds`: wall clock, None for ever. `gpu`: the machine's
-    NVIDIA devices. `user`: the user id to be, for which the caller must be root; None: the caller's. `environment` is
-    all that there is."""
+    """The defaults are for code of strangers. `memory`, `scratch` (/tmp and /dev/shm each): bytes, of all processes
+    together where the mode can count them so; `seconds`: wall clock, None for ever. `gpu`: NVIDIA devices. `user`: the
+    user id to be, for which the caller must be root; None: the caller's. `environment` is all that there is."""
 
     network: NetworkAccess = NetworkAccess.NONE
     memory: int | None = Field(1024 * MIB, ge=16 * MIB)
@@ -92,8 +88,7 @@ Wanted = Literal["auto", "container", "bubblewrap", "none"]
 
 
 def claims(mode: Mode, policy: IsolationPolicy, accounting: bool) -> tuple[list[str], list[str]]:
-    """Return what a mode protects and what it does not, as phrases. `accounting`: whether limits hold for all processes
-    together (containers; bubblewrap in a cgroup)."""
+    """Return what a mode protects and what not. `accounting`: whether limits hold for all processes together."""
     if mode is Mode.PLAIN:
         files = ["every file of this user, keys included", "the network", "other processes of this user", "devices"]
         return [], [*files, "memory", "number of processes", "processor time"]

@@ -1,5 +1,4 @@
-"""Processes that run sandboxed programs, so many at a time: JSON lines in both directions, and one that fails is
-replaced."""
+"""Processes that run sandboxed programs, so many at a time, by JSON lines; one that fails is replaced."""
 
 import functools
 import json
@@ -9,15 +8,15 @@ import resource
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from protocol.encoding import parse_json
 from protocol.errors import ScoringUnavailable
 from protocol.rollout_file.confine import refuse_system_calls
-from sandbox.exchange import ask, end
+from sandbox.exchange import ask, end, start
 from sandbox.image import is_made, load_image, run_image
 from sandbox.wasi import Ending, SandboxLimits, SandboxOutcome, SandboxProgram, code
 
@@ -26,14 +25,12 @@ _log = logging.getLogger(__name__)
 
 
 def packed(outcome: SandboxOutcome) -> bytes:
-    """Return an outcome as a line."""
     streams = {"stdout": outcome.stdout.decode("latin-1"), "stderr": outcome.stderr.decode("latin-1")}
     return json.dumps(vars(outcome) | streams).encode() + b"\n"
 
 
 def unpacked(line: bytes, limits: SandboxLimits) -> SandboxOutcome:
-    """Return the outcome in a line. A process whose program has broken out may answer anything: raise ValueError for
-    what cannot be an outcome under these limits."""
+    """Return a line's outcome. Raise ValueError for what cannot be one: a program may have broken out."""
     try:
         fields: Any = parse_json(line)
         stdout, stderr = (fields[name].encode("latin-1") for name in ("stdout", "stderr"))
@@ -50,16 +47,26 @@ class _ProcessEnded(ScoringUnavailable):
     """Something ended the process: worth another try."""
 
 
+@contextmanager
+def _machines_fault(seconds: float) -> Iterator[None]:
+    try:
+        yield
+    except TimeoutError:
+        what = f"the sandbox was not done within {seconds:.0f} s"
+        raise ScoringUnavailable(what, "use a faster or idler machine") from None
+    except OSError as error:
+        raise _ProcessEnded(f"the sandbox process ended: {error}", "see the log") from None
+
+
 class SandboxPool:
     """`size` programs at once from an image, for any number of threads; the first makes the image, for minutes."""
 
     def __init__(self, image: str, size: int) -> None:
         self.image, self._free = image, threading.Semaphore(size)
-        self._lock, self._idle = threading.Lock(), list[SandboxProcess]()
+        self._idle = list[SandboxProcess]()  # its methods are atomic
 
     def run(self, program: SandboxProgram, limits: SandboxLimits) -> SandboxOutcome:
-        """Return the outcome, the same on every machine. Raise ScoringUnavailable where this machine has none: no
-        process starts, two in a row ended, or one was not done in `limits.seconds`."""
+        """Return the outcome, the same on every machine. Raise ScoringUnavailable where this machine has none."""
         if not self._free.acquire(timeout=_MAKE_SECONDS):
             raise ScoringUnavailable(f"no sandbox became free within {_MAKE_SECONDS:.0f} s", "try again later")
         try:
@@ -72,29 +79,23 @@ class SandboxPool:
             self._free.release()
 
     def start(self, count: int = 1) -> None:
-        """Have `count` more processes wait for programs."""
-        started = [SandboxProcess(self.image) for _ in range(count)]
-        with self._lock:
-            self._idle += started
+        self._idle.extend([SandboxProcess(self.image) for _ in range(count)])
 
     def close(self) -> None:
-        """End the processes that are idle."""
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for process in idle:
-            process.close()
+        while self._idle:
+            self._idle.pop().close()
 
     def _once(self, program: SandboxProgram, limits: SandboxLimits) -> SandboxOutcome:
-        with self._lock:
-            process = self._idle.pop() if self._idle else None
-        process = process or SandboxProcess(self.image)
+        try:
+            process = self._idle.pop()
+        except IndexError:
+            process = SandboxProcess(self.image)
         try:
             outcome = process.run(program, limits)
         except BaseException:
             process.close()
             raise
-        with self._lock:
-            self._idle.append(process)
+        self._idle.append(process)
         return outcome
 
 
@@ -103,43 +104,22 @@ class SandboxProcess:
 
     def __init__(self, image: str) -> None:
         make(image)
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "sandbox.pool", image],
-            env=_environment(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        try:
-            self._ask(b"", _START_SECONDS, 64)
-        except BaseException:
-            self.close()
-            raise
+        with _machines_fault(_START_SECONDS):
+            self.process = start("sandbox.pool", image, env=_environment(), seconds=_START_SECONDS)
 
     def run(self, program: SandboxProgram, limits: SandboxLimits) -> SandboxOutcome:
         """Run one program; afterwards the process is ready for another, unless this raised."""
         given = vars(program) | {"stdin": program.stdin.decode("latin-1")}
         request = json.dumps({"program": given, "limits": vars(limits)}).encode() + b"\n"
-        answer = self._ask(request, limits.seconds, 6 * limits.output + 4096)  # JSON spells a byte by six at most
+        with _machines_fault(limits.seconds):
+            answer = ask(self.process, request, limits.seconds, 6 * limits.output + 4096)  # six for a byte in JSON
         try:
             return unpacked(answer, limits)
         except ValueError as error:
             raise ScoringUnavailable(f"the sandbox process answers wrongly: {error}", "report this") from None
 
     def close(self) -> None:
-        """End it at once."""
         end(self.process)
-
-    def _ask(self, sent: bytes, seconds: float, most: int) -> bytes:
-        try:
-            return ask(self.process, sent, seconds, most)
-        except TimeoutError:
-            what = f"the sandbox was not done within {seconds:.0f} s"
-            raise ScoringUnavailable(what, "use a faster or idler machine") from None
-        except OSError as error:
-            what = f"the sandbox process ended ({self.process.poll()}): {error}"
-            raise _ProcessEnded(what, "see the log") from None
 
 
 def make(image: str) -> None:
@@ -174,15 +154,12 @@ def shared_pool(image: str) -> SandboxPool:
     return _pool(image, os.getpid())
 
 
-# The process, `python -m sandbox.pool IMAGE`. Should a program break out of WebAssembly, it can still do nothing but
-# compute, read what it is sent, and answer.
-
+# Should a program break out of WebAssembly, it can still do nothing but compute, read what it is sent, and answer.
 
 _FIRST = SandboxLimits(fuel=1_000_000_000, memory=512 << 20)
 
 
 def main(name: str) -> None:
-    """Serve until the other end is closed."""
     image = load_image(name)
     if image is None:
         raise ScoringUnavailable(f"image `{name}` has not been made", "python -m sandbox.image")

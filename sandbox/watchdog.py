@@ -1,8 +1,5 @@
-"""A process that outlives the launcher of a sandbox and cleans up after it, however the launcher ended.
-
-The launcher holds the other end of its standard input: a line means that all is done, the end without one that the
-launcher was killed. Standard library only: it starts with every sandbox.
-"""
+"""A process that cleans up after the launcher of a sandbox, however that ended: the launcher holds its standard input,
+where a line means that all is done. Standard library only: it starts with every sandbox."""
 
 import json
 import os
@@ -59,7 +56,6 @@ def remove_folders(folders: list[Path]) -> None:
 
 
 def main(order: str) -> None:
-    """Wait for the launcher's end."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     if sys.stdin.buffer.readline():

@@ -4,7 +4,7 @@ them."""
 import hashlib
 import re
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal, cast, get_args
 
 from protocol.encoding import canonical_json, keccak, parse_json
 from protocol.errors import ConfigError, IntegrityError, MusterError
@@ -12,17 +12,8 @@ from protocol.errors import ConfigError, IntegrityError, MusterError
 Kind = Literal[
     "rollouts", "shards", "manifests", "verdicts", "configs", "environments", "envelopes", "contributions", "outer"
 ]
-_SUFFIX: dict[Kind, str] = {
-    "rollouts": ".parquet",
-    "shards": "",
-    "manifests": ".json",
-    "verdicts": ".json",
-    "configs": ".json",
-    "environments": "",
-    "envelopes": ".json",
-    "contributions": "",
-    "outer": "",
-}
+_SUFFIX: dict[Kind, str] = dict.fromkeys(get_args(Kind), "") | {"rollouts": ".parquet"}
+_SUFFIX |= dict.fromkeys(("manifests", "verdicts", "configs", "envelopes"), ".json")
 # What a whole key matches.
 KEY_PATTERN = "|".join(f"{kind}/[0-9a-f]{{64}}{re.escape(suffix)}" for kind, suffix in _SUFFIX.items())
 _KEY = re.compile(KEY_PATTERN)
@@ -61,9 +52,8 @@ def object_key(kind: Kind, digest: bytes) -> str:
 def parse_key(text: str) -> ObjectKey:
     """Parse a key from a stranger. Raises ConfigError unless it is exactly a content address of a known kind."""
     if len(text) > 100 or not _KEY.fullmatch(text):
-        raise ConfigError(
-            f"{text[:100]!r} is not an object key", "use <kind>/<64 hex digits> of docs/reference/protocol.md section 1"
-        )
+        hint = "use <kind>/<64 hex digits> of docs/reference/protocol.md section 1"
+        raise ConfigError(f"{text[:100]!r} is not an object key", hint)
     kind, _, rest = text.partition("/")
     return ObjectKey(cast(Kind, kind), bytes.fromhex(rest[:64]))
 

@@ -104,31 +104,32 @@ class AbandonedError(UnreachableError):
 
 class PartialDownload:
     """The bytes that have arrived of one object, in order, hashed as they arrive; one thread fills it, any thread reads
-    it. `source` names where they come from, `part_files` makes what holds them. Methods raise OSError."""
+    it. `source` names where they come from, `part_files` makes what holds them: `part`, which the caller may keep once
+    the object is complete. Methods raise OSError."""
 
     def __init__(self, source: str = "", part_files: Callable[[], PartFile] = PartFile) -> None:
         self._lock, self._part_files = threading.Lock(), part_files
-        self._part, self._hash = part_files(), hashlib.sha256()
+        self.part, self._hash = part_files(), hashlib.sha256()
         self.source, self.received, self.abandoned = source, 0, False
         # Another source can be asked, so this one is not worth many tries.
         self.has_alternatives = False
         self._hang_up: Callable[[], object] | None = None
 
     def __len__(self) -> int:
-        return len(self._part)
+        return len(self.part)
 
     def append(self, data: Bytes) -> None:
         """Append bytes of the source. Raises AbandonedError."""
         self.check()
-        self._part.append(data)
+        self.part.append(data)
         self._hash.update(data)
         self.received += len(data)
 
     def restart(self) -> None:
         """Forget all bytes: they are wrong, or the source starts again at the first one."""
         with self._lock:
-            self._part.drop()
-            self._part, self._hash = PartFile() if self.abandoned else self._part_files(), hashlib.sha256()
+            self.part.drop()
+            self.part, self._hash = PartFile() if self.abandoned else self._part_files(), hashlib.sha256()
 
     @property
     def sha256(self) -> bytes:
@@ -138,27 +139,19 @@ class PartialDownload:
     def whole(self) -> bytes:
         """Return all bytes."""
         with self._lock:
-            part = self._part
+            part = self.part
         return part.read(0, len(part))
-
-    def keep(self, path: Path) -> None:
-        """Move the bytes to the file `path`, on the same disk."""
-        self._part.keep(path)
-
-    def write_to(self, file: BinaryIO, start: int) -> None:
-        """Write the bytes to `file` from `start` on."""
-        self._part.write_to(file, start)
 
     def drop(self) -> None:
         """Delete the bytes."""
         with self._lock:
-            self._part.drop()
+            self.part.drop()
 
     def abandon(self) -> None:
         """Stop the filling thread, even while it waits for a byte that never comes."""
         with self._lock:
             self.abandoned = True
-            self._part.seal()  # its place in the caller's file may be given to another download
+            self.part.seal()  # its place in the caller's file may be given to another download
             if self._hang_up is not None:
                 self._hang_up()
 

@@ -54,7 +54,10 @@ class TransferStats:
     failures: int = 0
     misses: int = 0
     busy: int = 0
-    _penalty: float = field(default=1.0, init=False)
+
+    @property
+    def _penalty(self) -> float:
+        return 4.0 ** min(self.failures, _MAX_FAILURES) * 2.0 ** min(self.misses, _MAX_FAILURES)
 
     def seconds(self, size: int) -> float:
         """Return seconds until it would have sent `size` more bytes, if it works."""
@@ -69,19 +72,9 @@ class TransferStats:
             measured = size / max(seconds, 1e-6)
             self.rate = (1 - _SMOOTHING) * self.rate + _SMOOTHING * measured if self.rate else measured
         self.failures = self.misses = 0
-        self._penalty = 1.0
-
-    def missed(self) -> None:
-        """It lacks the object, which may be nobody's fault."""
-        self.misses += 1
-        self._penalise()
 
     def failed(self) -> None:
         self.failures += 1
-        self._penalise()
-
-    def _penalise(self) -> None:
-        self._penalty = 4.0 ** min(self.failures, _MAX_FAILURES) * 2.0 ** min(self.misses, _MAX_FAILURES)
 
 
 class SourceSelection:
@@ -128,14 +121,13 @@ class SourceSelection:
             if size:
                 stats.succeeded(size, seconds)
         elif isinstance(failure, MissingObjectError):
-            stats.missed()
+            stats.misses += 1  # which may be nobody's fault
         else:
             stats.failed()
 
 
 def is_late(taken: float, still: float, sent: int, need: int, hedge_after: float) -> bool:
-    """Return whether another source must be asked too: this one sent `sent` of `need` bytes in `taken` seconds, and
-    nothing in the last `still`."""
+    """Return whether to ask another source: this one sent `sent` of `need` bytes, and nothing for `still` seconds."""
     if not sent:
         return taken >= min(SILENCE_SECONDS, hedge_after)
     return still >= SILENCE_SECONDS or taken * need / sent > hedge_after
@@ -153,8 +145,7 @@ def comes_before(key: str, name: str, own: str) -> bool:
 
 @dataclass
 class _Call:
-    """One object that a caller waits for. `left`: sources that were not asked yet; `partials`: one for each request,
-    the newest last."""
+    """An object that a caller waits for. `left`: sources not asked yet; `partials`: of each request, newest last."""
 
     key: str
     limit: int
@@ -201,11 +192,7 @@ class MultiSource:
         return self.fetch(key, limit, PartFile, check=check).whole()
 
     def fetch(
-        self,
-        key: str,
-        limit: int,
-        part_files: Callable[[], PartFile],
-        check: Callable[[bytes], object] | None = None,
+        self, key: str, limit: int, part_files: Callable[[], PartFile], check: Callable[[bytes], object] | None = None
     ) -> PartialDownload:
         """Fetch an object into one of the `part_files`, for the caller to keep or drop.
 

@@ -53,10 +53,7 @@ _TEMPORARY = (Again, httpx.HTTPError, httpx.StreamError)
 
 
 def tries(what: str, url: str, attempt: Callable[[], T], deadline: float, most: int = TRIES) -> T:
-    """Call `attempt` up to `most` times, with growing pauses, until `deadline` (monotonic seconds).
-
-    Again and httpx's transport errors are retried. Raises UnreachableError naming the host and the last reason.
-    """
+    """Call `attempt` up to `most` times, with growing pauses, until `deadline` (monotonic). Raises UnreachableError."""
     left = max(0.0, deadline - time.monotonic())
     retrying = Retrying(
         retry=retry_if_exception_type(_TEMPORARY),
@@ -290,8 +287,7 @@ class HttpObjects:
         self._outside = http_client(Reach(private=allow_private), connections=None)
 
     def __call__(self, key: str, limit: int) -> bytes:
-        """Return the object's bytes from the first base that has them. Otherwise raises MissingObjectError or
-        IntegrityError if any base answered, UnreachableError if none did."""
+        """Return the object from the first base that has it. Raises what a base answered, else UnreachableError."""
         failure: MusterError | None = None
         for base in self._bases:
             try:
@@ -315,8 +311,7 @@ class HttpObjects:
     def elsewhere(
         self, url: str, key: str, limit: int, timeout: float = 20.0, partial: PartialDownload | None = None
     ) -> bytes:
-        """Return an object's bytes from a URL that a stranger announced, which must be public unless `allow_private`;
-        see `download`."""
+        """Return an object from a URL that a stranger announced, at a public address unless `allow_private`."""
         return download(url, key, limit, self._outside, timeout, partial)
 
     def close(self) -> None:

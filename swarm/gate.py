@@ -346,5 +346,5 @@ def _build(config: GateConfig, stack: ExitStack) -> FastAPI:
     index = EnvelopeIndex(config.home / "gate.sqlite")
     stack.callback(index.close)
     gate = SwarmGate(document, config.members, Bucket(config.s3), index, config.per_hour, config.bytes_per_hour)
-    guard = RequestGuard(AuthScope.of(config.url, DOMAIN.chain_id, DOMAIN.contract), RecentNonces())
+    guard = RequestGuard(AuthScope.of(config.url, DOMAIN.chain_id, DOMAIN.contract), RecentNonces().use)
     return create_app(gate, guard, config.rate, config.burst)

@@ -110,10 +110,10 @@ def _screened(data: bytes, folder: Path) -> int:
     """How many rows of a file `muster env screen` keeps."""
     path = folder / "rows"
     path.write_bytes(data)
-    report = screen_file(path, folder / "kept", folder / "refused", Screen(), print)
+    by_type, _ = screen_file(path, folder / "kept", folder / "refused", Screen(), print)
     for row in (folder / "kept").read_bytes().splitlines():
         read_row(row, "a kept row is strict JSON")
-    return report.kept.total()
+    return by_type.total()
 
 
 @handles("dataset-*")
@@ -162,8 +162,8 @@ def _parquet(line: Line, folder: Path) -> None:
         kind = next((kind for word, kind in kinds.items() if word in line["input"]), pa.string())
         columns["task_type"] = columns["task_type"].cast(kind)
     pq.write_table(pa.table(columns), folder / "rows.parquet")
-    report = screen_file(folder / "rows.parquet", folder / "kept", folder / "refused", Screen(), print)
-    assert report.kept.total() == 1
+    by_type, _ = screen_file(folder / "rows.parquet", folder / "kept", folder / "refused", Screen(), print)
+    assert by_type.total() == 1
 
 
 @handles("sft-*")

@@ -4,7 +4,6 @@ A process killed between commit and reveal must reveal the very same vote: withh
 """
 
 import logging
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,8 +20,8 @@ log = logging.getLogger("muster.validator")
 class Ballot:
     """One seat's vote. `where` names the round or trial, such as `lane-1-4-0` (pool, lane, round) or `trial-3`.
 
-    `seed` is the draw's; `files` what `rounds.files_digest` gives; `codes` the packed codes (a lane) or one code (a
-    jury); `commitment` is what the contract's ballotHash gives.
+    `seed` is the draw's; `files` what `decide.files_digest` gives; `codes` the packed codes (a lane) or one code (a
+    jury); `commitment` what the contract's ballotHash gives.
     """
 
     __pydantic_config__ = HEX_RECORD
@@ -39,7 +38,6 @@ class Ballot:
 
     @property
     def opening(self) -> tuple[int, bytes, bytes]:
-        """What opens the commitment on chain."""
         return self.codes, self.verdict_hash, self.salt
 
     @property
@@ -51,16 +49,13 @@ _BALLOT = TypeAdapter(Ballot)
 
 
 class BallotStore:
-    """All ballots of a process, one file each. The folder is read once, at the start; lookups do not touch the disk.
-
-    A damaged file is moved to `damaged/` and reported: its vote is lost, and no other is affected. One thread at a
-    time.
-    """
+    """All ballots of a process, one file each. The folder is read once, at the start. A damaged file is moved to
+    `damaged/` and reported: its vote is lost, and no other is affected. One thread at a time."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._damaged = folder, folder / "damaged"
         folder.mkdir(parents=True, exist_ok=True)
-        self._ballots: dict[str, dict[int, list[Ballot]]] = {}
+        self._ballots: dict[str, list[Ballot]] = {}  # by round or trial; more than one of a seat if it was redrawn
         for path in sorted(folder.glob("*.json")):
             self._load(path)
 
@@ -77,27 +72,21 @@ class BallotStore:
                 "seat cannot reveal it and is fined", path.name, first_line(error), self._damaged,
             )  # fmt: skip
             return
-        self._add(ballot)
-
-    def _add(self, ballot: Ballot) -> None:
-        self._ballots.setdefault(ballot.where, {}).setdefault(ballot.seat, []).append(ballot)
+        self._ballots.setdefault(ballot.where, []).append(ballot)
 
     def keep(self, ballot: Ballot) -> None:
         """Store a ballot durably; returns after fsync."""
         write_atomic(self._folder / ballot.file_name, _BALLOT.dump_json(ballot), 0o600)
-        self._add(ballot)
-
-    def of(self, where: str, seat: int) -> Iterator[Ballot]:
-        """Yield every ballot of a seat in a round: more than one after a reorganisation changed the draw."""
-        yield from self._ballots.get(where, {}).get(seat, ())
+        self._ballots.setdefault(ballot.where, []).append(ballot)
 
     def ready(self, where: str, seat: int, seed: bytes, files: bytes) -> Ballot | None:
         """Return the ballot for this seed and these files, if it was judged already."""
-        return next((b for b in self.of(where, seat) if (b.seed, b.files) == (seed, files)), None)
+        found = self._ballots.get(where, ())
+        return next((one for one in found if (one.seat, one.seed, one.files) == (seat, seed, files)), None)
 
     def committed(self, where: str, seat: int, commitment: bytes) -> Ballot | None:
-        """Return the ballot that hashes to the commitment on chain."""
-        return next((b for b in self.of(where, seat) if b.commitment == commitment), None)
+        found = self._ballots.get(where, ())
+        return next((one for one in found if (one.seat, one.commitment) == (seat, commitment)), None)
 
     def why_lost(self, where: str, seat: int, commitment: bytes) -> str:
         """Say what became of a committed ballot that the store does not hold."""
@@ -106,11 +95,9 @@ class BallotStore:
 
     @property
     def names(self) -> set[str]:
-        """The rounds and trials of which ballots are stored."""
         return set(self._ballots)
 
     def forget(self, where: str) -> None:
         """Delete the ballots of a round or trial whose outcome is final."""
-        for ballots in self._ballots.pop(where, {}).values():
-            for ballot in ballots:
-                (self._folder / ballot.file_name).unlink(missing_ok=True)
+        for ballot in self._ballots.pop(where, ()):
+            (self._folder / ballot.file_name).unlink(missing_ok=True)

@@ -1,9 +1,9 @@
 """Node challenges: accusing a node by a series of its files.
 
 A node's evidence is recomputed from its decided files in the chain's order (`history_evidence`). A challenge names a
-whole run of a node's files: all that were accepted from the first to the last that it names. If a challenger could
-leave some out, it would choose those that prove most, and no bound would hold. Files before the run count as if they
-had taken all wealth (`NodeEvidence`: a start weighs less the later it is), so where the run begins is free to choose.
+whole run of them: all that were accepted from the first to the last that it names. A challenger who could leave some
+out would choose those that prove most, and no bound would hold. Files before the run count as if they had taken all
+wealth (`NodeEvidence`: a start weighs less the later it is), so where the run begins is free to choose.
 
 Everything here is pure: a function of the chain, the pool's null model and verdict documents.
 """
@@ -41,13 +41,12 @@ Nats = Mapping[str, tuple[float, ...]]
 Documents = Callable[[Submission], Iterable[Verdict]]
 # What a run should show beyond the bound: a jury's draw audits other rows, and these show a little more or less.
 SPARE_NATS = 2.0
-_SAMPLING = ("unexplained", "gaps")
 
 
 @dataclass(frozen=True)
 class DocumentSums:
-    """A file as one document saw it: engines with their versions, the same as null models name them, and the sums of
-    every accumulator over the file."""
+    """A file as one document saw it: engines with their versions, the same as null models name them, and every
+    accumulator's sum over the file."""
 
     worker: str
     verifier: str
@@ -62,7 +61,7 @@ class FileEvidence:
 
     submission: Submission
     notes: tuple[str, ...] = ()
-    nats: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    nats: Nats = field(default_factory=dict)
     seen: tuple[DocumentSums, ...] = ()
 
     @property
@@ -76,7 +75,7 @@ class FileEvidence:
 
 @dataclass
 class NullModel:
-    """The null models of a pool's pairs of engines. `samples` is how many a problem has. `own_engine`: only a verifier
+    """The null models of a pool's pairs of engines. `samples`: how many a problem has. `own_engine`: only a verifier
     with the worker's own engine clears a file."""
 
     pairs: Sequence[PairNullModel]
@@ -102,7 +101,6 @@ class NullModel:
         return not self.own_engine or worker == verifier
 
     def sums(self, verdict: Verdict) -> DocumentSums:
-        """Return the sums of a document that counts over its file."""
         problems, blocks = file_sums(rows_of(verdict), self.samples), block_sums(blocks_in(verdict))
         sums = {
             name: Sum(math.fsum(one[name].total for one in units), math.fsum(one[name].count for one in units))
@@ -119,11 +117,11 @@ class NullModel:
 
 
 def null_model_of(config: PoolConfig, terms: Terms) -> NullModel | None:
-    """Return the null model that a pool's configuration names; None if it names none for the audit rate of its
-    terms."""
-    if config.evidence is None or config.evidence.audit_rate != terms.auditRate:
+    """Return the null model that a pool's configuration names; None where `no_null_model` says why there is none."""
+    evidence = config.evidence
+    if evidence is None or no_null_model(config, terms.auditRate):
         return None
-    return NullModel(config.evidence.null_models, config.work.samples_per_problem, config.evidence.own_engine)
+    return NullModel(evidence.null_models, config.work.samples_per_problem, evidence.own_engine)
 
 
 def no_null_model(config: PoolConfig, audit_rate: int) -> str:
@@ -137,10 +135,8 @@ def no_null_model(config: PoolConfig, audit_rate: int) -> str:
 
 
 def decided(files: Iterable[Submission]) -> Iterator[Submission]:
-    """Yield a node's files in order, up to the first that is not decided, and leave void ones out.
-
-    What follows an undecided file waits for it, so that the evidence never changes afterwards.
-    """
+    """Yield a node's files in order, without void ones, up to the first that is not decided: what follows waits for it,
+    so that the evidence never changes afterwards."""
     for file in sorted(files, key=lambda one: one.sequence):
         if not file.votes_code and file.code != Code.LATE:
             return
@@ -163,22 +159,15 @@ def file_evidence(file: Submission, model: NullModel, documents: Documents) -> F
 
 
 def history_evidence(
-    files: Iterable[Submission], model: NullModel, documents: Documents
-) -> tuple[NodeEvidence, list[FileEvidence]]:
-    """Return the evidence against a node, and what each of its decided files added to it."""
-    evidence = NodeEvidence()
-    found = [file_evidence(file, model, documents) for file in decided(files)]
+    files: Iterable[Submission], model: NullModel, documents: Documents, before: int = 0
+) -> tuple[NodeEvidence, tuple[FileEvidence, ...]]:
+    """Return the evidence against a node, and what each of its decided files added to it. `before`: how many decided
+    files the node has before these."""
+    evidence = NodeEvidence(files=before)
+    found = tuple(file_evidence(file, model, documents) for file in decided(files))
     for one in found:
         evidence.add(one.nats)
     return evidence, found
-
-
-@dataclass(frozen=True)
-class ChallengedRun:
-    """The node's decided files from the first to the last that a challenge names, and how many there are before."""
-
-    before: int
-    files: tuple[Submission, ...]
 
 
 @dataclass(frozen=True)
@@ -191,27 +180,14 @@ class ChallengeVerdict:
     found: tuple[FileEvidence, ...] = ()
 
 
-def challenged_run(files: Sequence[Submission], named: Sequence[int]) -> ChallengedRun | None:
-    """Return the run between two of a node's files; None while a file up to its end is not decided."""
+def challenged_run(files: Sequence[Submission], named: Sequence[int]) -> tuple[int, list[Submission]] | None:
+    """Return a node's decided files from the first to the last that a challenge names, after how many there are before;
+    None while a file up to the last is not decided."""
     known = list(decided(files))
     if not known or known[-1].sequence < named[-1]:
         return None
     before = sum(file.sequence < named[0] for file in known)
-    return ChallengedRun(before, tuple(file for file in known if named[0] <= file.sequence <= named[-1]))
-
-
-def run_evidence(
-    run: ChallengedRun, model: NullModel, verdicts: Mapping[int, Verdict]
-) -> tuple[NodeEvidence, tuple[FileEvidence, ...]]:
-    """Return the evidence of a run, by verdicts on its accepted files (sequence → verdict)."""
-    evidence = NodeEvidence(files=run.before)
-    found = tuple(
-        file_evidence(file, model, lambda one: [verdicts[one.sequence]] if one.sequence in verdicts else [])
-        for file in run.files
-    )
-    for one in found:
-        evidence.add(one.nats)
-    return evidence, found
+    return before, [file for file in known if named[0] <= file.sequence <= named[-1]]
 
 
 def judge_challenge(
@@ -227,12 +203,12 @@ def judge_challenge(
     missing = [name for name in challenge.sequences if verdicts[name].code is Code.UNAVAILABLE]
     if missing:
         return ChallengeVerdict(Code.UNAVAILABLE, f"files {', '.join(map(str, missing))} could not be judged")
-    run = challenged_run(files, challenge.sequences)
-    if run is None or any(file.disputed or file.final_time > challenge.time for file in run.files):
+    before, run = challenged_run(files, challenge.sequences) or (0, [])
+    if not run or any(file.disputed or file.final_time > challenge.time for file in run):
         return ChallengeVerdict(Code.UNAVAILABLE, "a file of its run was not final when it was opened")
-    if tuple(file.sequence for file in run.files if Code(file.code).is_accept) != challenge.sequences:
+    if tuple(file.sequence for file in run if Code(file.code).is_accept) != challenge.sequences:
         return ChallengeVerdict(Code.ACCEPT, "it leaves out files between the first and the last that it names")
-    evidence, found = run_evidence(run, model, verdicts)
+    evidence, found = history_evidence(run, model, lambda file: [verdicts[file.sequence]], before)
     if evidence.accused:
         return ChallengeVerdict(_reason(evidence), f"e^{evidence.peak:.1f}: no honest node's", evidence, found)
     blind = [name for name in challenge.sequences if not model.clears(verdicts[name])]
@@ -244,16 +220,13 @@ def judge_challenge(
 
 
 def _reason(evidence: NodeEvidence) -> Code:
-    """Return the reject code that names what most of the evidence is."""
     most = max(evidence.wealth, key=evidence.nats)
-    return Code.REJECT_SAMPLING if most in _SAMPLING else Code.REJECT_WEIGHTS
+    return Code.REJECT_SAMPLING if most in ("unexplained", "gaps") else Code.REJECT_WEIGHTS
 
 
 def challengeable(files: Sequence[Submission], now: int, first: int, last: int) -> list[Submission]:
-    """Return a node's accepted files from number `first` to `last` that a challenge can name at chain time `now`.
-
-    A run may not go beyond the first file that is not final.
-    """
+    """Return a node's accepted files from number `first` to `last` that a challenge can name at chain time `now`: none
+    beyond the first file that is not final."""
     found: list[Submission] = []
     for file in decided(files):
         if file.disputed or file.final_time > now:
@@ -265,8 +238,8 @@ def challengeable(files: Sequence[Submission], now: int, first: int, last: int) 
 
 @dataclass(frozen=True)
 class ProvenRun:
-    """The numbers of a run's first and last file; how many accepted `files` it has, which a challenge names; `nats`:
-    what they add up to."""
+    """A run that a challenge can name: its first and last file, how many accepted `files` it has, and the `nats` that
+    they add up to."""
 
     first: int
     last: int
@@ -275,11 +248,9 @@ class ProvenRun:
 
 
 def shortest_run(files: Sequence[FileEvidence], most: int, spare: float = SPARE_NATS) -> ProvenRun | None:
-    """Return the run that a challenge should name; None without one.
-
-    It passes the bound by `spare` nats with the fewest accepted files, at most `most`; of several, the newest, whose
-    bytes are the likeliest to be there. `files`: all decided files of the node in order, from its first.
-    """
+    """Return the run that a challenge should name, which passes the bound by `spare` nats with the fewest accepted
+    files, at most `most`; of several the newest, whose bytes are the likeliest to be there. None without one. `files`:
+    all decided files of the node in order."""
     best: tuple[int, int, int] | None = None  # accepted files, minus the first's index, the last's index
     # All runs that end with the newest file, side by side, as NodeEvidence would add up each: the index of its first
     # file, its accepted files, its peak, and its wealth. What begins with file k weighs the same in each of them.
@@ -297,10 +268,8 @@ def shortest_run(files: Sequence[FileEvidence], most: int, spare: float = SPARE_
         kept = accepted <= (most if best is None else min(most, best[0]))
         if file.accepted:  # and ends with one
             proven = kept & (peak >= LIMIT_NATS + spare)
-            ended = [
-                (int(count), -int(start), index) for count, start in zip(accepted[proven], first[proven], strict=True)
-            ]
-            best = min(ended if best is None else [best, *ended], default=None)
+            for count, start in zip(accepted[proven].tolist(), first[proven].tolist(), strict=True):
+                best = min(best or (count, -start, index), (count, -start, index))
             kept &= ~proven
         first, accepted, peak, wealth = first[kept], accepted[kept], peak[kept], wealth[kept]
     if best is None:
@@ -317,8 +286,7 @@ class ChallengeRecord:
     """What the chain and the pool say of a challenge, for replaying it.
 
     `files`: all of the challenged node in the pool; `named`: those whose numbers the challenge names, None for a number
-    that no file has; `trials`: its juries in order; `account`: the node's; `model`: the pool's null model, None if it
-    names none that holds for its terms; `audit_rate` in 1/65536.
+    that no file has; `trials`: its juries in order; `account`: the node's; `audit_rate` in 1/65536.
     """
 
     challenge: NodeChallenge
@@ -332,7 +300,6 @@ class ChallengeRecord:
 
     @property
     def trial(self) -> Trial:
-        """The jury that decides."""
         return self.trials[-1]
 
     def rows(self, sequence: int) -> list[int]:
@@ -345,8 +312,8 @@ class ChallengeRecord:
 
 @dataclass(frozen=True)
 class JurorReplay:
-    """A juror's opened vote. `judged`: what the document behind it adds up to, None where that cannot be said and
-    `note` says why; `fault`: what is wrong with vote or document, empty if nothing is."""
+    """A juror's opened vote. `judged`: what the document behind it adds up to, None where `note` says why not; `fault`:
+    what is wrong with vote or document, empty if nothing is."""
 
     seat: int
     code: Code
@@ -368,21 +335,14 @@ def juror_replay(record: ChallengeRecord, member: int, document: bytes) -> Juror
         return JurorReplay(seat, vote, judged)
     differs = f"it voted {vote.label}, but its verdict document adds up to {judged.code.label} ({judged.why})"
     # Nobody loses by `unavailable`: a juror that did not get the pool's null model in time owes that vote.
-    if vote is Code.UNAVAILABLE:
-        return JurorReplay(seat, vote, judged, note=differs)
-    return JurorReplay(seat, vote, judged, fault=differs)
+    noted = vote is Code.UNAVAILABLE
+    return JurorReplay(seat, vote, judged, differs if noted else "", "" if noted else differs)
 
 
-def faults_of(record: ChallengeRecord, seed_block_hash: bytes | None) -> list[str]:
-    """Return what of a challenge on chain is not as the contracts make it.
-
-    That is: files that no challenge may name, rows that were known when it was opened, an outcome that does not follow
-    from the votes. `seed_block_hash`: of the block that drew the jury, None if nobody has it any more.
-    """
-    return list(_faults(record, seed_block_hash))
-
-
-def _faults(record: ChallengeRecord, seed_block_hash: bytes | None) -> Iterator[str]:
+def faults_of(record: ChallengeRecord, seed_block_hash: bytes | None) -> Iterator[str]:
+    """Yield what of a challenge on chain is not as the contracts make it: files that no challenge may name, rows that
+    were known when it was opened, an outcome that does not follow from the votes. `seed_block_hash`: of the block that
+    drew the jury, None if nobody has it any more."""
     challenge, trial = record.challenge, record.trial
     if not 1 <= len(challenge.sequences) <= MOST_FILES or list(challenge.sequences) != sorted(set(challenge.sequences)):
         yield f"it names {len(challenge.sequences)} files, not 1 to {MOST_FILES} in ascending order"
@@ -429,18 +389,16 @@ def outcome_for(code: Code) -> ChallengeOutcome:
 
 def contradicts(record: ChallengeRecord, ours: ChallengeVerdict) -> str:
     """Return why our own verdict and the outcome on chain cannot both be right; empty if they can."""
-    outcome = record.challenge.outcome
-    if outcome not in (ChallengeOutcome.UPHELD, ChallengeOutcome.REFUTED) or ours.code is Code.UNAVAILABLE:
-        return ""
-    should = outcome_for(ours.code)
-    if should is outcome:
+    outcome, should = record.challenge.outcome, outcome_for(ours.code)
+    decided = {ChallengeOutcome.UPHELD, ChallengeOutcome.REFUTED}
+    if outcome not in decided or ours.code is Code.UNAVAILABLE or should is outcome:
         return ""
     return f"it was {outcome.name.lower()}, and by our own verdict should be {should.name.lower()}: {ours.why}"
 
 
 def _verdicts(record: ChallengeRecord, document: BallotDocument) -> dict[int, Verdict]:
-    """The verdicts of a juror's document on the named files. Raises IntegrityError unless they are of this jury, these
-    files and the rows that were drawn."""
+    """Return the verdicts of a juror's document. Raises IntegrityError unless they are of this jury, these files and
+    the rows that were drawn."""
     trial = record.trial
     if (document.where, document.seed) != (trial_name(trial), trial.seed.hex()):
         raise IntegrityError(f"its verdict document is not of jury {trial.trial}", "ask its voter")

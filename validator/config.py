@@ -84,6 +84,5 @@ class ValidatorConfig(ProcessConfig):
 
     @property
     def sources(self) -> dict[int, PoolSource]:
-        """Where the pools are that the configuration names."""
         first = PoolSource(pool=self.pool, orchestrator=self.orchestrator, mirrors=self.mirrors) if self.pool else None
         return {source.pool: source for source in (*self.pools, *([first] if first else []))}

@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+from functools import partial
 
 from chain.indexer.state import State
 from protocol.api.work import HeartbeatRequest
@@ -76,7 +77,6 @@ class Validator:
             shared.close()
 
     def close(self) -> None:
-        """Stop serving every pool."""
         for duties in self._pools.values():
             duties.close()
         self._retention.close()
@@ -93,23 +93,19 @@ class Validator:
                 duties.forget()
         wanted = pools_to_serve(state, shared.voters, state.head // self._epoch_blocks)
         self._served.advance(state, wanted)
-        for number, pool in self._served.take():
+        for number, pool in sorted(self._served.opened.items()):
             if number not in self._pools:
-                self._begin(number, pool)
-        self._unopened = {
-            number: self._unopened.get(number) or PoolDuties(shared, number, self._served.unopened(number))
-            for number in sorted(wanted - self._pools.keys())
-        }
+                log.info("serving pool %d", number)
+                self._pools[number] = PoolDuties(shared, number, pool, self._make_voting)
+                self._pools[number].start(partial(self._heartbeat, pool), self._config.heartbeat_seconds)
+        for number in sorted(wanted - self._pools.keys() - self._unopened.keys()):
+            self._unopened[number] = PoolDuties(shared, number, None, problem=partial(self._served.problem, number))
+        self._unopened = {number: self._unopened[number] for number in sorted(wanted - self._pools.keys())}
         now = shared.chain.now
         self._retention.advance(state, now)
         self._advance(state, now)
         self._sweep_ballots(state, now)
         self._write_problems()
-
-    def _begin(self, number: int, pool: PoolCollaborators) -> None:
-        log.info("serving pool %d", number)
-        self._pools[number] = duties = PoolDuties(self._collaborators, number, pool, self._make_voting)
-        duties.start(lambda: self._heartbeat(pool), self._config.heartbeat_seconds)
 
     def _advance(self, state: State, now: int) -> None:
         """Advance each pool. A failing pool does not hold up the others; but then it is unknown what is still to be
@@ -139,8 +135,9 @@ class Validator:
 
     def _problems(self) -> dict[str, str]:
         """Return why pools that our seats may be drawn for are not judged, by pool."""
-        troubles = {number: duties.trouble for number, duties in tuple(self._pools.items()) if duties.trouble}
-        return {str(number): why for number, why in sorted((troubles | self._served.problems).items())}
+        troubles = {number: duties.voting.trouble for number, duties in tuple(self._pools.items())}
+        problems = sorted((troubles | self._served.problems).items())
+        return {str(number): why for number, why in problems if why}
 
     def _write_problems(self) -> None:
         """Write them for `muster validator status`, which cannot ask a service that does not answer."""

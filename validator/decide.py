@@ -4,14 +4,14 @@ from collections.abc import Container
 from enum import Enum
 from math import comb
 
-from chain.indexer.records import Lane, NodeChallenge, Panel, Pool, Round, Submission, Trial
+from chain.indexer.records import Lane, Panel, Pool, Round, Submission, Trial
 from chain.indexer.state import State
 from protocol.encoding import keccak
 from protocol.identity import PoolId, WorkId
 from protocol.rollout_file.rows import Commitment
 from protocol.seeds import Work
 from protocol.verdict import Code, code_at
-from validator.judging.context import SubmissionFacts
+from validator.judging.checks import SubmissionFacts
 
 
 class SeatAction(Enum):
@@ -25,14 +25,9 @@ class SeatAction(Enum):
     DONE = "done"
 
 
-def reveals_open(panel: Panel, now: int) -> bool:
-    """Whether reveals are taken: once all have committed, or from the end of the commit window on."""
-    return panel.drawn and (panel.all_committed or now >= panel.commit_until) and now < panel.reveal_until
-
-
 def settleable(panel: Panel, now: int) -> bool:
-    """Whether anyone may tally: everybody has revealed; or commits have ended and all who committed have revealed; or
-    the reveal window is over."""
+    """Whether anyone may tally: all have revealed, or all who committed once commits have ended, or the reveal window
+    is over."""
     if not panel.drawn or panel.settled:
         return False
     if panel.all_revealed:
@@ -41,11 +36,11 @@ def settleable(panel: Panel, now: int) -> bool:
 
 
 def member_action(panel: Panel, member: int, ballot_ready: bool, ballot_matches: bool, now: int) -> SeatAction:
-    """Return the next action of a member of a committee that is known, drawn or not.
+    """Return the next action of a member of a committee that is known, drawn or not, at chain time `now`.
 
     `ballot_ready`: a judged ballot for this very seed is stored. `ballot_matches`: a stored ballot hashes to the
-    commitment on chain. `now` is the time of the newest block. After a reorganisation the commitment is gone or the
-    seed is another one: the same rules then lead to judging or committing again.
+    commitment on chain. After a reorganisation the commitment is gone or the seed is another one: the same rules then
+    lead to judging or committing again.
     """
     if panel.settled:
         return SeatAction.DONE
@@ -56,15 +51,16 @@ def member_action(panel: Panel, member: int, ballot_ready: bool, ballot_matches:
             return SeatAction.DONE
         if not ballot_matches:
             return SeatAction.LOST
-        return SeatAction.REVEAL if reveals_open(panel, now) else SeatAction.WAIT
+        reveals_open = panel.drawn and (panel.all_committed or now >= panel.commit_until)
+        return SeatAction.REVEAL if reveals_open else SeatAction.WAIT
     if panel.drawn and now >= panel.commit_until:
         return SeatAction.DONE
     return SeatAction.COMMIT if ballot_ready else SeatAction.JUDGE
 
 
 def last_to_commit(panel: Panel, member: int) -> bool:
-    """Whether all others of a drawn body are bound by a commitment, and the member is not yet: nobody could copy its
-    vote if it is shown at once."""
+    """Whether all others of a drawn body have committed and the member has not: nobody could copy its vote if it is
+    shown at once."""
     return panel.drawn and panel.commits.keys() | {member} == set(range(len(panel.seats))) and not panel.all_committed
 
 
@@ -89,9 +85,8 @@ def trial_name(trial: Trial) -> str:
 
 
 def ballots_needed(state: State, name: str, now: int) -> bool:
-    """Whether a vote in the round or trial of this name may still have to be revealed, as of chain time `now`, also
-    after a reorganisation: until the challenge window after its end is over. One that the chain does not show may come
-    back with a reorganisation."""
+    """Whether a vote in the round or trial of this name may still have to be revealed as of chain time `now`: until the
+    challenge window after its end is over. One that the chain does not show may come back with a reorganisation."""
     kind, *numbers = name.split("-")
     if kind == "lane":
         lane = state.lanes.get((int(numbers[0]), int(numbers[1])))
@@ -107,15 +102,9 @@ def ballots_needed(state: State, name: str, now: int) -> bool:
 
 
 def deciding_round(state: State, file: Submission) -> Round:
-    """Return the round that gave a file its outcome."""
     rounds = state.lane_of(file).rounds
     undecided = (Code.NONE, Code.UNDECIDED)
     return next((r for r in rounds if r.settled and code_at(r.codes, file.place) not in undecided), rounds[-1])
-
-
-def named_files(state: State, challenge: NodeChallenge) -> list[Submission]:
-    """Return the files that a node challenge names, in order."""
-    return [state.submissions[challenge.pool, sequence] for sequence in challenge.sequences]
 
 
 def acceptance_at_stake(state: State, file: Submission) -> bool:
@@ -143,15 +132,14 @@ def submission_facts(
 
 
 def to_finalize(state: State, pool: int, now: int) -> list[Submission]:
-    """Return files not accepted whose challenge window is over: their slash, fine or refund waits for somebody."""
+    """Return refused files whose challenge window is over: their slash, fine or refund waits for somebody."""
     refused = sorted(state.pools[pool].refused) if pool in state.pools else []
     files = [state.submissions[pool, sequence] for sequence in refused]
     return [file for file in files if not file.disputed and file.final_time <= now]
 
 
 def judged_files(lane: Lane, files: list[Submission]) -> list[Submission]:
-    """Return the files that the lane's newest round votes on: those attested, or those that the first round left
-    undecided."""
+    """Return the files that the newest round votes on: those attested, or those that the first round left undecided."""
     if lane.round.round == 0:
         return [file for file in files if lane.is_judged(file.place)]
     return [file for file in files if code_at(lane.rounds[0].codes, file.place) is Code.UNDECIDED]
@@ -168,13 +156,11 @@ def will_never_be_drawn(state: State, lane: Lane) -> bool:
 
 
 def seats_of(state: State, voters: Container[str]) -> set[int]:
-    """Return the numbers of the seats that vote with these keys."""
     return {seat.seat for seat in state.seats.values() if seat.voter in voters}
 
 
 def chance(state: State, voters: Container[str], pool: Pool) -> float:
-    """Return the probability that a committee of the pool yet to be drawn has at least one seat that votes with these
-    keys."""
+    """Return the probability that the pool's next committee has at least one seat that votes with these keys."""
     ours = [
         seat.voter in voters for seat in state.seats.values() if seat.active and pool.validator_group in seat.groups
     ]

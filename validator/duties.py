@@ -4,7 +4,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Hashable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from chain.contracts import DRAW_REACH, Committee
@@ -18,7 +18,7 @@ from validator import decide
 from validator.decide import settleable, turn
 from validator.judging.queue import TaskKey
 from validator.judging.verdicts import VerdictPublisher
-from validator.pools import PoolCollaborators, UnopenedPool, ValidatorCollaborators
+from validator.pools import PoolCollaborators, ValidatorCollaborators
 from validator.tasks import TransactionTasks
 from validator.voting import (
     ChallengeVote,
@@ -33,12 +33,8 @@ from validator.voting import (
 )
 
 log = logging.getLogger("muster.validator")
-_FEE_RETRY_SECONDS = 60.0  # longest pause between two tries to collect a fee: it is in no hurry
-_MEMBERS_WAIT, _OTHERS_WAIT = 2.0, 4.0
-_STALE_SECONDS = 3600.0
-_LIKELY = 0.5
-
 MakeVoting = Callable[[ValidatorCollaborators, PoolCollaborators, VerdictPublisher], Voting]
+_FEE_RETRY_SECONDS = 60.0  # longest pause between two tries to collect a fee: it is in no hurry
 
 
 class FeeCollection:
@@ -46,15 +42,8 @@ class FeeCollection:
 
     def __init__(self, collaborators: ValidatorCollaborators, publisher: VerdictPublisher) -> None:
         self._voters, self._tasks, self._publisher = collaborators.voters, collaborators.tasks, publisher
-        self._closed: set[tuple[int, int]] = set()
-
-    def is_closed(self, lane: Lane) -> bool:
-        """Whether every member of ours has got its fee."""
-        return (lane.pool, lane.lane) in self._closed
-
-    def forget(self) -> None:
-        """After a reorganisation, look again: what was collected may not be any more."""
-        self._closed.clear()
+        self.closed: set[tuple[int, int]] = set()
+        """Lanes in which every member of ours has got its fee; a reorganisation may undo that."""
 
     def collect_lane(self, state: State, lane: Lane, files: list[Submission], now: int) -> None:
         if not lane.round.settled:
@@ -68,7 +57,7 @@ class FeeCollection:
             if final:  # an outcome that can still change pays nobody
                 missing += self._collect(state, where, committee, LaneVote(lane, current, files))
         if final and not missing:
-            self._closed.add((lane.pool, lane.lane))
+            self.closed.add((lane.pool, lane.lane))
 
     def collect_trial(self, state: State, trial: Trial, jury: Committee) -> None:
         self._publish(state, jury, trial)
@@ -90,6 +79,10 @@ class FeeCollection:
                 key, what = (where, seat, "close"), f"{where} seat {seat} collects"
                 self._tasks.run(key, state.head, what, close, quiet=True, longest=_FEE_RETRY_SECONDS)
         return missing
+
+
+_MEMBERS_WAIT, _OTHERS_WAIT = 2.0, 4.0  # seconds
+_STALE_SECONDS = 3600.0
 
 
 class Keeper:
@@ -118,16 +111,15 @@ class Keeper:
         """Record a jury's verdict at the contract that summoned it. `file`: the one it judges, or the first that a
         challenge names."""
         challenge = state.challenge_of(trial.trial)
-        wait, what = self._wait(trial, trial.trial, seats), f"trial {trial.trial} is concluded"
-        key = decide.trial_name(trial), "conclude"
+        canary = state.canaries.get((file.pool, file.sequence))
         if challenge is not None:
-            self._do(key, state, what, self._suite.node_challenges.conclude(challenge.challenge).send, wait)
-            return
-        file_id = (file.pool, file.sequence)
-        # A canary's opening ends a dispute of its file.
-        planted = file_id in state.canaries and not state.canaries[file_id].concluded
-        conclude = self._suite.canaries.conclude if planted else self._suite.appeals.conclude
-        self._do(key, state, what, conclude(file).send, wait)
+            call = self._suite.node_challenges.conclude(challenge.challenge)
+        elif canary is not None and not canary.concluded:  # its opening ends a dispute of its file
+            call = self._suite.canaries.conclude(file)
+        else:
+            call = self._suite.appeals.conclude(file)
+        key, wait = (decide.trial_name(trial), "conclude"), self._wait(trial, trial.trial, seats)
+        self._do(key, state, f"trial {trial.trial} is concluded", call.send, wait)
 
     def draw_or_dismiss(self, state: State, trial: Trial, file: Submission, seats: set[int]) -> None:
         """Draw a jury that its jurors leave undrawn before its one seed lapses, or have the case dismissed."""
@@ -147,22 +139,20 @@ class Keeper:
         suite, pool = self._suite, state.pools[self._pool]
         if pool.status == "understaffed" and len(seats_in(state, pool)) >= needed(pool.terms):
             self._do(("review", self._pool), state, "the pool's seats are counted", self._review)
-        due = [
-            ("submission {} is finalised", suite.pools.finalize, file)
-            for file in decide.to_finalize(state, self._pool, now)
-        ]
+        finalize, resolve, conclude = suite.pools.finalize, suite.appeals.conclude, suite.canaries.conclude
+        for file in decide.to_finalize(state, self._pool, now):
+            self._finish("submission {} is finalised", state, file, finalize)
         for file_id, dispute in state.disputes.items():
             over = dispute.verdict and not dispute.appellant and dispute.appeal_until <= now
             if over and not dispute.resolved and file_id not in state.canaries:
-                due.append(
-                    ("the dispute of submission {} is resolved", suite.appeals.conclude, state.submissions[file_id])
-                )
+                self._finish("the dispute of submission {} is resolved", state, state.submissions[file_id], resolve)
         for file_id, canary in state.canaries.items():
             if not canary.concluded and not canary.contester:
-                due.append(("the canary {} is concluded", suite.canaries.conclude, state.submissions[file_id]))
-        for what, send, file in due:
-            if file.pool == self._pool:
-                self._do((what, file.sequence), state, what.format(file.sequence), send(file).send)
+                self._finish("the canary {} is concluded", state, state.submissions[file_id], conclude)
+
+    def _finish(self, what: str, state: State, file: Submission, call: Callable[[Submission], Any]) -> None:
+        if file.pool == self._pool:
+            self._do((what, file.sequence), state, what.format(file.sequence), call(file).send)
 
     def _review(self) -> object:
         return self._suite.pools.review_seats(self._pool).send() if self._suite.court.staffed(self._pool) else None
@@ -184,35 +174,33 @@ class Keeper:
             self._tasks.run(key, state.head, what, task, quiet=True)
 
 
-class PoolDuties:
-    """Everything that our seats have to do in one pool; `problem` says why the pool could not be opened, if so.
+_LIKELY = 0.5  # probability of being drawn from which files are judged ahead
 
-    What needs no more than the chain is done without an open pool too: votes are revealed, fallback votes cast, lanes
-    settled, fees collected.
+
+class PoolDuties:
+    """Everything that our seats have to do in one pool.
+
+    What needs no more than the chain is done without an open `pool` too (`problem`: why it is not open): votes are
+    revealed, fallback votes cast, lanes settled, fees collected.
     """
 
     def __init__(
         self,
         shared: ValidatorCollaborators,
         number: int,
-        pool: PoolCollaborators | UnopenedPool,
+        pool: PoolCollaborators | None,
         make_voting: MakeVoting = Voting,
+        problem: Callable[[], str] = str,
     ) -> None:
-        self._number, self._pool = number, pool if isinstance(pool, PoolCollaborators) else None
-        suite = shared.chain.suite
-        self._publisher = VerdictPublisher(self._pool.orchestrator if self._pool else None, shared.verdicts)
-        self._voting = (
-            make_voting(shared, self._pool, self._publisher) if self._pool else Voting(shared, pool, self._publisher)
+        self._number, self._pool, suite = number, pool, shared.chain.suite
+        self._publisher = VerdictPublisher(pool.orchestrator if pool else None, shared.verdicts)
+        self.voting = (
+            make_voting(shared, pool, self._publisher) if pool else Voting(shared, None, self._publisher, problem)
         )
         self._fees = FeeCollection(shared, self._publisher)
         self._keeper = Keeper(next(iter(shared.voters.values())), number, shared.tasks)
         self._committees, self._juries = Committees(suite.court), Committees(suite.juries)
         self._beats: Heartbeats | None = None
-
-    @property
-    def trouble(self) -> str:
-        """Why our last vote there was a fallback vote; empty if it was judged."""
-        return self._voting.trouble
 
     def start(self, beat: Callable[[], HeartbeatRequest], seconds: float) -> None:
         """Begin to send the heartbeats that `beat` makes to the pool's service."""
@@ -221,32 +209,30 @@ class PoolDuties:
             self._beats.start()
 
     def advance(self, state: State, now: int) -> set[TaskKey] | None:
-        """Start whatever is due, oldest first. A lane or trial that fails is logged and tried again next turn, without
-        holding up the others. Returns the tasks that are to be judged, now or ahead; None if something failed, so that
-        nobody knows all of them."""
-        pool, seats, succeeded = state.pools[self._number], decide.seats_of(state, self._voting.voters), True
-        # Final lanes left memory.
-        due: list[Lane | Trial] = [lane for (of, _), lane in sorted(state.lanes.items()) if of == self._number]
-        for duty in (*due, *(trial for trial in state.trials.values() if trial.pool == self._number)):
+        """Start whatever is due, oldest first. Returns the tasks that are to be judged, now or ahead; None if a lane or
+        trial failed, which is logged and tried again next turn."""
+        pool, seats, failed = state.pools[self._number], decide.seats_of(state, self.voting.voters), False
+        due = list[tuple[str, Callable[[], None]]]()
+        for (of, number), lane in sorted(state.lanes.items()):
+            if of == self._number:
+                due.append((f"lane {number}", partial(self._advance_lane, state, pool, lane, seats, now)))
+        for trial in state.trials.values():
+            if trial.pool == self._number:
+                due.append((decide.trial_name(trial), partial(self._advance_trial, state, pool, trial, seats, now)))
+        for what, advance in due:
             try:
-                if isinstance(duty, Trial):
-                    self._advance_trial(state, pool, duty, seats, now)
-                elif not self._fees.is_closed(duty):
-                    self._advance_lane(state, pool, duty, seats, now)
+                advance()
             except MusterError as error:
-                log.error(
-                    "%s of pool %d: %s",
-                    decide.trial_name(duty) if isinstance(duty, Trial) else f"lane {duty.lane}",
-                    pool.pool,
-                    error,
-                )
-                succeeded = False
+                log.error("%s of pool %d: %s", what, pool.pool, error)
+                failed = True
         self._keeper.finish_overdue(state, now)
-        wanted = self._voting.end_turn()
-        return wanted if succeeded else None
+        wanted = self.voting.end_turn()
+        return None if failed else wanted
 
     def _advance_lane(self, state: State, pool: Pool, lane: Lane, seats: set[int], now: int) -> None:
-        """From the first file to the last fee: vote where our seats are drawn, judge ahead, settle, collect."""
+        """Vote where our seats are drawn, judge ahead, settle, collect, until the last fee is paid."""
+        if (lane.pool, lane.lane) in self._fees.closed:
+            return
         files, current = state.files_of(lane), lane.round
         if not current.settled:
             judged, where = decide.judged_files(lane, files), decide.round_name(lane, current.round)
@@ -254,9 +240,9 @@ class PoolDuties:
             committee = self._committees.of(state, current, vote.key)
             if committee is not None:
                 voting = VotingRound(where, committee, judged, vote, committee.seed)
-                self._voting.advance(state, pool, voting, now)
-            elif decide.chance(state, self._voting.voters, pool) >= _LIKELY:
-                self._voting.judge_ahead(pool, where, judged or files)
+                self.voting.advance(state, pool, voting, now)
+            elif decide.chance(state, self.voting.voters, pool) >= _LIKELY:
+                self.voting.judge_ahead(pool, where, judged or files)
         self._keeper.settle(state, lane, files, seats, now)
         self._fees.collect_lane(state, lane, files, now)
 
@@ -267,7 +253,7 @@ class PoolDuties:
             return  # nobody's duty
         challenge = state.challenge_of(trial.trial)
         if challenge is not None:
-            files = decide.named_files(state, challenge)
+            files = [state.submissions[challenge.pool, sequence] for sequence in challenge.sequences]
             vote: TrialVote = ChallengeVote(trial, challenge, state, self._pool.config if self._pool else None)
         else:
             files = [state.submissions[trial.pool, trial.sequence]]
@@ -280,17 +266,16 @@ class PoolDuties:
         if trial.settled:
             self._fees.collect_trial(state, trial, jury)
             return
-        # Jurors look at the rollouts that the committee looked at. In a node challenge they look at those that their
-        # own draw names, which nobody knew when the challenge was opened.
+        # Jurors look at the rollouts that the committee looked at; in a node challenge at those that their own draw
+        # names, which nobody knew when the challenge was opened.
         audit_seed = decide.deciding_round(state, files[0]).seed if challenge is None else jury.seed
         voting = VotingRound(decide.trial_name(trial), jury, files, vote, audit_seed)
-        self._voting.advance(state, pool, voting, now)
+        self.voting.advance(state, pool, voting, now)
         if trial.all_revealed or (trial.drawn and now >= trial.reveal_until):
             self._keeper.conclude(state, trial, files[0], seats)
 
     def forget(self) -> None:
-        """Look at everything again after a reorganisation."""
-        self._fees.forget()
+        self._fees.closed.clear()
 
     def close(self) -> None:
         self._publisher.close()

@@ -13,27 +13,24 @@ if TYPE_CHECKING:
     from validator.judging.pipeline import JudgeOne
 
 
-def run(config_path: Path) -> None:
-    """Validate until SIGINT or SIGTERM."""
-    start(config_path, ValidatorConfig, _build)
-
-
-def _build(config: ValidatorConfig) -> "Validator":
-    from validator.judging.pipeline import judge
-    from validator.voting import Voting
-
-    return build(config, judge, Voting)
-
-
-def build(config: ValidatorConfig, judge_one: "JudgeOne", make_voting: "MakeVoting") -> "Validator":
-    """A validator that judges and votes in these ways. Raises ConfigError or UnreachableError."""
+def build(
+    config: ValidatorConfig, judge_one: "JudgeOne | None" = None, make_voting: "MakeVoting | None" = None
+) -> "Validator":
+    """Return a validator; `attacks` have it judge and vote in other ways. Raises ConfigError or UnreachableError."""
     from validator.daemon import Validator
+    from validator.judging.pipeline import judge
     from validator.pools import PoolOpener, ValidatorCollaborators
+    from validator.voting import Voting
 
     accounts = [voter.open() for voter in config.voters]
     collaborators = ValidatorCollaborators.connect(config, accounts)
-    opener = PoolOpener(config, collaborators, accounts[0], judge_one)
-    return Validator(config, collaborators, opener.open, make_voting)
+    opener = PoolOpener(config, collaborators, accounts[0], judge_one or judge)
+    return Validator(config, collaborators, opener.open, make_voting or Voting)
+
+
+def run(config_path: Path) -> None:
+    """Validate until SIGINT or SIGTERM."""
+    start(config_path, ValidatorConfig, build)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Self
@@ -12,7 +12,7 @@ from chain.contracts import DRAW_REACH
 from chain.indexer.records import Pool, Seat, further_lanes
 from chain.indexer.state import State
 from chain.suite import Suite
-from environments.program import SlowPool, too_slow
+from environments.program import too_slow
 from protocol.accounts import LocalAccount
 from protocol.config import PoolConfig
 from protocol.encoding import canonical_json
@@ -20,7 +20,6 @@ from protocol.errors import ConfigError, MusterError, printable
 from protocol.files import write_atomic
 from protocol.identity import WorkId
 from protocol.seeds import Work
-from protocol.verdict import Verdict
 from runtime.orchestrator_client import OrchestratorClient
 from runtime.pool_client import ChainConnection, PoolClient
 from runtime.process import PoolSource
@@ -34,26 +33,7 @@ from validator.judging.verdicts import VerdictStore
 from validator.retention import RetentionStore, Serving, open_serving, tenant_of
 from validator.tasks import TransactionTasks
 
-
-def slow_pool(config: PoolConfig, pool: Pool) -> SlowPool | None:
-    """Return why a pool's files could not be judged within its windows; None if they can. Raises ConfigError for a
-    configuration with a wrong parameter."""
-    return too_slow(config, pool.terms.commitWindow, pool.terms.juryCommitWindow)
-
-
-def promised(pool: Pool, seats: Iterable[Seat]) -> bool:
-    """Whether one of the seats chose this very pool, or may still be drawn for it since it did: its silence is fined,
-    so it judges as fast as it can."""
-    if pool.validator_group != pool.pool:
-        return False
-    return any(pool.pool in (*seat.groups, *seat.left_groups) for seat in seats if not seat.closed)
-
-
-# --- What the process works with: what all pools share, and what each has of its own
-
-
 log = logging.getLogger("muster.validator")
-_OPENING_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
@@ -114,30 +94,20 @@ class PoolCollaborators:
         """Return the same for a jury of `files` files, which has the longer window."""
         return self.jury_patience + further_lanes(files) * self.patience
 
-    def lacks(self, sha256: bytes) -> str:
-        """Return why the bytes of a file could not be had; empty if they were, or were not asked for yet."""
-        return self.judge.lacks(sha256)
-
-    def to_vote(self, verdict: Verdict) -> Verdict:
-        """Return what a seat votes that will have to show the bytes."""
-        return self.judge.to_vote(verdict)
-
     def close(self) -> None:
         self.orchestrator.close()
         self.pool_client.close()
 
 
-@dataclass(frozen=True)
-class UnopenedPool:
-    """A pool of which only the chain is known yet; `problem` says why. No file of it is judged, or can be had."""
+_OPENING_SECONDS = 20.0
 
-    problem: Callable[[], str]
 
-    def lacks(self, sha256: bytes) -> str:
-        return self.problem()
-
-    def to_vote(self, verdict: Verdict) -> Verdict:
-        return verdict
+def promised(pool: Pool, seats: Iterable[Seat]) -> bool:
+    """Whether one of the seats chose this very pool, or may still be drawn for it since it did: its silence is
+    fined."""
+    if pool.validator_group != pool.pool:
+        return False
+    return any(pool.pool in (*seat.groups, *seat.left_groups) for seat in seats if not seat.closed)
 
 
 class PoolOpener:
@@ -154,9 +124,8 @@ class PoolOpener:
         self._count = 0
 
     def open(self, source: PoolSource, announced: bool) -> PoolCollaborators:
-        """The pool at `source`, which a stranger `announced` or the configuration names. Blocks while its configuration
-        document is fetched, and the first pool's weights where no seat is at stake; raises MusterError if they cannot
-        be had."""
+        """Return the pool at `source`, which a stranger `announced` or the configuration names. Raises MusterError if
+        its configuration cannot be had, or the first pool's weights while no seat is at stake."""
         config = self._config.model_copy(update=source.model_dump())
         client = PoolClient(config, None, self._shared.chain, announced)
         try:
@@ -187,7 +156,7 @@ class PoolOpener:
     def _refuse_slow(self, client: PoolClient, pool: Pool | None, document: PoolConfig) -> None:
         """Raises ConfigError for a pool that could hold the queue for longer than it gives its judges, unless a seat
         of ours promised to judge this very one."""
-        slow = slow_pool(document, pool) if pool is not None else None
+        slow = too_slow(document, pool.terms.commitWindow, pool.terms.juryCommitWindow) if pool is not None else None
         if pool is None or slow is None:
             return
         if not promised(pool, (seat for voter in self._shared.voters for seat in client.state.seats_of_voter(voter))):
@@ -197,9 +166,9 @@ class PoolOpener:
         )
 
     def _warm(self, client: PoolClient, pool: Pool | None, judge: FileJudge) -> None:
-        """Before anything is judged at all: load the newest weights, and say in the home folder that we can judge.
-        Raises MusterError where they cannot be had: nobody should bond on that. With seats at stake nothing waits for
-        them: votes may have to be opened."""
+        """Load the newest weights before anything is judged, and say in the home folder that we can judge. Raises
+        MusterError where they cannot be had: nobody should bond on that. With seats at stake, nothing waits for them:
+        votes may have to be opened."""
         try:
             if pool is not None and pool.steps and not any(map(client.state.seats_of_voter, self._shared.voters)):
                 newest = pool.steps[-1]
@@ -227,49 +196,47 @@ OpenPool = Callable[[PoolSource, bool], PoolCollaborators]  # from where a pool 
 def pools_to_serve(state: State, voters: Mapping[str, object], epoch: int) -> set[int]:
     """Return the pools that a seat of these keys may be drawn for, or has an open duty in."""
     ours = [seat for seat in state.seats.values() if seat.voter in voters and not seat.closed]
-    numbers, classes = {seat.seat for seat in ours}, set[int]()
+    numbers, groups = {seat.seat for seat in ours}, set[int]()
     for seat in ours:
-        classes.update(seat.groups if seat.active else ())
-        classes.update(one for one, last in seat.left_groups.items() if epoch <= last + DRAW_REACH)
-    found = {pool.pool for pool in state.pools.values() if pool.validator_group in classes and pool.status != "settled"}
-    for lane in state.lanes.values():
-        if lane.pool not in found and any(numbers & one.duties for one in lane.rounds):
-            found.add(lane.pool)
+        groups.update(seat.groups if seat.active else ())
+        groups.update(group for group, last in seat.left_groups.items() if epoch <= last + DRAW_REACH)
+    found = {pool.pool for pool in state.pools.values() if pool.validator_group in groups and pool.status != "settled"}
+    lanes = [lane for lane in state.lanes.values() if lane.pool not in found]
+    found |= {lane.pool for lane in lanes if any(numbers & one.duties for one in lane.rounds)}
     return found | {trial.pool for trial in state.trials.values() if numbers & trial.duties}
 
 
 class ServedPools:
-    """Opens each pool once, in the background, where `sources` say it is or else where its owner announced it. A pool
-    that cannot be served is reported every minute, in `problems` and in the log: its seats are fined for what they
-    miss.
+    """Opens each pool once, in the background, where `sources` say it is or else where its owner announced it.
+
+    A pool that cannot be served is reported every minute, in `problems` and in the log: its seats are fined for what
+    they miss. `opened` is filled by other threads.
     """
 
     def __init__(self, sources: Mapping[int, PoolSource], open_pool: OpenPool, tasks: TransactionTasks) -> None:
         self._sources, self._open_pool, self._tasks = sources, open_pool, tasks
-        self._opened: dict[int, PoolCollaborators] = {}
-        self._reported: dict[int, tuple[str, float]] = {}
+        self.opened: dict[int, PoolCollaborators] = {}
         self.problems: dict[int, str] = {}
+        self._reported: dict[int, tuple[str, float]] = {}
 
     def advance(self, state: State, wanted: set[int]) -> None:
         """Start to open what is missing; pools that the configuration names are opened in any case."""
         for number in sorted(wanted | self._sources.keys()):
-            if number not in self._opened and number in state.pools:
+            if number not in self.opened and number in state.pools:
                 what, opening = f"pool {number} is opened", partial(self._open, state.pools[number])
-                tried = _AT_STAKE if number in wanted else _AT_LEISURE
-                self._tasks.run(("open", number), state.head, what, opening, quiet=True, longest=tried)
-        for number in tuple(self.problems):
-            if number in wanted:
-                self._remind(number)
-            elif number not in self._sources:
+                longest = _AT_STAKE if number in wanted else _AT_LEISURE
+                self._tasks.run(("open", number), state.head, what, opening, quiet=True, longest=longest)
+        for number, problem in tuple(self.problems.items()):
+            reported, when = self._reported.get(number, ("", 0.0))
+            if number in wanted and (reported != problem or time.monotonic() > when + _REMIND_SECONDS):
+                self._reported[number] = problem, time.monotonic()
+                log.error("our seats may be drawn for pool %d, and it CANNOT BE SERVED: %s", number, problem)
+            elif number not in wanted and number not in self._sources:
                 self.problems.pop(number, None)  # no seat of ours may be drawn for it any more
 
-    def unopened(self, number: int) -> UnopenedPool:
-        """Return the stand-in for a pool until it is opened."""
-        return UnopenedPool(lambda: self.problems.get(number, ""))
-
-    def take(self) -> Iterator[tuple[int, PoolCollaborators]]:
-        """Yield the pools that have been opened so far."""
-        yield from sorted(self._opened.items())
+    def problem(self, number: int) -> str:
+        """Return why a pool is not open; empty while that is not known."""
+        return self.problems.get(number, "")
 
     def _open(self, pool: Pool) -> None:
         announced = pool.pool not in self._sources
@@ -279,15 +246,8 @@ class ServedPools:
                     "its owner announced no service", "name it in `pools`, or opt out of its validator group"
                 )
             source = PoolSource(pool=pool.pool, orchestrator=pool.service_url) if announced else None
-            self._opened[pool.pool] = self._open_pool(source or self._sources[pool.pool], announced)
+            self.opened[pool.pool] = self._open_pool(source or self._sources[pool.pool], announced)
             self.problems.pop(pool.pool, None)
         except MusterError as error:
             self.problems[pool.pool] = printable(str(error), 300)
             raise
-
-    def _remind(self, number: int) -> None:
-        problem, now = self.problems.get(number, ""), time.monotonic()
-        reported, when = self._reported.get(number, ("", 0.0))
-        if problem and (reported != problem or now > when + _REMIND_SECONDS):
-            self._reported[number] = problem, now
-            log.error("our seats may be drawn for pool %d, and it CANNOT BE SERVED: %s", number, problem)

@@ -12,7 +12,7 @@ from chain.indexer.state import State
 from engines.base import Engine
 from protocol.errors import IntegrityError, MusterError
 from protocol.evidence.figures import CHECK
-from protocol.verdict import BallotDocument, Code, Finding, Measurement, Verdict
+from protocol.verdict import BallotDocument, Code, Measurement, Verdict
 from runtime.pool_client import PoolClient
 from runtime.process import ProcessConfig
 from validator.decide import deciding_round, submission_facts
@@ -25,8 +25,8 @@ log = logging.getLogger("muster.replay")
 
 @dataclass(frozen=True)
 class Opened:
-    """A member's opened vote: its code for the submission, the hash of the document it was bound to, and the document,
-    None where nobody serves it. Its bytes are not checked here."""
+    """A member's opened vote: its code for the submission, and the document it was bound to by `digest`, unchecked;
+    None where nobody serves it."""
 
     seat: int
     code: Code
@@ -45,7 +45,6 @@ class Replayed:
 
     @property
     def agrees(self) -> bool:
-        """Accept and unsure are one: both pay."""
         return alike(self.verdict.code, self.voted)
 
 
@@ -89,7 +88,7 @@ class OpenedVotes:
             yield Opened(decided.seats[member], code, digest, self._document(digest))
 
     def verdicts(self, state: State, file: Submission) -> Iterator[Verdict]:
-        """Yield the published verdicts on a file; what is not published, or not what was voted with, is left out."""
+        """Yield the published verdicts on a file, without those that are not what was voted with."""
         for opened in self.of(file, deciding_round(state, file)):
             try:
                 if opened.document is not None:
@@ -115,7 +114,7 @@ class Replayer:
         return Replayed(file, Code(file.votes_code), opened, self.verdict(state, file))
 
     def verdict(self, state: State, file: Submission, audit_seed: bytes = b"") -> Verdict:
-        """Return our own verdict on a decided submission, by the rows that `audit_seed` draws; without one by those
+        """Return our own verdict on a decided submission, by the rows that `audit_seed` draws; without one, by those
         that its committee audited."""
         pool, client = state.pools[file.pool], self._pool_client
         step_seed = client.seed(pool.steps[file.step])
@@ -134,8 +133,7 @@ CODE = "code"
 
 @dataclass(frozen=True)
 class Difference:
-    """`measurement` is the name of one, or "code" for what the check gave; None stands for a check or measurement that
-    one of the two verdicts lacks."""
+    """`measurement` is the name of one, or "code"; None stands for what one of the two verdicts lacks."""
 
     check: str
     measurement: str
@@ -159,13 +157,15 @@ def differences(theirs: Verdict, ours: Verdict) -> list[Difference]:
     left, right = ({finding.check: finding for finding in verdict.findings} for verdict in (theirs, ours))
     codes, measurements = list[Difference](), list[Difference]()
     for check in {**left, **right}:
-        a, b = left.get(check), right.get(check)
-        if _code(a) != _code(b):
-            codes.append(Difference(check, CODE, _code(a), _code(b)))
+        pair = left.get(check), right.get(check)
+        a, b = (finding.code.label if finding else None for finding in pair)
+        if a != b:
+            codes.append(Difference(check, CODE, a, b))
         if check != CHECK:
-            of_a, of_b = (finding.measurements if finding else {} for finding in (a, b))
-            pairs = ((name, of_a.get(name), of_b.get(name)) for name in {**of_a, **of_b})
-            measurements += [Difference(check, name, one, other) for name, one, other in pairs if one != other]
+            of_a, of_b = (finding.measurements if finding else {} for finding in pair)
+            for name in {**of_a, **of_b}:
+                if of_a.get(name) != of_b.get(name):
+                    measurements.append(Difference(check, name, of_a.get(name), of_b.get(name)))
     return codes + measurements
 
 
@@ -177,10 +177,6 @@ def largest(found: Iterable[Difference]) -> dict[str, float]:
             name = f"{one.check}.{one.measurement}"
             out[name] = max(out.get(name, 0.0), one.size)
     return dict(sorted(out.items()))
-
-
-def _code(finding: Finding | None) -> str | None:
-    return finding.code.label if finding else None
 
 
 def _shown(value: Measurement | None) -> str:

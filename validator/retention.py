@@ -1,9 +1,8 @@
 """Retained files: the bytes that our seats may have to show a jury, on disk before a vote on them is cast.
 
-A seat that votes that it had a file has to be able to prove it. A jury that gets the file from nobody ends its
-acceptance and fines the seats that accepted it. So a file is retained until its outcome can change no more. While it
-is disputed, it is served to anybody (by this process, or from a bucket of the validator's own) and its URL is
-announced on chain.
+A jury that gets a file from nobody ends its acceptance and fines the seats that accepted it. So a file is retained
+until its outcome can change no more. While it is disputed, it is served to anybody (by this process, or from a bucket
+of the validator's own) and its URL is announced on chain.
 """
 
 import asyncio
@@ -31,8 +30,8 @@ from chain.transactions import Receipt
 from protocol.encoding import canonical_json
 from protocol.errors import ConfigError, IntegrityError, MusterError
 from protocol.files import write_atomic
+from runtime.entry import essential
 from runtime.server import HttpServer, bound, server_options
-from runtime.threads import essential
 from storage.keys import object_key, parse_key
 from validator.config import RETAINED, RepublishConfig, ServeConfig, ValidatorConfig
 from validator.decide import seats_of
@@ -57,7 +56,7 @@ _FEES_OF_A_PENALTY = 100
 @dataclass(frozen=True)
 class Tenant:
     """Whose a pool's files are. `chosen`: seats judge the pool because they named its number. `fee`: what one seat gets
-    for a file; `least_fee`: what it gets at least on this chain; both in base units."""
+    for a file; `least_fee`: the least on this chain; both in base units."""
 
     owner: str
     chosen: bool
@@ -79,23 +78,18 @@ def has_room(limit: int, held: Collection[tuple[Tenant, int]], tenant: Tenant, s
 
     Nothing retained can be dropped for something better, so room has to be left beforehand. An owner's pools together
     get half of what the others leave. Owners cost nothing, though: one may be many. So all pools that our seats did not
-    choose, those of validator groups, share half of the store, and there a file is measured by what it pays. Its size,
-    in parts of what one least fee pays for, must be no greater a part than what stays free: small and well-paid files
-    still find room when large and cheap ones do not, and blocking them costs what they pay.
+    choose share half of the store, and there a file's part of what one least fee pays for must not exceed the part that
+    stays free: small and well-paid files still find room when large and cheap ones do not, and blocking them costs what
+    they pay.
     """
-    if tenant.chosen:
-        room, beside = limit, held
-    else:
-        room, beside = limit // 2, [(one, taken) for one, taken in held if not one.chosen]
+    room = limit if tenant.chosen else limit // 2
+    beside = [(one, taken) for one, taken in held if tenant.chosen or not one.chosen]
     own = sum(taken for one, taken in beside if one.owner == tenant.owner)
     others = sum(taken for one, taken in beside if one.owner != tenant.owner)
     if own + size > (room - others) // 2:
         return False
     free = room - own - others - size
     return tenant.chosen or free * BYTES_OF_A_FEE * tenant.fee >= room * size * tenant.least_fee
-
-
-# --- Store: the files on disk
 
 
 @dataclass(frozen=True)
@@ -109,8 +103,8 @@ class RetainedFile:
 class RetentionStore:
     """Files in `folder`, at most `limit` bytes together, shared out by `has_room` among tenants (`tenant_of` pool).
 
-    A file's name holds all that must be known of it, so a kill at any moment leaves whole files and no contradiction.
-    `problem`: why the newest file could not be retained; empty if it was. Thread-safe.
+    A file's name holds all that must be known of it, so a kill leaves whole files and no contradiction. `problem`: why
+    the newest file could not be retained; empty if it was. Thread-safe.
     """
 
     def __init__(self, folder: Path, limit: int, tenant_of: Callable[[int], Tenant] | None = None) -> None:
@@ -131,7 +125,6 @@ class RetentionStore:
 
     @property
     def files(self) -> Mapping[FileName, RetainedFile]:
-        """A snapshot of what is retained."""
         with self._lock:
             return dict(self._files)
 
@@ -163,18 +156,14 @@ class RetentionStore:
         return self._path(file, sha256) if file is not None else None
 
     def read(self, sha256: bytes) -> bytes | None:
-        """Return the bytes of a retained file; None if there are none."""
         path = self.path(sha256)
-        if path is None:
-            return None
         try:
-            return path.read_bytes()
+            return path.read_bytes() if path is not None else None
         except OSError as error:
             log.error("%s, which our seats may have to show, cannot be read: %s", path, error)
             return None
 
     def drop(self, file: FileId, sha256: bytes) -> None:
-        """Remove a file that nobody can ask for any more."""
         with self._lock:
             if self._files.pop((file, sha256), None) is not None:
                 self._path(file, sha256).unlink(missing_ok=True)
@@ -186,9 +175,8 @@ class RetentionStore:
             sizes[pool] += kept.size
         held = [(self._tenant_of(pool), taken) for pool, taken in sizes.items()]
         if not has_room(self._limit, held, self._tenant_of(file[0]), len(data)):
-            return (
-                f"the part of {self._limit >> 20} MiB (`keep_gib`) for pool {file[0]}'s owner, or for its fee, is full"
-            )
+            room = f"{self._limit >> 20} MiB (`keep_gib`)"
+            return f"the part of {room} for pool {file[0]}'s owner, or for its fee, is full"
         try:
             write_atomic(self._path(file, sha256), data)
         except OSError as error:
@@ -204,11 +192,9 @@ class RetentionStore:
 
 
 def must_retain(state: State, file: FileId, sha256: bytes, now: int) -> bool:
-    """Whether the bytes retained under an id may still have to be shown, as of chain time `now`.
-
-    They may until the file's outcome can change no more, whoever's vote it rests on: a seat's voting key may belong to
-    another process for a while, and the bytes have to outlast that.
-    """
+    """Whether the bytes retained under an id may still have to be shown, as of chain time `now`: until the file's
+    outcome can change no more, whoever's vote it rests on. A seat's voting key may belong to another process for a
+    while."""
     found = state.submissions.get(file)
     return found is not None and found.sha256 == sha256 and not found.is_final(now)
 
@@ -216,8 +202,8 @@ def must_retain(state: State, file: FileId, sha256: bytes, now: int) -> bool:
 def to_show(state: State, seats: Container[int]) -> Iterator[tuple[Submission, int]]:
     """Yield files that are before a jury and that one of our `seats` had by its opened vote, with that seat.
 
-    They are announced whether or not the pool's own storage serves them: it may serve only the seats' addresses. They
-    are not announced before the votes are open, because that would tell what a hidden vote is not.
+    The pool's own storage may serve only the seats' addresses, so they are announced in any case; but not before the
+    votes are open, because that would tell what a hidden vote is not.
     """
     for file_id, dispute in state.disputes.items():
         if not dispute.resolved:
@@ -254,9 +240,8 @@ class Serving:
 class FileServer(Serving):
     """Serves what is disputed of `store` from this process. Raises ConfigError if it cannot listen.
 
-    Only disputed files are served: whether this process has a file whose votes are still hidden must stay unknown. A
-    client is bounded by `runtime.server`: by connections in total and per address, by seconds until its request is
-    complete, and by a least pace of taking the answer.
+    Only disputed files are served: whether this process has a file whose votes are still hidden must stay unknown.
+    Clients are bounded by `runtime.server`.
     """
 
     def __init__(self, config: ServeConfig, store: RetentionStore) -> None:
@@ -264,14 +249,13 @@ class FileServer(Serving):
         self._store = store
         host, _, port = config.listen.rpartition(":")
         try:
-            listener = bound(host.strip("[]"), int(port))
+            self._listener = bound(host.strip("[]"), int(port))
         except (ConfigError, OSError, ValueError, OverflowError) as error:
             what = error.what if isinstance(error, ConfigError) else f"cannot listen at {config.listen}: {error}"
             raise ConfigError(what, "correct `serve.listen`") from None
-        self.port = int(listener.getsockname()[1])
+        self.port = int(self._listener.getsockname()[1])
         app = Starlette(routes=[Route("/{path:path}", self._answer)])
         self._server = HttpServer(server_options(app, _CONNECTIONS, _CONNECTIONS_PER_CLIENT))
-        self._listener = listener
         self._thread = essential("retained files", self._serve)
         self._thread.start()
         log.info("serving retained files at %s, which has to lead to %s", self.public_url, config.listen)
@@ -284,8 +268,7 @@ class FileServer(Serving):
     async def _answer(self, request: Request) -> FileResponse:
         """Answer `GET …/rollouts/<sha256>.parquet`, whatever path a reverse proxy puts before it."""
         try:
-            key = "/".join(request.path_params["path"].split("/")[-2:])
-            parsed = parse_key(key)
+            parsed = parse_key("/".join(request.path_params["path"].split("/")[-2:]))
         except MusterError:
             raise HTTPException(404) from None
         path = self._store.path(parsed.digest) if parsed.kind == "rollouts" and parsed.digest in self.shown else None
@@ -325,17 +308,14 @@ def open_serving(config: ValidatorConfig, store: RetentionStore) -> Serving | No
     return None
 
 
-# --- Service: announces disputed files and drops final ones
-
-
 _SWEEP_SECONDS = 30.0
 _ANNOUNCEMENTS_AT_ONCE = 8
 
 
 class RetentionService:
     """Announces disputed files of `store` by `serving` (None: they cannot be shown) and drops final ones, for the seats
-    of `voters` (each with its contracts) in all pools. Writes what `muster validator status` shows of it into
-    `home`."""
+    of `voters` (each with its contracts) in all pools. Writes what `muster validator status` shows of it into `home`.
+    """
 
     def __init__(self, store: RetentionStore, serving: Serving | None, voters: Mapping[str, Suite], home: Path) -> None:
         self._store, self._serving, self._voters, self._home = store, serving, voters, home
@@ -353,11 +333,9 @@ class RetentionService:
         self._tasks.forget()
 
     def close(self) -> None:
-        """Announce nothing more."""
         self._tasks.stop()
 
     def advance(self, state: State, now: int) -> None:
-        """Start what is due."""
         showing = tuple(to_show(state, seats_of(state, self._voters)))
         if self._serving is not None:
             self._serving.shown = frozenset(file.sha256 for file, _ in showing)
@@ -416,9 +394,10 @@ class RetentionService:
             "problem": self._store.problem,
         }
         document = canonical_json(report)
-        if document != self._written:
-            try:
-                write_atomic(self._home / RETAINED, document)
-                self._written = document
-            except OSError as error:  # a full disk must not keep our seats from voting
-                log.error("cannot write %s: %s", self._home / RETAINED, error)
+        if document == self._written:
+            return
+        try:
+            write_atomic(self._home / RETAINED, document)
+            self._written = document
+        except OSError as error:  # a full disk must not keep our seats from voting
+            log.error("cannot write %s: %s", self._home / RETAINED, error)

@@ -12,7 +12,7 @@ from chain.transactions import Receipt
 from protocol.errors import MusterError
 
 log = logging.getLogger("muster.validator")
-_RETRY = 2.0
+_RETRY = 2.0  # seconds
 _FORGET_SECONDS = 3600.0
 
 
@@ -24,10 +24,10 @@ class _Failures:
     when: float
     pause: float
 
-    def over(self, longest: float) -> bool:
-        """Whether it may be tried again: pauses double, up to `longest` seconds."""
+    def pauses(self, longest: float) -> bool:
+        """Whether it is too early to try again: pauses double, up to `longest` seconds."""
         pause = self.pause * 2.0 ** min(self.count - 1, 30)
-        return time.monotonic() >= self.when + min(pause, max(longest, self.pause))
+        return time.monotonic() < self.when + min(pause, max(longest, self.pause))
 
 
 class TransactionTasks:
@@ -50,13 +50,12 @@ class TransactionTasks:
         quiet: bool = False,
         longest: float = _RETRY,
     ) -> bool:
-        """Start a task unless it runs, pauses after a failure, or succeeded in a block beyond `head`. The pause after a
-        failure is two seconds, and doubles with every further one up to `longest`. Returns whether it was started."""
+        """Start a task unless it runs, succeeded in a block beyond `head`, or pauses after a failure: for two seconds,
+        doubled by every further one up to `longest`. Returns whether it was started."""
         with self._lock:
             self._prune(head)
             failed = self._failed.get(key)
-            pausing = failed is not None and not failed.over(longest)
-            if key in self._running or pausing or head < self._mined.get(key, -1):
+            if key in self._running or (failed and failed.pauses(longest)) or head < self._mined.get(key, -1):
                 return False
             self._running.add(key)
         self._pool.submit(self._run, key, head, what, task, quiet)

@@ -25,13 +25,12 @@ from validator import decide
 from validator.ballots import Ballot
 from validator.challenges import ChallengeVerdict, judge_challenge, null_model_of
 from validator.decide import SeatAction, last_to_commit, member_action, settler
-from validator.judging.context import SubmissionFacts, not_judged
+from validator.judging.checks import SubmissionFacts, not_judged
 from validator.judging.queue import JudgeTask, LaneVerdict, TaskKey
 from validator.judging.verdicts import VerdictPublisher
-from validator.pools import PoolCollaborators, UnopenedPool, ValidatorCollaborators
+from validator.pools import PoolCollaborators, ValidatorCollaborators
 
 log = logging.getLogger("muster.validator")
-_UNDRAWN = bytes(32)
 
 
 # --- Who votes
@@ -50,33 +49,28 @@ def drawn_committee(state: State, current: Panel) -> Committee:
 
 
 class Committees:
-    """Who votes in a contract's bodies. Forecasts are asked for once a block."""
+    """Who votes in a contract's bodies."""
 
     def __init__(self, contract: BallotContract) -> None:
-        self._contract = contract
-        self._block = (0, 0)
+        self._contract, self._block = contract, (0, 0)
         self._forecasts: dict[Place, Committee | None] = {}
 
     def of(self, state: State, current: Panel, key: Place) -> Committee | None:
-        """Return the committee: from events once drawn, before that from the chain's own forecast; None while it is not
-        known."""
+        """Return the committee: from events once drawn, before that from the chain's own forecast, which is asked for
+        once a block; None while it is not known."""
         if current.drawn:
             return drawn_committee(state, current)
         if not current.seed_block or state.head < current.seed_block:
             return None
-        block = state.head, state.generation
-        if self._block != block:
-            self._block, self._forecasts = block, {}
+        if self._block != (state.head, state.generation):
+            self._block, self._forecasts = (state.head, state.generation), {}
         if key not in self._forecasts:
-            self._forecasts[key] = self._forecast(key)
+            try:
+                self._forecasts[key] = self._contract.committee_of(key)
+            except ContractError as error:
+                log.debug("no committee: %s", error)
+                self._forecasts[key] = None
         return self._forecasts[key]
-
-    def _forecast(self, key: Place) -> Committee | None:
-        try:
-            return self._contract.committee_of(key)
-        except ContractError as error:
-            log.debug("no committee: %s", error)
-            return None
 
 
 # --- How a vote is sent, in a round of a lane and in a trial
@@ -189,8 +183,7 @@ class ChallengeVote(TrialVote):
         else:
             files = self._state.submissions_of(challenge.pool, challenge.node)
             model = null_model_of(config, self._state.pools[challenge.pool].terms)
-            verdicts = {one.sequence: one for one in verdict.verdicts}
-            judged = judge_challenge(challenge, files, model, verdicts)
+            judged = judge_challenge(challenge, files, model, {one.sequence: one for one in verdict.verdicts})
         log.info("challenge %d of %s: %s: %s", challenge.challenge, challenge.node, judged.code.label, judged.why)
         return int(judged.code)
 
@@ -206,13 +199,9 @@ class VotingRound:
     audit_seed: bytes
 
     @property
-    def digest(self) -> bytes:
-        return decide.files_digest(self.files)
-
-    @property
     def task_key(self) -> TaskKey:
-        """What the judge queue knows it by."""
-        return self.where, self.committee.seed, self.digest
+        """What the judge queue and the ballots know it by."""
+        return self.where, self.committee.seed, decide.files_digest(self.files)
 
 
 # --- Fallback votes: what a seat votes where it could not judge
@@ -251,77 +240,7 @@ def fallback_honest(lacking: Sequence[str], needs_bytes: bool, blames: bool) -> 
     return not lacking or (not blames and (all(lacking) or not needs_bytes))
 
 
-class FallbackVotes:
-    """The fallback votes of one pool.
-
-    A pool of a validator group reaches seats that never chose it. All they owe it is a vote, and `unavailable` is never
-    fined. Every such vote is logged as an error: this machine may be at fault, and the vote costs the owner its pay.
-    """
-
-    def __init__(self, shared: ValidatorCollaborators, pool: PoolCollaborators | UnopenedPool) -> None:
-        self._chain, self._queue, self._verdicts = shared.chain, shared.queue, shared.verdicts
-        self._pool = pool
-        self._reported: dict[str, None] = {}
-
-    def vote(self, pool: Pool, voting: VotingRound, now: int) -> tuple[LaneVerdict | None, str]:
-        """Return the vote on files of which some are not judged, and why they are not; (None, "") while none is due,
-        and where silence is more honest."""
-        vote = voting.vote
-        if not fallback_due(pool, vote.current, now, self._block_seconds, vote.always_answers):
-            return None, ""
-        judged, problem = self._queue.so_far(voting.task_key)
-        verdicts, missing = list[Verdict](), dict[int, str]()  # why, by sequence; empty if the bytes were had
-        for at, file in enumerate(voting.files):
-            facts, known = self._facts(pool, file, voting.audit_seed)
-            verdict = judged.get(at) or (self._verdicts.find(facts, pool.config_hash) if known else None)
-            if verdict is None:
-                lacks = missing[file.sequence] = printable(self._pool.lacks(file.sha256), 300)
-                verdict = not_judged(facts, pool.config_hash, lacks or printable(problem, 300) or _SLOW)
-            elif not vote.needs_bytes:
-                verdict = self._pool.to_vote(verdict)
-            verdicts.append(verdict)
-        if not fallback_honest(tuple(missing.values()), vote.needs_bytes, vote.blames) and not vote.always_answers:
-            return None, ""
-        reason = next((why or printable(problem, 300) or _SLOW for why in missing.values()), "")
-        if missing and _first_time(self._reported, voting.where):
-            log.error(
-                "%s: voting `unavailable` on files %s of pool %d, which COULD NOT BE JUDGED: %s (if this machine is at "
-                "fault, mend it; else opt out of the pool's validator group: muster validator judge --stop)",
-                voting.where, ", ".join(map(str, missing)), pool.pool, reason,
-            )  # fmt: skip
-        document = BallotDocument(voting.where, voting.committee.seed.hex(), tuple(verdicts))
-        codes = tuple(verdict.code for verdict in verdicts)
-        return LaneVerdict(codes, self._verdicts.keep_document(document), document.verdicts), reason
-
-    @cached_property
-    def _block_seconds(self) -> int:
-        return self._chain.suite.params.block_seconds()
-
-    def _facts(self, pool: Pool, file: Submission, audit_seed: bytes) -> tuple[SubmissionFacts, bool]:
-        """Return a file's facts, and whether its policy step's seed, which is one of them, is confirmed."""
-        step, suite = pool.steps[file.step], self._chain.suite
-        if isinstance(self._pool, UnopenedPool):
-            seed = suite.step_seed(pool.pool, step)
-        else:
-            seed = self._pool.pool_client.seed(step)
-        pool_id = PoolId(self._chain.client.chain_id, suite.pools.address, pool.pool)
-        return decide.submission_facts(pool_id, pool, file, seed or bytes(32), audit_seed), seed is not None
-
-
 _MOST_REPORTED = 1000
-
-
-def _first_time(reported: dict[str, None], what: str) -> bool:
-    """Whether something is reported for the first time, as far as the last thousand reports tell."""
-    if what in reported:
-        return False
-    reported[what] = None
-    while len(reported) > _MOST_REPORTED:
-        del reported[next(iter(reported))]
-    return True
-
-
-# --- Voting
 
 
 class Voting:
@@ -329,25 +248,28 @@ class Voting:
 
     A file counts as unavailable when sources answer that they have none. When no source answers, or checks are not done
     in time, the seat stays silent rather than guess, except where a fallback vote is due. What is not voted on from one
-    turn to the next is not judged any further. In a pool that could not be opened it reveals votes that were cast
-    before and casts fallback votes. `trouble`: why the last vote was a fallback vote, empty if it was judged.
+    turn to the next is not judged any further. In a pool that is not open (`problem`: why) it reveals votes that were
+    cast before and casts fallback votes. `trouble`: why the last vote was a fallback vote, empty if it was judged.
     """
 
     def __init__(
-        self, shared: ValidatorCollaborators, pool: PoolCollaborators | UnopenedPool, publisher: VerdictPublisher
+        self,
+        shared: ValidatorCollaborators,
+        pool: PoolCollaborators | None,
+        publisher: VerdictPublisher,
+        problem: Callable[[], str] = str,
     ) -> None:
         self.voters, self.trouble = shared.voters, ""
-        self._pool, self._publisher = pool, publisher
+        self._chain, self._pool, self._publisher, self._problem = shared.chain, pool, publisher, problem
         self._ballots, self._queue, self._tasks = shared.ballots, shared.queue, shared.tasks
-        self._fallback = FallbackVotes(shared, pool)
+        self._verdicts = shared.verdicts
         self._wanted: set[TaskKey] = set()
         self._reported: dict[str, None] = {}
 
     def advance(self, state: State, pool: Pool, voting: VotingRound, now: int) -> None:
-        """Start the next action of each of our seats."""
-        where, committee, vote = voting.where, voting.committee, voting.vote
-        for member, seat, voter in ours(committee, self.voters):
-            ready = self._ballots.ready(where, seat, committee.seed, voting.digest)
+        vote, (where, seed, digest) = voting.vote, voting.task_key
+        for member, seat, voter in ours(voting.committee, self.voters):
+            ready = self._ballots.ready(where, seat, seed, digest)
             committed = vote.current.commits.get(member)
             matching = self._ballots.committed(where, seat, committed) if committed else None
             action = member_action(vote.current, member, ready is not None, matching is not None, now)
@@ -362,13 +284,13 @@ class Voting:
             elif action is SeatAction.REVEAL and matching is not None:
                 reveal = partial(self._reveal, vote.reveal, voter, member, matching)
                 self._tasks.run((where, seat, "reveal"), state.head, f"{where} seat {seat} reveals", reveal)
-            elif action is SeatAction.LOST and committed and _first_time(self._reported, f"{where} {seat}"):
+            elif action is SeatAction.LOST and committed and self._is_news(f"{where} {seat}"):
                 why = self._ballots.why_lost(where, seat, committed)
                 log.error("%s: seat %d CANNOT REVEAL the vote that it committed, and is fined: %s", where, seat, why)
 
     def judge_ahead(self, pool: Pool, where: str, files: list[Submission]) -> None:
         """Judge what will be voted on before its draw: the draw then waits for nothing."""
-        task = self._task(pool, where, files, b"", _UNDRAWN, 0.0)
+        task = self._task(pool, (where, b"", decide.files_digest(files)), files, bytes(32), 0.0)
         if task is not None:
             self._wanted.add(task.key)
             self._queue.prepare(task)
@@ -380,15 +302,14 @@ class Voting:
 
     def verdict(self, pool: Pool, voting: VotingRound) -> LaneVerdict | None:
         """Return what we vote; None while it is being judged, and where it cannot be judged yet."""
-        if isinstance(self._pool, UnopenedPool):
+        if self._pool is None:
             return None
+        vote, files = voting.vote, voting.files
         # A jury, which needs the bytes, has a window of its own.
-        patience = self._pool.jury_patience_for(len(voting.files)) if voting.vote.needs_bytes else self._pool.patience
-        seed, audit_seed = voting.committee.seed, voting.audit_seed
-        task = self._task(pool, voting.where, voting.files, seed, audit_seed, patience)
+        patience = self._pool.jury_patience_for(len(files)) if vote.needs_bytes else self._pool.patience
+        task = self._task(pool, voting.task_key, files, voting.audit_seed, patience)
         if task is None:
             return None
-        vote = voting.vote
         task = replace(task, to_show=not vote.needs_bytes, as_worker=vote.as_worker, whole=vote.whole)
         self._wanted.add(task.key)
         answer = self._queue.ask(task)
@@ -398,14 +319,14 @@ class Voting:
         """Store a ballot on disk before anybody hears of it."""
         verdict, trouble = self.verdict(pool, voting), ""
         if verdict is None:
-            verdict, trouble = self._fallback.vote(pool, voting, now)
+            verdict, trouble = self._fallback_vote(pool, voting, now)
         if verdict is None:
             return None
         self.trouble = trouble
-        codes, digest, salt = voting.vote.codes(verdict), verdict.verdict_hash, secrets.token_bytes(32)
-        commitment = voting.vote.at(self.voters[voter]).ballot_hash(voting.vote.key, voter, codes, digest, salt)
-        seed = voting.committee.seed
-        ballot = Ballot(voting.where, seat, voter, seed, voting.digest, codes, digest, salt, commitment)
+        vote, (where, seed, files) = voting.vote, voting.task_key
+        codes, digest, salt = vote.codes(verdict), verdict.verdict_hash, secrets.token_bytes(32)
+        commitment = vote.at(self.voters[voter]).ballot_hash(vote.key, voter, codes, digest, salt)
+        ballot = Ballot(where, seat, voter, seed, files, codes, digest, salt, commitment)
         self._ballots.keep(ballot)
         return ballot
 
@@ -416,18 +337,71 @@ class Voting:
         self._publisher.publish(ballot.verdict_hash, receipt.block)
         return receipt
 
+    def _fallback_vote(self, pool: Pool, voting: VotingRound, now: int) -> tuple[LaneVerdict | None, str]:
+        """Return the vote on files of which some are not judged, and why they are not; (None, "") while none is due,
+        and where silence is more honest.
+
+        A pool of a validator group reaches seats that never chose it. All they owe it is a vote, and `unavailable` is
+        never fined. Every such vote is logged as an error: this machine may be at fault, and the vote costs the owner
+        its pay.
+        """
+        vote, opened = voting.vote, self._pool
+        if not fallback_due(pool, vote.current, now, self._block_seconds, vote.always_answers):
+            return None, ""
+        judged, problem = self._queue.so_far(voting.task_key)
+        problem = printable(problem, 300) or _SLOW
+        verdicts, missing = list[Verdict](), dict[int, str]()  # why, by sequence; empty if the bytes were had
+        for at, file in enumerate(voting.files):
+            facts = self._facts(pool, file, voting.audit_seed)
+            verdict = judged.get(at) or self._verdicts.find(facts, pool.config_hash)
+            if verdict is None:
+                lacks = printable(opened.judge.lacks(file.sha256) if opened else self._problem(), 300)
+                missing[file.sequence] = lacks
+                verdict = not_judged(facts, pool.config_hash, lacks or problem)
+            elif opened and not vote.needs_bytes:
+                verdict = opened.judge.to_vote(verdict)
+            verdicts.append(verdict)
+        if not fallback_honest(tuple(missing.values()), vote.needs_bytes, vote.blames) and not vote.always_answers:
+            return None, ""
+        reason = next((why or problem for why in missing.values()), "")
+        if missing and self._is_news(voting.where):
+            log.error(
+                "%s: voting `unavailable` on files %s of pool %d, which COULD NOT BE JUDGED: %s (if this machine is at "
+                "fault, mend it; else opt out of the pool's validator group: muster validator judge --stop)",
+                voting.where, ", ".join(map(str, missing)), pool.pool, reason,
+            )  # fmt: skip
+        document = BallotDocument(voting.where, voting.committee.seed.hex(), tuple(verdicts))
+        codes = tuple(verdict.code for verdict in verdicts)
+        return LaneVerdict(codes, self._verdicts.keep_document(document), document.verdicts), reason
+
+    @cached_property
+    def _block_seconds(self) -> int:
+        return self._chain.suite.params.block_seconds()
+
+    def _is_news(self, what: str) -> bool:
+        """Whether something is reported for the first time, as far as the last thousand reports tell."""
+        if what in self._reported:
+            return False
+        self._reported[what] = None
+        while len(self._reported) > _MOST_REPORTED:
+            del self._reported[next(iter(self._reported))]
+        return True
+
     def _task(
-        self, pool: Pool, where: str, files: list[Submission], seed: bytes, audit_seed: bytes, patience: float
+        self, pool: Pool, key: TaskKey, files: list[Submission], audit_seed: bytes, patience: float
     ) -> JudgeTask | None:
         """Return what is to be judged; None while the pool is not open, or a policy step's seed is not confirmed."""
-        if isinstance(self._pool, UnopenedPool):
+        if self._pool is None:
             return None
-        client, facts = self._pool.pool_client, []
-        for file in files:
-            step_seed = client.seed(pool.steps[file.step])
-            if step_seed is None:
-                return None
-            facts.append(decide.submission_facts(client.pool_id, pool, file, step_seed, audit_seed))
-        mirrors = tuple(client.state.mirrors_of(file) for file in files)
-        key = where, seed, decide.files_digest(files)
-        return JudgeTask(key, tuple(facts), mirrors, self._pool.judge, patience)
+        facts = tuple(self._facts(pool, file, audit_seed) for file in files)
+        if any(one.work.step_seed == bytes(32) for one in facts):
+            return None
+        mirrors = tuple(self._pool.pool_client.state.mirrors_of(file) for file in files)
+        return JudgeTask(key, facts, mirrors, self._pool.judge, patience)
+
+    def _facts(self, pool: Pool, file: Submission, audit_seed: bytes) -> SubmissionFacts:
+        """Return a file's facts; the seed of its policy step is zero until it is confirmed."""
+        step, suite = pool.steps[file.step], self._chain.suite
+        seed = self._pool.pool_client.seed(step) if self._pool else suite.step_seed(pool.pool, step)
+        pool_id = PoolId(self._chain.client.chain_id, suite.pools.address, pool.pool)
+        return decide.submission_facts(pool_id, pool, file, seed or bytes(32), audit_seed)

@@ -8,6 +8,7 @@ from protocol.api.work import HeartbeatRequest, NoLease, WorkLease
 from protocol.errors import ConfigError, MusterError, unwritten
 from protocol.identity import WorkId
 from protocol.seeds import Work
+from runtime.entry import Exit
 from runtime.orchestrator_client import Heartbeats
 from runtime.signed_client import ServiceError
 from worker.config import WorkerConfig
@@ -15,11 +16,10 @@ from worker.decide import Decision, Do, decide
 from worker.submit import ReceiptKeeper, Submitter, WorkerCollaborators, WorkerProgress
 
 log = logging.getLogger("muster.worker")
-EXIT_OK, EXIT_REFUSED = 0, 3
 
 
 class Worker:
-    """One node of one pool. `run` returns the exit code: 0 when stopped or the pool closed, 3 when ejected."""
+    """One node of one pool. `run` returns the exit code: DONE when stopped or the pool closed, EJECTED when ejected."""
 
     def __init__(self, config: WorkerConfig, collaborators: WorkerCollaborators) -> None:
         self._config, self._collaborators, self._client = config, collaborators, collaborators.pool_client
@@ -39,8 +39,8 @@ class Worker:
         beats.start()
         receipts = ReceiptKeeper(collaborators, self._config.poll_seconds)
         receipts.start()
-        what = "node %s works for pool %d: model %s, licence %s"
-        log.info(what, collaborators.node, self._config.pool, model.source, model.license)
+        about = collaborators.node, self._config.pool, model.source, model.license
+        log.info("node %s works for pool %d: model %s, licence %s", *about)
         try:
             code = self._loop()
             self._submitter.claim()
@@ -56,8 +56,13 @@ class Worker:
                 decision = self._look()
                 if decision.do is Do.STOP:
                     log.log(logging.ERROR if decision.failed else logging.INFO, "stopping: %s", decision.reason)
-                    return EXIT_REFUSED if decision.failed else EXIT_OK
-                self._act(decision)
+                    return Exit.EJECTED if decision.failed else Exit.DONE
+                if decision.do is Do.WAIT:
+                    self._progress.pause(self._config.poll_seconds, decision.reason, "waiting")
+                elif decision.do is Do.RESUME and decision.entry is not None:
+                    self._submitter.submit(decision.entry)
+                elif lease := self._lease(decision):
+                    self._make(lease)
             except ConfigError:
                 raise
             except MusterError as error:
@@ -65,7 +70,7 @@ class Worker:
                 self._progress.pause(2.0, str(error), "trouble")
             except OSError as error:
                 self._progress.pause(2.0, unwritten(error), "trouble")
-        return EXIT_OK
+        return Exit.DONE
 
     def _look(self) -> Decision:
         state, pool = self._client.refresh(), self._client.pool()
@@ -74,32 +79,21 @@ class Worker:
         entries = self._collaborators.journal.all()
         return decide(state, self._config.pool, self._collaborators.node, entries, seeds)
 
-    def _act(self, decision: Decision) -> None:
-        if decision.do is Do.WAIT:
-            self._progress.pause(self._config.poll_seconds, decision.reason, "waiting")
-        elif decision.do is Do.RESUME and decision.entry is not None:
-            self._submitter.submit(decision.entry)
-        elif decision.do is Do.MAKE:
-            lease = self._lease(decision)
-            if lease is not None:
-                self._make(lease)
-
     def _lease(self, decision: Decision) -> WorkLease | None:
-        """A lease for the due file, or None after a pause."""
-        progress = self._progress
         try:
             answer = self._collaborators.orchestrator.request_lease(decision.counter, self._ready(decision.steps))
         except ServiceError as error:
-            progress.pause(2.0, f"no lease: {error.detail}", "waiting")
+            self._progress.pause(2.0, f"no lease: {error.detail}", "waiting")
             return None
         if isinstance(answer, NoLease):
-            progress.pause(min(answer.wait, 5.0), f"no lease: {answer.reason}", "waiting")
-            return None
-        if answer.step not in decision.steps:
-            progress.pause(self._config.poll_seconds, f"step {answer.step} is not confirmed here yet", "waiting")
-            return None
-        progress.lease = answer
-        return answer
+            seconds, why = min(answer.wait, 5.0), f"no lease: {answer.reason}"
+        elif answer.step not in decision.steps:
+            seconds, why = self._config.poll_seconds, f"step {answer.step} is not confirmed here yet"
+        else:
+            self._progress.lease = answer
+            return answer
+        self._progress.pause(seconds, why, "waiting")
+        return None
 
     def _ready(self, steps: tuple[int, ...]) -> int | None:
         """Return the newest of these policy steps that the engine can change to without a download."""

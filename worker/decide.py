@@ -24,7 +24,7 @@ class Do(Enum):
 
 @dataclass(frozen=True)
 class Decision:
-    """`reason` is a sentence for people. `counter` is the due file's; `entry` the one to resume; `steps` the steps for
+    """`reason` is a sentence for people. `counter` is the due file's; `entry` the one to resume; `steps` those for
     which a new file may be made, newest last. `failed` tells a stop by ejection from one by a closed pool."""
 
     do: Do
@@ -38,8 +38,7 @@ class Decision:
 def decide(
     state: State, pool_id: int, node: str, entries: Iterable[JournalEntry], seeds: Mapping[int, bytes]
 ) -> Decision:
-    """Return the next thing to do. `seeds`: step → its seed, for confirmed seed blocks only; `entries`: the
-    journal's."""
+    """Return the next thing to do. `seeds`: of the steps whose seed blocks are confirmed; `entries`: the journal's."""
     pool, account = state.pools.get(pool_id), state.accounts.get((pool_id, node))
     standing = standing_of(account)
     if pool is None:

@@ -1,7 +1,7 @@
 """The worker's journal: every finished file is on disk before anybody hears of it.
 
 An entry is two files: the rollout file, then a small JSON note whose existence makes the entry. Both are synced, so a
-worker killed at any moment finds either the whole entry or none.
+kill leaves either the whole entry or none.
 """
 
 import hashlib
@@ -67,7 +67,6 @@ class Journal:
         return [self.entries[stem] for stem in sorted(self.entries)]
 
     def add(self, work: Work, produced: Produced) -> JournalEntry:
-        """Durably keep a new file."""
         done = produced.commitment
         place = (work.id.counter, work.id.step, work.step_seed, work.manifest)
         entry = JournalEntry(*place, done.sha256, done.root, done.units, done.rows)
@@ -76,19 +75,16 @@ class Journal:
         return entry
 
     def change(self, entry: JournalEntry, **changes: Any) -> JournalEntry:
-        """Durably replace some of an entry's members."""
         changed = replace(entry, **changes)
         self._note(changed)
         return changed
 
     def receipt(self, sha256: bytes) -> UploadReceipt | None:
         """Return the receipt of an uploaded file. Safe in any thread."""
-        found = (entry.receipt for entry in list(self.entries.values()) if entry.sha256 == sha256)
-        return next(found, None)
+        return next((one.receipt for one in list(self.entries.values()) if one.sha256 == sha256), None)
 
     def data(self, entry: JournalEntry) -> bytes:
-        """Return the file's bytes. Raises IntegrityError if the disk lost or changed them; the entry is then
-        removed."""
+        """Return the file's bytes. Raises IntegrityError, and removes the entry, if the disk lost or changed them."""
         try:
             data = self._data(entry).read_bytes()
         except OSError:
@@ -105,7 +101,7 @@ class Journal:
         self._data(entry).unlink(missing_ok=True)
 
     def prune(self, before: int) -> None:
-        """Drop entries with a counter below `before` (those whose outcome is final)."""
+        """Drop entries with a counter below `before`, whose outcome is final."""
         for entry in self.all():
             if entry.counter < before:
                 self.forget(entry)

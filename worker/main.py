@@ -34,7 +34,7 @@ _PROCESSES, _OPEN_FILES = 4096, 65536
 def enter(config_path: Path) -> None:
     """Run the worker of a configuration isolated as it asks, and end this process with its exit code.
 
-    Returns if the worker runs in this process: without isolation, or because this process is isolated already. Raises
+    Returns if the worker runs in this process: without isolation, or because it is isolated already. Raises
     ConfigError.
     """
     if INSIDE in os.environ:
@@ -51,13 +51,14 @@ def enter(config_path: Path) -> None:
     make_home(config.home)
     make_home(config.cache)
     _bring_images(config)
-    inside = inside_path(config)
-    write_atomic(inside, absolute(config).model_dump_json(indent=2).encode() + b"\n", 0o600)
+    given = absolute(config)
+    inside = given.home / "isolated.json"
+    write_atomic(inside, given.model_dump_json(indent=2).encode() + b"\n", 0o600)
     python = "python3" if choice.mode.is_container else sys.executable
     argv = (python, "-P", "-m", "worker.main", "--config", str(inside))
     account = config.node.open()
     rules = SigningRules(config, Deployment.load(config.deployment), str(account.address))
-    with SignerServer(absolute(config).home, account, rules):
+    with SignerServer(given.home, account, rules):
         code = launch.run(launch.Launch(choice.mode, policy, argv, config.isolation_image))
     sys.exit(code)
 
@@ -85,17 +86,11 @@ def words(choice: Choice, policy: IsolationPolicy) -> list[str]:
 
 
 def absolute(config: WorkerConfig) -> WorkerConfig:
-    """Return the configuration with every path absolute."""
     here = Path.cwd()
     password = config.node.password_file and here / config.node.password_file
     node = config.node.model_copy(update={"keystore": here / config.node.keystore, "password_file": password})
     paths = {name: here / getattr(config, name) for name in ("home", "cache", "deployment")}
     return config.model_copy(update={**paths, "node": node})
-
-
-def inside_path(config: WorkerConfig) -> Path:
-    """Return the path of the configuration that the isolated worker reads."""
-    return Path.cwd() / config.home / "isolated.json"
 
 
 def worker_policy(config: WorkerConfig, mode: Mode, config_path: Path | None = None) -> IsolationPolicy:
@@ -128,24 +123,15 @@ def worker_policy(config: WorkerConfig, mode: Mode, config_path: Path | None = N
 
 
 def _environment(config: WorkerConfig, preload: bool) -> dict[str, str]:
-    """Return its own caches and what torch needs; an image has its own library to preload."""
     torch = torch_environment(config.engine.threads)
     if not preload:
         torch.pop("LD_PRELOAD", None)
     home = str(config.home)
-    own = {
-        INSIDE: "1",
-        SOCKET: f"{home}/signer.sock",
-        "HOME": home,
-        "USER": "muster",
-        "XDG_CACHE_HOME": f"{home}/{_CACHE}",
-        "LANG": "C.UTF-8",
-    }
-    return torch | own | {"PYTHONUNBUFFERED": "1"}
+    own = {"HOME": home, "USER": "muster", "XDG_CACHE_HOME": f"{home}/{_CACHE}", "LANG": "C.UTF-8"}
+    return torch | own | {INSIDE: "1", SOCKET: f"{home}/signer.sock", "PYTHONUNBUFFERED": "1"}
 
 
 def _needs_loopback(config: WorkerConfig) -> bool:
-    """Whether something that it talks to is, or may be, on this machine."""
     urls = (*config.rpc, config.orchestrator, *config.mirrors)
     return config.allow_private_sources or any(_is_loopback(urlsplit(url).hostname or "") for url in urls)
 
@@ -166,10 +152,10 @@ def _at_most(kind: int, wanted: int) -> int:
 def run(config_path: Path) -> None:
     """Work until SIGINT or SIGTERM, the pool's end (exit code 0) or the node's ejection (exit code 3)."""
     enter(config_path)
-    start(config_path, WorkerConfig, _build)
+    start(config_path, WorkerConfig, build)
 
 
-def _build(config: WorkerConfig) -> Daemon:
+def build(config: WorkerConfig) -> Daemon:
     from worker.daemon import Worker
     from worker.submit import WorkerCollaborators
 

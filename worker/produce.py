@@ -3,12 +3,11 @@
 `attacks/` replaces stages to show what the checks catch; an honest worker uses `Producer` as it is.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from engines.base import Completion, Engine, Loadable, Sampling
+from engines.base import Completion, Engine, Sampling
 from environments.pool import FollowingEnvironments, PoolEnvironments
 from protocol.config import PoolConfig
 from protocol.rollout_file.file import write
@@ -37,12 +36,11 @@ class Produced:
     commitment: Commitment
 
 
-class FileMaker(ABC):
-    """Makes rollout files of one pool from the completions that `complete` gives. `model`: whose weights are loaded,
-    and whose arithmetic the files name."""
+class Producer:
+    """Makes rollout files of one pool with one engine, whose arithmetic they name."""
 
-    def __init__(self, config: PoolConfig, model: Loadable) -> None:
-        self.config, self._model = config, model
+    def __init__(self, config: PoolConfig, engine: Engine) -> None:
+        self.config, self.engine = config, engine
         self._following = FollowingEnvironments(config)
         self._environment: PoolEnvironments | None = None
 
@@ -53,7 +51,7 @@ class FileMaker(ABC):
         return self._environment
 
     def prepare(self) -> None:
-        """Prepare all that the first file needs besides weights, while they are downloaded. Raises ConfigError for an
+        """Prepare what the first file needs besides weights, while they are downloaded. Raises ConfigError for an
         environment that this machine does not have."""
         from protocol.toploc import warm  # it brings torch, for which a process is prepared first
 
@@ -63,7 +61,7 @@ class FileMaker(ABC):
     def load(self, weights: Path) -> None:
         """Load (or hot-reload) a step's model folder. Raises IntegrityError if it is not usable."""
         environment = self._following.of(weights)
-        self._model.load(weights)
+        self.engine.load(weights)
         self._environment = environment
 
     def make(self, work: Work) -> Produced:
@@ -73,7 +71,6 @@ class FileMaker(ABC):
         return self.seal(work, rollouts)
 
     def plan(self, work: Work) -> list[Planned]:
-        """Return every completion of the file, in row order."""
         plan = []
         for assignment in assignments(work, self.config, self.environment.mask):
             prompt = self.environment.prompt(assignment.problem_seed, assignment.target_length)
@@ -81,12 +78,16 @@ class FileMaker(ABC):
                 plan.append(Planned(assignment, sample, prompt, noise_key(work, assignment.slot, sample)))
         return plan
 
-    @abstractmethod
+    @property
+    def sampling(self) -> Sampling:
+        return Sampling(self.config.work.temperature, self.environment.eos_ids)
+
     def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
         """Return completions with proofs, all turns of each, in the plan's order."""
+        tasks = [RolloutTask(one.assignment.problem_seed, one.prompt, one.noise_key) for one in plan]
+        return converse(self.engine, self.environment, tasks, self.sampling, self.config.work.max_new_tokens)
 
     def score(self, plan: Sequence[Planned], completions: Sequence[Completion]) -> list[Rollout]:
-        """Return the rows of the file, rewards included."""
         rows = []
         for planned, done in zip(plan, completions, strict=True):
             problem = planned.assignment
@@ -106,7 +107,7 @@ class FileMaker(ABC):
         return rows
 
     def header(self, work: Work) -> RolloutHeader:
-        info = self._model.info
+        info = self.engine.info
         return RolloutHeader(work, f"{info.name} {info.version}", info.dtype, info.device)
 
     def seal(self, work: Work, rollouts: Sequence[Rollout]) -> Produced:
@@ -114,19 +115,3 @@ class FileMaker(ABC):
         header = self.header(work)
         data = write(header, rollouts)
         return Produced(header, tuple(rollouts), data, commit(data, rollouts))
-
-
-class Producer(FileMaker):
-    """Makes rollout files of one pool with one engine."""
-
-    def __init__(self, config: PoolConfig, engine: Engine) -> None:
-        super().__init__(config, engine)
-        self.engine = engine
-
-    def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
-        tasks = [RolloutTask(one.assignment.problem_seed, one.prompt, one.noise_key) for one in plan]
-        return converse(self.engine, self.environment, tasks, self.sampling, self.config.work.max_new_tokens)
-
-    @property
-    def sampling(self) -> Sampling:
-        return Sampling(self.config.work.temperature, self.environment.eos_ids)

@@ -1,10 +1,10 @@
 """Signing outside the isolation: an isolated worker holds no key and asks this server over a Unix socket.
 
 The server runs in the process that started the isolated worker. It signs only what a worker of its pool sends: HTTP
-requests to the pool's service, announcements of the weights that this worker serves, and the transactions by which it
-submits, claims and attests. It gets every message in its parts and computes the digest itself, so it cannot be made to
-sign anything else. Questions, connections, signatures and lines of its log are limited. Whoever takes over the engine
-can thus send worthless files as this node, but gets no key, no other signature and no other transaction.
+requests to the pool's service, announcements of the weights that it serves, and the transactions by which it submits,
+claims and attests. It gets every message in its parts and computes the digest itself. Questions, connections,
+signatures and lines of its log are limited. Whoever takes over the engine can thus send worthless files as this node,
+but gets no key, no other signature and no other transaction.
 """
 
 import json
@@ -34,7 +34,7 @@ from protocol.api.work import ANNOUNCEMENT_DOMAIN, ANNOUNCEMENT_STRUCT, MAX_SECO
 from protocol.encoding import parse_json
 from protocol.errors import MusterError, UnreachableError, printable
 from protocol.http import signing as requests
-from runtime.threads import essential
+from runtime.entry import essential
 from worker.config import WorkerConfig
 
 log = logging.getLogger("muster.isolation")
@@ -97,19 +97,15 @@ class SigningRules:
 
     def __init__(self, config: WorkerConfig, deployment: Deployment, address: str) -> None:
         self._pool, self._chain_id, self._address = config.pool, deployment.chain_id, address
-        self._pools, self._court = deployment.address("Pools"), deployment.address("Court")
+        self._pools = deployment.address("Pools")
         self._audience = requests.service_url(config.orchestrator)
         self._prefix = urlsplit(self._audience).path
         serve = config.serve_weights
         self._public_url = requests.service_url(serve.public_url) if serve and serve.public_url else None
-        self._functions = {
-            (contract, bytes(function.selector)): function
-            for name, contract, functions in (
-                ("Pools", self._pools, ("submit", "submitWithReceipt", "claim")),
-                ("Court", self._court, ("attestByReceipt",)),
-            )
-            for function in (abi.load(name)[one] for one in functions)
-        }
+        pools = abi.load("Pools")
+        allowed = [(self._pools, pools[name]) for name in ("submit", "submitWithReceipt", "claim")]
+        allowed.append((deployment.address("Court"), abi.load("Court")["attestByReceipt"]))
+        self._functions = {(contract, bytes(function.selector)): function for contract, function in allowed}
 
     def check_message(self, domain: signing.Domain, struct: str, values: list[signing.Value]) -> None:
         """Raise SignatureRefused unless this is a request to the pool's service or an announcement of this worker."""
@@ -263,14 +259,9 @@ class RemoteAccount:
         """Sign a message. Raises SignatureRefused for a digest whose message is not known."""
         if not isinstance(digest, signing.Digest):
             raise SignatureRefused("a digest without its message", "sign with protocol.signing")
-        at = digest.domain
-        answer = self._ask(
-            {
-                "domain": [at.name, at.version, at.chain_id, at.contract],
-                "struct": digest.struct,
-                "values": [_encoded(value) for value in digest.values],
-            }
-        )
+        at, values = digest.domain, [_encoded(value) for value in digest.values]
+        domain = [at.name, at.version, at.chain_id, at.contract]
+        answer = self._ask({"domain": domain, "struct": digest.struct, "values": values})
         return SimpleNamespace(signature=bytes.fromhex(answer["signature"]))
 
     def sign_transaction(self, fields: dict[str, Any]) -> Any:

@@ -19,10 +19,10 @@ from protocol.encoding import show_tokens
 from protocol.errors import ConfigError, MusterError
 from protocol.evidence.figures import engine_key
 from protocol.waits import WAITS
+from runtime.entry import essential
 from runtime.orchestrator_client import OrchestratorClient, heartbeat
 from runtime.pool_client import PoolClient
 from runtime.relay import serve_as_peer
-from runtime.threads import essential
 from runtime.weights_ahead import WeightsAhead
 from worker.config import WorkerConfig
 from worker.journal import Journal, JournalEntry
@@ -34,8 +34,8 @@ log = logging.getLogger("muster.worker")
 
 class WorkerProgress:
     """`lease` is the one that heartbeats keep; `step` that of the file under way, −1 before the first; `weights` the
-    newest one whose weights are here, `fetching` what that took; `swaps` counts changes of weights, with the longest so
-    far that the making stood still for besides the engine's own reload (`swap_pause`), and that reload, seconds."""
+    newest step whose weights are here, `fetching` what that took; `swaps` counts changes of weights, with the longest
+    pause so far besides the engine's own reload (`swap_pause`), and that reload, in seconds."""
 
     def __init__(self, stopping: threading.Event) -> None:
         self._stopping, self._logged = stopping, ""
@@ -80,9 +80,6 @@ class WorkerProgress:
         )
 
 
-# --- What the worker works with outside its own loop
-
-
 MakeProducer = Callable[[PoolConfig, Engine], Producer]
 
 
@@ -107,18 +104,13 @@ class WorkerCollaborators:
         # An engine takes seconds to a minute to start: a joining worker downloads meanwhile.
         ahead.start()
         producer = make_producer(pool_config, config.engine.make())
-        _refuse_unknown(pool_config, producer.engine)
+        info, evidence = producer.engine.info, pool_config.evidence
+        if evidence and (why := evidence.refuses(engine_key(info.name, info.dtype, info.device))):
+            raise ConfigError(why, "choose one of these as `engine`, on a machine of that kind")
         producer.prepare()
-        return cls(
-            str(account.address),
-            client,
-            OrchestratorClient(
-                config.orchestrator, account, client.pool_id, allow_private=config.allow_private_sources
-            ),
-            producer,
-            Journal(client.home / "journal"),
-            ahead,
-        )
+        private = config.allow_private_sources
+        orchestrator = OrchestratorClient(config.orchestrator, account, client.pool_id, allow_private=private)
+        return cls(str(account.address), client, orchestrator, producer, Journal(client.home / "journal"), ahead)
 
     def close(self) -> None:
         self.ahead.stop()
@@ -126,22 +118,12 @@ class WorkerCollaborators:
         self.pool_client.close()
 
 
-def _refuse_unknown(config: PoolConfig, engine: Engine) -> None:
-    """Raises ConfigError for an engine whose files the pool would call malformed."""
-    info = engine.info
-    if config.evidence and (why := config.evidence.refuses(engine_key(info.name, info.dtype, info.device))):
-        raise ConfigError(why, "choose one of these as `engine`, on a machine of that kind")
-
-
-# --- Receipts
-
-
 _FEW = 4  # files of a lane up to which all of their receipts cost less gas than the service's one attestation of them
 
 
 class ReceiptKeeper:
-    """Presents receipts of files that the service left out, before they count as late. It has a thread of its own,
-    because making a file takes longer than a lane waits."""
+    """Presents receipts of files that the service left out, before they count as late; in a thread of its own, because
+    making a file takes longer than a lane waits."""
 
     def __init__(self, collaborators: WorkerCollaborators, poll_seconds: float) -> None:
         self._collaborators, self._poll = collaborators, poll_seconds
@@ -166,7 +148,6 @@ class ReceiptKeeper:
                 log.exception("no receipt is presented")
 
     def once(self) -> None:
-        """Present the receipt of every file that is running out of time."""
         client, journal = self._collaborators.pool_client, self._collaborators.journal
         client.refresh()
         for file in running_out(client.state, client.config.pool, self._collaborators.node):
@@ -225,7 +206,6 @@ class Submitter:
         self._claim_seconds, self._next_claim = claim_seconds, 0.0
 
     def submit(self, entry: JournalEntry) -> None:
-        """Upload a finished file if necessary, then submit it."""
         journal, progress = self._collaborators.journal, self._progress
         if not self._counts(entry.receipt):
             progress.phase = "uploading"

@@ -28,8 +28,7 @@ def init(
 ) -> None:
     """Check a run's document and print its hash and timeouts.
 
-    With --config, read every document of a text worker once
-    and print the hash that the run's document must have as `data`."""
+    With --config, read a text worker's documents and print the hash that the run's document must have as `data`."""
     from diloco.config import DilocoRun, Timeouts, WorkerConfig
     from protocol.encoding import load_document
 
@@ -91,8 +90,7 @@ def record(
 ) -> None:
     """Open the run on chain, with the coordinator's key.
 
-    The coordinator then records every outer step there, once its
-    configuration names the run's number."""
+    The coordinator then records every outer step there, once its configuration names the run's number."""
     from diloco.config import DilocoRun
     from diloco.main import load_first_state
     from protocol.encoding import load_document
@@ -137,9 +135,7 @@ def verify(
         verdict = [f"wrong: {printable(one, 300)}" for one in outcome.faults] or ["it follows from what was published"]
         return "\n".join([f"outer step {step} of run {outcome.run} led to {outcome.record.state}", *verdict])
 
-    emit(document, json, text)
-    if outcome.faults:
-        raise typer.Exit(1)
+    emit(document, json, text, not outcome.faults)
 
 
 def _text(document: dict[str, Any]) -> str:

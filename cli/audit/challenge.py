@@ -92,11 +92,9 @@ def show(
 
 
 def named_run(known: "list[Submission]", now: int, first: int | None, last: int | None) -> "list[Submission]":
-    """Return the run that a challenge names at chain time `now` of a node's `known` files: those from `first` to `last`
-    that are accepted and final, or the newest few.
-
-    Raises ConfigError where these are more than a challenge can name, or where the run would end before `last` because
-    a file up to there is not final yet: what a shorter run shows may be too little, and cost the bond."""
+    """Return those of a node's `known` files from `first` to `last` that are accepted and final at chain time `now`, or
+    the newest few. Raises ConfigError where a challenge cannot name so many, or one up to `last` is not final yet: what
+    a shorter run shows may be too little, and cost the bond."""
     from chain.contracts import MOST_FILES
     from protocol.verdict import Code
     from validator.challenges import challengeable
@@ -105,38 +103,27 @@ def named_run(known: "list[Submission]", now: int, first: int | None, last: int 
     if first is None:
         files = files[-_UNASKED:]
     if len(files) > MOST_FILES:
-        raise ConfigError(
-            f"{len(files)} files from {first} on are final, and a challenge names {MOST_FILES} at most",
-            f"leave --first out, or name an end: --last {files[MOST_FILES - 1].sequence}",
-        )
+        what = f"{len(files)} files from {first} on are final, and a challenge names {MOST_FILES} at most"
+        raise ConfigError(what, f"leave --first out, or name an end: --last {files[MOST_FILES - 1].sequence}")
     end = files[-1].sequence if files else 0
     for one in known if files and last is not None else ():
         pending = Code(one.code).is_accept or one.code in (Code.NONE, Code.DISPUTED)
         if end < one.sequence <= (last or 0) and pending:
-            raise ConfigError(
-                f"the run would end at {end}, because not all files up to {one.sequence} are final yet",
-                f"wait until they are, or name that end: --last {end}",
-            )
+            what = f"the run would end at {end}, because not all files up to {one.sequence} are final yet"
+            raise ConfigError(what, f"wait until they are, or name that end: --last {end}")
     return files
 
 
 def _row(state: "State", challenge: "NodeChallenge") -> dict[str, Any]:
+    from cli.diagnose.views import picked
     from protocol.verdict import Code
 
     trial = state.trials[challenge.trial]
-    return {
-        "challenge": challenge.challenge,
-        "pool": challenge.pool,
-        "node": challenge.node,
-        "accuser": challenge.accuser,
+    return picked(challenge, "challenge", "pool", "node", "accuser", "trial", "bond", "back", "slashed") | {
         "opened": challenge.time,
         "files": list(challenge.sequences),
-        "trial": challenge.trial,
         "jury": list(trial.seats),
         "votes": {str(trial.seats[juror]): Code(code).label for juror, (code, _) in sorted(trial.reveals.items())},
         "outcome": challenge.outcome.name.lower(),
         "code": Code(challenge.code).label if challenge.code else "",
-        "bond": challenge.bond,
-        "back": challenge.back,
-        "slashed": challenge.slashed,
     }

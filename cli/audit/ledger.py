@@ -1,5 +1,4 @@
-"""`muster ledger`: a pool's accounts, from the chain's events alone, checked against the contracts or written as a
-table."""
+"""`muster ledger`: a pool's accounts by the chain's events, checked against the contracts or written as a table."""
 
 import csv
 import json
@@ -45,34 +44,27 @@ def ledger(
         "accounts and payments": "as the events say" if compared.ledger_matches_chain else "DIFFERS",
         "escrow": "balanced" if compared.escrow_balanced else "NOT BALANCED",
     }
-    emit(compared.model_dump(), look.json, lambda: "\n".join([fields(rows), *compared.findings]))
-    if compared.findings:
-        raise typer.Exit(1)
+    text = "\n".join([fields(rows), *compared.findings])
+    emit(compared.model_dump(), look.json, lambda: text, not compared.findings)
 
 
 def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> int:
-    """Write rows of one shape as the file's ending says, with exact amounts; return how many there are. Raises
-    ConfigError for another ending, or a folder that cannot be written to."""
+    """Write rows of one shape as the file's ending says; return how many. Raises ConfigError for another ending."""
     from protocol.files import explained
 
-    writers = {".csv": _csv, ".json": _json, ".parquet": _parquet}
-    write = writers.get(path.suffix)
-    if write is None:
-        raise ConfigError(f"{path.name} names no format", f"end it in {', '.join(writers)}")
+    if path.suffix not in (".csv", ".json", ".parquet"):
+        raise ConfigError(f"{path.name} names no format", "end it in .csv, .json, .parquet")
     with explained(f"write {path}", "check the folder"):
-        write(path, rows)
+        if path.suffix == ".json":
+            path.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+        elif path.suffix == ".csv":
+            with path.open("w", newline="", encoding="utf-8") as file:
+                writer = csv.DictWriter(file, list(rows[0]) if rows else [])
+                writer.writeheader()
+                writer.writerows(rows)
+        else:
+            _parquet(path, rows)
     return len(rows)
-
-
-def _csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]) if rows else [])
-        writer.writeheader()
-        writer.writerows(rows)
-
-
-def _json(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    path.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
 
 
 def _parquet(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:

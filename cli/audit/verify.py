@@ -69,9 +69,7 @@ def files(
         rows.append(_row(one))
         typer.echo(f"file {rows[-1]['submission']}: {rows[-1]['ours']}, decided {rows[-1]['decided']}", err=True)
     document = _files_document(config.engine.model_dump(), rows)
-    emit(document, look.json, lambda: _files_text(document))
-    if document["differing"]:
-        raise typer.Exit(1)
+    emit(document, look.json, lambda: _files_text(document), not document["differing"])
 
 
 @app.command("node", "muster verify node ADDRESS --pool https://pool.example --published")
@@ -89,9 +87,7 @@ def node(
     if not published:
         engine.set_threads()
     document = node_history(replay.config(look, engine), node, published)
-    emit(document, look.json, lambda: history_text(document))
-    if document["accused"]:
-        raise typer.Exit(1)
+    emit(document, look.json, lambda: history_text(document), not document["accused"])
 
 
 @app.command("challenge", "muster verify challenge 3 --pool https://pool.example")
@@ -108,9 +104,7 @@ def challenge(
     if not published:
         engine.set_threads()
     document = _challenge_document(replay.config(look, engine), number, published)
-    emit(document, look.json, lambda: challenge_text(document))
-    if not document["follows"]:
-        raise typer.Exit(1)
+    emit(document, look.json, lambda: challenge_text(document), document["follows"])
 
 
 @app.command("curriculum", "muster verify curriculum 20 --pool https://pool.example")
@@ -145,7 +139,7 @@ def _row(one: "Replayed") -> dict[str, Any]:
             vote["note"] = error.what
             continue
         vote["engine"] = theirs.engine.get("name", "?")[:32]
-        vote["differences"] = [vars(difference) for difference in differences(theirs, one.verdict)]
+        vote["differences"] = differences(theirs, one.verdict)
         if not alike(theirs.code, opened.code):
             vote["note"] = f"it voted {opened.code.label}, but its verdict document says {theirs.code.label}"
     return {
@@ -163,10 +157,10 @@ def _row(one: "Replayed") -> dict[str, Any]:
 
 def _files_document(engine: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Count what differs. `largest_differences`: how far measurements lie apart at most, over all votes like ours."""
-    from validator.replay import Difference, largest
+    from validator.replay import largest
 
     votes = [vote for row in rows for vote in row["votes"]]
-    apart = [Difference(**one) for vote in votes if vote["agrees"] for one in vote.get("differences", ())]
+    apart = [one for vote in votes if vote["agrees"] for one in vote.get("differences", ())]
     return {
         "engine": engine,
         "replayed": rows,
@@ -178,8 +172,6 @@ def _files_document(engine: dict[str, Any], rows: list[dict[str, Any]]) -> dict[
 
 
 def _files_text(document: dict[str, Any]) -> str:
-    from validator.replay import Difference
-
     rows, engine = document["replayed"], document["engine"]
     columns = ["submission", "node", "step", "decided", "ours", "agrees", "why"]
     cells = []
@@ -193,7 +185,7 @@ def _files_text(document: dict[str, Any]) -> str:
             note = vote.get("note", "")
             if not vote["agrees"] or "voted" in note:
                 why = [printable(note)] * bool(note)
-                why += [printable(str(Difference(**one))) for one in vote.get("differences", ())[:6]]
+                why += [printable(str(one)) for one in vote.get("differences", ())[:6]]
                 told = "; ".join(why) or "the figures are the same"
                 lines.append(f"{row['submission']}: seat {vote['seat']} voted {vote['code']}: {told}")
     return "\n".join(
@@ -219,8 +211,8 @@ def _replayer(client: "PoolClient", config: "ProcessConfig") -> "Replayer":
 
 
 def node_history(config: "ProcessConfig", node: str, published: bool) -> dict[str, Any]:
-    """Return the evidence of one node, by its pool's null model: from our own replay of its files, or from what
-    validators `published`, of which the least counts. Raises MusterError."""
+    """Return a node's evidence: by our own replay, or by what is `published`, of which the least counts. Raises
+    MusterError."""
     from runtime.pool_client import PoolClient
     from validator.judging.sources import Sources
     from validator.replay import OpenedVotes
@@ -244,8 +236,7 @@ def node_history(config: "ProcessConfig", node: str, published: bool) -> dict[st
 
 
 def published_history(state: "State", pool: int, node: str, service: str) -> dict[str, Any]:
-    """Return the evidence of a node by its pool's own model, from what judges published and the service at `service`
-    has. Raises MusterError."""
+    """Return a node's evidence from what judges published and the service at `service` has. Raises MusterError."""
     from cli.pool.document import fetch_pool_config, service_objects
     from validator.judging.sources import Sources
     from validator.replay import OpenedVotes
@@ -259,8 +250,7 @@ def published_history(state: "State", pool: int, node: str, service: str) -> dic
 
 
 def named_null_model(config: "PoolConfig", terms: "Terms") -> "NullModel":
-    """Return the model that a pool's configuration names. Raises ConfigError if it names none, or one of another audit
-    rate."""
+    """Return a configuration's null model. Raises ConfigError for none, or one of another audit rate."""
     from validator.challenges import no_null_model, null_model_of
 
     model = null_model_of(config, terms)
@@ -272,9 +262,8 @@ def named_null_model(config: "PoolConfig", terms: "Terms") -> "NullModel":
 def _history_document(
     node: str, files: "Sequence[Submission]", model: "NullModel", documents: "Documents"
 ) -> dict[str, Any]:
-    """`left`: nats that an accumulator alone would need to accuse, beyond what it has; `engines`: by pair of engines,
-    with versions, each accumulator's measured rate and the least that a bet takes for honest; `run`: of an accused node
-    the run to name in a challenge, None where none shows it."""
+    """`left`: nats that each accumulator lacks to accuse alone; `engines`: what each pair measured, and the least that
+    a bet takes for honest; `run`: what a challenge should name, None where no run shows an accused node."""
     from chain.contracts import MOST_FILES
     from protocol.evidence.null_model import LIMIT_NATS
     from validator.challenges import history_evidence, shortest_run
@@ -362,9 +351,8 @@ def history_text(document: dict[str, Any]) -> str:
 
 
 def _challenge_document(config: "ProcessConfig", number: int, published: bool) -> dict[str, Any]:
-    """Return what a challenge comes to: by our own measurements of the rows that its jury's seed drew, and by what the
-    jurors `published`; or by the latter alone. `faults`: everything that is not as it should be; `follows`: whether
-    nothing is. Raises MusterError."""
+    """Return what a challenge comes to, by our own measurements of the drawn rows (unless `published`) and by the
+    jurors' documents; `faults`: all that is not as it should be. Raises MusterError."""
     from chain.indexer.records import ChallengeOutcome
     from protocol.verdict import Code
     from runtime.pool_client import PoolClient
@@ -375,7 +363,7 @@ def _challenge_document(config: "ProcessConfig", number: int, published: bool) -
         record = _record(client, client.refresh(), number)
         challenge, trial = record.challenge, record.trial
         block = client.client.block(trial.seed_block)
-        faults = faults_of(record, block.hash if block else None)
+        faults = list(faults_of(record, block.hash if block else None))
         jurors = [_juror(client, record, member) for member in sorted(trial.reveals)]
         if published and jurors and not any(one.judged or one.fault for one in jurors):
             what = f"nobody has the verdict documents of jury {trial.trial}"
@@ -465,8 +453,8 @@ def _juror(client: "PoolClient", record: "ChallengeRecord", member: int) -> "Jur
 
 
 def _ours(client: "PoolClient", config: "ProcessConfig", record: "ChallengeRecord") -> "ChallengeVerdict | None":
-    """Return what we would have voted; None where no jury was drawn, or a named file is not on chain. Raises
-    MusterError where a file that the jury had cannot be had any more."""
+    """Return what we would have voted, None without a jury or a file. Raises MusterError for a file that has gone
+    since."""
     from protocol.verdict import Code
     from validator.challenges import ChallengeVerdict, judge_challenge, majority
 

@@ -14,6 +14,7 @@ from protocol.errors import printable
 from runtime.diagnose import Alarm
 
 Facts = dict[str, Any]
+Say = Callable[[Facts], list[str]]
 QUESTIONS = {
     "seen": "Does the network see me?",
     "doing": "What am I doing?",
@@ -85,12 +86,22 @@ class StatusLook:
     around: Sequence[Alarm] = ()
     finished: bool = False
 
-    def answers(
-        self, seen: list[str], doing: list[str], earned: list[str], refused: list[str], todo: list[str]
-    ) -> FiveAnswers:
-        return FiveAnswers(seen, doing, earned, refused, todo or ["nothing"], (self.chain, self.service, self.process))
+    def answers(self, seen: Say, doing: list[str], earned: Say, refused: Say, todo: list[str]) -> FiveAnswers:
+        """Answer for a participant by chain and process; machine and service add to `todo`."""
+        return FiveAnswers(
+            [*self.by_chain(seen), self.heard()],
+            doing,
+            self.by_chain(earned, "nothing yet"),
+            self.by_chain(refused),
+            [*todo, *self.troubles()] or ["nothing"],
+            self.parts,
+        )
 
-    def by_chain(self, lines: Callable[[Facts], list[str]], otherwise: str = "nothing") -> list[str]:
+    @property
+    def parts(self) -> tuple[StatusPart, ...]:
+        return self.chain, self.service, self.process
+
+    def by_chain(self, lines: Say, otherwise: str = "nothing") -> list[str]:
         """Return what `lines` makes of the chain's facts, with their age while the chain is down."""
         if self.chain.facts is None:
             return [f"unknown: {self.chain.since}"]
@@ -99,19 +110,21 @@ class StatusLook:
 
     def heard(self) -> str:
         """Return what the pool's service knows of somebody."""
-        service = self.service
-        if service.down:
-            return service.since
-        if service.facts is None:
+        if self.service.down:
+            return self.service.since
+        if (facts := self.service.facts) is None:
             return "the service: it has never heard of this address"
-        return f"the service: {service.facts['state']}, last heartbeat {ago(service.facts['last_seen'] or 0, self.now)}"
+        return f"the service: {facts['state']}, last heartbeat {ago(facts['last_seen'] or 0, self.now)}"
 
     def at_work(self) -> list[str]:
         """Return what the process does, by its log and by what it reported to the service."""
         process, service = self.process, self.service.facts
-        lines = [process.since] if process.down else ["the process runs on this machine"]
-        if not process.down and process.facts and process.facts["log"]:
-            lines.append(f"its newest message: {process.facts['log']}")
+        if process.down:
+            lines = [process.since]
+        else:
+            lines = ["the process runs on this machine"]
+            if process.facts and process.facts["log"]:
+                lines.append(f"its newest message: {process.facts['log']}")
         if not self.service.down and service and service["phase"]:
             step = "" if service["at_step"] is None else f", policy step {service['at_step']}"
             lines.append(f"it reported to the service: {printable(service['phase'])}{step}")
@@ -255,28 +268,23 @@ def node_answers(look: StatusLook) -> FiveAnswers:
         todo.append("reach the chain: name another RPC (--rpc, or `rpc` in the profile); a running worker tries on")
     if look.chain.facts:
         todo += _node_chores(look, look.chain.facts)
-    return look.answers(
-        [*look.by_chain(seen), look.heard()],
-        doing,
-        look.by_chain(earned, "nothing yet"),
-        look.by_chain(refused),
-        [*todo, *look.troubles()],
-    )
+    return look.answers(seen, doing, earned, refused, todo)
 
 
 def _node_chores(look: StatusLook, chain: Facts) -> list[str]:
     """Return what stage, disputes, stake, pay and gas ask for."""
     view, now, down, lines = chain["view"], chain["now"], look.process.down, []
     stage, standing = node_stage(chain, look.finished), _standing(chain)
+    if view is None:
+        return [stage.value]
     if stage.value:
-        free = at(view["release_at"], now) if view else ""
-        stake = show_tokens(view["stake"] if view else 0)
+        stake, free = show_tokens(view["stake"]), at(view["release_at"], now)
         lines.append(stage.value.format(pool=chain["pool"] or 1, stake=stake, free=free))
     if standing.startswith("frozen"):
         lines.append(
             "nothing is taken until the refused file is final: muster why explains it; dispute it if you are right"
         )
-    for account in view["accounts"] if view else ():
+    for account in view["accounts"]:
         pool = account["pool"]
         lines += [
             f"file {file['sequence']} can be disputed until {at(file['final_time'], now)}: "
@@ -365,13 +373,7 @@ def seats_answers(look: StatusLook) -> FiveAnswers:
             )
         if retained and retained["problem"]:
             todo.append(f"make room for files that seats answer for: {retained['problem']}")
-    return look.answers(
-        [*look.by_chain(seen), look.heard()],
-        doing,
-        look.by_chain(earned, "nothing yet"),
-        look.by_chain(refused),
-        [*todo, *look.troubles()],
-    )
+    return look.answers(seen, doing, earned, refused, todo)
 
 
 def _unserved(pool: str, why: str, judged: list[int], chain_known: bool) -> str:
@@ -487,12 +489,10 @@ def pool_answers(look: StatusLook, gone: Mapping[str, str], no_null_model: str =
             )
         elif "trainer" in gone:
             todo.append(f"start the trainer again: muster pool train ({gone['trainer']})")
-    return look.answers(
-        [*look.by_chain(seen), *answers],
-        doing,
-        look.by_chain(earned),
-        look.by_chain(refused),
-        [*todo, *alarm_lines(look.around)],
+    todo += alarm_lines(look.around)
+    seen_lines = [*look.by_chain(seen), *answers]
+    return FiveAnswers(
+        seen_lines, doing, look.by_chain(earned), look.by_chain(refused), todo or ["nothing"], look.parts
     )
 
 

@@ -71,8 +71,7 @@ _REMAINS = (
 
 
 def known_secrets(environment: Mapping[str, str], files: Iterable[Path]) -> list[str]:
-    """Return values that must be nowhere: of environment variables named like secrets, and lines of password files;
-    as they are, and as base64, hex and percent-encoding write them. The longest first."""
+    """Return values that must be nowhere, of environment and password files, in all spellings, longest first."""
     plain = {value for name, value in environment.items() if _SECRET_NAME.search(name) and not os.path.exists(value)}
     for path in files:
         try:
@@ -118,15 +117,9 @@ def gather(profile: "Profile | None", findings: list[dict[str, str]], lines: int
     for name in _PACKAGES:
         with suppress(metadata.PackageNotFoundError):
             packages[name] = metadata.version(name)
-    versions = {
-        "muster": VERSION,
-        "python": sys.version,
-        "system": platform.platform(),
-        "time": time.time(),
-        "packages": packages,
-    }
+    versions = {"muster": VERSION, "python": sys.version, "system": platform.platform(), "time": time.time()}
     texts = {
-        "versions.json": _json(versions),
+        "versions.json": _json(versions | {"packages": packages}),
         "environment.json": _json({name: value for name, value in os.environ.items() if name.startswith("MUSTER_")}),
         "doctor.json": _json(findings),
     }
@@ -160,24 +153,14 @@ def tail(path: Path, lines: int) -> str:
     return "\n".join(kept[-lines:]) + "\n"
 
 
-def secret_files(profile: "Profile | None") -> list[Path]:
-    """Return the password files that a profile names."""
-    if profile is None:
-        return []
-    keys = [profile.key, profile.node, *profile.voters, profile.service_key]
-    return [key.password_file for key in keys if key is not None and key.password_file is not None]
-
-
 def cleaned(texts: Mapping[str, str], environment: Mapping[str, str], files: Iterable[Path]) -> dict[str, str]:
     """Return the texts without secrets. Raises IntegrityError, naming places, if the second look finds one."""
     known = known_secrets(environment, files)
     clean = {name: removed(text, known) for name, text in texts.items()}
     places = [f"{name}, {where}" for name, text in clean.items() for where in remaining(text, known)]
     if places:
-        raise IntegrityError(
-            f"nothing was written, for a secret would have been in it: {'; '.join(places[:3])}",
-            "remove that line from the log, or report the file by hand",
-        )
+        what = f"nothing was written, for a secret would have been in it: {'; '.join(places[:3])}"
+        raise IntegrityError(what, "remove that line from the log, or report the file by hand")
     return clean
 
 

@@ -11,13 +11,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chain.abi import CONTRACTS, abi_folder, artifacts_folder
+from chain.abi import ABI_FOLDER, ARTIFACTS_FOLDER, CONTRACTS
 from cli.hardware import Gpu, existing, gpus, torch_devices
 from cli.output import seconds
 from localnet.ports import is_free
@@ -28,7 +29,7 @@ from protocol.errors import ConfigError, IntegrityError, MusterError, Unreachabl
 from protocol.files import check_private
 
 if TYPE_CHECKING:
-    from cli.profile import Profile, ProfileKey
+    from cli.profile import Profile
     from runtime.diagnose import ServiceFacts
 
 GIB, _MIB, _ETHER = 1 << 30, 1 << 20, 10**18
@@ -72,12 +73,17 @@ def note(check: str, detail: str) -> Check:
     return Check(check, "note", detail)
 
 
-def judged(check: str, look: Callable[[], str]) -> Check:
-    """Turn what `look` returns into an ok, and the MusterError that it raises into a failure."""
+def ok_if(good: bool, check: str, detail: str, hint: str) -> Check:
+    return ok(check, detail) if good else failed(check, detail, hint)
+
+
+def judged(check: str, look: Callable[[], object], said: str = "") -> Check:
+    """Turn a MusterError that `look` raises into a failure; else what is `said`, or what it returned, is an ok."""
     try:
-        return ok(check, look())
+        found = look()
     except MusterError as error:
         return failed(check, error.what, error.hint)
+    return ok(check, said or str(found))
 
 
 # Machine
@@ -90,25 +96,20 @@ def machine(data: Path, ports: Sequence[int]) -> Iterator[Check]:
         yield ok("python", f"{version} at {sys.executable}")
     else:
         yield failed("python", f"{version} runs this, 3.11 to 3.13 are supported", "make PYTHON=python3.11 setup")
-    yield judged("anvil", lambda: str(find_anvil()))
-    missing = [name for name in CONTRACTS if not (abi_folder() / f"{name}.json").exists()]
+    yield judged("anvil", find_anvil)
+    missing = [name for name in CONTRACTS if not (ABI_FOLDER / f"{name}.json").exists()]
     if missing:
-        yield failed("contracts", f"no ABI of {', '.join(missing)} in {abi_folder()}", "install muster again")
-    elif not all((artifacts_folder() / f"{name}.sol" / f"{name}.json").exists() for name in CONTRACTS):
+        yield failed("contracts", f"no ABI of {', '.join(missing)} in {ABI_FOLDER}", "install muster again")
+    elif not all((ARTIFACTS_FOLDER / f"{name}.sol" / f"{name}.json").exists() for name in CONTRACTS):
         yield failed("contracts", "the contracts are not compiled", _SETUP)
     else:
         yield ok("contracts", "compiled")
-    yield judged("xattrs", lambda: _attributes(existing(data)))
+    folder = existing(data)
+    yield judged("xattrs", lambda: check_attributes(folder), f"user attributes work in {folder}")
     taken = [port for port in ports if not is_free(port)]
-    if taken:
-        yield failed("ports", f"in use: {', '.join(map(str, taken))}", "stop what uses them or choose other ports")
-    else:
-        yield ok("ports", f"free: {', '.join(map(str, ports))}" if ports else "none asked for (--port)")
-
-
-def _attributes(folder: Path) -> str:
-    check_attributes(folder)
-    return f"user attributes work in {folder}"
+    what = f"{'in use' if taken else 'free'}: {', '.join(map(str, taken or ports))}"
+    what = what if ports else "none asked for (--port)"
+    yield ok_if(not taken, "ports", what, "stop what uses them or choose other ports")
 
 
 def isolation(image: str) -> Check:
@@ -165,29 +166,20 @@ def hardware(device: str) -> Iterator[Check]:
     import psutil
 
     from engines.runtime import vllm_installed
+    from environments.conformance import quick_check
 
     memory, cores = psutil.virtual_memory(), len(os.sched_getaffinity(0))
     what = f"{memory.total / GIB:.1f} GiB, {memory.available / GIB:.1f} GiB free; {cores} cores"
-    yield ok("memory", what) if memory.total >= 2 * GIB else failed("memory", what, "a node needs 2 GiB at least")
+    yield ok_if(memory.total >= 2 * GIB, "memory", what, "a node needs 2 GiB at least")
     engines = ["transformers"] * bool(find_spec("torch") and find_spec("transformers")) + ["vllm"] * vllm_installed()
+    yield ok_if(bool(engines), "engine", ", ".join(engines) or "no inference engine is installed", _SETUP)
     if not engines:
-        yield failed("engine", "no inference engine is installed", _SETUP)
         return
-    yield ok("engine", ", ".join(engines))
     torch = torch_devices()
-    if torch["imprecise"]:
-        yield failed("precision", "; ".join(torch["imprecise"]), "a pool in float32 would refuse its files")
-    else:
-        yield ok("precision", "float32 products are computed in full precision")
+    what = "; ".join(torch["imprecise"]) or "float32 products are computed in full precision"
+    yield ok_if(not torch["imprecise"], "precision", what, "a pool in float32 would refuse its files")
     yield judge_gpu(device, gpus(), torch["gpus"])
-    yield judged("scoring", _scoring)
-
-
-def _scoring() -> str:
-    from environments.conformance import quick_check
-
-    quick_check()
-    return "this machine scores as every other"
+    yield judged("scoring", quick_check, "this machine scores as every other")
 
 
 def judge_gpu(device: str, cards: Sequence[Gpu], usable: int) -> Check:
@@ -197,9 +189,8 @@ def judge_gpu(device: str, cards: Sequence[Gpu], usable: int) -> Check:
         return note("gpu", f"{names}; the profile computes on the CPU") if cards else ok("gpu", "none, none is wanted")
     if not cards:
         return failed("gpu", f"the profile wants {device}, no driver answers", "install NVIDIA's driver, or set cpu")
-    if not usable:
-        return failed("gpu", f"{names}; torch cannot use it", "install torch's build for CUDA that the driver supports")
-    return ok("gpu", f"{names}; torch can use {usable}")
+    what = f"{names}; torch can use {usable}" if usable else f"{names}; torch cannot use it"
+    return ok_if(usable > 0, "gpu", what, "install torch's build for CUDA that the driver supports")
 
 
 # Chain
@@ -207,8 +198,7 @@ def judge_gpu(device: str, cards: Sequence[Gpu], usable: int) -> Check:
 
 @dataclass(frozen=True)
 class RpcLook:
-    """What an endpoint said: chain id, the newest block's time (Unix seconds), how long each answer took (seconds), and
-    when it was asked."""
+    """What an endpoint said: seconds that each answer `took`; Unix times of its newest block and of the question."""
 
     url: str
     chain_id: int
@@ -225,15 +215,15 @@ def deployment(path: Path) -> tuple[Check, str | None, int | None]:
         suite = load_deployment(path)
     except MusterError as error:
         return failed("deployment", error.what, error.hint), None, None
-    urls = None
-    with suppress(MusterError):
-        urls = ",".join(deployment_rpc(suite, None))
-    return ok("deployment", f"{path}: {suite.network}, chain {suite.chain_id}"), urls, suite.chain_id
+    found = ok("deployment", f"{path}: {suite.network}, chain {suite.chain_id}")
+    try:
+        return found, ",".join(deployment_rpc(suite, None)), suite.chain_id
+    except MusterError:
+        return found, None, suite.chain_id
 
 
 def rpc_checks(urls: str | None, expected: int | None) -> tuple[list[Check], RpcLook | None]:
-    """Check every endpoint of `urls` (commas between them); also return the first that answers. `expected`: the chain's
-    id."""
+    """Check every endpoint of `urls` (commas between them); also return the first that answers for chain `expected`."""
     if not urls:
         return [note("rpc", "none named (--rpc or --deployment)")], None
     checks, best = [], None
@@ -250,8 +240,7 @@ def rpc_checks(urls: str | None, expected: int | None) -> tuple[list[Check], Rpc
 
 
 def ask_rpc(url: str, expected: int | None) -> RpcLook:
-    """Ask an endpoint five times for its chain, then for its newest block; another chain than the expected one is asked
-    nothing more. Raises ConfigError for what is no RPC, UnreachableError."""
+    """Ask an endpoint five times for its chain, then for its newest block. Raises ConfigError, UnreachableError."""
     import httpx
 
     from protocol.encoding import parse_json
@@ -303,21 +292,18 @@ def judge_rpc(answer: RpcLook, expected: int | None) -> Check:
 
 
 def judge_clock(block: RpcLook | None, offset: float | None) -> Check:
-    """Judge this clock. `offset`: seconds ahead of the service. A block is never newer than now; a local chain's time
-    is its own."""
+    """Judge this clock, `offset` seconds ahead of the service's. A local chain's time is its own."""
     cure = "set it by the network: timedatectl set-ntp true"
-    public = block is not None and block.chain_id != _LOCAL_CHAIN
+    age = block.asked - block.block_time if block is not None and block.chain_id != _LOCAL_CHAIN else None
     if offset is not None and abs(offset) > 5.0:
         way = "ahead of" if offset > 0 else "behind"
         return failed("clock", f"it is {abs(offset):.0f} s {way} the service's", cure)
-    if block is not None and public and block.block_time - block.asked > 30.0:
-        return failed(
-            "clock", f"the chain's newest block is {block.block_time - block.asked:.0f} s in its future", cure
-        )
+    if age is not None and age < -30.0:
+        return failed("clock", f"the chain's newest block is {-age:.0f} s in its future", cure)
     if offset is not None:
         return ok("clock", f"{abs(offset):.0f} s off the service's, at most 5 are allowed")
-    if block is not None and public:
-        return ok("clock", f"the chain's newest block is {block.asked - block.block_time:.0f} s old by it")
+    if age is not None:
+        return ok("clock", f"the chain's newest block is {age:.0f} s old by it")
     return note("clock", "nothing to compare it with (--pool URL, or the RPC of a public chain)")
 
 
@@ -332,11 +318,8 @@ def service_checks(url: str | None) -> tuple[list[Check], "ServiceFacts | None"]
     if not url:
         return [note("service", "none named (--pool URL)")], None
     try:
-        view = ServiceView(url, allow_private=True)
-        try:
+        with closing(ServiceView(url, allow_private=True)) as view:
             facts = view.look()
-        finally:
-            view.close()
     except MusterError as error:
         unknown = note("version", f"muster {VERSION}; the service's is unknown")
         return [failed("service", error.what, error.hint or "start it, or correct the URL"), unknown], None
@@ -350,9 +333,8 @@ def service_checks(url: str | None) -> tuple[list[Check], "ServiceFacts | None"]
 
 def judge_version(ours: str, theirs: str) -> Check:
     """Refuse versions that differ in more than their last number: they may not understand one another."""
-    if ours.split(".")[:2] == theirs.split(".")[:2]:
-        return ok("version", f"muster {ours}, the pool's service {theirs}")
-    return failed("version", f"muster {ours}, the pool's service {theirs}", f"install muster {theirs}")
+    same = ours.split(".")[:2] == theirs.split(".")[:2]
+    return ok_if(same, "version", f"muster {ours}, the pool's service {theirs}", f"install muster {theirs}")
 
 
 def bucket(path: Path) -> str:
@@ -365,8 +347,7 @@ def bucket(path: Path) -> str:
 
 
 def storage(service: str) -> Check:
-    """Measure how fast a piece of the newest weights comes: at most 16 MiB, for at most five seconds and what an answer
-    takes to begin."""
+    """Measure how fast a piece of the newest weights comes, for at most 16 MiB or five seconds."""
     import httpx
 
     from protocol.api.endpoints import OBJECTS
@@ -399,9 +380,8 @@ def judge_storage(size: int, taken: float) -> Check:
     """Judge bytes and seconds. What is too small to time says nothing."""
     speed = size / max(taken, 1e-6)
     what = f"weights come at {speed / _MIB:.1f} MiB/s ({size / _MIB:.1f} MiB)"
-    if size >= _MIB and speed < _SLOWEST:
-        return failed("storage", what, f"use a connection of {_SLOWEST / _MIB:g} MiB/s at least")
-    return ok("storage", what)
+    hint = f"use a connection of {_SLOWEST / _MIB:g} MiB/s at least"
+    return ok_if(size < _MIB or speed >= _SLOWEST, "storage", what, hint)
 
 
 def newest_shard(service: str) -> str | None:
@@ -432,20 +412,12 @@ def newest_shard(service: str) -> str | None:
 # The profile's keys, money and promises
 
 
-def named_keys(profile: "Profile") -> list[tuple[str, "ProfileKey"]]:
-    """Return what each key of the profile is for."""
-    keys = [(str(profile.role), profile.key), *(("voter", one) for one in profile.voters)]
-    keys += [("node", profile.node)] if profile.node else []
-    return [*keys, *([("service", profile.service_key)] if profile.service_key else [])]
-
-
 def profile_keys(profile: "Profile") -> Iterator[Check]:
     """Check every key file of the profile and its password file."""
-    for _, key in named_keys(profile):
+    for _, key in profile.named_keys():
         yield keystore(key.keystore)
-        if key.keystore.exists() and key.password_file is not None:
-            path = key.password_file
-            yield judged("password", lambda path=path: _private(path))  # type: ignore[misc]
+        if key.keystore.exists() and (path := key.password_file) is not None:
+            yield judged("password", partial(check_private, path, "password file "), f"{path} is private")
 
 
 def keystore(path: Path) -> Check:
@@ -462,11 +434,6 @@ def keystore(path: Path) -> Check:
     return ok("keystore", f"{path} holds {readable.detail}")
 
 
-def _private(path: Path) -> str:
-    check_private(path, "password file ")
-    return f"{path} is private"
-
-
 def cached_weights(folder: Path) -> Check:
     """Compare every complete policy step in the cache with its manifest."""
     from storage.weights.cache import WeightCache
@@ -474,13 +441,10 @@ def cached_weights(folder: Path) -> Check:
     if not folder.is_dir():
         return note("cache", f"{folder} is not there yet, it is made when needed")
     cache = WeightCache(folder)
-    digests = cache.versions()
-    manifests = [(digest, cache.manifest(digest)) for digest in digests]
-    damaged = [digest.hex()[:12] for digest, one in manifests if one is None or not cache.is_intact(one)]
-    if damaged:
-        hint = f"remove those folders from {folder}; they are fetched again"
-        return failed("cache", f"damaged policy steps: {', '.join(damaged)}", hint)
-    return ok("cache", f"{len(digests)} policy steps intact in {folder}")
+    manifests = {digest.hex()[:12]: cache.manifest(digest) for digest in cache.versions()}
+    damaged = [name for name, manifest in manifests.items() if manifest is None or not cache.is_intact(manifest)]
+    what = f"damaged policy steps: {', '.join(damaged)}" if damaged else f"{len(manifests)} policy steps intact"
+    return ok_if(not damaged, "cache", f"{what} in {folder}", "remove their folders there; they are fetched again")
 
 
 def pool_config(path: Path) -> str:
@@ -505,13 +469,12 @@ def validator_checks(profile: "Profile") -> Iterator[Check]:
         yield ok("retained files", f"shown by `{shown[0]}`")
     else:
         yield note("retained files", "nobody is shown them: name `serve` or `republish` in [validator]")
+    own = profile.engine.name
     try:
-        engines = others(EngineConfig(name=profile.engine.name), profile.validator.get("challenge_engines"))
+        besides = [one.name for one in others(EngineConfig(name=own), profile.validator.get("challenge_engines"))]
     except MusterError as error:
         yield failed("engines", error.what, error.hint)
         return
-    besides = [one.name for one in engines]
-    own = profile.engine.name
     if besides:
         yield ok("engines", f"{own} for every file, {', '.join(besides)} for its files in node challenges")
     else:
@@ -526,7 +489,7 @@ def money(profile: "Profile") -> Iterator[Check]:
     try:
         session = open_session(profile.deployment, profile.rpc)
         price = session.client.gas_price()
-        for name, key in named_keys(profile):
+        for name, key in profile.named_keys():
             if key.keystore.exists():
                 address = address_of(key.keystore)
                 yield judge_gas(name, address, session.client.balance(address), _GAS[name] * price)
@@ -540,10 +503,10 @@ def money(profile: "Profile") -> Iterator[Check]:
 def judge_gas(name: str, address: str, wei: int, needs: int) -> Check:
     """Judge wei: enough for a while, or what to send where."""
     what = f"the {name}'s key {address} has {wei / _ETHER:.6f} ETH"
-    return ok("gas", what) if wei >= needs else failed("gas", what, f"send it {(needs - wei) / _ETHER:.6f} ETH")
+    return ok_if(wei >= needs, "gas", what, f"send it {(needs - wei) / _ETHER:.6f} ETH")
 
 
 def judge_stake(node: str, stake: int, least: int) -> Check:
     """Compare the stake with the pool's least, in base units."""
     what = f"node {node} has {show_tokens(stake)} tokens at stake, the pool wants {show_tokens(least)}"
-    return ok("stake", what) if stake >= least else failed("stake", what, "muster node up, or muster node join --stake")
+    return ok_if(stake >= least, "stake", what, "muster node up, or muster node join --stake")

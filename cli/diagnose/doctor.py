@@ -2,7 +2,8 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +11,6 @@ import typer
 
 from cli.options import DeploymentOption, JsonOption, PoolOption, PoolReading, RpcOption
 from cli.output import emit
-from cli.pool.ref import PoolRef
 from protocol.errors import ConfigError, MusterError
 
 if TYPE_CHECKING:
@@ -18,66 +18,55 @@ if TYPE_CHECKING:
     from cli.profile import Profile
 
 
-@dataclass(frozen=True)
-class Examination:
-    """What to look at besides the machine and the profile; `data` is where a local network would keep its files."""
-
-    deployment: Path | None = None
-    rpc: str | None = None
-    pool: PoolRef | None = None
-    s3: Path | None = None
-    keystores: Sequence[Path] = ()
-    ports: Sequence[int] = ()
-    data: Path = Path("runs")
-    isolation_image: str = ""
-
-
-def examine(asked: Examination) -> "Iterator[Check]":
-    """Yield every check, in order."""
-    from cli.diagnose import checks as doctor_checks
+def examine(
+    deployment: Path | None = None,
+    rpc: str | None = None,
+    url: str | None = None,
+    s3: Path | None = None,
+    keystores: Sequence[Path] = (),
+    ports: Sequence[int] = (),
+    data: Path = Path("runs"),
+    isolation_image: str = "",
+) -> "Iterator[Check]":
+    """Yield every check, in order. `url`: the service's; `data`: where a local network would keep its files."""
+    from cli.diagnose import checks
     from cli.profile import find_profile
     from protocol.http.signing import service_url
 
     profile: Profile | None = None
-    yield from doctor_checks.machine(asked.data, asked.ports)
-    yield doctor_checks.isolation(asked.isolation_image)
+    yield from checks.machine(data, ports)
+    yield checks.isolation(isolation_image)
     try:
         profile = find_profile(None)
         if profile and profile.service:
             service_url(profile.service)
     except MusterError as error:
-        yield doctor_checks.failed("profile", error.what, error.hint)
-    yield doctor_checks.disk(profile.home if profile else asked.data)
-    yield from doctor_checks.hardware(profile.engine.device if profile else "cpu")
-    rpc, chain_id = asked.rpc, None
-    if asked.deployment is not None:
-        found, named_rpc, chain_id = doctor_checks.deployment(asked.deployment)
+        yield checks.failed("profile", error.what, error.hint)
+    yield checks.disk(profile.home if profile else data)
+    yield from checks.hardware(profile.engine.device if profile else "cpu")
+    chain_id = None
+    if deployment is not None:
+        found, named_rpc, chain_id = checks.deployment(deployment)
         yield found
         rpc = rpc or named_rpc
-    lines, block = doctor_checks.rpc_checks(rpc, chain_id)
+    lines, block = checks.rpc_checks(rpc, chain_id)
     yield from lines
-    url = asked.pool.url if asked.pool else None
-    lines, service = doctor_checks.service_checks(url)
+    lines, service = checks.service_checks(url)
     yield from lines
-    yield doctor_checks.judge_clock(block, service.clock_offset if service else None)
-    s3 = asked.s3
-    yield (
-        doctor_checks.judged("s3", lambda: doctor_checks.bucket(s3))
-        if s3
-        else doctor_checks.note("s3", "none named (--s3)")
-    )
+    yield checks.judge_clock(block, service.clock_offset if service else None)
+    yield checks.judged("s3", partial(checks.bucket, s3)) if s3 else checks.note("s3", "none named (--s3)")
     if url:
-        yield doctor_checks.storage(url)
-    named = {key.keystore for _, key in doctor_checks.named_keys(profile)} if profile else set()
-    yield from (doctor_checks.keystore(path) for path in asked.keystores if path not in named)
+        yield checks.storage(url)
+    named = {key.keystore for _, key in profile.named_keys()} if profile else set()
+    yield from (checks.keystore(path) for path in keystores if path not in named)
     if profile is not None:
-        yield from doctor_checks.profile_keys(profile)
-        yield doctor_checks.cached_weights(profile.cache)
+        yield from checks.profile_keys(profile)
+        yield checks.cached_weights(profile.cache)
         if path := profile.pool_config:
-            yield doctor_checks.judged("pool config", lambda: doctor_checks.pool_config(path))
-        yield from doctor_checks.validator_checks(profile)
+            yield checks.judged("pool config", partial(checks.pool_config, path))
+        yield from checks.validator_checks(profile)
         if profile.deployment and block is not None:
-            yield from doctor_checks.money(profile)
+            yield from checks.money(profile)
 
 
 def doctor(
@@ -98,22 +87,20 @@ def doctor(
     """Check this machine, the profile, and the services and files that are named.
 
     Exit code 1 if anything is missing or damaged."""
-    asked = Examination(deployment, rpc, pool, s3, keystore or [], port or [], data, isolation_image)
-    found = list(examine(asked))
+    url = pool.url if pool else None
+    found = list(examine(deployment, rpc, url, s3, keystore or [], port or [], data, isolation_image))
     documents = [asdict(check) for check in found]
     if bundle is not None:
         write_bundle(bundle, documents, lines)
-    emit(documents, json, lambda: "\n".join(check.line() for check in found))
-    if bundle is not None:
         typer.echo(f"{bundle} is written; look through it before you send it", err=True)
-    if any(check.state == "failed" for check in found):
-        raise typer.Exit(1)
+    sound = all(check.state != "failed" for check in found)
+    emit(documents, json, lambda: "\n".join(check.line() for check in found), sound)
 
 
 def write_bundle(path: Path, findings: list[dict[str, str]], lines: int) -> None:
     """Put versions, profile, findings, status and the newest log lines into one file. Keys, passwords, signatures of
     URLs and keystores are taken out; if one is found after that, nothing is written."""
-    from cli.diagnose.bundle import cleaned, gather, pack, secret_files
+    from cli.diagnose.bundle import cleaned, gather, pack
     from cli.profile import find_profile
 
     if not path.name.endswith(".tar.gz"):
@@ -121,7 +108,8 @@ def write_bundle(path: Path, findings: list[dict[str, str]], lines: int) -> None
     if path.exists():
         raise ConfigError(f"{path} exists", "choose another --bundle")
     profile = find_profile(None)
-    pack(path, cleaned(gather(profile, findings, lines), os.environ, secret_files(profile)))
+    secret = [key.password_file for _, key in profile.named_keys() if key.password_file] if profile else []
+    pack(path, cleaned(gather(profile, findings, lines), os.environ, secret))
 
 
 def watch(

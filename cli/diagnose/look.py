@@ -8,6 +8,7 @@ import json
 import logging
 import time
 from collections.abc import Callable
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,12 +17,12 @@ from cli.diagnose.answers import Facts, StatusLook, StatusPart
 from cli.hardware import existing
 from cli.profile import Role, find_profile
 from cli.session import AnswersOtherwiseError, NotKnownError, Session, ask_service, look_for_chain
-from protocol.api.endpoints import HEALTH, OBJECTS, Get
+from protocol.api.endpoints import HEALTH, Get
 from protocol.encoding import parse_json
 from protocol.errors import ConfigError, MusterError, UnreachableError, printable
 from protocol.files import user_cache, write_atomic
 from runtime import diagnose
-from runtime.diagnose import Alarm, ServiceFacts, ServiceView, WatchLimits, free_bytes, surroundings
+from runtime.diagnose import Alarm, ServiceView, WatchLimits, free_bytes, surroundings
 from runtime.keystore import address_of
 from runtime.presence import crash_message, last_line, last_sign, log_of, runs, stalled
 
@@ -146,11 +147,10 @@ def home_of(role: Role, address: str) -> Path | None:
     profile = find_profile(role)
     if profile is None:
         return None
-    keys, home = (profile.key, *profile.voters), profile.home / "validator"
-    if role == "operator":
-        keys, home = (profile.node,) if profile.node else (), profile.home / "worker"
+    process, uses = ("worker", ("node",)) if role == "operator" else ("validator", ("validator", "voter"))
+    keys = [key for use, key in profile.named_keys() if use in uses]
     try:
-        return home if any(address_of(key.keystore) == address for key in keys) else None
+        return profile.home / process if any(address_of(key.keystore) == address for key in keys) else None
     except MusterError:
         return None
 
@@ -191,7 +191,11 @@ def look_around(
     asked again."""
     found, storage_error = None, ""
     if url and not service.silent:
-        found, storage_error = _ask(url, config_hash, node, seats_of, owner)
+        with suppress(ConfigError, UnreachableError):
+            with closing(ServiceView(url, node, seats_of, owner, allow_private=True)) as view:
+                found = view.look()
+                if config_hash and found.ready:
+                    storage_error = view.storage_error(bytes.fromhex(config_hash))
     facts = diagnose.Facts(
         now=time.time(),
         free={str(home): free_bytes(existing(home))} if home else {},
@@ -202,23 +206,6 @@ def look_around(
     elsewhere = ("version_behind", "process_gone")  # the answers say these in their own way
     alarms = [alarm for alarm in surroundings(WatchLimits(), facts) if alarm.name not in elsewhere]
     return alarms, found is not None and found.finished
-
-
-def _ask(
-    url: str, config_hash: str, node: str | None, seats_of: str | None, owner: bool
-) -> tuple[ServiceFacts | None, str]:
-    """Return what the service says, and why its storage does not answer."""
-    try:
-        view = ServiceView(url, node, seats_of, owner, allow_private=True)
-    except ConfigError:
-        return None, ""
-    try:
-        found = view.look()
-        return found, view.storage_error(bytes.fromhex(config_hash)) if config_hash and found.ready else ""
-    except UnreachableError:
-        return None, ""
-    finally:
-        view.close()
 
 
 def explain(state: "State", sub: "Submission", service: str) -> list[str]:
@@ -241,14 +228,13 @@ def explain(state: "State", sub: "Submission", service: str) -> list[str]:
 
 
 def _findings(service: str, digest: bytes, sequence: int) -> list[str]:
+    from cli.pool.document import service_objects
     from protocol.verdict import BallotDocument, Code
     from storage.keys import MissingObjectError, object_key
-    from storage.transfers import HttpObjects
 
-    # Whoever asks sees the answer and nobody else does, so the service may point to wherever its bucket is.
-    objects = HttpObjects([service.rstrip("/") + OBJECTS], timeout=_DOCUMENT_SECONDS, allow_private=True)
     try:
-        document = objects(object_key("verdicts", digest), _DOCUMENT_BYTES)
+        with service_objects(service, _DOCUMENT_SECONDS) as objects:
+            document = objects(object_key("verdicts", digest), _DOCUMENT_BYTES)
         verdict = BallotDocument.parse(document, digest).on(sequence)
     except MissingObjectError:
         return ["no evidence: its verdict document is not published"]
@@ -256,8 +242,6 @@ def _findings(service: str, digest: bytes, sequence: int) -> list[str]:
         return [f"no evidence: {service} does not answer"]
     except MusterError as error:
         return [f"no evidence: {printable(error.what)}"]
-    finally:
-        objects.close()
     return [
         printable(f"{finding.check}: {finding.note or finding.code.label}")
         for finding in verdict.findings

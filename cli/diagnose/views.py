@@ -2,7 +2,7 @@
 
 import statistics
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from chain.contracts import DRAW_REACH
@@ -23,7 +23,8 @@ def picked(record: object, *names: str) -> dict[str, Any]:
 def waiting(state: State, sub: Submission, now: int) -> str:
     """`waiting for … since …`, or empty when nothing can happen to the file any more."""
     if sub.disputed:
-        return f"waiting for a jury's verdict since {clock(_disputed_at(state, sub))}"
+        opened = state.disputes.get((sub.pool, sub.sequence)) or state.canaries.get((sub.pool, sub.sequence))
+        return f"waiting for a jury's verdict since {clock(opened.time if opened else sub.decided_time)}"
     if sub.status == Status.PENDING:
         lane = state.lanes.get((sub.pool, sub.lane))
         return _lane(lane, sub) if lane else f"waiting for its lane since {clock(sub.time)}"
@@ -50,22 +51,15 @@ def _lane(lane: Lane, sub: Submission) -> str:
     return f"waiting for somebody to settle the lane{again} since {clock(newest.drawn_time)}"
 
 
-def _disputed_at(state: State, sub: Submission) -> int:
-    dispute = state.disputes.get((sub.pool, sub.sequence))
-    canary = state.canaries.get((sub.pool, sub.sequence))
-    return dispute.time if dispute else canary.time if canary else sub.decided_time
-
-
 def reason(state: State, sub: Submission) -> str:
     """Why a file was not accepted, with the committee's count; empty for accepted and pending files."""
     if sub.status in (Status.PENDING, Status.ACCEPTED):
         return ""
-    said = Code(sub.code).label
-    votes = votes_on(state, sub)
+    said, votes = Code(sub.code).label, list(votes_on(state, sub).values())
     if not votes:
         return said
-    agreeing = sum(1 for code in votes.values() if code == sub.code)
-    return f"{said} ({agreeing} of {len(votes)} opened votes: {', '.join(Code(c).label for c in votes.values())})"
+    labels = ", ".join(Code(code).label for code in votes)
+    return f"{said} ({votes.count(sub.code)} of {len(votes)} opened votes: {labels})"
 
 
 def votes_on(state: State, sub: Submission) -> dict[int, int]:
@@ -86,18 +80,13 @@ def node_view(state: State, node: str, now: int, pool: int | None = None) -> dic
     if known is None:
         return None
     accounts = [a for (of, who), a in sorted(state.accounts.items()) if who == node and pool in (None, of)]
+    locked = known.pool or known.frozen or now < known.release_at  # all of the stake or nothing, as on chain
     return {
         "node": node,
         **picked(known, "operator", "stake", "slashed", "pool", "release_at"),
-        "withdrawable": withdrawable(state, node, now),
+        "withdrawable": 0 if locked else known.stake,
         "accounts": [account_view(state, account, now) for account in accounts],
     }
-
-
-def withdrawable(state: State, node: str, now: int) -> int:
-    """Grains of stake that the operator could take out now: all or nothing, as `Stakes.withdrawable`."""
-    known = state.nodes[node]
-    return 0 if known.pool or known.frozen or now < known.release_at else known.stake
 
 
 def account_view(state: State, account: Account, now: int) -> dict[str, Any]:
@@ -136,14 +125,25 @@ def submission_view(state: State, sub: Submission, now: int) -> dict[str, Any]:
     why = reason(state, sub)
     return {
         **picked(sub, "sequence", "step", "counter", "units", "code", "slashed", "time", "tx"),
-        "status": str(sub.status),
+        **_outcome(state, sub, now),
         "reason": why,
-        "final": sub.is_final(now),
-        "final_time": sub.final_time,
-        "disputable": bool(why) and not sub.disputed and not sub.finalized and now < sub.final_time,
-        "waiting": waiting(state, sub, now),
+        "disputable": bool(why) and _in_window(sub, now),
         "sha256": sub.sha256.hex(),
     }
+
+
+def _outcome(state: State, sub: Submission, now: int) -> dict[str, Any]:
+    return {
+        "status": str(sub.status),
+        "final": sub.is_final(now),
+        "final_time": sub.final_time,
+        "waiting": waiting(state, sub, now),
+    }
+
+
+def _in_window(sub: Submission, now: int) -> bool:
+    """Whether a jury can still be asked, if the file is decided."""
+    return not sub.disputed and not sub.finalized and now < sub.final_time
 
 
 _NEWEST_WAITS = 20
@@ -155,7 +155,7 @@ def pool_view(state: State, number: int, now: int) -> dict[str, Any] | None:
     if pool is None:
         return None
     subs = state.submissions_of(number)
-    counts = Counter(str(sub.status) for sub in subs)
+    counts = Counter(sub.status for sub in subs)
     pending = [sub for sub in subs if not sub.is_final(now)]
     return {
         **picked(pool, "pool", "owner", "status", "step"),
@@ -166,7 +166,7 @@ def pool_view(state: State, number: int, now: int) -> dict[str, Any] | None:
         "terms": {**vars(pool.terms), "configHash": pool.terms.configHash.hex()},
         "money": money(state, pool),
         "nodes": nodes(state, number),
-        "submissions": {str(status): counts.get(str(status), 0) for status in Status},
+        "submissions": {str(status): counts[status] for status in Status},
         "units_accepted": sum(sub.units for sub in state.accepted(number)),
         "waits": [
             {**picked(sub, "sequence", "node"), "waiting": waiting(state, sub, now)} for sub in pending[-_NEWEST_WAITS:]
@@ -177,13 +177,8 @@ def pool_view(state: State, number: int, now: int) -> dict[str, Any] | None:
 def judging_seats(state: State, pool: Pool) -> dict[str, Any]:
     """The seats of the pool's class, and how many it must have to take work."""
     found = seats_in(state, pool)
-    owners = len({seat.owner for seat in found})
-    return {
-        "group": describe(pool.validator_group),
-        "count": len(found),
-        "needed": needed(pool.terms),
-        "owners": owners,
-    }
+    counts = {"count": len(found), "needed": needed(pool.terms), "owners": len({seat.owner for seat in found})}
+    return {"group": describe(pool.validator_group), **counts}
 
 
 def money(state: State, pool: Pool) -> dict[str, int]:
@@ -201,20 +196,16 @@ def money(state: State, pool: Pool) -> dict[str, int]:
 
 def nodes(state: State, number: int) -> list[dict[str, Any]]:
     """Every node that ever joined, in order of address."""
-    out = []
-    for (of, node), account in sorted(state.accounts.items()):
-        if of != number:
-            continue
-        known = state.nodes.get(node)
-        out.append(
-            {
-                **picked(account, "node", "operator", "units_awarded", "units_pending", "paid", "slashed"),
-                "standing": standing(account),
-                "stake": known.stake if known else 0,
-                "submitted": account.counter,
-            }
-        )
-    return out
+    return [
+        {
+            **picked(account, "node", "operator", "units_awarded", "units_pending", "paid", "slashed"),
+            "standing": standing(account),
+            "stake": state.nodes[node].stake if node in state.nodes else 0,
+            "submitted": account.counter,
+        }
+        for (of, node), account in sorted(state.accounts.items())
+        if of == number
+    ]
 
 
 def pool_phase(pool: dict[str, Any]) -> str:
@@ -224,11 +215,9 @@ def pool_phase(pool: dict[str, Any]) -> str:
         return closed[pool["status"]]
     if pool["status"] == "understaffed":
         seats = pool["seats"]
-        if seats["count"] >= seats["needed"]:
-            return (
-                "understaffed until its seats are counted in the epoch to come: muster pool set-service --count-seats"
-            )
-        return f"understaffed: {seats['count']} of {seats['needed']} seats judge {seats['group']}, it takes no work"
+        if seats["count"] < seats["needed"]:
+            return f"understaffed: {seats['count']} of {seats['needed']} seats judge {seats['group']}, it takes no work"
+        return "understaffed until its seats are counted in the epoch to come: muster pool set-service --count-seats"
     if pool["step"] < 0:
         return "waiting for its owner to publish policy step 0"
     if not any(node["standing"] == "member" for node in pool["nodes"]):
@@ -318,23 +307,27 @@ def open_rounds(state: State, seat: int) -> Iterator[dict[str, Any]]:
             yield {"pool": lane.pool, "lane": lane.lane, "seat": seat, **voted}
 
 
+_AMOUNTS = ("stake", "paid", "slashed", "bond", "earned", "penalised")
+
+
+def _rows(records: list[dict[str, Any]], names: Sequence[str]) -> list[list[object]]:
+    """The named fields of each record, amounts in tokens."""
+    return [[show_tokens(one[name]) if name in _AMOUNTS else one[name] for name in names] for one in records]
+
+
 def files_text(account: dict[str, Any], last: int) -> str:
     """Return a node's `last` newest files in a pool (0: all), from its account's view."""
-    shown = account["submissions"][-last:]
+    shown = [file | {"why": file["reason"] or file["waiting"]} for file in account["submissions"][-last:]]
     headers = ["file", "step", "counter", "units", "status", "why, or what it waits for"]
-    rows = [
-        [f["sequence"], f["step"], f["counter"], f["units"], f["status"], f["reason"] or f["waiting"]] for f in shown
-    ]
-    evidence = [f"file {f['sequence']}: {line}" for f in shown for line in f.get("evidence", ())]
+    rows = _rows(shown, ["sequence", *headers[1:5], "why"])
+    evidence = [f"file {file['sequence']}: {line}" for file in shown for line in file.get("evidence", ())]
     head = f"pool {account['pool']}: {account['standing']}"
     return "\n".join([head, table(headers, rows, empty="no submissions yet"), *evidence])
 
 
 def pool_text(view: dict[str, Any]) -> str:
     """Return a pool's nodes and what its files wait for, from its view."""
-    headers = ["node", "standing", "stake", "submitted", "units_awarded", "paid", "slashed"]
-    amounts = ("stake", "paid", "slashed")
-    rows = [[show_tokens(n[h]) if h in amounts else n[h] for h in headers] for n in view["nodes"]]
+    rows = _rows(view["nodes"], ["node", "standing", "stake", "submitted", "units_awarded", "paid", "slashed"])
     titles = ["node", "standing", "stake", "files", "verified", "paid", "slashed"]
     waits = [f"file {wait['sequence']}: {wait['waiting']}" for wait in view["waits"]]
     return "\n\n".join(filter(None, [table(titles, rows, empty="no nodes"), "\n".join(waits)]))
@@ -349,10 +342,7 @@ def seats_line(seats: dict[str, Any]) -> str:
 def seats_text(epoch: int, views: list[dict[str, Any]]) -> str:
     """Return a table of every `seat_view`."""
     headers = ["seat", "standing", "judges", "bond", "drawn", "voted", "due", "earned", "penalised", "voter"]
-    amounts = ("bond", "earned", "penalised")
-    rows = [
-        [show_tokens(v[h]) if h in amounts else _judges(v) if h == "judges" else v[h] for h in headers] for v in views
-    ]
+    rows = _rows([view | {"judges": _judges(view)} for view in views], headers)
     return f"epoch {epoch}\n{table(headers, rows, empty='no seats')}"
 
 
@@ -385,26 +375,16 @@ def why_view(state: State, sub: Submission, now: int) -> dict[str, Any]:
     rate, code = state.pools[sub.pool].terms.rate, Code(sub.code)
     votes = votes_on(state, sub)
     return {
-        "pool": sub.pool,
+        **picked(sub, "pool", "node", "step", "units", "time", "forfeited", "slashed", "disputed"),
+        **_outcome(state, sub, now),
         "file": sub.sequence,
-        "node": sub.node,
-        "step": sub.step,
-        "units": sub.units,
-        "time": sub.time,
-        "status": str(sub.status),
         "code": code.label,
         "meaning": MEANING.get(code, ""),
-        "waiting": waiting(state, sub, now),
         "votes": {seat: Code(vote).label for seat, vote in votes.items()},
         "agreeing": sum(1 for vote in votes.values() if vote == sub.code),
         "decided": sub.decided_time,
         "pay": sub.units * rate if sub.is_paid else 0,
-        "forfeited": sub.forfeited,
-        "slashed": sub.slashed,
-        "disputed": sub.disputed,
-        "final": sub.is_final(now),
-        "final_time": sub.final_time,
-        "disputable": bool(sub.decided_time and not sub.disputed and not sub.finalized and now < sub.final_time),
+        "disputable": bool(sub.decided_time) and _in_window(sub, now),
     }
 
 
@@ -478,8 +458,7 @@ def earnings(state: State, pool: Pool, now: int) -> str:
 
 def penalty_cause(penalty: dict[str, Any]) -> str:
     """Say why a seat lost money, from the entry of its view."""
-    code = Code(penalty["code"])
-    if code:
+    if code := Code(penalty["code"]):
         return f"it accepted a file that was {code.label}"
     if penalty["opened"] is None:
         return "a vote against the outcome, or none in time"

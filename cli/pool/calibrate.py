@@ -78,8 +78,7 @@ def calibrate(
 
 
 def _measured(asked: MeasureOptions, key: KeyOptions, apply: Path | None) -> "Calibration":
-    """Measure, sign and write. Hours of measuring must not end in a mistyped password or at a file that cannot be
-    written, so all of that is tried first."""
+    """Measure, sign and write. All that may fail after hours of measuring (password, file) is tried first."""
     from calibration.document import subject
     from calibration.measuring import applicable, calibrate, write
     from calibration.plan import Plan, parse_pairs

@@ -27,7 +27,7 @@ from cli.options import (
     tokens_option,
 )
 from cli.output import clock, emit, fields, seconds, table
-from cli.plan import PlannedTransaction, act
+from cli.plan import PlannedTransaction, act, act_on_pool
 from cli.pool.calibrate import calibrate
 from protocol.encoding import show_tokens
 from protocol.errors import ConfigError
@@ -119,9 +119,7 @@ def check(config: ConfigFile, terms: TermsFileOption, budget: BudgetOption, json
     shown["warnings"] = list(map(str, warnings(document, values)))
     lines = [cost.text(), *(f"WARNING  {line}" for line in shown["warnings"])]
     lines += [f"PROBLEM  {problem}" for problem in problems] or ["this pool can work"]
-    emit(shown, json, lambda: "\n".join(lines))
-    if problems:
-        raise typer.Exit(1)
+    emit(shown, json, lambda: "\n".join(lines), not problems)
 
 
 def _checked(config: Path, terms: Path, budget: int) -> "tuple[PoolConfig, Terms, list[ConfigError]]":
@@ -181,8 +179,7 @@ def create(
 
 
 def _remember(pool: int) -> str:
-    """Write the pool's number into the owner's profile if that names none; else say that the profile is another
-    pool's."""
+    """Write the pool's number into the owner's profile if that names none; else say whose the profile is."""
     from cli.profile import find_profile, name_pool, profile_path
 
     profile = find_profile("owner")
@@ -197,8 +194,7 @@ def _remember(pool: int) -> str:
 
 
 def take_from_local_chain(session: "Session", budget: int, service_key: str | None, dry_run: bool) -> None:
-    """Give owner and service what they lack of tokens and gas, where that costs nothing; elsewhere the plan says
-    what is missing. A dry run gives the owner as much, since it could not be simulated else."""
+    """Give owner (also in a dry run) and service the tokens and gas they lack, where that costs nothing."""
     from cli.run.up import LocalFaucet
 
     faucet, owner = LocalFaucet.of(session.suite), session.account.address
@@ -386,6 +382,7 @@ def status(look: PoolReading) -> None:
     from cli.diagnose.look import look_around, look_at_chain, look_at_process, look_at_service
     from cli.diagnose.views import pool_text
     from cli.pool.document import pool_without_null_model
+    from cli.profile import find_profile
     from protocol.api.endpoints import STATUS
 
     chain = look_at_chain(look, (look.pool,), lambda session: chain_facts(session, look.number(session)))
@@ -393,7 +390,8 @@ def status(look: PoolReading) -> None:
     url = (look.pool.url if look.pool else None) or (known["view"]["service"]["url"] if known else None)
     service = look_at_service(url, STATUS)
     pool = known["view"]["pool"] if known else (look.pool.number if look.pool else None) or 0
-    home = home_of(pool)
+    profile = find_profile("owner")
+    home = profile.home if profile and profile.pool == pool else None
     around, _ = look_around(service, url, home, known.get("config", ""), owner=True)
     looks = {role: look_at_process(home / role) for role in ("orchestrator", "trainer")} if home else {}
     gone = {role: part.down for role, part in looks.items() if part.down and part.seen}
@@ -430,14 +428,6 @@ def chain_facts(session: "Session", pool: int) -> dict[str, Any]:
     }
 
 
-def home_of(pool: int) -> Path | None:
-    """Return the home of the owner's processes, if the profile is about this pool."""
-    from cli.profile import find_profile
-
-    profile = find_profile("owner")
-    return profile.home if profile and profile.pool == pool else None
-
-
 @app.command("set-service", "muster pool set-service --pool 1 --service-key ADDRESS --url https://pool.example")
 def set_service(
     by: PoolActing,
@@ -465,11 +455,11 @@ def set_service(
 @app.command("fund", "muster pool fund --pool 1 --amount 100")
 def fund(amount: AmountOption, by: PoolPaying) -> None:
     """Add to a pool's budget."""
-    session = by.open()
-    pool = by.number(session)
-    call = session.suite.pools.fund(pool, amount)
-    title = f"add {show_tokens(amount)} tokens to pool {pool}"
-    act(session, [PlannedTransaction(title, call)], by, pool=pool, added=amount)
+    act_on_pool(
+        by,
+        lambda suite, pool: (f"add {show_tokens(amount)} tokens to pool {pool}", suite.pools.fund(pool, amount)),
+        added=amount,
+    )
 
 
 @app.command("invite", "muster pool invite --pool 1 --node ADDRESS --out invite.json --for 7d")
@@ -513,10 +503,11 @@ def parse_period(text: str, what: str) -> int:
 @app.command("remove-node", "muster pool remove-node --pool 1 --node ADDRESS")
 def remove_node(node: NodeOption, by: PoolPaying) -> None:
     """Keep a node from any later submission; its stake and its work so far are untouched."""
-    session = by.open()
-    pool = by.number(session)
-    call = session.suite.pools.remove_node(pool, node)
-    act(session, [PlannedTransaction(f"remove node {node} from pool {pool} for good", call)], by, pool=pool, node=node)
+    act_on_pool(
+        by,
+        lambda suite, pool: (f"remove node {node} from pool {pool} for good", suite.pools.remove_node(pool, node)),
+        node=node,
+    )
 
 
 @app.command("pause", "muster pool pause --pool 1")
@@ -524,12 +515,10 @@ def pause(
     by: PoolActing, end: Annotated[bool, typer.Option("--end", help="Open the pool again instead.")] = False
 ) -> None:
     """Take no new members or files until the pause is ended; votes, pay and disputes go on."""
-    session = by.open()
-    pool = by.number(session)
-    pools = session.suite.pools
-    call: ContractCall[Any] = pools.resume_pool(pool) if end else pools.pause_pool(pool)
-    title = f"resume pool {pool}" if end else f"pause pool {pool}"
-    act(session, [PlannedTransaction(title, call)], by, pool=pool)
+    if end:
+        act_on_pool(by, lambda suite, pool: (f"resume pool {pool}", suite.pools.resume_pool(pool)))
+    else:
+        act_on_pool(by, lambda suite, pool: (f"pause pool {pool}", suite.pools.pause_pool(pool)))
 
 
 @app.command("close", "muster pool close --pool 1")

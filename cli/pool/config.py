@@ -4,6 +4,7 @@ import json
 import textwrap
 import types
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -17,13 +18,12 @@ from chain.indexer.records import Terms
 from chain.indexer.state import group_number
 from cli.output import fields
 from protocol.config import BF16_CHECKS, ChecksConfig, EnvironmentConfig, ModelConfig, PoolConfig
-from protocol.encoding import Document, load_document, parse_json, parse_tokens, show_tokens
+from protocol.encoding import Document, load_document, parse_tokens, show_tokens
 from protocol.errors import ConfigError
 from protocol.evidence.null_model import EvidenceConfig
-from protocol.files import read_bounded
+from protocol.models import read_object
 
 _MAX_ROWS = 65535
-_MAX_MODEL_BYTES = 1 << 20
 _PROGRAM_PROBLEMS = 32
 
 # The file
@@ -40,8 +40,7 @@ _BOUNDS = (("ge", "at least {}"), ("gt", "above {}"), ("le", "at most {}"), ("lt
 
 
 def pool_file(config: PoolConfig, environment_parameters: Mapping[str, Any]) -> str:
-    """Return the TOML of a configuration, every field with its description. `environment_parameters`: name → default
-    of what its environment takes, shown where not set."""
+    """Return commented TOML. `environment_parameters`: name → default, shown where it is not set."""
     return _HEAD + "\n".join(_table(PoolConfig, config, "", False, environment_parameters)) + "\n"
 
 
@@ -136,7 +135,7 @@ def _literal(value: Any) -> str:
 
 
 def pool_config(folder: Path, environment: str, params: dict[str, Any], name: str | None) -> PoolConfig:
-    """Return the configuration with defaults for everything else. Raises ConfigError for what is no model folder."""
+    """Return the configuration with defaults for everything else. Raises what `model_config` raises."""
     from environments.registry import scoring_versions
 
     model = model_config(folder)
@@ -151,24 +150,14 @@ def pool_config(folder: Path, environment: str, params: dict[str, Any], name: st
 
 
 def model_config(folder: Path) -> ModelConfig:
-    """Read a model folder's dtype, and whether it has a chat template. Raises ConfigError."""
+    """Read a model folder's dtype, and whether it has a chat template. Raises ConfigError, IntegrityError."""
     if not folder.is_dir():
         raise ConfigError(f"there is no folder {folder}", "name the model's folder in --model")
-    config, tokenizer = _json_object(folder / "config.json"), folder / "tokenizer_config.json"
+    config, tokenizer = read_object(folder / "config.json"), folder / "tokenizer_config.json"
     half = (config.get("dtype") or config.get("torch_dtype")) in ("bfloat16", "float16")
     chats = (folder / "chat_template.jinja").is_file()
-    chats = chats or (tokenizer.is_file() and bool(_json_object(tokenizer).get("chat_template")))
+    chats = chats or (tokenizer.is_file() and bool(read_object(tokenizer).get("chat_template")))
     return ModelConfig(source=folder.resolve().name, dtype="bfloat16" if half else "float32", chat_template=chats)
-
-
-def _json_object(path: Path) -> dict[str, Any]:
-    try:
-        document = parse_json(read_bounded(path, _MAX_MODEL_BYTES))
-    except ValueError as error:
-        raise ConfigError(f"{path} is not JSON: {error}", "name the folder of a model") from None
-    if not isinstance(document, dict):
-        raise ConfigError(f"{path} is not a JSON object", "name the folder of a model")
-    return document
 
 
 def parameter(text: str) -> tuple[str, Any]:
@@ -183,8 +172,8 @@ def parameter(text: str) -> tuple[str, Any]:
 
 
 def environment_parameters(environment: str) -> dict[str, Any]:
-    """Return name → default of the parameters that a dataset of reasoning_gym takes, where TOML can express the
-    default; nothing for other environments."""
+    """Return name → default of a reasoning_gym dataset's parameters, where TOML can express the default; else
+    nothing."""
     if not environment.startswith("reasoning_gym/"):
         return {}
     import dataclasses
@@ -254,8 +243,7 @@ def costs(config: PoolConfig, terms: Terms, budget: int) -> PoolCosts:
 
 
 def contradictions(config: PoolConfig, terms: Terms, budget: int) -> list[ConfigError]:
-    """Return where configuration, terms and budget do not fit one another: a pool that could take no file, or would
-    lose them."""
+    """Return why the pool could take no file, or would lose them: configuration, terms and budget do not fit."""
     from environments.program import too_slow
 
     cost, problems = costs(config, terms, budget), []
@@ -273,11 +261,9 @@ def contradictions(config: PoolConfig, terms: Terms, budget: int) -> list[Config
     if config.data is None and terms.maxLag < config.train.max_off_policy_steps:
         what = f"training uses files {config.train.max_off_policy_steps} steps old, `max_lag` takes {terms.maxLag}"
         problems.append(ConfigError(what, "raise `max_lag`, or lower `train.max_off_policy_steps`"))
-    try:
+    with suppress(ConfigError):  # a wrong parameter: `world_problems` names it
         if slow := too_slow(config, terms.commitWindow, terms.juryCommitWindow):
             problems.append(ConfigError(f"environment {slow.what}", slow.hint))
-    except ConfigError:  # a wrong parameter: `world_problems` names it
-        pass
     total = sum(environment.weight for environment in config.environments)
     for environment in config.curricula.values():
         learn = environment.curriculum
@@ -306,8 +292,8 @@ def warnings(config: PoolConfig, terms: Terms) -> list[ConfigError]:
 
 
 def world_problems(config: PoolConfig, folder: Path | None = None) -> list[ConfigError]:
-    """Return what of the world does not fit: an environment or model that does not exist, a parameter that an
-    environment does not have. `folder`: where the model lies, if not under its `source`."""
+    """Return what of the world does not fit: environments, parameters, the model (in `folder`, else under its
+    `source`)."""
     from environments.checking import sample_seeds
     from environments.registry import load_environment
 
@@ -414,8 +400,8 @@ class TermsFile(BaseModel):
 
 
 def load_terms(path: Path, config_hash: bytes) -> Terms:
-    """Load the terms in a TOML file, or those that come with muster for a network of that name, for the configuration
-    with that SHA-256. Raises ConfigError naming the field."""
+    """Load the terms in a TOML file, or those that come with muster for a network. Raises ConfigError naming the
+    field."""
     shipped = FOLDER / "terms" / f"{path}.toml"
     path = shipped if path.suffix != ".toml" and shipped.exists() else path
     return load_document(path, TermsFile, toml=True).terms(config_hash)

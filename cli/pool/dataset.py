@@ -65,8 +65,8 @@ def verify(
         stored = load(folder)
     except IntegrityError as error:
         what = error.what
-        emit({"sound": False, "wrong": 1, "findings": [what]}, look.json, lambda: f"WRONG  {what}")
-        raise typer.Exit(1) from None
+        emit({"sound": False, "wrong": 1, "findings": [what]}, look.json, lambda: f"WRONG  {what}", False)
+        return
     session = look.open()
     source = _source(session, stored.dataset.pool, 0)
     outcome = compare(folder, stored, source, session.client.block(stored.dataset.as_of.block))
@@ -83,14 +83,12 @@ def verify(
     since = f"; {outcome.newer} submissions were accepted for good since" if outcome.newer else ""
     about = f"of pool {outcome.document.pool} as of block {outcome.document.as_of.block}{since}"
     lines = [*_wrong(outcome.findings), f"{outcome.rows} rows checked, {about}"]
-    emit(shown, look.json, lambda: "\n".join([*lines, "every row is on chain"] if outcome.sound else lines))
-    if not outcome.sound:
-        raise typer.Exit(1)
+    lines += ["every row is on chain"] * outcome.sound
+    emit(shown, look.json, lambda: "\n".join(lines), outcome.sound)
 
 
 def check_curriculum(step: int, look: PoolReading) -> None:
-    """Recompute a policy step's curriculum mask from chain and bucket, and compare it with the published one. Exits
-    with 1 if they differ."""
+    """Recompute a policy step's curriculum mask from chain and bucket. Exit with 1 if the published one differs."""
     from cli.pool.document import service_objects
     from dataset.curriculum import check_mask
 
@@ -114,9 +112,7 @@ def check_curriculum(step: int, look: PoolReading) -> None:
     left_out = f", without {len(checked.mask.left_out)} that the owner could not have" if checked.mask.left_out else ""
     lines += [*_wrong(findings), f"counted from {checked.files} files{left_out}"]
     lines += [] if findings.count else ["the mask is the one that follows from chain and bucket"]
-    emit(shown, look.json, lambda: "\n".join(lines))
-    if findings.count:
-        raise typer.Exit(1)
+    emit(shown, look.json, lambda: "\n".join(lines), not findings.count)
 
 
 def _wrong(findings: "DatasetFindings") -> list[str]:

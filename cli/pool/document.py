@@ -23,8 +23,7 @@ _MAX_BYTES = 1 << 20
 
 
 def service_objects(service: str, seconds: float) -> "closing[HttpObjects]":
-    """Open what is in the bucket of the pool whose service this is. Whoever asks named the service and sees the answer
-    alone, so it may point to wherever its bucket is."""
+    """Open a pool's bucket through its service, wherever that points: who asks named it, and sees the answer alone."""
     return closing(HttpObjects([service.rstrip("/") + OBJECTS], timeout=seconds, allow_private=True))
 
 
@@ -38,8 +37,7 @@ def fetch_pool_config(service: str, config_hash: bytes) -> PoolConfig:
 
 
 def pool_without_null_model(service: str | None, known: dict[str, Any]) -> str:
-    """Return why no node challenge can convict in a pool, of which `muster pool status` knows the facts `known`; empty
-    if one can, or the configuration cannot be had."""
+    """Return why no node challenge can convict in a pool; empty if one can, or its configuration cannot be had."""
     from validator.challenges import no_null_model
 
     if not service or not known:
@@ -50,39 +48,37 @@ def pool_without_null_model(service: str | None, known: dict[str, Any]) -> str:
         return ""
 
 
+def _checked_config(pool: "Pool", service: str, question: str) -> PoolConfig | None:
+    """Fetch a pool's configuration. If it cannot be had, a line on standard error says which `question` stays open."""
+    try:
+        if not service:
+            raise ConfigError("its owner announced no service", "ask the owner for the configuration")
+        return fetch_pool_config(service, pool.config_hash)
+    except MusterError as error:
+        typer.echo(f"pool {pool.pool}: whether {question} was not checked: {error}", err=True)
+        return None
+
+
 def refuse_no_null_model(pool: "Pool") -> None:
-    """Raise ConfigError for a pool whose juries refute every challenge. If its configuration cannot be had, a line on
-    standard error says so."""
+    """Raise ConfigError for a pool whose juries refute every challenge."""
     from validator.challenges import no_null_model
 
-    try:
-        if not pool.service_url:
-            raise ConfigError("its owner announced no service", "ask the owner for the configuration")
-        config = fetch_pool_config(pool.service_url, pool.config_hash)
-    except MusterError as error:
-        typer.echo(f"pool {pool.pool}: whether it names a null model was not checked: {error}", err=True)
-        return
-    if why := no_null_model(config, pool.terms.auditRate):
+    config = _checked_config(pool, pool.service_url, "it names a null model")
+    if config is not None and (why := no_null_model(config, pool.terms.auditRate)):
         what = f"{why}: its juries refute every challenge, and the bond would be lost"
         raise ConfigError(what, "only its owner can remove the node")
 
 
 def refuse_slow_pools(session: "Session", groups: "Iterable[int]") -> None:
-    """Raise ConfigError for the first of these pools whose worst case does not fit into its windows: a seat that judges
-    it is fined for what it does not judge in time. A validator group has no terms of its own; the process refuses what
-    is too slow of its pools. If a configuration cannot be had, a line on standard error says so."""
+    """Raise ConfigError for the first pool that cannot be judged in time, which its seats are fined for. Of a validator
+    group, the process refuses what is too slow."""
     from cli.profile import find_profile
-    from validator.pools import slow_pool
+    from environments.program import too_slow
 
     pools, profile = session.state().pools, find_profile("validator")
     for pool in (pools[number] for number in groups if number in pools):
         own = profile.service if profile is not None and profile.pool == pool.pool else ""
-        try:
-            if not (service := own or pool.service_url):
-                raise ConfigError("its owner announced no service", "ask the owner for the configuration")
-            config = fetch_pool_config(service, pool.config_hash)
-        except MusterError as error:
-            typer.echo(f"pool {pool.pool}: whether it can be judged in time was not checked: {error}", err=True)
-            continue
-        if slow := slow_pool(config, pool):
+        config = _checked_config(pool, own or pool.service_url, "it can be judged in time")
+        windows = pool.terms.commitWindow, pool.terms.juryCommitWindow
+        if config is not None and (slow := too_slow(config, *windows)):
             raise ConfigError(f"pool {pool.pool} is refused: {slow.what}", f"its owner can mend that: {slow.hint}")

@@ -42,7 +42,7 @@ def install(
     """Install a package of the `verifiers` library beside muster and lock it to the byte, for a pool."""
     from cli.pool.config import parameter
     from environments.registry import data_folder
-    from environments.verifiers.environment import AskedPackage, lock_package, pinned_name
+    from environments.verifiers.environment import lock_package, pinned_name
     from environments.verifiers.install import wheel_requirement
     from protocol.files import explained, write_atomic
 
@@ -51,8 +51,7 @@ def install(
         package, wheels = wheel_requirement(path), [path, *wheels]
     file = out or Path(f"{pinned_name(package)}.lock")
     arguments = dict(map(parameter, arg or ()))
-    asked = AskedPackage(package, load, arguments, "eval" if evaluation else "train", wheels, build)
-    lock = lock_package(asked, data_folder())
+    lock = lock_package(data_folder(), package, load, arguments, "eval" if evaluation else "train", wheels, build)
     with explained(f"write {file}", "check the folder"):
         write_atomic(file, lock.document)
     lines = [f"verifiers {lock.library}, {len(lock.wheels)} packages, {lock.rows} rows; in a pool's configuration:", ""]
@@ -121,9 +120,7 @@ def check(
     if sound and data is not None:
         lines += ["sound; in a pool's configuration:", "", *_block(config.name, config.content, config.rows), ""]
         lines.append(f"kept as {kept}" if kept else "keep the file under that name by --keep")
-    emit({"sound": sound, "environments": documents, "kept": kept}, json, lambda: "\n".join(lines))
-    if not sound:
-        raise typer.Exit(1)
+    emit({"sound": sound, "environments": documents, "kept": kept}, json, lambda: "\n".join(lines), sound)
 
 
 def _write_program(file: Path) -> None:
@@ -227,23 +224,23 @@ def screen(
         raise ConfigError("--pool-config and --weights go together", "give both, or neither")
     refused = out.with_name(out.name + ".refused.jsonl")
     fits = _prompt_limit(pool_config, weights) if pool_config and weights else lambda problem: True
-    report = screen_file(file, out, refused, Screen(fits, proven), lambda line: typer.echo(line, err=True))
-    if not report.kept:
+    by_type, dropped = screen_file(file, out, refused, Screen(fits, proven), lambda line: typer.echo(line, err=True))
+    if not by_type:
         raise ConfigError(f"{file} has no row that a pool can use", f"{refused} says why")
     content = file_sha256(out)
-    kept, total = report.kept.total(), report.kept.total() + report.dropped.total()
+    kept, total = by_type.total(), by_type.total() + dropped.total()
     summary = {
         "rows": total,
         "kept": kept,
-        "task_types": dict(report.kept),
-        "dropped": {name: report.dropped[name] for name in REASONS},
+        "task_types": dict(by_type),
+        "dropped": {name: dropped[name] for name in REASONS},
         "content": content,
         "out": str(out),
         "refused": str(refused),
         "kept_as": keep_file(out, content) if keep else None,
     }
     shown = {"kept": f"{kept} of {total} rows"}
-    shown |= {f"dropped: {name}": f"{count}, {REASONS[name]}" for name, count in report.dropped.items()}
+    shown |= {f"dropped: {name}": f"{count}, {REASONS[name]}" for name, count in dropped.items()}
     emit(summary, json, lambda: fields({**shown, "why": refused, "file": out, "sha256": content}))
 
 

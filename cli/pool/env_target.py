@@ -1,5 +1,4 @@
-"""What `muster env check` is given: an environment's name, a file of problems, a program, a package's lock, a pool's
-configuration."""
+"""What `muster env check` is given: an environment's name, its file, or a pool's configuration."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,8 +28,7 @@ class CheckTarget:
 
 @contextmanager
 def targets(given: str, params: dict[str, Any]) -> Iterator[list[CheckTarget]]:
-    """Yield the environments that are meant. Raises ConfigError for one that cannot be loaded, IntegrityError for a
-    file with a wrong row, ScoringUnavailable where this machine cannot run it."""
+    """Yield the environments that are meant. Raises ConfigError, IntegrityError for a wrong row, ScoringUnavailable."""
     from protocol.config import PoolConfig
 
     path = Path(given).expanduser()

@@ -21,7 +21,7 @@ from protocol.errors import ConfigError, MusterError
 from protocol.identity import WorkId
 from protocol.seeds import Work
 from protocol.verdict import Code, Finding, Measurement
-from runtime.alone import alone
+from runtime.entry import alone
 from runtime.pool_client import PoolClient
 from runtime.process import EngineConfig, ProcessConfig
 
@@ -29,8 +29,7 @@ _LONGEST_SECONDS = 4 * 3600.0
 
 
 def make_and_judge(observer: ProcessConfig, profile: Profile | None, worker: str | None) -> dict[str, Any]:
-    """Make one file as `worker` (ENGINE:DTYPE:DEVICE, the profile's if missing) and judge it; return what came of it.
-    Raises ConfigError, MusterError."""
+    """Make one file as `worker` (ENGINE:DTYPE:DEVICE, else the profile's) and judge it; return what came of it."""
     client = PoolClient(observer, None)
     try:
         work = next_work(client)
@@ -51,8 +50,7 @@ def make_and_judge(observer: ProcessConfig, profile: Profile | None, worker: str
 
 
 def next_work(client: PoolClient) -> Work:
-    """Return the file that a node of the newest step would make first. Raises ConfigError if the pool has no weights,
-    MusterError while no step's seed is confirmed."""
+    """Return the file that a node of the newest step would make first. Raises ConfigError, MusterError."""
     state, pool = client.refresh(), client.pool()
     if pool is None:
         have = f"pools are 1 to {max(state.pools)}" if state.pools else "there is no pool yet"
@@ -68,8 +66,7 @@ def next_work(client: PoolClient) -> Work:
 
 
 def engines(config: PoolConfig, profile: Profile | None, worker: str | None) -> tuple[EngineConfig, EngineConfig]:
-    """Return the engine that makes the file and the one that judges it; the pool's dtype unless another is written,
-    what is not named is the profile's. Sets the environment that both are started in. Raises ConfigError."""
+    """Return the engine that makes the file and the one that judges it, and set the environment that both start in."""
     own, dtype = profile.engine if profile else ProfileEngine(), config.model.dtype
     name = own.name if own.name != "auto" else "vllm" if vllm_installed() else "transformers"
     given = EngineSpec.parse(worker or f"{name}:{dtype}:{own.device}", dtype, "--worker")
@@ -89,8 +86,7 @@ _MS = 1000
 
 
 def dry_run_view(work: Work, made: DryRunFile, judged: Judged, terms: Terms, checks: ChecksConfig) -> dict[str, Any]:
-    """Everything that `dry_run_text` says; amounts in base units. `pay`: what a committee with this verdict would have
-    had paid; `at_stake`: the stake that a rejection would have cost, at least."""
+    """Everything that `dry_run_text` says; in base units `pay`, if it is accepted, and what is `at_stake` otherwise."""
     verdict, units = judged.verdict, made.commitment.units
     pay = units * terms.rate if verdict.code.is_paid else 0
     return {
@@ -124,8 +120,7 @@ def _finding(finding: Finding, checks: ChecksConfig) -> dict[str, Any]:
 
 
 def _figure(name: str, measured: Measurement, limit: Measurement) -> dict[str, Any]:
-    """`share`: how much of the way to its limit; None where the figure is not a number. The least probability of an EOS
-    is judged the other way round: it is to be above its limit."""
+    """`share`: how much of the way to its limit. The least probability of an EOS is to be above its limit."""
     share = None
     if isinstance(measured, int | float) and isinstance(limit, int | float):
         over, under = (limit, max(measured, 1e-300)) if name == "least_probability" else (max(measured, 0.0), limit)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from cli.options import Commands, JsonOption, PoolOption, YesOption
+from cli.options import Commands, JsonOption, PoolOption, ServiceRpcOption, YesOption
 from cli.output import emit, fields
 from protocol.errors import ConfigError
 
@@ -38,7 +38,7 @@ class OwnerOptions:
 def init(
     role: Annotated[Literal["operator", "validator", "owner"], typer.Argument(help="Whose profile it is.")],
     pool: PoolOption = None,
-    rpc: Annotated[str | None, typer.Option("--rpc", help="RPC URL instead of the one that the service names.")] = None,
+    rpc: ServiceRpcOption = None,
     home: Annotated[Path | None, typer.Option(help="Folder for what the process must not lose.")] = None,
     owned: OwnerOptions = OwnerOptions(),
     force: Annotated[bool, typer.Option("--force", help="Replace the profile; keys are never touched.")] = False,
@@ -75,8 +75,7 @@ def make_profile(
     force: bool = False,
     owned: OwnerOptions = OwnerOptions(),
 ) -> Path:
-    """Write the profile and, beside it, the deployment file of the pool's service; return the profile's path. Raises
-    ConfigError rather than replace a profile, unless with `force`."""
+    """Write a profile and the service's deployment file beside it. Raises ConfigError if there is one already."""
     import platformdirs
 
     from cli.profile import profile_path, profile_text

@@ -1,6 +1,7 @@
 """`muster node`: what a node's operator does, from trying the machine to taking the stake back."""
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,15 +9,13 @@ import typer
 
 from cli.options import (
     Commands,
-    DryRunOption,
-    JsonOption,
+    InviteOption,
     NodeOption,
     Paying,
     PoolActing,
-    PoolOption,
     PoolPaying,
     PoolReading,
-    YesOption,
+    UpOptions,
     address_option,
     key_path,
     tokens_option,
@@ -41,19 +40,15 @@ _CONSENT_SECONDS, _PAPER_SECONDS = 3600, 86_400
 
 @app.command("up", "muster node up --pool https://pool.example")
 def up(
-    pool: PoolOption = None,
+    by: UpOptions,
     stake: Annotated[int | None, tokens_option("--stake", "Tokens to stake; the pool's least if missing.")] = None,
-    invite: Annotated[Path | None, typer.Option(help="Invite of the pool's owner, where one is needed.")] = None,
-    rpc: Annotated[str | None, typer.Option("--rpc", help="RPC URL instead of the one that the service names.")] = None,
+    invite: InviteOption = None,
     isolation: Annotated[
         str | None, typer.Option(help="How the worker is kept apart: auto, container, bubblewrap or none.")
     ] = None,
     config: Annotated[
         Path | None, typer.Option(exists=True, dir_okay=False, help="Just run a worker with this file.")
     ] = None,
-    dry_run: DryRunOption = False,
-    yes: YesOption = False,
-    json: JsonOption = False,
 ) -> None:
     """Take whatever steps are missing, then work.
 
@@ -67,8 +62,8 @@ def up(
     from cli.run.process import with_isolation
     from cli.run.up import NodeUp, open_up_profile
 
-    profile = with_isolation(open_up_profile("operator", pool.url if pool else None, rpc), isolation)
-    NodeUp(profile, stake or 0, yes, invite).run(dry_run, json)
+    profile = with_isolation(open_up_profile("operator", by.url, by.rpc), isolation)
+    NodeUp(profile, stake or 0, by.yes, invite).run(by.dry_run, by.json)
 
 
 @app.command("dry-run", "muster node dry-run --worker vllm:bfloat16:cuda")
@@ -95,9 +90,7 @@ def dry_run(
     private = allow_private_sources or bool(profile and profile.allow_private_sources)
     observer = look.observer(EngineConfig(), user_cache("dry-run"), folder, private)
     view = make_and_judge(observer, profile, worker)
-    emit(view, look.json, lambda: dry_run_text(view))
-    if not view["accepted"]:
-        raise typer.Exit(1)
+    emit(view, look.json, lambda: dry_run_text(view), sound=view["accepted"])
 
 
 # Membership
@@ -119,7 +112,7 @@ def join(
             "--consent-to", "Just write a consent to this operator, valid for a day, to --consent; offline."
         ),
     ] = None,
-    invite: Annotated[Path | None, typer.Option(help="Invite of the pool's owner, where one is needed.")] = None,
+    invite: InviteOption = None,
 ) -> None:
     """Register a node, stake for it and join a pool, as its operator: whatever of this is missing."""
     from cli.diagnose.views import judging_seats, seats_line
@@ -130,8 +123,7 @@ def join(
     from runtime.keystore import address_of
 
     if consent_to is not None:
-        write_consent(by, node_keystore, node_password_file, consent_to, consent)
-        return
+        return write_consent(by, node_keystore, node_password_file, consent_to, consent)
     session = by.open()
     number, state, operator = by.number(session), session.state(), session.client.address
     paper = load_document(consent, Consent) if consent else None
@@ -188,15 +180,13 @@ def _node_consent(
     if (node_keystore is None) == (paper is None):
         what = "the node is not registered, and its consent is missing or given twice"
         raise ConfigError(what, "pass --node-keystore or --consent")
-    chain, stakes, now = session.client.chain_id, session.suite.stakes.address, session.client.now()
-    operator = session.client.address
+    stakes, now = session.suite.stakes.address, session.client.now()
+    consents = partial(Consent, chain_id=session.client.chain_id, contract=stakes, operator=session.client.address)
     if paper is not None and path is not None:
-        expected = Consent(chain_id=chain, contract=stakes, node=paper.node, operator=operator, expiry=now)
-        paper.check(expected, paper.node, path)
+        paper.check(consents(node=paper.node, expiry=now), paper.node, path)
         return paper
     account = open_key(key_path(node_keystore), node_password_file, "node key")
-    node, expiry = str(account.address), now + _CONSENT_SECONDS
-    return Consent(chain_id=chain, contract=stakes, node=node, operator=operator, expiry=expiry).signed(account)
+    return consents(node=str(account.address), expiry=now + _CONSENT_SECONDS).signed(account)
 
 
 def write_consent(
@@ -214,11 +204,8 @@ def write_consent(
     node, expiry, stakes = str(account.address), int(time.time()) + _PAPER_SECONDS, suite.address("Stakes")
     consent = Consent(chain_id=suite.chain_id, contract=stakes, node=node, operator=operator, expiry=expiry)
     consent.signed(account).write(out)
-    emit(
-        {"node": node, "operator": operator, "expiry": expiry, "file": str(out)},
-        by.json,
-        lambda: f"{out}: node {node} consents to operator {operator} until {clock(expiry)}",
-    )
+    text = f"{out}: node {node} consents to operator {operator} until {clock(expiry)}"
+    emit({"node": node, "operator": operator, "expiry": expiry, "file": str(out)}, by.json, lambda: text)
 
 
 @app.command("leave", "muster node leave")
@@ -254,9 +241,8 @@ def claim(node: NodeOption, by: PoolActing) -> None:
     pool, state, now = by.number(session), session.state(), session.client.now()
     hint, account = state.claim_hint(pool, node, now), state.accounts.get((pool, node))
     if hint is None or account is None:
-        vesting = [
-            s.final_time for s in state.submissions_of(pool, node) if account and s.cumulative > account.units_spent
-        ]
+        spent = account.units_spent if account else 0
+        vesting = [sub.final_time for sub in state.submissions_of(pool, node) if sub.cumulative > spent]
         when = f"the next pay vests at {clock(min(vesting))}" if vesting else "see: muster node status"
         raise ConfigError(f"nothing of {node} in pool {pool} can be claimed now", when)
     units = hint.cumulative - account.units_spent
@@ -322,11 +308,8 @@ def status(
     answers = node_answers(found)
     details = [files_text(account, last) for account in view["accounts"]] if view else []
     details += [text] if text else []
-    emit(
-        (view or {}) | answers.document() | ({"challenge": challenge} if challenge else {}),
-        look.json,
-        lambda: "\n\n".join([answers.text(), *details]),
-    )
+    document = (view or {}) | answers.document() | ({"challenge": challenge} if challenge else {})
+    emit(document, look.json, lambda: "\n\n".join([answers.text(), *details]))
 
 
 def chain_facts(session: "Session", state: "State", node: str, pool: int | None) -> dict[str, Any]:
@@ -363,8 +346,7 @@ def add_evidence(view: dict[str, Any], state: "State", last: int, url: str, down
 
 
 def own_challenge(state: "State", pool: int, node: str, url: str | None) -> tuple[dict[str, Any], str]:
-    """Return the evidence of the node's own files in the pool that is meant, or {"unknown": why it cannot be had}; and
-    its text."""
+    """Return the evidence of the node's own files, or {"unknown": why it cannot be had}; and its text."""
     from cli.audit.verify import history_text, published_history
 
     why = "no pool, or nobody knows its service"

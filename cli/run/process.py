@@ -1,5 +1,4 @@
-"""The processes behind `muster node up`, `validator up`, `pool serve` and `pool train`: their configuration from the
-profile, and how `up` starts, restarts and stops them."""
+"""The processes behind `node up`, `validator up`, `pool serve` and `pool train`: configuration, start and stop."""
 
 import json
 import os
@@ -30,19 +29,13 @@ from runtime.supervisor import Child, Supervisor
 from sandbox.policy import Wanted
 from storage.s3 import S3Settings
 
-_POLL_SECONDS, _DRAIN_SECONDS = 1.0, 300.0
-_ROLES: dict[str, Role] = {
-    "worker": "operator",
-    "validator": "validator",
-    "trainer": "owner",
-    "orchestrator": "owner",
-}
+_POLL_SECONDS, _REPORT_SECONDS, _DRAIN_SECONDS = 1.0, 10.0, 300.0
+_ROLES: dict[str, Role] = {"worker": "operator", "validator": "validator"}
 
 
 def profile_config(process: str) -> Path:
-    """Write the configuration of a process and return where. Raises ConfigError for a profile that is not there or
-    lacks something, UnreachableError if chain or service cannot say what it computes in."""
-    role = _ROLES[process]
+    """Write the configuration of a process and return where. Raises ConfigError, UnreachableError."""
+    role = _ROLES.get(process, "owner")
     profile = find_profile(role)
     if profile is None:
         hint = f"pass --config FILE, or: muster init {role}"
@@ -105,8 +98,7 @@ def listening(url: str | None) -> dict[str, int]:
 
 
 def _key(key: ProfileKey, unattended: bool = False) -> dict[str, str | None]:
-    """Return how a configuration names a key; without a password file the terminal is asked. Raises ConfigError where
-    nobody is there to ask."""
+    """Return how a configuration names a key. Raises ConfigError where nobody is there to be asked for its password."""
     if unattended and key.password_file is None:
         what = f"{key.keystore} has no password file, which a process that restarts by itself needs"
         raise ConfigError(what, "write the password into a file of mode 0600 and name it in the profile")
@@ -128,7 +120,7 @@ class UpProcess:
         self.log_path = log_of(profile.home / role)
         final = frozenset({Exit.DONE, Exit.EJECTED})
         self._child = Child(role, argv, self.log_path, env, max_restarts=20, final_exits=final)
-        self._supervisor = Supervisor(lambda line: typer.echo(line))
+        self._supervisor = Supervisor(typer.echo)
         self._stopping, self._at_once = threading.Event(), threading.Event()
 
     def start(self) -> None:
@@ -142,28 +134,36 @@ class UpProcess:
     def stop(self) -> None:
         self._supervisor.stop()
 
-    def run(self, report: Callable[[], None], every: float, due: Callable[[], str] = lambda: "") -> int:
-        """Run until it ends for good or we are asked to stop; `report` is called every so many seconds. Return its exit
-        code, 0 when stopped by a signal.
+    def run(self, report: Callable[[], str], due: Callable[[], str] = lambda: "") -> int:
+        """Run until it ends for good or we are asked to stop; what `report` says every so often is printed when it
+        changes. Return its exit code, 0 when stopped by a signal.
 
         Asked to stop by a signal, it goes on while `due` names something left to do, five minutes at most; a second
         signal stops it at once.
         """
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: (self._at_once if self._stopping.is_set() else self._stopping).set())
-        next_report = 0.0
+        next_report, shown = 0.0, ""
         try:
             while not self._stopping.wait(_POLL_SECONDS):
                 self._supervisor.check()
                 if self._child.finished:
                     return self._child.process.returncode if self._child.process else 0
                 if time.monotonic() >= next_report:
-                    next_report = time.monotonic() + every
-                    report()
+                    next_report = time.monotonic() + _REPORT_SECONDS
+                    if (line := self._said(report)) != shown:
+                        shown = line
+                        typer.echo(line)
             self._drain(due)
             return 0
         finally:
             self.stop()
+
+    def _said(self, report: Callable[[], str]) -> str:
+        try:
+            return report()
+        except MusterError as error:
+            return f"trouble: {error}; the process goes on by itself"
 
     def _drain(self, due: Callable[[], str]) -> None:
         """Go on until nothing is due any more."""
@@ -193,8 +193,7 @@ def with_isolation(profile: Profile, wanted: str | None) -> Profile:
 
 
 def isolation_words(config_path: Path) -> str:
-    """Return the isolation that a worker's configuration comes to on this machine, and what that protects. Raises
-    ConfigError when the one asked for does not work here."""
+    """Return a worker's isolation here, and what that protects. Raises ConfigError if it does not work."""
     from sandbox.launch import choose
     from worker.config import WorkerConfig
     from worker.main import absolute, words, worker_policy

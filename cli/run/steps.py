@@ -33,8 +33,7 @@ class UpDo(Enum):
 
 @dataclass(frozen=True)
 class UpStep:
-    """`why` is a line for people. `amount`: wei or base units that are missing, or base units to stake or bond;
-    `address`: whose."""
+    """`amount`: wei or base units that `address` lacks, or base units to stake or bond."""
 
     do: UpDo
     why: str
@@ -83,8 +82,7 @@ class NodeFacts:
 
 
 def next_node_step(facts: NodeFacts) -> UpStep:
-    """Return the first thing that is missing. Stake is only added while it is below the pool's least, or the node not
-    registered."""
+    """Return the first thing that is missing. Stake is added to a registered node only up to the pool's least."""
     if not facts.operator or not facts.node:
         return UpStep(UpDo.MAKE_KEYS, "the operator's key or the node's is missing")
     if refusal := node_refusal(facts):

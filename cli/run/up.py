@@ -8,6 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -46,10 +47,10 @@ ETHER = 10**18
 # Gas with room: registering, staking and joining; approving and bonding a seat, for each voting key; some eighty files
 # of a node, or forty lanes of a voter.
 ONBOARDING_GAS, BONDING_GAS, WORKING_GAS = 700_000, 500_000, 5_000_000
-_LOCAL_CHAINS = frozenset({31337})
+_LOCAL_CHAIN = 31337
 _ETHER_FAUCETS = {84532: "https://docs.base.org/base-chain/tools/network-faucets"}
 _CONSENT_SECONDS = 3600
-_FUNDS_SECONDS, _PAUSED_SECONDS, _WARM_SECONDS, _REMIND_SECONDS, _REPORT_SECONDS = 3.0, 5.0, 1.0, 60.0, 10.0
+_FUNDS_SECONDS, _PAUSED_SECONDS, _WARM_SECONDS, _REMIND_SECONDS = 3.0, 5.0, 1.0, 60.0
 
 
 class LocalFaucet:
@@ -62,10 +63,8 @@ class LocalFaucet:
     @classmethod
     def of(cls, suite: Suite) -> "LocalFaucet | None":
         """Return that of the suite's chain; None on a chain where ether or tokens could be worth anything."""
-        if suite.client.chain_id not in _LOCAL_CHAINS or not suite.deployment.token.ours:
-            return None
-        version = str(suite.client.w3.client_version)
-        return cls(suite) if version.startswith("anvil/") else None
+        local = suite.client.chain_id == _LOCAL_CHAIN and suite.deployment.token.ours
+        return cls(suite) if local and str(suite.client.w3.client_version).startswith("anvil/") else None
 
     def ether(self, address: str, wei: int) -> None:
         self._ask("anvil_setBalance", [address, hex(wei)])
@@ -85,22 +84,21 @@ class LocalFaucet:
 
 def get_funds(suite: Suite, step: UpStep) -> None:
     """Return once the key has the ether or tokens that a step says it lacks."""
-    chain, address, missing = suite.client.chain_id, step.address, step.amount
-    balance: Callable[[str], int]
+    chain, address, missing, local = suite.client.chain_id, step.address, step.amount, LocalFaucet.of(suite)
+    balance: Callable[[str], int] = suite.token.balance_of if step.do is UpDo.TOKENS else suite.client.balance
+    have = balance(address)
     if step.do is UpDo.TOKENS:
-        balance, amount = suite.token.balance_of, show_tokens(missing)
-        what, where = f"{amount} tokens", f" (contract {suite.token.address})"
-        source = f"; whoever has some runs `muster keys send --to {address} --amount {amount}`"
+        what, where = f"{show_tokens(missing)} tokens", f" (contract {suite.token.address})"
+        source = f"; whoever has some runs `muster keys send --to {address} --amount {show_tokens(missing)}`"
+        if local is not None:
+            local.tokens(address, missing)
     else:
-        balance, what, where = suite.client.balance, f"{missing / ETHER:.6f} ETH on chain {chain}", ""
+        what, where = f"{missing / ETHER:.6f} ETH on chain {chain}", ""
         faucet = _ETHER_FAUCETS.get(chain)
         source = f" (free from {faucet})" if faucet else " (from whoever has some on that chain)"
-    have = balance(address)
-    if (local := LocalFaucet.of(suite)) is not None:
-        if step.do is UpDo.TOKENS:
-            local.tokens(address, missing)
-        else:
+        if local is not None:
             local.ether(address, max(have + 3 * missing, ETHER))
+    if local is not None:
         typer.echo(f"{what} for {address}: from the local chain")
         return
     typer.echo(f"{step.why}: send {what}{where} to {address}{source}")
@@ -115,8 +113,7 @@ def get_funds(suite: Suite, step: UpStep) -> None:
 
 def open_up_profile(role: Role, url: str | None, rpc: str | None) -> Profile:
     """Return the profile of a role; without one, write that of the pool whose service is at `url`. Raises ConfigError
-    if there is neither a profile nor a URL, or the profile is of another role or pool; IntegrityError if the chain does
-    not bear out what the service says."""
+    for another role or pool, IntegrityError if the chain does not bear out what the service says."""
     path = profile_path(role)
     if not path.exists():
         if url is None:
@@ -140,20 +137,17 @@ def open_up_profile(role: Role, url: str | None, rpc: str | None) -> Profile:
 
 
 def check_machine(profile: Profile) -> None:
-    """Raise ConfigError for what would keep the process from working, before any money moves: a GPU that is not there,
-    or a clock that the pool's service would refuse."""
+    """Raise ConfigError for a missing GPU or a clock that the service would refuse, before any money moves."""
     if profile.engine.device.startswith("cuda") and not gpus():
         what = f"the profile computes on {profile.engine.device}, and no NVIDIA driver answers"
         raise ConfigError(what, 'install the driver, or set device = "cpu" under [engine] in the profile')
     if not profile.service:
         return
-    view = ServiceView(profile.service, allow_private=True)
     try:
-        offset = view.look().clock_offset
+        with closing(ServiceView(profile.service, allow_private=True)) as view:
+            offset = view.look().clock_offset
     except MusterError:
         return  # the service is down: the process waits for it
-    finally:
-        view.close()
     if abs(offset) > WatchLimits().clock_seconds:
         raise ConfigError(f"this machine's clock is {offset:+.0f} s off the service's", "timedatectl set-ntp true")
 
@@ -189,12 +183,11 @@ class Up(ABC, Generic[F]):
         self.session = open_session(profile.deployment, profile.rpc)
         self.process: UpProcess | None = None
 
+    next_step: Callable[[F], UpStep]
+
     @abstractmethod
     def facts(self) -> F:
         """Return what chain and files say now."""
-
-    @abstractmethod
-    def next_step(self, facts: F) -> UpStep: ...
 
     @abstractmethod
     def keys(self) -> dict[str, ProfileKey]:
@@ -269,26 +262,11 @@ class Up(ABC, Generic[F]):
         if code:
             raise typer.Exit(code)
 
-    def _attend(self, process: UpProcess, report: Callable[[], str], due: Callable[[], str] = lambda: "") -> int:
-        """Run the process, and print its report whenever that changes."""
-        shown = ""
-
-        def tell() -> None:
-            nonlocal shown
-            try:
-                line = report()
-            except MusterError as error:
-                line = f"trouble: {error}; the process goes on by itself"
-            if line != shown:
-                shown = line
-                typer.echo(line)
-
-        return process.run(tell, _REPORT_SECONDS, due)
-
 
 class NodeUp(Up[NodeFacts]):
-    """One node. `wanted`: the stake that was asked for, in base units (0: the pool's least); `invite`: the file of an
-    invite."""
+    """One node. `wanted`: the stake that was asked for, in base units (0: the pool's least)."""
+
+    next_step = staticmethod(next_node_step)
 
     def __init__(self, profile: Profile, wanted: int = 0, yes: bool = False, invite: Path | None = None) -> None:
         super().__init__(profile, yes)
@@ -302,9 +280,6 @@ class NodeUp(Up[NodeFacts]):
 
     def keys(self) -> dict[str, ProfileKey]:
         return {"operator": self.profile.key, "node": self.node_key}
-
-    def next_step(self, facts: NodeFacts) -> UpStep:
-        return next_node_step(facts)
 
     def facts(self) -> NodeFacts:
         if not (self.profile.key.keystore.exists() and self.node_key.keystore.exists()):
@@ -333,9 +308,8 @@ class NodeUp(Up[NodeFacts]):
         return fetch_pool_config(self.profile.service or pool.service_url, pool.config_hash)
 
     def terms(self, facts: NodeFacts, amount: int) -> tuple[str, str]:
-        config = self.pool_config()
+        state, now, config = self.session.state(), self.session.client.now(), self.pool_config()
         check_scoring(config)
-        state, now = self.session.state(), self.session.client.now()
         terms = terms_for_node(state, state.pools[self.pool], config, amount, now)
         return terms, "Register, stake and join under these terms?"
 
@@ -368,7 +342,7 @@ class NodeUp(Up[NodeFacts]):
             return f"{line}\nto do: {step.why}; run `muster node up` again to see to it"
 
         process.start()
-        return self._attend(process, report)
+        return process.run(report)
 
 
 def node_facts(state: State, pool: Pool, operator: str, node: str, **more: Any) -> NodeFacts:
@@ -390,8 +364,7 @@ def node_facts(state: State, pool: Pool, operator: str, node: str, **more: Any) 
 
 
 def earned_line(state: State, pool: int, node: str, now: int, newest: str = "") -> str:
-    """Return a node's files and pay so far, before the first file the `newest` line of its worker's log; `now` is chain
-    time."""
+    """Return a node's files and pay so far; before the first file the `newest` line of its worker's log."""
     account, files = state.accounts.get((pool, node)), state.submissions_of(pool, node)
     if account is None or not files:
         return "no file handed in yet" + (f"; the worker says: {newest}" if newest else "")
@@ -407,6 +380,8 @@ def earned_line(state: State, pool: int, node: str, now: int, newest: str = "") 
 class ValidatorUp(Up[ValidatorFacts]):
     """One validator. Its process is started as soon as it is to become warm."""
 
+    next_step = staticmethod(next_validator_step)
+
     def __init__(self, profile: Profile, yes: bool = False) -> None:
         super().__init__(profile, yes)
         self._since, self._told = "", ("", 0.0)
@@ -415,9 +390,6 @@ class ValidatorUp(Up[ValidatorFacts]):
 
     def keys(self) -> dict[str, ProfileKey]:
         return {"owner": self.profile.key} | {f"voter {n}": key for n, key in enumerate(self.profile.voters, 1)}
-
-    def next_step(self, facts: ValidatorFacts) -> UpStep:
-        return next_validator_step(facts)
 
     @property
     def ready(self) -> Path:
@@ -472,22 +444,19 @@ class ValidatorUp(Up[ValidatorFacts]):
         self.process.start()
 
     def take(self, facts: ValidatorFacts, step: UpStep) -> None:
-        if step.do is UpDo.WARM:
-            self._warm(step)
-        else:
-            super().take(facts, step)
-
-    def _warm(self, step: UpStep) -> None:
-        """Start the process, or wait for it. Why it is not ready yet is printed when that changes, and every minute."""
+        """To become warm, start the process or wait for it, and say why it is not ready, every minute or on change."""
+        if step.do is not UpDo.WARM:
+            return super().take(facts, step)
+        now = time.monotonic()
         if self.process is None:
             typer.echo(f"{step.why}; seats are bonded after that")
-            self._since, self._told = time.strftime("%H:%M:%S"), ("", time.monotonic())
+            self._since, self._told = time.strftime("%H:%M:%S"), ("", now)
             self.start()
             return
         self.process.check()
         why, (told, when) = unserved_pools(self.ready.parent).get(str(self.pool), ""), self._told
-        if why != told or time.monotonic() >= when + _REMIND_SECONDS:
-            self._told = why, time.monotonic()
+        if why != told or now >= when + _REMIND_SECONDS:
+            self._told = why, now
             typer.echo(f"waiting for the process to be ready since {self._since}" + (f": {why}" if why else ""))
         time.sleep(_WARM_SECONDS)
 
@@ -514,7 +483,7 @@ class ValidatorUp(Up[ValidatorFacts]):
             active = counted(sum(seat.active for seat in seats), "seat")
             return f"{active} active · fees {fees} tokens, penalties {lost} tokens"
 
-        return self._attend(self.process, report, self.votes_due)
+        return self.process.run(report, self.votes_due)
 
     def votes_due(self) -> str:
         """Return which votes of this owner's seats are not opened yet, in words; empty when none is."""

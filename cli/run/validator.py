@@ -9,12 +9,9 @@ import typer
 from cli.options import (
     Acting,
     Commands,
-    DryRunOption,
-    JsonOption,
     Paying,
-    PoolOption,
     PoolReading,
-    YesOption,
+    UpOptions,
     address_option,
 )
 from cli.output import clock, emit, seconds
@@ -36,15 +33,10 @@ SeatOption = Annotated[int, typer.Option("--seat", min=0, help="Number of the se
 
 @app.command("up", "muster validator up --pool https://pool.example")
 def up(
-    pool: PoolOption = None,
-    rpc: Annotated[str | None, typer.Option("--rpc", help="RPC URL instead of the one that the service names.")] = None,
+    by: UpOptions,
     config: Annotated[
-        Path | None,
-        typer.Option(exists=True, dir_okay=False, help="Just run a validator with this file."),
+        Path | None, typer.Option(exists=True, dir_okay=False, help="Just run a validator with this file.")
     ] = None,
-    dry_run: DryRunOption = False,
-    yes: YesOption = False,
-    json: JsonOption = False,
 ) -> None:
     """Take whatever steps are missing, then judge.
 
@@ -58,7 +50,7 @@ def up(
         return
     from cli.run.up import ValidatorUp, open_up_profile
 
-    ValidatorUp(open_up_profile("validator", pool.url if pool else None, rpc), yes).run(dry_run, json)
+    ValidatorUp(open_up_profile("validator", by.url, by.rpc), by.yes).run(by.dry_run, by.json)
 
 
 @app.command("judge", "muster validator judge --pool 2 --dry-run")
@@ -98,28 +90,25 @@ def judge(
     if not stop:
         refuse_slow_pools(session, groups)
     owned = [own for own in session.state().seats.values() if own.owner == owner and own.active]
-    planned: list[PlannedTransaction] = []
-
-    def plan(title: str, call: "ContractCall[Any]") -> None:
-        planned.append(PlannedTransaction(title, call))
-
+    calls: dict[str, ContractCall[Any]] = {}
     for own in owned:
         if seat is not None and own.seat not in seat:
             continue
         top_up = seats.top_up(own.seat)
         if top_up.base_units and not stop:
-            plan(f"add {show_tokens(top_up.base_units)} tokens to the bond of seat {own.seat}", top_up)
+            calls[f"add {show_tokens(top_up.base_units)} tokens to the bond of seat {own.seat}"] = top_up
         if new_voter not in (None, own.voter):
-            plan(f"seat {own.seat} votes with key {new_voter}", seats.set_voter(own.seat, str(new_voter)))
+            calls[f"seat {own.seat} votes with key {new_voter}"] = seats.set_voter(own.seat, str(new_voter))
         for chosen in groups:
             if (chosen in own.groups) == stop:
                 call = seats.opt_out(own.seat, chosen) if stop else seats.opt_in(own.seat, chosen)
-                plan(f"seat {own.seat} {'stops judging' if stop else 'judges'} {describe(chosen)}", call)
+                calls[f"seat {own.seat} {'stops judging' if stop else 'judges'} {describe(chosen)}"] = call
     if not stop and seat is None:
         for key in voter or ([] if owned else [owner]):
             if key not in {own.voter for own in owned}:
                 bond = seats.open_seat(key, groups)
-                plan(f"bond {show_tokens(bond.base_units)} tokens for a seat with voting key {key}", bond)
+                calls[f"bond {show_tokens(bond.base_units)} tokens for a seat with voting key {key}"] = bond
+    planned = [PlannedTransaction(title, call) for title, call in calls.items()]
     if not planned:
         raise ConfigError("no seat of yours is left to change", "muster validator status shows what each one judges")
 
@@ -137,8 +126,7 @@ def judge(
 
 
 def judged_groups(session: "Session", pools: list[PoolRef], names: list[str], required: bool) -> list[int]:
-    """Return the validator groups that are named. Raises ConfigError if none is but one is `required`, or a pool is
-    judged by a group."""
+    """Return the validator groups that are named. Raises ConfigError if one is `required` and none is named."""
     from chain.indexer.state import group_number
 
     named: list[int] = []
@@ -203,14 +191,12 @@ def leave(seat: SeatOption, by: Paying) -> None:
         period = seconds(session.suite.params.unbonding())
         title = f"start unbonding seat {seat}; run this again in {period} to take the bond"
         call, stage = seats.unbond_seat(seat), "unbonding"
+    elif view.release_at > session.client.now():
+        raise ConfigError(f"the bond of seat {seat} is locked until {clock(view.release_at)}", "run this again then")
+    elif view.frozen:
+        what = f"seat {seat} has {view.frozen} duties whose outcome is open"
+        raise ConfigError(what, f"first: muster validator claim --seat {seat}")
     else:
-        if view.release_at > session.client.now():
-            raise ConfigError(
-                f"the bond of seat {seat} is locked until {clock(view.release_at)}", "run this again then"
-            )
-        if view.frozen:
-            what = f"seat {seat} has {view.frozen} duties whose outcome is open"
-            raise ConfigError(what, f"first: muster validator claim --seat {seat}")
         title, call, stage = f"withdraw the bond of seat {seat}", seats.withdraw_seat(seat), "withdrawn"
     act(session, [PlannedTransaction(title, call)], by, seat=seat, stage=stage)
 

@@ -96,9 +96,7 @@ def serve(
 def _relay_config(
     url: str, home: Path | None, serve: dict[str, Any], key: dict[str, Any] | None, rpc: str | None, allow_private: bool
 ) -> Path:
-    """Write a relay's configuration, from nothing but the URL of the pool's service, and return where. `serve`:
-    fields of ServeWeights; `key`: what signs announcements. Raises ConfigError, UnreachableError, and IntegrityError if
-    the chain does not bear out what the service says."""
+    """Write a relay's configuration, and return where. Raises ConfigError, UnreachableError, IntegrityError."""
     from cli.session import ask_access, check_access, open_session
     from protocol.files import explained, user_cache, write_atomic
     from storage.relay.server import ServeWeights

@@ -1,7 +1,4 @@
-"""Score a program: each test runs it in an interpreter of its own that never learns what is expected.
-
-Results are compared outside the sandbox, by rules that a program cannot touch.
-"""
+"""Score a program: each test runs it in an interpreter of its own that never learns what is expected."""
 
 import json
 import math
@@ -12,7 +9,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-from environments.row_formats import python_literal
+from environments.row_formats import parsed
 from protocol.encoding import parse_json
 from protocol.errors import ConfigError
 from sandbox.pool import shared_pool
@@ -24,23 +21,21 @@ _CLOSE = 1e-6
 
 
 def same_output(given: str, expected: str) -> bool:
-    """Whether both have the same words in the same order, whatever the white space; where a decimal is expected within
-    10⁻⁶, relative or absolute, and a whole number exactly."""
+    """Whether both have the same words; where a decimal is expected within 10⁻⁶, relative or absolute."""
     left, right = given.split(), expected.split()
     return len(left) == len(right) and all(map(_same_word, left, right))
 
 
 def same_value(given: Any, expected: Any) -> bool:
-    """Whether two JSON values are equal; where a decimal is expected within 10⁻⁶, relative or absolute, and a whole
-    number exactly. Neither is nested deeper than 200 levels."""
+    """Whether two JSON values are equal; where a decimal is expected within 10⁻⁶, relative or absolute."""
     if isinstance(given, list) and isinstance(expected, list):
         return len(given) == len(expected) and all(map(same_value, given, expected))
     if isinstance(given, dict) and isinstance(expected, dict):
         return given.keys() == expected.keys() and all(same_value(given[key], expected[key]) for key in given)
-    if isinstance(expected, float):
-        return _is_number(given) and _close(given, expected)
-    if isinstance(given, float):  # counting problems have no answers that are nearly right
-        return _is_number(expected) and given == expected
+    if type(expected) is float:
+        return type(given) in (int, float) and _close(given, expected)
+    if type(given) is float:  # counting problems have no answers that are nearly right
+        return type(expected) is int and given == expected
     return type(given) is type(expected) and bool(given == expected)
 
 
@@ -54,18 +49,12 @@ def _same_word(given: str, expected: str) -> bool:
     return _close(float(given), float(expected))
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _close(left: float, right: float) -> bool:
     try:
         return math.isfinite(left) and math.isclose(left, right, rel_tol=_CLOSE, abs_tol=_CLOSE)
     except OverflowError:  # an integer beyond any float
         return False
 
-
-# Scoring programs
 
 MAX_PROGRAM_CHARS = 64 << 10
 MAX_TESTS = 32
@@ -81,9 +70,8 @@ _INVISIBLE = str.maketrans("\u00a0", " ", "\ufeff\u200b\u200c\u200d\u2060")
 
 @dataclass(frozen=True)
 class CodeTest:
-    """`function` empty: `given` is what the program reads and `expected` what it prints. Otherwise `given` are the
-    readings of the arguments that a data set may mean, each a list or a dictionary by name, and `expected` the readings
-    of the result, all JSON values."""
+    """`function` empty: `given` is what the program reads and `expected` what it prints. Else both are the readings
+    that a data set may mean, of arguments (a list, or a dictionary by name) and of the result, as JSON values."""
 
     function: str
     given: Any
@@ -104,7 +92,6 @@ class CodeTest:
         return not self.expected.strip()
 
     def passed(self, outcome: SandboxOutcome) -> bool:
-        """Return whether a run gave what was expected."""
         if not outcome.succeeded:
             return False
         text = outcome.stdout.decode(errors="replace")
@@ -119,12 +106,9 @@ class CodeTest:
 
 
 def score(program_text: str, verification: Mapping[str, Any]) -> float:
-    """Return 1.0 if the answer's program (`last_program`) passes every test (the first 32), else 0.0.
-
-    `verification`: {"language": "python", "test_cases": [{"type": "stdin_stdout" or "function_call", "fn_name",
-    "input", "output"}]}. Raise ConfigError for a wrong `verification`, ScoringUnavailable where this machine cannot
-    decide.
-    """
+    """Return 1.0 if the answer's program (`last_program`) passes every test (the first 32), else 0.0. `verification` is
+    {"language": "python", "test_cases": [{"type": "stdin_stdout" or "function_call", "fn_name", "input", "output"}]}.
+    Raise ConfigError for a wrong one, ScoringUnavailable where this machine cannot decide."""
     tests = read_tests(verification)
     source = last_program(program_text)
     if not source.strip() or len(source) > MAX_PROGRAM_CHARS:
@@ -144,11 +128,9 @@ def score(program_text: str, verification: Mapping[str, Any]) -> float:
 
 
 def last_program(text: str) -> str:
-    """Return the last complete fenced block that says it is Python; without one, the last complete block without a
-    language that looks like a program, or else the last one; empty without any. In linear time.
-
-    A fence stands alone on its line, of three or more backticks or tildes, indented or not; its end is as long.
-    """
+    """Return the last complete fenced block that says it is Python; else of those without a language the last that
+    looks like a program, or the last. In linear time. A fence stands alone on its line, of three or more backticks or
+    tildes, indented or not; its end is as long."""
     blocks, opened, lines = list[tuple[str, str]](), None, list[str]()
     for line in (line.rstrip("\r") for line in text.translate(_INVISIBLE).split("\n")):
         fence = _FENCE.match(line)
@@ -211,13 +193,11 @@ def _lines(value: Any, where: str) -> str:
 
 
 def _word(value: Any) -> str:
-    """Return a value as Python prints it; objects as JSON."""
     return json.dumps(value) if isinstance(value, list | dict) else str(value)
 
 
 def _arguments(given: Any) -> list[Any]:
-    """Return the readings of a function's arguments: a list of them, a dictionary by their names, or text with one on
-    each line."""
+    """Return the readings of a function's arguments: a list, a dictionary, or text with one on each line."""
     if isinstance(given, dict):
         return [given, [given]]
     if isinstance(given, list):
@@ -238,10 +218,6 @@ def _readings(value: Any) -> list[Any]:
     if not isinstance(value, str):
         return [value]
     try:
-        return [parse_json(value), value]
-    except ValueError:
-        pass
-    try:
-        return [python_literal(value, 1 << 16, 32), value]
+        return [parsed(value, 1 << 16, 32), value]
     except ValueError:
         return [value]

@@ -159,7 +159,6 @@ def _spelled(text: str) -> str:
 
 
 def _repeated(found: re.Match[str]) -> str:
-    """Return a repeating decimal as a fraction."""
     whole, fixed, period = found[1] or "0", found[2], found[3] or found[4] or found[5]
     below = (10 ** len(period) - 1) * 10 ** len(fixed)
     above = int(whole + fixed + period) - int(whole + fixed)
@@ -455,7 +454,6 @@ class _Reader:
         return self._primary()
 
     def _first_letter(self) -> Tree:
-        """Return the first of several letters; the others remain."""
         name = self._peek()[1].strip()
         self._tokens[self._at] = ("name", name[1:])
         return _letter(name[0])

@@ -44,12 +44,9 @@ _PROGRAM = "from muster_mathematics import equal"
 
 
 def score(answer_text: str, reference: str) -> float:
-    r"""Return 1.0 if the answer equals the reference, else 0.0.
-
-    The answer is what stands in the last \boxed{…}; without one, what follows `the answer is`, the formula at the
-    text's end, or the only number of its last sentence. Nothing equals a reference that cannot be read whole
-    (`check_reference`). Raise ScoringUnavailable where this machine cannot decide.
-    """
+    r"""Return 1.0 if the answer equals the reference, which has to be read whole, else 0.0. The answer is in the last
+    \boxed{…}; without one, it follows `the answer is`, or is the formula at the text's end, or the only number of its
+    last sentence. Raise ScoringUnavailable where this machine cannot decide."""
     try:
         wanted, answer = _read_reference(reference), final_answer(answer_text)
         if wanted[0] == "sym" and (choice := _CHOICE.match(_TEXT.sub(r"\1 ", answer).strip())):  # `(A) 5` chooses A
@@ -108,14 +105,11 @@ def _braced(text: str, start: int) -> str:
     return ""
 
 
-@lru_cache(8192)
-def _read(text: str) -> Tree:
-    return read(text)
+_read = lru_cache(8192)(read)
 
 
 @lru_cache(8192)
 def _compare(reference: bytes, answer: bytes) -> float:
-    """Compare two trees, given as canonical JSON."""
     if reference == answer:
         return 1.0
     wanted, given = parse_json(reference), parse_json(answer)

@@ -1,5 +1,5 @@
-"""A locked package of the `verifiers` library as an environment: its rows are the problems, its rubric the scorer, and
-what its own rollout asks next is the reply."""
+"""A locked package of `verifiers`: its rows are the problems, its rubric scores, its own rollout asks what is
+replied."""
 
 import atexit
 import hashlib
@@ -8,24 +8,14 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from environments.base import (
-    THRESHOLD,
-    Answer,
-    AnswerCache,
-    Declaration,
-    Problem,
-    Turns,
-    credited,
-    refuse_unknown,
-    take_number,
-    take_threshold,
-)
-from environments.turns import MOST_TOOLS, MOST_TURNS, PARAMETERS, TOOLS_CHARS, are_tools, take_turns, tool_call
+from pydantic import Field
+
+from environments.base import AnswerCache, Declaration, Problem, credited, read_params
+from environments.turns import MOST_TOOLS, MOST_TURNS, TurnParams, checked_tools, tool_call
 from environments.verifiers.install import PackageLock, installed, read_lock, resolve, this_machine, this_python
 from environments.verifiers.process import SCORE_SECONDS, PackageProcess, Turn
 from protocol.encoding import canonical_json, parse_document, parse_json
@@ -33,24 +23,27 @@ from protocol.errors import ConfigError, ScoringUnavailable
 from protocol.files import write_atomic
 
 MAX_ANSWER_CHARS = 1 << 16
-FULL = "full_reward"
 UNNAMED_TURNS = 10  # of a rollout where a package names no most turns
 _DIGEST = 16
 
 
-class VerifiersEnvironment:
-    """The package whose lock lies at `path` and has the SHA-256 `content`; carried wheels lie beside it. Installs it
-    where this machine lacks it.
+class VerifiersParams(TurnParams):
+    """`full_reward`: the reward that counts as 1."""
 
-    `params`: `score_threshold` (environments/base.py), `full_reward`, the reward that counts as 1, and those of
-    environments/turns.py. Raises ConfigError for a package that is refused, is for another kind of machine,
-    or has other rows here than the lock says, ScoringUnavailable where it cannot be installed or loaded."""
+    elsewhere: ClassVar[str] = "; the package's own arguments are in its lock"
+
+    full_reward: float = Field(1.0, ge=1e-9, le=1e9)
+
+
+class VerifiersEnvironment:
+    """The package whose lock lies at `path`, with carried wheels beside it; installed where it is missing. It has as
+    many turns as it names, unless `params` say otherwise. Raises ConfigError for a wrong parameter, and for a package
+    that is refused, is for another kind of machine, or has other rows than its lock says, ScoringUnavailable."""
 
     def __init__(self, path: Path, content: str, params: dict[str, Any]) -> None:
-        own = dict(params)
-        self._threshold, self._full = take_threshold(own), take_number(own, FULL, 1.0, 1e-9, 1e9)
+        read_params(VerifiersParams, "verifiers", params)  # before minutes of installation
         self._lock = lock = read_lock(path, content)
-        self._process = shared_process(lock, installed(lock, path.parent))
+        self._process = _shared_process(lock.document, installed(lock, path.parent), os.getpid())
         loaded = self._process.load()
         self._digests = bytes.fromhex(str(loaded["rows"]))
         if data_hash(loaded) != lock.data:
@@ -59,10 +52,16 @@ class VerifiersEnvironment:
                 "its lock names, or has other tools",
                 "it draws them by chance or by the machine: choose a package that does not",
             )
-        turns = take_turns(own, _turns(lock.package, loaded))
-        refuse_unknown("verifiers", own, (THRESHOLD, FULL, *PARAMETERS, "and the package's own arguments in its lock"))
-        about = lock.library, content, lock.licence
-        self.declared = Declaration("verifiers", *about, MAX_ANSWER_CHARS, SCORE_SECONDS, turns)
+        try:
+            tools = checked_tools(loaded["tools"])
+        except ValueError as error:
+            what = f"{lock.package} has more than {MOST_TOOLS} tools, or too long ones: {error}"
+            raise ConfigError(what, "limit them by an argument of the package") from None
+        most = min(loaded["turns"], MOST_TURNS) or UNNAMED_TURNS
+        named = {"turns": most, "reply_role": "tool" if tools else "user"}
+        self._params = read_params(VerifiersParams, "verifiers", named | params)
+        turns = self._params.with_tools(tools)
+        self.declared = Declaration(lock.library, content, lock.licence, SCORE_SECONDS, turns)
         self.rows, self._answers = lock.rows, AnswerCache()
 
     def problem(self, seed: int) -> Problem:
@@ -85,7 +84,7 @@ class VerifiersEnvironment:
         value = self._ask("score", problem, turns)
         if not isinstance(value, int | float):
             raise ScoringUnavailable(f"{self._lock.package} gave no number as a score", "leave it alone")
-        return credited(float(value) / self._full, self._threshold)
+        return credited(float(value) / self._params.full_reward, self._params.score_threshold)
 
     def reply(self, problem: Problem, turns: Sequence[str]) -> str | None:
         if sum(map(len, turns)) > MAX_ANSWER_CHARS:
@@ -93,8 +92,7 @@ class VerifiersEnvironment:
         value = self._ask("reply", problem, turns)
         return value if isinstance(value, str) else None
 
-    def _ask(self, what: str, problem: Problem, texts: Sequence[str]) -> Answer:
-        """Return the package's answer to these turns."""
+    def _ask(self, what: str, problem: Problem, texts: Sequence[str]) -> Any:
         row, turns = problem.metadata["row"], [self._turn(text) for text in texts]
         asked = self._process.score if what == "score" else self._process.reply
         return self._answers.get([what, row, turns], lambda: asked(row, turns))
@@ -120,25 +118,8 @@ def data_hash(loaded: Mapping[str, Any]) -> str:
     return hashlib.sha256(digests + more).hexdigest()
 
 
-def _turns(package: str, loaded: Mapping[str, Any]) -> Turns:
-    """Return the turns of a package, unless a pool wants others. Raise ConfigError for tools that no template could be
-    told of."""
-    tools, most = loaded["tools"], loaded["turns"]
-    if not are_tools(tools) or not isinstance(most, int):
-        raise ConfigError(
-            f"{package} has more than {MOST_TOOLS} tools or {TOOLS_CHARS} characters of their schemas",
-            "limit them by an argument of the package",
-        )
-    return Turns(min(most, MOST_TURNS) or UNNAMED_TURNS, role="tool" if tools else "user", tools=tuple(tools))
-
-
-def shared_process(lock: PackageLock, site: Path) -> PackageProcess:
-    """Return this process's own process for a package."""
-    return _process(lock.document, site, os.getpid())
-
-
 @cache
-def _process(document: bytes, site: Path, _: int) -> PackageProcess:
+def _shared_process(document: bytes, site: Path, _process: int) -> PackageProcess:
     lock = parse_document(document, PackageLock, "a lock")
     process = PackageProcess(lock.package, site, {"load": lock.load, "arguments": lock.arguments, "split": lock.split})
     atexit.register(process.close)
@@ -147,47 +128,38 @@ def _process(document: bytes, site: Path, _: int) -> PackageProcess:
 
 # Locking, on the pool owner's machine
 
-
 _PINNED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(\[[A-Za-z0-9,._-]+\])?==([A-Za-z0-9][A-Za-z0-9.!+_-]*)")
 
 
-@dataclass(frozen=True)
-class AskedPackage:
-    """`requirement`: NAME==VERSION, extras allowed. `load`: a module or `module:callable`; empty for the package's own
-    name. `wheels`: files that no index has. `build`: packages without a wheel are built here."""
-
-    requirement: str
-    load: str = ""
-    arguments: dict[str, Any] = field(default_factory=dict)
-    split: Literal["train", "eval"] = "train"
-    wheels: Sequence[Path] = ()
-    build: bool = False
-
-
-def lock_package(asked: AskedPackage, keep: Path) -> PackageLock:
-    """Put the lock, and wheels that no index has, into `keep` by their hashes. Raise ConfigError for a package that
-    cannot be resolved or is refused, ScoringUnavailable where it cannot be installed or loaded."""
-    name = pinned_name(asked.requirement)
-    wheels = resolve(asked.requirement, asked.wheels, asked.build, keep)
-    if not any(wheel.name == "verifiers" for wheel in wheels):
-        raise ConfigError(f"{asked.requirement} does not need verifiers", "name a package of the verifiers library")
-    load = {
-        "load": asked.load or re.sub(r"[-.]", "_", name),
-        "arguments": asked.arguments,
-        "split": asked.split,
-    }
+def lock_package(
+    keep: Path,
+    requirement: str,
+    load: str = "",
+    arguments: Mapping[str, Any] | None = None,
+    split: Literal["train", "eval"] = "train",
+    wheels: Sequence[Path] = (),
+    build: bool = False,
+) -> PackageLock:
+    """Put the lock, and wheels that no index has, into `keep`. `requirement`: NAME==VERSION, extras allowed; `load`: a
+    module or `module:callable` if not by that name; `wheels`: files that no index has; `build`: packages without a
+    wheel are built here. Raise ConfigError, ScoringUnavailable."""
+    name = pinned_name(requirement)
+    locked = resolve(requirement, wheels, build, keep)
+    if not any(wheel.name == "verifiers" for wheel in locked):
+        raise ConfigError(f"{requirement} does not need verifiers", "name a package of the verifiers library")
+    loading = {"load": load or re.sub(r"[-.]", "_", name), "arguments": dict(arguments or {}), "split": split}
     draft = PackageLock(  # what only the loaded package can say follows
-        package=asked.requirement,
+        package=requirement,
         library="0",
         python=this_python(),
         machine=this_machine(),
-        wheels=tuple(sorted(wheels, key=lambda wheel: wheel.name.lower())),
+        wheels=tuple(sorted(locked, key=lambda wheel: wheel.name.lower())),
         rows=1,
         data="0" * 64,
-        **load,
+        **loading,
     )
     site = installed(draft, keep)
-    process = PackageProcess(asked.requirement, site, load)
+    process = PackageProcess(requirement, site, loading)
     try:
         loaded = process.load()
         rows = len(bytes.fromhex(str(loaded["rows"]))) // _DIGEST
@@ -210,7 +182,6 @@ def pinned_name(requirement: str) -> str:
 
 
 def _licence(name: str, site: Path) -> str:
-    """Return the licence that the package names; `unknown` if it names none."""
     for distribution in importlib.metadata.distributions(name=name, path=[str(site)]):
         about = distribution.metadata
         named = next((about[key] for key in ("License-Expression", "License") if key in about), "")

@@ -17,9 +17,10 @@ from urllib.parse import unquote, urlsplit
 from filelock import FileLock
 from pydantic import Field, model_validator
 
+from environments.base import read_content
 from protocol.encoding import Document, canonical_json, parse_document, parse_json, sha256_hex
-from protocol.errors import ConfigError, IntegrityError, ScoringUnavailable, printable
-from protocol.files import explained, file_sha256, read_bounded, user_cache, write_atomic
+from protocol.errors import ConfigError, ScoringUnavailable, printable
+from protocol.files import explained, file_sha256, user_cache, write_atomic
 
 MAX_LOCK_BYTES = 1 << 20
 MAX_ROWS = 1 << 17
@@ -38,16 +39,13 @@ class LockedWheel(Document):
 
 
 class PackageLock(Document):
-    """`package`: what was asked for. `load`: a module, or `module:callable`, called with `arguments`; `split`: which of
-    its datasets. `library`: version of verifiers. `python` and `machine`: where these wheels run. `rows`: how many
-    problems it makes, `data`: SHA-256 over the first 16 bytes of the SHA-256 of each, then of its most turns and its
-    tools if it has several or some."""
+    """`load`: a module, or `module:callable`, called with `arguments`; `split`: which of its datasets. `library`:
+    version of verifiers. `python` and `machine`: where these wheels run. `data`: SHA-256 over the first 16 bytes of the
+    SHA-256 of each row, then of its most turns and its tools if it has several or some."""
 
     format: Literal["muster/verifiers/1"] = "muster/verifiers/1"
     package: str = Field(max_length=200)
-    load: str = Field(
-        pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,199}(:[A-Za-z_][A-Za-z0-9_]{0,99})?$"
-    )  # a module, or `module:callable`
+    load: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,199}(:[A-Za-z_][A-Za-z0-9_]{0,99})?$")
     arguments: dict[str, Any] = Field(default_factory=dict)
     split: Literal["train", "eval"] = "train"
     library: str = Field(max_length=40)
@@ -72,7 +70,6 @@ class PackageLock(Document):
 
     @property
     def document(self) -> bytes:
-        """Canonical JSON and a line's end."""
         return canonical_json(self.model_dump(mode="json")) + b"\n"
 
     @property
@@ -102,12 +99,7 @@ def this_machine() -> str:
 
 def read_lock(path: Path, content: str) -> PackageLock:
     """Return the lock in a file. Raise ConfigError where it is missing or is none, IntegrityError for other bytes."""
-    if not path.is_file():
-        raise ConfigError(f"there is no lock of a package {path}", "put it there under the name of its SHA-256")
-    data = read_bounded(path, MAX_LOCK_BYTES, "the lock ")
-    if sha256_hex(data) != content:
-        raise IntegrityError(f"{path} has another SHA-256 than {content[:16]}…", "fetch it again")
-    return parse_document(data, PackageLock, str(path))
+    return parse_document(read_content(path, content, MAX_LOCK_BYTES, "lock of a package"), PackageLock, str(path))
 
 
 # Installation: only wheels, because unpacking one runs none of its code; muster's own packages are never touched
@@ -121,15 +113,11 @@ _log = logging.getLogger(__name__)
 
 
 def installed(lock: PackageLock, carried: Path) -> Path:
-    """Return the folder with what a package needs; made first where it is not there, for minutes. `carried`: where
-    wheels lie by their hash that no index has. Raise ConfigError for another kind of machine, ScoringUnavailable where
-    it cannot be installed."""
+    """Return the folder with what a package needs, made where it is missing. Raise ConfigError, ScoringUnavailable."""
     here = this_python(), this_machine()
     if (lock.python, lock.machine) != here:
-        raise ConfigError(
-            f"{lock.package} is locked for Python {lock.python} on {lock.machine}; this is {here[0]} on {here[1]}",
-            "run muster with that Python, or let the pool's owner lock it anew",
-        )
+        what = f"{lock.package} is locked for Python {lock.python} on {lock.machine}; this is {here[0]} on {here[1]}"
+        raise ConfigError(what, "run muster with that Python, or let the pool's owner lock it anew")
     folder = user_cache("packages") / lock.installation
     if (folder / "whole").is_file():
         return folder / _SITE
@@ -143,9 +131,8 @@ def installed(lock: PackageLock, carried: Path) -> Path:
 
 
 def resolve(requirement: str, wheels: Sequence[Path], build: bool, keep: Path) -> tuple[LockedWheel, ...]:
-    """Return what a requirement comes to on this machine. `wheels`: files that no index has; `build`: also take
-    packages that have no wheel, and make one, which runs their code here. What is carried is put into `keep` by its
-    hash. Raise ConfigError where it cannot be resolved."""
+    """Return what a requirement comes to on this machine; what is carried is put into `keep` by its hash. `wheels`:
+    files that no index has; `build`: make wheels too, which runs code of theirs. Raise ConfigError."""
     options = [] if build else [_WHEELS_ONLY]
     with TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"

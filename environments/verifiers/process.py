@@ -70,9 +70,8 @@ class PackageProcess:
         self._loaded: dict[str, Any] = {}
 
     def load(self) -> dict[str, Any]:
-        """Return `library`, `api`, `rows`, the digests of all problems, `turns`, the most of a rollout (0: it names
-        none), and `tools`, their schemas. Raise ConfigError where the package cannot be an environment,
-        ScoringUnavailable where it cannot be loaded here."""
+        """Return `library`, `rows` (digests of all problems), the most `turns` (0: it names none), and `tools`, their
+        schemas. Raise ConfigError where the package cannot be an environment, ScoringUnavailable."""
         return dict(self._thread.submit(self._retried, None, 0.0).result())
 
     def row(self, number: int) -> Any:

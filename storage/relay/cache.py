@@ -22,8 +22,7 @@ _PIECE = 256 << 10
 
 
 class RelayCache:
-    """Objects under `folder`, of at most `room` bytes. Only named keys are ever looked up, so that a stranger's key
-    cannot lead elsewhere. Thread-safe."""
+    """Objects of at most `room` bytes. Only named keys are looked up: a stranger's key leads nowhere. Thread-safe."""
 
     def __init__(self, folder: Path, room: int) -> None:
         self.folder, self._room = folder, room
@@ -56,8 +55,7 @@ class RelayCache:
         return self._named.get(key)
 
     def has(self, key: str) -> bool:
-        """Return whether the object is here. One that an earlier process left is checked now, and deleted if it is
-        wrong."""
+        """Return whether the object is here; one that an earlier process left is checked now, and deleted if wrong."""
         if key in self._here:
             return True
         size = self._named.get(key)
@@ -143,8 +141,8 @@ class RelayCache:
             return False
         return self.keep(key, part)
 
-    def keep(self, key: str, whole: PartialDownload | PartFile) -> bool:
-        """Keep a checked object that was fetched into a `part_file`; see `put`."""
+    def keep(self, key: str, whole: PartFile) -> bool:
+        """Keep a checked object that is in a `part_file`; see `put`."""
         try:
             with self._lock:  # `has` must not delete a file that arrives now
                 if key in self._named:
@@ -189,8 +187,7 @@ class RelayFetches:
         self.received = self.failed = 0
 
     def start(self, key: str) -> "Future[None] | None":
-        """Return the fetch of an object that is not here, at whose end it is in the cache or could not be had; None if
-        it is not named, or failed a moment ago."""
+        """Return the fetch that brings an object into the cache; None if it is not named, or failed a moment ago."""
         with self._lock:
             size = self._cache.size(key)
             if size is None or time.monotonic() < self._not_before.get(key, 0.0):
@@ -202,7 +199,7 @@ class RelayFetches:
     def _fetch(self, key: str, size: int) -> None:
         try:
             if self._cache.path(key) is None:  # it may have arrived since it was requested
-                self._cache.keep(key, self._sources.fetch(key, size, self._cache.part_file))
+                self._cache.keep(key, self._sources.fetch(key, size, self._cache.part_file).part)
                 self.received += size
         except Exception as error:
             log.info("no %s: %s", key, error, exc_info=None if isinstance(error, MusterError | OSError) else error)

@@ -58,8 +58,7 @@ class _ObjectResponse(FileResponse):
 
 
 class RelayApp:
-    """`facts`: what its status tells besides. `announcement`: the signed document that says whose relay this is, empty
-    if it announces nothing."""
+    """`facts`: what its status tells besides. `announcement`: the signed document of whose relay this is, or empty."""
 
     def __init__(
         self,

@@ -105,7 +105,7 @@ class Assembly(ExitStack):
 
     def keep(self, spot: Spot, whole: PartialDownload) -> None:
         """Keep the checked shard that was fetched into one of its part files."""
-        whole.write_to(self._files[spot.file], spot.offset)
+        whole.part.write_to(self._files[spot.file], spot.offset)
         os.utime(self.folder)
 
     def repeat(self, spot: Spot, others: Iterable[Spot]) -> None:
@@ -148,8 +148,7 @@ class WeightCache:
     # Versions
 
     def is_intact(self, manifest: Manifest) -> bool:
-        """Return whether the version's folder holds exactly the manifest's files with the right hashes; reads
-        everything."""
+        """Return whether the version's folder holds exactly the manifest's files with the right hashes; reads all."""
         folder, names = self.version(manifest.digest), {file.name for file in manifest.files}
         try:
             if not folder.is_dir() or {path.name for path in folder.iterdir()} != names:
@@ -192,8 +191,7 @@ class WeightCache:
         return 0
 
     def install(self, manifest: Manifest, fill: Callable[[Path], None] | None = None) -> None:
-        """Make the folder that `fill` writes the version's, atomically, or without it the complete assembly; its loose
-        shards are deleted."""
+        """Make the folder that `fill` writes, or the assembly, the version's, atomically; drop its loose shards."""
         version, parts = self.version(manifest.digest), self._parts(manifest.digest)
         if fill is None:
             put_folder(parts, version)
@@ -237,7 +235,7 @@ class WeightCache:
 
     def keep_shard(self, shard: Shard, whole: PartialDownload) -> None:
         """Keep a checked shard that was fetched into a `part_file`."""
-        whole.keep(self.shards / shard.sha256)
+        whole.part.keep(self.shards / shard.sha256)
 
     def find_shards(self) -> dict[str, tuple[Path, int]]:
         """Return where complete versions hold each shard. Unchecked."""

@@ -39,9 +39,7 @@ class TensorPlace:
 
 def tensor_places(path: Path) -> list[TensorPlace]:
     """Return every tensor of the file, in the order of their bytes, which fill the file behind the header without gaps.
-
-    Raises ValueError if the file is not like that, OSError if it cannot be read.
-    """
+    Raises ValueError if the file is not like that, OSError."""
     size = path.stat().st_size
     with path.open("rb") as file:
         length = file.read(8)

@@ -9,9 +9,8 @@ import heapq
 import itertools
 import logging
 import shutil
-import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -91,8 +90,7 @@ class FetchPlan:
         return _total_bytes(self.shards, present)
 
     def after(self, parent: Manifest, delta: StepDelta) -> "FetchPlan":
-        """Return the plan that starts with `parent` and continues with `delta`, which leads to where this one
-        starts."""
+        """Return the plan that goes from `parent` by `delta` to where this one starts."""
         digest = bytes.fromhex(delta.parent)
         return FetchPlan((parent, *self.versions), (digest, *self.digests), (delta, *self.deltas))
 
@@ -139,8 +137,7 @@ def cheapest_plan(
 
 
 def _usable_deltas(plan: FetchPlan, held: Mapping[bytes, int], refused: Collection[Link]) -> list[StepDelta]:
-    """The first version's deltas that may save bytes: a plan that needs full shards gains nothing by starting earlier
-    than the last snapshot."""
+    """The first version's deltas that may save bytes; where there is a snapshot, only those from a held version."""
     first, digest = plan.versions[0], plan.digests[0]
     if len(plan.deltas) >= MAX_DELTAS_IN_A_ROW:
         return []
@@ -201,9 +198,8 @@ def fetch(
         fetcher = _Fetcher(cache, source, fetch_object, scope, parallel)
         manifest = fetcher.manifest(manifest_hash)
         if step is not None and manifest.step != step:
-            raise IntegrityError(
-                f"the manifest is of step {manifest.step}, not {step}", "report it to the pool's owner"
-            )
+            what = f"the manifest is of step {manifest.step}, not {step}"
+            raise IntegrityError(what, "report it to the pool's owner")
         cache.touch(manifest_hash)
         if not cache.is_intact(manifest):
             cache.sweep(manifest_hash)
@@ -242,13 +238,12 @@ class _Fetcher:
         The signature of one in the cache was checked when it was fetched; its hash is checked again.
         """
         manifest = self._cache.manifest(digest)
-        if manifest is None or manifest.pool_id != self._scope.pool:
-            key, check = object_key("manifests", digest), partial(unseal, expected=digest, scope=self._scope)
-            if isinstance(self._source, MultiSource):
-                manifest = check(self._source(key, MAX_STORED_BYTES, check))
-            else:
-                manifest = check(self._source(key, MAX_STORED_BYTES))
-        return manifest
+        if manifest is not None and manifest.pool_id == self._scope.pool:
+            return manifest
+        key, check = object_key("manifests", digest), partial(unseal, expected=digest, scope=self._scope)
+        if isinstance(self._source, MultiSource):
+            return check(self._source(key, MAX_STORED_BYTES, check))
+        return check(self._source(key, MAX_STORED_BYTES))
 
     def version(self, wanted: Manifest) -> None:
         """Fetch a version into the cache by the cheapest plan that works."""
@@ -296,11 +291,11 @@ class _Fetcher:
         how = f"{steps} from step {plan.versions[0].step}" if plan.links else "its full shards"
         log.info("fetching step %d: %s, %.1f MB", wanted.step, how, size / 1e6)
         what = f"weights of step {wanted.step} by {how}" + (", after a useless delta" if after_failure else "")
-        # A file's deltas are joined beside it before they are applied.
-        aside = max(sum(delta.size for delta in plan.deltas_of(file.name)) for file in wanted.files)
-        needed = size + aside + sum(file.size for file in wanted.files)
-        if not plan.links:
-            needed = max(0, sum(file.size for file in wanted.files) - self._cache.assembled_bytes(plan.digests[0]))
+        needed = sum(file.size for file in wanted.files)
+        if plan.links:  # a file's deltas are joined beside it before they are applied
+            needed += size + max(sum(delta.size for delta in plan.deltas_of(file.name)) for file in wanted.files)
+        else:
+            needed = max(0, needed - self._cache.assembled_bytes(plan.digests[0]))
         if shutil.disk_usage(self._cache.folder).free < needed:
             self._cache.make_room(plan.shards, b"" if plan.links else plan.digests[0])
         with WAITS.on(what), _disk_errors(self._cache.folder, needed):
@@ -347,22 +342,13 @@ class _Fetcher:
 
     def _in_parallel(self, job: Callable[[T], None], items: Iterable[T]) -> None:
         """Run the job for all items. The first failure ends it, after the running jobs have ended."""
-        failed = threading.Event()
-
-        def unless_failed(item: T) -> None:
-            if failed.is_set():
-                return
-            try:
-                job(item)
-            except BaseException:
-                failed.set()
-                raise
-
         with ThreadPoolExecutor(self._parallel, thread_name_prefix="shards") as pool:
-            jobs = [pool.submit(unless_failed, item) for item in items]
-        errors = [error for one in jobs if (error := one.exception()) is not None]
-        if errors:
-            raise errors[0]
+            jobs = [pool.submit(job, item) for item in items]
+            wait(jobs, return_when=FIRST_EXCEPTION)
+            pool.shutdown(cancel_futures=True)
+        for one in jobs:
+            if not one.cancelled():
+                one.result()
 
 
 @contextmanager
@@ -384,10 +370,7 @@ def _disk_errors(folder: Path, needed: int) -> Iterator[None]:
 
 
 def rebuild(plan: FetchPlan, cache: WeightCache, folder: Path) -> None:
-    """Write every file of the plan's last version into `folder`.
-
-    Raises IntegrityError if a file lacks its hash, MusterError if a shard or a version vanished meanwhile, OSError.
-    """
+    """Write every file of the plan's last version into `folder`. Raises IntegrityError, MusterError, OSError."""
     first, last, locations = plan.versions[0], plan.versions[-1], cache.find_shards()
     for file in first.files:
         target = folder / file.name

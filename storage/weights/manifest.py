@@ -208,11 +208,8 @@ def seal(manifest: Manifest, account: LocalAccount) -> bytes:
 
 
 def unseal(stored: bytes, expected: bytes, scope: ManifestScope) -> Manifest:
-    """Return the manifest inside hostile `stored` bytes, if it is the one the chain names and the owner in `scope`
-    signed it.
-
-    `expected` is the 32-byte hash from the chain. Raises IntegrityError naming what is wrong.
-    """
+    """Return the manifest inside hostile `stored` bytes, if its hash is `expected` (on chain) and the owner in `scope`
+    signed it. Raises IntegrityError naming what is wrong."""
     if len(stored) > MAX_STORED_BYTES:
         raise IntegrityError(f"a manifest of {len(stored)} bytes, at most {MAX_STORED_BYTES}", _FETCH_ELSEWHERE)
     try:
@@ -240,8 +237,7 @@ def unseal(stored: bytes, expected: bytes, scope: ManifestScope) -> Manifest:
 
 
 def _check_version(fields: Any, expected: bytes) -> None:
-    """Raise IntegrityError if these are of the manifest that the chain names, and of a version that is not ours: no
-    other source has another."""
+    """Raise IntegrityError if the manifest on chain is of a version that is not ours: no other source has another."""
     manifest = fields.get("manifest") if isinstance(fields, dict) else None
     version = manifest.get("version") if isinstance(manifest, dict) else None
     if isinstance(version, int) and version > 1 and hashlib.sha256(canonical_json(manifest)).digest() == expected:
@@ -259,11 +255,8 @@ DELTA_SHARD_BYTES = 1 << 20
 
 
 def weight_files(folder: Path, shard_size: int = SHARD_BYTES) -> tuple[WeightFile, ...]:
-    """Return the folder's files, sorted by name in lower case, and their shards of `shard_size` bytes (the last may be
-    short).
-
-    Raises ConfigError if the folder is missing, empty, or holds anything but plain files with plain names.
-    """
+    """Return the folder's files, sorted by name in lower case, in shards of `shard_size` bytes. Raises ConfigError
+    unless it holds plain files with plain names only."""
     if not 1 <= shard_size <= MAX_SHARD_BYTES:
         raise ConfigError(f"a shard of {shard_size} bytes", f"choose 1 to {MAX_SHARD_BYTES}")
     if not folder.is_dir():

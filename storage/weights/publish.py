@@ -57,8 +57,7 @@ def make_manifest(
     shard_size: int = SHARD_BYTES,
     made_by: StepWorkers | None = None,
 ) -> Manifest:
-    """Return the manifest of a folder; `parent` is the digest of the step before, None for the first; `made_by`: the
-    DiLoCo workers that trained it, None where there are none."""
+    """Return the manifest of a folder; `parent`: digest of the step before; `made_by`: its DiLoCo workers, if any."""
     return Manifest(
         made_by=made_by,
         chain_id=scope.pool.chain_id,
@@ -127,8 +126,7 @@ def publish(
     bases: Sequence[EarlierStep] = (),
     snapshot: bool = True,
 ) -> Manifest:
-    """Upload a step so that strangers can `fetch` its digest. Raises ConfigError for an unusable folder, and what
-    `prepare` and `send` raise."""
+    """Upload a step so that strangers can `fetch` its digest. Raises ConfigError for an unusable folder."""
     if account.address != scope.owner:
         raise IntegrityError(f"{account.address} signs for pool owner {scope.owner}", "use the owner's key")
     manifest = make_manifest(folder, scope, step, parent, dtype, shard_size)

@@ -9,11 +9,13 @@ from chain.indexer.follower import Follower
 from chain.indexer.projection import Projection
 from chain.indexer.state import State
 from chain.suite import Suite
+from cli.pool.config import load_terms
+from cli.run.up import LocalFaucet
 from protocol.config import EnvironmentConfig, ModelConfig, PoolConfig, WorkConfig
 from protocol.verdict import Code, pack
 from runtime import keystore
 from tests.cli.muster import Key
-from tests.conftest import Chain
+from tests.conftest import TOKEN, Chain
 
 TERMS = """
 rate = "0.001"
@@ -51,6 +53,16 @@ def write_pool_files(folder: Path) -> tuple[Path, Path]:
     (folder / "pool.json").write_bytes(config.canonical())
     (folder / "terms.toml").write_text(TERMS)
     return folder / "pool.json", folder / "terms.toml"
+
+
+def create_pool(suite: Suite, folder: Path, digest: bytes, terms: str = TERMS) -> int:
+    """The number of a new pool with a configuration of that digest, whose owner gets the budget from the faucet."""
+    faucet = LocalFaucet.of(suite)
+    assert faucet is not None
+    faucet.tokens(str(suite.client.address), 500 * TOKEN)
+    path = folder / "terms.toml"
+    path.write_text(terms)
+    return suite.pools.create_pool(load_terms(path, digest), 500 * TOKEN).send()
 
 
 class Actors:
@@ -97,9 +109,8 @@ class Actors:
         word, salt = pack(codes), b"\x07" * 32
         for member, voter in enumerate(committee.voters):
             court = self.suite(keys[voter]).court
-            court.commit(
-                (pool, lane, 0), member, court.ballot_hash((pool, lane, 0), voter, word, b"\1" * 32, salt)
-            ).send()
+            ballot = court.ballot_hash((pool, lane, 0), voter, word, b"\1" * 32, salt)
+            court.commit((pool, lane, 0), member, ballot).send()
         for member, voter in enumerate(committee.voters):
             self.suite(keys[voter]).court.reveal((pool, lane, 0), member, word, b"\1" * 32, salt).send()
         state = self.state()

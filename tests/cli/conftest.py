@@ -2,23 +2,20 @@
 
 import json
 import socket
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from chain.suite import Suite
-from cli.pool.config import load_terms
-from cli.run.up import LocalFaucet
 from protocol.api.run import PoolAccess
 from runtime import keystore
-from tests.cli.actors import TERMS
+from tests.cli.actors import TERMS, create_pool
 from tests.cli.joining import CONFIG, StubService
 from tests.cli.muster import Key, Muster, make_key
-from tests.conftest import TOKEN, Deployed
+from tests.conftest import Deployed
+from tests.storage.mirror import mirror, send
 
 
 @pytest.fixture
@@ -41,38 +38,25 @@ def taken() -> Iterator[int]:
         yield holder.getsockname()[1]
 
 
-class WrongChain(BaseHTTPRequestHandler):
-    """An RPC of chain 1."""
-
-    def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        one = isinstance(asked, dict)
-        answers = [{"jsonrpc": "2.0", "id": a["id"], "result": "0x1"} for a in ([asked] if one else asked)]
-        body = json.dumps(answers[0] if one else answers).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
-
-
 @pytest.fixture
 def wrong_chain() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), WrongChain)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    """An RPC of chain 1."""
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        asked = json.loads(handler.rfile.read(int(handler.headers["Content-Length"])))
+        one = isinstance(asked, dict)
+        answers = [{"jsonrpc": "2.0", "id": a["id"], "result": "0x1"} for a in ([asked] if one else asked)]
+        send(handler, 200, json.dumps(answers[0] if one else answers).encode())
+
+    with mirror(answer) as url:
+        yield url
 
 
 @pytest.fixture
 def service() -> Iterator[StubService]:
     stub = StubService()
-    yield stub
-    stub.server.shutdown()
-    stub.server.server_close()
+    with mirror(stub.answer) as stub.url:
+        yield stub
 
 
 @pytest.fixture
@@ -88,14 +72,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def pool(service: StubService, shared_suite: Deployed, tmp_path: Path) -> int:
     """A pool that anybody may join, whose service is the stub."""
-    owner = shared_suite.chain.account()
-    suite: Suite = shared_suite.suite(owner)
-    faucet = LocalFaucet.of(suite)
-    assert faucet is not None
-    faucet.tokens(str(owner.address), 500 * TOKEN)
-    path = tmp_path / "terms.toml"
-    path.write_text(TERMS.replace("invite_only = true", "invite_only = false"))
-    number = suite.pools.create_pool(load_terms(path, CONFIG.digest), 500 * TOKEN).send()
+    suite: Suite = shared_suite.suite(shared_suite.chain.account())
+    number = create_pool(suite, tmp_path, CONFIG.digest, TERMS.replace("invite_only = true", "invite_only = false"))
     suite.court.announce_service(number, service.url).send()
     service.access = PoolAccess(
         pool=number, rpc=[shared_suite.chain.url], config_hash=CONFIG.digest.hex(),

@@ -17,8 +17,7 @@ from tests.conftest import Deployed
 
 
 def test_a_service_names_its_taken_port(tmp_path: Path, taken: int) -> None:
-    data = tmp_path / "chain"
-    argv = [sys.executable, "-m", "localnet.services.chain", "--data", str(data), "--port", str(taken)]
+    argv = [sys.executable, "-m", "localnet.services.chain", "--data", str(tmp_path / "chain"), "--port", str(taken)]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 2
     assert f"port {taken} for the chain is in use; stop what uses it" in done.stderr

@@ -18,15 +18,7 @@ from protocol import VERSION
 from runtime.entry import Exit
 from tests.cli.muster import Muster
 
-PROCESSES = {
-    "node up",
-    "validator up",
-    "pool serve",
-    "pool train",
-    "weights serve",
-    "watch",
-    "demo",
-}
+PROCESSES = {"node up", "validator up", "pool serve", "pool train", "weights serve", "watch", "demo"}
 OTHERS = re.compile(r"(diloco|swarm) .*")
 """Of other packages, which have tests of their own."""
 STREAMS = {"logs"}
@@ -98,10 +90,9 @@ def test_the_version_and_short_help_are_there(tmp_path: Path) -> None:
 
 def test_every_exit_code_of_a_process_is_documented() -> None:
     from trainer import exits
-    from worker.daemon import EXIT_OK, EXIT_REFUSED
 
     trainer = {code for name, code in vars(exits).items() if name.startswith("EXIT_")}
-    assert {EXIT_OK, EXIT_REFUSED, Exit.STALLED, 1, 2, 130} | trainer == set(Exit)
+    assert {Exit.DONE, Exit.EJECTED, Exit.STALLED, 1, 2, 130} | trainer == set(Exit)
     assert all(code.meaning for code in Exit)
 
 
@@ -130,16 +121,10 @@ def test_a_noun_alone_shows_its_help(tmp_path: Path) -> None:
     assert done.err == ""
 
 
-def test_a_table_aligns_text_left_and_numbers_right() -> None:
+def test_columns_align_text_left_and_numbers_right() -> None:
     lines = table(["node", "units"], [["a", 5], ["longer", 12345]]).split("\n")
     assert lines == ["node    units", "------  -----", "a           5", "longer  12345"]
-
-
-def test_an_empty_table_says_so() -> None:
     assert table(["a"], [], empty="no nodes") == "no nodes"
-
-
-def test_fields_align() -> None:
     assert fields({"a": 1, "long": "x"}) == "a     1\nlong  x"
 
 

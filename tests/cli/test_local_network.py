@@ -36,17 +36,9 @@ def test_each_process_says_what_it_waits_for() -> None:
     assert found.document()["processes"][0]["waits"] == "a slot, since noon"
 
 
-@pytest.mark.parametrize(
-    ("state", "good"),
-    [
-        (ProcessState.RUNNING, True),
-        (ProcessState.FINISHED, True),
-        (ProcessState.RESTARTING, False),
-        (ProcessState.STOPPED, False),
-        (ProcessState.GONE, False),
-    ],
-)
-def test_all_is_well_if_the_network_is_up_and_nothing_is_missing(state: ProcessState, good: bool) -> None:
+@pytest.mark.parametrize("state", ProcessState)
+def test_all_is_well_if_the_network_is_up_and_nothing_is_missing(state: ProcessState) -> None:
+    good = state in (ProcessState.RUNNING, ProcessState.FINISHED)
     assert all_well(network(entry("chain"), entry("s3", state))) is good
     assert not all_well(network(entry("chain"), phase=NetworkPhase.STARTING))
 

@@ -110,7 +110,7 @@ def test_an_owner_names_everything_once(tmp_path: Path) -> None:
 
     name_pool(path, 7)
     assert load_profile(path).pool == 7
-    assert "# The pool's number" in path.read_text(), "comments stay"
+    assert "# Number of the pool" in path.read_text(), "comments stay"
 
 
 def test_an_owners_options_are_no_other_roles(tmp_path: Path) -> None:

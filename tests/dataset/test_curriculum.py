@@ -24,8 +24,7 @@ from tests.conftest import Chain
 from tests.dataset.curriculum_world import CONFIG, LearningPool, environment
 from tests.dataset.world import contracts_and_bucket
 from tests.storage.mirror import mirror, send
-from validator.judging.checks import FILE_CHECKS
-from validator.judging.context import CheckContext, SubmissionFacts
+from validator.judging.checks import FILE_CHECKS, CheckContext, SubmissionFacts
 
 ALL = {number: 2 if number % 3 == 0 else 1 for number in range(1, 13) if number % 3 != 2}
 """What is masked once every problem was tried."""

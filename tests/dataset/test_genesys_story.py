@@ -74,8 +74,8 @@ def filtered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PoolConfig:
     rows[3] |= {"prompt": rows[3]["prompt"] * 9}
     raw, out = tmp_path / "raw.jsonl", tmp_path / "rows.jsonl"
     raw.write_bytes(b"".join(lined(row) for row in rows))
-    report = screen_file(raw, out, tmp_path / "refused", Screen(lambda one: len(one.question) < 400, True), print)
-    assert report.dropped == {"repeated": 1, "schema": 1, "long": 1}
+    _, dropped = screen_file(raw, out, tmp_path / "refused", Screen(lambda one: len(one.question) < 400, True), print)
+    assert dropped == {"repeated": 1, "schema": 1, "long": 1}
     content = file_sha256(out)
     keep_file(out, content)
     assert (data_folder() / content).is_file()

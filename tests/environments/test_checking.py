@@ -27,12 +27,12 @@ def screened(folder: Path, rows: list[Any], checks: Screen) -> tuple[list[Any], 
     path, out, refused = (folder / name for name in ("rows.jsonl", "out.jsonl", "refused.jsonl"))
     lines = [row if isinstance(row, bytes) else json.dumps(row).encode() for row in rows]
     path.write_bytes(b"".join(line + b"\n" for line in lines))
-    report = screen_file(path, out, refused, checks, print)
+    by_type, dropped = screen_file(path, out, refused, checks, print)
     kept = [json.loads(line) for line in out.read_bytes().splitlines()]
     bad = [json.loads(line) for line in refused.read_bytes().splitlines()]
     assert all(f"row {one['row']}" in one["what"] for one in bad)
-    assert report.kept.total() == len(kept)
-    return kept, [(one["row"], one["reason"]) for one in bad], report.dropped
+    assert by_type.total() == len(kept)
+    return kept, [(one["row"], one["reason"]) for one in bad], dropped
 
 
 def test_rows_with_references_of_every_form_are_kept_as_they_stand(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_parquet_is_screened_to_json_lines_that_a_pool_takes(tmp_path: Path) -> 
              for name in columns}  # fmt: skip
     table["problem_id"][1] = table["problem_id"][0]
     pq.write_table(pa.table(table), tmp_path / "rows.parquet")
-    report = screen_file(tmp_path / "rows.parquet", tmp_path / "out", tmp_path / "bad", Screen(), print)
-    assert report.dropped == {"repeated": 1}
+    _, dropped = screen_file(tmp_path / "rows.parquet", tmp_path / "out", tmp_path / "bad", Screen(), print)
+    assert dropped == {"repeated": 1}
     rows = [json.loads(line) for line in (tmp_path / "out").read_bytes().splitlines()]
     assert written(tmp_path, rows).rows == 3

@@ -34,8 +34,11 @@ ROWS: list[dict[str, Any]] = [MATH, STDIN, CALLS, OUTPUT, GYM]
 def written(folder: Path, rows: list[Any]) -> EnvironmentConfig:
     """A file of these rows, each JSON or raw bytes, and the environment that it is."""
     lines = [row if isinstance(row, bytes) else json.dumps(row).encode() for row in rows]
-    data = b"".join(line + b"\n" for line in lines)
-    config = EnvironmentConfig(name="genesys", content=hashlib.sha256(data).hexdigest(), rows=len(rows))
+    return kept(folder, b"".join(line + b"\n" for line in lines), len(rows))
+
+
+def kept(folder: Path, data: bytes, rows: int) -> EnvironmentConfig:
+    config = EnvironmentConfig(name="genesys", content=hashlib.sha256(data).hexdigest(), rows=rows)
     content_path(folder, config).write_bytes(data)
     return config
 
@@ -118,10 +121,8 @@ def test_other_bytes_than_the_hash_says_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"{}"])
 def test_a_file_without_a_whole_line_is_refused(tmp_path: Path, data: bytes) -> None:
-    config = EnvironmentConfig(name="genesys", content=hashlib.sha256(data).hexdigest(), rows=1)
-    content_path(tmp_path, config).write_bytes(data)
     with pytest.raises(IntegrityError, match="does not end with a line"):
-        load_environment(config, tmp_path)
+        load_environment(kept(tmp_path, data, 1), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -171,12 +172,6 @@ def packed(table: pa.Table, **options: Any) -> bytes:
     return out.getvalue()
 
 
-def kept(folder: Path, data: bytes, rows: int) -> EnvironmentConfig:
-    config = EnvironmentConfig(name="genesys", content=hashlib.sha256(data).hexdigest(), rows=rows)
-    content_path(folder, config).write_bytes(data)
-    return config
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -195,9 +190,7 @@ def test_it_holds_the_same_problems_as_json_lines(tmp_path: Path, options: dict[
     assert environment.score(environment.problem(0), "\\boxed{0.5}") == 1.0
 
 
-def test_it_is_unpacked_once_and_again_when_its_rows_are_altered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_is_unpacked_again_when_its_rows_are_altered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = kept(tmp_path, packed(texts([MATH])), 1)
     load_environment(config, tmp_path)
     with monkeypatch.context() as patched:
@@ -211,13 +204,9 @@ def test_it_is_unpacked_once_and_again_when_its_rows_are_altered(
     assert rows.read_bytes() == whole
 
 
-def twice() -> pa.Table:
-    return pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["prompt", "prompt"])
-
-
-def deep_test_genesys_parquet() -> pa.Table:
-    info = pa.array([{"ground_truth": "1"}])
-    return texts([MATH]).drop(["verification_info"]).append_column("verification_info", info)
+TWICE = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["prompt", "prompt"])
+NESTED = texts([MATH]).drop(["verification_info"])
+NESTED = NESTED.append_column("verification_info", pa.array([{"ground_truth": "1"}]))
 
 
 @pytest.mark.parametrize(
@@ -229,8 +218,8 @@ def deep_test_genesys_parquet() -> pa.Table:
         (texts([MATH]).slice(0, 0), "it has 0 rows"),
         (texts([{**STDIN, "prompt": "x" * (4 << 20)}]), "row 0 has 4194"),
         (texts([MATH]).set_column(1, "task_type", pa.array([7])), "its column task_type is int64, not text"),
-        (deep_test_genesys_parquet(), "its column verification_info is struct<ground_truth: string>, not text"),
-        (twice(), "two columns of one name"),
+        (NESTED, "its column verification_info is struct<ground_truth: string>, not text"),
+        (TWICE, "two columns of one name"),
         (pa.table({"other": ["a"]}), "row 0: `problem_id`: Field required"),
     ],
 )  # fmt: skip

@@ -61,9 +61,7 @@ def test_a_template_that_is_taken_away_is_missed(tmp_path: Path) -> None:
     assert followed.of(tiny.model_folder()) is not with_template
 
 
-def test_environments_are_loaded_once_and_before_there_are_weights(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_environments_are_loaded_once_before_there_are_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They take seconds, in which a machine that joins is still downloading."""
     loaded = list[str]()
 
@@ -89,16 +87,12 @@ def test_environments_are_loaded_once_and_before_there_are_weights(
 LENGTHS = st.integers(0, 131072)
 
 
-def through_a_file(value: float) -> float:
-    return float(struct.unpack(">f", struct.pack(">f", value))[0])
-
-
 @given(st.floats(0, 1), st.floats(0, 1), LENGTHS, LENGTHS)
 def test_every_reward_survives_a_float32_column(score: float, alpha: float, target: int, length: int) -> None:
     task = float32(score)
     penalty = length_penalty(alpha, target, length)
     total = reward(task, penalty)
-    assert [through_a_file(value) for value in (task, penalty, total)] == [task, penalty, total]
+    assert list(struct.unpack(">fff", struct.pack(">fff", task, penalty, total))) == [task, penalty, total]
 
 
 @given(st.floats(0, 1), st.floats(0, 1), LENGTHS, LENGTHS)

@@ -69,10 +69,22 @@ def test_how_long_a_call_may_take_is_bounded(make: MakeEnvironment, seconds: obj
         make(PROBLEM + SCORE, seconds=seconds)
 
 
-def test_partial_credit_on_demand(make: MakeEnvironment) -> None:
-    half = PROBLEM + "def score(problem, answer_text):\n    return 0.5\n"
-    assert make(half).score(make(half).problem(1), "x") == 0.0
-    assert make(half, score_threshold=0).score(make(half).problem(1), "x") == 0.5
+@pytest.mark.parametrize(
+    ("body", "params", "answer", "worth"),
+    [
+        ("return 0.5", {}, "x", 0.0),
+        ("return 0.5", {"score_threshold": 0}, "x", 0.5),
+        ("print(1.0)\n    return 0", {}, "1", 0.0),
+        ("return answer_text == '\\x00\\ud800\\n'", {}, "\0\ud800\n", 1.0),
+        ("return 1.0", {}, "1" * (MAX_ANSWER_CHARS + 1), 0.0),
+    ],
+    ids=["no partial credit", "partial credit", "what it prints is not what it says", "hostile text", "too long"],
+)
+def test_an_answer_is_worth(
+    make: MakeEnvironment, body: str, params: dict[str, Any], answer: str, worth: float
+) -> None:
+    environment = make(f"{PROBLEM}def score(problem, answer_text):\n    {body}\n", **params)
+    assert environment.score(environment.problem(1), answer) == worth
 
 
 @pytest.mark.parametrize(
@@ -98,17 +110,6 @@ def test_partial_credit_on_demand(make: MakeEnvironment) -> None:
 def test_a_score_that_fails_is_worth_nothing(make: MakeEnvironment, body: str) -> None:
     environment = make(f"{PROBLEM}def score(problem, answer_text):\n    {body}\n", score_threshold=0)
     assert environment.score(environment.problem(1), "1") == 0.0
-
-
-def test_what_a_score_prints_is_not_what_it_says(make: MakeEnvironment) -> None:
-    environment = make(PROBLEM + "def score(problem, answer_text):\n    print(1.0)\n    return 0\n")
-    assert environment.score(environment.problem(1), "1") == 0.0
-
-
-def test_hostile_answers_reach_the_program_as_they_are(make: MakeEnvironment) -> None:
-    environment = make(PROBLEM + "def score(problem, answer_text):\n    return answer_text == '\\x00\\ud800\\n'\n")
-    assert environment.score(environment.problem(1), "\0\ud800\n") == 1.0
-    assert environment.score(environment.problem(1), "1" * (MAX_ANSWER_CHARS + 1)) == 0.0
 
 
 def test_metadata_reaches_the_scorer(make: MakeEnvironment) -> None:

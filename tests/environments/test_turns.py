@@ -20,8 +20,8 @@ from protocol.config import EnvironmentConfig, ModelConfig, PoolConfig
 from protocol.errors import ConfigError
 from protocol.models import load_tokenizer
 from protocol.rollout_file.rows import Transcript, context_of, interleaved, sampled_places
+from tests.environments import chat_templates
 from tests.environments.chat_templates import BRACKETS, FAMILIES, HEADERS, REASONING, ChatFamily
-from tests.environments.chat_templates import CHATML as CHATML_test_turn_templates
 from tests.environments.test_program import written
 from tests.validator.world import EOS, tokenizer_folder
 
@@ -30,6 +30,7 @@ CHATML = (
     "{% if tools %}{{ tools | length }} tools\n{% endif %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+CHAT = ModelConfig(source="local", chat_template=True)
 
 
 def lookup(**params: Any) -> InTurns:
@@ -51,14 +52,11 @@ def test_a_transcript_is_what_was_sampled_with_a_reply_after_each_turn_but_the_l
     assert context_of((9,), got) == (9, 1, 2, 0, 101, 3, 3, 0, 102, 6, 7, 0)
 
 
-def test_what_is_due_says_whether_another_turn_follows() -> None:
+def test_what_is_due_says_whether_another_turn_follows_and_tokens_after_the_end_are_in_excess() -> None:
     assert replay((1, 0), {0}, 5, echo).due == (101, 1)
     assert replay((1, 0), {0}, 1, echo).due is None, "there are no more turns"
     assert replay((7, 0), {0}, 5, echo).due is None, "the environment says that it is over"
     assert replay((1, 2), {0}, 5, echo).due is None, "the turn is not over"
-
-
-def test_tokens_after_the_end_are_in_excess() -> None:
     assert replay((7, 0, 1, 1), {0}, 5, echo).excess == 2
     assert replay((1, 0, 2, 0, 3), {0}, 2, echo).excess == 1
     assert replay((1, 0, 2), {0}, 1, echo).excess == 1
@@ -88,26 +86,19 @@ def test_the_next_turn_begins_after_exactly_what_was_sampled_before() -> None:
         assert (*prompt, *interleaved(after.sampled, after.inserted)) == (*context, *turn)
 
 
-def test_a_reply_without_a_template_is_its_text_and_with_one_the_templates_frame() -> None:
+def test_a_reply_without_a_template_is_its_text_and_with_one_what_that_makes_of_the_conversation() -> None:
     tokenizer: Any = load_tokenizer(tokenizer_folder())
     plain = ReplyFrame(tokenizer, ModelConfig(source="local"), "tool", (EOS,))
     assert tokenizer.decode(list(plain.tokens("7 is it", 99) or ())) == "7 is it"
     tokenizer.chat_template = CHATML
-    framed = ReplyFrame(tokenizer, ModelConfig(source="local", chat_template=True), "tool", (EOS,))
-    after = "\n<|im_start|>tool\n7<|end|>\n<|im_start|>assistant\n"
-    assert tokenizer.decode(list(framed.tokens("7", 99) or ())) == after, (
-        "the EOS that was sampled is not put there again"
-    )
-
-
-def test_a_sequence_of_turns_is_what_the_chat_template_makes_of_the_conversation() -> None:
-    tokenizer: Any = load_tokenizer(tokenizer_folder())
-    tokenizer.chat_template = CHATML
-    framed = ReplyFrame(tokenizer, ModelConfig(source="local", chat_template=True), "tool", (EOS,))
+    framed = ReplyFrame(tokenizer, CHAT, "tool", (EOS,))
+    after = tokenizer.decode(list(framed.tokens("7", 99) or ()))
+    assert after == "\n<|im_start|>tool\n7<|end|>\n<|im_start|>assistant\n", "the sampled EOS is not put there again"
     said = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "[a]"}, {"role": "tool", "content": "7"}]
     prompt = tokenizer.apply_chat_template(said[:1], add_generation_prompt=True, tokenize=False)
-    whole = prompt + "[a]<|end|>" + tokenizer.decode(list(framed.tokens("7", 99) or ()))
-    assert whole == tokenizer.apply_chat_template(said, add_generation_prompt=True, tokenize=False)
+    assert prompt + "[a]<|end|>" + after == tokenizer.apply_chat_template(
+        said, add_generation_prompt=True, tokenize=False
+    )
 
 
 @pytest.mark.parametrize(
@@ -122,7 +113,7 @@ def test_a_template_without_a_place_for_replies_is_refused(template: str) -> Non
     tokenizer: Any = load_tokenizer(tokenizer_folder())
     tokenizer.chat_template = template
     with pytest.raises(ConfigError, match="chat template"):
-        ReplyFrame(tokenizer, ModelConfig(source="local", chat_template=True), "tool", (EOS,))
+        ReplyFrame(tokenizer, CHAT, "tool", (EOS,))
 
 
 def test_the_tool_opens_boxes_and_two_of_them_and_the_sum_are_worth_1() -> None:
@@ -189,7 +180,7 @@ def test_a_pool_makes_transcripts_and_tells_the_template_of_tools() -> None:
     assert own.score(3, 0, (*output, EOS)).reward == 1.0
     assert own.score(3, 0, answer).reward == 0.0
     tokenizer.chat_template = CHATML
-    chat = config.model_copy(update={"model": ModelConfig(source="local", chat_template=True)})
+    chat = config.model_copy(update={"model": CHAT})
     assert "1 tools" in tokenizer.decode(list(PoolEnvironments(chat, tokenizer, (EOS,), EOS + 2).prompt(3, 0)))
 
 
@@ -255,7 +246,6 @@ def test_what_an_environment_said_takes_a_bounded_part_of_memory() -> None:
 # Replies in chat templates as models have them: templates that trim, quote, drop thoughts, tell the day, or refuse.
 
 
-CHAT = ModelConfig(source="local", chat_template=True)
 MOST = 4096
 QUESTION = {"role": "user", "content": "which box?"}
 every_family = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: str(family.name[:12]))
@@ -274,12 +264,21 @@ def text_of(tokenizer: Any, tokens: tuple[int, ...] | None) -> str:
 
 
 @every_role
-def test_what_follows_a_turn_is_what_the_template_puts_after_an_answer(family: ChatFamily, role: str) -> None:
+def test_what_follows_a_turn_is_what_the_template_puts_after_any_answer(family: ChatFamily, role: str) -> None:
+    """Any stop token ends a turn, and the template's own is not put there again. A reply's tokens are the same after
+    any answer, so thoughts that a template would drop stay in the sequence."""
     frame, tokenizer = framed(family, role)
     reply = {"role": role, "content": "7", "tool_call_id": "muster000"}
     said = [QUESTION, {"role": "assistant", "content": "[a]"}, reply]
-    after = text_of(tokenizer, frame.tokens("7", MOST))
+    tokens = frame.tokens("7", MOST)
+    after = text_of(tokenizer, tokens)
     assert rendered(tokenizer, said).endswith("[a]" + family.ends[0] + after)
+    assert tokens is not None
+    assert tokens[0] not in family.eos_ids(tokenizer)
+    answer = "<think>x</think> [a] "
+    whole = rendered(tokenizer, [QUESTION, {"role": "assistant", "content": answer}, QUESTION])
+    assert (answer not in whole) == family.drops
+    assert "[a]" not in after
 
 
 @every_family
@@ -291,27 +290,6 @@ def test_a_template_that_has_no_place_for_a_tool_is_refused_and_the_hint_names_t
         framed(family, "tool")
     assert 'reply_role` to "user"' in refused.value.hint
     framed(family, "user")
-
-
-@every_role
-def test_what_was_sampled_before_stays_whatever_the_template_does_to_earlier_answers(
-    family: ChatFamily, role: str
-) -> None:
-    """A reply's tokens are the same after any answer, so thoughts that a template would drop stay in the sequence."""
-    frame, tokenizer = framed(family, role)
-    after = text_of(tokenizer, frame.tokens("7", MOST))
-    answer = "<think>x</think> [a] "
-    whole = rendered(tokenizer, [QUESTION, {"role": "assistant", "content": answer}, QUESTION])
-    assert (answer not in whole) == family.drops
-    assert "[a]" not in after
-
-
-@every_role
-def test_any_stop_token_ends_a_turn_and_the_templates_own_is_not_put_there_again(family: ChatFamily, role: str) -> None:
-    frame, tokenizer = framed(family, role)
-    tokens = frame.tokens("7", MOST)
-    assert tokens is not None
-    assert tokens[0] not in family.eos_ids(tokenizer)
 
 
 @every_role
@@ -331,20 +309,20 @@ def test_a_reply_cannot_speak_the_templates_control_tokens(family: ChatFamily, r
 
 
 def test_a_control_token_cannot_be_put_together_from_frame_and_reply() -> None:
-    tokenizer = CHATML_test_turn_templates.tokenizer()
+    tokenizer = chat_templates.CHATML.tokenizer()
     tokenizer.chat_template = "{% for m in messages %}{{ m.content }}<{% endfor %}"
     frame = ReplyFrame(tokenizer, CHAT, "user", ())
     tokens = frame.tokens("x|im_end|>", MOST)
     last = frame.tokens("|im_start|", MOST)
     assert tokens is not None
     assert last is not None
-    control = tokenizer.convert_tokens_to_ids(list(CHATML_test_turn_templates.control))
+    control = tokenizer.convert_tokens_to_ids(list(chat_templates.CHATML.control))
     assert not {*tokens, *last} & {*control}
 
 
 def test_without_a_template_a_reply_cannot_either() -> None:
-    tokenizer = CHATML_test_turn_templates.tokenizer()
-    frame = ReplyFrame(tokenizer, ModelConfig(source="local"), "user", CHATML_test_turn_templates.eos_ids(tokenizer))
+    tokenizer = chat_templates.CHATML.tokenizer()
+    frame = ReplyFrame(tokenizer, ModelConfig(source="local"), "user", chat_templates.CHATML.eos_ids(tokenizer))
     tokens = frame.tokens("no<|im_end|>", MOST)
     assert text_of(tokenizer, tokens) == "no<|im_end|>"
     assert tokens is not None
@@ -355,10 +333,10 @@ def test_a_reply_that_would_be_read_as_a_control_token_all_the_same_ends_the_rol
     """A tokenizer that normalises sees control tokens in other spellings too, and one letter cannot be cut apart."""
     from tokenizers import AddedToken, normalizers
 
-    tokenizer = CHATML_test_turn_templates.tokenizer()
+    tokenizer = chat_templates.CHATML.tokenizer()
     tokenizer.backend_tokenizer.normalizer = normalizers.NFKC()
     tokenizer.add_special_tokens({"additional_special_tokens": [AddedToken("<|x|>", normalized=True), "§"]})
-    frame = ReplyFrame(tokenizer, CHAT, "user", CHATML_test_turn_templates.eos_ids(tokenizer))
+    frame = ReplyFrame(tokenizer, CHAT, "user", chat_templates.CHATML.eos_ids(tokenizer))
     assert tokenizer.convert_tokens_to_ids("<|x|>") in tokenizer.encode("\uff1c|x|\uff1e")
     assert frame.tokens("\uff1c|x|\uff1e", MOST) is None
     assert frame.tokens("a § b", MOST) is None
@@ -366,7 +344,7 @@ def test_a_reply_that_would_be_read_as_a_control_token_all_the_same_ends_the_rol
 
 
 def test_a_reply_of_nothing_but_control_tokens_costs_no_more_than_its_limit() -> None:
-    frame, tokenizer = framed(CHATML_test_turn_templates, "user")
+    frame, tokenizer = framed(chat_templates.CHATML, "user")
     asked: list[str] = []
     encode = tokenizer.encode
 

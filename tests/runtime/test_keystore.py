@@ -3,6 +3,7 @@
 import json
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +13,13 @@ from runtime import keystore
 from tests.runtime.wallets import by_ethers, by_foundry
 
 LIGHT = keystore.LIGHT_SCRYPT_N
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A key file whose password is `p`."""
+    keystore.create(tmp_path / "k.json", "p", work_factor=LIGHT)
+    return tmp_path / "k.json"
 
 
 def test_a_key_survives_its_file(tmp_path: Path) -> None:
@@ -30,24 +38,15 @@ def test_the_default_work_factor_is_the_standards(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "k.json").read_text())["crypto"]["kdfparams"]["n"] == 1 << 18
 
 
-def test_a_wrong_password_is_said_and_harms_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "k.json"
-    keystore.create(path, "right", work_factor=LIGHT)
+def test_neither_a_wrong_password_nor_another_key_harms_a_key(path: Path) -> None:
     before = path.read_bytes()
     with pytest.raises(ConfigError, match=r"wrong password for .*k.json; try again"):
         keystore.load(path, "wrong")
-    assert path.read_bytes() == before
-
-
-def test_a_key_is_never_overwritten(tmp_path: Path) -> None:
-    path = tmp_path / "k.json"
-    keystore.create(path, "a", work_factor=LIGHT)
-    before = path.read_bytes()
     with pytest.raises(ConfigError, match="already holds a key"):
         keystore.create(path, "b", work_factor=LIGHT)
     assert path.read_bytes() == before
     with pytest.raises(ConfigError, match="no password"):
-        keystore.create(tmp_path / "other.json", "")
+        keystore.create(path.parent / "other.json", "")
 
 
 def test_missing_and_foreign_files_are_named(tmp_path: Path) -> None:
@@ -72,9 +71,7 @@ def test_missing_and_foreign_files_are_named(tmp_path: Path) -> None:
         {"cipherparams": {}},
     ],
 )
-def test_a_damaged_key_file_is_an_error_not_a_crash(tmp_path: Path, change: dict[str, object]) -> None:
-    path = tmp_path / "k.json"
-    keystore.create(path, "p", work_factor=LIGHT)
+def test_a_damaged_key_file_is_an_error_not_a_crash(path: Path, change: dict[str, object]) -> None:
     document = json.loads(path.read_text())
     document["crypto"] |= change
     path.write_text(json.dumps(document))
@@ -83,9 +80,7 @@ def test_a_damaged_key_file_is_an_error_not_a_crash(tmp_path: Path, change: dict
 
 
 @pytest.mark.parametrize("place", ["version", "crypto", "kdfparams", "n"])
-def test_a_field_in_capitals_does_not_get_past_the_bounds(tmp_path: Path, place: str) -> None:
-    path = tmp_path / "k.json"
-    keystore.create(path, "p", work_factor=LIGHT)
+def test_a_field_in_capitals_does_not_get_past_the_bounds(path: Path, place: str) -> None:
     document = json.loads(path.read_text())
     crypto = document["crypto"]
     parts = {"version": document, "crypto": document, "kdfparams": crypto, "n": crypto["kdfparams"]}
@@ -95,9 +90,7 @@ def test_a_field_in_capitals_does_not_get_past_the_bounds(tmp_path: Path, place:
         keystore.load(path, "p")
 
 
-def test_an_address_that_is_not_the_keys_is_noticed(tmp_path: Path) -> None:
-    path = tmp_path / "k.json"
-    keystore.create(path, "p", work_factor=LIGHT)
+def test_an_address_that_is_not_the_keys_is_noticed(path: Path) -> None:
     document = json.loads(path.read_text())
     path.write_text(json.dumps(document | {"address": "00" * 20}))
     with pytest.raises(IntegrityError, match="another address"):
@@ -147,18 +140,11 @@ def test_password_files_are_private(tmp_path: Path) -> None:
         keystore.read_password(tmp_path / "none")
 
 
-def test_without_a_terminal_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
+def test_without_a_terminal_nobody_is_asked_and_a_typed_password_is_confirmed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: False))
     with pytest.raises(ConfigError, match="no terminal"):
         keystore.read_password(None)
-
-
-def test_a_typed_password_is_confirmed(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal:
-        def isatty(self) -> bool:
-            return True
-
-    monkeypatch.setattr("sys.stdin", Terminal())
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
     answers = iter(["one", "two", "one", "one", ""])
     monkeypatch.setattr("getpass.getpass", lambda prompt: next(answers))
     with pytest.raises(ConfigError, match="differ"):

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 from filelock import FileLock
 
 from engines.runtime import StepPace
-from protocol.waits import WAITS
+from protocol.waits import WAITS, wait_for
 from runtime.entry import Exit
 from runtime.presence import CRASH_MESSAGE, STALLED, gone, keep_crash_message, stalled
 from runtime.process import StallGuard
@@ -32,12 +31,8 @@ class Gentle:
 serve(Gentle())
 """
 STUBBORN = GENTLE.replace("self.asked.wait(60)", "threading.Event().wait(60)")
-PATIENT = GENTLE.replace("self.asked.wait(60)", "self.asked.wait(60); threading.Event().wait(1)").replace(
-    "serve(Gentle())", "serve(Gentle(), None)"
-)
-NOTHING_LEFT_TO_SAVE = GENTLE.replace("serve(Gentle())", "serve(Gentle(), 0.2)").replace(
-    "self.asked.wait(60)", "threading.Event().wait(60)"
-)
+PATIENT = GENTLE.replace("wait(60)", "wait(60); threading.Event().wait(1)").replace("Gentle())", "Gentle(), None)")
+NOTHING_LEFT_TO_SAVE = STUBBORN.replace("Gentle())", "Gentle(), 0.2)")
 
 
 @pytest.mark.parametrize(
@@ -68,14 +63,8 @@ class Shows:
         pass
 start(Path(sys.argv[1]), {kind}, Shows)
 """
-COMPUTES = {
-    "deployment": "deployment.json",
-    "rpc": ["http://127.0.0.1:1"],
-    "pool": 1,
-    "orchestrator": "http://127.0.0.1:2",
-    "cache": "cache",
-    "engine": {"threads": 3},
-}
+PLACES = {"deployment": "d.json", "rpc": ["http://127.0.0.1:1"], "orchestrator": "http://127.0.0.1:2", "cache": "cache"}
+COMPUTES = {**PLACES, "pool": 1, "engine": {"threads": 3}}
 
 
 @pytest.mark.parametrize(
@@ -105,10 +94,7 @@ class SetPace(StepPace):
 
 
 def until(what: Callable[[], object]) -> None:
-    end = time.monotonic() + 20
-    while not what():
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    wait_for("the guard", lambda: what() or None, 20, poll=0.05)
 
 
 def test_what_does_not_move_is_said_until_it_does(tmp_path: Path) -> None:
@@ -133,17 +119,11 @@ def test_what_does_not_move_is_said_until_it_does(tmp_path: Path) -> None:
 
 
 def test_what_never_moves_again_is_ended(tmp_path: Path) -> None:
-    ended, codes = threading.Event(), []
-
-    def end(code: int) -> None:
-        codes.append(code)
-        ended.set()
-
-    pace = SetPace()
+    codes, pace = list[int](), SetPace()
     pace.waited = 61.0
-    guard = StallGuard(tmp_path, pace, give_up=60.0, end=end)
+    guard = StallGuard(tmp_path, pace, give_up=60.0, end=codes.append)
     guard.start()
-    assert ended.wait(20)
+    until(lambda: codes)
     guard.stop()
     assert codes == [Exit.STALLED]
 

@@ -1,12 +1,13 @@
 import os
 import subprocess
 import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from protocol.errors import MusterError
+from protocol.waits import wait_for
 from runtime.supervisor import Child, Supervisor
 
 
@@ -14,14 +15,12 @@ def child(name: str, code: str, tmp_path: Path, **options: object) -> Child:
     return Child(name, [sys.executable, "-c", code], tmp_path / f"{name}.log", env=dict(os.environ), **options)  # type: ignore[arg-type]
 
 
-def check_until(supervisor: Supervisor, done: object, seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+def check_until(supervisor: Supervisor, done: Callable[[], bool]) -> None:
+    def checked() -> bool | None:
         supervisor.check()
-        if done():  # type: ignore[operator]
-            return
-        time.sleep(0.05)
-    raise AssertionError("it did not happen in time")
+        return done() or None
+
+    wait_for("the children", checked, 60, poll=0.05)
 
 
 def test_a_killed_child_comes_back(tmp_path: Path) -> None:
@@ -68,12 +67,7 @@ def test_children_die_with_their_supervisor(tmp_path: Path) -> None:
     )
     parent = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "log")], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
-    pid = int(parent.stdout.readline())
+    stat = Path(f"/proc/{int(parent.stdout.readline())}/stat")
     parent.kill()
     parent.wait()
-    end = time.monotonic() + 60
-    while time.monotonic() < end and Path(f"/proc/{pid}").exists():
-        if Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z":
-            break
-        time.sleep(0.05)
-    assert not Path(f"/proc/{pid}").exists() or Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z"
+    wait_for("its end", lambda: not stat.exists() or stat.read_text().split()[2] == "Z" or None, 60, poll=0.05)

@@ -14,7 +14,7 @@ import pytest
 from diloco.chain import StepRecorder
 from protocol.accounts import Account
 from protocol.waits import wait_for
-from runtime import threads, watch
+from runtime import entry, watch
 from runtime.entry import Exit
 from runtime.orchestrator_client import Heartbeats
 from runtime.presence import gone
@@ -66,7 +66,7 @@ def test_the_death_of_each_thread_ends_its_process(name: str, tmp_path: Path, mo
     def die(*_: object, **__: object) -> None:
         raise SystemExit("killed by the test")
 
-    monkeypatch.setattr(threads._Death, "follow", staticmethod(messages.append))
+    monkeypatch.setattr(entry._Death, "follow", staticmethod(messages.append))
     monkeypatch.setattr(watch, "serve_gauges", lambda *_: lambda: None)
     monkeypatch.setattr(owner, method, die)
     start(tmp_path)
@@ -80,8 +80,8 @@ OTHERS = {
     "localnet/services/chain.py": "the chain's process ends without its miner",
     "orchestrator/background.py": "supervised; /ready shows what fails",
     "orchestrator/chain.py": "attests one lane; the next turn tries again",
+    "runtime/entry.py": "makes the essential ones",
     "runtime/relay.py": "supervised; begins again, and its status says why",
-    "runtime/threads.py": "makes the essential ones",
     "storage/sources.py": "makes one request",
     "trainer/distributed.py": "the other ranks end when rank 0 falls silent",
     "validator/judging/sources.py": "makes one request",
@@ -101,7 +101,7 @@ DAEMON = """
 import sys, time
 from pathlib import Path
 from runtime.process import DaemonConfig, start
-from runtime.threads import essential
+from runtime.entry import essential
 
 class OneThread:
     def run(self):

@@ -1,21 +1,26 @@
 """Which mode is taken, what is said about it, and which files of cgroups are written."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from protocol.errors import ConfigError
 from sandbox.containers import narrowed
-from sandbox.launch import Choice, Probed, choose, plan_cgroup
+from sandbox.launch import Choice, Probed, choose, make_cgroup, plan_cgroup
 from sandbox.policy import MIB, IsolationPolicy, Mode, NetworkAccess, Wanted, claims
 
 IMAGE = "sha256:" + "00" * 32
 P, D, B = Mode.PODMAN, Mode.DOCKER, Mode.BUBBLEWRAP
 
 
-def machine(*works: Mode) -> Callable[[Mode, str], Probed]:
-    return lambda mode, image: Probed("", True) if mode in works else Probed("is not there")
+@pytest.fixture
+def machine(works: tuple[Mode, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where these modes work."""
+
+    def probed(mode: Mode, _: str) -> Probed:
+        return Probed("", True) if mode in works else Probed("is not there")
+
+    monkeypatch.setattr("sandbox.launch.try_mode", probed)
 
 
 @pytest.mark.parametrize(
@@ -31,17 +36,16 @@ def machine(*works: Mode) -> Callable[[Mode, str], Probed]:
         ("none", (P, D, B), Mode.PLAIN, ()),
     ],
 )
-def test_the_strongest_mode_that_works(
-    wanted: Wanted, works: tuple[Mode, ...], mode: Mode, refused: tuple[Mode, ...]
-) -> None:
-    expected = Choice(mode, mode is not Mode.PLAIN, dict.fromkeys(refused, "is not there"))
-    assert choose(wanted, IMAGE, machine(*works)) == expected
+@pytest.mark.usefixtures("machine")
+def test_the_strongest_mode_that_works(wanted: Wanted, mode: Mode, refused: tuple[Mode, ...]) -> None:
+    assert choose(wanted, IMAGE) == Choice(mode, mode is not Mode.PLAIN, dict.fromkeys(refused, "is not there"))
 
 
 @pytest.mark.parametrize(("wanted", "works"), [("container", (B,)), ("bubblewrap", (P, D))])
-def test_what_is_asked_for_by_name_is_not_replaced(wanted: Wanted, works: tuple[Mode, ...]) -> None:
+@pytest.mark.usefixtures("machine")
+def test_what_is_asked_for_by_name_is_not_replaced(wanted: Wanted) -> None:
     with pytest.raises(ConfigError, match=rf"isolation = '{wanted}' does not work here .*is not there.*; install"):
-        choose(wanted, IMAGE, machine(*works))
+        choose(wanted, IMAGE)
 
 
 WORKER = IsolationPolicy(network=NetworkAccess.OUTBOUND, memory=None)
@@ -91,7 +95,7 @@ LIMITED = IsolationPolicy(memory=64 * MIB, scratch=MIB, processes=9)
 
 def test_cgroups_of_version_1_lie_under_our_own() -> None:
     own = "8:pids:/\n4:memory:/mine/deep\n2:cpu,cpuacct:/\n1:name=systemd:/x\n0::/\n"
-    assert plan_cgroup(LIMITED, "box", own, Path("/cg")).settings == {
+    assert plan_cgroup(LIMITED, "box", own, Path("/cg")) == {
         Path("/cg/pids/box"): {"pids.max": "9"},
         Path("/cg/memory/mine/deep/box"): {
             "memory.limit_in_bytes": "67108864",
@@ -101,18 +105,17 @@ def test_cgroups_of_version_1_lie_under_our_own() -> None:
 
 
 def test_a_cgroup_of_version_2_lies_at_the_top() -> None:
-    found = plan_cgroup(LIMITED, "box", "0::/user.slice/session\n", Path("/cg")).settings
-    limits = {"pids.max": "9", "memory.max": "67108864", "memory.swap.max?": "0"}
-    assert found == {Path("/cg/box"): limits}
+    found = plan_cgroup(LIMITED, "box", "0::/user.slice/session\n", Path("/cg"))
+    assert found == {Path("/cg/box"): {"pids.max": "9", "memory.max": "67108864", "memory.swap.max?": "0"}}
 
 
 def test_a_cgroup_writes_what_it_says_and_leaves_nothing_when_it_cannot(tmp_path: Path) -> None:
-    group = plan_cgroup(LIMITED, "box", "0::/\n", tmp_path)
-    group.make()
+    settings = plan_cgroup(LIMITED, "box", "0::/\n", tmp_path)
+    make_cgroup(settings)
     assert (tmp_path / "box" / "pids.max").read_text() == "9"
     assert not (tmp_path / "box" / "memory.swap.max").exists(), "this kernel has no such file"
     with pytest.raises(FileExistsError):
-        group.make()
+        make_cgroup(settings)
 
 
 def test_podmans_filter_is_narrowed() -> None:

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from protocol.errors import ConfigError
 from sandbox.bubblewrap import HostView, bubblewrap_command
-from sandbox.containers import Container, container_command, removal
+from sandbox.containers import container_command, removal
 from sandbox.policy import MIB, IsolationPolicy, Mode, Mount, NetworkAccess
 
 DIGEST = "sha256:" + "ab" * 32
@@ -49,7 +49,7 @@ EVERYTHING_OPTIONS = [
 
 
 def test_strangers_code_in_podman() -> None:
-    made = container_command(Mode.PODMAN, STRANGERS, ARGV, Container("box", DIGEST, Path("/filter.json")))
+    made = container_command(Mode.PODMAN, STRANGERS, ARGV, "box", DIGEST, Path("/filter.json"))
     assert made == [
         *("podman", *CONTAINER_BEFORE, *PODMAN, "--security-opt=seccomp=/filter.json", "--network=none"),
         *STRANGERS_LIMITS,
@@ -58,7 +58,7 @@ def test_strangers_code_in_podman() -> None:
 
 
 def test_every_option_in_docker() -> None:
-    made = container_command(Mode.DOCKER, EVERYTHING, ARGV, Container("box", f"name@{DIGEST}"))
+    made = container_command(Mode.DOCKER, EVERYTHING, ARGV, "box", f"name@{DIGEST}")
     assert made == [
         *("docker", *CONTAINER_BEFORE, "--network=host", *EVERYTHING_OPTIONS, "--gpus=all", "--env=NAME=two words"),
         *("--workdir=/srv/home", "--entrypoint=python3", f"name@{DIGEST}", "-c", "print(1)"),
@@ -67,7 +67,7 @@ def test_every_option_in_docker() -> None:
 
 def test_podmans_gpu_and_own_network() -> None:
     policy = EVERYTHING.model_copy(update={"network": NetworkAccess.OUTBOUND, "memory": None})
-    made = container_command(Mode.PODMAN, policy, ARGV, Container("box", DIGEST))
+    made = container_command(Mode.PODMAN, policy, ARGV, "box", DIGEST)
     unlimited = [one for one in EVERYTHING_OPTIONS if not one.startswith("--memory")]
     assert made == [
         *("podman", *CONTAINER_BEFORE, *PODMAN, *unlimited, "--device=nvidia.com/gpu=all", "--env=NAME=two words"),
@@ -83,7 +83,7 @@ def test_how_a_container_is_removed() -> None:
 @pytest.mark.parametrize("image", ["", "python", "python:3.11", "sha256:12", f"--privileged@{DIGEST}", f"{DIGEST} x"])
 def test_an_image_has_a_digest(image: str) -> None:
     with pytest.raises(ConfigError, match=r"digest|no image"):
-        container_command(Mode.PODMAN, STRANGERS, ARGV, Container("box", image))
+        container_command(Mode.PODMAN, STRANGERS, ARGV, "box", image)
 
 
 BWRAP_BEFORE = ["bwrap", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--die-with-parent"]

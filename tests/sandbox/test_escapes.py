@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,14 +14,13 @@ from typing import Any
 
 import pytest
 
+from protocol.waits import wait_for
+from sandbox import launch as launching
 from sandbox.bubblewrap import python_mounts
-from sandbox.launch import TIMED_OUT, Cgroup, IsolatedProcess, Launch
+from sandbox.launch import TIMED_OUT, IsolatedProcess, Launch
 from sandbox.policy import MIB, NOBODY, IsolationPolicy, Mode, Mount
 from tests.sandbox.conftest import need
-from tests.sandbox.escapes.base import Attempt
-from tests.sandbox.escapes.every import ATTEMPTS, HARMLESS
-from tests.sandbox.escapes.limits import TOGETHER
-from tests.sandbox.escapes.privilege import DEVICES, PRIVILEGE
+from tests.sandbox.escapes.attempts import ATTEMPTS, DEVICES, HARMLESS, PRIVILEGE, TOGETHER, Attempt
 from tests.sandbox.planted import planted, running, text_of
 
 MEMORY = 160 * MIB
@@ -59,7 +58,7 @@ each_mode = pytest.mark.parametrize("variant", VARIANTS, ids=lambda one: one.nam
 Start = Callable[..., IsolatedProcess]
 
 
-def _no_cgroup(group: Cgroup) -> None:
+def _no_cgroup(_: object) -> None:
     raise PermissionError
 
 
@@ -73,7 +72,7 @@ def start(request: pytest.FixtureRequest, suite: Path, monkeypatch: pytest.Monke
         if variant.mode is Mode.BUBBLEWRAP:
             mounts = (*mounts, *python_mounts())
         if not variant.accounting:
-            monkeypatch.setattr(Cgroup, "make", _no_cgroup)
+            monkeypatch.setattr(launching, "make_cgroup", _no_cgroup)
         wanted = IsolationPolicy(
             mounts=(*mounts, Mount.same(suite)),
             memory=MEMORY,
@@ -150,7 +149,7 @@ def test_what_takes_too_long_is_ended(start: Start, variant: Variant) -> None:
         assert process.wait() == TIMED_OUT
         assert time.monotonic() - began < 100
         assert process.timed_out
-        assert gone(token)
+        wait_until_gone(token)
 
 
 @each_mode
@@ -176,8 +175,7 @@ def test_nothing_survives_its_launcher(request: pytest.FixtureRequest, start: St
     groups = groups_of(inside)
     os.kill(launcher, signal.SIGKILL)
     os.waitpid(launcher, 0)
-    assert gone(token)
-    assert not any(path.exists() for path in wait_until_removed(groups))
+    wait_until_gone(token, groups)
 
 
 def groups_of(processes: list[int]) -> set[Path]:
@@ -190,19 +188,9 @@ def groups_of(processes: list[int]) -> set[Path]:
     return found
 
 
-def wait_until_removed(paths: set[Path]) -> set[Path]:
-    end = time.monotonic() + 60
-    while any(path.exists() for path in paths) and time.monotonic() < end:
-        time.sleep(0.1)
-    return paths
-
-
-def gone(token: str) -> bool:
-    """Whether no process with that word is left within a minute."""
-    end = time.monotonic() + 60
-    while running(token) and time.monotonic() < end:
-        time.sleep(0.1)
-    return not running(token)
+def wait_until_gone(token: str, groups: Iterable[Path] = ()) -> None:
+    wait_for("no process with that word is left", lambda: not running(token), 60)
+    wait_for("no cgroup is left", lambda: not any(path.exists() for path in groups), 60)
 
 
 @pytest.mark.skipif(not ROOT, reason="only root has these powers to lose")

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from protocol.errors import ConfigError
+from protocol.waits import wait_for
 from sandbox.bubblewrap import python_mounts
-from sandbox.launch import Cgroup, IsolatedProcess, Launch
+from sandbox.launch import IsolatedProcess, Launch, make_cgroup
 from sandbox.policy import MIB, IsolationPolicy, Mode, Mount
 from sandbox.watchdog import Watchdog
 from tests.sandbox.conftest import need
@@ -72,8 +73,7 @@ def test_a_program_sees_the_variables_that_it_is_given(request: pytest.FixtureRe
     code = "import os, json; print(json.dumps(sorted(os.environ)), os.getcwd(), os.environ['NAME'])"
     given = launch(request, Mode.BUBBLEWRAP, code)
     changes = {"environment": {"NAME": "two words"}, "folder": tmp_path}
-    mounts = (*given.policy.mounts, Mount.same(tmp_path))
-    policy = given.policy.model_copy(update=changes | {"mounts": mounts})
+    policy = given.policy.model_copy(update=changes | {"mounts": (*given.policy.mounts, Mount.same(tmp_path))})
     with IsolatedProcess(Launch(given.mode, policy, given.argv), subprocess.DEVNULL, subprocess.PIPE) as process:
         out, _ = process.process.communicate(timeout=60)
     known = '["LC_CTYPE", "NAME", "PATH", "PWD"]'
@@ -83,13 +83,12 @@ def test_a_program_sees_the_variables_that_it_is_given(request: pytest.FixtureRe
 def test_a_missing_tool_is_named_and_nothing_is_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     made: list[Path] = []  # by this test alone: other programs of this machine make groups meanwhile
-    make = Cgroup.make
 
-    def noted(group: Cgroup) -> None:
-        make(group)
-        made.extend(group.settings)
+    def noted(settings: dict[Path, dict[str, str]]) -> None:
+        make_cgroup(settings)
+        made.extend(settings)
 
-    monkeypatch.setattr(Cgroup, "make", noted)
+    monkeypatch.setattr("sandbox.launch.make_cgroup", noted)
     with pytest.raises(ConfigError, match=r"`bwrap` is not on the PATH"):
         IsolatedProcess(Launch(Mode.BUBBLEWRAP, IsolationPolicy(), ("true",)))
     assert [path for path in made if path.exists()] == []
@@ -102,15 +101,12 @@ def test_a_watchdog_cleans_up_unless_all_is_done(tmp_path: Path, done: bool) -> 
     kept.touch()
     watchdog = Watchdog([["rm", str(kept)]], [])
     watchdog.dismiss(done=done)
-    end = time.monotonic() + 20
-    while kept.exists() and not done and time.monotonic() < end:
-        time.sleep(0.05)
+    if not done:
+        wait_for("it cleans up", lambda: not kept.exists(), 20)
     assert kept.exists() == done
 
 
-def test_an_engine_that_does_not_answer_is_left_to_the_watchdog(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_engine_that_hangs_is_left_to_the_watchdog(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Its `rm` hangs the first time."""
     log, program = tmp_path / "log", tmp_path / "docker"
     program.write_text(f'#!/bin/sh\necho "$1" >> {log}\n[ "$1" = rm ] && [ $(grep -c rm {log}) -lt 2 ] && sleep 30\n')
@@ -120,12 +116,8 @@ def test_an_engine_that_does_not_answer_is_left_to_the_watchdog(
     monkeypatch.setattr("sandbox.launch._KILL_SECONDS", 1.0)
     given = Launch(Mode.DOCKER, IsolationPolicy(), ("true",), "sha256:" + "00" * 32)
     with IsolatedProcess(given, subprocess.DEVNULL):
-        end = time.monotonic() + 20
-        while not log.exists() and time.monotonic() < end:
-            time.sleep(0.05)
-    end = time.monotonic() + 20
-    while log.read_text().split().count("rm") < 2 and time.monotonic() < end:
-        time.sleep(0.05)
+        wait_for("it runs", log.exists, 20)
+    wait_for("it is removed again", lambda: log.read_text().split().count("rm") == 2, 20)
     assert log.read_text().split()[:3] == ["run", "rm", "rm"]
 
 

@@ -14,7 +14,7 @@ from attacks.hostile import hostile
 from protocol.errors import ScoringUnavailable
 from sandbox import image, wasi
 from sandbox.exchange import ask, end
-from sandbox.image import ImageRecipe, bundled, recipe
+from sandbox.image import RECIPES, ImageRecipe, bundled
 from sandbox.pool import SandboxPool, packed, unpacked
 from sandbox.wasi import MIB, Ending, SandboxLimits, SandboxOutcome, SandboxProgram
 
@@ -36,13 +36,10 @@ def run(pool: SandboxPool, source: str, limits: SandboxLimits = LIMITS, **more: 
     return pool.run(SandboxProgram(source, **more), limits)  # type: ignore[arg-type]
 
 
-def test_a_program_reads_prints_and_ends(pool: SandboxPool) -> None:
+def test_a_program_is_a_main_module_that_reads_prints_and_ends(pool: SandboxPool) -> None:
     outcome = run(pool, "import sys\nprint(sum(map(int, input().split())))\nsys.exit(3)", stdin=b"1 2 3\n")
     assert (outcome.ending, outcome.code, outcome.stdout) == (Ending.EXITED, 3, b"6\n")
     assert not outcome.succeeded
-
-
-def test_a_program_is_a_main_module_with_handlers_at_its_exit(pool: SandboxPool) -> None:
     source = "import atexit\natexit.register(print, 'bye')\nclass A: pass\nprint(A.__module__, __name__)"
     assert run(pool, source).stdout == b"__main__ __main__\nbye\n"
 
@@ -177,20 +174,18 @@ def test_a_process_is_shut_in_and_knows_no_secret(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("name", ["python", pytest.param("mathematics", marks=pytest.mark.slow)])
 def test_an_image_is_what_is_pinned(name: str) -> None:
-    wanted = recipe(name)
-    assert image.digest(*image.build(wanted)) == wanted.sha256
+    assert image.digest(*image.build(RECIPES[name])) == RECIPES[name].sha256
 
 
-@pytest.mark.parametrize("name", [one.name for one in image.RECIPES])
+@pytest.mark.parametrize("name", RECIPES)
 def test_an_image_is_pinned_to_its_sources(name: str) -> None:
     """Whoever changes one of them is told so here, not by the first machine that has no image yet: print the new
     hashes with `python -m sandbox.image --pin`."""
-    assert image.sources(recipe(name)) == recipe(name).sources
+    assert image.sources(RECIPES[name]) == RECIPES[name].sources
 
 
 def test_another_image_than_the_pinned_one_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    other = dataclasses.replace(recipe("python"), warm="import wave")
-    monkeypatch.setattr(image, "RECIPES", (other,))
+    monkeypatch.setitem(RECIPES, "python", dataclasses.replace(RECIPES["python"], warm="import wave"))
     with pytest.raises(ScoringUnavailable, match="not the pinned"):
         image.make_image("python")
 
@@ -214,9 +209,7 @@ def test_another_version_of_wasmtime_is_not_used(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("which", ["code", "memory", "entry"])
-def test_what_is_damaged_in_the_cache_is_made_again(
-    which: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_what_is_damaged_is_made_again(which: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     image.make_image("python")
     made = [wasi.cached("code"), image._path("python"), image._path("python").with_suffix(".json")]
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

@@ -4,10 +4,11 @@ import re
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from protocol.api.endpoints import OBJECTS
 from protocol.http.reach import ANYWHERE
 from storage.transfers import http_client
 
@@ -41,6 +42,18 @@ def mirror(answer: Answer, tls: ssl.SSLContext | None = None) -> Iterator[str]:
         server.server_close()
 
 
+@contextmanager
+def bucket(objects: Mapping[str, bytes]) -> Iterator[str]:
+    """Base URL of a pool's service that has these objects."""
+
+    def serve(handler: BaseHTTPRequestHandler) -> None:
+        found = objects.get(handler.path.removeprefix(f"{OBJECTS}/"))
+        send(handler, *((200, found) if found is not None else (404,)))
+
+    with mirror(serve) as url:
+        yield url
+
+
 def send(handler: BaseHTTPRequestHandler, status: int, body: bytes = b"", **headers: str) -> None:
     handler.send_response(status)
     handler.send_header("Content-Length", str(len(body)))
@@ -66,15 +79,18 @@ def redirect_to(target: str, status: int = 302) -> Answer:
     return lambda handler: send(handler, status, Location=target)
 
 
+def _forever(handler: BaseHTTPRequestHandler, data: bytes, pause: float) -> None:
+    with suppress(OSError):
+        while True:
+            handler.wfile.write(data)
+            time.sleep(pause)
+
+
 def endless(handler: BaseHTTPRequestHandler) -> None:
     """Never stops sending."""
     handler.send_response(200)
     handler.end_headers()
-    try:
-        while True:
-            handler.wfile.write(b"x" * 65536)
-    except OSError:
-        pass
+    _forever(handler, b"x" * 65536, 0.0)
 
 
 def drip(handler: BaseHTTPRequestHandler) -> None:
@@ -82,20 +98,10 @@ def drip(handler: BaseHTTPRequestHandler) -> None:
     handler.send_response(200)
     handler.send_header("Content-Length", "1000")
     handler.end_headers()
-    try:
-        while True:
-            handler.wfile.write(b"x")
-            time.sleep(0.2)
-    except OSError:
-        pass
+    _forever(handler, b"x", 0.2)
 
 
 def drip_headers(handler: BaseHTTPRequestHandler) -> None:
     """Headers without end, one now and then."""
     handler.wfile.write(b"HTTP/1.1 200 OK\r\n")
-    try:
-        while True:
-            handler.wfile.write(b"X-More: 1\r\n")
-            time.sleep(0.1)
-    except OSError:
-        pass
+    _forever(handler, b"X-More: 1\r\n", 0.1)

@@ -2,7 +2,6 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -11,12 +10,13 @@ import pytest
 
 from protocol.errors import ConfigError, IntegrityError, UnreachableError
 from storage.keys import MissingObjectError, object_key
-from storage.s3 import AccessKey, Bucket, S3Settings
+from storage.s3 import Bucket, S3Settings
 from storage.transfers import TicketRefusedError, download, upload
 from tests.conftest import free_port
 from tests.localnet.services.running import ServiceProcess, running, settings_of
 from tests.storage.clock import signed_at
 from tests.storage.mirror import NEAR, mirror, send
+from tests.storage.refusals import DATA, KEY, bucket_at
 
 
 def fresh(size: int = 1000) -> tuple[str, bytes]:
@@ -46,16 +46,10 @@ def test_a_place_is_taken_once(bucket: Bucket) -> None:
         assert bucket.look(place, 5) == b"first"
         with pytest.raises(IntegrityError, match="at most 4"):
             bucket.look(place, 4)
-    for wrong in (
-        f"diloco/{run}/log/1",
-        f"diloco/{run}/log/0000000000/x",
-        f"diloco/{run[:-1]}/log/0000000000",
-        "log/../x",
-    ):
-        with pytest.raises(ConfigError, match="is no place"):
-            bucket.put_first(wrong, b"x")
-        with pytest.raises(ConfigError, match="is no place"):
-            bucket.look(wrong, 100)
+    for wrong in (f"{entry}/x", f"diloco/{run}/log/1", entry.replace(run, run[:-1]), "log/../x"):
+        for call in (lambda place: bucket.put_first(place, b"x"), lambda place: bucket.look(place, 100)):
+            with pytest.raises(ConfigError, match="is no place"):
+                call(wrong)
 
 
 def test_refuses_what_the_key_does_not_name(bucket: Bucket) -> None:
@@ -163,32 +157,24 @@ def test_data_survive_kill(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
-@pytest.mark.parametrize("request_", ["size", "get", "put", "list"])
-def test_a_redirect_is_refused_with_its_target(tmp_path: Path, status: int, request_: str) -> None:
-    key, data = fresh()
-    calls: dict[str, Callable[[Bucket], object]] = {
-        "size": lambda bucket: bucket.size(key),
-        "get": lambda bucket: bucket.get(key),
-        "put": lambda bucket: bucket.put(key, data),
-        "list": lambda bucket: list(bucket.list("shards/")),
-    }
-    access = AccessKey(access_key="a", secret_key="b")
-
+def test_a_redirect_is_refused_with_its_target(status: int) -> None:
     def redirect(handler: BaseHTTPRequestHandler) -> None:
         handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
         send(handler, status, Location="https://s3.example/elsewhere")
 
     with mirror(redirect) as url:
-        settings = S3Settings(endpoint=url, bucket="muster", credentials=tmp_path / "none.json")
-        with pytest.raises(ConfigError, match=r"redirects to https://s3\.example/elsewhere"):
-            calls[request_](Bucket(settings, access))
+        bucket = bucket_at(url)
+        for call in (
+            lambda: bucket.size(KEY),
+            lambda: bucket.get(KEY),
+            lambda: bucket.put(KEY, DATA),
+            lambda: list(bucket.list("shards/")),
+        ):
+            with pytest.raises(ConfigError, match=r"redirects to https://s3\.example/elsewhere"):
+                call()
 
 
-def test_a_redirect_to_another_region_names_it(tmp_path: Path) -> None:
-    def redirect(handler: BaseHTTPRequestHandler) -> None:
-        send(handler, 301, b"", **{"x-amz-bucket-region": "eu-west-3"})
-
-    with mirror(redirect) as url:
-        settings = S3Settings(endpoint=url, bucket="muster", credentials=tmp_path / "none.json")
+def test_a_redirect_to_another_region_names_it() -> None:
+    with mirror(lambda handler: send(handler, 301, x_amz_bucket_region="eu-west-3")) as url:
         with pytest.raises(ConfigError, match="set region = 'eu-west-3'"):
-            Bucket(settings, AccessKey(access_key="a", secret_key="b")).size(fresh()[0])
+            bucket_at(url).size(KEY)

@@ -11,27 +11,20 @@ from storage.partial import PartFile, PartialDownload
 from storage.sources import MultiSource
 
 
-def test_a_full_disk_is_heard_of_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    draft = PartFile(tmp_path)
-
+def test_a_full_disk_is_heard_of_at_once_and_no_sources_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(handle: int, data: memoryview, at: int) -> int:
         raise OSError(errno.ENOSPC, "no room")
 
     monkeypatch.setattr(os, "pwrite", full)
+    draft = PartFile(tmp_path)
     with pytest.raises(OSError, match="no room"):
         draft.append(b"bytes")
     draft.drop()
     assert not list(tmp_path.iterdir())
 
-
-def test_a_full_disk_is_no_sources_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def source(key: str, limit: int, partial: PartialDownload) -> None:
         partial.append(b"bytes")
 
-    def full(handle: int, data: memoryview, at: int) -> int:
-        raise OSError(errno.ENOSPC, "no room")
-
-    monkeypatch.setattr(os, "pwrite", full)
     sources = MultiSource({"a": source, "b": source})
     with pytest.raises(OSError, match="no room"):
         sources.fetch("key", 10, lambda: PartFile(tmp_path))

@@ -3,14 +3,14 @@
 import time
 from http.server import BaseHTTPRequestHandler
 from itertools import count
-from pathlib import Path
 
 import pytest
 
 from protocol.errors import UnreachableError
 from storage import s3
-from storage.s3 import MAX_EMPTY_PAGES, AccessKey, Bucket, S3Settings
+from storage.s3 import MAX_EMPTY_PAGES
 from tests.storage.mirror import mirror, send
+from tests.storage.refusals import bucket_at
 
 PAGE = (
     '<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Name>b</Name><MaxKeys>1000</MaxKeys>'
@@ -30,10 +30,8 @@ def listed(keyed: range, last: int, seconds: float = 0.0) -> tuple[list[str], in
         send(handler, 200, PAGE.format(more="false" if at == last else "true", keys=named, at=at).encode())
 
     with mirror(answer) as url:
-        settings = S3Settings(endpoint=url, bucket="bucket", credentials=Path("nowhere"))
-        bucket = Bucket(settings, AccessKey(access_key="key", secret_key="secret"))
         try:
-            return list(bucket.list("envelopes/")), next(numbers)
+            return list(bucket_at(url).list("envelopes/")), next(numbers)
         except UnreachableError as error:
             return [error.what], next(numbers)
 

@@ -2,16 +2,13 @@
 
 import hashlib
 import random
-import time
 from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler
 
 import pytest
 
 from protocol.errors import IntegrityError, MusterError
-from storage import sources
 from storage.keys import object_key
-from storage.partial import PartialDownload
 from storage.sources import MultiSource
 from storage.transfers import HttpObjects, download
 from tests.storage.mirror import NEAR, Answer, begin, mirror, send
@@ -70,27 +67,6 @@ def test_a_source_that_died_is_left_for_another() -> None:
         assert ordered(KEY, len(DATA)) == DATA
         assert first == [(0, 250_000)]
         assert second == [(0, len(DATA))]
-
-
-def test_a_hedge_takes_over_from_the_slow_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The slow one stops after a half; nobody waits for the 30 s that a read may take."""
-    for name in ("MIN_HEDGE_SECONDS", "SILENCE_SECONDS"):
-        monkeypatch.setattr(sources, name, 0.05)
-    log: Log = []
-
-    def half(key: str, limit: int, partial: PartialDownload) -> None:
-        partial.append(DATA[:200_000])
-        while not partial.abandoned:
-            time.sleep(0.01)
-        partial.append(b"")
-        raise AssertionError("it was told that nobody waits")
-
-    with mirror(server(log)) as base:
-        objects = HttpObjects([base])
-        both = MultiSource({"1": half, "2": objects.each()[base]})
-        assert both(KEY, len(DATA)) == DATA
-        objects.close()
-    assert log == [(0, len(DATA))]
 
 
 @pytest.mark.parametrize("said", ["bytes 0-9/400000", "bytes 150000-399999/99999999", "nonsense", ""])

@@ -2,6 +2,7 @@
 
 import threading
 from collections import Counter
+from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
@@ -121,9 +122,8 @@ def test_a_source_that_lacks_a_shard_is_not_blamed() -> None:
     assert objects.stats["a"].failures == 0
 
 
-def test_a_step_comes_although_most_sources_are_hostile(tmp_path: Path) -> None:
+def test_a_step_comes_although_most_sources_are_hostile(origin: Origin, tmp_path: Path) -> None:
     """Poison, an endless answer, a drip, a redirect loop, a lie for every client, and one honest source."""
-    origin = Origin(tmp_path / "steps", steps=2)
     served: Counter[str] = Counter()
 
     def honest(handler: BaseHTTPRequestHandler) -> None:
@@ -137,17 +137,12 @@ def test_a_step_comes_although_most_sources_are_hostile(tmp_path: Path) -> None:
     def looping(handler: BaseHTTPRequestHandler) -> None:
         redirect_to(handler.path)(handler)
 
-    with (
-        mirror(lying) as one,
-        mirror(endless) as two,
-        mirror(drip) as three,
-        mirror(looping) as four,
-        mirror(honest) as five,
-    ):
-        objects = HttpObjects([one, two, three, four, five], timeout=2.0)
+    with ExitStack() as stack:
+        answers = (lying, endless, drip, looping, honest)
+        objects = HttpObjects([stack.enter_context(mirror(answer)) for answer in answers], timeout=2.0)
+        stack.callback(objects.close)
         fetching = MultiSource(objects.each())
         for step in (0, 1):
             folder = fetch(origin.manifests[step].digest, fetching, tmp_path / "cache", PUBLISHER, step)
             assert contents(folder) == contents(origin.folders[step])
-        objects.close()
     assert served["lies"] < 12

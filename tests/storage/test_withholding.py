@@ -3,7 +3,7 @@
 import hashlib
 import random
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from http.server import BaseHTTPRequestHandler
 
 import pytest
@@ -29,19 +29,9 @@ class Holder:
         data = SHARDS[handler.path.removeprefix("/")]
         handler.wfile.write(data[begin(handler, data) : len(data) - self.held])
         if self.held:
-            self._hold(handler)
-
-    def _hold(self, handler: BaseHTTPRequestHandler) -> None:
-        handler.connection.settimeout(0.1)
-        while True:
-            try:
-                if not handler.connection.recv(1):
-                    break
-            except TimeoutError:
-                continue
-            except OSError:
-                break
-        self.left.release()
+            with suppress(OSError):
+                handler.connection.recv(1)  # until the client hangs up
+            self.left.release()
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attacks.swarm import POISONS, Poisoner, Text, Worked, scored_group
+from attacks.swarm import POISONS, Poisoner, Text, scored_group, worked_answer
 from environments.registry import load_environment
 from protocol.files import write_folder
 from swarm.config import MixConfig, PlausibilityConfig
@@ -19,7 +19,7 @@ from swarm.member import Member, load_swarm
 from swarm.plausibility import PlausibilityJudge, Shape, implausible, shape_of, surprise_of_not, usual
 from swarm.state import JOURNAL, read_journal
 from tests.swarm.world import DOCUMENT, SUMS, SwarmWorld, one_round
-from trainer.model.base_model import Recipe, warm_up, worked_sum
+from trainer.model.base_model import Recipe, warm_up
 from trainer.model.tiny_model import END_OF_THOUGHT
 
 CONFIG = PlausibilityConfig(slack=2.0, token_slack=3.0, stop_slack=2.0, window=4, odd=0.0, longer=1.25, brief=0)
@@ -228,7 +228,7 @@ def test_who_says_that_a_text_did_not_end_is_asked_how_likely_that_is(world: Swa
     """The policy is sure of the end after an answer of two digits; of a text cut short in its middle it is not."""
     made = world.member(0)
     problem = load_swarm(world.config(1))[1].problem(round_problem(DOCUMENT.digest, world.account(1).address, 0, 0))
-    right = Worked(problem, worked_sum(problem), ()).right(worked_sum(problem))
+    right = worked_answer(problem)
     cut = right.partition(END_OF_THOUGHT)[0][:-1]
     found = found_group(world, [Text(right, ended=False), Text(right), Text(cut, ended=False)])
     group = made.retokeniser.group(found)

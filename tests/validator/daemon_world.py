@@ -27,8 +27,7 @@ from validator.pools import PoolCollaborators, ValidatorCollaborators
 from validator.retention import FileServer, RetentionStore, Serving
 from validator.tasks import TransactionTasks
 
-FAMILY = 1 << 31 | 7
-"""A class that is no pool's number."""
+FAMILY = 1 << 31 | 7  # a validator group that is no pool's number
 
 
 class Publications:
@@ -70,8 +69,8 @@ def serve_somewhere() -> ServeConfig:
 class ValidatorWorld:
     """A game with one submitted file, and validators that hold the keys of all its seats. `unreachable`: pools whose
     service does not answer; `lost`: SHA-256 of files whose sources do not. What is started next keeps at most `room`
-    bytes of files, shows them as `serve` says or with `serving`, votes in `threads`, fetches from
-    `objects` and has `patience` seconds of it; the pool's document is `config`."""
+    bytes of files, shows them as `serve` says or with `serving`, votes in `threads`, fetches from `objects` and has
+    `patience` seconds of it; the pool's document is `config`."""
 
     def __init__(self, game: Game, folder: Path) -> None:
         self.game, self.folder, self.service, self.judge = game, folder, Publications(), ScriptedJudge()
@@ -120,6 +119,14 @@ class ValidatorWorld:
         files = self.running[-1][1].retained
         judge = judge_of(self.folder / "verdicts", self.objects, self.judge, files=files)
         return PoolCollaborators(client, service, judge, self.config, self.patience, self.patience)
+
+    def attested(self) -> tuple[str, ...]:
+        """Attest the file, and mine the seed of its committee; the members' voting keys."""
+        self.game.attest(0)
+        self.game.mine_to(self.lane.round.seed_block + 1)
+        committee = self.game.suite.court.committee_of((self.game.pool, 0, 0))
+        assert committee is not None
+        return committee.voters
 
     @property
     def lane(self) -> Lane:

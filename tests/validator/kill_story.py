@@ -18,11 +18,10 @@ from storage.s3 import Bucket, S3Settings
 from tests.chain.game import Game, work
 from tests.localnet.services.running import ServiceProcess, settings_of
 from tests.storage.mirror import mirror, send
-from tests.validator.mortal import Life, Moment, live
+from tests.validator.mortal import Life, live
 from validator.ballots import BallotStore
 
-WINDOW = 250
-"""Seconds of every window."""
+WINDOW = 250  # seconds of every window
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["tests.validator.mortal"])
 _PATIENCE = 900.0
@@ -48,22 +47,22 @@ class MortalProcess:
     def start(self) -> None:
         self._lives += 1
         self._folder.mkdir(parents=True, exist_ok=True)
-        life = Life({"home": self.home, **self._config}, self._keys, self._service, self._grave, self._moment())
+        config = {"home": self.home, **self._config}
+        life = Life(config, self._keys, self._service, self._grave, *self._moment())
         self._process = _CONTEXT.Process(target=live, args=(life,), daemon=True)
         self._process.start()
 
-    def _moment(self) -> Moment | None:
+    def _moment(self) -> tuple[int, frozenset[str]]:
         if isinstance(self.ends, int):
-            return None if self.deaths else Moment(self.ends)
+            return 0 if self.deaths else self.ends, frozenset()
         left = self.ends - set(self.deaths)
-        return Moment(1, left) if left else None
+        return int(bool(left)), left
 
     def died(self) -> bool:
         """Whether it has been killed as was asked; AssertionError if it ended otherwise."""
         if self._process is None or self._process.is_alive():
             return False
         assert self._process.exitcode == -9, self._grave.with_suffix(".log").read_text()
-        assert self._grave.exists()
         self.deaths.append(self._grave.read_text())
         return True
 
@@ -152,8 +151,7 @@ class Story:
 
     @property
     def _lane(self) -> Lane:
-        state = self._game.state
-        return state.lanes[self._place[0], self._place[1] >> 4]
+        return self._game.state.lanes[self._place[0], self._place[1] >> 4]
 
     @property
     def _trial(self) -> Trial | None:
@@ -171,9 +169,8 @@ class Story:
             with blocks(self._game):
                 self._committee.start()
                 while not self._over():
-                    assert time.monotonic() < deadline, (
-                        f"{[one.deaths for one in processes]} {self._lane} {self._trial}"
-                    )
+                    deaths = [one.deaths for one in processes]
+                    assert time.monotonic() < deadline, f"{deaths} {self._lane} {self._trial}"
                     for process in processes:
                         if process.died():
                             self._check()
@@ -223,10 +220,8 @@ class Story:
         for member, commitment in current.commits.items():
             assert self._seen.setdefault(member, commitment) in (commitment, b"")
             if commitment:
-                where, box = (
-                    f"lane-{self._place[0]}-{self._lane.lane}-0",
-                    BallotStore(self._committee.state / "ballots"),
-                )
+                where = f"lane-{self._place[0]}-{self._lane.lane}-0"
+                box = BallotStore(self._committee.state / "ballots")
                 ballot = box.committed(where, current.seats[member], commitment)
                 assert ballot is not None
                 assert list(self._committee.state.glob(f"verdicts/*/{ballot.verdict_hash.hex()}.json"))

@@ -21,56 +21,48 @@ from chain.indexer.store import EventStore
 from chain.transactions import Sender
 from protocol.accounts import Account
 from protocol.api.work import HeartbeatRequest, HeartbeatResponse
-from protocol.verdict import Code, Verdict
+from protocol.verdict import Verdict
 from runtime.pool_client import PoolClient
 from runtime.process import PoolSource
 from storage.keys import object_key
 from storage.s3 import Bucket, S3Settings
 from tests.validator import world
+from tests.validator.scripted import ModelFreeJudge, ScriptedJudge
 from validator.config import ValidatorConfig
 from validator.daemon import Validator
-from validator.judging.context import SubmissionFacts, verdict_on
-from validator.judging.pipeline import FileJudge, LoadedEngine
+from validator.judging.pipeline import LoadedEngine
 from validator.judging.sources import Sources
 from validator.pools import PoolCollaborators, ValidatorCollaborators
 
 
 @dataclass(frozen=True)
-class Moment:
-    """The `number`-th moment of a process's life (from 1 on), of all or of those with one of these `names`."""
-
-    number: int
-    names: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True)
 class Life:
-    """`config` is the process's, `keys` its voting keys, `service` the pool's bucket. Where it ends (None: when it is
-    killed from outside) is written to `grave`, what it logs to `grave` with `.log`."""
+    """`config` is the process's, `keys` its voting keys, `service` the pool's bucket. It ends at its `moment`-th moment
+    (from 1 on; 0: when it is killed from outside), of all or of those with one of these `names`. Where that was is
+    written to `grave`, what it logs to `grave` with `.log`."""
 
     config: dict[str, Any]
     keys: tuple[str, ...]
     service: dict[str, Any]
     grave: Path
-    moment: Moment | None = None
+    moment: int = 0
+    names: frozenset[str] = frozenset()
 
 
 class Death:
     """Counts moments, and kills the process at the one that was chosen."""
 
-    def __init__(self, moment: Moment | None, grave: Path) -> None:
-        self._moment, self._grave = moment, grave
-        self._lock, self._count = threading.Lock(), 0
+    def __init__(self, life: Life) -> None:
+        self._life, self._lock, self._count = life, threading.Lock(), 0
         self.calling = threading.local()
 
     def at(self, name: str) -> None:
-        moment = self._moment
-        if moment is None or (moment.names and name not in moment.names):
+        if self._life.names and name not in self._life.names:
             return
         with self._lock:
             self._count += 1
-            if self._count == moment.number:
-                self._grave.write_text(name)
+            if self._count == self._life.moment:
+                self._life.grave.write_text(name)
                 os.kill(os.getpid(), signal.SIGKILL)
                 time.sleep(60)
 
@@ -129,36 +121,27 @@ class DocumentTaker:
         """Nothing to close."""
 
 
-class ModelFreeJudge(FileJudge):
-    """Needs no weights."""
-
-    def _load(self, *_: object) -> Any:
-        return None
-
-
 def live(life: Life) -> None:
     """The process, from its start to its end."""
     handler = logging.FileHandler(life.grave.with_suffix(".log"))
     logging.basicConfig(level=logging.DEBUG, handlers=[handler], force=True)
     for noisy in ("httpcore", "httpx", "botocore", "boto3", "urllib3", "web3", "s3transfer"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    death = Death(life.moment, life.grave)
+    death = Death(life)
     death.everywhere()
     config = ValidatorConfig.model_validate(life.config)
     shared = ValidatorCollaborators.connect(config, [Account.from_key(key) for key in life.keys])
     bucket = Bucket(S3Settings.model_validate(life.service))
 
-    def judge(facts: SubmissionFacts, data: bytes | None, *_: object) -> Verdict:
+    def judge(*given: Any) -> Verdict:
         death.at("before judging")
-        return verdict_on(facts, world.CONFIG.digest, Code.ACCEPT if data else Code.UNAVAILABLE, {})
+        return ScriptedJudge()(*given)
 
     def open_pool(source: PoolSource, announced: bool) -> PoolCollaborators:
         client = PoolClient(config.model_copy(update=source.model_dump()), None, shared.chain, announced)
-        engine: Any = LoadedEngine(None)  # type: ignore[arg-type]
-        judges = ModelFreeJudge(
-            world.CONFIG, engine, Sources(client.objects), lambda _: Path(), shared.verdicts, shared.retained,
-            judge,
-        )  # fmt: skip
+        engine, sources = LoadedEngine(None), Sources(client.objects)  # type: ignore[arg-type]
+        kept = shared.verdicts, shared.retained
+        judges = ModelFreeJudge(world.CONFIG, engine, sources, lambda _: Path(), *kept, judge)
         service: Any = DocumentTaker(bucket)
         return PoolCollaborators(client, service, judges, world.CONFIG, 120.0, 120.0)
 

@@ -1,14 +1,15 @@
-"""A judge that answers by script, and the parts around it, for tests of what surrounds the pipeline."""
+"""Judges that need no model, and the parts around them, for tests of what surrounds the checks."""
 
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from protocol.errors import MusterError
 from protocol.seeds import Work
 from protocol.verdict import Code, Verdict
 from tests.validator import tiny
-from validator.judging.context import SubmissionFacts, verdict_on
+from validator.judging.checks import SubmissionFacts, verdict_on
 from validator.judging.pipeline import FileJudge, LoadedEngine
 from validator.judging.sources import Sources
 from validator.judging.verdicts import VerdictStore
@@ -36,11 +37,18 @@ class ScriptedJudge:
         self.gate = threading.Event()
         self.gate.set()
 
-    def __call__(self, facts: SubmissionFacts, data: bytes | None, *rest: object) -> Verdict:
+    def __call__(self, facts: SubmissionFacts, data: bytes | None, *_: object) -> Verdict:
         self.sequences.append(facts.sequence)
         self.data.append(data)
         assert self.gate.wait(20)
         return verdict_on(facts, tiny.CONFIG.digest, Code.ACCEPT if data else Code.UNAVAILABLE, {})
+
+
+class ModelFreeJudge(FileJudge):
+    """Needs no weights."""
+
+    def _load(self, *_: object) -> Any:
+        return None
 
 
 def tiny_weights(_: Work) -> Path:

@@ -31,7 +31,6 @@ from validator.challenges import (
     judge_challenge,
     juror_replay,
     majority,
-    run_evidence,
     shortest_run,
 )
 from validator.judging.queue import LaneVerdict
@@ -40,12 +39,13 @@ from validator.voting import ChallengeVote
 PAIR = ("vllm:bfloat16:cpu", "transformers:bfloat16:cpu")
 BET = {"unexplained": (Bet(tilt=1.0, rate=0.01, most=1.2),) * BETS}
 LAW = NullModel([PairNullModel(worker=PAIR[0], verifier=PAIR[1], bets=BET)], 2)
+NODE, STRANGER = "0x" + "11" * 20, "0x" + "22" * 20
 ENGINE = {"name": "transformers", "version": "5.1", "dtype": "bfloat16", "device": "cpu"}
 HEADER = Finding("header", Code.ACCEPT, {"engine": "vllm 0.32.0", "dtype": "bfloat16", "device": "cpu"})
 
 
 def file(sequence: int, code: Code = Code.ACCEPT, voted: Code = Code.ACCEPT) -> Submission:
-    made = Submission(1, sequence, "0x" + "11" * 20, 3, sequence, 40, 4, b"", b"", 1, 1, "")
+    made = Submission(1, sequence, NODE, 3, sequence, 40, 4, b"", b"", 1, 1, "")
     return replace(made, code=int(code), votes_code=int(voted))
 
 
@@ -66,19 +66,15 @@ def test_files_that_miss_too_often_together_accuse_and_honest_ones_do_not() -> N
 
 
 def test_one_honest_document_protects_from_lying_ones() -> None:
-    evidence, found = history_evidence(
-        [file(n) for n in range(20)], LAW, lambda _: [document(5), document(0), document(5)]
-    )
+    said = [document(5), document(0), document(5)]
+    evidence, found = history_evidence([file(number) for number in range(20)], LAW, lambda _: said)
     assert not evidence.accused
     assert {one.documents for one in found} == {3}
 
 
-def test_what_follows_an_undecided_file_waits() -> None:
+def test_what_follows_an_undecided_file_waits_and_a_late_one_adds_nothing() -> None:
     files = [file(3, Code.VOID, Code.VOID), file(1), file(2), file(4, Code.NONE, Code.NONE), file(5)]
     assert [one.sequence for one in decided(files)] == [1, 2]
-
-
-def test_a_late_file_adds_nothing() -> None:
     late = file_evidence(file(1, Code.LATE, Code.NONE), LAW, lambda _: [document(5)])
     assert (late.nats, late.notes) == ({}, ())
 
@@ -110,9 +106,8 @@ def test_documents_of_other_engines_or_without_figures_are_named_and_count_nothi
     bare = replace(document(0), findings=(HEADER,))
     found = file_evidence(file(1), LAW, lambda _: [document(5, "cuda"), bare])
     assert found.documents == 0
-    assert found.notes[0].startswith(
-        "no null model for files of vllm:bfloat16:cpu verified by transformers:bfloat16:cuda"
-    )
+    lacking = "no null model for files of vllm:bfloat16:cpu verified by transformers:bfloat16:cuda"
+    assert found.notes[0].startswith(lacking)
     assert found.notes[1] == "it holds no figures of rows"
     assert found.nats == {}
 
@@ -125,9 +120,18 @@ def final(sequence: int, code: Code = Code.ACCEPT) -> Submission:
 
 
 def challenge(*sequences: int) -> NodeChallenge:
-    return NodeChallenge(
-        1, 1, "0x" + "11" * 20, "0x" + "33" * 20, sequences, b"", bond=10, trials=[1], block=1, time=OPENED
-    )
+    accuser = "0x" + "33" * 20
+    return NodeChallenge(1, 1, NODE, accuser, sequences, b"", bond=10, trials=[1], block=1, time=OPENED)
+
+
+def run_evidence(
+    files: list[Submission], named: Sequence[int], found: dict[int, Verdict]
+) -> tuple[NodeEvidence, tuple[FileEvidence, ...]]:
+    """What the run between two of a node's files adds up to."""
+    run = challenged_run(files, named)
+    assert run is not None
+    assert run[0] == named[0], "so many are before it"
+    return history_evidence(run[1], LAW, lambda one: [found[one.sequence]], run[0])
 
 
 def verdicts(count: int, misses: int, start: int = 0) -> dict[int, Verdict]:
@@ -145,58 +149,34 @@ def test_a_run_of_cheated_files_is_rejected_and_an_honest_one_accepted() -> None
     assert vote(range(1), files, misses=1) is Code.ACCEPT  # one of them could be honest
 
 
-def test_a_run_of_all_files_says_what_verify_says() -> None:
-    files = [final(number) for number in range(12)]
-    whole, _ = history_evidence(files, LAW, lambda _: [document(1)])
-    run = challenged_run(files, range(12))
-    assert run is not None
-    assert run_evidence(run, LAW, verdicts(12, 1))[0] == whole
+REFUSED = (Code.REJECT_WEIGHTS, Code.VOID, Code.MALFORMED, Code.UNAVAILABLE, Code.LATE, Code.CANARY)
 
 
-def test_refused_and_late_files_count_alike_in_a_run_and_in_what_verify_says() -> None:
-    refused = {
-        2: Code.REJECT_WEIGHTS,
-        3: Code.VOID,
-        5: Code.MALFORMED,
-        6: Code.UNAVAILABLE,
-        7: Code.LATE,
-        8: Code.CANARY,
-    }
+@pytest.mark.parametrize("refused", [{}, dict(zip((2, 3, 5, 6, 7, 8), REFUSED, strict=True))], ids=["none", "six"])
+def test_a_run_of_all_files_says_what_verify_says_refused_and_late_ones_among_them(refused: dict[int, Code]) -> None:
     files = [final(number, refused.get(number, Code.ACCEPT)) for number in range(12)]
     found = verdicts(12, 1) | {number: replace(document(9), sequence=number) for number in refused}
     whole, each = history_evidence(files, LAW, lambda one: [found[one.sequence]])
-    run = challenged_run(files, [0, 11])
-    assert run is not None
-    assert run_evidence(run, LAW, found) == (whole, tuple(each))
-    assert [one.submission.sequence for one in each if one.documents] == [0, 1, 4, 9, 10, 11]
+    assert run_evidence(files, [0, 11], found) == (whole, each)
+    assert {one.submission.sequence for one in each if one.documents} == set(range(12)) - refused.keys()
 
 
 def test_the_later_a_run_begins_the_more_it_has_to_show() -> None:
     files = [final(number) for number in range(400)]
-    totals = []
-    for start in (0, 10, 100, 300):
-        run = challenged_run(files, range(start, start + 8))
-        assert run is not None
-        assert run.before == start
-        totals.append(run_evidence(run, LAW, verdicts(8, 1, start))[0].peak)
+    starts = (0, 10, 100, 300)
+    totals = [run_evidence(files, range(at, at + 8), verdicts(8, 1, at))[0].peak for at in starts]
     assert totals == sorted(totals, reverse=True)
     # No start is worth more than the whole life's evidence: whoever chooses it gains nothing.
-    run = challenged_run(files, range(0, 308))
-    assert run is not None
-    assert run_evidence(run, LAW, verdicts(308, 1))[0].peak > totals[-1]
+    assert run_evidence(files, range(308), verdicts(308, 1))[0].peak > totals[-1]
 
 
-def test_a_challenge_that_leaves_files_out_proves_nothing() -> None:
+def test_a_challenge_names_all_accepted_files_of_its_run_and_no_other() -> None:
     files = [final(number) for number in range(16)]
-    chosen = challenge(*range(0, 16, 2), 15)
-    judged = judge_challenge(chosen, files, LAW, verdicts(16, 1))
+    judged = judge_challenge(challenge(*range(0, 16, 2), 15), files, LAW, verdicts(16, 1))
     assert judged.code is Code.ACCEPT
     assert "leaves out" in judged.why
-
-
-def test_files_that_were_not_accepted_are_no_part_of_a_run() -> None:
-    files = [final(number) for number in range(12)]
     files[3], files[5] = final(3, Code.VOID), final(5, Code.MALFORMED)
+    del files[12:]
     named = tuple(number for number in range(12) if number not in (3, 5))
     judged = judge_challenge(challenge(*named), files, LAW, verdicts(12, 1))
     assert judged.code is Code.REJECT_SAMPLING
@@ -207,19 +187,14 @@ def test_refused_files_add_nothing_to_the_evidence_of_a_run() -> None:
     """What was refused costs its node at once; a challenge is about what passed. An honest run stays one, however wild
     the figures of a refused file in its midst are."""
     files = [final(number) for number in range(12)]
-    found = verdicts(12, 0)
-    plain = challenged_run(files, range(12))
-    assert plain is not None
+    wild = verdicts(12, 0) | verdicts(8, 9, start=2)
     for code in (Code.REJECT_WEIGHTS, Code.MALFORMED, Code.UNAVAILABLE):
         changed = [replace(one, code=int(code)) if one.sequence in range(2, 10) else one for one in files]
-        run = challenged_run(changed, range(12))
-        assert run is not None
-        wild = found | {number: replace(document(9), sequence=number) for number in range(2, 10)}
-        summed, each = run_evidence(run, LAW, wild)
+        summed, each = run_evidence(changed, range(12), wild)
         assert [one.documents for one in each] == [1, 1, *[0] * 8, 1, 1]
         assert [one.nats for one in each[2:10]] == [{}] * 8
         assert not summed.accused
-    assert run_evidence(plain, LAW, verdicts(12, 9))[0].accused
+    assert run_evidence(files, range(12), verdicts(12, 9))[0].accused
 
 
 def test_what_is_not_final_yet_and_what_cannot_be_had_blames_nobody() -> None:
@@ -237,10 +212,9 @@ def test_what_is_not_final_yet_and_what_cannot_be_had_blames_nobody() -> None:
 def test_a_juror_that_does_not_know_the_null_model_neither_acquits_nor_convicts() -> None:
     """Its own verdicts on all files may lie on disk from before a restart, and the pool's service be gone."""
     found = tuple(verdicts(12, 1).values())
-    judged = LaneVerdict((Code.ACCEPT,) * 12, b"h" * 32, found)
     trial = Trial(trial=1, pool=1, sequence=11, size=5, seed_block=1)
     vote = ChallengeVote(trial, challenge(*range(12)), State(), None)
-    assert vote.codes(judged) == Code.UNAVAILABLE
+    assert vote.codes(LaneVerdict((Code.ACCEPT,) * 12, b"h" * 32, found)) == Code.UNAVAILABLE
     assert vote.whole, "its files are looked for before any is measured"
 
 
@@ -253,14 +227,11 @@ def test_a_pool_without_a_null_model_convicts_nobody() -> None:
 
 def test_the_reason_names_what_most_of_the_evidence_is() -> None:
     """Misses of any kind are of sampling, so that a node is not told that its weights were wrong."""
-    found = {}
     for name in NAMES:
         summed = NodeEvidence()
         summed.add({name: (20.0,) * BETS})
-        found[name] = _reason(summed)
-    weights = {name for name, code in found.items() if code is Code.REJECT_WEIGHTS}
-    assert weights == {"mantissas", "logprobs", "coherence"}
-    assert {found[name] for name in set(found) - weights} == {Code.REJECT_SAMPLING}
+        of_weights = name in {"mantissas", "logprobs", "coherence"}
+        assert _reason(summed) is (Code.REJECT_WEIGHTS if of_weights else Code.REJECT_SAMPLING)
 
 
 def life(*files: int | Code) -> list[FileEvidence]:
@@ -288,16 +259,11 @@ def test_the_shortest_run_that_shows_a_node_and_no_shorter_one() -> None:
     assert judged.evidence.peak == pytest.approx(run.nats)
 
 
-def test_refused_files_within_a_run_are_not_counted() -> None:
-    found = life(*[1] * 6, Code.MALFORMED, *[1] * 6)
-    run = shortest_run(found, 256)
+def test_refused_files_within_a_run_are_not_counted_and_honest_ones_are_no_run() -> None:
+    run = shortest_run(life(*[1] * 6, Code.MALFORMED, *[1] * 6), 256)
     assert run is not None
-    between = run.first <= 6 <= run.last
-    assert between
+    assert run.first <= 6 <= run.last
     assert run.files == run.last - run.first
-
-
-def test_no_run_where_nothing_is_shown() -> None:
     assert shortest_run(life(*[0] * 40), 256) is None
     assert shortest_run([], 256) is None
 
@@ -329,7 +295,6 @@ def test_all_runs_side_by_side_come_to_what_each_comes_to_alone(seed: int) -> No
 
 HASH, CONFIG, RATE, BLOCK = b"\x05" * 32, b"\x0c" * 32, 1 << 15, 100
 FILES, ROWS = 12, 64
-NODE = "0x" + "11" * 20
 
 
 def files() -> list[Submission]:
@@ -364,11 +329,9 @@ def tried(
     trial = Trial(trial=4, pool=1, sequence=FILES - 1, size=5, seed_block=BLOCK + 2)
     trial.seed, trial.seats = jury_seed(HASH, 4), (10, 11, 12, 13, 14)
     made = files()
+    named = {file.sequence: file for file in made}
     account = Account(1, NODE, "0x" + "44" * 20, ejected=outcome is ChallengeOutcome.UPHELD)
-    record = ChallengeRecord(
-        challenge=accusation, files=made, named={file.sequence: file for file in made}, trials=[trial], account=account,
-        model=LAW, audit_rate=RATE, config_hash=CONFIG,
-    )  # fmt: skip
+    record = ChallengeRecord(accusation, made, named, [trial], account, LAW, RATE, CONFIG)
     trial.reveals = {juror: (int(votes), ballot(record).digest) for juror in range(5)}
     return replace(record, **changes)
 
@@ -383,7 +346,7 @@ def fault(record: ChallengeRecord, made: BallotDocument, vote: Code = Code.REJEC
 
 def test_an_honest_challenge_follows_from_its_documents_to_its_outcome() -> None:
     record = tried()
-    assert faults_of(record, HASH) == []
+    assert list(faults_of(record, HASH)) == []
     found = juror_replay(record, 2, ballot(record).canonical())
     assert (found.fault, found.note) == ("", "")
     assert found.judged is not None
@@ -414,9 +377,8 @@ def test_evidence_below_the_bound_convicts_nobody() -> None:
     ours = judge_challenge(record.challenge, record.files, LAW, few)
     assert "was upheld, and by our own verdict should be refuted: e^0.0: nothing shown" in contradicts(record, ours)
     refuted = tried(Code.ACCEPT, ChallengeOutcome.REFUTED)
-    guilty = judge_challenge(
-        record.challenge, record.files, LAW, {one.sequence: one for one in ballot(record).verdicts}
-    )
+    all_files = {one.sequence: one for one in ballot(record).verdicts}
+    guilty = judge_challenge(record.challenge, record.files, LAW, all_files)
     assert "was refuted, and by our own verdict should be upheld" in contradicts(refuted, guilty)
     assert contradicts(refuted, ours) == ""
 
@@ -434,7 +396,7 @@ def test_a_document_that_was_swapped_or_is_of_something_else_is_no_evidence() ->
 
 @pytest.mark.parametrize(
     "change",
-    [{"node": "0x" + "22" * 20}, {"sha256": "00" * 32}, {"lane_seed": "00" * 32}, {"config_hash": ""}, {"pool": 2}],
+    [{"node": STRANGER}, {"sha256": "00" * 32}, {"lane_seed": "00" * 32}, {"config_hash": ""}, {"pool": 2}],
 )
 def test_a_verdict_on_another_file_draw_or_pool_is_no_evidence(change: dict[str, Any]) -> None:
     record = tried()
@@ -447,9 +409,8 @@ def test_who_leaves_out_rows_that_were_drawn_is_found() -> None:
     record = tried()
     first, *rest = ballot(record).verdicts
     lazy = replace(first, audited=first.audited[1:])
-    assert fault(record, replace(ballot(record), verdicts=(lazy, *rest))).startswith(
-        f"it did not measure row {first.audited[0]} of file 0"
-    )
+    found = fault(record, replace(ballot(record), verdicts=(lazy, *rest)))
+    assert found.startswith(f"it did not measure row {first.audited[0]} of file 0")
 
 
 def named(record: ChallengeRecord, file: Submission | None) -> ChallengeRecord:
@@ -460,50 +421,42 @@ def with_trial(record: ChallengeRecord, **changes: Any) -> ChallengeRecord:
     return replace(record, trials=[replace(record.trial, **changes)])
 
 
-def with_votes(record: ChallengeRecord, votes: dict[int, tuple[int, bytes]]) -> ChallengeRecord:
-    """Three of the five jurors' votes are replaced, or gone."""
+def naming(record: ChallengeRecord, *sequences: int) -> ChallengeRecord:
+    return replace(record, challenge=replace(record.challenge, sequences=sequences))
+
+
+def with_votes(record: ChallengeRecord, *accepting: int) -> ChallengeRecord:
+    """Two of the five jurors' votes stay; these others accept."""
     rest = {juror: vote for juror, vote in record.trial.reveals.items() if juror > 2}
-    return with_trial(record, reveals=votes | rest)
+    return with_trial(record, reveals=dict.fromkeys(accepting, (int(Code.ACCEPT), b"")) | rest)
 
 
 @pytest.mark.parametrize(
-    ("change", "found"),
+    ("found", "change"),
     [
+        ("file 3 is not the accused node's, but 0x2222", lambda one: named(one, replace(one.files[3], node=STRANGER))),
+        ("file 3 is not on chain", lambda one: named(one, None)),
+        ("file 3 was not accepted", lambda one: named(one, replace(one.files[3], code=int(Code.MALFORMED)))),
+        ("it names 3 files, not 1 to 256 in ascending order", lambda one: naming(one, 0, 0, 1)),
         (
-            lambda one: named(one, replace(one.files[3], node="0x" + "22" * 20)),
-            "file 3 is not the accused node's, but 0x2222",
-        ),
-        (lambda one: named(one, None), "file 3 is not on chain"),
-        (lambda one: named(one, replace(one.files[3], code=int(Code.MALFORMED))), "file 3 was not accepted"),
-        (
-            lambda one: replace(one, challenge=replace(one.challenge, sequences=(0, 0, 1))),
-            "it names 3 files, not 1 to 256 in ascending order",
-        ),
-        (
-            lambda one: with_trial(one, seed_block=BLOCK),
             "jury 4 was drawn by block 100, known when the challenge was opened",
+            lambda one: with_trial(one, seed_block=BLOCK),
         ),
+        ("the seed of jury 4 does not follow from block 102", lambda one: with_trial(one, seed=b"\x07" * 32)),
+        ("the votes come to none: lapsed; the chain says reject: sampling: upheld", lambda one: with_votes(one)),
         (
-            lambda one: with_trial(one, seed=bytes(24) + b"\x07" * 8),
-            "the seed of jury 4 does not follow from block 102",
-        ),
-        (
-            lambda one: with_votes(one, {}),
-            "the votes come to none: lapsed; the chain says reject: sampling: upheld",
-        ),
-        (
-            lambda one: with_votes(one, dict.fromkeys(range(3), (int(Code.ACCEPT), b""))),
             "the votes come to accept: refuted; the chain says reject: sampling: upheld",
+            lambda one: with_votes(one, *range(3)),
         ),
-        (lambda one: replace(one, account=Account(1, NODE, "")), "the node was not ejected"),
+        ("the node was not ejected", lambda one: replace(one, account=Account(1, NODE, ""))),
         (
-            lambda one: replace(one, trials=[replace(one.trial, trial=3), one.trial]),
             "jury 3 was replaced, though its votes come to reject: sampling",
+            lambda one: replace(one, trials=[replace(one.trial, trial=3), one.trial]),
         ),
     ],
 )
 def test_what_the_contracts_would_not_have_allowed_is_found(
-    change: Callable[[ChallengeRecord], ChallengeRecord], found: str
+    found: str, change: Callable[[ChallengeRecord], ChallengeRecord]
 ) -> None:
     (fault,) = faults_of(change(tried()), HASH)
     assert found in fault
@@ -512,8 +465,8 @@ def test_what_the_contracts_would_not_have_allowed_is_found(
 def test_an_open_challenge_has_no_outcome_to_follow() -> None:
     record = tried(outcome=ChallengeOutcome.OPEN)
     record.trial.reveals.clear()
-    assert faults_of(record, HASH) == []
+    assert list(faults_of(record, HASH)) == []
     assert majority(record.trial) is Code.NONE
     undrawn = replace(record, trials=[Trial(trial=4, pool=1, sequence=11, size=5, seed_block=BLOCK + 2)])
-    assert faults_of(undrawn, None) == []
+    assert list(faults_of(undrawn, None)) == []
     assert undrawn.rows(0) == []

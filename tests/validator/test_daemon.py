@@ -2,8 +2,6 @@
 several."""
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
@@ -13,16 +11,9 @@ import pytest
 from chain.contracts import DRAW_REACH
 from protocol.errors import IntegrityError
 from protocol.verdict import BallotDocument, Code
-from tests.conftest import Deployed
-from tests.validator.daemon_world import ValidatorWorld, second_pool, turns, validator_world, with_file
+from tests.validator.daemon_world import ValidatorWorld, second_pool, turns, with_file
 from validator.duties import PoolDuties
-from validator.pools import UnopenedPool, pools_to_serve
-
-
-@pytest.fixture
-def world(deployed: Deployed, tmp_path: Path) -> Iterator[ValidatorWorld]:
-    with validator_world(deployed, tmp_path) as world:
-        yield world
+from validator.pools import pools_to_serve
 
 
 def test_a_file_is_judged_before_the_draw_then_voted_on_settled_published_and_paid_for(world: ValidatorWorld) -> None:
@@ -30,8 +21,7 @@ def test_a_file_is_judged_before_the_draw_then_voted_on_settled_published_and_pa
     turns(validator, lambda: world.judge.sequences)
     assert not world.lane.round.drawn
     assert not list((world.folder / "ballots").iterdir())
-    game.attest(0)
-    game.mine_to(world.lane.round.seed_block + 1)
+    world.attested()
     turns(validator, lambda: world.lane.round.settled)
     assert world.file.code == Code.ACCEPT
     assert len(world.lane.round.reveals) == 3
@@ -46,11 +36,7 @@ def test_a_file_is_judged_before_the_draw_then_voted_on_settled_published_and_pa
 
 
 def test_a_validator_killed_between_commit_and_reveal_reveals_the_same_votes(world: ValidatorWorld) -> None:
-    world.game.attest(0)
-    world.game.mine_to(world.lane.round.seed_block + 1)
-    committee = world.game.suite.court.committee_of((world.game.pool, 0, 0))
-    assert committee is not None
-    first = world.start(committee.voters[1])
+    first = world.start(world.attested()[1])
     turns(first, lambda: world.lane.round.commits)
     world.stop()
     committed = dict(world.lane.round.commits)
@@ -63,14 +49,11 @@ def test_a_validator_killed_between_commit_and_reveal_reveals_the_same_votes(wor
 
 
 def test_the_last_to_commit_commits_and_shows_its_vote_in_one_transaction(world: ValidatorWorld) -> None:
-    world.game.attest(0)
-    world.game.mine_to(world.lane.round.seed_block + 1)
-    committee = world.game.suite.court.committee_of((world.game.pool, 0, 0))
-    assert committee is not None
-    first = world.start(*committee.voters[:2])
+    members = world.attested()
+    first = world.start(*members[:2])
     turns(first, lambda: len(world.lane.round.commits) == 2)
     world.stop()
-    last = world.start(committee.voters[2])
+    last = world.start(members[2])
     turns(last, lambda: len(world.service.documents) == 1)
     assert world.lane.round.commits[2] == b"", "it never sent a commitment"
     assert list(world.lane.round.reveals) == [2]
@@ -93,13 +76,8 @@ def test_one_process_judges_for_all_pools_of_its_seats_also_for_those_that_come_
     turns(validator, lambda: all(game.state.lanes[place].round.settled for place in lanes))
     assert [game.state.submissions[place].code for place in lanes] == [Code.ACCEPT] * 2
     assert sorted(world.judge.sequences) == [0, 0], "one file of each pool, each judged once"
-    turns(validator, lambda: {pool for pool, _ in map(_place, world.service.documents)} == {game.pool, other.pool})
-
-
-def _place(document: bytes) -> tuple[int, int]:
-    where = str(json.loads(document)["where"])
-    pool, lane = where.split("-")[1:3]
-    return int(pool), int(lane)
+    published = {f"lane-{pool}-{lane}-0" for pool, lane in lanes}
+    turns(validator, lambda: {json.loads(one)["where"] for one in world.service.documents} == published)
 
 
 @pytest.mark.parametrize("url", ["http://gone", ""])
@@ -139,8 +117,7 @@ def test_a_pool_is_served_until_no_draw_can_reach_a_seat_that_opted_out(world: V
 
 def test_ballots_go_once_their_round_is_final_and_not_before(world: ValidatorWorld) -> None:
     validator, game, ballots = world.start(), world.game, world.folder / "ballots"
-    game.attest(0)
-    game.mine_to(world.lane.round.seed_block + 1)
+    world.attested()
     turns(validator, lambda: world.lane.round.settled)
 
     def sweep() -> list[str]:
@@ -163,9 +140,7 @@ def test_a_lane_that_fails_holds_up_no_other() -> None:
                 raise IntegrityError("something is damaged", "mend it")
             advanced.append(lane.lane)
 
-    shared, unopened = MagicMock(voters={"0x": MagicMock()}), UnopenedPool(str)
-    duties = OneFails(shared, 1, unopened)
-    duties._fees = MagicMock(**{"is_closed.return_value": False})
+    duties = OneFails(MagicMock(voters={"0x": MagicMock()}), 1, None)
     lanes = {(1, number): SimpleNamespace(lane=number) for number in range(3)}
     pool = SimpleNamespace(pool=1, status="open", refused=())
     state: Any = SimpleNamespace(lanes=lanes, seats={}, trials={}, disputes={}, canaries={}, pools={1: pool})

@@ -1,8 +1,6 @@
 """What pools of a family cost seats that cannot judge them: nothing. On a real chain, amounts counted."""
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -10,22 +8,11 @@ from chain.indexer.records import Lane, Trial
 from chain.indexer.state import State
 from protocol.verdict import Code
 from tests.chain.game import FEE, Game, work
-from tests.conftest import Deployed
-from tests.validator.daemon_world import FAMILY, ValidatorWorld, second_pool, turns, validator_world, with_file
+from tests.validator.daemon_world import FAMILY, ValidatorWorld, second_pool, turns, with_file
 from validator.config import UNSERVED
 
-WITHHELD = 200_000_000
-"""`withheldPenalty` of a local chain, in base units."""
-
-
-@pytest.fixture
-def world(deployed: Deployed, tmp_path: Path) -> Iterator[ValidatorWorld]:
-    with validator_world(deployed, tmp_path) as world:
-        yield world
-
-
-WINDOW = 1200
-"""Seconds for commits: the answers' time is a tenth of it, enough for a slow machine."""
+WITHHELD = 200_000_000  # `withheldPenalty` of a local chain, in base units
+WINDOW = 1200  # seconds for commits: the answers' time is a tenth of it, enough for a slow machine
 
 
 def open_pool(world: ValidatorWorld, family: int, **windows: int) -> Game:
@@ -85,8 +72,7 @@ def test_in_a_pool_that_was_chosen_by_its_number_silence_costs_what_it_did(world
     other = open_pool(world, 0)
     world.unreachable, place = {other.pool}, (other.pool, 0)
     with_file(other)
-    commit_until = draw(other).round.commit_until
-    validator = world.start()
+    commit_until, validator = draw(other).round.commit_until, world.start()
     turns(validator, lambda: world.opened)
     to_the_answers(other, commit_until)
     for _ in range(20):

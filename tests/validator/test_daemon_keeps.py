@@ -4,6 +4,7 @@ validators that keep, announce and serve over HTTP, and with some that do not.""
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -14,16 +15,13 @@ from storage.keys import MissingObjectError, object_key
 from storage.transfers import HttpObjects, download
 from tests.chain.game import Game, begin, work
 from tests.conftest import TOKEN, Deployed
-from tests.storage.mirror import NEAR, Answer, drip, mirror, send
+from tests.storage.mirror import NEAR, drip, mirror, send
 from tests.validator.daemon_world import ValidatorWorld, turns
 from validator.daemon import Validator
 from validator.retention import RetentionService, Serving, must_retain
 
-OVERTURNED = TOKEN
-"""`overturnPenalty` of a local chain."""
-
-WINDOW = 250
-"""Seconds of every window: enough for a slow machine."""
+OVERTURNED = TOKEN  # `overturnPenalty` of a local chain
+WINDOW = 250  # seconds of every window: enough for a slow machine
 
 
 @dataclass
@@ -84,6 +82,16 @@ class HidingOwner:
 
         turns(jurors, each)
 
+    def restart_and_stand(self) -> None:
+        """A dispute while the committee's process is down; its next one shows the bytes, and no seat loses anything."""
+        self.committee.stop()
+        self.dispute()
+        assert self.mirrors == ()
+        again = self.committee.start(*self.members)
+        turns(again, lambda: self.mirrors)
+        self.judge(again)
+        assert (self.now.code, self.lost) == (Code.ACCEPT, 0)
+
 
 @pytest.fixture
 def owner(deployed: Deployed, tmp_path: Path) -> Iterator[HidingOwner]:
@@ -94,21 +102,18 @@ def owner(deployed: Deployed, tmp_path: Path) -> Iterator[HidingOwner]:
     file = game.submit(node, 0, work("a"))
     served = {object_key("rollouts", file.sha256): b"a"}
 
-    def answer(handler: object) -> None:
-        data = served.get(handler.path[1:])  # type: ignore[attr-defined]
-        send(handler, 404 if data is None else 200, data or b"")  # type: ignore[arg-type]
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        data = served.get(handler.path[1:])
+        send(handler, 404 if data is None else 200, data or b"")
 
-    game.attest(0)
-    game.mine_to(game.state.lanes[game.pool, 0].round.seed_block + 1)
-    committee = game.suite.court.committee_of((game.pool, 0, 0))
-    assert committee is not None
     worlds = [ValidatorWorld(game, tmp_path / name) for name in ("committee", "others")]
+    members = list(worlds[0].attested())
     with mirror(answer) as service:
         for world in worlds:
             world.folder.mkdir()
             world.objects, world.patience = HttpObjects([service], timeout=5.0, allow_private=True), 60.0
         try:
-            yield HidingOwner(game, file, served, worlds[0], worlds[1], list(committee.voters))
+            yield HidingOwner(game, file, served, worlds[0], worlds[1], members)
         finally:
             for world in worlds:
                 world.stop()
@@ -149,13 +154,7 @@ def test_without_a_place_to_show_them_the_seats_are_fined(owner: HidingOwner, ca
 
 def test_a_process_killed_between_vote_and_announcement_announces_after_its_restart(owner: HidingOwner) -> None:
     owner.accept()
-    owner.committee.stop()
-    owner.dispute()
-    assert owner.mirrors == ()
-    again = owner.committee.start(*owner.members)
-    turns(again, lambda: owner.mirrors)
-    owner.judge(again)
-    assert (owner.now.code, owner.lost) == (Code.ACCEPT, 0)
+    owner.restart_and_stand()
 
 
 def test_a_new_voting_key_finds_what_the_old_one_accepted(owner: HidingOwner) -> None:
@@ -171,12 +170,7 @@ def test_a_new_voting_key_finds_what_the_old_one_accepted(owner: HidingOwner) ->
     assert {game.state.seats[seat].voter for seat in game.voters} >= set(owner.members)
     for _ in range(2):
         process._retention.sweep(game.state, game.suite.client.now())
-    owner.committee.stop()
-    owner.dispute()
-    again = owner.committee.start(*owner.members)
-    turns(again, lambda: owner.mirrors)
-    owner.judge(again)
-    assert (owner.now.code, owner.lost) == (Code.ACCEPT, 0)
+    owner.restart_and_stand()
 
 
 class HangingBucket(Serving):
@@ -217,13 +211,17 @@ def test_hostile_announcements_keep_no_juror_from_the_bytes(owner: HidingOwner) 
     """A seat of the committee that turned hostile, a stranger and the node, each with what a juror should not wait for
     or go to; the honest seats' word is heard."""
     game, drips = owner.game, list[str]()
-    members = owner.accept()
+    owner.accept()
     owner.dispute()
     hostile = next(suite for suite in game.voters.values() if suite.client.address == owner.members[0])
     owner.committee.stop()
     honest = owner.committee.start(*owner.members[1:])
-    del members
-    with mirror(_slow(drips)) as slow:
+
+    def slow_answer(handler: BaseHTTPRequestHandler) -> None:
+        drips.append(handler.path)
+        drip(handler)
+
+    with mirror(slow_answer) as slow:
         for number in range(4):
             hostile.pools.announce_mirror(game.pool, 0, f"{slow}/{number}").send()
             game.suite.pools.announce_mirror(game.pool, 0, f"{slow}/stranger/{number}").send()
@@ -232,14 +230,6 @@ def test_hostile_announcements_keep_no_juror_from_the_bytes(owner: HidingOwner) 
         owner.judge(honest)
     assert (owner.now.code, owner.lost) == (Code.ACCEPT, 0)
     assert set(drips) <= {"/3"}, "one URL of a seat, its newest, and none of a stranger's"
-
-
-def _slow(asked: list[str]) -> Answer:
-    def answer(handler: object) -> None:
-        asked.append(handler.path)  # type: ignore[attr-defined]
-        drip(handler)  # type: ignore[arg-type]
-
-    return answer
 
 
 def test_what_is_kept_goes_once_its_outcome_stands_and_not_before(owner: HidingOwner) -> None:

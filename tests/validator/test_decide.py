@@ -45,22 +45,15 @@ def view(
         (view(committed=0b010), True, True, 200, SeatAction.DONE),
         (view(committed=0b111, revealed=0b010), True, True, 150, SeatAction.WAIT),
         (view(settled=True), True, True, 150, SeatAction.DONE),
+        # Killed between commit and reveal, it reveals the same ballot.
+        (view(committed=0b111), True, True, 99, SeatAction.REVEAL),
+        # A reorganisation dropped the commitment; another changed the seed.
+        (view(committed=0b101), True, False, 99, SeatAction.COMMIT),
+        (view(), False, False, 99, SeatAction.JUDGE),
     ],
 )
 def test_actions_of_member_one(seen: Round, ready: bool, matches: bool, now: int, expected: SeatAction) -> None:
     assert member_action(seen, 1, ready, matches, now) is expected
-
-
-def test_kill_between_commit_and_reveal_reveals_the_same_ballot() -> None:
-    assert member_action(view(committed=0b111), 1, ballot_ready=True, ballot_matches=True, now=99) is SeatAction.REVEAL
-
-
-def test_a_reorganisation_that_drops_the_commitment_leads_to_another_commit() -> None:
-    assert member_action(view(committed=0b101), 1, ballot_ready=True, ballot_matches=False, now=99) is SeatAction.COMMIT
-
-
-def test_a_reorganisation_that_changes_the_seed_leads_to_another_judgement() -> None:
-    assert member_action(view(), 1, ballot_ready=False, ballot_matches=False, now=99) is SeatAction.JUDGE
 
 
 @pytest.mark.parametrize(

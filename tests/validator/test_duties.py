@@ -31,6 +31,12 @@ class FeesAsked:
         self.longest.add(longest)
 
 
+def collection() -> tuple[FeesAsked, FeeCollection]:
+    asked: Any = FeesAsked()
+    publisher: Any = SimpleNamespace(publish=None)
+    return asked, FeeCollection(asked, publisher)
+
+
 def judged(**changes: Any) -> tuple[State, Lane, list[Submission]]:
     """A lane with one accepted file, two of its three members ours."""
     state = State(head=9)
@@ -48,29 +54,26 @@ def judged(**changes: Any) -> tuple[State, Lane, list[Submission]]:
 @pytest.mark.parametrize("changes", [{}, {"finalized": True}], ids=["undisputed", "dispute is over"])
 def test_no_fee_is_asked_for_within_the_challenge_window(changes: dict[str, Any]) -> None:
     """A dispute that was over early had every member of the committee ask every two seconds until the window was."""
-    asked: Any = FeesAsked()
-    fees, (state, lane, files) = FeeCollection(asked, SimpleNamespace(publish=None)), judged(**changes)  # type: ignore[arg-type]
+    asked, fees, (state, lane, files) = *collection(), judged(**changes)
     for now in range(SETTLED, SETTLED + WINDOW):
         fees.collect_lane(state, lane, files, now)
     assert asked.fees == []
-    assert not fees.is_closed(lane)
+    assert not fees.closed
     fees.collect_lane(state, lane, files, SETTLED + WINDOW)
     assert asked.fees == ["lane-1-0-0 seat 4 collects", "lane-1-0-0 seat 6 collects"]
     lane.round.closed = {0, 2}
     fees.collect_lane(state, lane, files, SETTLED + WINDOW)
-    assert fees.is_closed(lane)
+    assert fees.closed == {(1, 0)}
 
 
 def test_a_file_in_dispute_keeps_its_committee_waiting() -> None:
-    asked: Any = FeesAsked()
-    fees, (state, lane, files) = FeeCollection(asked, SimpleNamespace(publish=None)), judged(disputed=True)  # type: ignore[arg-type]
+    asked, fees, (state, lane, files) = *collection(), judged(disputed=True)
     fees.collect_lane(state, lane, files, SETTLED + 9 * WINDOW)
     assert asked.fees == []
 
 
 def test_what_cannot_be_collected_is_asked_for_ever_more_rarely() -> None:
-    asked: Any = FeesAsked()
-    fees, (state, lane, files) = FeeCollection(asked, SimpleNamespace(publish=None)), judged()  # type: ignore[arg-type]
+    asked, fees, (state, lane, files) = *collection(), judged()
     fees.collect_lane(state, lane, files, SETTLED + WINDOW)
     trial = Trial(trial=1, pool=1, sequence=0, size=3, seed_block=7, seats=(4, 5, 6), settled=True)
     fees.collect_trial(state, trial, drawn_committee(state, trial))

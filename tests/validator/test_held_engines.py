@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -14,10 +15,11 @@ from protocol.evidence.null_model import EvidenceConfig, PairNullModel
 from protocol.verdict import Code, Verdict
 from runtime.process import EngineConfig
 from tests.validator import world
+from tests.validator.scripted import ModelFreeJudge
 from tests.validator.test_challenges import BET, PAIR, challenge, final, verdicts
 from validator.challenges import NullModel, judge_challenge
 from validator.judging import pipeline
-from validator.judging.context import SubmissionFacts, verdict_on
+from validator.judging.checks import SubmissionFacts, verdict_on
 from validator.judging.pipeline import FileJudge, LoadedEngine, OtherEngines, others
 from validator.judging.sources import Sources
 from validator.judging.verdicts import VerdictStore
@@ -31,19 +33,12 @@ def engine(name: str) -> Any:
 class Others(OtherEngines):
     """Has one engine, if that is asked for."""
 
-    def __init__(self, name: str = "") -> None:
+    def __init__(self, only: Any = None) -> None:
         super().__init__()
-        self._only = LoadedEngine(engine(name)) if name else None
+        self._only = LoadedEngine(only)
 
     def of(self, key: str) -> LoadedEngine | None:
-        return self._only if self._only is not None and self._only.key == key else None
-
-
-class ModellessJudge(FileJudge):
-    """Needs no weights."""
-
-    def _load(self, *_: object) -> Any:
-        return None
+        return self._only if self._only.engine and self._only.key == key else None
 
 
 def config_of(*pairs: tuple[str, str]) -> PoolConfig:
@@ -52,63 +47,56 @@ def config_of(*pairs: tuple[str, str]) -> PoolConfig:
     return world.CONFIG.model_copy(update={"evidence": evidence})
 
 
-def judge_of(folder: Path, config: PoolConfig, loaded: LoadedEngine, one: Any) -> FileJudge:
-    objects: Any = lambda key, limit: world.context().data  # noqa: E731
-    return ModellessJudge(config, loaded, Sources(objects), lambda _: folder, VerdictStore(folder), None, one)
-
-
-def judged(folder: Path, own: str, other: str, *pairs: tuple[str, str], as_worker: bool = True) -> tuple[str, str]:
-    """(engine that a file of `hf:float32:cpu` was measured with, the same once more, from disk)."""
+def judge_of(
+    folder: Path, own: str, other: Any, *pairs: tuple[str, str], kind: type[FileJudge] = ModelFreeJudge
+) -> tuple[FileJudge, list[str]]:
+    """A judge with the engine `own` and another; the names of those that it measured with. `other.fails`: with that."""
     used: list[str] = []
 
     def one(facts: SubmissionFacts, data: bytes | None, config: PoolConfig, _: object, engine: Any) -> Verdict:
+        if getattr(engine, "fails", False):
+            raise RuntimeError("out of memory")
         used.append(engine.info.name)
         return verdict_on(facts, config.digest, Code.ACCEPT, vars(engine.info))
 
-    judge, facts = (
-        judge_of(folder, config_of(*pairs), LoadedEngine(engine(own), Others(other)), one),
-        world.context().facts,
-    )
-    found = [judge.verdict(facts, as_worker=as_worker).engine["name"] for _ in range(2)]
-    assert used == found[:1], "a kept verdict of the same engine is not judged again"
-    return found[0], found[1]
+    objects: Any = lambda key, limit: world.context().data  # noqa: E731
+    loaded, sources = LoadedEngine(engine(own), Others(other)), Sources(objects)
+    return kind(config_of(*pairs), loaded, sources, lambda _: folder, VerdictStore(folder), None, one), used
+
+
+def judged(folder: Path, own: str, other: str, *pairs: tuple[str, str], as_worker: bool = True) -> str:
+    """The engine that a file of `hf:float32:cpu` was measured with."""
+    judge, used = judge_of(folder, own, engine(other) if other else None, *pairs)
+    found = [judge.verdict(world.context().facts, as_worker=as_worker).engine["name"] for _ in range(2)]
+    assert found == used * 2, "a kept verdict of the same engine is not judged again"
+    return found[0]
 
 
 SELF = ("hf:float32:cpu", "hf:float32:cpu")
 CROSS = ("hf:float32:cpu", "vllm:float32:cpu")
 
 
-def test_the_workers_engine_measures_where_the_law_knows_it_and_the_machine_has_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("own", "other", "pairs", "as_worker", "used"),
+    [
+        ("vllm", "hf", (SELF, CROSS), True, "hf"),
+        ("vllm", "hf", (CROSS,), True, "vllm"),  # no null model of it by itself
+        ("vllm", "hf", (), True, "vllm"),
+        ("vllm", "hf", (SELF, CROSS), False, "vllm"),
+        ("hf", "vllm", (SELF, CROSS), True, "hf"),
+    ],
+)
+def test_the_workers_engine_measures_where_the_law_knows_it_and_the_machine_has_it(
+    tmp_path: Path, own: str, other: str, pairs: tuple[tuple[str, str], ...], as_worker: bool, used: str
+) -> None:
     assert world.context().header.engine.startswith("hf")
-    assert judged(tmp_path / "1", "vllm", "hf", SELF, CROSS) == ("hf",) * 2
-    assert judged(tmp_path / "2", "vllm", "hf", CROSS) == ("vllm",) * 2, "no law of it by itself"
-    assert judged(tmp_path / "3", "vllm", "hf") == ("vllm",) * 2
-    assert judged(tmp_path / "4", "vllm", "hf", SELF, CROSS, as_worker=False) == ("vllm",) * 2
-    assert judged(tmp_path / "5", "hf", "vllm", SELF, CROSS) == ("hf",) * 2
+    assert judged(tmp_path, own, other, *pairs, as_worker=as_worker) == used
 
 
 def test_a_machine_without_it_says_so_and_judges_as_it_can(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        assert judged(tmp_path, "vllm", "", SELF, CROSS) == ("vllm",) * 2
+        assert judged(tmp_path, "vllm", "", SELF, CROSS) == "vllm"
     assert "hf:float32:cpu, which is not here" in caplog.text
-
-
-class BrokenEngines(OtherEngines):
-    """The engine `hf` fails at loading weights, or later at measuring, as without memory; how often it loaded."""
-
-    def __init__(self, at_loading: bool) -> None:
-        super().__init__()
-        self.tries = 0
-        broken = engine("hf")
-        broken.load = self._load if at_loading else lambda folder: None
-        self._only = LoadedEngine(broken)
-
-    def of(self, key: str) -> LoadedEngine | None:
-        return self._only
-
-    def _load(self, folder: Path) -> None:
-        self.tries += 1
-        raise RuntimeError("out of memory")
 
 
 @pytest.mark.parametrize("at_loading", [True, False])
@@ -116,22 +104,14 @@ def test_where_the_workers_engine_fails_ours_measures(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, at_loading: bool
 ) -> None:
     """Or whoever names an engine that jurors' machines have no room for beside theirs would be judged by nobody."""
-    held = BrokenEngines(at_loading)
-
-    def one(facts: SubmissionFacts, data: bytes | None, config: PoolConfig, _: object, engine: Any) -> Verdict:
-        if engine.info.name == "hf":
-            raise RuntimeError("out of memory")
-        return verdict_on(facts, config.digest, Code.ACCEPT, vars(engine.info))
-
-    objects: Any = lambda key, limit: world.context().data  # noqa: E731
-    loaded, verdicts = LoadedEngine(engine("vllm"), held), VerdictStore(tmp_path / "v")
-    judge = FileJudge(config_of(SELF, CROSS), loaded, Sources(objects), lambda _: tmp_path, verdicts, None, one)
-    following: Any = SimpleNamespace(of=lambda _: None)
-    judge._following = following
+    broken, load = engine("hf"), MagicMock(side_effect=RuntimeError("out of memory") if at_loading else None)
+    broken.load, broken.fails = load, True
+    judge, _ = judge_of(tmp_path, "vllm", broken, SELF, CROSS, kind=FileJudge)
+    judge._following = MagicMock()
     with caplog.at_level(logging.WARNING):
         found = [judge.verdict(world.context().facts, as_worker=True).engine["name"] for _ in range(3)]
     assert found == ["vllm"] * 3
-    assert held.tries == at_loading, "an engine that takes minutes to fail is tried once"
+    assert load.call_count == 1, "an engine that takes minutes to fail is tried once"
     assert "out of memory" in caplog.text
 
 
@@ -153,8 +133,8 @@ def test_an_engine_that_does_not_start_is_as_if_it_were_not_there(
 
 def test_a_verdict_kept_from_another_engine_is_not_taken_for_the_workers(tmp_path: Path) -> None:
     """The committee's verdict lies on disk under the same facts where everything is audited."""
-    assert judged(tmp_path, "vllm", "hf", SELF, CROSS, as_worker=False)[0] == "vllm"
-    assert judged(tmp_path, "vllm", "hf", SELF, CROSS)[0] == "hf"
+    assert judged(tmp_path, "vllm", "hf", SELF, CROSS, as_worker=False) == "vllm"
+    assert judged(tmp_path, "vllm", "hf", SELF, CROSS) == "hf"
 
 
 def law(own_engine: bool) -> NullModel:

@@ -10,34 +10,24 @@ from tests.chain.game import begin
 from tests.conftest import Deployed
 from tests.validator.kill_story import WINDOW, Town, town
 
-COMMITTEE = {
-    "after fetching",
-    "after keeping files",
-    "before judging",
+JUDGED = {"after fetching", "after keeping files", "before judging", "after keeping ballots"}
+COMMITTEE = JUDGED | {
     "after keeping verdicts",
     "after keeping documents",
-    "after keeping ballots",
     "before sending Court.commit",
     "after sending Court.commit",
     "after putting rollouts",
     "before sending Pools.announceMirror",
     "after sending Pools.announceMirror",
 }
-JURORS = {
-    "after fetching",
-    "after keeping files",
-    "before judging",
-    "after keeping ballots",
-    "before sending Juries.commit",
-    "after sending Juries.commit",
-}
+JURORS = JUDGED | {"before sending Juries.commit", "after sending Juries.commit"}
+# Which seat shows its vote how depends on who else has.
 SHOWN = {
     f"{when} {body}.{how}"
     for when in ("before sending", "after sending", "after mined")
     for body in ("Court", "Juries")
     for how in ("commit", "reveal", "revealAndSettle", "vote")
 }
-"""Which seat shows its vote how depends on who else has."""
 MOST = 400
 
 

@@ -18,7 +18,7 @@ from tests.chain.game import work
 from tests.conftest import TOKEN, Deployed
 from tests.validator import tiny
 from tests.validator.daemon_world import ValidatorWorld, turns, validator_world
-from validator.judging.context import SubmissionFacts, verdict_on
+from validator.judging.checks import SubmissionFacts, verdict_on
 
 RATE = 1 << 15
 ENGINES = {"name": "transformers", "version": "5.1", "dtype": "float32", "device": "cpu"}
@@ -30,10 +30,9 @@ LAW = PairNullModel(
 )
 CONFIG = tiny.CONFIG.model_copy(update={"evidence": EvidenceConfig(audit_rate=RATE, null_models=(LAW,))})
 EVIDENCE = bytes(32)
+# Votes end when all are in; a crowded machine takes its time.
 WINDOWS = dict.fromkeys(("commitWindow", "revealWindow", "juryCommitWindow", "juryRevealWindow"), 240)
-"""Votes end when all are in; a crowded machine takes its time."""
-WINDOW = 600
-"""Seconds for commits: the answers' time is a tenth of it, enough for a slow machine."""
+WINDOW = 600  # seconds for commits: the answers' time is a tenth of it, enough for a slow machine
 
 
 class Figures:

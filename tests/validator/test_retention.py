@@ -24,11 +24,10 @@ from protocol.errors import ConfigError
 from storage.keys import MissingObjectError, object_key
 from storage.s3 import Bucket
 from storage.transfers import download
-from tests.chain.game import FEE, begin
-from tests.conftest import Deployed
+from tests.chain.game import FEE
 from tests.localnet.services.running import ServiceProcess, running, settings_of
 from tests.storage.mirror import NEAR
-from tests.validator.daemon_world import FAMILY, second_pool
+from tests.validator.daemon_world import FAMILY, ValidatorWorld, second_pool
 from validator.config import RepublishConfig, ServeConfig
 from validator.retention import (
     BYTES_OF_A_FEE,
@@ -64,10 +63,9 @@ def test_a_file_is_kept_until_it_is_dropped_also_through_a_restart(tmp_path: Pat
 def test_a_reorganisation_puts_another_file_in_a_place_and_maybe_the_first_one_back(tmp_path: Path) -> None:
     """Both are kept, through a kill as well, until the chain has shown twice which one it wants."""
     files = RetentionStore(tmp_path, 1 << 20)
-    for number in (0, 1):
-        assert files.keep((1, 7), HASHES[number], FILES[number])
+    assert all(files.keep((1, 7), HASHES[number], FILES[number]) for number in (0, 1))
     again = RetentionStore(tmp_path, 1 << 20)
-    assert [again.has((1, 7), HASHES[number]) for number in (0, 1)] == [True, True]
+    assert all(again.has((1, 7), HASHES[number]) for number in (0, 1))
     again.drop((1, 7), HASHES[0])
     assert [again.read(HASHES[number]) for number in (0, 1)] == [None, FILES[1]]
 
@@ -209,36 +207,25 @@ def test_a_store_too_small_for_a_file_takes_none_and_one_byte_fits() -> None:
     assert not has_room(LIMIT, [], tenant, BYTES_OF_A_FEE)
 
 
-def test_who_a_pools_files_belong_to_is_read_from_the_chain(deployed: Deployed, tmp_path: Path) -> None:
-    game = begin(deployed, tmp_path)
+def test_who_a_pools_files_belong_to_is_read_from_the_chain(world: ValidatorWorld) -> None:
+    game = world.game
     now = game.suite.client.now()
     least = game.state.params_at(now)["withheldPenalty"] // 100
     assert tenant_of(game.state, game.pool, now) == Tenant(game.owner.address, True, FEE, least)
     assert not tenant_of(game.state, 99, now).chosen
-
-
-def test_a_familys_pool_was_not_chosen(deployed: Deployed, tmp_path: Path) -> None:
-    class World:
-        game = begin(deployed, tmp_path)
-
-    other = second_pool(World, family=FAMILY)  # type: ignore[arg-type]
+    other = second_pool(world, family=FAMILY)
     found = tenant_of(other.state, other.pool, other.suite.client.now())
     assert (found.owner, found.chosen) == (other.owner.address, False)
 
 
-DATA = b"rollouts"
-DIGEST = hashlib.sha256(DATA).digest()
-
-
 def test_a_disputed_file_goes_into_the_validators_bucket(tmp_path: Path) -> None:
     with running(ServiceProcess("s3", tmp_path / "data")) as service:
-        settings = settings_of(service)
+        settings, key = settings_of(service), object_key("rollouts", HASHES[0])
         serving = BucketServing(RepublishConfig(**settings.model_dump(), public_url="https://seat.example/"))
-        key = object_key("rollouts", DIGEST)
-        assert serving.url(DIGEST) == f"https://seat.example/{key}"
+        assert serving.url(HASHES[0]) == f"https://seat.example/{key}"
         for _ in range(2):  # a kill before the announcement has it shown again
-            serving.show(DIGEST, DATA)
-        assert Bucket(settings).get(key) == DATA
+            serving.show(HASHES[0], FILES[0])
+        assert Bucket(settings).get(key) == FILES[0]
 
 
 def test_without_a_place_it_says_what_that_can_cost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -270,10 +257,13 @@ def server(tmp_path: Path) -> Iterator[FileServer]:
         serving.close()
 
 
+def connected(serving: FileServer, source: str = "127.0.0.1") -> socket.socket:
+    return socket.create_connection(("127.0.0.1", serving.port), timeout=20, source_address=(source, 0))
+
+
 def answer(serving: FileServer, request: bytes, source: str = "127.0.0.1") -> tuple[bytes, bytes]:
     """The head and the body that a raw request gets, from a client's address of the loopback network."""
-    address = "127.0.0.1", serving.port
-    with socket.create_connection(address, timeout=20, source_address=(source, 0)) as connection:
+    with connected(serving, source) as connection:
         connection.sendall(request)
         data = bytearray()
         with suppress(ConnectionResetError, TimeoutError):
@@ -339,7 +329,7 @@ def test_hostile_requests_are_refused_and_stop_nothing(request_: bytes, code: by
 
 
 def test_a_head_that_does_not_end_is_refused_before_it_is_long(server: FileServer) -> None:
-    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
+    with connected(server) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\n")
         for _ in range(20):
             with suppress(ConnectionError):
@@ -361,7 +351,7 @@ def test_ranges_give_at_most_the_file_and_a_client_can_go_on_where_it_stopped(se
 
 
 def test_whoever_replays_a_request_gets_the_same_and_only_while_it_is_shown(server: FileServer) -> None:
-    """There is nothing to sign and nothing to use up: a request says no more than the chain says to everybody."""
+    """A request says no more than the chain says to everybody."""
     request = get(f"/{KEY}", "Authorization: Bearer x", "Muster-Signature: 0x" + "00" * 65)
     assert [answer(server, request)[1] for _ in range(3)] == [LARGE] * 3
     server.shown = frozenset()
@@ -383,12 +373,10 @@ def test_a_link_in_the_store_leads_nowhere(server: FileServer, tmp_path: Path) -
 
 def test_one_address_has_a_bounded_part_of_the_connections_and_many_leave_room(server: FileServer) -> None:
     """Four addresses could once keep every juror from the file."""
-    idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(8)]
+    idle = [connected(server) for _ in range(8)]
     time.sleep(0.2)
     assert answer(server, get(f"/{KEY}")) == (b"", b"")
-    for number in range(2, 8):
-        source = f"127.0.0.{number}", 0
-        idle += [socket.create_connection(("127.0.0.1", server.port), source_address=source) for _ in range(8)]
+    idle += [connected(server, f"127.0.0.{number}") for number in range(2, 8) for _ in range(8)]
     assert answer(server, get(f"/{KEY}"), "127.0.0.9")[1] == LARGE
     for connection in idle:
         connection.close()
@@ -401,15 +389,11 @@ def test_a_client_that_takes_nothing_or_says_nothing_is_let_go(
 ) -> None:
     monkeypatch.setattr("runtime.server.STUCK_SECONDS", 0.3)
     monkeypatch.setattr("runtime.server.HEAD_SECONDS", 0.3)
-    silent = socket.create_connection(("127.0.0.1", server.port), timeout=20)
-    dripping = socket.create_connection(("127.0.0.1", server.port), timeout=20)
-    dripping.sendall(b"GET / HTTP/1.1\r\nX: ")
-    with suppress(ConnectionResetError):
-        assert silent.recv(1) == b""
-    with suppress(ConnectionResetError):
-        assert dripping.recv(1) == b""
-    for connection in (silent, dripping):
-        connection.close()
+    with connected(server) as silent, connected(server) as dripping:
+        dripping.sendall(b"GET / HTTP/1.1\r\nX: ")
+        for connection in (silent, dripping):
+            with suppress(ConnectionResetError):
+                assert connection.recv(1) == b""
 
 
 def test_an_address_that_cannot_be_listened_at(server: FileServer, tmp_path: Path) -> None:

@@ -7,19 +7,18 @@ from typing import Any
 
 import pytest
 
-from engines.base import FINISH_LENGTH
+from engines.base import FINISH_LENGTH, Completion
 from environments.pool import PoolEnvironments
 from protocol.config import EnvironmentConfig, PoolConfig
 from protocol.errors import ConfigError
 from protocol.models import load_tokenizer
-from protocol.rollout_file.file import write
-from protocol.rollout_file.rows import Inserted, Rollout, RolloutHeader, commit
+from protocol.rollout_file.rows import Inserted, Rollout
 from protocol.toploc.codec import proof_count
-from protocol.verdict import Code, Verdict
+from protocol.verdict import Code
 from tests.environments.test_program import written
 from tests.validator import tiny
 from tests.validator.world import BY_NAME, context, proof, with_row
-from validator.judging.context import SubmissionFacts, repeats
+from validator.judging.checks import repeats
 from validator.judging.pipeline import judge
 from worker.produce import Produced, Producer
 
@@ -40,19 +39,23 @@ def talking(folder: Path, **work: int) -> PoolConfig:
     """Up to four turns with 250 tokens between two."""
     params = {"turns": 4, "reply_tokens": 260}
     sizes = {"max_new_tokens": 200, "max_prompt_tokens": 16, "samples_per_problem": 6, "targets": (), **work}
+    environments = (written(folder, ECHO, params=params),)
     return tiny.CONFIG.model_copy(
-        update={
-            "environments": (written(folder, ECHO, params=params),),
-            "work": tiny.CONFIG.work.model_copy(update=sizes),
-        }
+        update={"environments": environments, "work": tiny.CONFIG.work.model_copy(update=sizes)}
     )
+
+
+def producer_of(config: PoolConfig, own: PoolEnvironments) -> Producer:
+    """A worker with environments whose program may lie in a test's own folder."""
+    producer = Producer(config, tiny.engine(0))
+    producer._environment = own
+    return producer
 
 
 def test_replies_that_no_longer_fit_the_models_context_end_the_rollout(tmp_path: Path) -> None:
     """512 positions less 16 of prompt and 200 sampled leave room for one reply of 250 tokens, not for two."""
     config = talking(tmp_path)
     own = PoolEnvironments.of(config, tiny.model_folder(), tmp_path)
-
     end = own.eos_ids[0]
     transcript = own.transcript(3, (5, end) * 4)
     assert [len(reply) for reply in transcript.replies] == [250]
@@ -62,9 +65,7 @@ def test_replies_that_no_longer_fit_the_models_context_end_the_rollout(tmp_path:
 def test_a_worker_whose_model_likes_to_end_turns_makes_its_file_and_is_accepted(tmp_path: Path) -> None:
     config = talking(tmp_path)
     own = PoolEnvironments.of(config, tiny.model_folder(), tmp_path)
-    producer = Producer(config, tiny.engine(0))
-    producer._environment = own  # whose program lies in this test's own folder
-    made = producer.make(WORK)
+    made = producer_of(config, own).make(WORK)
     ended = [sum(token in own.eos_ids for token in row.output_tokens) for row in made.rollouts]
     assert max(ended) == 2, ended
     assert judge(tiny.facts(WORK, made), made.data, config, own, tiny.engine(1)).code is Code.ACCEPT
@@ -77,28 +78,13 @@ def test_a_context_without_room_for_a_single_reply_is_refused_by_whoever_loads_t
 
 def made_up(config: PoolConfig, own: PoolEnvironments, length: int) -> Produced:
     """A file of random tokens, all rows at the length limit."""
-    producer, draw = Producer(config, tiny.engine(0)), random.Random(1)
-    producer.load(tiny.model_folder())
-    rows = []
-    for planned in producer.plan(WORK):
-        output = tuple(draw.randrange(256) for _ in range(length))
-        problem = planned.assignment
-        score = own.score(problem.problem_seed, problem.target_length, output)
-        rows.append(
-            Rollout(
-                **vars(problem),
-                sample=planned.sample,
-                prompt_tokens=planned.prompt,
-                output_tokens=output,
-                finish=FINISH_LENGTH,
-                logprobs=(-1.0,) * length,
-                **vars(score),
-                proofs=tuple(proof(draw) for _ in range(proof_count(length))),
-            )
-        )
-    header = RolloutHeader(WORK, "hf 1", "float32", "cpu")
-    data = write(header, rows)
-    return Produced(header, tuple(rows), data, commit(data, rows))
+    producer, draw = producer_of(config, own), random.Random(1)
+    plan, done = producer.plan(WORK), []
+    for _ in plan:
+        tokens = tuple(draw.randrange(256) for _ in range(length))
+        proofs = tuple(proof(draw) for _ in range(proof_count(length)))
+        done.append(Completion(tokens, (-1.0,) * length, FINISH_LENGTH, proofs))
+    return producer.seal(WORK, producer.score(plan, done))
 
 
 def test_a_row_longer_than_the_models_context_is_refused_and_stops_no_validator() -> None:
@@ -107,8 +93,7 @@ def test_a_row_longer_than_the_models_context_is_refused_and_stops_no_validator(
     config = tiny.CONFIG.model_copy(update={"work": work})
     own = PoolEnvironments.of(config, tiny.model_folder())
     made = made_up(config, own, 600)
-    facts = SubmissionFacts(WORK, made.commitment, 5, b"\x09" * 32, 65536)
-    verdict: Verdict = judge(facts, made.data, config, own, tiny.engine(1))
+    verdict = judge(tiny.facts(WORK, made), made.data, config, own, tiny.engine(1))
     assert verdict.code is Code.REJECT_TERMINATION
 
 
@@ -180,8 +165,7 @@ def test_rows_with_another_tools_answer_are_prefilled_whatever_the_lot_says() ->
         score = own.score(one.problem_seed, one.target_length, text)
         rows.append(replace(one, **vars(score), output_tokens=text, proofs=rows[0].proofs if rows else one.proofs))
     assert len({one.prompt_tokens for one in rows}) == 1
-    data = write(made.header, rows)
-    facts = SubmissionFacts(WORK, commit(data, rows), 5, b"\x09" * 32, 0)
-    verdict = judge(facts, data, config, own, tiny.engine(1))
+    forged = producer_of(config, own).seal(WORK, rows)
+    verdict = judge(tiny.facts(WORK, forged, audit_rate=0), forged.data, config, own, tiny.engine(1))
     assert len(verdict.audited) > 1
     assert not verdict.code.is_accept

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, cast
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -14,6 +14,7 @@ from chain.errors import ContractError
 from chain.indexer.records import Lane, Panel, Pool, Round, Seat, Status
 from chain.indexer.state import State
 from protocol.verdict import BallotDocument, Code
+from protocol.waits import wait_for
 from tests.chain.game import Game, begin, terms, work
 from tests.conftest import Deployed
 from tests.validator.daemon_world import FAMILY
@@ -21,7 +22,7 @@ from tests.validator.scripted import ScriptedJudge
 from tests.validator.tiny import facts, honest, work_of
 from validator.ballots import Ballot
 from validator.decide import last_to_commit, settler, turn
-from validator.judging.context import not_judged
+from validator.judging.checks import not_judged
 from validator.voting import Committees, LaneVote, fallback_due, fallback_honest, fallback_margin
 
 
@@ -59,14 +60,12 @@ def vote_on(game: Game) -> tuple[LaneVote, Lane]:
 
 def test_all_reveals_and_the_settlement_share_a_block(game: Game) -> None:
     cast = ballots(game)
-    vote, lane = vote_on(game)
-    game.deployed.chain.rpc("evm_setAutomine", False)
+    (vote, lane), chain = vote_on(game), game.deployed.chain
+    chain.rpc("evm_setAutomine", False)
     with ThreadPoolExecutor(3) as pool:
         sent = [pool.submit(vote.reveal, game.voters[one.seat], member, one) for member, one in enumerate(cast)]
-        deadline = time.monotonic() + 60
-        while int(game.deployed.chain.rpc("txpool_status")["pending"], 16) < 3 and time.monotonic() < deadline:
-            time.sleep(0.02)
-        game.deployed.chain.mine()
+        wait_for("all reveals", lambda: int(chain.rpc("txpool_status")["pending"], 16) == 3, 60, poll=0.02)
+        chain.mine()
         blocks = {one.result(timeout=60).block for one in sent}
     assert len(blocks) == 1
     assert lane.round.settled is False
@@ -77,8 +76,7 @@ def test_all_reveals_and_the_settlement_share_a_block(game: Game) -> None:
 def test_a_member_whose_turn_it_is_does_not_wait_long_for_silent_others(game: Game) -> None:
     cast = ballots(game)
     vote, _ = vote_on(game)
-    mine = turn(0, 3)
-    started = time.monotonic()
+    mine, started = turn(0, 3), time.monotonic()
     vote.reveal(game.voters[cast[mine].seat], mine, cast[mine])
     assert time.monotonic() - started < 30
     current = game.state.lanes[game.pool, 0].round
@@ -134,41 +132,33 @@ def drawn(**changes: object) -> Round:
 
 @pytest.mark.parametrize(
     ("window", "block_seconds", "margin"),
-    [
-        (3600, 4, 360),  # a tenth, where that is more
-        (60, 4, 24),  # six blocks
-        (25, 1, 6),
-        (30, 4, 15),  # never more than half
-        (1, 1, 0),
-    ],
+    [(3600, 4, 360), (60, 4, 24), (25, 1, 6), (30, 4, 15), (1, 1, 0)],
 )
 def test_the_margin_follows_from_window_and_block_time(window: int, block_seconds: int, margin: int) -> None:
+    """A tenth, where that is more than six blocks; never more than half."""
     assert fallback_margin(window, block_seconds) == margin
 
 
 @pytest.mark.parametrize(
-    ("of", "panel", "now", "due"),
+    ("of", "panel", "now", "always", "due"),
     [
-        (pool(), drawn(), UNTIL - 11, False),
-        (pool(), drawn(), UNTIL - 10, True),
-        (pool(), drawn(), UNTIL - 1, True),
-        (pool(), drawn(), UNTIL, False),
-        (pool(), drawn(seats=()), UNTIL - 1, False),  # nobody drew it: silence is free
-        (pool(), drawn(settled=True), UNTIL - 1, False),
-        (pool(0), drawn(), UNTIL - 1, False),  # chosen by its number
-        (pool(7), drawn(), UNTIL - 1, False),  # which is how the chain writes it
+        (pool(), drawn(), UNTIL - 11, False, False),
+        (pool(), drawn(), UNTIL - 10, False, True),
+        (pool(), drawn(), UNTIL - 1, False, True),
+        (pool(), drawn(), UNTIL, False, False),
+        (pool(), drawn(seats=()), UNTIL - 1, False, False),  # nobody drew it: silence is free
+        (pool(), drawn(settled=True), UNTIL - 1, False, False),
+        (pool(0), drawn(), UNTIL - 1, False, False),  # chosen by its number
+        (pool(7), drawn(), UNTIL - 1, False, False),  # which is how the chain writes it
+        (pool(7), drawn(), UNTIL - 10, True, True),  # a challenge is answered in every pool
+        (pool(7), drawn(), UNTIL - 11, True, False),
+        (pool(7), drawn(seats=()), UNTIL - 1, True, False),
     ],
 )
 def test_an_answer_is_due_in_a_familys_pool_shortly_before_the_commits_end(
-    of: Pool, panel: Round, now: int, due: bool
+    of: Pool, panel: Round, now: int, always: bool, due: bool
 ) -> None:
-    assert fallback_due(of, panel, now, 1) is due
-
-
-def test_a_challenge_is_answered_in_every_pool_and_not_before_it_is_drawn() -> None:
-    assert fallback_due(pool(7), drawn(), UNTIL - 10, 1, always=True)
-    assert not fallback_due(pool(7), drawn(), UNTIL - 11, 1, always=True)
-    assert not fallback_due(pool(7), drawn(seats=()), UNTIL - 1, 1, always=True)
+    assert fallback_due(of, panel, now, 1, always) is due
 
 
 @pytest.mark.parametrize(
@@ -199,45 +189,37 @@ def test_a_verdict_on_what_was_not_judged_says_why() -> None:
     assert [finding.note for finding in again.on(1).findings] == ["it is too slow"]
 
 
-PLACE = (1, 2, 0)
+PLACE, FIRST = (1, 2, 0), Committee((1,), ("0x",), bytes(32))
 
 
-class Forecaster:
+def forecaster() -> MagicMock:
     """A contract that forecasts a committee of the seat whose number is that of the question."""
-
-    def __init__(self, *, refuses: bool = False) -> None:
-        self.asked, self.refuses = 0, refuses
-
-    def committee_of(self, _: tuple[int, ...]) -> Committee:
-        self.asked += 1
-        if self.refuses:
-            raise ContractError("Court.committeeOf", b"")
-        return Committee((self.asked,), ("0x",), bytes(32))
+    contract = MagicMock()
+    contract.committee_of.side_effect = (Committee((number,), ("0x",), bytes(32)) for number in range(1, 9))
+    return contract
 
 
 def test_a_forecast_is_asked_for_once_a_block() -> None:
-    contract, state, panel = Forecaster(), State(head=10), Panel(seed_block=9)
-    committees = Committees(cast(Any, contract))
-    assert [committees.of(state, panel, PLACE) for _ in range(3)] == [Committee((1,), ("0x",), bytes(32))] * 3
-    assert committees.of(state, panel, (1, 3, 0)) == Committee((2,), ("0x",), bytes(32)), "another lane's is its own"
-    for state in (State(head=11), State(head=11, generation=1)):
-        before = contract.asked
+    contract, state, panel = forecaster(), State(head=10), Panel(seed_block=9)
+    committees = Committees(contract)
+    assert [committees.of(state, panel, PLACE) for _ in range(3)] == [FIRST] * 3
+    other = committees.of(state, panel, (1, 3, 0))
+    assert other is not None
+    assert other.seats == (2,), "another lane's is its own"
+    for count, state in ((3, State(head=11)), (4, State(head=11, generation=1))):
         committees.of(state, panel, PLACE)
         committees.of(state, panel, PLACE)
-        assert contract.asked == before + 1
+        assert contract.committee_of.call_count == count
 
 
-def test_what_is_drawn_or_too_early_is_not_asked_for() -> None:
-    contract = Forecaster()
-    committees, state = Committees(cast(Any, contract)), State(head=10)
+def test_what_is_drawn_or_too_early_is_not_asked_for_and_a_refusal_is_no_committee() -> None:
+    contract, state = forecaster(), State(head=10)
+    committees = Committees(contract)
     assert committees.of(state, Panel(seed_block=11), PLACE) is None
     assert committees.of(state, Panel(seed_block=0), PLACE) is None
-    seat = cast(Any, type("Voter", (), {"voter": "0x7"}))
-    state.seats[7] = cast(Seat, seat)
+    state.seats[7] = Seat(7, "0xo", "0x7", 1, 0)
     found = committees.of(state, Panel(seed_block=9, seats=(7,), seed=b"s"), PLACE)
     assert found == Committee((7,), ("0x7",), b"s")
-    assert contract.asked == 0
-
-
-def test_a_refusal_is_no_committee() -> None:
-    assert Committees(cast(Any, Forecaster(refuses=True))).of(State(head=10), Panel(seed_block=9), PLACE) is None
+    contract.committee_of.assert_not_called()
+    contract.committee_of.side_effect = ContractError("Court.committeeOf", b"")
+    assert committees.of(state, Panel(seed_block=9), PLACE) is None

@@ -10,21 +10,15 @@ import torch
 from benchmarks.support.offline_pool import work_of as work_of
 from engines.hf import TransformersEngine
 from environments.pool import PoolEnvironments
-from protocol.config import EnvironmentConfig, ModelConfig, PoolConfig, WorkConfig
+from protocol.config import PoolConfig
 from protocol.models import save_byte_tokenizer
 from protocol.seeds import AUDIT_EVERYTHING, Work
 from protocol.verdict import Verdict
+from tests.validator.world import CONFIG as CONFIG
 from trainer.model.tiny_model import tiny_qwen2
-from validator.judging.context import SubmissionFacts
+from validator.judging.checks import SubmissionFacts
 from validator.judging.pipeline import judge
 from worker.produce import Produced, Producer
-
-CONFIG = PoolConfig(
-    name="tiny",
-    model=ModelConfig(source="local", prompt_template="{question}<think>", answer_after="</think>"),
-    environments=(EnvironmentConfig(name="reasoning_gym/chain_sum", params={"min_terms": 3, "max_terms": 4}),),
-    work=WorkConfig(problems_per_file=3, samples_per_problem=2, max_new_tokens=40, targets=(16, 24), length_alpha=0.02),
-)
 
 
 @cache

@@ -15,8 +15,7 @@ from protocol.models import save_byte_tokenizer
 from protocol.rollout_file.file import write
 from protocol.rollout_file.rows import Rollout, RolloutHeader, commit
 from protocol.seeds import AUDIT_EVERYTHING, Work, assignments
-from validator.judging.checks import FILE_CHECKS, PREFILL_CHECKS
-from validator.judging.context import CheckContext, RowMeasurements, SubmissionFacts
+from validator.judging.checks import FILE_CHECKS, PREFILL_CHECKS, CheckContext, RowMeasurements, SubmissionFacts
 
 NODE = "0x" + "11" * 20
 POOLS = "0x" + "22" * 20

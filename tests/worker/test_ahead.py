@@ -8,35 +8,29 @@ from typing import Any, cast
 
 import pytest
 
-from protocol.api.work import NoLease, UploadReceipt, WorkLease
+from protocol.api.work import NoLease, WorkLease
 from protocol.seeds import Work
+from runtime.entry import Exit
 from runtime.pool_client import PoolClient
 from runtime.weights_ahead import WeightsAhead, WorkClock
-from tests.chain.game import begin
 from tests.chain.game_pool import GamePool
-from tests.conftest import Deployed
 from tests.validator import tiny
-from tests.worker.test_daemon import ScriptedService, WorkerWorld
-from worker.daemon import EXIT_OK, Worker
+from tests.worker.world import ScriptedService, WorkerWorld
+from worker.daemon import Worker
 
 
 class TwoSteps(ScriptedService):
-    """The second file is of the step that is published once the first is handed in; `before` that lease is given."""
+    """The second file is of the step that is published once the first is handed in; it is leased once `ready`."""
 
-    def __init__(self, world: WorkerWorld, before: Callable[[Worker], bool]) -> None:
+    def __init__(self, world: WorkerWorld, ready: Callable[[Worker], bool]) -> None:
         super().__init__(files=2)
-        self.world, self.before = world, before
-
-    def upload_rollouts(self, data: bytes) -> UploadReceipt:
-        receipt = super().upload_rollouts(data)
-        if len(self.uploads) == 1:
-            self.world.game.publish()
-        return receipt
+        self.ready = ready
+        self.after = lambda: world.game.publish() if len(self.uploads) == 1 else None
 
     def request_lease(self, counter: int, ready: int | None = None) -> NoLease | WorkLease:
         answer = super().request_lease(counter, ready)
         if isinstance(answer, WorkLease) and counter == 1:
-            if self.worker is None or not self.before(self.worker):
+            if self.worker is None or not self.ready(self.worker):
                 return NoLease(wait=0.1, reason="not yet")
             return answer.model_copy(update={"step": 1})
         return answer
@@ -60,23 +54,21 @@ class FetchingPool(GamePool):
         return super().weights(work)
 
 
-def worked(deployed: Deployed, folder: Path, ahead: Path) -> tuple[WorkerWorld, FetchingPool, Worker]:
+def worked(world: WorkerWorld, ahead: Path) -> tuple[FetchingPool, Worker]:
     """A worker that made a file of step 0 and one of step 1, which lay at `ahead` by then."""
-    world = WorkerWorld(begin(deployed, folder), folder)
     pool = FetchingPool(world.game, world.account, tiny.model_folder(), ahead=ahead)
 
     def fetched(worker: Worker) -> bool:
         return worker._ahead.folder(pool.pool().steps[1].manifest) is not None
 
-    service = TwoSteps(world, fetched)
-    worker = world.start(service, pool)
-    assert worker.run() == EXIT_OK
+    worker = world.start(TwoSteps(world, fetched), pool)
+    assert worker.run() == Exit.DONE
     assert [file.step for file in world.submissions] == [0, 1]
-    return world, pool, worker
+    return pool, worker
 
 
-def test_the_next_weights_are_here_when_they_are_needed(deployed: Deployed, tmp_path: Path) -> None:
-    _, pool, worker = worked(deployed, tmp_path, tiny.model_folder())
+def test_the_next_weights_are_here_when_they_are_needed(world: WorkerWorld) -> None:
+    pool, worker = worked(world, tiny.model_folder())
     assert 1 not in pool.asked, "nothing was fetched between the two files"
     figures = worker._heartbeat().metrics
     assert figures["swaps"] == 1
@@ -85,14 +77,13 @@ def test_the_next_weights_are_here_when_they_are_needed(deployed: Deployed, tmp_
     assert worker._heartbeat().weights == 1
 
 
-def test_weights_that_vanished_meanwhile_are_fetched_again(deployed: Deployed, tmp_path: Path) -> None:
-    _, pool, _ = worked(deployed, tmp_path, tmp_path / "gone")
+def test_weights_that_vanished_meanwhile_are_fetched_again(world: WorkerWorld, tmp_path: Path) -> None:
+    pool, _ = worked(world, tmp_path / "gone")
     assert 1 in pool.asked
 
 
-def test_a_fetch_under_way_is_waited_for_and_not_repeated(deployed: Deployed, tmp_path: Path) -> None:
+def test_a_fetch_under_way_is_waited_for_and_not_repeated(world: WorkerWorld, tmp_path: Path) -> None:
     """Whoever needs the weights now takes what comes: fetching them as well would read and hash every byte again."""
-    world = WorkerWorld(begin(deployed, tmp_path), tmp_path)
     pool, may_end = FetchingPool(world.game, world.account, tmp_path, ahead=tmp_path), threading.Event()
     pool.before = may_end.wait
     pool.refresh()
@@ -108,9 +99,8 @@ def test_a_fetch_under_way_is_waited_for_and_not_repeated(deployed: Deployed, tm
     ahead.stop()
 
 
-def test_a_step_stays_ready_when_the_next_one_comes(deployed: Deployed, tmp_path: Path) -> None:
+def test_a_step_stays_ready_when_the_next_one_comes(world: WorkerWorld, tmp_path: Path) -> None:
     """A step is published sooner than files may be made of it: the one before is still to be changed to."""
-    world = WorkerWorld(begin(deployed, tmp_path), tmp_path)
     pool = FetchingPool(world.game, world.account, tmp_path, ahead=tmp_path)
     ahead = WeightsAhead(cast(PoolClient, pool), 0.01)
     for _ in range(5):
@@ -133,9 +123,8 @@ def test_what_was_made_meanwhile_is_counted(monkeypatch: pytest.MonkeyPatch) -> 
     assert clock.seconds(now[0]) == 3.0
 
 
-def test_whoever_joins_fetches_at_once(deployed: Deployed, tmp_path: Path) -> None:
+def test_whoever_joins_fetches_at_once(world: WorkerWorld, tmp_path: Path) -> None:
     """Not after the first pause between two looks."""
-    world = WorkerWorld(begin(deployed, tmp_path), tmp_path)
     pool = FetchingPool(world.game, world.account, tmp_path, ahead=tmp_path)
     pool.refresh()
     asked = threading.Event()

@@ -21,16 +21,19 @@ def file(counter: int, step: int, step_seed: bytes) -> JournalEntry:
 
 
 def chain(**account: object) -> State:
-    values = dict.fromkeys(Terms.__dataclass_fields__, 1) | {
-        "maxLag": 2,
-        "configHash": b"",
-        "inviteOnly": False,
-        "class": 0,
-    }
+    special = {"maxLag": 2, "configHash": b"", "inviteOnly": False, "class": 0}
+    values = dict.fromkeys(Terms.__dataclass_fields__, 1) | special
     steps = [Step(n, b"m" * 32, b"", 10 + n, 9 + n, 0, "") for n in range(3)]
     pool = Pool(1, "0x" + "22" * 20, b"", Terms.of(values), 3600, 1, steps=steps)
     member = replace(Account(1, NODE, "0x" + "33" * 20, member=True, counter=4), **account)  # type: ignore[arg-type]
     return State(pools={1: pool}, accounts={(1, NODE): member})
+
+
+def later(steps: int) -> State:
+    """The chain with so many policy steps."""
+    state = chain()
+    state.pools[1].steps += [Step(n, b"m" * 32, b"", 10 + n, 9 + n, 0, "") for n in range(3, steps)]
+    return state
 
 
 def test_makes_the_file_that_is_due() -> None:
@@ -38,9 +41,10 @@ def test_makes_the_file_that_is_due() -> None:
     assert (decision.do, decision.counter, decision.steps) == (Do.MAKE, 4, (0, 1, 2))
 
 
-def test_killed_after_the_file_was_made_resumes_it() -> None:
+@pytest.mark.parametrize("older", [file(3, 2, SEEDS[2]), file(3, 1, SEEDS[1])])
+def test_killed_after_the_file_was_made_or_its_submission_dropped_resumes_it(older: JournalEntry) -> None:
     mine = file(4, 2, SEEDS[2])
-    decision = decide(chain(), 1, NODE, [file(3, 2, SEEDS[2]), mine], SEEDS)
+    decision = decide(chain(), 1, NODE, [older, mine], SEEDS)
     assert (decision.do, decision.entry) == (Do.RESUME, mine)
 
 
@@ -48,20 +52,11 @@ def test_killed_after_the_transaction_makes_the_next() -> None:
     assert decide(chain(counter=5), 1, NODE, [file(4, 2, SEEDS[2])], SEEDS).do is Do.MAKE
 
 
-def test_reorganisation_that_drops_a_submission_hands_the_same_file_in_again() -> None:
-    older, dropped = file(3, 1, SEEDS[1]), file(4, 2, SEEDS[2])
-    assert decide(chain(counter=4), 1, NODE, [older, dropped], SEEDS).entry == dropped
-
-
-def test_reorganisation_that_changes_the_seed_makes_the_file_anew() -> None:
+def test_a_file_of_another_seed_or_of_a_step_too_old_is_made_anew() -> None:
+    """A reorganisation changed the seed."""
     assert decide(chain(), 1, NODE, [file(4, 2, b"\x09" * 32)], SEEDS).do is Do.MAKE
-
-
-def test_a_file_of_a_step_too_old_is_made_anew() -> None:
-    state = chain()
-    state.pools[1].steps += [Step(n, b"m" * 32, b"", 10 + n, 9 + n, 0, "") for n in (3, 4)]
     seeds = SEEDS | {3: b"\x03" * 32, 4: b"\x04" * 32}
-    decision = decide(state, 1, NODE, [file(4, 1, SEEDS[1])], seeds)
+    decision = decide(later(5), 1, NODE, [file(4, 1, SEEDS[1])], seeds)
     assert (decision.do, decision.steps) == (Do.MAKE, (2, 3, 4))
 
 
@@ -117,9 +112,7 @@ def test_a_file_with_a_receipt_is_handed_in_though_its_node_is_no_member(account
 
 
 def test_a_file_with_a_receipt_is_handed_in_though_its_step_has_passed() -> None:
-    state = chain()
-    state.pools[1].steps += [Step(n, b"m" * 32, b"", 10 + n, 9 + n, 0, "") for n in range(3, 9)]
-    assert decide(state, 1, NODE, [promised()], {8: b"\x08" * 32}).do is Do.RESUME
+    assert decide(later(9), 1, NODE, [promised()], {8: b"\x08" * 32}).do is Do.RESUME
 
 
 @pytest.mark.parametrize("step_seed", [b"\x09" * 32, b"\x02" * 31 + b"\x03"])
@@ -128,13 +121,8 @@ def test_a_receipt_does_not_make_another_seeds_file_fit(step_seed: bytes) -> Non
     assert decide(chain(), 1, NODE, [promised(2, step_seed)], SEEDS).do is Do.MAKE
 
 
-def test_a_file_of_a_step_before_its_node_joined_again_is_not_handed_in() -> None:
+def test_where_a_receipt_does_not_help() -> None:
+    """Of a step before the node joined again, of an ejected node, and of a pool that is not there."""
     assert decide(chain(joined_step=2), 1, NODE, [promised(1, SEEDS[1])], SEEDS).do is Do.MAKE
-
-
-def test_an_ejected_node_hands_nothing_in() -> None:
     assert decide(chain(ejected=True), 1, NODE, [promised()], SEEDS).do is Do.STOP
-
-
-def test_unknown_pool() -> None:
     assert decide(State(), 1, NODE, [], SEEDS).do is Do.WAIT

@@ -10,8 +10,9 @@ import pytest
 
 from orchestrator.scheduling.scheduler import Grant, QueueState, Requester, Rule, decide
 from protocol.api.endpoints import OBJECTS
-from protocol.api.work import NoLease, UploadReceipt, WorkLease
+from protocol.api.work import NoLease, WorkLease
 from protocol.identity import PoolId
+from runtime.entry import Exit
 from runtime.pool_client import PoolClient
 from runtime.process import ProcessConfig
 from storage.weights.manifest import Manifest, ManifestScope
@@ -20,8 +21,7 @@ from tests.chain.game import Game, begin
 from tests.chain.published_pool import PoolService, pool_service
 from tests.conftest import Deployed
 from tests.validator import tiny
-from tests.worker.test_daemon import ScriptedService, WorkerWorld
-from worker.daemon import EXIT_OK
+from tests.worker.world import ScriptedService, WorkerWorld
 
 RULE = Rule(files_per_step=4, max_off_policy_steps=2, steps=9)
 BOUND, CONFIRMED = 60.0, 5
@@ -79,7 +79,7 @@ class SchedulingService(ScriptedService):
     def __init__(self, world: PublishingWorld) -> None:
         super().__init__(files=3)
         self.world, self.said, self.reached = world, list[tuple[int | None, int]](), dict[str, int]()
-        self.end = time.monotonic() + 2 * BOUND
+        self.end, self.after = time.monotonic() + 2 * BOUND, self._uploaded
 
     def request_lease(self, counter: int, ready: int | None = None) -> NoLease | WorkLease:
         world, usable = self.world, len(self.world.steps) - 1
@@ -95,17 +95,15 @@ class SchedulingService(ScriptedService):
         if isinstance(answer, NoLease):
             return answer
         assert isinstance(decision, Grant)
-        self.reached["0xa"] = max(decision.step, self.reached.get("0xa", 0))
-        self.said.append((ready, decision.step))
-        return answer.model_copy(update={"step": decision.step})
+        self.reached["0xa"] = max(decision.lease.step, self.reached.get("0xa", 0))
+        self.said.append((ready, decision.lease.step))
+        return answer.model_copy(update={"step": decision.lease.step})
 
-    def upload_rollouts(self, data: bytes) -> UploadReceipt:
-        receipt = super().upload_rollouts(data)
+    def _uploaded(self) -> None:
         if len(self.uploads) == 1:
             self.world.publish()
         elif len(self.uploads) == 2:
             self.world.may_come.set()
-        return receipt
 
 
 @pytest.fixture
@@ -120,7 +118,7 @@ def world(deployed: Deployed, tmp_path: Path) -> Iterator[PublishingWorld]:
 def test_files_of_the_step_that_is_here_are_made_while_the_next_comes(world: PublishingWorld) -> None:
     service = SchedulingService(world)
     worker = world.start(service, PoolClient(world.config, world.account))
-    assert worker.run() == EXIT_OK
+    assert worker.run() == Exit.DONE
     assert service.said[1:] == [(0, 0), (1, 1)]
     assert [file.step for file in world.submissions] == [0, 0, 1]
     figures = worker._heartbeat().metrics

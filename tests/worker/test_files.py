@@ -14,6 +14,7 @@ from protocol.identity import PoolId
 from protocol.rollout_file.file import read
 from protocol.rollout_file.rows import Limits
 from tests.validator import tiny
+from tests.worker.test_isolation import PATHS, PUBLIC
 from worker.config import WorkerConfig
 from worker.journal import Journal
 
@@ -43,15 +44,12 @@ def test_a_finished_file_survives_a_restart(tmp_path: Path) -> None:
     assert Journal(tmp_path).all() == [uploaded]
 
 
-def test_a_file_without_its_note_is_no_entry(tmp_path: Path) -> None:
+def test_a_file_without_its_note_is_no_entry_and_damage_is_noticed(tmp_path: Path) -> None:
     """Killed between the two writes."""
     Journal(tmp_path).add(work_of(7), tiny.honest(7))
     next(tmp_path.glob("*.json")).unlink()
-    assert Journal(tmp_path).all() == []
-
-
-def test_damage_is_noticed_and_forgotten(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
+    assert journal.all() == []
     entry = journal.add(work_of(7), tiny.honest(7))
     next(tmp_path.glob("*.parquet")).write_bytes(b"rot")
     with pytest.raises(IntegrityError, match="made again"):
@@ -71,26 +69,16 @@ def test_pruning_keeps_what_may_still_be_needed(tmp_path: Path) -> None:
 
 
 def config(tmp_path: Path, **changes: object) -> Path:
-    values = {
-        "home": str(tmp_path),
-        "deployment": "deployment.json",
-        "rpc": ["http://127.0.0.1:1"],
-        "pool": 1,
-        "orchestrator": "http://127.0.0.1:2",
-        "cache": str(tmp_path),
-        "node": {"keystore": "key.json", "password_file": "password"},
-    } | changes
+    node = {"keystore": "key.json", "password_file": "password"}
     path = tmp_path / "worker.json"
-    path.write_text(json.dumps(values))
+    path.write_text(json.dumps({**PATHS, **PUBLIC, "pool": 1, "node": node, **changes}))
     return path
 
 
 def test_configuration(tmp_path: Path) -> None:
     assert load_document(config(tmp_path), WorkerConfig).engine.name == "transformers"
-    toml = tmp_path / "worker.toml"
-    toml.write_text(
-        'home = "h"\ndeployment = "d"\nrpc = ["u"]\npool = 1\norchestrator = "o"\ncache = "c"\n[node]\nkeystore = "k"\n'
-    )
+    toml, node = tmp_path / "worker.toml", '[node]\nkeystore = "k"\n'
+    toml.write_text(f'home = "h"\ndeployment = "d"\nrpc = ["u"]\npool = 1\norchestrator = "o"\ncache = "c"\n{node}')
     assert load_document(toml, WorkerConfig).node.password_file is None
 
 

@@ -20,6 +20,7 @@ from worker.config import WorkerConfig
 from worker.main import INSIDE, _bring_images, absolute, enter, worker_policy
 from worker.signer import SOCKET
 
+PATHS = {"home": "home", "cache": "cache", "deployment": "deployment.json"}
 PUBLIC = {"rpc": ["https://rpc.example"], "orchestrator": "https://pool.example"}
 
 
@@ -103,9 +104,8 @@ def test_a_key_in_a_folder_that_the_worker_reads_is_refused() -> None:
 
 def test_a_configuration_that_the_worker_could_rewrite_is_refused() -> None:
     """It could turn its own isolation off for the next start."""
-    with pytest.raises(
-        ConfigError, match=r"worker\.json is in /srv/worker, which the isolated worker can read and change"
-    ):
+    refused = r"worker\.json is in /srv/worker, which the isolated worker can read and change"
+    with pytest.raises(ConfigError, match=refused):
         worker_policy(config(), Mode.BUBBLEWRAP, Path("/srv/worker/worker.json"))
     assert worker_policy(config(), Mode.BUBBLEWRAP, Path("/srv/worker.json")).mounts
 
@@ -129,33 +129,30 @@ def test_paths_start_where_the_worker_is_started(tmp_path: Path, monkeypatch: py
     assert absolute(config(node={"keystore": "k.json"})).node.password_file is None
 
 
-def test_none_is_this_very_process(tmp_path: Path) -> None:
+def test_none_is_this_very_process_and_a_container_that_is_asked_for_is_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "worker.json"
     path.write_text(config(isolation="none").model_dump_json())
     enter(path)
-
-
-def test_a_container_that_is_asked_for_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "worker.json"
     path.write_text(config(isolation="container").model_dump_json())
     with pytest.raises(ConfigError, match=r"podman: .*; docker: .*; install podman"):
         enter(path)
 
 
+def on_disk(folder: Path, password: str = "three plain words") -> dict[str, Any]:
+    """The paths of a worker's configuration whose key is in `folder`, with this word in its password file."""
+    (folder / "node.password").write_text(f"{password}\n")
+    (folder / "node.password").chmod(0o600)
+    (folder / "deployment.json").write_text("{}")
+    keystore.create(folder / "node.json", "three plain words", work_factor=keystore.LIGHT_SCRYPT_N)
+    paths = {name: str(folder / path) for name, path in PATHS.items()}
+    node = {"keystore": str(folder / "node.json"), "password_file": str(folder / "node.password")}
+    return {**paths, "node": node}
+
+
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="there is no bwrap on the PATH: apt-get install bubblewrap")
 def test_a_worker_in_bubblewrap_says_what_protects_it(tmp_path: Path) -> None:
     """The key is opened outside, before anything is started."""
-    (tmp_path / "node.password").write_text("three other words\n")
-    (tmp_path / "node.password").chmod(0o600)
-    keystore.create(tmp_path / "node.json", "three plain words", work_factor=keystore.LIGHT_SCRYPT_N)
-    (tmp_path / "deployment.json").write_text("{}")
-    given = config(
-        home=str(tmp_path / "home"),
-        cache=str(tmp_path / "cache"),
-        deployment=str(tmp_path / "deployment.json"),
-        node={"keystore": str(tmp_path / "node.json"), "password_file": str(tmp_path / "node.password")},
-        isolation="bubblewrap",
-    )
+    given = config(**on_disk(tmp_path, "three other words"), isolation="bubblewrap")
     path = tmp_path / "worker.json"
     path.write_text(given.model_dump_json())
     argv = [sys.executable, "-P", "-m", "worker.main", "--config", str(path)]
@@ -169,20 +166,21 @@ def test_a_worker_in_bubblewrap_says_what_protects_it(tmp_path: Path) -> None:
     assert inside_with_images(absolute(given)) == "True True"
 
 
+_RUNS_A_PROGRAM = """
+from sandbox.image import is_made
+from sandbox.pool import SandboxPool
+from sandbox.wasi import SandboxLimits, SandboxProgram
+done = SandboxPool("python", 1).run(SandboxProgram("print(7)"), SandboxLimits())
+print(is_made("python"), done.stdout == b"7\\n")
+"""
+
+
 def inside_with_images(given: WorkerConfig) -> str:
     """Whether an isolated process has the sandbox's images, and runs a program in one; this user has them."""
     make("python")
     _bring_images(given)
-    source = (
-        "from sandbox.image import is_made\n"
-        "from sandbox.pool import SandboxPool\n"
-        "from sandbox.wasi import SandboxLimits, SandboxProgram\n"
-        "print(is_made('python'), SandboxPool('python', 1).run(SandboxProgram('print(7)'), SandboxLimits()).stdout"
-        " == b'7\\n')"
-    )
-    policy = worker_policy(given, Mode.BUBBLEWRAP)
+    policy, argv = worker_policy(given, Mode.BUBBLEWRAP), (sys.executable, "-P", "-c", _RUNS_A_PROGRAM)
     with TemporaryFile() as said:
-        argv = (sys.executable, "-P", "-c", source)
         with IsolatedProcess(Launch(Mode.BUBBLEWRAP, policy, argv, ""), subprocess.DEVNULL, said, None) as process:
             assert process.wait() == 0
         said.seek(0)

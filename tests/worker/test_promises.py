@@ -2,31 +2,23 @@
 the service or the owner does then."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import cast
 
 import pytest
 
-from chain.contracts import WorkItem
 from chain.errors import ContractError
 from chain.indexer.records import Status, Submission
-from protocol.api.work import HeartbeatRequest, HeartbeatResponse, UploadReceipt
+from protocol.api.work import HeartbeatRequest, HeartbeatResponse
 from protocol.verdict import Code
+from runtime.entry import Exit
 from runtime.pool_client import PoolClient
 from runtime.weights_ahead import WeightsAhead
-from tests.chain.game import RATE, Game, begin, work
+from tests.chain.game import RATE, Game, work
 from tests.chain.game_pool import GamePool
-from tests.conftest import Deployed
 from tests.validator import tiny
-from tests.worker.test_daemon import ScriptedService, WorkerWorld
-from worker.daemon import EXIT_OK, EXIT_REFUSED
+from tests.worker.world import ScriptedService, WorkerWorld
 from worker.journal import Journal
 from worker.submit import ReceiptKeeper, WorkerCollaborators, worth_presenting
-
-
-@pytest.fixture
-def world(deployed: Deployed, tmp_path: Path) -> WorkerWorld:
-    return WorkerWorld(begin(deployed, tmp_path), tmp_path)
 
 
 def keeper(world: WorkerWorld) -> ReceiptKeeper:
@@ -53,14 +45,14 @@ def beside_a_friend(world: WorkerWorld, files: int = 1) -> list[Submission]:
     friend = world.game.node()[1]
     step = world.game.publish()
     world.game.submit(friend, step, work("a friend's"))
-    assert world.start(ScriptedService(files=files)).run() == EXIT_OK
+    assert world.start(ScriptedService(files=files)).run() == Exit.DONE
     return world.submissions[1:]
 
 
 def test_a_worker_brings_its_receipt_where_lanes_hold_few_files(world: WorkerWorld) -> None:
     """The service never attests anything."""
     game = world.game
-    assert world.start(ScriptedService(files=1)).run() == EXIT_OK
+    assert world.start(ScriptedService(files=1)).run() == Exit.DONE
     (file,) = world.submissions
     lane = game.state.lane_of(file)
     assert (lane.attested, lane.round.seed_block) == (1, lane.last_block + 1)
@@ -82,7 +74,7 @@ def test_a_file_whose_receipt_is_not_taken_is_submitted_without_it(world: Worker
     service.receipt = lambda sha256: game.receipt(world.account.address, sha256, game.suite.client.now() + 10)
     game.deployed.chain.rpc("anvil_setBlockTimestampInterval", 1)
     try:
-        assert worker.run() == EXIT_OK
+        assert worker.run() == Exit.DONE
     finally:
         game.deployed.chain.rpc("anvil_removeBlockTimestampInterval")
     (file,) = world.submissions
@@ -159,21 +151,21 @@ def move_on(game: Game) -> None:
 
 @pytest.mark.parametrize("act", [close, pause, remove, move_on])
 def test_an_owner_cannot_take_a_file_and_then_refuse_it(world: WorkerWorld, act: Callable[[Game], None]) -> None:
-    game = world.game
+    game, service = world.game, ScriptedService(files=1)
+    worker = world.start(service)
 
-    class Taking(ScriptedService):
-        def upload_rollouts(self, data: bytes) -> UploadReceipt:
-            receipt = super().upload_rollouts(data)
-            act(game)
-            game.deployed.chain.rpc("evm_setIntervalMining", 1)
-            return receipt
+    def taken() -> None:
+        act(game)
+        game.deployed.chain.rpc("evm_setIntervalMining", 1)
 
-        def heartbeat(self, beat: HeartbeatRequest) -> HeartbeatResponse:
-            if act is pause and game.projection.state.submissions:
-                self.worker.stop()  # type: ignore[union-attr]
-            return super().heartbeat(beat)
+    def heartbeat(beat: HeartbeatRequest) -> HeartbeatResponse:
+        if act is pause and game.projection.state.submissions:
+            worker.stop()
+        return HeartbeatResponse(next=1.0, step=None, lease_expires=None)
 
-    assert world.start(Taking(files=1)).run() in (EXIT_OK, EXIT_REFUSED)
+    service.after = taken
+    service.heartbeat = heartbeat  # type: ignore[method-assign]
+    assert worker.run() in (Exit.DONE, Exit.EJECTED)
     (file,) = world.submissions
     assert file.status is Status.PENDING
     game.deployed.chain.rpc("evm_setAutomine", True)
@@ -185,16 +177,16 @@ def test_an_owner_cannot_take_a_file_and_then_refuse_it(world: WorkerWorld, act:
 @pytest.mark.parametrize("act", [pause, remove, move_on])
 def test_without_an_earlier_receipt_the_same_act_refuses_it(world: WorkerWorld, act: Callable[[Game], None]) -> None:
     """The receipt is given after the owner's act: it promises nothing."""
-    game = world.game
+    game, service = world.game, ScriptedService(files=1)
+    worker = world.start(service)
 
-    class Late(ScriptedService):
-        def upload_rollouts(self, data: bytes) -> UploadReceipt:
-            act(game)
-            self.worker.stop()  # type: ignore[union-attr]
-            game.deployed.chain.later(5)
-            return super().upload_rollouts(data)
+    def late() -> None:
+        act(game)
+        worker.stop()
+        game.deployed.chain.later(5)
 
-    assert world.start(Late(files=1)).run() in (EXIT_OK, EXIT_REFUSED)
+    service.before = late
+    assert worker.run() in (Exit.DONE, Exit.EJECTED)
     assert world.submissions == []
     (entry,) = Journal(world.folder / "journal").all()
     assert (entry.receipt is not None, entry.overdue) == (True, True)
@@ -206,14 +198,14 @@ def test_a_worker_of_a_closed_pool_stays_until_its_files_are_attested(world: Wor
     (file,) = beside_a_friend(world)
     close(game)
     game.mine_to(game.state.lane_of(file).last_block + 2)
-    assert world.start(ScriptedService(files=9)).run() == EXIT_OK
+    assert world.start(ScriptedService(files=9)).run() == Exit.DONE
     assert game.state.lane_of(file).attested == 0b10
 
 
 def test_receipts_of_the_key_before_the_last_rotation_count_for_a_while(world: WorkerWorld) -> None:
     game = world.game
     old, new = game.service, game.deployed.chain.account()
-    assert world.start(ScriptedService(files=1)).run() == EXIT_OK
+    assert world.start(ScriptedService(files=1)).run() == Exit.DONE
     game.suite.court.set_service(game.pool, new.address).send()
     pool, now = game.state.pools[game.pool], game.suite.client.now()
     terms = pool.terms
@@ -222,23 +214,18 @@ def test_receipts_of_the_key_before_the_last_rotation_count_for_a_while(world: W
     assert pool.previous_until == now + life
     taken = [pool.is_service(key.address, at) for key in (old, new) for at in (now, pool.previous_until)]
     assert taken == [True, False, True, True]
-    assert world.start(ScriptedService(files=2)).run() == EXIT_OK
+    assert world.start(ScriptedService(files=2)).run() == Exit.DONE
     game.deployed.chain.later(life)
     game.service = new
-    assert world.start(ScriptedService(files=3)).run() == EXIT_OK
+    assert world.start(ScriptedService(files=3)).run() == Exit.DONE
     assert [file.counter for file in world.submissions] == [0, 1, 2]
 
 
 def test_nothing_is_submitted_on_the_word_of_a_key_that_the_owner_did_not_name(world: WorkerWorld) -> None:
-    game = world.game
-    game.service = game.deployed.chain.account()
-
-    class Stopping(ScriptedService):
-        def upload_rollouts(self, data: bytes) -> UploadReceipt:
-            self.worker.stop()  # type: ignore[union-attr]
-            return super().upload_rollouts(data)
-
-    assert world.start(Stopping(files=1)).run() == EXIT_OK
+    world.game.service, service = world.game.deployed.chain.account(), ScriptedService(files=1)
+    worker = world.start(service)
+    service.before = worker.stop
+    assert worker.run() == Exit.DONE
     assert world.submissions == []
     assert [entry.receipt for entry in Journal(world.folder / "journal").all()] == [None]
 
@@ -247,21 +234,13 @@ def test_a_receipt_counts_for_its_own_file_node_and_time_only(world: WorkerWorld
     game, node = world.game, world.account
     item, now = work("mine"), game.suite.client.now()
     pause(game)
-    wrong = {
-        "BadReceipt": [
-            game.receipt(game.owner.address, item.sha256, now),
-            game.receipt(node.address, bytes(32), now),
-            game.receipt(node.address, item.sha256, now + 3600),
-        ],
-        "ReceiptOutOfTime": [game.receipt(node.address, item.sha256, now - 40)],
-    }
-    for name, receipts in wrong.items():
-        for receipt in receipts:
-            assert refusal(game, world, item, receipt) == name
+    for name, address, sha256, time in (
+        ("BadReceipt", game.owner.address, item.sha256, now),
+        ("BadReceipt", node.address, bytes(32), now),
+        ("BadReceipt", node.address, item.sha256, now + 3600),
+        ("ReceiptOutOfTime", node.address, item.sha256, now - 40),
+    ):
+        with pytest.raises(ContractError) as refused:
+            game.submit(node, 0, item, game.receipt(address, sha256, time))
+        assert refused.value.name == name
     assert game.submit(node, 0, item, game.receipt(node.address, item.sha256, now)).counter == 0
-
-
-def refusal(game: Game, world: WorkerWorld, item: WorkItem, receipt: UploadReceipt) -> str:
-    with pytest.raises(ContractError) as refused:
-        game.submit(world.account, 0, item, receipt)
-    return refused.value.name

@@ -27,11 +27,11 @@ from protocol.errors import UnreachableError
 from protocol.http import signing as requests
 from protocol.http.signing import AuthScope, parse_headers, sign_request, verify_request
 from protocol.identity import PoolId
-from runtime import keystore
 from sandbox.launch import IsolatedProcess, Launch
 from sandbox.policy import Mode, Mount
 from tests.chain.game import Game, begin, work
 from tests.conftest import Deployed
+from tests.worker.test_isolation import PATHS, on_disk
 from worker import signer
 from worker.config import WorkerConfig
 from worker.main import worker_policy
@@ -52,17 +52,11 @@ class Suite:
 
 
 def configured(folder: Path, pool: int = 1) -> WorkerConfig:
-    values = {
-        "home": str(folder / "home"),
-        "cache": str(folder / "cache"),
-        "deployment": str(folder / "deployment.json"),
-        "node": {"keystore": str(folder / "node.json"), "password_file": str(folder / "node.password")},
-        "pool": pool,
-        "rpc": ["https://rpc.example"],
-        "orchestrator": SERVICE,
-        "serve_weights": {"public_url": PUBLIC},
-    }
-    return WorkerConfig.model_validate(values)
+    paths = {name: str(folder / path) for name, path in PATHS.items()}
+    node = {"keystore": str(folder / "node.json"), "password_file": str(folder / "node.password")}
+    serve = {"public_url": PUBLIC}
+    values = {"pool": pool, "rpc": ["https://rpc.example"], "orchestrator": SERVICE, "serve_weights": serve}
+    return WorkerConfig.model_validate({**paths, "node": node, **values})
 
 
 class Signing:
@@ -135,22 +129,11 @@ def transaction(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"to": POOLS},
-        {"to": POOLS, "data": b"\x01\x02\x03\x04" + bytes(64)},
-        {},
-        {"value": 1},
-        {"chainId": 1},
-        {"gas": 10**9},
-        {"maxFeePerGas": 10**18},
-        {"accessList": []},
-        {"nonce": "x"},
-        {"gas": True, "data": "0x"},
-        {"nonce": 1 << 64},
-        {"data": 0},
-        {"value": False},
-        {"type": 4, "authorizationList": []},
+        {"to": POOLS}, {"to": POOLS, "data": b"\x01\x02\x03\x04" + bytes(64)}, {}, {"value": 1}, {"chainId": 1},
+        {"gas": 10**9}, {"maxFeePerGas": 10**18}, {"accessList": []}, {"nonce": "x"}, {"gas": True, "data": "0x"},
+        {"nonce": 1 << 64}, {"data": 0}, {"value": False}, {"type": 4, "authorizationList": []},
     ],
-)
+)  # fmt: skip
 def test_no_transaction_of_another_kind_is_signed(made: Signing, changes: dict[str, Any]) -> None:
     with pytest.raises(SignatureRefused):
         made.remote.sign_transaction(transaction(**changes))
@@ -164,13 +147,17 @@ def test_a_gap_of_nonces_can_be_filled(made: Signing) -> None:
 # Somebody who has taken over the engine speaks to the socket
 
 
-def said(made: Signing, sent: bytes, shut: bool = True) -> dict[str, Any]:
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(60)
-        connection.connect(str(made.server.path))
+def connected(made: Signing) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(60)
+    connection.connect(str(made.server.path))
+    return connection
+
+
+def said(made: Signing, sent: bytes) -> dict[str, Any]:
+    with connected(made) as connection:
         connection.sendall(sent)
-        if shut:
-            connection.shutdown(socket.SHUT_WR)
+        connection.shutdown(socket.SHUT_WR)
         answer: dict[str, Any] = json.loads(connection.makefile("rb").readline())
         return answer
 
@@ -211,9 +198,7 @@ def test_signatures_of_another_version_or_for_ever_are_refused(made: Signing) ->
 
 def test_whoever_sends_a_byte_at_a_time_is_cut_off(made: Signing, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(signer, "_SECONDS", 0.5)
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(60)
-        connection.connect(str(made.server.path))
+    with connected(made) as connection:
         began = time.monotonic()
         with suppress(BrokenPipeError, ConnectionResetError):
             while time.monotonic() < began + 30:
@@ -254,8 +239,7 @@ def test_refusals_fill_no_log_and_write_no_escapes(
     assert 0 < len(lines) <= signer._LINES_A_MINUTE
     assert all(line.isprintable() and len(line) < 300 for line in lines)
     for _ in range(20):  # gone before the answer
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.connect(str(made.server.path))
+        with connected(made) as connection:
             connection.sendall(b'{"address": true}\n')
     time.sleep(0.3)
     assert "Traceback" not in capfd.readouterr().err
@@ -345,10 +329,7 @@ print(json.dumps({"address": account.address, "refused": refused, "leaked": any(
 
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="there is no bwrap on the PATH: apt-get install bubblewrap")
 def test_arbitrary_code_in_the_isolation_finds_no_key_and_gets_no_other_signature(tmp_path: Path) -> None:
-    (tmp_path / "node.password").write_text("three plain words\n")
-    (tmp_path / "node.password").chmod(0o600)
-    (tmp_path / "deployment.json").write_text("{}")
-    keystore.create(tmp_path / "node.json", "three plain words", work_factor=keystore.LIGHT_SCRYPT_N)
+    on_disk(tmp_path)
     config = configured(tmp_path)
     config.cache.mkdir()
     account = config.node.open()

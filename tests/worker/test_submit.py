@@ -4,6 +4,7 @@ import logging
 import threading
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -14,10 +15,7 @@ from worker.submit import Submitter, WorkerProgress
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (
-            TransactionError("the endpoint asks 20 gwei per gas", "wait"),
-            "file 3 is not submitted yet: the endpoint asks",
-        ),
+        (TransactionError("the endpoint asks 20 gwei", "wait"), "file 3 is not submitted yet: the endpoint asks"),
         (TransactionError("not mined in time", tx_hash="0xab"), "whether file 3 was submitted is unknown: not mined"),
     ],
 )
@@ -30,11 +28,8 @@ def test_what_was_never_sent_is_not_called_unknown(
     progress = WorkerProgress(stopping)
     submitter = Submitter(parts, progress, stopping, 60.0)
 
-    def fails(_: object) -> None:
-        raise error
-
     monkeypatch.setattr(submitter, "_counts", lambda receipt: True)
-    monkeypatch.setattr(submitter, "_send", fails)
+    monkeypatch.setattr(submitter, "_send", MagicMock(side_effect=error))
     entry: Any = SimpleNamespace(counter=3, receipt=None)
     with caplog.at_level(logging.INFO, "muster.worker"):
         submitter.submit(entry)

@@ -19,8 +19,8 @@ from protocol.rollout_file.file import read
 from protocol.rollout_file.rows import Limits, inclusion
 from protocol.seeds import audit_sample
 from protocol.verdict import Code
+from runtime.entry import essential
 from runtime.pool_client import PoolClient
-from runtime.threads import essential
 from storage.keys import object_key
 from storage.weights.fetch import OpenObject
 

@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 
 from protocol.errors import ConfigError
 from protocol.files import write_atomic
-from runtime.threads import essential
+from runtime.entry import essential
 from trainer.config import MetricsConfig
 
 log = logging.getLogger("muster.trainer")

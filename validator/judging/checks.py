@@ -1,25 +1,190 @@
-"""The checks of one rollout file, in the order in which they run.
+"""What is judged of one rollout file, and the checks in the order in which they run.
 
-A check is a pure function of a `CheckContext` and returns one `Finding`. `FILE_CHECKS` look at the file alone; the
-first refusal among them ends the judgement, because what follows would rest on false ground. `PREFILL_CHECKS` look at
-the verifier's own pass over the audited rows, and all of them run.
+`FILE_CHECKS` look at the file alone; the first refusal among them ends the judgement, because what follows would rest
+on false ground. `PREFILL_CHECKS` look at the verifier's own pass over the audited rows, and all of them run.
 """
 
+import hashlib
 import math
-from collections.abc import Callable, Iterable, Mapping
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
 
 from engines.base import FINISH_EOS, FINISH_LENGTH
-from environments.pool import Score
+from environments.pool import PoolEnvironments, Score
+from protocol.config import PoolConfig
 from protocol.evidence.figures import engine_key
-from protocol.rollout_file.rows import Rollout, commit
-from protocol.seeds import assignments
-from protocol.toploc.codec import MalformedProof, parse_many
-from protocol.verdict import Code, Finding, Measurement
-from validator.judging.context import CheckContext
+from protocol.rollout_file.rows import Commitment, Inserted, Rollout, RolloutHeader, Tokens, Transcript, commit
+from protocol.seeds import Work, assignments, audit_sample
+from protocol.toploc.codec import CHUNK, Drift, MalformedProof, parse_many
+from protocol.verdict import Code, Finding, Measurement, Verdict
+
+SHORTEST = 8  # tokens below which rounding to bfloat16 could make proofs of different texts equal
+# Two independent samples agree with probability exp(−surprisal): beyond this, agreement is copying.
+COINCIDENCE_NATS = 40.0
+_REPLY = b"\xff\xff\xff\xff"  # no token: those of a file are below 2**31
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """`ambiguous`: rows with a proof that stands for other tokens elsewhere in the file, or in the same row.
+    `copied`: (row, earlier row) where a row repeats text too improbable for chance."""
+
+    ambiguous: tuple[int, ...]
+    copied: tuple[tuple[int, int], ...]
+
+
+def repeats(rollouts: Sequence[Rollout], inserted: Sequence[Inserted]) -> Repeats:
+    """Find what a file says twice; a function of the file and of the replies `inserted` in its rows, for every verifier
+    alike."""
+    seen: dict[bytes, tuple[bytes, int]] = {}
+    ambiguous: set[int] = set()
+    copied: dict[int, int] = {}
+    for number, (rollout, replies) in enumerate(zip(rollouts, inserted, strict=True)):
+        for proof, context, surprisal in fingerprints(rollout, replies):
+            first, row = seen.setdefault(proof, (context, number))
+            if first != context:
+                ambiguous |= {number, row}
+            elif row != number and surprisal > COINCIDENCE_NATS:
+                copied.setdefault(number, row)
+    return Repeats(tuple(sorted(ambiguous)), tuple(sorted(copied.items())))
+
+
+def fingerprints(rollout: Rollout, inserted: Inserted = ()) -> Iterator[tuple[bytes, bytes, float]]:
+    """Yield for each proof: the proof, a SHA-256 of all tokens that it depends on (replies and their positions
+    included), and the claimed surprisal in nats of those that were generated."""
+    running, surprisal, replies = hashlib.sha256(_words(rollout.prompt_tokens)), 0.0, dict(inserted)
+    for number, proof in enumerate(rollout.proofs):
+        start, end = number * CHUNK, min((number + 1) * CHUNK, len(rollout.output_tokens))
+        if end - start < SHORTEST:
+            return
+        # The row that makes token t has read what stands before it, so the chunk's last token is not in the proof.
+        read = []
+        for place in range(start, end):
+            if place in replies:
+                read.append(_REPLY + _words(replies[place]))
+            if place < end - 1:
+                read.append(_word(rollout.output_tokens[place]))
+        running.update(b"".join(read))
+        surprisal -= math.fsum(rollout.logprobs[start : end - 1])
+        yield proof, running.digest(), surprisal
+        running.update(_word(rollout.output_tokens[end - 1]))
+        surprisal -= rollout.logprobs[end - 1]
+
+
+def _words(tokens: Sequence[int]) -> bytes:
+    return b"".join(map(_word, (len(tokens), *tokens)))
+
+
+def _word(token: int) -> bytes:
+    return token.to_bytes(4, "big")
+
+
+@dataclass(frozen=True)
+class SubmissionFacts:
+    """One submission as the chain knows it: its work, what the worker committed to, its number in the pool, the seed
+    that draws the audit sample (32 bytes), and the audit rate (in 1/65536)."""
+
+    work: Work
+    commitment: Commitment
+    sequence: int
+    lane_seed: bytes
+    audit_rate: int
+
+
+def verdict_on(
+    facts: SubmissionFacts,
+    config_hash: bytes,
+    code: Code,
+    engine: dict[str, str],
+    audited: Sequence[int] = (),
+    findings: Sequence[Finding] = (),
+) -> Verdict:
+    """Return the verdict `code` on a submission to a pool of this configuration, with what it rests on."""
+    return Verdict(
+        **facts.work.id.flat(),
+        sequence=facts.sequence,
+        sha256=facts.commitment.sha256.hex(),
+        lane_seed=facts.lane_seed.hex(),
+        config_hash=config_hash.hex(),
+        code=code,
+        engine=engine,
+        audited=list(audited),
+        findings=tuple(findings),
+    )
+
+
+def not_judged(facts: SubmissionFacts, config_hash: bytes, why: str) -> Verdict:
+    finding = Finding("answer", Code.UNAVAILABLE, {}, why)
+    return verdict_on(facts, config_hash, Code.UNAVAILABLE, {}, findings=(finding,))
+
+
+@dataclass(frozen=True)
+class RowMeasurements:
+    """What one rollout's prefill says.
+
+    Per chunk of 32 tokens: `mismatches` (exponents of the claimed top activations that differ, count) and `mantissas`
+    (mean difference of mantissas, 0 to 127; 128 where no exponent matches; 0 for a chunk of one token). Per token:
+    `gaps` (score of the best token minus the chosen one's, ≥ 0), `logprobs` (own ln p of the chosen token), `expected`
+    (own ln p of the best one). `surprise` and `overconfidence` are the logarithms of two e-values
+    (validator/judging/measurements.py); `eos_probability` is that of the final token if it is an EOS. `drift` says
+    which way activations are off.
+    """
+
+    row: int
+    mismatches: tuple[int, ...]
+    mantissas: tuple[float, ...]
+    gaps: tuple[float, ...]
+    logprobs: tuple[float, ...]
+    expected: tuple[float, ...]
+    surprise: float
+    overconfidence: float
+    eos_probability: float | None
+    drift: Drift = field(default_factory=Drift.none, compare=False)
+
+
+@dataclass(frozen=True)
+class CheckContext:
+    """One submission as checks see it. `measurements` is None until the audited rows were prefilled."""
+
+    facts: SubmissionFacts
+    config: PoolConfig
+    environment: PoolEnvironments
+    data: bytes
+    header: RolloutHeader
+    rollouts: tuple[Rollout, ...]
+    measurements: tuple[RowMeasurements, ...] | None = None
+    _transcripts: dict[tuple[int, Tokens], Transcript] = field(default_factory=dict, repr=False, compare=False)
+
+    def transcript(self, row: Rollout) -> Transcript:
+        """Return a row with the environment's replies, which are computed once."""
+        key = row.problem_seed, row.output_tokens
+        if key not in self._transcripts:
+            self._transcripts[key] = self.environment.transcript(*key)
+        return self._transcripts[key]
+
+    @cached_property
+    def repeats(self) -> Repeats:
+        return repeats(self.rollouts, [self.transcript(row).inserted for row in self.rollouts])
+
+    @cached_property
+    def audited(self) -> list[int]:
+        """Row numbers that every member and juror prefills: the audit sample, and rows whose proofs are ambiguous."""
+        facts = self.facts
+        drawn = audit_sample(facts.lane_seed, facts.sequence, len(self.rollouts), facts.audit_rate)
+        return sorted({*drawn, *self.repeats.ambiguous})
+
+    @property
+    def measured(self) -> tuple[RowMeasurements, ...]:
+        if self.measurements is None:
+            raise ValueError("this check runs after the prefill")
+        return self.measurements
+
+
+# --- The checks
+
 
 Check = Callable[[CheckContext], Finding]
-
 MAX_LOGPROB = 1e-3  # a log-probability may exceed 0 by rounding only
 
 
@@ -42,16 +207,13 @@ def by_threshold(
 ) -> Finding:
     """Judge measurements by their reject thresholds; `measured` maps a name to (measurement, threshold).
 
-    A measurement at its threshold or beyond (or NaN) gives `code`. One at `band` times its threshold or beyond is
-    unsure. Anything else is accepted.
+    At its threshold or beyond (or NaN) one gives `code`; at `band` times its threshold or beyond, unsure.
     """
     shown: dict[str, Measurement] = {name: measurement for name, (measurement, _) in measured.items()}
     shown |= {f"{name}_reject": threshold for name, (_, threshold) in measured.items()} | measurements
-    over = [name for name, (measurement, threshold) in measured.items() if not measurement < threshold]
-    if over:
+    if over := [name for name, (measurement, threshold) in measured.items() if not measurement < threshold]:
         return Finding(check, code, shown, f"{', '.join(over)} at the reject threshold or beyond")
-    near = [name for name, (measurement, threshold) in measured.items() if measurement >= band * threshold]
-    if near:
+    if near := [name for name, (measurement, threshold) in measured.items() if measurement >= band * threshold]:
         return Finding(check, Code.UNSURE, shown, f"{', '.join(near)} in the unsure band")
     return Finding(check, Code.ACCEPT, shown)
 
@@ -71,9 +233,8 @@ def check_header(context: CheckContext) -> Finding:
     """Check the header against the chain: whose file this is, and from which randomness and weights.
 
     A wrong network, step seed or manifest is malformed, since a reorganisation changes the last two under an honest
-    worker. Another node, step or counter never happens to an honest worker: the contract orders counters and binds the
-    rest. In a pool with a null model, an engine that the model does not know is malformed too, because its files would
-    add up to nothing.
+    worker. Another node, step or counter never happens to an honest worker. In a pool with a null model, an engine that
+    the model does not know is malformed too: its files would add up to nothing.
     """
     header, claimed, known = context.header, context.header.work, context.facts.work
     differing = claimed.id.differing(known.id)
@@ -123,7 +284,6 @@ def check_assignment(context: CheckContext) -> Finding:
 
 
 def check_prompts(context: CheckContext) -> Finding:
-    """Check that every prompt is exactly what the assigned problem gives."""
     prompt = cache(context.environment.prompt)  # all samples of a problem share one prompt
     wrong = [
         number
@@ -138,12 +298,9 @@ def check_prompts(context: CheckContext) -> Finding:
 def check_termination(context: CheckContext) -> Finding:
     """Check that every rollout ends at the EOS after which no turn follows, or at the length limit.
 
-    Which turns there are follows from the sampled tokens, because the environment's replies are recomputed. A missing
-    or an extra turn is therefore found in every row, audited or not. The file holds no replies; who sampled after a
-    false reply is found by proofs and noise, as after a false prompt.
-
-    No honest engine begins a rollout that its model cannot take to the length limit. A row beyond the model's context
-    is refused here, since nobody's prefill could judge it.
+    The environment's replies are recomputed from the sampled tokens, so that a missing or an extra turn is found in
+    every row, audited or not. A row beyond the model's context is refused here, since nobody's prefill could judge it,
+    and no honest engine begins one.
     """
     limit = context.config.work.max_new_tokens
     wrong = [number for number, row in enumerate(context.rollouts) if not _ends_rightly(row, context)]
@@ -196,11 +353,11 @@ def check_proofs(context: CheckContext) -> Finding:
 def check_duplicates(context: CheckContext) -> Finding:
     """Refuse the same improbable text submitted for two samples of one file.
 
-    The noise of every completion is keyed by node, step, counter, slot and sample, so two rows are independent samples:
-    they agree with probability exp(−surprisal). Honest rows may repeat; samples of an easy problem are often equal.
-    One proof under several texts is no fraud by itself, since a completion that loops has chunk after chunk of equal
-    activations. Such rows are always audited (`CheckContext.audited`). Copies of other submissions are found by the
-    sampling check, because a verdict depends on the chain and this file alone.
+    Rows are independent samples, keyed by node, step, counter, slot and sample: they agree with probability
+    exp(−surprisal). Honest rows may repeat; samples of an easy problem are often equal. One proof under several texts
+    is no fraud by itself, since a completion that loops has equal activations: such rows are always audited
+    (`CheckContext.audited`). Copies of other submissions are found by the sampling check, because a verdict depends on
+    the chain and this file alone.
     """
     copied = context.repeats.copied
     if copied:
@@ -226,10 +383,8 @@ def check_logprobs(context: CheckContext) -> Finding:
 
 
 def check_toploc(context: CheckContext) -> Finding:
-    """Compare claimed activations (TOPLOC) with the verifier's, by the worst chunk and by the mean over all chunks.
-
-    The mean is the sharper instrument: a small change of the weights moves every chunk a little.
-    """
+    """Compare claimed activations (TOPLOC) with the verifier's, by the worst chunk and by the mean over all chunks: a
+    small change of the weights moves every chunk a little."""
     checks = context.config.checks
     mismatches = [count for row in context.measured for count in row.mismatches]
     mantissas = [error for row in context.measured for error in row.mantissas]
@@ -248,8 +403,8 @@ def check_toploc(context: CheckContext) -> Finding:
 def check_eos(context: CheckContext) -> Finding:
     """Refuse an EOS that is improbable by the verifier's logits and not what the seeded noise picks.
 
-    Improbable alone is no fraud: noise picks an EOS of probability p once in 1/p times, and honest workers must not
-    lose their stake by that. With the noise known, the two together prove that the EOS was put there.
+    Improbable alone is no fraud: noise picks an EOS of probability p once in 1/p times. The two together prove that the
+    EOS was put there.
     """
     checks = context.config.checks
     ended = [row for row in context.measured if row.eos_probability is not None]
@@ -284,12 +439,8 @@ def check_sampling(context: CheckContext) -> Finding:
 
 
 def check_distribution(context: CheckContext) -> Finding:
-    """Check that the chosen tokens are as probable as samples of this model.
-
-    Text of another model is more surprising than samples; greedy text is less so (overconfidence). Both measurements
-    are logarithms of e-values (`validator.judging.measurements`): under honest sampling the probability that one
-    reaches x is at most exp(−x), whatever the text.
-    """
+    """Check that the chosen tokens are as probable as samples of this model: text of another model is more surprising,
+    greedy text less so (overconfidence). Both are logarithms of e-values (`validator.judging.measurements`)."""
     checks = context.config.checks
     measured = {
         "surprise": (sum(row.surprise for row in context.measured), checks.distribution_nats_reject),

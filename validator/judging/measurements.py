@@ -20,7 +20,7 @@ from protocol.seeds import noise_key
 from protocol.toploc.codec import CHUNK
 from protocol.toploc.proofs import ChunkErrors, compare_many
 from protocol.verdict import Finding
-from validator.judging.context import CheckContext, RowMeasurements
+from validator.judging.checks import CheckContext, RowMeasurements
 
 # Logits that are judged together: rows of a small vocabulary cost more in calls than in arithmetic.
 _TOGETHER = 1 << 22
@@ -50,7 +50,6 @@ def measure(context: CheckContext, engine: Engine) -> tuple[RowMeasurements, ...
 
 
 def _measured(context: CheckContext, prefilled: Mapping[int, Prefilled]) -> Iterator[RowMeasurements]:
-    """Yield the measurements of some rows, by their numbers."""
     if not prefilled:
         return
     seen = list(prefilled.values())
@@ -107,7 +106,6 @@ def evidence(context: CheckContext) -> Finding:
 
 
 def row_figures(rollout: Rollout, measured: RowMeasurements) -> RowFigures:
-    """Return what is published of one row."""
     count = len(measured.gaps)
     tokens = zip(measured.gaps, rollout.logprobs, measured.logprobs, measured.expected, strict=True)
     return RowFigures(

@@ -1,9 +1,8 @@
 """From a submission to its verdict, for validators, jurors and replays alike.
 
-`judge` goes from bytes to verdict: read, check, prefill once, check again. It is total on hostile input: whatever the
-bytes, the result is a verdict. Only faults of this machine (the reader's sandbox, the engine) raise. Time is bounded by
-the pool's limits: the reader's, and one prefill of at most a full file. `FileJudge` fetches a file, brings the weights,
-chooses the engine and stores the verdict.
+`judge` goes from bytes to verdict: read, check, prefill once, check again. It is total on hostile input; only faults of
+this machine (the reader's sandbox, the engine) raise. `FileJudge` fetches a file, brings the weights, chooses the
+engine and stores the verdict.
 
 Two engines differ by more than small cheats change; one engine differs from itself by far less. So a file of a node
 challenge is measured by the engine that its header names, if this machine has it and the pool has a null model for the
@@ -30,12 +29,21 @@ from runtime.pool_client import PoolClient
 from runtime.process import EngineConfig, EngineName
 from runtime.weights_ahead import WeightsAhead
 from storage.keys import MissingObjectError
-from validator.judging.checks import FILE_CHECKS, PREFILL_CHECKS, refuse
-from validator.judging.context import CheckContext, SubmissionFacts, not_judged, verdict_on
+from validator.judging.checks import (
+    FILE_CHECKS,
+    PREFILL_CHECKS,
+    CheckContext,
+    SubmissionFacts,
+    not_judged,
+    refuse,
+    verdict_on,
+)
 from validator.judging.measurements import evidence, measure
 from validator.judging.sources import Sources
 from validator.judging.verdicts import VerdictStore
 from validator.retention import RetentionStore
+
+log = logging.getLogger("muster.validator")
 
 
 def judge(
@@ -46,7 +54,6 @@ def judge(
     engine: Engine,
 ) -> Verdict:
     """Judge one submission. `data` is None when nobody served bytes of its SHA-256; `engine` holds its step's weights.
-
     Nothing else counts, so whoever judges later or alone finds the same. Raises MusterError if reader or engine fails.
     """
     context, findings = _open(facts, data, config, environment)
@@ -77,12 +84,6 @@ def _open(
     except MalformedFile as error:
         return None, [refuse("read", Code.MALFORMED, error.what[:300])]
     return CheckContext(facts, config, environment, data, header, tuple(rollouts)), []
-
-
-# --- The engines that this machine judges with
-
-
-log = logging.getLogger("muster.validator")
 
 
 class OtherEngines:
@@ -126,15 +127,10 @@ class LoadedEngine:
         self.loaded = manifest
 
 
-def installed() -> tuple[EngineName, ...]:
-    """Return the engines that can be started here."""
-    return ("transformers", "vllm") if vllm_installed() else ("transformers",)
-
-
 def others(own: EngineConfig, names: Sequence[EngineName] | None = None) -> tuple[EngineConfig, ...]:
-    """Return the engines that a machine which judges with `own` holds besides, in the same dtype on the same device;
-    without `names` all that are installed. Raises ConfigError for one that is not."""
-    here = installed()
+    """Return the engines that a machine which judges with `own` holds besides, in the same dtype on the same device:
+    those of `names`, or all that are installed. Raises ConfigError for one that is not."""
+    here: tuple[EngineName, ...] = ("transformers", "vllm") if vllm_installed() else ("transformers",)
     used = (here[-1] if own.name == "auto" else own.name,)
     for name in names or ():
         if name not in here:
@@ -144,9 +140,6 @@ def others(own: EngineConfig, names: Sequence[EngineName] | None = None) -> tupl
     return tuple(
         own.model_copy(update={"name": name}) for name in (here if names is None else names) if name not in used
     )
-
-
-# --- Judging the submissions of one pool
 
 
 JudgeOne = Callable[[SubmissionFacts, bytes | None, PoolConfig, PoolEnvironments, Engine], Verdict]
@@ -210,7 +203,7 @@ class FileJudge:
         self.judged += 1
         # A file that nobody has now may be there later.
         if self._verdicts and verdict.code is not Code.UNAVAILABLE:
-            self._verdicts.keep(facts, verdict, self._stored_as(engine))
+            self._verdicts.keep(facts, verdict, "" if engine is self._engine else engine.key)
         return verdict
 
     def is_there(self, facts: SubmissionFacts, announced: Sequence[str] = ()) -> bool:
@@ -218,7 +211,6 @@ class FileJudge:
         return self._fetch(facts, announced, keep=False) is not None
 
     def unjudged(self, facts: SubmissionFacts, why: str) -> Verdict:
-        """Return `unavailable`, for a file that was not judged."""
         return not_judged(facts, self._config.digest, why)
 
     def to_vote(self, verdict: Verdict) -> Verdict:
@@ -240,7 +232,6 @@ class FileJudge:
         self._load(work, self._engine)
 
     def prepare(self, facts: SubmissionFacts) -> None:
-        """Fetch the weights that the submission will be judged with."""
         self._weights(facts.work)
 
     def _fetch(self, facts: SubmissionFacts, announced: Sequence[str], keep: bool) -> bytes | None:
@@ -249,19 +240,16 @@ class FileJudge:
         retained = self._files.read(sha256) if self._files is not None and self._is_retained(facts) else None
         if retained is not None and hashlib.sha256(retained).digest() == sha256:
             return retained
-        why = "no source serves the file"
         self._lacking.pop(sha256, None)
+        while len(self._lacking) >= _MOST_LACKING:
+            del self._lacking[next(iter(self._lacking))]
         try:
             data = self._sources.fetch("rollouts", sha256, limit, announced)
-            why = "" if data is not None else why
         except MusterError as error:
-            why = str(error)
+            self._lacking[sha256] = str(error)
             raise
-        finally:
-            if why:
-                self._lacking[sha256] = why
-            while len(self._lacking) > _MOST_LACKING:
-                del self._lacking[next(iter(self._lacking))]
+        if data is None:
+            self._lacking[sha256] = "no source serves the file"
         if data is not None and self._files is not None and keep:
             self._files.keep((facts.work.id.pool.pool, facts.sequence), sha256, data)
         return data
@@ -271,10 +259,8 @@ class FileJudge:
         return self._files is None or self._files.has(file, facts.commitment.sha256)
 
     def _stored(self, facts: SubmissionFacts, engine: LoadedEngine) -> Verdict | None:
-        return self._verdicts.find(facts, self._config.digest, self._stored_as(engine)) if self._verdicts else None
-
-    def _stored_as(self, engine: LoadedEngine) -> str:
-        return "" if engine is self._engine else engine.key
+        other = "" if engine is self._engine else engine.key
+        return self._verdicts.find(facts, self._config.digest, other) if self._verdicts else None
 
     def _workers(self, facts: SubmissionFacts, data: bytes) -> LoadedEngine:
         """Return the engine that a file's header names; ours if the pool has no null model of that engine verified by
@@ -297,8 +283,8 @@ class FileJudge:
         return found
 
     def _judged(self, facts: SubmissionFacts, data: bytes | None, engine: LoadedEngine) -> tuple[LoadedEngine, Verdict]:
-        """Return the verdict and the engine that it is by: ours if another one fails. It may have no memory left beside
-        ours, or hold a model of another kind, and a file that ours can measure must not go unjudged for that."""
+        """Return the verdict and the engine that it is by: ours if another one fails, which may have no memory left
+        beside ours, or hold a model of another kind."""
         if engine is not self._engine:
             self._weights(facts.work)  # where these are missing, no engine is to blame
             try:
@@ -320,17 +306,14 @@ class FileJudge:
         return self._environment
 
 
-# --- Weights
-
-
 _REACH = 4  # policy steps beyond the newest that was asked for, which are still fetched ahead
 
 
 class JudgedWeights:
     """Brings the weights of a file's policy step and checks every byte each time, because a verdict rests on them.
 
-    While the pool gives us files to judge, each new step is fetched once it is published, so that no file waits for a
-    download. A pool that never asks for us costs nothing. `keep`: how many steps stay in the cache.
+    While the pool gives us files to judge, each new step is fetched once it is published. `keep`: how many steps stay
+    in the cache.
     """
 
     def __init__(self, client: PoolClient, poll_seconds: float, keep: Callable[[], int]) -> None:
@@ -340,7 +323,6 @@ class JudgedWeights:
         self._ahead.start()
 
     def __call__(self, work: Work) -> Path:
-        """Return the folder of a step's weights. Raises what `PoolClient.weights` raises."""
         self._asked = max(self._asked, work.id.step)
         return self._client.weights(work, self._keep())
 

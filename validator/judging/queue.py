@@ -1,10 +1,9 @@
 """The judge queue: one thread that fetches and judges for all pools, so that chain deadlines never wait for a model.
 
-What is asked for comes first. A task that misses a file, or cannot be judged yet, is put aside and tried again between
-the others, which it never holds up. A task of more files than a lane has (a node challenge) lets smaller ones go first,
-after each of its files. While nothing is asked for, the queue judges ahead: files whose committee is not drawn yet,
-where the verdict cannot depend on the draw. Such a verdict goes to the verdict store only; nothing is committed before
-the draw.
+What is asked for comes first. A task that misses a file, or cannot be judged yet, is tried again between the others,
+which it never holds up. A task of more files than a lane has (a node challenge) lets smaller ones go first, after each
+of its files. While nothing is asked for, the queue judges ahead: files whose committee is not drawn yet, where the
+verdict cannot depend on the draw. Such a verdict goes to the verdict store only; nothing is committed before the draw.
 """
 
 import logging
@@ -19,8 +18,8 @@ from typing import Any
 from protocol.errors import MusterError
 from protocol.seeds import AUDIT_EVERYTHING
 from protocol.verdict import LANE, BallotDocument, Code, Verdict
-from runtime.threads import essential
-from validator.judging.context import SubmissionFacts
+from runtime.entry import essential
+from validator.judging.checks import SubmissionFacts
 from validator.judging.pipeline import FileJudge, MissingFileError
 from validator.judging.verdicts import VerdictStore
 
@@ -150,7 +149,7 @@ class JudgeQueue:
                 self._add(task, ahead=True)
 
     def so_far(self, key: TaskKey) -> tuple[dict[int, Verdict], str]:
-        """Return, for a task that is not finished, the verdicts by file index and what last kept it from its end (empty
+        """Return the verdicts on a task that is not finished, by file index, and what last kept it from its end (empty
         if only time did)."""
         with self._changed:
             request = self._requests.get(key)
@@ -169,7 +168,7 @@ class JudgeQueue:
         return request
 
     def _next(self) -> _Request | None:
-        """Return the oldest task that is asked for, then one that was put aside, else one to prepare; None at the
+        """Return the oldest task that is asked for, else one that was put aside, else one to prepare; None at the
         end."""
         with self._changed:
             self._running = None
@@ -216,9 +215,9 @@ class JudgeQueue:
             self._done()
 
     def _gather(self, request: _Request) -> bool:
-        """Check for a whole task whether up to a lane's worth of further files can be fetched, stopping when a smaller
-        task waits. Returns whether all of them can, or the task has ended because one cannot. Raises MissingFileError
-        if a missing one may appear later."""
+        """Look for up to a lane's worth of the further files of a whole task, until a smaller task waits. Returns
+        whether all are there, or the task has ended because one is not. Raises MissingFileError if that one may appear
+        later."""
         task, final = request.task, time.monotonic() >= request.until
         left = [at for at in range(len(task.facts)) if at not in request.there] if task.whole else []
         for at in left[:LANE]:
@@ -236,10 +235,9 @@ class JudgeQueue:
         return not task.whole or len(request.there) == len(task.facts)
 
     def _judge_files(self, request: _Request) -> bool:
-        """Judge up to a lane's worth of files: by policy step, so that each step's weights are loaded once, and those
-        first that failed least often, so that a failing file never keeps the others from their turn. A large task
-        stops when a smaller one waits. Returns whether all are judged. Raises MissingFileError at the end if one was
-        missing."""
+        """Judge up to a lane's worth of files, until a smaller task waits: by policy step, so that each step's weights
+        are loaded once, and those first that failed least often, so that a failing file never keeps the others from
+        their turn. Returns whether all are judged. Raises MissingFileError at the end if one was missing."""
         task, final, failures = request.task, time.monotonic() >= request.until, request.failures
         missing: MissingFileError | None = None
 

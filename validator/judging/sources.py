@@ -21,10 +21,9 @@ _LEAST_PACE = 1 << 20  # bytes a second that an announced source has to send, or
 class Sources:
     """The sources of one pool. `objects` are the pool's own; announced URLs are strangers'.
 
-    All announced URLs are asked at once, so that none keeps another from its turn. None is waited for longer than
-    `announced_seconds` plus what the largest allowed file takes at 1 MiB/s, so that slow ones do not hold up others'
-    files. They are asked when the pool's own sources fail, or have sent nothing whole within `own_seconds`: an owner
-    that hides a file may also never end its answer.
+    All announced URLs are asked at once, so that none keeps another from its turn, and none is waited for longer than
+    `announced_seconds` plus what the largest allowed file takes at 1 MiB/s. They are asked when the pool's own sources
+    fail, or have sent nothing whole within `own_seconds`: an owner that hides a file may also never end its answer.
     """
 
     def __init__(self, objects: HttpObjects, announced_seconds: float = 3.0, own_seconds: float = 2.0) -> None:
@@ -53,8 +52,8 @@ class Sources:
             return None
 
     def from_announced(self, key: str, limit: int, announced: Sequence[str], own: Answer | None = None) -> bytes | None:
-        """The object from the first of these URLs that sends its bytes, or from the pool's `own` sources if these are
-        quicker. How many there are is bounded by who is believed (`chain.indexer.records`): a file's node and its
+        """Return the object from the first of these URLs that sends its bytes, or from the pool's `own` sources if
+        these are quicker. Who is believed (`chain.indexer.records`) bounds how many there are: a file's node and its
         committees."""
         seconds = self._announced_seconds + limit / _LEAST_PACE
         end = time.monotonic() + seconds
@@ -102,5 +101,4 @@ def _in_background(task: Callable[[], bytes | None]) -> Answer:
 
 
 def _bytes_of(answer: Answer) -> bytes | None:
-    """Return what a finished answer brought, if anything."""
     return None if answer.exception() is not None else answer.result()

@@ -12,19 +12,18 @@ from protocol.files import write_atomic
 from protocol.seeds import AUDIT_EVERYTHING
 from protocol.verdict import BallotDocument, Verdict
 from runtime.orchestrator_client import OrchestratorClient
-from validator.judging.context import SubmissionFacts
+from validator.judging.checks import SubmissionFacts
 from validator.tasks import TransactionTasks
 
 log = logging.getLogger("muster.validator")
 
 
 class VerdictStore:
-    """Verdicts by everything they depend on: the facts (lane seed included, unless all is audited), the pool's
-    configuration, and `engine` where it is another one than what the process judges everything with."""
+    """Verdicts by everything they depend on: the facts, the pool's configuration, and `engine` where it is another one
+    than what the process judges everything with."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._waiting, self._published = folder / "documents", folder / "published"
+        self._folder, self._waiting, self._published = folder, folder / "documents", folder / "published"
         for part in (self._waiting, self._published):
             part.mkdir(parents=True, exist_ok=True)
 
@@ -47,18 +46,14 @@ class VerdictStore:
             write_atomic(self._waiting / f"{document.digest.hex()}.json", document.canonical())
         return document.digest
 
-    def document(self, digest: bytes) -> bytes | None:
-        """Return a document that waits for its publication."""
+    def unpublished(self, digest: bytes) -> bytes | None:
+        """Return a document that nobody else has yet."""
         try:
             return (self._waiting / f"{digest.hex()}.json").read_bytes()
         except OSError:
             return None
 
-    def is_unpublished(self, digest: bytes) -> bool:
-        """Whether a document is here that nobody else has yet."""
-        return (self._waiting / f"{digest.hex()}.json").exists()
-
-    def published(self, digest: bytes) -> None:
+    def mark_published(self, digest: bytes) -> None:
         """Remember, also through a restart, that this document is published."""
         (self._waiting / f"{digest.hex()}.json").rename(self._published / f"{digest.hex()}.json")
 
@@ -75,30 +70,25 @@ class VerdictStore:
         return self._folder / f"{facts.sequence:08d}-{key.hex()[:24]}.json"
 
 
-# --- Publishing
-
-
 class VerdictPublisher:
     """Uploads a pool's documents to its service (None: it has none) in a thread of its own: a service that drags out
-    its answers must not keep votes waiting, least of all another pool's. Thread-safe."""
+    its answers must not keep votes waiting. Thread-safe."""
 
     def __init__(self, orchestrator: OrchestratorClient | None, verdicts: VerdictStore) -> None:
         self._orchestrator, self._verdicts = orchestrator, verdicts
         self._tasks = TransactionTasks(1)
 
     def publish(self, digest: bytes, head: int) -> None:
-        """Upload the document of a revealed vote unless that is done. A failed upload is tried again at the next
-        call."""
-        if self._orchestrator is not None and self._verdicts.is_unpublished(digest):
+        """Upload the document of a revealed vote unless that is done. What failed is tried again at the next call."""
+        if self._orchestrator is not None and self._verdicts.unpublished(digest) is not None:
             what = f"verdict {digest.hex()[:12]} is published"
             self._tasks.run(digest, head, what, partial(self._upload, self._orchestrator, digest), quiet=True)
 
     def close(self) -> None:
-        """Publish nothing more."""
         self._tasks.stop()
 
     def _upload(self, orchestrator: OrchestratorClient, digest: bytes) -> None:
-        document = self._verdicts.document(digest)
+        document = self._verdicts.unpublished(digest)
         if document is not None:
             orchestrator.upload_verdict(document)
-            self._verdicts.published(digest)
+            self._verdicts.mark_published(digest)

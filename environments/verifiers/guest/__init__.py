@@ -1,7 +1,4 @@
-"""What runs inside the package's own process: the standard library alone, beside the package and what it needs.
-
-Nothing of muster's can be imported here; `environments/verifiers/process.py` starts it and speaks with it.
-"""
+"""What runs in the package's own process (../process.py): the standard library alone, nothing of muster's."""
 
 import hashlib
 import json
@@ -45,10 +42,8 @@ def plain_prompt(number: int, messages: Any) -> list[list[str]]:
     plain = [list(plain_message(f"the prompt of row {number}", message)) for message in messages]
     roles = [role for role, _ in plain]
     if not set(roles) <= {"system", "user"} or "system" in roles[1:] or roles[-1] != "user":
-        raise Refused(
-            f"the prompt of row {number} has the roles {', '.join(roles)[:80]}",
-            "only one system text and a user's texts can be asked: turn few-shot examples off",
-        )
+        what = f"the prompt of row {number} has the roles {', '.join(roles)[:80]}"
+        raise Refused(what, "only one system text and a user's texts can be asked: turn few-shot examples off")
     return plain
 
 
@@ -64,5 +59,4 @@ def plain_message(where: str, message: Any) -> tuple[str, str]:
 
 
 def field(message: Any, name: str) -> Any:
-    """Return a field of a dictionary or of an object."""
     return message.get(name) if isinstance(message, Mapping) else getattr(message, name, None)

@@ -25,11 +25,9 @@ _Turns = Sequence[Mapping[str, Any]]
 
 
 class Script:
-    """`turns`: {"text", "call": [name, arguments as JSON] or None} each. `tools`: the schemas that every request has to
-    offer. `opening`: role and text of the messages that the first one has to be.
-
-    `asked`: turns that were given; `over`: whether one more was asked for, and `due`: the texts that were new in it.
-    `trouble`: why there can be neither reply nor score, whatever the package makes of it."""
+    """`turns`: {"text", "call": [name, arguments as JSON] or None}. `tools`: the schemas that every request has to
+    offer. `opening`: role and text of the first one's messages. `asked`: turns that were given; `over`: whether one
+    more was asked for, and `due`: the texts that were new in it. `trouble`: why there is neither reply nor score."""
 
     def __init__(self, turns: _Turns, tools: Sequence[Any], opening: Sequence[Any]) -> None:
         self._turns, self._tools = turns, list(tools)
@@ -39,31 +37,17 @@ class Script:
 
     @property
     def whole(self) -> bool:
-        """Whether all its turns were asked for."""
         return self.asked == len(self._turns)
 
     def next(
         self, messages: Any, model: Any, tools: Sequence[Any], settings: Mapping[str, Any]
     ) -> Mapping[str, Any] | None:
-        """Return the next turn, its `calls` as [id, name, arguments]; None after the last. Raise NoScore for a request
-        that no worker would have sampled an answer to."""
-        try:
-            return self._next(messages, model, tools, settings)
-        except (NoScore, Refused) as error:
-            raise self.refused(str(error)) from None
-
-    def refused(self, why: str) -> NoScore:
-        """Return what is to be raised; whatever catches it, there is no score."""
-        self.trouble = self.trouble or why
-        return NoScore(self.trouble)
-
-    def _next(
-        self, messages: Any, model: Any, tools: Sequence[Any], settings: Mapping[str, Any]
-    ) -> Mapping[str, Any] | None:
+        """Return the next turn, its `calls` as [id, name, arguments]; None after the last. Raise NoScore or Refused for
+        a request that no worker would have sampled an answer to."""
         shaping = next((name for name in _SHAPING if settings.get(name)), "")
-        if shaping or settings.get("tool_choice") not in (None, "auto"):
-            raise NoScore(f"the environment sets `{shaping or 'tool_choice'}`, which the pool's sampling does not have")
+        is_shaped = bool(shaping) or settings.get("tool_choice") not in (None, "auto")
         wrong = {
+            f"sets `{shaping or 'tool_choice'}`, which the pool's sampling does not have": is_shaped,
             "asks on after its model's context is full": self.over,
             f"asks another model: {str(model)[:60]}": model != MODEL,
             f"asks for {str(settings.get('n'))[:20]} answers at once": settings.get("n") not in (None, 1),
@@ -96,22 +80,13 @@ class Script:
         return messages[before:]
 
 
-def reply_of(script: Script) -> str | None:
-    """Return what the environment says after the last turn; None where that is the end, or nothing, or too long."""
-    text = "\n\n".join(script.due).encode(errors="replace").decode()
-    return text if script.over and script.due and len(text) <= MAX_REPLY_CHARS else None
-
-
 def _plain(turn: int, message: Any) -> _Message:
     role, text = plain_message(f"turn {turn}" if turn else "the row", message)
-    calls = [(call, field(call, "function") or call) for call in field(message, "tool_calls") or ()]
-    return (
-        role,
-        text,
-        tuple(
-            (str(field(call, "id")), str(field(about, "name")), str(field(about, "arguments"))) for call, about in calls
-        ),
-    )
+    calls = []
+    for call in field(message, "tool_calls") or ():
+        about = field(call, "function") or call
+        calls.append((str(field(call, "id")), str(field(about, "name")), str(field(about, "arguments"))))
+    return role, text, tuple(calls)
 
 
 def _tool_schema(tool: Any) -> dict[str, Any]:
@@ -130,7 +105,11 @@ def scripted_client(script: Script) -> Any:
     async def get_response(
         self: Any, prompt: Any, model: Any, sampling_args: Any = None, tools: Any = None, **_: Any
     ) -> Any:
-        turn = script.next(prompt, model, [_tool_schema(tool) for tool in tools or ()], sampling_args or {})
+        try:
+            turn = script.next(prompt, model, [_tool_schema(tool) for tool in tools or ()], sampling_args or {})
+        except (NoScore, Refused) as error:  # whatever catches it, there is no score
+            script.trouble = script.trouble or str(error)
+            raise NoScore(script.trouble) from None
         if turn is None:
             raise errors.OverlongPromptError("the transcript has no more turns")
         calls = [types.ToolCall(id=number, name=name, arguments=given) for number, name, given in turn["calls"]]
@@ -145,9 +124,6 @@ def scripted_client(script: Script) -> Any:
     client = type("Transcript", (base,), {"get_response": get_response})
     setattr(client, "__abstractmethods__", frozenset())  # noqa: B010  the rest of a client speaks to a provider
     return client(None)
-
-
-# The package
 
 
 class Package:
@@ -182,14 +158,14 @@ class Package:
         return [_tool_schema(tool) for tool in self._environment.tool_defs or ()]
 
     def score(self, number: int, turns: _Turns) -> float:
-        """Return the rubric's reward. Raise NoScore where a function failed for want of something of the machine's, or
-        the environment asks what nobody may answer."""
+        """Return the rubric's reward. Raise NoScore where the machine failed, or nobody may answer what is asked."""
         return asyncio.run(self._score(number, turns))
 
     def reply(self, number: int, turns: _Turns) -> str | None:
-        """Return what the environment says after these turns; None where they are the end. Raise NoScore as `score`
-        does."""
-        return reply_of(asyncio.run(self._rolled(number, turns))[0])
+        """Return what it says after these turns; None for the end, nothing, or too much. Raise NoScore as `score`."""
+        script, _ = asyncio.run(self._rolled(number, turns))
+        text = "\n\n".join(script.due).encode(errors="replace").decode()
+        return text if script.over and script.due and len(text) <= MAX_REPLY_CHARS else None
 
     async def _score(self, number: int, turns: _Turns) -> float:
         script, state = await self._rolled(number, turns)
@@ -247,19 +223,15 @@ class Package:
 def _check(environment: Any, library: Any) -> None:
     """Raise Refused for an environment whose scores or replies nobody could reproduce."""
     if not isinstance(environment, library.MultiTurnEnv):
-        raise Refused(
-            f"it gives a {type(environment).__name__}, which is no environment of one turn or several",
-            "groups of environments and those with a rollout of their own cannot be verified this way",
-        )
+        what = f"it gives a {type(environment).__name__}, which is no environment of one turn or several"
+        raise Refused(what, "groups of environments and those with a rollout of their own cannot be verified this way")
     if any(map(_is_client, vars(environment).values())):
         raise Refused("its environment asks a model of its own", "choose one whose replies follow from rules")
     for rubric in _all(environment.rubric):
         judges = isinstance(rubric, library.JudgeRubric) or any("judge" in name for name in rubric.class_objects)
         if judges or any(map(_is_client, (*rubric.class_objects.values(), *vars(rubric).values()))):
-            raise Refused(
-                f"its rubric ({type(rubric).__name__}) asks a model",
-                "no validator could reproduce a model's judgement: choose an environment with rules",
-            )
+            what = f"its rubric ({type(rubric).__name__}) asks a model"
+            raise Refused(what, "no validator could reproduce a model's judgement: choose an environment with rules")
         if any(map(rubric._is_group_func, rubric.funcs)):
             raise Refused("it rewards answers by comparing them", "choose an environment that scores each by itself")
 

@@ -31,8 +31,19 @@ _THREAD = 0x00010000
 _SOCKETS = ("socket", "connect", "bind", "listen", "accept", "accept4")
 _PROGRAMS = ("execve", "execveat")
 _CHANGES = (
-    *("creat", "unlink", "unlinkat", "rename", "renameat", "renameat2", "mkdir", "mkdirat", "rmdir"),
-    *("mknod", "mknodat"),
+    *(
+        "creat",
+        "unlink",
+        "unlinkat",
+        "rename",
+        "renameat",
+        "renameat2",
+        "mkdir",
+        "mkdirat",
+        "rmdir",
+        "mknod",
+        "mknodat",
+    ),
     *("link", "linkat", "symlink", "symlinkat", "chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "lchown"),
     *("fchown", "fchownat", "truncate", "ftruncate64", "utime", "utimes", "utimensat", "futimesat", "fallocate"),
     *("setxattr", "lsetxattr", "fsetxattr", "removexattr", "lremovexattr", "fremovexattr", "mount", "umount2"),
@@ -85,8 +96,7 @@ def shut_in() -> None:
 
 
 def shut_in_fork(memory: int, seconds: int) -> None:
-    """Enter the second stage: so many bytes more than now, so many seconds of a processor, and threads but no
-    processes."""
+    """Enter the second stage: so many bytes and seconds of a processor more, and threads but no processes."""
     with open("/proc/self/status", encoding="ascii") as status:
         data = next((int(line.split()[1]) << 10 for line in status if line.startswith("VmData:")), 0)
     for what, limit in ((resource.RLIMIT_DATA, data + memory), (resource.RLIMIT_CPU, seconds)):
@@ -104,8 +114,7 @@ _NOW = 946684800.0  # 1 January 2000, as in the reproducible sandbox
 
 
 class _OfNow:
-    """A function of `time` whose last argument is now where nothing is given; like a builtin one, no method of a class
-    that keeps it."""
+    """A function of `time` whose last argument is now if it is not given; no method of a class that keeps it."""
 
     def __init__(self, real: Callable[..., Any], place: int, now: Any) -> None:
         self._real, self._place, self._now = real, place, now
@@ -135,8 +144,7 @@ class InlineExecutor(concurrent.futures.Executor):
 
 
 def hold_still() -> None:
-    """Clocks and dates stand still, alarms do not ring, a pool of processes is this one. What waits (asyncio) keeps
-    its own clock, `time.monotonic`."""
+    """Stop clocks and alarms, and make pools of processes this one. asyncio keeps `time.monotonic`."""
     concurrent.futures.process.ProcessPoolExecutor = InlineExecutor  # type: ignore[misc,assignment]
     concurrent.futures.ProcessPoolExecutor = InlineExecutor  # type: ignore[misc,assignment]
     tempfile.tempdir = "/tmp"  # it would try to write before it named one
@@ -190,16 +198,13 @@ def same_luck() -> None:
         numpy.random.seed(0)
 
 
-# What a fork shares with its parent and later forks: taken away before it asks anything of the package
-
-
 # What the kernel calls memory that is shared and no file's
 _NOWHERE = "/dev/zero", "/memfd:"
 
 
 def carry_nothing(answer: int) -> None:
-    """In a fork that answers on the handle `answer`: open files are read from where they stood, by itself alone; pipes,
-    sockets and the like are nothing. Raise NoScore where memory is shared."""
+    """In a fork that answers on the handle `answer`, before it asks anything of the package: open files are read from
+    where they stood, by itself alone; pipes, sockets and the like are nothing. Raise NoScore where memory is shared."""
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
         for line in maps:
             _, rights, _, _, _, *name = line.split(maxsplit=5)

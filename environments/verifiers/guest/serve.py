@@ -1,7 +1,6 @@
 """Answers questions about one package, a line of JSON each, until standard input ends.
 
-The package is loaded once. Every reply and score is made by a fork of that moment, so nothing that one leaves behind
-reaches the next, and a fork that breaks takes only itself along. What the package prints goes nowhere.
+The package is loaded once. A fork of that moment makes every reply and score, so nothing reaches the next.
 """
 
 import hashlib
@@ -14,14 +13,7 @@ import sys
 from typing import Any
 
 from . import NoScore, Refused
-from .confinement import (
-    carry_nothing,
-    hold_still,
-    same_luck,
-    shut_in,
-    shut_in_fork,
-    writable_nothing,
-)
+from .confinement import carry_nothing, hold_still, same_luck, shut_in, shut_in_fork, writable_nothing
 
 _MAX_ANSWER = 1 << 20
 _NETWORK = ("socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "urllib.Request", "http.client.connect")
@@ -69,20 +61,19 @@ class Serving:
         return self.texts[row]
 
     def _score(self, **about: Any) -> float:
-        """By a fork. Raise NoScore where that ends without one."""
         score = self._forked("score", **about)
         if not isinstance(score, float):
             raise NoScore("its scorer gave no number")
         return score
 
     def _reply(self, **about: Any) -> str | None:
-        """By a fork. Raise NoScore where that ends without saying."""
         reply = self._forked("reply", **about)
         if reply is not None and not isinstance(reply, str):
             raise NoScore("its reply is no text")
         return reply
 
     def _forked(self, do: str, row: int, turns: list[dict[str, Any]], memory: int, seconds: int) -> Any:
+        """Return what a fork answers. Raise NoScore where it ends without an answer."""
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
@@ -132,13 +123,11 @@ class Serving:
 
 
 def write(handle: int, data: bytes) -> None:
-    """Write all of it."""
     while data:
         data = data[os.write(handle, data) :]
 
 
 def main(site: str) -> None:
-    """Serve until the other end is closed."""
     source, out = os.fdopen(os.dup(0), "rb"), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):

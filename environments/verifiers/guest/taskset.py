@@ -1,8 +1,5 @@
-"""Packages with a Taskset (verifiers 0.4): its tasks' prompts, and their rewards on a trace of one answer.
-
-A harness would call an endpoint; a task's `score` needs none for a finished trace, which is how the library itself
-scores again what was recorded.
-"""
+"""Packages with a Taskset (verifiers 0.4): its prompts, and rewards on a finished trace of one answer, which need no
+harness: the library itself scores again what was recorded like this."""
 
 import asyncio
 import functools
@@ -53,8 +50,7 @@ class Package:
         """Return None: there is one turn."""
 
     def score(self, number: int, turns: Sequence[Mapping[str, Any]]) -> float:
-        """Return the trace's reward. Raise NoScore where a reward failed for want of something of the machine's; other
-        failures of a reward are worth 0."""
+        """Return the trace's reward, 0 where it fails. Raise NoScore where the machine made it fail."""
         task = self._tasks[number]
         trace = _trace(task, turns[0]["text"])
         try:

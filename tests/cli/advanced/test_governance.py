@@ -33,21 +33,14 @@ def test_a_change_is_proposed_listed_and_executed(chain: Chain, muster: Muster, 
     governor, deployer = keys["governor"].options, keys["deployer"].options
     change = ("governance", "propose", "--set", "minority=0.15", "--set", "slash_bps=9000")
     assert "AccessControlUnauthorizedAccount" in muster.refused(*change, *deployer, "--yes")
-    assert "OutOfBounds(name=withheldPenalty)" in muster.refused(
-        "governance", "propose", "--set", "minority=0.3", *governor, "--yes"
-    )
-    assert "there is no 'minoriti'" in muster.refused(
-        "governance", "propose", "--set", "minoriti=1", *governor, "--yes"
-    )
-    assert "slash_bps" in muster.refused("governance", "propose", "--set", "slash_bps=x", *governor, "--yes")
+    wrong = {"minority=0.3": "OutOfBounds(name=withheldPenalty)", "minoriti=1": "there is no 'minoriti'"}
+    for value, said in (wrong | {"slash_bps=x": "slash_bps"}).items():
+        assert said in muster.refused("governance", "propose", "--set", value, *governor, "--yes")
     proposed = muster.ok(*change, *governor, "--yes", "--json").json
     assert "the proposal cannot be executed before" in muster.refused("governance", "execute", *governor, "--yes")
     (listed,) = muster.ok("governance", "status", "--json").json["proposals"]
-    assert (listed["id"], listed["status"], listed["ready_at"]) == (
-        proposed["id"],
-        "scheduled",
-        proposed["ready_at"],
-    )
+    assert (listed["id"], listed["status"]) == (proposed["id"], "scheduled")
+    assert listed["ready_at"] == proposed["ready_at"]
     assert "'slashBps': 9000" in listed["calls"][0]
     chain.later(DELAY)
     assert "ready" in muster.ok("governance", "status").out
@@ -63,9 +56,7 @@ def test_a_change_is_proposed_listed_and_executed(chain: Chain, muster: Muster, 
     assert view["announced"] is None
 
 
-def test_a_guardian_pauses_at_once_and_governance_by_proposal(
-    chain: Chain, muster: Muster, keys: dict[str, Key]
-) -> None:
+def test_a_guardian_pauses_at_once_governance_by_proposal(chain: Chain, muster: Muster, keys: dict[str, Key]) -> None:
     governor, guardian = keys["governor"].options, keys["guardian"].options
     muster.ok("governance", "propose", "--pause", *guardian, "--yes")
     assert muster.ok("pool", "list", "--json").json["paused"] is True

@@ -23,12 +23,9 @@ from tests.cli.muster import Muster
         ({"mix": {"own": 8, "shared": 1}}, "an envelope of this swarm holds 8"),
     ],
 )
-def test_what_is_wrong_with_a_members_configuration_is_named(
-    tmp_path: Path, changes: dict[str, Any], words: str
-) -> None:
-    (tmp_path / "swarm.json").write_text(
-        json.dumps({"name": "sums", "environments": [{"name": "reasoning_gym/chain_sum"}], "groups": 8, "samples": 4})
-    )
+def test_what_is_wrong_with_a_configuration_is_named(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+    swarm = {"name": "sums", "environments": [{"name": "reasoning_gym/chain_sum"}], "groups": 8, "samples": 4}
+    (tmp_path / "swarm.json").write_text(json.dumps(swarm))
     values = {
         **{"home": str(tmp_path / "me"), "document": str(tmp_path / "swarm.json"), "model": {"source": "model"}},
         **{"key": {"keystore": str(tmp_path / "key.json")}, "exchange": str(tmp_path / "all"), **changes},

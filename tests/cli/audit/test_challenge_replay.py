@@ -1,8 +1,6 @@
 """`muster verify challenge` on a real chain, after validators judged a challenge: by the documents that they published,
 from a bucket that is honest, swaps a document, or has lost them."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +17,7 @@ from protocol.verdict import Code
 from storage.keys import object_key
 from tests.cli.muster import Muster
 from tests.conftest import TOKEN, Deployed
-from tests.storage.mirror import mirror, send
+from tests.storage.mirror import bucket
 from tests.validator.daemon_world import ValidatorWorld, turns, validator_world
 from tests.validator.test_challenges import on, tried
 from tests.validator.test_node_challenge_jury import (
@@ -34,25 +32,12 @@ from tests.validator.test_node_challenge_jury import (
 )
 
 
-@contextmanager
-def bucket(objects: dict[str, bytes]) -> Iterator[str]:
-    """A pool's service that has these objects."""
-
-    def serve(handler: Any) -> None:
-        found = objects.get(handler.path.removeprefix("/v1/objects/"))
-        send(handler, *((200, found) if found is not None else (404,)))
-
-    with mirror(serve) as url:
-        yield url
-
-
 def judged(world: ValidatorWorld) -> dict[str, bytes]:
     """A challenge against a cheat, upheld and published; what the pool's bucket holds then."""
     _, cheat, places = submitted(world, 4)
     world.judge.cheats.add(cheat.address)  # type: ignore[attr-defined]
     validator = world.start()
-    files = accepted(world, places)
-    _, _, number = accuse(world, files)
+    _, _, number = accuse(world, accepted(world, places))
     assert concluded(world, number) is ChallengeOutcome.UPHELD
     trial = world.game.state.trials[world.game.state.challenges[number].trial]
     digests = {digest for _, digest in trial.reveals.values()}
@@ -61,9 +46,7 @@ def judged(world: ValidatorWorld) -> dict[str, bytes]:
     return objects | {object_key("configs", CONFIG.digest): CONFIG.canonical()}
 
 
-def test_anyone_recomputes_a_challenge_from_chain_and_bucket(
-    muster: Muster, deployed: Deployed, tmp_path: Path
-) -> None:
+def test_anyone_recomputes_a_challenge(muster: Muster, deployed: Deployed, tmp_path: Path) -> None:
     terms: dict[str, Any] = {"auditRate": RATE, "configHash": CONFIG.digest, **WINDOWS}
     with validator_world(deployed, tmp_path, **terms) as world:
         world.config, world.judge = CONFIG, Figures()  # type: ignore[assignment]
@@ -111,7 +94,6 @@ def test_what_cannot_be_asked_is_said_in_one_line(muster: Muster, deployed: Depl
 
 
 def test_bytes_that_are_gone_are_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
-
     record: Any = tried()
     verdicts = {file.sequence: on(file, 1, record.trial.seed) for file in record.files}
     monkeypatch.setattr(verify, "_measured", lambda *_: verdicts)

@@ -16,7 +16,7 @@ from protocol.evidence.null_model import BETS, LIMIT_NATS, NAMES, Bet, EvidenceC
 from protocol.verdict import BallotDocument, Code
 from storage.keys import object_key
 from tests.cli.joining import CONFIG
-from tests.storage.mirror import mirror, send
+from tests.storage.mirror import bucket
 from tests.validator.test_challenges import PAIR, document, file
 
 LAW = PairNullModel(
@@ -50,15 +50,11 @@ def served(misses: int, files: int, code: Code = Code.ACCEPT) -> dict[str, Any]:
         pools={1: pool}, submissions_of=lambda pool, node: made, lane_of=lambda one: rounds[one.sequence]
     )
 
-    def serve(handler: Any) -> None:
-        found = objects.get(handler.path.removeprefix("/v1/objects/"))
-        send(handler, *((200, found) if found is not None else (404,)))
-
-    with mirror(serve) as service:
+    with bucket(objects) as service:
         return published_history(state, 1, "0x" + "11" * 20, service)
 
 
-def test_a_node_sees_how_far_each_accumulator_is_and_which_engines_move_it() -> None:
+def test_a_node_sees_how_far_each_accumulator_is_which_engines_move_it_and_which_run_accuses_it() -> None:
     challenge = served(misses=1, files=20)
     assert challenge["accused"]
     assert challenge["left"]["unexplained"] < 0 < challenge["left"]["gaps"]
@@ -70,18 +66,13 @@ def test_a_node_sees_how_far_each_accumulator_is_and_which_engines_move_it() -> 
     text = history_text(challenge)
     assert "20 documents by transformers 5.1 bfloat16 cpu on files of vllm 0.32.0 bfloat16 cpu" in text
     assert "to the bound" in text
-    honest = served(misses=0, files=20)
-    assert (honest["accused"], honest["run"]) == (False, None)
-
-
-def test_an_accused_node_is_told_with_the_run_that_a_challenge_should_name() -> None:
-    challenge = served(misses=1, files=20)
     run = challenge["run"]
     assert 1 < run["files"] < 20, "no more than it takes"
     assert run["nats"] > LIMIT_NATS
-    named = f"muster challenge open --first {run['first']} --last {run['last']}: {run['files']} files"
-    assert named in history_text(challenge)
+    assert f"muster challenge open --first {run['first']} --last {run['last']}: {run['files']} files" in text
     assert "no challenge shows it safely" in history_text(challenge | {"run": None})
+    honest = served(misses=0, files=20)
+    assert (honest["accused"], honest["run"]) == (False, None)
 
 
 def test_files_that_were_refused_accuse_nobody_a_second_time() -> None:
@@ -103,13 +94,8 @@ def test_a_pool_without_a_null_model_or_with_one_of_another_audit_rate_has_no_ch
 def seen_at(config: PoolConfig, held: PoolConfig, capsys: pytest.CaptureFixture[str]) -> tuple[str, str, str]:
     """(what `pool status` warns of, why `challenge open` is refused, what it says on stderr) of a pool whose service
     holds a configuration that is its own, or not."""
-
-    def serve(handler: Any) -> None:
-        own = handler.path == f"/v1/objects/{object_key('configs', config.digest)}"
-        send(handler, *((200, held.canonical()) if own else (404,)))
-
     refused = ""
-    with mirror(serve) as url:
+    with bucket({object_key("configs", config.digest): held.canonical()}) as url:
         pool: Any = SimpleNamespace(pool=1, service_url=url, config_hash=config.digest, terms=terms())
         try:
             refuse_no_null_model(pool)

@@ -8,9 +8,8 @@ import pytest
 
 from cli.diagnose import checks as doctor_checks
 from cli.diagnose.checks import GIB, Check, RpcLook, judge_rpc
-from cli.diagnose.doctor import Examination, examine
+from cli.diagnose.doctor import examine
 from cli.hardware import Gpu
-from cli.pool.ref import PoolRef
 from cli.profile import Profile, ProfileKey
 from tests.cli.muster import CLOSED, make_key
 from tests.conftest import TOKEN, Deployed
@@ -110,7 +109,7 @@ def test_everything_down_is_named_and_nothing_raises(tmp_path: Path, monkeypatch
     path = tmp_path / "profile.toml"
     path.write_text("role = 7")
     monkeypatch.setenv("MUSTER_PROFILE", str(path))
-    found = list(examine(Examination(rpc=CLOSED, pool=PoolRef(1, CLOSED), s3=tmp_path / "none.json", data=tmp_path)))
+    found = list(examine(rpc=CLOSED, url=CLOSED, s3=tmp_path / "none.json", data=tmp_path))
     failed = {one.check for one in found if one.state == "failed"}
     assert {"profile", "rpc", "service", "storage", "s3"} <= failed
     assert {"disk", "gpu", "clock", "version"} <= {one.check for one in found}

@@ -11,7 +11,7 @@ from cli.pool.config import environment_parameters, model_config, parameter, poo
 from cli.profile import Profile
 from protocol.config import BF16_CHECKS, PoolConfig
 from protocol.encoding import Document, parse_document
-from protocol.errors import ConfigError
+from protocol.errors import ConfigError, IntegrityError
 from protocol.evidence.null_model import BETS, Bet, EvidenceConfig, PairNullModel
 from tests.cli.muster import Muster
 
@@ -94,7 +94,7 @@ def test_dtype_thresholds_and_chat_template_are_the_models_own(tmp_path: Path) -
     with pytest.raises(ConfigError, match="there is no folder"):
         model_config(tmp_path / "none")
     (half / "config.json").write_text("[1]")
-    with pytest.raises(ConfigError, match="not a JSON object"):
+    with pytest.raises(IntegrityError, match="holds no JSON object"):
         model_config(half)
 
 
@@ -109,8 +109,7 @@ def test_parameters_are_json_or_text() -> None:
 
 def test_init_then_check(tmp_path: Path) -> None:
     muster, out = Muster(tmp_path), tmp_path / "pool.toml"
-    model = folder(tmp_path / "model")
-    order = ("pool", "init", "--model", model, "--out", out)
+    order = ("pool", "init", "--model", folder(tmp_path / "model"), "--out", out)
     assert "has no parameter `min_turms`" in muster.refused(*order, "--env", ENVIRONMENT, "--param", "min_turms=3")
     assert not out.exists()
     made = muster.ok(*order, "--env", ENVIRONMENT, "--param", "min_terms=3", "--json").json

@@ -35,8 +35,7 @@ def test_a_file_is_screened_kept_and_the_rest_is_named(tmp_path: Path) -> None:
     assert (tmp_path / ".cache/muster/environments" / content).read_bytes() == out.read_bytes()
     bad = [json.loads(line)["row"] for line in (tmp_path / "rows.jsonl.refused.jsonl").read_text().splitlines()]
     assert bad == [3, 4, 5]
-    said = muster.ok("env", "screen", given, "--out", out).out
-    assert "4 of 6 rows" in said
+    assert "4 of 6 rows" in muster.ok("env", "screen", given, "--out", out).out
     given.write_text("no row\n")
     assert "is no JSON" in muster.refused("env", "screen", given, "--out", out)
 

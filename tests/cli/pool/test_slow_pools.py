@@ -5,35 +5,24 @@ from collections.abc import Callable
 import pytest
 
 from chain.suite import Suite
-from cli.pool.config import load_terms
-from cli.run.up import LocalFaucet
-from protocol.config import EnvironmentConfig, PoolConfig
-from tests.cli.actors import TERMS
+from protocol.config import EnvironmentConfig
+from tests.cli.actors import create_pool
 from tests.cli.joining import CONFIG, StubService
 from tests.cli.muster import Key, Muster
-from tests.conftest import TOKEN, Deployed
+from tests.conftest import Deployed
 
 MakePool = Callable[[float, str], int]
-
-
-def slow_config(seconds: float) -> PoolConfig:
-    own = EnvironmentConfig(name="program", label="own", content="ab" * 32, params={"seconds": seconds})
-    return CONFIG.model_copy(update={"environments": (own,)})
 
 
 @pytest.fixture
 def make_pool(service: StubService, shared_suite: Deployed, muster: Muster) -> MakePool:
     """A pool with such a program, whose service is announced at that URL ("stub": one that has its document)."""
     suite: Suite = shared_suite.suite(shared_suite.chain.account())
-    faucet = LocalFaucet.of(suite)
-    assert faucet is not None
 
     def made(seconds: float, url: str) -> int:
-        service.config = slow_config(seconds)
-        faucet.tokens(str(suite.client.address), 500 * TOKEN)
-        path = muster.home / "terms.toml"
-        path.write_text(TERMS)
-        number = suite.pools.create_pool(load_terms(path, service.config.digest), 500 * TOKEN).send()
+        own = EnvironmentConfig(name="program", label="own", content="ab" * 32, params={"seconds": seconds})
+        service.config = CONFIG.model_copy(update={"environments": (own,)})
+        number = create_pool(suite, muster.home, service.config.digest)
         if url:
             suite.court.announce_service(number, service.url if url == "stub" else url).send()
         return number

@@ -11,8 +11,7 @@ from environments.registry import data_folder
 from localnet.plan import pool_config
 from protocol.config import EnvironmentConfig
 from tests.cli.muster import CompletedCommand, Muster
-from tests.environments.verifiers.small import ROWS, small_library
-from tests.environments.verifiers.wheels import make_wheel
+from tests.environments.verifiers.small import ROWS, make_wheel, small_library
 
 PROBLEM = "def problem(seed):\n    return {'question': f'{seed}?', 'answer': str(seed)}\n"
 SCORE = "def score(problem, answer_text):\n    return answer_text == problem['answer']\n"
@@ -107,9 +106,7 @@ def test_the_users_own_file_is_named(muster: Muster, tmp_path: Path, name: str, 
     assert hashlib.sha256(data).hexdigest()[:16] not in told
 
 
-def test_a_program_that_fails_on_some_seeds_is_refused_by_pool_check(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_program_that_fails_on_some_seeds_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = (PROBLEM.replace("str(seed)", "str(1 // (seed < 9))") + SCORE).encode()
     config = EnvironmentConfig(name="program", content=hashlib.sha256(source).hexdigest())
     (tmp_path / config.content).write_bytes(source)
@@ -123,8 +120,7 @@ def test_from_a_package_to_a_pools_configuration(muster: Muster, tmp_path: Path)
     library = make_wheel(tmp_path, "verifiers", "0.2.1", small_library())
     own = make_wheel(tmp_path, "own", "0.1", {"own.py": dedent(ROWS + scored)}, "verifiers")
     lock = tmp_path / "own.lock"
-    installing = "env", "install", own, "--wheel", library, "--arg", "count=4", "--out", lock
-    done = muster.run(*installing, timeout=300)
+    done = muster.run("env", "install", own, "--wheel", library, "--arg", "count=4", "--out", lock, timeout=300)
     assert done.code == 0, done.out + done.err
     content = hashlib.sha256(lock.read_bytes()).hexdigest()
     assert f'name = "verifiers"\ncontent = "{content}"\nrows = 4' in done.out

@@ -92,8 +92,7 @@ def test_a_seat_can_unbond_before_a_proposal_is_even_announced(network: str) -> 
 
 def test_the_demo_pays_and_waits_as_a_local_pool_does() -> None:
     config = pool_config(7, 30)
-    shipped = load_terms(Path("local"), config.digest)
-    assert pool_terms(config) == shipped
+    assert pool_terms(config) == load_terms(Path("local"), config.digest)
 
 
 def test_an_unknown_networks_terms_are_refused() -> None:

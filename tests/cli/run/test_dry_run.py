@@ -1,9 +1,7 @@
 """`muster node dry-run`: real files of a tiny model, judged by the real pipeline, before any stake."""
 
-import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,21 +10,21 @@ import pytest
 
 from calibration.dry_run import Draw, judge_file, make_file
 from cli.diagnose.checks import cached_weights
-from cli.pool.config import load_terms
 from cli.run.dry_run import dry_run_text, dry_run_view, engines
-from protocol.api.endpoints import OBJECTS
 from protocol.errors import ConfigError, MusterError
 from protocol.identity import PoolId
 from protocol.seeds import AUDIT_EVERYTHING
-from runtime.alone import alone
+from runtime.entry import alone
 from runtime.process import EngineConfig
 from storage.keys import object_key
 from storage.weights.manifest import ManifestScope
 from storage.weights.publish import publish
-from tests.cli.actors import TERMS
+from tests.cli.actors import create_pool
 from tests.cli.ends import die, fail_clearly
 from tests.cli.muster import Muster
 from tests.conftest import TOKEN, Deployed
+from tests.storage.mirror import bucket
+from tests.storage.weights.folders import ShardStore
 from tests.validator import tiny
 
 ENGINE = EngineConfig(batch=8)
@@ -49,6 +47,9 @@ def test_an_honest_file_is_accepted_with_every_figure_and_its_pay() -> None:
     figures = {f"{one['check']} {f['figure']}": f for one in view["findings"] for f in one["figures"]}
     assert {"toploc mantissa_mean", "sampling gap", "logprobs mean", "distribution surprise"} <= set(figures)
     assert all(figure["share"] < 1 for figure in figures.values())
+    (forced_end,) = (figure for name, figure in figures.items() if name.startswith("eos "))
+    assert forced_end["limit"] == tiny.CONFIG.checks.eos_probability_min
+    assert forced_end["share"] == pytest.approx(forced_end["limit"] / forced_end["measured"]), "the other way round"
     assert view["pay"] == view["units"] * MONEY.rate
     assert view["pay_per_hour"] == view["pay"] * 3_600_000 // round(view["made_seconds"] * 1000)
     assert "verdict: accept: every check passed" in text
@@ -71,17 +72,6 @@ def test_altered_weights_are_refused_and_the_check_is_named() -> None:
     assert "logprobs: " in text
 
 
-def test_a_forced_end_is_measured_the_other_way_round() -> None:
-    work, folder = tiny.work_of(), tiny.model_folder()
-    made = make_file(tiny.CONFIG, ENGINE, folder, work)
-    judged = judge_file(tiny.CONFIG, ENGINE, folder, work, made, DRAW)
-    view = dry_run_view(work, made, judged, MONEY, tiny.CONFIG.checks)
-    (eos,) = [one for one in view["findings"] if one["check"] == "eos"]
-    (figure,) = eos["figures"]
-    assert figure["limit"] == tiny.CONFIG.checks.eos_probability_min
-    assert figure["share"] == pytest.approx(figure["limit"] / figure["measured"])
-
-
 def test_a_process_that_fails_or_dies_says_so() -> None:
     with pytest.raises(ConfigError, match="cannot"):
         alone("a try", 60, fail_clearly)
@@ -102,45 +92,21 @@ def test_engines_are_the_pools_dtype_unless_another_is_written() -> None:
         engines(config, None, "abacus")
 
 
-class ServedObjects(dict[str, bytes]):
-    """Objects by key, and a service that serves them as a pool's does."""
-
-    def put(self, key: str, data: bytes) -> bool:
-        self[key] = data
-        return True
-
-
 @pytest.fixture
-def bucket() -> Iterator[tuple[ServedObjects, str]]:
-    """(objects, the URL of what serves them)."""
-    objects = ServedObjects()
-
-    class ObjectHandler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = objects.get(self.path.removeprefix(OBJECTS + "/"))
-            self.send_response(200 if body is not None else 404)
-            self.send_header("Content-Length", str(len(body or b"")))
-            self.end_headers()
-            self.wfile.write(body or b"")
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), ObjectHandler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield objects, f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+def served() -> Iterator[tuple[ShardStore, str]]:
+    """(objects, the URL of a service that serves them as a pool's does)."""
+    objects = ShardStore()
+    with bucket(objects) as url:
+        yield objects, url
 
 
 def test_the_command_dry_runs_with_the_pools_own_weights_and_without_a_key(
-    muster: Muster, shared_suite: Deployed, bucket: tuple[ServedObjects, str], tmp_path: Path
+    muster: Muster, shared_suite: Deployed, served: tuple[ShardStore, str], tmp_path: Path
 ) -> None:
-    objects, url = bucket
-    owner = shared_suite.rich()
+    objects, url = served
+    owner = shared_suite.chain.account()
     suite = shared_suite.suite(owner)
-    (tmp_path / "terms.toml").write_text(TERMS)
-    number = suite.pools.create_pool(load_terms(tmp_path / "terms.toml", tiny.CONFIG.digest), 500 * TOKEN).send()
+    number = create_pool(suite, tmp_path, tiny.CONFIG.digest)
     order = ("node", "dry-run", "--pool", f"{number}@{url}", "--worker", "transformers")
     assert "has published no weights yet" in muster.refused(*order)
     objects[object_key("configs", tiny.CONFIG.digest)] = tiny.CONFIG.canonical()

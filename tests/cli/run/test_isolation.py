@@ -25,12 +25,9 @@ def profile(folder: Path, text: str = "") -> Profile:
     return load_profile(path)
 
 
-def test_a_new_operators_profile_asks_for_what_works_best(tmp_path: Path) -> None:
-    made = profile(tmp_path)
-    assert (made.isolation, made.isolation_image) == ("auto", "")
-
-
 def test_a_profile_names_mode_and_image(tmp_path: Path) -> None:
+    made = profile(tmp_path)
+    assert (made.isolation, made.isolation_image) == ("auto", ""), "a new operator's asks for what works best"
     made = profile(tmp_path, f'isolation = "container"\nisolation_image = "{IMAGE}"')
     assert (made.isolation, made.isolation_image) == ("container", IMAGE)
     assert option_values(made)["isolation_image"] == IMAGE

@@ -25,8 +25,13 @@ def password_file(folder: Path, name: str, text: str) -> Path:
     return path
 
 
-def test_a_created_key_opens_and_its_file_is_private(muster: Muster, tmp_path: Path) -> None:
-    path, password = tmp_path / "new" / "key.json", password_file(tmp_path, "p", "correct horse")
+@pytest.fixture
+def password(tmp_path: Path) -> Path:
+    return password_file(tmp_path, "p", "correct horse")
+
+
+def test_a_created_key_opens_and_its_file_is_private(muster: Muster, tmp_path: Path, password: Path) -> None:
+    path = tmp_path / "new" / "key.json"
     made = muster.ok("keys", "create", "--keystore", path, "--password-file", password, "--json").json
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert keystore.load(path, "correct horse").address == made["address"]
@@ -36,8 +41,7 @@ def test_a_created_key_opens_and_its_file_is_private(muster: Muster, tmp_path: P
     assert keystore.address_of(path) == made["address"]
 
 
-def test_a_key_can_be_made_for_a_class_of_nodes(muster: Muster, tmp_path: Path) -> None:
-    password = password_file(tmp_path, "p", "correct horse")
+def test_a_key_can_be_made_for_a_class_of_nodes(muster: Muster, tmp_path: Path, password: Path) -> None:
     for number in (1, 2, 3):
         path = tmp_path / f"node-{number}.json"
         options = ("--keystore", path, "--password-file", password, "--length-tier", f"{number}/3", "--json")
@@ -54,22 +58,20 @@ def test_what_is_no_class_makes_no_key(muster: Muster, tmp_path: Path, typed: st
     assert not path.exists()
 
 
-def test_an_imported_key_comes_from_a_pipe_never_from_arguments(muster: Muster, tmp_path: Path) -> None:
-    path, password = tmp_path / "key.json", password_file(tmp_path, "p", "correct horse")
-    assert muster.run("keys", "create", "--import", KEY, "--keystore", path).code == 2
-    made = muster.ok(
-        "keys", "create", "--import", "--keystore", path, "--password-file", password, "--json", stdin=f"0x{KEY}\n"
-    )
+def test_an_imported_key_comes_from_a_pipe_never_from_arguments(muster: Muster, tmp_path: Path, password: Path) -> None:
+    path = tmp_path / "key.json"
+    order = ("keys", "create", "--password-file", password, "--keystore", path, "--import")
+    assert muster.run(*order, KEY).code == 2
+    made = muster.ok(*order, "--json", stdin=f"0x{KEY}\n")
     assert made.json["address"] == ADDRESS
     assert KEY not in path.read_text() + made.out + made.err
 
 
 @pytest.mark.parametrize("typed", ["", "12", "zz" * 32, "0" * 64, "f" * 64, KEY + "00"])
-def test_what_is_no_key_is_not_stored(muster: Muster, tmp_path: Path, typed: str) -> None:
-    path, password = tmp_path / "key.json", password_file(tmp_path, "p", "correct horse")
-    said = muster.refused(
-        "keys", "create", "--import", "--keystore", path, "--password-file", password, stdin=typed + "\n"
-    )
+def test_what_is_no_key_is_not_stored(muster: Muster, tmp_path: Path, password: Path, typed: str) -> None:
+    path = tmp_path / "key.json"
+    order = ("keys", "create", "--import", "--keystore", path, "--password-file", password)
+    said = muster.refused(*order, stdin=typed + "\n")
     assert "not a private key" in said
     assert typed == "" or typed not in said
     assert not path.exists()
@@ -87,16 +89,11 @@ def test_a_wrong_password_changes_nothing(muster: Muster, tmp_path: Path) -> Non
     key = make_key(tmp_path, "key")
     before = key.path.read_bytes()
     wrong, new = password_file(tmp_path, "wrong", "guess"), password_file(tmp_path, "new", "new password")
-    said = muster.refused(
-        "keys", "change-password", "--keystore", key.path, "--password-file", wrong, "--new-password-file", new
-    )
-    assert "wrong password" in said
+    order = ("keys", "change-password", "--keystore", key.path, "--password-file", wrong, "--new-password-file", new)
+    assert "wrong password" in muster.refused(*order)
     assert key.path.read_bytes() == before
 
 
-def test_without_a_terminal_or_a_file_there_is_no_password(muster: Muster, tmp_path: Path) -> None:
+def test_key_file_and_password_must_be_there_or_asked_for(muster: Muster, tmp_path: Path) -> None:
     assert "password file" in muster.refused("keys", "create", "--keystore", tmp_path / "k.json")
-
-
-def test_a_key_file_must_be_named(muster: Muster) -> None:
     assert "--keystore" in muster.refused("keys", "show")

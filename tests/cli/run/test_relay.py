@@ -8,6 +8,7 @@ import time
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from tests.chain.published_pool import PoolService, Published, pool_service
 from tests.cli.muster import Muster
 from tests.conftest import Deployed, free_port
 from tests.storage.mirror import mirror, send
+from tests.storage.relay.running import wait_for
 from tests.storage.weights.folders import contents
 
 
@@ -47,16 +49,21 @@ def published(shared_suite: Deployed, service: tuple[PoolService, str], tmp_path
     return made
 
 
-def wait_for(what: str, reached: object) -> None:
-    end = time.monotonic() + 90
-    while time.monotonic() < end:
-        try:
-            if reached():  # type: ignore[operator]
-                return
-        except httpx.HTTPError:
-            pass
-        time.sleep(0.1)
-    raise AssertionError(what)
+@contextmanager
+def node(published: Published, home: Path, **options: Any) -> Iterator[PoolClient]:
+    """A node that has seen the chain; with `serve_weights` it serves, too."""
+    client = PoolClient(published.config(home, **options), None)
+    client.refresh()
+    if "serve_weights" in options:
+        serve_as_peer(client, published.owner)
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def at_a_port(**options: Any) -> ServeWeights:
+    return ServeWeights(host="127.0.0.1", port=free_port(), **options)
 
 
 def test_one_command_serves_a_pool_and_announces_itself(muster: Muster, published: Published, tmp_path: Path) -> None:
@@ -111,12 +118,8 @@ def test_what_is_missing_for_a_relay_is_said(muster: Muster, published: Publishe
 
 def test_a_node_serves_what_it_fetches_and_fetches_it_once(published: Published, tmp_path: Path) -> None:
     """A peer, and a node that has it from there: the service sends each object to one of them."""
-    service, account = published.service, published.owner
-    serve = ServeWeights(host="127.0.0.1", port=free_port(), public_url="")
-    peer = PoolClient(published.config(tmp_path / "peer", serve_weights=serve), None)
-    peer.refresh()
-    serve_as_peer(peer, account)
-    try:
+    service, account, serve = published.service, published.owner, at_a_port()
+    with node(published, tmp_path / "peer", serve_weights=serve) as peer:
         for _ in range(2):
             assert contents(peer.step_weights(0)) == contents(published.folder / "v0")
         url = f"http://127.0.0.1:{serve.port}"
@@ -125,29 +128,19 @@ def test_a_node_serves_what_it_fetches_and_fetches_it_once(published: Published,
         assert {service.asked[path] for path in shards} == {1}
         for path in shards:
             service.objects.pop(path.removeprefix(OBJECTS + "/"))
-        other = PoolClient(published.config(tmp_path / "other"), None)
-        other.refresh()
-        assert contents(other.step_weights(0)) == contents(published.folder / "v0")
-        other.close()
-    finally:
-        peer.close()
+        with node(published, tmp_path / "other") as other:
+            assert contents(other.step_weights(0)) == contents(published.folder / "v0")
     with pytest.raises(httpx.ConnectError):
         httpx.get(url + "/health", trust_env=False, timeout=60)
 
 
 def test_a_damaged_file_in_its_own_cache_holds_no_node_up(published: Published, tmp_path: Path) -> None:
-    serve = ServeWeights(host="127.0.0.1", port=free_port(), public_url="")
-    peer = PoolClient(published.config(tmp_path / "peer", serve_weights=serve), None)
-    peer.refresh()
-    serve_as_peer(peer, published.owner)
-    try:
+    with node(published, tmp_path / "peer", serve_weights=at_a_port()) as peer:
         folder = peer.step_weights(0)
         shutil.rmtree(folder)
         for path in (tmp_path / "peer" / "cache" / "served").rglob("shards/*"):
             path.write_bytes(bytes(path.stat().st_size))
         assert contents(peer.step_weights(0)) == contents(published.folder / "v0")
-    finally:
-        peer.close()
 
 
 def test_a_peer_fetches_its_own_weights_without_a_whole_shard_in_memory(published: Published, tmp_path: Path) -> None:
@@ -157,18 +150,14 @@ def test_a_peer_fetches_its_own_weights_without_a_whole_shard_in_memory(publishe
     scope = ManifestScope(published.pool, str(published.owner.address))
     made = publish(folder, published.service, scope, 1, published.steps[0].digest, published.owner)
     published.suite.pools.publish_step(published.number, 1, made.digest).send()
-    serve = ServeWeights(host="127.0.0.1", port=free_port(), public_url="", steps=1)
-    peer = PoolClient(published.config(tmp_path / "peer", serve_weights=serve), None)
-    peer.refresh()
-    serve_as_peer(peer, published.owner)
-    tracemalloc.start()
-    try:
-        assert _peak(lambda: peer.step_weights(1)) < size / 2
-        peer.config.cache.joinpath(made.digest.hex(), "model.safetensors").unlink()
-        assert _peak(lambda: peer.step_weights(1)) < size / 2, "from its own cache"
-    finally:
-        tracemalloc.stop()
-        peer.close()
+    with node(published, tmp_path / "peer", serve_weights=at_a_port(steps=1)) as peer:
+        tracemalloc.start()
+        try:
+            assert _peak(lambda: peer.step_weights(1)) < size / 2
+            peer.config.cache.joinpath(made.digest.hex(), "model.safetensors").unlink()
+            assert _peak(lambda: peer.step_weights(1)) < size / 2, "from its own cache"
+        finally:
+            tracemalloc.stop()
     assert contents(peer.config.cache / made.digest.hex()) == contents(folder)
 
 
@@ -223,7 +212,7 @@ def test_steps_that_are_no_longer_wanted_go(published: Published, tmp_path: Path
 
     def fetched() -> set[str]:
         """What a relay asks the service for until it holds these."""
-        serve = ServeWeights(host="127.0.0.1", port=free_port(), steps=2)
+        serve = at_a_port(steps=2)
         config = published.config(tmp_path / f"home{serve.port}", serve_weights=serve)
         client = PoolClient(config.model_copy(update={"cache": tmp_path / "cache"}), None)
         client.refresh()
@@ -241,14 +230,14 @@ def test_steps_that_are_no_longer_wanted_go(published: Published, tmp_path: Path
     assert fetched() == set()
 
 
-def test_steps_that_name_too_much_are_left_out_oldest_first(
+def test_the_oldest_steps_are_left_out_first(
     published: Published, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for _ in range(3):
         published.publish()
     newest = published.steps[-2:]
     monkeypatch.setattr("runtime.relay.MAX_NAMED", sum(len(one.every_shard()) for one in newest))
-    serve = ServeWeights(host="127.0.0.1", port=free_port())
+    serve = at_a_port()
     client = PoolClient(published.config(tmp_path / "home", serve_weights=serve), None)
     client.refresh()
     relay = PoolRelay(client, serve, None)
@@ -261,9 +250,16 @@ def test_steps_that_name_too_much_are_left_out_oldest_first(
     client.close()
 
 
-@pytest.mark.parametrize("name", ["serving", "following the pool", "announcing"])
-def test_each_thread_of_a_relay_is_supervised(
-    published: Published, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+@pytest.mark.parametrize(
+    ("name", "owner", "method"),
+    [
+        ("serving", HttpServer, "serve"),
+        ("following the pool", PoolRelay, "once"),
+        ("announcing", SignedClient, "post"),
+    ],
+)
+def test_each_thread_is_supervised(
+    published: Published, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, owner: type, method: str
 ) -> None:
     """Whatever ends one of them, it begins again, and the status says so meanwhile."""
     port, killed = free_port(), list[str]()
@@ -271,12 +267,6 @@ def test_each_thread_of_a_relay_is_supervised(
     client = PoolClient(published.config(tmp_path / "home", serve_weights=serve), None)
     client.refresh()
     relay = PoolRelay(client, serve, published.owner)
-    place = {
-        "serving": (HttpServer, "serve"),
-        "following the pool": (PoolRelay, "once"),
-        "announcing": (SignedClient, "post"),
-    }
-    owner, method = place[name]
     whole = getattr(owner, method)
 
     def die_once(*given: Any, **named: Any) -> Any:

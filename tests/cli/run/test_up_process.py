@@ -60,7 +60,7 @@ def test_a_process_that_dies_is_started_again_until_it_is_done(
 ) -> None:
     up, starts = counted(tmp_path, 1, 2, 0)
     up.start()
-    assert up.run(lambda: None, 10.0) == 0
+    assert up.run(str) == 0
     assert starts.read_text() == "3"
     said = capsys.readouterr().out
     assert "worker died (exit 1); restart in 0.5 s" in said
@@ -73,14 +73,14 @@ def test_why_it_died_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]
                  "print('muster: another process works in /home/m')\nsys.exit(2)")  # fmt: skip
     up._child.argv = ["env", "-C", str(tmp_path), *up._child.argv]
     up.start()
-    assert up.run(lambda: None, 10.0) == 0
+    assert up.run(str) == 0
     assert "worker died (exit 2): muster: another process works in /home/m; restart in" in capsys.readouterr().out
 
 
 def test_an_ejected_worker_is_not_started_again(tmp_path: Path) -> None:
     up, starts = counted(tmp_path, Exit.EJECTED)
     up.start()
-    assert up.run(lambda: None, 10.0) == Exit.EJECTED
+    assert up.run(str) == Exit.EJECTED
     assert starts.read_text() == "1"
 
 
@@ -90,7 +90,7 @@ def test_a_process_that_never_lives_is_given_up(tmp_path: Path) -> None:
     made._child.max_restarts = 1
     up.start()
     with pytest.raises(MusterError, match="worker failed 2 times in a row"):
-        up.run(lambda: None, 10.0)
+        up.run(str)
     assert starts.read_text() == "2"
 
 
@@ -100,7 +100,7 @@ def test_a_signal_ends_the_loop_and_the_process(tmp_path: Path) -> None:
     made: Any = up
     pid = made._child.pid
     threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGTERM)).start()
-    assert up.run(lambda: None, 10.0) == 0
+    assert up.run(str) == 0
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
 
@@ -116,7 +116,7 @@ def test_what_is_due_is_done_before_a_signal_ends_it(tmp_path: Path, capsys: pyt
         return left.pop(0) if left else ""
 
     threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGTERM)).start()
-    assert up.run(lambda: None, 10.0, due) == 0
+    assert up.run(str, due) == 0
     assert asked == [True, True, True], "the process runs while something is due"
     assert "Ctrl-C again stops at once: 1 vote to open" in capsys.readouterr().err
 
@@ -133,7 +133,7 @@ def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
 
     threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
     began = time.monotonic()
-    assert up.run(lambda: None, 10.0, due) == 0
+    assert up.run(str, due) == 0
     assert asked.is_set()
     assert time.monotonic() - began < 60, "it does not wait the five minutes"
 
@@ -146,20 +146,22 @@ def test_what_is_due_is_not_waited_for_when_the_chain_is_down(tmp_path: Path) ->
         raise MusterError("the chain does not answer")
 
     threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGTERM)).start()
-    assert up.run(lambda: None, 10.0, due) == 0
+    assert up.run(str, due) == 0
 
 
-def test_it_looks_at_once_and_then_every_so_often(tmp_path: Path) -> None:
+def test_it_looks_at_once_and_then_every_so_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     up, looked = process(tmp_path, SLEEPING), []
+    monkeypatch.setattr("cli.run.process._REPORT_SECONDS", 0.5)
 
-    def look() -> None:
+    def look() -> str:
         looked.append(time.monotonic())
         if len(looked) == 3:
             os.kill(os.getpid(), signal.SIGINT)
+        return ""
 
     up.start()
     started = time.monotonic()
-    assert up.run(look, 0.5) == 0
+    assert up.run(look) == 0
     assert looked[0] - started < 0.5
     assert all(after - before >= 0.4 for before, after in pairwise(looked))
 

@@ -78,8 +78,7 @@ def test_programs_of_every_shape_have_their_verdict(part: int) -> None:
 
 def test_there_are_more_than_five_hundred_of_them() -> None:
     assert len(PROGRAMS) > 500
-    shapes = {(name.split(",")[0], verdict) for name, _, verdict in PROGRAMS}
-    assert shapes == set(product(SHAPES, (0.0, 1.0)))
+    assert {(name.split(",")[0], verdict) for name, _, verdict in PROGRAMS} == set(product(SHAPES, (0.0, 1.0)))
 
 
 CALLS: list[tuple[str, str, Any, Any, float]] = [
@@ -111,9 +110,7 @@ CALLS: list[tuple[str, str, Any, Any, float]] = [
 
 
 @pytest.mark.parametrize(("source", "name", "given", "expected", "verdict"), CALLS)
-def test_functions_in_every_form_have_their_verdict(
-    source: str, name: str, given: Any, expected: Any, verdict: float
-) -> None:
+def test_functions_have_their_verdict(source: str, name: str, given: Any, expected: Any, verdict: float) -> None:
     test = {"type": "function_call", "fn_name": name, "input": given, "output": expected}
     assert score(f"```python\n{source}\n```", {"test_cases": [test]}) == verdict
 

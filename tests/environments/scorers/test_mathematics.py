@@ -75,21 +75,8 @@ def test_hostile_answers_never_win_and_end_by_count(name: str, answer: Callable[
     assert score(answer(), "12") == 0.0
 
 
-NUMBERS = [
-    "7",
-    "-7",
-    "+7",
-    "007",
-    "70",
-    "0",
-    "-0",
-    "0.5",
-    "1/2",
-    r"\frac{1}{2}",
-    r"-\dfrac{1}{2}",
-    "0.3333",
-    r"\frac{1}{3}",
-]
+NUMBERS = ["7", "-7", "+7", "007", "70", "0", "-0", "0.5", "1/2", r"\frac{1}{2}", r"-\dfrac{1}{2}"]
+NUMBERS += ["0.3333", r"\frac{1}{3}"]
 
 
 def test_plain_numbers_are_compared_as_the_sandbox_compares_them() -> None:

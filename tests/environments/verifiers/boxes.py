@@ -1,10 +1,9 @@
-"""A package as somebody would publish it, made of the library's public classes alone: numbers in boxes that only a tool
-can open (`boxes`), and a guessing game of the gym kind (`guessing`)."""
+"""A package as somebody would publish it: numbers in boxes that a tool opens (`boxes`), a gym's game (`guessing`)."""
 
 from pathlib import Path
 from textwrap import dedent
 
-from tests.environments.verifiers.wheels import make_wheel
+from tests.environments.verifiers.small import make_wheel
 
 BOXES = """
     import random

@@ -7,11 +7,10 @@ from textwrap import dedent
 import pytest
 
 from environments.registry import data_folder
-from environments.verifiers.environment import AskedPackage, VerifiersEnvironment, lock_package
+from environments.verifiers.environment import VerifiersEnvironment, lock_package
 from environments.verifiers.install import PackageLock, wheel_requirement
 from environments.verifiers.process import PackageProcess
-from tests.environments.verifiers.small import small_library, small_package
-from tests.environments.verifiers.wheels import make_wheel
+from tests.environments.verifiers.small import make_wheel, small_library, small_package
 
 MakeProcess = Callable[..., PackageProcess]
 Locking = Callable[..., PackageLock]
@@ -46,9 +45,7 @@ def lock(tmp_path: Path, cache: Path) -> Locking:
     def locked(source: str, **arguments: object) -> PackageLock:
         library = make_wheel(tmp_path, "verifiers", "0.2.1", small_library())
         own = make_wheel(tmp_path, "own", "0.1", {"own.py": dedent(source)}, "verifiers")
-        return lock_package(
-            AskedPackage(wheel_requirement(own), arguments=arguments, wheels=(own, library)), data_folder()
-        )
+        return lock_package(data_folder(), wheel_requirement(own), arguments=arguments, wheels=(own, library))
 
     return locked
 

@@ -1,6 +1,6 @@
-"""What a hostile package may try on the machine and on the protocol, in bubblewrap and without: nothing comes of it,
-and the next question is answered."""
+"""What a hostile package may try, in bubblewrap and without: nothing comes of it, and the next question is answered."""
 
+import re
 from pathlib import Path
 
 import psutil
@@ -48,9 +48,8 @@ def make(package: MakeProcess, mode: Mode) -> MakeProcess:
 )
 def test_what_it_may_not_do(make: MakeProcess, scored: str, said: str) -> None:
     process = make(scored)
-    with pytest.raises(ScoringUnavailable) as error:
+    with pytest.raises(ScoringUnavailable, match=re.escape(said)):
         process.score(0, turns("x"))
-    assert said in error.value.what
     assert process.score(0, turns("fair")) == 0.5
 
 

@@ -8,15 +8,14 @@ import pytest
 
 from environments.checking import check_environment
 from environments.registry import data_folder
-from environments.verifiers.environment import AskedPackage, lock_package
+from environments.verifiers.environment import lock_package
 from environments.verifiers.install import read_lock
 from localnet.plan import pool_config
 from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigError, IntegrityError, ScoringUnavailable
 from runtime.environment_files import fetch_files, publish_files
 from tests.environments.verifiers.conftest import Locking, load
-from tests.environments.verifiers.small import ROWS
-from tests.environments.verifiers.wheels import make_wheel
+from tests.environments.verifiers.small import ROWS, make_wheel
 
 SCORE = "\n    def score(answer):\n        return 0.6 * (answer == '1') + 0.9 * (answer == '2')\n"
 
@@ -30,6 +29,7 @@ def test_from_a_wheel_to_problems_and_scores(locking: Locking) -> None:
     lock = locking(count=4)
     assert (lock.rows, lock.library, lock.licence) == (4, "0.2.1", "MIT")
     assert all(one.carried for one in lock.wheels)
+    assert hashlib.sha256((data_folder() / lock.content).read_bytes()).hexdigest() == lock.content
     environment = load(lock, score_threshold=0)
     assert environment.rows == 4
     assert (environment.declared.content, environment.declared.licence) == (lock.content, "MIT")
@@ -111,17 +111,12 @@ def test_a_pool_carries_lock_and_wheels_to_another_machine(locking: Locking, cac
     assert load(lock).problem(1).question == "Say 1."
 
 
-def test_a_lock_says_its_hash(locking: Locking) -> None:
-    lock = locking()
-    assert hashlib.sha256((data_folder() / lock.content).read_bytes()).hexdigest() == lock.content
-
-
 def test_what_is_no_package_of_the_library_is_refused(tmp_path: Path, cache: Path) -> None:
     own = make_wheel(tmp_path, "own", "0.1", {"own.py": ""})
     with pytest.raises(ConfigError, match="does not need verifiers"):
-        lock_package(AskedPackage("own==0.1", wheels=(own,)), data_folder())
+        lock_package(data_folder(), "own==0.1", wheels=(own,))
     with pytest.raises(ConfigError, match="is not NAME==VERSION"):
-        lock_package(AskedPackage("own"), data_folder())
+        lock_package(data_folder(), "own")
 
 
 def test_a_package_that_cannot_be_loaded(locking: Locking) -> None:

@@ -42,7 +42,7 @@ def test_the_hash_of_a_local_wheel_is_computed_whatever_pip_reports(
 
 
 @pytest.mark.parametrize("archive", [{"hash": "sha256=" + "1" * 64}, {"hashes": {"sha256": "1" * 64}}])
-def test_the_hash_of_an_index_is_read_in_both_spellings(
+def test_a_hash_is_read_in_both_spellings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archive: dict[str, Any]
 ) -> None:
     _reporting(monkeypatch, "https://index.example/sums-1.0-py3-none-any.whl", archive)

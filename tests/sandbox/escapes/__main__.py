@@ -7,9 +7,7 @@ import subprocess
 import sys
 import time
 
-from .base import Attempt, Told
-from .every import ATTEMPTS
-from .limits import hold
+from .attempts import ATTEMPTS, Attempt, Told, hold
 
 
 def attempt(one: Attempt, told: Told) -> tuple[bool, str]:

@@ -6,8 +6,8 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -61,15 +61,8 @@ class RelayProcess:
     def start(self) -> None:
         command = [sys.executable, "-m", "tests.storage.relay.process", json.dumps(self._options)]
         self.process = subprocess.Popen(command, cwd=ROOT)
-        end = time.monotonic() + 120
-        while time.monotonic() < end:
-            assert self.process.poll() is None, "the relay ended"
-            try:
-                self.status()
-                return
-            except httpx.HTTPError:
-                time.sleep(0.1)
-        raise AssertionError("the relay did not start")
+        wait_for("the relay starts", lambda: self.process.poll() is not None or self.status())
+        assert self.process.poll() is None, "the relay ended"
 
     def status(self) -> Any:
         return httpx.get(self.root + "/health", trust_env=False, timeout=60).json()
@@ -82,6 +75,17 @@ class RelayProcess:
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
+
+
+def wait_for(what: str, reached: Callable[[], object]) -> None:
+    """Wait until it is reached, at most 90 s; a server that does not answer yet has reached nothing."""
+    end = time.monotonic() + 90
+    while time.monotonic() < end:
+        with suppress(httpx.HTTPError):
+            if reached():
+                return
+        time.sleep(0.05)
+    raise AssertionError(what)
 
 
 @contextmanager

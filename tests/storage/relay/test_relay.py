@@ -16,21 +16,11 @@ from storage.weights.fetch import fetch
 from storage.weights.manifest import Manifest
 from storage.weights.publish import publish
 from tests.storage.mirror import mirror
-from tests.storage.relay.running import Upstream, relay
-from tests.storage.weights.folders import OWNER, PUBLISHER, contents
+from tests.storage.relay.running import Upstream, relay, wait_for
+from tests.storage.weights.folders import OWNER, PUBLISHER, ShardStore, contents
 from tests.storage.weights.stepping import Origin
 
 BIG = 600_000
-
-
-class ShardStore(dict[str, bytes]):
-    def put(self, key: str, data: bytes) -> bool:
-        return self.setdefault(key, data) is data
-
-
-@pytest.fixture(scope="module")
-def origin(tmp_path_factory: pytest.TempPathFactory) -> Origin:
-    return Origin(tmp_path_factory.mktemp("steps"), steps=2)
 
 
 @pytest.fixture(scope="module")
@@ -41,19 +31,10 @@ def big(tmp_path_factory: pytest.TempPathFactory) -> tuple[Manifest, ShardStore]
     return publish(folder, store, PUBLISHER, 0, None, OWNER, shard_size=1 << 20), store
 
 
-def until(what: str, reached: object) -> None:
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        if reached():  # type: ignore[operator]
-            return
-        time.sleep(0.05)
-    raise AssertionError(what)
-
-
 def test_a_step_comes_through_a_relay_and_each_shard_leaves_the_origin_once(origin: Origin, tmp_path: Path) -> None:
     up = Upstream(origin.objects)
     with mirror(up) as base:
-        digests = [manifest.digest for manifest in origin.manifests]
+        digests = [manifest.digest for manifest in origin.manifests[:2]]
         with relay(tmp_path / "relay", [base], digests) as one:
             for client in range(2):
                 objects = HttpObjects([one.url])
@@ -78,7 +59,7 @@ def test_whoever_asks_for_what_is_on_its_way_gets_it_from_one_download(
             pool.submit(httpx.get, f"{one.url}/{key}", headers=headers, trust_env=False, timeout=60)
             for headers in ranges
         ]
-        until("both wait", lambda: one.figures()["transfers"] == 2)
+        wait_for("both wait", lambda: one.figures()["transfers"] == 2)
         up.go.release(3)
         whole, part = (answer.result() for answer in asked)
         assert (whole.status_code, whole.content) == (200, store[key])
@@ -134,17 +115,7 @@ def test_only_what_a_manifest_names_is_served_and_asked_for(origin: Origin, tmp_
     unnamed = object_key("shards", b"\1" * 32)
     up = Upstream(origin.objects | {unnamed: b"x"})
     with mirror(up) as base, relay(tmp_path / "relay", [base], [origin.manifests[0].digest]) as one:
-        paths = [
-            unnamed,
-            "../../s",
-            "..%2f..%2fs",
-            "shards/../../s",
-            "/etc/passwd",
-            "shards/",
-            "",
-            "%00",
-        ]
-        for path in paths:
+        for path in (unnamed, "../../s", "..%2f..%2fs", "shards/../../s", "/etc/passwd", "shards/", "", "%00"):
             with socket.create_connection(("127.0.0.1", one.port), timeout=20) as line:
                 line.sendall(f"GET /v1/objects/{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
                 assert line.recv(4096).startswith(b"HTTP/1.1 404"), path
@@ -178,12 +149,12 @@ def test_a_client_that_takes_nothing_holds_no_memory(tmp_path: Path) -> None:
         lines = [socket.create_connection(("127.0.0.1", one.port)) for _ in range(8)]
         for line in lines:
             line.sendall(f"GET /v1/objects/{key} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-        until("they are served", lambda: one.figures()["transfers"] == 8)
+        wait_for("they are served", lambda: one.figures()["transfers"] == 8)
         time.sleep(1)
         assert int(status.read_text().split()[1]) * 4096 - before < 48 << 20
         for line in lines:
             line.close()
-        until("who is gone is forgotten", lambda: one.figures()["transfers"] == 0)
+        wait_for("who is gone is forgotten", lambda: one.figures()["transfers"] == 0)
 
 
 def test_a_killed_relay_checks_what_it_left_before_it_serves_it(origin: Origin, tmp_path: Path) -> None:

@@ -11,6 +11,13 @@ OWNER = Account.from_key(b"\x07" * 32)
 PUBLISHER = ManifestScope(PoolId(31337, "0x" + "11" * 20, 1), OWNER.address)
 
 
+class ShardStore(dict[str, bytes]):
+    """A bucket in memory."""
+
+    def put(self, key: str, data: bytes) -> bool:
+        return self.setdefault(key, data) is data
+
+
 def model_folder(folder: Path, seed: int = 0) -> Path:
     """A few files; only `model.safetensors` depends on the seed."""
     folder.mkdir(parents=True, exist_ok=True)

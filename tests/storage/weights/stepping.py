@@ -92,11 +92,8 @@ class Origin:
         made, files = self.manifests[step], []
         delta = next(one for one in made.deltas if one.step == base)
         for file in delta.files:
-            data = change(b"".join(self.objects[shard.key] for shard in file.shards))
-            pieces = [data[at : at + SHARD] for at in range(0, len(data), SHARD)]
-            shards = [Shard(sha256=sha256_hex(one), size=len(one)) for one in pieces]
-            self.objects |= {shard.key: piece for shard, piece in zip(shards, pieces, strict=True)}
-            files.append(FileDelta(name=file.name, index=file.index, shards=tuple(shards)))
+            shards = self._put_shards(change(b"".join(self.objects[shard.key] for shard in file.shards)))
+            files.append(FileDelta(name=file.name, index=file.index, shards=shards))
         self.add_full(step)
         changed = StepDelta(step=delta.step, parent=delta.parent, files=tuple(files))
         return self.sign(Manifest.model_validate({**dict(made), "snapshot": True, "deltas": (changed,)}))
@@ -108,11 +105,8 @@ class Origin:
         for parent in parents:
             files = []
             for file in (one for one in made.files if one.name in NAMES):
-                data = dice.bytes(file.size * 9 // 10)
-                pieces = [data[at : at + SHARD] for at in range(0, len(data), SHARD)]
-                shards = [Shard(sha256=sha256_hex(one), size=len(one)) for one in pieces]
-                self.objects |= {shard.key: piece for shard, piece in zip(shards, pieces, strict=True)}
-                files.append(FileDelta(name=file.name, index="0" * 64, shards=tuple(shards)))
+                shards = self._put_shards(dice.bytes(file.size * 9 // 10))
+                files.append(FileDelta(name=file.name, index="0" * 64, shards=shards))
             deltas.append(StepDelta(step=parent.step, parent=parent.digest.hex(), files=tuple(files)))
         self.add_full(step)
         return self.sign(Manifest.model_validate({**dict(made), "snapshot": True, "deltas": tuple(deltas)}))
@@ -120,6 +114,10 @@ class Origin:
     def add_full(self, step: int) -> None:
         """Put the full shards of a step."""
         for file in self.manifests[step].files:
-            data = (self.folders[step] / file.name).read_bytes()
-            for number, shard in enumerate(file.shards):
-                self.objects[shard.key] = data[number * SHARD : (number + 1) * SHARD]
+            self._put_shards((self.folders[step] / file.name).read_bytes())
+
+    def _put_shards(self, data: bytes) -> tuple[Shard, ...]:
+        pieces = [data[at : at + SHARD] for at in range(0, len(data), SHARD)]
+        shards = tuple(Shard(sha256=sha256_hex(piece), size=len(piece)) for piece in pieces)
+        self.objects |= {shard.key: piece for shard, piece in zip(shards, pieces, strict=True)}
+        return shards

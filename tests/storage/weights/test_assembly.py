@@ -126,9 +126,8 @@ def test_a_shard_shorter_than_its_manifest_says_is_refused(
     lying = Manifest.model_validate({**dict(manifest), "files": (*manifest.files[:2], longer, *manifest.files[3:])})
     store.put(object_key("manifests", lying.digest), seal(lying, OWNER))
     if way == "loose":
-        WeightCache(tmp_path / "cache").keep_shard(
-            last, store.fetch(last.key, last.size, WeightCache(tmp_path / "cache").part_file)
-        )
+        kept = WeightCache(tmp_path / "cache")
+        kept.keep_shard(last, store.fetch(last.key, last.size, kept.part_file))
     fetch_object = None if way == "open" else store.fetch
     with pytest.raises(IntegrityError, match="came with other bytes"):
         fetch(lying.digest, store.get, tmp_path / "cache", PUBLISHER, parallel=1, fetch_object=fetch_object)

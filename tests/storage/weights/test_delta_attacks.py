@@ -23,25 +23,6 @@ from tests.storage.weights.folders import PUBLISHER, contents
 from tests.storage.weights.stepping import Origin
 
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("steps")
-
-
-@pytest.fixture(scope="module")
-def published(home: Path) -> Origin:
-    return Origin(home, steps=4, snapshots=(0,))
-
-
-@pytest.fixture
-def origin(published: Origin) -> Any:
-    """Whatever a test does to the objects is undone."""
-    kept = dict(published.objects)
-    published.read.clear()
-    yield published
-    published.objects, published.before = kept, lambda key: None
-
-
 def get(origin: Origin, manifest: Manifest, cache: Path, step: int | None = None) -> Path:
     return fetch(manifest.digest, origin.get, cache, PUBLISHER, step)
 

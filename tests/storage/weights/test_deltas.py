@@ -13,23 +13,6 @@ from tests.storage.weights.folders import OWNER, PUBLISHER, contents
 from tests.storage.weights.stepping import SHARD, Origin, step_folder
 
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("steps")
-
-
-@pytest.fixture(scope="module")
-def published(home: Path) -> Origin:
-    return Origin(home, steps=6, snapshots=(0, 4))
-
-
-@pytest.fixture
-def origin(published: Origin) -> Origin:
-    """Where nothing was read yet."""
-    published.read.clear()
-    return published
-
-
 def get(origin: Origin, step: int, cache: Path) -> Path:
     folder = fetch(origin.manifests[step].digest, origin.get, cache, PUBLISHER, step)
     assert contents(folder) == contents(origin.folders[step])
@@ -95,10 +78,8 @@ def test_an_older_step_stays_loadable(origin: Origin, tmp_path: Path) -> None:
 def test_what_no_delta_leads_to_is_published_whole(origin: Origin, tmp_path: Path, change: str) -> None:
     folder = step_folder(tmp_path / "new", 5)
     base = EarlierStep(origin.manifests[4], origin.folders[4])
-    if change == "file":
-        (folder / "more.json").write_text("{}")
-    elif change == "tokenizer":
-        (folder / "config.json").write_text("[]")
+    if change in ("file", "tokenizer"):
+        (folder / {"file": "more.json", "tokenizer": "config.json"}[change]).write_text("[]")
     elif change == "shape":
         name = "model-00001-of-00002.safetensors"
         (folder / name).write_bytes((folder / name).read_bytes().replace(b"layer.0.0", b"layer.9.0"))

@@ -113,19 +113,6 @@ def test_tampered_shard(store: Store, manifest: Manifest, tmp_path: Path, how: s
     assert max(store.read.values()) <= 3, "what came before the failure is not read again"
 
 
-def test_interrupted_fetch_goes_on(store: Store, manifest: Manifest, tmp_path: Path) -> None:
-    missing = manifest.shards()[-1].key
-    gone = store.objects.pop(missing)
-    with pytest.raises(MissingObjectError):
-        get(store, manifest, tmp_path, parallel=1)
-    first = store.shards_read()
-    store.objects[missing] = gone
-    get(store, manifest, tmp_path)
-    total = len({shard.sha256 for shard in manifest.shards()})
-    assert store.shards_read() - first < total
-    assert contents(tmp_path / "cache" / manifest.digest.hex()) == contents(tmp_path / "v0")
-
-
 @pytest.mark.parametrize("damage", ["flip", "cut", "grow", "remove", "extra", "folder", "manifest", "link"])
 def test_corrupt_cache_is_mended(store: Store, manifest: Manifest, tmp_path: Path, damage: str) -> None:
     folder = get(store, manifest, tmp_path)
@@ -155,14 +142,6 @@ def test_corrupt_cache_is_mended(store: Store, manifest: Manifest, tmp_path: Pat
     assert contents(get(store, manifest, tmp_path)) == contents(tmp_path / "v0")
     again = store.shards_read() - before
     assert again == {"flip": 1, "cut": 1, "remove": 11, "folder": 11, "link": 11}.get(damage, 0)
-
-
-def test_corrupt_loose_shard_is_fetched_again(store: Store, manifest: Manifest, tmp_path: Path) -> None:
-    shards = tmp_path / "cache" / "shards"
-    shards.mkdir(parents=True)
-    for shard in manifest.shards()[:3]:
-        (shards / shard.sha256).write_bytes(b"poison")
-    assert contents(get(store, manifest, tmp_path)) == contents(tmp_path / "v0")
 
 
 def test_shards_say_what_a_file_is(store: Store, tmp_path: Path) -> None:

@@ -21,12 +21,6 @@ from tests.storage.weights.folders import PUBLISHER, contents
 from tests.storage.weights.stepping import Origin
 
 
-@pytest.fixture(scope="module")
-def origin(tmp_path_factory: pytest.TempPathFactory) -> Origin:
-    """The only snapshot is step 0, so that step 3 is had by deltas alone."""
-    return Origin(tmp_path_factory.mktemp("steps"), steps=4, snapshots=(0,))
-
-
 def get(origin: Origin, step: int, cache: Path, keep: int = 5) -> Path:
     return fetch(origin.manifests[step].digest, origin.get, cache, PUBLISHER, step, keep)
 
@@ -73,7 +67,7 @@ def test_what_was_used_before_the_clock_was_set_back_goes_first(origin: Origin, 
     assert [folder.exists() for folder in folders] == [False, False, True]
 
 
-@pytest.mark.parametrize("what", ["version", "old", "manifest", "shard", "pipe"])
+@pytest.mark.parametrize("what", ["version", "old", "manifest", "shard", "pipe", "poison"])
 def test_something_is_in_the_way(origin: Origin, tmp_path: Path, what: str) -> None:
     name, shard = origin.manifests[0].digest.hex(), tmp_path / "shards" / origin.manifests[0].shards()[0].sha256
     shard.parent.mkdir()
@@ -84,6 +78,8 @@ def test_something_is_in_the_way(origin: Origin, tmp_path: Path, what: str) -> N
         (tmp_path / f".{name}.old").write_bytes(b"")
     elif what == "pipe":
         os.mkfifo(shard)
+    elif what == "poison":
+        shard.write_bytes(b"poison")
     else:
         place = shard if what == "shard" else tmp_path / f"{name}.json"
         (place / "more").mkdir(parents=True)

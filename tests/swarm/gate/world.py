@@ -66,7 +66,7 @@ def served(gate: SwarmGate, rate: float = 1000.0) -> Iterator[str]:
     """Its URL."""
     with bound("127.0.0.1", 0) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        guard = RequestGuard(AuthScope.of(url, DOMAIN.chain_id, DOMAIN.contract), RecentNonces())
+        guard = RequestGuard(AuthScope.of(url, DOMAIN.chain_id, DOMAIN.contract), RecentNonces().use)
         server = HttpServer(server_options(create_app(gate, guard, rate, rate), 64))
         thread = Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()

@@ -6,10 +6,11 @@ import random
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from safetensors.torch import load_file, save_file
@@ -24,15 +25,17 @@ from protocol.identity import WorkId
 from protocol.rollout_file.file import write
 from protocol.seeds import Work
 from protocol.verdict import Code, Verdict
+from protocol.waits import wait_for
 from runtime.pool_client import PoolClient
 from tests.chain.published_pool import Published, pool_service
 from tests.conftest import Deployed
 from tests.storage.weights.folders import contents
 from tests.validator import tiny, world
+from tests.validator.scripted import ModelFreeJudge
 from tests.validator.test_held_engines import engine
 from tests.validator.world import BY_NAME
-from validator.judging.context import SHORTEST, SubmissionFacts, repeats, verdict_on
-from validator.judging.pipeline import FileJudge, JudgedWeights, LoadedEngine, judge
+from validator.judging.checks import SHORTEST, SubmissionFacts, repeats, verdict_on
+from validator.judging.pipeline import FileJudge, JudgedWeights, JudgeOne, LoadedEngine, judge
 from validator.judging.sources import Sources
 from validator.retention import RetentionStore
 from worker.produce import Produced, Producer
@@ -52,12 +55,10 @@ def test_an_honest_file_is_accepted_with_every_figure() -> None:
     rows = rows_of(Verdict.parse(verdict.canonical()))
     assert [row.row for row in rows] == verdict.audited
     assert sum(row.tokens for row in rows) == figure(verdict, "sampling", "tokens")
-    assert sum(row.errors for row in rows) == pytest.approx(
-        figure(verdict, "logprobs", "mean") * figure(verdict, "logprobs", "tokens"), rel=1e-4
-    )
-    assert sum(row.mantissas for row in rows) == pytest.approx(
-        figure(verdict, "toploc", "mantissa_mean") * figure(verdict, "toploc", "chunks"), rel=1e-4
-    )
+    errors = figure(verdict, "logprobs", "mean") * figure(verdict, "logprobs", "tokens")
+    assert sum(row.errors for row in rows) == pytest.approx(errors, rel=1e-4)
+    mantissas = figure(verdict, "toploc", "mantissa_mean") * figure(verdict, "toploc", "chunks")
+    assert sum(row.mantissas for row in rows) == pytest.approx(mantissas, rel=1e-4)
     assert verdict.audited == list(range(6))
     assert Verdict.parse(verdict.canonical()) == verdict
 
@@ -76,10 +77,15 @@ def test_who_answers_a_prompt_that_is_too_long_is_not_to_blame(longest: int) -> 
     assert verdict.code is Code.ACCEPT
 
 
-def test_two_verifiers_with_other_batches_agree() -> None:
-    made, of = tiny.honest(), tiny.work_of()
-    one = judge(tiny.facts(of, made), made.data, tiny.CONFIG, tiny.environment(), tiny.engine(0))
-    assert one.code is tiny.verdict_on(made, of).code
+def judged(facts: SubmissionFacts, data: bytes | None, engine: TransformersEngine | None = None) -> Verdict:
+    return judge(facts, data, tiny.CONFIG, tiny.environment(), engine or tiny.engine(1))
+
+
+def test_a_verifier_with_other_batches_agrees_and_other_weights_are_rejected() -> None:
+    made, facts, other = tiny.honest(), tiny.facts(tiny.work_of(), tiny.honest()), TransformersEngine()
+    assert judged(facts, made.data, tiny.engine(0)).code is judged(facts, made.data).code
+    other.load(tiny.model_folder(seed=1))
+    assert judged(facts, made.data, other).code is Code.REJECT_WEIGHTS
 
 
 def test_the_audit_sample_limits_the_prefill() -> None:
@@ -88,19 +94,9 @@ def test_the_audit_sample_limits_the_prefill() -> None:
     assert 1 <= len(verdict.audited) < 6
 
 
-def test_other_weights_are_rejected() -> None:
-    other = TransformersEngine()
-    other.load(tiny.model_folder(seed=1))
-    made, of = tiny.honest(), tiny.work_of()
-    verdict = judge(tiny.facts(of, made), made.data, tiny.CONFIG, tiny.environment(), other)
-    assert verdict.code is Code.REJECT_WEIGHTS
-
-
 def test_a_missing_or_foreign_file_is_unavailable() -> None:
-    made, facts = tiny.honest(), tiny.facts(tiny.work_of(), tiny.honest())
-    for data in (None, made.data + b"x", b""):
-        verdict = judge(facts, data, tiny.CONFIG, tiny.environment(), tiny.engine(1))
-        assert verdict.code is Code.UNAVAILABLE
+    for data in (None, tiny.honest().data + b"x", b""):
+        assert judged(tiny.facts(tiny.work_of(), tiny.honest()), data).code is Code.UNAVAILABLE
 
 
 def looping(folder: Path) -> Path:
@@ -142,8 +138,7 @@ def test_ambiguous_proofs_are_prefilled_whatever_the_audit_sample() -> None:
 
 def test_cheap_refusals_cost_no_prefill() -> None:
     made, of = tiny.honest(), tiny.work_of()
-    facts = tiny.facts(of, committed(made, units=10**6))
-    verdict = judge(facts, made.data, tiny.CONFIG, tiny.environment(), tiny.engine(1))
+    verdict = judged(tiny.facts(of, committed(made, units=10**6)), made.data)
     assert verdict.code is Code.REJECT_REWARD
     assert verdict.audited == []
 
@@ -151,7 +146,7 @@ def test_cheap_refusals_cost_no_prefill() -> None:
 def test_a_reorganised_seed_is_malformed_not_fraud() -> None:
     made, of = tiny.honest(), tiny.work_of()
     facts = tiny.facts(dataclasses.replace(of, step_seed=b"\x55" * 32), made)
-    assert judge(facts, made.data, tiny.CONFIG, tiny.environment(), tiny.engine(1)).code is Code.MALFORMED
+    assert judged(facts, made.data).code is Code.MALFORMED
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -166,9 +161,8 @@ def test_damaged_files_are_never_accepted_and_never_raise(seed: int) -> None:
             data = data[: rng.randrange(len(data))]
         if bytes(data) == made.data:
             continue
-        fake = dataclasses.replace(made, data=bytes(data))
-        facts = tiny.facts(of, committed(fake, sha256=sha256(data).digest()))
-        verdict = judge(facts, bytes(data), tiny.CONFIG, tiny.environment(), tiny.engine(1))
+        facts = tiny.facts(of, committed(made, sha256=sha256(data).digest()))
+        verdict = judged(facts, bytes(data))
         # A flipped byte of padding or of the writer's name can leave every row as it was: that is the same work.
         assert not verdict.code.is_accept or facts.commitment.root == made.commitment.root
 
@@ -176,15 +170,14 @@ def test_damaged_files_are_never_accepted_and_never_raise(seed: int) -> None:
 @pytest.mark.parametrize("data", [b"PAR1PAR1", b"\x00" * 4096, os.urandom(2048), b"PAR1" + b"\xff" * 64 + b"PAR1"])
 def test_garbage_is_malformed(data: bytes) -> None:
     facts = tiny.facts(tiny.work_of(), committed(tiny.honest(), sha256=sha256(data).digest()))
-    assert judge(facts, data, tiny.CONFIG, tiny.environment(), tiny.engine(1)).code is Code.MALFORMED
+    assert judged(facts, data).code is Code.MALFORMED
 
 
 def test_tokens_outside_the_vocabulary_never_reach_the_model() -> None:
     made, of = tiny.honest(), tiny.work_of()
     rows = [dataclasses.replace(row, output_tokens=(2**31 - 1, *row.output_tokens[1:])) for row in made.rollouts]
-    data = write(made.header, rows)
     sealed = tiny.producer().seal(of, rows)
-    assert sealed.data == data
+    assert sealed.data == write(made.header, rows)
     assert tiny.verdict_on(sealed, of).code is Code.MALFORMED
 
 
@@ -220,30 +213,25 @@ def fetched(published: Published) -> Counter[str]:
     return Counter({path: count for path, count in published.service.asked.items() if path.startswith(OBJECTS)})
 
 
-def until(reached: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not reached():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
-def test_a_new_step_is_here_when_its_first_file_is_judged(published: Published, client: PoolClient) -> None:
+def published_ahead(published: Published, client: PoolClient) -> JudgedWeights:
+    """The weights of a pool with a first file judged, once those of its next step were fetched ahead."""
     weights = JudgedWeights(client, 0.01, lambda: 4)
     assert contents(weights(work(published, 0))) == contents(published.folder / "v0")
     published.publish()
     client.refresh()
-    until(lambda: client.newest_weights == 1)
+    wait_for("the next step", lambda: client.newest_weights == 1, 60, poll=0.02)
+    return weights
+
+
+def test_a_new_step_is_here_when_its_first_file_is_judged(published: Published, client: PoolClient) -> None:
+    weights = published_ahead(published, client)
     before = fetched(published)
     assert contents(weights(work(published, 1))) == contents(published.folder / "v1")
     assert fetched(published) == before, "nothing was left to be fetched"
 
 
 def test_what_was_damaged_since_is_not_judged_with(published: Published, client: PoolClient) -> None:
-    weights = JudgedWeights(client, 0.01, lambda: 4)
-    weights(work(published, 0))
-    published.publish()
-    client.refresh()
-    until(lambda: client.newest_weights == 1)
+    weights = published_ahead(published, client)
     file = client.config.cache / published.steps[1].digest.hex() / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-1] + b"\0")
     assert contents(weights(work(published, 1))) == contents(published.folder / "v1")
@@ -263,34 +251,26 @@ def test_a_pool_that_asks_for_nothing_costs_nothing(published: Published, client
     assert not keys & fetched(published).keys()
 
 
-class WeightlessJudge(FileJudge):
-    """Needs no model."""
-
-    def _load(self, *_: object) -> Any:
-        return None
+def accepts(facts: SubmissionFacts, data: bytes | None, *_: object) -> Verdict:
+    return verdict_on(facts, world.CONFIG.digest, Code.ACCEPT, {})
 
 
-def gone(key: str, limit: int) -> bytes:
-    raise UnreachableError(f"nobody has {key}", "none")
+def retaining(objects: Any, files: RetentionStore, judge_one: JudgeOne = accepts) -> FileJudge:
+    loaded = LoadedEngine(engine("hf"))
+    return ModelFreeJudge(world.CONFIG, loaded, Sources(objects), lambda _: Path(), None, files, judge_one)
 
 
 def test_what_was_kept_is_judged_though_nobody_serves_it_again(tmp_path: Path) -> None:
-    given, judged = world.context(), list[bytes | None]()
-    facts, objects = given.facts, gone
-    place, sha256 = (facts.work.id.pool.pool, facts.sequence), facts.commitment.sha256
-    assert RetentionStore(tmp_path, 1 << 30).keep(place, sha256, given.data)
-
-    def judge(facts: SubmissionFacts, data: bytes | None, *_: object) -> Verdict:
-        judged.append(data)
-        return verdict_on(facts, world.CONFIG.digest, Code.ACCEPT, {})
+    given, judge = world.context(), MagicMock(side_effect=accepts)
+    facts, nobody = given.facts, MagicMock(side_effect=UnreachableError("nobody has it", "none"))
+    place = facts.work.id.pool.pool, facts.sequence
+    assert RetentionStore(tmp_path, 1 << 30).keep(place, facts.commitment.sha256, given.data)
 
     def verdict() -> Verdict:
-        sources, kept = Sources(objects), RetentionStore(tmp_path, 1 << 30)  # type: ignore[arg-type]
-        loaded = LoadedEngine(Any)  # type: ignore[arg-type]
-        return WeightlessJudge(world.CONFIG, loaded, sources, lambda _: tmp_path, None, kept, judge).verdict(facts)
+        return retaining(nobody, RetentionStore(tmp_path, 1 << 30), judge).verdict(facts)
 
     assert verdict().code is Code.ACCEPT
-    assert judged == [given.data]
+    assert [call.args[1] for call in judge.call_args_list] == [given.data]
     (path,) = tmp_path.iterdir()
     path.write_bytes(b"a fault of the disk")
     with pytest.raises(UnreachableError):
@@ -301,17 +281,8 @@ def test_files_of_a_node_challenge_take_no_room(tmp_path: Path) -> None:
     """Hundreds of them would have our committees' seats answer `unavailable` for want of it, and final ones need not be
     shown to anybody."""
     given = world.context()
-    objects: Any = lambda key, limit: given.data  # noqa: E731
-
-    def judge(facts: SubmissionFacts, data: bytes | None, *_: object) -> Verdict:
-        return verdict_on(facts, world.CONFIG.digest, Code.ACCEPT, {})
-
-    def kept(as_worker: bool) -> int:
+    for as_worker, kept in ((False, 1), (True, 0)):
         files = RetentionStore(tmp_path / str(as_worker), 1 << 30)
-        loaded = LoadedEngine(engine("hf"))
-        judging = WeightlessJudge(world.CONFIG, loaded, Sources(objects), lambda _: tmp_path, None, files, judge)
-        assert judging.verdict(given.facts, as_worker=as_worker).code is Code.ACCEPT
-        return len(files.files)
-
-    assert kept(False) == 1
-    assert kept(True) == 0
+        judge = retaining(lambda key, limit: given.data, files)
+        assert judge.verdict(given.facts, as_worker=as_worker).code is Code.ACCEPT
+        assert len(files.files) == kept

@@ -15,12 +15,12 @@ from attacks.base import other
 from chain.indexer.records import MAX_WINDOW, further_lanes, jury_commit_window
 from protocol.errors import MusterError, UnreachableError
 from protocol.seeds import AUDIT_EVERYTHING, Work
-from protocol.verdict import Code, Verdict
+from protocol.verdict import Code
 from protocol.waits import wait_for
 from storage.keys import MissingObjectError
 from tests.validator import tiny
 from tests.validator.scripted import ScriptedJudge, ScriptedObjects, judge_of, tiny_weights
-from validator.judging.context import SubmissionFacts
+from validator.judging.checks import SubmissionFacts
 from validator.judging.pipeline import FileJudge
 from validator.judging.queue import JudgeQueue, JudgeTask, LaneVerdict
 from validator.judging.verdicts import VerdictStore
@@ -62,11 +62,9 @@ class JudgingBench:
         self, seed: bytes, *sequences: int, audit_rate: int = AUDIT_EVERYTHING, judge: FileJudge | None = None
     ) -> JudgeTask:
         facts = tiny.facts(tiny.work_of(), tiny.honest(), audit_rate=audit_rate)
+        facts = dataclasses.replace(facts, lane_seed=seed * 32 if seed else bytes(32))
         files = tuple(
-            dataclasses.replace(
-                facts, work=other(facts.work, counter=n), sequence=n, lane_seed=seed * 32 if seed else bytes(32)
-            )
-            for n in sequences
+            dataclasses.replace(facts, work=other(facts.work, counter=number), sequence=number) for number in sequences
         )
         key = "lane-1-0-0", seed * 32, bytes([len(sequences)])
         return JudgeTask(key, files, ((),) * len(sequences), judge or self.files, self.patience)
@@ -261,21 +259,18 @@ def whole_task(bench: JudgingBench, count: int, withheld: int, times: int) -> Ju
     return dataclasses.replace(task, facts=facts, judge=judge_of(bench.folder, source, bench.judge), whole=True)
 
 
-def test_no_file_of_a_challenge_is_measured_while_another_is_withheld(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("times", "patience"), [(999, 0.0), (1, 30.0)], ids=["for ever", "once"])
+def test_no_file_of_a_challenge_is_measured_while_another_is_withheld(
+    times: int, patience: float, tmp_path: Path
+) -> None:
     """Nor when that one never comes: one file would have a jury measure hundreds for nothing."""
-    bench = JudgingBench(tmp_path)
+    bench = JudgingBench(tmp_path, patience=patience)
     with bench.running():
-        verdict = bench.answer(whole_task(bench, 40, 39, 999))
-    assert verdict.codes == (Code.UNAVAILABLE,) * 40
-    assert bench.sequences == []
-    assert "file 39 cannot be had" in verdict.verdicts[0].findings[0].note
-
-
-def test_a_challenge_whose_last_file_comes_late_is_measured_once(tmp_path: Path) -> None:
-    bench = JudgingBench(tmp_path, patience=30.0)
-    with bench.running():
-        assert bench.answer(whole_task(bench, 40, 39, 1)).codes == (Code.ACCEPT,) * 40
-    assert bench.sequences == [*range(40)]
+        verdict = bench.answer(whole_task(bench, 40, 39, times))
+    late = times == 1
+    assert verdict.codes == (Code.ACCEPT if late else Code.UNAVAILABLE,) * 40
+    assert bench.sequences == ([*range(40)] if late else []), "none, or each once"
+    assert late or "file 39 cannot be had" in verdict.verdicts[0].findings[0].note
 
 
 def test_a_lane_goes_first_while_the_files_of_a_challenge_are_looked_for(tmp_path: Path) -> None:
@@ -283,18 +278,14 @@ def test_a_lane_goes_first_while_the_files_of_a_challenge_are_looked_for(tmp_pat
     bench = JudgingBench(tmp_path, patience=30.0)
     challenge, looked, seen = whole_task(bench, 40, 0, 0), list[int](), list[int]()
 
-    class Looked:
-        def is_there(self, facts: SubmissionFacts, announced: object) -> bool:
-            looked.append(facts.sequence)
-            seen.append(len(bench.sequences))
-            if len(looked) == 1:
-                bench.queue.ask(bench.task(b"l", 100, 101))
-            return True
+    def is_there(facts: SubmissionFacts, announced: object) -> bool:
+        looked.append(facts.sequence)
+        seen.append(len(bench.sequences))
+        if len(looked) == 1:
+            bench.queue.ask(bench.task(b"l", 100, 101))
+        return True
 
-        def verdict(self, facts: SubmissionFacts, *rest: Any, **more: Any) -> Verdict:
-            return challenge.judge.verdict(facts, *rest, **more)
-
-    sources: Any = Looked()
+    sources: Any = SimpleNamespace(is_there=is_there, verdict=challenge.judge.verdict)
     with bench.running():
         bench.answer(dataclasses.replace(challenge, judge=sources))
     assert looked == [*range(40)]
@@ -303,17 +294,13 @@ def test_a_lane_goes_first_while_the_files_of_a_challenge_are_looked_for(tmp_pat
 
 
 def test_the_first_file_has_a_jurys_time_and_every_further_lane_a_committees() -> None:
-    """As the window in which they vote: bytes that come in the second hour of seventeen are in time."""
+    """As the window in which they vote: bytes that come in the second hour of seventeen are in time. No window may last
+    longer than MAX_WINDOW, because a stake is held meanwhile; `JuryTerms.commitWindow` has it so."""
     assert [further_lanes(files) for files in (0, 1, 2, 17, 18, 33, 34, 256)] == [0, 0, 1, 1, 2, 2, 3, 16]
     nobody: Any = None
     pool = PoolCollaborators(nobody, nobody, nobody, nobody, patience=10.0, jury_patience=25.0)
     assert [pool.jury_patience_for(files) for files in (1, 2, 17, 18, 256)] == [25.0, 35.0, 35.0, 45.0, 185.0]
-
-
-def test_no_challenge_is_judged_for_longer_than_a_window_may_last() -> None:
-    """A stake is held meanwhile; as `JuryTerms.commitWindow` has it."""
     day = 24 * 3600
-    terms: Any = SimpleNamespace(juryCommitWindow=day, commitWindow=day)
-    assert [jury_commit_window(terms, files) for files in (1, 17, 256)] == [day, 2 * day, 17 * day]
-    terms.commitWindow = MAX_WINDOW
-    assert [jury_commit_window(terms, files) for files in (1, 17, 256)] == [day, 30 * day, 30 * day]
+    for window, days in ((day, [1, 2, 17]), (MAX_WINDOW, [1, 30, 30])):
+        terms: Any = SimpleNamespace(juryCommitWindow=day, commitWindow=window)
+        assert [jury_commit_window(terms, files) for files in (1, 17, 256)] == [day * one for one in days]

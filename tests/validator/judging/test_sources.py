@@ -4,6 +4,9 @@ import hashlib
 import os
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -25,15 +28,34 @@ DIGEST = hashlib.sha256(DATA).digest()
 KEY = object_key("rollouts", DIGEST)
 
 
+def serve(handler: BaseHTTPRequestHandler) -> None:
+    send(handler, 200, DATA)
+
+
+def hang(_: BaseHTTPRequestHandler) -> None:
+    time.sleep(30)
+
+
+def lack(handler: BaseHTTPRequestHandler) -> None:
+    send(handler, 404)
+
+
+@pytest.fixture
+def nowhere() -> Iterator[HttpObjects]:
+    """A pool whose service is gone."""
+    with closing(HttpObjects(["http://127.0.0.1:1"], timeout=1.0, allow_private=True)) as objects:
+        yield objects
+
+
 @pytest.mark.parametrize("allowed", [False, True])
 def test_an_announced_mirror(allowed: bool) -> None:
     asked: list[str] = []
 
-    def serve(handler: object) -> None:
+    def told(handler: BaseHTTPRequestHandler) -> None:
         asked.append("mirror")
-        send(handler, 200, DATA)  # type: ignore[arg-type]
+        serve(handler)
 
-    with mirror(serve) as inside, mirror(lambda h: send(h, 404)) as service:
+    with mirror(told) as inside, mirror(lack) as service:
         objects = HttpObjects([service], allow_private=allowed)
         urls = [f"{inside}/file", "not a URL", "file:///etc/passwd", f"{inside}/file"]
         found = Sources(objects).from_announced(KEY, 1000, urls)
@@ -45,7 +67,7 @@ def test_an_announced_mirror(allowed: bool) -> None:
 @pytest.mark.parametrize("allowed", [False, True])
 def test_a_service_that_a_stranger_announced_has_to_be_public(allowed: bool) -> None:
     pool, key = PoolId(31337, "0x" + "22" * 20, 1), Account.create()
-    with mirror(lambda h: send(h, 200, DATA)) as inside:
+    with mirror(serve) as inside:
         objects = HttpObjects([inside], timeout=1.0, allow_private=allowed, announced=True)
         client = OrchestratorClient(inside, key, pool, patience=0.0, allow_private=allowed, announced=True)
         if allowed:
@@ -62,47 +84,39 @@ def test_a_service_that_a_stranger_announced_has_to_be_public(allowed: bool) -> 
         client.close()
 
 
-def test_a_mirror_serves_when_the_service_does_not_answer() -> None:
+def test_a_mirror_serves_when_the_service_does_not_answer(nowhere: HttpObjects) -> None:
     """The service may be gone for good; without a mirror its silence is no vote."""
-    with mirror(lambda h: send(h, 200, DATA)) as inside:
-        objects = HttpObjects(["http://127.0.0.1:1"], timeout=1.0, allow_private=True)
-        sources = Sources(objects)
-        assert sources.fetch("rollouts", DIGEST, 1000, [f"{inside}/file"]) == DATA
+    with mirror(serve) as inside:
+        assert Sources(nowhere).fetch("rollouts", DIGEST, 1000, [f"{inside}/file"]) == DATA
         with pytest.raises(UnreachableError):
-            sources.fetch("rollouts", DIGEST, 1000)
-        objects.close()
+            Sources(nowhere).fetch("rollouts", DIGEST, 1000)
 
 
-def test_no_announcer_keeps_another_from_its_turn() -> None:
+def test_no_announcer_keeps_another_from_its_turn(nowhere: HttpObjects) -> None:
     """However many are slow, lie, or lead nowhere: who has the bytes is heard."""
     with (
         mirror(drip) as dripping,
-        mirror(lambda h: time.sleep(30)) as silent,
+        mirror(hang) as silent,
         mirror(lambda h: send(h, 200, b"x" * len(DATA))) as lying,
         mirror(endless) as flooding,
-        mirror(lambda h: send(h, 200, DATA)) as honest,
+        mirror(serve) as honest,
     ):
-        objects = HttpObjects(["http://127.0.0.1:1"], timeout=1.0, allow_private=True)
         hostile = [f"{base}/{number}" for base in (dripping, silent, lying, flooding) for number in range(3)]
         urls = [*hostile, "http://127.0.0.1:1/nobody", "nonsense", f"{honest}/{KEY}"]
-        assert Sources(objects, announced_seconds=20.0).from_announced(KEY, 1000, urls) == DATA
-        objects.close()
+        assert Sources(nowhere, announced_seconds=20.0).from_announced(KEY, 1000, urls) == DATA
 
 
-def test_slow_mirrors_do_not_hold_up_the_judge_queue() -> None:
-    with mirror(lambda h: time.sleep(60)) as slow:
-        objects = HttpObjects(["http://127.0.0.1:1"], allow_private=True)
+def test_slow_mirrors_do_not_hold_up_the_judge_queue(nowhere: HttpObjects) -> None:
+    with mirror(hang) as slow:
         started = time.monotonic()
-        sources = Sources(objects, announced_seconds=0.6)
-        assert sources.from_announced(KEY, 1000, [f"{slow}/file"] * 3) is None
+        assert Sources(nowhere, announced_seconds=0.6).from_announced(KEY, 1000, [f"{slow}/file"] * 3) is None
         assert time.monotonic() - started < 20.0
-        objects.close()
 
 
 def test_a_replay_asks_mirrors_too() -> None:
     """Or a file that validators accepted from a mirror would be missing to everybody who checks them."""
     pool_client: Any = SimpleNamespace(pool_config=lambda: tiny.CONFIG, weights=None)
-    with mirror(lambda h: send(h, 200, DATA)) as inside, mirror(lambda h: send(h, 404)) as service:
+    with mirror(serve) as inside, mirror(lack) as service:
         for base in (service, "http://127.0.0.1:1"):
             pool_client.objects = HttpObjects([base], timeout=1.0, allow_private=True)
             replayer = Replayer(pool_client, cast(Any, None))
@@ -118,7 +132,7 @@ def test_a_service_that_never_ends_its_answer_does_not_keep_a_jury_from_the_byte
         mirror(drip) as dripping,
         mirror(lambda h: time.sleep(200)) as silent,
         mirror(redirect_to(broken)) as astray,
-        mirror(lambda h: send(h, 200, DATA)) as honest,
+        mirror(serve) as honest,
     ):
         for service in (dripping, silent, astray):
             objects = HttpObjects([service], timeout=200.0, allow_private=True)
@@ -129,11 +143,11 @@ def test_a_service_that_never_ends_its_answer_does_not_keep_a_jury_from_the_byte
 
 
 def test_a_service_that_is_slower_than_the_mirrors_is_waited_for() -> None:
-    def late(handler: object) -> None:
+    def late(handler: BaseHTTPRequestHandler) -> None:
         time.sleep(1.5)
-        send(handler, 200, DATA)  # type: ignore[arg-type]
+        serve(handler)
 
-    with mirror(late) as service, mirror(lambda h: send(h, 404)) as lacking, mirror(lambda h: time.sleep(30)) as silent:
+    with mirror(late) as service, mirror(lack) as lacking, mirror(hang) as silent:
         objects = HttpObjects([service], timeout=20.0, allow_private=True)
         for announced in ([lacking], [silent]):
             sources = Sources(objects, announced_seconds=0.5, own_seconds=0.1)
@@ -141,33 +155,28 @@ def test_a_service_that_is_slower_than_the_mirrors_is_waited_for() -> None:
         objects.close()
 
 
-def test_those_who_never_answer_leave_connections_to_the_files_that_come_after() -> None:
+def test_those_who_never_answer_leave_connections_to_the_files_that_come_after(nowhere: HttpObjects) -> None:
     """A few for each file of a lane that is disputed as a whole would else have all that a client keeps."""
-    with mirror(lambda h: time.sleep(30)) as silent, mirror(lambda h: send(h, 200, DATA)) as honest:
-        objects = HttpObjects(["http://127.0.0.1:1"], timeout=1.0, allow_private=True)
-        sources = Sources(objects, announced_seconds=60.0)
-        started = time.monotonic()
+    with mirror(hang) as silent, mirror(serve) as honest:
+        sources, started = Sources(nowhere, announced_seconds=60.0), time.monotonic()
         for file in range(10):
             urls = [f"{silent}/{file}/{number}" for number in range(4)]
             assert sources.from_announced(KEY, 1000, [*urls, honest]) == DATA
         assert time.monotonic() - started < 30.0
-        objects.close()
 
 
-def test_who_is_not_waited_for_any_more_is_not_read_to_the_end() -> None:
+def test_who_is_not_waited_for_any_more_is_not_read_to_the_end(nowhere: HttpObjects) -> None:
     begun, ended = threading.Event(), threading.Event()
 
-    def flood(handler: object) -> None:
+    def flood(handler: BaseHTTPRequestHandler) -> None:
         begun.set()
-        endless(handler)  # type: ignore[arg-type]
+        endless(handler)
         ended.set()
 
-    def answer(handler: object) -> None:
+    def answer(handler: BaseHTTPRequestHandler) -> None:
         begun.wait(20)  # or the other would not be asked at all
-        send(handler, 200, DATA)  # type: ignore[arg-type]
+        serve(handler)
 
     with mirror(flood) as flooding, mirror(answer) as honest:
-        objects = HttpObjects(["http://127.0.0.1:1"], timeout=1.0, allow_private=True)
-        assert Sources(objects).from_announced(KEY, 1 << 40, [flooding, honest]) == DATA
+        assert Sources(nowhere).from_announced(KEY, 1 << 40, [flooding, honest]) == DATA
         assert ended.wait(20)
-        objects.close()
