@@ -62,14 +62,14 @@ class Keepers:
         self.work, self.home = work, home
         self.config = config_of(base, home).model_copy(update={"pool": work.game.pool, "newcomer_seconds": 5})
 
-    def make(self, most: int = 1000, **changes: object) -> DataBuyer:
+    def make(self, most: int = 1000, **changes: Any) -> DataBuyer:
         """One that dies instead of its upload after `most` of them."""
         bucket: Any = MortalBucket(self.work.bucket, most)
         fakes: Any = {"client": KeptPool(self.work, self.home), "orchestrator": None, "evaluator": SimpleNamespace()}
         services = TrainerServices(**fakes, bucket=bucket, account=self.work.game.owner, decoy=None)
         return DataBuyer(self.config.model_copy(update=changes), services)
 
-    def look(self, **changes: object) -> bool:
+    def look(self, **changes: Any) -> bool:
         return bool(self.make(**changes)._poll())
 
     def killed_in_publishing(self) -> int:

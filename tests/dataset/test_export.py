@@ -273,9 +273,9 @@ def test_the_command_says_by_its_exit_code_whether_rows_are_true(
     chain = ["--deployment", str(tmp_path / "deployment.json"), "--rpc", sold.game.deployed.chain.url]
     bad = forged(exported, tmp_path / "forged", lambda rows: rows[:-1])
     for folder, more, code, words in (
-        (exported, [], 0, "18 rows checked"),
-        (bad, [], 1, "WRONG  row 5 of submission 17 is missing"),
-        (exported, ["--signer", OTHER], 1, "signed by nobody"),
+        (exported, (), 0, "18 rows checked"),
+        (bad, (), 1, "WRONG  row 5 of submission 17 is missing"),
+        (exported, ("--signer", OTHER), 1, "signed by nobody"),
     ):
         done = CliRunner().invoke(app, ["dataset", "verify", str(folder), *chain, *more])
         assert done.exit_code == code, done.output

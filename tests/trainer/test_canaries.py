@@ -91,9 +91,9 @@ NODE = to_checksum_address("0x" + "ab" * 20)
 OTHER = to_checksum_address("0x" + "cd" * 20)
 
 
-def tree(**changes: object) -> StepCanaries:
+def tree(**changes: Any) -> StepCanaries:
     planted = tuple((NODE, 5 + place) for place in range(LEAVES))
-    return replace(StepCanaries(b"\1" * 32, 1, 3, planted), **changes)  # type: ignore[arg-type]
+    return replace(StepCanaries(b"\1" * 32, 1, 3, planted), **changes)
 
 
 def test_every_planted_counter_opens_against_the_root() -> None:

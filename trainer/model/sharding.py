@@ -63,7 +63,10 @@ def make_placement(
     if ranks.world % shard:
         what = f"`parallel.shard` {shard} does not divide {ranks.world} ranks"
         raise ConfigError(what, "choose a divisor, or 0 for all ranks")
-    shape, names = ((shard,), None) if shard == ranks.world else ((ranks.world // shard, shard), ("replicate", "shard"))
+    shape: tuple[int, ...] = (shard,)
+    names: tuple[str, ...] | None = None
+    if shard < ranks.world:
+        shape, names = (ranks.world // shard, shard), ("replicate", "shard")
     mesh = init_device_mesh(torch.device(device).type, shape, mesh_dim_names=names)
     return Placement(ranks, device, mesh, memory)
 
