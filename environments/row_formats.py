@@ -103,10 +103,7 @@ def normalised(line: bytes) -> bytes:
             fields[name] = str(fields[name])
     for name in ("verification_info", "metadata"):
         if isinstance(fields.get(name), str):
-            try:
-                fields[name] = parsed(fields[name])
-            except ValueError as error:
-                raise ValueError(f"`{name}` is text that holds neither JSON nor a Python literal: {error}") from None
+            fields[name] = parsed(fields[name])
     if isinstance(info := fields.get("verification_info"), dict):
         fields["verification_info"] = info = _verification(info)
         if fields.get("task_type") in ("verifiable_code", "prime_rl_code") and "ground_truth" in info:
@@ -133,12 +130,9 @@ def _verification(info: dict[str, Any]) -> dict[str, Any]:
 
 def parsed(text: str, chars: int = 1 << 20, depth: int = 200) -> Any:
     """Return what a text of JSON or of a Python literal (`python_literal`) holds. Raise ValueError."""
-    try:
+    with suppress(ValueError):
         return parse_json(text)
-    except ValueError as error:
-        with suppress(ValueError):
-            return python_literal(text, chars, depth)
-        raise error
+    return python_literal(text, chars, depth)
 
 
 def python_literal(text: str, chars: int, depth: int) -> Any:
