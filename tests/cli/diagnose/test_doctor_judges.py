@@ -141,7 +141,7 @@ def test_the_storage_check_asks_for_a_shard_that_the_newest_step_has(
     full, delta = Shard(sha256="aa" * 32, size=100), Shard(sha256="bb" * 32, size=10)
     manifest = Manifest(
         chain_id=1,
-        pools=TOKEN,
+        pools=f"0x{0:040x}",
         pool=1,
         step=1,
         parent="cc" * 32,
