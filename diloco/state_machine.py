@@ -157,18 +157,11 @@ class Schedule:
         message of each worker; `state`: SHA-256 of the published state's list, if any."""
         after = self._committed(digest)
         return messages.CommitRecord(
-            step=after.step,
-            digest=digest,
-            attempt=self.attempt,
-            members=sorted(after.members),
-            waiting=sorted(after.waiting),
-            made_of=self.contributors,
-            counted=sorted(counted),
-            previous=previous,
-            state=state,
-            messages={worker: number for worker, number in unread.items() if number},
+            step=after.step, digest=digest, attempt=self.attempt, members=sorted(after.members),
+            waiting=sorted(after.waiting), made_of=self.contributors, counted=sorted(counted), previous=previous,
+            state=state, messages={worker: number for worker, number in unread.items() if number},
             strikes=dict(after.strikes),
-        )
+        )  # fmt: skip
 
     def _joined(self, event: messages.Joined) -> "Schedule":
         self.run.check_workers([event.worker])
