@@ -9,8 +9,8 @@ import pytest
 from filelock import FileLock
 
 from cli.session import open_session
-from tests.cli.actors import write_pool_files
 from tests.cli.muster import CLOSED, PASSED_ON, ROOT, Key, Muster, make_key
+from tests.cli.pool_files import write_pool_files
 from tests.conftest import Deployed
 
 # A port in use
