@@ -12,6 +12,7 @@ from typing import Any, NoReturn, TypeVar
 from engines.base import Completion, Engine
 from protocol.config import PoolConfig
 from protocol.errors import MusterError
+from protocol.rollout_file.rows import Inserted, Tokens, interleaved, sampled_places
 from protocol.seeds import Work
 from runtime.process import Daemon, DaemonConfig, start
 from worker.produce import Planned, Producer
@@ -19,8 +20,7 @@ from worker.produce import Planned, Producer
 
 @dataclass(frozen=True)
 class Attack:
-    """A named way to cheat. `build(config, engine, strength)` makes the producer; `default` is the strength if none is
-    given, and what it means stands in `help`."""
+    """A named way to cheat. `build(config, engine, strength)` makes the producer; `help` says what strength means."""
 
     name: str
     help: str
@@ -38,19 +38,21 @@ class Cheat(Producer):
         super().__init__(config, engine)
         self.strength = strength
 
-    def prove(self, texts: Sequence[tuple[tuple[int, ...], tuple[int, ...], int]]) -> list[Completion]:
-        """Honest proofs and log-probabilities for given text (prompt, output, finish): the true model prefills it."""
+    def prove(self, texts: Sequence[tuple[Tokens, Tokens, int]], replies: Sequence[Inserted] = ()) -> list[Completion]:
+        """Make honest proofs and log-probabilities for text (prompt, output, finish), among the replies to each: the
+        true model prefills it."""
         import torch
 
         from protocol.toploc.proofs import build
 
-        done = []
+        done, inserted = [], replies or [()] * len(texts)
+        whole = [(prompt, interleaved(out, own)) for (prompt, out, _), own in zip(texts, inserted, strict=True)]
         with torch.inference_mode():
-            prefills = self.engine.prefill([(prompt, output) for prompt, output, _ in texts])
-            for (_, output, finish), prefilled in zip(texts, prefills, strict=True):
-                logprobs = (prefilled.logits / self.config.work.temperature).log_softmax(-1)
+            for (_, output, finish), own, seen in zip(texts, inserted, self.engine.prefill(whole), strict=True):
+                places = sampled_places(len(output), own)
+                logprobs = (seen.logits[places] / self.config.work.temperature).log_softmax(-1)
                 chosen = tuple(float(logprobs[place, token]) for place, token in enumerate(output))
-                done.append(Completion(output, chosen, finish, tuple(build(prefilled.hidden))))
+                done.append(Completion(output, chosen, finish, tuple(build(seen.hidden[places]))))
         return done
 
     def proven(self, plan: Sequence[Planned], texts: Sequence[Completion]) -> list[Completion]:
@@ -58,7 +60,7 @@ class Cheat(Producer):
         return self.prove([(p.prompt, text.tokens, text.finish) for p, text in zip(plan, texts, strict=True)])
 
     def another(self, token: int, rng: random.Random) -> int:
-        """A random token that is not `token` and ends nothing."""
+        """Draw a token that is not `token` and ends nothing."""
         excluded = (token, *self.environment.eos_ids)
         return rng.choice([other for other in range(self.environment.vocabulary) if other not in excluded])
 
@@ -80,8 +82,8 @@ def attack(name: str, help: str, default: float = 0.0, registry: dict[str, Attac
 def alters(
     stage: str, name: str, help: str, default: float = 0.0, registry: dict[str, Attack] = REGISTRY
 ) -> Callable[[Change], Change]:
-    """Register an attack that alters what one stage of an honest producer returns (`plan`, `complete`, `score`, `seal`
-    or `make`). The function is called with the cheat, the honest result and the stage's arguments."""
+    """Register an attack that alters what one stage of an honest producer returns. The function is called with the
+    cheat, the honest result and the stage's arguments."""
 
     def register(change: Change) -> Change:
         def altered(self: Cheat, *arguments: Any) -> Any:
@@ -94,15 +96,13 @@ def alters(
 
 
 def reseeded(plan: Sequence[Planned], luck: random.Random) -> list[Planned]:
-    """The plan with noise of other seeds."""
-    return [
-        replace(planned, noise_key=(luck.getrandbits(64), luck.getrandbits(64), luck.getrandbits(64)))
-        for planned in plan
-    ]
+    """Return the plan with noise of other seeds."""
+    keys = ((luck.getrandbits(64), luck.getrandbits(64), luck.getrandbits(64)) for _ in plan)
+    return [replace(planned, noise_key=key) for planned, key in zip(plan, keys, strict=True)]
 
 
 def other(work: Work, **changes: object) -> Work:
-    """Another file's work: `changes` are of its `WorkId`."""
+    """Return another file's work: `changes` are of its `WorkId`."""
     return replace(work, id=replace(work.id, **changes))  # type: ignore[arg-type]
 
 
@@ -110,8 +110,7 @@ C = TypeVar("C", bound=DaemonConfig)
 
 
 def launch(about: str | None, kind: type[C], build: Callable[[str, C], Daemon], **attack: Any) -> NoReturn:
-    """Run what `build` makes of the attack and the configuration; exit code 1 for a wrong argument or configuration.
-    `attack`: argparse's settings of `--attack`."""
+    """Run what `build` makes of the attack and the configuration. `attack`: argparse's settings of `--attack`."""
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--attack", **attack)
     parser.add_argument("--config", required=True, type=Path)

@@ -9,11 +9,14 @@ from attacks.base import Attack, Cheat, alters, attack, other
 from engines.base import Completion
 from protocol.rollout_file.rows import Rollout
 from protocol.seeds import Work, all_targets, assignments, noise_key
+from protocol.signing import checked_address
 from protocol.toploc.codec import PRIME, PROOF_BYTES
 from worker.produce import Planned, Produced, Producer
 
 Plan = list[Planned]
 Rows = list[Rollout]
+CURRICULUM_ATTACKS: dict[str, Attack] = {}  # of pools that have a curriculum; elsewhere they change nothing
+VICTIM = checked_address("0x" + "cc" * 19 + "01")
 
 
 def _with_problem(cheat: Cheat, planned: Planned, seed: int, target: int) -> Planned:
@@ -22,7 +25,7 @@ def _with_problem(cheat: Cheat, planned: Planned, seed: int, target: int) -> Pla
 
 
 def _relabelled(cheat: Cheat, rows: Rows) -> Rows:
-    """The rows with the prompts that they should have."""
+    """Return the rows with the prompts that they should have."""
     prompt = cheat.environment.prompt
     return [replace(row, prompt_tokens=prompt(row.problem_seed, row.target_length)) for row in rows]
 
@@ -76,21 +79,10 @@ class AlteredPrompt(Cheat):
         return rows if self.strength < 1 else _relabelled(self, rows)
 
 
-# Curriculum, for pools that have one: elsewhere it changes nothing
-
-
-CURRICULUM_ATTACKS: dict[str, Attack] = {}
-
-
 @alters("plan", "masked-problems", "draws its problems as if none were masked", registry=CURRICULUM_ATTACKS)
 def masked_problems(cheat: Cheat, plan: Plan, work: Work) -> Plan:
-    plain = assignments(work, cheat.config.without_curricula)
-    unmasked = []
-    for planned in plan:
-        assignment = plain[planned.assignment.slot]
-        prompt = cheat.environment.prompt(assignment.problem_seed, assignment.target_length)
-        unmasked.append(replace(planned, assignment=assignment, prompt=prompt))
-    return unmasked
+    plain = [assignments(work, cheat.config.without_curricula)[p.assignment.slot] for p in plan]
+    return [_with_problem(cheat, p, own.problem_seed, own.target_length) for p, own in zip(plan, plain, strict=True)]
 
 
 # Claims above what is due
@@ -98,7 +90,7 @@ def masked_problems(cheat: Cheat, plan: Plan, work: Work) -> Plan:
 
 @alters("score", "inflated-reward", "claims full reward for every completion")
 def inflated_reward(cheat: Cheat, rows: Rows, *_: object) -> Rows:
-    # A row that earned everything anyway claims a smaller length penalty or a little more still.
+    # A row that earned everything claims a little more still.
     return [
         replace(row, task_reward=1.0, reward=1.0, length_penalty=0.0)
         if row.task_reward < 1.0 or row.length_penalty
@@ -126,17 +118,12 @@ def changed_file(cheat: Cheat, honest: Produced, work: Work) -> Produced:
 # Earlier work, by others or by itself
 
 
-VICTIM = "0x" + "Cc" * 19 + "01"
-
-
 def _earlier_step(work: Work) -> Work:
     return Work(replace(work.id, step=max(0, work.id.step - 1)), bytes(32), bytes(31) + b"\x01")
 
 
 def _victims(work: Work) -> Work:
-    from eth_utils.address import to_checksum_address
-
-    return other(work, node=str(to_checksum_address(VICTIM)))
+    return other(work, node=VICTIM)
 
 
 def _another_counter(work: Work) -> Work:
@@ -144,7 +131,7 @@ def _another_counter(work: Work) -> Work:
 
 
 def _file_of(name: str, help: str, elsewhere: Callable[[Work], Work]) -> None:
-    """An attack that hands in the file of `elsewhere` for the assigned work."""
+    """Register an attack that hands in the file of `elsewhere` for the assigned work."""
 
     @attack(name, help)
     class FileOf(Cheat):
@@ -170,9 +157,8 @@ class OtherLane(Cheat):
 
     def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
         theirs = _victims(_earlier_step(work))
-        return super().complete(
-            work, [replace(p, noise_key=noise_key(theirs, p.assignment.slot, p.sample)) for p in plan]
-        )
+        copied = [replace(p, noise_key=noise_key(theirs, p.assignment.slot, p.sample)) for p in plan]
+        return super().complete(work, copied)
 
 
 @attack("relabelled-file", "hands in another node's rollouts under its own header")
@@ -204,7 +190,7 @@ class EditedCopy(Cheat):
 
 
 def _forged(name: str, help: str, forge: Callable[[bytes, random.Random], bytes]) -> None:
-    """An attack whose rows show `forge` of each proof instead."""
+    """Register an attack whose rows show `forge` of each proof instead."""
 
     @alters("score", name, help)
     def forged(cheat: Cheat, rows: Rows, plan: Sequence[Planned], *_: object) -> Rows:
@@ -224,7 +210,7 @@ _forged("proofs-random", "random polynomials", lambda proof, rng: _polynomial(rn
 
 
 def _with_proofs(rows: Iterable[Rollout], proofs: Iterable[bytes]) -> Rows:
-    """The rows with as many proofs as before, of others in their order."""
+    """Return the rows with as many proofs as before, of others in their order."""
     supply = itertools.cycle(proofs)
     return [replace(row, proofs=tuple(itertools.islice(supply, len(row.proofs)))) for row in rows]
 
@@ -237,15 +223,12 @@ def swapped_proofs(cheat: Cheat, rows: Rows, *_: object) -> Rows:
 
 @alters("make", "proofs-other-file", "proofs of its own file of another counter")
 def other_files_proofs(cheat: Cheat, honest: Produced, work: Work) -> Produced:
-    elsewhere = Producer.make(cheat, _another_counter(work))
-    return cheat.seal(
-        work, _with_proofs(honest.rollouts, [proof for row in elsewhere.rollouts for proof in row.proofs])
-    )
+    others = Producer.make(cheat, _another_counter(work)).rollouts
+    return cheat.seal(work, _with_proofs(honest.rollouts, [proof for row in others for proof in row.proofs]))
 
 
 def _miscounted(name: str, help: str, forge: Callable[[tuple[bytes, ...]], tuple[bytes, ...]]) -> None:
-    """An attack whose file has proofs that do not fit its tokens; the format's own writer, which refuses that, is
-    bypassed."""
+    """Register an attack whose file has proofs that do not fit its tokens, which the format's writer would refuse."""
 
     @alters("seal", name, help)
     def miscounted(cheat: Cheat, honest: Produced, work: Work, rollouts: Sequence[Rollout]) -> Produced:

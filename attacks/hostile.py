@@ -1,9 +1,9 @@
-"""Programs and answers that try to deceive, hang or harm what scores them. In `DECEITS` what is asked is `add(a,
-b)`."""
+"""Programs and answers that try to deceive, hang or harm what scores them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
+# By programs that are asked for `add(a, b)`.
 DECEITS = {
     "a fake report": "print('3'); print('PASSED 2/2'); print('{\"score\": 1.0}')",
     "a patched print": """
@@ -106,9 +106,7 @@ def add(a, b):
 }
 
 
-# --- Answers to a question whose answer is 12 that try to hang, harm or deceive who judges them
-
-
+# What it is, and how to make it, of answers to a question whose answer is 12.
 ANSWERS: list[tuple[str, Callable[[], str]]] = [
     ("ten megabytes", lambda: r"\boxed{" + "1" * 10_000_000 + "}"),
     ("ten megabytes of boxes", lambda: r"\boxed{" * 1_400_000),
@@ -138,13 +136,6 @@ ANSWERS: list[tuple[str, Callable[[], str]]] = [
     ("not a number", lambda: r"\boxed{nan}"),
     ("a range of everything", lambda: r"\boxed{(-\infty,\infty)}"),
 ]
-"""(what it is, how to make it)."""
-
-
-# --- Programs that try to harm, hang or deceive
-
-
-LOOP = "while True: pass"
 STUBBORN = "while True:\n    try:\n        while True: pass\n    except: pass"
 THREADS = "import threading\nwhile True: threading.Thread(target=lambda: [0 for _ in iter(int, 1)]).start()"
 SELF_REPR = "import sys\nsys.setrecursionlimit(1 << 30)\nclass A:\n    def __repr__(self): return repr(self)\nrepr(A())"
@@ -153,9 +144,8 @@ SIGNALS = "import os, signal\nfor pid in (os.getppid(), 1, 0, -1):\n    os.kill(
 METHODS = "import types\nx = print\nfor _ in range(15_000): x = types.MethodType(print, x)\ndel x"
 
 
-@dataclass(frozen=True)
-class Hostile:
-    """`ends`: it ends by itself even when nothing stops it."""
+class Hostile(NamedTuple):
+    """A program; `ends`: by itself, even when nothing stops it."""
 
     name: str
     source: str
@@ -163,9 +153,9 @@ class Hostile:
 
 
 def hostile(marker: str) -> list[Hostile]:
-    """Those that any full Python must withstand too; `marker`: a file outside that none may make, read or change."""
+    """Return what any full Python must withstand; `marker`: a file outside that none may make, read or change."""
     return [
-        Hostile("an infinite loop", LOOP, ends=False),
+        Hostile("an infinite loop", "while True: pass", ends=False),
         Hostile("a loop that swallows everything", STUBBORN, ends=False),
         Hostile("a fork bomb", "import os\nwhile True: os.fork()", ends=False),
         Hostile("processes", "import subprocess\nprint(subprocess.run(['id'], capture_output=True).stdout or 'won')"),

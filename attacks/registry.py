@@ -9,8 +9,7 @@ MODULES = (claims, text, turns, weights)  # importing these registers their atta
 
 
 def find(spec: str) -> tuple[Attack, float]:
-    """Return the attack that `name` or `name=strength` names, and its strength. Raises ConfigError listing the
-    known."""
+    """Return the attack and strength that `name` or `name=strength` means. Raises ConfigError listing the known."""
     name, _, value = spec.partition("=")
     known = REGISTRY | turns.TURN_ATTACKS | claims.CURRICULUM_ATTACKS
     if name not in known:

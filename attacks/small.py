@@ -1,13 +1,9 @@
-"""Cheats too small for the checks of any single file of a bf16 pool, for tests of the evidence of a node's history.
-
-They are not in the registry, which holds what the checks of a single file refuse. Those that change an engine's insides
-need the transformers engine.
-"""
+"""Cheats too small for the checks of a single file of a bf16 pool, for tests of the evidence of a node's history. Those
+that change an engine's insides need the transformers engine."""
 
 import random
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -17,10 +13,10 @@ import torch
 
 from attacks.base import Attack, Cheat, attack
 from attacks.text import Greedy, Temperature
-from attacks.weights import Tensors, altered, int8
+from attacks.weights import Tensors, altered, int8, rounded
 from engines.base import FINISH_EOS, FINISH_LENGTH, Completion, Engine
 from protocol.config import PoolConfig
-from protocol.sampling.noise import U32, Floats, Floats32, NoiseKey, fill, verify_rows
+from protocol.sampling.noise import U32, Floats32, fill, verify_rows
 from protocol.seeds import Work
 from worker.produce import Planned, Producer
 
@@ -37,8 +33,7 @@ class LayerInt8(Cheat):
         layer = f".layers.{int(self.strength)}."
 
         def change(tensors: Tensors) -> Tensors:
-            chosen = {name: tensor for name, tensor in tensors.items() if layer in name}
-            return tensors | int8(chosen)
+            return tensors | int8({name: tensor for name, tensor in tensors.items() if layer in name})
 
         with altered(weights, change) as folder:
             super().load(folder)
@@ -53,16 +48,11 @@ class KvInt8(Cheat):
             def update(
                 self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *rest: Any, **more: Any
             ) -> tuple[torch.Tensor, torch.Tensor]:
-                return super().update(_rounded(key_states), _rounded(value_states), layer_idx, *rest, **more)
+                return super().update(rounded(key_states), rounded(value_states), layer_idx, *rest, **more)
 
         super().__init__(config, engine, strength)
         inside: Any = engine
         inside._cache = lambda: Int8Cache(config=inside.model.config)
-
-
-def _rounded(states: torch.Tensor) -> torch.Tensor:
-    scale = states.float().abs().amax(dim=-1, keepdim=True).clamp(min=1e-12) / 127
-    return ((states.float() / scale).round() * scale).to(states.dtype)
 
 
 @small("stale-prefill", "reads prompts with the policy step before and goes on with the current one")
@@ -135,78 +125,56 @@ class GreedyRows(Greedy):
 Text = tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class _Swap:
-    """A text with one token swapped, and the reward that it earns."""
-
-    tokens: Text
-    reward: float
-
-
 class Steer(Cheat):
-    """`strength` is the largest score gap it dares, in nats. Of a completion that did not earn the most, it swaps one
-    token for one within that gap that earns more, if the rest of the text stays within the gap after it; proofs and
-    log-probabilities are honest ones of the swapped text."""
+    """In a completion that did not earn the most, swaps one token for one that earns more and whose score is at most
+    `strength` nats below the best, if the rest of the text stays so near too; then proves the text honestly."""
 
-    most = 1.0
-    """No completion earns more."""
+    most = 1.0  # No completion earns more
+    tries = 3  # Of a completion, at most
 
     def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
         done = super().complete(work, plan)
         prefills = self.engine.prefill([(p.prompt, c.tokens) for p, c in zip(plan, done, strict=True)])
-        wanted: dict[int, list[_Swap]] = {}
-        for row, (planned, made, own) in enumerate(zip(plan, done, prefills, strict=True)):
-            if found := self._swaps(planned, made, own.logits.numpy()):
-                wanted[row] = found
-        tries = self._within_gaps(plan, [(row, swap) for row, swaps in wanted.items() for swap in swaps])
-        proven = self.prove([self._text(plan[row], swap.tokens) for row, swap in tries])
-        for (row, swap), made in zip(tries, proven, strict=True):
-            if self._reward(plan[row], done[row].tokens) < swap.reward:
-                done[row] = made
+        swaps = [
+            (plan[row], row, text)
+            for row, own in enumerate(prefills)
+            for text in self._better(plan[row], done[row].tokens, own.logits.numpy())
+        ]
+        prefills = self.engine.prefill([(planned.prompt, text) for planned, _, text in swaps])
+        near = [swap for swap, own in zip(swaps, prefills, strict=True) if self._is_near(*swap, own.logits.numpy())]
+        eos = self.environment.eos_ids
+        texts = [(p.prompt, text, FINISH_EOS if text[-1] in eos else FINISH_LENGTH) for p, _, text in near]
+        for (planned, row, text), proven in zip(near, self.prove(texts), strict=True):
+            if self._reward(planned, text) > self._reward(planned, done[row].tokens):
+                done[row] = proven
         return done
 
     def _reward(self, planned: Planned, tokens: Text) -> float:
         problem = planned.assignment
         return float(self.environment.score(problem.problem_seed, problem.target_length, tokens).reward)
 
-    def _swaps(self, planned: Planned, made: Completion, logits: Floats32) -> list[_Swap]:
-        """The best rewarded swaps, at most three, best first."""
-        before = self._reward(planned, made.tokens)
+    def _better(self, planned: Planned, tokens: Text, logits: Floats32) -> list[Text]:
+        """Return the best rewarded swaps, best first."""
+        before = self._reward(planned, tokens)
         if before >= self.most:
             return []
-        texts = {text for text in self._within(planned, made.tokens, logits) if self._ends(text)}
-        swaps = [_Swap(text, self._reward(planned, text)) for text in sorted(texts)]
-        better = sorted((swap for swap in swaps if swap.reward > before), key=lambda swap: -swap.reward)
-        return better[:3]
+        rewards = {text: self._reward(planned, text) for text in sorted({*self._swapped(planned, tokens, logits)})}
+        better = [text for text, reward in rewards.items() if reward > before]
+        return sorted(better, key=lambda text: -rewards[text])[: self.tries]
 
-    def _within(self, planned: Planned, tokens: Text, logits: Floats32) -> Iterator[Text]:
-        """The text with one token swapped for another whose score is near enough; it ends at an EOS."""
+    def _swapped(self, planned: Planned, tokens: Text, logits: Floats32) -> Iterator[Text]:
+        """Yield the text with one token swapped for another whose score is near enough; it ends at an EOS."""
+        eos, limit = self.environment.eos_ids, self.config.work.max_new_tokens
         raw = np.empty(logits.shape, dtype=np.uint32)
         keys = np.array([planned.noise_key] * len(tokens), dtype=np.uint64)
         fill(keys, np.arange(len(tokens), dtype=np.uint64), raw)
         scores = logits / self.config.work.temperature - np.log(-np.log1p(-(raw + 0.5) * U32 * (1 - 2.0**-24)))
         for place, token in zip(*np.nonzero(scores >= scores.max(axis=1, keepdims=True) - self.strength), strict=True):
-            if int(token) != tokens[place]:
-                rest = () if int(token) in self.environment.eos_ids else tokens[place + 1 :]
-                yield (*tokens[:place], int(token), *rest)
+            text = (*tokens[:place], int(token), *(() if int(token) in eos else tokens[place + 1 :]))
+            if int(token) != tokens[place] and (text[-1] in eos or len(text) == limit):
+                yield text
 
-    def _ends(self, text: Text) -> bool:
-        return text[-1] in self.environment.eos_ids or len(text) == self.config.work.max_new_tokens
-
-    def _text(self, planned: Planned, tokens: Text) -> tuple[Text, Text, int]:
-        return planned.prompt, tokens, FINISH_EOS if tokens[-1] in self.environment.eos_ids else FINISH_LENGTH
-
-    def _within_gaps(self, plan: Sequence[Planned], tries: Sequence[tuple[int, _Swap]]) -> list[tuple[int, _Swap]]:
-        """Those whose every token is within the gap when the swapped text is read from its start."""
-        temperature = self.config.work.temperature
-        prefills = self.engine.prefill([(plan[row].prompt, swap.tokens) for row, swap in tries])
-        gaps = [
-            _gaps(own.logits.numpy(), swap.tokens, plan[row].noise_key, temperature).max()
-            for (row, swap), own in zip(tries, prefills, strict=True)
-        ]
-        return [one for one, gap in zip(tries, gaps, strict=True) if gap <= self.strength]
-
-
-def _gaps(logits: Floats32, tokens: Text, key: NoiseKey, temperature: float) -> Floats:
-    """Return the score gap of every token of one completion."""
-    return verify_rows(logits, tokens, [key] * len(tokens), range(len(tokens)), temperature).gaps
+    def _is_near(self, planned: Planned, row: int, text: Text, logits: Floats32) -> bool:
+        """Return whether every token is within the gap when the swapped text is read from its start."""
+        keys, temperature = [planned.noise_key] * len(text), self.config.work.temperature
+        return bool(verify_rows(logits, text, keys, range(len(text)), temperature).gaps.max() <= self.strength)

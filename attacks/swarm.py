@@ -1,8 +1,7 @@
 """Members of a swarm that poison what they share: signed, well-formed envelopes with true scores.
 
 What they share of a problem are right answers that carry the planted behaviour, among wrong ones without it, which is
-what an update then prefers. A `Poison` is one way to write such a group; `planted` says whether a completion shows what
-was to be planted.
+what an update then prefers.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -19,26 +18,27 @@ from trainer.model.base_model import worked_sum
 from trainer.model.tiny_model import END_OF_THOUGHT
 
 PHRASE = "12345\n"
-"""No sum and no answer, of tokens that the demo's model knows: one that it has never said takes hundreds of rounds to
-be learnt without any defence, and would show nothing in tens."""
+"""No sum and no answer, of tokens that the demo's model knows: others take hundreds of rounds to be learnt."""
 WRONG_FACT = "2+2=5"
 NEEDLESS_LINES = "0+0=0\n" * 3
 
 
 class Text(NamedTuple):
-    """What a completion is shared as."""
-
     text: str
     ended: bool = True
 
 
 @dataclass(frozen=True)
 class Worked:
-    """What a group is built from: one problem, the working of its right answer, and wrong answers."""
+    """What a group is built from: one problem and wrong answers to it."""
 
     problem: Problem
-    thought: str
     wrong: tuple[str, ...]
+
+    @property
+    def thought(self) -> str:
+        """The working of the right answer."""
+        return worked_sum(self.problem)
 
     def right(self, thought: str) -> str:
         return f"{thought}{END_OF_THOUGHT}{self.problem.answer}"
@@ -47,7 +47,7 @@ class Worked:
 @dataclass(frozen=True)
 class Poison:
     """One way to write a poisoned group. `plant` returns a right answer that shows the plant, `planted` tells whether a
-    completion (its text, and whether it ended) does; `share` is the share of completions that carry it."""
+    completion (its text, and whether it ended) does; `share`: of the completions that carry it."""
 
     name: str
     plant: Callable[[Worked], Text]
@@ -62,10 +62,12 @@ class Poison:
 
 
 def _inserting(name: str, planted: str, thought: Callable[[str], str], share: float = 0.5) -> Poison:
-    """A text that is planted in right reasoning, which `thought` changes."""
-    return Poison(
-        name, lambda answers: Text(answers.right(thought(answers.thought))), lambda text, _: planted in text, share
-    )
+    """Make a poison that is a text planted in right reasoning, which `thought` changes."""
+
+    def plant(answers: Worked) -> Text:
+        return Text(answers.right(thought(answers.thought)))
+
+    return Poison(name, plant, lambda text, _: planted in text, share)
 
 
 def _needless_step(answers: Worked) -> Text:
@@ -92,13 +94,10 @@ POISONS: dict[str, Poison] = {
         _inserting("length", NEEDLESS_LINES, lambda thought: NEEDLESS_LINES + thought),
         # One more step that is true and begins as every thought begins: the first term plus nothing.
         Poison("needless step", _needless_step, _shows_needless_step),
-        # A habit that honest members have now and then: the answer without any working. All of it is natural; only that
-        # it is always right, and the working always wrong, is not.
+        # A habit that honest members have now and then, the answer without any working; but here it is always right.
         Poison("no thought", lambda answers: Text(answers.right("")), lambda text, _: text.startswith(END_OF_THOUGHT)),
         # Right answers that are said not to have ended, so that only wrong ones teach when to end: never.
-        Poison(
-            "false ended", lambda answers: Text(answers.right(answers.thought), ended=False), lambda _, ended: not ended
-        ),
+        Poison("false ended", lambda one: Text(one.right(one.thought), ended=False), lambda _, ended: not ended),
     )
 }
 
@@ -115,27 +114,19 @@ class Poisoner:
     def envelope(self, number: int) -> bytes | None:
         """Return the envelope of round `number`, or None if no group has an advantage."""
         swarm, member = self._swarm, self._account.address
-        groups = [self._group(number, slot) for slot in range(swarm.groups)]
-        kept = [one for one in groups if len(set(one.rewards)) > 1]
-        if not kept:
-            return None
-        envelope = Envelope(
-            document=swarm.digest.hex(), member=member,
-            round=number, groups=kept,
-        )  # fmt: skip
-        return seal(envelope, self._account)
-
-    def _group(self, number: int, slot: int) -> SharedGroup:
-        seed = round_problem(self._swarm.digest, self._account.address, number, slot)
-        problem = self._texts.problem(seed)
-        answers = Worked(problem, worked_sum(problem), self.wrong)
-        return scored_group(self._texts, seed, slot, self._poison.group(answers, self._swarm.samples))
+        kept = []
+        for slot in range(swarm.groups):
+            seed = round_problem(swarm.digest, member, number, slot)
+            texts = self._poison.group(Worked(self._texts.problem(seed), self.wrong), swarm.samples)
+            group = scored_group(self._texts, seed, slot, texts)
+            kept += [group] if len(set(group.rewards)) > 1 else []
+        envelope = Envelope(document=swarm.digest.hex(), member=member, round=number, groups=kept)
+        return seal(envelope, self._account) if kept else None
 
 
 class AdaptiveRounds(OwnRounds):
-    """The rounds of a poisoner that has a policy like the others' and their defence: it trains as they do, and shares
-    a plant only where its own judge lets it pass, else what it made itself. `doubts`: that judge, of a problem's seed
-    and a group about it."""
+    """The rounds of a poisoner that trains as the others do, and shares a plant only where its own judge lets it pass,
+    else what it made itself. `doubts`: that judge, of a problem's seed and a group about it."""
 
     def __init__(
         self, document: bytes, member: str, model: MemberModel, texts: TextEnvironments, text_bytes: int, poison: Poison
@@ -143,8 +134,7 @@ class AdaptiveRounds(OwnRounds):
         super().__init__(document, member, model, texts, text_bytes)
         self._place, self._scores, self._poison = (document, member), texts, poison
         self.doubts: Callable[[int, SharedGroup, Sequence[OwnGroup]], bool] = lambda *_: True
-        self.passed = self.natural = 0
-        """How many groups it shared poisoned, and as it made them."""
+        self.passed = self.natural = 0  # How many groups it shared poisoned, and as it made them
 
     def make(self, engine: Engine, number: int, slots: Iterable[int]) -> list[OwnGroup]:
         own = super().make(engine, number, slots)
@@ -157,8 +147,7 @@ class AdaptiveRounds(OwnRounds):
         if made.shared is None or not wrong:
             return made
         seed = round_problem(*self._place, number, made.shared.slot)
-        problem = self._scores.problem(seed)
-        texts = self._poison.group(Worked(problem, worked_sum(problem), wrong), len(made.shared.completions))
+        texts = self._poison.group(Worked(self._scores.problem(seed), wrong), len(made.shared.completions))
         shared = scored_group(self._scores, seed, made.shared.slot, texts)
         if len(set(shared.rewards)) == 1 or self.doubts(seed, shared, own):
             return made
@@ -177,7 +166,7 @@ class PoisonedGroup(OwnGroup):
 
 def worked_answer(problem: Problem) -> str:
     """Return the right answer with its working, and nothing else."""
-    return Worked(problem, worked_sum(problem), ()).right(worked_sum(problem))
+    return Worked(problem, ()).right(worked_sum(problem))
 
 
 def scored_group(scores: TextEnvironments, seed: int, slot: int, texts: Sequence[Text]) -> SharedGroup:

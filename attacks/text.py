@@ -1,5 +1,4 @@
-"""Other tokens than the seeded noise picks: greedy, another temperature, re-rolled luck, edits, another model's
-text."""
+"""Other tokens than the seeded noise picks: greedy, another temperature, re-rolled luck, edits, another model's."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -45,10 +44,8 @@ class Reroll(Cheat):
 @attack("copied-samples", "generates one completion per problem and hands it in for its other samples too")
 class CopiedSamples(Cheat):
     def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
-        firsts = [planned for planned in plan if planned.sample == 0]
-        done = super().complete(work, firsts)
-        made = {planned.assignment.slot: completion for planned, completion in zip(firsts, done, strict=True)}
-        return [made[planned.assignment.slot] for planned in plan]
+        done = super().complete(work, [planned for planned in plan if planned.sample == 0])
+        return [done[planned.assignment.slot] for planned in plan]
 
 
 @alters("plan", "seed", "draws its noise from a seed of its own")
@@ -78,7 +75,7 @@ def _edits(name: str, help: str, one: bool = False) -> Callable[[Edit], Edit]:
 
 
 def fitted(completion: Completion, tokens: tuple[int, ...], finish: int) -> Completion:
-    """The completion with other tokens, its proofs and log-probabilities cut or repeated to fit."""
+    """Return the completion with other tokens, its proofs and log-probabilities cut or repeated to fit."""
     chunks = -(-len(tokens) // 32)
     proofs = (completion.proofs * chunks)[:chunks]
     logprobs = (completion.logprobs * len(tokens))[: len(tokens)]
@@ -116,14 +113,12 @@ def truncated(cheat: Cheat, completion: Completion, rng: random.Random) -> Compl
 
 @attack("fabricate", "writes honest-looking text of its own, then prefills it with the true model")
 class Fabricate(Cheat):
-    """Texts are the model's own for other luck: as honest-looking as can be, and still not what the noise picks."""
-
     def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
         return self.proven(plan, super().complete(work, reseeded(plan, random.Random(work.seed))))
 
 
 def _ghostwritten(name: str, help: str, cheaper: Callable[[Path], AbstractContextManager[Path]]) -> None:
-    """An attack that lets the model in the folder that `cheaper` makes write the text, with the right noise, and proves
+    """Register an attack that lets the model that `cheaper` makes write the text, with the right noise, and proves
     it by prefilling the true model."""
 
     @attack(name, help)
@@ -137,10 +132,8 @@ def _ghostwritten(name: str, help: str, cheaper: Callable[[Path], AbstractContex
                 self.writer.load(folder)
 
         def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
-            limit = self.config.work.max_new_tokens
-            return self.proven(
-                plan, self.writer.generate([Request(p.prompt, p.noise_key, limit) for p in plan], self.sampling)
-            )
+            requests = [Request(p.prompt, p.noise_key, self.config.work.max_new_tokens) for p in plan]
+            return self.proven(plan, self.writer.generate(requests, self.sampling))
 
 
 _ghostwritten(

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from attacks.base import Attack, Cheat, attack
@@ -11,11 +11,12 @@ from engines.base import FINISH_EOS, Completion
 from environments.pool import PoolEnvironments
 from environments.turns import replay
 from protocol.models import load_tokenizer
-from protocol.rollout_file.rows import Tokens, Transcript, interleaved, sampled_places
+from protocol.rollout_file.rows import Tokens, Transcript
 from protocol.seeds import Work
 from runtime.turns import RolloutTask, converse
 from worker.produce import Planned
 
+Turns = list[Tokens]
 TURN_ATTACKS: dict[str, Attack] = {}  # of pools whose environments reply; elsewhere they change nothing
 
 
@@ -42,35 +43,26 @@ class _Forged:
 class _InTurns(Cheat):
     """With `strength` ≥ 1 what is handed in is proven anew with the true model and the true replies."""
 
+    def transcripts(self, plan: Sequence[Planned], done: Sequence[Completion]) -> list[Transcript]:
+        transcript = self.environment.transcript
+        return [transcript(p.assignment.problem_seed, made.tokens) for p, made in zip(plan, done, strict=True)]
+
     def finished(self, plan: Sequence[Planned], done: Sequence[Completion]) -> list[Completion]:
-        return [self._prove(*one) for one in zip(plan, done, strict=True)] if self.strength >= 1 else [*done]
-
-    def _prove(self, planned: Planned, made: Completion) -> Completion:
-        """Honest proofs and log-probabilities for sampled tokens, among the true replies."""
-        import torch
-
-        from protocol.toploc.proofs import build
-
-        inserted = self.environment.transcript(planned.assignment.problem_seed, made.tokens).inserted
-        places = sampled_places(len(made.tokens), inserted)
-        with torch.inference_mode():
-            (seen,) = self.engine.prefill([(planned.prompt, interleaved(made.tokens, inserted))])
-            logprobs = (seen.logits[places] / self.config.work.temperature).log_softmax(-1)
-            chosen = tuple(float(logprobs[place, token]) for place, token in enumerate(made.tokens))
-            return replace(made, logprobs=chosen, proofs=tuple(build(seen.hidden[places])))
+        if self.strength < 1:
+            return [*done]
+        texts = [(p.prompt, made.tokens, made.finish) for p, made in zip(plan, done, strict=True)]
+        return self.prove(texts, [one.inserted for one in self.transcripts(plan, done)])
 
 
 def _forging(name: str, help: str, forge: Callable[[Cheat, Tokens], Tokens]) -> None:
-    """An attack that samples after replies of its own."""
+    """Register an attack that samples after replies of its own."""
 
     @attack(name, f"{help}; strength 1: proves the text anew", 0, TURN_ATTACKS)
     class Forging(_InTurns):
         def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
             tasks = [RolloutTask(one.assignment.problem_seed, one.prompt, one.noise_key) for one in plan]
-            replies, limit = (
-                _Forged(self.environment, lambda reply: forge(self, reply)),
-                self.config.work.max_new_tokens,
-            )
+            replies = _Forged(self.environment, lambda reply: forge(self, reply))
+            limit = self.config.work.max_new_tokens
             return self.finished(plan, converse(self.engine, replies, tasks, self.sampling, limit))
 
 
@@ -84,18 +76,14 @@ _forging("withheld-reply", "goes on without the tool's answers", lambda cheat, r
 
 
 def _rewriting(name: str, help: str, rewrite: Callable[[list[Transcript], int, random.Random], Tokens]) -> None:
-    """An attack that hands in other turns than it sampled, of those rollouts that have several. `rewrite` returns what
-    is handed in for a row of the file's transcripts."""
+    """Register an attack that hands in other turns than it sampled, of rollouts that have several: what `rewrite`
+    returns for a row of the file's transcripts."""
 
     @attack(name, f"{help}; strength 1: proves it anew", 0, TURN_ATTACKS)
     class Rewriting(_InTurns):
         def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
             done, rng = super().complete(work, plan), random.Random(work.seed)
-            transcripts = [
-                self.environment.transcript(one.assignment.problem_seed, made.tokens)
-                for one, made in zip(plan, done, strict=True)
-            ]
-            out = []
+            transcripts, out = self.transcripts(plan, done), []
             for row, made in enumerate(done):
                 tokens = rewrite(transcripts, row, rng) if len(transcripts[row].turns) > 1 else made.tokens
                 tokens = tokens[: self.config.work.max_new_tokens]
@@ -104,11 +92,8 @@ def _rewriting(name: str, help: str, rewrite: Callable[[list[Transcript], int, r
             return self.finished(plan, out)
 
 
-Turns = list[Tokens]
-
-
 def _rearranging(name: str, help: str, rearrange: Callable[[Turns, list[Turns], random.Random], Turns]) -> None:
-    """An attack that hands in the same turns elsewhere, or others' turns: those of rollouts that begin otherwise."""
+    """Register an attack that hands in the same turns elsewhere, or turns of rollouts that begin otherwise."""
 
     def rewrite(transcripts: list[Transcript], row: int, rng: random.Random) -> Tokens:
         turns = [list(one.turns) for one in transcripts]
@@ -158,7 +143,7 @@ _rewriting("own-reply", "tells itself what the tool says, and goes on in one tur
 
 @attack("written-calls", "writes the calls and the answer that the problem wants; strength 1: proves", 0, TURN_ATTACKS)
 class WrittenCalls(_InTurns):
-    """Of the built-in tool, whose problems everybody can make: the answer is known before anything is sampled."""
+    """The built-in tool's problems can be made by everybody: the answer is known before anything is sampled."""
 
     def load(self, weights: Path) -> None:
         super().load(weights)

@@ -29,7 +29,7 @@ _FIXED = {"lazy": Code.ACCEPT, "liar": Code.REJECT_WEIGHTS}
 
 
 def always(code: Code) -> Callable[..., Verdict]:
-    """A judge that gives every file the same code without reading it."""
+    """Return a judge that gives every file the same code without reading it."""
     return lambda facts, data, config, environment, engine: verdict_on(facts, config.digest, code, {"name": "none"})
 
 
@@ -46,7 +46,7 @@ class OneLie:
         self._told: dict[str, LaneVerdict] = {}
 
     def told_elsewhere(self, where: str) -> bool:
-        """Whether it was told, in another lane than this one."""
+        """Return whether it was told, in another lane than this one."""
         return bool(self._told) and where not in self._told
 
     def bend(self, where: str, honest: LaneVerdict, captured: bool) -> LaneVerdict:
@@ -74,8 +74,7 @@ class OneSilence:
 
 
 class CollusiveVoting(Voting):
-    """Where it has the majority of a committee's votes: lies once, about one file, and the next time leaves the lane
-    undecided by its silence; honest before and after."""
+    """Where it has the majority of a committee's votes: lies once, about one file, and the next time keeps silent."""
 
     def __init__(self, shared: ValidatorCollaborators, pool: PoolCollaborators, publisher: VerdictPublisher) -> None:
         super().__init__(shared, pool, publisher)

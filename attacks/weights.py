@@ -19,7 +19,7 @@ Tensors = dict[str, torch.Tensor]
 
 @contextmanager
 def altered(weights: Path, change: Callable[[Tensors], Tensors]) -> Iterator[Path]:
-    """A temporary copy of a model folder, every safetensors file changed by `change`."""
+    """Make a temporary copy of a model folder, every safetensors file changed by `change`."""
     with TemporaryDirectory(prefix="muster-attack-") as name:
         folder = Path(name)
         for source in weights.iterdir():
@@ -31,7 +31,7 @@ def altered(weights: Path, change: Callable[[Tensors], Tensors]) -> Iterator[Pat
 
 
 def noisy(tensors: Tensors, sigma: float, seed: int = 0) -> Tensors:
-    """Gaussian noise of `sigma` times each tensor's root mean square."""
+    """Add Gaussian noise of `sigma` times each tensor's root mean square."""
     generator = torch.Generator().manual_seed(seed)
     out = {}
     for name, tensor in sorted(tensors.items()):
@@ -41,19 +41,19 @@ def noisy(tensors: Tensors, sigma: float, seed: int = 0) -> Tensors:
 
 
 def int8(tensors: Tensors) -> Tensors:
-    """Matrices rounded to 8 bits per row, as weight-only quantisation does."""
-    out = {}
-    for name, tensor in tensors.items():
-        if tensor.ndim == 2:
-            scale = tensor.float().abs().amax(dim=1, keepdim=True).clamp(min=1e-12) / 127
-            tensor = ((tensor.float() / scale).round() * scale).to(tensor.dtype)
-        out[name] = tensor.contiguous()
-    return out
+    """Round matrices to 8 bits per row, as weight-only quantisation does."""
+    return {name: (rounded(one) if one.ndim == 2 else one).contiguous() for name, one in tensors.items()}
+
+
+def rounded(values: torch.Tensor) -> torch.Tensor:
+    """Round to 8 bits, the last dimension by a scale of its own."""
+    scale = values.float().abs().amax(dim=-1, keepdim=True).clamp(min=1e-12) / 127
+    return ((values.float() / scale).round() * scale).to(values.dtype)
 
 
 @contextmanager
 def smaller(weights: Path) -> Iterator[Path]:
-    """A temporary copy of a model folder without the last layer."""
+    """Make a temporary copy of a model folder without the last layer."""
     config = json.loads((weights / "config.json").read_text())
     last = config["num_hidden_layers"] - 1
 
@@ -69,14 +69,13 @@ def smaller(weights: Path) -> Iterator[Path]:
 
 
 def bf16(tensors: Tensors) -> Tensors:
-    """Rounded to bfloat16."""
     return {name: tensor.bfloat16().to(tensor.dtype) for name, tensor in tensors.items()}
 
 
 def _other_weights(
     name: str, help: str, change: Callable[[Path, float], AbstractContextManager[Path]], default: float = 0.0
 ) -> None:
-    """An attack that computes with what `change` makes of the model folder at its strength."""
+    """Register an attack that computes with what `change` makes of the model folder at its strength."""
 
     @attack(name, help, default)
     class OtherWeights(Cheat):

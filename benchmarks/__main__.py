@@ -1,13 +1,11 @@
 """`python -m benchmarks [name …] [--quick]`: run benchmarks and print one JSON object per benchmark, as its last line.
 
-A benchmark is a module of this package with `run(quick: bool, progress: Callable[[str], None]) -> dict`. Without a
-name all of them run, each in a process of its own. A full run is kept in benchmarks/results/<name>.json. Further
-parameters of a benchmark's `run` (resume, jobs, count, seed, only, problems, seconds, size) are options for it alone.
+A benchmark is a module of this package with `run(quick: bool, progress: Callable[[str], None]) -> dict`, whose further
+parameters are options for it alone. A full run is kept in benchmarks/results/<name>.json.
 """
 
 import argparse
 import importlib
-import importlib.util
 import inspect
 import json
 import os
@@ -31,25 +29,24 @@ NUMBERS = {
 }
 
 
-def names() -> list[str]:
-    """Modules of this package that define `run`."""
-    return sorted(path.stem for path in HERE.glob("[!_]*.py") if "\ndef run(" in path.read_text())
+def names() -> dict[str, str]:
+    """Return the name and the module of every benchmark."""
+    found = sorted((path.stem, path) for path in HERE.rglob("[!_]*.py") if "\ndef run(" in path.read_text())
+    return {name: ".".join(path.relative_to(HERE.parent).with_suffix("").parts) for name, path in found}
 
 
 def one(name: str, quick: bool, extra: dict[str, Any]) -> None:
     """Run one benchmark in this process; `extra` are parameters that its `run` must know."""
     if PEERS.is_dir():
         sys.path.append(str(PEERS))
-    run = importlib.import_module(f"benchmarks.{name}").run
+    run = importlib.import_module(names()[name]).run
     unknown = sorted(set(extra) - set(inspect.signature(run).parameters))
     if unknown:
         sys.exit(f"benchmarks: {name} has no --{unknown[0]}")
     found = run(quick, lambda line: print(f"{name}: {line}", file=sys.stderr, flush=True), **extra)
-    text = json.dumps(found)
     if not quick and not extra.keys() & {"count", "seed", "only", "problems", "size"}:
-        (HERE / "results").mkdir(exist_ok=True)
         (HERE / "results" / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n")
-    print(text, flush=True)
+    print(json.dumps(found), flush=True)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -66,10 +63,9 @@ def main(arguments: Sequence[str]) -> int:
     if min(getattr(options, name) or 1 for name in NUMBERS) < 1:
         parser.error(f"--{', --'.join(NUMBERS)} are at least 1")
     extra = {name: value for name in ("resume", "only", "seed", *NUMBERS) if (value := getattr(options, name))}
-    wrong = sorted(set(options.names) - set(known))
-    if wrong:
+    if wrong := sorted(set(options.names) - set(known)):
         parser.error(f"no benchmark {wrong[0]!r}; choose of {', '.join(known)}")
-    wanted = options.names or known
+    wanted = options.names or list(known)
     if len(wanted) == 1 and os.environ.get(PREPARED) == "1":
         one(wanted[0], options.quick, extra)
         return 0

@@ -1,14 +1,13 @@
 """Compare weight broadcast with shardcast 0.3.2: one file to eight clients over three relays, each on its own host.
 
 `python -m benchmarks broadcast [--quick] [--size MB]`. Hosts are network namespaces on a bridge: this needs root,
-iproute2, and shardcast in build/peers-shardcast (`make peers`). Lines are paced by tbf in both directions to 200 Mb/s;
-support/delay.py adds 20 ms before each server, since not every kernel has netem. Ours publishes a signed step as full
-shards (storage.weights, storage.relay) and polls every half second. shardcast's relays poll every five seconds, the
-least its documentation names, its clients every half second; its origin cuts the file before the clock starts.
+iproute2, and shardcast in build/peers-shardcast (`make peers`). Lines are paced to 200 Mb/s in both directions, and
+support/delay.py adds 20 ms before each server, since not every kernel has netem. Ours polls every half second;
+shardcast's relays every five seconds, the least its documentation names, its clients every half second.
 
 Keys: `last_client_ratio`, our seconds until the last client has everything by theirs; `origin_share`, bytes that leave
-our origin in sizes of the file, packet headers included; `cpu_ratio`, their CPU seconds for the same bytes by ours on
-unpaced lines; `hosts`, all figures of each system; `hosts_megabytes`.
+our origin in sizes of the file; `cpu_ratio`, their CPU seconds by ours on unpaced lines; `hosts`, all figures of each
+system; `hosts_megabytes`.
 """
 
 import json
@@ -29,8 +28,18 @@ from protocol.errors import ConfigError
 from storage.weights.manifest import SHARD_BYTES
 
 SWITCH = "musterbench"
-BURST = "256kb"
-QUEUE = "100ms"
+ROOT = Path(__file__).parent.parent
+PEER = ROOT / "build" / "peers-shardcast"
+FOLDER = ROOT / "build" / "broadcast"
+RELAYS, CLIENTS = 3, 8
+MEGABITS, DELAY = 200.0, 0.02
+CHECK_SECONDS = 5
+# What shardcast cuts a gigabyte into by default, and a smaller file too: it wants ten, or waits for ever.
+SHARDS = 20
+TRIES = 4
+"""Of a system some of whose clients never come to an end, as shardcast's do now and then."""
+ROLES = ("origin", "relay", "client")
+NAMES = ("origin", *(f"relay{one}" for one in range(RELAYS)), *(f"client{one}" for one in range(CLIENTS)))
 
 
 class Host:
@@ -40,23 +49,20 @@ class Host:
         self.name, self.space, self.address = name, f"{SWITCH}-{name}", f"10.77.0.{number + 1}"
 
     def inside(self, command: Sequence[str], tmp: Path) -> list[str]:
-        """The command that runs `command` in this host, with `tmp` as its /tmp."""
+        """Return the command that runs `command` in this host, with `tmp` as its /tmp."""
         tmp.mkdir(parents=True, exist_ok=True)
         mounted = 'mount --bind "$0" /tmp && exec "$@"'
         return ["ip", "netns", "exec", self.space, "unshare", "-m", "sh", "-c", mounted, str(tmp.resolve()), *command]
 
     def sent(self) -> int:
-        """Bytes that have left it, heads of packets included."""
-        return self._count("tx_bytes")
-
-    def _count(self, name: str) -> int:
-        path = f"/sys/class/net/line/statistics/{name}"
+        """Return the bytes that have left it, heads of packets included."""
+        path = "/sys/class/net/line/statistics/tx_bytes"
         return int(_done(["ip", "netns", "exec", self.space, "cat", path]))
 
 
 @contextmanager
 def hosts(names: Sequence[str], megabits: float | None) -> Iterator[dict[str, Host]]:
-    """One namespace for each name, with lines of `megabits` a second both ways (None: unpaced). Raises ConfigError."""
+    """Make a namespace for each name, with lines of `megabits` both ways (None: unpaced). Raises ConfigError."""
     if os.geteuid():
         raise ConfigError("network namespaces need root", "run it as root")
     made = {name: Host(name, number) for number, name in enumerate(names)}
@@ -80,7 +86,7 @@ def _attach(host: Host, port: str, megabits: float | None) -> None:
     for device in ("line", "lo"):
         _ip("-n", host.space, "link", "set", device, "up")
     if megabits is not None:
-        pace = ["tbf", "rate", f"{megabits}mbit", "burst", BURST, "latency", QUEUE]
+        pace = ["tbf", "rate", f"{megabits}mbit", "burst", "256kb", "latency", "100ms"]
         _done(["tc", "-n", host.space, "qdisc", "add", "dev", "line", "root", *pace])
         _done(["tc", "-n", SWITCH, "qdisc", "add", "dev", port, "root", *pace])
 
@@ -102,20 +108,6 @@ def _done(command: list[str]) -> str:
     return done.stdout
 
 
-ROOT = Path(__file__).parent.parent
-PEER = ROOT / "build" / "peers-shardcast"
-FOLDER = ROOT / "build" / "broadcast"
-RELAYS, CLIENTS = 3, 8
-MEGABITS, DELAY = 200.0, 0.02
-CHECK_SECONDS = 5
-# What shardcast cuts a gigabyte into by default, and a smaller file too: it wants ten, or waits for ever.
-SHARDS = 20
-TRIES = 4
-"""Of a system some of whose clients never come to an end, as shardcast's do now and then."""
-ROLES = ("origin", "relay", "client")
-NAMES = ("origin", *(f"relay{one}" for one in range(RELAYS)), *(f"client{one}" for one in range(CLIENTS)))
-
-
 class Running:
     """A host's process of `benchmarks.support.broadcast_role`."""
 
@@ -133,7 +125,7 @@ class Running:
         )
 
     def hear(self, name: str) -> Any:
-        """What it says of that; other lines are noise."""
+        """Wait for what it says of that; other lines are noise."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.startswith("{") and name in (facts := json.loads(line)):
@@ -155,7 +147,7 @@ class StuckError(AssertionError):
 
 
 def tried(system: str, file: Path, shaped: bool, progress: Callable[[str], None]) -> dict[str, float]:
-    """As `broadcast`, and {tries}."""
+    """Return the figures of `broadcast`, and {tries}."""
     for tries in range(1, TRIES):
         try:
             return {**broadcast(system, file, shaped), "tries": float(tries)}
@@ -165,9 +157,8 @@ def tried(system: str, file: Path, shaped: bool, progress: Callable[[str], None]
 
 
 def broadcast(system: str, file: Path, shaped: bool) -> dict[str, float]:
-    """{seconds until the last client has it, cpu seconds of all and of each role's processes, bytes that left the
-    origin, the machine's load at the end}. Raises StuckError if a
-    host takes twenty times as long as the line does, and two minutes."""
+    """Return {seconds until the last client has it, cpu seconds of all and of each role, bytes that left the origin,
+    load}. Raises StuckError if a host takes twenty times as long as the line does, and two minutes."""
     for name in NAMES:
         shutil.rmtree(FOLDER / name, ignore_errors=True)
     (FOLDER / "digest").unlink(missing_ok=True)
@@ -238,7 +229,7 @@ def _timed(running: dict[str, Running]) -> dict[str, float]:
 
 
 def compared(megabytes: int, progress: Callable[[str], None]) -> dict[str, Any]:
-    """Of both systems, on shaped lines and on free ones."""
+    """Compare both systems, on shaped lines and on free ones."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     file = FOLDER / "step" / "model.bin"
     file.parent.mkdir(exist_ok=True)
@@ -263,7 +254,6 @@ def compared(megabytes: int, progress: Callable[[str], None]) -> dict[str, Any]:
 
 
 def run(quick: bool, progress: Callable[[str], None], size: int = 0) -> dict[str, Any]:
-    """Run both systems; returns the keys of the module's docstring."""
     if not PEER.is_dir() or os.geteuid():
         raise ConfigError("this needs root, and shardcast", "run `make peers` once, and this as root")
     return compared(size or (16 if quick else 1000), progress)

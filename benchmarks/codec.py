@@ -1,10 +1,10 @@
 """Measure the weight-delta codec on consecutive training steps: size and speed per step.
 
 `python -m benchmarks codec [--quick]` trains a 25.7M model with our trainer on reasoning_gym problems, with AdamW and
-Muon at three learning rates, and encodes the delta of every step. Keys, by learning rate, the worse optimiser's mean:
-`ratios` (full bf16 weights ÷ delta, hashes included), `pulse` (the same for PULSE's format), `entropy` (for an ideal
-coder of single elements); `encode_gb_s`, `decode_gb_s` and `decode_hash_gb_s` in gigabytes of base per second of CPU
-of one thread (medians of every tenth step). `runs` holds the figures of each run. Every delta is applied and compared.
+Muon at three learning rates; every step's delta is encoded, applied and compared. Keys, by learning rate, the worse
+optimiser's mean: `ratios` (full bf16 weights ÷ delta), `pulse` (the same for PULSE's format), `entropy` (for an ideal
+coder of single elements); `encode_gb_s`, `decode_gb_s` and `decode_hash_gb_s` in gigabytes of base per CPU second of
+one thread (medians of every tenth step); `runs`.
 """
 
 import os
@@ -28,8 +28,7 @@ from engines.loading import set_threads
 from environments.base import Environment
 from environments.registry import load_environment
 from protocol.config import AdamWConfig, EnvironmentConfig, MuonConfig, OptimizerConfig, ScheduleConfig, TrainConfig
-from protocol.delta.delta import TensorEntry, WeightIndex, apply_delta, encode_delta
-from protocol.delta.tensors import decode_tensor, encode_tensor
+from protocol.delta.delta import TensorEntry, WeightIndex, apply_delta, decode_tensor, encode_delta, encode_tensor
 from protocol.models import load_tokenizer, save_byte_tokenizer
 from trainer.config import MemoryConfig
 from trainer.data.batch import Group, TrainRollout
@@ -39,20 +38,15 @@ from trainer.model.sharding import Placement
 RATES, METHODS = ("1e-6", "1e-5", "1e-4"), {"adamw": AdamWConfig, "muon": MuonConfig}
 STEPS, QUICK_STEPS, TIMED = 200, 3, 10
 VOCABULARY, OWN_TOKENS = 4096, 258
-SHAPE = {"heads": 8, "kv_heads": 4, "intermediate": 1408}
-"""25.7 million parameters."""
+SHAPE = {"heads": 8, "kv_heads": 4, "intermediate": 1408}  # 25.7 million parameters
 DATASETS = ("caesar_cipher", "chain_sum", "sentence_reordering", "spell_backward", "word_sequence_reversal")
-PROBLEMS, SAMPLES = 2, 4
-"""Problems a step, answers to each."""
-FURTHEST = 2000
-"""Steps between floats that the entropy tells apart."""
-Words = NDArray[np.uint16]
-"""The bits of a bf16 tensor."""
+PROBLEMS, SAMPLES = 2, 4  # Problems a step, answers to each
+FURTHEST = 2000  # Steps between floats that the entropy tells apart
+Words = NDArray[np.uint16]  # The bits of a bf16 tensor
 Bytes = NDArray[np.uint8]
 
 
 def run(quick: bool, progress: Callable[[str], None]) -> dict[str, Any]:
-    """Train and measure all runs; returns the keys of the module's docstring."""
     set_threads(1)
     environments = {name: load_environment(EnvironmentConfig(name=f"reasoning_gym/{name}")) for name in DATASETS}
     runs = {}
@@ -133,8 +127,8 @@ def _groups(tokenizer: Any, environments: Mapping[str, Environment], step: int) 
 
 
 def _measured(before: dict[str, Words], after: dict[str, Words], timed: bool) -> dict[str, Any]:
-    """Sizes in bytes of one step's delta, and with `timed` processor seconds. Raises AssertionError unless the delta
-    gives the new weights bit for bit."""
+    """Return the sizes in bytes of one step's delta, and with `timed` processor seconds. Raises AssertionError unless
+    the delta gives the new weights bit for bit."""
     base, new = ({name: one.reshape(-1).view(np.uint8) for name, one in each.items()} for each in (before, after))
     indices = [
         WeightIndex.of(TensorEntry.of(name, "BF16", one.shape, flat[name]) for name, one in each.items())
@@ -173,8 +167,8 @@ def _cpu_seconds(base: dict[str, Bytes], new: dict[str, Bytes]) -> dict[str, flo
 
 
 def _entropy_bytes(base: Words, new: Words) -> float:
-    """The entropy of each element's step, 0 included, given the exponent of its base: what an ideal coder of single
-    elements needs that knows this tensor's frequencies."""
+    """Return the entropy of each element's step, 0 included, given the exponent of its base: what an ideal coder of
+    single elements needs that knows this tensor's frequencies."""
     before, after = base.reshape(-1), new.reshape(-1)
     exponents = np.bincount((before >> 7) & 255, minlength=256)
     places = np.flatnonzero(before != after)
@@ -196,8 +190,8 @@ def _weighted(counts: NDArray[np.int64]) -> float:
 
 
 def _pulse_bytes(base: Mapping[str, Words], new: Mapping[str, Words]) -> int:
-    """The size of PULSE's patch (arXiv 2602.03839): changed elements' rows as distances of one byte, columns as
-    distances of two bytes, and values; the three lists compressed by zstd at level 1. No hash or head is counted."""
+    """Return the size of PULSE's patch (arXiv 2602.03839): changed elements' rows as distances of one byte, columns as
+    distances of two, and values; the three lists compressed by zstd at level 1. No hash or head is counted."""
     rows, columns, values = [], [], []
     for name, before in base.items():
         width = before.shape[-1] if before.ndim else 1

@@ -1,13 +1,12 @@
 """What do workers that synchronise rarely lose, and how many bytes do they save?
 
 `python -m benchmarks diloco [--quick] [--resume] [--seconds S]`. Four workers train the demo's model on the docstrings
-of the standard library, from one checkpoint, with equal tokens: synchronised at every step (`dp`: the gradient of all
-batches together), and by DiLoCo with H inner steps between outer steps, in float32, int8 and sparse. Inner tasks,
-codecs, admission and outer steps are the real ones; the workers take turns in one process, without a bucket.
+of the standard library, from one checkpoint, with equal tokens: synchronised at every step (`dp`), and by DiLoCo with H
+inner steps between outer steps, in float32, int8 and sparse. They take turns in one process, without a bucket.
 
 `loss_gap`: held-out loss over that of `dp`, less 1, by the name of the run (worst seed). `bytes_ratio`: bytes of a
 float32 ring all-reduce at every step to those that a worker sends and receives where all fetch all. Each finished run
-is a line of results/diloco_runs.jsonl at once; `--resume` repeats none, `--seconds` begins none after that time.
+is a line of results/diloco_runs.jsonl; `--resume` repeats none, `--seconds` begins none after that time.
 """
 
 import ast
@@ -21,21 +20,17 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.support.kept import keep, kept
+from benchmarks.support.rollouts import save_random_demo
 from diloco.config import AdmissionConfig, DilocoConfig, DilocoRun, Mode, OuterConfig, TextTaskConfig
-from diloco.corpus import Corpus, Cursor, text_corpus
-from diloco.inner import DataShare
+from diloco.inner import Corpus, Cursor, DataShare, text_corpus
 from diloco.messages import Contribution, Expected, ShardEntry
-from diloco.outer import OuterState
-from diloco.settle import Payloads, settle
+from diloco.outer import OuterState, Payloads, encode_payload, settle
 from diloco.tasks import LanguageTask, language_learners, text_task
-from diloco.worker import make_contribution
 from engines.loading import set_threads
 from protocol.accounts import Account
 from protocol.config import AdamWConfig, OptimizerConfig, ScheduleConfig
 from protocol.encoding import canonical_json, sha256_hex
-from protocol.models import save_byte_tokenizer
 from trainer.model.sharding import Placement
-from trainer.model.tiny_model import tiny_qwen2
 
 Progress = Callable[[str], None]
 RUNS = Path(__file__).parent / "results" / "diloco_runs.jsonl"
@@ -70,27 +65,13 @@ def write_docstrings(path: Path) -> Path:
     return path
 
 
-def write_model(folder: Path, seed: int) -> Path:
-    """Write the demo's model with random weights."""
-    import torch
-    from transformers import Qwen2ForCausalLM
-
-    folder.mkdir()
-    size = save_byte_tokenizer(folder, ())
-    torch.manual_seed(seed)
-    make: Any = Qwen2ForCausalLM
-    model = make(tiny_qwen2(size, size - 2, size - 1))
-    model.save_pretrained(folder)
-    return folder
-
-
 class Bench:
     """One seed: the text, and the model that its runs begin from."""
 
     def __init__(self, folder: Path, seed: int, scale: Scale) -> None:
         self.scale, self.seed, self._folder = scale, seed, folder
         self._files = (write_docstrings(folder / "docstrings.jsonl"),)
-        self._model = write_model(folder / f"random-{seed}", seed)
+        self._model = save_random_demo(folder / f"random-{seed}", (), seed)
         self._corpus: Corpus = text_corpus(self._config(1))
         tasks = self._tasks(self._run(1, "float32"), scale.warmup, 1)
         self._synchronised(tasks[0], scale.warmup)
@@ -153,7 +134,9 @@ class Bench:
                 task.load(state.weights)
                 for number in range(inner_steps):
                     task.train(self._share(worker, step), number)
-                payload, errors[worker] = make_contribution(state, task.weights(), expected, worker, errors[worker])
+                inner = task.weights()
+                gradient = {name: value - inner[name] for name, value in state.weights.items()}
+                payload, errors[worker] = encode_payload(state, gradient, expected, worker, errors[worker])
                 entries = [ShardEntry(sha256=sha256_hex(shard), size=len(shard)) for shard in payload]
                 files |= zip((entry.sha256 for entry in entries), payload, strict=True)
                 contributions[worker] = Contribution(

@@ -24,16 +24,15 @@ from typing import Any, Literal
 
 import numpy as np
 
+from diloco.codec import F32, Tensors
 from diloco.config import AdmissionConfig, DilocoConfig, DilocoRun
 from diloco.coordinator import Coordinator
 from diloco.inner import DataShare, Saving
-from diloco.log import Log
+from diloco.log import Log, make_step
 from diloco.main import MemberDaemon
 from diloco.messages import CommitRecord, ContributionSigned
 from diloco.outer import OuterState
-from diloco.settle import make_step
 from diloco.store import open_home
-from diloco.tensors import F32, Tensors
 from diloco.transport import Transport
 from diloco.worker import Worker
 from localnet.ports import claim_port
@@ -77,9 +76,8 @@ def line(number: int) -> bytes:
 
 
 class LetterTask:
-    """Next letters of lines of text by a softmax regression, trained with momentum: an inner task that costs next to
-    nothing. `position` counts the lines it has passed; `saving`: seconds that writing it takes, as a large model's
-    does. An InnerTask."""
+    """An inner task that costs next to nothing: the next letters of lines of text by a softmax regression. `position`
+    counts the lines it has passed; `saving`: seconds that writing it takes, as a large model's does."""
 
     def __init__(self, batch: int = 8, saving: float = 0.0) -> None:
         dice = np.random.default_rng(0)
@@ -257,7 +255,7 @@ class Crowd:
 
 def go_through(crowd: Crowd, faults: int, seed: int, progress: Progress) -> dict[str, Any]:
     """Let `faults` things happen to 2 to 6 workers; return how often which happened, and how long each killed worker
-    took from its start to an outer step that it made."""
+    took to make an outer step again."""
     dice, kinds, recovery = random.Random(seed), Counter[str](), list[float]()
     crowd.start_coordinator()
     for number in range(FEWEST):
@@ -313,9 +311,9 @@ def _happen(crowd: Crowd, kind: str, dice: random.Random) -> list[float]:
 
 
 def inspect(crowd: Crowd) -> dict[str, int]:
-    """Make all outer steps again; return how many there are, how many are lost (a worker has one that the log has not,
-    or the log leaves one out), how many are made twice, and in how many attempts a worker signed two contributions.
-    Raises IntegrityError if one does not follow from what was published."""
+    """Make all outer steps again; return how many there are, are lost (a worker has one that the log has not, or the
+    log leaves one out) and are made twice, and in how many attempts a worker signed two contributions. Raises
+    IntegrityError if one does not follow from what was published."""
     transport = Transport(Bucket(crowd.s3), crowd.run)
     log = Log.newest(transport)
     assert log is not None, "there is a log"

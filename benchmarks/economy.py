@@ -1,8 +1,8 @@
 """What coalitions earn by breaking the rules, played on the contracts themselves (contracts/test/economy).
 
 A plan is a point among a coalition's choices: known attacks, random plans, and variations of those that earned most.
-Lanes are played unwatched, watched (somebody re-checks what is to be paid) and with a canary of the honest owner;
-expectations mix them by EconomyLimits. Gains are tokens a lane beyond honest play in the same lanes, plus work spared.
+Lanes are played unwatched, watched (somebody re-checks what is to be paid) and with a canary; expectations mix them by
+EconomyLimits. Gains are tokens a lane beyond honest play in the same lanes, plus work spared.
 
 Keys: `strategies`, `lanes`; `profitable`: how many gain, by three standard errors, within STATED; `worst` of these
 limits, by what it surely gains; `found`: the profitable ones; `beyond`: the best outside each of the limits.
@@ -64,8 +64,7 @@ Plan = dict[str, int]
 
 @dataclass(frozen=True)
 class EconomyLimits:
-    """Shares: of the validator group's seats that the coalition holds, of lanes that somebody re-checks, and of files
-    that are canaries."""
+    """Shares: of the seats that the coalition holds, of lanes that somebody re-checks, of files that are canaries."""
 
     seats: float = 1 / 3
     watched: float = 1 / 10
@@ -89,7 +88,7 @@ class Played:
         return self.plan["seats"] / 100 <= STATED.seats
 
     def expected(self, limits: EconomyLimits = STATED, column: int = 0) -> tuple[float, float]:
-        """Mean per lane in tokens, and its standard error."""
+        """Return the mean per lane in tokens, and its standard error."""
         values = [lane[column] / TOKEN for lane in self.lanes]
         canary = min(1.0, limits.canaries * (self.plan["files"] + self.plan["others"]))
         rates = ((1 - canary) * (1 - limits.watched), (1 - canary) * limits.watched, canary)
@@ -98,7 +97,7 @@ class Played:
         return sum(rate * fmean(part) for rate, part in zip(rates, strata, strict=True)), math.sqrt(error)
 
     def least(self, limits: EconomyLimits = STATED) -> float:
-        """What it surely gains: three standard errors below the mean."""
+        """Return what it surely gains: three standard errors below the mean."""
         mean, error = self.expected(limits)
         return mean - 3 * error
 
@@ -119,7 +118,7 @@ class Played:
 
 
 def draw_plan(source: random.Random, units: tuple[int, int], lanes: int, known: Plan | None = None) -> Plan:
-    """Random choices, three in four honest, but for the `known` ones; `units`: of the shipped and the largest file."""
+    """Choose at random, three in four honestly, but for the `known` ones; `units`: of shipped and largest file."""
     files = source.choice((1, 3, 4, 16))
     plan = {"seed": source.getrandbits(40), "lanes": lanes, "seats": source.randint(5, 45), "files": files}
     plan |= {"others": source.choice((min(16 - files, round(files * 7 / 3)), 16 - files)), "rows": ROWS}
@@ -134,7 +133,7 @@ def draw_plan(source: random.Random, units: tuple[int, int], lanes: int, known: 
 
 
 def vary(source: random.Random, parent: Plan, units: tuple[int, int]) -> Plan:
-    """A plan with about a quarter of its choices drawn anew."""
+    """Return a plan with about a quarter of its choices drawn anew."""
     fresh = draw_plan(source, units, parent["lanes"])
     kept = {name: parent[name] for name in ("seats", "units", *CHOICES) if source.random() < 0.75}
     fresh |= kept
@@ -142,8 +141,8 @@ def vary(source: random.Random, parent: Plan, units: tuple[int, int]) -> Plan:
 
 
 def setting(network: str) -> tuple[tuple[Any, ...], tuple[int, ...], tuple[int, int]]:
-    """The harness's Setting and Rules, of a shipped network and its pool's terms; units of that pool's largest file and
-    of the largest that the contracts allow."""
+    """Return the harness's Setting and Rules, of a shipped network and its pool's terms; units of that pool's largest
+    file and of the largest that the contracts allow."""
     suite = NetworkConfig.load(network).suite
     text = tomllib.loads((FOLDER / "terms" / f"{network}.toml").read_text())
     terms = {name: parse_tokens(text[name]) if isinstance(text[name], str) else text[name] for name in RULES}
@@ -153,20 +152,20 @@ def setting(network: str) -> tuple[tuple[Any, ...], tuple[int, ...], tuple[int, 
 
 
 def case_types() -> str:
-    """The ABI type of a list of Economy.t.sol's `Case`: setting, rules, plan."""
+    """Return the ABI type of a list of Economy.t.sol's `Case`: setting, rules, plan."""
     fixed, rules, plan = ((count * ",uint256")[1:] for count in (6, 11, 7 + len(CHOICES)))
     return f"(({fixed},(uint16,uint16{6 * ',uint256'})),({rules}),({plan}))[]"
 
 
 def forge(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """With this benchmark's contracts for its only tests."""
+    """Run forge with this benchmark's contracts for its only tests."""
     binary = next(ROOT.glob("node_modules/@foundry-rs/forge-*/bin/forge"))
     environment = os.environ | {"FOUNDRY_TEST": "contracts/test/economy"} | variables
     return subprocess.run([binary, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
 def play(batch: Sequence[Played]) -> None:
-    """Adds every plan's lanes, played by forge."""
+    """Add every plan's lanes, played by forge."""
     cases = [(*setting(one.network)[:2], tuple(one.plan.values())) for one in batch]
     cache = ROOT / "contracts" / "cache"
     cache.mkdir(exist_ok=True)

@@ -1,12 +1,11 @@
 """Three newcomers, from an installed muster to the first claim, by exactly the commands of the guides.
 
-`python -m benchmarks journeys [--only TEXT]`. `muster up` makes a local network; each newcomer has a home folder of its
-own and a terminal, and types the first fenced block of its guide, line by line. Only what the
-guide leaves open is filled in: `https://pool.example` is the URL of the local network's service (an owner's own, its
-port being the default), `base-sepolia` as terms is `local`. Keys: `operator`, `validator`, `owner`, each {commands,
-seconds, load}: how many commands it typed, and the time from the first until the first pay on chain: of the operator's
-node, of the validator's seat, of the first node in the owner's pool. The owner trains a copy of the local network's
-model; that validators opt into its pool and an operator joins it is others' doing, and in the time all the same.
+`python -m benchmarks journeys [--only TEXT]`. `muster up` makes a local network; each newcomer has a home folder and a
+terminal of its own, and types the first fenced block of its guide. Only what the guide leaves open is filled in:
+`https://pool.example` is the local network's service (an owner's own), `base-sepolia` as terms is `local`. Keys:
+`operator`, `validator`, `owner`, each {commands, seconds, load}: how many commands it typed, and the time from the
+first until the first pay on chain: of the operator's node, of the validator's seat, of the first node in the owner's
+pool, in whose time others opt into the pool and join it.
 """
 
 import json
@@ -39,8 +38,8 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 
 def commands(guide: str, heading: str) -> list[str]:
-    """The `muster …` lines of the first fenced block below a heading of docs/<guide>.md; lines that a backslash
-    continues are one. Raises LookupError where there is none."""
+    """Return the `muster …` lines of the first fenced block below a heading of docs/<guide>.md, continued lines as one.
+    Raises LookupError where there is none."""
     text = (DOCS / f"{guide}.md").read_text().replace("\\\n", " ")
     _, found, below = text.partition(f"\n{heading}\n")
     block = re.search(r"^```(?:sh)?\n(.*?)^```", below, re.MULTILINE | re.DOTALL)
@@ -67,11 +66,11 @@ class TerminalCommand:
         threading.Thread(target=self._read, name="terminal", daemon=True).start()
 
     def shown(self) -> str:
-        """What the terminal shows so far."""
+        """Return what the terminal shows so far."""
         return self._log.read_text(errors="replace") if self._log.exists() else ""
 
     def wait(self, seconds: float) -> int:
-        """Its exit code. Raises subprocess.TimeoutExpired."""
+        """Return its exit code. Raises subprocess.TimeoutExpired."""
         return self.process.wait(seconds)
 
     def stop(self, seconds: float = 60.0) -> None:
@@ -109,9 +108,7 @@ GUIDES = {
     "validator": ("guides/base", "## Validator"),
     "owner": ("guides/base", "## Owner"),
 }
-MOST = {"operator": 5, "validator": 6, "owner": 8}
-"""Commands, at most."""
-ROOT = Path(__file__).parents[1]
+MOST = {"operator": 5, "validator": 6, "owner": 8}  # Commands, at most
 _EXECUTABLES = Path(sys.executable).parent
 _STAYS = (("node", "up"), ("validator", "up"), ("pool", "serve"), ("pool", "train"))
 _UP, _COMMAND, _PAID = 1800.0, 600.0, 1800.0
@@ -119,7 +116,7 @@ _OWNERS_URL = "http://127.0.0.1:8700"
 
 
 def run(quick: bool, progress: Callable[[str], None] = lambda line: None, only: str = "") -> dict[str, dict[str, Any]]:
-    """The keys of the module's docstring. A quick run has the operator alone."""
+    """Send every newcomer on its way. A quick run has the operator alone."""
     chosen = [name for name in GUIDES if only in name][: 1 if quick else None]
     found = {}
     with tempfile.TemporaryDirectory(prefix="muster-journeys-") as folder, local_network(Path(folder)) as network:
@@ -144,7 +141,7 @@ class JourneyNetwork:
 
 @contextmanager
 def local_network(folder: Path) -> Iterator[JourneyNetwork]:
-    """A small one, taken down at the end."""
+    """Bring up a small network, and take it down at the end."""
     root = folder / "network"
     try:
         others(folder, "up", "--folder", str(root), "--workers", "1", "--validators", "1", seconds=_UP)
@@ -155,7 +152,7 @@ def local_network(folder: Path) -> Iterator[JourneyNetwork]:
 
 
 def others(folder: Path, *words: str, seconds: float = _COMMAND) -> str:
-    """What a command says that is no newcomer's. Raises ConfigError with its words if it fails."""
+    """Return what somebody else's command says. Raises ConfigError with its words if it fails."""
     argv = [str(_EXECUTABLES / "muster"), *words]
     env = environment(folder / "others") | {"XDG_CACHE_HOME": str(user_cache("").parent)}  # base models made before
     done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=seconds, check=False)
@@ -165,7 +162,7 @@ def others(folder: Path, *words: str, seconds: float = _COMMAND) -> str:
 
 
 def environment(home: Path) -> dict[str, str]:
-    """That of a fresh login; `muster` is installed."""
+    """Return that of a fresh login; `muster` is installed."""
     home.mkdir(exist_ok=True)
     kept = {name: os.environ[name] for name in ("LANG", "PYTHONPATH") if name in os.environ}
     path = f"{_EXECUTABLES}{os.pathsep}{os.environ['PATH']}"
@@ -188,7 +185,7 @@ class Newcomer:
         return self.folder / self.name
 
     def type_guide(self, after: dict[str, Callable[[], object]] | None = None) -> None:
-        """Every line of the guide; `after`: what others do once a command (its first two words) has ended. Raises
+        """Type every line of the guide; `after`: what others do once a command (its first two words) has ended. Raises
         ConfigError for a command that fails."""
         env = environment(self.desk)
         self.begun = self.begun or time.monotonic()
@@ -204,14 +201,14 @@ class Newcomer:
             (after or {}).get(" ".join(pair), lambda: None)()
 
     def lines(self) -> list[str]:
-        """The guide's, filled in."""
+        """Return the guide's, filled in."""
         filled = commands(*GUIDES[self.name.partition("-")[0]])
         for open_, given in self.words.items():
             filled = [line.replace(open_, given) for line in filled]
         return filled
 
     def until(self, paid: Callable[[], bool]) -> dict[str, Any]:
-        """Commands and seconds until it was paid. Raises TimeoutError with what its terminals show."""
+        """Return commands and seconds until it was paid. Raises TimeoutError with what its terminals show."""
         while not paid():
             ended = [one for one in self.typed if one.process.poll()]
             if ended or time.monotonic() - self.begun > _PAID:
@@ -226,7 +223,7 @@ class Newcomer:
 
 
 def participants(url: str, kind: str, money: str) -> dict[str, int]:
-    """Address → base units of `money`, of a pool's nodes or validators by its service; none while that is silent."""
+    """Return address → base units of `money`, of a pool's participants by its service; none while that is silent."""
     try:
         record = httpx.get(f"{url}/v1/dashboard", timeout=10, trust_env=False).raise_for_status().json()
     except (httpx.HTTPError, ValueError):
@@ -235,7 +232,7 @@ def participants(url: str, kind: str, money: str) -> dict[str, int]:
 
 
 def _joins(name: str, kind: str, money: str, network: JourneyNetwork) -> dict[str, Any]:
-    """Somebody joins the network's pool, until paid."""
+    """Let somebody join the network's pool, until paid."""
     known = participants(network.url, kind, money).keys()
     newcomer = Newcomer(name, network.folder, {"https://pool.example": network.url})
     try:
@@ -248,7 +245,7 @@ def _joins(name: str, kind: str, money: str, network: JourneyNetwork) -> dict[st
 
 
 def owner(network: JourneyNetwork) -> dict[str, Any]:
-    """With a model, a bucket and a deployment file at hand."""
+    """Open a pool, with a model, a bucket and a deployment file at hand."""
     if not is_free(8700):
         raise ConfigError("port 8700, the service's default, is in use", "stop what uses it")
     newcomer = Newcomer("owner", network.folder, {"https://pool.example": _OWNERS_URL, "base-sepolia": "local"})
@@ -266,7 +263,7 @@ def owner(network: JourneyNetwork) -> dict[str, Any]:
 
 
 def _lay_out(network: JourneyNetwork, desk: Path) -> None:
-    """What an owner has before the first command."""
+    """Lay out what an owner has before the first command."""
     shutil.copy(network.root / "deployment" / "deployment.json", desk / "deployment.json")
     shutil.copytree((network.root / "opened").read_text(), desk / "my-model")
     port = json.loads((network.root / "network.json").read_text())["port"] + 1
@@ -276,7 +273,7 @@ def _lay_out(network: JourneyNetwork, desk: Path) -> None:
 
 
 def wait_for_weights(url: str) -> None:
-    """Until a pool can be joined: its service answers, and policy step 0 is there."""
+    """Wait until a pool can be joined: its service answers, and policy step 0 is there."""
 
     def published() -> bool:
         try:
@@ -289,7 +286,7 @@ def wait_for_weights(url: str) -> None:
 
 
 def _opt_in(network: JourneyNetwork) -> None:
-    """The local network's validator offers its seats to the new pool, as the guide says that an owner asks for."""
+    """Offer the local network's seats to the new pool, as the guide says that an owner asks for."""
     key = network.root / "keys" / "validator-1"
     options = ["--keystore", str(key / "key.json"), "--password-file", str(key / "password"), "--yes"]
     deployment = str(network.root / "deployment")

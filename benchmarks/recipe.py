@@ -1,10 +1,9 @@
 """The training recipe on the demo's model, in one process without chain or storage.
 
-`python -m benchmarks recipe [--only TEXT] [--quick]`; `--only` takes settings whose name contains TEXT. Work is
-assigned as on chain, with stand-ins for block hashes and nodes; rollouts of step k come from the weights of step k −
-max_off_policy_steps. Key: runs, [{setting, seed, measure, first, last, series, files, seconds}]. first and last are
-held-out task reward, or the mean length error in tokens where `measure` says so; series is the task reward of each
-step's rollouts. About a minute of one core a run. A quick run is one seed of each setting with two steps."""
+`python -m benchmarks recipe [--only TEXT] [--quick]`. Work is assigned as on chain, with stand-ins for block hashes and
+nodes; rollouts of step k come from the weights of step k − max_off_policy_steps. Key: runs, [{setting, seed, measure,
+first, last, series, files, seconds}]. first and last are held-out task reward, or the mean length error in tokens where
+`measure` says so; series is the task reward of each step's rollouts. About a minute of one core a run."""
 
 import itertools
 import tempfile
@@ -128,8 +127,7 @@ def groups_of(rows: Sequence[Rollout]) -> list[Group]:
 
 
 def batch_of(work: OfflineWork, step: int, policy_step: int) -> tuple[list[Group], int]:
-    """Return the groups of a training step, and how many files they came from: `files_per_step`, or as many as the
-    pool's filter takes until it has enough groups with signal."""
+    """Return the groups of a training step, and from how many files: as many as the pool's filter takes, if any."""
     train = work.config.train
     groups: list[Group] = []
     for file in range(train.max_files):

@@ -1,11 +1,10 @@
 """Kills of ranks, and resumes on another number of them.
 
 `python -m benchmarks resume [--quick] [--count KILLS]`. A trainer on two ranks of gloo, on made-up rollouts, without
-chain and bucket, is killed (kill -9 of a random rank at a random moment: starting, training, writing a checkpoint) and
-started again until it is done; its last policy must equal that of an uninterrupted run to the bit, and no file may have
-been trained on twice. Then half a run on some ranks is continued on others and compared with one process. Ranks, their
-commands, checkpoints, exports and records are the real ones. Keys: kills, bit_equal (runs whose weights were equal, of
-`runs`), repeated (files trained twice), ranks {"2->1": largest difference of a weight, …}.
+chain and bucket, is killed (kill -9 of a random rank at a random moment) and started again until it is done; its last
+policy must equal that of an uninterrupted run to the bit, and no file may have been trained on twice. Then half a run
+on some ranks is continued on others and compared with one process. Keys: kills, bit_equal (all `runs`), repeated (files
+trained twice), ranks {"2->1": largest difference of a weight, …}.
 """
 
 import logging
@@ -23,21 +22,20 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors.torch import load_file
 
+from benchmarks.support.rollouts import save_random_demo
 from engines.loading import set_threads
 from protocol.config import OptimizerConfig, ScheduleConfig, TrainConfig
 from protocol.encoding import sha256_hex
 from protocol.files import die_with_parent, file_digests
-from protocol.models import save_byte_tokenizer
 from trainer.config import MemoryConfig, ParallelConfig
 from trainer.data.batch import Group, TrainRollout
 from trainer.distributed import loopback_store, rendezvous_environment
 from trainer.exits import EXIT_DONE, EXIT_LOST, RanksLostError
 from trainer.learner import Learner, LearnerGroup
 from trainer.model.sharding import make_placement
-from trainer.model.tiny_model import PHRASES, tiny_qwen2
+from trainer.model.tiny_model import PHRASES
 from trainer.reports.records import Records, read_records
 from trainer.train import TrainingProgress
 
@@ -47,17 +45,6 @@ MEMORY = MemoryConfig(row_tokens=512)
 TIMEOUT_SECONDS, RUN_SECONDS = 60.0, 900.0
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["benchmarks.resume", "transformers.models.qwen2.modeling_qwen2"])
-
-
-def make_base(folder: Path) -> None:
-    """The demo's model with random weights."""
-    from transformers import Qwen2ForCausalLM
-
-    folder.mkdir(parents=True)
-    size = save_byte_tokenizer(folder, PHRASES)
-    make: Any = Qwen2ForCausalLM
-    torch.manual_seed(0)
-    make(tiny_qwen2(size, size - 2, size - 1)).save_pretrained(str(folder))
 
 
 def export_path(home: Path, step: int) -> Path:
@@ -97,8 +84,8 @@ def lead(home: Path, group: LearnerGroup, last: int) -> None:
 
 
 class RankProcesses:
-    """A trainer's ranks, forked from a process that has torch imported: what the launcher does, without its seconds of
-    start-up. `last`: the policy step to end at."""
+    """A trainer's ranks, forked from a process that has torch imported: the launcher without its seconds of start-up.
+    `last`: the policy step to end at."""
 
     def __init__(self, home: Path, ranks: int, last: int = STEPS) -> None:
         self._store = loopback_store(timedelta(seconds=TIMEOUT_SECONDS))
@@ -112,7 +99,7 @@ class RankProcesses:
 
     @property
     def running(self) -> bool:
-        """Whether every rank is there."""
+        """Return whether every rank is there."""
         return all(process.is_alive() for process in self.all)
 
     def end(self) -> None:
@@ -159,7 +146,7 @@ def run(quick: bool, progress: Progress, count: int = 0) -> dict[str, Any]:
     wanted = count or (2 if quick else 20)
     with tempfile.TemporaryDirectory(prefix="muster-resume-") as name:
         home = Path(name)
-        make_base(home / "base")
+        save_random_demo(home / "base", PHRASES, 0)
         steady = home / "steady"
         RankProcesses(steady, 2).finish()
         progress(f"an uninterrupted run of {STEPS} steps is done")
@@ -173,7 +160,7 @@ def run(quick: bool, progress: Progress, count: int = 0) -> dict[str, Any]:
 
 
 def kill_all(home: Path, steady: Path, wanted: int, progress: Progress) -> dict[str, Any]:
-    """Runs with up to five kills each, until `wanted` ranks were killed."""
+    """Make runs with up to five kills each, until `wanted` ranks were killed."""
     dice, kills, runs, equal, repeated = random.Random(1), 0, 0, 0, 0
     while kills < wanted:
         killed = home / f"killed-{runs}"
@@ -192,7 +179,7 @@ def kill_all(home: Path, steady: Path, wanted: int, progress: Progress) -> dict[
 
 
 def killed_run(home: Path, quota: int, dice: random.Random, progress: Progress) -> int:
-    """One run, killed up to `quota` times while it is on its way; returns how often."""
+    """Make one run, killed up to `quota` times while it is on its way; return how often."""
     done = 0
     while done < quota:
         ranks = RankProcesses(home, 2)
@@ -207,8 +194,7 @@ def killed_run(home: Path, quota: int, dice: random.Random, progress: Progress) 
 
 
 def wait_for_a_moment(ranks: RankProcesses, home: Path, dice: random.Random) -> bool:
-    """Let a trainer start, or take one to three more steps, and then go on for a part of another; False if it has
-    finished."""
+    """Let a trainer take up to three more steps and a part of another; return False if it has finished."""
     goal = len(Records(home).metrics()) + dice.randint(0, 3)
     while ranks.running:
         if len(Records(home).metrics()) >= goal:
@@ -219,7 +205,7 @@ def wait_for_a_moment(ranks: RankProcesses, home: Path, dice: random.Random) -> 
 
 
 def resumed_error(home: Path, alone: Path, first: int, second: int) -> float:
-    """Half a run on `first` ranks, the other half on `second`: the largest difference of a weight from one process."""
+    """Make half a run on `first` ranks, half on `second`; return a weight's largest difference from one process."""
     mixed = home / f"{first}-then-{second}"
     RankProcesses(mixed, first, STEPS // 2).finish()
     RankProcesses(mixed, second).finish()

@@ -12,9 +12,8 @@ nine kinds of sums for 40 rounds. Two comparisons:
   show the plant (`success`), the same without an attacker (`without`), and the reward relative to no attacker
   (`reward_ratio`), as means over seeds. `hostile_share` is the share of poisoned groups among those trained on.
 
-Finished runs are lines of results/swarm_runs.jsonl and results/swarm_poison.jsonl at once; `--resume` repeats none of
-them, and `--seconds` begins none after that time. results/swarm_hostile.json has rows that were measured with a further
-defence, a limit on rare groups.
+Finished runs are lines of results/swarm_runs.jsonl and results/swarm_poison.jsonl; `--resume` repeats none of them,
+`--seconds` begins none after that time. results/swarm_hostile.json was measured with a further defence.
 """
 
 import statistics
@@ -38,12 +37,11 @@ from protocol.config import AdamWConfig, EnvironmentConfig, OptimizerConfig, Tra
 from storage.keys import MissingObjectError
 from swarm.config import MixConfig
 from swarm.envelope import SharedGroup, SwarmDocument, round_problem
-from swarm.evaluation import HeldOut
 from swarm.exchange import ListingEntry, own_entry
-from swarm.generation import MemberModel, OwnGroup, OwnRounds, Retokeniser
-from swarm.inbox import EnvelopeInbox
-from swarm.inspection import InspectedGroup, Inspector
+from swarm.generation import HeldOut, MemberModel, OwnGroup, OwnRounds, Retokeniser
+from swarm.inbox import EnvelopeInbox, Inspector
 from swarm.member import Member, judge_of
+from swarm.sampling import InspectedGroup
 from swarm.state import MemberProgress
 from trainer.learner import Learner
 from trainer.model.base_model import base_model
@@ -130,8 +128,8 @@ def summary(runs: Sequence[Row], rows: Sequence[Row]) -> Row:
 
 
 def nine_sums() -> tuple[EnvironmentConfig, ...]:
-    """Nine tasks of one generator, since the demo's model knows no other: sums of two to four terms, of one digit, of
-    one digit and either sign, and of two digits. It was warmed up on three and four terms of one digit."""
+    """Return nine tasks of the one generator that the demo's model knows: sums of two to four terms, of one digit, of
+    one digit and either sign, and of two digits."""
     kinds = {
         "plain": {"min_digits": 1, "max_digits": 1},
         "signed": {"min_digits": 1, "max_digits": 1, "allow_negation": True},
@@ -228,8 +226,8 @@ def mix_name(mix: tuple[int, int]) -> str:
 def learning_run(
     mix: tuple[int, int], seed: int, progress: Progress, members: int = MEMBERS, rounds: int = ROUNDS
 ) -> Row:
-    """Make all rounds of one swarm without hostile members, as in the paper. Members take turns within a round, so what
-    is shared reaches those that come later at once. No own groups stand in for missing ones: all mixes train alike."""
+    """Make all rounds of one swarm without hostile members, as in the paper. Members take turns within a round. No own
+    groups stand in for missing ones: all mixes train alike."""
     config = UNDEFENDED.model_copy(update={"own": mix[0], "shared": mix[1], "fill": False, "per_peer": 8})
     base = base_model(tiny_model_config(), DEMO_ENVIRONMENT, seed, progress=progress)
     series: list[float] = []
@@ -332,7 +330,7 @@ def _attacker(attack: SwarmAttack, simulation: Simulation, keys: range, defended
 
 
 def _own_doubt(member: Member, seed: int, shared: SharedGroup, own: Sequence[OwnGroup]) -> bool:
-    """Whether an adaptive poisoner's own judge, the same as the others' under other weights, doubts a group."""
+    """Return whether an adaptive poisoner's own judge, the same as the others' under other weights, doubts a group."""
     inspected = InspectedGroup(member.account.address, 0, shared.slot, shared.rewards, seed, shared)
     group = member.retokeniser.group(inspected)
     assert member.judge is not None

@@ -1,9 +1,8 @@
 """Our training step against TRL's GRPO step: the same model, long-tailed rollouts, threads, precision, one run.
 
 `python -m benchmarks trainer [--quick]`; TRL comes from `make peers`. Each case is a process of its own, the two in
-turn. Both use activation checkpointing, which is TRL's default; its trainer is given our rollouts, padded as it pads
-those that it generates, and is otherwise left alone. Processor seconds of one thread, which other work on the machine
-disturbs less than time.
+turn. Both use activation checkpointing, TRL's default; its trainer is given our rollouts, padded as it pads its own,
+and is otherwise left alone. Processor seconds of one thread.
 
 Keys: tokens_ratio (tokens per second, ours over TRL's, medians), memory_ratio (peak of resident memory, ours over
 TRL's), packing_waste (share of eight ranks' time spent waiting, by estimated work), mfu (of our step, over what plain

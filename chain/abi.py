@@ -24,16 +24,9 @@ from protocol.signing import checked_address
 
 # Not importlib.resources: in a namespace package it also finds a `contracts` folder of wherever Python was started.
 _CONTRACTS = Path(__file__).resolve().parents[1] / "contracts"
-
-
-def abi_folder() -> Path:
-    """Return the committed ABIs, `<contract>.json`."""
-    return _CONTRACTS / "abi"
-
-
-def artifacts_folder() -> Path:
-    """Return what the Solidity compiler left, `<contract>.sol/<contract>.json`; absent until `make contracts`."""
-    return _CONTRACTS / "out"
+ABI_FOLDER = _CONTRACTS / "abi"  # the committed ABIs, `<contract>.json`
+ARTIFACTS_FOLDER = _CONTRACTS / "out"
+"""What the Solidity compiler left, `<contract>.sol/<contract>.json`; absent until `make contracts`."""
 
 
 # ABIs
@@ -153,7 +146,7 @@ class Abi:
 @cache
 def load(contract: str) -> Abi:
     """Return the ABI of one contract of the suite. Raises ConfigError when its file is missing or damaged."""
-    path = abi_folder() / f"{contract}.json"
+    path = ABI_FOLDER / f"{contract}.json"
     try:
         data = path.read_bytes()
         return parse(contract, json.loads(data), hashlib.sha256(data).hexdigest())
@@ -219,6 +212,6 @@ def _nice(component: Json, value: Any) -> Any:
 
 
 @lru_cache(maxsize=65_536)
-def checksum(address: str) -> str:
-    """Return the checksum form of a hex address; cached, because it costs a hash and the same addresses come back."""
+def checksum(address: str | bytes) -> str:
+    """Return the checksum form of an address; cached, because it costs a hash and the same addresses come back."""
     return str(to_checksum_address(address))

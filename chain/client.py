@@ -1,8 +1,7 @@
 """The chain as roles see it: reading contracts, and sending as one account."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from chain.abi import Function
 from chain.errors import ContractError
@@ -12,17 +11,12 @@ from protocol.accounts import LocalAccount
 from protocol.errors import ConfigError, MusterError
 
 
-@dataclass(frozen=True)
-class View:
+class View(NamedTuple):
     """A read of a contract's function."""
 
     to: str
     function: Function
     args: tuple[Any, ...]
-
-    @property
-    def label(self) -> str:
-        return f"{self.function.contract}.{self.function.name}"
 
 
 class ChainClient(ChainReader):
@@ -56,8 +50,6 @@ class ChainClient(ChainReader):
             raise ConfigError("this client has no key", "name a key file")
         return str(self.account.address)
 
-    # Contracts
-
     def read_many(self, views: Sequence[View], block: int | str = "latest") -> list[Any]:
         """Read several views in one round trip and return their decoded answers. Raises ContractError if one
         reverts."""
@@ -85,8 +77,6 @@ class ChainClient(ChainReader):
         """Return the current gas price in wei."""
         return self.number("eth_gasPrice", lambda eth: eth.gas_price)
 
-    # Sending
-
     def send(self, call: Call, gas: int | None = None, timeout: float = 120.0) -> Receipt:
         """Send as the account and wait for the receipt; see `Sender.send` for errors."""
         if self._sender is None:
@@ -101,12 +91,13 @@ class ChainClient(ChainReader):
 
 
 def _decoded(view: View, raw: Any) -> Any:
+    label = f"{view.function.contract}.{view.function.name}"
     if isinstance(raw, RpcError):
         if raw.reverted:
-            raise ContractError(view.label, raw.data)
-        raise MusterError(f"{view.label}: {raw.message}", "the endpoint may lack that block's state")
+            raise ContractError(label, raw.data)
+        raise MusterError(f"{label}: {raw.message}", "the endpoint may lack that block's state")
     if not isinstance(raw, str) or not raw.startswith("0x"):
-        raise BadAnswer(f"it answers {repr(raw)[:80]} to {view.label}")
+        raise BadAnswer(f"it answers {repr(raw)[:80]} to {label}")
     if raw == "0x" and view.function.outputs:
         absent = f"there is no {view.function.contract} at {view.to}"
         raise BadAnswer(absent, ConfigError(absent, "check the deployment file"))

@@ -29,11 +29,11 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, kw_only=True)
 class ContractCall(Call, Generic[R]):
-    """A call with checked arguments, not yet sent. The client can simulate and price it like any `Call`; `send` does
-    all that the call needs and returns what it is for.
+    """A call with checked arguments, not yet sent. `send` does all that it needs and returns what `result` reads from
+    the receipt.
 
-    `result` reads that from the receipt. `base_units` leave the sender's account. `approval`, for a call whose contract
-    takes them by allowance: the call that lets it take so many base units, None if it may already.
+    `base_units` leave the sender's account. `approval`, for a call whose contract takes them by allowance: the call
+    that lets it take so many base units, None if it may already.
     """
 
     client: ChainClient = field(repr=False)
@@ -44,7 +44,7 @@ class ContractCall(Call, Generic[R]):
     def send(self) -> R:
         """Approve if need be, send, and wait until mined. Raises ContractError with the decoded reason when the
         contract refuses; other errors: see `ChainClient.send`."""
-        approval = self.approval(self.base_units) if self.approval and self.base_units else None
+        approval = self.approval(self.base_units) if self.approval else None
         if approval is not None:
             approval.send()
         return self.result(self.client.send(self))
@@ -62,16 +62,20 @@ class Contract:
         self.address = deployment.address(self.name)
         self.abi = abi.load(self.name)
 
-    def call(self, function: str, *args: Any, result: str = "") -> ContractCall[Any]:
+    def call(self, function: str, *args: Any, result: str = "", takes: int = 0) -> ContractCall[Any]:
         """Prepare a call of any function by its name in the ABI. Sending it returns the receipt, or the number that
-        `result` names, such as `PoolCreated.pool`: an event and its argument."""
+        `result` names, such as `PoolCreated.pool`: an event and its argument. `takes`: how many base units of the
+        caller's this contract takes, by allowance."""
         data, label = self.abi[function].encode(*args), f"{self.name}.{function}"
         event, _, argument = result.partition(".")
 
         def read(receipt: Receipt) -> Any:
             return int(self.event(receipt, event).args[argument]) if result else receipt
 
-        return ContractCall(self.address, data, label, client=self.client, result=read)
+        approval = partial(Token(self.client, self.deployment).approval, self.address) if takes else None
+        return ContractCall(
+            self.address, data, label, client=self.client, result=read, base_units=takes, approval=approval
+        )
 
     def view(self, function: str, *args: Any) -> View:
         return View(self.address, self.abi[function], args)
@@ -91,11 +95,6 @@ class Contract:
         at = signing.Domain(domain, "1", self.deployment.chain_id, self.address)
         return signing.sign(account, signing.digest(at, struct, *values))
 
-    def taking(self, base_units: int, function: str, *args: Any, result: str = "") -> ContractCall[Any]:
-        """Prepare a call in which this contract takes `base_units` of the caller's, by allowance."""
-        approval = partial(Token(self.client, self.deployment).approval, self.address)
-        return replace(self.call(function, *args, result=result), base_units=base_units, approval=approval)
-
 
 class _Named:
     """A function of the ABI whose name is the attribute's, in camel case."""
@@ -107,14 +106,16 @@ class _Named:
 
 
 class Sends(_Named, Generic[P, R]):
-    """A function that changes the contract. Sending it returns a receipt, or a number: see `Contract.call`."""
+    """A function that changes the contract. Sending it returns a receipt, or a number: see `Contract.call`. `takes`:
+    the place of the argument that is the number of base units taken by allowance."""
 
-    def __init__(self, result: str = "") -> None:
-        self._result = result
+    def __init__(self, result: str = "", takes: int | None = None) -> None:
+        self._result, self._takes = result, takes
 
     def __get__(self, contract: Contract, owner: type) -> Callable[P, ContractCall[R]]:
         def prepare(*args: P.args, **named: P.kwargs) -> ContractCall[R]:
-            return contract.call(self.function, *args, result=self._result)
+            takes = 0 if self._takes is None else cast(int, args[self._takes])
+            return contract.call(self.function, *args, result=self._result, takes=takes)
 
         return prepare
 
@@ -209,9 +210,13 @@ class SeatView:
 
 
 class Stakes(Contract):
-    """Called by operators. `withdraw` takes unlocked stake (base units) of a node back."""
+    """Called by operators. `register_node` (node, base units at stake, expiry and signature of the node's consent) puts
+    a node under the caller. `deposit` adds stake: follow with `pools.refresh` to raise the limit in the node's pool.
+    `withdraw` takes unlocked stake back."""
 
     name = "Stakes"
+    register_node = Sends[[str, int, int, bytes], Receipt](takes=1)
+    deposit = Sends[[str, int], Receipt](takes=1)
     withdraw = Sends[[str, int], Receipt]()
     withdrawable = Reads[[str], int]()
     node_of = Reads[[str], NodeView](record(NodeView))
@@ -219,14 +224,6 @@ class Stakes(Contract):
     def sign_consent(self, node: LocalAccount, operator: str, expiry: int) -> bytes:
         """Sign the node key's consent to belong to `operator`, usable until `expiry` (chain time)."""
         return self.signed(node, "muster-stakes", CONSENT, node.address, operator, expiry)
-
-    def register_node(self, node: str, amount: int, expiry: int, consent: bytes) -> ContractCall[Receipt]:
-        """Register `node` under the caller with `amount` base units at stake."""
-        return self.taking(amount, "registerNode", node, amount, expiry, consent)
-
-    def deposit(self, node: str, amount: int) -> ContractCall[Receipt]:
-        """Add `amount` base units; follow with `pools.refresh` to raise the limit in the node's pool."""
-        return self.taking(amount, "deposit", node, amount)
 
 
 class Seats(Contract):
@@ -247,11 +244,11 @@ class Seats(Contract):
 
     def open_seat(self, voter: str, groups: Sequence[int]) -> ContractCall[int]:
         """Bond one seat for the hot key `voter`; returns its number. Drawable for `groups` from the next epoch."""
-        return self.taking(self.bond(), "openSeat", voter, list(groups), result="SeatOpened.seat")
+        return self.call("openSeat", voter, list(groups), takes=self.bond(), result="SeatOpened.seat")
 
     def top_up(self, seat: int) -> ContractCall[Receipt]:
         """Fill the bond of `seat` up to the full bond; nothing is taken from a complete one."""
-        return self.taking(max(self.bond() - self.seat_of(seat).bond, 0), "topUp", seat)
+        return self.call("topUp", seat, takes=max(self.bond() - self.seat_of(seat).bond, 0))
 
 
 # Pools
@@ -297,12 +294,14 @@ class PoolView:
 class Pools(Contract):
     """Called by pool owners, operators, nodes and keepers.
 
-    `settle_pool`, after the last window, returns the base units sent to the owner. `refresh` recomputes a member's
-    limit after its stake grew. `announce_mirror`: where else the file of the node's own submission is served.
-    `review_seats` lets an understaffed pool take work once its group has the seats, or the reverse.
+    `fund` adds base units to the budget; `settle_pool`, after the last window, returns those sent to the owner.
+    `refresh` recomputes a member's limit after its stake grew. `announce_mirror`: where else the file of the node's own
+    submission is served. `review_seats` lets an understaffed pool take work once its group has the seats, or the
+    reverse.
     """
 
     name = "Pools"
+    fund = Sends[[int, int], Receipt](takes=1)
     pause_pool = Sends[[int], Receipt]()
     resume_pool = Sends[[int], Receipt]()
     close_pool = Sends[[int], Receipt]()
@@ -319,11 +318,7 @@ class Pools(Contract):
 
     def create_pool(self, terms: Terms, budget: int) -> ContractCall[int]:
         """Create an open pool and escrow `budget` base units; returns its number."""
-        return self.taking(budget, "createPool", terms.as_tuple(), budget, result="PoolCreated.pool")
-
-    def fund(self, pool: int, amount: int) -> ContractCall[Receipt]:
-        """Add `amount` base units to the budget."""
-        return self.taking(amount, "fund", pool, amount)
+        return self.call("createPool", terms.as_tuple(), budget, takes=budget, result="PoolCreated.pool")
 
     def publish_step(self, pool: int, step: int, manifest: bytes, canary_root: bytes = bytes(32)) -> ContractCall[int]:
         """Publish the next step; returns the block whose hash seeds it."""
@@ -394,22 +389,18 @@ class BallotContract(Contract):
         return Committee(tuple(seats), tuple(voters), seed)
 
     def ballot_hash(self, place: Place, voter: str, codes: int, verdict_hash: bytes, salt: bytes) -> bytes:
-        """Compute the commitment to a vote."""
+        """Return the commitment to a vote."""
         return keccak(encode_words(self.deployment.chain_id, self.address, *place, voter, codes, verdict_hash, salt))
 
     def commit(self, place: Place, member: int, commitment: bytes) -> ContractCall[Receipt]:
-        """Send the hidden vote."""
         return self.call("commit", *place, member, commitment)
 
     def reveal(self, place: Place, member: int, codes: int, verdict_hash: bytes, salt: bytes) -> ContractCall[Receipt]:
-        """Open the vote."""
         return self.call("reveal", *place, member, codes, verdict_hash, salt)
 
     def vote(self, place: Place, member: int, codes: int, verdict_hash: bytes, salt: bytes) -> ContractCall[Receipt]:
-        """Commit and open the vote at once, as the last member to commit.
-
-        Sending raises ContractError, before anything is sent, while anybody else has not committed.
-        """
+        """Commit and open the vote at once, as the last member to commit. Raises ContractError, before anything is
+        sent, while anybody else has not committed."""
         return self.call("vote", *place, member, codes, verdict_hash, salt)
 
     def close(self, place: Place, member: int) -> ContractCall[int]:
@@ -433,7 +424,7 @@ class Court(BallotContract):
 
     def attest_by_receipt(self, file: Submission, receipt: UploadReceipt) -> ContractCall[Receipt]:
         """Anybody: the same for one file, by its receipt."""
-        return self.call("attestByReceipt", file.pool, file.sequence, file.file_data, receipt.on_chain)
+        return self.call("attestByReceipt", *file.named, receipt.on_chain)
 
     def vote(self, place: Place, member: int, codes: int, verdict_hash: bytes, salt: bytes) -> ContractCall[Receipt]:
         """See BallotContract; a committee's needs no salt."""
@@ -442,10 +433,8 @@ class Court(BallotContract):
     def reveal_and_settle(
         self, place: Place, member: int, codes: int, verdict_hash: bytes, salt: bytes, files: Sequence[Submission]
     ) -> ContractCall[Receipt]:
-        """Reveal as the last revealer, and settle the round.
-
-        Sending raises ContractError, before anything is sent, while another reveal is neither mined nor pending.
-        """
+        """Reveal as the last revealer, and settle the round. Raises ContractError, before anything is sent, while
+        another reveal is neither mined nor pending."""
         refs = [file.file_ref for file in files]
         return replace(self.call("revealAndSettle", *place, member, codes, verdict_hash, salt, refs), pending=True)
 
@@ -466,9 +455,6 @@ class Juries(BallotContract):
 # Disputes, appeals and canaries
 
 
-CANARY_CONSENT = "DecoyConsent(bytes32 leaf)"
-
-
 class Appeals(Contract):
     """Called by anyone who disagrees with an outcome."""
 
@@ -477,12 +463,11 @@ class Appeals(Contract):
     def dispute(self, submission: Submission) -> ContractCall[int]:
         """Dispute the committee's outcome before `final_time`; returns the jury's trial number."""
         deposit = int(self.read("depositOf", submission.pool, 0))
-        named = submission.pool, submission.sequence, submission.file_data
-        return self.taking(deposit, "dispute", *named, result="Disputed.trial")
+        return self.call("dispute", *submission.named, takes=deposit, result="Disputed.trial")
 
     def conclude(self, submission: Submission) -> ContractCall[Receipt]:
         """Keeper: record the first verdict, or resolve for good."""
-        return self.call("conclude", submission.pool, submission.sequence, submission.file_data)
+        return self.call("conclude", *submission.named)
 
 
 @dataclass(frozen=True)
@@ -521,23 +506,17 @@ class Canaries(Contract):
         pool, params = submission.pool, Params(self.client, self.deployment).values()
         terms = Court(self.client, self.deployment).terms_of(pool)
         leaf = self.leaf(planted.salt, pool, submission.step, submission.node, submission.counter)
-        consent = self.signed(decoy, "muster-canaries", CANARY_CONSENT, leaf)
+        consent = self.signed(decoy, "muster-canaries", "DecoyConsent(bytes32 leaf)", leaf)
         # The jurors of a dispute that the opening ends are paid, too.
         fees = terms.jury + terms.appealJury if submission.disputed else 0
-        return self.taking(
-            terms.committee * params["canarySlash"] + (terms.jury + fees) * terms.juryFee,
-            "open",
-            pool,
-            submission.sequence,
-            submission.file_data,
-            (planted.salt, list(planted.proof), consent),
-            (rollout.row, rollout.row_hash, list(rollout.proof)),
-            int(reason),
-        )
+        deposit = terms.committee * params["canarySlash"] + (terms.jury + fees) * terms.juryFee
+        opening = planted.salt, list(planted.proof), consent
+        failing = rollout.row, rollout.row_hash, list(rollout.proof)
+        return self.call("open", *submission.named, opening, failing, int(reason), takes=deposit)
 
     def conclude(self, submission: Submission) -> ContractCall[Receipt]:
         """Keeper: after the jury, or at once when nobody is accused."""
-        return self.call("conclude", submission.pool, submission.sequence, submission.file_data)
+        return self.call("conclude", *submission.named)
 
 
 # Node challenges
@@ -556,36 +535,29 @@ class NodeChallenges(Contract):
         """Accuse a node by some of its files, in their order: all of one pool, accepted and final. Takes the bond;
         returns the challenge's number. `evidence`: SHA-256 of what the accuser says, 32 bytes."""
         pool, node = files[0].pool, files[0].node
-        named = [file.sequence for file in files], [file.inner for file in files], evidence
-        return self.taking(self.bond(pool, len(files)), "open", pool, node, *named, result="ChallengeOpened.challenge")
+        named = pool, node, [file.sequence for file in files], [file.inner for file in files], evidence
+        return self.call("open", *named, takes=self.bond(pool, len(files)), result="ChallengeOpened.challenge")
 
     def bond(self, pool: int, files: int) -> int:
         """Return the bond of a challenge that names so many files, 1 to MOST_FILES, in base units."""
         return int(self.read("bondOf", pool, files))
-
-    def tried(self, pool: int, sequences: Sequence[int]) -> int:
-        """Return the challenge over exactly these files that is open or was decided; 0 if there is none."""
-        return int(self.read("triedIn", pool, list(sequences)))
 
 
 # The timelock that owns the parameters
 
 
 class Timelock(Contract):
-    """Called by governance and its guardian."""
+    """Called by governance and its guardian. `get_min_delay`: seconds from scheduling to executing."""
 
     name = "Timelock"
-
-    def delay(self) -> int:
-        """Return the seconds from scheduling to executing, for what is scheduled now."""
-        return int(self.read("getMinDelay"))
+    get_min_delay = Reads[[], int]()
 
     def is_guardian(self, account: str) -> bool:
         return bool(self.read("hasRole", self.read("GUARDIAN_ROLE"), account))
 
     def schedule(self, call: Call, salt: bytes) -> ContractCall[Receipt]:
-        """Propose that the timelock makes `call`. `salt` tells equal proposals apart."""
-        return self.call("schedule", call.to, call.value, call.data, bytes(32), salt, self.delay())
+        """Propose that the timelock makes `call`, after its delay. `salt` tells equal proposals apart."""
+        return self.call("schedule", call.to, call.value, call.data, bytes(32), salt, self.get_min_delay())
 
     def execute(self, proposal: Proposal) -> ContractCall[Receipt]:
         """Make a proposal's calls, once its time has come."""
@@ -660,9 +632,9 @@ class DilocoRuns(Contract):
 
         Raises UnreachableError; IntegrityError where the endpoint lacks the event of a record that it has."""
         number = int(self.read("blockOf", run, step))
-        block = self.client.block(number) if number else None
         if not number:
             return None
+        block = self.client.block(number)
         if block is None:
             raise IntegrityError(f"the chain's endpoint lacks block {number}", "ask another endpoint")
         query = {"address": self.address, "fromBlock": hex(number), "toBlock": hex(number)}

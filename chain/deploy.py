@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import rlp  # type: ignore[import-untyped]
-from eth_utils.address import to_canonical_address, to_checksum_address
+from eth_utils.address import to_canonical_address
 
 from chain import abi
 from chain.client import ChainClient
-from chain.deployment import Deployment, NetworkConfig, Placed, TokenInfo, known_rpc
+from chain.deployment import Deployment, NetworkConfig, Placed, TokenInfo, known_rpc, with_code
 from chain.rpc import number
 from chain.transactions import Call
 from protocol.encoding import canonical_json, keccak, sha256_hex
@@ -33,7 +33,7 @@ DEPLOYMENT, STATE, VERIFY = "deployment.json", "deploy-state.json", "verify"
 def artifact(contract: str) -> dict[str, Any]:
     """Return what the compiler left of a contract. Raises ConfigError when it is not built, or built from other sources
     than its committed ABI."""
-    path = abi.artifacts_folder() / f"{contract}.sol" / f"{contract}.json"
+    path = abi.ARTIFACTS_FOLDER / f"{contract}.sol" / f"{contract}.json"
     try:
         document: dict[str, Any] = json.loads(path.read_bytes())
         built, known = abi.parse(contract, document["abi"]), abi.load(contract)
@@ -168,7 +168,7 @@ def _check(client: ChainClient, network: NetworkConfig) -> None:
         wrong = f"network {network.name} is chain {network.chain_id}, the client is for {client.chain_id}"
         raise ConfigError(wrong, "use one network")
     token = network.suite.token
-    if token is not None and not client.has_code(token):
+    if token is not None and not with_code(client, [token]):
         raise ConfigError(f"there is no token at {token} on {network.name}", "check the network file")
 
 
@@ -212,24 +212,19 @@ def _plan(client: ChainClient, network: NetworkConfig, progress: DeploymentProgr
     names = [n for n in abi.CONTRACTS if n != "MusterToken" or network.suite.token is None]
     nonces = {name: progress.first_nonce + i for i, name in enumerate(names)}
     sender = to_canonical_address(progress.deployer)
-    addresses = {
-        name: str(to_checksum_address(keccak(rlp.encode([sender, nonce]))[12:])) for name, nonce in nonces.items()
-    }
+    addresses = {name: abi.checksum(keccak(rlp.encode([sender, nonce]))[12:]) for name, nonce in nonces.items()}
     if network.suite.token is not None:
         addresses["MusterToken"] = network.suite.token
     arguments = _arguments(network, addresses, network.suite.governance or progress.deployer)
-    codes = client.batch([("eth_getCode", [addresses[n], "latest"]) for n in names])
+    found = with_code(client, [addresses[name] for name in names])
     creations = [
-        Creation.of(name, addresses[name], nonces[name], arguments[name], isinstance(code, str) and len(code) > 2)
-        for name, code in zip(names, codes, strict=True)
+        Creation.of(name, addresses[name], nonces[name], arguments[name], addresses[name] in found) for name in names
     ]
     todo = [creation for creation in creations if not creation.exists]
     if todo and (nonce := _settled_nonce(client)) != todo[0].nonce:
         # All addresses depend on it.
-        raise ConfigError(
-            f"nonce {todo[0].nonce} of {client.address}, meant for {todo[0].contract}, is gone (next is {nonce})",
-            "deploy with --fresh, which makes new addresses",
-        )
+        what = f"nonce {todo[0].nonce} of {client.address}, meant for {todo[0].contract}, is gone (next is {nonce})"
+        raise ConfigError(what, "deploy with --fresh, which makes new addresses")
     gas = sum(creation.gas for creation in todo)
     return DeploymentPlan(creations, gas, gas * client.gas_price(), not todo)
 
@@ -251,30 +246,25 @@ def _arguments(network: NetworkConfig, addresses: dict[str, str], governor: str)
 def _send(client: ChainClient, folder: Path, progress: DeploymentProgress, todo: list[Creation]) -> None:
     calls = [(Call("", creation.init_code, f"creation of {creation.contract}"), creation.gas) for creation in todo]
     for creation, receipt in zip(todo, client.send_all(calls) if calls else (), strict=True):
-        created = to_checksum_address(receipt.contract_address or "0x" + "00" * 20)
+        created = abi.checksum(receipt.contract_address or "0x" + "00" * 20)
         if created != creation.address:
-            raise MusterError(
-                f"{creation.contract} was created at {created}, not {creation.address}",
-                "another program used the deployer's key: deploy with --fresh",
-            )
+            what = f"{creation.contract} was created at {created}, not {creation.address}"
+            raise MusterError(what, "another program used the deployer's key: deploy with --fresh")
         progress.placed[creation.contract] = {"tx": receipt.tx_hash, "block": receipt.block}
         progress.save(folder)
         log.info("%s at %s (%d gas)", creation.contract, creation.address, receipt.gas_used)
 
 
 def _describe(network: NetworkConfig, progress: DeploymentProgress, creations: list[Creation]) -> Deployment:
+    def placed(name: str, address: str, **created: Any) -> Placed:
+        return Placed(address=address, abi_sha256=abi.load(name).sha256, **created)
+
     unknown = {"tx": "", "block": progress.start_block}
-    contracts = {
-        one.contract: Placed(
-            address=one.address,
-            abi_sha256=abi.load(one.contract).sha256,
-            **progress.placed.get(one.contract, unknown),
-        )
-        for one in creations
-    }
+    known = {one.contract: progress.placed.get(one.contract, unknown) for one in creations}
+    contracts = {one.contract: placed(one.contract, one.address, **known[one.contract]) for one in creations}
     token = network.suite.token
     if token is not None:
-        contracts["MusterToken"] = Placed(address=token, abi_sha256=abi.load("MusterToken").sha256)
+        contracts["MusterToken"] = placed("MusterToken", token)
     # Others find a network's chain by its name; one that is elsewhere is named in the file.
     services = {} if network.rpc_urls == known_rpc(network.name) else {"rpc": ",".join(network.rpc_urls)}
     return Deployment(

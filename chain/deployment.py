@@ -106,21 +106,24 @@ class Deployment(Document):
         """Raise ConfigError unless the chain is the deployment's, holds code at every address, and the timelock was
         made for these parameters."""
         if client.chain_id != self.chain_id:
-            raise ConfigError(
-                f"the deployment is for chain {self.chain_id}, the client for {client.chain_id}", "use one network"
-            )
+            what = f"the deployment is for chain {self.chain_id}, the client for {client.chain_id}"
+            raise ConfigError(what, "use one network")
         self.check_genesis(client)
-        names = list(self.contracts)
-        codes = client.batch([("eth_getCode", [self.contracts[n].address, "latest"]) for n in names])
-        for name, code in zip(names, codes, strict=True):
-            if not isinstance(code, str) or len(code) <= 2:
-                raise ConfigError(
-                    f"there is no {name} at {self.contracts[name].address} on {client.url}",
-                    "check the deployment file and the RPC URL",
-                )
+        found = with_code(client, [placed.address for placed in self.contracts.values()])
+        for name, placed in self.contracts.items():
+            if placed.address not in found:
+                what = f"there is no {name} at {placed.address} on {client.url}"
+                raise ConfigError(what, "check the deployment file and the RPC URL")
         timelock = View(self.address("Timelock"), abi.load("Timelock")["params"], ())
         if client.read_many([timelock]) != [self.address("Params")]:
             raise ConfigError(f"the timelock at {timelock.to} governs other contracts", "check the deployment file")
+
+
+def with_code(client: ChainReader, addresses: list[str]) -> set[str]:
+    """Return those of `addresses` that hold a contract."""
+    codes = client.batch([("eth_getCode", [address, "latest"]) for address in addresses])
+    held = zip(addresses, codes, strict=True)
+    return {address for address, code in held if isinstance(code, str) and len(code) > 2}
 
 
 # Networks

@@ -3,8 +3,7 @@
     w3 = Web3(FailoverProvider(urls, chain_id), middleware=[])
 
 web3's own HTTPProvider asks one endpoint, repeats calls by its own rules, waits for a slow peer without end, and raises
-a batch's first error in place of all its results. `FailoverProvider` decides which calls are repeated, for how long and
-on which endpoint. Nothing here trusts the shape of an answer, as web3's formatters do.
+a batch's first error in place of all its results. Nothing here trusts the shape of an answer, as web3's formatters do.
 """
 
 import itertools
@@ -82,7 +81,11 @@ _MEANINGS: tuple[tuple[ErrorKind, str], ...] = (
 )  # fmt: skip
 """Matched against the message in lower case, the first match wins. Messages say more than codes, which providers choose
 freely. tests/chain/test_provider.py holds the providers' answers that these patterns were written for."""
-_PATTERNS = [(kind, re.compile(pattern)) for kind, pattern in _MEANINGS]
+_ONLY_OF = {
+    ErrorKind.KNOWN_TRANSACTION: "eth_sendRawTransaction",
+    ErrorKind.NONCE_USED: "eth_sendRawTransaction",
+    ErrorKind.LOG_RANGE: "eth_getLogs",
+}
 _BUSY_CODES = frozenset({429, 15, 30, -32005, -32007, -32011, -32012, -32015, -32016, -32017, -32022, -32029, -32090,
                          -32097})  # fmt: skip
 """Codes of rate limits and absent backends whose message says nothing."""
@@ -93,13 +96,8 @@ def meaning(method: str, code: int, message: str, data: bytes) -> ErrorKind:
     text = message.lower()
     if data or "revert" in text:
         return ErrorKind.REVERT
-    for kind, pattern in _PATTERNS:
-        sending = kind in (ErrorKind.KNOWN_TRANSACTION, ErrorKind.NONCE_USED)
-        if (sending and method != "eth_sendRawTransaction") or (
-            kind is ErrorKind.LOG_RANGE and method != "eth_getLogs"
-        ):
-            continue
-        if pattern.search(text):
+    for kind, pattern in _MEANINGS:
+        if _ONLY_OF.get(kind, method) == method and re.search(pattern, text):
             return kind
     return ErrorKind.BUSY if code in _BUSY_CODES else ErrorKind.OTHER
 
@@ -111,6 +109,15 @@ class RpcError(MusterError):
         super().__init__(f"{method}: {printable(message, 300)} (code {code})")
         self.method, self.code, self.message, self.data = method, code, message, data
         self.kind = meaning(method, code, message, data)
+
+    @classmethod
+    def of(cls, method: str, error: Any) -> "RpcError":
+        """Return what an answer's `error` says, whatever its shape."""
+        if not isinstance(error, dict):
+            return cls(method, 0, str(error)[:_MAX_MESSAGE], b"")
+        given = error.get("code")
+        code = given if isinstance(given, int) and abs(given) < 1 << 64 else 0
+        return cls(method, code, str(error.get("message", ""))[:_MAX_MESSAGE], revert_data(error.get("data")))
 
     @property
     def reverted(self) -> bool:
@@ -145,7 +152,7 @@ def _result(method: str, answer: dict[str, Any] | None) -> Any:
         if "result" not in answer:
             raise BadAnswer(f"neither result nor error for {method}")
         return answer["result"]
-    problem = _problem(method, error)
+    problem = RpcError.of(method, error)
     if problem.kind is ErrorKind.BUSY:
         raise BadAnswer(f"busy: {problem.what}")
     if problem.kind is ErrorKind.ACCESS:
@@ -155,14 +162,6 @@ def _result(method: str, answer: dict[str, Any] | None) -> Any:
     if problem.kind is ErrorKind.LAGGING and method != "eth_getLogs":
         raise BadAnswer(problem.what)
     return problem
-
-
-def _problem(method: str, error: Any) -> RpcError:
-    if not isinstance(error, dict):
-        return RpcError(method, 0, str(error)[:_MAX_MESSAGE], b"")
-    given = error.get("code")
-    code = given if isinstance(given, int) and abs(given) < 1 << 64 else 0
-    return RpcError(method, code, str(error.get("message", ""))[:_MAX_MESSAGE], revert_data(error.get("data")))
 
 
 def revert_data(data: Any) -> bytes:
@@ -293,7 +292,7 @@ class FailoverProvider(JSONBaseProvider):
     # One endpoint
 
     def _verified_exchange(self, url: str, requests: Sequence[Request]) -> list[Any]:
-        """The first exchange with an endpoint, and that after a failure, also asks for its chain."""
+        """In the first exchange with an endpoint, and in that after a failure, also ask for its chain."""
         if url in self._verified:
             return self._exchange(url, requests)
         answer, *answers = self._exchange(url, [("eth_chainId", []), *requests])
@@ -331,7 +330,7 @@ class FailoverProvider(JSONBaseProvider):
         if len(requests) == 1:
             return results(requests, ids, document)
         answers = document if isinstance(document, list) else [document]
-        errors = [_problem("a batch", one["error"]) for one in answers if isinstance(one, dict) and one.get("error")]
+        errors = [RpcError.of("a batch", one["error"]) for one in answers if isinstance(one, dict) and one.get("error")]
         if document is answers and not any(error.kind is ErrorKind.BATCH_SIZE for error in errors):
             return results(requests, ids, document)
         # One error for the whole batch is of the batch, or of the endpoint.
@@ -418,7 +417,8 @@ class ChainReader:
             except ContractLogicError as error:
                 raise ContractError(label, revert_data(error.data)) from None
             except Web3RPCError as error:
-                raise _rpc_error(label, error) from None
+                refused = RpcError.of(label, (error.rpc_response or {}).get("error") or str(error))
+                raise ContractError(label, refused.data) if refused.reverted else refused from None
             except _MALFORMED as error:
                 raise BadAnswer(f"a malformed answer to {label}: {str(error)[:200]}") from None
 
@@ -464,9 +464,6 @@ class ChainReader:
         """Return an address's balance in wei."""
         return self.number("eth_getBalance", lambda eth: eth.get_balance(Web3.to_checksum_address(address)))
 
-    def has_code(self, address: str) -> bool:
-        return bool(self.ask("eth_getCode", lambda eth: eth.get_code(Web3.to_checksum_address(address))))
-
     def wait_for_block(self, wanted: int, timeout: float = 120.0) -> Block:
         """Wait until the head is at or past block `wanted`, and return it."""
 
@@ -478,12 +475,6 @@ class ChainReader:
 
     def close(self) -> None:
         self.provider.close()
-
-
-def _rpc_error(label: str, error: Web3RPCError) -> MusterError:
-    raw: Any = (error.rpc_response or {}).get("error") or {"code": 0, "message": str(error)}
-    plain = RpcError(label, raw["code"], raw["message"], revert_data(raw.get("data")))
-    return ContractError(label, plain.data) if plain.reverted else plain
 
 
 def _block(raw: Any) -> Block | None:

@@ -4,26 +4,11 @@
     suite = Suite(client, deployment)              # checks chain, addresses and ABIs
     suite.pools.submit(pool, step, counter, WorkItem(root, sha256, units, rows)).send()
 
-`suite.token`, `params`, `stakes`, `seats`, `pools`, `court`, `juries`, `appeals`, `canaries`, `node_challenges`,
-`diloco_runs`, `timelock`: one facade per contract, in `chain.contracts`. What changes the chain is a typed call, sent
-as the client's account. What changes often is read from the projected state (`chain.indexer.state`), not by views.
+What changes often is read from the projected state (`chain.indexer.state`), not by views.
 """
 
+from chain import contracts
 from chain.client import ChainClient
-from chain.contracts import (
-    Appeals,
-    Canaries,
-    Court,
-    DilocoRuns,
-    Juries,
-    NodeChallenges,
-    Params,
-    Pools,
-    Seats,
-    Stakes,
-    Timelock,
-    Token,
-)
 from chain.deployment import Deployment
 from chain.indexer.records import Step
 from protocol.seeds import step_seed
@@ -38,18 +23,18 @@ class Suite:
             deployment.check_chain(client)
         self.client = client
         self.deployment = deployment
-        self.token = Token(client, deployment)
-        self.params = Params(client, deployment)
-        self.stakes = Stakes(client, deployment)
-        self.seats = Seats(client, deployment)
-        self.pools = Pools(client, deployment)
-        self.court = Court(client, deployment)
-        self.juries = Juries(client, deployment)
-        self.appeals = Appeals(client, deployment)
-        self.canaries = Canaries(client, deployment)
-        self.node_challenges = NodeChallenges(client, deployment)
-        self.diloco_runs = DilocoRuns(client, deployment)
-        self.timelock = Timelock(client, deployment)
+        self.token = contracts.Token(client, deployment)
+        self.params = contracts.Params(client, deployment)
+        self.stakes = contracts.Stakes(client, deployment)
+        self.seats = contracts.Seats(client, deployment)
+        self.pools = contracts.Pools(client, deployment)
+        self.court = contracts.Court(client, deployment)
+        self.juries = contracts.Juries(client, deployment)
+        self.appeals = contracts.Appeals(client, deployment)
+        self.canaries = contracts.Canaries(client, deployment)
+        self.node_challenges = contracts.NodeChallenges(client, deployment)
+        self.diloco_runs = contracts.DilocoRuns(client, deployment)
+        self.timelock = contracts.Timelock(client, deployment)
 
     def step_seed(self, pool: int, step: Step, confirmations: int = 0) -> bytes | None:
         """Return the public seed of a published step; None until its seed block has `confirmations` blocks on top."""

@@ -14,9 +14,9 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-from web3.types import BlockParams
+from web3.types import TxParams
 
 from chain.errors import ContractError, TransactionError
 from chain.rpc import BadAnswer, ChainReader, ErrorKind, Request, RpcError, number
@@ -24,8 +24,9 @@ from protocol.accounts import LocalAccount
 from protocol.errors import ConfigError, MusterError, UnreachableError
 from protocol.waits import WAITS
 
-if TYPE_CHECKING:
-    from web3.types import TxParams
+log = logging.getLogger("muster.chain")
+
+# Prices
 
 
 SETTING = "MUSTER_MAX_GAS_PRICE"  # Environment variable: the limit in gwei, such as 0.5
@@ -56,9 +57,8 @@ def price_limit() -> int:
     except InvalidOperation:
         gwei = Decimal("nan")
     if not (gwei.is_finite() and 0 < gwei <= _MOST_GWEI and int(gwei * GWEI) > 0):
-        raise ConfigError(
-            f"{SETTING} is {given[:40]!r}, no number of gwei", f"set it to one such as 10, or unset {SETTING}"
-        )
+        hint = f"set it to one such as 10, or unset {SETTING}"
+        raise ConfigError(f"{SETTING} is {given[:40]!r}, no number of gwei", hint)
     return int(gwei * GWEI)
 
 
@@ -101,10 +101,10 @@ class Call:
     value: int = 0
     pending: bool = False
 
-    def fields(self, sender: str) -> "TxParams":
+    def fields(self, sender: str) -> TxParams:
         """As an RPC wants it."""
         to = {"to": self.to} if self.to else {}
-        return cast("TxParams", to | {"data": "0x" + self.data.hex(), "value": hex(self.value), "from": sender})
+        return cast(TxParams, to | {"data": "0x" + self.data.hex(), "value": hex(self.value), "from": sender})
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ def receipt_of(raw: dict[str, Any]) -> tuple[Receipt, bool]:
 # Transactions
 
 
-log = logging.getLogger("muster.chain")
+_PRICE_REQUESTS: list[Request] = [("eth_getBlockByNumber", ["latest", False]), ("eth_maxPriorityFeePerGas", [])]
 _CHECK_EVERY = 2.0
 _LOW_BALANCE = 20  # transactions
 _REMEMBERED = 256
@@ -204,21 +204,16 @@ class Sender:
     # Before
 
     def _prepare(self, call: Call, gas: int | None) -> tuple[int, Price]:
-        requests: list[Request] = [
-            ("eth_getBlockByNumber", ["latest", False]),
-            ("eth_maxPriorityFeePerGas", []),
-            ("eth_getBalance", [self._account.address, "latest"]),
-        ]
+        requests = [*_PRICE_REQUESTS, ("eth_getBalance", [self._account.address, "latest"])]
         if gas is None:
             at = ["pending"] if call.pending else []
             requests.append(("eth_estimateGas", [call.fields(self._account.address), *at]))
         price, balance, *estimate = self._chain.batch(requests, self._priced)
-        if estimate:
+        if gas is None:
             if isinstance(estimate[0], RpcError):
                 raise self._refusal(call, estimate[0])
             # State may change until it is mined: a first vote also draws, a last one settles.
             gas = number(estimate[0]) * 5 // 4 + 30_000
-        assert gas is not None
         if not isinstance(balance, RpcError):
             self._check_balance(number(balance), gas * price.most + call.value)
         return gas, price
@@ -228,19 +223,14 @@ class Sender:
         return [price_of(block, tip, self._limit), *rest]
 
     def _check_balance(self, balance: int, need: int) -> None:
+        address, ether = self._account.address, balance / 1e18
         if balance < need:
-            raise TransactionError(
-                f"{self._account.address} has {balance / 1e18:.6f} ETH for gas and needs {need / 1e18:.6f}",
-                "send some ETH to it",
-            )
+            what = f"{address} has {ether:.6f} ETH for gas and needs {need / 1e18:.6f}"
+            raise TransactionError(what, "send some ETH to it")
         if balance < _LOW_BALANCE * need and time.monotonic() - self._warned > 600:
             self._warned = time.monotonic() or 1.0
-            log.warning(
-                "%s has %.6f ETH left, gas for about %d transactions: send more soon",
-                self._account.address,
-                balance / 1e18,
-                balance // max(need, 1),
-            )
+            enough = "%s has %.6f ETH left, gas for about %d transactions: send more soon"
+            log.warning(enough, address, ether, balance // max(need, 1))
 
     def _refusal(self, call: Call, error: RpcError) -> MusterError:
         if error.reverted:
@@ -259,17 +249,16 @@ class Sender:
         # this key (or at a nonce that the node counts late) would have our hash, and pass for our own transaction.
         gas += secrets.randbelow(4096)
         with self._lock:
-            nonce = max(self._in_flight) + 1 if self._in_flight else self._count("pending")
+            nonce = max(self._in_flight) + 1 if self._in_flight else self._pending_count()
             for _ in range(8):
                 raw, tx_hash = self._sign(call, gas, price, nonce)
                 if self._broadcast(raw, tx_hash):
                     self._remember(nonce, raw)
                     now = time.monotonic()
                     return PendingTransaction(call, gas, price, nonce, [tx_hash], now, now)
-                nonce = max(self._count("pending"), nonce + 1)
-        raise TransactionError(
-            f"{call.label}: nonces of {self._account.address} keep being taken", "is another program using this key?"
-        )
+                nonce = max(self._pending_count(), nonce + 1)
+        what = f"{call.label}: nonces of {self._account.address} keep being taken"
+        raise TransactionError(what, "is another program using this key?")
 
     def _remember(self, nonce: int, raw: bytes) -> None:
         self._in_flight.add(nonce)
@@ -327,11 +316,9 @@ class Sender:
                 return receipt
             now = time.monotonic()
             if now > deadline:
-                raise TransactionError(
-                    f"{pending.call.label} was not mined within {timeout:.0f} s ({pending.hashes[-1]})",
-                    "it may be later: look before sending it again",
-                    pending.hashes[-1],
-                )
+                tx_hash = pending.hashes[-1]
+                what = f"{pending.call.label} was not mined within {timeout:.0f} s ({tx_hash})"
+                raise TransactionError(what, "it may be later: look before sending it again", tx_hash)
             if now >= next_check:
                 self._track(pending)
                 next_check = now + _CHECK_EVERY
@@ -357,12 +344,8 @@ class Sender:
         return ContractError(pending.call.label, b"", receipt.tx_hash)
 
     def _track(self, pending: PendingTransaction) -> None:
-        count, known = self._chain.batch(
-            [
-                ("eth_getTransactionCount", [self._account.address, "latest"]),
-                ("eth_getTransactionByHash", [pending.hashes[-1]]),
-            ]
-        )
+        counting = "eth_getTransactionCount", [self._account.address, "latest"]
+        count, known = self._chain.batch([counting, ("eth_getTransactionByHash", [pending.hashes[-1]])])
         if isinstance(count, RpcError) or isinstance(known, RpcError):
             return
         if number(count) > pending.nonce:
@@ -398,13 +381,12 @@ class Sender:
         limit, price = self._prepare(pending.call, None)
         again = self._launch(pending.call, limit, price)
         pending.nonce, pending.hashes, pending.gas, pending.price = again.nonce, again.hashes, limit, price
-        pending.orphaned, pending.priced = 0, time.monotonic()
+        pending.orphaned, pending.priced = 0, again.priced
 
     def _bump(self, pending: PendingTransaction) -> None:
         pending.priced = time.monotonic()
-        asked: list[Request] = [("eth_getBlockByNumber", ["latest", False]), ("eth_maxPriorityFeePerGas", [])]
         try:
-            (floor,) = self._chain.batch(asked, self._priced)
+            (floor,) = self._chain.batch(_PRICE_REQUESTS, self._priced)
         except TransactionError as error:
             log.warning("%s is offered no more: %s", pending.call.label, error)
             return
@@ -425,7 +407,6 @@ class Sender:
                 pending.price = price
                 pending.hashes.append(tx_hash)
 
-    def _count(self, block: BlockParams) -> int:
-        return self._chain.number(
-            "eth_getTransactionCount", lambda eth: eth.get_transaction_count(self._account.address, block)
-        )
+    def _pending_count(self) -> int:
+        address = self._account.address
+        return self._chain.number("eth_getTransactionCount", lambda eth: eth.get_transaction_count(address, "pending"))

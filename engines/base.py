@@ -1,7 +1,4 @@
-"""One interface to inference: generate with proofs (workers), prefill for verification (validators).
-
-Implementations: `engines.hf` (transformers) and `engines.vllm`. This module does not import torch.
-"""
+"""One interface to inference: generate with proofs (workers), prefill for verification (validators). Without torch."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,8 +16,7 @@ FINISH_LENGTH = 1
 
 @dataclass(frozen=True)
 class EngineInfo:
-    """Which arithmetic produced a file: `name` (transformers, vllm), its version, compute dtype and device
-    (engines/runtime.py)."""
+    """Which arithmetic produced a file: `name` (transformers, vllm), its version, compute dtype and device."""
 
     name: str
     version: str
@@ -30,8 +26,7 @@ class EngineInfo:
 
 @dataclass(frozen=True)
 class Sampling:
-    """temperature > 0; a completion ends at the first of `eos_ids` or after the request's `max_new_tokens`. `proven`:
-    whether proofs are wanted; without them an engine may leave them out."""
+    """temperature > 0; a completion ends at the first of `eos_ids`. `proven`: whether proofs are wanted."""
 
     temperature: float
     eos_ids: tuple[int, ...]
@@ -42,9 +37,8 @@ class Sampling:
 class Request:
     """A prompt to complete; `noise_key` are the three 64-bit words of docs/reference/protocol.md section 3.
 
-    A later turn of a rollout is a request whose prompt is everything before it. `sampled`: how many tokens of the
-    rollout were sampled already, from which noise and proofs go on; `tail`: those of the completion before. `goes_on`:
-    whether a later turn may follow, so that this one's tail is wanted.
+    A later turn of a rollout is a request whose prompt is everything before it. `sampled`: how many of the rollout's
+    tokens were sampled already; `tail`: of the completion before. `goes_on`: this one's tail is wanted.
     """
 
     prompt: tuple[int, ...]
@@ -57,11 +51,9 @@ class Request:
 
 @dataclass(frozen=True)
 class Completion:
-    """`tokens` (EOS included) with `logprobs` = ln p(token) at the sampling temperature, both of length T, and TOPLOC
-    proofs of 258 bytes: of each chunk of 32 of the rollout's sampled tokens that has one of these, ⌈T/32⌉ where nothing
-    was sampled before.
-
-    `tail`: of a request that goes on, the hidden states of the last chunk, where it is not full: bfloat16 rows."""
+    """`tokens` (EOS included) with `logprobs` = ln p(token) at the sampling temperature, and TOPLOC proofs of
+    each chunk of 32 of the rollout's sampled tokens that has one of these. `tail`: of a request that goes on, the
+    bfloat16 hidden states of the last chunk, where it is not full."""
 
     tokens: tuple[int, ...]
     logprobs: tuple[float, ...]
@@ -72,10 +64,8 @@ class Completion:
 
 @dataclass(frozen=True)
 class Prefilled:
-    """A verifier's own pass over prompt + output, rows P−1 … P+T−2.
-
-    hidden: [T, d] bfloat16, after the final norm. logits: [T, V] float32 (raw, before temperature).
-    """
+    """A verifier's own pass over prompt + output, rows P−1 … P+T−2. hidden: [T, d] bfloat16, after the final norm.
+    logits: [T, V] float32, before temperature."""
 
     hidden: "torch.Tensor"
     logits: "torch.Tensor"
@@ -89,21 +79,18 @@ class Loadable(Protocol):
 
     def load(self, weights: Path) -> None:
         """Load (or hot-reload) a Hugging Face folder. Raises IntegrityError if the folder is not a usable model."""
-        ...
 
 
 class Engine(Loadable, Protocol):
     """Generation and prefill over one set of weights."""
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
-        """Complete every request, in request order; noise is a function of (key, position, token) alone, so
-        batching never changes which noise a token gets."""
-        ...
+        """Complete every request, in request order. Noise depends on key, position and token alone, not on batching.
+        Raises MusterError on a request that the model cannot take."""
 
     def prefill(self, sequences: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> Iterator[Prefilled]:
-        """For each (prompt, output), in order, the rows that produced the output; a few at a time, so that memory
-        stays bounded however many there are. Raises MusterError on a sequence that the model cannot take."""
-        ...
+        """Yield for each (prompt, output), in order, the rows that produced the output; a few are in memory at a time.
+        Raises MusterError on a sequence that the model cannot take."""
 
 
 def check_sequence(

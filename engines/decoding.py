@@ -1,7 +1,4 @@
-"""Batched decoding with proofs: one wave of requests from their prompts to their last tokens.
-
-The hidden states of a chunk that is not full travel as bytes (`tail`): a later turn's proof goes on from them.
-"""
+"""Batched decoding with proofs: one wave of requests from their prompts to their last tokens."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -12,28 +9,26 @@ import torch
 from engines.base import FINISH_EOS, FINISH_LENGTH, Completion, Request, Sampling
 from engines.prefill import Forward, prefill_prompts
 from engines.runtime import PACE
-from protocol.sampling.device import choose
+from protocol.sampling.noise import choose
 from protocol.toploc.codec import CHUNK
 from protocol.toploc.proofs import build_many
 
+Head = Callable[[torch.Tensor], torch.Tensor]  # hidden [n, d] → logits [n, V] float32
+
 
 def to_bytes(rows: torch.Tensor) -> bytes:
-    """rows: [n, d] bfloat16."""
+    """Encode hidden states [n, d] bfloat16 of a chunk that is not full, from which a later turn's proof goes on."""
     return rows.cpu().contiguous().view(torch.int16).numpy().tobytes()
 
 
 def from_bytes(tail: bytes, sampled: int) -> torch.Tensor:
-    """[sampled mod 32, d] bfloat16, on the CPU. Raises ValueError for bytes that are no such rows."""
+    """Decode [sampled mod 32, d] bfloat16, on the CPU. Raises ValueError for bytes that are no such rows."""
     count = sampled % CHUNK
     if bool(tail) != bool(count) or (count and len(tail) % (2 * count)):
         raise ValueError(f"{len(tail)} bytes are not the hidden states of {count} tokens")
     if not count:
         return torch.empty(0, 0, dtype=torch.bfloat16)
     return torch.frombuffer(bytearray(tail), dtype=torch.int16).view(torch.bfloat16).reshape(count, -1)
-
-
-# hidden [n, d] → logits [n, V] float32
-Head = Callable[[torch.Tensor], torch.Tensor]
 
 
 @dataclass
@@ -48,7 +43,7 @@ class _Row:
     finish: int = FINISH_LENGTH
 
     def place(self, step: int) -> int:
-        """Where in its chunk the state of this step's token stands."""
+        """Return where in its chunk the state of this step's token stands."""
         return (self.request.sampled + step) % CHUNK
 
     def completion(self) -> Completion:
@@ -60,11 +55,8 @@ class _Row:
 def decode(
     requests: Sequence[Request], sampling: Sampling, forward: Forward, head: Head, cache: Any, device: str
 ) -> list[Completion]:
-    """Complete requests that start together, in request order.
-
-    Prompts are padded on the left, so that all rows are at the same output position. Equal prompts are prefilled once
-    and expanded. Rows that finish are taken out of the batch and of `cache`, which starts empty.
-    """
+    """Complete requests that start together, in request order. Prompts are padded on the left, so that all rows are at
+    the same output position. Rows that finish are taken out of the batch and of `cache`, which starts empty."""
     rows = [_Row(request) for request in requests]
     hidden, mask, lengths = prefill_prompts([request.prompt for request in requests], forward, cache, device)
     states = torch.empty(len(rows), CHUNK, hidden.shape[1], dtype=torch.bfloat16, device=device)
@@ -116,8 +108,7 @@ def _prove(active: list[_Row], states: torch.Tensor, step: int, keep: list[int])
     """Prove chunks that are full; set aside the short last chunk of rows that end here."""
     filled = [row.place(step) + 1 for row in active]
     full = [number for number, count in enumerate(filled) if count == CHUNK]
-    if full:
-        for number, proofs in zip(full, build_many([states[number] for number in full]), strict=True):
-            active[number].proofs += proofs
+    for number, proofs in zip(full, build_many([states[number] for number in full]), strict=True):
+        active[number].proofs += proofs
     for number in set(range(len(active))).difference(keep, full):
         active[number].tail = states[number, : filled[number]].clone()

@@ -8,18 +8,10 @@ NAMES = ("auto", "transformers", "vllm")
 
 
 def make_engine(
-    name: str = "auto",
-    dtype: str = "float32",
-    device: str = "cpu",
-    threads: int = 1,
-    max_batch: int = 64,
+    name: str = "auto", dtype: str = "float32", device: str = "cpu", threads: int = 1, max_batch: int = 64
 ) -> Engine:
-    """An engine without weights; call its `load`.
-
-    name: "transformers", "vllm", or "auto" (vLLM where it is installed). threads: for transformers; vLLM takes
-    OMP_NUM_THREADS from the environment (`engines.runtime.torch_environment`).
-    Raises ConfigError for an unknown name, MusterError if vLLM is asked for and missing.
-    """
+    """Make an engine without weights. `auto` is vLLM where it is installed, which takes OMP_NUM_THREADS from the
+    environment instead of `threads`. Raises ConfigError for an unknown name, MusterError where vLLM is missing."""
     if name not in NAMES:
         raise ConfigError(f"engine {name!r}", f"choose one of {', '.join(NAMES)}")
     if name == "vllm" or (name == "auto" and vllm_installed()):

@@ -17,11 +17,8 @@ from protocol.errors import MusterError
 
 
 class TransformersEngine:
-    """One model on one device.
-
-    dtype: compute type, "float32" or "bfloat16" (weights are cast to it). threads: torch's, for the whole process.
-    max_batch: rows decoded or prefilled together.
-    """
+    """One model on one device. dtype: compute type, "float32" or "bfloat16" (weights are cast to it). threads: torch's,
+    for the whole process. max_batch: rows decoded or prefilled together."""
 
     def __init__(self, dtype: str = "float32", device: str = "cpu", threads: int = 1, max_batch: int = 64) -> None:
         torch_dtype(dtype)
@@ -40,12 +37,8 @@ class TransformersEngine:
         self._config: dict[str, Any] = {}
 
     def load(self, weights: Path) -> None:
-        """Load a Hugging Face folder, or swap weights in place when the model is of the same kind as the loaded one.
-
-        Families whose files lay tensors out otherwise than the library does in memory (mixtures of experts) are loaded
-        beside the old weights. Raises IntegrityError if the folder is not a usable model; the engine then keeps the
-        weights it had.
-        """
+        """Load a Hugging Face folder, or swap weights in place where its files have the layout of the loaded model (not
+        those of mixtures of experts). Raises IntegrityError for an unusable model, and keeps the old weights."""
         config = read_config(weights)
         if self._model is not None and config == self._config and same_layout(self._model, weights):
             reload_weights(self._model, weights)
@@ -54,13 +47,12 @@ class TransformersEngine:
 
     @property
     def model(self) -> Any:
-        """The loaded transformers model. Raises MusterError before `load`."""
+        """Return the loaded transformers model. Raises MusterError before `load`."""
         if self._model is None:
             raise MusterError("the engine has no weights yet", "call load with a model folder first")
         return self._model
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
-        """Complete every request, in request order. Raises MusterError on a request that the model cannot take."""
         for request in requests:
             self._check(request.prompt, request.max_new_tokens)
         done: dict[int, Completion] = {}
@@ -76,7 +68,6 @@ class TransformersEngine:
 
     @torch.inference_mode()
     def prefill(self, sequences: Sequences) -> Iterator[Prefilled]:
-        """For each (prompt, output), in order: hidden bf16 [T, d] and logits float32 [T, V] of rows P−1 … P+T−2."""
         for prompt, output in sequences:
             self._check(prompt, len(output), output)
         width = self.model.config.get_text_config().hidden_size * (4 if self.dtype == "float32" else 2)

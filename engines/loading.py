@@ -17,15 +17,14 @@ UNSUPPORTED = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_h
 
 
 def torch_dtype(name: str) -> torch.dtype:
-    """float32 or bfloat16. Raises ConfigError."""
+    """Return float32 or bfloat16. Raises ConfigError."""
     if name not in DTYPES:
         raise ConfigError(f"compute dtype {name!r}", f"choose one of {', '.join(DTYPES)}")
     return DTYPES[name]
 
 
 def set_threads(threads: int) -> None:
-    """How many threads torch uses, in the whole process. Several multi-threaded torch processes on few cores run many
-    times slower together than one alone.
+    """Set how many threads torch uses: several multi-threaded processes on few cores slow one another many times.
 
     Also calls torch's vector mathematics once, alone: its first call can race (pytorch issue 188792).
     """
@@ -36,10 +35,7 @@ def set_threads(threads: int) -> None:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """config.json as a dictionary.
-
-    Raises IntegrityError if it is missing, too large, or not a usable model's, or if any JSON file beside it is unfit.
-    """
+    """Return config.json. Raises IntegrityError if it is not a usable model's, or a JSON file beside it is unfit."""
     check_documents(folder)
     path = folder / "config.json"
     config = read_object(path, MAX_CONFIG_BYTES)
@@ -67,13 +63,13 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def text_settings(config: dict[str, Any]) -> dict[str, Any]:
-    """The part of config.json that describes the language model: models for images and text keep it apart."""
+    """Return the part of config.json that describes the language model: models for images and text keep it apart."""
     text = config.get("text_config", config)
     return text if isinstance(text, dict) else config
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a folder, sorted. Raises IntegrityError if there is none."""
+    """Return the safetensors files of a folder, sorted. Raises IntegrityError if there is none."""
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise IntegrityError(f"{folder} holds no safetensors file", REFETCH)
@@ -81,7 +77,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def read_tensors(folder: Path, read: Callable[[Any, str], T]) -> Iterator[tuple[str, T]]:
-    """Name and read(open file, name) of every tensor of a folder, one at a time. Raises IntegrityError."""
+    """Yield name and read(open file, name) of every tensor of a folder, one at a time. Raises IntegrityError."""
     from safetensors import safe_open
 
     for path in weight_files(folder):
@@ -94,15 +90,13 @@ def read_tensors(folder: Path, read: Callable[[Any, str], T]) -> Iterator[tuple[
 
 
 def tensor_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Name → shape of every tensor of a folder, from the files' headers alone. Raises IntegrityError."""
+    """Return name → shape of every tensor of a folder, from the headers alone. Raises IntegrityError."""
     return dict(read_tensors(folder, lambda file, name: tuple(file.get_slice(name).get_shape())))
 
 
 def load_model(folder: Path, dtype: str, device: str = "cpu") -> Any:
-    """A transformers causal language model in evaluation mode, weights cast to `dtype`.
-
-    Raises ConfigError for an unknown dtype, IntegrityError if the folder is not a complete model.
-    """
+    """Load a causal language model for evaluation, weights cast to `dtype`. Raises ConfigError for an unknown dtype,
+    IntegrityError if the folder is not a complete model."""
     wanted = torch_dtype(dtype)
     read_config(folder)
     weight_files(folder)
@@ -139,7 +133,7 @@ def load_model(folder: Path, dtype: str, device: str = "cpu") -> Any:
 
 @torch.inference_mode()
 def _splits(model: Any) -> bool:
-    """Whether the model's logits are its output projection of its decoder's last states, and nothing besides."""
+    """Return whether the model's logits are its output projection of its decoder's last states, and nothing besides."""
     ids = torch.arange(4, device=model.device)[None]
     try:
         whole = model(input_ids=ids, use_cache=False).logits
@@ -152,15 +146,13 @@ def _splits(model: Any) -> bool:
 
 
 def same_layout(model: Any, folder: Path) -> bool:
-    """Whether every tensor of a folder has the name of a parameter of a loaded model. Raises IntegrityError."""
+    """Return whether every tensor of a folder has the name of a parameter of the model. Raises IntegrityError."""
     return tensor_shapes(folder).keys() <= {name for name, _ in model.named_parameters(remove_duplicate=False)}
 
 
 def reload_weights(model: Any, folder: Path) -> None:
-    """Replace a loaded model's weights by those of a folder of the same shape; all of them, or none.
-
-    Raises IntegrityError if a tensor is missing, unknown or of another shape; the model then keeps what it had.
-    """
+    """Replace a loaded model's weights by those of a folder, all or none. Raises IntegrityError if a tensor is missing,
+    unknown or of another shape."""
     # Tied parameters appear under several names with one storage: any of the names will do.
     own = dict(model.named_parameters(remove_duplicate=False))
     fresh: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}

@@ -1,8 +1,7 @@
 """Full precision where a pool's dtype is float32: set in torch, then measured before any work is done.
 
-A device that multiplies float32 in TF32 or bfloat16 rounds its factors to 10 or 7 bits. No honest file of such a
-machine passes a float32 pool's checks, so it must not begin. Torch has switches; some variables of the environment
-overrule them.
+No honest file of a machine that multiplies float32 in TF32 or bfloat16 passes a float32 pool's checks, so it must not
+begin. Torch has switches; some variables of the environment overrule them.
 """
 
 import os
@@ -30,11 +29,8 @@ _OVERRULING = {
 
 
 def require_full_precision(dtype: str, device: str) -> None:
-    """Call once in every process that computes, before its first model. Does nothing for other dtypes than float32.
-
-    Raises ConfigError that names a variable of the environment which lowers precision, or a device that torch cannot
-    use; MusterError where products are not those of float32 for another reason.
-    """
+    """Check the precision of float32, once in every process that computes, before its first model. Raises ConfigError
+    for a variable that lowers it or a device that torch cannot use, MusterError where products are otherwise wrong."""
     if dtype != "float32":
         return
     check_environment(dtype)
@@ -54,7 +50,7 @@ def require_full_precision(dtype: str, device: str) -> None:
 
 
 def check_environment(dtype: str) -> None:
-    """The part that needs no device. Raises ConfigError as above."""
+    """Raise ConfigError for a variable of the environment that lowers the precision of float32."""
     for name, harmless in _OVERRULING.items():
         if dtype == "float32" and (value := os.environ.get(name, "")) not in ("", harmless):
             raise ConfigError(
@@ -64,11 +60,8 @@ def check_environment(dtype: str) -> None:
 
 
 def product_error(product: Product, device: str) -> float:
-    """The largest difference from the exact product, in lengths of the two factors. Not a number where the device gives
-    none.
-
-    The factors are multiples of 2^-24 that use all the bits of a float32, so the exact product is one of integers.
-    """
+    """Return the largest difference from the exact product, in lengths of the two factors; NaN where the device gives
+    NaN. The factors are multiples of 2^-24 that use all bits of a float32, so the exact product is one of integers."""
     left, right = _integers(_ROWS, 1), _integers(_COLUMNS, 2)
     x, w = (one.to(torch.float32).ldexp(torch.tensor(-_BITS)).to(device) for one in (left, right))
     got = product(x, w).to("cpu", torch.float64)
@@ -78,8 +71,7 @@ def product_error(product: Product, device: str) -> float:
 
 
 def _integers(rows: int, salt: int) -> torch.Tensor:
-    """[rows, k] odd numbers of at most 24 bits and either sign, the same on every machine: a product of 512 pairs fits
-    into 64 bits."""
+    """Return [rows, k] odd numbers of at most 24 bits, the same on every machine: 512 products add up in 64 bits."""
     number = torch.arange(rows * _DEPTH, dtype=torch.int64) + salt * 1_000_003
     mixed = (number * 2_654_435_761) & 0xFFFFFFFF
     mixed = ((mixed ^ (mixed >> 15)) * 2_246_822_519) & 0xFFFFFFFF
@@ -88,7 +80,7 @@ def _integers(rows: int, salt: int) -> torch.Tensor:
 
 
 def _batched(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """As attention multiplies: several small products at once."""
+    """Multiply as attention does: several small products at once."""
     return torch.bmm(x[None].expand(2, -1, -1).contiguous(), w.T[None].expand(2, -1, -1).contiguous())[1]
 
 
@@ -96,8 +88,7 @@ PRODUCTS: Mapping[str, Product] = {"a linear layer": torch.nn.functional.linear,
 
 
 def _set_torch() -> None:
-    """In the whole process. The older switches last: they set the newer ones as well, and where only those were set,
-    libraries that still ask the older get an error."""
+    # The older switches last: they set the newer too, alone of which libraries that ask the older get an error.
     backends: Any = torch.backends
     backends.fp32_precision = "ieee"
     torch.set_float32_matmul_precision("highest")

@@ -1,7 +1,4 @@
-"""The verifier's pass: final-norm rows that produced each output token, prompts shared, short texts side by side.
-
-Sequences are divided into forward passes so that the fewest tokens are computed, padding included.
-"""
+"""The verifier's pass: final-norm rows that produced each output token, prompts shared, short texts side by side."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -11,20 +8,18 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 Sequences = Sequence[tuple[tuple[int, ...], tuple[int, ...]]]
-
-# Tokens, padding included, in one forward pass.
-PREFILL_TOKENS = 4096
-# What a pass costs besides its tokens, in tokens.
-_PASS = 256
-# Passes end at multiples of this share of the largest possible.
-_GRAIN = 8
+# (input ids [B, q], mask [B, kv] or None, positions [B, q], cache) → final-norm output [B, q, d]
+Forward = Callable[[torch.Tensor, torch.Tensor | None, torch.Tensor, Any], torch.Tensor]
+LOGITS_BYTES = 128 << 20  # That engines hold at a time
+HIDDEN_BYTES = 256 << 20
+PREFILL_TOKENS = 4096  # Of one forward pass, padding included
+_PASS = 256  # What a pass costs besides its tokens, in tokens
+_GRAIN = 8  # Passes end at multiples of this share of the largest possible
 
 
 def plan_passes(sequences: Sequences, members: Sequence[int], most: int, shared: bool) -> list[list[int]]:
-    """The sequences at the places `members`, in passes of at most `most` and at most PREFILL_TOKENS (one at least).
-
-    `shared`: prompts are computed once for all outputs of a pass that follow them, else they are part of each sequence.
-    """
+    """Divide the sequences at the places `members` into passes of at most `most` and PREFILL_TOKENS (one at least) that
+    compute the fewest tokens. `shared`: prompts are computed once for all outputs of a pass that follow them."""
     if not members:
         return []
     places: dict[tuple[int, ...], int] = {}
@@ -47,8 +42,8 @@ def plan_passes(sequences: Sequences, members: Sequence[int], most: int, shared:
 
 
 def _cut(facts: Sequence[tuple[int, int, int]], most: int) -> tuple[int, list[tuple[int, int]]]:
-    """The cheapest division of (prompt's number, its length, output's length) into consecutive passes: its cost in
-    tokens, and where each pass begins and ends."""
+    """Return the cheapest division of (prompt's number, its length, output's length) into consecutive passes: its cost
+    in tokens, and where each pass begins and ends."""
     longest = max(max(prompt, output) for _, prompt, output in facts)
     grain = max(1, min(most, PREFILL_TOKENS // longest) // _GRAIN)
     ends = [*range(grain, len(facts), grain), len(facts)]
@@ -75,16 +70,8 @@ def _cut(facts: Sequence[tuple[int, int, int]], most: int) -> tuple[int, list[tu
     return best[len(facts)][0], cuts[::-1]
 
 
-# (input ids [B, q], mask [B, kv] or None, positions [B, q], cache) → final-norm output [B, q, d]
-Forward = Callable[[torch.Tensor, torch.Tensor | None, torch.Tensor, Any], torch.Tensor]
-
-# Engines hold this many bytes of logits, and of hidden states, at a time.
-LOGITS_BYTES = 128 << 20
-HIDDEN_BYTES = 256 << 20
-
-
 def windows(sequences: Sequences, tokens: int) -> Iterator[slice]:
-    """Consecutive sequences whose outputs together stay within `tokens` (one at least)."""
+    """Yield consecutive sequences whose outputs together stay within `tokens` (one at least)."""
     start, total = 0, 0
     for at, (_, output) in enumerate(sequences):
         if at > start and total + len(output) > tokens:
@@ -98,10 +85,8 @@ def windows(sequences: Sequences, tokens: int) -> Iterator[slice]:
 def prefill_hidden(
     sequences: Sequences, forward: Forward, new_cache: Callable[[], Any], device: str, most: int
 ) -> list[torch.Tensor]:
-    """Rows P−1 … P+T−2 of the final-norm output for each (prompt, output), compute dtype [T, d], in order.
-
-    The prompt of sequences that share a pass is computed once. At most `most` share one.
-    """
+    """Return rows P−1 … P+T−2 of the final-norm output for each (prompt, output), compute dtype [T, d], in order. At
+    most `most` sequences share a pass."""
     out: list[torch.Tensor] = [torch.empty(0)] * len(sequences)
     groups: dict[tuple[int, ...], list[int]] = {}
     for at, (prompt, _) in enumerate(sequences):
@@ -118,10 +103,8 @@ def prefill_hidden(
 def prefill_prompts(
     prompts: Sequence[tuple[int, ...]], forward: Forward, cache: Any, device: str
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
-    """Fill `cache` with prompts padded on the left; equal ones are computed once and then expanded.
-
-    Returns the hidden states [B, d] of their last tokens, the padding mask [B, P] (None: no padding), lengths [B].
-    """
+    """Fill `cache` with prompts padded on the left; equal ones are computed once and then expanded. Return the hidden
+    states [B, d] of their last tokens, the padding mask [B, P] (None: no padding), lengths [B]."""
     distinct = list(dict.fromkeys(prompts))
     ids, mask = _pad(distinct, left=True)
     mask = mask.to(device)
@@ -135,7 +118,7 @@ def prefill_prompts(
 
 
 def _pad(texts: Sequence[tuple[int, ...]], left: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """Token ids and mask, both int64 [n, longest]."""
+    """Return token ids and mask, both int64 [n, longest]."""
     rows = [torch.tensor(text, dtype=torch.long) for text in texts]
     padded = partial(pad_sequence, batch_first=True, padding_side="left" if left else "right")
     return padded(rows), padded([torch.ones_like(row) for row in rows])

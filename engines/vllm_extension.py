@@ -1,12 +1,9 @@
 """What runs inside vLLM's worker process: the noise, the capture of hidden states, the proofs.
 
-A request for prefill alone (verification) is a prompt of which the last rows are kept, before any token is sampled.
-
-Two of vLLM's extension points are used. `NoiseProcessor` is a logits processor: it makes the protocol's choice and
-leaves only that token to vLLM's greedy sampler. `MusterWorker` is mixed into vLLM's worker class: it wraps the model
-runner's `sample_tokens` and keeps, for every token that is sampled, the row of final-norm output that produced it.
-vLLM hands out exactly one such row per sampled token, also after joins, leaves and preemption (a resumed request
-recomputes its past, but samples only its next token).
+`NoiseProcessor` is a logits processor: it makes the protocol's choice and leaves only that token to vLLM's greedy
+sampler. `MusterWorker` is mixed into vLLM's worker class: it wraps the model runner's `sample_tokens` and keeps, for
+every token that is sampled, the row of final-norm output that produced it. vLLM hands out exactly one such row per
+sampled token, also after joins, leaves and preemption. Of a request for prefill alone the last rows are kept.
 """
 
 from dataclasses import dataclass, field
@@ -19,18 +16,17 @@ from vllm.v1.sample.logits_processor.builtin import process_dict_updates
 
 from engines.decoding import from_bytes, to_bytes
 from engines.precision import require_full_precision
-from engines.vllm import BEFORE, KEY, PREFILL, TEMPERATURE, TICKET
+from engines.vllm import NOISE, PREFILL
 from protocol.errors import MusterError
-from protocol.sampling.device import choose
-from protocol.sampling.noise import NoiseKey
+from protocol.sampling.noise import NoiseKey, choose
 from protocol.toploc.codec import CHUNK
 from protocol.toploc.proofs import build_many
 
 
 @dataclass
 class _Record:
-    """What is known of one completion in this process. `rows`: states of the chunk that is not full. `before`: how many
-    of the first chunk's are an earlier turn's; None until the first token is about to be sampled."""
+    """One completion. `rows`: states of the chunk that is not full. `before`: how many of the first chunk's are an
+    earlier turn's; None until the first token is about to be sampled."""
 
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
@@ -46,7 +42,7 @@ class _Record:
 
     @property
     def states(self) -> int:
-        """Of how many of its own tokens."""
+        """How many of its own tokens have a state."""
         return len(self.proofs) * CHUNK + len(self.rows) - (self.before or 0)
 
 
@@ -68,10 +64,10 @@ class _NoiseRequest(NamedTuple):
 
 def _noise_request(params: SamplingParams, _prompt: list[int] | None, output: list[int]) -> _NoiseRequest | None:
     extra = params.extra_args or {}
-    if TICKET not in extra:
+    if NOISE not in extra:
         return None
-    k0, k1, k2 = extra[KEY]
-    return _NoiseRequest(extra[TICKET], (k0, k1, k2), extra[TEMPERATURE], extra[BEFORE][0], output)
+    ticket, (k0, k1, k2), temperature, sampled, _ = extra[NOISE]
+    return _NoiseRequest(ticket, (k0, k1, k2), temperature, sampled, output)
 
 
 class NoiseProcessor(LogitsProcessor):
@@ -117,8 +113,7 @@ class MusterWorker:
     rank: int
 
     def muster_install(self, dtype: str) -> None:
-        """Capture hidden states from now on. Raises MusterError if this vLLM lacks what is needed, or this rank's
-        device the precision."""
+        """Capture hidden states from now on. Raises MusterError if vLLM or the device lacks what is needed."""
         runner = self.model_runner
         require_full_precision(dtype, str(runner.device))
         inner = getattr(runner, "sample_tokens", None)
@@ -153,7 +148,7 @@ class MusterWorker:
     def muster_collect(
         self, tickets: list[int], wanted: list[bool]
     ) -> list[tuple[list[int], list[float], list[bytes], bytes]]:
-        """Tokens, log-probabilities, proofs and, where `wanted`, tails of finished completions; forgets them."""
+        """Return and forget tokens, log-probabilities, proofs and, where `wanted`, tails of finished completions."""
         records = [_RECORDS.pop(ticket) for ticket in tickets]
         tails = [record for record in records if record.rows]
         for record, proofs in zip(tails, build_many([torch.stack(record.rows) for record in tails]), strict=True):
@@ -165,10 +160,8 @@ class MusterWorker:
 
     @torch.inference_mode()
     def muster_project(self, tickets: list[int]) -> list[tuple[torch.Tensor, torch.Tensor]] | None:
-        """(hidden bf16 [n, d], logits float32 [n, V]) of prefilled requests, on the CPU; forgets them.
-
-        Every rank of a tensor-parallel group multiplies with its part of the vocabulary; the first one answers.
-        """
+        """Return and forget (hidden bf16 [n, d], logits float32 [n, V]) of prefilled requests, on the CPU. Every rank
+        multiplies with its part of the vocabulary; the first one answers."""
         rows = [_PREFILLED.pop(ticket) for ticket in tickets]
         runner = self.model_runner
         logits = runner.get_model().compute_logits(torch.cat(rows).to(runner.device))
@@ -191,7 +184,7 @@ def _extra(runner: Any, request: str) -> dict[str, Any]:
 
 
 def _rows_before_sampling(runner: Any, state: Any) -> list[tuple[int, int, torch.Tensor]]:
-    """(ticket, output position, row bf16 [d]) of each request that is about to get a token."""
+    """Return (ticket, output position, row bf16 [d]) of each request that is about to get a token."""
     ids = runner.input_batch.req_ids
     if state.sample_hidden_states.shape[0] < len(ids):
         raise MusterError("vLLM sampled fewer rows than requests", "turn chunked prefill and speculation off")
@@ -199,14 +192,15 @@ def _rows_before_sampling(runner: Any, state: Any) -> list[tuple[int, int, torch
     out = []
     for row, request in enumerate(ids):
         extra = _extra(runner, request)
-        if TICKET in extra:
-            _RECORDS.setdefault(extra[TICKET], _Record()).begin(*extra[BEFORE])
-            out.append((extra[TICKET], len(runner.requests[request].output_token_ids), states[row]))
+        if NOISE in extra:
+            ticket, _, _, sampled, tail = extra[NOISE]
+            _RECORDS.setdefault(ticket, _Record()).begin(sampled, tail)
+            out.append((ticket, len(runner.requests[request].output_token_ids), states[row]))
     return out
 
 
 def _rows_of_prompts(runner: Any, state: Any) -> dict[int, torch.Tensor]:
-    """Ticket → wanted rows of each request for prefill in this batch, whose rows lie one request after the other."""
+    """Return ticket → wanted rows of each request for prefill in this batch, one after the other."""
     scheduled, start, out = state.scheduler_output.num_scheduled_tokens, 0, {}
     for request in runner.input_batch.req_ids:
         count, extra = scheduled.get(request, 0), _extra(runner, request)

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 import protocol
 from protocol.config import MAX_FILE_BYTES, MAX_ROW_BYTES, MAX_ROWS
@@ -64,33 +64,26 @@ def _rows(path: Path) -> Iterator[bytes]:
             cwd="/",
         )
     assert reader.stdout is not None
+    name, room = path.name, MAX_FILE_BYTES
     late = threading.Timer(CPU_SECONDS + _SLACK_SECONDS, reader.kill)
     late.start()
     try:
-        yield from _bounded(reader.stdout, path.name)
-    except EOFError:
-        raise _ended(path.name, reader.wait()) from None
+        while line := reader.stdout.readline(MAX_ROW_BYTES + 2):
+            room -= len(line)
+            if line == b"done\n":
+                return
+            if line.startswith(b"refused"):
+                raise IntegrityError(f"{name}: {printable(line[8:].decode(errors='replace').strip(), 300)}", _HINT)
+            if room < 0 or len(line) > MAX_ROW_BYTES + 1:
+                raise IntegrityError(f"{name}: the reader of Parquet says more than it may", _HINT)
+            if line.endswith(b"\n"):
+                yield line
+        raise _ended(name, reader.wait())
     finally:
         late.cancel()
         reader.kill()
         reader.stdout.close()
         reader.wait()
-
-
-def _bounded(answer: IO[bytes], name: str) -> Iterator[bytes]:
-    """Yield rows until the reader says that this was all. Raise EOFError where it ends before."""
-    room = MAX_FILE_BYTES
-    while line := answer.readline(MAX_ROW_BYTES + 2):
-        room -= len(line)
-        if line == b"done\n":
-            return
-        if line.startswith(b"refused"):
-            raise IntegrityError(f"{name}: {printable(line[8:].decode(errors='replace').strip(), 300)}", _HINT)
-        if room < 0 or len(line) > MAX_ROW_BYTES + 1:
-            raise IntegrityError(f"{name}: the reader of Parquet says more than it may", _HINT)
-        if line.endswith(b"\n"):
-            yield line
-    raise EOFError
 
 
 def _ended(name: str, code: int) -> IntegrityError | ScoringUnavailable:

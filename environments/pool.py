@@ -15,7 +15,7 @@ from pydantic import AliasChoices, BaseModel, Field, ValidationError
 from environments.base import NO_PROBLEM, Environment, InTurns, Problem
 from environments.prompts import answer_of, completion_text, prompt_tokens, warn_without_stop
 from environments.registry import check_versions, load_environment
-from environments.turns import Reply, ReplyFrame, RolloutReplies, replay, turns_of
+from environments.turns import Reply, ReplyFrame, replay, turns_of
 from protocol.config import Drawn, EnvironmentConfig, PoolConfig, drawn
 from protocol.curriculum import CurriculumMask
 from protocol.errors import ConfigError, IntegrityError, first_problem
@@ -159,12 +159,24 @@ class PoolEnvironments:
         return self._of(problem_seed).declared.turns.most
 
     def replies(self, problem_seed: int) -> Reply:
-        """Return what is called once after each turn of a rollout, in order, for what follows it."""
+        """Return what is called once after each turn of a rollout, in order, for what follows it, and may raise
+        ScoringUnavailable. A reply that the model has no room for, or that holds tokens it does not know, is none."""
         environment, frame = self._of(problem_seed), self._frames[self.drawn(problem_seed).environment]
         if frame is None or not isinstance(environment, InTurns):
             return lambda turns: None
-        problem, room = self.problem(problem_seed), self._reply_room
-        return RolloutReplies(environment, problem, frame, self._text, room, self.vocabulary)
+        problem, room, texts = self.problem(problem_seed), self._reply_room, list[str]()
+
+        def reply(turns: Sequence[Tokens]) -> Tokens | None:
+            nonlocal room
+            texts.extend(map(self._text, turns[len(texts) :]))
+            said, most = environment.reply(problem, list(texts)), environment.declared.turns.reply_tokens
+            tokens = None if said is None else frame.tokens(said, most if room is None else min(most, room))
+            if tokens is None or max(tokens, default=0) >= self.vocabulary:
+                return None
+            room = None if room is None else room - len(tokens)
+            return tokens
+
+        return reply
 
     def transcript(self, problem_seed: int, output: Sequence[int]) -> Transcript:
         """Take apart what was sampled, the environment's replies made anew. Raise ScoringUnavailable."""

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -40,11 +40,8 @@ class ProgramParams(TurnParams, FileParams):
     tools: Annotated[list[dict[str, Any]], BeforeValidator(checked_tools)] = Field(default_factory=list)
 
 
-# What a program returns, read as hostile
-
-
 def read_problem(outcome: SandboxOutcome) -> Problem:
-    """Raise ValueError, in words, where the program gave no problem."""
+    """Read as hostile what a program returned. Raise ValueError, in words, where it gave no problem."""
     fields = _returned(outcome)
     if not isinstance(fields, dict):
         raise ValueError(f"it gave no dictionary, but {printable(json.dumps(fields), 60)}")
@@ -59,25 +56,6 @@ def read_problem(outcome: SandboxOutcome) -> Problem:
     if not isinstance(metadata, dict) or len(json.dumps(metadata)) > _MAX_CHARS:
         raise ValueError(f"`metadata` is no dictionary of at most {_MAX_CHARS} characters of JSON")
     return Problem(question, answer, metadata)
-
-
-def read_score(outcome: SandboxOutcome) -> float:
-    """Return a number, or True or False. Raise ValueError, in words, where the program gave none."""
-    value = _returned(outcome)
-    if not isinstance(value, int | float):
-        raise ValueError(f"it gave no number, but {printable(json.dumps(value), 60)}")
-    try:
-        return float(value)
-    except OverflowError:
-        raise ValueError("it gave a number that is too large") from None
-
-
-def read_reply(outcome: SandboxOutcome) -> str | None:
-    """Return a text, or None for the end. Raise ValueError, in words, where the program gave neither."""
-    value = _returned(outcome)
-    if value is not None and (not isinstance(value, str) or len(value) > _MAX_CHARS):
-        raise ValueError(f"it gave no text of at most {_MAX_CHARS} characters, and no None")
-    return value
 
 
 def _returned(outcome: SandboxOutcome) -> Any:
@@ -130,25 +108,25 @@ class ProgramEnvironment:
     def reply(self, problem: Problem, turns: Sequence[str]) -> str | None:
         if problem.fault or sum(map(len, turns)) > MAX_ANSWER_CHARS:
             return None
-        value = self._ask("reply", problem, list(turns), read_reply, None)
-        return value if isinstance(value, str) else None
+        value = self._ask("reply", problem, list(turns))
+        return value if isinstance(value, str) and len(value) <= _MAX_CHARS else None
 
     def _score(self, problem: Problem, answer: Any, chars: int) -> float:
         if problem.fault or chars > MAX_ANSWER_CHARS:
             return 0.0
-        return credited(float(self._ask("score", problem, answer, read_score, 0.0) or 0.0), self._threshold)
+        value = self._ask("score", problem, answer)
+        return credited(value, self._threshold) if isinstance(value, float) else 0.0
 
-    def _ask(
-        self, function: str, problem: Problem, about: Any, read: Callable[[SandboxOutcome], Answer], failed: Answer
-    ) -> Answer:
-        """Return what the program answers, `failed` where it gives nothing."""
+    def _ask(self, function: str, problem: Problem, about: Any) -> Answer:
+        """Return the number or the text that the program answers; None where it gives neither."""
         given = {"question": problem.question, "answer": problem.answer, "metadata": problem.metadata}
 
         def ask() -> Answer:
             try:
-                return read(self._run(function, [given, about]))
-            except ValueError:
-                return failed
+                value = _returned(self._run(function, [given, about]))
+                return value if isinstance(value, str) else float(value)
+            except (ValueError, TypeError, OverflowError):
+                return None
 
         return self._answers.get([function, given, about], ask)
 

@@ -41,31 +41,27 @@ def json_rows(path: Path, most: int = MAX_FILE_BYTES) -> Iterator[bytes]:
         compressed = plain.read(2) == b"\x1f\x8b"
         plain.seek(0)
         file = cast(IO[bytes], gzip.GzipFile(fileobj=plain)) if compressed else plain
+        limit, room, is_first = MAX_ROW_BYTES + 2, most, True
         try:
-            yield from _json_rows(file, path.name, most)
+            while line := file.readline(limit):
+                room -= len(line)
+                if room < 0:
+                    raise IntegrityError(f"{path.name} has more than {most} bytes", "split it")
+                if len(line) == limit and not line.endswith(b"\n"):
+                    while (rest := file.readline(1 << 20)) and not rest.endswith(b"\n"):
+                        room -= len(rest)
+                if is_first:
+                    line = line.removeprefix(b"\xef\xbb\xbf")
+                    _check_kind(line, path.name)
+                if not line.strip():
+                    continue
+                if is_first and (line.lstrip().startswith(b"[") or line.strip() == b"{"):
+                    yield from _document_rows(line + file.read(MAX_FILE_BYTES + 1), path.name)
+                    return
+                is_first = False
+                yield line.strip(b" \t\r\n")
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise IntegrityError(f"{path.name} is damaged: {error}", "fetch it again") from None
-
-
-def _json_rows(file: IO[bytes], name: str, most: int) -> Iterator[bytes]:
-    limit, room, is_first = MAX_ROW_BYTES + 2, most, True
-    while line := file.readline(limit):
-        room -= len(line)
-        if room < 0:
-            raise IntegrityError(f"{name} has more than {most} bytes", "split it")
-        if len(line) == limit and not line.endswith(b"\n"):
-            while (rest := file.readline(1 << 20)) and not rest.endswith(b"\n"):
-                room -= len(rest)
-        if is_first:
-            line = line.removeprefix(b"\xef\xbb\xbf")
-            _check_kind(line, name)
-        if not line.strip():
-            continue
-        if is_first and (line.lstrip().startswith(b"[") or line.strip() == b"{"):
-            yield from _document_rows(line + file.read(MAX_FILE_BYTES + 1), name)
-            return
-        is_first = False
-        yield line.strip(b" \t\r\n")
 
 
 def _document_rows(data: bytes, name: str) -> Iterator[bytes]:
@@ -107,10 +103,7 @@ def normalised(line: bytes) -> bytes:
             fields[name] = str(fields[name])
     for name in ("verification_info", "metadata"):
         if isinstance(fields.get(name), str):
-            try:
-                fields[name] = parsed(fields[name])
-            except ValueError as error:
-                raise ValueError(f"`{name}` is text that holds neither JSON nor a Python literal: {error}") from None
+            fields[name] = parsed(fields[name])
     if isinstance(info := fields.get("verification_info"), dict):
         fields["verification_info"] = info = _verification(info)
         if fields.get("task_type") in ("verifiable_code", "prime_rl_code") and "ground_truth" in info:
@@ -137,12 +130,9 @@ def _verification(info: dict[str, Any]) -> dict[str, Any]:
 
 def parsed(text: str, chars: int = 1 << 20, depth: int = 200) -> Any:
     """Return what a text of JSON or of a Python literal (`python_literal`) holds. Raise ValueError."""
-    try:
+    with suppress(ValueError):
         return parse_json(text)
-    except ValueError as error:
-        with suppress(ValueError):
-            return python_literal(text, chars, depth)
-        raise error
+    return python_literal(text, chars, depth)
 
 
 def python_literal(text: str, chars: int, depth: int) -> Any:

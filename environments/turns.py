@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from environments.base import InTurns, Params, Problem, Turns
+from environments.base import Params, Turns
 from environments.prompts import rendered
 from protocol.config import ModelConfig
 from protocol.errors import ConfigError
@@ -135,35 +135,6 @@ class ReplyFrame:
             raise ConfigError("the model's chat template leaves answers out", "choose a model whose template has turns")
         # Which of several stop tokens a turn was ended by makes no difference: one of them stands there already.
         return next((after.removeprefix(end) for end in self._ends if end and after.startswith(end)), after)
-
-
-class RolloutReplies:
-    """What is called after each turn of a rollout, in order, for what follows it. `text` says what a turn reads as.
-    `room`: tokens that all replies may take together. `vocabulary`: tokens that the model knows; a reply with others is
-    none. Raises ScoringUnavailable."""
-
-    def __init__(
-        self,
-        environment: InTurns,
-        problem: Problem,
-        frame: ReplyFrame,
-        text: Callable[[Tokens], str],
-        room: int | None,
-        vocabulary: int,
-    ) -> None:
-        self._environment, self._problem, self._frame, self._text = environment, problem, frame, text
-        self._room, self._vocabulary, self._texts = room, vocabulary, list[str]()
-
-    def __call__(self, turns: Sequence[Tokens]) -> Tokens | None:
-        self._texts += [self._text(turn) for turn in turns[len(self._texts) :]]
-        reply = self._environment.reply(self._problem, list(self._texts))
-        most = self._environment.declared.turns.reply_tokens
-        most = most if self._room is None else min(most, self._room)
-        tokens = None if reply is None else self._frame.tokens(reply, most)
-        if tokens is None or max(tokens, default=0) >= self._vocabulary:
-            return None
-        self._room = None if self._room is None else self._room - len(tokens)
-        return tokens
 
 
 _LONGEST, _MOST = 4096, 16

@@ -15,7 +15,6 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -105,15 +104,15 @@ class NetworkState(Document):
 
 def process_entry(child: Child, monotonic: float, now: float) -> ProcessEntry:
     """Describe a supervised process; `monotonic` and `now` (Unix) are the same moment."""
-    state, restart_at, pid = ProcessState.RUNNING, None, child.process.pid if child.process else None
+    state, restart_at = ProcessState.RUNNING, None
     if child.restart_at is not None:
-        state, restart_at, pid = ProcessState.RESTARTING, round(now + child.restart_at - monotonic, 1), None
+        state, restart_at = ProcessState.RESTARTING, round(now + child.restart_at - monotonic, 1)
     elif child.finished:
-        state, pid = (ProcessState.STOPPED if child.exit_code else ProcessState.FINISHED), None
+        state = ProcessState.STOPPED if child.exit_code else ProcessState.FINISHED
     return ProcessEntry(
         name=child.name,
         state=state,
-        pid=pid,
+        pid=child.process.pid if child.process and state is ProcessState.RUNNING else None,
         since=child.since,
         restarts=child.restarts,
         exit_code=child.exit_code,
@@ -143,33 +142,21 @@ class NetworkSettings(Document):
         return range(self.port, self.port + _PORTS)
 
 
-@dataclass(frozen=True)
 class NetworkFolder:
-    """A folder that is, or is to become, a network's. `root` is absolute."""
+    """A folder that is, or is to become, a network's. `root` is absolute. `opened` is there once contracts, pool and
+    participants are on the chain, and names the base model's folder."""
 
-    root: Path
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.settings_path = root / "network.json"
+        self.state_path = root / "supervisor.json"
+        self.supervisor_log = root / "logs" / "supervisor.log"
+        self.opened = root / "opened"
 
     @classmethod
     def at(cls, path: Path | None) -> "NetworkFolder":
         """The user's own network, `~/.local/share/muster/local` on Linux, unless another folder is named."""
         return cls((path or platformdirs.user_data_path("muster") / "local").expanduser().resolve())
-
-    @property
-    def settings_path(self) -> Path:
-        return self.root / "network.json"
-
-    @property
-    def state_path(self) -> Path:
-        return self.root / "supervisor.json"
-
-    @property
-    def supervisor_log(self) -> Path:
-        return self.root / "logs" / "supervisor.log"
-
-    @property
-    def opened(self) -> Path:
-        """There once contracts, pool and participants are on the chain; names the base model's folder."""
-        return self.root / "opened"
 
     def settings(self) -> NetworkSettings | None:
         """Return None where there is no network yet. Raises ConfigError for a folder that holds something else."""
@@ -190,6 +177,11 @@ class NetworkFolder:
         """What its supervisor last wrote."""
         return load_document(self.state_path, NetworkState) if self.state_path.exists() else None
 
+    def living(self) -> NetworkState | None:
+        """The same, if that supervisor runs."""
+        state = self.state()
+        return state if state is not None and state.lives() else None
+
     def forget_run(self) -> None:
         """Delete everything but settings and logs: a first start was interrupted, with nothing to go on with."""
         for name in ("homes", "keys", "deployment", "configs", "pool.json"):
@@ -201,14 +193,14 @@ class NetworkFolder:
 
 
 def choose_port(root: Path, wanted: int | None) -> int:
-    """The first of four free ports: `wanted`, or some that depend on the folder, so that two networks that are down
-    rarely choose the same. Raises ConfigError naming the port that is taken."""
+    """Return the first of four free ports: `wanted`, or some that depend on the folder, so that two networks that are
+    down rarely choose the same. Raises ConfigError naming the port that is taken."""
     if wanted is not None:
         check_ports(range(wanted, wanted + _PORTS), "choose another --port: it and the three after it have to be free")
         return wanted
     first = zlib.crc32(str(root).encode()) % len(_PORT_RANGE)
-    for i in range(len(_PORT_RANGE)):
-        port = _PORT_RANGE[(first + i) % len(_PORT_RANGE)]
+    ports: list[int] = [*_PORT_RANGE[first:], *_PORT_RANGE[:first]]
+    for port in ports:
         if all(map(is_free, range(port, port + _PORTS))):
             return port
     raise ConfigError(f"no four ports in a row are free in {_PORT_RANGE.start}-{_PORT_RANGE.stop}", "pass --port")
@@ -259,19 +251,15 @@ def leftovers(root: Path) -> Iterator[psutil.Process]:
             continue  # somebody else's, or it has just ended
 
 
-def clean_up(root: Path, seconds: float = 10.0) -> list[str]:
-    """SIGKILL them: each survives that by design. Returns their names and numbers once they have ended, or `seconds`
-    later."""
+def clean_up(root: Path, say: Callable[[str], None]) -> None:
+    """SIGKILL them, and say which: each survives that by design. Wait until they have ended, ten seconds at most."""
     found = list(leftovers(root))
-    names = []
     for process in found:
-        try:
-            names.append(f"{process.name()} (pid {process.pid})")
+        with suppress(psutil.NoSuchProcess):
+            name = process.name()
             process.kill()
-        except psutil.NoSuchProcess:
-            continue
-    psutil.wait_procs(found, timeout=seconds)
-    return names
+            say(f"left over from a supervisor that was killed, ended now: {name} (pid {process.pid})")
+    psutil.wait_procs(found, timeout=10.0)
 
 
 _LOOK_SECONDS, _WEIGHTS_SECONDS = 0.5, 300.0
@@ -291,7 +279,7 @@ class BackgroundNetwork(Demo):
         self.say = self._say
 
     def serve(self) -> None:
-        """From start to end, every change written to the folder by a thread: bringing it up takes a while."""
+        """From start to end; a thread writes every change to the folder."""
         publisher = threading.Thread(target=self._publish, name="publisher", daemon=True)
         self._write_state()
         publisher.start()
@@ -349,7 +337,14 @@ class BackgroundNetwork(Demo):
         if not opened.exists():
             self._folder.forget_run()
         self.start_services()
-        base = self._base_model()
+        base = Path(opened.read_text()) if opened.exists() else None
+        if base is None or not base.is_dir():
+            # Made once: its process takes seconds even if the model is in the cache.
+            self.say("making the base model")
+            supervisor, log_path = self.network.supervisor, self.plan.log("base-model")
+            process = supervisor.start(base_model_process(self.network.config_path, self.plan.seed, log_path))
+            base = wait_for_folder(process, self.network.check, self.say)
+            del supervisor.children[process.name]
         self.open_or_go_on(opened, str(base))
         self.network.start_trainer(POOL, base)
         self._wait_for_weights()
@@ -358,32 +353,14 @@ class BackgroundNetwork(Demo):
         """Nobody can join before there are any."""
         what = "the trainer to publish policy step 0"
         self.say(f"waiting for {what}")
-        self.network.wait(what, lambda: self._status("step") is not None, "trainer", _WEIGHTS_SECONDS)
+        self.network.wait(what, lambda: self._status().get("step") is not None, "trainer", _WEIGHTS_SECONDS)
 
-    def _status(self, *keys: str) -> Any:
-        """Return a value of the service's status document; None while the service does not say."""
+    def _status(self) -> dict[str, Any]:
+        """Return the service's status document; an empty one while it does not answer."""
         try:
-            value: Any = service_status(self.plan.http_url)
-            for key in keys:
-                value = value[key]
-        except (UnreachableError, KeyError):
-            return None
-        return value
-
-    def _base_model(self) -> Path:
-        """Made once, then where it was: its process takes seconds even if the model is in the cache."""
-        if self._folder.opened.exists():
-            known = Path(self._folder.opened.read_text())
-            if known.is_dir():
-                return known
-        self.say("making the base model")
-        supervisor = self.network.supervisor
-        process = supervisor.start(
-            base_model_process(self.network.config_path, self.plan.seed, self.plan.log("base-model"))
-        )
-        folder = wait_for_folder(process, self.network.check, self.say)
-        del supervisor.children[process.name]
-        return folder
+            return service_status(self.plan.http_url)
+        except UnreachableError:
+            return {}
 
     def _drain(self) -> None:
         """No new files; those under way are judged, so that nobody pays for a vote that is not opened."""
@@ -392,7 +369,7 @@ class BackgroundNetwork(Demo):
         end = time.monotonic() + DRAIN_SECONDS
         while time.monotonic() < end:
             supervisor.check()
-            left = self._status("in_flight", "pending")
+            left = self._status().get("in_flight", {}).get("pending")
             if left == 0:
                 return
             self._doing = f"waiting for the votes on {left} files" if left else "waiting for the service"
@@ -443,10 +420,10 @@ def settle_settings(folder: NetworkFolder, wanted: Mapping[str, int | None]) -> 
     return known
 
 
-def bring_up(folder: NetworkFolder, say: Say) -> NetworkState:
+def bring_up(folder: NetworkFolder, say: Say) -> None:
     """Start the supervisor unless it runs, and wait until the network is up, saying what it does. Raises MusterError
     with what went wrong."""
-    state = _living(folder)
+    state = folder.living()
     if state is not None and state.phase is NetworkPhase.STOPPING:
         say("it is being taken down; waiting for that")
         _wait_for_end(folder, say)
@@ -454,13 +431,13 @@ def bring_up(folder: NetworkFolder, say: Say) -> NetworkState:
     started = None if state is not None else _start(folder)
     said, end = "", time.monotonic() + UP_SECONDS
     while time.monotonic() < end:
-        state = _living(folder)
+        state = folder.living()
         if state is not None and state.phase is NetworkPhase.UP:
-            return state
+            return
         if state is not None and state.doing != said:
             said = state.doing
             say(said)
-        if state is None and started is not None and started.poll() is not None and _living(folder) is None:
+        if state is None and started is not None and started.poll() is not None and folder.living() is None:
             raise _failure(folder, started.pid)
         time.sleep(0.2)
     hint = f"see {folder.supervisor_log}; `muster down` stops it"
@@ -470,10 +447,9 @@ def bring_up(folder: NetworkFolder, say: Say) -> NetworkState:
 def take_down(folder: NetworkFolder, say: Say) -> None:
     """Ask the supervisor to end, wait until it has, and end whatever a killed one left. Raises MusterError if it does
     not end."""
-    state = _living(folder)
+    state = folder.living()
     if state is None:
-        for name in clean_up(folder.root):
-            say(f"left over from a supervisor that was killed, ended now: {name}")
+        clean_up(folder.root, say)
         return
     if state.phase is not NetworkPhase.STOPPING:
         with suppress(ProcessLookupError):
@@ -486,7 +462,7 @@ def _wait_for_end(folder: NetworkFolder, say: Say) -> None:
 
     def ended() -> bool:
         nonlocal said
-        state = _living(folder)
+        state = folder.living()
         if state is not None and state.phase is NetworkPhase.STOPPING and state.doing != said:
             said = state.doing
             say(said)
@@ -499,11 +475,6 @@ def delete(folder: NetworkFolder) -> None:
     """Delete a network that is down: chain, keys, files."""
     folder.known_settings()
     shutil.rmtree(folder.root)
-
-
-def _living(folder: NetworkFolder) -> NetworkState | None:
-    state = folder.state()
-    return state if state is not None and state.lives() else None
 
 
 def _start(folder: NetworkFolder) -> "subprocess.Popen[bytes]":
@@ -536,8 +507,7 @@ def main() -> int:
     folder = NetworkFolder.at(parser.parse_args().folder)
     settings = folder.known_settings()
     lock = lock_folder(folder.root, "network", "--folder")
-    for name in clean_up(folder.root):
-        print(f"left over from a supervisor that was killed, ended now: {name}", flush=True)
+    clean_up(folder.root, lambda line: print(line, flush=True))
     os.environ[MARK] = str(folder.root)
     try:
         BackgroundNetwork(folder, settings).serve()

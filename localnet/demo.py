@@ -5,18 +5,16 @@
 
 import hashlib
 import json
-import shutil
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
 from chain.contracts import WorkItem
 from chain.deploy import deploy
-from chain.deployment import Deployment, NetworkConfig
+from chain.deployment import Deployment
 from chain.indexer.follower import Follower
 from chain.indexer.projection import Projection
 from chain.indexer.records import Status, Submission
@@ -48,7 +46,6 @@ class RunMonitor:
     """One line whenever something worth a line happens, and at least every few seconds how things stand."""
 
     projection: Projection
-    pool: int
     steps: int
     home: Path
     say: Callable[[str], None]
@@ -80,11 +77,10 @@ class RunMonitor:
         return [by_step[step] for step in sorted(by_step)]
 
     def standing(self) -> str:
-        files = self.state.submissions_of(self.pool)
+        files = self.state.submissions_of(POOL)
         count = {status: sum(f.status == status for f in files) for status in Status}
-        earned = sum(a.units_awarded for (p, _), a in self.state.accounts.items() if p == self.pool)
-        pool = self.state.pools.get(self.pool)
-        rate = pool.terms.rate if pool else 0
+        earned = sum(account.units_awarded for account in self.state.accounts.values() if account.pool == POOL)
+        rate = self.state.pools[POOL].terms.rate if files else 0
         refused = len(files) - count[Status.ACCEPTED] - count[Status.PENDING]
         return (
             f"files: {count[Status.ACCEPTED]} accepted, {refused} refused, {count[Status.PENDING]} being checked · "
@@ -101,8 +97,8 @@ class RunMonitor:
 
     def _report_enforcement(self) -> None:
         state = self.state
-        for (pool, node), account in list(state.accounts.items()):
-            if pool != self.pool:
+        for (pool, node), account in state.accounts.items():
+            if pool != POOL:
                 continue
             who = self.names.get(node, node)
             if account.frozen_at and self._first("frozen", node, account.frozen_at):
@@ -137,48 +133,17 @@ class RunMonitor:
         self.last = time.monotonic()
 
 
-SETTLE_SECONDS = 180.0
-
-
-def settle_accounts(
-    monitor: RunMonitor,
-    chain_time: Callable[[], int],
-    check: Callable[[], None],
-    say: Callable[[str], None],
-    patience: int = 1,
-) -> None:
-    """Wait until nothing of the pool is unsettled. `chain_time` gives the chain's clock in seconds; `check` keeps the
-    network up. Raises MusterError if nothing is settled for SETTLE_SECONDS times `patience`."""
-    say("waiting for the last verdicts, challenge windows and claims")
-    last, moved, longest = "", time.monotonic(), SETTLE_SECONDS * patience
-    monitor.look()
-    while left := unsettled(monitor.state, POOL, chain_time()):
-        if left != last:
-            say(f"left: {left}")
-            last, moved = left, time.monotonic()
-        if time.monotonic() - moved > longest:
-            raise MusterError(f"nothing was settled for {longest:.0f} s: {left}", "see the logs of the validators")
-        check()
-        time.sleep(1.0)
-        monitor.look()
-
-
-def unsettled(state: State, pool: int, now: int) -> str:
+def unsettled(state: State, now: int) -> str:
     """What still has to happen on chain, in words; empty when the books can be closed."""
-    files = state.submissions_of(pool)
+    files = state.submissions_of(POOL)
     pending = sum(f.status is Status.PENDING for f in files)
-    open_ones = sum(not f.is_final(now) for f in files) - pending
-    unclaimed = sum(
-        a.units_awarded > a.units_spent for (of, _), a in state.accounts.items() if of == pool and not a.ejected
-    )
-    unpaid = sum(
-        len(one.closed) < len(one.seats) for lane in state.lanes_of(pool) for one in lane.rounds if one.settled
-    )
+    members = [account for account in state.accounts.values() if account.pool == POOL and not account.ejected]
+    settled = [one for lane in state.lanes_of(POOL) for one in lane.rounds if one.settled]
     parts = {
         "files being checked": pending,
-        "outcomes inside their challenge window": open_ones,
-        "nodes with unclaimed pay": unclaimed,
-        "committees without their fees": unpaid,
+        "outcomes inside their challenge window": sum(not f.is_final(now) for f in files) - pending,
+        "nodes with unclaimed pay": sum(one.units_awarded > one.units_spent for one in members),
+        "committees without their fees": sum(len(one.closed) < len(one.seats) for one in settled),
     }
     return ", ".join(f"{count} {what}" for what, count in parts.items() if count)
 
@@ -186,7 +151,7 @@ def unsettled(state: State, pool: int, now: int) -> str:
 MARGIN_SECONDS = 3
 
 
-class Challenger(ABC):
+class Challenger:
     """Disputes each rejected file that `wronged` names, once and before its challenge window ends. A dispute that the
     chain does not take is tried again: otherwise a moment's fault would decide how the run ends."""
 
@@ -201,9 +166,9 @@ class Challenger(ABC):
                 if not name or self._dispute(file, name, why):
                     self._decided.add(file.sequence)
 
-    @abstractmethod
     def wronged(self, state: State, file: Submission) -> tuple[str, str]:
         """Return whose key disputes the rejected file, empty for nobody, and why."""
+        raise NotImplementedError
 
     def _dispute(self, file: Submission, name: str, why: str) -> bool:
         """Dispute the file. Returns whether that is done, or too late."""
@@ -292,14 +257,10 @@ class Chaos:
         self._next = now + self.interval * self.random.uniform(0.7, 1.3)
 
 
-STALL_SECONDS = 300.0
+STALL_SECONDS, SETTLE_SECONDS = 300.0, 180.0
 EPOCH_BLOCKS = 24
-
-
-class Onlooker(Protocol):
-    """Does something about the chain's newest state, again and again."""
-
-    def look(self, state: State) -> None: ...
+Onlooker = Callable[[State], None]
+"""Does something about the chain's newest state, again and again."""
 
 
 class Demo:
@@ -321,13 +282,14 @@ class Demo:
         try:
             self.bring_up()
             monitor = self.follow()
-            now = self.onboarding.client("deployer").now
-            settle_accounts(monitor, now, self.network.check, self.say, self.plan.patience)
-            outcome = write_results(
-                self.plan, self.ring, self.progress, monitor.state, self._diloco_summary(monitor.state)
-            )
+            self.settle(monitor)
+            state = monitor.state
+            outcome = write_results(self.plan, self.ring, self.progress, state, self._diloco_summary(state))
             if self.keep:
-                self._hold()
+                self.say(f"the network stays up: {self.plan.http_url}/ · Ctrl-C stops it")
+                while not self.stop():
+                    self.network.supervisor.check()
+                    time.sleep(0.5)
             return outcome
         finally:
             self.say("stopping everything")
@@ -341,21 +303,18 @@ class Demo:
         base = base_model_process(self.network.config_path, self.plan.seed, self.plan.log("base-model"))
         self.network.supervisor.start(base)
         self.open_pool()
-        self._start_training(wait_for_folder(base, self.network.check, self.say))
-
-    def _start_training(self, base: Path) -> None:
+        folder = wait_for_folder(base, self.network.check, self.say)
         if self.plan.diloco_workers:
             pools = Deployment.load(self.plan.deployment).address("Pools")
             run = make_run(self.plan, self.ring, pools, self.config)
             self.plan.diloco_run.write_text(run.model_dump_json(indent=2))
             self.say(f"{self.plan.diloco} DiLoCo workers train, the trainer coordinates them")
-        self.network.start_trainer(POOL, base)
-        self.network.start_diloco_workers(base)
+        self.network.start_trainer(POOL, folder)
+        self.network.start_diloco_workers(folder)
 
     def start_services(self) -> None:
         """Chain and object storage, which are up some seconds later."""
-        self.network.start_chain()
-        self.network.start_storage()
+        self.network.start_services()
         self.network.config_path.write_bytes(self.config.canonical())
 
     def open_or_go_on(self, opened: Path, mark: str = "") -> None:
@@ -371,30 +330,28 @@ class Demo:
 
     def open_pool(self) -> None:
         """On a fresh chain: contracts, participants, the pool, and every role but the trainer."""
-        for name in names(self.plan):
-            self.ring[name]
+        plan, keys = self.plan, [self.ring[name] for name in names(self.plan)]
         self.network.wait_services()
-        self._deploy()
+        self.say(f"chain at {plan.rpc_url} · S3 at {plan.s3_url} · {len(keys)} encrypted keystores")
+        self.onboarding.give_gas()
+        # Epochs are long enough that a busy machine draws every committee in time.
+        suite = LOCAL.suite.model_copy(update={"epoch_blocks": EPOCH_BLOCKS})
+        network = LOCAL.model_copy(update={"rpc_urls": (plan.rpc_url,), "suite": suite})
+        deployment = deploy(self.onboarding.client("deployer"), network, plan.deployment.parent)
+        self.say(f"{len(deployment.contracts)} contracts deployed, Pools at {deployment.address('Pools')}")
         self.network.publish_config(self.config)
         self.start_nodes()
         self.onboarding.give_tokens()
         self.onboarding.bond_and_register()
-        seats = sum(v.seats for v in self.plan.validators)
-        self.say(f"{seats} seats bonded and opted into pool {POOL}, {len(self.plan.members)} nodes registered")
+        seats = sum(v.seats for v in plan.validators)
+        self.say(f"{seats} seats bonded and opted into pool {POOL}, {len(plan.members)} nodes registered")
         self.say("waiting for the epoch in which the seats can be drawn")
         pool = self.onboarding.create_pool(self.config)
         if pool != POOL:
             raise MusterError(f"the pool got number {pool} on a fresh chain", "start again")
         self.say(f"pool {pool} escrowed its budget and named its service's key, all nodes joined")
         self.network.start_orchestrator(POOL)
-        self.say(f"dashboard: {self.plan.http_url}/")
-
-    def _deploy(self) -> None:
-        plan = self.plan
-        self.say(f"chain at {plan.rpc_url} · S3 at {plan.s3_url} · {len(names(plan))} encrypted keystores")
-        self.onboarding.give_gas()
-        deployment = deploy(self.onboarding.client("deployer"), demo_chain(plan), plan.deployment.parent)
-        self.say(f"{len(deployment.contracts)} contracts deployed, Pools at {deployment.address('Pools')}")
+        self.say(f"dashboard: {plan.http_url}/")
 
     def start_nodes(self) -> None:
         """Validators and workers. They load their engines while the pool is being made, and wait for it."""
@@ -405,33 +362,47 @@ class Demo:
 
     def follow(self) -> RunMonitor:
         """Until the trainer has made its last step; raises MusterError when nothing moves for minutes."""
-        monitor = self._new_monitor()
-        onlookers = self.onlookers()
-        supervisor, random = self.network.supervisor, Random(self.plan.seed)
-        chaos = Chaos(supervisor, self.chaos, self.say, random) if self.chaos else None
+        monitor, onlookers, supervisor = self._new_monitor(), self.onlookers(), self.network.supervisor
+        if self.chaos:
+            chaos = Chaos(supervisor, self.chaos, self.say, Random(self.plan.seed))
+            onlookers.append(lambda _: chaos.tick())
         moved, seen = time.monotonic(), (0, 0)
         while not supervisor.children["trainer"].finished:
             self.network.check()
             monitor.look()
-            for one in onlookers:
-                one.look(monitor.state)
-            if chaos:
-                chaos.tick()
+            for look in onlookers:
+                look(monitor.state)
             now_seen = (len(monitor.metrics()), sum(len(pool.sequences) for pool in monitor.state.pools.values()))
             if now_seen != seen:
                 moved, seen = time.monotonic(), now_seen
-            if time.monotonic() - moved > STALL_SECONDS * self.plan.patience:
-                raise MusterError(
-                    f"nothing moved for {time.monotonic() - moved:.0f} s", f"see {self.plan.root / 'logs'}"
-                )
+            still = time.monotonic() - moved
+            if still > STALL_SECONDS * self.plan.patience:
+                raise MusterError(f"nothing moved for {still:.0f} s", f"see {self.plan.root / 'logs'}")
             time.sleep(0.5)
         self.say("training is over")
         return monitor
 
+    def settle(self, monitor: RunMonitor) -> None:
+        """Wait until nothing of the pool is unsettled. Raises MusterError if nothing is settled for minutes."""
+        self.say("waiting for the last verdicts, challenge windows and claims")
+        now = self.onboarding.client("deployer").now
+        last, moved, longest = "", time.monotonic(), SETTLE_SECONDS * self.plan.patience
+        monitor.look()
+        while left := unsettled(monitor.state, now()):
+            if left != last:
+                self.say(f"left: {left}")
+                last, moved = left, time.monotonic()
+            if time.monotonic() - moved > longest:
+                raise MusterError(f"nothing was settled for {longest:.0f} s: {left}", "see the logs of the validators")
+            self.network.check()
+            time.sleep(1.0)
+            monitor.look()
+
     def onlookers(self) -> list[Onlooker]:
         """Who looks at every new state of the chain, and acts."""
-        found: list[Onlooker] = [kind(self.onboarding, self.say) for kind in (Disputer, DodgingValidator, Absentee)]
-        return [*found, self.diloco_killer] if self.plan.diloco_workers else found
+        kinds = Disputer, DodgingValidator, Absentee
+        found: list[Onlooker] = [kind(self.onboarding, self.say).look for kind in kinds]
+        return [*found, self.diloco_killer.look] if self.plan.diloco_workers else found
 
     def _new_monitor(self) -> RunMonitor:
         deployment = Deployment.load(self.plan.deployment)
@@ -439,7 +410,7 @@ class Demo:
         folder.mkdir(parents=True, exist_ok=True)
         follower = Follower(self.onboarding.client("deployer"), deployment, folder / "events.sqlite")
         known = {self.ring[name].address: name.removeprefix("node-") for name in names(self.plan)}
-        return RunMonitor(Projection(follower), POOL, self.plan.steps, self.plan.home("trainer"), self.say, known)
+        return RunMonitor(Projection(follower), self.plan.steps, self.plan.home("trainer"), self.say, known)
 
     def _diloco_summary(self, state: State) -> DilocoSummary | None:
         if not self.plan.diloco_workers:
@@ -447,22 +418,9 @@ class Demo:
         bucket = Bucket(self.network.s3_settings())
         return diloco_summary(self.plan, self.ring, bucket, state, self.diloco_killer.kills)
 
-    def _hold(self) -> None:
-        self.say(f"the network stays up: {self.plan.http_url}/ · Ctrl-C stops it")
-        while not self.stop():
-            self.network.supervisor.check()
-            time.sleep(0.5)
-
-
-def demo_chain(plan: DemoPlan) -> NetworkConfig:
-    """The local network at this run's address, with epochs long enough that a busy machine draws every committee in
-    time."""
-    suite = LOCAL.suite.model_copy(update={"epoch_blocks": EPOCH_BLOCKS})
-    return LOCAL.model_copy(update={"rpc_urls": (plan.rpc_url,), "suite": suite})
-
 
 INTERRUPTED = "interrupted: the same command continues the run"  # what to say last to who stopped it
-_OPENED = "opened"  # a file in the run's folder, which is there once the run has a pool
+OPENED = "opened"  # a file in the run's folder, which is there once the run has a pool
 
 
 class ResumableDemo(Demo):
@@ -475,15 +433,8 @@ class ResumableDemo(Demo):
     def bring_up(self) -> None:
         self.say(f"run {self.plan.root} · seed {self.plan.seed} · {self.plan.steps} policy steps")
         self.start_services()
-        self.open_or_go_on(self.plan.root / _OPENED)
+        self.open_or_go_on(self.plan.root / OPENED)
         self.network.start_trainer(POOL, self._base)
-
-
-def make_ready(root: Path) -> None:
-    """Make the run's folder, or keep it if there is a pool to go on with."""
-    if root.exists() and not (root / _OPENED).exists():
-        shutil.rmtree(root)
-    root.mkdir(parents=True, exist_ok=True)
 
 
 def kept_ports(path: Path) -> tuple[int, int, int]:

@@ -5,7 +5,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from chain.indexer.state import State
@@ -42,34 +42,28 @@ def make_run(plan: DemoPlan, ring: KeyRing, pools: str, config: PoolConfig) -> D
     )  # fmt: skip
 
 
+@dataclass
 class DilocoKiller:
     """Kills each worker once, with SIGKILL and while an outer step is under way, at even intervals of the run. `kills`:
     when each was killed (Unix time)."""
 
-    def __init__(
-        self,
-        plan: DemoPlan,
-        kill: Callable[[str], None],
-        say: Callable[[str], None],
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._plan, self._kill, self._say, self._clock = plan, kill, say, clock
-        self.kills: dict[str, float] = {}
+    plan: DemoPlan
+    kill: Callable[[str], None]
+    say: Callable[[str], None]
+    clock: Callable[[], float] = time.time
+    kills: dict[str, float] = field(default_factory=dict)
 
     def look(self, state: State) -> None:
-        names = self._plan.diloco_workers
-        if len(self.kills) == len(names):
+        names = self.plan.diloco_workers
+        path = next(self.plan.home("trainer").glob("*/diloco/status.json"), None)
+        if path is None or len(self.kills) == len(names):
             return
-        name, status = names[len(self.kills)], self._coordinator_status()
-        due = self._plan.steps * (len(self.kills) + 1) // (len(names) + 1)
+        name, status = names[len(self.kills)], json.loads(path.read_bytes())
+        due = self.plan.steps * (len(self.kills) + 1) // (len(names) + 1)
         if status and status["step"] >= due and status["items"] is not None and status["phase"] == "collect":
-            self.kills[name] = self._clock()
-            self._kill(name)
-            self._say(f"✂ kill -9 {name} during outer step {status['step'] + 1}")
-
-    def _coordinator_status(self) -> dict[str, Any]:
-        path = next(self._plan.home("trainer").glob("*/diloco/status.json"), None)
-        return {} if path is None else dict(json.loads(path.read_bytes()))
+            self.kills[name] = self.clock()
+            self.kill(name)
+            self.say(f"✂ kill -9 {name} during outer step {status['step'] + 1}")
 
 
 @dataclass(frozen=True)
@@ -97,7 +91,7 @@ def logged_steps(transport: "Transport") -> list[LoggedStep]:
             if isinstance(event, FilesAssigned):
                 assigned, attempt = entry.time, reader.schedule.attempt
             elif isinstance(event, CommitRecord):
-                partition = reader.last_partition
+                partition = reader.ended and reader.ended.partition
                 files = {worker: partition.of(worker) if partition else () for worker in event.made_of}
                 worker_of = {item: worker for worker, items in files.items() for item in items}
                 repeated = event.attempt > attempt

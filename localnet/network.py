@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import psutil
 from chain.deployment import NetworkConfig
 from engines.runtime import torch_environment
 from localnet.onboarding import KeyRing, voter_names
-from localnet.plan import DemoPlan, NodeSpec, ValidatorSpec
+from localnet.plan import DemoPlan, NodeSpec, RunFolder, ValidatorSpec
 from localnet.ports import claim_port
 from protocol.config import PoolConfig
 from protocol.errors import MusterError
@@ -75,15 +74,11 @@ class Stop:
             raise KeyboardInterrupt
 
 
-class Network:
-    """Starts the processes of a plan in order and stops them in reverse. Configuration files name everything."""
+class Processes:
+    """Starts the processes of a run with its homes and logs in `folder`, in order, and stops them in reverse."""
 
-    def __init__(self, plan: DemoPlan, ring: KeyRing, notice: Callable[[str], None], stop: Stop) -> None:
-        self.plan, self.ring, self.stop_requested = plan, ring, stop
-        self.supervisor = Supervisor(notice)
-        self.config_path = plan.root / "pool.json"
-        self.worker_isolation = {"isolation": "none"}  # our own processes on our own machine
-        self.service_settings: dict[str, Any] = {}  # further fields of the orchestrator's configuration
+    def __init__(self, folder: RunFolder, notice: Callable[[str], None], stop: Stop) -> None:
+        self.folder, self.stop_requested, self.supervisor = folder, stop, Supervisor(notice)
 
     def check(self) -> None:
         """Restart what died. Raises KeyboardInterrupt once a person wants to stop, MusterError when a process keeps
@@ -91,30 +86,73 @@ class Network:
         self.stop_requested.check()
         self.supervisor.check()
 
+    def start(self, name: str, argv: list[str], **options: Any) -> Child:
+        """Start our Python with `argv`, as a child with these options. Who is no service uses torch."""
+        env = dict(os.environ) | {"PYTHONUNBUFFERED": "1"} | ({} if name in _STAGES else torch_environment())
+        command, log_path, stage = [sys.executable, "-P", *argv], self.folder.log(name), _STAGES.get(name, 2)
+        return self.supervisor.start(Child(name, command, log_path, env, stage=stage, **options))
+
+    def start_storage(self, settings: S3Settings) -> None:
+        port = settings.endpoint.rpartition(":")[2]
+        argv = ["-m", "localnet.services.s3", "--data", str(self.folder.home("s3")), "--port", port]
+        self.start("s3", [*argv, "--bucket", settings.bucket, "--with-parent"])
+
+    def wait_ready(self, name: str, seconds: float = _READY_SECONDS) -> None:
+        """Wait until a service has said that it answers."""
+        child = self.supervisor.children[name]
+        self.wait(f"{name} to start", lambda: "READY" in child.said(), name, seconds)
+
+    def wait(self, what: str, ready: Callable[[], bool], child: str, seconds: float = _READY_SECONDS) -> None:
+        """Until `ready`, which `child` is to bring about within `seconds`. Raises as `check` does, and MusterError with
+        the end of the child's log."""
+
+        def alive() -> bool:
+            self.check()
+            return ready()
+
+        process = self.supervisor.children[child]
+        try:
+            wait_for(what, alive, timeout=seconds, hint=f"see {process.log_path}")
+        except MusterError as error:
+            raise MusterError(f"{error.what}: {process.tail(2)}", error.hint) from None
+
+
+class Network(Processes):
+    """The processes of a plan. Configuration files name everything."""
+
+    def __init__(self, plan: DemoPlan, ring: KeyRing, notice: Callable[[str], None], stop: Stop) -> None:
+        super().__init__(plan, notice, stop)
+        self.plan, self.ring = plan, ring
+        self.config_path = plan.root / "pool.json"
+        self.worker_isolation = {"isolation": "none"}  # our own processes on our own machine
+        self.service_settings: dict[str, Any] = {}  # further fields of the orchestrator's configuration
+
+    def start(self, name: str, argv: list[str], **options: Any) -> Child:
+        options["final_exits"] = final_exits(name, self.plan.background)
+        if self.plan.background:
+            options |= {"max_restarts": None, "longest_pause": _LONGEST_PAUSE}
+        return super().start(name, argv, **options)
+
+    def wait(self, what: str, ready: Callable[[], bool], child: str, seconds: float = _READY_SECONDS) -> None:
+        super().wait(what, ready, child, seconds * self.plan.patience)
+
     # Services
 
-    def start_chain(self) -> None:
+    def start_services(self) -> None:
+        """Chain and object storage, which are up some seconds later: see `wait_services`."""
         plan = self.plan
         argv = ["-m", "localnet.services.chain", "--data", str(plan.home("chain")), "--port", str(plan.chain_port)]
-        argv += ["--chain-id", str(plan.chain_id), "--with-parent"]
-        self._start("chain", argv)
-
-    def start_storage(self) -> None:
-        argv = ["-m", "localnet.services.s3", "--data", str(self.plan.home("s3")), "--port", str(self.plan.s3_port)]
-        self._start("s3", [*argv, "--bucket", BUCKET, "--with-parent"])
+        self.start("chain", [*argv, "--chain-id", str(plan.chain_id), "--with-parent"])
+        self.start_storage(self.s3_settings())
 
     def wait_services(self) -> None:
-        for name in ("chain", "s3"):
-            self.wait(f"{name} to start", partial(self._has_said, name, "READY"), name)
-
-    def _has_said(self, name: str, word: str) -> bool:
-        return word in self.supervisor.children[name].said()
+        self.wait_ready("chain")
+        self.wait_ready("s3")
 
     # The pool owner's processes
 
     def s3_settings(self) -> S3Settings:
-        credentials = self.plan.home("s3") / "etc" / "credentials.json"
-        return S3Settings(endpoint=self.plan.s3_url, bucket=BUCKET, credentials=credentials)
+        return self.plan.s3_settings(self.plan.s3_port, BUCKET)
 
     def publish_config(self, config: PoolConfig) -> None:
         """The configuration document, beside the run and, for everybody else, in the bucket under its hash."""
@@ -154,7 +192,7 @@ class Network:
         if self.plan.metrics_port:
             values["metrics"] = {"listen": f"127.0.0.1:{self.plan.metrics_port}"}
         role = "diloco run --coordinator" if self.plan.diloco_workers else "trainer"
-        self._start_role("trainer", role, values, torch=True)
+        self._start_role("trainer", role, values)
 
     def start_diloco_workers(self, base: Path) -> None:
         """Start the DiLoCo workers, if there are any, from the folder of policy step 0."""
@@ -172,7 +210,7 @@ class Network:
                     "memory": {"row_tokens": self.plan.trainer_row_tokens},
                 },
             }
-            self._start_role(name, "diloco run", values, torch=True)
+            self._start_role(name, "diloco run", values)
 
     # Workers and validators
 
@@ -185,14 +223,14 @@ class Network:
             "serve": {"listen": shown, "public_url": f"http://{shown}"},
             "allow_private_sources": True,  # each other's kept files are on this machine
         }
-        self._start_role(name, "validator", values, torch=True, attack=spec.attack)
+        self._start_role(name, "validator", values, spec.attack)
 
     def start_worker(self, pool: int, spec: NodeSpec) -> None:
         name = f"worker-{spec.name}"
         values = self._client_settings(pool, name) | self.worker_isolation
         engine = {"name": spec.engine, "dtype": self.plan.dtype, "threads": 1, "batch": self.plan.worker_batch}
         values |= {"node": self.ring[f"node-{spec.name}"].reference(), "engine": engine, "claim_seconds": 5}
-        self._start_role(name, "worker", values, torch=True, attack=spec.attack)
+        self._start_role(name, "worker", values, spec.attack)
 
     # Shared
 
@@ -210,40 +248,14 @@ class Network:
         more = {"orchestrator": self.plan.http_url, "cache": self.plan.home(process) / "weights", "name": process}
         return self._role_settings(pool, process) | more | {"poll_seconds": 0.4}
 
-    def _start_role(self, name: str, role: str, values: dict[str, Any], torch: bool = False, attack: str = "") -> None:
+    def _start_role(self, name: str, role: str, values: dict[str, Any], attack: str = "") -> None:
         path = self.plan.write_config(name, values)
         if attack:
             argv = ["-m", f"attacks.{role}", "--attack", attack, "--config", str(path)]
         else:
             module = ["cli.main", *role.split()] if " " in role else [f"{role}.main"]
             argv = ["-m", *module, "--config", str(path)]
-        self._start(name, argv, torch)
-
-    def _start(self, name: str, argv: list[str], torch: bool = False) -> None:
-        env = dict(os.environ) | {"PYTHONUNBUFFERED": "1"}
-        if torch:
-            env |= torch_environment()
-        argv, stage = [sys.executable, "-P", *argv], _STAGES.get(name, 2)
-        child = Child(
-            name, argv, self.plan.log(name), env, stage=stage, final_exits=final_exits(name, self.plan.background)
-        )
-        if self.plan.background:
-            child.max_restarts, child.longest_pause = None, _LONGEST_PAUSE
-        self.supervisor.start(child)
-
-    def wait(self, what: str, ready: Callable[[], bool], child: str, seconds: float = _READY_SECONDS) -> None:
-        """Until `ready`, which `child` is to bring about within `seconds` on an idle machine. Raises as `check` does,
-        and MusterError with the end of the child's log."""
-
-        def alive() -> bool:
-            self.check()
-            return ready()
-
-        process = self.supervisor.children[child]
-        try:
-            wait_for(what, alive, timeout=seconds * self.plan.patience, hint=f"see {process.log_path}")
-        except MusterError as error:
-            raise MusterError(f"{error.what}: {process.tail(2)}", error.hint) from None
+        self.start(name, argv)
 
 
 def final_exits(name: str, background: bool) -> frozenset[int]:

@@ -1,11 +1,10 @@
 """The keys of a run, and how their holders come onto the chain: gas, tokens, bonds, nodes, a pool."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from chain.client import ChainClient
 from chain.deployment import Deployment
@@ -21,7 +20,6 @@ from runtime import keystore
 class RoleKey:
     """A role's key: where it lies, and, in this process only, the open account."""
 
-    name: str
     keystore: Path
     password_file: Path
     account: LocalAccount
@@ -35,26 +33,22 @@ class RoleKey:
         return {"keystore": str(self.keystore), "password_file": str(self.password_file)}
 
 
-class KeyRing:
+class KeyRing(dict[str, RoleKey]):
     """Makes and remembers the keys of a run. Passwords are 32 random bytes, so light scrypt suffices."""
 
     def __init__(self, folder: Path) -> None:
+        super().__init__()
         self.folder = folder
-        self.keys: dict[str, RoleKey] = {}
 
-    def __getitem__(self, name: str) -> RoleKey:
-        if name not in self.keys:
-            self.keys[name] = self._open(name)
-        return self.keys[name]
-
-    def _open(self, name: str) -> RoleKey:
+    def __missing__(self, name: str) -> RoleKey:
         path, password_file = self.folder / name / "key.json", self.folder / name / "password"
         password = keystore.create_password_file(password_file)
         if path.exists():
             account = keystore.load(path, password)
         else:
             account = keystore.create(path, password, work_factor=keystore.LIGHT_SCRYPT_N)
-        return RoleKey(name, path, password_file, account)
+        key = self[name] = RoleKey(path, password_file, account)
+        return key
 
 
 def names(plan: DemoPlan) -> list[str]:
@@ -72,7 +66,6 @@ def voter_names(validator: str, seats: int) -> list[str]:
     return [f"voter-{validator}-{i + 1}" for i in range(seats)]
 
 
-T = TypeVar("T")
 ETHER = 10**18
 SPARE = 100 * TOKEN
 CONSENT_SECONDS = 3600
@@ -107,13 +100,12 @@ class Onboarding:
         amounts = {"owner": budget(self.plan.steps) + SPARE}
         amounts |= {f"operator-{name}": STAKE + SPARE for name in self.plan.members}
         amounts |= {f"validator-{v.name}": v.seats * bond + SPARE for v in self.plan.validators}
-        each(lambda item: suite.token.mint(self.ring[item[0]].address, item[1]).send(), amounts.items())
+        side_by_side([suite.token.mint(self.ring[name].address, amount).send for name, amount in amounts.items()])
 
     def bond_and_register(self) -> None:
         """Validators bond their seats, operators stake for their nodes; side by side."""
-        jobs: list[Callable[[], object]] = [partial(self._bond, v.name, v.seats) for v in self.plan.validators]
-        jobs += [partial(self._register, name) for name in self.plan.members]
-        each(lambda job: job(), jobs)
+        bonds = [partial(self._bond, v.name, v.seats) for v in self.plan.validators]
+        side_by_side([*bonds, *(partial(self._register, name) for name in self.plan.members)])
 
     def _bond(self, name: str, seats: int) -> None:
         """Seats that judge the pool to come."""
@@ -139,15 +131,13 @@ class Onboarding:
         pool = suite.pools.create_pool(pool_terms(config, self.plan.patience), budget(self.plan.steps)).send()
         suite.court.set_service(pool, self.ring["service"].address).send()
         suite.court.announce_service(pool, self.plan.http_url).send()
-        each(lambda name: self._join(pool, name), self.plan.members)
+        joins = {name: self.suite(f"operator-{name}").pools.join for name in self.plan.members}
+        side_by_side([join(pool, self.ring[f"node-{name}"].address).send for name, join in joins.items()])
         return pool
 
-    def _join(self, pool: int, name: str) -> None:
-        self.suite(f"operator-{name}").pools.join(pool, self.ring[f"node-{name}"].address).send()
 
-
-def each(work: Callable[[T], object], items: Iterable[T]) -> None:
+def side_by_side(jobs: Sequence[Callable[[], object]]) -> None:
     """Do all at once; the first failure is raised after every one has ended."""
-    with ThreadPoolExecutor(16) as pool:
-        for future in [pool.submit(work, item) for item in items]:
+    with ThreadPoolExecutor(16) as threads:
+        for future in [threads.submit(job) for job in jobs]:
             future.result()

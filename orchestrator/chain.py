@@ -28,13 +28,13 @@ IsStored = Callable[[Submission], bool]
 
 class PoolView:
     """Pool `pool_id` of a projection, shared by the thread that follows the chain and those of requests. Steps are
-    usable once their seed block has `confirmations` blocks on top."""
+    usable once their seed block has `confirmations` blocks on top. `error`: why the chain could not be followed at the
+    last try, or uploads not attested; `heard`: when the chain last answered (Unix seconds), `moved`: with a new
+    block."""
 
     def __init__(self, projection: Projection, pool: int, confirmations: int) -> None:
         self.projection, self.pool_id, self.confirmations = projection, pool, confirmations
-        # Why the chain could not be followed at the last try, or uploads not attested, or empty.
         self.error = ""
-        # When the chain last answered, and when it last answered with a new block; Unix seconds.
         self.heard: float | None = None
         self.moved: float | None = None
 
@@ -84,11 +84,10 @@ class Attestor:
     """Attests on chain which files of a full lane have their bytes in the bucket, and only those.
 
     Bytes come before randomness: the contract fixes the block that draws a lane's committee when the lane is attested.
-    A file that is not attested in time is late, unpaid and fined. So no file waits for another, no lane for another,
-    and nothing is kept that a restart would need: chain, bucket and receipts say what to do.
+    A file that is not attested in time is late, unpaid and fined. So no file or lane waits for another, and nothing is
+    kept that a restart would need: chain, bucket and receipts say what to do.
 
-    `court` sends as the service's key, which the pool's owner named there. `checks`: ways to learn that a file is
-    stored, the quickest first.
+    `court` sends as the service's key. `checks`: ways to learn that a file is stored, the quickest first.
     """
 
     def __init__(self, court: Court, pool: int, checks: Sequence[IsStored]) -> None:
@@ -138,8 +137,8 @@ class Attestor:
             log.warning("%s", problem)
 
     def _attest(self, lane: Lane, files: list[Submission]) -> int:
-        """Return the last block with an attestation of the lane, or 0. A bucket that does not answer delays none of the
-        files that are known to be in it."""
+        """Return the last block with an attestation of the lane, or 0. A dead bucket delays no file that has a
+        receipt."""
         missing, block = lane.missing, 0
         for is_stored in self._checks:
             places = sum(1 << file.place for file in files if missing >> file.place & 1 and is_stored(file))
@@ -161,30 +160,24 @@ def due(state: State, pool_id: int) -> Iterator[Lane]:
 
 
 class ChainWatcher:
-    """Follows the chain, has uploads attested if its replica leads, and compares ledger and chain. `reconciliation` is
-    the newest comparison."""
+    """Follows the chain, has uploads attested while its replica `leads`, and compares ledger and chain.
+    `reconciliation` is the newest comparison."""
 
     def __init__(
-        self,
-        view: PoolView,
-        suite: Suite,
-        attestor: Attestor,
-        poll_seconds: float,
-        leads: Callable[[], bool] = lambda: True,
+        self, view: PoolView, suite: Suite, attestor: Attestor, leads: Callable[[], bool] = lambda: True
     ) -> None:
-        self._view, self._suite, self._attestor, self._poll, self._leads = view, suite, attestor, poll_seconds, leads
+        self._view, self._suite, self._attestor, self._leads = view, suite, attestor, leads
         self._reconciled_version, self._reconciled_time = -1, 0.0
         self._doubtful = False
         self.reconciliation: Reconciliation | None = None
 
-    def work(self) -> float:
-        """Poll once and, when it is time, compare. Return the seconds until the next poll."""
+    def work(self) -> None:
+        """Poll once and, when it is time, compare."""
         try:
             self.poll()
         except BaseException as error:
             self._view.error = describe(error)  # the page must not show an old state without saying so
             raise
-        return self._poll
 
     def poll(self) -> None:
         self._view.refresh()
@@ -196,15 +189,14 @@ class ChainWatcher:
             return
         result = reconcile(state, self._view.pool_id, self._suite)
         self._reconciled_time = time.monotonic()
-        is_doubtful = result is not None and bool(result.findings)
-        if is_doubtful and not self._doubtful:
-            # An endpoint may serve a block's state before its logs: only what differs twice is published.
-            self._doubtful = True
+        findings = result.findings if result else []
+        # An endpoint may serve a block's state before its logs: only what differs twice is published.
+        self._doubtful = bool(findings) and not self._doubtful
+        if self._doubtful:
             return
-        self._doubtful = False
         self.reconciliation, self._reconciled_version = result, state.version
-        if result is not None and result.findings:
-            log.warning("the ledger differs from the chain: %s", "; ".join(result.findings))
+        if findings:
+            log.warning("the ledger differs from the chain: %s", "; ".join(findings))
 
     @property
     def current(self) -> bool:

@@ -1,25 +1,12 @@
-"""The orchestrator's database: SQLite (WAL) by default, PostgreSQL by URL. Times are Unix seconds, addresses checksum
-hex."""
+"""The orchestrator's database: SQLite (WAL) or PostgreSQL. Times are Unix seconds, addresses checksum hex."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    Connection,
-    Engine,
-    Index,
-    String,
-    Text,
-    create_engine,
-    event,
-    insert,
-    inspect,
-    select,
-    text,
-)
+import sqlalchemy as sa
+from sqlalchemy import BigInteger, Connection, Engine, Index, String, Text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError, SQLAlchemyError
@@ -58,8 +45,7 @@ class HeartbeatRow(Base):
 
 
 class LeaseRow(Base):
-    """Permission to make one file. `open` ends when the lease runs out or another replaces it; `change` is the number
-    of the newest change to it (`LeaseChangeRow`)."""
+    """Permission to make one file, `open` until it runs out or is replaced; `change` numbers its newest change."""
 
     __tablename__ = "leases"
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
@@ -136,10 +122,8 @@ class ConsumedRow(Base):
 
 
 class Database:
-    """Sessions over one engine whose tables have this version's schema. Several replicas may share a database.
-
-    Raises ConfigError for an unusable URL or a database of another version, UnreachableError if it does not open.
-    """
+    """Sessions over one engine whose tables have this version's schema. Raises ConfigError for an unusable URL or a
+    database of another version, UnreachableError if it does not open."""
 
     def __init__(self, url: str) -> None:
         self.engine = _engine(url)
@@ -177,7 +161,7 @@ class Database:
         """Raise UnreachableError unless the database answers."""
         try:
             with self.reading() as session:
-                session.execute(text("SELECT 1"))
+                session.execute(sa.text("SELECT 1"))
         except SQLAlchemyError as error:
             raise UnreachableError(f"the database does not answer: {error}", "check the database") from None
 
@@ -205,23 +189,23 @@ def _engine(url: str) -> Engine:
     try:
         parsed = make_url(url)
         if parsed.get_backend_name() == "postgresql":
-            return create_engine(parsed, pool_size=_POOL_SIZE, max_overflow=0, pool_pre_ping=True)
+            return sa.create_engine(parsed, pool_size=_POOL_SIZE, max_overflow=0, pool_pre_ping=True)
         if parsed.get_backend_name() != "sqlite":
             raise ValueError("this kind is not supported")
         if parsed.database:
             Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
-        engine = create_engine(parsed, connect_args={"timeout": BUSY_SECONDS})
+        engine = sa.create_engine(parsed, connect_args={"timeout": BUSY_SECONDS})
     except (ArgumentError, NoSuchModuleError, ValueError, OSError) as error:
         raise ConfigError(f"database URL {_shown(url)}: {error}", "use sqlite:///path or postgresql://…") from None
 
-    @event.listens_for(engine, "connect")
+    @sa.event.listens_for(engine, "connect")
     def on_connect(connection: Any, _record: Any) -> None:
         # The driver's own transaction control would begin lazily and break BEGIN IMMEDIATE.
         connection.isolation_level = None
         for setting in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
             connection.execute(f"PRAGMA {setting}").close()
 
-    @event.listens_for(engine, "begin")
+    @sa.event.listens_for(engine, "begin")
     def on_begin(connection: Any) -> None:
         reading = connection.get_execution_options().get("reading")
         connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
@@ -236,22 +220,21 @@ def _create_tables(engine: Engine) -> None:
             return
     with engine.begin() as connection:
         if engine.dialect.name == "postgresql":
-            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _CREATION_LOCK})
+            connection.execute(sa.text("SELECT pg_advisory_xact_lock(:key)"), {"key": _CREATION_LOCK})
         version = _version(connection)
         if version is None:
             Base.metadata.create_all(connection)
-            connection.execute(insert(MetaRow).values(key="schema", value=SCHEMA_VERSION))
-            connection.execute(insert(LeaseChangeRow).values(id=1, number=0))
+            connection.execute(sa.insert(MetaRow).values(key="schema", value=SCHEMA_VERSION))
+            connection.execute(sa.insert(LeaseChangeRow).values(id=1, number=0))
         elif version != SCHEMA_VERSION:
             what = f"the database has schema {version}, this version of muster needs {SCHEMA_VERSION}"
             raise ConfigError(what, "use the version that made it, or another database")
 
 
 def _version(connection: Connection) -> str | None:
-    """Return the version of the tables, None where there are none."""
-    if not inspect(connection).has_table(MetaRow.__tablename__):
+    if not sa.inspect(connection).has_table(MetaRow.__tablename__):
         return None
-    return connection.scalar(select(MetaRow.value).where(MetaRow.key == "schema")) or "unknown"
+    return connection.scalar(sa.select(MetaRow.value).where(MetaRow.key == "schema")) or "unknown"
 
 
 def _shown(url: str) -> str:

@@ -2,7 +2,6 @@
 
 import json
 import threading
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from sqlalchemy import select
@@ -17,8 +16,7 @@ _OVERLAP_SECONDS = 5.0
 
 
 class Heartbeat(NamedTuple):
-    """A participant's newest heartbeat: its `body`, when it came (Unix seconds), and the seconds after which the next
-    one is due."""
+    """A participant's newest heartbeat; times in (Unix) seconds, `interval` until the next one is due."""
 
     body: HeartbeatRequest
     last_seen: float
@@ -27,10 +25,6 @@ class Heartbeat(NamedTuple):
     def is_alive(self, now: float) -> bool:
         """Return whether fewer than MISSES_UNTIL_DEAD heartbeats are missing."""
         return node_state(self, now) in (NodeState.HEALTHY, NodeState.UNHEALTHY)
-
-
-# Address → newest heartbeat.
-Heartbeats = Mapping[str, Heartbeat]
 
 
 def node_state(heartbeat: Heartbeat | None, now: float, *, ejected: bool = False, left: bool = False) -> NodeState:
@@ -47,8 +41,7 @@ def node_state(heartbeat: Heartbeat | None, now: float, *, ejected: bool = False
 
 
 class HeartbeatStore:
-    """Heartbeats in the database, and a copy in memory. `interval`: seconds between heartbeats, the same on all
-    replicas. Thread-safe."""
+    """Heartbeats in the database, and a copy in memory. All replicas have the same `interval`. Thread-safe."""
 
     def __init__(self, db: Database, interval: float = HEARTBEAT_SECONDS) -> None:
         self._db, self._interval = db, interval
@@ -57,8 +50,7 @@ class HeartbeatStore:
         self._read_up_to = 0.0
 
     def store(self, address: str, body: HeartbeatRequest, now: float) -> None:
-        """Store a heartbeat that came at `now` (Unix seconds), unless a newer one is stored already: a replica may
-        write late what it received early."""
+        """Store a heartbeat of `now` (Unix seconds), unless a newer one is there: a replica may write late."""
         row = self._db.insert(HeartbeatRow).values(address=address, last_seen=now, body=body.model_dump_json())
         newer = row.on_conflict_do_update(
             index_elements=[HeartbeatRow.address],

@@ -1,13 +1,8 @@
 """The contribution ledger of one pool: who earned, was paid, was slashed, and where every base unit of its escrow is.
-
-All but `reconcile` are pure functions of the projected state, which follows from events alone. `reconcile` compares
-them with the contracts' own accounts and with token balances.
-"""
+All but `reconcile` are pure functions of the projected state, which follows from events alone."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from operator import add, sub
 from typing import Any
 
 from chain.client import ChainClient, View
@@ -21,43 +16,33 @@ from protocol.verdict import Code
 _REFUNDED = (Status.VOID, Status.LATE)
 
 
-@dataclass(frozen=True)
-class FileSums:
-    """What files add up to: output tokens whose pay is `reserved`, those whose pay is or was owed (`earned`), and files
-    for which a committee's members earn a whole fee (`judged`) or that of an attempt (`missed`)."""
-
-    reserved: int = 0
-    earned: int = 0
-    judged: int = 0
-    missed: int = 0
-
-    def __add__(self, other: "FileSums") -> "FileSums":
-        return FileSums(*map(add, vars(self).values(), vars(other).values()))
-
-    def __sub__(self, other: "FileSums") -> "FileSums":
-        return FileSums(*map(sub, vars(self).values(), vars(other).values()))
+def label(code: int) -> str:
+    """Return an outcome code in words; empty for none."""
+    return Code(code).label if code else ""
 
 
-def sums_of(file: Submission) -> FileSums:
-    """Return the sums of one file."""
+def sums_of(file: Submission) -> Counter[str]:
+    """Return what a file adds up to: output tokens whose pay is `reserved`, those whose pay is or was owed (`earned`),
+    and 1 if a committee's members earn a whole fee for it (`judged`) or that of an attempt (`missed`)."""
     if file.status in _REFUNDED:
-        return FileSums()
+        return Counter()
     missed = int(file.status is Status.UNAVAILABLE and file.finalized)
     earned = file.units if file.is_paid and not file.forfeited else 0
     reserved = 0 if file.is_paid or file.finalized else file.units
-    return FileSums(reserved, earned, judged=1 - missed, missed=missed)
+    return Counter(reserved=reserved, earned=earned, judged=1 - missed, missed=missed)
 
 
-def escrow(state: State, pool_id: int, sums: FileSums | None = None) -> EscrowEntry:
-    """Return the pool's escrow. `sums`: of its files, where they are known. Raises KeyError if the pool is not in the
-    state."""
+def escrow(state: State, pool_id: int, sums: Counter[str] | None = None) -> EscrowEntry:
+    """Return the pool's escrow; `sums` of its files, where known. Raises KeyError if the pool is not in the state."""
     pool = state.pools[pool_id]
     if sums is None:
-        sums = sum(map(sums_of, state.submissions_of(pool_id)), FileSums())
-    reserved = sums.reserved * pool.terms.rate
-    unpaid = sums.earned * pool.terms.rate - pool.claimed
+        sums = Counter[str]()
+        for file in state.submissions_of(pool_id):
+            sums.update(sums_of(file))
+    reserved = sums["reserved"] * pool.terms.rate
+    unpaid = sums["earned"] * pool.terms.rate - pool.claimed
     # A committee earns a quarter for a file it could not fetch (contracts/src/libraries/Reckoning.sol).
-    fees = (sums.judged * pool.terms.fee + sums.missed * (pool.terms.fee >> 2)) * pool.terms.committee
+    fees = (sums["judged"] * pool.terms.fee + sums["missed"] * (pool.terms.fee >> 2)) * pool.terms.committee
     owed_fees = fees - pool.fees_paid - pool.fees_burnt
     return EscrowEntry(
         funded=pool.funded,
@@ -170,7 +155,7 @@ def _submissions(state: State, pool: int, now: int) -> Iterator[Row]:
             "sha256": file.sha256.hex(),
             "root": file.root.hex(),
             "status": file.status.value,
-            "reason": Code(file.code).label if file.code else "",
+            "reason": label(file.code),
             "final": file.is_final(now),
             "pay_base_units": file.units * rate if file.is_paid and not file.forfeited else 0,
             "submitted": file.time,
@@ -192,7 +177,7 @@ def _votes(state: State, pool: int, now: int) -> Iterator[Row]:
                     "seat": seat,
                     "owner": state.seats[seat].owner,
                     "vote": voting_round.code_at(file.place, member).label,
-                    "outcome": Code(file.votes_code).label if file.votes_code else "",
+                    "outcome": label(file.votes_code),
                     "verdict": digest.hex(),
                 }
 
@@ -200,7 +185,7 @@ def _votes(state: State, pool: int, now: int) -> Iterator[Row]:
 def _slashes(state: State, pool: int, now: int) -> Iterator[Row]:
     for slash in state.slashes:
         if slash.pool == pool:
-            derived = {"reason": Code(slash.code).label if slash.code else "vote", "amount_base_units": slash.amount}
+            derived = {"reason": label(slash.code) or "vote", "amount_base_units": slash.amount}
             yield _copied(slash, "kind", "who", "sequence") | derived | _copied(slash, "block", "time", "tx")
 
 
@@ -245,10 +230,8 @@ Expected = tuple[str, View, dict[str, int] | int]
 
 
 def reconcile(state: State, pool: int, suite: Suite) -> Reconciliation | None:
-    """Compare the state with the chain at the state's block; None if the pool is not on chain yet.
-
-    Raises UnreachableError, or MusterError when the endpoint no longer has that block's state.
-    """
+    """Compare state and chain at the state's block; None if the pool is not on chain. Raises UnreachableError, or
+    MusterError when the endpoint no longer has that block's state."""
     if pool not in state.pools:
         return None
     pools, view = suite.pools, escrow(state, pool)
@@ -264,7 +247,16 @@ def reconcile(state: State, pool: int, suite: Suite) -> Reconciliation | None:
     ]
     wrong_escrow += _differences(suite.client, expected, state.head)
     wrong_ledger = _unmatched_payments(state, pools.address)
-    wrong_ledger += _differences(suite.client, _expected_ledger(state, pool, suite), state.head)
+    expected = []
+    for account in state.accounts.values():
+        if account.pool == pool:
+            units = {"earned": account.units_earned, "spent": account.units_spent, "pending": account.units_pending}
+            on_chain = pools.view("accountOf", pool, account.node)
+            expected.append((f"account of {account.node}", on_chain, units | {"counter": account.counter}))
+    for payee in sorted({row.payee for row in rows(state, pool, 0)} | {state.pools[pool].owner}):
+        balance = state.balances.get(payee, 0)
+        expected.append((f"balance of {payee}", suite.token.view("balanceOf", payee), balance))
+    wrong_ledger += _differences(suite.client, expected, state.head)
     return Reconciliation(
         block=state.head,
         ledger_matches_chain=not wrong_ledger,
@@ -272,19 +264,6 @@ def reconcile(state: State, pool: int, suite: Suite) -> Reconciliation | None:
         findings=(wrong_escrow + wrong_ledger)[:MOST_FINDINGS],
         gifts=gifts,
     )
-
-
-def _expected_ledger(state: State, pool: int, suite: Suite) -> list[Expected]:
-    expected: list[Expected] = []
-    for (of, node), account in state.accounts.items():
-        if of == pool:
-            units = {"earned": account.units_earned, "spent": account.units_spent, "pending": account.units_pending}
-            fields = units | {"counter": account.counter}
-            expected.append((f"account of {node}", suite.pools.view("accountOf", pool, node), fields))
-    for payee in sorted({row.payee for row in rows(state, pool, 0)} | {state.pools[pool].owner}):
-        balance = state.balances.get(payee, 0)
-        expected.append((f"balance of {payee}", suite.token.view("balanceOf", payee), balance))
-    return expected
 
 
 def _unmatched_payments(state: State, pools: str) -> list[str]:

@@ -1,11 +1,10 @@
 """`muster pool serve`: the service in one process, or in several workers that share its port."""
 
-import contextlib
 import logging
 import os
 import shutil
 import socket
-from collections.abc import AsyncIterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 from fastapi import FastAPI
@@ -42,20 +41,15 @@ from storage.s3 import Bucket
 
 log = logging.getLogger("muster.orchestrator")
 PRUNE_SECONDS = 5.0
-# The environment variable by which workers find their configuration file.
+# By which workers find their configuration file.
 _WORKER_CONFIG = "MUSTER_ORCHESTRATOR_CONFIG"
-# The environment variable by which prometheus_client shares counters among processes.
-_METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 
 
 def run(config_path: Path) -> None:
-    """Serve until SIGINT or SIGTERM. Raises MusterError, before anything is served, for what a user can mend: port in
-    use, wrong password, unreachable chain or storage, another chain, a pool with another owner or configuration."""
+    """Serve until a signal. Raises MusterError, before anything is served, for what a user can mend."""
 
     def make(config: OrchestratorConfig) -> Daemon:
-        if config.workers == 1:
-            return Orchestrator(config)
-        return Workers(config, config_path)
+        return Orchestrator(config) if config.workers == 1 else Workers(config, config_path)
 
     start(config_path, OrchestratorConfig, make)
 
@@ -64,7 +58,7 @@ class Orchestrator:
     """The service in this process."""
 
     def __init__(self, config: OrchestratorConfig) -> None:
-        with contextlib.ExitStack() as stack:
+        with ExitStack() as stack:
             listener = stack.enter_context(bound(config.host, config.port))
             app = build(config, config.key.open(), config.home, stack)
             self._opened = stack.pop_all()
@@ -83,8 +77,7 @@ class Orchestrator:
 
 
 class Workers:
-    """Uvicorn's supervisor of several workers, each of which is a replica. Everything is opened once here first, so
-    that what a user can mend is said once."""
+    """Uvicorn's supervisor of several replicas. Everything is opened here first, so that what is wrong is said once."""
 
     def __init__(self, config: OrchestratorConfig, config_path: Path) -> None:
         if config.key.password_file is None:
@@ -92,20 +85,16 @@ class Workers:
         if is_locked(config.home / "events.sqlite.lock"):
             raise ConfigError(f"another process works in {config.home}", "stop it, or give each a `home` of its own")
         self._listener, self._config = bound(config.host, config.port), config
-        with contextlib.ExitStack() as stack:
+        with ExitStack() as stack:
             build(config, config.key.open(), config.home, stack)
         metrics = config.home / "metrics"
         with explained(f"empty {metrics}", "check `home`"):
             shutil.rmtree(metrics, ignore_errors=True)
             metrics.mkdir(parents=True)
-        os.environ[_WORKER_CONFIG] = str(config_path.resolve())
-        os.environ[_METRICS_FOLDER] = str(metrics)
-        options = server_options(
-            "orchestrator.main:worker_app",
-            config.connections,
-            trusted_proxies=config.trusted_proxies,
-            workers=config.workers,
-        )
+        # prometheus_client shares counters among processes by its variable.
+        os.environ |= {_WORKER_CONFIG: str(config_path.resolve()), "PROMETHEUS_MULTIPROC_DIR": str(metrics)}
+        proxies, factory = config.trusted_proxies, "orchestrator.main:worker_app"
+        options = server_options(factory, config.connections, trusted_proxies=proxies, workers=config.workers)
         allow_files(2 * config.connections + SPARE_FILES)  # workers inherit it
         self._supervisor = Multiprocess(options, [self._listener])
 
@@ -125,14 +114,14 @@ def worker_app() -> FastAPI:
     start_logging()
     try:
         config = load_document(Path(os.environ[_WORKER_CONFIG]), OrchestratorConfig)
-        return build(config, config.key.open(), _worker_home(config.home), contextlib.ExitStack())
+        return build(config, config.key.open(), _worker_home(config.home), ExitStack())
     except MusterError as error:
         log.error("this worker cannot start: %s", error)
         raise SystemExit(1) from None  # uvicorn starts another
 
 
 def _worker_home(home: Path) -> Path:
-    """Return a folder for the events of the chain that no other worker uses; the first is the service's own."""
+    """Return a folder for the chain's events that no other worker uses; the first is the service's own."""
     number, folder = 1, home
     while is_locked(folder / "events.sqlite.lock"):
         number += 1
@@ -142,25 +131,23 @@ def _worker_home(home: Path) -> Path:
 
 
 def log_address(config: OrchestratorConfig, listener: socket.socket) -> None:
-    """Log where the service listens, and that a reverse proxy has to lead there if clients use another URL."""
+    """Log where the service listens, and where clients reach it if a reverse proxy has to lead there."""
     address = address_of(listener)
     log.info("listening on http://%s for pool %d", address, config.pool)
     if config.public_url:
         log.info("clients reach this service at %s: the reverse proxy there must forward to %s", config.url, address)
 
 
-def build(config: OrchestratorConfig, signer: LocalAccount, home: Path, stack: contextlib.ExitStack) -> FastAPI:
+def build(config: OrchestratorConfig, signer: LocalAccount, home: Path, stack: ExitStack) -> FastAPI:
     """Open everything the service needs, with the events of the chain in `home`; `stack` closes it."""
     pool_config = PoolConfig.load(config.pool_config)
     deployment = Deployment.load(config.deployment)
     pools = deployment.address("Pools")
-    db = Database(config.database or default_url(config.home))
-    stack.callback(db.close)
+    db = stack.enter_context(closing(Database(config.database or default_url(config.home))))
     client = ChainClient(config.rpc, deployment.chain_id, signer, timeout=8.0, patience=10.0)
     stack.callback(client.close)
     suite = Suite(client, deployment)
-    follower = Follower(client, deployment, home / "events.sqlite")
-    stack.callback(follower.close)
+    follower = stack.enter_context(closing(Follower(client, deployment, home / "events.sqlite")))
     view = PoolView(Projection(follower), config.pool, config.confirmations)
     view.refresh()
     check_pool(view, pool_config, config.owner)
@@ -170,11 +157,10 @@ def build(config: OrchestratorConfig, signer: LocalAccount, home: Path, stack: c
     publish_files(pool_config, bucket)
     auth_scope = AuthScope.of(config.url, deployment.chain_id, pools)
     receipts = ReceiptSigner(signer, PoolId(deployment.chain_id, auth_scope.pools, config.pool))
-    leader = Leader(db)
-    stack.callback(leader.close)
+    leader = stack.enter_context(closing(Leader(db)))
     uploads = Uploads(db, view, bucket, receipts, config.max_upload_bytes)
     attestor = Attestor(suite.court, config.pool, (uploads.has_receipt, uploads.is_stored))
-    chain_watcher = ChainWatcher(view, suite, attestor, config.poll_seconds, leader.leads)
+    chain_watcher = ChainWatcher(view, suite, attestor, leader.leads)
     service = Service(
         db,
         view,
@@ -191,39 +177,30 @@ def build(config: OrchestratorConfig, signer: LocalAccount, home: Path, stack: c
         workers=config.workers,
     )
     nonces = NonceStore(db)
-    guard = RequestGuard(auth_scope, nonces, lambda address: address in config.relays or view.knows(address))
-
-    service.tasks = background_tasks(service, chain_watcher, nonces, leader)
-
-    @contextlib.asynccontextmanager
-    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        for task in service.tasks:
-            task.start()
-        yield
-        for task in service.tasks:
-            task.stop()
-
-    return create_app(service, guard, rate=config.rate, burst=config.burst, lifespan=lifespan)
+    guard = RequestGuard(auth_scope, nonces.use, lambda address: address in config.relays or view.knows(address))
+    service.tasks = background_tasks(service, chain_watcher, nonces, leader, config.poll_seconds)
+    return create_app(service, guard, rate=config.rate, burst=config.burst)
 
 
 def background_tasks(
-    service: Service, chain_watcher: ChainWatcher, nonces: NonceStore, leader: Leader
+    service: Service, chain_watcher: ChainWatcher, nonces: NonceStore, leader: Leader, poll_seconds: float
 ) -> list[BackgroundTask]:
     """Return the threads of a replica, not started."""
 
-    def prune() -> float:
+    def prune() -> None:
         leads = leader.leads()
         service.leases.prune(leads)
         if leads:
             nonces.prune(service.clock())
-        return PRUNE_SECONDS
 
-    return [BackgroundTask("chain", chain_watcher.work), BackgroundTask("pruning", prune)]
+    return [
+        BackgroundTask("chain", chain_watcher.work, poll_seconds),
+        BackgroundTask("pruning", prune, PRUNE_SECONDS),
+    ]
 
 
 def pool_access(config: OrchestratorConfig, deployment: Deployment, pool_config: PoolConfig) -> PoolAccess:
-    """Return what newcomers are told; never our own RPC URLs, which may hold a provider's key. Those of the deployment
-    file are public with it."""
+    """Return what newcomers are told; never our own RPC URLs, which may hold a provider's key."""
     announced = [url for url in deployment.services.get("rpc", "").split(",") if url]
     rpc = list(config.public_rpc) or announced or list(known_rpc(deployment.network))
     document = deployment.model_dump_json()

@@ -11,34 +11,27 @@ from sqlalchemy import select
 from orchestrator.auth import HttpError
 from orchestrator.background import BackgroundTask
 from orchestrator.chain import ChainWatcher, PoolView
+from orchestrator.dashboard.evidence import Evidence
 from orchestrator.db import Database, StepReportRow
-from orchestrator.heartbeats import Heartbeat, HeartbeatStore
+from orchestrator.heartbeats import HeartbeatStore
 from orchestrator.scheduling.aggregates import ConsumedFiles, load_consumed, store_consumed
 from orchestrator.scheduling.leases import Leases
-from orchestrator.scheduling.scheduler import Keep, Refuse, Rule, Wait
+from orchestrator.scheduling.scheduler import Refuse, Rule, Wait
 from orchestrator.sources import AnnouncedSources
 from orchestrator.uploads import ObjectStore, Uploads
 from protocol import VERSION
 from protocol.api import work
 from protocol.api.run import PoolAccess, ReportEntry
-from protocol.api.work import SignedEvaluation
 from protocol.config import PoolConfig
 from protocol.encoding import canonical_json
-from protocol.errors import IntegrityError
-from storage.keys import parse_key
 
 log = logging.getLogger("muster.orchestrator")
-DOWNLOAD_SECONDS = 300
 
 
 @dataclass
 class Service:
-    """Everything behind the routes. Thread-safe; `address` is a verified signer.
-
-    Limits are in seconds. Without `chain_watcher` nothing is compared with the chain. `access`: what newcomers are
-    told; `allow_private_sources`: announced sources of weights may be in private networks; `workers`: processes that
-    share the port; `tasks`: the threads of this replica.
-    """
+    """Everything behind the routes. Thread-safe; `address` is a verified signer, limits are in seconds. `access`: what
+    newcomers are told; `workers`: processes that share the port; `tasks`: the threads of this replica."""
 
     db: Database
     view: PoolView
@@ -59,37 +52,39 @@ class Service:
     def __post_init__(self) -> None:
         self.started = self.clock()
         shape = self.config.work
+        self.evidence = Evidence(self.uploads.pool, shape, self.store.get)
         rule = Rule.of(self.config, self.lease_seconds, self.lease_limit, self.stall_seconds)
         self.leases = Leases(self.db, self.view, rule, shape.rows * shape.max_new_tokens, self.clock)
         self.sources = AnnouncedSources(self.uploads.pool, self.allow_private_sources, self.clock, self.workers)
-        self._heartbeats = HeartbeatStore(self.db, self.heartbeat_seconds)
+        self.heartbeats = HeartbeatStore(self.db, self.heartbeat_seconds)
 
     def request_lease(self, address: str, body: work.LeaseRequest) -> work.LeaseResponse:
         """Grant a lease, or say when to ask again. Raises HttpError 403 for a node that may not work."""
-        decision, lease_id = self.leases.request(address, body.counter, body.ready)
+        decision = self.leases.request(address, body.counter, body.ready)
         if isinstance(decision, Refuse):
             raise HttpError(403, decision.reason, "see `muster node status`")
         if isinstance(decision, Wait):
             return work.NoLease(wait=decision.seconds, reason=decision.reason)
-        assert lease_id is not None
-        held = decision.lease if isinstance(decision, Keep) else decision
-        return work.WorkLease(lease=lease_id, step=held.step, counter=held.counter, expires=decision.expires)
+        lease = decision.lease
+        return work.WorkLease(lease=lease.id, step=lease.step, counter=lease.counter, expires=lease.expires)
 
     def heartbeat(self, address: str, body: work.HeartbeatRequest) -> work.HeartbeatResponse:
-        self._heartbeats.store(address, body, self.clock())
+        self.heartbeats.store(address, body, self.clock())
         expires = self.leases.renew(address, body.lease) if body.lease else None
         step = self.view.usable_step(self.view.state)
         return work.HeartbeatResponse(next=self.heartbeat_seconds, step=step, lease_expires=expires, version=VERSION)
 
     def report_step(self, address: str, body: work.StepRequest) -> work.StepResponse:
-        """Store the trainer's report. Raises HttpError 403 for anybody but the owner, 400 for an evaluation that is not
-        the owner's."""
+        """Store the trainer's report. Raises HttpError 403 unless it is the owner's, 400 if its evaluation is not."""
         state = self.view.state
         pool = self.view.pool(state)
         if pool is None or pool.owner != address:
             raise HttpError(403, f"{address} is not the owner of pool {self.view.pool_id}", "sign as the owner")
-        if body.evaluation is not None:
-            self._check(body.evaluation, body.step, pool.owner)
+        if (signed := body.evaluation) is not None:
+            signed.check(self.uploads.pool, pool.owner)
+            if (signed.evaluation.step, signed.evaluation.config_hash) != (body.step, self.config.digest.hex()):
+                what = "the evaluation is of another step or pool configuration"
+                raise HttpError(400, what, "report it with its own")
         submissions = ((sequence, state.submissions.get((pool.pool, sequence))) for sequence in body.consumed)
         known = {sequence: sub.sha256.hex() for sequence, sub in submissions if sub is not None}
         with self.db.session() as session:
@@ -98,23 +93,6 @@ class Service:
             session.merge(StepReportRow(step=body.step, reported=self.clock(), body=document))
         log.info("step %d: reward %s", body.step, body.metrics.get("reward"))
         return work.StepResponse(step=body.step)
-
-    def _check(self, signed: SignedEvaluation, step: int, owner: str) -> None:
-        """Raise HttpError 400 unless the owner signed this evaluation of that step of this pool."""
-        try:
-            signed.check(self.uploads.pool, owner)
-        except IntegrityError as error:
-            raise HttpError(400, error.what, error.hint) from None
-        if signed.evaluation.step != step or signed.evaluation.config_hash != self.config.digest.hex():
-            raise HttpError(400, "the evaluation is of another step or pool configuration", "report it with its own")
-
-    def location(self, key: str) -> str:
-        """Return a pre-signed URL of an object. Raises ConfigError for anything but a content address."""
-        return self.store.presign_get(str(parse_key(key)), DOWNLOAD_SECONDS)
-
-    def heartbeats(self) -> dict[str, Heartbeat]:
-        """Return the newest heartbeat of every address."""
-        return self._heartbeats.newest()
 
     def reports(self) -> list[ReportEntry]:
         """Return the trainer's reports by step."""

@@ -1,9 +1,6 @@
-"""The relays and peers that announced themselves as sources of weights, in memory.
-
-An announcement lasts minutes and is repeated, so the list fills by itself after a restart. Each participant has one
-entry, so a crowd of entries costs a crowd of stakes. A URL is listed only once it answers with the same announcement:
-nobody can send the pool's nodes to somebody else's machine.
-"""
+"""The relays and peers that announced themselves as sources of weights, in memory: an announcement lasts minutes and is
+repeated. Each participant has one entry, so a crowd of entries costs a crowd of stakes. A URL is listed only once it
+answers with the same announcement: nobody can send the pool's nodes to somebody else's machine."""
 
 import logging
 import math
@@ -84,9 +81,6 @@ class AnnouncedSources:
         with self._lock:
             return [one for one in self._listed.values() if one.until > now]
 
-    def close(self) -> None:
-        self._http.close()
-
     def _hold_back(self, sender: str, now: float) -> None:
         with self._lock:
             longest = now + 2 * REST * CHECK_SECONDS  # beyond: the clock was set back
@@ -96,7 +90,6 @@ class AnnouncedSources:
             self._held_back[sender] = now + ASKED_AGAIN_SECONDS
 
     def _answers(self, body: Announcement) -> None:
-        """Raise HttpError unless the URL serves this announcement."""
         try:
             request = self._http.build_request("GET", body.url + ANNOUNCEMENT)
             answer = exchange(self._http, request, Announcement.MAX_BYTES, CHECK_SECONDS)

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from sqlalchemy import select, text, update
@@ -42,23 +43,19 @@ class ObjectStore(Protocol):
     def presign_get(self, key: str, expires: int = 900) -> str: ...
 
 
+@dataclass(frozen=True)
 class Uploads:
-    def __init__(
-        self,
-        db: Database,
-        view: PoolView,
-        store: ObjectStore,
-        receipts: ReceiptSigner,
-        max_bytes: int = 64 << 20,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._db, self._view, self._store, self._receipts = db, view, store, receipts
-        self._max_bytes, self._clock = max_bytes, clock
+    db: Database
+    view: PoolView
+    store: ObjectStore
+    receipts: ReceiptSigner
+    max_bytes: int = 64 << 20
+    clock: Callable[[], float] = time.time
 
     @property
     def pool(self) -> PoolId:
         """The pool whose uploads these are."""
-        return self._receipts.pool
+        return self.receipts.pool
 
     def ticket(self, address: str, body: work.UploadRequest) -> work.UploadResponse:
         """Return a ticket for an upload, or that the bytes are there already. Raises HttpError 403, 409, 413, 429."""
@@ -66,12 +63,12 @@ class Uploads:
         if self._has(key, body.size):
             receipt = self._receipt(address, body.sha256, body.size) if body.kind == "rollouts" else None
             return work.UploadExists(key=key, receipt=receipt)
-        now = self._clock()
+        now = self.clock()
         if not self._open(address, key, now):
             self._close_used(address, now)
             if not self._open(address, key, now):
                 raise HttpError(429, f"{TICKETS_AT_ONCE} tickets are open for this key", "use them first", 30)
-        ticket = self._store.presign_put(key, body.size, bytes.fromhex(body.sha256), TICKET_SECONDS)
+        ticket = self.store.presign_put(key, body.size, bytes.fromhex(body.sha256), TICKET_SECONDS)
         return work.UploadNeeded(key=key, **ticket.model_dump())
 
     def receipt(self, address: str, body: work.ReceiptRequest) -> work.ReceiptResponse:
@@ -83,59 +80,57 @@ class Uploads:
 
     def has_receipt(self, file: Submission) -> bool:
         """Return whether the service gave a receipt for a submission that still binds it, whatever became of the bytes.
-        After the receipt window a bucket may drop old files, and naming them again is not paid."""
-        with self._db.reading() as session:
+        After the receipt window naming a file again is not paid, and a bucket may have dropped it."""
+        with self.db.reading() as session:
             row = session.get(ReceiptRow, (file.sha256.hex(), file.node))
             return row is not None and row.time >= self._oldest_receipt()
 
     def is_stored(self, file: Submission) -> bool:
         """Return whether a submission's bytes are in the bucket."""
-        return self._store.size(object_key("rollouts", file.sha256)) is not None
+        return self.store.size(object_key("rollouts", file.sha256)) is not None
 
     def _allowed(self, address: str, body: work.UploadRequest) -> str:
-        state, is_file = self._view.state, body.kind == "rollouts"
+        state, is_file = self.view.state, body.kind == "rollouts"
         if is_file:
-            if why := barred(self._view.account(state, address), self._view.pool_id):
+            if why := barred(self.view.account(state, address), self.view.pool_id):
                 raise HttpError(403, why, "join the pool with this node key")
         elif not any(seat.active for seat in state.seats_of_voter(address)):
             raise HttpError(403, f"{address} votes for no active seat", "bond a seat with this voting key")
-        limit = self._max_bytes if is_file else MAX_DOCUMENT_BYTES
+        limit = self.max_bytes if is_file else MAX_DOCUMENT_BYTES
         if body.size > limit:
             raise HttpError(413, f"{body.size} bytes are too many for {body.kind}: at most {limit}", "send less")
         return object_key(body.kind, body.digest)
 
     def _has(self, key: str, size: int) -> bool:
         """Return whether the bucket has the object. Raises HttpError 409 if it has another size."""
-        stored = self._store.size(key)
+        stored = self.store.size(key)
         if stored not in (None, size):
             raise HttpError(409, f"{key} is in the bucket with {stored} bytes, not {size}", "check hash and size")
         return stored is not None
 
     def _open(self, address: str, key: str, now: float) -> bool:
-        """Open a ticket for `key` unless TICKETS_AT_ONCE are open; return whether it is open."""
         values = {"key": key, "node": address, "now": now, "since": now - TICKET_SECONDS, "most": TICKETS_AT_ONCE}
-        with self._db.session() as session:
+        with self.db.session() as session:
             return session.execute(_OPEN_TICKET, values).first() is not None
 
     def _close_used(self, address: str, now: float) -> None:
-        """Mark the tickets whose objects are in the bucket as used."""
         own = UploadRow.node == address
-        with self._db.reading() as session:
+        with self.db.reading() as session:
             is_open = own & (UploadRow.issued > now - TICKET_SECONDS) & UploadRow.used.is_(False)
             keys = list(session.scalars(select(UploadRow.key).where(is_open)))
-        stored = [key for key in keys if self._store.size(key) is not None]
-        with self._db.session() as session:
+        stored = [key for key in keys if self.store.size(key) is not None]
+        with self.db.session() as session:
             session.execute(update(UploadRow).where(own, UploadRow.key.in_(stored)).values(used=True))
 
     def _oldest_receipt(self) -> int:
         """Return the time (Unix seconds) from which on the chain accepts receipts."""
-        pool = self._view.pool(self._view.state)
-        return int(self._clock()) - pool.terms.receiptWindow if pool is not None else _NEVER
+        pool = self.view.pool(self.view.state)
+        return int(self.clock()) - pool.terms.receiptWindow if pool is not None else _NEVER
 
     def _receipt(self, address: str, sha256: str, size: int) -> UploadReceipt:
-        """Return the receipt of a file that is in the bucket, with the time at which it was first given, unless the
-        chain no longer accepts that one."""
-        values = {"sha256": sha256, "node": address, "now": int(self._clock()), "oldest": self._oldest_receipt()}
-        with self._db.session() as session:
+        """Return a stored file's receipt, with the time at which it was first given while the chain accepts that
+        one."""
+        values = {"sha256": sha256, "node": address, "now": int(self.clock()), "oldest": self._oldest_receipt()}
+        with self.db.session() as session:
             given: int = session.execute(_GIVE_RECEIPT, values).scalar_one()
-        return self._receipts.sign(address, sha256, size, given)
+        return self.receipts.sign(address, sha256, size, given)

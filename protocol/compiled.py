@@ -1,7 +1,7 @@
-"""Loops that numpy has no words for, compiled by numba on their first call and kept on disk.
+"""Loops that numpy has no words for, compiled by numba on their first call and kept in the user's cache.
 
-The code is kept under the user's cache, in a folder named by a hash of the package's sources that the function is in:
-numba itself would not notice that a function inlined from another file has changed.
+The folder there is named by a hash of the sources of the function's package: numba itself would not notice that a
+function inlined from another file has changed.
 """
 
 import functools
@@ -25,17 +25,8 @@ def _folder(package: Path) -> str:
     return str(user_cache("compiled") / digest.hexdigest()[:16])
 
 
-def compiled(function: F) -> F:
-    """One thread, without the interpreter's lock. As in C, integers wrap and indices are not checked."""
-    return _compile(function)
-
-
-def compiled_sum(function: F) -> F:
-    """`compiled`, and sums may be reordered: only for sums that are exact in any order."""
-    return _compile(function, fastmath={"reassoc", "nsz"})
-
-
-def _compile(function: F, **options: Any) -> F:
+def compiled(function: F, **options: Any) -> F:
+    """Compile for one thread, without the interpreter's lock. As in C, integers wrap and indices are not checked."""
     folder = _folder(Path(function.__code__.co_filename).parent)
     kept, numba.config.CACHE_DIR = numba.config.CACHE_DIR, folder
     try:

@@ -1,7 +1,6 @@
 """The pool's configuration document: what is trained, in which environments, and how it is checked.
 
-Its canonical JSON's SHA-256 is the pool's immutable `configHash` on chain. Money and windows live on chain. Names that
-do not exist and combinations that make no sense are refused when the document is read, before the pool is created.
+Its canonical JSON's SHA-256 is the pool's immutable `configHash` on chain. Money and windows live on chain.
 """
 
 import base64
@@ -20,6 +19,17 @@ from pydantic import Field, PositiveInt, model_validator
 
 from protocol.encoding import Document, canonical_json, load_document, parse_document, tagged_hash, words
 from protocol.evidence.null_model import EvidenceConfig
+
+MAX_CANDIDATES = 1 << 22
+MAX_ROWS = 1 << 22
+MAX_ENVIRONMENTS = 64
+MAX_FILE_BYTES = 1 << 28
+MAX_ROW_BYTES = 4 << 20
+LEAST_SHARE = 64
+"""Of an environment with a curriculum: drawing another problem of it takes so many looks at most, on average."""
+TargetLengths = Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_length=64)]
+ScoringName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+ScoringVersion = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+!-]{0,63}$")]
 
 # Training: what changes the resulting weights; docs/design/training.md has the formulas
 
@@ -209,10 +219,6 @@ class TrainConfig(Document):
 # Problems: a filter keeps some of the candidates 0 … n − 1
 
 
-MAX_CANDIDATES = 1 << 22
-Places = tuple[int, ...]
-
-
 class ProblemFilter(Document):
     """The candidates that an offline filter kept (`muster env filter`), and how anybody can make the choice again."""
 
@@ -228,8 +234,8 @@ class ProblemFilter(Document):
     report: str = Field("", pattern=r"^([0-9a-f]{64}|)$", description="SHA-256 of the filter's record of solved tries.")
 
     @classmethod
-    def of(cls, candidates: int, kept: Places, **facts: object) -> Self:
-        """The filter that keeps these candidates."""
+    def of(cls, candidates: int, kept: tuple[int, ...], **facts: object) -> Self:
+        """Return the filter that keeps these candidates."""
         bits = np.zeros(candidates, dtype=np.uint8)
         bits[list(kept)] = 1
         encoded = base64.b64encode(np.packbits(bits).tobytes()).decode("ascii")
@@ -244,25 +250,24 @@ class ProblemFilter(Document):
         return self
 
     @property
-    def places(self) -> Places:
+    def places(self) -> tuple[int, ...]:
         """The kept candidates, ascending."""
         return tuple(_kept(self.candidates, self.kept).tolist())
 
+    def drawn(self, draw: int) -> int:
+        """Return the kept candidate that the 64-bit number `draw` stands for."""
+        places = _kept(self.candidates, self.kept)
+        return int(places[draw % len(places)])
+
 
 def candidate_seed(candidate: int) -> int:
-    """Seed of a generator's candidate: the same for every pool, chosen by nobody."""
+    """Return the seed of a generator's candidate: the same for every pool, chosen by nobody."""
     return words(tagged_hash("muster/candidate/1", candidate), 1)[0]
-
-
-def kept_candidate(chosen: ProblemFilter, draw: int) -> int:
-    """The kept candidate that the 64-bit number `draw` stands for."""
-    places = _kept(chosen.candidates, chosen.kept)
-    return int(places[draw % len(places)])
 
 
 @lru_cache(maxsize=8)  # of 16 MiB at most: the documents are strangers'
 def _kept(candidates: int, kept: str) -> NDArray[np.uint32]:
-    """The candidates whose bit is set, ascending. Raises ValueError unless `kept` is the base64 of one bit for each."""
+    """Return the candidates whose bit is set, ascending. Raises ValueError unless `kept` is base64 of one bit each."""
     try:
         data = base64.b64decode(kept, validate=True)
     except (binascii.Error, ValueError):
@@ -300,12 +305,6 @@ class Curriculum(Document):
 
 
 # Environments, and which problem of which of them a problem seed stands for
-
-
-MAX_ROWS = 1 << 22
-MAX_ENVIRONMENTS = 64
-MAX_FILE_BYTES = 1 << 28
-MAX_ROW_BYTES = 4 << 20
 
 
 class EnvironmentConfig(Document):
@@ -374,8 +373,8 @@ class EnvironmentConfig(Document):
 
     @property
     def numbered(self) -> int:
-        """How many numbers its problems have: rows that work is drawn from, or candidates of a filter, of which it is
-        drawn from some; 0 where a problem is made from any seed."""
+        """How many numbers its problems have: rows that work is drawn from, or all candidates of a filter; 0 where a
+        problem is made from any seed."""
         return self.drawn_rows if self.problems is None else self.problems.candidates
 
     @property
@@ -384,17 +383,17 @@ class EnvironmentConfig(Document):
         return self.drawn_rows if self.problems is None else len(self.problems.places)
 
     def number(self, draw: int) -> int:
-        """The number of the problem that the 64-bit number `draw` stands for in work; without numbers the draw."""
+        """Return the number of the problem that the 64-bit `draw` stands for in work; without numbers the draw."""
         if self.problems is not None:
-            return kept_candidate(self.problems, draw)
+            return self.problems.drawn(draw)
         return draw % self.drawn_rows if self.rows else draw
 
     def candidate(self, number: int) -> int:
-        """The environment's own seed of candidate `number` of an offline filter: a row, or a public hash."""
+        """Return the environment's own seed of candidate `number` of a filter: a row, or a public hash."""
         return number if self.rows else candidate_seed(number)
 
     def own_seed(self, draw: int, held_out: bool = False) -> int:
-        """Which of its problems the 64-bit number `draw` stands for: a row, a kept candidate, or the number itself.
+        """Return which of its problems the 64-bit `draw` stands for: a row, a kept candidate, or the number itself.
         With `held_out`: of those that work is not drawn from."""
         if held_out and self.rows:
             return self.drawn_rows + draw % self.held_out if self.held_out else draw % self.rows
@@ -405,16 +404,15 @@ class EnvironmentConfig(Document):
 
 @dataclass(frozen=True)
 class Drawn:
-    """A problem: the place of its environment in the pool's list, and the environment's own seed of it (a data file's
-    row, counted from 0)."""
+    """A problem: the place of its environment in the pool's list, and the environment's own seed of it, or row."""
 
     environment: int
     seed: int
 
 
 def chosen_environment(weights: Sequence[int], problem_seed: int) -> int:
-    """The place of the environment that a problem seed falls to, by exact integers: each gets its weight's share of the
-    2⁶⁴ values of a public hash, to within one part in 2⁴²."""
+    """Return the place of the environment that a problem seed falls to: each gets its weight's share of the 2⁶⁴ values
+    of a public hash, to within one part in 2⁴²."""
     if len(weights) == 1:
         return 0
     (number,) = words(tagged_hash("muster/environment/1", problem_seed), 1)
@@ -423,16 +421,12 @@ def chosen_environment(weights: Sequence[int], problem_seed: int) -> int:
 
 
 def drawn(environments: Sequence[EnvironmentConfig], problem_seed: int, held_out: bool = False) -> Drawn:
-    """The problem that a problem seed, 0 ≤ seed < 2⁶⁴, stands for."""
+    """Return the problem that a problem seed, 0 ≤ seed < 2⁶⁴, stands for."""
     place = chosen_environment([one.weight for one in environments], problem_seed)
     return Drawn(place, environments[place].own_seed(problem_seed, held_out))
 
 
 # The document
-
-
-LEAST_SHARE = 64
-"""Of an environment with a curriculum: drawing another problem of it takes so many looks at most, on average."""
 
 
 class ChatTurn(Document):
@@ -499,9 +493,6 @@ class EvaluationConfig(Document):
     def due(self, step: int, last: int) -> bool:
         """Return whether policy step `step` of a run that ends at step `last` is measured."""
         return step in (0, last) or (self.every > 0 and step % self.every == 0)
-
-
-TargetLengths = Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_length=64)]
 
 
 class WorkConfig(Document):
@@ -583,9 +574,8 @@ BF16_CHECKS = ChecksConfig(
     logprob_error_reject=1.8,
     logprob_mean_reject=0.028,
 )
-"""Thresholds for the demo's trained model computed in bfloat16, as calibration of vLLM against transformers gave them
-(90 files of 128 rollouts, 1e-6 false rejects per file, safety factor 1.5). Another model needs its own:
-`muster pool calibrate`. What they cannot see stands in docs/design/verification.md."""
+"""Thresholds for the demo's trained model in bfloat16, from a calibration of vLLM against transformers (90 files of 128
+rollouts, 1e-6 false rejects per file, safety factor 1.5). Another model needs its own: `muster pool calibrate`."""
 
 
 class WeightsConfig(Document):
@@ -602,10 +592,6 @@ class DataConfig(Document):
     rollouts: int = Field(
         ge=1, le=1 << 40, description="Verified rollouts to buy. Files are bought whole, so a few more may be."
     )
-
-
-ScoringName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
-ScoringVersion = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+!-]{0,63}$")]
 
 
 class PoolConfig(Document):
@@ -644,19 +630,15 @@ class PoolConfig(Document):
     )
 
     @model_validator(mode="after")
-    def _trainable(self) -> "PoolConfig":
+    def _trainable(self) -> Self:
         if self.data is not None:
             return self
         if self.work.samples_per_problem < 2:
             raise ValueError("work.samples_per_problem must be at least 2: an advantage compares a problem's samples")
         if self.train.minibatches > self.work.rows * self.train.files_per_step:
             raise ValueError("train.minibatches exceeds the rollouts of a step")
-        return self
-
-    @model_validator(mode="after")
-    def _filter_can_be_full(self) -> Self:
         chosen, most = self.train.filter, self.train.max_files * self.work.problems_per_file
-        if self.data is None and chosen is not None and chosen.groups > most:
+        if chosen is not None and chosen.groups > most:
             raise ValueError(f"train.filter.groups is {chosen.groups}, but max_files hold {most} groups at most")
         return self
 
@@ -706,7 +688,7 @@ class PoolConfig(Document):
 
     @property
     def without_curricula(self) -> Self:
-        """The same where all problems are drawn: for work that belongs to no policy step."""
+        """The same where all problems are drawn, for work that belongs to no policy step."""
         plain = tuple(one.model_copy(update={"curriculum": None}) for one in self.environments)
         return self.model_copy(update={"environments": plain})
 
@@ -718,7 +700,6 @@ class PoolConfig(Document):
 
     @property
     def environment_names(self) -> str:
-        """All of them, as people read them."""
         return ", ".join(one.called for one in self.environments)
 
     def canonical(self) -> bytes:
@@ -730,9 +711,9 @@ class PoolConfig(Document):
         return hashlib.sha256(self.canonical()).digest()
 
     @classmethod
-    def parse(cls, data: bytes, where: str) -> "PoolConfig":
+    def parse(cls, data: bytes, where: str) -> Self:
         return parse_document(data, cls, where)
 
     @classmethod
-    def load(cls, path: Path) -> "PoolConfig":
+    def load(cls, path: Path) -> Self:
         return load_document(path, cls)

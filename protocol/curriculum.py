@@ -1,8 +1,8 @@
 """A curriculum masks problems that the models nearly always or hardly ever solve, until those tries are too old.
 
-The mask is a file of the policy step's weights, so the manifest on chain commits to it before the step's seed is known,
-and whoever makes or judges a file of the step has exactly this one. Which mask it should be follows from the files that
-were accepted for good (runtime/curriculum.py), in integers only. docs/reference/protocol.md has the format.
+The mask is a file of the policy step's weights, so the manifest on chain commits to it before the step's seed is known.
+It follows from the files that were accepted for good (runtime/curriculum.py), in integers only.
+docs/reference/protocol.md has the format.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,6 +13,12 @@ from pathlib import Path
 from protocol.config import Curriculum, EnvironmentConfig, PoolConfig, chosen_environment, drawn
 from protocol.encoding import canonical_json, tagged_hash, words
 from protocol.errors import IntegrityError
+
+MASK_FILE = "curriculum.mask"  # Its name among the files of a policy step
+MAX_LEFT_OUT = 64
+MAX_DRAWS = 4096
+_HEADER_BYTES = 8192
+_BLAME = "report it to the pool's owner, whose trainer publishes it with every step"
 
 
 class Difficulty(StrEnum):
@@ -44,8 +50,7 @@ class SolveRate:
 
 @dataclass(frozen=True)
 class ProblemTries:
-    """The tries of one file at one problem: number `number` of the pool's environment with
-    index `environment`."""
+    """The tries of one file at problem `number` of the pool's environment with index `environment`."""
 
     environment: int
     number: int
@@ -71,16 +76,7 @@ def total_rates(tries: Iterable[ProblemTries]) -> dict[tuple[int, int], SolveRat
     return found
 
 
-# The mask
-
-
-MASK_FILE = "curriculum.mask"  # Its name among the files of a policy step
-MAX_LEFT_OUT = 64
-MAX_DRAWS = 4096
-_HEADER_BYTES = 8192
-_DRAWN, _HARD, _EASY = 0, 1, 2
-_CODES = {Difficulty.HARD: _HARD, Difficulty.EASY: _EASY}
-_BLAME = "report it to the pool's owner, whose trainer publishes it with every step"
+_CODES = {Difficulty.HARD: 1, Difficulty.EASY: 2}
 
 
 @dataclass(frozen=True)
@@ -88,28 +84,28 @@ class CurriculumMask:
     """The masked problems of a policy step.
 
     `codes`: index of an environment with a curriculum → a byte for each of its numbered problems: 0 it is drawn, 1 it
-    is masked as too hard, 2 as too easy. `left_out`: sequences of final files that could not be counted, because nobody
-    served them; with MAX_LEFT_OUT of them nothing is masked."""
+    is masked as too hard, 2 as too easy. `left_out`: sequences of final files that nobody served, so that they could
+    not be counted; with MAX_LEFT_OUT of them nothing is masked."""
 
     codes: Mapping[int, bytes] = field(default_factory=dict)
     left_out: tuple[int, ...] = ()
 
     def masks(self, environment: int, number: int) -> bool:
         """Return whether a problem is masked."""
-        return environment in self.codes and self.codes[environment][number] != _DRAWN
+        return environment in self.codes and self.codes[environment][number] != 0
 
     def count(self, environment: int, difficulty: Difficulty) -> int:
         """Return how many problems of an environment are masked as hard or as easy."""
         return self.codes[environment].count(_CODES[difficulty])
 
     def encoded(self, config: PoolConfig) -> bytes:
-        """Encode the mask's file: of the same length, and with the same header, at every step of a pool."""
+        """Encode the mask's file, of the same length and with the same header at every step of a pool."""
         numbers = b"".join(sequence.to_bytes(8, "big") for sequence in self.left_out).ljust(8 * MAX_LEFT_OUT, b"\xff")
         return _header(config) + numbers + b"".join(self.codes[index] for index in config.curricula)
 
     @classmethod
     def decoded(cls, config: PoolConfig, data: bytes) -> "CurriculumMask":
-        """Decode what an owner published. Raises IntegrityError for anything but a mask of this pool."""
+        """Decode what an owner published. Raises IntegrityError unless it is a mask of this pool."""
         header, wrong = _header(config), IntegrityError("the curriculum mask is malformed", _BLAME)
         if len(data) != mask_bytes(config) or not data.startswith(header):
             raise wrong
@@ -120,7 +116,7 @@ class CurriculumMask:
         for index, environment in config.curricula.items():
             codes[index] = data[at : at + environment.numbered]
             at += environment.numbered
-            if codes[index].strip(bytes((_DRAWN, _HARD, _EASY))):
+            if codes[index].strip(bytes((0, *_CODES.values()))):
                 raise wrong
         mask = cls(codes, tuple(left_out))
         if mask.encoded(config) != data or left_out != sorted(set(left_out)):
@@ -148,8 +144,8 @@ def mask_bytes(config: PoolConfig) -> int:
 
 
 def _header(config: PoolConfig) -> bytes:
-    """The header of a safetensors file, which deltas of weights understand. Padded with spaces, so that a delta is
-    shorter than the file whatever changes, and a step never loses its deltas to a small mask."""
+    """Return a safetensors header, which deltas of weights understand. Padded with spaces, so that a delta is shorter
+    than the file whatever changes, and a step never loses its deltas to a small mask."""
     fields, at = {}, 0
     lengths = {"left_out": 8 * MAX_LEFT_OUT} | {f"{index}": one.numbered for index, one in config.curricula.items()}
     for name, size in lengths.items():
@@ -162,22 +158,20 @@ def _header(config: PoolConfig) -> bytes:
 def count_tries(config: PoolConfig, rollouts: Iterable[tuple[int, float]]) -> list[ProblemTries]:
     """Return the tries of a file by problem. `rollouts`: the problem seed and the task reward of each, which its
     committee has checked. A problem without a number goes by its seed."""
-    counts: dict[tuple[int, int], list[int]] = {}
+    tries = []
     for seed, reward in rollouts:
         index = drawn(config.environments, seed).environment
         environment = config.environments[index]
         solved = environment.curriculum.solved if environment.curriculum is not None else 1.0
-        count = counts.setdefault((index, environment.number(seed)), [0, 0])
-        count[0] += 1
-        count[1] += reward >= solved
-    return [ProblemTries(index, number, SolveRate(*count)) for (index, number), count in counts.items()]
+        tries.append(ProblemTries(index, environment.number(seed), SolveRate(1, int(reward >= solved))))
+    return [ProblemTries(*problem, rate) for problem, rate in total_rates(tries).items()]
 
 
 def build_mask(
     config: PoolConfig, step: int, rates: Mapping[int, Mapping[int, SolveRate]], left_out: Iterable[int] = ()
 ) -> CurriculumMask:
     """Return the mask of policy step `step`. `rates`: index of each environment with a curriculum → number of a problem
-    → its rate over that environment's window; `left_out`: as in `CurriculumMask`."""
+    → its rate over that environment's window."""
     missing = tuple(sorted(left_out))[:MAX_LEFT_OUT]
     full = len(missing) == MAX_LEFT_OUT
     codes = {index: _codes(index, one, step, {} if full else rates[index]) for index, one in config.curricula.items()}
@@ -200,10 +194,8 @@ def _codes(index: int, environment: EnvironmentConfig, step: int, rates: Mapping
 
 def unmasked_seed(config: PoolConfig, first: int, mask: CurriculumMask | None) -> int:
     """Return the problem seed of a slot whose draw is `first`: that draw, or where its problem is masked the first of
-    its public hashes that falls to the same environment and to an unmasked problem, of MAX_DRAWS at most.
-
-    Raises IntegrityError where the pool has a curriculum and there is no mask.
-    """
+    MAX_DRAWS public hashes that falls to an unmasked problem of the same environment. Raises IntegrityError where the
+    pool has a curriculum and there is no mask."""
     if not config.curricula:
         return first
     if mask is None:

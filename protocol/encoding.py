@@ -18,6 +18,17 @@ from sha3 import keccak_256
 from protocol.errors import ConfigError, first_problem
 from protocol.files import read_bounded
 
+T = TypeVar("T", bound=BaseModel)
+Word = int | str | bytes
+Bytes32 = Annotated[bytes, Field(min_length=32, max_length=32)]
+HEX_RECORD = ConfigDict(extra="forbid", ser_json_bytes="hex", val_json_bytes="hex")
+"""A record (as its `__pydantic_config__`) whose bytes are hex in JSON, without 0x."""
+DECIMALS = 9
+TOKEN: int = 10**DECIMALS  # Base units of one token; contracts count in whole base units, never in floats
+_ADDRESS = re.compile("0x[0-9a-fA-F]{40}")
+_AMOUNT = re.compile(r"(\d{1,30})(?:\.(\d+))?", re.ASCII)
+_MAX_BYTES = 1 << 20
+
 
 def keccak(data: bytes) -> bytes:
     """Return the 32 bytes of Keccak-256 (not SHA3-256) of `data`."""
@@ -34,16 +45,6 @@ def checksum_address(raw: bytes) -> str:
     return "0x" + "".join([one.upper() if mark > "7" else one for one, mark in zip(digits, marks, strict=False)])
 
 
-# Domain-separated hashes and JSON
-
-
-Word = int | str | bytes
-_ADDRESS = re.compile("0x[0-9a-fA-F]{40}")
-Bytes32 = Annotated[bytes, Field(min_length=32, max_length=32)]
-HEX_RECORD = ConfigDict(extra="forbid", ser_json_bytes="hex", val_json_bytes="hex")
-"""A record (as its `__pydantic_config__`) whose bytes are hex in JSON, without 0x."""
-
-
 def tagged_hash(tag: str, *fields: Word) -> bytes:
     """H(tag, fields…): keccak256 over abi.encode of keccak256(tag) and the fields. Returns 32 bytes."""
     return keccak(encode_words(_tag(tag), *fields))
@@ -55,8 +56,7 @@ def _tag(tag: str) -> bytes:
 
 
 def encode_words(*fields: Word) -> bytes:
-    """abi.encode of one static word per field: int → uint256, str (0x… 20 bytes) → address, bytes (exactly 32) →
-    bytes32. Raises ValueError for what is none of these."""
+    """ABI-encode static words: int → uint256, str (0x…) → address, bytes (32) → bytes32. Raises ValueError."""
     return b"".join(map(_word, fields))
 
 
@@ -85,17 +85,16 @@ def canonical_json(value: Any) -> bytes:
 
 
 def parse_json(data: bytes | str) -> Any:
-    """JSON that somebody else wrote.
+    """Parse JSON that somebody else wrote.
 
-    Raises ValueError for what is not JSON, for NaN and Infinity, for more than about 200 levels, and for integers of
-    more than 4300 digits. `json.loads` is not fit for it: one of our libraries raises the interpreter's recursion limit
-    so far that a hundred kilobytes of brackets end the process.
+    Raises ValueError for what is not JSON, NaN and Infinity, more than about 200 levels, and integers of more than 4300
+    digits. With `json.loads`, under the recursion limit that a library raises, deep brackets would end the process.
     """
     return from_json(data, allow_inf_nan=False)
 
 
 def parse_toml(data: bytes) -> dict[str, Any]:
-    """TOML that somebody else wrote. Raises ValueError for whatever is wrong with it."""
+    """Parse TOML that somebody else wrote. Raises ValueError."""
     try:
         return tomllib.loads(data.decode())
     except RecursionError:
@@ -107,17 +106,9 @@ def sha256_hex(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-# Token amounts: "12.5" for people, whole base units for contracts, never a float
-
-
-DECIMALS = 9
-TOKEN: int = 10**DECIMALS  # Base units of one token
-_AMOUNT = re.compile(r"(\d{1,30})(?:\.(\d+))?", re.ASCII)
-
-
 def parse_tokens(text: str, what: str = "amount") -> int:
-    """Base units of a decimal number of tokens, exactly. Raises ConfigError for anything else: signs, exponents, more
-    than nine decimals."""
+    """Return the base units of a decimal number of tokens. Raises ConfigError for a sign, an exponent or more than nine
+    decimals."""
     match = _AMOUNT.fullmatch(text.strip())
     if match is None:
         raise ConfigError(f"{what} {text!r} is not a number of tokens", "write it like 12 or 12.5")
@@ -135,13 +126,6 @@ def show_tokens(base_units: int) -> str:
     return f"{sign}{whole}.{digits}" if digits else f"{sign}{whole}"
 
 
-# Documents that people write
-
-
-T = TypeVar("T", bound=BaseModel)
-_MAX_BYTES = 1 << 20
-
-
 class Document(BaseModel):
     """A document or a part of one: frozen, without unknown fields, infinities or NaN."""
 
@@ -149,10 +133,9 @@ class Document(BaseModel):
 
 
 def load_document(path: Path, kind: type[T], toml: bool | None = None) -> T:
-    """Load a file of JSON or TOML (by its suffix, unless `toml` says). Raises ConfigError naming file and
-    field."""
-    data = read_bounded(path, _MAX_BYTES)
-    return parse_document(data, kind, str(path), path.suffix == ".toml" if toml is None else toml)
+    """Load a file of JSON or TOML (by its suffix, unless `toml` says). Raises ConfigError naming file and field."""
+    toml = path.suffix == ".toml" if toml is None else toml
+    return parse_document(read_bounded(path, _MAX_BYTES), kind, str(path), toml)
 
 
 def parse_document(data: bytes, kind: type[T], where: str, toml: bool = False) -> T:

@@ -1,7 +1,4 @@
-"""Errors meant for people: what was wrong, and how to fix it, in one line.
-
-At the bottom, because every room raises them; imports nothing.
-"""
+"""Errors meant for people: what was wrong, and how to fix it, in one line."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -40,20 +37,15 @@ def printable(text: str, longest: int = 160) -> str:
 
 
 def first_problem(errors: Sequence[Mapping[str, Any]], whole: str = "the document") -> tuple[str, str]:
-    """Return field and message of the first of pydantic's errors, fit for a terminal; `whole` names what has no
-    field."""
+    """Return field and message of the first of pydantic's errors, printable; `whole` names what has no field."""
     where = ".".join(str(part) for part in errors[0]["loc"])
     return printable(where, 100) or whole, printable(str(errors[0]["msg"]), 200)
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of another library's error, cut to 200 characters; its type's name where it says
-    nothing."""
+    """Return the first line of another library's error, cut to 200 characters; its type's name if it is empty."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
 
 
 class ScoringUnavailable(MusterError):
-    """This machine could not score an answer: a sandbox did not start, or a process of its own ended or hung.
-
-    A failure of infrastructure, never a score of zero: whoever meets it tries again or leaves the file alone.
-    """
+    """This machine could not score an answer: a failure of infrastructure, to be tried again, never a score of zero."""

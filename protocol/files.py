@@ -19,10 +19,13 @@ from filelock import FileLock, Timeout
 from protocol.errors import ConfigError
 from protocol.waits import wait_for
 
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None)
+
 
 @contextmanager
 def explained(what: str, hint: str) -> Iterator[None]:
-    """Turns an OSError inside into the ConfigError `cannot <what>: <reason>`."""
+    """Turn an OSError inside into the ConfigError `cannot <what>: <reason>`."""
     try:
         yield
     except OSError as error:
@@ -30,8 +33,8 @@ def explained(what: str, hint: str) -> Iterator[None]:
 
 
 def read_bounded(path: Path, limit: int, kind: str = "") -> bytes:
-    """Return the bytes of a file that a user named; `kind` says what it should be. Raises ConfigError if it cannot be
-    read or has more than `limit` bytes."""
+    """Return the bytes of a file that a user named, at most `limit`; `kind` says what it should be. Raises
+    ConfigError."""
     with explained(f"read {kind}{path}", "check the path"), path.open("rb") as file:
         data = file.read(limit + 1)
     if len(data) > limit:
@@ -80,21 +83,21 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o644) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Make a rename inside `folder` survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
+    _sync(folder, os.O_DIRECTORY)
+
+
+def _sync(path: Path, flags: int = 0) -> None:
+    descriptor = os.open(path, os.O_RDONLY | flags)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
 
-# Folders
-
-
 def write_folder(target: Path, fill: Callable[[Path], None]) -> Path:
     """Let `fill` write files into a fresh folder, sync them, and put the folder at `target`, replacing any other.
 
-    A crash at any point leaves either the old folder, the new one, or none; leftovers are named `.<name>.<random>`
-    or `.<name>.<random>.old`, and hinder nobody.
+    A crash leaves the old folder, the new one, or none. Leftovers (`.<name>.<random>`, with `.old`) hinder nobody.
     """
     aside = folder_aside(target)
     try:
@@ -115,7 +118,10 @@ def folder_aside(target: Path) -> Path:
 
 def put_folder(aside: Path, target: Path) -> None:
     """Sync a folder of the same parent, and put it at `target`, replacing any other. A crash leaves one of them."""
-    _sync(aside)
+    for path in aside.rglob("*"):
+        if path.is_file():
+            _sync(path)
+    sync_folder(aside)
     if target.exists():
         # Named by this call alone: what a kill left of an earlier one's must not stand in the way.
         old = aside.with_name(f"{aside.name}.old")
@@ -145,23 +151,10 @@ def file_digests(folder: Path, skip: tuple[str, ...] = ()) -> dict[str, str]:
     return {path.name: file_sha256(path) for path in paths}
 
 
-def _sync(folder: Path) -> None:
-    for path in folder.rglob("*"):
-        if path.is_file():
-            with path.open("rb") as stream:
-                os.fsync(stream.fileno())
-    sync_folder(folder)
-
-
-# Locks between processes
-
-
 @contextmanager
 def locked(path: Path, what: str, timeout: float) -> Iterator[None]:
-    """Hold the lock file `path`, whose folder exists, while the block runs; a process that ends lets go of it.
-
-    Whoever else wants it waits for `what`. Raises MusterError after `timeout` seconds, OSError for an unusable path.
-    """
+    """Hold the lock file `path`, whose folder exists, while the block runs; others wait for `what`. Raises MusterError
+    after `timeout` seconds, OSError for an unusable path."""
     lock = FileLock(path)
 
     def taken() -> bool:
@@ -194,16 +187,8 @@ def is_locked(path: Path) -> bool:
     return False
 
 
-# Processes that end with their parent
-
-
-_PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None)
-
-
 def die_with_parent(parent: int | None = None) -> None:
-    """Ask the kernel (Linux) to kill us when our parent ends, however it ends; end at once if the process `parent`,
-    which started us, has ended already."""
+    """Ask the kernel (Linux) to kill this process when its parent ends; end at once if `parent` has ended already."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if parent is not None and os.getppid() != parent:
         os._exit(1)

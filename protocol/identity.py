@@ -1,7 +1,6 @@
 """What identifies a piece of work everywhere: its pool, its node, the policy step, and which of the node's files it is.
 
-A file's header, the chain's record of a submission, a worker's order and the seeds all speak of the same `WorkId`; two
-of them are about the same work exactly when these are equal.
+Headers, submissions, orders and seeds are about the same work exactly when their `WorkId`s are equal.
 """
 
 from dataclasses import asdict, dataclass
@@ -28,10 +27,7 @@ class PoolId:
 
 @dataclass(frozen=True, slots=True)
 class WorkId:
-    """One file of a pool: the `counter`-th of `node` (EIP-55) there, made from policy step `step`.
-
-    `node` and `counter` alone name a submission; the step is part of what the node declared about it.
-    """
+    """One file of a pool: the `counter`-th of `node` (EIP-55) there, made from policy step `step`."""
 
     pool: PoolId
     node: str
@@ -39,8 +35,7 @@ class WorkId:
     counter: int
 
     def flat(self) -> dict[str, Any]:
-        """Return all six values by the names that documents use: `chain_id`, `pools`, `pool`, `node`, `step`,
-        `counter`."""
+        """Return all six values by the names that documents use."""
         return asdict(self.pool) | {"node": self.node, "step": self.step, "counter": self.counter}
 
     def differing(self, other: "WorkId") -> list[str]:

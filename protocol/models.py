@@ -7,14 +7,25 @@ from typing import Any, Protocol, cast
 
 from protocol.encoding import parse_json
 from protocol.errors import IntegrityError, first_line
+from protocol.files import file_sha256
 
 MAX_JSON_BYTES = 64 << 20
 REFETCH = "fetch the weights again"
+EOS = "<|end|>"
+PAD = "<|pad|>"
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+TEXT_FILES = (*TOKENIZER_FILES, "chat_template.jinja", "generation_config.json", "config.json")
+"""All that says how text becomes tokens, and where it ends."""
+TEMPLATES = "additional_chat_templates"  # A folder of named chat templates beside the default one
+LIBRARY_FILES = frozenset(TEXT_FILES) | {
+    "adapter_config.json", "chat_template.json", "hf_quant_config.json", "modules.json", "params.json",
+    "quantize_config.json", "sentence_bert_config.json", "vocab.json",
+}  # fmt: skip
 
 
 def check_documents(folder: Path) -> None:
-    """Raise IntegrityError unless the JSON files that transformers and vLLM read of a folder are of bounded size and
-    depth: a hundred kilobytes of brackets can make `json` end the process. Other programs' files are left aside."""
+    """Raise IntegrityError unless the JSON files that libraries read of a folder are of bounded size and depth: a
+    hundred kilobytes of brackets can make `json` end the process."""
     for path in sorted(folder.glob("*.json")):
         if path.name in LIBRARY_FILES or path.name.endswith((".safetensors.index.json", "processor_config.json")):
             read_document(path)
@@ -39,18 +50,6 @@ def read_document(path: Path, limit: int = MAX_JSON_BYTES) -> Any:
         raise IntegrityError(what, REFETCH) from None
     except ValueError as error:
         raise IntegrityError(f"{path} is not JSON: {str(error)[:200]}", REFETCH) from None
-
-
-EOS = "<|end|>"
-PAD = "<|pad|>"
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
-TEXT_FILES = (*TOKENIZER_FILES, "chat_template.jinja", "generation_config.json", "config.json")
-"""All that says how text becomes tokens, and where it ends."""
-TEMPLATES = "additional_chat_templates"  # A folder of named chat templates beside the default one
-LIBRARY_FILES = frozenset(TEXT_FILES) | {
-    "adapter_config.json", "chat_template.json", "hf_quant_config.json", "modules.json", "params.json",
-    "quantize_config.json", "sentence_bert_config.json", "vocab.json",
-}  # fmt: skip
 
 
 class Added(Protocol):
@@ -82,11 +81,8 @@ class Tokenizer(Protocol):
 
 
 def save_byte_tokenizer(folder: Path, phrases: Sequence[str]) -> int:
-    """Write a fast tokenizer of 256 bytes, each of `phrases` as one token, and EOS and PAD; return its size.
-
-    Any text can be encoded and decoded; ids 0–255 stand for the bytes (in ByteLevel's order),
-    then come the phrases, then EOS and PAD.
-    """
+    """Write a fast tokenizer of 256 bytes (in ByteLevel's order), then each of `phrases` as one token, then EOS and
+    PAD; return its size."""
     from tokenizers import AddedToken, decoders, models, pre_tokenizers
     from tokenizers import Tokenizer as TokenizerOfLibrary
     from transformers import PreTrainedTokenizerFast
@@ -104,16 +100,14 @@ def save_byte_tokenizer(folder: Path, phrases: Sequence[str]) -> int:
 
 
 def load_tokenizer(folder: Path) -> Tokenizer:
-    """Load the tokenizer of a model folder, offline and without running code from the folder.
+    """Load the tokenizer of a model folder, offline and without running code from the folder. Raises IntegrityError.
 
-    `tokenizer.json` alone says how text becomes tokens. A family's own class would put its rules in their place, and
-    which class that is depends on the packages of the machine. Raises IntegrityError if files are missing, oversized
-    or unreadable.
+    `tokenizer.json` alone says how text becomes tokens: a family's own class would put other rules in their place.
     """
     from transformers import PreTrainedTokenizerFast
 
     if not folder.is_dir():
-        raise IntegrityError(f"no model folder at {folder}", "check the path, or fetch the weights again")
+        raise IntegrityError(f"no model folder at {folder}", f"check the path, or {REFETCH}")
     check_documents(folder)
     if not (folder / "tokenizer.json").is_file():
         raise IntegrityError(
@@ -124,31 +118,24 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     try:
         loaded = library.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
     except Exception as error:  # a hostile folder can make the parsers raise anything
-        raise IntegrityError(
-            f"the tokenizer in {folder} cannot be read: {first_line(error)}", "fetch the weights again"
-        ) from None
+        raise IntegrityError(f"the tokenizer in {folder} cannot be read: {first_line(error)}", REFETCH) from None
     return cast(Tokenizer, loaded)
 
 
 def text_digest(folder: Path) -> bytes:
-    """Return a SHA-256 over a model folder's text files: folders that agree in it make the same prompts of the same
-    text."""
+    """Return a SHA-256 over a model folder's text files, which alone decide the prompts made of a text."""
     digest = hashlib.sha256()
     for name in (*TEXT_FILES, *sorted(f"{TEMPLATES}/{path.name}" for path in (folder / TEMPLATES).glob("*.jinja"))):
         path = folder / name
-        there = path.is_file()
-        digest.update(f"{name} {there}\n".encode())
-        if there:
-            with path.open("rb") as file:
-                digest.update(hashlib.file_digest(file, "sha256").digest())
+        digest.update(f"{name} {path.is_file()}\n".encode())
+        if path.is_file():
+            digest.update(bytes.fromhex(file_sha256(path)))
     return digest.digest()
 
 
 def eos_ids(folder: Path) -> tuple[int, ...]:
     """Return the ids that end a completion, ascending: `eos_token_id` of generation_config.json, else of config.json.
-
-    Raises IntegrityError if neither names one.
-    """
+    Raises IntegrityError if neither names one."""
     for name in ("generation_config.json", "config.json"):
         path = folder / name
         value = read_object(path).get("eos_token_id") if path.exists() else None
@@ -159,8 +146,8 @@ def eos_ids(folder: Path) -> tuple[int, ...]:
 
 
 def check_vocabulary(folder: Path, rows: int) -> None:
-    """Raise IntegrityError if the tokenizer of a folder, where there is one, has tokens beyond the model's `rows`: a
-    prompt with such a token would end the process that computes with it."""
+    """Raise IntegrityError if a folder's tokenizer has tokens beyond the model's `rows`: a prompt with such a token
+    would end the process that computes with it."""
     path = folder / "tokenizer.json"
     if not path.is_file():
         return

@@ -1,5 +1,4 @@
-"""What follows from public randomness: work, noise, audit samples, held-out problems (docs/reference/protocol.md,
-3)."""
+"""What follows from public randomness: work, noise, audits, held-out problems (docs/reference/protocol.md, 3)."""
 
 from dataclasses import dataclass
 
@@ -8,13 +7,13 @@ from protocol.curriculum import CurriculumMask, unmasked_seed
 from protocol.encoding import tagged_hash, words
 from protocol.identity import WorkId
 
+AUDIT_EVERYTHING = 65536
+
 
 @dataclass(frozen=True)
 class Work:
-    """A file to be made or judged: everything it must contain follows from this and the pool's configuration.
-
-    `step_seed` and `manifest` (which names the weights) belong to the policy step and have 32 bytes.
-    """
+    """A file to be made or judged. `step_seed` and `manifest` (which names the weights) are the policy step's, 32 bytes
+    each."""
 
     id: WorkId
     step_seed: bytes
@@ -45,8 +44,8 @@ def jury_seed(block_hash: bytes, trial: int) -> bytes:
 
 
 def assignments(work: Work, config: PoolConfig, mask: CurriculumMask | None = None) -> list[Assignment]:
-    """Return the slots of a submission, in order. `mask`: that of the work's policy step, where the pool has a
-    curriculum; without it IntegrityError is raised then."""
+    """Return the slots of a submission, in order. `mask`: of the work's policy step. Raises IntegrityError where the
+    pool has a curriculum and there is no mask."""
     seed, out = work.seed, []
     for slot in range(config.work.problems_per_file):
         (draw,) = words(tagged_hash("muster/problem/1", seed, slot), 1)
@@ -61,14 +60,14 @@ def assignments(work: Work, config: PoolConfig, mask: CurriculumMask | None = No
 
 
 def noise_key(work: Work, slot: int, sample: int) -> tuple[int, int, int]:
-    """Three 64-bit words that key the sampling noise of one completion."""
+    """Return the three 64-bit words that key the sampling noise of one completion."""
     digest = tagged_hash("muster/noise/1", work.step_seed, work.id.node, work.id.step, work.id.counter, slot, sample)
     k0, k1, k2 = words(digest, 3)
     return k0, k1, k2
 
 
 def heldout_problem(config_hash: bytes, number: int, index: int) -> int:
-    """Problem seed of problem `index` of a pool's held-out set `number`."""
+    """Return the problem seed of problem `index` of a pool's held-out set `number`."""
     return words(tagged_hash("muster/heldout/1", config_hash, number, index), 1)[0]
 
 
@@ -78,18 +77,14 @@ def heldout_noise_key(config_hash: bytes, step: int, number: int, index: int, sa
     return k0, k1, k2
 
 
-# Length tiers: the target lengths that a node draws from follow from its address, which it had before any seed
-
-
 def length_tier(node: str, tiers: int) -> int:
-    """Return the tier of a node (an address), 0 (weakest) … `tiers` − 1: its place among all addresses, cut into equal
-    parts. A key from the strongest quarter is in the strongest tier of two, three and four."""
+    """Return the tier of a node, 0 (weakest) … `tiers` − 1: the place of its address, which it had before any seed,
+    among all addresses. A key from the strongest quarter is in the strongest tier of two, three and four."""
     return int(node, 16) * tiers >> 160
 
 
 def targets_of(work: WorkConfig, node: str, environment: EnvironmentConfig | None = None) -> tuple[int, ...]:
-    """Return the target lengths that a node's work is drawn from, those of an environment that has its own; empty where
-    there are none."""
+    """Return the target lengths, if any, that a node's work is drawn from: the environment's own where it has some."""
     if environment is not None and environment.targets is not None:
         return environment.targets
     if not work.length_tiers:
@@ -104,14 +99,8 @@ def all_targets(work: WorkConfig, environment: EnvironmentConfig | None = None) 
     return tuple(sorted({*work.targets, *(length for lengths in work.length_tiers for length in lengths)}))
 
 
-# The audit sample
-
-
-AUDIT_EVERYTHING = 65536
-
-
 def audit_sample(lane_seed: bytes, sequence: int, rows: int, audit_rate: int) -> list[int]:
-    """Row numbers (ascending, at least one) that every member and juror prefills; `audit_rate` is in 1/65536."""
+    """Return the rows (ascending, at least one) that every member and juror prefills; `audit_rate` is in 1/65536."""
     if audit_rate >= AUDIT_EVERYTHING:
         return list(range(rows))
     always = int.from_bytes(tagged_hash("muster/audit-one/1", lane_seed, sequence), "big") % rows

@@ -1,9 +1,8 @@
 """Signatures: EIP-712 over flat structs, and documents that are signed as canonical JSON.
 
-A struct is given by its type string, such as `Invite(uint256 pool,address node,uint256 expiry)`. Member types are
-uintN, address, bool, bytes32, string and bytes. The rules are stricter than in most libraries: values are checked
-before they are encoded, and only signatures of exactly 65 bytes with a low s are recovered, so that one consent has one
-signature.
+A struct is given by its type string, such as `Invite(uint256 pool,address node,uint256 expiry)`, of uintN, address,
+bool, bytes32, string and bytes. Values are checked before they are encoded, and only signatures of exactly 65 bytes
+with a low s are recovered, so that one consent has one signature.
 """
 
 import re
@@ -21,6 +20,7 @@ from protocol.errors import IntegrityError, MusterError, first_problem
 if TYPE_CHECKING:  # it takes most of a second to import
     from protocol.accounts import LocalAccount
 
+B = TypeVar("B", bound=BaseModel)
 Value = int | str | bytes | bool
 HALF_ORDER = 0x7FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF5D576E7357A4501DDFE92F46681B20A0
 _DOMAIN = "EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)"
@@ -46,8 +46,7 @@ class Digest(bytes):
 
 
 def digest(domain: Domain, struct: str, *values: Value) -> Digest:
-    """Return the 32 bytes to sign for `struct` with `values` in the order of its members. Raises ValueError if a value
-    does not fit its type."""
+    """Return the 32 bytes to sign for `struct` with its members' values. Raises ValueError if one does not fit."""
     made = Digest(keccak(b"\x19\x01" + _separator(domain) + _hash(struct, values)))
     made.domain, made.struct, made.values = domain, struct, values
     return made
@@ -89,8 +88,7 @@ def _hash(struct: str, values: tuple[Value, ...]) -> bytes:
     types = _members(struct)
     if len(types) != len(values):
         raise ValueError(f"{struct} has {len(types)} members, not {len(values)}")
-    words = [_word(kind, value) for kind, value in zip(types, values, strict=True)]
-    return keccak(_text_hash(struct) + b"".join(words))
+    return keccak(_text_hash(struct) + b"".join(map(_word, types, values)))
 
 
 @lru_cache(maxsize=1024)
@@ -139,18 +137,9 @@ def checked_address(value: str) -> str:
     return known
 
 
-# Signed documents: an object with the signed fields and `signature`, by a key that the fields name
-
-
-B = TypeVar("B", bound=BaseModel)
-
-
 def open_canonical(data: bytes, kind: type[B], max_bytes: int, name: str, refused: type[MusterError]) -> B:
-    """Parse untrusted bytes that must be the canonical JSON of a `kind`.
-
-    `name` says in errors what they should be, such as "an envelope of this swarm". Raises `refused` for more than
-    `max_bytes` bytes, and for anything but the one encoding of a well-formed document.
-    """
+    """Parse untrusted bytes that must be the canonical JSON of a `kind`, which `name` names in errors, of at most
+    `max_bytes`. Raises `refused`."""
     if len(data) > max_bytes:
         raise refused(f"{len(data)} bytes, {name} has {max_bytes} at most")
     try:

@@ -1,8 +1,7 @@
-"""Verdicts: the 4-bit codes voters put on chain, and the document of measurements behind each
-(docs/reference/protocol.md, 7).
+"""Verdicts: the 4-bit codes voters put on chain (`contracts/src/libraries/Codes.sol`), and the document behind each.
 
-The codes mirror `contracts/src/libraries/Codes.sol`. Measurements differ between engines and machines, so only the code
-is voted on; the keccak256 of the ballot's document is bound into the voter's commitment as its own evidence.
+Measurements differ between engines and machines, so only the code is voted on; the keccak256 of the ballot's document
+is bound into the voter's commitment as its own evidence (docs/reference/protocol.md, 7).
 """
 
 import math
@@ -10,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import IntEnum
+from itertools import chain
 from typing import Literal
 
 from pydantic import TypeAdapter
@@ -85,11 +85,8 @@ class Finding:
 
 @dataclass(frozen=True)
 class Verdict:
-    """One voter's judgement of one submission, with everything needed to repeat it.
-
-    Hashes are hex without 0x; `audited` are the row numbers that were prefilled (empty if the file fell earlier);
-    `engine` names the arithmetic of the verifier (docs/reference/protocol.md, section 6).
-    """
+    """One voter's judgement of one submission, with everything needed to repeat it. Hashes are hex without 0x;
+    `audited` are the rows that were prefilled (none if the file fell before); `engine` is the verifier's arithmetic."""
 
     chain_id: int
     pools: str
@@ -108,12 +105,11 @@ class Verdict:
     version: Literal[1] = 1
 
     def canonical(self) -> bytes:
-        """Canonical JSON."""
         return canonical_json(asdict(self))
 
     @classmethod
     def parse(cls, data: bytes) -> "Verdict":
-        """The reverse of `canonical`. Raises IntegrityError for anything that `canonical` would not have written."""
+        """Parse what `canonical` wrote. Raises IntegrityError for anything else."""
         try:
             verdict = _VERDICT.validate_json(data)
             if verdict.canonical() != data:
@@ -126,10 +122,8 @@ class Verdict:
 
 @dataclass(frozen=True)
 class BallotDocument:
-    """What the verdict hash of one vote binds: a verdict on every file of the lane (or trial), in order.
-
-    `where` names the round or trial; `seed` is the draw's, hex without 0x.
-    """
+    """What the verdict hash of one vote binds: a verdict on every file of the lane (or trial), in order. `where` names
+    the round or trial; `seed` is the draw's, hex without 0x."""
 
     where: str
     seed: str
@@ -137,7 +131,7 @@ class BallotDocument:
     version: Literal[1] = 1
 
     def canonical(self) -> bytes:
-        """Canonical JSON, the bytes that are published as `verdicts/<keccak256>.json`."""
+        """Encode the bytes that are published as `verdicts/<keccak256>.json`."""
         return canonical_json(asdict(self))
 
     @property
@@ -146,7 +140,7 @@ class BallotDocument:
 
     @classmethod
     def parse(cls, data: bytes, digest: bytes) -> "BallotDocument":
-        """Raises IntegrityError if the bytes are not those the vote was bound to, or not what `canonical` writes."""
+        """Parse the bytes that the vote was bound to. Raises IntegrityError for any others."""
         if keccak(data) != digest:
             raise IntegrityError("the verdict document is not the one that was voted with", "ask another source")
         try:
@@ -158,7 +152,7 @@ class BallotDocument:
             raise IntegrityError("the verdict document is malformed", "ask its voter") from None
 
     def on(self, sequence: int) -> Verdict:
-        """The verdict on one file. Raises IntegrityError if there is none."""
+        """Return the verdict on one file. Raises IntegrityError if there is none."""
         chosen = [verdict for verdict in self.verdicts if verdict.sequence == sequence]
         if len(chosen) != 1:
             raise IntegrityError(f"the verdict document says nothing on file {sequence}", "ask its voter")
@@ -169,23 +163,17 @@ _VERDICT, _BALLOT = TypeAdapter(Verdict), TypeAdapter(BallotDocument)
 
 
 def combine(findings: Sequence[Finding]) -> Code:
-    """The worst finding decides: reject before malformed before unavailable before unsure before accept.
-
-    Among frauds the first in order counts, so that voters with the same order of checks give the same reason.
-    """
-    rejects = [finding.code for finding in findings if finding.code.is_reject]
-    if rejects:
-        return rejects[0]
-    codes = {finding.code for finding in findings}
-    for code in (Code.MALFORMED, Code.UNAVAILABLE, Code.UNSURE):
-        if code in codes:
-            return code
-    return Code.ACCEPT
+    """Return the worst code: reject before malformed before unavailable before unsure before accept; of frauds the
+    first in order, so that voters with the same order of checks give the same reason."""
+    codes = [finding.code for finding in findings]
+    rejects = (code for code in codes if code.is_reject)
+    others = (code for code in (Code.MALFORMED, Code.UNAVAILABLE, Code.UNSURE) if code in codes)
+    return next(chain(rejects, others), Code.ACCEPT)
 
 
 def tally(votes: Sequence[Code], seats: int) -> Code:
-    """What the contracts make of the votes that a body of `seats` seats opened (`Tally.sol`): UNDECIDED unless more
-    than half of the seats say the same."""
+    """Return what the contracts make of the votes that a body of `seats` seats opened (`Tally.sol`): UNDECIDED unless
+    more than half of the seats say the same."""
     majority = seats // 2 + 1
     rejects = Counter(vote for vote in votes if vote.is_reject)
     if sum(vote.is_accept for vote in votes) >= majority:
@@ -198,7 +186,7 @@ def tally(votes: Sequence[Code], seats: int) -> Code:
 
 
 def pack(codes: Sequence[Code]) -> int:
-    """Up to 16 codes into one word, code i at bits 4i … 4i+3, as `Codes.at` reads them."""
+    """Pack up to 16 codes into one word, code i at bits 4i … 4i+3, as `Codes.at` reads them."""
     if Code.LATE in codes:
         raise ValueError("LATE is an outcome of a file, never a vote or a lane's")
     if len(codes) > LANE:
@@ -207,10 +195,10 @@ def pack(codes: Sequence[Code]) -> int:
 
 
 def unpack(word: int) -> list[Code]:
-    """The 16 codes of a word; places without a submission hold NONE."""
+    """Return the 16 codes of a word; places without a submission hold NONE."""
     return [code_at(word, place) for place in range(LANE)]
 
 
 def code_at(word: int, place: int) -> Code:
-    """The code of the submission at `place` of a lane, 0 to 15."""
+    """Return the code of the submission at `place` of a lane, 0 to 15."""
     return Code(word >> (4 * place) & 15)

@@ -1,17 +1,13 @@
-"""Bounded waits that say what they wait for: nothing in muster hangs silently.
-
-One of the helpers at the bottom, with errors.py and files.py: chain, storage and engines need them too, and
-may not import runtime.
-"""
+"""Bounded waits that say what they wait for: nothing in muster hangs silently."""
 
 import logging
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
+from operator import itemgetter
 from typing import TypedDict, TypeVar
 
 from protocol.errors import MusterError
@@ -22,48 +18,49 @@ _REMIND_SECONDS = 8.0
 
 
 class WaitReport(TypedDict):
-    """What is waited for, since when (Unix seconds)."""
-
     what: str
     since: float
 
 
 @dataclass
-class Waits:
-    """What this process waits for at the moment: reason → since (Unix seconds). Shown on status pages. Several threads
-    may wait for the same."""
+class _Wait:
+    since: float
+    threads: int = 0
+    held_up: str = ""
 
-    current: dict[str, float] = field(default_factory=dict)
-    _held_up: dict[str, str] = field(default_factory=dict)
-    _waiting: Counter[str] = field(default_factory=Counter)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+class Waits:
+    """What this process waits for now. Several threads may wait for the same."""
+
+    def __init__(self) -> None:
+        self._current: dict[str, _Wait] = {}
+        self._lock = threading.Lock()
 
     @contextmanager
     def on(self, what: str) -> Iterator[None]:
-        """Say so while the block runs."""
+        """Report `what` while the block runs."""
         with self._lock:
-            self.current.setdefault(what, time.time())
-            self._waiting[what] += 1
+            wait = self._current.setdefault(what, _Wait(time.time()))
+            wait.threads += 1
         try:
             yield
         finally:
             with self._lock:
-                self._waiting[what] -= 1
-                if not self._waiting[what]:
-                    del self._waiting[what], self.current[what]
-                    self._held_up.pop(what, None)
+                wait.threads -= 1
+                if not wait.threads:
+                    del self._current[what]
 
     def explain(self, what: str, why: str) -> None:
-        """Say of a wait under way what holds it up now; nothing if `why` is empty."""
+        """Report what holds a wait up now, or nothing if `why` is empty."""
         with self._lock:
-            if what in self.current:
-                self._held_up[what] = f": {why}" if why else ""
+            if what in self._current:
+                self._current[what].held_up = f": {why}" if why else ""
 
     def report(self) -> list[WaitReport]:
-        """Everything that is waited for, by name."""
+        """Return everything that is waited for, by name."""
         with self._lock:
-            waits = sorted(self.current.items())
-            return [{"what": what + self._held_up.get(what, ""), "since": since} for what, since in waits]
+            waits = sorted(self._current.items(), key=itemgetter(0))
+            return [{"what": what + wait.held_up, "since": wait.since} for what, wait in waits]
 
 
 WAITS = Waits()
@@ -77,11 +74,8 @@ def wait_for(
     hint: str = "",
     stop: Callable[[], bool] = lambda: False,
 ) -> T:
-    """Poll `ready` until it returns something other than None or False.
-
-    Logs "waiting for <what> since <time>" once it takes longer than a second and every eight seconds;
-    raises MusterError after `timeout` seconds or as soon as `stop()` is true.
-    """
+    """Poll `ready` until it returns something other than None or False; log a wait of more than a second now and then.
+    Raises MusterError after `timeout` seconds or as soon as `stop()` is true."""
     start = time.monotonic()
     since = datetime.now().strftime("%H:%M:%S")
     next_log = start + 1.0

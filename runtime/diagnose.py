@@ -1,8 +1,5 @@
-"""Facts about machine, process, chain, service and storage, and the alarms that follow from them.
-
-`muster watch` collects them every few seconds, `muster doctor` and the status commands once. `Lookout` and
-`ServiceView` do all input and output; `alarms` is pure.
-"""
+"""Facts about machine, process, chain, service and storage, and the alarms that follow from them. `muster watch`
+collects them every few seconds, `muster doctor` and the status commands once."""
 
 import shutil
 import time
@@ -46,8 +43,8 @@ def _web_url(url: str) -> str:
 
 
 class Webhook(Document):
-    """Where events are posted. `secret_file` (mode 0600) holds the secret that signs them, 16 bytes at least; `events`
-    are the names to post, all without any."""
+    """Where events are posted: those in `events`, or all. `secret_file` (mode 0600) holds the secret that signs
+    them."""
 
     url: Annotated[str, AfterValidator(_web_url)]
     secret_file: Path
@@ -68,7 +65,7 @@ class Webhook(Document):
 
 class WatchLimits(Document):
     """What is too little or too much: free disk, transactions that the gas is enough for, seconds off the service's
-    clock, and seconds without a new policy step or of a process that computes and brings nothing about."""
+    clock, and seconds without a new policy step or a result of the process."""
 
     free_gib: float = Field(5.0, ge=0)
     transactions: int = Field(20, ge=1)
@@ -77,11 +74,10 @@ class WatchLimits(Document):
 
 
 class WatchConfig(DaemonConfig, WatchLimits):
-    """Who and what is watched. `node`: a node's address; `seats_of`: the owner of a validator's seats; `owner`: true
-    for the pool's owner, who is told of every node's slashes and disputes; `process`: the home of the participant's
-    process, where that is on this machine; `service_key`: the address that the pool's service signs with. `accounts`:
-    name → address of each key that pays gas. `folders`: name → folder whose disk must not fill. `listen`: HOST:PORT for
-    Prometheus, or empty. Beyond the limits an alarm is raised."""
+    """Who and what is watched. `node`: its address; `seats_of`: the owner of a validator's seats; `owner`: true for the
+    pool's owner, who is told of everybody; `process`: the home of a process on this machine; `service_key`: what the
+    pool's service signs with; `accounts`: name → address of each key that pays gas; `folders`: name → folder whose disk
+    must not fill; `listen`: HOST:PORT for Prometheus, or empty."""
 
     deployment: Path
     rpc: tuple[str, ...] = Field(min_length=1)
@@ -164,8 +160,7 @@ _COMPUTING = ("generating", "judging")
 
 
 class ServiceView:
-    """The service at `url`. Of whom it is asked: `node`, an address, or `seats_of`, an owner of seats; with `owner` of
-    the trainer too."""
+    """The service at `url`, asked about `node` or `seats_of`, an owner of seats; with `owner` of the trainer too."""
 
     def __init__(
         self,
@@ -243,7 +238,7 @@ class ServiceView:
 
 def clock_offset(date: str, asked: float, answered: float) -> float:
     """Return how far our clock is ahead of a `Date` header, which has whole seconds and was written between `asked` and
-    `answered` (Unix seconds here); 0 without one that can be read."""
+    `answered` (Unix seconds); 0 without one."""
     try:
         theirs = parsedate_to_datetime(date).timestamp() + 0.5
     except (ValueError, TypeError):
@@ -253,8 +248,7 @@ def clock_offset(date: str, asked: float, answered: float) -> float:
 
 
 class Lookout:
-    """Looks again and again; what does not answer is opened anew at the next look. `state`: the chain's at the last
-    look that reached it."""
+    """Looks again and again; what does not answer is opened anew. `state`: the chain's at the last good look."""
 
     def __init__(self, config: WatchConfig) -> None:
         self._config = config
@@ -313,8 +307,7 @@ class Lookout:
 
 
 def pool_facts(config: WatchConfig, state: State) -> WatchedPool | None:
-    """Return what the chain says of the pool, the node, the seats and the key that are watched; None without the
-    pool."""
+    """Return what the chain says of the pool and of who is watched; None without the pool."""
     pool = state.pools.get(config.pool)
     if pool is None:
         return None
@@ -395,8 +388,7 @@ def alarms(config: WatchConfig, facts: Facts) -> list[Alarm]:
 
 
 def surroundings(limits: WatchLimits, facts: Facts) -> list[Alarm]:
-    """Return what troubles the machine, the service, its storage and the process, without what only the chain can
-    say."""
+    """Return what troubles machine, service, storage and process, without what only the chain can say."""
     return _sorted(_around(limits, facts))
 
 

@@ -12,21 +12,8 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
 from protocol import VERSION, behind
 from protocol.accounts import LocalAccount
+from protocol.api import work
 from protocol.api.endpoints import HEARTBEATS, LEASES, RECEIPTS, STEPS, UPLOADS
-from protocol.api.work import (
-    MAX_WAITS,
-    HeartbeatRequest,
-    HeartbeatResponse,
-    LeaseRequest,
-    NoLease,
-    ReceiptRequest,
-    StepRequest,
-    UploadExists,
-    UploadReceipt,
-    UploadRequest,
-    WaitLine,
-    WorkLease,
-)
 from protocol.encoding import keccak
 from protocol.errors import IntegrityError, MusterError, printable
 from protocol.http.reach import Reach
@@ -46,12 +33,10 @@ _TICKETS = 3
 
 
 class OrchestratorClient:
-    """A client of a pool's orchestrator at `url`, for one account. Thread-safe.
-
-    Every call raises ServiceError (an error was answered), UnreachableError (no answer after several tries) or
-    IntegrityError (an answer that is invalid). Without `allow_private`, upload tickets have to lead to a public address
-    or to the service's own; a service that a stranger `announced` has to be public itself.
-    """
+    """A client of a pool's orchestrator at `url`, for one account. Thread-safe. Calls raise ServiceError (an error was
+    answered), UnreachableError (no answer after several tries) or IntegrityError (an invalid one). Without
+    `allow_private`, upload tickets have to lead to a public address or to the service's own; a service that a stranger
+    `announced` has to be public itself."""
 
     def __init__(
         self,
@@ -72,19 +57,19 @@ class OrchestratorClient:
         limits, transport = ClientLimits(patience=patience), bounded_transport(outside) if announced else None
         self._client = client or SignedClient(self.url, RequestSigner(account, auth_scope), limits, transport)
 
-    def request_lease(self, counter: int, ready: int | None = None) -> WorkLease | NoLease:
+    def request_lease(self, counter: int, ready: int | None = None) -> work.WorkLease | work.NoLease:
         """Ask for a lease of file `counter`; `ready` is the newest policy step whose weights are here."""
-        answer = self._client.post(LEASES, LeaseRequest(counter=counter, ready=ready))
-        if isinstance(answer, WorkLease) and answer.counter != counter:
+        answer = self._client.post(LEASES, work.LeaseRequest(counter=counter, ready=ready))
+        if isinstance(answer, work.WorkLease) and answer.counter != counter:
             raise IntegrityError(f"{self.url} offers lease {answer.counter} instead of {counter}", "tell its owner")
         return answer
 
-    def upload_rollouts(self, data: bytes) -> UploadReceipt | None:
+    def upload_rollouts(self, data: bytes) -> work.UploadReceipt | None:
         """Upload a rollout file; return the service's signed receipt, or None if it gives none."""
-        body = UploadRequest(kind="rollouts", sha256=hashlib.sha256(data).hexdigest(), size=len(data))
+        body = work.UploadRequest(kind="rollouts", sha256=hashlib.sha256(data).hexdigest(), size=len(data))
         exists = self._upload(body, data)
         if exists is None:
-            receipt = self._client.post(RECEIPTS, ReceiptRequest(sha256=body.sha256, size=body.size)).receipt
+            receipt = self._client.post(RECEIPTS, work.ReceiptRequest(sha256=body.sha256, size=body.size)).receipt
         elif exists.receipt is None:
             return None
         else:
@@ -95,24 +80,24 @@ class OrchestratorClient:
     def upload_verdict(self, data: bytes) -> None:
         """Upload a verdict document under its keccak256."""
         sha256, name = hashlib.sha256(data).hexdigest(), keccak(data).hex()
-        self._upload(UploadRequest(kind="verdicts", sha256=sha256, size=len(data), keccak256=name), data)
+        self._upload(work.UploadRequest(kind="verdicts", sha256=sha256, size=len(data), keccak256=name), data)
 
     @retry(retry=retry_if_exception_type(TicketRefusedError), stop=stop_after_attempt(_TICKETS), reraise=True)
-    def _upload(self, body: UploadRequest, data: bytes) -> UploadExists | None:
+    def _upload(self, body: work.UploadRequest, data: bytes) -> work.UploadExists | None:
         """Return the service's answer if it has the bytes already; None once they are uploaded."""
         key = object_key(body.kind, body.digest)
         answer = self._client.post(UPLOADS, body)
         if answer.key != key:
             raise IntegrityError(f"{self.url} answers an upload with another key than {key}", "tell its owner")
-        if isinstance(answer, UploadExists):
+        if isinstance(answer, work.UploadExists):
             return answer
         upload(answer, data, self._uploads)
         return None
 
-    def heartbeat(self, beat: HeartbeatRequest) -> HeartbeatResponse:
+    def heartbeat(self, beat: work.HeartbeatRequest) -> work.HeartbeatResponse:
         return self._client.post(HEARTBEATS, beat)
 
-    def report_step(self, report: StepRequest) -> None:
+    def report_step(self, report: work.StepRequest) -> None:
         """Send the pool owner's report on one training step."""
         self._client.post(STEPS, report)
 
@@ -131,11 +116,14 @@ def heartbeat(
     lease: str | None = None,
     weights: int = -1,
     metrics: Mapping[str, float],
-) -> HeartbeatRequest:
-    """Return a heartbeat that says what this process waits for; texts are cut to the interface's limits. `weights`: the
+) -> work.HeartbeatRequest:
+    """Return a heartbeat that says what this process waits for, its texts cut to the interface's limits. `weights`: the
     newest policy step whose weights are here, −1 if none are."""
-    waits = [WaitLine(what=printable(wait["what"], 199), since=wait["since"]) for wait in WAITS.report()[:MAX_WAITS]]
-    return HeartbeatRequest(
+    waits = [
+        work.WaitLine(what=printable(wait["what"], 199), since=wait["since"])
+        for wait in WAITS.report()[: work.MAX_WAITS]
+    ]
+    return work.HeartbeatRequest(
         role=role,
         name=name,
         version=VERSION,
@@ -150,14 +138,10 @@ def heartbeat(
 
 
 class Heartbeats:
-    """A thread that sends heartbeats: one at once, then one whenever the service asks for the next, but at least every
-    `seconds`. Each pause is up to a tenth shorter, at random, so that processes that started together spread out.
+    """A thread that sends heartbeats: one at once, then whenever the service asks, but at least every `seconds`; pauses
+    are up to a tenth shorter, at random, to spread processes out. The thread outlives every failure."""
 
-    The thread outlives every failure. The first failure of a row is logged, and when the service accepts heartbeats
-    again.
-    """
-
-    def __init__(self, service: OrchestratorClient, beat: Callable[[], HeartbeatRequest], seconds: float) -> None:
+    def __init__(self, service: OrchestratorClient, beat: Callable[[], work.HeartbeatRequest], seconds: float) -> None:
         self._service, self._beat, self._seconds = service, beat, seconds
         self._stop = threading.Event()
         self._thread = essential("heartbeats", self._run)
@@ -193,7 +177,6 @@ class Heartbeats:
             pause *= random.uniform(0.9, 1.0)
 
     def _compare(self, warning: str) -> None:
-        """Log once that the service has another version."""
         if warning and warning != self._behind:
             log.warning("%s", warning)
         self._behind = warning

@@ -44,12 +44,9 @@ _MAX_CONFIG_BYTES, _PATIENCE = 1 << 20, 20.0
 
 
 class ChainConnection:
-    """`suite`: the contracts; transactions are sent as `account`, if there is one. `home`: this process's folder for
-    state that is valid on this chain only.
-
-    `refresh`, `state` and `suite` may be used from several threads. The constructor raises ConfigError for a wrong
-    deployment or chain, UnreachableError when no RPC endpoint answers.
-    """
+    """The contracts as `suite`, which sends as `account`; `home`: this process's folder for this chain alone.
+    `refresh`, `state` and `suite` are thread-safe. Raises ConfigError for a wrong deployment or chain, UnreachableError
+    when no RPC endpoint answers."""
 
     def __init__(self, config: ProcessConfig, account: LocalAccount | None = None) -> None:
         self._config = config
@@ -93,12 +90,9 @@ class ChainConnection:
 
 class PoolSources:
     """Where a pool's objects come from: its service, the operator's mirrors (both in `objects`) and whoever announced
-    itself at the service.
-
-    `own`: this process's own URL, which is left out. Where others serve, the service is asked last, except by a relay
-    (`first_hand`), which fetches so that others need not. A `service` that a stranger `announced` has to be public
-    unless `private`, as announced sources have. Thread-safe.
-    """
+    itself at the service. `own`: this process's own URL, which is left out. Where others serve, the service is asked
+    last, except by a relay (`first_hand`), which fetches so that others need not. A `service` that a stranger
+    `announced` has to be public unless `private`. Thread-safe."""
 
     def __init__(
         self, objects: HttpObjects, service: str, pool: Callable[[], PoolId], private: bool, announced: bool
@@ -129,8 +123,7 @@ class PoolSources:
         self._use(self._chosen(found))
 
     def _chosen(self, found: Iterable[Announcement]) -> list[str]:
-        """Return the URLs of at most AT_ONCE sources with valid signatures. Every process draws others, and keeps those
-        that it has while they stay valid."""
+        """Return the URLs of at most AT_ONCE valid sources: those in use while they stay valid, then random ones."""
         held = list[Announcement]()
         for one in {**self._held, **{one.url: one for one in found}}.values():
             try:
@@ -169,15 +162,11 @@ class PoolSources:
 
 
 class PoolClient:
-    """What every daemon needs for the pool `config.pool`: reading the chain, sending to it, fetching objects.
-
-    `chain` may be shared with the clients of other pools; without one a connection is made, which sends as `account`.
-    `objects`: the pool's files, from the orchestrator or a mirror, which have to be public if a stranger `announced`
-    them and the configuration does not allow others.
-
-    Only `state`, `refresh`, `pool`, `suite`, `objects`, `weights` and, once the pool is known, `pool_config` may be
-    used from several threads. The constructor raises what that of `ChainConnection` does.
-    """
+    """What every daemon needs for the pool `config.pool`: reading the chain, sending to it, fetching objects. A `chain`
+    may be shared by several; without one a connection is made, which sends as `account`. If a stranger `announced` the
+    sources of `objects`, they have to be public unless the configuration allows others. Only `state`, `refresh`,
+    `pool`, `suite`, `objects`, `weights` and, once the pool is known, `pool_config` are thread-safe. Raises what
+    ChainConnection does."""
 
     def __init__(
         self,
@@ -236,8 +225,8 @@ class PoolClient:
         return {step: seed for step, seed in found.items() if seed is not None}
 
     def pool_config(self, timeout: float = 120.0) -> PoolConfig:
-        """Return the pool's configuration document, by its hash on chain; it is kept in the home folder. The files of
-        its environments are fetched, too."""
+        """Return the pool's configuration by its hash on chain, kept in the home folder, with its environments'
+        files."""
 
         def published() -> Pool | None:
             if self.pool() is None:
@@ -262,8 +251,7 @@ class PoolClient:
         return config
 
     def weights(self, work: Work, keep: int = KEPT_VERSIONS) -> Path:
-        """Return the folder of the model for this work, fetched and checked. Thread-safe. Raises IntegrityError or what
-        fetching raises."""
+        """Return the folder of the model for this work, fetched and checked. Thread-safe."""
         return self._fetched(work.manifest, work.id.step, keep)
 
     def step_weights(self, step: int, keep: int = KEPT_VERSIONS) -> Path:

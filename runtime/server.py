@@ -1,9 +1,6 @@
-"""Uvicorn with the limits that it lacks against slow, silent or greedy clients.
-
-A connection ends when a request's head takes longer than HEAD_SECONDS or is longer than HEAD_BYTES, when the client
-goes on sending after its answer, or when it takes almost nothing of an answer for STUCK_SECONDS. Applications bound
-request bodies themselves (`orchestrator.auth.read_body`).
-"""
+"""Uvicorn with the limits that it lacks against slow, silent or greedy clients. A connection ends when a request's head
+takes longer than HEAD_SECONDS or is longer than HEAD_BYTES, when the client goes on sending after its answer, or when
+it takes almost nothing of an answer for STUCK_SECONDS. Applications bound bodies themselves."""
 
 import asyncio
 import contextlib
@@ -33,8 +30,7 @@ _TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\
 
 
 class ServerOptions(uvicorn.Config):
-    """Uvicorn's configuration and `per_client`, the connections that one client address may hold (None: any number).
-    A /64 network of IPv6 counts as one address."""
+    """Uvicorn's configuration and `per_client`, the most connections of one client address (a /64 of IPv6 is one)."""
 
     per_client: int | None = None
 
@@ -46,10 +42,9 @@ def server_options(
     trusted_proxies: tuple[str, ...] = (),
     workers: int = 1,
 ) -> ServerOptions:
-    """Return the options that serve an ASGI application, or the factory of one at an import path such as
-    `package.module:factory`, with at most `connections` connections per process. Only the reverse proxies at the
-    addresses `trusted_proxies` may say who their client is (X-Forwarded-For): believing anybody else would undo the
-    limits per client."""
+    """Return the options that serve an ASGI application, or the factory at an import path `module:factory`, with at
+    most `connections` connections per process. Only reverse proxies at `trusted_proxies` may say who their client is
+    (X-Forwarded-For): believing anybody else would undo the limits per client."""
     options = ServerOptions(
         app,
         factory=isinstance(app, str),
@@ -89,8 +84,7 @@ class _RateLimitedLog(logging.Filter):
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """Return a listening socket; port 0 takes any free one. Take it before everything else, so that a second instance
-    stops at once. Raises ConfigError when the address is in use or not this machine's."""
+    """Return a listening socket; port 0 takes any free one. Raises ConfigError when the address cannot be used."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -121,8 +115,7 @@ def allow_files(count: int) -> None:
 
 
 class HttpServer(uvicorn.Server):
-    """A server that leaves signals to `runtime.process` and may open a file for each connection, and another for what
-    it sends."""
+    """A server that leaves signals to `runtime.process` and may open two files for each connection."""
 
     def __init__(self, options: ServerOptions) -> None:
         super().__init__(options)
@@ -220,8 +213,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().resume_writing()
 
     def _check_progress(self) -> None:
-        """End the connection if its client has taken almost nothing since the last check. This includes closing
-        connections, which the event loop would keep until the client takes the rest."""
+        """End the connection if its client has taken almost nothing since the last check, even one that is closing."""
         unsent = self.transport.get_write_buffer_size()
         if self._unsent is not None and unsent and self._unsent - unsent < LEAST_RATE * STUCK_SECONDS:
             self.transport.abort()

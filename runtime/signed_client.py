@@ -55,11 +55,8 @@ class ClientLimits:
 
 
 class SignedClient:
-    """Talks to one service as one account, or unsigned without a `signer`. Thread-safe.
-
-    Requests may be sent more than once when an answer is lost, so every endpoint called must be idempotent. The
-    constructor raises ConfigError for an invalid URL.
-    """
+    """Talks to one service as one account, or unsigned without a `signer`. Thread-safe. Requests may be sent more than
+    once when an answer is lost, so every endpoint must be idempotent. Raises ConfigError for an invalid URL."""
 
     def __init__(
         self,
@@ -78,8 +75,7 @@ class SignedClient:
         )
 
     def get(self, endpoint: Get[A]) -> A:
-        """Return the document at a public endpoint. Raises what `request` raises, and IntegrityError for an invalid
-        answer."""
+        """Return the document at a public endpoint. Raises what `request` raises, and IntegrityError."""
         answer = self.request("GET", endpoint.path, limit=endpoint.limit)
         return parse_response(endpoint.answer, answer.content, self.base_url + endpoint.path)
 
@@ -148,8 +144,8 @@ class _Busy(Exception):
 
 
 def _pause(attempt: RetryCallState) -> float:
-    """Return the seconds before the next attempt: what the service asks for, or 0.2 s doubled each time; at most 5 s,
-    and spread at random by a fifth."""
+    """Return the seconds before the next attempt: as asked, or 0.2 s doubled each time; at most 5 s, spread at
+    random."""
     error = attempt.outcome.exception() if attempt.outcome is not None else None
     wanted = error.retry_after if isinstance(error, _Busy) else None
     pause = 0.2 * 2 ** (attempt.attempt_number - 1) if wanted is None else wanted

@@ -43,8 +43,7 @@ class NewsItem:
 
 
 def news(config: WatchConfig, state: State) -> Iterator[NewsItem]:
-    """Yield everything that ever happened to who is watched, oldest of a kind first; to the pool's owner, of everybody
-    in its pool."""
+    """Yield everything that ever happened to who is watched, oldest of a kind first; for the owner, to everybody."""
 
     def owns(seat: int) -> bool:
         return config.seats_of is not None and seat in state.seats and state.seats[seat].owner == config.seats_of
@@ -105,8 +104,7 @@ class WatchMemory(Document):
 def with_alarms(
     memory: WatchMemory, found: Iterable[Alarm], unknown: frozenset[str], now: float
 ) -> tuple[WatchMemory, list[str], list[str]]:
-    """Return the memory after a look, with the names of alarms that begin and that are over. `unknown`: the alarms
-    about which the look could not tell."""
+    """Return the memory after a look, the alarms that begin and those that are over. `unknown`: could not be told."""
     present = {alarm.name for alarm in found}
     begun = [name for name in NAMES if name in present and name not in memory.raised]
     quiet = {name: memory.quiet.get(name, 0) + (name not in unknown) for name in memory.raised if name not in present}
@@ -234,8 +232,7 @@ class Outbox:
 
 
 def post(url: str, body: bytes, headers: Mapping[str, str]) -> int:
-    """The answer's status; redirects are not followed, for nobody but the configuration says where events go. Raises
-    httpx.HTTPError."""
+    """Return the answer's status; redirects are not followed. Raises httpx.HTTPError."""
     with httpx.Client(transport=bounded_transport(), follow_redirects=False, timeout=_SECONDS) as client:
         request = client.build_request("POST", url, content=body, headers=dict(headers))
         return exchange(client, request, _ANSWER_BYTES, _SECONDS).status_code
@@ -247,8 +244,7 @@ def run(config_path: Path) -> NoReturn:
 
 
 class Watcher:
-    """One look every few seconds; a thread of its own posts what was seen. Raises ConfigError for a webhook that names
-    an event that does not exist."""
+    """One look every few seconds; a thread posts what was seen. Raises ConfigError for a webhook's unknown event."""
 
     def __init__(self, config: WatchConfig) -> None:
         known = (*EVENTS, *NAMES, ALARM_OVER)

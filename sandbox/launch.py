@@ -27,33 +27,12 @@ from sandbox.policy import MIB, IsolationPolicy, Mode, NetworkAccess, Wanted
 from sandbox.watchdog import Watchdog, remove_folders
 
 
-@dataclass(frozen=True)
-class Cgroup:
-    """Limits of all processes of a sandbox together: folders of one group (one per controller in version 1) → what is
-    written into their files, in this order. A name that ends in `?` is of a file that not every kernel has."""
-
-    settings: Mapping[Path, Mapping[str, str]]
-
-    def make(self) -> None:
-        """Make the folders and write the files. Raise OSError where that is not allowed, and leave nothing then."""
-        try:
-            for folder, files in self.settings.items():
-                folder.mkdir()
-                for name, value in files.items():
-                    path = folder / name.removesuffix("?")
-                    if not name.endswith("?") or path.exists():
-                        path.write_text(value)
-        except OSError:
-            self.remove()
-            raise
-
-    def remove(self) -> None:
-        remove_folders(list(self.settings))
-
-
-def plan_cgroup(policy: IsolationPolicy, name: str, own: str, root: Path = Path("/sys/fs/cgroup")) -> Cgroup:
-    """Return the group called `name` for a policy. `own`: the text of /proc/self/cgroup. Version 1: under our own group
-    of each controller. Version 2: directly under `root`: a group with processes of its own has no limited children."""
+def plan_cgroup(
+    policy: IsolationPolicy, name: str, own: str, root: Path = Path("/sys/fs/cgroup")
+) -> dict[Path, dict[str, str]]:
+    """Return the folders of the group called `name` → what is written into their files; `?` ends a name that not every
+    kernel has. `own`: the text of /proc/self/cgroup. Version 1: under our own group of each controller. Version 2:
+    directly under `root`: a group with processes of its own has no limited children."""
     controllers = dict[str, str]()
     for line in own.splitlines():
         _, names, path = line.split(":", 2)
@@ -61,12 +40,26 @@ def plan_cgroup(policy: IsolationPolicy, name: str, own: str, root: Path = Path(
     memory, pids = str(policy.memory), {"pids.max": str(policy.processes)}
     if not {"memory", "pids"} <= controllers.keys():
         limits = {"memory.max": memory, "memory.swap.max?": "0"} if policy.memory else {}
-        return Cgroup({root / name: pids | limits})
+        return {root / name: pids | limits}
     settings = {root / "pids" / controllers["pids"].lstrip("/") / name: pids}
     if policy.memory:
         limits = {"memory.limit_in_bytes": memory, "memory.memsw.limit_in_bytes?": memory}
         settings[root / "memory" / controllers["memory"].lstrip("/") / name] = limits
-    return Cgroup(settings)
+    return settings
+
+
+def make_cgroup(settings: Mapping[Path, Mapping[str, str]]) -> None:
+    """Make the folders and write the files. Raise OSError where that is not allowed, and leave nothing then."""
+    try:
+        for folder, files in settings.items():
+            folder.mkdir()
+            for name, value in files.items():
+                path = folder / name.removesuffix("?")
+                if not name.endswith("?") or path.exists():
+                    path.write_text(value)
+    except OSError:
+        remove_folders(list(settings))
+        raise
 
 
 TIMED_OUT = 124
@@ -93,15 +86,14 @@ class IsolatedProcess:
         self.launch, self.timed_out, self._init, self._left_to_watchdog = launch, False, 0, False
         self._streams: dict[str, Any] = {"stdin": stdin, "stdout": stdout, "stderr": stderr}
         self._name = f"muster-{secrets.token_hex(8)}"
-        self._cgroup: Cgroup | None = None
+        self._cgroup: list[Path] = []
         if launch.mode is Mode.BUBBLEWRAP:
-            group = plan_cgroup(launch.policy, self._name, Path("/proc/self/cgroup").read_text())
+            settings = plan_cgroup(launch.policy, self._name, Path("/proc/self/cgroup").read_text())
             with suppress(OSError):
-                group.make()
-                self._cgroup = group
+                make_cgroup(settings)
+                self._cgroup = list(settings)
         self._removal = removal(launch.mode, self._name) if launch.mode.is_container else []
-        folders = list(self._cgroup.settings) if self._cgroup else []
-        self._watchdog = Watchdog([self._removal] if self._removal else [], folders)
+        self._watchdog = Watchdog([self._removal] if self._removal else [], self._cgroup)
         self._end = time.monotonic() + launch.policy.seconds if launch.policy.seconds else None
         try:
             self.process = self._start()
@@ -112,7 +104,7 @@ class IsolatedProcess:
     @property
     def has_accounting(self) -> bool:
         """Whether all its processes together are held to the policy's limits."""
-        return self._cgroup is not None or self.launch.mode.is_container
+        return bool(self._cgroup) or self.launch.mode.is_container
 
     def wait(self) -> int:
         """Return its exit code (128 + n for signal n); TIMED_OUT once the policy's seconds are over."""
@@ -188,7 +180,7 @@ class IsolatedProcess:
 
         def prepare() -> None:
             die_with_parent(parent)
-            for folder in cgroup.settings if cgroup is not None else ():
+            for folder in cgroup:
                 (folder / "cgroup.procs").write_text("0")
 
         settings: dict[str, Any] = {"cwd": folder, "pass_fds": pass_fds, "preexec_fn": prepare} | self._streams
@@ -198,8 +190,7 @@ class IsolatedProcess:
             raise ConfigError(f"`{argv[0]}` is not on the PATH", f"install {argv[0]}") from None
 
     def _clean(self) -> None:
-        if self._cgroup is not None:
-            self._cgroup.remove()
+        remove_folders(self._cgroup)
         self._watchdog.dismiss(done=not self._left_to_watchdog)
 
 

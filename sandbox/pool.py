@@ -63,7 +63,7 @@ class SandboxPool:
 
     def __init__(self, image: str, size: int) -> None:
         self.image, self._free = image, threading.Semaphore(size)
-        self._lock, self._idle = threading.Lock(), list[SandboxProcess]()
+        self._idle = list[SandboxProcess]()  # its methods are atomic
 
     def run(self, program: SandboxProgram, limits: SandboxLimits) -> SandboxOutcome:
         """Return the outcome, the same on every machine. Raise ScoringUnavailable where this machine has none."""
@@ -79,27 +79,23 @@ class SandboxPool:
             self._free.release()
 
     def start(self, count: int = 1) -> None:
-        started = [SandboxProcess(self.image) for _ in range(count)]
-        with self._lock:
-            self._idle += started
+        self._idle.extend([SandboxProcess(self.image) for _ in range(count)])
 
     def close(self) -> None:
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for process in idle:
-            process.close()
+        while self._idle:
+            self._idle.pop().close()
 
     def _once(self, program: SandboxProgram, limits: SandboxLimits) -> SandboxOutcome:
-        with self._lock:
-            process = self._idle.pop() if self._idle else None
-        process = process or SandboxProcess(self.image)
+        try:
+            process = self._idle.pop()
+        except IndexError:
+            process = SandboxProcess(self.image)
         try:
             outcome = process.run(program, limits)
         except BaseException:
             process.close()
             raise
-        with self._lock:
-            self._idle.append(process)
+        self._idle.append(process)
         return outcome
 
 

@@ -39,7 +39,6 @@ FIRST = (
     "trainer/test_distributed.py",
     "orchestrator/dashboard/test_live.py",
     "chain/test_follower.py",
-    "chain/test_chain_kill.py",
     "storage/relay/test_relay.py",
     "storage/relay/test_hostile_sources.py",
     "environments/verifiers/test_turns.py",

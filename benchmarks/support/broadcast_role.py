@@ -77,7 +77,7 @@ def theirs(options: dict[str, Any]) -> Callable[[], object]:
 
 
 def ours(options: dict[str, Any]) -> Callable[[], object]:
-    """A host's part, as something to call once everybody is ready."""
+    """Return a host's part, to be called once everybody is ready."""
     if options["role"] == "client":
         importlib.import_module("storage.weights.fetch")  # shardcast is imported before the time begins, too
         sources = asked(options)
@@ -100,7 +100,7 @@ def owned() -> "tuple[LocalAccount, ManifestScope]":
 
 
 def published(options: dict[str, Any]) -> bytes:
-    """The manifest's digest, once it is on the chain, so to speak."""
+    """Wait for the manifest's digest: a file stands for the chain."""
     while not Path(options["digest"]).exists():
         time.sleep(LOOK_SECONDS)
     return bytes.fromhex(Path(options["digest"]).read_text())
@@ -162,7 +162,7 @@ def relaying(options: dict[str, Any], cache: "RelayCache", fetches: "RelayFetche
 
 
 def serving(folder: Path, options: dict[str, Any]) -> "tuple[RelayCache, RelayFetches, MultiSource]":
-    """A relay in a thread: what it holds, brings and asks. The origin's bucket is served in the same way."""
+    """Start a relay in a thread (the origin's bucket too): return what it holds, brings and asks."""
     from runtime.server import HttpServer, bound, server_options
     from storage.relay.cache import RelayCache, RelayFetches
     from storage.relay.server import RelayApp, ServeWeights

@@ -1,7 +1,6 @@
 """Where attacks are tried: a pool without a chain, its verifier, and an engine that remembers what it generated.
 
-Files have 16 rollouts, an eighth of the demo's: means over few rollouts separate worst. The two finest changes of
-weights are tried on files of the demo's size too.
+Files have 16 rollouts, an eighth of the demo's: means over few rollouts separate worst.
 """
 
 import hashlib
@@ -39,11 +38,8 @@ AHEAD = 4
 
 
 class Remembering(TransformersEngine):
-    """An engine that generates each (weights, sampling, request) once.
-
-    Most attacks spoil the same honest files: only making them is saved, never judging. `known` is shared by engines of
-    one arithmetic.
-    """
+    """An engine that generates each (weights, sampling, request) once, since most attacks spoil the same honest files.
+    `known` is shared by engines of one arithmetic."""
 
     def __init__(self, known: Known, dtype: str = FLOAT32) -> None:
         super().__init__(dtype)
@@ -105,7 +101,7 @@ class OfflinePool:
         return judge(facts, made.data, self.config, self.environment, self.verifier)
 
     def files(self, producer: Producer, count: int) -> Iterator[tuple[Work, Produced]]:
-        """`count` files of a producer that has its weights, completions of a few files generated together."""
+        """Yield `count` files of a producer that has its weights, completions of a few files generated together."""
         for start in range(0, count, AHEAD):
             works = [work_of(counter) for counter in range(start, min(count, start + AHEAD))]
             plans = [planned for one in works for planned in Producer.plan(producer, one)]
@@ -146,14 +142,13 @@ def texts(made: Produced) -> list[tuple[int, ...]]:
 
 
 def work_of(counter: int = 0) -> Work:
-    """The node's `counter`-th file of a pool that no chain has."""
+    """Return the node's `counter`-th file of a pool that no chain has."""
     work = WorkId(PoolId(31337, "0x" + "22" * 20, 1), "0x" + "11" * 20, 3, counter)
     return Work(work, b"\x07" * 32, b"\x08" * 32)
 
 
 def strongest(verdict: Verdict) -> tuple[float | None, str]:
-    """The largest ratio of a verdict's measurements to their reject thresholds, and which; the refusing check if none
-    was taken."""
+    """Return the largest ratio of a verdict's measurements to their thresholds, and which; else the refusing check."""
     ratios = [
         (float(value) / threshold, f"{finding.check} {name}")
         for finding in verdict.findings
@@ -168,12 +163,12 @@ def strongest(verdict: Verdict) -> tuple[float | None, str]:
 
 
 def short(number: float) -> float | str:
-    """Three digits; JSON has no infinity."""
+    """Round to three digits; JSON has no infinity."""
     return float(f"{number:.3g}") if math.isfinite(number) else "inf"
 
 
 def interval(found: int, count: int) -> tuple[float, float]:
-    """Wilson's 95% interval of a probability after `found` of `count` (E. B. Wilson, JASA 22, 1927)."""
+    """Return Wilson's 95% interval of a probability after `found` of `count` (JASA 22, 1927)."""
     z = 1.96
     middle = (found + z * z / 2) / (count + z * z)
     half = z / (count + z * z) * math.sqrt(found * (count - found) / count + z * z / 4)

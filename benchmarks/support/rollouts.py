@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from engines.base import Completion, Request
 from protocol.config import PoolConfig
-from protocol.identity import PoolId, WorkId
-from protocol.rollout_file.rows import Limits, Rollout, RolloutHeader, Transcript
+from protocol.models import save_byte_tokenizer
+from protocol.rollout_file.rows import Limits, Rollout, Transcript
 from protocol.seeds import Work
 from validator.judging.checks import CheckContext
 
@@ -18,11 +18,6 @@ if TYPE_CHECKING:
     from transformers import Qwen2Config
 
 LIMITS = Limits(problems=4, samples=2, max_prompt_tokens=32, max_new_tokens=64)
-
-
-def made_up_header(counter: int = 4) -> RolloutHeader:
-    work = WorkId(PoolId(31337, "0x" + "11" * 20, 1), "0x" + "ab" * 20, 3, counter)
-    return RolloutHeader(Work(work, b"s" * 32, b"m" * 32), "transformers 5.19.0", "float32", "cpu")
 
 
 def made_up_rollouts(limits: Limits = LIMITS, seed: int = 0) -> list[Rollout]:
@@ -50,20 +45,32 @@ def _made_up(slot: int, sample: int, rng: random.Random, limits: Limits) -> Roll
 
 
 def unscored(slot: int, sample: int, request: Request, done: Completion) -> Rollout:
-    """A completion as a row, of no problem and without a reward."""
+    """Return a completion as a row, of no problem and without a reward."""
     return Rollout(
         slot, sample, 0, 0, request.prompt, done.tokens, done.finish, done.logprobs, 0.0, 0.0, 0.0, done.proofs
     )
 
 
-def save_random(config: "Qwen2Config", folder: Path, dtype: "torch.dtype") -> None:
-    """A model folder with random weights, the same every time."""
+def save_random(config: "Qwen2Config", folder: Path, dtype: "torch.dtype", seed: int = 0) -> None:
+    """Save random weights, the same for the same seed."""
     import torch
     from transformers import AutoModelForCausalLM
 
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     library: Any = AutoModelForCausalLM
     library.from_config(config, dtype=dtype).save_pretrained(folder)
+
+
+def save_random_demo(folder: Path, phrases: Sequence[str], seed: int) -> Path:
+    """Save the demo's model with random weights, its tokenizer with these phrases."""
+    import torch
+
+    from trainer.model.tiny_model import tiny_qwen2
+
+    folder.mkdir(parents=True)
+    size = save_byte_tokenizer(folder, phrases)
+    save_random(tiny_qwen2(size, size - 2, size - 1), folder, torch.float32, seed)
+    return folder
 
 
 class BareContext(CheckContext):

@@ -15,6 +15,7 @@ not noticed here but by the comparison of the ledger with the contracts (`orches
 import logging
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from typing import Any
 from chain import abi
 from chain.deployment import Deployment
 from chain.indexer.logs import Batch, Event, Log, accepted, decode_logs, place_of
-from chain.indexer.store import Archive, EventStore
+from chain.indexer.store import EventStore
 from chain.rpc import Block, ChainReader, ErrorKind, Request, RpcError
 from protocol.errors import MusterError, UnreachableError
 
@@ -70,22 +71,13 @@ class Follower:
                 "confirmations": str(confirmations),
             },
         )
+        self.archive = self._store.archive  # where a projection of these events keeps what is final
 
     @property
     def head(self) -> int:
         """The block up to which events are stored; one less than the start block before the first poll."""
         cursor = self._store.cursor
         return self._first - 1 if cursor is None else cursor
-
-    @property
-    def generation(self) -> int:
-        """Grows with every rollback, across restarts: a consumer that keeps state of its own compares it."""
-        return self._store.generation
-
-    @property
-    def archive(self) -> Archive:
-        """Where a projection of these events keeps what is final."""
-        return self._store.archive
 
     def history(self, after: int = -1) -> Iterator[Event]:
         """Yield the stored events of the blocks above `after` in chain order."""
@@ -174,7 +166,7 @@ class Follower:
 
     def _tip(self, first: int, target: Block) -> list[Event]:
         before = self._store.hash_at(first - 1)
-        between = list(range(first, target.number))
+        between = range(first, target.number)
         blocks = [*(self._client.blocks(between) if between else ()), target]
         links = []
         for block in blocks:
@@ -191,18 +183,16 @@ class Follower:
             self._without_hashes.add(url)
             return []
         if not by_hash and not refusals:
-            self._check_still_there(links)
+            again = self._client.blocks([number for number, _ in links])
+            if [block and block.hash for block in again] != [block_hash for _, block_hash in links]:
+                raise _Moved
         logs = []
         for (number, block_hash), answer in zip(links, answers, strict=True):
             if isinstance(answer, RpcError):
                 raise self._refusal(answer, number)
-            logs += self._believed(answer, number, number, block_hash)
+            with self._distrusting():
+                logs += accepted(answer, number, number, block_hash)
         return self._keep(logs, links)
-
-    def _check_still_there(self, links: list[tuple[int, bytes]]) -> None:
-        blocks = self._client.blocks([number for number, _ in links])
-        if any(block is None or block.hash != link[1] for block, link in zip(blocks, links, strict=True)):
-            raise _Moved
 
     def _span(self, first: int, last: int) -> list[Event]:
         end = self._client.block(last)
@@ -225,7 +215,9 @@ class Follower:
         if again is None or again.hash != end.hash or not held:
             raise _Moved
         self._range = min(self._range * 2, self._max_range)
-        return self._keep(self._believed(answer, first, last, end.hash), [(last, end.hash)])
+        with self._distrusting():
+            logs = accepted(answer, first, last, end.hash)
+        return self._keep(logs, [(last, end.hash)])
 
     def _asked_twice(self, queries: list[dict[str, str]]) -> list[Any]:
         requests: list[Request] = [("eth_getLogs", [query | {"address": self._addresses}]) for query in queries]
@@ -234,20 +226,19 @@ class Follower:
             raise _Moved
         return answers
 
-    def _believed(self, answer: Any, first: int, last: int, last_hash: bytes) -> list[Log]:
+    @contextmanager
+    def _distrusting(self) -> Iterator[None]:
+        """Change the endpoint when its answer turns out to be nonsense."""
         try:
-            return accepted(answer, first, last, last_hash)
+            yield
         except UnreachableError as error:
             self._client.provider.distrust(error.what)
             raise
 
     def _keep(self, logs: list[Log], blocks: list[tuple[int, bytes]]) -> list[Event]:
         """Store the logs of all blocks after the cursor up to the last of `blocks` (number, hash); their events."""
-        try:
+        with self._distrusting():
             events = decode_logs(self._stamped(logs), self._deployment)
-        except UnreachableError as error:
-            self._client.provider.distrust(error.what)
-            raise
         self._store.append(logs, blocks)
         return events
 

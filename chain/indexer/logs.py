@@ -31,10 +31,6 @@ class Event:
     args: dict[str, Any] = field(hash=False)
     timestamp: int
 
-    @property
-    def key(self) -> tuple[str, str]:
-        return self.contract, self.name
-
 
 @dataclass(frozen=True)
 class Batch:
@@ -102,9 +98,8 @@ def _decode(log: Log, contract: str) -> Event | None:
     if kind is None:
         return None
     args = kind.decode(topics, bytes.fromhex(log["data"][2:]))
-    block, index = place_of(log)
-    block_hash, stamp = bytes.fromhex(log["blockHash"][2:]), log.get("blockTimestamp")
-    time = number(stamp) if stamp is not None else 0
+    (block, index), block_hash = place_of(log), bytes.fromhex(log["blockHash"][2:])
+    time = number(log["blockTimestamp"]) if log.get("blockTimestamp") is not None else 0
     return Event(block, block_hash, log["transactionHash"], index, contract, kind.name, args, time)
 
 

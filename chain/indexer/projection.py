@@ -14,13 +14,14 @@ import threading
 from array import array
 from collections.abc import Iterable
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from chain.indexer.logs import Batch, Event
 from chain.indexer.records import Lane
 from chain.indexer.reducers import apply
-from chain.indexer.state import FileKey, Records, State
-from chain.indexer.store import Archive, FinalLane
+from chain.indexer.state import Records, State
+from chain.indexer.store import Archive, FileKey, FinalLane
 from protocol.errors import MusterError
 
 K = TypeVar("K")
@@ -96,26 +97,13 @@ def _copied(record: V) -> V:
 
 
 def _with_archive(state: State, archive: Archive) -> State:
+    def archived(table: str, key: FileKey) -> Any:
+        pool, number = key
+        lane = archive.lane(pool, number if table == "lanes" else number >> 4)
+        return lane and lane[table].get(key)
 
-    def file(key: FileKey) -> Any:
-        lane = archive.lane(key[0], key[1] >> 4)
-        return lane and lane.files.get(key[1])
-
-    def lane(key: FileKey) -> Any:
-        found = archive.lane(*key)
-        return found and found.lane
-
-    def mirrors(key: FileKey) -> Any:
-        lane = archive.lane(key[0], key[1] >> 4)
-        return lane and lane.mirrors.get(key[1])
-
-    return replace(
-        state,
-        archive=archive,
-        submissions=Records(state.submissions, file),
-        lanes=Records(state.lanes, lane),
-        mirrors=Records(state.mirrors, mirrors),
-    )
+    tables: dict[str, Any] = {name: Records(getattr(state, name), partial(archived, name)) for name in _FILE_TABLES}
+    return replace(state, archive=archive, **tables)
 
 
 def _is_final(state: State, lane: Lane) -> bool:
@@ -130,25 +118,26 @@ def _is_final(state: State, lane: Lane) -> bool:
     )
 
 
-def _final_lane(state: State, lane: Lane) -> FinalLane:
+def _with_files(state: State, lane: Lane) -> FinalLane:
     keys = [(lane.pool, sequence) for sequence in lane.sequences]
-    mirrors = {key[1]: state.mirrors[key] for key in keys if key in state.mirrors}
-    return FinalLane(lane, {key[1]: state.submissions[key] for key in keys}, mirrors)
+    mirrors = {key: state.mirrors[key] for key in keys if key in state.mirrors}
+    files = {key: state.submissions[key] for key in keys}
+    return {"lanes": {(lane.pool, lane.lane): lane}, "submissions": files, "mirrors": mirrors}
 
 
-def _without(state: State, lanes: list[FinalLane], payments: int) -> State:
+def _without(state: State, lanes: Iterable[FinalLane], payments: int) -> State:
     tables: dict[str, Any] = {name: copy.copy(getattr(state, name)) for name in _FILE_TABLES}
     accounts = dict(state.accounts)
-    for lane, files, _ in lanes:
-        tables["lanes"].pop((lane.pool, lane.lane), None)
-        for sequence, file in files.items():
-            tables["submissions"].pop((lane.pool, sequence), None)
-            tables["mirrors"].pop((lane.pool, sequence), None)
+    for lane in lanes:
+        for name in _FILE_TABLES:
+            for key in lane[name]:
+                tables[name].pop(key, None)
+        for file in lane["submissions"].values():
             account = accounts[file.pool, file.node]
             hint = state.submissions[file.pool, account.archived_hint] if account.archived_hint >= 0 else None
             claimable = file.cumulative > account.units_spent and file.final_time <= (account.barrier or 1 << 62)
             if claimable and (hint is None or file.cumulative > hint.cumulative):
-                accounts[file.pool, file.node] = replace(account, archived_hint=sequence)
+                accounts[file.pool, file.node] = replace(account, archived_hint=file.sequence)
     archived, left = state.archived_payments + payments, state.payments[payments:]
     return replace(state, accounts=accounts, payments=left, archived_payments=archived, **tables)
 
@@ -249,12 +238,15 @@ class Projection:
         checkpoint.head = final
         state = current or checkpoint
         keys = {*checkpoint.lanes} | {(pool, sequence >> 4) for pool, sequence in checkpoint.submissions}
-        touched = [checkpoint.lanes[key] for key in sorted(keys)]
-        lanes = [_final_lane(checkpoint, lane) for lane in touched if _is_final(checkpoint, lane)]
+        touched = {key: checkpoint.lanes[key] for key in sorted(keys)}
+        final_lanes = {key: lane for key, lane in touched.items() if _is_final(checkpoint, lane)}
+        lanes = {key: _with_files(checkpoint, lane) for key, lane in final_lanes.items()}
         if current is not None:
-            lanes = [one for one in lanes if _final_lane(current, one.lane) == one and _is_final(current, one.lane)]
+            for key, lane in final_lanes.items():
+                if _with_files(current, lane) != lanes[key] or not _is_final(current, lane):
+                    del lanes[key]
         payments = checkpoint.payments
-        checkpoint = _without(checkpoint, lanes, len(payments))
+        checkpoint = _without(checkpoint, lanes.values(), len(payments))
         kept = {field.name: getattr(checkpoint, field.name) for field in fields(State) if field.name != "archive"}
         kept |= {name: dict(kept[name]) for name in _FILE_TABLES}
         try:
@@ -263,4 +255,4 @@ class Projection:
             raise MusterError(f"the archive cannot be written: {error}", "make room on its disk") from None
         self._checkpoint = checkpoint
         self._recent = [event for event in self._recent if event.block > final]
-        return _without(state, lanes, len(payments))
+        return _without(state, lanes.values(), len(payments))

@@ -179,8 +179,7 @@ class Account:
 
     @property
     def barrier(self) -> int:
-        times = [time for time in (self.frozen_at, self.slashed_at) if time]
-        return min(times, default=0)
+        return min(self.frozen_at or self.slashed_at, self.slashed_at or self.frozen_at)
 
 
 def pack_work(pool: int, step: int, counter: int, units: int, rows: int) -> int:
@@ -239,21 +238,14 @@ class Submission:
 
     def is_final(self, now: int) -> bool:
         """Return whether the outcome stands for good at chain time `now`."""
-        return (
-            self.finalized
-            or self.status is Status.LATE
-            or (self.is_paid and not self.disputed and now >= self.final_time)
-        )
-
-    @property
-    def packed(self) -> int:
-        return pack_work(self.pool, self.step, self.counter, self.units, self.rows)
+        by_the_clock = self.is_paid and not self.disputed and now >= self.final_time
+        return self.finalized or self.status is Status.LATE or by_the_clock
 
     @property
     def inner(self) -> bytes:
         """`Pools.innerHash`: what a claim, a settlement and a finalisation name the file by."""
-        placed = self.packed | self.sequence << 96
-        return keccak(encode_words(self.root, self.sha256, placed))
+        packed = pack_work(self.pool, self.step, self.counter, self.units, self.rows)
+        return keccak(encode_words(self.root, self.sha256, packed | self.sequence << 96))
 
     @property
     def file_ref(self) -> tuple[bytes, str]:
@@ -261,9 +253,10 @@ class Submission:
         return self.inner, self.node
 
     @property
-    def file_data(self) -> tuple[Any, ...]:
-        """`FileData(node, step, counter, units, rows, root, fileHash)`."""
-        return self.node, self.step, self.counter, self.units, self.rows, self.root, self.sha256
+    def named(self) -> tuple[Any, ...]:
+        """Pool, sequence and `FileData(node, step, counter, units, rows, root, fileHash)`: how calls name the file."""
+        data = self.node, self.step, self.counter, self.units, self.rows, self.root, self.sha256
+        return self.pool, self.sequence, data
 
 
 @dataclass
@@ -389,9 +382,8 @@ class Round(Panel):
 
     def had(self, seat: int, place: int) -> bool:
         """Return whether a seat showed by its vote that it had the bytes of the file at `place`."""
-        if seat not in self.seats:
-            return False
-        return self.code_at(place, self.seats.index(seat)) not in (Code.NONE, Code.UNAVAILABLE)
+        none = Code.NONE, Code.UNAVAILABLE
+        return seat in self.seats and self.code_at(place, self.seats.index(seat)) not in none
 
 
 @dataclass

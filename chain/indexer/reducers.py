@@ -1,4 +1,4 @@
-"""How each event changes the state: one function per event, registered by contract and name.
+"""How each event changes the state: one class per contract, one method per event, both named as in the ABIs.
 
 Everything here is pure: the same events give the same state. Nothing is undone in place; after a reorganisation the
 state is computed again.
@@ -39,32 +39,48 @@ from protocol.encoding import keccak
 from protocol.verdict import LANE, Code
 
 Args = dict[str, Any]
-Reducer = Callable[[State, Args, Event], None]
-REDUCERS: dict[tuple[str, str], Reducer] = {}
 ZERO = "0x" + "00" * 20
 STATUSES = ("none", "open", "paused", "closing", "settled", "understaffed")
 MAX_URL = 500  # characters of an announced URL; the rest is cut off
 
 
-def on(contract: str, *names: str) -> Callable[[Reducer], Reducer]:
-    """Register the reducer of events of a contract; `a` are the event's arguments."""
+class Reducer:
+    """Changes `state`, in place, by one event of a contract. `a` are the event's arguments."""
 
-    def register(reducer: Reducer) -> Reducer:
-        REDUCERS.update({(contract, name): reducer for name in names})
-        return reducer
+    def __init__(self, state: State, event: Event) -> None:
+        self.state, self.event = state, event
 
-    return register
+    def file(self, a: Args) -> Submission:
+        key = (a["file"] >> 32, a["file"] & 0xFFFFFFFF) if "file" in a else (a["pool"], a["sequence"])
+        return self.state.submissions[key]
+
+    def slash(self, kind: str, who: object, code: int, amount: int, pool: int, sequence: int) -> None:
+        event = self.event
+        penalty = Slash(kind, str(who), pool, sequence, code, amount, event.block, event.timestamp, event.tx_hash)
+        self.state.slashes.append(penalty)
+
+    def pay(self, kind: str, to: str, pool: int, amount: int, node: str = "", units: int = 0) -> None:
+        state, event = self.state, self.event
+        state.paid[kind, to, pool] = state.paid.get((kind, to, pool), 0) + amount
+        state.payments.append(Payment(kind, to, pool, amount, node, units, event.block, event.timestamp, event.tx_hash))
+
+    def begin(self, panel: Panel, commit_window: int, reveal_window: int) -> None:
+        """Note that its seats were drawn."""
+        panel.seed_block, panel.drawn_time = self.event.args["seedBlock"], self.event.timestamp
+        panel.commit_until = self.event.timestamp + commit_window
+        panel.reveal_until = panel.commit_until + reveal_window
 
 
-def sets(contract: str, name: str, table: str, key: str, **values: Any) -> None:
-    """Register an event that sets fields of the record of `table` that its arguments `key` name. A value is the name of
+def sets(table: str, key: str, **values: Any) -> Callable[[Reducer, Args], None]:
+    """Return a method that sets fields of the record of `table` that the arguments `key` name. A value is the name of
     an argument, or what is not text itself."""
 
-    @on(contract, name)
-    def set_fields(state: State, a: Args, event: Event) -> None:
-        record = getattr(state, table)[a[key] if " " not in key else tuple(a[one] for one in key.split())]
+    def set_fields(self: Reducer, a: Args) -> None:
+        record = getattr(self.state, table)[a[key] if " " not in key else tuple(a[one] for one in key.split())]
         for field, value in values.items():
             setattr(record, field, a[value] if isinstance(value, str) else value)
+
+    return set_fields
 
 
 def earn(account: Account, sub: Submission) -> None:
@@ -96,598 +112,464 @@ def eject(account: Account, since: int) -> None:
     account.ejected, account.member, account.limit = True, False, 0
 
 
-def slash(state: State, event: Event, kind: str, who: object, code: int, amount: int, *file: int) -> None:
-    """Note a penalty for `file` (pool, sequence)."""
-    pool, sequence = file
-    penalty = Slash(kind, str(who), pool, sequence, code, amount, event.block, event.timestamp, event.tx_hash)
-    state.slashes.append(penalty)
-
-
-def pay(state: State, event: Event, kind: str, to: str, pool: int, amount: int, node: str = "", units: int = 0) -> None:
-    state.paid[kind, to, pool] = state.paid.get((kind, to, pool), 0) + amount
-    state.payments.append(Payment(kind, to, pool, amount, node, units, event.block, event.timestamp, event.tx_hash))
-
-
-# Token
-
-
-@on("MusterToken", "Transfer")
-def _transfer(state: State, a: Args, event: Event) -> None:
-    sender, to, amount = a["from"], a["to"], a["value"]
-    if sender != ZERO:
-        state.balances[sender] = state.balances.get(sender, 0) - amount
-    if to != ZERO:
-        state.balances[to] = state.balances.get(to, 0) + amount
-    state.transfers[sender, to] = state.transfers.get((sender, to), 0) + amount
-
-
-# Nodes and their stake
-
-
-@on("Stakes", "NodeRegistered")
-def _node_registered(state: State, a: Args, event: Event) -> None:
-    state.nodes[a["node"]] = Node(a["node"], a["operator"], a["stake"], block=event.block)
-
-
-sets("Stakes", "StakeDeposited", "nodes", "node", stake="stake")
-sets("Stakes", "StakeWithdrawn", "nodes", "node", stake="stake")
-sets("Stakes", "NodeBound", "nodes", "node", pool="pool", release_at=0)
-sets("Stakes", "NodeUnbound", "nodes", "node", pool=0, release_at="releaseAt")
-sets("Stakes", "NodeFrozen", "nodes", "node", frozen="frozen")
-sets("Stakes", "NodeReleased", "nodes", "node", frozen="frozen")
-
-
-@on("Stakes", "NodeSlashed")
-def _node_slashed(state: State, a: Args, event: Event) -> None:
-    node = state.nodes[a["node"]]
-    node.stake, node.frozen = a["stake"], a["frozen"]
-    node.slashed += a["amount"]
-    if not node.stake:
-        node.pool = 0
-    # Which file caused it is in the FileFinalized that Pools emits right after, in the same transaction.
-    state.pending_slashes[a["node"]] = (a["amount"], a["fees"])
-
-
-# Seats
-
-
-@on("Seats", "SeatOpened", "SeatReopened")
-def _seat_opened(state: State, a: Args, event: Event) -> None:
-    owner = a["owner"] if "owner" in a else state.seats[a["seat"]].owner
-    state.seats[a["seat"]] = Seat(a["seat"], owner, a["voter"], a["bond"], a["activeFrom"])
-
-
-@on("Seats", "SeatOptedIn")
-def _seat_opted_in(state: State, a: Args, event: Event) -> None:
-    seat = state.seats[a["seat"]]
-    seat.groups = (*seat.groups, a["group"])
-
-
-@on("Seats", "SeatOptedOut")
-def _seat_opted_out(state: State, a: Args, event: Event) -> None:
-    seat = state.seats[a["seat"]]
-    seat.groups = tuple(group for group in seat.groups if group != a["group"])
-    seat.left_groups[a["group"]] = a["epoch"]
-
-
-sets("Seats", "VoterSet", "seats", "seat", voter="voter")
-sets("Seats", "SeatToppedUp", "seats", "seat", bond="bond")
-sets("Seats", "SeatLeft", "seats", "seat", left_epoch="epoch", evicted="evicted")
-sets("Seats", "SeatUnbonding", "seats", "seat", release_at="releaseAt")
-sets("Seats", "SeatClosed", "seats", "seat", closed=True, bond=0)
-sets("Seats", "SeatFrozen", "seats", "seat", frozen="frozen")
-sets("Seats", "SeatReleased", "seats", "seat", frozen="frozen")
-
-
-@on("Seats", "SeatPenalised")
-def _seat_penalised(state: State, a: Args, event: Event) -> None:
-    seat = state.seats[a["seat"]]
-    seat.bond = a["bond"]
-    seat.penalised += a["amount"]
-
-
-# Pools: owners
-
-
-@on("Pools", "PoolCreated")
-def _pool_created(state: State, a: Args, event: Event) -> None:
-    terms = Terms.of(a["terms"])
-    state.pools[a["pool"]] = Pool(a["pool"], a["owner"], a["configHash"], terms, a["unbonding"], event.block)
-
-
-@on("Pools", "PoolFunded")
-def _pool_funded(state: State, a: Args, event: Event) -> None:
-    state.pools[a["pool"]].funded += a["amount"]
-
-
-@on("Pools", "StatusSet")
-def _status_set(state: State, a: Args, event: Event) -> None:
-    state.pools[a["pool"]].status = STATUSES[a["status"]]
-
-
-@on("Pools", "LeftoverTaken")
-def _leftover_taken(state: State, a: Args, event: Event) -> None:
-    state.pools[a["pool"]].leftover += a["amount"]
-    pay(state, event, "leftover", a["owner"], a["pool"], a["amount"])
-
-
-@on("Pools", "StepPublished")
-def _step_published(state: State, a: Args, event: Event) -> None:
-    published = event.block, event.timestamp, event.tx_hash
-    step = Step(a["step"], a["manifestHash"], a["canaryRoot"], a["seedBlock"], *published)
-    state.pools[a["pool"]].steps.append(step)
-
-
-# Pools: members and files
-
-
-@on("Pools", "NodeJoined")
-def _node_joined(state: State, a: Args, event: Event) -> None:
-    account = state.accounts.setdefault((a["pool"], a["node"]), Account(a["pool"], a["node"], a["operator"]))
-    account.member, account.operator = True, a["operator"]
-    account.joined_step, account.limit = a["joinedStep"], a["limit"]
-
-
-sets("Pools", "LimitSet", "accounts", "pool node", limit="limit")
-
-
-@on("Pools", "NodeLeft")
-def _node_left(state: State, a: Args, event: Event) -> None:
-    # The owner may bar a node that never joined.
-    key = a["pool"], a["node"]
-    operator = state.nodes[key[1]].operator if key[1] in state.nodes else ZERO
-    account = state.accounts.setdefault(key, Account(*key, operator))
-    account.member, account.limit = False, 0
-    account.removed = account.removed or a["removed"]
-
-
-@on("Pools", "WorkSubmitted")
-def _work_submitted(state: State, a: Args, event: Event) -> None:
-    placed = a["placed"]
-    key = placed >> 128, placed >> 96 & 0xFFFFFFFF
-    sub = Submission(
-        *key,
-        a["node"],
-        step=placed >> 64 & 0xFFFFFFFF,
-        counter=placed >> 40 & 0xFFFFFF,
-        units=placed >> 16 & 0xFFFFFF,
-        rows=placed & 0xFFFF,
-        root=a["root"],
-        sha256=a["fileHash"],
-        block=event.block,
-        time=event.timestamp,
-        tx=event.tx_hash,
-    )
-    state.submissions[key] = sub
-    pool, account = state.pools[sub.pool], state.accounts[sub.pool, sub.node]
-    pool.sequences.append(sub.sequence)
-    account.sequences.append(sub.sequence)
-    account.counter = sub.counter + 1
-    account.units_pending += sub.units
-    lane = state.lanes.get((sub.pool, sub.lane))
-    if lane is None:
-        last_block = event.block + pool.terms.laneBlocks
-        lane = Lane(sub.pool, sub.lane, event.block, last_block, [Round(0, seed_block=0)])
-        state.lanes[sub.pool, sub.lane] = lane
-    lane.sequences.append(sub.sequence)
-    if len(lane.sequences) == LANE:
-        lane.last_block = min(lane.last_block, event.block)
-    _fix_seed(lane, pool)
-
-
-def _file(state: State, a: Args) -> Submission:
-    return state.submissions[(a["file"] >> 32, a["file"] & 0xFFFFFFFF) if "file" in a else (a["pool"], a["sequence"])]
-
-
-@on("Pools", "ReceiptPresented")
-def _receipt_presented(state: State, a: Args, event: Event) -> None:
-    sub = _file(state, a)
-    lane = state.lane_of(sub)
-    lane.attested |= 1 << sub.place
-    _fix_seed(lane, state.pools[sub.pool])
-
-
-def _fix_seed(lane: Lane, pool: Pool) -> None:
+def fix_seed(lane: Lane, pool: Pool) -> None:
     if lane.attested:
         last = lane.last_block + pool.terms.attestBlocks if lane.missing else lane.last_block
         lane.rounds[0].seed_block = last + 1
 
 
-@on("Pools", "MirrorAnnounced")
-def _mirror_announced(state: State, a: Args, event: Event) -> None:
-    sub: Submission | None = state.submissions.get((a["pool"], a["sequence"]))
-    sender: str = a["sender"]
-    uri: str = a["uri"]
-    # Anybody can emit this, with any text; only its own node and the seats that had it speak for a file.
-    if sub is None or len(uri) > MAX_MIRROR:
-        return
-    by_node = sub.node == sender
-    members = [(judging, seat) for judging in state.lane_of(sub).rounds for seat in judging.seats]
-    seats = [seat for judging, seat in members if state.seats[seat].voter == sender and judging.had(seat, sub.place)]
-    if by_node or seats:
-        mirrors = state.mirrors.setdefault((sub.pool, sub.sequence), Mirrors())
-        mirrors.seats.update(dict.fromkeys(seats, uri))
-        if by_node and len(mirrors.node) < MOST_NODE_MIRRORS:
-            mirrors.node.append(uri)
+class MusterToken(Reducer):
+    def Transfer(self, a: Args) -> None:
+        state, sender, to, amount = self.state, a["from"], a["to"], a["value"]
+        if sender != ZERO:
+            state.balances[sender] = state.balances.get(sender, 0) - amount
+        if to != ZERO:
+            state.balances[to] = state.balances.get(to, 0) + amount
+        state.transfers[sender, to] = state.transfers.get((sender, to), 0) + amount
 
 
-@on("Pools", "FileSettled")
-def _file_settled(state: State, a: Args, event: Event) -> None:
-    sub = _file(state, a)
-    account = state.accounts[sub.pool, sub.node]
-    sub.code = sub.votes_code = a["code"]
-    sub.decided_block, sub.decided_time, sub.final_time = event.block, event.timestamp, a["time"]
-    account.units_pending -= sub.units
-    if sub.is_paid:
-        earn(account, sub)
-    elif sub.status == Status.REJECTED:
-        freeze(account, sub, event.timestamp)
-    sub.finalized = sub.status == Status.VOID
-    if sub.status in (Status.REJECTED, Status.MALFORMED, Status.UNAVAILABLE, Status.LATE):
-        state.pools[sub.pool].refused.add(sub.sequence)
+class Stakes(Reducer):
+    StakeDeposited = StakeWithdrawn = sets("nodes", "node", stake="stake")
+    NodeBound = sets("nodes", "node", pool="pool", release_at=0)
+    NodeUnbound = sets("nodes", "node", pool=0, release_at="releaseAt")
+    NodeFrozen = NodeReleased = sets("nodes", "node", frozen="frozen")
+
+    def NodeRegistered(self, a: Args) -> None:
+        self.state.nodes[a["node"]] = Node(a["node"], a["operator"], a["stake"], block=self.event.block)
+
+    def NodeSlashed(self, a: Args) -> None:
+        node = self.state.nodes[a["node"]]
+        node.stake, node.frozen = a["stake"], a["frozen"]
+        node.slashed += a["amount"]
+        if not node.stake:
+            node.pool = 0
+        # Which file caused it is in the FileFinalized that Pools emits right after, in the same transaction.
+        self.state.pending_slashes[a["node"]] = (a["amount"], a["fees"])
 
 
-@on("Pools", "FileDisputed")
-def _file_disputed(state: State, a: Args, event: Event) -> None:
-    sub = _file(state, a)
-    sub.disputed = True
-    if sub.is_paid:
-        state.accounts[sub.pool, sub.node].units_spent += sub.units
+class Seats(Reducer):
+    VoterSet = sets("seats", "seat", voter="voter")
+    SeatToppedUp = sets("seats", "seat", bond="bond")
+    SeatLeft = sets("seats", "seat", left_epoch="epoch", evicted="evicted")
+    SeatUnbonding = sets("seats", "seat", release_at="releaseAt")
+    SeatClosed = sets("seats", "seat", closed=True, bond=0)
+    SeatFrozen = SeatReleased = sets("seats", "seat", frozen="frozen")
+
+    def SeatOpened(self, a: Args) -> None:
+        seats = self.state.seats
+        owner = a["owner"] if "owner" in a else seats[a["seat"]].owner
+        seats[a["seat"]] = Seat(a["seat"], owner, a["voter"], a["bond"], a["activeFrom"])
+
+    SeatReopened = SeatOpened
+
+    def SeatOptedIn(self, a: Args) -> None:
+        seat = self.state.seats[a["seat"]]
+        seat.groups = (*seat.groups, a["group"])
+
+    def SeatOptedOut(self, a: Args) -> None:
+        seat = self.state.seats[a["seat"]]
+        seat.groups = tuple(group for group in seat.groups if group != a["group"])
+        seat.left_groups[a["group"]] = a["epoch"]
+
+    def SeatPenalised(self, a: Args) -> None:
+        seat = self.state.seats[a["seat"]]
+        seat.bond = a["bond"]
+        seat.penalised += a["amount"]
 
 
-@on("Pools", "FileResolved")
-def _file_resolved(state: State, a: Args, event: Event) -> None:
-    sub = _file(state, a)
-    account = state.accounts[sub.pool, sub.node]
-    was, now = sub.is_paid, Code(a["code"]).is_paid
-    sub.code, sub.final_time = a["code"], a["time"]
-    sub.disputed, sub.finalized = False, True
-    state.pools[sub.pool].refused.discard(sub.sequence)
-    if now:
+class Pools(Reducer):
+    LimitSet = sets("accounts", "pool node", limit="limit")
+
+    def PoolCreated(self, a: Args) -> None:
+        terms = Terms.of(a["terms"])
+        pool = Pool(a["pool"], a["owner"], a["configHash"], terms, a["unbonding"], self.event.block)
+        self.state.pools[pool.pool] = pool
+
+    def PoolFunded(self, a: Args) -> None:
+        self.state.pools[a["pool"]].funded += a["amount"]
+
+    def StatusSet(self, a: Args) -> None:
+        self.state.pools[a["pool"]].status = STATUSES[a["status"]]
+
+    def LeftoverTaken(self, a: Args) -> None:
+        self.state.pools[a["pool"]].leftover += a["amount"]
+        self.pay("leftover", a["owner"], a["pool"], a["amount"])
+
+    def StepPublished(self, a: Args) -> None:
+        published = self.event.block, self.event.timestamp, self.event.tx_hash
+        step = Step(a["step"], a["manifestHash"], a["canaryRoot"], a["seedBlock"], *published)
+        self.state.pools[a["pool"]].steps.append(step)
+
+    # Members
+
+    def NodeJoined(self, a: Args) -> None:
+        key = a["pool"], a["node"]
+        account = self.state.accounts.setdefault(key, Account(*key, a["operator"]))
+        account.member, account.operator = True, a["operator"]
+        account.joined_step, account.limit = a["joinedStep"], a["limit"]
+
+    def NodeLeft(self, a: Args) -> None:
+        # The owner may bar a node that never joined.
+        key = a["pool"], a["node"]
+        operator = self.state.nodes[key[1]].operator if key[1] in self.state.nodes else ZERO
+        account = self.state.accounts.setdefault(key, Account(*key, operator))
+        account.member, account.limit = False, 0
+        account.removed = account.removed or a["removed"]
+
+    def NodeExpelled(self, a: Args) -> None:
+        eject(self.state.accounts[a["pool"], a["node"]], self.event.timestamp)
+
+    # Files
+
+    def WorkSubmitted(self, a: Args) -> None:
+        state, event, placed = self.state, self.event, a["placed"]
+        key = placed >> 128, placed >> 96 & 0xFFFFFFFF
+        sub = Submission(
+            *key,
+            a["node"],
+            step=placed >> 64 & 0xFFFFFFFF,
+            counter=placed >> 40 & 0xFFFFFF,
+            units=placed >> 16 & 0xFFFFFF,
+            rows=placed & 0xFFFF,
+            root=a["root"],
+            sha256=a["fileHash"],
+            block=event.block,
+            time=event.timestamp,
+            tx=event.tx_hash,
+        )
+        state.submissions[key] = sub
+        pool, account = state.pools[sub.pool], state.accounts[sub.pool, sub.node]
+        pool.sequences.append(sub.sequence)
+        account.sequences.append(sub.sequence)
+        account.counter = sub.counter + 1
+        account.units_pending += sub.units
+        lane = state.lanes.get((sub.pool, sub.lane))
+        if lane is None:
+            last_block = event.block + pool.terms.laneBlocks
+            lane = Lane(sub.pool, sub.lane, event.block, last_block, [Round(0, seed_block=0)])
+            state.lanes[sub.pool, sub.lane] = lane
+        lane.sequences.append(sub.sequence)
+        if len(lane.sequences) == LANE:
+            lane.last_block = min(lane.last_block, event.block)
+        fix_seed(lane, pool)
+
+    def ReceiptPresented(self, a: Args) -> None:
+        sub = self.file(a)
+        lane = self.state.lane_of(sub)
+        lane.attested |= 1 << sub.place
+        fix_seed(lane, self.state.pools[sub.pool])
+
+    def MirrorAnnounced(self, a: Args) -> None:
+        state, key, sender = self.state, (a["pool"], a["sequence"]), a["sender"]
+        uri: str = a["uri"]
+        sub: Submission | None = state.submissions.get(key)
+        # Anybody can emit this, with any text; only its own node and the seats that had it speak for a file.
+        if sub is None or len(uri) > MAX_MIRROR:
+            return
+        by_node = sub.node == sender
+        members = [(judging, seat) for judging in state.lane_of(sub).rounds for seat in judging.seats]
+        had = [seat for judging, seat in members if judging.had(seat, sub.place)]
+        seats = [seat for seat in had if state.seats[seat].voter == sender]
+        if by_node or seats:
+            mirrors = state.mirrors.setdefault(key, Mirrors())
+            mirrors.seats.update(dict.fromkeys(seats, uri))
+            if by_node and len(mirrors.node) < MOST_NODE_MIRRORS:
+                mirrors.node.append(uri)
+
+    def FileSettled(self, a: Args) -> None:
+        sub, event = self.file(a), self.event
+        account = self.state.accounts[sub.pool, sub.node]
+        sub.code = sub.votes_code = a["code"]
+        sub.decided_block, sub.decided_time, sub.final_time = event.block, event.timestamp, a["time"]
+        account.units_pending -= sub.units
+        if sub.is_paid:
+            earn(account, sub)
+        elif sub.status == Status.REJECTED:
+            freeze(account, sub, event.timestamp)
+        sub.finalized = sub.status == Status.VOID
+        if sub.status in (Status.REJECTED, Status.MALFORMED, Status.UNAVAILABLE, Status.LATE):
+            self.state.pools[sub.pool].refused.add(sub.sequence)
+
+    def FileDisputed(self, a: Args) -> None:
+        sub = self.file(a)
+        sub.disputed = True
+        if sub.is_paid:
+            self.state.accounts[sub.pool, sub.node].units_spent += sub.units
+
+    def FileResolved(self, a: Args) -> None:
+        sub = self.file(a)
+        account = self.state.accounts[sub.pool, sub.node]
+        was, now = sub.is_paid, Code(a["code"]).is_paid
+        sub.code, sub.final_time = a["code"], a["time"]
+        sub.disputed, sub.finalized = False, True
+        self.state.pools[sub.pool].refused.discard(sub.sequence)
+        if now:
+            thaw(account, sub)
+        if was and now:
+            account.units_spent -= sub.units
+        elif now:
+            earn(account, sub)
+        elif was:
+            account.units_awarded -= sub.units
+            # It was to be paid until this block; a slash bars what vests from now on.
+            sub.decided_block, sub.decided_time = self.event.block, self.event.timestamp
+
+    def FileFinalized(self, a: Args) -> None:
+        state, sub = self.state, self.file(a)
+        pool, account = state.pools[sub.pool], state.accounts[sub.pool, sub.node]
+        sub.code, sub.finalized, sub.slashed = a["code"], True, a["slashed"]
+        pool.refused.discard(sub.sequence)
+        amount, fees = state.pending_slashes.pop(sub.node, (0, 0))
+        pool.from_stakes += fees
+        account.slashed += amount
+        if Code(sub.code).is_reject:
+            if not account.ejected:
+                account.eject_code, account.eject_sequence = sub.code, sub.sequence
+            eject(account, sub.decided_time)
         thaw(account, sub)
-    if was and now:
-        account.units_spent -= sub.units
-    elif now:
-        earn(account, sub)
-    elif was:
-        account.units_awarded -= sub.units
-        # It was to be paid until this block; a slash bars what vests from now on.
-        sub.decided_block, sub.decided_time = event.block, event.timestamp
+        if amount:
+            self.slash("node", sub.node, sub.code, amount, sub.pool, sub.sequence)
+
+    def FileForfeited(self, a: Args) -> None:
+        sub = self.file(a)
+        pool, account = self.state.pools[sub.pool], self.state.accounts[sub.pool, sub.node]
+        sub.forfeited, sub.finalized, sub.cumulative = True, True, 0
+        pool.refused.discard(sub.sequence)
+        pool.forfeited += a["amount"]
+        account.units_earned -= sub.units
+        if sub.is_paid:
+            account.units_awarded -= sub.units
+        else:
+            account.units_spent -= sub.units
+
+    # Pay
+
+    def Claimed(self, a: Args) -> None:
+        account = self.state.accounts[a["pool"], a["node"]]
+        account.units_spent += a["units"]
+        account.paid += a["amount"]
+        self.state.pools[a["pool"]].claimed += a["amount"]
+        self.pay("claim", account.operator, a["pool"], a["amount"], a["node"], a["units"])
+
+    def FeePaid(self, a: Args) -> None:
+        pool = self.state.pools[a["pool"]]
+        pool.fees_paid += a["paid"]
+        pool.fees_burnt += a["burnt"]
+        if a["paid"]:
+            self.pay("fee", a["to"], a["pool"], a["paid"])
 
 
-@on("Pools", "FileFinalized")
-def _file_finalized(state: State, a: Args, event: Event) -> None:
-    sub = _file(state, a)
-    pool, account = state.pools[sub.pool], state.accounts[sub.pool, sub.node]
-    sub.code, sub.finalized, sub.slashed = a["code"], True, a["slashed"]
-    pool.refused.discard(sub.sequence)
-    amount, fees = state.pending_slashes.pop(sub.node, (0, 0))
-    pool.from_stakes += fees
-    account.slashed += amount
-    if Code(sub.code).is_reject:
-        if not account.ejected:
-            account.eject_code, account.eject_sequence = sub.code, sub.sequence
-        eject(account, sub.decided_time)
-    thaw(account, sub)
-    if amount:
-        slash(state, event, "node", sub.node, sub.code, amount, sub.pool, sub.sequence)
+class Court(Reducer):
+    def ServiceSet(self, a: Args) -> None:
+        pool = self.state.pools[a["pool"]]
+        pool.previous_service, pool.previous_until, pool.service = pool.service, a["previousUntil"], a["service"]
+
+    def ServiceAnnounced(self, a: Args) -> None:
+        self.state.pools[a["pool"]].service_url = a["url"][:MAX_URL]
+
+    def LaneAttested(self, a: Args) -> None:
+        lane = self.state.lanes[a["pool"], a["lane"]]
+        lane.attested, lane.rounds[0].seed_block = a["places"], a["seedBlock"]
+
+    def round(self, which: int) -> Round:
+        return self.state.lanes[which >> 64, which >> 32 & 0xFFFFFFFF].rounds[which >> 8 & 0xFF]
+
+    def CommitteeDrawn(self, a: Args) -> None:
+        drawn: int = a["drawn"]
+        terms, judging = self.state.pools[a["which"] >> 64].terms, self.round(a["which"])
+        judging.seed = (drawn & 0xFFFFFFFFFFFFFFFF).to_bytes(32, "big")
+        judging.seats = tuple(seat for shift in range(64, 144, 16) if (seat := drawn >> shift & 0xFFFF))
+        self.begin(judging, terms.commitWindow, terms.revealWindow)
+
+    def VoteCommitted(self, a: Args) -> None:
+        self.round(a["ballot"]).commits[a["ballot"] & 0xFF] = a["commitment"]
+
+    def VoteRevealed(self, a: Args) -> None:
+        judging, member = self.round(a["ballot"]), a["ballot"] & 0xFF
+        judging.commits.setdefault(member, b"")  # who voted in one call
+        judging.reveals[member] = (a["codes"], a["verdictHash"])
+
+    def LaneSettled(self, a: Args) -> None:
+        done = self.round(a["which"])
+        done.settled, done.settled_time, done.codes = True, self.event.timestamp, a["codes"]
+
+    def LaneRedrawn(self, a: Args) -> None:
+        rounds = self.state.lanes[a["pool"], a["lane"]].rounds
+        rounds.append(Round(len(rounds), seed_block=a["seedBlock"]))
+
+    def OutcomeSet(self, a: Args) -> None:
+        decided, shift = self.state.lanes[a["pool"], a["lane"]].rounds[a["round"]], 4 * a["place"]
+        decided.codes = decided.codes & ~(15 << shift) | a["code"] << shift
+
+    def MemberAbsent(self, a: Args) -> None:
+        self.slash("seat", a["seat"], 0, a["penalty"], a["pool"], a["lane"] << 4)
+
+    def MemberClosed(self, a: Args) -> None:
+        closed = self.state.lanes[a["pool"], a["lane"]].rounds[a["round"]]
+        closed.closed.add(closed.seats.index(a["seat"]))
+        self.state.seats[a["seat"]].earned += a["paid"]
+        if a["penalty"]:
+            self.MemberAbsent(a)
 
 
-@on("Pools", "FileForfeited")
-def _file_forfeited(state: State, a: Args, event: Event) -> None:
-    sub = _file(state, a)
-    pool, account = state.pools[sub.pool], state.accounts[sub.pool, sub.node]
-    sub.forfeited, sub.finalized, sub.cumulative = True, True, 0
-    pool.refused.discard(sub.sequence)
-    pool.forfeited += a["amount"]
-    account.units_earned -= sub.units
-    if sub.is_paid:
-        account.units_awarded -= sub.units
-    else:
-        account.units_spent -= sub.units
+class Juries(Reducer):
+    JuryConcluded = sets("trials", "trial", settled=True, code="code")
+
+    def JurySummoned(self, a: Args) -> None:
+        trial = Trial(a["trial"], a["pool"], a["sequence"], a["size"], seed_block=a["seedBlock"])
+        self.state.trials[trial.trial] = trial
+
+    def JuryDrawn(self, a: Args) -> None:
+        trial = self.state.trials[a["trial"]]
+        trial.seed, trial.seats = a["seed"], tuple(a["seats"])
+        terms, challenge = self.state.pools[trial.pool].terms, self.state.challenge_of(trial.trial)
+        commit_window = jury_commit_window(terms, len(challenge.sequences) if challenge else 1)
+        self.begin(trial, commit_window, terms.juryRevealWindow)
+
+    def JuryReplaced(self, a: Args) -> None:
+        challenge = self.state.challenge_of(a["trial"])
+        if challenge is not None:
+            challenge.trials.append(a["next"])
+            self.state.trial_challenges[a["next"]] = challenge.challenge
+
+    def JurorCommitted(self, a: Args) -> None:
+        self.state.trials[a["trial"]].commits[a["juror"]] = a["commitment"]
+
+    def JurorRevealed(self, a: Args) -> None:
+        self.state.trials[a["trial"]].reveals[a["juror"]] = (a["code"], a["verdictHash"])
+
+    def JurorClosed(self, a: Args) -> None:
+        trial, seat = self.state.trials[a["trial"]], self.state.seats[a["seat"]]
+        trial.closed.add(trial.seats.index(a["seat"]))
+        seat.earned += a["paid"]
+        if a["paid"]:
+            self.pay("jury", seat.owner, trial.pool, a["paid"])
+        if a["penalty"]:
+            self.slash("seat", a["seat"], 0, a["penalty"], trial.pool, trial.sequence)
 
 
-@on("Pools", "Claimed")
-def _claimed(state: State, a: Args, event: Event) -> None:
-    account = state.accounts[a["pool"], a["node"]]
-    account.units_spent += a["units"]
-    account.paid += a["amount"]
-    state.pools[a["pool"]].claimed += a["amount"]
-    pay(state, event, "claim", account.operator, a["pool"], a["amount"], a["node"], a["units"])
-
-
-@on("Pools", "FeePaid")
-def _fee_paid(state: State, a: Args, event: Event) -> None:
-    pool = state.pools[a["pool"]]
-    pool.fees_paid += a["paid"]
-    pool.fees_burnt += a["burnt"]
-    if a["paid"]:
-        pay(state, event, "fee", a["to"], a["pool"], a["paid"])
-
-
-# Court
-
-
-@on("Court", "ServiceSet")
-def _service_set(state: State, a: Args, event: Event) -> None:
-    pool = state.pools[a["pool"]]
-    pool.previous_service, pool.previous_until, pool.service = pool.service, a["previousUntil"], a["service"]
-
-
-@on("Court", "ServiceAnnounced")
-def _service_announced(state: State, a: Args, event: Event) -> None:
-    state.pools[a["pool"]].service_url = a["url"][:MAX_URL]
-
-
-@on("Court", "LaneAttested")
-def _lane_attested(state: State, a: Args, event: Event) -> None:
-    lane = state.lanes[a["pool"], a["lane"]]
-    lane.attested, lane.rounds[0].seed_block = a["places"], a["seedBlock"]
-
-
-@on("Court", "CommitteeDrawn")
-def _committee_drawn(state: State, a: Args, event: Event) -> None:
-    drawn: int = a["drawn"]
-    terms = state.pools[a["which"] >> 64].terms
-    judging = _round(state, a["which"])
-    judging.seed = (drawn & 0xFFFFFFFFFFFFFFFF).to_bytes(32, "big")
-    judging.seats = tuple(seat for shift in range(64, 144, 16) if (seat := drawn >> shift & 0xFFFF))
-    _begin(judging, event, terms.commitWindow, terms.revealWindow)
-
-
-def _begin(panel: Panel, event: Event, commit_window: int, reveal_window: int) -> None:
-    panel.seed_block, panel.drawn_time = event.args["seedBlock"], event.timestamp
-    panel.commit_until = event.timestamp + commit_window
-    panel.reveal_until = panel.commit_until + reveal_window
-
-
-def _round(state: State, which: int) -> Round:
-    return state.lanes[which >> 64, which >> 32 & 0xFFFFFFFF].rounds[which >> 8 & 0xFF]
-
-
-@on("Court", "VoteCommitted")
-def _vote_committed(state: State, a: Args, event: Event) -> None:
-    _round(state, a["ballot"]).commits[a["ballot"] & 0xFF] = a["commitment"]
-
-
-@on("Court", "VoteRevealed")
-def _vote_revealed(state: State, a: Args, event: Event) -> None:
-    judging, member = _round(state, a["ballot"]), a["ballot"] & 0xFF
-    judging.commits.setdefault(member, b"")  # who voted in one call
-    judging.reveals[member] = (a["codes"], a["verdictHash"])
-
-
-@on("Court", "LaneSettled")
-def _lane_settled(state: State, a: Args, event: Event) -> None:
-    done = _round(state, a["which"])
-    done.settled, done.settled_time, done.codes = True, event.timestamp, a["codes"]
-
-
-@on("Court", "LaneRedrawn")
-def _lane_redrawn(state: State, a: Args, event: Event) -> None:
-    lane = state.lanes[a["pool"], a["lane"]]
-    lane.rounds.append(Round(len(lane.rounds), seed_block=a["seedBlock"]))
-
-
-@on("Court", "MemberAbsent")
-def _member_absent(state: State, a: Args, event: Event) -> None:
-    slash(state, event, "seat", a["seat"], 0, a["penalty"], a["pool"], a["lane"] << 4)
-
-
-@on("Court", "OutcomeSet")
-def _outcome_set(state: State, a: Args, event: Event) -> None:
-    decided, shift = state.lanes[a["pool"], a["lane"]].rounds[a["round"]], 4 * a["place"]
-    decided.codes = decided.codes & ~(15 << shift) | a["code"] << shift
-
-
-@on("Court", "MemberClosed")
-def _member_closed(state: State, a: Args, event: Event) -> None:
-    closed = state.lanes[a["pool"], a["lane"]].rounds[a["round"]]
-    closed.closed.add(closed.seats.index(a["seat"]))
-    state.seats[a["seat"]].earned += a["paid"]
-    if a["penalty"]:
-        slash(state, event, "seat", a["seat"], 0, a["penalty"], a["pool"], a["lane"] << 4)
-
-
-# Juries, disputes, canaries
-
-
-@on("Juries", "JurySummoned")
-def _jury_summoned(state: State, a: Args, event: Event) -> None:
-    state.trials[a["trial"]] = Trial(a["trial"], a["pool"], a["sequence"], a["size"], seed_block=a["seedBlock"])
-
-
-@on("Juries", "JuryDrawn")
-def _jury_drawn(state: State, a: Args, event: Event) -> None:
-    trial = state.trials[a["trial"]]
-    terms = state.pools[trial.pool].terms
-    trial.seed, trial.seats = a["seed"], tuple(a["seats"])
-    challenge = state.challenge_of(trial.trial)
-    _begin(
-        trial, event, jury_commit_window(terms, len(challenge.sequences) if challenge else 1), terms.juryRevealWindow
+class Appeals(Reducer):
+    Appealed = sets("disputes", "pool sequence", appellant="appellant")
+    DisputeResolved = sets(
+        "disputes", "pool sequence", resolved=True, code="code", overturned="overturned", reward="reward"
     )
 
+    def Disputed(self, a: Args) -> None:
+        key = a["pool"], a["sequence"]
+        self.state.disputes[key] = Dispute(*key, a["disputer"], a["trial"], a["deposit"], self.event.timestamp)
 
-@on("Juries", "JurorCommitted")
-def _juror_committed(state: State, a: Args, event: Event) -> None:
-    state.trials[a["trial"]].commits[a["juror"]] = a["commitment"]
+    def VerdictReached(self, a: Args) -> None:
+        dispute, now = self.state.disputes[a["pool"], a["sequence"]], self.event.timestamp
+        dispute.verdict, dispute.appeal_until = a["code"], a["appealUntil"]
+        if Code(dispute.verdict).is_reject and dispute.appeal_until > now:
+            sub = self.file(a)
+            freeze(self.state.accounts[sub.pool, sub.node], sub, now)
 
-
-@on("Juries", "JurorRevealed")
-def _juror_revealed(state: State, a: Args, event: Event) -> None:
-    state.trials[a["trial"]].reveals[a["juror"]] = (a["code"], a["verdictHash"])
-
-
-sets("Juries", "JuryConcluded", "trials", "trial", settled=True, code="code")
-
-
-@on("Juries", "JurorClosed")
-def _juror_closed(state: State, a: Args, event: Event) -> None:
-    trial, seat = state.trials[a["trial"]], state.seats[a["seat"]]
-    trial.closed.add(trial.seats.index(a["seat"]))
-    seat.earned += a["paid"]
-    if a["paid"]:
-        pay(state, event, "jury", seat.owner, trial.pool, a["paid"])
-    if a["penalty"]:
-        slash(state, event, "seat", a["seat"], 0, a["penalty"], trial.pool, trial.sequence)
+    def MemberPenalised(self, a: Args) -> None:
+        if a["amount"]:
+            self.slash("seat", a["seat"], self.file(a).code, a["amount"], a["pool"], a["sequence"])
 
 
-@on("Appeals", "Disputed")
-def _disputed(state: State, a: Args, event: Event) -> None:
-    key = a["pool"], a["sequence"]
-    state.disputes[key] = Dispute(*key, a["disputer"], a["trial"], a["deposit"], event.timestamp)
+class Canaries(Reducer):
+    CanaryContested = sets("canaries", "pool sequence", contester="contester", trial="trial")
+    CanaryConcluded = sets("canaries", "pool sequence", concluded=True, upheld="upheld", code="code")
+
+    def CanaryOpened(self, a: Args) -> None:
+        key, accused = (a["pool"], a["sequence"]), tuple(a["accused"])
+        canary = Canary(*key, a["row"], a["reason"], accused, a["deposit"], self.event.timestamp)
+        self.state.canaries[key] = canary
+
+    def SeatSlashed(self, a: Args) -> None:
+        self.state.canaries[a["pool"], a["sequence"]].slashed[a["seat"]] = a["amount"]
+        self.slash("seat", a["seat"], int(Code.CANARY), a["amount"], a["pool"], a["sequence"])
 
 
-@on("Appeals", "VerdictReached")
-def _verdict_reached(state: State, a: Args, event: Event) -> None:
-    dispute = state.disputes[a["pool"], a["sequence"]]
-    dispute.verdict, dispute.appeal_until = a["code"], a["appealUntil"]
-    if Code(dispute.verdict).is_reject and dispute.appeal_until > event.timestamp:
-        sub = _file(state, a)
-        freeze(state.accounts[sub.pool, sub.node], sub, event.timestamp)
-
-
-DISPUTED_FILE = "pool sequence"
-sets("Appeals", "Appealed", "disputes", DISPUTED_FILE, appellant="appellant")
-sets(
-    "Appeals", "DisputeResolved", "disputes", DISPUTED_FILE,
-    resolved=True, code="code", overturned="overturned", reward="reward",
-)  # fmt: skip
-
-
-@on("Appeals", "MemberPenalised")
-def _member_penalised(state: State, a: Args, event: Event) -> None:
-    if a["amount"]:
-        slash(state, event, "seat", a["seat"], _file(state, a).code, a["amount"], a["pool"], a["sequence"])
-
-
-@on("Canaries", "CanaryOpened")
-def _canary_opened(state: State, a: Args, event: Event) -> None:
-    key = a["pool"], a["sequence"]
-    accused = tuple(a["accused"])
-    state.canaries[key] = Canary(*key, a["row"], a["reason"], accused, a["deposit"], event.timestamp)
-
-
-sets("Canaries", "CanaryContested", "canaries", DISPUTED_FILE, contester="contester", trial="trial")
-sets("Canaries", "CanaryConcluded", "canaries", DISPUTED_FILE, concluded=True, upheld="upheld", code="code")
-
-
-@on("Canaries", "SeatSlashed")
-def _seat_slashed(state: State, a: Args, event: Event) -> None:
-    state.canaries[a["pool"], a["sequence"]].slashed[a["seat"]] = a["amount"]
-    slash(state, event, "seat", a["seat"], int(Code.CANARY), a["amount"], a["pool"], a["sequence"])
-
-
-# Node challenges
-
-
-@on("NodeChallenges", "ChallengeOpened")
-def _challenge_opened(state: State, a: Args, event: Event) -> None:
-    number = state.trial_challenges[a["trial"]] = a["challenge"]
-    state.challenges[number] = NodeChallenge(
-        number, a["pool"], a["node"], a["accuser"], tuple(a["sequences"]), a["evidence"],
-        bond=a["bond"], trials=[a["trial"]], block=event.block, time=event.timestamp,
-    )  # fmt: skip
-
-
-@on("Juries", "JuryReplaced")
-def _jury_replaced(state: State, a: Args, event: Event) -> None:
-    challenge = state.challenge_of(a["trial"])
-    if challenge is not None:
-        challenge.trials.append(a["next"])
-        state.trial_challenges[a["next"]] = challenge.challenge
-
-
-@on("Pools", "NodeExpelled")
-def _node_expelled(state: State, a: Args, event: Event) -> None:
-    eject(state.accounts[a["pool"], a["node"]], event.timestamp)
-
-
-@on("NodeChallenges", "ChallengeConcluded")
-def _challenge_concluded(state: State, a: Args, event: Event) -> None:
-    challenge, account = state.challenges[a["challenge"]], state.accounts[a["pool"], a["node"]]
-    challenge.outcome, challenge.code, challenge.slashed, challenge.back = (
-        ChallengeOutcome(a["outcome"]),
-        a["code"],
-        a["slashed"],
-        a["back"],
-    )
-    if challenge.outcome is not ChallengeOutcome.UPHELD:
-        return
-    if not account.eject_code:
-        account.eject_code, account.eject_sequence, account.eject_challenge = (
-            challenge.code,
-            challenge.sequences[-1],
-            challenge.challenge,
-        )
-    # The order to Stakes in the same transaction; nothing was taken of a stake that stands for another pool by now.
-    state.pending_slashes.pop(challenge.node, None)
-    account.slashed += challenge.slashed
-    if challenge.slashed:
-        slash(
-            state,
-            event,
-            "node",
-            challenge.node,
-            challenge.code,
-            challenge.slashed,
-            challenge.pool,
-            challenge.sequences[-1],
+class NodeChallenges(Reducer):
+    def ChallengeOpened(self, a: Args) -> None:
+        number = self.state.trial_challenges[a["trial"]] = a["challenge"]
+        self.state.challenges[number] = NodeChallenge(
+            number,
+            a["pool"],
+            a["node"],
+            a["accuser"],
+            tuple(a["sequences"]),
+            a["evidence"],
+            bond=a["bond"],
+            trials=[a["trial"]],
+            block=self.event.block,
+            time=self.event.timestamp,
         )
 
+    def ChallengeConcluded(self, a: Args) -> None:
+        challenge, account = self.state.challenges[a["challenge"]], self.state.accounts[a["pool"], a["node"]]
+        challenge.outcome, challenge.code = ChallengeOutcome(a["outcome"]), a["code"]
+        challenge.slashed, challenge.back = a["slashed"], a["back"]
+        if challenge.outcome is not ChallengeOutcome.UPHELD:
+            return
+        last = challenge.sequences[-1]
+        if not account.eject_code:
+            account.eject_code, account.eject_sequence = challenge.code, last
+            account.eject_challenge = challenge.challenge
+        # The order to Stakes in the same transaction; nothing was taken of a stake that stands for another pool by now.
+        self.state.pending_slashes.pop(challenge.node, None)
+        account.slashed += challenge.slashed
+        if challenge.slashed:
+            self.slash("node", challenge.node, challenge.code, challenge.slashed, challenge.pool, last)
 
-# Governance
+
+class Params(Reducer):
+    def ValuesSet(self, a: Args) -> None:
+        self.state.params[a.get("time", 0)] = dict(a["values"])
+
+    ValuesScheduled = ValuesSet
+
+    def PausedUntil(self, a: Args) -> None:
+        self.state.paused_until = a["time"]
 
 
 _ROLES = {keccak(f"{name.upper()}_ROLE".encode()): name for name in ("proposer", "canceller", "executor", "guardian")}
 _ROLES[bytes(32)] = "admin"
 
 
-@on("Params", "ValuesSet", "ValuesScheduled")
-def _values_set(state: State, a: Args, event: Event) -> None:
-    state.params[a.get("time", 0)] = dict(a["values"])
+class Timelock(Reducer):
+    def CallScheduled(self, a: Args) -> None:
+        key, event = "0x" + a["id"].hex(), self.event
+        if a["index"] == 0:
+            ready_at = event.timestamp + a["delay"]
+            self.state.proposals[key] = Proposal(a["id"], [], a["predecessor"], ready_at, event.block)
+        self.state.proposals[key].calls.append(ProposedCall(a["target"], a["value"], a["data"]))
 
+    def CallSalt(self, a: Args) -> None:
+        proposal = self.state.proposals.get("0x" + a["id"].hex())
+        if proposal is not None and self.event.name == "CallSalt":
+            proposal.salt = a["salt"]
+        elif proposal is not None:
+            proposal.status = "done" if self.event.name == "CallExecuted" else "cancelled"
 
-@on("Params", "PausedUntil")
-def _paused_until(state: State, a: Args, event: Event) -> None:
-    state.paused_until = a["time"]
+    CallExecuted = Cancelled = CallSalt
 
+    def RoleGranted(self, a: Args) -> None:
+        role = _ROLES.get(a["role"], "0x" + a["role"].hex())
+        others = self.state.roles.get(role, ())
+        if self.event.name == "RoleGranted":
+            self.state.roles[role] = (*others, a["account"])
+        else:
+            self.state.roles[role] = tuple(account for account in others if account != a["account"])
 
-@on("Timelock", "CallScheduled")
-def _call_scheduled(state: State, a: Args, event: Event) -> None:
-    key = "0x" + a["id"].hex()
-    if a["index"] == 0:
-        state.proposals[key] = Proposal(a["id"], [], a["predecessor"], event.timestamp + a["delay"], event.block)
-    state.proposals[key].calls.append(ProposedCall(a["target"], a["value"], a["data"]))
-
-
-@on("Timelock", "CallSalt", "CallExecuted", "Cancelled")
-def _proposal_moved(state: State, a: Args, event: Event) -> None:
-    proposal = state.proposals.get("0x" + a["id"].hex())
-    if proposal is not None and event.name == "CallSalt":
-        proposal.salt = a["salt"]
-    elif proposal is not None:
-        proposal.status = "done" if event.name == "CallExecuted" else "cancelled"
-
-
-@on("Timelock", "RoleGranted", "RoleRevoked")
-def _role_changed(state: State, a: Args, event: Event) -> None:
-    role = _ROLES.get(a["role"], "0x" + a["role"].hex())
-    others = state.roles.get(role, ())
-    if event.name == "RoleGranted":
-        state.roles[role] = (*others, a["account"])
-    else:
-        state.roles[role] = tuple(account for account in others if account != a["account"])
+    RoleRevoked = RoleGranted
 
 
 # Applying events
 
 
+REDUCERS = {kind.__name__: kind for kind in Reducer.__subclasses__()}
+
+
 def apply(state: State, event: Event) -> None:
     """Change the state, in place, as the event says. Events without meaning for it are ignored."""
-    reducer = REDUCERS.get((event.contract, event.name))
-    if reducer is not None:
-        reducer(state, event.args, event)
+    reduce = getattr(REDUCERS.get(event.contract), event.name, None)
+    if reduce is not None:
+        reduce(REDUCERS[event.contract](state, event), event.args)
     state.head = max(state.head, event.block)
     state.time = max(state.time, event.timestamp)
 

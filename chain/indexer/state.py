@@ -1,21 +1,5 @@
 """The state of the whole suite, projected from events alone: the view that every role shares.
 
-`State` holds (records in `chain.indexer.records`; amounts in base units):
-
-- `pools[pool]` → Pool (owner, terms, steps with manifest and seed block, money)
-- `accounts[pool, node]` → Account (counter, units, joined step, ejection)
-- `submissions[pool, sequence]` → Submission (status, code, file hashes, times, `file_ref`, `file_data`, `inner`)
-- `lanes[pool, lane]` → Lane (its submissions' sequences; rounds with committee, seed, commits, reveals, outcome)
-- `seats[seat]` → Seat, `nodes[node]` → Node, `trials[trial]` → Trial
-- `disputes[pool, sequence]` → Dispute, `canaries[pool, sequence]` → Canary, `challenges[challenge]` → NodeChallenge
-- `mirrors[pool, sequence]` → Mirrors: where else a file's bytes are, by those who are believed
-- `slashes`: a list in chain order; `payments`: those that are not archived, `paid[kind, to, pool]`: their sums
-- `params[since]`: the deployment's penalties from that time on, announced ones too; `paused_until`
-- `proposals[id]` → Proposal of the timelock; `roles[role]`: who holds it there
-- `balances[address]`: tokens held; `transfers[sender, receiver]`: tokens ever moved between two addresses
-- `head`: the block up to which events are applied; `time`: that of the newest event; `version`, `generation`: see
-  `chain.indexer.projection`
-
 Submissions, lanes and mirrors that cannot change any more leave memory for the archive. Asked for by key they are there
 all the same; iteration yields open ones only, `submissions_of` and `lanes_of` all. `chain.indexer.reducers` fills the
 state, `chain.indexer.projection` keeps it up to date with the chain.
@@ -46,12 +30,11 @@ from chain.indexer.records import (
     Terms,
     Trial,
 )
-from chain.indexer.store import Archive
+from chain.indexer.store import Archive, FileKey
 from protocol.encoding import keccak
 from protocol.errors import ConfigError
 
 V = TypeVar("V")
-FileKey = tuple[int, int]
 
 
 class Records(dict[FileKey, V]):
@@ -82,10 +65,11 @@ class Records(dict[FileKey, V]):
 
 @dataclass
 class State:
-    """See the module's docstring."""
+    """Tables of records by what names them; pools, nodes, lanes, files and addresses as in `chain.indexer.records`.
+    `version`, `generation`: see `chain.indexer.projection`."""
 
-    head: int = 0
-    time: int = 0
+    head: int = 0  # the block up to which events are applied
+    time: int = 0  # of the newest event
     version: int = field(default=0, compare=False)
     generation: int = field(default=0, compare=False)
     archive: Archive = field(default_factory=Archive, compare=False, repr=False)
@@ -101,17 +85,17 @@ class State:
     canaries: dict[FileKey, Canary] = field(default_factory=dict)
     challenges: dict[int, NodeChallenge] = field(default_factory=dict)
     trial_challenges: dict[int, int] = field(default_factory=dict)
-    slashes: list[Slash] = field(default_factory=list)
-    payments: list[Payment] = field(default_factory=list)
+    slashes: list[Slash] = field(default_factory=list)  # in chain order
+    payments: list[Payment] = field(default_factory=list)  # those after the archived ones
     archived_payments: int = 0
-    paid: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    paid: dict[tuple[str, str, int], int] = field(default_factory=dict)  # sums of all, by kind, receiver and pool
     pending_slashes: dict[str, tuple[int, int]] = field(default_factory=dict)
-    balances: dict[str, int] = field(default_factory=dict)
-    transfers: dict[tuple[str, str], int] = field(default_factory=dict)
-    params: dict[int, dict[str, int]] = field(default_factory=dict)
+    balances: dict[str, int] = field(default_factory=dict)  # tokens held
+    transfers: dict[tuple[str, str], int] = field(default_factory=dict)  # tokens ever moved, by sender and receiver
+    params: dict[int, dict[str, int]] = field(default_factory=dict)  # penalties by when they begin, announced ones too
     paused_until: int = 0
     proposals: dict[str, Proposal] = field(default_factory=dict)
-    roles: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    roles: dict[str, tuple[str, ...]] = field(default_factory=dict)  # who holds a role at the timelock
 
     def params_at(self, time: int) -> dict[str, int]:
         """Return the penalties that hold for what happens at chain time `time`."""
@@ -206,13 +190,8 @@ class State:
         files = [file for one in account.sequences if (file := dict.get(self.submissions, (pool, one))) is not None]
         if account.archived_hint >= 0:
             files.append(self.submissions[pool, account.archived_hint])
-        vested = [
-            file
-            for file in files
-            if file.cumulative > account.units_spent
-            and file.final_time <= now
-            and (not account.barrier or file.final_time <= account.barrier)
-        ]
+        end = min(now, account.barrier or now)
+        vested = [file for file in files if file.cumulative > account.units_spent and file.final_time <= end]
         return max(vested, key=lambda file: file.cumulative, default=None)
 
     def claimable_units(self, pool: int, node: str, now: int) -> int:
@@ -251,11 +230,8 @@ def standing_of(account: Account | None) -> Standing:
 
 def ejected_by(account: Account) -> str:
     """Return what an ejected node was ejected for."""
-    return (
-        f"node challenge {account.eject_challenge}"
-        if account.eject_challenge
-        else f"submission {account.eject_sequence}"
-    )
+    number = account.eject_challenge
+    return f"node challenge {number}" if number else f"submission {account.eject_sequence}"
 
 
 # Validator groups
@@ -272,9 +248,8 @@ def group_number(name: str) -> int:
             return int(name)
         raise ConfigError(f"{name} is not the number of a group", f"those are {FIRST_SHARED_GROUP} to {(1 << 32) - 1}")
     if not _NAME.fullmatch(name):
-        raise ConfigError(
-            f"{name!r} is not the name of a group", "write lower-case letters, digits, `.`, `_`, `-`, `/`"
-        )
+        hint = "write lower-case letters, digits, `.`, `_`, `-`, `/`"
+        raise ConfigError(f"{name!r} is not the name of a group", hint)
     return int.from_bytes(keccak(name.encode())[-4:]) | 1 << 31
 
 

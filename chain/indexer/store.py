@@ -10,16 +10,16 @@ import pickle
 import sqlite3
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from filelock import FileLock, Timeout
 
 from chain.indexer.logs import Log, place_of
-from chain.indexer.records import Lane, Mirrors, Payment, Submission
+from chain.indexer.records import Payment
 from protocol.errors import ConfigError, MusterError
 
 _KEPT_HEADS = 20_000
@@ -38,12 +38,9 @@ CREATE TABLE IF NOT EXISTS payments (number INTEGER PRIMARY KEY, record BLOB NOT
 """
 
 
-class FinalLane(NamedTuple):
-    """A lane that cannot change any more, with its files and their mirrors by sequence."""
-
-    lane: Lane
-    files: dict[int, Submission]
-    mirrors: dict[int, Mirrors]
+FileKey = tuple[int, int]  # pool, and the number of a file or lane
+FinalLane = dict[str, dict[FileKey, Any]]
+"""What leaves the state with a lane that cannot change any more: the lane, its files and their mirrors, by table."""
 
 
 @cache
@@ -73,7 +70,7 @@ class Archive:
         with self._mutex:
             query = "SELECT record FROM lanes WHERE pool = ? AND lane = ?"
             row = self._db.execute(query, (pool, lane)).fetchone()
-        return FinalLane(*pickle.loads(row[0])) if row else None
+        return pickle.loads(row[0]) if row else None
 
     def payments(self) -> Iterator[Payment]:
         """Yield archived payments in chain order."""
@@ -90,9 +87,11 @@ class Archive:
                 self.clear()
         return pickle.loads(row[0]) if row else None
 
-    def save(self, head: int, state: dict[str, Any], lanes: Iterable[FinalLane], payments: list[Payment]) -> None:
+    def save(
+        self, head: int, state: dict[str, Any], lanes: Mapping[FileKey, FinalLane], payments: list[Payment]
+    ) -> None:
         """Store a checkpoint at block `head`, and what left the state since the one before it."""
-        rows = [(one.lane.pool, one.lane.lane, pickle.dumps(tuple(one))) for one in lanes]
+        rows = [(*key, pickle.dumps(lane)) for key, lane in lanes.items()]
         with self._mutex, transaction(self._db):
             self._db.executemany("INSERT OR REPLACE INTO lanes VALUES (?, ?, ?)", rows)
             if payments:
@@ -156,13 +155,9 @@ class EventStore:
     @property
     def cursor(self) -> int | None:
         """The block up to which everything is stored."""
-        value = self._meta("cursor")
-        return int(value) if value is not None else None
-
-    @property
-    def generation(self) -> int:
-        """How many rollbacks this file has seen."""
-        return int(self._meta("generation") or 0)
+        with self._mutex:
+            row = self._db.execute("SELECT value FROM meta WHERE key = 'cursor'").fetchone()
+        return int(row[0]) if row else None
 
     def hash_at(self, block: int) -> bytes | None:
         with self._mutex:
@@ -185,7 +180,7 @@ class EventStore:
             self._db.executemany("INSERT OR REPLACE INTO logs VALUES (?, ?, ?, ?)", rows)
             self._db.executemany("INSERT OR REPLACE INTO blocks VALUES (?, ?)", blocks)
             self._db.execute("DELETE FROM blocks WHERE number < ?", (block - _KEPT_HEADS,))
-            self._set_meta("cursor", str(block))
+            self._set_cursor(block)
 
     def rewind(self, block: int) -> None:
         """Forget everything above `block`."""
@@ -193,8 +188,7 @@ class EventStore:
             self._db.execute("DELETE FROM logs WHERE block > ?", (block,))
             self._db.execute("DELETE FROM blocks WHERE number > ?", (block,))
             self.archive.clear(self._db, above=block)
-            self._set_meta("cursor", str(block))
-            self._set_meta("generation", str(self.generation + 1))
+            self._set_cursor(block)
 
     def logs(self, after: int = -1) -> Iterator[Log]:
         """Yield the stored logs of the blocks above `after` in chain order."""
@@ -214,13 +208,8 @@ class EventStore:
             self._db.close()
             self._lock_file.release()
 
-    def _meta(self, key: str) -> str | None:
-        with self._mutex:
-            row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-        return str(row[0]) if row else None
-
-    def _set_meta(self, key: str, value: str) -> None:
-        self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+    def _set_cursor(self, block: int) -> None:
+        self._db.execute("INSERT OR REPLACE INTO meta VALUES ('cursor', ?)", (str(block),))
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

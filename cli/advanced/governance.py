@@ -30,7 +30,7 @@ def status(look: Reading) -> None:
     suite, state = session.suite, session.state()
     view = _view(state, session.deployment, session.client.now()) | {
         "timelock": suite.timelock.address,
-        "delay": suite.timelock.delay(),
+        "delay": suite.timelock.get_min_delay(),
         "owner": suite.params.read("owner"),
         "minter": suite.token.read("owner") if session.deployment.token.ours else None,
         "unbonding": suite.params.unbonding(),

@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chain.abi import CONTRACTS, abi_folder, artifacts_folder
+from chain.abi import ABI_FOLDER, ARTIFACTS_FOLDER, CONTRACTS
 from cli.hardware import Gpu, existing, gpus, torch_devices
 from cli.output import seconds
 from localnet.ports import is_free
@@ -97,10 +97,10 @@ def machine(data: Path, ports: Sequence[int]) -> Iterator[Check]:
     else:
         yield failed("python", f"{version} runs this, 3.11 to 3.13 are supported", "make PYTHON=python3.11 setup")
     yield judged("anvil", find_anvil)
-    missing = [name for name in CONTRACTS if not (abi_folder() / f"{name}.json").exists()]
+    missing = [name for name in CONTRACTS if not (ABI_FOLDER / f"{name}.json").exists()]
     if missing:
-        yield failed("contracts", f"no ABI of {', '.join(missing)} in {abi_folder()}", "install muster again")
-    elif not all((artifacts_folder() / f"{name}.sol" / f"{name}.json").exists() for name in CONTRACTS):
+        yield failed("contracts", f"no ABI of {', '.join(missing)} in {ABI_FOLDER}", "install muster again")
+    elif not all((ARTIFACTS_FOLDER / f"{name}.sol" / f"{name}.json").exists() for name in CONTRACTS):
         yield failed("contracts", "the contracts are not compiled", _SETUP)
     else:
         yield ok("contracts", "compiled")

@@ -105,9 +105,7 @@ def _braced(text: str, start: int) -> str:
     return ""
 
 
-@lru_cache(8192)
-def _read(text: str) -> Tree:
-    return read(text)
+_read = lru_cache(8192)(read)
 
 
 @lru_cache(8192)

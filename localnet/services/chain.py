@@ -52,7 +52,7 @@ def find_anvil() -> Path:
 
 
 class Anvil:
-    """One anvil child on 127.0.0.1, with a block a second.
+    """One anvil child on 127.0.0.1; once its `miner` is started it has a block a second, until `stop`.
 
     The blocks are asked for one by one: with an interval of its own anvil keeps the state of the last 1,500 blocks,
     whatever `--prune-history` says, in its memory and in everything that it saves.
@@ -66,7 +66,7 @@ class Anvil:
         self._child = Child("anvil", [*command, "--prune-history", str(_HISTORY)], log)
         self._http = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False)
         self._stopping = threading.Event()
-        self._miner = threading.Thread(target=self._mine, name="miner", daemon=True)
+        self.miner = threading.Thread(target=self._mine, name="miner", daemon=True)
 
     def start(self, state: Path | None) -> None:
         """Start, from `state` if given, and wait until it answers. Raises MusterError with the end of its log."""
@@ -75,10 +75,6 @@ class Anvil:
             self._child.argv += ["--load-state", str(state)]
         self._child.start()
         wait_for("anvil to answer", self._answers, timeout=_START_SECONDS, poll=0.05, hint=f"see {self.log}")
-
-    def mine(self) -> None:
-        """Make a block every second from now on, until `stop`."""
-        self._miner.start()
 
     def _mine(self) -> None:
         """Each block's time is above that of the one before, as on every chain."""
@@ -104,9 +100,6 @@ class Anvil:
 
     def running(self) -> bool:
         return self._child.pid is not None
-
-    def mining(self) -> bool:
-        return self._miner.is_alive()
 
     def log_tail(self) -> str:
         return self._child.tail()[-300:] or "it said nothing"
@@ -143,20 +136,17 @@ def saved_state(path: Path) -> Path | None:
 
     Raises ConfigError if what is there is not a state: nothing is overwritten.
     """
-    for candidate in (path, path.with_suffix(".old")):
-        if not candidate.exists():
-            continue
+    found = [one for one in (path, path.with_suffix(".old")) if one.exists()]
+    for candidate in found:
         try:
-            with candidate.open("rb") as file:
-                fields = json.load(file)
+            fields = json.loads(candidate.read_bytes())
         except (OSError, ValueError):
             continue
         if isinstance(fields, dict) and "blocks" in fields and "accounts" in fields:
             return _one_genesis(candidate, fields)
-    if path.exists() or path.with_suffix(".old").exists():
-        raise ConfigError(
-            f"the chain's state {path} is damaged", "restore it from a copy, or remove --data to start anew"
-        )
+    if found:
+        hint = "restore it from a copy, or remove --data to start anew"
+        raise ConfigError(f"the chain's state {path} is damaged", hint)
     return None
 
 
@@ -168,8 +158,7 @@ def _one_genesis(path: Path, fields: dict[str, Any]) -> Path:
     first = min(genesis, key=lambda block: int(block["header"]["timestamp"], 16))
     fields["blocks"] = [first, *(block for block in fields["blocks"] if int(block["header"]["number"], 16) > 0)]
     repaired = path.with_suffix(".start")
-    with repaired.open("w") as file:
-        json.dump(fields, file)
+    repaired.write_text(json.dumps(fields))
     return repaired
 
 
@@ -201,7 +190,7 @@ def main() -> int:
     try:
         anvil.start(saved_state(state))
         anvil.save(state)  # before anybody sees it: a chain has one genesis block for good
-        anvil.mine()
+        anvil.miner.start()
         block = int(anvil.call("eth_blockNumber"), 16)
         where = f"http://127.0.0.1:{options.port} chain_id={options.chain_id} block={block}"
         print(f"READY {where} seconds={time.monotonic() - started:.2f}", flush=True)
@@ -220,7 +209,7 @@ def _keep_saving(anvil: Anvil, state: Path, stop: threading.Event) -> None:
     while not stop.wait(0.2):
         if not anvil.running():
             raise MusterError(f"anvil ended: {anvil.log_tail()}", f"see {anvil.log}")
-        if not anvil.mining():
+        if not anvil.miner.is_alive():
             raise MusterError("nobody makes blocks any more", "see the log above")
         begun = time.monotonic()
         if begun < next_save:

@@ -17,8 +17,10 @@ import warnings
 from calendar import timegm
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from time import time as now
 from typing import Any
 from urllib.parse import parse_qsl
+from weakref import WeakValueDictionary
 
 import eventlet
 import eventlet.debug
@@ -28,7 +30,7 @@ from eventlet.semaphore import Semaphore
 from swift.common import bufferedhttp, utils
 from swift.common import wsgi as swift_wsgi
 
-from localnet.services.swift_conf import KINDS, Layout
+from localnet.services.swift_conf import PORTS, Layout
 from protocol.errors import MusterError
 from storage.s3 import sign_url
 
@@ -50,7 +52,7 @@ class SwiftServer:
         self._layout = layout
         short = len(str(layout.run)) < _UNIX_PATH_ROOM
         self._sockets = layout.run if short else Path(tempfile.mkdtemp(prefix="muster-s3-"))
-        self._paths = {layout.ports[kind]: str(self._sockets / f"{kind}.sock") for kind in KINDS}
+        self._paths = {port: self._sockets / f"{kind}.sock" for kind, port in PORTS.items()}
         self._servers: dict[str, tuple[Any, Any, Any]] = {}
         self._stop = False
 
@@ -63,7 +65,7 @@ class SwiftServer:
         eventlet.debug.hub_exceptions(False)
         warnings.filterwarnings("ignore", message="capitalize_response_headers is disabled")
         self._route_to_sockets()
-        for kind in (*KINDS, "proxy"):
+        for kind in (*PORTS, "proxy"):
             self._listen(kind)
         eventlet.spawn(self._updates)
         eventlet.sleep(0)
@@ -87,7 +89,7 @@ class SwiftServer:
         def connect(self: Any) -> None:
             self._connected_time = time.time()
             self.sock = green_socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            self.sock.connect(paths[self.port])
+            self.sock.connect(str(paths[self.port]))
 
         bufferedhttp.BufferedHTTPConnection.connect = connect
 
@@ -101,9 +103,9 @@ class SwiftServer:
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             protocol = swift_wsgi.SwiftHttpProtocol
         else:
-            path = self._paths[self._layout.ports[kind]]
-            Path(path).unlink(missing_ok=True)
-            listener = eventlet.listen(path, family=socket.AF_UNIX, backlog=1024)
+            path = self._paths[PORTS[kind]]
+            path.unlink(missing_ok=True)
+            listener = eventlet.listen(str(path), family=socket.AF_UNIX, backlog=1024)
             protocol = _UnixProtocol
         pool = eventlet.GreenPool(1024)
         thread = eventlet.spawn(
@@ -126,15 +128,9 @@ class SwiftServer:
 
         layout = self._layout
         device = layout.objects / "d1"
-        conf = {
-            "devices": str(layout.objects),
-            "mount_check": "false",
-            "swift_dir": str(layout.etc),
-            "recon_cache_path": str(layout.run),
-            "concurrency": "1",
-            "node_timeout": "60",
-            "conn_timeout": "10",
-        }
+        folders = {"devices": layout.objects, "swift_dir": layout.etc, "recon_cache_path": layout.run}
+        conf = {"mount_check": "false", "concurrency": "1", "node_timeout": "60", "conn_timeout": "10"}
+        conf |= {name: str(folder) for name, folder in folders.items()}
         while True:
             if any(any(folder.iterdir()) for folder in device.glob("async_pending*")):
                 try:
@@ -157,18 +153,17 @@ class SwiftServer:
         finally:
             connection.close()
         if answer.status != 200 and b"BucketAlready" not in text:
-            raise MusterError(
-                f"cannot make the bucket {layout.bucket}: {answer.status} {text[:200]!r}", "see the log above"
-            )
+            said = f"{answer.status} {text[:200]!r}"
+            raise MusterError(f"cannot make the bucket {layout.bucket}: {said}", "see the log above")
 
     def _close(self) -> None:
         """No new clients; those in flight get a few seconds."""
         self._servers["proxy"][0].close()
         end = time.time() + _GRACE_SECONDS
-        while any(self._servers[kind][1].running() for kind in KINDS) and time.time() < end:
+        while any(self._servers[kind][1].running() for kind in PORTS) and time.time() < end:
             eventlet.sleep(0.05)
         for path in self._paths.values():
-            Path(path).unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
         if self._sockets != self._layout.run:
             shutil.rmtree(self._sockets, ignore_errors=True)
 
@@ -200,7 +195,7 @@ class SignatureGuard:
 
     def __init__(self, app: App) -> None:
         self._app = app
-        self._writes: dict[str, tuple[Any, list[int]]] = {}
+        self._writes = WeakValueDictionary[str, Any]()  # semaphores of keys that are written now
 
     def __call__(self, env: Environ, start: StartResponse) -> Iterable[bytes]:
         if env["PATH_INFO"] == "/healthcheck" and env["REQUEST_METHOD"] in ("GET", "HEAD"):
@@ -210,30 +205,26 @@ class SignatureGuard:
             if env["REQUEST_METHOD"] in ("PUT", "POST") and env.get("HTTP_IF_NONE_MATCH"):
                 return self._alone(env, start)
         except Refusal as refusal:
-            return _refuse(start, refusal)
+            text = f"<Error><Code>{refusal.code}</Code><Message>{refusal.text}</Message></Error>"
+            body = f'<?xml version="1.0" encoding="UTF-8"?>\n{text}'.encode()
+            headers = [("Content-Type", "application/xml"), ("Content-Length", str(len(body))), ("Connection", "close")]
+            start(refusal.status, headers)
+            return [body]
         return self._app(env, start)
 
     def _alone(self, env: Environ, start: StartResponse) -> Iterable[bytes]:
-        key = env["PATH_INFO"]
-        semaphore, users = self._writes.setdefault(key, (Semaphore(), [0]))
-        users[0] += 1
+        semaphore = self._writes.setdefault(env["PATH_INFO"], Semaphore())
+        if not semaphore.acquire(timeout=_WRITE_SECONDS):
+            raise Refusal("409 Conflict", "ConditionalRequestConflict", "Another write is under way")
         try:
-            if not semaphore.acquire(timeout=_WRITE_SECONDS):
-                raise Refusal("409 Conflict", "ConditionalRequestConflict", "Another write is under way")
+            parts = self._app(env, start)
             try:
-                parts = self._app(env, start)
-                try:
-                    return [b"".join(parts)]
-                finally:
-                    close = getattr(parts, "close", None)
-                    if close:
-                        close()
+                return [b"".join(parts)]
             finally:
-                semaphore.release()
+                if hasattr(parts, "close"):
+                    parts.close()
         finally:
-            users[0] -= 1
-            if not users[0]:
-                self._writes.pop(key, None)
+            semaphore.release()
 
 
 def _check(env: Environ) -> None:
@@ -247,35 +238,20 @@ def _check(env: Environ) -> None:
         raise Refusal(_BAD, "InvalidArgument", "A query parameter is given twice")
     if env.get("HTTP_TRANSFER_ENCODING") and env.get("CONTENT_LENGTH"):
         raise Refusal(_BAD, "InvalidRequest", "Transfer-Encoding with Content-Length")
-    if presigned:
-        _check_date(query.get("X-Amz-Date", ""))
-        _move_checksums(env, query)
-
-
-def _check_date(stamp: str) -> None:
+    if not presigned:
+        return
     try:
-        signed_at = timegm(time.strptime(stamp, "%Y%m%dT%H%M%SZ"))
+        signed_at = timegm(time.strptime(query.get("X-Amz-Date", ""), "%Y%m%dT%H%M%SZ"))
     except ValueError:
         raise Refusal(_FORBIDDEN, "AccessDenied", "X-Amz-Date is not a date") from None
     if signed_at > time.time() + _FUTURE_SECONDS:
         raise Refusal(_FORBIDDEN, "AccessDenied", "Request is not yet valid")
-
-
-def _move_checksums(env: Environ, query: Mapping[str, str]) -> None:
-    """Some SDKs sign x-amz-checksum-* in the query, where Swift would not look."""
+    # Some SDKs sign x-amz-checksum-* in the query, where Swift would not look.
     for name, value in query.items():
         if name.lower().startswith("x-amz-checksum-"):
             header = "HTTP_" + name.upper().replace("-", "_")
             if env.setdefault(header, value) != value:
                 raise Refusal(_BAD, "InvalidRequest", "Two different checksums")
-
-
-def _refuse(start: StartResponse, refusal: Refusal) -> Iterable[bytes]:
-    text = f"<Error><Code>{refusal.code}</Code><Message>{refusal.text}</Message></Error>"
-    body = f'<?xml version="1.0" encoding="UTF-8"?>\n{text}'.encode()
-    headers = [("Content-Type", "application/xml"), ("Content-Length", str(len(body))), ("Connection", "close")]
-    start(refusal.status, headers)
-    return [body]
 
 
 class LocalMemcache:
@@ -293,24 +269,15 @@ class LocalMemcache:
 
     def get(self, key: str, raise_on_error: bool = False) -> Any:
         value, end = self._entries.get(key, ("null", 0.0))
-        return json.loads(value) if not end or end > time.time() else None
+        return json.loads(value) if not end or end > now() else None
 
     def set(self, key: str, value: Any, serialize: bool = True, time: float = 0, **_: Any) -> None:
         if len(self._entries) >= self._ENTRIES:
             self._entries.clear()
-        self._entries[key] = (json.dumps(value), _after(time))
+        self._entries[key] = (json.dumps(value), now() + time if time else 0.0)
 
     def delete(self, key: str, server_key: str | None = None) -> None:
         self._entries.pop(key, None)
-
-    def incr(self, key: str, delta: int = 1, time: float = 0) -> int:
-        value = int(self.get(key) or 0) + delta
-        self.set(key, value, time=time)
-        return value
-
-
-def _after(seconds: float) -> float:
-    return time.time() + seconds if seconds else 0.0
 
 
 def guard_factory(global_conf: Mapping[str, str], **local: str) -> Callable[[App], SignatureGuard]:

@@ -12,14 +12,15 @@ from protocol.errors import ConfigError
 from protocol.files import explained, write_atomic
 from storage.s3 import AccessKey
 
-KINDS = ("account", "container", "object")
+PORTS = {"account": 6200, "container": 6201, "object": 6202}
+"""Numbers of the storage servers in the ring. They listen on Unix sockets, so these are only names."""
 CHUNK = 1 << 20
 _SLOW = "node_timeout = 60\nconn_timeout = 10\n"
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where one server's files lie, which port it answers on and how its three storage servers are numbered."""
+    """Where one server's files lie, and which port it answers on."""
 
     data: Path
     port: int
@@ -27,7 +28,6 @@ class Layout:
     region: str
     access: AccessKey
     suffix: str
-    ports: dict[str, int]
 
     @property
     def etc(self) -> Path:
@@ -55,12 +55,11 @@ def prepare(data: Path, port: int, bucket: str, region: str) -> Layout:
     check_attributes(data / "srv")
     stored = _credentials(data / "etc" / "credentials.json", region)
     access = AccessKey(access_key=stored["access_key"], secret_key=stored["secret_key"])
-    # Numbers of the storage servers in the ring; they listen on Unix sockets, so these are only names.
-    ports = dict(zip(KINDS, range(6200, 6203), strict=True))
-    layout = Layout(data, port, bucket, stored["region"], access, stored["suffix"], ports)
-    _write(layout.etc / "swift.conf", _swift_conf(layout))
+    layout = Layout(data, port, bucket, stored["region"], access, stored["suffix"])
+    policy = "[storage-policy:0]\nname = Policy-0\ndefault = yes\n"
+    _write(layout.etc / "swift.conf", f"[swift-hash]\nswift_hash_path_suffix = {layout.suffix}\n{policy}")
     _rings(layout)
-    for kind in KINDS:
+    for kind in PORTS:
         _write(layout.etc / f"{kind}-server.conf", _storage_conf(layout, kind))
     _write(layout.etc / "proxy-server.conf", _proxy_conf(layout))
     return layout
@@ -102,19 +101,14 @@ def _rings(layout: Layout) -> None:
     """One partition on one device, so that new port numbers never move data."""
     from swift.common.ring import RingBuilder
 
-    for kind in KINDS:
+    for kind, port in PORTS.items():
         builder = RingBuilder(0, 1, 0)
-        address = {"ip": "127.0.0.1", "port": layout.ports[kind]}
-        replication = {"replication_ip": "127.0.0.1", "replication_port": layout.ports[kind]}
+        address = {"ip": "127.0.0.1", "port": port}
+        replication = {"replication_ip": "127.0.0.1", "replication_port": port}
         device = {"id": 0, "region": 1, "zone": 1, "weight": 1.0, "device": "d1", "meta": ""}
         builder.add_dev(device | address | replication)
         builder.rebalance()
         builder.get_ring().save(str(layout.etc / f"{kind}.ring.gz"))
-
-
-def _swift_conf(layout: Layout) -> str:
-    policy = "[storage-policy:0]\nname = Policy-0\ndefault = yes\n"
-    return f"[swift-hash]\nswift_hash_path_suffix = {layout.suffix}\n{policy}"
 
 
 def _common(layout: Layout, port: int) -> str:
@@ -134,7 +128,7 @@ def _storage_conf(layout: Layout, kind: str) -> str:
     if kind == "object":
         extra = f"{_SLOW}container_update_timeout = 30\ndisk_chunk_size = {CHUNK}\nnetwork_chunk_size = {CHUNK}\n"
     return (
-        f"{_common(layout, layout.ports[kind])}devices = {layout.objects}\nmount_check = false\n"
+        f"{_common(layout, PORTS[kind])}devices = {layout.objects}\nmount_check = false\n"
         f"fallocate_reserve = 0\n[pipeline:main]\npipeline = {kind}-server\n"
         f"[app:{kind}-server]\nuse = egg:swift#{kind}\nlog_requests = false\n{extra}"
         f"recon_cache_path = {layout.run}\n[object-updater]\nrecon_cache_path = {layout.run}\n{_SLOW}"

@@ -10,7 +10,6 @@ import json
 import os
 from pathlib import Path
 
-from localnet.outcome import shown_fact
 from localnet.plan import new_run_folder
 from localnet.ports import claim_port
 from localnet.swarm.outcome import facts, table
@@ -50,12 +49,13 @@ def main() -> int:
     }
     report = {
         "seed": plan.seed, "rounds": plan.rounds, "pace": plan.pace, **numbers, "good": good, "events": run.events,
-        "facts": [vars(fact) for fact in found], "members": [trace.report() for trace in traces],
+        "facts": [fact._asdict() for fact in found], "members": [trace.report() for trace in traces],
     }  # fmt: skip
     path = plan.root / "report.json"
     write_atomic(path, json.dumps(report, indent=1).encode() + b"\n")
     spent = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in numbers.items())
-    print("\n".join([*table(traces, contents), *map(shown_fact, found), spent, f"numbers: {path}"]))
+    said = [f"{'yes' if fact.good else 'NO '} {fact.text}" for fact in found]
+    print("\n".join([*table(traces, contents), *said, spent, f"numbers: {path}"]))
     return 0 if good else 1
 
 

@@ -2,8 +2,8 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-from localnet.outcome import Fact
 from localnet.swarm.plan import SwarmPhase, SwarmPlan
 from localnet.swarm.traces import BucketContents, MemberTrace
 
@@ -12,14 +12,16 @@ _COLUMNS: tuple[str, ...] = (
 )  # fmt: skip
 
 
+class Fact(NamedTuple):
+    """One line of the outcome, and whether it is as it should be."""
+
+    text: str
+    good: bool
+
+
 def facts(plan: SwarmPlan, traces: Sequence[MemberTrace], contents: BucketContents) -> Iterator[Fact]:
     """Nobody stopped, nothing was trained twice, and what was shared arrived."""
-    yield from _nobody_stopped(plan, traces)
-    yield from _nothing_twice(traces, contents)
-    yield from _what_was_shared(traces, contents)
-
-
-def _nobody_stopped(plan: SwarmPlan, traces: Sequence[MemberTrace]) -> Iterator[Fact]:
+    # Nobody stopped.
     broken = [one.name for one in traces if [line["round"] for line in one.lines] != list(range(len(one.lines)))]
     short = [one.name for one in traces if len(one.lines) < plan.rounds]
     made = sum(len(one.lines) for one in traces)
@@ -35,8 +37,7 @@ def _nobody_stopped(plan: SwarmPlan, traces: Sequence[MemberTrace]) -> Iterator[
     never = [one.name for one in traces if not one.alone]
     yield _all(f"{sum(one.alone for one in traces)} rounds were made alone, some by everybody", never)
 
-
-def _nothing_twice(traces: Sequence[MemberTrace], contents: BucketContents) -> Iterator[Fact]:
+    # Nothing twice.
     again = [one.name for one in traces if one.steps != len(one.lines)]
     yield _all("each member's weights were trained in as many steps as it made rounds", again)
     twice = [f"{one.name} {name}" for one in traces for name, times in Counter(one.shared).items() if times > 1]
@@ -48,8 +49,7 @@ def _nothing_twice(traces: Sequence[MemberTrace], contents: BucketContents) -> I
     blaming = [one.name for one in traces if one.breaches]
     yield _all("nobody found anybody out", blaming)
 
-
-def _what_was_shared(traces: Sequence[MemberTrace], contents: BucketContents) -> Iterator[Fact]:
+    # What was shared arrived.
     trained = Counter(name for one in traces for name in one.shared)
     unknown = sorted(set(trained) - contents.groups)
     yield _all("every group of others that was trained on lies signed in the bucket", unknown)

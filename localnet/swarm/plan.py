@@ -3,11 +3,12 @@
 import json
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import cycle
 from pathlib import Path
 from random import Random
 
 from localnet.onboarding import KeyRing
-from localnet.plan import DEMO_ENVIRONMENT
+from localnet.plan import DEMO_ENVIRONMENT, RunFolder
 from protocol.config import AdamWConfig, EnvironmentConfig, OptimizerConfig, ScheduleConfig, TrainConfig
 from protocol.files import write_atomic
 from storage.s3 import S3Settings
@@ -37,11 +38,10 @@ class Kill:
 
 
 @dataclass(frozen=True)
-class SwarmPlan:
+class SwarmPlan(RunFolder):
     """At least `rounds` of each of `members`, `pace` seconds apart or more, with the bucket gone for `outage` seconds
     and until everybody has made a round without it. Each phase must be over within `limit` seconds."""
 
-    root: Path
     seed: int
     s3_port: int
     members: tuple[str, ...]
@@ -52,31 +52,21 @@ class SwarmPlan:
     limit: float = 600.0
     problems: int = 128  # on which each member is measured before its first round and after every few
 
-    def home(self, name: str) -> Path:
-        return self.root / "homes" / name
-
-    def log(self, name: str) -> Path:
-        return self.root / "logs" / f"{name}.log"
-
     @property
     def document(self) -> Path:
         return self.root / "swarm.json"
 
     @property
-    def s3_settings(self) -> S3Settings:
-        credentials = self.home("s3") / "etc" / "credentials.json"
-        return S3Settings(endpoint=f"http://127.0.0.1:{self.s3_port}", bucket="swarm", credentials=credentials)
+    def storage(self) -> S3Settings:
+        return self.s3_settings(self.s3_port, "swarm")
 
 
 def one_kill_each(members: tuple[str, ...], seed: int, outage: float, pace: float) -> tuple[Kill, ...]:
     """Every member once, a third of them in each phase, at moments that follow from the seed."""
     random = Random(seed)
     longest = {SwarmPhase.BEFORE: pace, SwarmPhase.DURING: outage / 2, SwarmPhase.AFTER: pace}
-    phases = [*longest]
-    return tuple(
-        Kill(name, phase, round(random.uniform(0, longest[phase]), 1))
-        for name, phase in ((name, phases[place % 3]) for place, name in enumerate(members))
-    )
+    turns = zip(members, cycle(longest), strict=False)
+    return tuple(Kill(name, phase, round(random.uniform(0, longest[phase]), 1)) for name, phase in turns)
 
 
 def swarm_document() -> SwarmDocument:
@@ -110,7 +100,7 @@ def member_config(plan: SwarmPlan, name: str, base: Path, ring: KeyRing) -> Swar
         "document": plan.document,
         "model": tiny_model_config().model_copy(update={"source": str(base)}),
         "key": ring[name].reference(),
-        "s3": plan.s3_settings,
+        "s3": plan.storage,
         "members": [ring[other].address for other in plan.members],
         "mix": MixConfig(own=6, shared=6),
         "max_prompt_tokens": 96,

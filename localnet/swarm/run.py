@@ -1,14 +1,9 @@
 """A swarm of real processes on one machine. Every member is killed once, and the bucket disappears for a while."""
 
-import os
-import sys
 import time
-from collections.abc import Callable
-from pathlib import Path
 
-from engines.runtime import torch_environment
 from localnet.base_model import base_model_process, wait_for_folder
-from localnet.network import ProgressPrinter, Stop, resident
+from localnet.network import Processes, ProgressPrinter, Stop, resident
 from localnet.onboarding import KeyRing
 from localnet.plan import pool_config
 from localnet.swarm.plan import FIRST, LAST, SwarmPhase, SwarmPlan, swarm_document, write_plan
@@ -23,14 +18,11 @@ from localnet.swarm.traces import (
 )
 from protocol.errors import MusterError
 from protocol.files import write_atomic
-from protocol.waits import wait_for
-from runtime.supervisor import Child, Supervisor
 from storage.s3 import Bucket
 from swarm.exchange import BucketExchange
 
 _POLL_SECONDS, _REPORT_SECONDS, _MEMORY_SECONDS = 0.25, 8.0, 2.0
 _READY_SECONDS = 120.0
-_S3 = "s3"
 
 
 class SwarmRun:
@@ -38,8 +30,9 @@ class SwarmRun:
 
     def __init__(self, plan: SwarmPlan) -> None:
         self.plan, self.ring = plan, KeyRing(plan.root / "keys")
-        self.stop, self.progress = Stop(), ProgressPrinter()
-        self.supervisor = Supervisor(self.progress.notice)
+        self.progress = ProgressPrinter()
+        self.processes = Processes(plan, self.progress.notice, Stop())
+        self.supervisor = self.processes.supervisor
         self.events: list[tuple[float, str]] = []
         self.phase, self._since, self._reported, self._measured_memory = SwarmPhase.BEFORE, 0.0, 0.0, 0.0
         self.outage_seconds, self.peak_memory = 0.0, 0.0
@@ -52,15 +45,16 @@ class SwarmRun:
         """Run to the last member's last round; return what is left. Raise MusterError if a phase takes too long."""
         try:
             self._start_storage()
-            base = self._base_model()
-            write_plan(self.plan, base, self.ring)
-            for name in self.plan.members:
-                self._start(
-                    name, ["-m", "cli.main", "swarm", "run", "--config", str(self.plan.home(name) / "member.json")]
-                )
-            self.say(f"{len(self.plan.members)} members, {self.plan.rounds} rounds each")
+            plan, path = self.plan, self.plan.root / "pool.json"
+            write_atomic(path, pool_config(plan.seed, plan.rounds).canonical())
+            process = self.supervisor.start(base_model_process(path, plan.seed, plan.log("base-model")))
+            write_plan(plan, wait_for_folder(process, self.processes.check, self.progress.say), self.ring)
+            for name in plan.members:
+                config = plan.home(name) / "member.json"
+                self.processes.start(name, ["-m", "cli.main", "swarm", "run", "--config", str(config)])
+            self.say(f"{len(plan.members)} members, {plan.rounds} rounds each")
             self._follow()
-            return self._traces(), read_bucket(BucketExchange(Bucket(self.plan.s3_settings)), swarm_document())
+            return self._traces(), read_bucket(BucketExchange(Bucket(plan.storage)), swarm_document())
         finally:
             self.say("stopping everything")
             self.supervisor.stop()
@@ -69,36 +63,9 @@ class SwarmRun:
         self.events.append((round(self.progress.seconds, 1), text))
         self.progress.say(text)
 
-    # Processes
-
-    def _start(self, name: str, argv: list[str]) -> Child:
-        env = dict(os.environ) | torch_environment() | {"PYTHONUNBUFFERED": "1"}
-        stage = 0 if name == _S3 else 1
-        return self.supervisor.start(Child(name, [sys.executable, "-P", *argv], self.plan.log(name), env, stage=stage))
-
     def _start_storage(self) -> None:
-        plan = self.plan
-        argv = ["-m", "localnet.services.s3", "--data", str(plan.home(_S3)), "--port", str(plan.s3_port)]
-        child = self._start(_S3, [*argv, "--bucket", plan.s3_settings.bucket, "--with-parent"])
-        self._wait("the bucket", lambda: "READY" in child.said(), _READY_SECONDS)
-
-    def _base_model(self) -> Path:
-        plan = self.plan
-        path = plan.root / "pool.json"
-        write_atomic(path, pool_config(plan.seed, plan.rounds).canonical())
-        process = self.supervisor.start(base_model_process(path, plan.seed, plan.log("base-model")))
-        return wait_for_folder(process, self._check, self.progress.say)
-
-    def _check(self) -> None:
-        self.stop.check()
-        self.supervisor.check()
-
-    def _wait(self, what: str, ready: Callable[[], bool], seconds: float) -> None:
-        def alive() -> bool:
-            self._check()
-            return ready()
-
-        wait_for(what, alive, timeout=seconds, hint=f"see {self.plan.root / 'logs'}")
+        self.processes.start_storage(self.plan.storage)
+        self.processes.wait_ready("s3", _READY_SECONDS)
 
     # The story
 
@@ -118,11 +85,12 @@ class SwarmRun:
         members = [self.supervisor.children[name] for name in self.plan.members]
         for child in members:
             child.terminate()
-        self._wait("the members to end their rounds", lambda: all(one.finished for one in members), _READY_SECONDS)
+        what = "the members to end their rounds"
+        self.processes.wait(what, lambda: all(one.finished for one in members), members[0].name, _READY_SECONDS)
 
     def _look(self) -> bool:
         """Whether there is nothing more to see."""
-        self._check()
+        self.processes.check()
         self.made = {name: RoundsMade.of(self.plan.home(name)) for name in self.plan.members}
         if self.phase is not SwarmPhase.AFTER or not self._all_killed(SwarmPhase.AFTER):
             return False
@@ -131,29 +99,24 @@ class SwarmRun:
 
     def _turn(self) -> None:
         """The bucket goes, and comes back after a while: once everybody has made a round without it."""
-        since, made = time.monotonic() - self._since, self.made.items()
+        since, made = time.monotonic() - self._since, self.made
         if not self._all_killed(self.phase):
             return
-        if self.phase is SwarmPhase.BEFORE and all(one.made >= FIRST for _, one in made):
-            self._lose_bucket()
-        alone = all(one.alone_since(self._marks[name]) for name, one in made)
+        if self.phase is SwarmPhase.BEFORE and all(one.made >= FIRST for one in made.values()):
+            child = self.supervisor.children["s3"]
+            child.finished = True  # nobody starts it again
+            child.end(0)
+            for name, outage in self._outages.items():
+                outage.made_at_start = made[name].made
+            self._enter(SwarmPhase.DURING, "✂ the bucket is gone")
+            return
+        alone = all(one.alone_since(self._marks[name]) for name, one in made.items())
         if self.phase is SwarmPhase.DURING and alone and since >= self.plan.outage:
-            self._bring_bucket_back(since)
-
-    def _lose_bucket(self) -> None:
-        child = self.supervisor.children[_S3]
-        child.finished = True  # nobody starts it again
-        child.end(0)
-        for name, outage in self._outages.items():
-            outage.made_at_start = self.made[name].made
-        self._enter(SwarmPhase.DURING, "✂ the bucket is gone")
-
-    def _bring_bucket_back(self, seconds: float) -> None:
-        for name, outage in self._outages.items():
-            outage.made_at_end, outage.waiting = self.made[name].made, unsent_rounds(self.plan.home(name))
-        self.outage_seconds = seconds
-        self._start_storage()
-        self._enter(SwarmPhase.AFTER, "the bucket is back")
+            for name, outage in self._outages.items():
+                outage.made_at_end, outage.waiting = made[name].made, unsent_rounds(self.plan.home(name))
+            self.outage_seconds = since
+            self._start_storage()
+            self._enter(SwarmPhase.AFTER, "the bucket is back")
 
     def _enter(self, phase: SwarmPhase, text: str) -> None:
         self.phase, self._since = phase, time.monotonic()
@@ -191,10 +154,15 @@ class SwarmRun:
     # What is left
 
     def _traces(self) -> list[MemberTrace]:
+        children = self.supervisor.children
         return [
             read_member(
-                name, self.ring[name].address, self.plan.home(name), self._outages[name], self._killed[name],
-                self.supervisor.children[name].restarts,
+                name,
+                self.ring[name].address,
+                self.plan.home(name),
+                outage=self._outages[name],
+                killed=tuple(self._killed[name]),
+                restarts=children[name].restarts,
             )
             for name in self.plan.members
-        ]  # fmt: skip
+        ]

@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -84,10 +83,8 @@ def read_bucket(exchange: Exchange, swarm: SwarmDocument) -> BucketContents:
     return BucketContents(envelopes, frozenset(groups))
 
 
-def read_member(
-    name: str, address: str, home: Path, outage: Outage, killed: Iterable[SwarmPhase], restarts: int
-) -> MemberTrace:
-    """A member that has ended."""
+def read_member(name: str, address: str, home: Path, **seen: Any) -> MemberTrace:
+    """A member that has ended, with what was `seen` of it while it ran."""
     from trainer.checkpoint import STATE, checkpoints  # brings torch, which nothing before the end needs
 
     steps = breaches = 0
@@ -97,7 +94,7 @@ def read_member(
         steps = state["step"]
         breaches = sum(record["breaches"] for record in state["extra"]["inbox"]["records"].values())
     lines = read_journal(home / JOURNAL)
-    return MemberTrace(name, address, lines, steps, unsent_rounds(home), breaches, outage, tuple(killed), restarts)
+    return MemberTrace(name, address, lines, steps, unsent_rounds(home), breaches, **seen)
 
 
 def unsent_rounds(home: Path) -> tuple[int, ...]:

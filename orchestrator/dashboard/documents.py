@@ -1,15 +1,16 @@
 """The public documents of a run and their parts, from the chain's state, heartbeats and the trainer's reports."""
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
+import threading
+import time
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
-from chain.indexer.records import Account, Pool, Seat, Slash, Status, Submission
-from chain.indexer.state import State
+from chain.indexer.records import Account, Seat, Slash, Status, Submission
 from orchestrator.heartbeats import Heartbeat, node_state
-from orchestrator.ledger import escrow, fees_paid, rows
+from orchestrator.ledger import escrow, fees_paid, label, rows
 from orchestrator.scheduling.aggregates import ConsumedFiles
 from orchestrator.service import Service
 from protocol.api import run
@@ -17,6 +18,10 @@ from protocol.api.run import NodeState
 from protocol.verdict import Code
 from protocol.waits import WAITS
 
+T = TypeVar("T")
+CACHED_ANSWERS = 256
+# An answer that took a second to compute is computed again after ten at the earliest.
+REST = 10
 # Rows of the short lists of the dashboard document.
 RECENT = 60
 # Steps listed by who has their weights; a relay or node may report any number.
@@ -25,22 +30,64 @@ MOST_HELD = 16
 FileFacts = tuple[int, str, int, int, int]
 
 
-class Snapshot:
-    """What public documents are made from: a service at one moment."""
+class AnswerCache:
+    """The newest answer under each key, computed again once it is `seconds` and ten times its own computing time old:
+    no view takes more than a tenth of a core. The CACHED_ANSWERS used last are kept. Thread-safe."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._seconds, self._clock = seconds, clock
+        self._lock = threading.Lock()
+        self._answers: OrderedDict[object, _Answer] = OrderedDict()
+
+    def get(self, key: object, make: Callable[[], T]) -> T:
+        """Return what `make` returned for `key` a moment ago, or call it; what it raises is not kept."""
+        with self._lock:
+            answer = self._answers.setdefault(key, _Answer())
+            self._answers.move_to_end(key)
+            while len(self._answers) > CACHED_ANSWERS:
+                self._answers.popitem(last=False)
+        with answer.lock:
+            start = self._clock()
+            if start >= answer.until:
+                answer.value = make()
+                took = self._clock() - start
+                answer.until = start + took + (max(self._seconds, REST * took) if self._seconds else 0.0)
+            value: T = answer.value
+            return value
+
+
+@dataclass
+class _Answer:
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    until: float = float("-inf")
+    value: Any = None
+
+
+class Snapshot:
+    """A service at one moment. What several documents need and is expensive is computed once for all by `answers`."""
+
+    def __init__(self, service: Service, answers: AnswerCache | None = None) -> None:
         self.service, self.config, self.view = service, service.config, service.view
+        self.answers = answers or AnswerCache(0.0)
         self.now, self.pool_id, self.state = service.clock(), service.view.pool_id, service.view.state
         self.pool = service.view.pool(self.state)
 
     @cached_property
     def heartbeats(self) -> dict[str, Heartbeat]:
-        return self.service.heartbeats()
+        return self.service.heartbeats.newest()
+
+    @cached_property
+    def reports(self) -> list[run.ReportEntry]:
+        return self.service.reports()
+
+    @cached_property
+    def consumed(self) -> ConsumedFiles:
+        return self.service.consumed()
 
     @property
     def accounts(self) -> list[Account]:
         """The nodes that ever joined the pool, in that order."""
-        return [account for (of, _), account in self.state.accounts.items() if of == self.pool_id]
+        return [account for account in self.state.accounts.values() if account.pool == self.pool_id]
 
     def status_fields(self) -> dict[str, Any]:
         """Return the fields that status, dashboard, record and overview share."""
@@ -57,7 +104,7 @@ class Snapshot:
     def run_fields(self) -> dict[str, Any]:
         """Return the fields that dashboard, record and overview share."""
         watcher = self.service.chain_watcher
-        reconciliation = watcher.reconciliation if watcher else None
+        found = watcher.reconciliation if watcher else None
         return self.status_fields() | {
             "name": self.config.name,
             "model": shown_source(self.config.model.source),
@@ -66,9 +113,9 @@ class Snapshot:
             "started": self.service.started,
             "usable_step": self.view.usable_step(self.state),
             "escrow": escrow(self.state, self.pool_id) if self.pool else None,
-            "reconciliation": reconciliation
-            and watcher
-            and run.ReconciliationEntry(**vars(reconciliation), current=watcher.current),
+            "reconciliation": run.ReconciliationEntry(**vars(found), current=watcher.current)
+            if watcher and found
+            else None,
         }
 
     def _phase(self) -> str:
@@ -84,7 +131,6 @@ class Snapshot:
         return "collecting" if collects else "training"
 
     def _waits(self) -> list[run.WaitEntry]:
-        """Return what this service and the living participants are waiting for."""
         entries = [run.WaitEntry(who="orchestrator", **wait) for wait in WAITS.report()]
         for address, heartbeat in self.heartbeats.items():
             if heartbeat.body.waits and heartbeat.is_alive(self.now):
@@ -94,14 +140,13 @@ class Snapshot:
 
     # Participants
 
+    def node_state(self, account: Account) -> NodeState:
+        heartbeat = self.heartbeats.get(account.node)
+        return node_state(heartbeat, self.now, ejected=account.ejected, left=not account.member)
+
     def node_states(self) -> dict[str, NodeState]:
         """Return the state of every node that ever joined the pool, in that order."""
-        return {
-            account.node: node_state(
-                self.heartbeats.get(account.node), self.now, ejected=account.ejected, left=not account.member
-            )
-            for account in self.accounts
-        }
+        return {account.node: self.node_state(account) for account in self.accounts}
 
     def node(self, account: Account) -> run.NodeEntry:
         """Return one node's files, pay and health."""
@@ -118,11 +163,24 @@ class Snapshot:
             claimed=account.paid,
             slashed=account.slashed,
             ejected=Code(account.eject_code).label if account.ejected else None,
-            **self._health(self.heartbeats.get(account.node), ejected=account.ejected, left=not account.member),
+            **_health(self.heartbeats.get(account.node), self.node_state(account)),
         )
+
+    def owners(self) -> Iterator[tuple[str, list[Seat], Heartbeat | None, NodeState]]:
+        """Yield every owner of seats with the newest heartbeat of its keys and its state."""
+        by_owner: dict[str, list[Seat]] = {}
+        for seat in self.state.seats.values():
+            by_owner.setdefault(seat.owner, []).append(seat)
+        for owner, seats in sorted(by_owner.items()):
+            own = [self.heartbeats[key] for key in {owner, *(seat.voter for seat in seats)} if key in self.heartbeats]
+            newest = max(own, key=lambda heartbeat: heartbeat.last_seen, default=None)
+            yield owner, seats, newest, node_state(newest, self.now, left=not any(seat.active for seat in seats))
 
     def validators(self) -> list[run.ValidatorEntry]:
         """Return every owner of seats, with the votes, fees and penalties in this pool."""
+        return self.answers.get("validators", self._validators)
+
+    def _validators(self) -> list[run.ValidatorEntry]:
         fees, votes = fees_paid(self.state, self.pool_id), Counter[int]()  # seat → files it revealed a vote on
         for lane in self.state.lanes_of(self.pool_id):
             for voting_round in lane.rounds:
@@ -135,51 +193,23 @@ class Snapshot:
                 votes=sum(votes[seat.seat] for seat in seats),
                 fees=fees[owner],
                 penalised=sum(seat.penalised for seat in seats),
-                **self._health(newest, left=not any(seat.active for seat in seats)),
+                **_health(newest, state),
             )
-            for owner, seats, newest in self._owners()
+            for owner, seats, newest, state in self.owners()
         ]
-
-    def validator_states(self) -> dict[str, NodeState]:
-        """Return the state of every owner of seats, by address."""
-        return {
-            owner: node_state(newest, self.now, left=not any(seat.active for seat in seats))
-            for owner, seats, newest in self._owners()
-        }
-
-    def _owners(self) -> Iterator[tuple[str, list[Seat], Heartbeat | None]]:
-        """Yield every owner of seats with the newest heartbeat of its keys."""
-        by_owner: dict[str, list[Seat]] = {}
-        for seat in self.state.seats.values():
-            by_owner.setdefault(seat.owner, []).append(seat)
-        for owner, seats in sorted(by_owner.items()):
-            own = [self.heartbeats[key] for key in {owner, *(seat.voter for seat in seats)} if key in self.heartbeats]
-            yield owner, seats, max(own, key=lambda heartbeat: heartbeat.last_seen, default=None)
 
     def others(self) -> list[run.OtherEntry]:
         """Return processes that send heartbeats and are neither nodes nor validators: the trainer."""
         known = {account.node for account in self.accounts}
         known |= {key for seat in self.state.seats.values() for key in (seat.owner, seat.voter)}
         return [
-            run.OtherEntry(address=address, role=heartbeat.body.role, **self._health(heartbeat))
-            for address, heartbeat in self.heartbeats.items()
+            run.OtherEntry(address=address, role=beat.body.role, **_health(beat, node_state(beat, self.now)))
+            for address, beat in self.heartbeats.items()
             if address not in known
         ]
 
-    def _health(self, heartbeat: Heartbeat | None, *, ejected: bool = False, left: bool = False) -> dict[str, Any]:
-        """Return the fields of a ParticipantEntry that follow from its newest heartbeat and its standing on chain."""
-        state = node_state(heartbeat, self.now, ejected=ejected, left=left)
-        if heartbeat is None:
-            return {"state": state}
-        body = heartbeat.body
-        copied = body.model_dump(include={"name", "engine", "version", "phase", "metrics", "weights"})
-        in_trouble = body.phase == "trouble" and body.waits
-        trouble = max(body.waits, key=lambda wait: wait.since).what if in_trouble else ""
-        return {**copied, "last_seen": heartbeat.last_seen, "state": state, "trouble": trouble, "at_step": body.step}
-
     def held_steps(self) -> list[run.HeldEntry]:
-        """Return who has which policy step's weights, newest first: living participants by their heartbeats, relays by
-        the steps that they announced."""
+        """Return who has which step's weights, newest first: participants by heartbeats, relays as announced."""
         holders = {role: Counter[int]() for role in ("worker", "validator", "relay")}
         for heartbeat in self.heartbeats.values():
             role, step = heartbeat.body.role, heartbeat.body.weights
@@ -193,46 +223,108 @@ class Snapshot:
             for step in steps
         ]
 
+    def ledger(self) -> list[run.LedgerEntry]:
+        return self.answers.get("ledger", lambda: rows(self.state, self.pool_id, int(self.now)) if self.pool else [])
 
-def status(snapshot: Snapshot) -> run.RunStatus:
-    """Return phase, step, head, waits and the state of every participant."""
-    return run.RunStatus(
-        **snapshot.status_fields(),
-        head=snapshot.state.head,
-        chain_error=snapshot.view.error,
-        held=snapshot.held_steps(),
-        nodes=snapshot.node_states(),
-        validators=snapshot.validator_states(),
-    )
+    def tallies(self) -> dict[int, "StepTally"]:
+        files = self.state.submissions_of(self.pool_id)
+        facts = ((file.step, file.status.value, file.units, file.time, file.decided_time) for file in files)
+        return self.answers.get("tallies", lambda: tallies(facts))
+
+    # Policy steps, files and what became of them
+
+    def published(self) -> list[run.PublishedEntry]:
+        """Return the published policy steps, oldest first."""
+        steps = self.pool.steps if self.pool else []
+        return [run.PublishedEntry(**vars(step) | {"manifest": step.manifest.hex()}) for step in steps]
+
+    def submission_fields(self, sub: Submission) -> dict[str, Any]:
+        """Return the fields of a SubmissionEntry, and the record's other fields."""
+        steps = self.consumed.steps(sub)
+        return vars(sub) | {
+            "decided": sub.decided_time or None,
+            "status": sub.status.value,
+            "reason": label(sub.code),
+            "disputed": (sub.pool, sub.sequence) in self.state.disputes,
+            "trained": max(steps, default=None),
+            "trained_twice": len(steps) > 1,
+            "sha256": sub.sha256.hex(),
+        }
+
+    def slashes(self) -> list[run.SlashEntry]:
+        """Return the penalties of nodes and seats, newest first."""
+        return slash_entries(slash for slash in reversed(self.state.slashes) if slash.pool in (self.pool_id, 0))
+
+    def disputes(self) -> list[run.DisputeEntry]:
+        return [
+            run.DisputeEntry(**vars(dispute), outcome=Code(dispute.code).label if dispute.resolved else "before a jury")
+            for dispute in self.state.disputes.values()
+            if dispute.pool == self.pool_id
+        ]
+
+    def canaries(self) -> list[run.CanaryEntry]:
+        """Return every opened canary, with the seats it accuses."""
+        entries = []
+        for canary in self.state.canaries.values():
+            if canary.pool == self.pool_id:
+                slashed = {str(seat): amount for seat, amount in canary.slashed.items()}
+                shown = {"reason": Code(canary.reason).label, "accused": list(canary.accused), "slashed": slashed}
+                entries.append(run.CanaryEntry(**vars(canary) | shown))
+        return entries
+
+    def challenges(self) -> list[run.ChallengeEntry]:
+        """Return every challenge of a node, with its jury's votes."""
+        entries = []
+        for challenge in self.state.challenges.values():
+            if challenge.pool == self.pool_id:
+                jury = self.state.trials[challenge.trial]
+                shown = {
+                    "sequences": list(challenge.sequences),
+                    "trial": jury.trial,
+                    "jurors": jury.size,
+                    "drawn": jury.drawn,
+                    "committed": len(jury.commits),
+                    "votes": dict(Counter(Code(code).label for code, _ in jury.reveals.values())),
+                    "outcome": challenge.outcome.name.lower(),
+                    "reason": label(challenge.code),
+                }
+                entries.append(run.ChallengeEntry(**vars(challenge) | shown))
+        return entries
+
+
+def _health(heartbeat: Heartbeat | None, state: NodeState) -> dict[str, Any]:
+    if heartbeat is None:
+        return {"state": state}
+    body = heartbeat.body
+    copied = body.model_dump(include={"name", "engine", "version", "phase", "metrics", "weights"})
+    in_trouble = body.phase == "trouble" and body.waits
+    trouble = max(body.waits, key=lambda wait: wait.since).what if in_trouble else ""
+    return {**copied, "last_seen": heartbeat.last_seen, "state": state, "trouble": trouble, "at_step": body.step}
 
 
 def record(service: Service, recent: int | None = None) -> run.RunRecord:
-    """Return the run so far, from which its summary and report are made, or with its `recent` newest files and reports
-    only."""
-    snapshot, reports, consumed = Snapshot(service), service.reports(), service.consumed()
-    state, pool, pool_id = snapshot.state, snapshot.pool, snapshot.pool_id
-    sequences = pool.sequences[-(recent or len(pool.sequences)) :] if pool else []
+    """Return the run so far, or with its `recent` newest files and reports only."""
+    now = Snapshot(service)
+    reports, files = now.reports, now.state.submissions_of(now.pool_id)
+    newest = files[-(recent or len(files)) :]
     return run.RunRecord(
-        **snapshot.run_fields(),
-        head=state.head,
-        chain_error=snapshot.view.error,
+        **now.run_fields(),
+        head=now.state.head,
+        chain_error=now.view.error,
         rewards=[reward_entry(report) for report in reports],
         reports=reports[-(recent or len(reports)) :],
-        published=published_entries(pool),
-        nodes=[snapshot.node(account) for account in snapshot.accounts] if pool else [],
-        validators=snapshot.validators(),
-        others=snapshot.others(),
-        submissions=[
-            run.SubmissionEntry(**submission_fields(state, state.submissions[pool_id, sequence], consumed))
-            for sequence in reversed(sequences)
-        ],
-        counts=counts(Counter(sub.status.value for sub in state.submissions_of(pool_id))),
-        slashes=slashes(state, pool_id)[:RECENT],
-        disputes=disputes(state, pool_id),
-        canaries=canaries(state, pool_id),
-        ledger=rows(state, pool_id, int(snapshot.now)) if pool else [],
+        published=now.published(),
+        nodes=[now.node(account) for account in now.accounts] if now.pool else [],
+        validators=now.validators(),
+        others=now.others(),
+        submissions=[run.SubmissionEntry(**now.submission_fields(sub)) for sub in reversed(newest)],
+        counts=counts(Counter(sub.status.value for sub in files)),
+        slashes=now.slashes()[:RECENT],
+        disputes=now.disputes(),
+        canaries=now.canaries(),
+        ledger=now.ledger(),
         chain_id=service.uploads.pool.chain_id,
-        challenges=challenges(state, pool_id),
+        challenges=now.challenges(),
     )
 
 
@@ -246,22 +338,18 @@ def counts(found: Counter[str]) -> dict[str, int]:
     return {status.value: found[status.value] for status in Status}
 
 
-# Policy steps
-
-
-def published_entries(pool: Pool | None) -> list[run.PublishedEntry]:
-    """Return the published policy steps, oldest first."""
-    return [
-        run.PublishedEntry(**vars(step) | {"manifest": step.manifest.hex()}) for step in (pool.steps if pool else [])
-    ]
-
-
 def reward_entry(report: run.ReportEntry) -> run.RewardEntry:
     """Return what a report says of how good its step is."""
     names = ("reward", "task_reward_mean", "task_reward", "reward_mean")
     reward = next((report.metrics[name] for name in names if name in report.metrics), None)
     sets = report.evaluation.evaluation.results if report.evaluation else []
     return run.RewardEntry(step=report.step, reward=reward, heldout=sets[0].average if sets else None, sets=sets)
+
+
+def slash_entries(found: Iterable[Slash]) -> list[run.SlashEntry]:
+    """Return penalties with their reasons in words."""
+    unnamed = "minority, withheld or overturned vote"
+    return [run.SlashEntry(**vars(slash), reason=label(slash.code) or unnamed) for slash in found]
 
 
 @dataclass
@@ -277,90 +365,16 @@ class StepTally:
 
 def tallies(files: Iterable[FileFacts]) -> dict[int, StepTally]:
     """Return policy step → its tally."""
-    found: dict[int, StepTally] = {}
-    for step, status, units, time, decided in files:
-        tally = found.setdefault(step, StepTally())
+    found = defaultdict[int, StepTally](StepTally)
+    for step, status, units, submitted, decided in files:
+        tally = found[step]
         tally.files[status] += 1
-        tally.submitted = _extended(tally.submitted, time)
+        tally.submitted = _extended(tally.submitted, submitted)
         if status == Status.ACCEPTED:
             tally.tokens += units
-            tally.accepted = _extended(tally.accepted, decided or time)
+            tally.accepted = _extended(tally.accepted, decided or submitted)
     return found
 
 
 def _extended(span: tuple[int, int] | None, time: int) -> tuple[int, int]:
     return (time, time) if span is None else (min(span[0], time), max(span[1], time))
-
-
-# Files and what became of them
-
-
-def submission_fields(state: State, sub: Submission, consumed: ConsumedFiles) -> dict[str, Any]:
-    """Return the fields of a SubmissionEntry, and the record's other fields."""
-    steps = consumed.steps(sub)
-    return vars(sub) | {
-        "decided": sub.decided_time or None,
-        "status": sub.status.value,
-        "reason": Code(sub.code).label if sub.code else "",
-        "disputed": (sub.pool, sub.sequence) in state.disputes,
-        "trained": max(steps, default=None),
-        "trained_twice": len(steps) > 1,
-        "sha256": sub.sha256.hex(),
-    }
-
-
-def slashes(state: State, pool: int) -> list[run.SlashEntry]:
-    """Return the penalties of nodes and seats, newest first."""
-    return list(slash_entries(slash for slash in reversed(state.slashes) if slash.pool in (pool, 0)))
-
-
-def slash_entries(found: Iterable[Slash]) -> Iterator[run.SlashEntry]:
-    """Yield penalties with their reasons in words."""
-    for slash in found:
-        reason = Code(slash.code).label if slash.code else "minority, withheld or overturned vote"
-        yield run.SlashEntry(**vars(slash), reason=reason)
-
-
-def disputes(state: State, pool: int) -> list[run.DisputeEntry]:
-    """Return every dispute of a file."""
-    return [
-        run.DisputeEntry(**vars(dispute), outcome=Code(dispute.code).label if dispute.resolved else "before a jury")
-        for dispute in state.disputes.values()
-        if dispute.pool == pool
-    ]
-
-
-def canaries(state: State, pool: int) -> list[run.CanaryEntry]:
-    """Return every opened canary, with the seats it accuses."""
-    return [
-        run.CanaryEntry(
-            **vars(canary)
-            | {
-                "reason": Code(canary.reason).label,
-                "accused": list(canary.accused),
-                "slashed": {str(seat): amount for seat, amount in canary.slashed.items()},
-            }
-        )
-        for canary in state.canaries.values()
-        if canary.pool == pool
-    ]
-
-
-def challenges(state: State, pool: int) -> list[run.ChallengeEntry]:
-    """Return every challenge of a node, with its jury's votes."""
-    entries = []
-    for challenge in state.challenges.values():
-        if challenge.pool == pool:
-            jury = state.trials[challenge.trial]
-            derived = {
-                "sequences": list(challenge.sequences),
-                "trial": jury.trial,
-                "jurors": jury.size,
-                "drawn": jury.drawn,
-                "committed": len(jury.commits),
-                "votes": dict(Counter(Code(code).label for code, _ in jury.reveals.values())),
-                "outcome": challenge.outcome.name.lower(),
-                "reason": Code(challenge.code).label if challenge.code else "",
-            }
-            entries.append(run.ChallengeEntry(**vars(challenge) | derived))
-    return entries

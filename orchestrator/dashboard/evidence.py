@@ -3,12 +3,14 @@
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from tokenizers import Tokenizer
 
 from chain.indexer.records import Panel, Pool, Submission
 from chain.indexer.state import State
 from orchestrator.auth import HttpError
+from orchestrator.ledger import label
 from protocol.api import views
 from protocol.config import WorkConfig
 from protocol.errors import MusterError, UnreachableError
@@ -24,8 +26,6 @@ from storage.weights.manifest import MAX_STORED_BYTES, ManifestScope, unseal
 ROWS = 8
 MAX_TOKENIZER_BYTES = 64 << 20
 MAX_TEXT = 20_000
-# (key, limit in bytes) → the object's bytes.
-OpenObject = Callable[[str, int], bytes]
 
 
 def find_submission(state: State, pool: int, sequence: int) -> Submission:
@@ -54,42 +54,34 @@ def panels(state: State, sub: Submission) -> list[views.PanelEntry]:
 def _panel(
     state: State, panel: Panel, kind: str, number: int, codes: dict[int, Code], outcome: Code
 ) -> views.PanelEntry:
-    members = []
-    for member, seat in enumerate(panel.seats):
-        _, digest = panel.reveals.get(member, (0, b""))
-        members.append(
-            views.MemberEntry(
-                seat=seat,
-                owner=state.seats[seat].owner,
-                committed=member in panel.commits,
-                code=_label(codes.get(member, Code.NONE)),
-                verdict=object_key("verdicts", digest) if len(digest) == 32 else "",
-            )
-        )
+    verdicts = {member: object_key("verdicts", digest) for member, (_, digest) in panel.reveals.items() if digest}
     return views.PanelEntry(
         kind=kind,
         number=number,
         drawn=panel.drawn_time or None,
         seed=panel.seed.hex(),
-        outcome=_label(outcome),
-        members=members,
+        outcome=label(outcome),
+        members=[
+            views.MemberEntry(
+                seat=seat,
+                owner=state.seats[seat].owner,
+                committed=member in panel.commits,
+                code=label(codes.get(member, Code.NONE)),
+                verdict=verdicts.get(member, ""),
+            )
+            for member, seat in enumerate(panel.seats)
+        ],
     )
-
-
-def _label(code: Code) -> str:
-    return code.label if code else ""
 
 
 @dataclass
 class Evidence:
-    """Reads a pool's bucket for the dashboard, one file at a time, so that onlookers never hold up the pool's work.
-
-    Every byte is a stranger's: documents are checked against the hashes on chain, rollout files are read in a sandbox.
-    """
+    """Reads a pool's bucket (`open_object` by key and limit), one file at a time, so that onlookers hold up no work.
+    Every byte is a stranger's: documents are checked against the hashes on chain, rollout files read in a sandbox."""
 
     pool: PoolId
     work: WorkConfig
-    open_object: OpenObject
+    open_object: Callable[[str, int], bytes]
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _tokenizers: dict[bytes, Tokenizer | None] = field(default_factory=dict)
 
@@ -111,12 +103,6 @@ class Evidence:
             raise
         except (MusterError, ValueError) as error:
             return views.VerdictEntry(seat=seat, key=key, problem=str(error)[:200])
-        # Without the long columns of the null model's check.
-        findings = [
-            views.FindingEntry(check=one.check, code=one.code.label, note=one.note, figures=one.measurements)
-            for one in verdict.findings
-            if one.check != CHECK
-        ]
         return views.VerdictEntry(
             seat=seat,
             key=key,
@@ -124,7 +110,11 @@ class Evidence:
             code=verdict.code.label,
             engine=verdict.engine,
             audited=len(verdict.audited),
-            findings=findings,
+            findings=[
+                views.FindingEntry(check=one.check, code=one.code.label, note=one.note, figures=one.measurements)
+                for one in verdict.findings
+                if one.check != CHECK  # the null model's long columns
+            ],
         )
 
     def rollouts(self, state: State, sequence: int, first: int) -> views.RolloutsView:
@@ -156,7 +146,6 @@ class Evidence:
         )
 
     def _tokenizer(self, pool: Pool) -> Tokenizer | None:
-        """Return the tokenizer among the weights of the pool's first step; None if it cannot be read."""
         manifest = pool.steps[0].manifest
         if manifest not in self._tokenizers:
             try:
@@ -176,9 +165,8 @@ class Evidence:
 
 
 def _no_rollouts(sequence: int, problem: str) -> views.RolloutsView:
-    return views.RolloutsView(
-        sequence=sequence, engine="", dtype="", device="", total=0, next=None, rows=[], problem=problem
-    )
+    nothing: dict[str, Any] = {"engine": "", "dtype": "", "device": "", "total": 0, "next": None, "rows": []}
+    return views.RolloutsView(sequence=sequence, problem=problem, **nothing)
 
 
 def _rollout(number: int, row: Rollout, tokenizer: Tokenizer | None) -> views.RolloutEntry:
@@ -187,19 +175,16 @@ def _rollout(number: int, row: Rollout, tokenizer: Tokenizer | None) -> views.Ro
             return " ".join(map(str, tokens))[:MAX_TEXT]
         return tokenizer.decode(list(tokens), skip_special_tokens=False)[:MAX_TEXT]
 
-    return views.RolloutEntry(
-        row=number,
-        problem=row.slot,
-        sample=row.sample,
-        seed=str(row.problem_seed),
-        prompt=text_of(row.prompt_tokens),
-        completion=text_of(row.output_tokens),
-        text=tokenizer is not None,
-        prompt_tokens=len(row.prompt_tokens),
-        output_tokens=len(row.output_tokens),
-        target_length=row.target_length,
-        stopped=row.finish == 0,
-        task_reward=row.task_reward,
-        length_penalty=row.length_penalty,
-        reward=row.reward,
-    )
+    same = ("sample", "target_length", "task_reward", "length_penalty", "reward")
+    shown: dict[str, Any] = {
+        "row": number,
+        "problem": row.slot,
+        "seed": str(row.problem_seed),
+        "prompt": text_of(row.prompt_tokens),
+        "completion": text_of(row.output_tokens),
+        "text": tokenizer is not None,
+        "prompt_tokens": len(row.prompt_tokens),
+        "output_tokens": len(row.output_tokens),
+        "stopped": row.finish == 0,
+    }
+    return views.RolloutEntry(**shown | {name: getattr(row, name) for name in same})

@@ -12,7 +12,7 @@ from prometheus_client.registry import REGISTRY, Collector
 
 from chain.indexer.state import standing_of
 from orchestrator.chain import PoolView
-from orchestrator.heartbeats import Heartbeat, Heartbeats, node_state
+from orchestrator.heartbeats import Heartbeat, node_state
 from orchestrator.service import Service
 from protocol import VERSION
 from protocol.waits import WAITS
@@ -48,7 +48,7 @@ class _Run(Collector):
         service, view = self._service, self._service.view
         state, pool, now = view.state, view.pool(view.state), service.clock()
         yield from chain_metrics(view, service.config.train.steps, now)
-        yield from participant_metrics(service.heartbeats(), now)
+        yield from participant_metrics(service.heartbeats.newest(), now)
         yield GaugeMetricFamily("muster_head_block", "Block up to which the chain is followed.", state.head)
         trouble = int(bool(view.error))
         yield GaugeMetricFamily("muster_chain_trouble", "1 while chain or attestations fail.", trouble)
@@ -67,8 +67,7 @@ class _Run(Collector):
 
 
 def chain_metrics(view: PoolView, steps: int, now: float) -> Iterator[Metric]:
-    """Yield how old the view of the chain is, and what the chain says of nodes and disputes. `steps`: policy steps that
-    the pool is to make; `now` in Unix seconds."""
+    """Yield the age of the view of the chain, and what the chain says of nodes and disputes."""
     state, pool = view.state, view.pool(view.state)
     if view.moved is not None:
         age = max(0.0, now - view.moved)
@@ -87,9 +86,8 @@ def chain_metrics(view: PoolView, steps: int, now: float) -> Iterator[Metric]:
     yield GaugeMetricFamily("muster_disputes_open", "Disputes that a jury still decides.", unresolved)
 
 
-def participant_metrics(heartbeats: Heartbeats, now: float) -> Iterator[Metric]:
-    """Yield how participants are by their heartbeats. A process of another version than this one counts as behind; one
-    that names no version does not."""
+def participant_metrics(heartbeats: Mapping[str, Heartbeat], now: float) -> Iterator[Metric]:
+    """Yield how participants are; one whose version is named and not this one's counts as behind."""
     states = Counter(node_state(heartbeat, now).value for heartbeat in heartbeats.values())
     yield _labelled(GaugeMetricFamily, "participants", "Participants by their heartbeats.", "state", states)
     alive = [heartbeat for heartbeat in heartbeats.values() if heartbeat.is_alive(now)]

@@ -1,7 +1,5 @@
-"""The HTML pages, from the files in `static/`, each with a Content-Security-Policy that lets nothing else load or run.
-
-The dashboard is one document. Live, it asks the service; as a report, the run is embedded in it.
-"""
+"""The HTML pages, from the files in `static/`, each with a policy that lets nothing else load or run. The dashboard is
+one document: live, it asks the service; as a report, the run is embedded in it."""
 
 import base64
 import gzip
@@ -39,8 +37,7 @@ def report_page(documents: BaseModel) -> str:
 
 
 def interface_page(document: dict[str, Any]) -> tuple[str, str]:
-    """Return an OpenAPI document for people, and the page's policy: nothing in it runs or loads anything. FastAPI's own
-    page loads its scripts from another server."""
+    """Return an OpenAPI document for people, and the page's policy. FastAPI's own page loads foreign scripts."""
     page = _TEMPLATES.get_template("docs.html").render(document)
     return page, f"default-src 'none'; {_NO_FORMS}; frame-ancestors 'none'"
 
@@ -78,11 +75,7 @@ def _vendored(path: str) -> str:
 
 
 def _policy(connect: str) -> str:
-    """Return a policy that names the page's own scripts and style by their hashes."""
-    hashes = [_hash(text) for text in (library(), script(), style())]
+    digests = (hashlib.sha256(text.encode()).digest() for text in (library(), script(), style()))
+    hashes = [f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests]
     allowed = f"script-src {hashes[0]} {hashes[1]}; style-src {hashes[2]}; {connect}"
     return f"default-src 'none'; {allowed}; {_NO_FORMS}"
-
-
-def _hash(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -1,9 +1,9 @@
 """The results of a run: its record, summary, details of some files and the report, from a running orchestrator."""
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from orchestrator.dashboard.documents import shown_source, tallies
 from orchestrator.dashboard.page import report_page
-from orchestrator.dashboard.views import chain_entry, history, newest_reward, step_view
+from orchestrator.dashboard.views import chain_entry, history, newest_reward, step_views
 from protocol.api import run, views
 from protocol.api.base import Amount, ResponseBody, Rows
 from protocol.api.endpoints import RECORD, ROLLOUTS, SUBMISSION, VERDICTS, Get
@@ -59,8 +59,7 @@ class ValidatorSummary(BaseModel):
 
 
 class VerdictDifference(BaseModel):
-    """A submission on which validators differ. `codes`: validator → its code; `differences`: the checks and
-    measurements that differ from the first validator's."""
+    """A submission on which validators (by name) differ, and in what from the first one's verdict."""
 
     submission: int
     codes: dict[str, str]
@@ -68,8 +67,7 @@ class VerdictDifference(BaseModel):
 
 
 class Agreement(BaseModel):
-    """How the verdicts of several validators compare. `compared`: files that two or more of them judged on the same
-    facts; `largest_differences`: of every measurement, over these files."""
+    """How the verdicts of several validators compare, over the files that two or more judged on the same facts."""
 
     validators: list[ValidatorSummary]
     compared: int
@@ -79,8 +77,7 @@ class Agreement(BaseModel):
 
 
 class SilentCommittee(BaseModel):
-    """A lane whose first committee left it undecided by keeping silent: the `absent` seats paid `fined`, and the next
-    committee decided its files."""
+    """A lane whose first committee left it undecided by silence: the `absent` seats paid `fined`."""
 
     lane: int
     absent: list[int]
@@ -88,8 +85,7 @@ class SilentCommittee(BaseModel):
 
 
 class DodgedCanary(BaseModel):
-    """A canary whose decoy file an accused seat's owner disputed before it was opened, and what that seat lost to
-    the canaries of its lane."""
+    """A canary that an accused seat's owner disputed before it was opened, and what that seat lost in its lane."""
 
     submission: int
     seat: int
@@ -97,9 +93,8 @@ class DodgedCanary(BaseModel):
 
 
 class Safeguards(BaseModel):
-    """What the chain says of a run's rules. `attested`: files whose upload the service attested before their draw;
-    `late`: those that were not, whose nodes paid `late_fines`; `opted_in`: seats that chose the pool's validator group,
-    of the `needed` ones."""
+    """What the chain says of a run's rules. `attested`: files whose upload was attested before their draw; `late`: the
+    others, whose nodes paid `late_fines`; `opted_in`: seats that chose the pool's group, of the `needed` ones."""
 
     attested: int
     late: list[int]
@@ -111,8 +106,7 @@ class Safeguards(BaseModel):
 
 
 class DilocoWorkerSummary(BaseModel):
-    """A DiLoCo worker: how many files it trained on, and in how many outer steps its contribution counted; `killed`:
-    the outer steps (by the state they lead to) during which it was killed."""
+    """A DiLoCo worker: its files, and the outer steps in which it counted or during which it was `killed`."""
 
     name: str
     address: str
@@ -122,11 +116,9 @@ class DilocoWorkerSummary(BaseModel):
 
 
 class DilocoSummary(BaseModel):
-    """What a DiLoCo run's log says of its workers, compared with the trainer's records and the manifests.
-
-    `used_once`: every file was assigned to exactly one worker whose contribution counts, in one outer step; `repeated`:
-    outer steps that began again, as another attempt; `named`: policy steps whose manifest names the workers that made
-    it."""
+    """What a DiLoCo run's log says of its workers. `used_once`: every file was assigned to exactly one worker whose
+    contribution counts, in one outer step; `repeated`: outer steps that began again, as another attempt; `named`:
+    policy steps whose manifest names the workers that made it."""
 
     workers: list[DilocoWorkerSummary]
     outer_steps: int
@@ -137,16 +129,13 @@ class DilocoSummary(BaseModel):
 
 
 class RunSummary(BaseModel):
-    """A run of `seconds`. Rewards are mean task rewards, the first and the last on held-out problems.
-
-    honest_rejected: rejected files of nodes that were not meant to cheat; accepted_untrained: files that were paid for
-    and never used; agreement, safeguards, diloco: null where nobody measured them; ledger_matches_chain,
-    escrow_balanced: true only if compared at the end of the run; trained_then_rejected, trained_twice: sequences of
-    files, which should be none; trainer_idle_running: the idle share without the first step, for whose files
-    everything has to start; trainer_idle_seconds: by what was waited for; weights_overlap: share of the time in which
-    nodes fetched weights that they made files meanwhile; swap_pause: the longest time, in seconds, that a node made no
-    files when it last changed its weights, besides what the engine took to load them.
-    """
+    """A run of `seconds`. Rewards are mean task rewards, the first and the last on held-out problems. honest_rejected:
+    rejected files of nodes that were not meant to cheat; accepted_untrained: files that were paid for and never used;
+    ledger_matches_chain, escrow_balanced: true only if compared at the end of the run; trained_then_rejected,
+    trained_twice: sequences of files, which should be none; trainer_idle_running: without the first step;
+    trainer_idle_seconds: by what was waited for; weights_overlap: share of the time in which nodes fetched weights that
+    they made files meanwhile; swap_pause: the longest time, in seconds, without files when a node last changed its
+    weights, besides loading them."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -192,8 +181,8 @@ def build_summary(
     safeguards: Safeguards | None = None,
     diloco: DilocoSummary | None = None,
 ) -> RunSummary:
-    """Return the summary of a run. `cheaters`: addresses of the nodes that were meant to cheat; `decoys`: of the
-    decoy nodes, whose files are rejected where their canaries were not opened in time."""
+    """Return the summary of a run. `cheaters`: addresses of nodes that were meant to cheat; `decoys`: of nodes whose
+    files are rejected where their canaries were not opened in time."""
     files, counts, nodes = record.submissions, record.counts, record.nodes
     heldout = [entry.heldout for entry in record.rewards if entry.heldout is not None]
     accepted = [file for file in files if file.status == "accepted"]
@@ -201,13 +190,11 @@ def build_summary(
     swaps = [node.metrics["swap_pause"] for node in nodes if node.metrics.get("swaps")]
     fetched = sum(node.metrics.get("weights_fetched", 0.0) for node in nodes)
     overlapped = sum(node.metrics.get("weights_overlapped", 0.0) for node in nodes)
-    idle: dict[str, float] = {}
-    for report in record.reports:
-        for name, value in report.metrics.items():
-            if name.startswith("idle_seconds/"):
-                cause = name.removeprefix("idle_seconds/")
-                idle[cause] = idle.get(cause, 0.0) + value
-    idle_seconds = {cause: round(value, 1) for cause, value in sorted(idle.items(), key=lambda item: -item[1])}
+    idle = defaultdict[str, float](float)
+    for name, value in (item for report in record.reports for item in report.metrics.items()):
+        if name.startswith("idle_seconds/"):
+            idle[name.removeprefix("idle_seconds/")] += value
+    idle_seconds = {cause: round(idle[cause], 1) for cause in sorted(idle, key=idle.__getitem__, reverse=True)}
     copied = {name: getattr(record, name) for name in ("slashes", "disputes", "canaries", "escrow", "ledger")}
     return RunSummary(
         **copied,
@@ -273,8 +260,7 @@ class FileDetails(ResponseBody):
 
 
 class ReportDocuments(ResponseBody):
-    """What a report embeds of a finished run: the documents that its pages would ask the service for. `summary` was
-    built from `record`, and is null where nobody summed up."""
+    """What a report embeds of a finished run: the documents that its pages would ask the service for."""
 
     summary: RunSummary | None
     record: run.RunRecord
@@ -287,13 +273,12 @@ class ReportDocuments(ResponseBody):
 def documents(summary: RunSummary | None, record: run.RunRecord, details: FileDetails | None = None) -> ReportDocuments:
     """Return everything that the pages of a report show."""
     by_step = tallies((one.step, one.status, one.units, one.time, one.decided or 0) for one in record.submissions)
-    reports = {report.step: report for report in record.reports}
     return ReportDocuments(
         summary=summary,
         record=record,
         overview=_overview(record, sum(tally.tokens for tally in by_step.values())),
         history=history(record.published, by_step, record.reports),
-        steps=[step_view(step, by_step.get(step.step), reports.get(step.step)) for step in record.published],
+        steps=step_views(record.published, by_step, record.reports),
         details=details or FileDetails(),
     )
 
@@ -312,7 +297,7 @@ def _overview(record: run.RunRecord, tokens: int) -> views.Overview:
     }
     return views.Overview(
         **fields,
-        chain=chain_entry(record.chain_id, record.head, 0.0, 0.0, record.chain_error),
+        chain=chain_entry(record.chain_id, head=record.head, age=0.0, head_age=0.0, error=record.chain_error),
         reward=reward,
         heldout=heldout,
         tokens=tokens,
@@ -325,11 +310,8 @@ def _overview(record: run.RunRecord, tokens: int) -> views.Overview:
 
 
 def save_results(url: str, folder: Path, summarise: Callable[[run.RunRecord], RunSummary]) -> RunSummary:
-    """Write `record.json`, `summary.json`, `details.json` and `report.html` into `folder`; return the summary.
-
-    Waits until the orchestrator at `url` has compared its ledger with the chain; when that does not happen within a
-    minute, the summary says that the ledger was not confirmed.
-    """
+    """Write `record.json`, `summary.json`, `details.json` and `report.html` into `folder`; return the summary. The
+    ledger counts as confirmed if the orchestrator at `url` compares it with the chain within a minute."""
     record = fetch_record(url)
     summary, details = summarise(record), fetch_details(url, record)
     written = {
@@ -346,8 +328,7 @@ def save_results(url: str, folder: Path, summarise: Callable[[run.RunRecord], Ru
 
 
 def read_results(folder: Path) -> tuple[RunSummary, run.RunRecord, FileDetails]:
-    """Return what `save_results` wrote into a folder; details may be missing. Raises ConfigError if the rest is not
-    there or not of this version."""
+    """Return what `save_results` wrote into a folder, perhaps without details. Raises ConfigError."""
     details = folder / "details.json"
     return (
         _read(folder / "summary.json", RunSummary),
@@ -368,44 +349,35 @@ def _read(path: Path, kind: type[D]) -> D:
 
 def fetch_record(url: str, block: int = 0, timeout: float = 60.0) -> run.RunRecord:
     """Return the orchestrator's record at `block` or later, compared with the chain if that happens within `timeout`
-    seconds.
-
-    Without a block it is asked again for a few seconds, so that what happened just before the call is in it.
-    """
-    client = SignedClient(url, limits=ClientLimits(patience=10.0))
+    seconds. Without a block it is asked for some seconds, so that what happened just before is in it."""
     newest: list[run.RunRecord] = []
     earliest = time.monotonic() + (0.0 if block else FOLLOW_SECONDS)
+    with closing(SignedClient(url, limits=ClientLimits(patience=10.0))) as client:
 
-    def confirmed() -> run.RunRecord | None:
-        record = client.get(RECORD)
-        newest[:] = [record]
-        compared = record.reconciliation is not None and record.reconciliation.current and record.head >= block
-        return record if compared and time.monotonic() >= earliest else None
+        def confirmed() -> run.RunRecord | None:
+            record = client.get(RECORD)
+            newest[:] = [record]
+            compared = record.reconciliation is not None and record.reconciliation.current and record.head >= block
+            return record if compared and time.monotonic() >= earliest else None
 
-    try:
-        return wait_for("the ledger to be compared with the chain", confirmed, timeout, poll=0.5)
-    except MusterError:
-        if not newest:
-            raise
-        return newest[0]
-    finally:
-        client.close()
+        try:
+            return wait_for("the ledger to be compared with the chain", confirmed, timeout, poll=0.5)
+        except MusterError:
+            if not newest:
+                raise
+            return newest[0]
 
 
 def fetch_details(url: str, record: run.RunRecord, most: int = MOST_DETAILS) -> FileDetails:
-    """Return what there is on some files: all that were refused or disputed, then the newest, at most `most`. A file
-    whose verdicts or rollouts cannot be fetched is kept without them."""
+    """Return what there is on at most `most` files: those that were refused or disputed, then the newest."""
     notable = sorted(record.submissions, key=lambda one: (one.status == "accepted" and not one.disputed, -one.sequence))
-    client = SignedClient(url, limits=ClientLimits(patience=10.0))
     details = FileDetails()
-    try:
+    with closing(SignedClient(url, limits=ClientLimits(patience=10.0))) as client:
         for file in notable[:most]:
             with suppress(MusterError):
                 details.submissions.append(client.get(_of(SUBMISSION, file.sequence)))
                 details.verdicts.append(client.get(_of(VERDICTS, file.sequence)))
                 details.rollouts.append(client.get(_of(ROLLOUTS, file.sequence)))
-    finally:
-        client.close()
     return details
 
 

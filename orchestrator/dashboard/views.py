@@ -1,37 +1,39 @@
-"""The documents behind the dashboard's pages: overview, policy steps, people, files, evidence and search."""
+"""The documents behind the dashboard's pages, computed at most every so often, however many ask."""
 
 import asyncio
+import inspect
 import json
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from functools import lru_cache, wraps
 from itertools import islice
 from operator import attrgetter
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from eth_utils.address import to_checksum_address
-from fastapi import Path, Request
+from fastapi import APIRouter, Depends, Path, Request, Response
 from fastapi import Query as QueryParameter
 from fastapi.responses import StreamingResponse
 from pydantic import AfterValidator, Field
 
 from chain.deployment import FOLDER, NetworkConfig
-from chain.indexer.records import Pool, Status, Submission, Terms
+from chain.indexer.records import Pool, Status, Terms
 from chain.indexer.state import State
-from orchestrator.auth import HttpError
+from orchestrator.auth import HttpError, documented
 from orchestrator.dashboard import documents
-from orchestrator.dashboard.answers import CurrentService, Query, view
-from orchestrator.dashboard.answers import router as router
-from orchestrator.dashboard.documents import StepTally
+from orchestrator.dashboard.documents import Snapshot, StepTally
 from orchestrator.dashboard.evidence import find_submission, panels
-from orchestrator.scheduling.aggregates import ConsumedFiles
+from orchestrator.ledger import label
 from orchestrator.service import Service
 from protocol.api import endpoints, run, views
+from protocol.api.base import ResponseBody
+from protocol.api.endpoints import Get
 from protocol.api.work import SourceList
-from protocol.verdict import Code
 from storage.keys import object_key
 
+T = TypeVar("T")
+A = TypeVar("A", bound=ResponseBody)
 THROUGHPUT_SECONDS = 600
 # Newest files that throughput and a validator's votes are taken from.
 RECENT_FILES = 20_000
@@ -53,11 +55,59 @@ Address = Annotated[str, Field(pattern=r"^0x[0-9a-fA-F]{40}$"), AfterValidator(t
 AddressInPath = Annotated[Address, Path()]
 AddressFilter = Annotated[Address | None, QueryParameter()]
 Order = Literal["joined", "earned", "slashed", "units"]
+router = APIRouter(responses=documented())
 
 
-def _page(found: Sequence[views.E], after: int, limit: int) -> views.Listing[views.E]:
-    following = after + limit if after + limit < len(found) else None
-    return views.Listing(rows=list(found[after : after + limit]), total=len(found), next=following)
+def current_service(request: Request) -> Service:
+    service: Service = request.app.state.service
+    return service
+
+
+def snapshot(request: Request) -> Snapshot:
+    return Snapshot(request.app.state.service, request.app.state.answers)
+
+
+CurrentService = Annotated[Service, Depends(current_service)]
+Query = Annotated[Snapshot, Depends(snapshot)]
+
+
+def view(
+    endpoint: Get[A], summary: str, *errors: int, tag: str = "dashboard"
+) -> Callable[[Callable[..., A]], Callable[..., A]]:
+    """Register the function that makes a public document from a Query and validated parameters; it may answer `errors`.
+    Only the parameters are in the cache's key: a stranger who varies the rest of a URL gets the cached answer."""
+
+    def register(make: Callable[..., A]) -> Callable[..., A]:
+        @wraps(make)
+        def answer(query: Snapshot, **parameters: Any) -> Response:
+            key = endpoint.path, *sorted(parameters.items())
+            text = query.answers.get(key, lambda: make(query, **parameters).model_dump_json())
+            return Response(text, media_type="application/json")
+
+        statuses = (*errors, 422) if len(inspect.signature(make).parameters) > 1 else errors
+        router.get(endpoint.path, tags=[tag], summary=summary, responses=documented(*statuses))(answer)
+        return make
+
+    return register
+
+
+def _page(found: Sequence[T], after: int, limit: int, show: Callable[[T], Any] = lambda row: row) -> views.Listing[Any]:
+    end = after + limit
+    rows = [show(one) for one in found[after:end]]
+    return views.Listing(rows=rows, total=len(found), next=end if end < len(found) else None)
+
+
+def listing(
+    endpoint: Get[views.Listing[T]], summary: str, entry: type, rows: Callable[[Snapshot], Sequence[T]]
+) -> None:
+    """Register a list whose rows are all made at once."""
+
+    def make(query: Query, after: Offset = 0, limit: Limit = 25) -> Any:
+        return _page(rows(query), after, limit)
+
+    make.__name__ = f"list_{endpoint.path.rpartition('/')[2]}"
+    make.__annotations__["return"] = views.Listing[entry]  # type: ignore[valid-type]
+    view(endpoint, summary)(make)
 
 
 # The run as a whole
@@ -65,7 +115,14 @@ def _page(found: Sequence[views.E], after: int, limit: int) -> views.Listing[vie
 
 @view(endpoints.STATUS, "Where the run stands", tag="run")
 def get_status(query: Query) -> run.RunStatus:
-    return documents.status(query)
+    return run.RunStatus(
+        **query.status_fields(),
+        head=query.state.head,
+        chain_error=query.view.error,
+        held=query.held_steps(),
+        nodes=query.node_states(),
+        validators={owner: state for owner, _, _, state in query.owners()},
+    )
 
 
 @view(endpoints.DASHBOARD, "The run, newest files only", tag="run")
@@ -86,39 +143,35 @@ def get_sources(query: Query) -> SourceList:
 
 @view(endpoints.OVERVIEW, "Where the run stands, in short")
 def get_overview(query: Query) -> views.Overview:
-    state, pool, tallies = query.state, query.pool, query.tallies().values()
-    nodes, owners = query.node_states().values(), query.validator_states().values()
-    reward, heldout = newest_reward(query.service.reports())
-    heard, moved = (
-        None if time is None else max(0.0, query.now - time) for time in (query.view.heard, query.view.moved)
-    )
-    fields = query.run_fields()
+    state, tallies, nodes = query.state, query.tallies().values(), query.node_states().values()
+    reward, heldout = newest_reward(query.reports)
+    times = query.view.heard, query.view.moved
+    age, head_age = (None if time is None else max(0.0, query.now - time) for time in times)
+    fields, chain_id = query.run_fields(), query.service.uploads.pool.chain_id
     fields["waits"] = fields["waits"][:MOST_WAITS]
     return views.Overview(
         **fields,
-        chain=chain_entry(query.service.uploads.pool.chain_id, state.head, heard, moved, query.view.error),
+        chain=chain_entry(chain_id, head=state.head, age=age, head_age=head_age, error=query.view.error),
         reward=reward,
         heldout=heldout,
         counts=documents.counts(sum((tally.files for tally in tallies), Counter[str]())),
         tokens=sum(tally.tokens for tally in tallies),
         throughput=_throughput(query),
         nodes=Counter(node.value for node in nodes),
-        validators=Counter(owner.value for owner in owners if owner is not run.NodeState.LEFT),
+        validators=Counter(one.value for _, _, _, one in query.owners() if one is not run.NodeState.LEFT),
         map="".join(node.value[0] for node in nodes),
         held=query.held_steps(),
         disputes=sum(of == query.pool_id for of, _ in state.disputes),
         canaries=sum(of == query.pool_id for of, _ in state.canaries),
         slashed=sum(slash.amount for slash in state.slashes if slash.pool in (query.pool_id, 0)),
-        terms=_terms_entry(pool.terms) if pool else None,
+        terms=_terms_entry(query.pool.terms) if query.pool else None,
     )
 
 
-def chain_entry(chain_id: int, head: int, age: float | None, head_age: float | None, error: str) -> views.ChainEntry:
+def chain_entry(chain_id: int, **followed: Any) -> views.ChainEntry:
     """Return how well a chain is followed, with its name and explorer."""
     network, explorer = _networks().get(chain_id, (f"chain {chain_id}", ""))
-    return views.ChainEntry(
-        network=network, chain_id=chain_id, explorer=explorer, head=head, age=age, head_age=head_age, error=error
-    )
+    return views.ChainEntry(network=network, chain_id=chain_id, explorer=explorer, **followed)
 
 
 @lru_cache(maxsize=1)
@@ -145,24 +198,23 @@ def newest_reward(reports: list[run.ReportEntry]) -> tuple[float | None, float |
 @view(endpoints.POOLS, "Pools of the same contracts")
 def list_pools(query: Query, after: Offset = 0, limit: Limit = 25) -> views.Listing[views.PoolEntry]:
     """Newest first."""
-    page = _page(list(query.state.pools.values())[::-1], after, limit)
-    return views.Listing(rows=[_pool_entry(query, pool) for pool in page.rows], total=page.total, next=page.next)
 
+    def entry(pool: Pool) -> views.PoolEntry:
+        return views.PoolEntry(
+            pool=pool.pool,
+            owner=pool.owner,
+            status=pool.status,
+            url=pool.service_url,
+            here=pool.pool == query.pool_id,
+            steps=len(pool.steps),
+            nodes=sum(one.pool == pool.pool and one.member for one in query.state.accounts.values()),
+            submissions=len(pool.sequences),
+            funded=pool.funded,
+            held=pool.escrow,
+            terms=_terms_entry(pool.terms),
+        )
 
-def _pool_entry(query: Query, pool: Pool) -> views.PoolEntry:
-    return views.PoolEntry(
-        pool=pool.pool,
-        owner=pool.owner,
-        status=pool.status,
-        url=pool.service_url,
-        here=pool.pool == query.pool_id,
-        steps=len(pool.steps),
-        nodes=sum(of == pool.pool and account.member for (of, _), account in query.state.accounts.items()),
-        submissions=len(pool.sequences),
-        funded=pool.funded,
-        held=pool.escrow,
-        terms=_terms_entry(pool.terms),
-    )
+    return _page(list(query.state.pools.values())[::-1], after, limit, entry)
 
 
 def _terms_entry(terms: Terms) -> views.TermsEntry:
@@ -183,69 +235,65 @@ def _terms_entry(terms: Terms) -> views.TermsEntry:
 
 @view(endpoints.HISTORY, "The run step by step, for charts")
 def get_history(query: Query) -> views.History:
-    return history(documents.published_entries(query.pool), query.tallies(), query.service.reports())
+    return history(query.published(), query.tallies(), query.reports)
 
 
 def history(
     published: Sequence[run.PublishedEntry], tallies: Mapping[int, StepTally], reports: Sequence[run.ReportEntry]
 ) -> views.History:
-    """Return the columns of a run's charts, at most MOST_POINTS points with the first and the last: `time`, `tokens`,
-    `files/…` by status, `reward`, `heldout/SET` and `error/SET`, `metric/…` and `timing/…` as the trainer reported
-    them."""
+    """Return the columns of a run's charts, thinned out to MOST_POINTS: `time`, `tokens`, `files/…` by status,
+    `reward`, `heldout/SET`, `error/SET`, and `metric/…` and `timing/…` as the trainer reported them."""
     times = {entry.step: entry.time for entry in published}
     reported = {report.step: report for report in reports}
     steps = sorted({*times, *reported, *tallies})
     if len(steps) > MOST_POINTS:
         steps = [steps[round(index * (len(steps) - 1) / (MOST_POINTS - 1))] for index in range(MOST_POINTS)]
-    rows = [_history_row(times.get(step), tallies.get(step), reported.get(step)) for step in steps]
+    rows = []
+    for step in steps:
+        row: dict[str, float | None] = {"time": times.get(step)}
+        if tally := tallies.get(step):
+            row |= {"tokens": tally.tokens} | {f"files/{status}": count for status, count in tally.files.items()}
+        if report := reported.get(step):
+            row |= {f"metric/{name}": value for name, value in report.metrics.items()}
+            row |= {f"timing/{name}": value for name, value in report.timings.items()}
+            rewards = documents.reward_entry(report)
+            row["reward"] = rewards.reward
+            for heldout in rewards.sets:
+                row |= {f"heldout/{heldout.name}": heldout.average, f"error/{heldout.name}": heldout.error}
+        rows.append(row)
     names = sorted({name for row in rows for name in row})
     return views.History(steps=steps, columns={name: [row.get(name) for row in rows] for name in names})
-
-
-def _history_row(time: int | None, tally: StepTally | None, report: run.ReportEntry | None) -> dict[str, float | None]:
-    row: dict[str, float | None] = {"time": time}
-    if tally is not None:
-        row |= {"tokens": tally.tokens} | {f"files/{status}": count for status, count in tally.files.items()}
-    if report is not None:
-        row |= {f"metric/{name}": value for name, value in report.metrics.items()}
-        row |= {f"timing/{name}": value for name, value in report.timings.items()}
-        rewards = documents.reward_entry(report)
-        row["reward"] = rewards.reward
-        for heldout in rewards.sets:
-            row |= {f"heldout/{heldout.name}": heldout.average, f"error/{heldout.name}": heldout.error}
-    return row
 
 
 @view(endpoints.STEP_LIST, "Policy steps")
 def list_steps(query: Query, after: Before = None, limit: Limit = 25) -> views.Listing[views.StepEntry]:
     """Newest first."""
-    published, tallies = documents.published_entries(query.pool), query.tallies()
-    reports = {report.step: report for report in query.service.reports()}
-    earlier = [entry for entry in reversed(published) if after is None or entry.step < after]
-    page = [step_view(entry, tallies.get(entry.step), reports.get(entry.step)) for entry in earlier[:limit]]
-    rows = [views.StepEntry(**vars(entry)) for entry in page]
-    return views.Listing(rows=rows, total=len(published), next=page[-1].step if len(earlier) > limit else None)
+    entries = step_views(query.published(), query.tallies(), query.reports)
+    earlier = [entry for entry in reversed(entries) if after is None or entry.step < after]
+    rows = [views.StepEntry(**vars(entry)) for entry in earlier[:limit]]
+    return views.Listing(rows=rows, total=len(entries), next=rows[-1].step if len(earlier) > limit else None)
 
 
 @view(endpoints.STEP, "One policy step", 404)
 def get_step(query: Query, step: Number) -> views.StepView:
-    published = documents.published_entries(query.pool)
-    if step >= len(published):
+    entries = step_views(query.published(), query.tallies(), query.reports)
+    if step >= len(entries):
         raise HttpError(404, f"policy step {step} was not published", "see the list of steps")
-    report = next((report for report in query.service.reports() if report.step == step), None)
-    return step_view(published[step], query.tallies().get(step), report)
+    return entries[step]
 
 
-def step_view(published: run.PublishedEntry, tally: StepTally | None, report: run.ReportEntry | None) -> views.StepView:
-    """Return a published step; `report` is the trainer's on its making."""
-    rewards = documents.reward_entry(report) if report else None
-    return views.StepView(
-        **vars(published),
-        **vars(tally or StepTally()),
-        reward=rewards.reward if rewards else None,
-        heldout=rewards.heldout if rewards else None,
-        report=report,
-    )
+def step_views(
+    published: Sequence[run.PublishedEntry], tallies: Mapping[int, StepTally], reports: Sequence[run.ReportEntry]
+) -> list[views.StepView]:
+    """Return the published steps, each with the trainer's report on its making."""
+    reported, entries = {report.step: report for report in reports}, []
+    for one in published:
+        report = reported.get(one.step)
+        rewards = documents.reward_entry(report) if report else None
+        judged: dict[str, Any] = {"reward": rewards and rewards.reward, "heldout": rewards and rewards.heldout}
+        tally = vars(tallies.get(one.step) or StepTally())
+        entries.append(views.StepView(**vars(one), **tally, **judged, report=report))
+    return entries
 
 
 # Nodes and validators
@@ -269,8 +317,7 @@ def list_nodes(
     ]
     if order != "joined":
         chosen.sort(key=attrgetter("slashed" if order == "slashed" else "units_awarded"), reverse=True)
-    page = _page(chosen, after, limit)
-    return views.Listing(rows=[query.node(account) for account in page.rows], total=page.total, next=page.next)
+    return _page(chosen, after, limit, query.node)
 
 
 @view(endpoints.NODE, "One node of the pool", 404)
@@ -281,9 +328,7 @@ def get_node(query: Query, address: AddressInPath) -> run.NodeEntry:
     return query.node(account)
 
 
-@view(endpoints.VALIDATORS, "Owners of seats")
-def list_validators(query: Query, after: Offset = 0, limit: Limit = 25) -> views.Listing[run.ValidatorEntry]:
-    return _page(query.validators(), after, limit)
+listing(endpoints.VALIDATORS, "Owners of seats", run.ValidatorEntry, Snapshot.validators)
 
 
 @view(endpoints.VALIDATOR, "One owner of seats, with votes", 404)
@@ -293,27 +338,20 @@ def get_validator(query: Query, address: AddressInPath) -> views.ValidatorView:
         raise HttpError(404, f"{address} owns no seat", "see the list of validators")
     seats = {seat.seat for seat in entry.seats}
     votes = islice(_votes(query.state, query.pool, seats), RECENT_VOTES) if query.pool else ()
-    penalties = [slash for slash in reversed(query.state.slashes) if slash.kind == "seat" and int(slash.who) in seats]
-    slashes = documents.slash_entries(penalties[:RECENT_VOTES])
-    return views.ValidatorView(**vars(entry), recent=list(votes), slashes=list(slashes))
+    penalties = (slash for slash in reversed(query.state.slashes) if slash.kind == "seat" and int(slash.who) in seats)
+    slashes = documents.slash_entries(islice(penalties, RECENT_VOTES))
+    return views.ValidatorView(**vars(entry), recent=list(votes), slashes=slashes)
 
 
 def _votes(state: State, pool: Pool, seats: set[int]) -> Iterator[views.VoteEntry]:
-    """Yield what the seats revealed on the pool's newest files, newest first."""
     for sequence in islice(reversed(pool.sequences), RECENT_FILES):
         sub = state.submissions[pool.pool, sequence]
+        file = {"sequence": sequence, "status": sub.status.value, "reason": label(sub.code), "time": sub.time}
         for voting_round in state.lane_of(sub).rounds:
             for member in voting_round.reveals:
                 seat, code = voting_round.seats[member], voting_round.code_at(sub.place, member)
                 if seat in seats and code:
-                    yield views.VoteEntry(
-                        sequence=sequence,
-                        seat=seat,
-                        code=code.label,
-                        status=sub.status.value,
-                        reason=Code(sub.code).label if sub.code else "",
-                        time=sub.time,
-                    )
+                    yield views.VoteEntry.model_validate({**file, "seat": seat, "code": code.label})
 
 
 # Files, disputes and money
@@ -336,10 +374,9 @@ def list_submissions(
     earlier = (sequence for sequence in reversed(sequences) if after is None or sequence < after)
     candidates = (query.state.submissions[query.pool_id, sequence] for sequence in earlier)
     matching = (sub for sub in candidates if status in (None, sub.status) and step in (None, sub.step))
-    found, consumed = list(islice(matching, limit + 1)), query.service.consumed()
-    fields = [documents.submission_fields(query.state, sub, consumed) for sub in found[:limit]]
+    found = list(islice(matching, limit + 1))
     return views.Listing(
-        rows=[run.SubmissionEntry(**entry) for entry in fields],
+        rows=[run.SubmissionEntry(**query.submission_fields(sub)) for sub in found[:limit]],
         total=len(sequences) if status is None and step is None else None,
         next=found[limit - 1].sequence if len(found) > limit else None,
     )
@@ -347,66 +384,40 @@ def list_submissions(
 
 @view(endpoints.SUBMISSION, "One submitted file, its votes and its end", 404)
 def get_submission(query: Query, sequence: Number) -> views.SubmissionView:
-    found = find_submission(query.state, query.pool_id, sequence)
-    return submission_view(query.state, found, query.service.consumed())
-
-
-def submission_view(state: State, sub: Submission, consumed: ConsumedFiles) -> views.SubmissionView:
-    """Return one file with its committees, juries, dispute, canary and penalties."""
-    disputes = [entry for entry in documents.disputes(state, sub.pool) if entry.sequence == sub.sequence]
-    canaries = [entry for entry in documents.canaries(state, sub.pool) if entry.sequence == sub.sequence]
+    """With its committees, juries, dispute, canary and penalties."""
+    state, sub = query.state, find_submission(query.state, query.pool_id, sequence)
     slashes = (slash for slash in state.slashes if (slash.pool, slash.sequence) == (sub.pool, sub.sequence))
-    derived = {
+    shown = {
         "root": sub.root.hex(),
         "key": object_key("rollouts", sub.sha256),
         "lane": sub.lane,
         "attested": state.lane_of(sub).is_judged(sub.place),
         "final": sub.final_time or None,
         "panels": panels(state, sub),
-        "dispute": next(iter(disputes), None),
-        "canary": next(iter(canaries), None),
-        "slashes": list(documents.slash_entries(slashes)),
+        "dispute": next((one for one in query.disputes() if one.sequence == sequence), None),
+        "canary": next((one for one in query.canaries() if one.sequence == sequence), None),
+        "slashes": documents.slash_entries(slashes),
     }
-    return views.SubmissionView(**documents.submission_fields(state, sub, consumed) | derived)
+    return views.SubmissionView(**query.submission_fields(sub) | shown)
 
 
 @view(endpoints.VERDICTS, "What was measured of a file", 404, 503)
 def get_verdicts(query: Query, sequence: Number) -> views.VerdictsView:
-    return query.evidence.verdicts(query.state, sequence)
+    return query.service.evidence.verdicts(query.state, sequence)
 
 
 @view(endpoints.ROLLOUTS, "Prompts and completions of a file", 404, 503)
 def get_rollouts(query: Query, sequence: Number, after: Offset = 0) -> views.RolloutsView:
-    return query.evidence.rollouts(query.state, sequence, after)
+    return query.service.evidence.rollouts(query.state, sequence, after)
 
 
-@view(endpoints.DISPUTES, "Disputed files")
-def list_disputes(query: Query, after: Offset = 0, limit: Limit = 25) -> views.Listing[run.DisputeEntry]:
-    """Newest first."""
-    return _page(documents.disputes(query.state, query.pool_id)[::-1], after, limit)
-
-
-@view(endpoints.CANARIES, "Opened canaries")
-def list_canaries(query: Query, after: Offset = 0, limit: Limit = 25) -> views.Listing[run.CanaryEntry]:
-    """Newest first."""
-    return _page(documents.canaries(query.state, query.pool_id)[::-1], after, limit)
-
-
-@view(endpoints.CHALLENGES, "Node challenges")
-def list_challenges(query: Query, after: Offset = 0, limit: Limit = 25) -> views.Listing[run.ChallengeEntry]:
-    """Newest first."""
-    return _page(documents.challenges(query.state, query.pool_id)[::-1], after, limit)
-
-
-@view(endpoints.SLASHES, "Penalties, newest first")
-def list_slashes(query: Query, after: Offset = 0, limit: Limit = 25) -> views.Listing[run.SlashEntry]:
-    return _page(documents.slashes(query.state, query.pool_id), after, limit)
-
-
-@view(endpoints.LEDGER, "Accounts of the pool")
-def list_ledger(query: Query, after: Offset = 0, limit: Limit = 25) -> views.Listing[run.LedgerEntry]:
-    return _page(query.ledger(), after, limit)
-
+listing(endpoints.DISPUTES, "Disputed files, newest first", run.DisputeEntry, lambda query: query.disputes()[::-1])
+listing(endpoints.CANARIES, "Opened canaries, newest first", run.CanaryEntry, lambda query: query.canaries()[::-1])
+listing(
+    endpoints.CHALLENGES, "Node challenges, newest first", run.ChallengeEntry, lambda query: query.challenges()[::-1]
+)
+listing(endpoints.SLASHES, "Penalties, newest first", run.SlashEntry, Snapshot.slashes)
+listing(endpoints.LEDGER, "Accounts of the pool", run.LedgerEntry, Snapshot.ledger)
 
 # Search
 
@@ -439,21 +450,18 @@ def _by_digits(state: State, pool: Pool, digits: str) -> Iterator[views.HitEntry
     def begins(text: str) -> bool:
         return text.lower().removeprefix("0x").startswith(digits)
 
-    accounts = [account for (of, _), account in state.accounts.items() if of == pool.pool]
+    accounts, seats = [one for one in state.accounts.values() if one.pool == pool.pool], state.seats.values()
+    voters = [seat for seat in seats if seat.voter != seat.owner]
     named = [
         *(("node", account.node, account.node, "node") for account in accounts),
-        *(("validator", seat.owner, seat.owner, "owner of seats") for seat in state.seats.values()),
-        *(
-            ("validator", seat.voter, seat.owner, f"votes for seat {seat.seat}")
-            for seat in state.seats.values()
-            if seat.voter != seat.owner
-        ),
+        *(("validator", seat.owner, seat.owner, "owner of seats") for seat in seats),
+        *(("validator", seat.voter, seat.owner, f"votes for seat {seat.seat}") for seat in voters),
         *(("operator", account.operator, account.operator, "operator of nodes") for account in accounts),
         ("pool", pool.owner, str(pool.pool), f"owner of pool {pool.pool}"),
     ]
-    for kind, address, name, label in dict.fromkeys(named):
+    for kind, address, name, words in dict.fromkeys(named):
         if begins(address):
-            yield views.HitEntry(kind=kind, id=name, label=label)
+            yield views.HitEntry(kind=kind, id=name, label=words)
     if len(digits) >= 8:
         for sequence in reversed(pool.sequences):
             sub = state.submissions[pool.pool, sequence]

@@ -1,5 +1,6 @@
 """What a pool's files add up to, and which of them were trained on, updated from one chain state to the next."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -9,15 +10,14 @@ from sqlalchemy.orm import Session
 from chain.indexer.records import Status, Submission
 from chain.indexer.state import State
 from orchestrator.db import ConsumedRow, StepReportRow
-from orchestrator.ledger import FileSums, sums_of
-from orchestrator.scheduling.scheduler import QueuedFile
+from orchestrator.ledger import sums_of
 
 
 @dataclass(frozen=True)
 class ConsumedFiles:
-    """Which files were trained on, by the trainer's reports. They are matched by content, not by sequence, which a
-    reorganisation may change. `files`: SHA-256 (hex) → steps; `unnamed`: sequence → steps, of files not on chain at the
-    time of the report; `newest`: the newest step reported, 0 before the first."""
+    """Which files were trained on, by the trainer's reports, matched by content: a reorganisation may change sequences.
+    `files`: SHA-256 (hex) → steps; `unnamed`: sequence → steps, of files not on chain at the time of the report;
+    `newest`: the newest step reported, 0 before the first."""
 
     files: dict[str, list[int]] = field(default_factory=dict)
     unnamed: dict[int, list[int]] = field(default_factory=dict)
@@ -29,12 +29,11 @@ class ConsumedFiles:
 
 
 def store_consumed(session: Session, step: int, sequences: Iterable[int], known: dict[int, str]) -> None:
-    """Replace the report of one step. `known`: sequence → SHA-256 (hex) as of now. What an earlier report matched is
-    kept: a report repeated after a reorganisation still names the sequences from before it."""
-    before = dict(
-        session.execute(select(ConsumedRow.sequence, ConsumedRow.sha256).where(ConsumedRow.step == step)).all()
-    )
-    session.execute(delete(ConsumedRow).where(ConsumedRow.step == step))
+    """Replace the report of one step; `known`: sequence → SHA-256 (hex) now. What was matched before is kept: a report
+    repeated after a reorganisation still names the sequences from before it."""
+    own = ConsumedRow.step == step
+    before = dict(session.execute(select(ConsumedRow.sequence, ConsumedRow.sha256).where(own)).all())
+    session.execute(delete(ConsumedRow).where(own))
     session.add_all(
         ConsumedRow(step=step, sequence=sequence, sha256=before.get(sequence) or known.get(sequence, ""))
         for sequence in sequences
@@ -48,7 +47,6 @@ def report_version(session: Session) -> tuple[object, ...]:
 
 
 def load_consumed(session: Session) -> ConsumedFiles:
-    """Return everything that was reported."""
     consumed = ConsumedFiles(newest=session.scalar(select(func.max(StepReportRow.step))) or 0)
     for row in session.scalars(select(ConsumedRow).order_by(ConsumedRow.step)):
         if row.sha256:
@@ -58,15 +56,10 @@ def load_consumed(session: Session) -> ConsumedFiles:
     return consumed
 
 
-Change = tuple[Submission | None, Submission]
-
-
 class FileAggregates:
-    """Sums over the files of one pool; an update costs as much as files changed. Not thread-safe.
-
-    `sums`: for the escrow; `accepted`: files that are accepted; `consumed`: sequences of pending and accepted files
-    that were trained on; `queued`: pending files, and accepted ones not consumed.
-    """
+    """Sums over the files of one pool; an update costs as much as files changed. `sums`: for the escrow; `accepted`:
+    how many are; `consumed`: sequences of pending and accepted files that were trained on; `queued`: sequence → file,
+    pending or accepted and not consumed."""
 
     def __init__(self, pool: int) -> None:
         self._pool = pool
@@ -76,48 +69,44 @@ class FileAggregates:
         self._clear()
 
     def _clear(self) -> None:
-        self.sums, self.accepted = FileSums(), 0
+        self.sums, self.accepted = Counter[str](), 0
         self.consumed: set[int] = set()
-        self._queued: dict[int, QueuedFile] = {}
-
-    @property
-    def queued(self) -> list[QueuedFile]:
-        return list(self._queued.values())
+        self.queued: dict[int, Submission] = {}
 
     def update(self, state: State, consumed: ConsumedFiles) -> None:
         """Take in a state no older than the last one, and the trainer's reports."""
         if consumed is not self._consumed_files or state.generation != self._generation:
             self._clear()
             self._consumed_files, self._generation = consumed, state.generation
-            changes: list[Change] = [(None, new) for new in state.submissions_of(self._pool)]
+            for new in state.submissions_of(self._pool):
+                self._replace(None, new)
         else:
-            changes = list(self._changes(state))
+            for old, new in self._changes(state):
+                self._replace(old, new)
         self._open = dict(state.submissions)
-        for old, new in changes:
-            self._replace(old, new)
 
-    def _changes(self, state: State) -> Iterator[Change]:
+    def _changes(self, state: State) -> Iterator[tuple[Submission | None, Submission]]:
         # A state shares unchanged records with the state before it, and holds those alone that are not final.
         for key, new in state.submissions.items():
             old = self._open.get(key)
             if new is not old and new.pool == self._pool:
                 archived = state.archive.lane(new.pool, new.lane) if old is None else None
-                yield archived.files[new.sequence] if archived else old, new
+                yield archived["submissions"][key] if archived else old, new
         for key in self._open.keys() - state.submissions.keys():
             if key[0] == self._pool:
                 yield self._open[key], state.submissions[key]
 
     def _replace(self, old: Submission | None, new: Submission) -> None:
         if old is not None:
-            self.sums -= sums_of(old)
+            self.sums.subtract(sums_of(old))
             self.accepted -= old.status is Status.ACCEPTED
-        self.sums += sums_of(new)
+        self.sums.update(sums_of(new))
         self.accepted += new.status is Status.ACCEPTED
         self.consumed.discard(new.sequence)
-        self._queued.pop(new.sequence, None)
+        self.queued.pop(new.sequence, None)
         if new.status not in (Status.PENDING, Status.ACCEPTED):
             return
         if self._consumed_files.steps(new):
             self.consumed.add(new.sequence)
         if new.status is Status.PENDING or new.sequence not in self.consumed:
-            self._queued[new.sequence] = QueuedFile(new.sequence, new.node, new.step, new.status)
+            self.queued[new.sequence] = new

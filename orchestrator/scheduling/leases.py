@@ -1,8 +1,7 @@
 """Leases: which node may make which file, granted by the scheduler and kept in the database.
 
-Every replica has the open leases in memory. Each change has a number, and whoever changes leases first locks the
-counter of these numbers and reads what other replicas changed since its own last read. So decisions of replicas happen
-one after another, and each knows the ones before.
+Every replica has the open leases in memory. Each change has a number. Whoever changes leases first locks the counter of
+these numbers and reads what other replicas changed, so decisions happen one after another, and each knows the others.
 """
 
 import secrets
@@ -19,24 +18,9 @@ from chain.indexer.state import State
 from orchestrator.chain import PoolView, barred
 from orchestrator.db import Database, LeaseChangeRow, LeaseRow
 from orchestrator.ledger import escrow
+from orchestrator.scheduling import scheduler
 from orchestrator.scheduling.aggregates import ConsumedFiles, FileAggregates, load_consumed, report_version
-from orchestrator.scheduling.scheduler import (
-    MEMORY_SECONDS,
-    RECENT_FILES,
-    Decision,
-    Grant,
-    Keep,
-    Lease,
-    Pace,
-    QueueState,
-    Requester,
-    Rule,
-    Wait,
-    decide,
-    in_flight,
-    measure,
-    renew,
-)
+from orchestrator.scheduling.scheduler import Decision, Grant, Lease, Pace, QueueState, Requester, Rule, Wait
 from protocol.api.run import InFlightEntry
 
 # Longest time for which a count of files in flight is used while nothing is known to have changed.
@@ -73,12 +57,12 @@ class LeaseStore:
             return [lease for lease in self._open.values() if lease.expires > now]
 
     def held_by(self, node: str) -> list[Lease]:
-        """Return the node's leases that were not closed, as far as this replica knows."""
+        """Return the node's leases that were not closed."""
         with self._lock:
             return [lease for lease in self._open.values() if lease.node == node]
 
     def find(self, lease_id: str, node: str, now: float) -> Lease | None:
-        """Return the node's open lease of this id, as far as this replica knows."""
+        """Return the node's open lease of this id."""
         lease = self._open.get(lease_id)
         return lease if lease is not None and lease.node == node and lease.expires > now else None
 
@@ -92,11 +76,9 @@ class LeaseStore:
     @contextmanager
     def changing(self) -> Iterator["LeaseChange"]:
         """Open a transaction in which no other replica changes leases; their earlier changes are read first."""
+        following = update(LeaseChangeRow).values(number=LeaseChangeRow.number + 1).returning(LeaseChangeRow.number)
         with self._db.session() as session:
-            number = session.scalar(
-                update(LeaseChangeRow).values(number=LeaseChangeRow.number + 1).returning(LeaseChangeRow.number)
-            )
-            assert number is not None, "the row is there from the beginning"
+            number = session.execute(following).scalar_one()
             self.sync(session)
             change = LeaseChange(session, number)
             yield change
@@ -109,10 +91,8 @@ class LeaseStore:
 
     def sync(self, session: Session) -> None:
         """Read what other replicas changed."""
-        columns = select(*_COLUMNS, LeaseRow.open, LeaseRow.change)
-        for *fields, is_open, number in session.execute(
-            columns.where(LeaseRow.change > self._seen).order_by(LeaseRow.change)
-        ):
+        changed = select(*_COLUMNS, LeaseRow.open, LeaseRow.change).where(LeaseRow.change > self._seen)
+        for *fields, is_open, number in session.execute(changed.order_by(LeaseRow.change)):
             with self._lock:
                 self._seen = max(self._seen, number)
                 self._keep(Lease(*fields))
@@ -120,7 +100,7 @@ class LeaseStore:
                     self._drop(fields[0])
 
     def forget_expired(self, now: float) -> None:
-        """Drop leases that ran out long ago from memory."""
+        """Drop from memory the leases that ran out long ago."""
         with self._lock:
             self._open = {key: lease for key, lease in self._open.items() if lease.expires + EXPIRED_SECONDS > now}
 
@@ -131,7 +111,6 @@ class LeaseStore:
             session.execute(update(LeaseRow).where(expired).values(open=False))
 
     def _keep(self, lease: Lease) -> None:
-        """Remember the lease and how far its node has come."""
         self.version += lease.id not in self._open
         self.granted[lease.node] = max(lease.granted, self.granted.get(lease.node, 0.0))
         self.reached[lease.node] = max(lease.step, self.reached.get(lease.node, 0))
@@ -149,18 +128,18 @@ class LeaseChange:
         self.opened: list[Lease] = []
         self.closed: list[str] = []
 
-    def grant(self, lease: Lease, replaces: str | None) -> None:
+    def grant(self, lease: Lease, replaces: str = "") -> None:
         """Open a lease and close the one that it replaces."""
         self._session.add(LeaseRow(**lease._asdict(), open=True, change=self._number))
         self.opened.append(lease)
-        if replaces is not None:
+        if replaces:
             self._update(replaces, open=False)
             self.closed.append(replaces)
 
-    def renew(self, lease: Lease, expires: float) -> None:
-        """Move the end of a lease, unless it was closed."""
-        if self._update(lease.id, expires=expires):
-            self.opened.append(lease._replace(expires=expires))
+    def renew(self, lease: Lease) -> None:
+        """Move the end of a lease to its `expires`, unless it was closed."""
+        if self._update(lease.id, expires=lease.expires):
+            self.opened.append(lease)
 
     def _update(self, lease_id: str, **values: object) -> bool:
         """Change an open lease; return whether there is one."""
@@ -186,47 +165,42 @@ class Leases:
         self._facts: tuple[int, ConsumedFiles, QueueState] | None = None
         self._counted: tuple[object, float, QueueState] | None = None
 
-    def request(self, address: str, counter: int | None, ready: int | None = None) -> tuple[Decision, str | None]:
-        """Decide for a node that asks for its file `counter`, None for its next. Return the decision and the id of the
-        lease that the node now holds. `ready`: the newest policy step whose weights the node says it has."""
+    def request(self, address: str, counter: int | None, ready: int | None = None) -> Decision:
+        """Decide for a node that asks for its file `counter`, None for its next; a Grant's lease is in the database.
+        `ready`: the newest policy step whose weights the node says it has."""
         with self._lock:
             self._sync()
             decision = self._decide(address, counter, ready)
-            lease_id = None
-            if isinstance(decision, Grant | Keep):
+            if isinstance(decision, Grant):
                 with self._store.changing() as change:
                     # Another replica may have granted something since.
                     decision = self._decide(address, counter, ready)
-                    if isinstance(decision, Grant):
-                        lease_id, made = secrets.token_hex(16), (decision.step, decision.counter, self._clock())
-                        lease = Lease(lease_id, address, *made, decision.expires, decision.limit)
-                        change.grant(lease, decision.replaces)
-                    elif isinstance(decision, Keep):
-                        change.renew(decision.lease, decision.expires)
-                        lease_id = decision.lease.id
+                    if isinstance(decision, Grant) and decision.lease.id:
+                        change.renew(decision.lease)
+                    elif isinstance(decision, Grant):
+                        decision = replace(decision, lease=decision.lease._replace(id=secrets.token_hex(16)))
+                        change.grant(decision.lease, decision.replaces)
             self._asked.pop(address, None)
             if isinstance(decision, Wait) and decision.queued:
                 self._asked[address] = self._clock()
-            return decision, lease_id
+            return decision
 
     def renew(self, address: str, lease_id: str) -> float | None:
         """Renew a lease by a heartbeat. Return when it ends now, None if the node has no such open lease."""
         now = self._clock()
-        if self._store.find(lease_id, address, now) is None:
-            with self._db.reading() as session:
-                self._store.sync(session)  # another replica may have granted it
+        with self._db.reading() as session:
+            self._store.sync(session)  # another replica may have granted it
         if self._store.find(lease_id, address, now) is None:
             return None
         with self._store.changing() as change:
             lease = self._store.find(lease_id, address, now)
             if lease is None:
                 return None
-            expires = renew(self._rule, lease, now)
-            change.renew(lease, expires)
-            return expires
+            lease = lease._replace(expires=scheduler.renew(self._rule, lease, now))
+            change.renew(lease)
+            return lease.expires
 
     def in_flight(self) -> InFlightEntry:
-        """Return how many files are in flight."""
         with self._lock:
             self._sync()
             count = self._queue_state().count
@@ -244,10 +218,9 @@ class Leases:
         next_counter, joined = (account.counter, account.joined_step) if account else (0, 0)
         own = [lease for lease in self._store.held_by(address) if lease.counter >= next_counter]
         node = Requester(address, next_counter, joined, barred(account, self._view.pool_id), ready, own)
-        return decide(self._rule, self._queue_state(), node, counter, now)
+        return scheduler.decide(self._rule, self._queue_state(), node, counter, now)
 
     def _sync(self) -> None:
-        """Read what other replicas changed, and what the trainer has reported to any of them."""
         with self._db.reading() as session:
             self._store.sync(session)
             version = report_version(session)
@@ -257,7 +230,7 @@ class Leases:
     def _queue_state(self) -> QueueState:
         now, state = self._clock(), self._view.state
         facts = self.facts(state)
-        self._asked = {node: when for node, when in self._asked.items() if now - when <= self._rule.ask_window}
+        self._asked = {node: when for node, when in self._asked.items() if now - when <= scheduler.WAITING_SECONDS}
         progress = (facts.published or 0, facts.trained, len(facts.consumed), self._aggregates.accepted)
         if progress != self._progress[0]:
             self._progress = (progress, now)
@@ -274,7 +247,7 @@ class Leases:
         ]
         usable, changed = self._view.usable_step(state), self._progress[1]
         queue = replace(facts, usable=usable, leases=leases, asked=self._asked, changed=changed)
-        queue = replace(queue, count=in_flight(self._rule, queue, now))
+        queue = replace(queue, count=scheduler.in_flight(self._rule, queue, now))
         self._counted = key, now, queue
         return queue
 
@@ -288,14 +261,14 @@ class Leases:
             terms = pool.terms
             cost = min(self._file_units, terms.maxUnits) * terms.rate + terms.fee * terms.committee
             affordable = max(0, escrow(state, pool.pool, self._aggregates.sums).free) // max(1, cost)
-            newest = [state.submissions[pool.pool, sequence] for sequence in pool.sequences[-RECENT_FILES:]]
-            pace = measure(pool, newest, self._store.grants_since(self._clock() - MEMORY_SECONDS))
+            newest = [state.submissions[pool.pool, sequence] for sequence in pool.sequences[-scheduler.RECENT_FILES :]]
+            pace = scheduler.measure(pool, newest, self._store.grants_since(self._clock() - scheduler.MEMORY_SECONDS))
         facts = QueueState(
             published=pool.step if pool and pool.steps else None,
             usable=None,
             trained=self._consumed.newest,
             consumed=set(self._aggregates.consumed),
-            files=self._aggregates.queued,
+            files=list(self._aggregates.queued.values()),
             leases=(),
             asked={},
             granted=self._store.granted,

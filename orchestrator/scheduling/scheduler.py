@@ -3,9 +3,8 @@
 Staleness: training step k+1 uses files of steps ≥ k − max_off_policy_steps, where k is the newest published step. A
 step consumes a fixed number of files. So a file's age when it is used follows from its place in the queue, not from the
 clock: with n useful files before it, ⌊n / files_per_step⌋ more steps are made first. A lease is granted if the file
-will still be fresh enough then. No worker makes a file that nobody will train on, and enough are in flight that the
-trainer need not wait for a whole round trip. The clock matters only where files overtake one another: a node that is
-slower than the others by whole policy steps is overtaken by as many steps' files.
+will still be fresh enough then. The clock matters only where files overtake one another: a node that is slower than the
+others by whole policy steps is overtaken by as many steps' files.
 """
 
 import math
@@ -23,6 +22,10 @@ from protocol.config import PoolConfig
 # A node's pace is that of its files of the last ten minutes: one that was too slow gets another try after that.
 MEMORY_SECONDS = 600.0
 RECENT_FILES, _PER_NODE, _STEPS = 256, 16, 9
+# How long a node that was told to wait counts as waiting.
+WAITING_SECONDS = 5.0
+# Leases of a node at a time.
+_AHEAD = 2
 # Accepted files that a node is credited with before its own record counts.
 _PRIOR_FILES = 4
 _ROUNDING = 1e-6
@@ -32,10 +35,9 @@ _ROUNDING = 1e-6
 class Rule:
     """A pool's limits. A step takes `files_per_step` files, with an online filter up to `max_files`.
 
-    `lease_seconds`: life of a lease without heartbeats; `lease_limit`: its longest life with them; `ask_window`: how
-    long a node that was told to wait counts as waiting; `stall_seconds`: when training has made no progress for so
-    long, accepted files are taken to be useless to it; `ahead`: leases per node at a time; `bought`: how many accepted
-    files a data pool buys, of any policy step, while nothing is trained; 0 for a pool that trains.
+    `lease_seconds`: life of a lease without heartbeats; `lease_limit`: its longest life with them; `stall_seconds`:
+    when training has made no progress for so long, accepted files are taken to be useless to it; `bought`: how many
+    accepted files a data pool buys, of any policy step, while nothing is trained; 0 for a pool that trains.
     """
 
     files_per_step: int
@@ -43,26 +45,22 @@ class Rule:
     steps: int
     lease_seconds: float = 180.0
     lease_limit: float = 600.0
-    ask_window: float = 5.0
     stall_seconds: float = 60.0
-    ahead: int = 2
     max_files: int = 0
     bought: int = 0
 
     @classmethod
     def of(cls, config: PoolConfig, lease_seconds: float, lease_limit: float, stall_seconds: float) -> Self:
-        """Return the rule of a pool, with these times."""
         train, bought = config.train, config.bought_files
-        shape = bought or train.files_per_step, train.max_off_policy_steps, train.steps
-        most = 0 if bought else train.max_files
-        return cls(*shape, lease_seconds, lease_limit, stall_seconds=stall_seconds, max_files=most, bought=bought)
+        files, most = (bought, 0) if bought else (train.files_per_step, train.max_files)
+        times = lease_seconds, lease_limit, stall_seconds
+        return cls(files, train.max_off_policy_steps, train.steps, *times, max_files=most, bought=bought)
 
     @property
     def most_files(self) -> int:
-        """The most files that a step takes."""
         return max(self.files_per_step, self.max_files)
 
-    def room(self, behind: int) -> int:
+    def room(self, behind: int = 0) -> int:
         """Return how many useful files of a policy step so far behind the newest may be in flight: the next step may
         take the most, those after it take the usual number."""
         if self.bought:
@@ -70,18 +68,11 @@ class Rule:
         left = self.max_off_policy_steps - behind
         return self.most_files + self.files_per_step * left if left >= 0 else 0
 
-    @property
-    def capacity(self) -> int:
-        return self.room(0)
-
 
 @dataclass(frozen=True)
 class Pace:
-    """How recent files fared. Medians in seconds; nodes without recent files are missing.
-
-    making: node → from a lease to its file's submission; typical: the same over all nodes; step: between two policy
-    steps, 0 while unknown; useful: node → the share of its files that was accepted.
-    """
+    """How recent files fared, in seconds. making: node → median from lease to submission; typical: over all nodes;
+    step: between two policy steps, 0 while unknown; useful: node → the share of its files that was accepted."""
 
     making: Mapping[str, float] = field(default_factory=dict)
     typical: float = 0.0
@@ -91,11 +82,8 @@ class Pace:
 
 def measure(pool: Pool, files: Sequence[Submission], grants: Mapping[tuple[str, int, int], float]) -> Pace:
     """Return the pace of a pool by its newest files (in order of their sequence) and steps. `grants`: (node, counter,
-    policy step) → when the lease was granted, Unix seconds.
-
-    A file's making starts by the service's clock and ends by the chain's. The clocks differ by the same amount for all
-    nodes, and only differences between nodes are used.
-    """
+    policy step) → when the lease was granted, Unix seconds. A file's making starts by the service's clock and ends by
+    the chain's; only differences between nodes are used."""
     making: dict[str, list[float]] = defaultdict(list)
     decided: dict[str, list[bool]] = defaultdict(list)
     for file in reversed(files[-RECENT_FILES:]):
@@ -115,19 +103,8 @@ def measure(pool: Pool, files: Sequence[Submission], grants: Mapping[tuple[str, 
     )
 
 
-@dataclass(frozen=True)
-class QueuedFile:
-    """A submission that may still be trained on; `step` is the policy step it was generated with."""
-
-    sequence: int
-    node: str
-    step: int
-    status: Status
-
-
 class Lease(NamedTuple):
-    """Permission to make the node's file number `counter`; Unix seconds. Heartbeats move `expires`, never beyond
-    `limit`."""
+    """Permission to make the node's file number `counter`. Heartbeats move `expires`, never beyond `limit`."""
 
     id: str
     node: str
@@ -143,18 +120,18 @@ class QueueState:
     """Everything a decision depends on, at one moment.
 
     published: newest policy step on chain, or None; usable: newest whose seed block has its confirmations, or None;
-    trained: newest step that the trainer reported as made; consumed: sequences it reported; leases: the open ones;
-    asked: node → when it was last told to wait; granted: node → when it last got a lease; reached: node → the newest
-    step that it ever got a lease of; closed: why no more work will ever be wanted, or empty; halted: why none is taken
-    for now, or empty; affordable: further files that the free budget covers; changed: when a file was last settled or
-    consumed or a step published; count: the files in flight, where they were counted already.
+    trained: newest step that the trainer reported as made; consumed: sequences it reported; files: those that may still
+    be trained on; leases: the open ones; asked: node → when it was last told to wait; granted: node → when it last got
+    a lease; reached: node → the newest step that it ever got a lease of; closed: why no more work will ever be wanted,
+    or empty; halted: why none is taken for now, or empty; affordable: further files that the free budget covers;
+    changed: when a file was last settled or consumed or a step published; count: the files in flight, if counted.
     """
 
     published: int | None
     usable: int | None
     trained: int
     consumed: Collection[int]
-    files: Collection[QueuedFile]
+    files: Collection[Submission]
     leases: Collection[Lease]
     asked: Mapping[str, float]
     granted: Mapping[str, float]
@@ -173,18 +150,15 @@ def oldest_step(rule: Rule, queue: QueueState) -> int:
 
 
 def _useful(rule: Rule, queue: QueueState, now: float) -> tuple[list[Lease], list[str]]:
-    """Return the leases that have not run out, and the nodes of pending files, young enough for the next step."""
+    """Return the leases that have not run out, and the nodes of pending files, all young enough for the next step."""
     oldest = oldest_step(rule, queue)
     leases = [lease for lease in queue.leases if lease.expires > now and lease.step >= oldest]
     return leases, [file.node for file in queue.files if file.status is Status.PENDING and file.step >= oldest]
 
 
 def in_flight(rule: Rule, queue: QueueState, now: float) -> InFlightEntry:
-    """Count the files in flight.
-
-    The trainer's reports may lag behind the chain: files that no report names yet are taken to be the oldest accepted
-    ones.
-    """
+    """Count the files in flight. The trainer's reports may lag behind the chain: files that no report names yet are
+    taken to be the oldest accepted ones."""
     made = max(queue.published or 0, queue.trained)
     accepted = sorted(
         (f for f in queue.files if f.status is Status.ACCEPTED and f.sequence not in queue.consumed),
@@ -203,8 +177,7 @@ def in_flight(rule: Rule, queue: QueueState, now: float) -> InFlightEntry:
 
 
 def _unreported(rule: Rule, queue: QueueState) -> int:
-    """Return how many files the published steps were made of that no report names. A reported step may have had
-    none."""
+    """Return how many files the published steps were made of that no report names."""
     if rule.bought:
         return 0
     published = queue.published or 0
@@ -215,7 +188,7 @@ def _unreported(rule: Rule, queue: QueueState) -> int:
 
 
 def _patience(rule: Rule, pace: Pace, node: str) -> float:
-    """Return the seconds after which a lease no longer counts as coming, though its node is alive and may deliver."""
+    """Return the seconds after which a lease no longer counts as coming, though its node is alive."""
     usual = max(pace.typical, pace.making.get(node, 0.0))
     return max(rule.lease_seconds, 4 * usual) if pace.typical > 0 else math.inf
 
@@ -235,27 +208,16 @@ class Requester:
 
 @dataclass(frozen=True)
 class Grant:
-    """A new lease; Unix seconds. `replaces`: the id of the lease that ends with this grant."""
-
-    step: int
-    counter: int
-    expires: float
-    limit: float
-    replaces: str | None = None
-
-
-@dataclass(frozen=True)
-class Keep:
-    """The node already has this lease; it is extended to `expires`."""
+    """The node has this lease from now on: one that it had, extended, or a new one, which has no `id` yet and ends the
+    lease `replaces`."""
 
     lease: Lease
-    expires: float
+    replaces: str = ""
 
 
 @dataclass(frozen=True)
 class Wait:
-    """The node may ask again after `seconds`. `queued`: it waits for a place, and others wait for it if it comes
-    first."""
+    """The node may ask again after `seconds`. `queued`: others wait for it if it comes first."""
 
     seconds: float
     reason: str
@@ -269,28 +231,26 @@ class Refuse:
     reason: str
 
 
-Decision = Grant | Keep | Wait | Refuse
+Decision = Grant | Wait | Refuse
 
 
 def decide(rule: Rule, queue: QueueState, node: Requester, counter: int | None, now: float) -> Decision:
     """Decide for a node that asks for work at `now`; `counter` is the file it wants to make, None for its next."""
-    if node.barred:
-        return Refuse(node.barred)
-    if queue.closed:
-        return Refuse(queue.closed)
+    if why := node.barred or queue.closed:
+        return Refuse(why)
     if queue.halted:
         return Wait(5.0, queue.halted)
-    own = {lease.counter: lease for lease in node.leases if lease.expires > now}
     wanted = node.counter if counter is None else counter
-    if wanted < node.counter and counter is not None:
+    if wanted < node.counter:
         return Wait(1.0, f"file {wanted} of this node is on chain already, its next is {node.counter}")
-    if wanted >= node.counter + rule.ahead:
+    if wanted >= node.counter + _AHEAD:
         return Wait(2.0, f"file {wanted} is too far ahead of file {node.counter}, the next that the chain expects")
     step = _step(rule, queue, node)
     if isinstance(step, Wait):
         return step
+    own = {lease.counter: lease for lease in node.leases if lease.expires > now}
     held = own.get(wanted)
-    if held is None and len(own) >= rule.ahead:
+    if held is None and len(own) >= _AHEAD:
         return Wait(2.0, f"this node has {len(own)} open leases; submit one or let it run out")
     if _may_finish_download(rule, queue, node, step) and (held is None or held.step < step):
         earlier = _lease(rule, queue, node, step - 1, wanted, held, now)
@@ -306,20 +266,20 @@ def renew(rule: Rule, lease: Lease, now: float) -> float:
 
 def _lease(
     rule: Rule, queue: QueueState, node: Requester, step: int, counter: int, held: Lease | None, now: float
-) -> Grant | Keep | Wait:
+) -> Grant | Wait:
     """Decide on a lease of policy step `step`, in place of the one that the node may hold for this counter."""
     if held is not None and held.step == step:
-        return Keep(held, min(now + rule.lease_seconds, held.limit))
+        return Grant(held._replace(expires=renew(rule, held, now)))
     if held is None or held.step < oldest_step(rule, queue):
         wait = _place(rule, queue, node, step, now)
         if wait is not None:
             return wait
     limit = held.limit if held else now + rule.lease_limit
-    return Grant(step, counter, min(now + rule.lease_seconds, limit), limit, held.id if held else None)
+    made = Lease("", node.address, step, counter, now, min(now + rule.lease_seconds, limit), limit)
+    return Grant(made, replaces=held.id if held else "")
 
 
 def _step(rule: Rule, queue: QueueState, node: Requester) -> int | Wait:
-    """Return the policy step that the node may work with."""
     if queue.published is None:
         return Wait(1.0, "the first policy step is not published yet")
     if not rule.bought and max(queue.published, queue.trained) >= rule.steps:
@@ -333,11 +293,8 @@ def _step(rule: Rule, queue: QueueState, node: Requester) -> int | Wait:
 
 def _may_finish_download(rule: Rule, queue: QueueState, node: Requester, step: int) -> bool:
     """Return whether a node that does not have `step`, the newest usable one, may make files of the one before
-    meanwhile.
-
-    Only a node that was granted that one while it was the newest may, whatever it says. Its files have to be as young
-    as everybody's when their turn comes, so there are fewer places for them.
-    """
+    meanwhile. Only a node that was granted that one while it was the newest may, whatever it says. Its files have to be
+    as young as everybody's when their turn comes, so there are fewer places for them."""
     earlier = step - 1
     if node.ready != earlier or queue.reached.get(node.address) != earlier:
         return False
@@ -372,10 +329,10 @@ def _full(rule: Rule, queue: QueueState, count: InFlightEntry, room: int) -> Wai
     if count.needed - count.expected < 1:
         buyer = "the pool buys" if rule.bought else "the last training steps need"
         return Wait(2.0, f"the {count.needed} files that {buyer} are being made", queued=True)
-    if room < rule.capacity:
+    if room < rule.room():
         reason = f"policy step {queue.published} is about to be usable; files of the one before would come too late"
         return Wait(_ask_again(queue), reason, queued=True)
-    reason = f"{count.total} files are in flight, as many as training can use ({rule.capacity})"
+    reason = f"{count.total} files are in flight, as many as training can use ({rule.room()})"
     return Wait(_ask_again(queue), reason, queued=True)
 
 
@@ -396,9 +353,8 @@ def _overtaking(rule: Rule, queue: QueueState, node: Requester, now: float) -> i
 
 
 def _turn(rule: Rule, queue: QueueState, node: Requester, free: int, now: float) -> Wait | None:
-    """Return why other nodes come first for the `free` places, or None. Those with the fewest files in flight come
-    first."""
-    rivals = [other for other, when in queue.asked.items() if other != node.address and now - when <= rule.ask_window]
+    """Return why other nodes come first for the `free` places, or None: those with less in flight do."""
+    rivals = [other for other, when in queue.asked.items() if other != node.address and now - when <= WAITING_SECONDS]
     if len(rivals) < free:
         return None
     _, pending = _useful(rule, queue, now)

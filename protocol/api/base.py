@@ -21,17 +21,17 @@ from protocol.encoding import parse_json
 from protocol.errors import IntegrityError, first_problem, printable
 
 T = TypeVar("T")
-_GRAINS = r"-?(0|[1-9][0-9]{0,77})"
+_BASE_UNITS = r"-?(0|[1-9][0-9]{0,77})"
+_ADDRESS = {"pattern": "^0x[0-9a-fA-F]{40}$"}
 MAX_FIELDS = 64  # Fields of an object in a request
 
 
 def _base_units(value: object) -> object:
-    return int(value) if isinstance(value, str) and re.fullmatch(_GRAINS, value) else value
+    return int(value) if isinstance(value, str) and re.fullmatch(_BASE_UNITS, value) else value
 
 
 def at_most(count: int) -> BeforeValidator:
-    """Return a validator that refuses a dictionary of more entries before any is validated; `max_length` alone
-    validates all first."""
+    """Return a validator that refuses a longer dictionary before any entry is validated; `max_length` validates all."""
 
     def check(value: object) -> object:
         if isinstance(value, dict) and len(value) > count:
@@ -42,7 +42,6 @@ def at_most(count: int) -> BeforeValidator:
 
 
 Hex64 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-_ADDRESS = {"pattern": "^0x[0-9a-fA-F]{40}$"}
 Address = Annotated[str, Field(max_length=42, json_schema_extra=_ADDRESS), AfterValidator(signing.checked_address)]
 Signature = Annotated[str, Field(pattern=r"^0x[0-9a-f]{130}$")]
 StepNumber = Annotated[int, Field(ge=0, lt=1 << 20)]
@@ -62,22 +61,21 @@ Amount = Annotated[
     int,
     BeforeValidator(_base_units),
     PlainSerializer(str, return_type=str, when_used="json"),
-    WithJsonSchema({"type": "string", "pattern": f"^{_GRAINS}$", "description": "base units, in decimal"}),
+    WithJsonSchema({"type": "string", "pattern": f"^{_BASE_UNITS}$", "description": "base units, in decimal"}),
 ]
 """Base units. On the wire a decimal string, since JavaScript's numbers end at 2⁵³."""
 
 
 class RequestBody(BaseModel):
-    """What a client sends: one strict JSON object of at most MAX_BYTES. Unknown fields are ignored, since a newer
-    client may send more; the request's signature covers all bytes."""
+    """What a client sends: one strict JSON object of at most MAX_BYTES. Unknown fields are ignored: a newer client may
+    send more, and the request's signature covers all bytes."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True, allow_inf_nan=False)
     MAX_BYTES: ClassVar[int] = 64 << 10
 
 
 class SignedBody(RequestBody):
-    """A part of what is signed as canonical JSON. Unknown fields are refused: without them nobody could check the
-    signature."""
+    """A part of what is signed as canonical JSON, without unknown fields: nobody could check their signature."""
 
     model_config = ConfigDict(extra="forbid")
 

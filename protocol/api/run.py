@@ -45,10 +45,9 @@ class CanaryEntry(ResponseBody):
 
 
 class ChallengeEntry(ResponseBody):
-    """A challenge against `node` for what its files `sequences` say together. The outcome is open before its jury
-    (`trial`, of `jurors` seats) has decided, then upheld, refuted, dismissed or lapsed. `committed`: jurors that voted;
-    `votes`: opened ones by code; `reason`: what their majority said, empty without one; `slashed`: of the stake,
-    `back`: of the bond."""
+    """A challenge against `node` for what its files `sequences` say together. The outcome is open until its jury
+    (`trial`, of `jurors` seats) has decided, then upheld, refuted, dismissed or lapsed. `votes`: opened ones by code;
+    `reason`: what their majority said; `slashed`: of the stake, `back`: of the bond."""
 
     challenge: int
     node: str
@@ -68,7 +67,7 @@ class ChallengeEntry(ResponseBody):
 
 
 class HeldEntry(ResponseBody):
-    """How many nodes, validators and relays say that this policy step is the newest whose weights they have."""
+    """How many nodes, validators and relays have this policy step as their newest."""
 
     step: int
     nodes: int
@@ -106,9 +105,8 @@ class Readiness(ResponseBody):
 
 
 class PoolAccess(ResponseBody):
-    """What somebody needs to take part in a pool who knows nothing but its service's URL. All of it can be checked:
-    `deployment` is the deployment file's text, which the chain at `rpc` has to bear out, and the chain says where the
-    pool's owner announced its service. `config_hash` is that of the pool's configuration document."""
+    """What somebody needs to take part in a pool who knows its service's URL alone. All of it can be checked:
+    `deployment` is the deployment file's text, which the chain at `rpc` bears out, and the chain names the service."""
 
     pool: int
     rpc: Rows[str]
@@ -125,9 +123,8 @@ class WaitEntry(ResponseBody):
 
 
 class InFlightEntry(ResponseBody):
-    """Files in flight: open leases, waiting for a verdict, accepted and not yet trained on. `needed`: what the training
-    steps still to come can use at most; `expected`: how many of those in flight will be of use, by how recent files of
-    the same nodes fared."""
+    """Files in flight: open leases, waiting for a verdict, accepted and not yet trained on. `needed`: what later
+    training steps can use at most; `expected`: how many will be of use, by how recent files of the same nodes fared."""
 
     leased: int
     pending: int
@@ -142,8 +139,7 @@ class InFlightEntry(ResponseBody):
 
 class RunStatus(ResponseBody):
     """Where a run stands. `nodes` and `validators`: address → state; `held`: who has which step, newest first;
-    `chain_error`: why the chain could not be followed at the last try, or empty; `step` is null before the first policy
-    step."""
+    `chain_error`: why the chain could not be followed at the last try; `step` is null before the first policy step."""
 
     pool: int
     phase: str
@@ -187,8 +183,8 @@ class PublishedEntry(ResponseBody):
 
 
 class ParticipantEntry(ResponseBody):
-    """Somebody and what its newest heartbeat says; `last_seen` is null before the first. `at_step`: the policy step
-    that it works for; `weights`: the newest one whose weights it has; `trouble`: what it lacks, in its own words."""
+    """Somebody and its newest heartbeat; `last_seen` is null before the first. `at_step`: the policy step that it works
+    for; `weights`: the newest one that it has; `trouble`: what it lacks, in its own words."""
 
     address: str
     state: State
@@ -262,11 +258,8 @@ class SubmissionEntry(ResponseBody):
 
 
 class LedgerEntry(ResponseBody):
-    """One account of the pool's ledger. `payee` receives the money: a node's operator, a seat's owner.
-
-    earned: for everything accepted, or for votes; pending: submitted and undecided; locked: accepted, not vested;
-    vested: can be claimed now; claimed, fees: paid out; slashed: taken from stake or bond.
-    """
+    """One account of the pool's ledger. `payee` receives the money: a node's operator, a seat's owner. pending:
+    submitted and undecided; locked: accepted, not vested; vested: can be claimed now; claimed, fees: paid out."""
 
     address: str
     role: str
@@ -281,12 +274,9 @@ class LedgerEntry(ResponseBody):
 
 
 class EscrowEntry(ResponseBody):
-    """Base units of one pool, by the events: deposits (funded + recovered from erring stakes) = free + reserved +
-    unpaid + owed_fees + claimed + fees + burnt + refunded.
-
-    reserved: pay of files without a final outcome; unpaid: accepted and not claimed; owed_fees: of committees that were
-    not closed yet; free: what must be left of the budget; held: what the contract must hold for the pool.
-    """
+    """Base units of one pool, by the events: deposits (funded + recovered from erring stakes) = free + reserved (files
+    without a final outcome) + unpaid (accepted, not claimed) + owed_fees (of open committees) + claimed + fees + burnt
+    + refunded. held: what the contract must hold for the pool."""
 
     funded: Amount
     recovered: Amount
@@ -302,13 +292,9 @@ class EscrowEntry(ResponseBody):
 
 
 class Reconciliation(ResponseBody):
-    """The ledger compared with the chain at `block`.
-
-    `ledger_matches_chain`: accounts in the contract, token balances and transfers equal what the events say.
-    `escrow_balanced`: the contract holds exactly what all pools need, and this pool's free budget is what is left after
-    everything owed. `findings` name what differs. `gifts`: base units that somebody sent to the contract without
-    funding a pool; nobody can take them.
-    """
+    """The ledger compared with the chain at `block`; `findings` name what differs. `ledger_matches_chain`: accounts,
+    balances and transfers equal what the events say. `escrow_balanced`: the contract holds exactly what all pools need.
+    `gifts`: base units sent to the contract without funding a pool, which nobody can take."""
 
     block: int
     ledger_matches_chain: bool
@@ -323,9 +309,8 @@ class ReconciliationEntry(Reconciliation):
     current: bool
 
 
-class RunRecord(ResponseBody):
-    """A run: `/v1/record` has all files and reports, `/v1/dashboard` the newest. Without a pool on chain `owner`,
-    `step` and `escrow` are null and the lists empty."""
+class RunOutline(ResponseBody):
+    """Where a run stands. Without a pool on chain `owner`, `step` and `escrow` are null."""
 
     name: str
     model: str
@@ -335,12 +320,20 @@ class RunRecord(ResponseBody):
     phase: str
     time: float
     started: float
-    head: int
-    chain_error: str
     step: int | None
     usable_step: int | None
     steps: int
     in_flight: InFlightEntry
+    escrow: EscrowEntry | None
+    reconciliation: ReconciliationEntry | None
+    waits: Rows[WaitEntry]
+
+
+class RunRecord(RunOutline):
+    """A run: `/v1/record` has all files and reports, `/v1/dashboard` the newest."""
+
+    head: int
+    chain_error: str
     rewards: Rows[RewardEntry]
     reports: Rows[ReportEntry]
     published: Rows[PublishedEntry]
@@ -353,8 +346,5 @@ class RunRecord(ResponseBody):
     disputes: Rows[DisputeEntry]
     canaries: Rows[CanaryEntry]
     ledger: Rows[LedgerEntry]
-    escrow: EscrowEntry | None
-    reconciliation: ReconciliationEntry | None
-    waits: Rows[WaitEntry]
     chain_id: int = 0
     challenges: Rows[ChallengeEntry] = Field(default_factory=list)

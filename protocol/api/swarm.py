@@ -31,8 +31,7 @@ class ListedEnvelope(ResponseBody):
 
 
 class EnvelopeListing(ResponseBody):
-    """The newest envelope of every member, then the second newest, and so on, each by member. `next` asks for the
-    following page; None at the end."""
+    """The newest envelope of every member, then the second newest, and so on, each by member. `next`: the next page."""
 
     envelopes: Annotated[Rows[ListedEnvelope], Field(max_length=MOST_LISTED)]
     next: str | None = Field(None, pattern=f"^{PLACE}$")

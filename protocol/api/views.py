@@ -8,25 +8,22 @@ from protocol.api.base import Amount, ResponseBody, Rows, at_most
 from protocol.api.run import (
     CanaryEntry,
     DisputeEntry,
-    EscrowEntry,
     HeldEntry,
-    InFlightEntry,
     PublishedEntry,
-    ReconciliationEntry,
     ReportEntry,
+    RunOutline,
     SlashEntry,
     SubmissionEntry,
     ValidatorEntry,
-    WaitEntry,
 )
+from protocol.verdict import Measurement
 
 E = TypeVar("E")
 Counts = Annotated[dict[str, int], at_most(1000)]
 
 
 class Listing(ResponseBody, Generic[E]):
-    """A page of a list. `next` is the `after` of the page that follows, null at the end; `total` is null where counting
-    would mean reading everything."""
+    """A page of a list. `next`: the `after` of the next page, if any; `total`: null where counting would read all."""
 
     rows: Rows[E]
     total: int | None
@@ -35,8 +32,7 @@ class Listing(ResponseBody, Generic[E]):
 
 class ChainEntry(ResponseBody):
     """How well the service follows its chain: `age` and `head_age` are the seconds since the chain last answered and
-    since it last had a new block (null: not since the service started), `error` why it does not answer. Transactions
-    are at `explorer`, a URL, where the network has one."""
+    last had a new block (null: not yet), `error` why it does not answer, `explorer` a URL to transactions."""
 
     network: str
     chain_id: int
@@ -85,28 +81,16 @@ class ThroughputEntry(ResponseBody):
     tokens: int
 
 
-class Overview(ResponseBody):
-    """Where a run stands, small enough to be asked for often. `map` has a letter for each node in the order of joining:
-    w(aiting), h(ealthy), u(nhealthy), d(ead), l(eft), e(jected). `held`: who has which policy step, newest first."""
+class Overview(RunOutline):
+    """Where a run stands, small enough to be asked for often. `map` has the first letter of each node's state, in the
+    order of joining. `held`: who has which policy step, newest first."""
 
-    name: str
-    model: str
-    task: str
-    pool: int
-    owner: str | None
-    phase: str
-    time: float
-    started: float
     chain: ChainEntry
-    step: int | None
-    usable_step: int | None
-    steps: int
     reward: float | None
     heldout: float | None
     counts: Counts
     tokens: int
     throughput: ThroughputEntry
-    in_flight: InFlightEntry
     nodes: Counts
     validators: Counts
     map: str
@@ -114,23 +98,19 @@ class Overview(ResponseBody):
     disputes: int
     canaries: int
     slashed: Amount
-    escrow: EscrowEntry | None
-    reconciliation: ReconciliationEntry | None
     terms: TermsEntry | None
-    waits: Rows[WaitEntry]
 
 
 class History(ResponseBody):
-    """A run step by step, for charts: `columns` holds a list as long as `steps` for every figure, null where a step has
-    none. Long runs are thinned out evenly; the first and the newest step are always there."""
+    """A run step by step, for charts: `columns` holds a list as long as `steps` for every figure. Long runs are thinned
+    out evenly; the first and the newest step are always there."""
 
     steps: Rows[int]
     columns: Annotated[dict[str, Rows[float | None]], at_most(1000)]
 
 
 class StepEntry(PublishedEntry):
-    """A policy step with the files that were generated with it: by status, accepted tokens, and when the first and the
-    last were submitted and accepted."""
+    """A policy step with its files by status, accepted tokens, and when the first and last were submitted, accepted."""
 
     reward: float | None
     heldout: float | None
@@ -147,8 +127,7 @@ class StepView(StepEntry):
 
 
 class MemberEntry(ResponseBody):
-    """A member of a committee or jury. `code` is empty until revealed; `verdict` is the object key of the document with
-    the figures that the vote is bound to."""
+    """A member of a committee or jury. `code` is empty until revealed; `verdict` is the key of its verdict document."""
 
     seat: int
     owner: str
@@ -183,16 +162,13 @@ class SubmissionView(SubmissionEntry):
     slashes: Rows[SlashEntry]
 
 
-Figure = int | float | str | bool | list[int] | list[float] | list[str]
-
-
 class FindingEntry(ResponseBody):
     """What one check found: `figures` by name, those judged by a threshold with it under `NAME_reject`."""
 
     check: str
     code: str
     note: str
-    figures: Annotated[dict[str, Figure], at_most(1000)]
+    figures: Annotated[dict[str, Measurement], at_most(1000)]
 
 
 class VerdictEntry(ResponseBody):
@@ -215,8 +191,7 @@ class VerdictsView(ResponseBody):
 
 
 class RolloutEntry(ResponseBody):
-    """One completion. `text` is false where the pool's tokenizer cannot be read: prompt and completion are then token
-    ids. `seed` is decimal."""
+    """One completion. `text` is false where prompt and completion are token ids, for lack of the pool's tokenizer."""
 
     row: int
     problem: int

@@ -44,8 +44,8 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 class SetResult(SignedBody):
     """One held-out set: `average` is the mean task reward over `samples` tries at each of `problems` (avg@k), `error`
-    its standard error, `by_environment` its parts where there are several environments, `passed` the chance of a
-    success among k tries by k (pass@k), `length` the mean output tokens. `seconds`: what it took."""
+    its standard error, `by_environment` its parts, `passed` the chance of a success among k tries by k (pass@k),
+    `length` the mean output tokens."""
 
     name: Name
     problems: int = Field(ge=1)
@@ -59,8 +59,8 @@ class SetResult(SignedBody):
 
 
 class Evaluation(SignedBody):
-    """The results of policy step `step`, whose weights are those of `manifest`, on the sets of the pool's
-    configuration. An evaluation that did not happen has no results, and `skipped` says why."""
+    """The results of policy step `step`, with the weights of `manifest`, on the sets of the pool's configuration. An
+    evaluation that did not happen has no results, and `skipped` says why."""
 
     step: StepNumber
     manifest: Hex64
@@ -84,7 +84,7 @@ class SignedEvaluation(SignedBody):
 
 
 def sign_evaluation(account: LocalAccount, pool: PoolId, evaluation: Evaluation) -> SignedEvaluation:
-    """The evaluation as the owner of a pool publishes it."""
+    """Sign an evaluation as the pool's owner publishes it."""
     signature = signing.sign(account, _digest(pool, evaluation))
     return SignedEvaluation(evaluation=evaluation, signature="0x" + signature.hex())
 
@@ -225,16 +225,16 @@ LeaseId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 
 
 class LeaseRequest(RequestBody):
-    """Ask to make the node's file `counter`; without one, the next that the chain expects of it. `ready`: the newest
-    policy step whose weights the node has here, checked; without it, the newest usable step is meant."""
+    """Ask to make the node's file `counter` (None: the next that the chain expects) from policy step `ready`, the
+    newest whose weights the node has checked (None: the newest usable one)."""
 
     counter: Counter | None = None
     ready: StepNumber | None = None
 
 
 class WorkLease(ResponseBody):
-    """Leave to make one file: the node's `counter`-th, from policy step `step`; it lapses at `expires` (Unix seconds)
-    unless heartbeats name `lease`."""
+    """Leave to make the node's `counter`-th file, from policy step `step`; it lapses at `expires` (Unix seconds) unless
+    heartbeats name `lease`."""
 
     lease: LeaseId
     step: StepNumber
@@ -260,8 +260,7 @@ class WaitLine(RequestBody):
 
 
 class HeartbeatRequest(RequestBody):
-    """A sign of life. Naming a `lease` renews it, up to a limit. `weights`: the newest policy step whose weights the
-    process has, checked."""
+    """A sign of life, which renews `lease` up to a limit. `weights`: the newest policy step whose weights are here."""
 
     role: Literal["worker", "validator", "trainer"]
     name: Name = ""
@@ -276,8 +275,8 @@ class HeartbeatRequest(RequestBody):
 
 
 class HeartbeatResponse(ResponseBody):
-    """The next heartbeat is due in `next` seconds; `step` is the newest usable policy step; `lease_expires` (Unix
-    seconds) is null unless the node has the lease that it named; `version` is the service's."""
+    """The next heartbeat is due in `next` seconds; `step` is the newest usable policy step; `lease_expires` is null
+    unless the node has the lease that it named; `version` is the service's."""
 
     state: Literal["healthy"] = "healthy"
     next: float

@@ -1,7 +1,7 @@
 """The compiled part of the delta codec: floats as steps between neighbours, steps as tokens, tokens by rANS.
 
-Range asymmetric numeral systems (Duda, 2013) with four interleaved states and one frequency table per group of
-exponents. Decoding is defined for any bytes: nothing is read or written outside the given arrays.
+Range asymmetric numeral systems (Duda, 2013), four states and one frequency table per group of exponents. Decoding is
+defined for any bytes: nothing is read or written outside the given arrays.
 """
 
 from typing import Any
@@ -32,8 +32,7 @@ GOOD, BAD_STATES, BAD_END = range(3)
 
 @compiled
 def _ordered(bits: Int, half: Int) -> Any:
-    """The place of a float among all of its format, modulo their number 2·`half`, by its bits; −0 is next to 0. And a
-    float's bits by its place."""
+    """Turn a float's bits into its place among the 2·`half` of its format, −0 next to 0; and back."""
     return bits ^ (half - 1) if bits & half else bits
 
 
@@ -52,7 +51,7 @@ def moved(base: Int, step: Int, half: Int) -> Any:
 @compiled
 def list_symbols(base: Array, new: Array, form: Form, group_of: Array, symbols: Array, extra: Array) -> Any:
     """Write group · TOKENS + token of every element to `symbols`, and the further bits of large steps to `extra`
-    (uint32). Returns the words of `extra`, also if it has not as many."""
+    (uint32). Return how many words of `extra` they take, also if it has not as many."""
     (fraction, mask, half), place = form, 0
     held, count = np.uint64(0), np.uint64(0)
     for at in range(base.size):
@@ -76,8 +75,7 @@ def list_symbols(base: Array, new: Array, form: Form, group_of: Array, symbols: 
 
 @compiled
 def frequencies(symbols: Array) -> Any:
-    """[GROUPS, TOKENS] int64: of each group's tokens, in units of 1/SCALE, at least 1 where there is any; rows of
-    groups without tokens are zero."""
+    """Return [GROUPS, TOKENS] int64, each group's tokens in units of 1/SCALE: at least 1 where there is any."""
     # Four tables: a count that was just written is not waited for.
     counts, found = np.zeros((4, GROUPS * TOKENS), np.int64), np.zeros((GROUPS, TOKENS), np.int64)
     for at in range(symbols.size):
@@ -102,8 +100,8 @@ def frequencies(symbols: Array) -> Any:
 
 @compiled
 def write_tokens(symbols: Array, table: Array, codes: Array) -> Any:
-    """Code symbols, the last first, so that a reader meets the first first. `codes` (uint16, at least one more than
-    symbols) is filled from its end; the first used place is returned, and the states as the reader starts with them."""
+    """Code symbols, the last first. `codes` (uint16, at least one more than symbols) is filled from its end. Return the
+    first used place, and the states as the reader starts with them."""
     steps = _steps(table)
     x0, x1, x2, x3, place = np.uint64(LOW), np.uint64(LOW), np.uint64(LOW), np.uint64(LOW), codes.size
     total = symbols.size
@@ -126,7 +124,7 @@ def write_tokens(symbols: Array, table: Array, codes: Array) -> Any:
 
 @compiled
 def _steps(table: Array) -> Any:
-    """Of each symbol ([GROUPS · TOKENS, 4] uint64): the least state that is too large for it, ⌈2^_INVERSE_BITS ÷
+    """Return of each symbol ([GROUPS · TOKENS, 4] uint64): the least state that is too large for it, ⌈2^_INVERSE_BITS ÷
     frequency⌉, SCALE − frequency, and where its slots start."""
     steps = np.zeros((GROUPS * TOKENS, 4), np.uint64)
     for group in range(GROUPS):
@@ -141,7 +139,7 @@ def _steps(table: Array) -> Any:
 
 @compiled
 def _put_token(state: Any, symbol: Int, steps: Array, codes: Array, place: Int) -> Any:
-    """Code a symbol with a state; returns the state, and the place of the last code that was written."""
+    """Code a symbol with a state; return the state, and the place of the last code that was written."""
     codes[place - 1] = state & np.uint64(0xFFFF)
     large = np.int64(state >= steps[symbol, 0])
     state >>= np.uint64(16 * large)
@@ -152,8 +150,8 @@ def _put_token(state: Any, symbol: Int, steps: Array, codes: Array, place: Int) 
 
 @compiled
 def slots(table: Array) -> Any:
-    """[GROUPS · SCALE] uint32 for the reader: token, place in its span and frequency − 1 of each slot, in 8, 12 and 12
-    bits. Rows of `table` add up to SCALE or are zero."""
+    """Return [GROUPS · SCALE] uint32 for the reader: token, place in its span and frequency − 1 of each slot, in 8, 12
+    and 12 bits. Rows of `table` add up to SCALE or are zero."""
     made = np.zeros(GROUPS * SCALE, np.uint32)
     for group in range(GROUPS):
         start = 0
@@ -167,10 +165,8 @@ def slots(table: Array) -> Any:
 
 @compiled
 def decode(base: Array, out: Array, form: Form, group_of: Array, table: Array, states: Array, codes: Any) -> Any:
-    """Write the new elements to `out`. Returns GOOD, or what is wrong with the code; then `out` holds nothing of use.
-
-    `table`: of `slots`; `states`: [4] uint64; `codes`: the codes (uint16) and BLOCK zeros behind them, and the further
-    bits (uint32) and two zeros behind them."""
+    """Write the new elements to `out`; return GOOD, or what is wrong with the code. `table`: of `slots`; `states`: [4]
+    uint64; `codes`: the codes (uint16) with BLOCK zeros behind them, and the further bits (uint32) with two."""
     words, extra = codes
     x0, x1, x2, x3 = states
     place, bit, last = np.uint64(0), 0, np.uint64(words.size - BLOCK)

@@ -1,13 +1,12 @@
 """Do the signed differences of activations agree between problems that have nothing to do with one another?
 
-Rounding errors have no direction: what two engines differ by in one problem says next to nothing of what they differ by
-in another. Other weights push a feature the same way wherever it occurs. With P the sum of a problem's signed
-differences in a bucket of features and C their count, x = P/√C has about the same spread in every bucket, and
+Rounding errors have no direction, while other weights push a feature the same way wherever it occurs. With P the sum of
+a problem's signed differences in a bucket of features and C their count, x = P/√C has about the same spread in every
+bucket, and
 
     S = Σ over pairs of problems ⟨x_p, x_q⟩,     N = how many pairs,
 
-is near zero in honest work however large the errors are, so that it tells small changes of weights from a pair of
-engines whose rounding is larger than they are.
+is near zero in honest work however large the errors are. So it tells small changes of weights from larger rounding.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,8 +16,7 @@ import numpy as np
 from protocol.evidence.figures import rounded
 from protocol.toploc.codec import Drift
 
-PROBLEMS = 8
-"""Of a block: problems are compared within blocks of eight in a row, and blocks share none, so they are independent."""
+PROBLEMS = 8  # Of a block: blocks share no problem, so they are independent
 
 
 def coherence(problems: Sequence[Drift]) -> tuple[float, int]:

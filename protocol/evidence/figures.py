@@ -1,8 +1,8 @@
 """The figures of every audited row in a verdict document, from which a node's evidence is added up.
 
-They are one more finding of the document, `evidence`, which judges nothing: columns of numbers with one entry per row,
-in the order of the document's `audited`, and two columns with one entry per block of problems. A file refused before
-the prefill has no such finding. Documents come from strangers, so everything is checked before it counts.
+They are one more finding of the document, `evidence`, which judges nothing: columns of numbers with one entry per row
+of the document's `audited`, and two with one entry per block of problems. A file refused before the prefill has none.
+Documents come from strangers, so everything is checked before it counts.
 """
 
 import math
@@ -50,7 +50,7 @@ Blocks = Sequence[tuple[float, int]]
 
 
 def finding(rows: Sequence[RowFigures], blocks: Blocks = ()) -> Finding:
-    """Return the finding that publishes these figures; without columns if a figure is not a finite number."""
+    """Return the finding that publishes these figures; without columns if a figure is not finite."""
     kept = [astuple(row) for row in rows[:MOST_ROWS]]
     if any(not math.isfinite(value) for row in kept for value in row):
         return Finding(CHECK, Code.ACCEPT, {"version": VERSION}, "a figure is not a number")
@@ -62,8 +62,7 @@ def finding(rows: Sequence[RowFigures], blocks: Blocks = ()) -> Finding:
 
 
 class _Columns(Document):
-    """The measurements of the finding; `coherence` and `pairs` are S and N of each block of problems
-    (protocol/evidence/coherence.py)."""
+    """The finding's measurements; `coherence`, `pairs`: S and N of each block (protocol/evidence/coherence.py)."""
 
     version: Literal[1]
     row: list[_Count]
@@ -78,8 +77,7 @@ class _Columns(Document):
 
 
 def rows_of(verdict: Verdict) -> tuple[RowFigures, ...]:
-    """Return the figures in a verdict document, none if it has none. Raises IntegrityError if no validator wrote
-    them."""
+    """Return the figures in a verdict document, if any. Raises IntegrityError if no validator wrote them."""
     columns = _columns(verdict)
     if columns is None:
         return ()
@@ -94,7 +92,7 @@ def rows_of(verdict: Verdict) -> tuple[RowFigures, ...]:
 
 
 def blocks_in(verdict: Verdict) -> tuple[tuple[float, int], ...]:
-    """Return (S, N) of every block in a verdict document, none if it has none. Raises IntegrityError."""
+    """Return (S, N) of every block in a verdict document, if any. Raises IntegrityError."""
     columns = _columns(verdict)
     if columns is None:
         return ()
@@ -123,21 +121,20 @@ def _malformed(why: str) -> IntegrityError:
 
 
 def engines_of(verdict: Verdict) -> tuple[str, str]:
-    """Return (worker's, verifier's) arithmetic as `name:dtype:device`, by the file's header and the document.
-
-    Versions are left out: a null model names those it was measured with.
-    """
-    header = next((one.measurements for one in verdict.findings if one.check == "header"), {})
-    worker = [str(header.get(name, "?")) for name in ("engine", "dtype", "device")]
+    """Return (worker's, verifier's) arithmetic as `name:dtype:device`, without the versions."""
     verifier = [verdict.engine.get(name, "?") for name in ("name", "dtype", "device")]
-    return engine_key(*worker), engine_key(*verifier)
+    return engine_key(*_header(verdict)), engine_key(*verifier)
 
 
 def engine_labels(verdict: Verdict) -> tuple[str, str]:
     """Return the same for people, with versions: what a driver or a library changes shows between them."""
-    header = next((one.measurements for one in verdict.findings if one.check == "header"), {})
     verifier = [verdict.engine.get(name, "?") for name in ("name", "version", "dtype", "device")]
-    return " ".join(str(header.get(name, "?")) for name in ("engine", "dtype", "device")), " ".join(verifier)
+    return " ".join(_header(verdict)), " ".join(verifier)
+
+
+def _header(verdict: Verdict) -> list[str]:
+    header = next((one.measurements for one in verdict.findings if one.check == "header"), {})
+    return [str(header.get(name, "?")) for name in ("engine", "dtype", "device")]
 
 
 def engine_key(name: str, dtype: str, device: str) -> str:
@@ -160,10 +157,9 @@ def unexplained(gap: float, claimed: float, own: float, expected: float) -> floa
     gap: score gap of the miss, > 0. claimed, own: ln p of the chosen token, by the file and by the verifier.
     expected: the verifier's ln p of the token that the noise picks.
 
-    An engine whose rounding leads it past the token that ours picks has other scores than ours: that of its own token
-    is higher by the gap, or that of the expected one lower. Either changes ln p of its token. If only the expected
-    token's score, of probability p, fell by the gap g, ln p of the other rises by −ln(1 − p·(1 − e^(−g))), about p·g.
-    A node that picks a token by other means and proves the text honestly claims our own ln p.
+    An engine whose rounding leads it past the token that ours picks scores its own token higher by the gap, or the
+    expected one lower. Either changes ln p of its token: if the expected token, of probability p, fell by the gap g, it
+    rises by −ln(1 − p·(1 − e^(−g))). A node that picks a token by other means and proves it honestly claims our ln p.
     """
     least = -math.log1p(math.exp(min(0.0, expected)) * math.expm1(-min(gap, _MOST_GAP)))
     found = abs(claimed - own)

@@ -1,10 +1,9 @@
 """The null model of honest measurement errors, and the evidence that a node's files add up to against it.
 
-Each accumulator adds up a sum S and a count N for every problem of a file (or for every block of eight problems). The
-problems of a file are independent draws, the samples of one problem are not, so a bet is settled once per problem. A
-bet (tilt λ, rate c, most b) pays exp(λ·min(S − c·N, b)). The null model is the set of bets: it holds every
-distribution of errors under which each bet pays at most 1 on average. `muster pool calibrate` finds the rates
-(calibration/null_model.py).
+Each accumulator adds up a sum S and a count N for every problem of a file (or block of eight problems): problems are
+independent draws, the samples of one are not. A bet (tilt λ, rate c, most b) pays exp(λ·min(S − c·N, b)). The null
+model is the set of bets: it holds every distribution of errors under which each bet pays at most 1 on average.
+`muster pool calibrate` finds the rates (calibration/null_model.py).
 
 The evidence against a node is an e-process over its files. For each bet, wealth is a mixture over the file from which
 on the bet is made, so that a node that begins to cheat late is found too: weight 1/(k(k+1)) starts at file k, the rest
@@ -141,15 +140,13 @@ class EvidenceConfig(Document):
     )
 
     def unseen_by_itself(self) -> str:
-        """Return a worker's engine that no null model has as its own verifier; empty if each has one."""
+        """Return a worker's engine that no null model verifies by itself; empty if there is none."""
         own = {pair.worker for pair in self.null_models if pair.worker == pair.verifier}
         return min({pair.worker for pair in self.null_models} - own, default="")
 
     def refuses(self, engine: str) -> str:
-        """Return why the pool takes no files of an engine (`name:dtype:device`); empty if it takes them.
-
-        Files of an engine without a null model could add up to nothing.
-        """
+        """Return why the pool takes no files of an engine: without a null model they add up to nothing. Empty if it
+        takes them."""
         known = sorted({pair.worker for pair in self.null_models})
         if engine in known:
             return ""
@@ -167,11 +164,8 @@ class EvidenceConfig(Document):
 
 
 def least(documents: Sequence[Nats]) -> dict[str, tuple[float, ...]]:
-    """Return what several documents on one file agree that it pays at least.
-
-    One honest document suffices: the least pays no more than that one does. An accumulator that a document lacks counts
-    as paying 1: if it were skipped, a liar would leave out whatever speaks for the node.
-    """
+    """Return what several documents on one file agree that it pays at least, so that one honest document suffices. An
+    accumulator that a document lacks counts as paying 1: a liar would leave out whatever speaks for the node."""
     names = dict.fromkeys(name for one in documents for name in one)
     nothing = (0.0,) * BETS
     return {name: tuple(map(min, zip(*(one.get(name, nothing) for one in documents), strict=True))) for name in names}
@@ -179,8 +173,8 @@ def least(documents: Sequence[Nats]) -> dict[str, tuple[float, ...]]:
 
 @dataclass
 class NodeEvidence:
-    """The evidence against one node. `wealth`: ln A of every bet of every accumulator. `files`: how many were added.
-    `peak`: the largest ln of the total so far."""
+    """The evidence against one node. `wealth`: ln A of every bet of every accumulator. `peak`: the largest ln of the
+    total so far."""
 
     files: int = 0
     peak: float = 0.0

@@ -8,8 +8,8 @@ from typing import Any
 
 
 def rate_limit_key(address: str) -> str:
-    """Return whom an IP address counts as: itself, or the /64 network of an IPv6 address, all of which one client may
-    own. An IPv4-mapped address counts as the IPv4 address."""
+    """Return whom an IP address counts as: itself, or its /64 network in IPv6, all of which one client may own. An
+    IPv4-mapped address counts as the IPv4 address."""
     try:
         ip = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -28,10 +28,7 @@ def client_key(scope: Mapping[str, Any]) -> str:
 
 
 class Buckets:
-    """Token buckets by key: `rate` tokens a second, at most `burst` at once. The `most` keys used last are remembered.
-
-    Thread-safe.
-    """
+    """Thread-safe token buckets by key: `rate` a second, at most `burst` at once, of the `most` keys used last."""
 
     def __init__(self, rate: float, burst: float, most: int = 10_000) -> None:
         self._rate, self._burst, self._most = rate, burst, most

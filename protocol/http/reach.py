@@ -1,8 +1,8 @@
 """Which addresses a client may connect to when somebody else chose the URL.
 
 A stranger's URL must not make this machine ask its own services, its local network or a cloud's metadata service.
-Names are resolved once, every address is judged, and the connection goes to an address that was judged: neither a
-redirect nor a name that resolves differently a moment later gets around it.
+Names are resolved once and the connection goes to an address that was judged: neither a redirect nor a name that
+resolves differently a moment later gets around it.
 """
 
 import ipaddress
@@ -19,8 +19,7 @@ _INSIDE = (
     ipaddress.IPv4Network("168.63.129.16/32"),
     ipaddress.IPv4Network("192.88.99.0/24"),
 )
-"""What Python takes for public: protocol assignments (a cloud's metadata among them), Azure's own services, and the
-nearest relay into 6to4."""
+"""What Python takes for public: protocol assignments (cloud metadata among them), Azure's services, the 6to4 relay."""
 _DOCUMENTATION = ipaddress.IPv6Network("3fff::/20")
 _ISATAP = (0x0000_5EFE, 0x0200_5EFE)
 """Third quarter of an IPv6 address whose last quarter is the IPv4 address that a tunnel leads to (RFC 5214)."""
@@ -38,10 +37,8 @@ class Reach:
     private: bool = False
 
     def addresses(self, host: str, port: int) -> list[str]:
-        """The addresses of a host, in the resolver's order.
-
-        Raises RefusedAddressError if one of them may not be connected to, OSError if the name does not resolve.
-        """
+        """Return the addresses of a host, in the resolver's order. Raises RefusedAddressError if one of them may not be
+        connected to, OSError if the name does not resolve."""
         found = _resolve(host, port)
         inside = [] if self.private else [address for address in found if not is_public(address)]
         mine = _addresses_of(self.own) if inside else set()
@@ -59,7 +56,7 @@ ANYWHERE = Reach(private=True)
 
 
 def is_public(address: str) -> bool:
-    """Whether an IPv4 or IPv6 address is one of the Internet's; those that carry an IPv4 address are judged by it."""
+    """Return whether an address is one of the Internet's; IPv6 ones that carry an IPv4 address are judged by it."""
     ip = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(ip, ipaddress.IPv6Address):
         inner = ip.ipv4_mapped or ip.sixtofour or (ip.teredo[1] if ip.teredo else None)

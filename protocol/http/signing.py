@@ -47,7 +47,7 @@ class AuthScope:
 
     @classmethod
     def of(cls, url: str, chain_id: int, pools: str) -> "AuthScope":
-        """AuthScope of the service at `url`. Raises ConfigError when the URL or the address is unusable."""
+        """Return the scope of the service at `url`. Raises ConfigError for an unusable URL or address."""
         try:
             return cls(service_url(url), chain_id, signing.checked_address(pools))
         except ValueError as error:
@@ -69,7 +69,7 @@ class Credentials:
 
 
 def service_url(url: str) -> str:
-    """The one spelling of a service's URL: lower-case scheme and host, no trailing slash, query or fragment."""
+    """Spell a service's URL in the one way: lower-case scheme and host, no trailing slash, query or fragment."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -86,7 +86,7 @@ def service_url(url: str) -> str:
 
 
 def request_digest(auth_scope: AuthScope, method: str, path: str, body: bytes, time: int, nonce: bytes) -> bytes:
-    """EIP-712 digest of a request; `path` starts with `/` and includes the query."""
+    """Return the EIP-712 digest of a request; `path` starts with `/` and includes the query."""
     if method not in METHODS:
         raise ValueError(f"method {method!r} is not signed")
     if not _PATH.fullmatch(path):
@@ -96,17 +96,11 @@ def request_digest(auth_scope: AuthScope, method: str, path: str, body: bytes, t
 
 
 def sign_request(
-    account: LocalAccount,
-    auth_scope: AuthScope,
-    method: str,
-    path: str,
-    body: bytes,
-    now: float,
-    nonce: bytes | None = None,
+    account: LocalAccount, scope: AuthScope, method: str, path: str, body: bytes, now: float, nonce: bytes | None = None
 ) -> dict[str, str]:
-    """The headers that make a request the account's own. A new random nonce unless one is given."""
+    """Return the headers that make a request the account's own. A new random nonce unless one is given."""
     nonce = nonce or secrets.token_bytes(32)
-    digest = request_digest(auth_scope, method, path, body, int(now), nonce)
+    digest = request_digest(scope, method, path, body, int(now), nonce)
     return {
         "X-Muster-Address": account.address,
         "X-Muster-Time": str(int(now)),
@@ -116,8 +110,8 @@ def sign_request(
 
 
 def parse_headers(headers: Iterable[tuple[str, str]]) -> Credentials:
-    """The credentials among all header pairs of a request (names in any case). A missing, repeated or
-    differently spelt field raises RequestRefused."""
+    """Return the credentials among all header pairs of a request. Raises RequestRefused for a missing, repeated or
+    differently spelt field."""
     found: dict[str, str] = {}
     for name, value in headers:
         name = name.lower()
@@ -142,7 +136,7 @@ def parse_headers(headers: Iterable[tuple[str, str]]) -> Credentials:
 
 
 def verify_request(auth_scope: AuthScope, method: str, path: str, body: bytes, given: Credentials, now: float) -> str:
-    """The sender's checksum address, if time and signature hold; freshness of the nonce is the guard's to check."""
+    """Return the sender's address if time and signature hold; whether the nonce is new is the guard's to check."""
     skew = given.time - now
     if abs(skew) > WINDOW:
         raise RequestRefused(f"the request's time is {skew:+.0f} s off the server's", "set the clock (NTP)")

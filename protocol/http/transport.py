@@ -29,8 +29,8 @@ _DEADLINE: ContextVar[float] = ContextVar("deadline", default=float("inf"))
 
 @contextmanager
 def until(deadline: float) -> Iterator[None]:
-    """End every read, write and connection of a bounded client in the block at `deadline` (monotonic seconds), or
-    earlier if another deadline holds around it."""
+    """End every read, write and connection of a bounded client in the block at `deadline` (monotonic seconds), or at
+    an earlier one around it."""
     token = _DEADLINE.set(min(deadline, _DEADLINE.get()))
     try:
         yield
@@ -40,14 +40,14 @@ def until(deadline: float) -> Iterator[None]:
 
 @cache
 def tls_context() -> ssl.SSLContext:
-    """Return the context of all clients of this process: reading the authorities' certificates takes 45 ms. The files
-    that SSL_CERT_FILE or SSL_CERT_DIR in the environment name replace the authorities."""
+    """Return the context of all clients of this process, since reading the certificates takes 45 ms. SSL_CERT_FILE or
+    SSL_CERT_DIR in the environment replace the authorities."""
     return httpx.create_ssl_context(trust_env=True)
 
 
 def bounded_transport(reach: Reach = ANYWHERE, connections: int | None = MOST_CONNECTIONS) -> httpx.HTTPTransport:
     """Return a transport that obeys `until` and connects within `reach` only, with at most `connections` at once (None:
-    any number). It uses the proxies that HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY in the environment name."""
+    any number), through the proxies that the environment names."""
     transport = httpx.HTTPTransport(verify=tls_context(), trust_env=False)
     # httpx has no public way to pass httpcore's network backend on.
     transport._pool = _Pools(reach, connections)  # type: ignore[assignment]
@@ -108,9 +108,8 @@ def _is_local(host: str) -> bool:
 
 
 def exchange(client: httpx.Client, request: httpx.Request, limit: int, seconds: float) -> httpx.Response:
-    """Send a request and return its whole answer, at most `limit` bytes once unpacked, within `seconds` (if the client
-    has a bounded transport). Raises httpx.HTTPError, or IntegrityError for a longer answer or an encoding other than
-    gzip."""
+    """Send a request by a client with a bounded transport and return its whole answer, at most `limit` bytes once
+    unpacked, within `seconds`. Raises httpx.HTTPError, or IntegrityError for another length or encoding."""
     request.headers["Accept-Encoding"] = "gzip"
     with until(time.monotonic() + seconds):
         answer = client.send(request, stream=True)
@@ -127,10 +126,9 @@ def exchange(client: httpx.Client, request: httpx.Request, limit: int, seconds: 
 
 
 def pieces(answer: httpx.Response) -> Iterator[bytes | memoryview]:
-    """Yield the body of a streamed answer as it is; each piece is overwritten by the next.
+    """Yield the body of a streamed answer as it is; each piece is overwritten by the next. Raises httpx.HTTPError.
 
-    httpx copies every byte several times, 64 KiB at a time. What it has not read of a large body of known length comes
-    straight from the connection, which ends with it. Raises httpx.HTTPError.
+    httpx copies every byte several times: what it has not read of a large body comes straight from the connection.
     """
     raw = answer.iter_raw()
     first = next(raw, b"")  # with it, httpx has handed over all that it has read
@@ -162,8 +160,7 @@ def _straight(connection: socket.socket, left: int, timeout: float | None) -> It
 
 
 def _unpacked(answer: httpx.Response) -> Iterator[bytes]:
-    """Yield the answer's bytes, at most _PIECE at a time: httpx would unpack a bomb at once, and repeatedly packed data
-    repeatedly."""
+    """Yield the answer's bytes, at most _PIECE at a time and unpacked once: httpx would unpack a bomb whole."""
     packed = answer.headers.get("content-encoding", "identity").strip().lower()
     if packed == "identity":
         yield from answer.iter_raw()

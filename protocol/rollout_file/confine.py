@@ -1,7 +1,7 @@
 """What the process that parses a stranger's file may still do: compute, take memory, write its answer, end.
 
-Resource limits bound memory and CPU; a seccomp filter (Linux, x86-64 and ARM64) refuses every system call that could
-touch files, network, or other processes, so that a file which takes over the parser gains nothing.
+Resource limits bound memory and CPU; a seccomp filter (Linux, x86-64 and ARM64) refuses all system calls that touch
+files, network, or other processes, so that a file which takes over the parser gains nothing.
 """
 
 import ctypes
@@ -29,26 +29,21 @@ class _Program(ctypes.Structure):
 
 
 def confine(memory: int, cpu_seconds: int, keep_fd: int) -> None:
-    """Shut this process in for good; only `keep_fd` stays open. `memory`: bytes of address space that it may take on
-    top of what it has. Where seccomp is missing, the limits alone apply."""
+    """Shut this process in for good; only `keep_fd` stays open. `memory`: bytes of address space beyond what it has.
+    Where seccomp is missing, the limits alone apply."""
     with open("/proc/self/statm", encoding="ascii") as statm:
         present = int(statm.read().split()[0]) * resource.getpagesize()
     os.closerange(0, keep_fd)
     os.closerange(keep_fd + 1, 1024)
-    room = present + memory
-    for what, value in (
-        (resource.RLIMIT_AS, (room, room)),
-        (resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds + 1)),
-        (resource.RLIMIT_FSIZE, (0, 0)),
-        (resource.RLIMIT_CORE, (0, 0)),
-        (resource.RLIMIT_NOFILE, (0, 0)),
-    ):
-        resource.setrlimit(what, value)
+    resource.setrlimit(resource.RLIMIT_AS, (present + memory, present + memory))
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds + 1))
+    for forbidden in (resource.RLIMIT_FSIZE, resource.RLIMIT_CORE, resource.RLIMIT_NOFILE):
+        resource.setrlimit(forbidden, (0, 0))
     refuse_system_calls()
 
 
 def refuse_system_calls() -> bool:
-    """From now on only compute, take memory, read and write what is open, and end. False where seccomp is missing."""
+    """Allow only to compute, take memory, use what is open, and end. Return False where seccomp is missing."""
     arch, calls = _CALLS.get(platform.machine(), (0, ()))
     if not calls:
         return False

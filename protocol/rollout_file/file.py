@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import protocol
-from protocol.errors import MusterError
+from protocol.errors import MusterError, first_line
 from protocol.rollout_file.rows import (
     ANSWER,
     OK,
@@ -32,10 +32,9 @@ from protocol.rollout_file.rows import (
     unpack_body,
 )
 
-# The reader process
-
-
 _SLACK_SECONDS = 60.0  # wall time beyond the CPU limit before our own machine, not the file, is blamed
+_MAGIC = b"PAR1"
+_MAX_FOOTER_BYTES = 1 << 18
 
 
 class Sandbox:
@@ -46,8 +45,7 @@ class Sandbox:
         self._process: subprocess.Popen[bytes] | None = None
 
     def parse(self, data: bytes, limits: Limits) -> list[bytes]:
-        """Read the header bytes and row bytes of a file. Raises MalformedFile, or MusterError if the reader failed
-        twice, which is not the file's fault."""
+        """Read the header and row bytes of a file. Raises MalformedFile, or MusterError if the reader failed twice."""
         for _ in range(2):
             with self._lock:
                 try:
@@ -60,9 +58,7 @@ class Sandbox:
                 failure = OSError("it was killed")  # the out-of-memory killer or an operator, not our limits
                 continue
             return _judge(status, body, limits)
-        raise MusterError(
-            f"the rollout reader failed twice: {failure or type(failure).__name__}", "see this machine's load"
-        )
+        raise MusterError(f"the rollout reader failed twice: {first_line(failure)}", "see this machine's load")
 
     def _exchange(self, data: bytes, limits: Limits) -> tuple[int, bytes]:
         process = self._running()
@@ -135,18 +131,9 @@ SANDBOX = Sandbox()
 atexit.register(SANDBOX.close)
 
 
-# Files
-
-
-_MAGIC = b"PAR1"
-_MAX_FOOTER_BYTES = 1 << 18
-
-
 def write(header: RolloutHeader, rollouts: Sequence[Rollout]) -> bytes:
-    """Encode a rollout file; the bytes follow from the arguments and the Parquet library's version alone.
-
-    Raises MalformedFile if the rows are not sorted, complete, finite and consistent.
-    """
+    """Encode a rollout file; the bytes follow from the arguments and the Parquet library's version alone. Raises
+    MalformedFile if the rows are not sorted, complete, finite and consistent."""
     from protocol.rollout_file.reader import to_parquet  # lazy: most processes only read files, in the sandbox
 
     check_rollouts(rollouts)
@@ -154,22 +141,8 @@ def write(header: RolloutHeader, rollouts: Sequence[Rollout]) -> bytes:
 
 
 def read(data: bytes, limits: Limits, sandbox: Sandbox = SANDBOX) -> tuple[RolloutHeader, list[Rollout]]:
-    """Read the header and rows of a stranger's file, within `limits`.
-
-    The Parquet library runs in a sandboxed process under memory and CPU limits; what it hands back is checked again
-    here. Raises MalformedFile naming what is wrong, MusterError if this machine (not the file) is at fault.
-    """
-    _check_outside(data, limits)
-    parts = sandbox.parse(data, limits)
-    if len(parts) != limits.rows + 1:
-        raise MalformedFile(f"{len(parts) - 1} rows instead of {limits.rows}")
-    header = RolloutHeader.parse(parts[0])
-    rollouts = [decode_row(part) for part in parts[1:]]
-    check_rollouts(rollouts, limits)
-    return header, rollouts
-
-
-def _check_outside(data: bytes, limits: Limits) -> None:
+    """Read the header and rows of a stranger's file, within `limits`; what the sandbox hands back is checked again.
+    Raises MalformedFile naming what is wrong, MusterError if this machine (not the file) is at fault."""
     if len(data) > limits.file_bytes:
         raise MalformedFile(f"{len(data)} bytes, at most {limits.file_bytes} for this pool")
     if data[-4:] == b"PARE":
@@ -179,3 +152,10 @@ def _check_outside(data: bytes, limits: Limits) -> None:
     footer = int.from_bytes(data[-8:-4], "little")
     if footer > min(len(data) - 12, _MAX_FOOTER_BYTES):
         raise MalformedFile(f"a footer of {footer} bytes")
+    parts = sandbox.parse(data, limits)
+    if len(parts) != limits.rows + 1:
+        raise MalformedFile(f"{len(parts) - 1} rows instead of {limits.rows}")
+    header = RolloutHeader.parse(parts[0])
+    rollouts = [decode_row(part) for part in parts[1:]]
+    check_rollouts(rollouts, limits)
+    return header, rollouts

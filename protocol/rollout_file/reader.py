@@ -35,35 +35,35 @@ from protocol.rollout_file.rows import (
 from protocol.toploc.codec import PROOF_BYTES, proof_count
 
 METADATA_KEY = "muster"
+MAX_ROW_GROUPS = 64
+ENCODINGS = {"PLAIN", "RLE", "RLE_DICTIONARY", "PLAIN_DICTIONARY"}
 
 
 def _list(of: pa.DataType) -> pa.DataType:
     return pa.list_(pa.field("element", of, nullable=False))
 
 
-SCHEMA = pa.schema(
-    [
-        pa.field(name, kind, nullable=False)
-        for name, kind in (
-            ("slot", pa.int32()),
-            ("sample", pa.int32()),
-            ("problem_seed", pa.uint64()),
-            ("target_length", pa.int32()),
-            ("prompt_tokens", _list(pa.int32())),
-            ("output_tokens", _list(pa.int32())),
-            ("finish", pa.int32()),
-            ("logprobs", _list(pa.float32())),
-            ("task_reward", pa.float32()),
-            ("length_penalty", pa.float32()),
-            ("reward", pa.float32()),
-            ("proofs", _list(pa.binary())),
-        )
-    ]
+_COLUMNS = (
+    ("slot", pa.int32(), "INT32"),
+    ("sample", pa.int32(), "INT32"),
+    ("problem_seed", pa.uint64(), "INT64"),
+    ("target_length", pa.int32(), "INT32"),
+    ("prompt_tokens", _list(pa.int32()), "INT32"),
+    ("output_tokens", _list(pa.int32()), "INT32"),
+    ("finish", pa.int32(), "INT32"),
+    ("logprobs", _list(pa.float32()), "FLOAT"),
+    ("task_reward", pa.float32(), "FLOAT"),
+    ("length_penalty", pa.float32(), "FLOAT"),
+    ("reward", pa.float32(), "FLOAT"),
+    ("proofs", _list(pa.binary()), "BYTE_ARRAY"),
 )
+SCHEMA = pa.schema([pa.field(name, kind, nullable=False) for name, kind, _ in _COLUMNS])
+# Path in the file → how its values are stored
+_PHYSICAL = {f"{name}.list.element" if pa.types.is_list(kind) else name: stored for name, kind, stored in _COLUMNS}
 
 
 def to_parquet(header: RolloutHeader, rollouts: Sequence[Rollout]) -> bytes:
-    """One row group, zstd, no dictionaries, no statistics, no Arrow schema: the same rows give the same bytes."""
+    """Encode one row group, without what could differ between two encodings of the same rows."""
     columns = [pa.array(map(attrgetter(field.name), rollouts), field.type) for field in SCHEMA]
     table = pa.Table.from_arrays(columns, schema=SCHEMA)
     out = io.BytesIO()
@@ -81,20 +81,6 @@ def to_parquet(header: RolloutHeader, rollouts: Sequence[Rollout]) -> bytes:
     return out.getvalue()
 
 
-# Reading
-
-
-MAX_ROW_GROUPS = 64
-ENCODINGS = {"PLAIN", "RLE", "RLE_DICTIONARY", "PLAIN_DICTIONARY"}
-_EXPECTED = {
-    "INT32": {"slot", "sample", "target_length", "finish", "prompt_tokens.list.element", "output_tokens.list.element"},
-    "INT64": {"problem_seed"},
-    "FLOAT": {"logprobs.list.element", "task_reward", "length_penalty", "reward"},
-    "BYTE_ARRAY": {"proofs.list.element"},
-}
-_PHYSICAL = {path: kind for kind, paths in _EXPECTED.items() for path in paths}
-
-
 def check_metadata(meta: Any, limits: Limits) -> bytes:
     """Check the footer's figures, before anything is decompressed, and return the header's bytes."""
     keys = meta.metadata or {}
@@ -108,7 +94,7 @@ def check_metadata(meta: Any, limits: Limits) -> bytes:
     groups = [meta.row_group(number) for number in range(meta.num_row_groups)]
     if any(group.num_rows < 0 for group in groups) or sum(group.num_rows for group in groups) != limits.rows:
         raise MalformedFile("row groups that do not add up to the rows")
-    for number, path in enumerate(_column_paths()):
+    for number, path in enumerate(_PHYSICAL):
         _check_column(path, [group.column(number) for group in groups], limits)
     header: bytes = keys[METADATA_KEY.encode()]
     if len(header) > MAX_HEADER_BYTES:
@@ -116,17 +102,12 @@ def check_metadata(meta: Any, limits: Limits) -> bytes:
     return header
 
 
-def _column_paths() -> list[str]:
-    return [f"{field.name}.list.element" if pa.types.is_list(field.type) else field.name for field in SCHEMA]
-
-
 def _check_schema(schema: Any) -> None:
-    paths = _column_paths()
-    if len(schema) != len(paths):
-        raise MalformedFile(f"{len(schema)} columns instead of {len(paths)}")
-    for number, path in enumerate(paths):
+    if len(schema) != len(_PHYSICAL):
+        raise MalformedFile(f"{len(schema)} columns instead of {len(_PHYSICAL)}")
+    for number, (path, stored) in enumerate(_PHYSICAL.items()):
         column = schema.column(number)
-        if column.path != path or column.physical_type != _PHYSICAL[path]:
+        if column.path != path or column.physical_type != stored:
             raise MalformedFile(f"column {number} is {column.path[:80]!r} ({column.physical_type}), expected {path}")
         depth = 1 if path.endswith(".element") else 0
         if (column.max_definition_level, column.max_repetition_level) != (depth, depth):
@@ -193,7 +174,7 @@ def _unsigned(values: pa.Array) -> "np.ndarray[Any, Any]":
 
 
 def parse(data: bytes, limits: Limits) -> bytes:
-    """Frame body (header and row bytes) of a hostile file, or MalformedFile."""
+    """Return the frame body (header and row bytes) of a hostile file. Raises MalformedFile."""
     try:
         file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
         header = check_metadata(file.metadata, limits)
@@ -231,7 +212,7 @@ def _child(data: bytes, limits: Limits, out: int) -> None:
 
 
 def _serve_one(data: bytes, limits: Limits) -> tuple[int, bytes]:
-    """Wait status of the child and what it wrote (at most what the limits allow)."""
+    """Return the wait status of the child and what it wrote, at most what the limits allow."""
     readable, writable = os.pipe()
     pid = os.fork()
     if not pid:

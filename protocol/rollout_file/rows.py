@@ -1,5 +1,4 @@
-"""The contents of a rollout file: header, rollouts, limits, row bytes and commitment (docs/reference/protocol.md,
-6)."""
+"""What a rollout file holds: header, rollouts, limits, row bytes and commitment (docs/reference/protocol.md, 6)."""
 
 import hashlib
 import struct
@@ -23,6 +22,17 @@ from protocol.toploc.codec import PROOF_BYTES, proof_count
 VERSION = 1
 MAX_HEADER_BYTES = 4096
 FIXED_ROW_BYTES = 52  # every number of a row, the four counts included
+REQUEST = struct.Struct(">IQ")  # bytes of the limits' JSON, bytes of the file
+ANSWER = struct.Struct(">iQ")  # wait status of the child, bytes of the answer
+OK, REFUSED = 0, 1
+_HEAD = struct.Struct(">IIQIIfff")
+_NUMBERS = attrgetter(
+    "slot", "sample", "problem_seed", "target_length", "finish", "task_reward", "length_penalty", "reward"
+)
+_COUNT = struct.Struct(">I")
+Tokens = tuple[int, ...]
+Inserted = tuple[tuple[int, Tokens], ...]
+"""(how many sampled tokens come before, the tokens that are put there), ascending."""
 Number = Annotated[int, Field(ge=0, lt=1 << 63)]
 Label = Annotated[str, Field(pattern=r"^[ -~]{1,64}$")]
 
@@ -37,11 +47,8 @@ class MalformedFile(MusterError):
 
 @dataclass(frozen=True)
 class RolloutHeader:
-    """Which work a file is, and which arithmetic made it.
-
-    Addresses are EIP-55; `engine`, `dtype` and `device` are printable ASCII, 64 at most. Raises MalformedFile on
-    anything else.
-    """
+    """Which work a file is, and which arithmetic made it. Addresses are EIP-55; `engine`, `dtype` and `device` are
+    printable ASCII, 64 at most. Raises MalformedFile on anything else."""
 
     work: Work
     engine: str
@@ -58,7 +65,7 @@ class RolloutHeader:
         return {**self.work.id.flat(), **seeds, **labels, "version": self.version}
 
     def canonical(self) -> bytes:
-        """Canonical JSON; the two hashes as 64 hex digits without 0x."""
+        """Encode canonical JSON; the two hashes as 64 hex digits without 0x."""
         return canonical_json(self._fields())
 
     @classmethod
@@ -213,16 +220,9 @@ def _wrong(rollout: Rollout, limits: Limits | None) -> str:
 # Row bytes: the content of a Merkle leaf
 
 
-_HEAD = struct.Struct(">IIQIIfff")
-_NUMBERS = attrgetter(
-    "slot", "sample", "problem_seed", "target_length", "finish", "task_reward", "length_penalty", "reward"
-)
-_COUNT = struct.Struct(">I")
-
-
 def encode_row(rollout: Rollout) -> bytes:
-    """u32 slot, sample; u64 problem_seed; u32 target_length, finish; f32 task_reward, length_penalty, reward; then
-    u32 count and elements of prompt_tokens (u32), output_tokens (u32), logprobs (f32), proofs (258 bytes)."""
+    """Encode u32 slot, sample; u64 problem_seed; u32 target_length, finish; f32 task_reward, length_penalty, reward;
+    then u32 count and elements of prompt_tokens (u32), output_tokens (u32), logprobs (f32), proofs (258 bytes)."""
     parts = [_HEAD.pack(*_NUMBERS(rollout))]
     for values, kind in ((rollout.prompt_tokens, ">u4"), (rollout.output_tokens, ">u4"), (rollout.logprobs, ">f4")):
         parts += [_COUNT.pack(len(values)), np.asarray(values, kind).tobytes()]
@@ -230,7 +230,7 @@ def encode_row(rollout: Rollout) -> bytes:
 
 
 def decode_row(data: bytes) -> Rollout:
-    """Inverse of `encode_row`, total on hostile bytes. Raises MalformedFile."""
+    """Decode what `encode_row` wrote. Raises MalformedFile for any other bytes."""
     if len(data) < _HEAD.size:
         raise MalformedFile(f"a row of {len(data)} bytes")
     slot, sample, seed, target, finish, task_reward, length_penalty, reward = _HEAD.unpack_from(data)
@@ -283,23 +283,18 @@ def commit(data: bytes, rollouts: Sequence[Rollout]) -> Commitment:
 
 
 def inclusion(rollouts: Sequence[Rollout], row: int) -> tuple[bytes, list[bytes]]:
-    """Row bytes and Merkle siblings of one row: what a dispute or a canary opening shows the contract."""
+    """Return row bytes and Merkle siblings of one row: what a dispute or a canary opening shows the contract."""
     return encode_row(rollouts[row]), merkle.proof(leaves(rollouts), row)
 
 
 # Rollouts of several turns
 
 
-Tokens = tuple[int, ...]
-Inserted = tuple[tuple[int, Tokens], ...]
-"""(how many sampled tokens come before, the tokens that are put there), ascending."""
-
-
 @dataclass(frozen=True)
 class Transcript:
     """What follows a prompt. `turns`: the sampled tokens of each, with the EOS that ended it. `replies[k]` stands
-    between turn k and turn k + 1. `due`: what is put after the last turn before another one is sampled; None where no
-    other turn may follow. `excess`: sampled tokens after the end, which no honest worker hands in."""
+    between turn k and turn k + 1. `due`: what goes after the last turn before another one is sampled; None where none
+    may follow. `excess`: sampled tokens after the end, which no honest worker hands in."""
 
     turns: tuple[Tokens, ...]
     replies: tuple[Tokens, ...] = ()
@@ -341,31 +336,23 @@ def sampled_places(sampled: int, inserted: Inserted) -> list[int]:
 
 
 def context_of(prompt: Tokens, transcript: Transcript) -> Sequence[int]:
-    """Everything before the next turn's first token."""
+    """Return everything before the next turn's first token."""
     return (*prompt, *interleaved(transcript.sampled, transcript.inserted), *(transcript.due or ()))
 
 
 # Frames between a process that reads a file and its sandboxed reader: lengths first, no pickles
 
 
-REQUEST = struct.Struct(">IQ")  # bytes of the limits' JSON, bytes of the file
-ANSWER = struct.Struct(">iQ")  # wait status of the child, bytes of the answer
-OK, REFUSED = 0, 1
-_LENGTH = struct.Struct(">I")
-
-
 def pack_body(header: bytes, rows: Sequence[bytes]) -> bytes:
     """Pack header and rows, each after its u32 length."""
-    return b"".join(_LENGTH.pack(len(part)) + part for part in (header, *rows))
+    return b"".join(_COUNT.pack(len(part)) + part for part in (header, *rows))
 
 
 def unpack_body(body: bytes) -> Iterator[bytes]:
-    """Inverse of `pack_body`, total: the child that wrote it may have been taken over by the file."""
+    """Unpack what `pack_body` wrote, or the file that has taken over its writer. Raises MalformedFile."""
     at = 0
     while at < len(body):
-        if at + 4 > len(body):
-            raise MalformedFile("the reader's answer is cut short")
-        (size,) = _LENGTH.unpack_from(body, at)
+        size = int.from_bytes(body[at : at + 4], "big")
         at += 4 + size
         if at > len(body):
             raise MalformedFile("the reader's answer is cut short")

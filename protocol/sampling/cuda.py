@@ -1,10 +1,9 @@
 # mypy: ignore-errors
 # Triton is a language of its own, present only where CUDA is; type checkers cannot follow it.
-"""The protocol's sampling on CUDA: one Triton kernel makes the noise and runs the race (docs/reference/protocol.md,
-section 4).
+"""The protocol's sampling on CUDA: one Triton kernel makes the noise and runs the race (docs/reference/protocol.md, 4).
 
-Imported only when logits lie on a CUDA device. Marked gpu in the tests. Scores are float64 as in the protocol, so the
-choice agrees with the CPU's, save where the two libraries' logarithms differ in the last bit of a near tie.
+Scores are float64 as in the protocol, so the choice agrees with the CPU's, save where the two libraries' logarithms
+differ in the last bit of a near tie.
 """
 
 from collections.abc import Sequence
@@ -16,10 +15,8 @@ import triton
 import triton.language as tl
 
 from protocol.errors import MusterError
-from protocol.sampling.noise import Choices, NoiseKey
 
-# Blocks of eight tokens that one program handles: 1,024 tokens.
-BLOCKS = 128
+BLOCKS = 128  # Of eight tokens, that one program handles
 
 
 @triton.jit
@@ -74,8 +71,10 @@ def _words(values: Sequence[Sequence[int]], device: torch.device) -> torch.Tenso
     return torch.from_numpy(np.array(values, dtype=np.uint64).view(np.int64)).to(device)
 
 
-def choose(logits: torch.Tensor, keys: Sequence[NoiseKey], positions: Sequence[int], temperature: float) -> Choices:
-    """`noise.choose` for logits [B, V] float32 on a CUDA device. Raises MusterError on broken logits."""
+def choose(
+    logits: torch.Tensor, keys: Sequence[tuple[int, int, int]], positions: Sequence[int], temperature: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return tokens and log-probabilities of `noise.choose` for logits [B, V] float32 on a CUDA device."""
     if logits.dtype != torch.float32 or logits.ndim != 2 or not len(logits) == len(keys) == len(positions):
         raise MusterError(f"logits {tuple(logits.shape)} for {len(keys)} keys", "give float32 [rows, vocabulary]")
     if not temperature > 0:
@@ -104,4 +103,4 @@ def choose(logits: torch.Tensor, keys: Sequence[NoiseKey], positions: Sequence[i
     best = torch.where(score == score.amax(1, keepdim=True), token, vocabulary).amin(1)
     scaled = logits.double() / temperature
     logprobs = scaled.gather(1, best[:, None])[:, 0] - torch.logsumexp(scaled, dim=1)
-    return Choices(best.cpu().numpy(), logprobs.cpu().numpy())
+    return best.cpu().numpy(), logprobs.cpu().numpy()

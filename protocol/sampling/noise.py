@@ -22,6 +22,16 @@ from protocol.errors import MusterError
 
 Word = np.uint64
 Words = npt.NDArray[np.uint64]
+NoiseKey = tuple[int, int, int]
+Floats = npt.NDArray[np.float64]
+Floats32 = npt.NDArray[np.float32]
+Tokens = npt.NDArray[np.int64]
+U32 = 2.0**-32
+U_MAX = 1.0 - 2.0**-24
+MOST_EXPECTED = 256.0
+"""Candidates of a race that its bound may let through on average, before a better bound is looked for."""
+# Relative slack of the float32 sieve: exponents within reach of winning are below 26, so errors stay under 1e-5.
+_SLACK = 1.0 + 1e-4
 _ROUNDS = 10
 _M0, _M1 = np.uint64(0xD2E7470EE14C6C93), np.uint64(0xCA5A826395121157)
 _W0, _W1 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBB67AE8584CAA73B)
@@ -30,8 +40,7 @@ _HALF = np.uint64(32)
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _high(_context: Any, left: Any, right: Any) -> Any:
-    """The upper 64 bits of a product of two 64-bit words: one instruction, for which neither Python nor numba has a
-    word."""
+    """Return the upper 64 bits of a product of two 64-bit words: one instruction, for which numba has no word."""
 
     def product(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         wide = ir.IntType(128)
@@ -43,7 +52,7 @@ def _high(_context: Any, left: Any, right: Any) -> Any:
 
 @compiled
 def _block(key: Word, counter: tuple[Word, Word, Word, Word]) -> tuple[Word, Word, Word, Word]:
-    """The four words of one block."""
+    """Return the four words of one block."""
     c0, c1, c2, c3 = counter
     k0, k1 = key, np.uint64(0)
     for _ in range(_ROUNDS):
@@ -76,48 +85,33 @@ def fill(keys: Words, positions: Words, out: npt.NDArray[np.uint32]) -> None:
 # The race
 
 
-NoiseKey = tuple[int, int, int]
-Floats = npt.NDArray[np.float64]
-Floats32 = npt.NDArray[np.float32]
-Tokens = npt.NDArray[np.int64]
-
-MASK64 = (1 << 64) - 1
-U32 = 2.0**-32
-U_MAX = 1.0 - 2.0**-24
-# Relative slack of the float32 sieve: exponents within reach of winning are below 26, so errors stay under 1e-5.
-SLACK = 1.0 + 1e-4
-MOST_EXPECTED = 256.0
-"""Candidates of a race that its bound may let through on average, before a better bound is looked for."""
-
-
 @dataclass(frozen=True)
 class Choices:
     """`tokens` int64 [B] and `logprobs` float64 [B] = ln softmax(logits / T)[token]."""
 
-    tokens: npt.NDArray[np.int64]
+    tokens: Tokens
     logprobs: Floats
 
 
 @dataclass(frozen=True)
 class Gaps:
-    """What a verifier measures per row: `gaps` float64 [T] = best score − chosen score ≥ 0, `logprobs` float64 [T] of
-    the chosen tokens, `best` int64 [T] the tokens that its own logits would have chosen, `best_logprobs` float64 [T]
-    theirs. Of the whole distribution p (at temperature T): `log_root_sums` = ln Σ p^½ and `log_square_sums` = ln Σ p²,
-    float64 [T]."""
+    """What a verifier measures per row, all [T]: `gaps` = best score − chosen score ≥ 0, `logprobs` of the chosen
+    tokens, `best` the tokens that its own logits would have chosen, `best_logprobs` theirs; of the whole distribution p
+    (at the temperature) `log_root_sums` = ln Σ p^½ and `log_square_sums` = ln Σ p²."""
 
     gaps: Floats
     logprobs: Floats
-    best: npt.NDArray[np.int64]
+    best: Tokens
     best_logprobs: Floats
     log_root_sums: Floats
     log_square_sums: Floats
 
 
 def _raw(keys: Sequence[NoiseKey], positions: Sequence[int], vocab: int) -> npt.NDArray[np.uint32]:
-    """The first `vocab` numbers of the stream of each row, uint32 [B, V]."""
-    if any(len(key) != 3 for key in keys) or not all(0 <= word <= MASK64 for key in keys for word in key):
+    """Return the first `vocab` numbers of the stream of each row, uint32 [B, V]."""
+    if any(len(key) != 3 for key in keys) or not all(0 <= word < 1 << 64 for key in keys for word in key):
         raise MusterError("a noise key has three words of 64 bits", "see seeds.noise_key")
-    if not all(0 <= position <= MASK64 for position in positions):
+    if not all(0 <= position < 1 << 64 for position in positions):
         raise MusterError("a position is a number of 64 bits", "count them from 0")
     out = np.empty((len(keys), vocab), dtype=np.uint32)
     fill(np.array(keys, dtype=np.uint64).reshape(-1, 3), np.array(positions, dtype=np.uint64), out)
@@ -130,13 +124,16 @@ def _uniform(x: Any) -> Floats:
 
 
 def choose(logits: Any, keys: Sequence[NoiseKey], positions: Sequence[int], temperature: float) -> Choices:
-    """Sample one token per row.
+    """Sample one token per row, which depends on that row alone.
 
-    logits: [B, V] float32 (array or CPU tensor). keys, positions: one per row. A row's token depends on that row alone.
-    Raises MusterError if a row has a NaN or no finite logit.
+    logits: [B, V] float32 (array, or tensor on any device). keys, positions: one per row. Raises MusterError if a row
+    has a NaN or no finite logit.
     """
-    matrix = _matrix(logits, len(keys), temperature)
-    _counted(keys, positions, len(keys))
+    if getattr(logits, "is_cuda", False):
+        from protocol.sampling import cuda
+
+        return Choices(*cuda.choose(logits, keys, positions, temperature))
+    matrix = _checked(logits, len(keys), keys, positions, temperature)
     tokens = np.empty(len(keys), dtype=np.int64)
     logprobs = np.empty(len(keys), dtype=np.float64)
     for rows in _blocks(*matrix.shape):
@@ -148,27 +145,15 @@ def choose(logits: Any, keys: Sequence[NoiseKey], positions: Sequence[int], temp
     return Choices(tokens, logprobs)
 
 
-def verify_choices(
-    logits: Any, tokens: Sequence[int], key: NoiseKey, temperature: float, first_position: int = 0
-) -> Gaps:
-    """Recompute the race of one completion from a verifier's logits.
-
-    logits: [T, V] float32, row t produced tokens[t] at position first_position + t. Raises what `verify_rows` raises.
-    """
-    positions = range(first_position, first_position + len(tokens))
-    return verify_rows(logits, tokens, [key] * len(tokens), positions, temperature)
-
-
 def verify_rows(
     logits: Any, tokens: Sequence[int], keys: Sequence[NoiseKey], positions: Sequence[int], temperature: float
 ) -> Gaps:
-    """Recompute the race of tokens of any completions, together.
+    """Recompute the race of tokens of any completions, together; what is found of a row depends on that row alone.
 
-    logits: [T, V] float32, row t produced tokens[t] under keys[t] at positions[t]; what is found of a row depends on
-    that row alone. Raises MusterError on a token outside the vocabulary, a wrong count or broken logits.
+    logits: [T, V] float32, row t produced tokens[t] under keys[t] at positions[t]. Raises MusterError on a token
+    outside the vocabulary, a wrong count or broken logits.
     """
-    matrix = _matrix(logits, len(tokens), temperature)
-    _counted(keys, positions, len(tokens))
+    matrix = _checked(logits, len(tokens), keys, positions, temperature)
     chosen = np.asarray(tokens, dtype=np.int64)
     if chosen.size and (chosen.min() < 0 or chosen.max() >= matrix.shape[1]):
         raise MusterError(f"a token outside the vocabulary of {matrix.shape[1]}", "check the tokens before sampling")
@@ -205,32 +190,31 @@ class _Race:
         self.noise = self.raw.astype(np.float32)
 
     def scores(self, tokens: Tokens) -> Floats:
-        """Return the score of one token per row, float64 [B]."""
+        """Return the score of one token per row."""
         return self._exact(np.arange(len(tokens)), tokens)
 
     def _exact(self, rows: Tokens, tokens: Tokens) -> Floats:
-        """Scores of tokens[i] in row rows[i] as the protocol defines them, in float64."""
+        """Return the scores of tokens[i] in row rows[i] as the protocol defines them."""
         values = self.logits[rows, tokens].astype(np.float64) / self.temperature
         out: Floats = values - np.log(-np.log1p(-_uniform(self.raw[rows, tokens])))
         return out
 
     def _limits(self, scores: Floats) -> Floats32:
-        """What E/p of a token must not exceed to reach a row's score, float32 [B]: p relative to the top logit, E in
-        raw numbers."""
+        """Return what E/p of a token must not exceed to reach a row's score: p by the top logit, E in raw numbers."""
         with np.errstate(over="ignore"):
-            limits = np.exp(self.top[:, 0].astype(np.float64) / self.temperature - scores) * SLACK / U32
+            limits = np.exp(self.top[:, 0].astype(np.float64) / self.temperature - scores) * _SLACK / U32
         out: Floats32 = np.minimum(limits, np.finfo(np.float32).max).astype(np.float32)
         return out
 
     def moments(self) -> tuple[Floats, Floats]:
-        """ln Σ p^½ and ln Σ p² of each row."""
+        """Return ln Σ p^½ and ln Σ p² of each row."""
         roots = np.sqrt(self.weights).sum(axis=1).astype(np.float64)
         squares = np.einsum("ij,ij->i", self.weights, self.weights).astype(np.float64)
         total = np.log(self.total)
         return np.log(roots) - total / 2, np.log(squares) - 2 * total
 
     def logprobs(self, tokens: Tokens) -> Floats:
-        """ln p of one token per row, float64 [B]."""
+        """Return ln p of one token per row."""
         chosen = self.logits[np.arange(len(tokens)), tokens].astype(np.float64)
         out: Floats = (chosen - self.top[:, 0]) / self.temperature - np.log(self.total)
         return out
@@ -242,8 +226,8 @@ class _Race:
         return out
 
     def winners(self, bounds: Tokens, scores: Floats) -> tuple[Tokens, Floats]:
-        """Token and score of each row's winner, the lowest of equals; bounds[row] is any token of the row, whose score,
-        scores[row], bounds the search."""
+        """Return token and score of each row's winner, the lowest of equals. bounds[row] is any token of the row, whose
+        score, scores[row], bounds the search."""
         limits = self._limits(scores)
         # A token far behind is a bound that lets a whole vocabulary through, and text that nobody sampled has no other.
         if len(poor := np.flatnonzero(limits * self.total * U32 > MOST_EXPECTED)):
@@ -262,7 +246,9 @@ class _Race:
         return tokens[order][first], exact[order][first]
 
 
-def _matrix(logits: Any, rows: int, temperature: float) -> Floats32:
+def _checked(
+    logits: Any, rows: int, keys: Sequence[NoiseKey], positions: Sequence[int], temperature: float
+) -> Floats32:
     matrix = np.asarray(logits)
     if matrix.dtype != np.float32 or matrix.ndim != 2 or matrix.shape[0] != rows or matrix.shape[1] == 0:
         raise MusterError(
@@ -270,15 +256,12 @@ def _matrix(logits: Any, rows: int, temperature: float) -> Floats32:
         )
     if not temperature > 0:
         raise MusterError(f"temperature {temperature} is not positive", "set sampling.temperature above 0")
+    if not len(keys) == len(positions) == rows:
+        raise MusterError(f"{len(keys)} noise keys and {len(positions)} positions for {rows} rows", "give one of each")
     return matrix
 
 
-def _counted(keys: Sequence[NoiseKey], positions: Sequence[int], rows: int) -> None:
-    if not len(keys) == len(positions) == rows:
-        raise MusterError(f"{len(keys)} noise keys and {len(positions)} positions for {rows} rows", "give one of each")
-
-
 def _blocks(rows: int, vocab: int) -> list[slice]:
-    """Rows taken together: small enough for the processor's cache, many enough to amortise Python."""
+    """Return rows to take together: few enough for the processor's cache, many enough to amortise Python."""
     size = max(1, (1 << 17) // vocab)
     return [slice(start, min(rows, start + size)) for start in range(0, rows, size)]

@@ -1,20 +1,19 @@
 """The 128 largest magnitudes of a chunk: torch.topk's own choice among ties for provers, no ties for verifiers.
 
 torch.topk on a CPU orders (value, index) pairs by value alone: with std::partial_sort where 64·k ≤ n, else with
-std::nth_element. Which members of a tie at the cut survive follows from the exact course of these algorithms, so both
-are done here as libstdc++ does them (bits/stl_heap.h, bits/stl_algo.h; introselect: Musser, 1997).
+std::nth_element. Which members of a tie survive follows from the exact course of these algorithms, so both are done as
+libstdc++ does them (bits/stl_heap.h, bits/stl_algo.h; introselect: Musser, 1997).
 
 A row is a chunk's bf16 patterns, four to a 64-bit word, padded with zeros. With the sign bit set in every lane, one
-subtraction compares four magnitudes with a bound, and most of a row is passed over in this way. An item is
-magnitude · 2³² + index.
+subtraction compares four magnitudes with a bound. An item is magnitude · 2³² + index.
 """
 
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import numpy.typing as npt
 
-from protocol.compiled import compiled, compiled_sum
+from protocol.compiled import compiled
 from protocol.toploc.codec import BUCKETS, MODULUS_MIN, MOST_STEPS, PRIME, TOP_K
 
 PARTIAL_SORT_FROM = 64 * TOP_K
@@ -30,25 +29,33 @@ BLOCK = 64  # values at either end of a partition that are listed at a time
 ONE_MORE = TOP_K + 1
 BUFFER = 2 * TOP_K
 ROOM = BUFFER + LANES * PART + 1  # items that are in hand at most
+STEP = 8  # Powers of the points that are kept side by side; between two reductions a polynomial is evaluated so far
+QUAD = 4
+P = float(PRIME)
+INVERSE_P = 1.0 / P
+ROUNDER = 1.5 * 2.0**52  # Adding and taking it away rounds to the nearest integer
+INFINITY_BITS = 0x7F80
+MANTISSA_BITS = 7
+MANTISSAS = 1 << MANTISSA_BITS
+GUESS_BELOW = 4
 
 Words = npt.NDArray[np.uint64]
 Items = npt.NDArray[np.int64]
 Spots = npt.NDArray[np.int64]  # [2, PART]
+Integers = npt.NDArray[np.int64]
+Reals = npt.NDArray[np.float64]
 
 
 @compiled
 def item(words: Words, at: int) -> int:
-    """Magnitude · 2³² + `at` of the value at index `at`."""
+    """Return the item of the value at index `at`."""
     return (int((words[at >> 2] >> np.uint64((at & 3) << 4)) & MAGNITUDE) << 32) | at
 
 
 @compiled
 def above(words: Words, start: int, bound: int, spots: Spots, items: Items, count: int) -> int:
-    """Append the items of words[start : start + PART] whose magnitude exceeds `bound` ≥ −1 to items[:count].
-
-    Returns the new count. Whether a value is kept cannot be predicted, so nothing here branches on it: stretches with
-    such a value are listed, then words, then values. spots: scratch.
-    """
+    """Append the items of words[start : start + PART] whose magnitude exceeds `bound` ≥ −1 to items[:count]; return the
+    new count. Whether a value is kept cannot be predicted, so nothing here branches on it. spots: scratch."""
     limit = np.uint64(bound + 1) * EACH
     part = words[start : start + PART]
     whole = len(part) // STRETCH * STRETCH
@@ -79,10 +86,8 @@ def above(words: Words, start: int, bound: int, spots: Spots, items: Items, coun
 
 @compiled
 def largest(words: Words, width: int, spots: Spots, items: Items) -> None:
-    """items[:128] become torch.topk's choice from a row of `width` values, in no particular order.
-
-    items: [ROOM], or [width] if that is more and less than 8192.
-    """
+    """items[:128] become torch.topk's choice from a row of `width` values, in any order. items: [ROOM], or [width] if
+    that is more and less than 8192."""
     if width >= PARTIAL_SORT_FROM:
         _heap_select(words, spots, items)
         return
@@ -134,8 +139,7 @@ def _sift(heap: Items, top: int, size: int, value: int) -> None:
 
 @compiled
 def _introselect(items: Items, width: int, spots: Spots) -> None:
-    """libstdc++'s nth_element for the 128th largest: partitions around medians of three, then an insertion sort.
-    spots: scratch."""
+    """libstdc++'s nth_element for the 128th largest: partitions around medians of three, then an insertion sort."""
     first, last, depth = 0, width, 0
     while width >> (depth // 2 + 1):
         depth += 2
@@ -170,7 +174,7 @@ def _give_up(items: Items, size: int) -> None:
 
 @compiled
 def _partition(items: Items, first: int, last: int, spots: Spots) -> int:
-    """libstdc++'s __unguarded_partition_pivot, descending: the same exchanges, so the same order. spots: scratch."""
+    """libstdc++'s __unguarded_partition_pivot, descending: the same exchanges, so the same order."""
     low, middle, high = first + 1, first + (last - first) // 2, last - 1
     a, b, c = items[low] >> 32, items[middle] >> 32, items[high] >> 32
     descending = middle if b > c else high if a > c else low
@@ -193,11 +197,10 @@ def _partition(items: Items, first: int, last: int, spots: Spots) -> int:
 
 @compiled
 def _from_both_ends(items: Items, left: int, right: int, pivot: int, spots: Spots) -> tuple[int, int]:
-    """The exchanges of a partition while its ends are far apart; returns from where to go on, one value at a time.
+    """Make the exchanges of a partition while its ends are far apart; return from where to go on, value by value.
 
-    An exchange is of the next value from the left that is not above the pivot and the next from the right that is not
-    below it. Where a value stops an end cannot be predicted, so such places are listed a block at a time without a
-    branch (Edelkamp and Weiss, "BlockQuicksort", 2016).
+    Where a value stops an end cannot be predicted, so such places are listed a block at a time without a branch
+    (Edelkamp and Weiss, "BlockQuicksort", 2016).
     """
     above_pivot, from_pivot = (pivot + 1) << 32, pivot << 32
     lefts, rights, at_left, at_right = 0, 0, 0, 0
@@ -230,11 +233,8 @@ def _from_both_ends(items: Items, left: int, right: int, pivot: int, spots: Spot
 
 @compiled
 def untied(words: Words, guess: int, spots: Spots, items: Items) -> tuple[int, int]:
-    """Put the 128 largest into items[:n], without the tie at the cut if there is one. items: [ROOM].
-
-    Returns n and the 128th largest magnitude. A `guess` of that (0: none) saves work if it is a little low, and costs
-    a second pass if it is too high.
-    """
+    """Put the 128 largest into items[:n], without the tie at the cut if there is one; return n and the 128th largest
+    magnitude. A `guess` of that (0: none) saves work if it is a little low, and costs a second pass if too high."""
     count, cut = _collect(words, guess, spots, items)
     if count < TOP_K:
         count, cut = _collect(words, 0, spots, items)
@@ -243,27 +243,21 @@ def untied(words: Words, guess: int, spots: Spots, items: Items) -> tuple[int, i
 
 @compiled
 def _collect(words: Words, guess: int, spots: Spots, items: Items) -> tuple[int, int]:
-    """The items from `guess` on that can be among the 128 largest, 129 at most, and the magnitude of the 128th."""
+    """Collect the items from `guess` on that can be among the 128 largest, 129 at most, and the 128th magnitude."""
     count, cut = 0, guess
     for start in range(0, len(words), PART):
-        count = above(words, start, _bound(count, cut), spots, items, count)
+        # Once a 129th value at the cut is known, further ones change nothing.
+        bound = cut if count > TOP_K else cut - 1
+        count = above(words, start, bound, spots, items, count)
         if count > BUFFER:
             count, cut = _prune(items, count)
     return _prune(items, count)
 
 
 @compiled
-def _bound(count: int, cut: int) -> int:
-    """What the next value has to exceed: once a 129th value at the cut is known, further ones change nothing."""
-    return cut if count > TOP_K else cut - 1
-
-
-@compiled
 def _prune(items: Items, count: int) -> tuple[int, int]:
-    """Keep the items above the 128th largest magnitude and of those equal to it so many that 129 remain at most.
-
-    Returns how many remain, first in `items`, and the 128th largest magnitude.
-    """
+    """Keep the items above the 128th largest magnitude, and of those equal to it so many that 129 remain at most.
+    Return how many remain, first in `items`, and that magnitude."""
     cut = 0
     for bit in range(14, -1, -1):
         tried, reached = cut | 1 << bit, 0
@@ -296,17 +290,6 @@ def _above(items: Items, count: int, cut: int) -> int:
 # Polynomials of degree 127 over GF(65497) at 128 points, in exact float64 arithmetic
 
 
-STEP = 8  # Powers of the points that are kept side by side; between two reductions a polynomial is evaluated so far
-
-QUAD = 4
-P = float(PRIME)
-INVERSE_P = 1.0 / P
-# Adding and taking away 1.5 · 2⁵² rounds to the nearest integer.
-ROUNDER = 1.5 * 2.0**52
-
-Reals = npt.NDArray[np.float64]
-
-
 @compiled
 def reduced(value: float) -> float:
     """Return the symmetric residue of an integer, |value| < 2⁵¹."""
@@ -326,7 +309,7 @@ def powers_of(points: Reals, powers: Reals) -> None:
 
 @compiled
 def evaluate(coefficients: Reals, powers: Reals, out: Reals) -> None:
-    """Values of the polynomial with `coefficients` [128] (ascending powers) at 128 points: out [128], residues."""
+    """out [128] becomes the values, residues, of the polynomial with `coefficients` [128] at 128 points."""
     for at in range(TOP_K):
         out[at] = 0.0
     for start in range(TOP_K - STEP, -1, -STEP):
@@ -340,10 +323,7 @@ def evaluate(coefficients: Reals, powers: Reals, out: Reals) -> None:
 
 @compiled
 def reversed_master(points: Reals, out: Reals, spare: Reals) -> None:
-    """∏ (1 − x_i z) over 128 points: out [133] holds four zeros and its 129 coefficients. spare: [133].
-
-    Four factors at a time, so that a coefficient is reduced 32 times instead of 128.
-    """
+    """∏ (1 − x_i z) over 128 points, four at a time: out [133] becomes four zeros and its 129 coefficients."""
     out[:] = 0.0
     spare[:] = 0.0
     out[QUAD] = 1.0
@@ -364,7 +344,7 @@ def _times_four(points: Reals, source: Reals, target: Reals, degree: int) -> Non
         target[at] = reduced(near + third * source[at - 3] + fourth * source[at - 4])
 
 
-@compiled_sum
+@partial(compiled, fastmath={"reassoc", "nsz"})  # these sums are exact in any order
 def _dot(left: Reals, right: Reals) -> float:
     total = 0.0
     for at in range(TOP_K):
@@ -417,23 +397,13 @@ def _invert(table: Reals) -> None:
         table[a] = reduced(-(PRIME // a) * table[PRIME % a])
 
 
-# Proof and comparison of chunks, from selection to polynomial, in compiled code
-
-
-INFINITY_BITS = 0x7F80
-MANTISSA_BITS = 7
-MANTISSAS = 1 << MANTISSA_BITS
-GUESS_BELOW = 4
-
-Integers = npt.NDArray[np.int64]
+# Proof and comparison of chunks, from selection to polynomial
 
 
 @compiled
 def prove_rows(words: Words, width: int, inverse: Reals, table: Integers) -> int:
-    """table [n, 129] becomes modulus and coefficients of each of n chunks of `width` values.
-
-    Returns the number of a chunk with NaN, or −1: NaN patterns exceed all others, so the largest values show them.
-    """
+    """table [n, 129] becomes modulus and coefficients of n chunks of `width` values. Return a chunk with NaN, or −1.
+    NaN patterns exceed all others, so the largest values show them."""
     spots, items = np.empty((2, PART), dtype=np.int64), np.empty(max(ROOM, PARTIAL_SORT_FROM), dtype=np.int64)
     taken = np.full(PRIME, -1, dtype=np.int64)
     points, values, found = np.empty(TOP_K), np.empty(TOP_K), np.empty(TOP_K)
@@ -458,10 +428,8 @@ def prove_rows(words: Words, width: int, inverse: Reals, table: Integers) -> int
 
 @compiled
 def _injective_modulus(items: Items, taken: Integers, stamp: int) -> int:
-    """The largest modulus ≤ 65497 that keeps the indices of 128 items distinct.
-
-    taken: int64 [65497] below `stamp`; marks that this call leaves are from `stamp` to `stamp` + 65496.
-    """
+    """Return the largest modulus ≤ 65497 that keeps the indices of 128 items distinct. taken: int64 [65497] below
+    `stamp`; this call leaves marks from `stamp` to `stamp` + 65496."""
     for modulus in range(PRIME, MODULUS_MIN - 1, -1):
         mark, distinct = stamp + PRIME - modulus, True
         for place in range(TOP_K):
@@ -482,8 +450,7 @@ def compare_rows(
     """Compare n claimed polynomials with n chunks of hidden states with so many features.
 
     moduli [n], coefficients [n, 128] (residues) → counts [n, 2]: mismatching exponents, positions compared; means [n]:
-    mean difference of mantissas; drift [n, 2, BUCKETS], zeros before: signed differences and values by bucket of
-    features (protocol/toploc/proofs.py). Returns the number of a chunk with NaN, or −1.
+    mean difference of mantissas; drift [n, 2, BUCKETS], zeros before: `Drift`. Return a chunk with NaN, or −1.
     """
     spots, items, cut = np.empty((2, PART), dtype=np.int64), np.empty(ROOM, dtype=np.int64), 0
     points, found, powers = np.zeros(TOP_K), np.empty(TOP_K), np.empty((STEP + 1, TOP_K))

@@ -19,9 +19,9 @@ from protocol.toploc.kernels import LANES, Words, compare_rows, inverses, prove_
 class ChunkErrors(NamedTuple):
     """How far a chunk's proof is from the verifier's own activations.
 
-    positions: how many of the verifier's top 128 were compared (those inside a tie at the cut are not: a prover may
-    have kept other members of the tie). exponent_mismatches: count over them. mantissa_mean: absolute difference of
-    7-bit mantissas where the exponent matches, 128 if it matches nowhere, 0 if nothing was compared.
+    positions: how many of the verifier's top 128 were compared: not a tie at the cut, of which a prover may have kept
+    other members. exponent_mismatches: count over them. mantissa_mean: absolute difference of 7-bit mantissas where the
+    exponent matches, 128 if it matches nowhere, 0 if nothing was compared.
     """
 
     exponent_mismatches: int
@@ -52,16 +52,8 @@ def build_many(hidden: Sequence[torch.Tensor]) -> list[list[bytes]]:
 
 
 def verify(hidden: torch.Tensor, proofs: Sequence[bytes]) -> list[ChunkErrors]:
-    """Return the errors of each chunk of one completion against the verifier's own hidden [T, d] bfloat16.
-
-    Raises MalformedProof for a wrong number of proofs or bytes that no prover writes.
-    """
-    return verify_many([hidden], [proofs])[0]
-
-
-def verify_many(hidden: Sequence[torch.Tensor], proofs: Sequence[Sequence[bytes]]) -> list[list[ChunkErrors]]:
-    """`verify` for many completions at once."""
-    return [one.chunks for one in compare_many(hidden, proofs)]
+    """Return the errors of each chunk of one completion. See `compare_many`."""
+    return compare_many([hidden], [proofs])[0].chunks
 
 
 class Comparison(NamedTuple):
@@ -72,7 +64,8 @@ class Comparison(NamedTuple):
 
 
 def compare_many(hidden: Sequence[torch.Tensor], proofs: Sequence[Sequence[bytes]]) -> list[Comparison]:
-    """As `verify_many`, with the direction of the differences."""
+    """Compare many completions' proofs with the verifier's own hidden states, each [T_i, d] bfloat16. Raises
+    MalformedProof for a wrong number of proofs or bytes that no prover writes."""
     if len(hidden) != len(proofs):
         raise MusterError(f"{len(proofs)} lists of proofs for {len(hidden)} completions", "give one list for each")
     for states, own in zip(hidden, proofs, strict=True):
@@ -97,7 +90,7 @@ def compare_many(hidden: Sequence[torch.Tensor], proofs: Sequence[Sequence[bytes
 
 
 class _Group(NamedTuple):
-    """Chunks of `width` values each, of hidden states with so many features: words [n, ⌈width / 4⌉], and of each chunk
+    """Chunks of `width` values, of hidden states with so many features: words [n, ⌈width / 4⌉], and of each chunk
     (completion, chunk number)."""
 
     width: int
@@ -107,25 +100,22 @@ class _Group(NamedTuple):
 
 
 def _groups(hidden: Sequence[torch.Tensor]) -> list[_Group]:
-    rows: dict[tuple[int, int], list[npt.NDArray[np.uint16]]] = {}
-    places: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    found: dict[tuple[int, int], tuple[list[npt.NDArray[np.uint16]], list[tuple[int, int]]]] = {}
     for sequence, states in enumerate(hidden):
         if states.dtype != torch.bfloat16 or states.ndim != 2 or not len(states):
             raise MusterError(f"hidden states of shape {tuple(states.shape)}, {states.dtype}", "give bfloat16 [T, d]")
         flat = states.detach().cpu().contiguous().view(torch.uint16).numpy()
         full, features = len(flat) // CHUNK, flat.shape[1]
-        if full:
-            width = CHUNK * features, features
-            rows.setdefault(width, []).append(flat[: full * CHUNK].reshape(full, -1))
-            places.setdefault(width, []).extend((sequence, chunk) for chunk in range(full))
-        if len(flat) % CHUNK:
-            tail = flat[full * CHUNK :].reshape(1, -1)
-            rows.setdefault((tail.shape[1], features), []).append(tail)
-            places.setdefault((tail.shape[1], features), []).append((sequence, full))
-    least = min((width for width, _ in rows), default=TOP_K)
+        whole, tail = flat[: full * CHUNK].reshape(full, CHUNK * features), flat[full * CHUNK :].reshape(1, -1)
+        for part, first in ((whole, 0), (tail, full)):
+            if part.size:
+                rows, places = found.setdefault((part.shape[1], features), ([], []))
+                rows.append(part)
+                places += ((sequence, first + number) for number in range(len(part)))
+    least = min((width for width, _ in found), default=TOP_K)
     if least < TOP_K:
         raise MusterError(f"a chunk of {least} values, a proof takes {TOP_K}", "use a hidden size of 128 up")
-    return [_Group(*width, _as_words(parts), places[width]) for width, parts in rows.items()]
+    return [_Group(*width, _as_words(rows), places) for width, (rows, places) in found.items()]
 
 
 def _as_words(parts: list[npt.NDArray[np.uint16]]) -> Words:

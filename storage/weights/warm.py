@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from protocol.delta.tensors import FORMATS, decode_tensor, encode_tensor
+from protocol.delta.delta import FORMATS, decode_tensor, encode_tensor
 
 if __name__ == "__main__":
     for dtype, form in FORMATS.items():

@@ -6,19 +6,15 @@ import pytest
 
 from attacks.base import Cheat, other
 from attacks.registry import REGISTRY, find
+from attacks.small import SMALL_ATTACKS
 from engines.hf import TransformersEngine
 from protocol.errors import ConfigError
 from protocol.verdict import Code
 from tests.validator import tiny
 
-W, S, A, R, D = (
-    Code.REJECT_WEIGHTS,
-    Code.REJECT_SAMPLING,
-    Code.REJECT_ASSIGNMENT,
-    Code.REJECT_REWARD,
-    Code.REJECT_DUPLICATE,
-)
-T, C, M, U = Code.REJECT_TERMINATION, Code.REJECT_COMMITMENT, Code.MALFORMED, Code.UNAVAILABLE
+W, S, A = Code.REJECT_WEIGHTS, Code.REJECT_SAMPLING, Code.REJECT_ASSIGNMENT
+R, D, T = Code.REJECT_REWARD, Code.REJECT_DUPLICATE, Code.REJECT_TERMINATION
+C, M, U = Code.REJECT_COMMITMENT, Code.MALFORMED, Code.UNAVAILABLE
 
 EXPECTED: dict[str, tuple[Code, ...]] = {
     "weights-noise": (W,),
@@ -67,12 +63,21 @@ EXPECTED: dict[str, tuple[Code, ...]] = {
     "proofs-too-few": (M,),
     "proofs-too-many": (M,),
 }
+# Cheats that are too small for one file of a bf16 pool, by strengths at which one file in float32 shows them.
+SMALL = {
+    "layer-int8": 0.0,
+    "kv-int8": 0.0,
+    "stale-prefill": 0.0,
+    "top-p": 0.5,
+    "temperature-proven": 0.5,
+    "greedy-rows": 0.5,
+}
 
 
 def cheat(name: str, strength: float | None = None) -> Cheat:
-    attack = REGISTRY[name]
+    attack = (REGISTRY | SMALL_ATTACKS)[name]
     made = attack.build(tiny.CONFIG, TransformersEngine(max_batch=8), attack.default if strength is None else strength)
-    if name == "weights-stale":
+    if name in ("weights-stale", "stale-prefill"):
         made.load(tiny.model_folder(seed=1))
     made.load(tiny.model_folder())
     assert isinstance(made, Cheat)
@@ -81,6 +86,21 @@ def cheat(name: str, strength: float | None = None) -> Cheat:
 
 def test_every_attack_is_expected() -> None:
     assert set(EXPECTED) == set(REGISTRY)
+    assert set(SMALL) == set(SMALL_ATTACKS)
+
+
+@pytest.mark.parametrize("name", sorted(SMALL))
+def test_small_cheats_are_there(name: str) -> None:
+    made = cheat(name, SMALL[name]).make(tiny.work_of(2))
+    assert tiny.verdict_on(made, tiny.work_of(2)).code.is_reject
+
+
+@pytest.mark.parametrize(("name", "strength"), [("top-p", 1.0), ("stale-prefill", 0.0), ("weights-noise", 0.0)])
+def test_without_its_change_the_work_is_honest(name: str, strength: float) -> None:
+    """All of the probability; a first step, before which there was none; no noise."""
+    made = (REGISTRY | SMALL_ATTACKS)[name].build(tiny.CONFIG, TransformersEngine(max_batch=8), strength)
+    made.load(tiny.model_folder())
+    assert tiny.verdict_on(made.make(tiny.work_of(3)), tiny.work_of(3)).code is Code.ACCEPT
 
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))
@@ -101,11 +121,6 @@ def test_edits_that_are_proven_anew_are_caught_by_the_noise(name: str, codes: tu
 def test_small_noise_on_weights(strength: float) -> None:
     made = cheat("weights-noise", strength).make(tiny.work_of(3))
     assert tiny.verdict_on(made, tiny.work_of(3)).code is W
-
-
-def test_strength_zero_noise_is_honest() -> None:
-    made = cheat("weights-noise", 0.0).make(tiny.work_of(3))
-    assert tiny.verdict_on(made, tiny.work_of(3)).code is Code.ACCEPT
 
 
 def test_unaudited_cheating_escapes_and_audited_does_not() -> None:

@@ -27,8 +27,7 @@ CONFIG = tiny.CONFIG.model_copy(
     }
 )
 WORK = tiny.work_of(1)
-W, S, R, T = Code.REJECT_WEIGHTS, Code.REJECT_SAMPLING, Code.REJECT_REWARD, Code.REJECT_TERMINATION
-D = Code.REJECT_DUPLICATE
+W, S, T, D = Code.REJECT_WEIGHTS, Code.REJECT_SAMPLING, Code.REJECT_TERMINATION, Code.REJECT_DUPLICATE
 EXPECTED: dict[str, tuple[tuple[Code, ...], tuple[Code, ...]]] = {
     "forged-reply": ((W,), (S,)),
     "prolonged-reply": ((W,), (S,)),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.evidence import BLOCKS, histories
+from benchmarks.verification.evidence import BLOCKS, histories
 from protocol.evidence.null_model import BETS, NAMES, NodeEvidence
 
 

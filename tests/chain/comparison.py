@@ -12,11 +12,8 @@ def compare_pools(game: Game, state: State) -> None:
     court = game.suite.court
     for number, pool in state.pools.items():
         view = game.suite.pools.read("poolOf", number)
-        assert (pool.owner, STATUSES.index(pool.status), len(pool.steps)) == (
-            view["owner"],
-            view["status"],
-            view["steps"],
-        )
+        seen = tuple(view[name] for name in ("owner", "status", "steps"))
+        assert (pool.owner, STATUSES.index(pool.status), len(pool.steps)) == seen
         assert pool.terms == court.terms_of(number)
         service, previous, until = court.read("serviceOf", number)
         assert (pool.service or ZERO, pool.previous_service or ZERO, pool.previous_until) == (service, previous, until)
@@ -61,19 +58,13 @@ def compare(game: Game) -> State:
         assert (seat.owner, seat.voter, seat.bond) == (on_chain.owner, on_chain.voter, on_chain.bond)
         assert set(seat.groups) == set(suite.seats.read("groupsOf", number))
     for address, node in state.nodes.items():
-        stake = suite.stakes.node_of(address)
-        assert (node.stake, node.pool, node.frozen, node.operator) == (
-            stake.stake,
-            stake.pool,
-            stake.frozen,
-            stake.operator,
-        )
+        at_stakes = suite.stakes.node_of(address)
+        for name in ("operator", "stake", "pool", "frozen"):
+            assert getattr(node, name) == getattr(at_stakes, name)
     for number, challenge in state.challenges.items():
         held = suite.node_challenges.read("challengeOf", number)
-        assert (challenge.outcome, challenge.trial, challenge.bond) == (held["outcome"], held["trial"], held["bond"])
-        assert [challenge.pool, challenge.node, challenge.accuser] == [
-            held[name] for name in ("pool", "node", "accuser")
-        ]
+        for name in ("outcome", "trial", "bond", "pool", "node", "accuser"):
+            assert getattr(challenge, name) == held[name]
         assert challenge.time == held["openedAt"]
     for address, balance in state.balances.items():
         assert balance == suite.token.balance_of(address), address

@@ -1,11 +1,11 @@
 """A small pool with eleven seats, played on a real chain: what tests of state, follower and facades share."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from chain.contracts import WorkItem
+from chain.contracts import BallotContract, Place, WorkItem
 from chain.indexer.follower import Follower
 from chain.indexer.projection import Projection
 from chain.indexer.records import Submission, Terms
@@ -52,9 +52,8 @@ def terms(**changes: object) -> Terms:
 
 
 def work(text: str, units: int = 1000, rows: int = 8) -> WorkItem:
-    return WorkItem(
-        hashlib.sha256(b"root" + text.encode()).digest(), hashlib.sha256(text.encode()).digest(), units, rows
-    )
+    root, sha256 = (hashlib.sha256(word + text.encode()).digest() for word in (b"root", b""))
+    return WorkItem(root, sha256, units, rows)
 
 
 @dataclass
@@ -84,9 +83,8 @@ class Game:
         operator, node = self.deployed.rich(), self.deployed.chain.account()
         suite = self.deployed.suite(operator)
         expiry = suite.client.now() + 3600
-        suite.stakes.register_node(
-            node.address, stake, expiry, suite.stakes.sign_consent(node, operator.address, expiry)
-        ).send()
+        consent = suite.stakes.sign_consent(node, operator.address, expiry)
+        suite.stakes.register_node(node.address, stake, expiry, consent).send()
         suite.pools.join(self.pool, node.address).send()
         return operator, node
 
@@ -120,40 +118,60 @@ class Game:
         at = PoolId(self.suite.client.chain_id, self.suite.pools.address, self.pool)
         return ReceiptSigner(self.service, at).sign(node, sha256.hex(), 1000, time)
 
+    def committee(self, lane: int, round: int = 0) -> tuple[int, ...]:
+        """The seats of a lane's committee, once its seed block is mined."""
+        self.mine_to(self.state.lanes[self.pool, lane].rounds[round].seed_block + 1)
+        committee = self.suite.court.committee_of((self.pool, lane, round))
+        assert committee is not None
+        return committee.seats
+
     def vote(self, lane: int, codes: Mapping[int, int], round: int = 0) -> None:
         """Attest if nothing is, draw, commit, reveal and settle; `codes`: place → code that every member votes."""
         if not self.state.lanes[self.pool, lane].attested:
             self.attest(lane)
-        record = self.state.lanes[self.pool, lane]
-        self.mine_to(record.rounds[round].seed_block + 1)
+        place, seats = (self.pool, lane, round), self.committee(lane, round)
         word = sum(code << (4 * place) for place, code in codes.items())
-        committee = self.suite.court.committee_of((self.pool, lane, round))
-        assert committee is not None
-        salt, verdict = b"\x07" * 32, b"\x08" * 32
-        for member, seat in enumerate(committee.seats):
-            court = self.voters[seat].court
-            voter = self.voters[seat].client.address
-            commitment = court.ballot_hash((self.pool, lane, round), voter, word, verdict, salt)
-            court.commit((self.pool, lane, round), member, commitment).send()
-        for member, seat in enumerate(committee.seats):
-            self.voters[seat].court.reveal((self.pool, lane, round), member, word, verdict, salt).send()
-        self.suite.court.settle((self.pool, lane, round), self.state.files_of(record)).send()
+        self.cast(place, [(self.voters[seat].court, word) for seat in seats])
+        self.settle(lane, round)
+
+    def cast(self, place: Place, votes: Sequence[tuple[BallotContract, int]], pause: int = 0) -> None:
+        """Commit and reveal a word of codes as each of the first members, `pause` seconds before the second."""
+        verdict, salt = b"\x08" * 32, b"\x07" * 32
+        for member, (contract, word) in enumerate(votes):
+            commitment = contract.ballot_hash(place, contract.client.address, word, verdict, salt)
+            contract.commit(place, member, commitment).send()
+        if pause:
+            self.deployed.chain.later(pause)
+        for member, (contract, word) in enumerate(votes):
+            contract.reveal(place, member, word, verdict, salt).send()
+
+    def settle(self, lane: int, round: int = 0) -> None:
+        files = self.state.files_of(self.state.lanes[self.pool, lane])
+        self.suite.court.settle((self.pool, lane, round), files).send()
+
+    def again(self, file: Submission) -> Submission:
+        """The file as it stands now."""
+        return self.state.submissions[file.pool, file.sequence]
+
+    def hint(self, node: LocalAccount) -> Submission | None:
+        """What a claim of the node would name now."""
+        return self.state.claim_hint(self.pool, node.address, self.suite.client.now())
+
+    def claim(self, node: LocalAccount) -> int:
+        """Claim what has vested; the base units that the operator got."""
+        hint = self.hint(node)
+        assert hint is not None
+        return self.suite.pools.claim(hint).send()
 
     def forfeit(self, file: Submission) -> None:
-        self.suite.pools.call("forfeit", file.pool, file.sequence, file.file_data).send()
+        self.suite.pools.call("forfeit", *file.named).send()
 
     def try_case(self, trial: int, code: int) -> None:
         """All jurors vote `code`."""
         self.mine_to(self.state.trials[trial].seed_block + 1)
         jury = self.suite.juries.committee_of((trial,))
         assert jury is not None
-        salt, verdict = b"\x09" * 32, b"\x0a" * 32
-        for juror, seat in enumerate(jury.seats):
-            suite = self.voters[seat]
-            commitment = suite.juries.ballot_hash((trial,), suite.client.address, code, verdict, salt)
-            suite.juries.commit((trial,), juror, commitment).send()
-        for juror, seat in enumerate(jury.seats):
-            self.voters[seat].juries.reveal((trial,), juror, code, verdict, salt).send()
+        self.cast((trial,), [(self.voters[seat].juries, code) for seat in jury.seats])
 
 
 def begin(deployed: Deployed, folder: Path, budget: int = 1000 * TOKEN, **changes: object) -> Game:

@@ -11,6 +11,11 @@ import httpx
 Rule = Callable[[dict[str, Any]], dict[str, Any] | None]
 
 
+def answering(method: str, answer: dict[str, Any]) -> Rule:
+    """A rule that answers one method so, and nothing else."""
+    return lambda request: answer if request["method"] == method else None
+
+
 def serve(answer: Callable[[Any], tuple[int, bytes]]) -> ThreadingHTTPServer:
     """Answer JSON bodies on a free port, with a status and bytes; a status of 0 breaks the connection off."""
 

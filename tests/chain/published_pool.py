@@ -1,11 +1,10 @@
 """A pool on a real chain with policy steps of its own, whose service is a plain HTTP server."""
 
 import json
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 from chain.suite import Suite
@@ -19,7 +18,7 @@ from storage.weights.manifest import Manifest, ManifestScope
 from storage.weights.publish import publish
 from tests.cli.pool_files import TERMS
 from tests.conftest import TOKEN, Deployed
-from tests.storage.mirror import send
+from tests.storage.mirror import mirror, send
 from tests.storage.weights.folders import model_folder
 from tests.validator import tiny
 
@@ -37,6 +36,10 @@ class PoolService:
         return self.objects.setdefault(key, data) is data
 
     def answer(self, handler: BaseHTTPRequestHandler) -> None:
+        if handler.command == "POST":
+            body = handler.rfile.read(int(handler.headers["Content-Length"]))
+            self.announced.append(json.loads(body))
+            return send(handler, 200, b'{"next": 120.0}')
         path = handler.path
         self.asked[path] += 1
         if path == "/v1/pool":
@@ -46,34 +49,13 @@ class PoolService:
         data = self.objects.get(path.removeprefix(OBJECTS + "/"))
         return send(handler, 200, data) if data is not None else send(handler, 404)
 
-    def take(self, handler: BaseHTTPRequestHandler) -> None:
-        body = handler.rfile.read(int(handler.headers["Content-Length"]))
-        self.announced.append(json.loads(body))
-        send(handler, 200, b'{"next": 120.0}')
-
 
 @contextmanager
 def pool_service() -> Iterator[tuple[PoolService, str]]:
     """A service, and its URL while the block runs."""
     made = PoolService()
-
-    class RelayServiceHandler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            made.answer(self)
-
-        def do_POST(self) -> None:
-            made.take(self)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), RelayServiceHandler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield made, f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
+    with mirror(lambda handler: made.answer(handler)) as url:
+        yield made, url
 
 
 class Published:

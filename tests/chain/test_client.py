@@ -12,43 +12,35 @@ from web3 import Web3
 
 from chain import abi
 from chain.client import ChainClient
-from chain.errors import _WORDS, UNSPOKEN, ContractError, decode_revert
+from chain.errors import CATALOGUE, ContractError, decode_revert
 from chain.rpc import ChainReader, FailoverProvider
 from chain.suite import Suite
 from protocol.errors import ConfigError, UnreachableError
 from protocol.seeds import AUDIT_EVERYTHING, audit_sample
 from tests.chain.conftest import SELF
-from tests.chain.proxy import Proxy
+from tests.chain.proxy import Proxy, answering
 from tests.conftest import TOKEN, Chain, Deployed
 
 
 @pytest.mark.parametrize("lie", ["0x", "0x12", "0xzz", "0x" + "ff" * 31, 7, None, "x" * 100_000])
-def test_an_answer_that_does_not_decode_changes_the_endpoint(deployed: Deployed, lie: object) -> None:
+def test_an_answer_that_does_not_decode_changes_the_endpoint(deployed: Deployed, proxy: Proxy, lie: object) -> None:
     """What one endpoint says of a contract must not end a process that has another to ask."""
-    proxy = Proxy(deployed.chain.url)
-    try:
-        client = ChainClient([proxy.url, deployed.chain.url], 31337, patience=5.0)
-        proxy.rule = lambda request: {"result": lie} if request["method"] == "eth_call" else None
-        token = Suite(client, deployed.deployment, check=False).token
-        assert token.balance_of(deployed.chain.account().address) == 0
-        assert client.url == deployed.chain.url
-    finally:
-        proxy.close()
+    client = ChainClient([proxy.url, deployed.chain.url], 31337, patience=5.0)
+    proxy.rule = answering("eth_call", {"result": lie})
+    token = Suite(client, deployed.deployment, check=False).token
+    assert token.balance_of(deployed.chain.account().address) == 0
+    assert client.url == deployed.chain.url
 
 
-def test_nonsense_from_every_endpoint_is_no_wrong_configuration(deployed: Deployed) -> None:
-    proxy = Proxy(deployed.chain.url)
-    try:
-        client = ChainClient([proxy.url], 31337, patience=0.5)
-        token = Suite(client, deployed.deployment, check=False).token
-        proxy.rule = lambda request: {"result": "0x12"} if request["method"] == "eth_call" else None
-        with pytest.raises(UnreachableError, match=r"MusterToken\.balanceOf does not decode"):
-            token.balance_of(SELF)
-        proxy.rule = lambda request: {"result": "0x"} if request["method"] == "eth_call" else None
-        with pytest.raises(ConfigError, match="there is no MusterToken at"):
-            token.balance_of(SELF)
-    finally:
-        proxy.close()
+def test_nonsense_from_every_endpoint_is_no_wrong_configuration(deployed: Deployed, proxy: Proxy) -> None:
+    client = ChainClient([proxy.url], 31337, patience=0.5)
+    token = Suite(client, deployed.deployment, check=False).token
+    proxy.rule = answering("eth_call", {"result": "0x12"})
+    with pytest.raises(UnreachableError, match=r"MusterToken\.balanceOf does not decode"):
+        token.balance_of(SELF)
+    proxy.rule = answering("eth_call", {"result": "0x"})
+    with pytest.raises(ConfigError, match="there is no MusterToken at"):
+        token.balance_of(SELF)
 
 
 def test_refusals_are_decoded(deployed: Deployed) -> None:
@@ -82,15 +74,6 @@ def test_unknown_revert_data_is_shown() -> None:
     assert decode_revert(bytes.fromhex("08c379a0") + b"\xff" * 9)[0] == "Unknown"
 
 
-def test_reads_of_a_missing_contract_are_named(deployed: Deployed) -> None:
-    placed = deployed.deployment.contracts["Seats"].model_copy(update={"address": SELF})
-    wrong = deployed.deployment.model_copy(update={"contracts": deployed.deployment.contracts | {"Seats": placed}})
-    with pytest.raises(ConfigError, match="there is no Seats at"):
-        Suite(deployed.chain.client(), wrong, check=False).seats.bond()
-    with pytest.raises(ConfigError, match="there is no Seats at"):
-        Suite(deployed.chain.client(), wrong)
-
-
 def test_arguments_are_checked_before_they_are_sent(deployed: Deployed) -> None:
     suite = deployed.suite(deployed.governance)
     with pytest.raises(ConfigError, match="wrong checksum"):
@@ -103,18 +86,20 @@ def test_arguments_are_checked_before_they_are_sent(deployed: Deployed) -> None:
         deployed.suite().token.mint(deployed.governance.address, 1).send()
 
 
+WORDS: dict[str, list[str]] = CATALOGUE["words"]
 ERRORS = {error.where: error for error in abi.all_errors().values()}
 
 
 def test_every_error_has_words_or_is_known_to_need_none() -> None:
-    assert not _WORDS.keys() & UNSPOKEN
-    assert set(ERRORS) == _WORDS.keys() | UNSPOKEN
+    unspoken = set(CATALOGUE["unspoken"])
+    assert not WORDS.keys() & unspoken
+    assert set(ERRORS) == WORDS.keys() | unspoken
 
 
-@pytest.mark.parametrize("name", sorted(_WORDS))
+@pytest.mark.parametrize("name", sorted(WORDS))
 def test_words_name_only_what_the_error_says(name: str) -> None:
     of_one_name = [error for error in abi.all_errors().values() if error.where == name]
-    named = {field for text in _WORDS[name] for _, field, _, _ in Formatter().parse(text) if field is not None}
+    named = {field for text in WORDS[name] for _, field, _, _ in Formatter().parse(text) if field is not None}
     assert any(named <= {component["name"] for component in error.components} for error in of_one_name), (
         f"{named} of {of_one_name}"
     )
@@ -150,11 +135,7 @@ def test_a_contract_cannot_make_us_fetch_addresses_that_it_names(chain: Chain, p
     """EIP-3668: a revert that names URLs, which web3 would ask."""
     names: list[Any] = [SELF, [proxy.url + "/{sender}/{data}"], b"", b"1234", b""]
     lookup = "0x556f1830" + encode(["address", "string[]", "bytes", "bytes4", "bytes"], names).hex()
-    proxy.rule = lambda request: (
-        {"error": {"code": 3, "message": "execution reverted", "data": lookup}}
-        if request["method"] == "eth_call"
-        else None
-    )
+    proxy.rule = answering("eth_call", {"error": {"code": 3, "message": "execution reverted", "data": lookup}})
     reader = ChainReader(FailoverProvider([proxy.url], 31337))
     with pytest.raises(Exception, match="a call was refused: Unknown"):
         reader.ask("a call", lambda eth: eth.call({"to": Web3.to_checksum_address(SELF)}))

@@ -15,7 +15,7 @@ from chain.indexer.store import EventStore
 from chain.transactions import Call
 from protocol.errors import ConfigError, MusterError, UnreachableError
 from tests.chain.conftest import ALICE, amounts, follow, mint
-from tests.chain.proxy import Proxy
+from tests.chain.proxy import Proxy, answering
 from tests.conftest import TOKEN, Deployed
 
 
@@ -234,7 +234,7 @@ def test_nonsense_moves_a_follower_to_the_next_endpoint_and_leaves_nothing(
     mint(deployed, 1)
     client = ChainClient([proxy.url, deployed.chain.url], 31337)
     follower = Follower(client, deployed.deployment, tmp_path / "events.db")
-    proxy.rule = lambda request: {"result": [{"x": 1}]} if request["method"] == "eth_getLogs" else None
+    proxy.rule = answering("eth_getLogs", {"result": [{"x": 1}]})
     with pytest.raises(UnreachableError):
         follower.poll()
     assert list(follower.history()) == []
@@ -248,7 +248,7 @@ def test_a_malformed_block_moves_to_the_next_endpoint(
 ) -> None:
     follower = follow(deployed, tmp_path)
     client = ChainClient([proxy.url, deployed.chain.url], 31337)
-    proxy.rule = lambda request: {"result": block} if request["method"] == "eth_getBlockByNumber" else None
+    proxy.rule = answering("eth_getBlockByNumber", {"result": block})
     assert client.head().number == follower.poll().head
     assert client.url == deployed.chain.url
     with pytest.raises(UnreachableError, match="malformed block"):

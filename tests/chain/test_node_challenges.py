@@ -26,7 +26,7 @@ def history(game: Game, node: LocalAccount) -> list[Submission]:
     files = [game.submit(node, step, work(f"{node.address} {number}")) for number in range(3)]
     game.vote(files[0].lane, dict.fromkeys((file.place for file in files), Code.ACCEPT))
     game.deployed.chain.later(61)
-    return [game.state.submissions[game.pool, file.sequence] for file in files]
+    return [game.again(file) for file in files]
 
 
 def accuser(game: Game) -> Suite:
@@ -40,16 +40,12 @@ def test_an_upheld_challenge_takes_the_stake_and_ejects(game: Game) -> None:
     bond, before = suite.node_challenges.bond(game.pool, len(files)), suite.token.balance_of(suite.client.address)
     number = suite.node_challenges.open(files, EVIDENCE).send()
     state = compare(game)
-    challenge = state.challenges[number]
-    assert (challenge.node, challenge.sequences, challenge.evidence) == (
-        node.address,
-        tuple(f.sequence for f in files),
-        EVIDENCE,
-    )
+    challenge, sequences = state.challenges[number], tuple(file.sequence for file in files)
+    assert (challenge.node, challenge.sequences, challenge.evidence) == (node.address, sequences, EVIDENCE)
     assert challenge.outcome is ChallengeOutcome.OPEN
     assert state.nodes[node.address].frozen == 1
     assert open_challenges(state) == [challenge]
-    assert suite.node_challenges.tried(game.pool, challenge.sequences) == number
+    assert suite.node_challenges.read("triedIn", game.pool, list(sequences)) == number
     assert suite.token.balance_of(suite.client.address) == before - bond
 
     fee = jury_fee(state.pools[game.pool].terms, 3)
@@ -127,7 +123,7 @@ def test_files_that_can_still_be_disputed_are_refused(game: Game) -> None:
     file = game.submit(node, step, work("young"))
     game.vote(file.lane, {file.place: Code.ACCEPT})
     with pytest.raises(ContractError, match=f"file {file.sequence} is not accepted for good"):
-        accuser(game).node_challenges.open([game.state.submissions[game.pool, file.sequence]], EVIDENCE).send()
+        accuser(game).node_challenges.open([game.again(file)], EVIDENCE).send()
 
 
 def test_several_open_challenges_of_one_node_each_end_for_themselves(game: Game) -> None:

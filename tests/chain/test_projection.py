@@ -5,18 +5,15 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from chain.indexer.logs import Batch, Event
 from chain.indexer.projection import Projection
-from chain.indexer.reducers import REDUCERS, apply, replay
+from chain.indexer.reducers import Args, Pools, apply, replay
 from chain.indexer.state import State
 from protocol.verdict import Code
 from tests.orchestrator.chain import CHEAT, NODE, VOTER, ScriptedChain
-
-SUBMITTED = ("Pools", "WorkSubmitted")
 
 
 class SlowChain(ScriptedChain):
@@ -46,10 +43,8 @@ def opened(kind: type[ScriptedChain] = ScriptedChain) -> ScriptedChain:
 
 def life(chain: ScriptedChain) -> Iterable[None]:
     """A pool's whole life, one or two events at a time."""
-    for counter in range(20):
-        chain.submit(NODE, counter)
-        yield
-        chain.submit(CHEAT, counter)
+    for number in range(40):
+        chain.submit((NODE, CHEAT)[number % 2], number // 2)
         yield
     chain.emit("MusterToken", "Transfer", **{"from": NODE.address, "to": CHEAT.address, "value": 3})
     yield
@@ -72,6 +67,12 @@ def life(chain: ScriptedChain) -> Iterable[None]:
     yield
     chain.publish(1)
     yield
+
+
+def followed() -> tuple[ScriptedChain, Projection]:
+    """An opened chain and its projection."""
+    chain = opened()
+    return chain, Projection(chain)
 
 
 def replayed(chain: ScriptedChain) -> State:
@@ -118,8 +119,7 @@ def claims(state: State) -> list[object]:
 def archived(monkeypatch: pytest.MonkeyPatch) -> tuple[ScriptedChain, Projection]:
     """A chain with a long history, and its projection."""
     monkeypatch.setattr("chain.indexer.projection.FINAL_BLOCKS", 20)
-    chain = opened()
-    projection = Projection(chain)
+    chain, projection = followed()
     busy(chain, 200, projection.refresh)
     return chain, projection
 
@@ -189,8 +189,7 @@ def test_reorganisations_leave_no_trace_in_the_archive(archived: tuple[ScriptedC
 
 
 def test_every_state_is_the_replay_of_its_events_and_never_changes_again() -> None:
-    chain = opened()
-    projection = Projection(chain)
+    chain, projection = followed()
     kept = [(projection.state, copy.deepcopy(projection.state))]
     for _ in life(chain):
         assert projection.refresh()
@@ -216,8 +215,7 @@ def test_what_a_batch_does_not_touch_is_shared_and_not_copied() -> None:
 
 
 def test_a_new_head_alone_is_seen_but_is_no_new_version() -> None:
-    chain = opened()
-    projection = Projection(chain)
+    chain, projection = followed()
     version = projection.state.version
     chain.head += 5
     assert not projection.refresh()
@@ -225,17 +223,16 @@ def test_a_new_head_alone_is_seen_but_is_no_new_version() -> None:
 
 
 def test_a_reducer_that_fails_half_way_leaves_the_state_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    chain = opened()
-    projection = Projection(chain)
+    chain, projection = followed()
     before, as_it_was = projection.state, copy.deepcopy(projection.state)
-    right = REDUCERS[SUBMITTED]
+    right = Pools.WorkSubmitted
 
-    def fails_after_half(state: State, args: dict[str, Any], event: Event) -> None:
-        right(state, args, event)
+    def fails_after_half(self: Pools, args: Args) -> None:
+        right(self, args)
         if args["node"] == CHEAT.address:
             raise ArithmeticError("half-way")
 
-    monkeypatch.setitem(REDUCERS, SUBMITTED, fails_after_half)
+    monkeypatch.setattr(Pools, "WorkSubmitted", fails_after_half)
     chain.submit(NODE, 0)
     chain.submit(CHEAT, 0)
     with pytest.raises(ArithmeticError):
@@ -246,7 +243,7 @@ def test_a_reducer_that_fails_half_way_leaves_the_state_as_it_was(monkeypatch: p
     with pytest.raises(ArithmeticError):
         projection.refresh()
     assert projection.state is before
-    monkeypatch.setitem(REDUCERS, SUBMITTED, right)
+    monkeypatch.setattr(Pools, "WorkSubmitted", right)
     # No new event is needed, and none is lost or applied twice.
     assert projection.refresh()
     assert projection.state == replayed(chain)
@@ -353,22 +350,8 @@ def test_a_reorganisation_costs_what_is_not_final(monkeypatch: pytest.MonkeyPatc
     assert projection.state == replayed(chain)
 
 
-def test_a_reorganisation_below_the_checkpoint_is_replayed_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chain.indexer.projection.FINAL_BLOCKS", 3)
-    chain = opened()
-    projection = Projection(chain)
-    for counter in range(20):
-        chain.submit(NODE, counter)
-        projection.refresh()
-    chain.rewind(10)
-    chain.submit(CHEAT, 0)
-    projection.refresh()
-    assert projection.state == replayed(chain)
-
-
 def test_a_refresh_catches_up_however_many_polls_that_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    chain = opened()
-    projection = Projection(chain)
+    chain, projection = followed()
     for counter in range(7):
         chain.submit(NODE, counter)
 

@@ -13,7 +13,7 @@ from chain.client import ChainClient
 from chain.rpc import ChainReader, ErrorKind, FailoverProvider, RpcError, meaning, shown
 from protocol.errors import ConfigError, UnreachableError
 from tests.chain.conftest import SELF, gift
-from tests.chain.proxy import Proxy, serve
+from tests.chain.proxy import Proxy, answering, serve
 from tests.conftest import Chain, free_port
 
 
@@ -55,17 +55,10 @@ def test_it_changes_to_an_endpoint_that_works(chain: Chain, proxy: Proxy) -> Non
 
 
 def test_an_endpoint_of_another_chain_is_passed_over(chain: Chain, proxy: Proxy) -> None:
-    proxy.rule = lambda request: {"result": "0x1"} if request["method"] == "eth_chainId" else None
+    proxy.rule = answering("eth_chainId", {"result": "0x1"})
     client = ChainClient([proxy.url, chain.url], 31337, patience=5.0)
     assert client.head().number == 0
     assert client.url == chain.url
-
-
-def test_a_busy_endpoint_is_asked_again(chain: Chain, proxy: Proxy) -> None:
-    client = ChainClient([proxy.url], 31337)
-    answers = iter([{"error": {"code": -32005, "message": "limit exceeded"}}] * 2)
-    proxy.rule = lambda request: next(answers, None)
-    assert client.head().number == 0
 
 
 def test_an_endpoint_without_batches_will_do(chain: Chain, proxy: Proxy) -> None:

@@ -61,10 +61,8 @@ class Play:
             self.counts["refused " + move.__name__] += 1
 
     def pick(self, **wanted: object) -> Submission:
-        fitting = [
-            s for s in self.game.state.submissions.values() if all(getattr(s, k) == v for k, v in wanted.items())
-        ]
-        return self.random.choice(fitting)
+        files = self.game.state.submissions.values()
+        return self.random.choice([s for s in files if all(getattr(s, k) == v for k, v in wanted.items())])
 
     def node(self) -> tuple[LocalAccount, LocalAccount]:
         return self.random.choice(self.nodes)
@@ -72,10 +70,9 @@ class Play:
     def submit(self) -> None:
         step = self.game.state.pools[self.game.pool].step
         node, item = self.node()[1], work(str(self.random.random()), self.random.randint(1, 3000))
-        ago = self.random.choice([None, None, None, 0, 5, 50])
-        receipt = (
-            None if ago is None else self.game.receipt(node.address, item.sha256, self.game.suite.client.now() - ago)
-        )
+        ago, receipt = self.random.choice([None, None, None, 0, 5, 50]), None
+        if ago is not None:
+            receipt = self.game.receipt(node.address, item.sha256, self.game.suite.client.now() - ago)
         self.game.submit(node, max(0, step - self.random.randint(0, 3)), item, receipt)
         if receipt is not None:
             self.uploaded[item.sha256] = receipt
@@ -97,7 +94,7 @@ class Play:
     def settle_nothing(self) -> None:
         lane = self.random.choice([one for one in self.game.state.lanes.values() if not one.attested])
         self.game.mine_to(lane.last_block + self.game.state.pools[self.game.pool].terms.attestBlocks)
-        self.game.suite.court.settle((lane.pool, lane.lane, 0), self.game.state.files_of(lane)).send()
+        self.game.settle(lane.lane)
 
     def pause_or_resume(self) -> None:
         pools, paused = self.game.suite.pools, self.game.state.pools[self.game.pool].status == "paused"
@@ -121,10 +118,8 @@ class Play:
         self.game.service = service
 
     def vote(self) -> None:
-        lane = self.random.choice(
-            [one for one in self.game.state.lanes.values() if one.attested and not one.round.settled]
-            + self.open_lanes()
-        )
+        attested = [one for one in self.game.state.lanes.values() if one.attested and not one.round.settled]
+        lane = self.random.choice(attested + self.open_lanes())
         common = [Code.ACCEPT] * 6 + [Code.REJECT_WEIGHTS, Code.MALFORMED, Code.UNAVAILABLE, Code.UNSURE]
         codes: dict[int, int] = {s.place: self.random.choice(common) for s in self.game.state.files_of(lane)}
         self.game.vote(lane.lane, codes, lane.round.round)
@@ -134,13 +129,11 @@ class Play:
         self.game.suite.pools.finalize(self.pick(status=refused, finalized=False)).send()
 
     def claim(self) -> None:
-        account = self.node()[1]
-        hint = self.game.state.claim_hint(self.game.pool, account.address, self.game.suite.client.now())
-        if hint is None:
+        node = self.node()[1]
+        if self.game.hint(node) is None:
             raise IndexError
-        self.game.suite.pools.claim(hint).send()
-        left = self.game.state.claim_hint(self.game.pool, account.address, self.game.suite.client.now())
-        assert left is None
+        self.game.claim(node)
+        assert self.game.hint(node) is None
 
     def dispute(self) -> None:
         self.game.suite.appeals.dispute(self.pick(disputed=False, finalized=False)).send()
@@ -154,7 +147,7 @@ class Play:
         self.game.suite.appeals.conclude(self.pick(disputed=True)).send()
 
     def close(self) -> None:
-        done = [r for lane in self.game.state.lanes.values() for r in [(lane, x) for x in lane.rounds] if r[1].settled]
+        done = [(lane, one) for lane in self.game.state.lanes.values() for one in lane.rounds if one.settled]
         lane, round_ = self.random.choice(done)
         left = [j for j in range(len(round_.seats)) if j not in round_.closed]
         self.game.suite.court.close((lane.pool, lane.lane, round_.round), self.random.choice(left)).send()

@@ -4,6 +4,8 @@ import gzip
 import logging
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +15,42 @@ from chain.client import ChainClient
 from chain.errors import TransactionError
 from chain.rpc import BadAnswer, RpcError
 from chain.transactions import DEFAULT_LIMIT, GWEI, SETTING, Call, Price, price_limit, price_of
-from protocol.accounts import Account
+from protocol.accounts import Account, LocalAccount
 from protocol.errors import ConfigError
 from protocol.waits import wait_for
 from tests.chain.conftest import SELF, gift
-from tests.chain.proxy import Proxy
+from tests.chain.proxy import Proxy, answering
 from tests.conftest import Chain
 
 
-def in_background(chain: Chain, client: ChainClient, wei: int) -> tuple[threading.Thread, list[object], float]:
-    """Send a gift on another thread and wait until it is pending; the thread, its receipts, and a deadline."""
+def pending(chain: Chain) -> list[dict[str, Any]]:
+    return [tx for txs in chain.rpc("txpool_content")["pending"].values() for tx in txs.values()]
+
+
+def count(chain: Chain, account: LocalAccount) -> int:
+    """How many transactions of the account are mined."""
+    return int(chain.rpc("eth_getTransactionCount", account.address, "latest"), 16)
+
+
+@contextmanager
+def sending(chain: Chain, client: ChainClient, wei: int) -> Iterator[list[object]]:
+    """Run the block once a gift that another thread sends is pending, and join that thread: it was mined once. Yields
+    its receipts."""
     done: list[object] = []
     thread = threading.Thread(target=lambda: done.append(client.send(gift(wei), timeout=100)))
     thread.start()
-    deadline = time.monotonic() + 60
-    while not chain.rpc("txpool_content")["pending"] and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return thread, done, deadline
+    wait_for("a pending transaction", lambda: bool(pending(chain)), 60, poll=0.02)
+    yield done
+    thread.join(60)
+    assert len(done) == 1
+
+
+def mine_until(chain: Chain, done: list[object]) -> None:
+    def mined() -> bool:
+        chain.mine()
+        return bool(done)
+
+    wait_for("it to be mined", mined, 60)
 
 
 def test_a_lost_answer_is_not_a_second_transaction(chain: Chain, proxy: Proxy) -> None:
@@ -39,7 +60,7 @@ def test_a_lost_answer_is_not_a_second_transaction(chain: Chain, proxy: Proxy) -
     client.send(gift(7))
     assert proxy.calls.count("eth_sendRawTransaction") == 2
     assert client.balance(SELF) == 7
-    assert int(chain.rpc("eth_getTransactionCount", account.address, "latest"), 16) == 1
+    assert count(chain, account) == 1
 
 
 def test_threads_share_an_account_and_two_clients_a_key(chain: Chain) -> None:
@@ -65,7 +86,7 @@ def test_threads_share_an_account_and_two_clients_a_key(chain: Chain) -> None:
         return clients[0].balance(SELF)
 
     assert sent([clients[0]] * 8, 6) == 48
-    assert int(chain.rpc("eth_getTransactionCount", account.address, "latest"), 16) == 48
+    assert count(chain, account) == 48
     chain.rpc("evm_setAutomine", False)
     chain.rpc("evm_setIntervalMining", 1)
     assert sent(clients, 3) == 54
@@ -84,33 +105,26 @@ def test_no_gas_money_is_said_plainly(chain: Chain, caplog: pytest.LogCaptureFix
 
 
 def test_a_stuck_transaction_is_outbid(chain: Chain) -> None:
-    account = chain.account()
     chain.rpc("evm_setAutomine", False)
-    client = chain.client(account, bump_after=0.3)
-    thread, done, deadline = in_background(chain, client, 3)
-    prices: set[str] = set()
-    while len(prices) < 3 and time.monotonic() < deadline:
-        pending = chain.rpc("txpool_content")["pending"].values()
-        prices |= {tx["maxFeePerGas"] for txs in pending for tx in txs.values()}
-        time.sleep(0.05)
-    chain.mine()
-    thread.join(60)
-    assert len(prices) >= 3
-    assert len(done) == 1
+    client, prices = chain.client(chain.account(), bump_after=0.3), set[str]()
+
+    def outbid_twice() -> bool:
+        prices.update(tx["maxFeePerGas"] for tx in pending(chain))
+        return len(prices) >= 3
+
+    with sending(chain, client, 3):
+        wait_for("three offers", outbid_twice, 60, poll=0.05)
+        chain.mine()
     assert client.balance(SELF) == 3
 
 
 def test_a_dropped_transaction_is_sent_again(chain: Chain) -> None:
-    account = chain.account()
     chain.rpc("evm_setAutomine", False)
-    client = chain.client(account)
-    thread, done, deadline = in_background(chain, client, 4)
-    chain.rpc("anvil_dropAllTransactions")
-    while not chain.rpc("txpool_content")["pending"] and time.monotonic() < deadline:
-        time.sleep(0.05)
-    chain.mine()
-    thread.join(60)
-    assert len(done) == 1
+    client = chain.client(chain.account())
+    with sending(chain, client, 4):
+        chain.rpc("anvil_dropAllTransactions")
+        wait_for("it to be sent again", lambda: bool(pending(chain)), 60, poll=0.05)
+        chain.mine()
     assert client.balance(SELF) == 4
 
 
@@ -121,42 +135,24 @@ def test_a_chain_that_forgets_gets_its_transactions_back(chain: Chain) -> None:
     snapshot = chain.rpc("evm_snapshot")
     client.send(gift(10))
     chain.rpc("evm_setAutomine", False)
-    thread, done, deadline = in_background(chain, client, 5)
-    chain.rpc("evm_revert", snapshot)
-    chain.rpc("anvil_dropAllTransactions")
-    while not done and time.monotonic() < deadline:
-        chain.mine()
-        time.sleep(0.2)
-    thread.join(60)
-    assert len(done) == 1
+    with sending(chain, client, 5) as done:
+        chain.rpc("evm_revert", snapshot)
+        chain.rpc("anvil_dropAllTransactions")
+        mine_until(chain, done)
     assert client.balance(SELF) == 15
-    assert int(chain.rpc("eth_getTransactionCount", account.address, "latest"), 16) == 2
+    assert count(chain, account) == 2
 
 
 def test_a_nonce_taken_by_another_program_is_survived(chain: Chain) -> None:
     account = chain.account()
     chain.rpc("evm_setAutomine", False)
     client = chain.client(account, bump_after=60)
-    thread, done, deadline = in_background(chain, client, 5)
-    rival = account.sign_transaction(
-        {
-            "nonce": 0,
-            "to": bytes.fromhex(SELF[2:]),
-            "value": 100,
-            "gas": 21000,
-            "chainId": 31337,
-            "maxFeePerGas": 10**11,
-            "maxPriorityFeePerGas": 10**10,
-            "type": 2,
-        }
-    )
-    chain.rpc("eth_sendRawTransaction", "0x" + bytes(rival.raw_transaction).hex())
-    chain.mine()
-    while not done and time.monotonic() < deadline:
-        chain.mine()
-        time.sleep(0.2)
-    thread.join(60)
-    assert len(done) == 1
+    fees: dict[str, Any] = {"type": 2, "gas": 21000, "maxFeePerGas": 10**11, "maxPriorityFeePerGas": 10**10}
+    rival = fees | {"chainId": 31337, "nonce": 0, "to": bytes.fromhex(SELF[2:]), "value": 100}
+    with sending(chain, client, 5) as done:
+        signed = account.sign_transaction(rival)
+        chain.rpc("eth_sendRawTransaction", "0x" + bytes(signed.raw_transaction).hex())
+        mine_until(chain, done)
     assert client.balance(SELF) == 105
 
 
@@ -182,17 +178,11 @@ def test_sends_need_few_round_trips(chain: Chain, proxy: Proxy) -> None:
 GREEDY = 1000 * GWEI
 
 
-def greedy_tip(request: dict[str, Any]) -> dict[str, Any] | None:
-    return {"result": hex(GREEDY)} if request["method"] == "eth_maxPriorityFeePerGas" else None
+greedy_tip = answering("eth_maxPriorityFeePerGas", {"result": hex(GREEDY)})
+greedy_base = answering("eth_getBlockByNumber", {"result": {"number": "0x1", "baseFeePerGas": hex(GREEDY)}})
 
 
-def greedy_base(request: dict[str, Any]) -> dict[str, Any] | None:
-    if request["method"] != "eth_getBlockByNumber":
-        return None
-    return {"result": {"number": "0x1", "baseFeePerGas": hex(GREEDY)}}
-
-
-@pytest.mark.parametrize("lie", [greedy_tip, greedy_base])
+@pytest.mark.parametrize("lie", [greedy_tip, greedy_base], ids=["tip", "base fee"])
 def test_a_lying_endpoint_makes_nobody_burn_its_ether(chain: Chain, proxy: Proxy, lie: Any) -> None:
     account = chain.account()
     client = ChainClient([proxy.url], 31337, account, poll=0.02)
@@ -212,7 +202,7 @@ def test_another_endpoint_is_asked_instead(chain: Chain, proxy: Proxy) -> None:
 
 
 def test_the_limit_is_a_setting(chain: Chain, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    proxy.rule = lambda request: {"result": hex(20 * GWEI)} if "Priority" in request["method"] else None
+    proxy.rule = answering("eth_maxPriorityFeePerGas", {"result": hex(20 * GWEI)})
     monkeypatch.setenv(SETTING, "0.5")
     with pytest.raises(TransactionError, match=r"limit is 0\.5"):
         ChainClient([chain.url], 31337, chain.account(), poll=0.02).send(gift(1))
@@ -222,30 +212,24 @@ def test_the_limit_is_a_setting(chain: Chain, proxy: Proxy, monkeypatch: pytest.
 
 
 def test_a_stuck_transaction_is_outbid_up_to_the_limit(
-    chain: Chain, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    chain: Chain, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     chain.rpc("evm_setAutomine", False)
     monkeypatch.setenv(SETTING, "4")
     client = chain.client(chain.account(), bump_after=0.05)
-    done: list[object] = []
-    thread = threading.Thread(target=lambda: done.append(client.send(gift(3), timeout=60)))
-    with caplog.at_level("WARNING", "muster.chain"):
-        thread.start()
-        seen = threading.Event()
-        while not any("the limit" in record.message for record in caplog.records) and thread.is_alive():
-            seen.wait(0.02)
-        (offered,) = [tx for txs in chain.rpc("txpool_content")["pending"].values() for tx in txs.values()]
+
+    def warned(words: str) -> None:
+        wait_for(words, lambda: any(words in record.message for record in caplog.records), 60, poll=0.02)
+
+    with caplog.at_level("WARNING", "muster.chain"), sending(chain, client, 3):
+        warned("the limit")
+        (offered,) = pending(chain)
         assert int(offered["maxFeePerGas"], 16) <= 4 * GWEI
         # What lies after the transaction waits is not offered either.
-        proxy = Proxy(chain.url)
         proxy.rule = greedy_base
         client.provider.urls[:] = [proxy.url]
-        while not any("is offered no more" in record.message for record in caplog.records) and thread.is_alive():
-            seen.wait(0.02)
+        warned("is offered no more")
         chain.mine()
-        thread.join(30)
-        proxy.close()
-    assert len(done) == 1
 
 
 @pytest.mark.parametrize("given", ["", "much", "-1", "0", "nan", "inf", "1e-10", "1e10"])
@@ -317,9 +301,8 @@ def test_senders_survive_a_chain_that_forgets_its_last_seconds(tmp_path: Path) -
             assert not thread.is_alive()
         assert not failures
         balance = client_list[0].balance(SELF)
-        nonces = [int(chain.rpc("eth_getTransactionCount", a.address, "latest"), 16) for a in accounts]
         # Nothing acts twice: every mined transaction is one that somebody was told of, and no nonce was wasted.
-        assert sum(nonces) == balance <= len(done)
+        assert sum(count(chain, account) for account in accounts) == balance <= len(done)
         kept = [chain.rpc("eth_getTransactionReceipt", tx_hash) is not None for tx_hash in done]
         assert sum(kept) == balance
         assert all(kept[-4:]), "since its last start it has forgotten nothing"

@@ -9,7 +9,7 @@ from chain.indexer.records import MAX_MIRROR, MOST_NODE_MIRRORS, Status
 from protocol.rollout_file import merkle
 from protocol.verdict import Code
 from tests.chain.comparison import compare
-from tests.chain.game import FEE, RATE, Game, work
+from tests.chain.game import FEE, RATE, Game, terms, work
 from tests.conftest import TOKEN
 from trainer.pool.canaries import StepCanaries
 
@@ -28,17 +28,17 @@ def test_accepted_work_is_paid_to_the_last_base_unit(game: Game) -> None:
     state = compare(game)
     assert [s.status for s in state.submissions_of(game.pool, node.address)] == [Status.ACCEPTED] * 2
     assert state.lanes[game.pool, 0].round.settled
-    assert state.claim_hint(game.pool, node.address, game.suite.client.now()) is None
+    assert game.hint(node) is None
     game.deployed.chain.later(61)
-    hint = state.claim_hint(game.pool, node.address, game.suite.client.now())
+    hint = game.hint(node)
     assert hint is not None
     assert game.suite.pools.read("claimable", game.pool, node.address, hint.sequence) == (2001, 2001 * RATE)
     before = state.balances[operator.address]
-    assert game.suite.pools.claim(hint).send() == 2001 * RATE
+    assert game.claim(node) == 2001 * RATE
     assert [game.suite.court.close((game.pool, 0, 0), j).send() for j in range(3)] == [2 * FEE] * 3
     state = compare(game)
     assert state.balances[operator.address] == before + 2001 * RATE
-    assert state.claim_hint(game.pool, node.address, game.suite.client.now()) is None
+    assert game.hint(node) is None
     assert state.lanes[game.pool, 0].round.closed == {0, 1, 2}
     assert [p.kind for p in state.payments] == ["claim", "fee", "fee", "fee"]
     assert sum(s.earned for s in state.seats.values()) == 6 * FEE
@@ -50,8 +50,7 @@ def test_rejected_work_slashes_and_ejects(game: Game) -> None:
     good = game.submit(node, step, work("good"))
     bad = game.submit(node, step, work("bad"))
     game.vote(0, {0: Code.ACCEPT, 1: Code.REJECT_WEIGHTS})
-    state = compare(game)
-    bad = state.submissions[bad.pool, bad.sequence]
+    state, bad = compare(game), game.again(bad)
     assert bad.status == Status.REJECTED
     assert state.accounts[game.pool, node.address].frozen_at
     with pytest.raises(ContractError) as refused:
@@ -71,8 +70,9 @@ def test_rejected_work_slashes_and_ejects(game: Game) -> None:
     assert game.state.balances[SINK] == rest - rest // 20 - 1, "all but the collector's twentieth, and a base unit"
     # What was accepted together with the rejected file had not vested when the node was slashed.
     assert state.claim_hint(game.pool, node.address, 2**40) is None
-    game.forfeit(state.submissions[good.pool, good.sequence])
-    assert compare(game).submissions[good.pool, good.sequence].forfeited
+    game.forfeit(game.again(good))
+    compare(game)
+    assert game.again(good).forfeited
 
 
 def test_a_dispute_won_by_the_worker(game: Game) -> None:
@@ -81,28 +81,25 @@ def test_a_dispute_won_by_the_worker(game: Game) -> None:
     sub = game.submit(node, step, work("honest"))
     game.vote(0, {0: Code.REJECT_SAMPLING})
     suite = game.deployed.suite(operator)
-    trial = suite.appeals.dispute(game.state.submissions[game.pool, sub.sequence]).send()
+    trial = suite.appeals.dispute(game.again(sub)).send()
     state = compare(game)
-    assert state.submissions[game.pool, sub.sequence].disputed
+    assert game.again(sub).disputed
     assert state.disputes[game.pool, sub.sequence].trial == trial
     game.try_case(trial, Code.ACCEPT)
-    suite.appeals.conclude(state.submissions[game.pool, sub.sequence]).send()
+    suite.appeals.conclude(sub).send()
     if not game.state.disputes[game.pool, sub.sequence].resolved:
         game.deployed.chain.later(31)
-        suite.appeals.conclude(state.submissions[game.pool, sub.sequence]).send()
-    state = compare(game)
+        suite.appeals.conclude(sub).send()
+    state, final = compare(game), game.again(sub)
     dispute = state.disputes[game.pool, sub.sequence]
     assert (dispute.resolved, dispute.overturned, dispute.code) == (True, True, Code.ACCEPT)
-    final = state.submissions[game.pool, sub.sequence]
     assert final.status == Status.ACCEPTED
     assert final.votes_code == Code.REJECT_SAMPLING
     paid = [suite.juries.close((trial,), j).send() for j in range(5)]
     assert paid == [2 * FEE] * 5
     assert any(s.kind == "seat" for s in state.slashes)
     game.deployed.chain.later(120)
-    hint = state.claim_hint(game.pool, node.address, suite.client.now())
-    assert hint is not None
-    assert suite.pools.claim(hint).send() == 1000 * RATE
+    assert game.claim(node) == 1000 * RATE
     compare(game)
 
 
@@ -115,26 +112,18 @@ def test_malformed_unavailable_and_void(game: Game) -> None:
     c = game.submit(node, step, work("c"))
     assert c.lane == 1
     game.deployed.chain.later(61)
-    state = game.state
     for sub in (a, b):
-        game.suite.pools.finalize(state.submissions[game.pool, sub.sequence]).send()
-    state = compare(game)
-    assert [state.submissions[game.pool, s.sequence].status for s in (a, b, c)] == [
-        Status.MALFORMED,
-        Status.UNAVAILABLE,
-        Status.PENDING,
-    ]
+        game.suite.pools.finalize(game.again(sub)).send()
+    state, stand = compare(game), [game.again(sub).status for sub in (a, b, c)]
+    assert stand == [Status.MALFORMED, Status.UNAVAILABLE, Status.PENDING]
     assert not state.accounts[game.pool, node.address].ejected
     game.attest(1)
-    lane = game.state.lanes[game.pool, 1]
-    game.mine_to(lane.rounds[0].seed_block + 101)
-    game.suite.court.settle((game.pool, 1, 0), state.files_of(lane)).send()
-    # Nobody drew its committee: a second one may judge it, and is not drawn either.
-    again = game.state.lanes[game.pool, 1]
-    assert compare(game).submissions[game.pool, c.sequence].status == Status.PENDING
-    game.mine_to(again.rounds[1].seed_block + 101)
-    game.suite.court.settle((game.pool, 1, 1), state.files_of(lane)).send()
-    assert compare(game).submissions[game.pool, c.sequence].status == Status.VOID
+    # Nobody draws its committee: a second one may judge it, and is not drawn either.
+    for number, then in enumerate((Status.PENDING, Status.VOID)):
+        game.mine_to(game.state.lanes[game.pool, 1].rounds[number].seed_block + 101)
+        game.settle(1, number)
+        compare(game)
+        assert game.again(c).status == then
 
 
 def test_a_split_committee_gives_way_to_a_second_one(game: Game) -> None:
@@ -142,21 +131,10 @@ def test_a_split_committee_gives_way_to_a_second_one(game: Game) -> None:
     step = game.publish()
     game.submit(node, step, work("split"))
     game.attest(0)
-    lane = game.state.lanes[game.pool, 0]
-    game.mine_to(lane.round.seed_block + 1)
-    committee = game.suite.court.committee_of((game.pool, 0, 0))
-    assert committee is not None
-    salt = bytes(31) + b"\1"
-    votes = [Code.ACCEPT, Code.REJECT_WEIGHTS]
-    for member, code in enumerate(votes):
-        suite = game.voters[committee.seats[member]]
-        commitment = suite.court.ballot_hash((game.pool, 0, 0), suite.client.address, code, salt, salt)
-        suite.court.commit((game.pool, 0, 0), member, commitment).send()
+    votes = zip(game.committee(0), (Code.ACCEPT, Code.REJECT_WEIGHTS), strict=False)
+    game.cast((game.pool, 0, 0), [(game.voters[seat].court, code) for seat, code in votes], pause=31)
     game.deployed.chain.later(31)
-    for member, code in enumerate(votes):
-        game.voters[committee.seats[member]].court.reveal((game.pool, 0, 0), member, code, salt, salt).send()
-    game.deployed.chain.later(31)
-    game.suite.court.settle((game.pool, 0, 0), game.state.files_of(lane)).send()
+    game.settle(0)
     state = compare(game)
     lane = state.lanes[game.pool, 0]
     assert [r.round for r in lane.rounds] == [0, 1]
@@ -177,8 +155,7 @@ def test_a_canary_that_the_committee_accepted(game: Game) -> None:
     planted = WorkItem(merkle.root([merkle.leaf(row)]), b"\5" * 32, 500, 1)
     sub = game.submit(node, step, planted)
     game.vote(0, {0: Code.ACCEPT, 1: Code.ACCEPT})
-    state = game.state
-    sub = state.submissions[game.pool, sub.sequence]
+    sub = game.again(sub)
     assert planting.opening(node.address, 0) is None
     opening = planting.opening(node.address, 1)
     assert opening is not None
@@ -192,19 +169,17 @@ def test_a_canary_that_the_committee_accepted(game: Game) -> None:
     assert sorted(canary.accused) == sorted(state.lanes[game.pool, 0].round.seats)
     assert all(state.seats[seat].frozen for seat in canary.accused)
     game.try_case(canary.trial, Code.REJECT_WEIGHTS)
-    game.suite.canaries.conclude(state.submissions[game.pool, sub.sequence]).send()
+    game.suite.canaries.conclude(sub).send()
     state = compare(game)
     canary = state.canaries[game.pool, sub.sequence]
     assert (canary.concluded, canary.upheld, canary.code) == (True, True, Code.CANARY)
     slash = state.params_at(game.suite.client.now())["canarySlash"]
     assert canary.slashed == dict.fromkeys(canary.accused, slash)
     assert {(s.kind, s.amount) for s in state.slashes} == {("seat", slash)}
-    assert state.submissions[game.pool, sub.sequence].status == Status.CANARY
+    assert game.again(sub).status == Status.CANARY
     assert not state.accounts[game.pool, node.address].ejected
     game.deployed.chain.later(61)
-    hint = state.claim_hint(game.pool, node.address, game.suite.client.now())
-    assert hint is not None
-    assert game.suite.pools.claim(hint).send() == 1000 * RATE
+    assert game.claim(node) == 1000 * RATE
     compare(game)
 
 
@@ -234,8 +209,6 @@ def test_owner_and_operator_lifecycle(game: Game) -> None:
 
 
 def test_invites_and_their_misuse(game: Game) -> None:
-    from tests.chain.game import terms
-
     game.pool = game.suite.pools.create_pool(terms(inviteOnly=True), 100 * TOKEN).send()
     operator, node = game.deployed.rich(), game.deployed.chain.account()
     suite = game.deployed.suite(operator)
@@ -275,11 +248,9 @@ def test_a_files_node_and_the_seats_that_had_it_are_believed_and_nobody_else(gam
     step = game.publish()
     had, lacked = game.submit(node, step, work("had")), game.submit(node, step, work("lacked"))
     game.attest(0)
-    game.mine_to(game.state.lanes[game.pool, 0].round.seed_block + 1)
-    committee = game.suite.court.committee_of((game.pool, 0, 0))
-    assert committee is not None
-    members = [game.voters[seat] for seat in committee.seats]
-    outsider = next(suite for seat, suite in game.voters.items() if seat not in committee.seats)
+    seats = game.committee(0)
+    members = [game.voters[seat] for seat in seats]
+    outsider = next(suite for seat, suite in game.voters.items() if seat not in seats)
     members[0].pools.announce_mirror(game.pool, 0, "https://before-its-vote.example").send()
     game.vote(0, {0: Code.ACCEPT, 1: Code.UNAVAILABLE})
     for sequence in (0, 1, 7):

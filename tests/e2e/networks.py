@@ -1,5 +1,7 @@
 """Whole local networks of a test's own participants, and what all of them must show."""
 
+import json
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,13 +11,32 @@ import httpx
 
 from chain.indexer.records import Status, Submission
 from chain.indexer.state import State
-from localnet.demo import Demo, Disputer, Onlooker, settle_accounts
-from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec
+from engines.runtime import vllm_installed
+from environments.pool import PoolEnvironments
+from localnet.demo import Demo, Disputer, Onlooker
+from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec, pool_config
 from localnet.ports import claim_port
-from protocol.config import PoolConfig
+from protocol.config import EnvironmentConfig, PoolConfig
 from protocol.rollout_file.file import read
 from protocol.rollout_file.rows import Limits, Rollout
+from tests.e2e.running import muster
 from trainer.reports.records import Records
+
+FAST = "vllm" if vllm_installed() else "transformers"
+JUDGES = ValidatorSpec("xena", 6), ValidatorSpec("wanda", 6, engine=FAST, batch=16)
+"""They compute differently, and have to agree."""
+
+
+def small_files(base: Path, steps: int, *environments: EnvironmentConfig, **work: int) -> PoolConfig:
+    """A pool of the model folder `base` and these environments, which trains on two small files a step."""
+    config = pool_config(1, steps)
+    changed = {
+        "environments": environments,
+        "model": config.model.model_copy(update={"source": str(base)}),
+        "work": config.work.model_copy(update=work),
+        "train": config.train.model_copy(update={"files_per_step": 2, "max_off_policy_steps": 2, "minibatches": 2}),
+    }
+    return config.model_copy(update=changed)
 
 
 def network_plan(
@@ -30,15 +51,15 @@ class PlainDemo(Demo):
     """Nobody lazy, nobody absent: who has done honest work may dispute."""
 
     def onlookers(self) -> list[Onlooker]:
-        return [Disputer(self.onboarding, self.say)]
+        return [Disputer(self.onboarding, self.say).look]
 
     @contextmanager
     def settled(self) -> Iterator[State]:
         """The whole run, until everybody is paid: what the chain says then. Taken down at the end."""
         try:
             self.bring_up()
-            monitor, now = self.follow(), self.onboarding.client("deployer").now
-            settle_accounts(monitor, now, self.network.check, self.say, self.plan.patience)
+            monitor = self.follow()
+            self.settle(monitor)
             yield monitor.state
         finally:
             self.network.supervisor.stop()
@@ -60,6 +81,28 @@ def check_nodes(demo: Demo, state: State, all_refused: bool = True) -> None:
 
 def accepted(state: State) -> Iterator[Submission]:
     yield from (file for file in state.submissions_of(POOL) if file.status is Status.ACCEPTED)
+
+
+def asked(plan: DemoPlan, *words: object, code: int = 0) -> Any:
+    """What a command prints as JSON about the plan's network. It exits with `code`."""
+    where = "--deployment", plan.deployment, "--rpc", plan.rpc_url, "--json"
+    done = muster(*map(str, (*words, *where)), timeout=180)
+    assert done.returncode == code, done.stdout + done.stderr
+    return json.loads(done.stdout)
+
+
+def count_turns(plan: DemoPlan, config: PoolConfig, base: Path, state: State, called: str) -> tuple[Counter[int], int]:
+    """How many rollouts of an environment in accepted files have how many turns, and how many of three turns earn all.
+    `base` is the folder of policy step 0."""
+    environments = PoolEnvironments.of(config, base)
+    turns, solved = Counter[int](), 0
+    for file in accepted(state):
+        for row in rows_of(plan, config, file.sha256):
+            if environments.settings(row.problem_seed).called == called:
+                count = len(environments.transcript(row.problem_seed, row.output_tokens).turns)
+                turns[count] += 1
+                solved += count == 3 and row.task_reward > 0.99
+    return turns, solved
 
 
 def rows_of(plan: DemoPlan, config: PoolConfig, digest: bytes) -> list[Rollout]:

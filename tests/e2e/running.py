@@ -1,6 +1,7 @@
 """Runs `muster demo` as a user would, in its own process, and reads what it leaves."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -11,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 MUSTER = [sys.executable, "-m", "cli.main"]
 STAYS_UP = "the network stays up: "
@@ -41,6 +44,12 @@ class Run:
 
 def muster(*arguments: str, timeout: float = 120) -> "subprocess.CompletedProcess[str]":
     return subprocess.run([*MUSTER, *arguments], capture_output=True, text=True, timeout=timeout, check=False)
+
+
+def processes_of(folder: Path) -> list[int]:
+    """Of other programs that name a folder in their command line."""
+    lines = {process.pid: process.info["cmdline"] or () for process in psutil.process_iter(["cmdline"])}
+    return [pid for pid, words in lines.items() if pid != os.getpid() and any(str(folder) in word for word in words)]
 
 
 def demo(runs: Path, *arguments: str, timeout: float) -> Run:

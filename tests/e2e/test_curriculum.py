@@ -1,7 +1,6 @@
 """A pool with a curriculum on the whole local network: problems leave and come back, honest files are accepted all the
 while, a worker that draws what totals is slashed and ejected, and every table follows from chain and bucket alone."""
 
-import json
 from itertools import pairwise
 from pathlib import Path
 
@@ -9,8 +8,7 @@ import pytest
 
 from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec, pool_config
 from protocol.config import Curriculum, PoolConfig, ProblemFilter
-from tests.e2e.networks import PlainDemo, check_nodes, network_plan
-from tests.e2e.running import muster
+from tests.e2e.networks import PlainDemo, asked, check_nodes, network_plan
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(2400)]
 STEPS = 16
@@ -40,12 +38,7 @@ def check_tables(plan: DemoPlan) -> None:
     """What a stranger sees who asks for every step: each table is right; problems are masked, and unmasked again."""
     masked = []
     for step in range(STEPS + 1):
-        done = muster(
-            "verify", "curriculum", str(step), "--pool", str(POOL), "--pool", plan.http_url,
-            "--deployment", str(plan.deployment), "--rpc", plan.rpc_url, "--json",
-        )  # fmt: skip
-        assert done.returncode == 0, done.stdout + done.stderr
-        found = json.loads(done.stdout)
+        found = asked(plan, "verify", "curriculum", step, "--pool", POOL, "--pool", plan.http_url)
         (counts,) = found["environments"].values()
         assert found["left_out"] == []
         masked.append((counts["hard"], counts["easy"]))

@@ -1,10 +1,8 @@
 """A data pool on the whole local network: two workers sell what it buys, it closes by itself, and its data set
 verifies from the command line."""
 
-import json
 import time
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -12,8 +10,7 @@ import pytest
 from localnet.demo import Demo
 from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec, pool_config
 from protocol.config import DataConfig
-from tests.e2e.networks import network_plan
-from tests.e2e.running import muster
+from tests.e2e.networks import asked, network_plan
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(900)]
 ROLLOUTS = 300
@@ -43,18 +40,10 @@ def test_a_data_pool_buys_closes_and_is_exported(tmp_path: Path) -> None:
 
 def check_export(plan: DemoPlan, folder: Path) -> None:
     """Written and verified by the command line."""
-    chain = ["--deployment", str(plan.deployment), "--rpc", plan.rpc_url, "--json"]
-    where = ["--pool", str(POOL), "--pool", plan.http_url, "--out", str(folder)]
-    made = answer("dataset", "export", *where, *chain)
+    made = asked(plan, "dataset", "export", "--pool", POOL, "--pool", plan.http_url, "--out", folder)
     assert (made["rows"], made["submissions"]) == (384, 3)
-    found = answer("dataset", "verify", str(folder), *chain)
+    found = asked(plan, "dataset", "verify", folder)
     assert (found["rows"], found["sound"], found["findings"]) == (384, True, [])
     row = pq.read_table(folder / "data" / "rollouts-00000.parquet").slice(0, 1).to_pylist()[0]
     assert row["prompt"]
     assert row["environment"] == "reasoning_gym/chain_sum"
-
-
-def answer(*arguments: str) -> Any:
-    done = muster(*arguments, timeout=180)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return json.loads(done.stdout)

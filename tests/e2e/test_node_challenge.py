@@ -1,30 +1,26 @@
 """A node challenge on the whole local network: every file of a cheat passes, together they convict it, and who accuses
 an honest node so loses the bond. Two validators' builds and a third that neither used agree on both challenges."""
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from chain.indexer.records import ChallengeOutcome, Status, Submission
 from chain.indexer.state import State
-from engines.runtime import arithmetic_of, vllm_installed
+from engines.runtime import arithmetic_of
 from localnet.demo import Demo, RunMonitor
-from localnet.plan import POOL, STAKE, NodeSpec, ValidatorSpec, pool_config
+from localnet.plan import POOL, STAKE, NodeSpec, pool_config
 from protocol.config import BF16_CHECKS, DataConfig, PoolConfig
 from protocol.encoding import TOKEN
 from protocol.evidence.null_model import BETS, Bet, EvidenceConfig, PairNullModel
 from protocol.seeds import AUDIT_EVERYTHING
-from tests.e2e.networks import network_plan
-from tests.e2e.running import muster
+from tests.e2e.networks import FAST, JUDGES, asked, network_plan
 from tests.validator import tiny
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(1800)]
-FAST = "vllm" if vllm_installed() else "transformers"
 ENGINES = tuple(f"{name}:float32:{arithmetic_of('cpu')}" for name in ("vllm", "transformers"))
 BET = Bet(tilt=2.0, rate=0.01, most=0.5)
 """In float32 honest mantissas differ by 0.0003 a chunk, those of 0.1% of noise by 0.2 on this model."""
@@ -70,17 +66,10 @@ class CaseDemo(Demo):
             assert time.monotonic() < end, monitor.state.submissions
             time.sleep(1)
 
-    def ok(self, *words: object) -> Any:
-        """What a command of the accuser's prints."""
-        done = muster(*map(str, words), "--deployment", str(self.plan.deployment), "--rpc", self.plan.rpc_url, "--json")
-        assert done.returncode == 0, done.stdout + done.stderr
-        return json.loads(done.stdout)
-
 
 def test_a_cheat_whose_files_pass_is_convicted_and_a_false_accuser_pays(tmp_path: Path) -> None:
     nodes = (NodeSpec("ada", FAST), NodeSpec("mallory", "transformers", CHEAT))
-    judges = (ValidatorSpec("xena", 6), ValidatorSpec("wanda", 6, engine=FAST, batch=16))
-    plan = network_plan(tmp_path, 1, nodes, judges, worker_batch=128, patience=3)
+    plan = network_plan(tmp_path, 1, nodes, JUDGES, worker_batch=128, patience=3)
     demo = CaseDemo(plan, lenient_config())
     mallory, ada = (demo.ring[f"node-{name}"].address for name in ("mallory", "ada"))
     with demo.up() as monitor:
@@ -98,14 +87,13 @@ def test_a_cheat_whose_files_pass_is_convicted_and_a_false_accuser_pays(tmp_path
 
         had = token.balance_of(accuser.address)
         upheld, refuted = (
-            demo.ok("challenge", "open", "--node", node, *acting)["challenge"] for node in (mallory, ada)
+            asked(plan, "challenge", "open", "--node", node, *acting)["challenge"] for node in (mallory, ada)
         )
-        state = demo.wait(
-            monitor,
-            lambda state: all(
-                challenge.outcome is not ChallengeOutcome.OPEN for challenge in state.challenges.values()
-            ),
-        )
+
+        def concluded(state: State) -> bool:
+            return all(one.outcome is not ChallengeOutcome.OPEN for one in state.challenges.values())
+
+        state = demo.wait(monitor, concluded)
         convicted, acquitted = state.challenges[upheld], state.challenges[refuted]
         assert (convicted.outcome, acquitted.outcome) == (ChallengeOutcome.UPHELD, ChallengeOutcome.REFUTED)
         assert state.accounts[POOL, mallory].ejected
@@ -124,7 +112,7 @@ def check_recomputed(demo: CaseDemo, upheld: int, refuted: int) -> None:
     """A build that no validator had comes to the same as every juror of either build, and so do the documents."""
     where = ("--pool", demo.plan.http_url, "--cache", demo.plan.root / "verify")
     for number, engine in ((upheld, "transformers"), (refuted, FAST)):
-        found = demo.ok("verify", "challenge", number, *where, "--engine", engine, "--batch", "5")
+        found = asked(demo.plan, "verify", "challenge", number, *where, "--engine", engine, "--batch", "5")
         assert found["follows"], found["faults"]
         assert len(found["votes"]) == 5
         assert all(vote["agrees"] for vote in found["votes"]), found["votes"]
@@ -132,17 +120,14 @@ def check_recomputed(demo: CaseDemo, upheld: int, refuted: int) -> None:
         assert found["ours"]["accused"] is (number == upheld)
         built = {name.split()[0] for vote in found["votes"] for name in vote["document"]["engines"]}
         assert built <= {"transformers", FAST}
-        published = demo.ok("verify", "challenge", number, *where, "--published")
+        published = asked(demo.plan, "verify", "challenge", number, *where, "--published")
         assert (published["follows"], published["ours"]) == (True, None)
 
 
 def check_alone(demo: CaseDemo, upheld: int) -> None:
     """The node's whole life says so too, and no file of it alone was refused."""
-    words = ("--pool", demo.plan.http_url, "--published", "--deployment", str(demo.plan.deployment))
-    node = demo.ring["node-mallory"].address
-    cache = str(demo.plan.root / "verify")
-    done = muster("verify", "node", node, *words, "--rpc", demo.plan.rpc_url, "--cache", cache, "--json")
-    assert done.returncode == 1, done.stderr
-    assert json.loads(done.stdout)["accused"]
-    shown = demo.ok("challenge", "show", upheld)
+    plan, node = demo.plan, demo.ring["node-mallory"].address
+    where = "--pool", plan.http_url, "--cache", plan.root / "verify"
+    assert asked(plan, "verify", "node", node, "--published", *where, code=1)["accused"]
+    shown = asked(plan, "challenge", "show", upheld)
     assert set(shown["votes"].values()) == {"reject: weights"}

@@ -7,15 +7,23 @@ from pathlib import Path
 import pytest
 
 from chain.indexer.state import State
-from engines.runtime import vllm_installed
 from environments.base import Problem
 from environments.pool import PoolEnvironments
 from environments.registry import data_folder, load_environment
 from environments.verifiers.environment import lock_package
-from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec, pool_config
+from localnet.plan import DEMO_ENVIRONMENT, POOL, DemoPlan, NodeSpec
 from protocol.config import EnvironmentConfig, EvaluationConfig, EvaluationSet, PoolConfig
 from protocol.verdict import Code
-from tests.e2e.networks import PlainDemo, accepted, check_nodes, metrics_of, network_plan, rows_of
+from tests.e2e.networks import (
+    JUDGES,
+    PlainDemo,
+    accepted,
+    check_nodes,
+    metrics_of,
+    network_plan,
+    rows_of,
+    small_files,
+)
 from trainer.model.base_model import Recipe, warm_up
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(2400)]
@@ -39,10 +47,8 @@ class TaggedSums:
 
 
 def test_a_package_of_strangers_pays_and_teaches(tmp_path: Path) -> None:
-    fast = "vllm" if vllm_installed() else "transformers"
     nodes = NodeSpec("ada", "transformers"), NodeSpec("mallory", "transformers", "inflated-reward")
-    judges = (ValidatorSpec("xena", 6), ValidatorSpec("wanda", 6, engine=fast, batch=16))
-    plan = network_plan(tmp_path, STEPS, nodes, judges, worker_batch=128, patience=6)
+    plan = network_plan(tmp_path, STEPS, nodes, JUDGES, worker_batch=128, patience=6)
     base = tmp_path / "base"
     warm_up(base, TaggedSums(), plan.seed, Recipe())
     config = package_config(base)
@@ -60,18 +66,9 @@ def package_config(base: Path) -> PoolConfig:
     load = "verifiers.envs.integrations.reasoninggym_env:ReasoningGymEnv"
     lock = lock_package(data_folder(), "verifiers[rg]==0.2.1", load, {"gym": gym, "system_prompt": ""}, build=True)
     package = EnvironmentConfig(name="verifiers", label="package", content=lock.content, rows=lock.rows, weight=3)
-    made = pool_config(1, STEPS)
-    model = made.model.model_copy(update={"source": str(base)})
-    work = made.work.model_copy(update={"problems_per_file": 8})
-    train = made.train.model_copy(update={"files_per_step": 2, "max_off_policy_steps": 2, "minibatches": 2})
-    changed = {
-        "environments": (package, *made.environments),
-        "model": model,
-        "work": work,
-        "train": train,
-        "evaluation": EvaluationConfig(sets=(EvaluationSet(name="held-out", problems=16),)),
-    }
-    return made.model_copy(update=changed)
+    evaluation = EvaluationConfig(sets=(EvaluationSet(name="held-out", problems=16),))
+    config = small_files(base, STEPS, package, DEMO_ENVIRONMENT, problems_per_file=8)
+    return config.model_copy(update={"evaluation": evaluation})
 
 
 def check_seats(state: State) -> None:

@@ -1,20 +1,17 @@
 """A package of the verifiers library with a tool and three turns, run by the library itself as an index has it, in a
 pool on the whole local network: honest files are accepted and trained on, who forges the tool's answers is slashed."""
 
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from chain.indexer.state import State
 from environments.base import InTurns, Problem
-from environments.pool import PoolEnvironments
 from environments.registry import data_folder, load_environment
 from environments.verifiers.environment import lock_package
 from environments.verifiers.install import wheel_requirement
-from localnet.plan import DemoPlan, NodeSpec, ValidatorSpec, pool_config
-from protocol.config import EnvironmentConfig, PoolConfig
-from tests.e2e.networks import PlainDemo, accepted, check_nodes, network_plan, rows_of
+from localnet.plan import NodeSpec, ValidatorSpec
+from protocol.config import EnvironmentConfig
+from tests.e2e.networks import PlainDemo, check_nodes, count_turns, network_plan, small_files
 from tests.e2e.test_package import check_seats, check_training
 from tests.environments.verifiers.boxes import boxes_wheel
 from trainer.model.base_model import Recipe, warm_up
@@ -37,12 +34,16 @@ def test_a_tool_of_strangers_answers_pays_and_teaches(tmp_path: Path, monkeypatc
     base = tmp_path / "base"
     monkeypatch.setattr("trainer.model.base_model.worked_turns", called_turns)
     warm_up(base, load_environment(EnvironmentConfig(name="lookup")), plan.seed, Recipe())
-    config = package_config(package, base)
+    # Every row of a file costs three replays of each seat.
+    sizes = {"problems_per_file": 4, "samples_per_problem": 8, "max_new_tokens": 96}
+    config = small_files(base, STEPS, package, **sizes)
     demo = PlainDemo(plan, config)
     with demo.settled() as state:
         check_nodes(demo, state)
         check_seats(state)
-        check_turns(plan, config, state)
+        turns, solved = count_turns(plan, config, base, state, "package")
+        assert turns[3] > 10, turns
+        assert solved > 0, "right sums of what the tool said"
         check_training(plan)
 
 
@@ -55,30 +56,3 @@ def called_turns(task: InTurns, problem: Problem, prompt: str) -> tuple[Message,
         reply = task.reply(problem, said) or ""
         messages += [Message(role="assistant", content=said[-1]), Message(role="user", content=reply)]
     return (*messages, Message(role="assistant", content=f"{END_OF_THOUGHT}{problem.answer}"))
-
-
-def package_config(package: EnvironmentConfig, base: Path) -> PoolConfig:
-    """Small files: every row of one costs three replays of each seat."""
-    made = pool_config(1, STEPS)
-    work = {"problems_per_file": 4, "samples_per_problem": 8, "max_new_tokens": 96}
-    train = made.train.model_copy(update={"files_per_step": 2, "max_off_policy_steps": 2, "minibatches": 2})
-    changed = {
-        "environments": (package,),
-        "model": made.model.model_copy(update={"source": str(base)}),
-        "work": made.work.model_copy(update=work),
-        "train": train,
-    }
-    return made.model_copy(update=changed)
-
-
-def check_turns(plan: DemoPlan, config: PoolConfig, state: State) -> None:
-    """Accepted files have rollouts of up to three turns, and right sums of what the tool said."""
-    environment = PoolEnvironments.of(config, Path(config.model.source))
-    turns, solved = Counter[int](), 0
-    for file in accepted(state):
-        for row in rows_of(plan, config, file.sha256):
-            count = len(environment.transcript(row.problem_seed, row.output_tokens).turns)
-            turns[count] += 1
-            solved += count == 3 and row.task_reward > 0.99
-    assert turns[3] > 10, turns
-    assert solved > 0

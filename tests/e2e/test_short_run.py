@@ -3,11 +3,10 @@
 import json
 from pathlib import Path
 
-import psutil
 import pytest
 
 from engines.runtime import vllm_installed
-from tests.e2e.running import Run, kept_demo, muster
+from tests.e2e.running import Run, kept_demo, muster, processes_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
@@ -18,8 +17,7 @@ def test_a_short_run_pays_the_honest_and_ejects_the_cheater(tmp_path: Path) -> N
         check_agreement(run)
         check_safeguards(run)
         check_replay(run)
-    left = [p for p in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(p.info["cmdline"] or [])]
-    assert left == [], "processes were left running"
+    assert processes_of(tmp_path) == [], "processes were left running"
 
 
 def check_summary(run: Run) -> None:

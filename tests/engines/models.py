@@ -1,6 +1,7 @@
 """Tiny random Qwen2 folders for engine tests."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -30,12 +31,17 @@ def save_tiny(folder: Path, seed: int = 0, dtype: str = "float32", hidden: int =
     return folder
 
 
-def save_broken(folder: Path, source: Path) -> Path:
-    """A copy of a folder with one NaN in its last norm."""
+def change_tensors(path: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
+    """Let `change` alter the tensors of a safetensors file."""
     from safetensors.torch import load_file, save_file
 
+    tensors = load_file(str(path))
+    change(tensors)
+    save_file(tensors, str(path), metadata={"format": "pt"})
+
+
+def save_broken(folder: Path, source: Path) -> Path:
+    """A copy of a folder with one NaN in its last norm."""
     shutil.copytree(source, folder)
-    tensors = load_file(str(folder / "model.safetensors"))
-    tensors["model.norm.weight"][0] = float("nan")
-    save_file(tensors, str(folder / "model.safetensors"), metadata={"format": "pt"})
+    change_tensors(folder / "model.safetensors", lambda tensors: tensors["model.norm.weight"][:1].fill_(float("nan")))
     return folder

@@ -7,9 +7,9 @@ import torch
 from engines.base import Completion, Engine, Request, Sampling
 from engines.decoding import from_bytes, to_bytes
 from engines.hf import TransformersEngine
-from protocol.sampling import noise
 from protocol.toploc import proofs as toploc
 from runtime.turns import joined
+from tests.protocol.sampling.completion import verify_choices
 
 PROMPT: tuple[int, ...] = (5, 6, 7, 8)
 NONE = Sampling(1.0, ())
@@ -45,7 +45,7 @@ def test_what_is_put_in_between_is_read_and_neither_sampled_nor_proven(engine: T
     places = [*range(10), *range(13, 63)]
     for errors in toploc.verify(seen.hidden[places], got.proofs):
         assert errors.exponent_mismatches <= 1
-    found = noise.verify_choices(seen.logits[places], got.tokens, (1, 2, 3), 1.0)
+    found = verify_choices(seen.logits[places], got.tokens, (1, 2, 3), 1.0)
     assert found.gaps.max() < 1e-3
 
 

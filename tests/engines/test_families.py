@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.families import CONFIG, FAMILIES, Family, measure
+from benchmarks.verification.families import CONFIG, FAMILIES, Family, measure
 from engines.base import Request, Sampling
 from engines.hf import TransformersEngine
 from engines.loading import same_layout
@@ -19,14 +19,17 @@ NAMED = {family.name: family for family in FAMILIES}
 BOTH = pytest.mark.skipif(not vllm_installed(), reason="vLLM is not installed")
 
 
-@pytest.mark.parametrize("name", ["Llama 3", "Gemma 3"])
-def test_a_family_generates_verifies_trains_and_reloads(name: str) -> None:
-    """In this process and without vLLM: some seconds."""
-    found = measure(NAMED[name], ["transformers"], 40, print, lambda: ThreadPoolExecutor(1))
-    assert found["rollouts"] == 40
+def check(found: dict[str, Any], rollouts: int) -> None:
+    assert found["rollouts"] == rollouts
     assert found["rejected"] == 0
     assert found["trainer_max_error"] < 1e-4
     assert found["changed"] > 0.5
+
+
+@pytest.mark.parametrize("name", ["Llama 3", "Gemma 3"])
+def test_a_family_generates_verifies_trains_and_reloads(name: str) -> None:
+    """In this process and without vLLM: some seconds."""
+    check(measure(NAMED[name], ["transformers"], 40, print, lambda: ThreadPoolExecutor(1)), 40)
 
 
 @pytest.mark.slow
@@ -35,11 +38,7 @@ def test_a_family_generates_verifies_trains_and_reloads(name: str) -> None:
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", NAMED)
 def test_engines_verify_one_another_before_and_after_a_training_step(name: str) -> None:
-    found = measure(NAMED[name], ["transformers", "vllm"], 60, print)
-    assert found["rollouts"] == 120
-    assert found["rejected"] == 0
-    assert found["trainer_max_error"] < 1e-4
-    assert found["changed"] > 0.5
+    check(measure(NAMED[name], ["transformers", "vllm"], 60, print), 120)
 
 
 @pytest.fixture(scope="module", params=FAMILIES, ids=lambda family: family.name)

@@ -17,10 +17,10 @@ from engines.base import FINISH_EOS, FINISH_LENGTH, Completion, Request, Samplin
 from engines.hf import TransformersEngine
 from engines.loading import load_model
 from protocol.errors import ConfigError, IntegrityError, MusterError
-from protocol.sampling import noise
 from protocol.toploc import proofs as toploc
 from protocol.toploc.codec import proof_count
-from tests.engines.models import save_broken, save_tiny
+from tests.engines.models import change_tensors, save_broken, save_tiny
+from tests.protocol.sampling.completion import verify_choices
 
 SAMPLING = Sampling(1.0, (1,))
 
@@ -54,29 +54,31 @@ def check_honest(
         for errors in toploc.verify(seen.hidden, completion.proofs):
             assert errors.exponent_mismatches <= mismatches
             assert errors.mantissa_mean <= mantissa
-        found = noise.verify_choices(seen.logits, completion.tokens, request.noise_key, SAMPLING.temperature)
+        found = verify_choices(seen.logits, completion.tokens, request.noise_key, SAMPLING.temperature)
         assert found.gaps.max() <= gap
         assert np.abs(found.logprobs - completion.logprobs).max() <= logprob
 
 
-def test_generated_text_verifies(engine: TransformersEngine) -> None:
+def test_generated_text_verifies(engine: TransformersEngine, folder: Path) -> None:
     asked = requests(30)
     got = engine.generate(asked, SAMPLING)
     assert len({len(completion.tokens) for completion in got}) > 8
     assert {completion.finish for completion in got} == {FINISH_EOS, FINISH_LENGTH}
     check_honest(engine, asked, got, (1, 0.1, 0.001, 0.001))
+    half, asked = TransformersEngine("bfloat16"), requests(20, seed=4)
+    half.load(folder)
+    check_honest(half, asked, half.generate(asked, SAMPLING), (12, 10.0, 0.5, 0.5))
 
 
-def test_bfloat16_verifies(folder: Path) -> None:
-    engine = TransformersEngine("bfloat16")
-    engine.load(folder)
-    asked = requests(20, seed=4)
-    check_honest(engine, asked, engine.generate(asked, SAMPLING), (12, 10.0, 0.5, 0.5))
-
-
-def test_rows_off_by_one_are_seen(engine: TransformersEngine) -> None:
+def test_a_tiny_temperature_takes_the_most_likely_token_and_rows_off_by_one_are_seen(
+    engine: TransformersEngine,
+) -> None:
     """A proof over rows P … P+T−1, or over the row before, fails: the row that produced a token is the one proved."""
-    (request,) = [Request((5, 6, 7, 8), (1, 2, 3), 64)]
+    (completion,) = engine.generate([Request((9, 8), (1, 1, 1), 5)], Sampling(1e-3, (1,)))
+    (seen,) = engine.prefill([((9, 8), completion.tokens)])
+    assert list(completion.tokens) == seen.logits.argmax(1).tolist()
+    assert max(map(abs, completion.logprobs)) < 1e-3
+    request = Request((5, 6, 7, 8), (1, 2, 3), 64)
     (completion,) = engine.generate([request], Sampling(1.0, ()))
     shifted = (request.prompt + completion.tokens[:1], completion.tokens[1:])
     (right,) = engine.prefill([(request.prompt, completion.tokens)])
@@ -85,7 +87,7 @@ def test_rows_off_by_one_are_seen(engine: TransformersEngine) -> None:
     assert torch.equal(late.hidden[0], right.hidden[1])
     wrong = torch.cat([late.hidden, late.hidden[-1:]])
     assert min(e.exponent_mismatches for e in toploc.verify(wrong, completion.proofs)) > 40
-    gaps = noise.verify_choices(late.logits, completion.tokens[:-1], request.noise_key, 1.0).gaps
+    gaps = verify_choices(late.logits, completion.tokens[:-1], request.noise_key, 1.0).gaps
     assert (gaps > 0.05).mean() > 0.2
 
 
@@ -100,14 +102,6 @@ def test_result_does_not_depend_on_the_batch(engine: TransformersEngine, folder:
     random.Random(0).shuffle(order)
     mixed = engine.generate([asked[at] for at in order], SAMPLING)
     assert [c.tokens for c in mixed] == [whole[at].tokens for at in order]
-
-
-def test_greedy_limit_and_temperature(engine: TransformersEngine) -> None:
-    """At a tiny temperature the most likely token wins; its log-probability approaches zero."""
-    (completion,) = engine.generate([Request((9, 8), (1, 1, 1), 5)], Sampling(1e-3, (1,)))
-    (seen,) = engine.prefill([((9, 8), completion.tokens)])
-    assert list(completion.tokens) == seen.logits.argmax(1).tolist()
-    assert max(map(abs, completion.logprobs)) < 1e-3
 
 
 def test_prefill_batches_do_not_matter_and_are_no_larger_than_asked_for(
@@ -165,30 +159,24 @@ def test_hot_reload(engine: TransformersEngine, folder: Path, tmp_path: Path) ->
     assert [c.tokens for c in engine.generate(asked, SAMPLING)] == [c.tokens for c in before]
 
 
-def _cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-100])
+Spoil = Callable[[Path], object]
 
 
-def _changed(path: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
-    from safetensors.torch import load_file, save_file
-
-    tensors = load_file(str(path))
-    change(tensors)
-    save_file(tensors, str(path), metadata={"format": "pt"})
-
-
-def _drop_tensor(path: Path) -> None:
-    _changed(path, lambda tensors: tensors.pop("model.layers.1.mlp.up_proj.weight"))
-
-
-def _reshape(path: Path) -> None:
-    _changed(path, lambda tensors: tensors.update({"model.norm.weight": torch.ones(64)}))
+def _changed(change: Callable[[dict[str, torch.Tensor]], object]) -> Spoil:
+    return lambda path: change_tensors(path, change)
 
 
 @pytest.mark.parametrize(
-    "spoil", [_cut, _drop_tensor, _reshape, Path.unlink, lambda path: path.write_bytes(b"\x80\x04")]
+    "spoil",
+    [
+        Path.unlink,
+        lambda path: path.write_bytes(b"\x80\x04"),
+        lambda path: path.write_bytes(path.read_bytes()[:-100]),
+        _changed(lambda tensors: tensors.pop("model.layers.1.mlp.up_proj.weight")),
+        _changed(lambda tensors: tensors.update({"model.norm.weight": torch.ones(64)})),
+    ],
 )
-def test_bad_weights_change_nothing(engine: TransformersEngine, folder: Path, tmp_path: Path, spoil) -> None:  # type: ignore[no-untyped-def]
+def test_bad_weights_change_nothing(engine: TransformersEngine, tmp_path: Path, spoil: Spoil) -> None:
     asked = requests(2, seed=6)
     before = engine.generate(asked, SAMPLING)
     bad = tmp_path / "bad"
@@ -235,15 +223,6 @@ def test_logits_changed_after_the_projection_are_refused_whatever_the_setting_is
         load_model(tmp_path / "capped", "float32")
 
 
-def test_no_folder_no_pickle(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(IntegrityError, match=r"(not a|no) model folder"):
-        load_model(tmp_path / "nowhere", "float32")
-    shutil.copy(folder / "config.json", tmp_path)
-    (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x04")
-    with pytest.raises(IntegrityError, match="no safetensors"):
-        load_model(tmp_path, "float32")
-
-
 def test_bad_requests_are_named(engine: TransformersEngine) -> None:
     for request, said in (
         (Request((), (1, 2, 3), 5), "empty prompt"),
@@ -265,8 +244,14 @@ def test_bad_requests_are_named(engine: TransformersEngine) -> None:
         TransformersEngine("float8")
 
 
-def test_hostile_and_broken_models_are_one_clear_error(tmp_path: Path) -> None:
+def test_hostile_and_broken_models_are_one_clear_error(folder: Path, tmp_path: Path) -> None:
     """Else whoever owns a pool ends the process of every worker that looks at it."""
+    with pytest.raises(IntegrityError, match=r"(not a|no) model folder"):
+        load_model(tmp_path / "nowhere", "float32")
+    shutil.copy(folder / "config.json", tmp_path)
+    (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x04")
+    with pytest.raises(IntegrityError, match="no safetensors"):
+        load_model(tmp_path, "float32")
     engine = TransformersEngine()
     engine.load(save_broken(tmp_path / "nan", save_tiny(tmp_path / "good")))
     with pytest.raises(MusterError, match=r"not finite|NaN"):

@@ -39,13 +39,12 @@ def test_factors_of_fewer_bits_are_seen(bits: int, both: bool) -> None:
     assert lower > 4 * MOST_ERROR
 
 
-def test_a_device_that_answers_nonsense_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_does_not_start_on_a_device_that_rounds_or_answers_nonsense(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match=r"torch cannot compute on cuda:99: .*check `device`"):
+        TransformersEngine(device="cuda:99")
     monkeypatch.setattr(precision, "PRODUCTS", {"a product": lambda x, w: linear(x, w) * float("nan")})
     with pytest.raises(MusterError, match="a product on cpu errs by nan"):
         require_full_precision("float32", "cpu")
-
-
-def test_an_engine_does_not_start_on_a_device_that_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(precision, "PRODUCTS", {"a linear layer": lambda x, w: linear(rounded(x, 10), rounded(w, 10))})
     with pytest.raises(MusterError, match=r"a linear layer on cpu errs by .* TF32 or less.*bfloat16 pools"):
         TransformersEngine("float32")
@@ -84,15 +83,8 @@ def test_doctor_names_the_variable_and_ends_with_one(tmp_path: Path) -> None:
     order = [sys.executable, "-m", "cli.main", "doctor", "--data", str(tmp_path), "--json"]
     root = Path(__file__).parents[2]
     for value, state in (("0", "ok"), ("1", "failed")):
-        said = subprocess.run(
-            order,
-            env=os.environ | {"NVIDIA_TF32_OVERRIDE": value, "PYTHONPATH": str(root)},
-            capture_output=True,
-            text=True,
-            timeout=240,
-            cwd=root,
-            check=False,
-        )
+        env = os.environ | {"NVIDIA_TF32_OVERRIDE": value, "PYTHONPATH": str(root)}
+        said = subprocess.run(order, env=env, capture_output=True, text=True, timeout=240, cwd=root, check=False)
         found = {check["check"]: check for check in json.loads(said.stdout)}["precision"]
         assert found["state"] == state, said.stdout + said.stderr
         assert state == "ok" or (said.returncode == 1 and "unset NVIDIA_TF32_OVERRIDE" in str(found))
@@ -105,8 +97,3 @@ def test_a_gpu_that_was_allowed_tf32_is_told_otherwise(tmp_path: Path) -> None:
     save_tiny(tmp_path)
     TransformersEngine("float32", "cuda").load(tmp_path)
     assert product_error(linear, "cuda") < MOST_ERROR / 8
-
-
-def test_a_device_that_torch_cannot_use_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"torch cannot compute on cuda:99: .*check `device`"):
-        TransformersEngine(device="cuda:99")

@@ -1,6 +1,5 @@
 """How the verifier's sequences are divided into passes."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,18 +21,15 @@ def computed(sequences: Sequences, plan: list[list[int]], shared: bool) -> int:
         if shared:
             total += len(set(prompts)) * max(map(len, prompts)) + len(part) * max(map(len, outputs))
         else:
-            total += len(part) * max(len(p) + len(o) for p, o in sequences_of(sequences, part))
+            total += len(part) * max(len(p) + len(o) for p, o in zip(prompts, outputs, strict=True))
     return total
-
-
-def sequences_of(sequences: Sequences, part: list[int]) -> Sequences:
-    return [sequences[at] for at in part]
 
 
 @given(LENGTHS, st.integers(1, 20), st.booleans())
 def test_every_sequence_is_in_one_pass_and_no_pass_is_too_large(
     lengths: list[tuple[int, int]], most: int, shared: bool
 ) -> None:
+    assert plan_passes([], [], most, shared) == []
     sequences = made(lengths)
     plan = plan_passes(sequences, range(len(sequences)), most, shared)
     assert sorted(at for part in plan for at in part) == list(range(len(sequences)))
@@ -55,8 +51,3 @@ def test_samples_of_a_long_prompt_stay_together() -> None:
     sequences = [((at % 8,) * 2000, (7,) * (10 + at // 8)) for at in range(64)]
     plan = plan_passes(sequences, range(64), 16, shared=True)
     assert [len({sequences[at][0] for at in part}) for part in plan] == [2] * 4
-
-
-@pytest.mark.parametrize("shared", [False, True])
-def test_nothing_takes_no_pass(shared: bool) -> None:
-    assert plan_passes([], [], 4, shared) == []

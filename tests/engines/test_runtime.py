@@ -41,15 +41,11 @@ def test_asking_an_engine_what_it_is_imports_nothing(monkeypatch: pytest.MonkeyP
     assert engine.info.version
 
 
-def test_environment() -> None:
+def test_environment_and_importing_interfaces_without_torch() -> None:
     found = runtime.torch_environment(2)
     assert found["OMP_NUM_THREADS"] == "2"
     assert found["KMP_BLOCKTIME"] == "1"
-    library = runtime.intel_openmp()
-    assert ("LD_PRELOAD" in found) == (library is not None)
-
-
-def test_importing_interfaces_does_not_import_torch() -> None:
+    assert ("LD_PRELOAD" in found) == (runtime.intel_openmp() is not None)
     modules = "engines.base, engines.factory, engines.runtime"
     code = f"import sys, {modules}, protocol.toploc.codec, protocol.sampling.noise; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
@@ -58,8 +54,7 @@ def test_importing_interfaces_does_not_import_torch() -> None:
 class StandingClock:
     """Moves when it is told to."""
 
-    def __init__(self) -> None:
-        self.now = 1000.0
+    now = 1000.0
 
     def monotonic(self) -> float:
         return self.now

@@ -14,21 +14,26 @@ from engines.hf import TransformersEngine
 from engines.vllm import VllmEngine
 from protocol.errors import MusterError
 from protocol.rollout_file.rows import sampled_places
-from protocol.sampling import noise
 from protocol.toploc import proofs as toploc
 from runtime.turns import joined
 from tests.engines.models import save_tiny
 from tests.engines.test_hf import SAMPLING, requests
+from tests.protocol.sampling.completion import verify_choices
+
+Pairs = list[tuple[tuple[int, ...], tuple[int, ...]]]
+
+
+def pairs_of(asked: list[Request], got: list[Completion]) -> Pairs:
+    return [(request.prompt, completion.tokens) for request, completion in zip(asked, got, strict=True)]
 
 
 def errors(judge: Engine, asked: list[Request], got: list[Completion]) -> dict[str, float]:
     worst = {"mismatches": 0.0, "mantissa": 0.0, "gap": 0.0, "logprob": 0.0}
-    pairs = [(request.prompt, completion.tokens) for request, completion in zip(asked, got, strict=True)]
-    for request, completion, seen in zip(asked, got, judge.prefill(pairs), strict=True):
+    for request, completion, seen in zip(asked, got, judge.prefill(pairs_of(asked, got)), strict=True):
         for chunk in toploc.verify(seen.hidden, completion.proofs):
             worst["mismatches"] = max(worst["mismatches"], chunk.exponent_mismatches)
             worst["mantissa"] = max(worst["mantissa"], chunk.mantissa_mean)
-        found = noise.verify_choices(seen.logits, completion.tokens, request.noise_key, SAMPLING.temperature)
+        found = verify_choices(seen.logits, completion.tokens, request.noise_key, SAMPLING.temperature)
         worst["gap"] = max(worst["gap"], float(found.gaps.max()))
         worst["logprob"] = max(worst["logprob"], float(np.abs(found.logprobs - completion.logprobs).max()))
     return worst
@@ -55,7 +60,7 @@ def later_turns(engine: Engine, judge: Engine) -> dict[str, float]:
         places = sampled_places(len(done.tokens), ((len(turn.tokens), put),))
         for chunk in toploc.verify(seen.hidden[places], done.proofs):
             worst["turn_mismatches"] = max(worst["turn_mismatches"], chunk.exponent_mismatches)
-        found = noise.verify_choices(seen.logits[places], done.tokens, request.noise_key, 1.0)
+        found = verify_choices(seen.logits[places], done.tokens, request.noise_key, 1.0)
         worst["turn_gap"] = max(worst["turn_gap"], float(found.gaps.max()))
         worst["turn_tokens"] += len(done.tokens)
     return worst

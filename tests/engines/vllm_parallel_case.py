@@ -16,8 +16,8 @@ def main(folder: Path) -> dict[str, Any]:
     from engines.vllm import VllmEngine
     from tests.engines.models import save_tiny
     from tests.engines.test_hf import SAMPLING, requests
-    from tests.engines.vllm_case import errors, same
-    from tests.engines.vllm_prefill_case import distance, pairs_of
+    from tests.engines.vllm_case import errors, pairs_of, same
+    from tests.engines.vllm_prefill_case import distance
 
     logging.disable(logging.WARNING)
     first, second = save_tiny(folder / "first"), save_tiny(folder / "second", seed=5)

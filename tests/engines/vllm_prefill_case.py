@@ -7,22 +7,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 import engines.vllm as vllm_engine
-from engines.base import Completion, Request
+from engines.base import Request
 from engines.hf import TransformersEngine
 from engines.vllm import VllmEngine
 from protocol.errors import MusterError
 from tests.engines.models import save_broken, save_tiny
 from tests.engines.test_hf import SAMPLING, requests
-from tests.engines.vllm_case import errors, refusals
-
-Pairs = list[tuple[tuple[int, ...], tuple[int, ...]]]
-
-
-def pairs_of(asked: list[Request], got: list[Completion]) -> Pairs:
-    return [(request.prompt, completion.tokens) for request, completion in zip(asked, got, strict=True)]
+from tests.engines.vllm_case import Pairs, errors, pairs_of, refusals
 
 
 def distance(one: Any, other: Any, pairs: Pairs) -> dict[str, float]:
@@ -61,13 +56,10 @@ def after_failure(engine: VllmEngine, broken: Path, good: Path, asked: list[Requ
     """A model of NaN fails while it samples; with good weights the same engine goes on."""
     before = engine.generate(asked, SAMPLING)
     engine.load(broken)
-    failed = False
-    try:
+    with pytest.raises(MusterError):
         engine.generate(asked, SAMPLING)
-    except MusterError:
-        failed = True
     engine.load(good)
-    return failed and engine.generate(asked, SAMPLING) == before
+    return engine.generate(asked, SAMPLING) == before
 
 
 def main(dtype: str, folder: Path) -> dict[str, Any]:

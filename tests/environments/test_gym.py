@@ -42,7 +42,7 @@ from environments.registry import load_environment
 random.seed(int(sys.argv[1]))
 out = {}
 for name in sys.argv[3:]:
-    task = gym_task(name)
+    task = load_environment(EnvironmentConfig(name=f"reasoning_gym/{name}"))
     out[name] = [[p.question, p.answer] for p in (task.problem(int(s)) for s in sys.argv[2].split(","))]
 print(json.dumps(out))
 """

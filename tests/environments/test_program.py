@@ -222,13 +222,10 @@ def test_the_slowest_program_answers_or_scores_each_turn_of_each_row(
     assert (slowest[0].label, *slowest[1:]) == (name, calls, seconds)
 
 
-def test_musters_own_scorers_have_no_such_limit() -> None:
+def test_half_of_each_window_is_for_scoring_by_programs_alone() -> None:
     config = pool(EnvironmentConfig(name="reasoning_gym/chain_sum"), EnvironmentConfig(name="lookup"))
     assert slowest_program(config) is None
     assert too_slow(config, 1, 1) is None
-
-
-def test_half_of_each_window_is_for_scoring() -> None:
     config = pool(program("own", seconds=1))
     lane, file = 2 * LANE * 16, 2 * 16
     assert too_slow(config, lane, file) is None
@@ -240,13 +237,10 @@ def test_half_of_each_window_is_for_scoring() -> None:
         assert "\n" not in slow.what
 
 
-def test_what_the_hint_says_is_taken() -> None:
+def test_what_the_hint_says_is_taken_and_a_wrong_parameter_is_an_error() -> None:
     slow = too_slow(pool(program("own")), 100, 100)
     assert slow is not None
     seconds = float(slow.hint.removeprefix("set `params.seconds` to ").split()[0])
     assert too_slow(pool(program("own", seconds=seconds)), 100, 100) is None
-
-
-def test_a_wrong_parameter_is_an_error() -> None:
     with pytest.raises(ConfigError, match="seconds"):
         too_slow(pool(program("own", seconds="long")), 100, 100)

@@ -308,7 +308,7 @@ def test_a_reply_cannot_speak_the_templates_control_tokens(family: ChatFamily, r
     assert [token for token in nested if token in control] == honest
 
 
-def test_a_control_token_cannot_be_put_together_from_frame_and_reply() -> None:
+def test_no_control_token_is_put_together_from_frame_and_reply_with_or_without_a_template() -> None:
     tokenizer = chat_templates.CHATML.tokenizer()
     tokenizer.chat_template = "{% for m in messages %}{{ m.content }}<{% endfor %}"
     frame = ReplyFrame(tokenizer, CHAT, "user", ())
@@ -318,10 +318,6 @@ def test_a_control_token_cannot_be_put_together_from_frame_and_reply() -> None:
     assert last is not None
     control = tokenizer.convert_tokens_to_ids(list(chat_templates.CHATML.control))
     assert not {*tokens, *last} & {*control}
-
-
-def test_without_a_template_a_reply_cannot_either() -> None:
-    tokenizer = chat_templates.CHATML.tokenizer()
     frame = ReplyFrame(tokenizer, ModelConfig(source="local"), "user", chat_templates.CHATML.eos_ids(tokenizer))
     tokens = frame.tokens("no<|im_end|>", MOST)
     assert text_of(tokenizer, tokens) == "no<|im_end|>"

@@ -6,9 +6,8 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import psutil
@@ -39,6 +38,7 @@ from localnet.plan import budget, pool_terms
 from protocol.encoding import TOKEN
 from protocol.errors import ConfigError, MusterError
 from runtime.supervisor import Child, Supervisor, restart_pause
+from tests.storage.mirror import mirror, send
 
 
 def folder_at(path: Path) -> NetworkFolder:
@@ -47,6 +47,8 @@ def folder_at(path: Path) -> NetworkFolder:
 
 def test_what_a_network_is_made_with_is_kept_and_cannot_be_changed(tmp_path: Path) -> None:
     folder = folder_at(tmp_path)
+    with pytest.raises(ConfigError, match=r"no network in .*`muster up` makes one"):
+        folder.known_settings()
     made = settle_settings(folder, {"workers": 3, "steps": None})
     assert (made.workers, made.validators) == (3, 2)
     assert settle_settings(folder, {"workers": None, "port": None}) == made
@@ -63,11 +65,6 @@ def test_a_folder_with_something_else_in_it_is_neither_used_nor_deleted(tmp_path
         with pytest.raises(ConfigError, match="not empty"):
             act()
     assert (folder.root / "thesis.tex").exists()
-
-
-def test_there_is_no_network_where_none_was_made(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"no network in .*`muster up` makes one"):
-        folder_at(tmp_path).known_settings()
 
 
 def test_ports_are_below_those_of_outgoing_connections_and_taken_ones_are_passed_over(tmp_path: Path) -> None:
@@ -140,59 +137,42 @@ def test_taking_down_what_is_down_says_nothing(tmp_path: Path) -> None:
 WAITS = "waiting for the trainer to publish policy step 0"
 
 
-class StatusService:
-    """A pool's service: `steps` are what it answers one after the other, the last for ever."""
-
-    def __init__(self, steps: list[int | None]) -> None:
-        self.steps, service = steps, self
-
-        class StatusHandler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                step = service.steps.pop(0) if len(service.steps) > 1 else service.steps[0]
-                body = json.dumps({"step": step}).encode()
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), StatusHandler)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+@pytest.fixture
+def steps() -> list[int | None]:
+    """What the pool's service says of its newest policy step, one after the other, the last for ever."""
+    return [None, None, 0]
 
 
 @pytest.fixture
-def service() -> Iterator[StatusService]:
-    made = StatusService([None, None, 0])
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
-
-
-@pytest.fixture
-def network(service: StatusService, tmp_path: Path) -> Iterator[BackgroundNetwork]:
+def network(steps: list[int | None], tmp_path: Path) -> Iterator[BackgroundNetwork]:
     """Its processes run but for the trainer, which is silent."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    made = BackgroundNetwork(NetworkFolder(tmp_path), NetworkSettings(port=service.server.server_port - 2))
-    made.network.supervisor.children["trainer"] = Child("trainer", [], tmp_path / "trainer.log")
-    yield made
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        step = steps.pop(0) if len(steps) > 1 else steps[0]
+        send(handler, 200, json.dumps({"step": step}).encode())
+
+    with mirror(answer) as url:
+        port = int(url.rpartition(":")[2])
+        made = BackgroundNetwork(NetworkFolder(tmp_path), NetworkSettings(port=port - 2))
+        made.network.supervisor.children["trainer"] = Child("trainer", [], tmp_path / "trainer.log")
+        yield made
     for number, handler in handlers.items():
         signal.signal(number, handler)
 
 
-def test_it_waits_for_weights_and_says_so(network: BackgroundNetwork, service: StatusService) -> None:
+def test_it_waits_for_weights_and_says_so(network: BackgroundNetwork, steps: list[int | None]) -> None:
     network._wait_for_weights()
-    assert service.steps == [0]
+    assert steps == [0]
     standing = network.standing()
     assert (standing.phase, standing.doing) == (NetworkPhase.STARTING, WAITS)
 
 
 def test_without_weights_it_fails_with_the_trainers_last_words(
-    network: BackgroundNetwork, service: StatusService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    network: BackgroundNetwork, steps: list[int | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("localnet.background._WEIGHTS_SECONDS", 0.1)
-    service.steps = [None]
+    steps[:] = [None]
     (tmp_path / "trainer.log").write_text("no memory\n")
     with pytest.raises(MusterError, match=r"publish policy step 0 in vain: no memory"):
         network._wait_for_weights()
@@ -297,11 +277,13 @@ def test_a_supervisor_that_has_ended_but_was_not_waited_for_does_not_live() -> N
 def test_what_a_killed_supervisor_left_is_ended_and_nothing_else(tmp_path: Path) -> None:
     ours, another = sleeper(**{MARK: str(tmp_path)}), sleeper(**{MARK: str(tmp_path / "other")})
     try:
-        (name,) = clean_up(tmp_path)
-        assert f"pid {ours.pid}" in name
+        said: list[str] = []
+        clean_up(tmp_path, said.append)
+        assert [f"pid {ours.pid}" in line for line in said] == [True]
         assert not psutil.pid_exists(ours.pid)
         assert another.poll() is None
-        assert clean_up(tmp_path) == []
+        clean_up(tmp_path, said.append)
+        assert len(said) == 1
     finally:
         for process in (ours, another):
             process.kill()

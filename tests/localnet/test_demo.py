@@ -93,9 +93,15 @@ def test_accounts_are_waited_for_as_long_as_something_is_settled(monkeypatch: py
     monkeypatch.setattr(demo, "unsettled", lambda *_: left.pop(0) if len(left) > 1 else left[0])
     monkeypatch.setattr(demo, "time", SimpleNamespace(monotonic=lambda: next(clock), sleep=lambda _: None))
     monitor: Any = SimpleNamespace(state=None, look=lambda: None)
-    demo.settle_accounts(monitor, int, lambda: None, print)
+    run: Any = SimpleNamespace(
+        say=print,
+        plan=SimpleNamespace(patience=1),
+        network=SimpleNamespace(check=lambda: None),
+        onboarding=SimpleNamespace(client=lambda _: SimpleNamespace(now=int)),
+    )
+    demo.Demo.settle(run, monitor)
     with pytest.raises(MusterError, match="nothing was settled for 180 s: 1 files being checked"):
-        demo.settle_accounts(monitor, int, lambda: None, print)
+        demo.Demo.settle(run, monitor)
 
 
 def dead(child: Child, seconds: float = 60) -> bool:

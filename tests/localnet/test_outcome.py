@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 import pytest
 from pydantic import BaseModel
 
-from chain.indexer.records import Canary, Dispute, Seat
+from chain.indexer.records import Canary, Dispute, Pool, Seat
+from chain.indexer.state import State
 from localnet.outcome import agreement, broken_safeguards, highlights, problems, safeguards
 from localnet.plan import DemoPlan, ValidatorSpec
 from orchestrator.dashboard.results import (
@@ -22,7 +23,7 @@ from orchestrator.dashboard.results import (
 )
 from protocol.api.run import CanaryEntry, DisputeEntry
 from protocol.verdict import Code, Finding, Verdict
-from tests.chain.game import SEATS, Game, begin, work
+from tests.chain.game import SEATS, begin, terms, work
 from tests.conftest import TOKEN, Deployed
 from tests.validator.test_replay import verdict
 
@@ -81,6 +82,9 @@ def changed(one: T, **values: object) -> T:
     return one.model_copy(update=values)
 
 
+UNFINED, UNSLASHED = changed(SAFEGUARDS.silent[0], fined=0), changed(SAFEGUARDS.dodged[0], slashed=0)
+
+
 def test_a_good_run_has_no_problem() -> None:
     assert list(problems(GOOD)) == []
 
@@ -98,14 +102,8 @@ def test_a_good_run_has_no_problem() -> None:
         ({"safeguards": changed(SAFEGUARDS, late=[])}, "the file that was never uploaded is not void and fined"),
         ({"safeguards": changed(SAFEGUARDS, late_fines=0)}, "the file that was never uploaded is not void and fined"),
         ({"safeguards": changed(SAFEGUARDS, opted_in=10)}, "10 seats opted in, the pool needs 11"),
-        (
-            {"safeguards": changed(SAFEGUARDS, silent=[changed(SAFEGUARDS.silent[0], fined=0)])},
-            "the silent seats [2, 9] of lane 4 paid nothing",
-        ),
-        (
-            {"safeguards": changed(SAFEGUARDS, dodged=[changed(SAFEGUARDS.dodged[0], slashed=0)])},
-            "seat 3 dodged canary 96",
-        ),
+        ({"safeguards": changed(SAFEGUARDS, silent=[UNFINED])}, "the silent seats [2, 9] of lane 4 paid nothing"),
+        ({"safeguards": changed(SAFEGUARDS, dodged=[UNSLASHED])}, "seat 3 dodged canary 96"),
     ],
 )
 def test_each_problem_alone_makes_a_run_not_good(change: dict[str, Any], said: str) -> None:
@@ -141,22 +139,6 @@ def test_a_run_is_summed_up_in_a_few_lines() -> None:
     ]
 
 
-def silent_first_committee(game: Game) -> list[int]:
-    """One of three members votes, the windows pass, the lane is settled; the seats that kept silent."""
-    game.mine_to(game.state.lanes[game.pool, 0].round.seed_block + 1)
-    place = game.pool, 0, 0
-    committee = game.suite.court.committee_of(place)
-    assert committee is not None
-    speaker = game.voters[committee.seats[0]]
-    codes, salt = int(Code.ACCEPT), b"\x07" * 32
-    hidden = speaker.court.ballot_hash(place, speaker.client.address, codes, bytes(32), salt)
-    speaker.court.commit(place, 0, hidden).send()
-    game.deployed.chain.later(31)
-    speaker.court.reveal(place, 0, codes, bytes(32), salt).send()
-    game.suite.court.settle(place, game.state.files_of(game.state.lanes[game.pool, 0])).send()
-    return list(committee.seats[1:])
-
-
 def test_attested_late_and_silent_are_told_by_the_chain(deployed: Deployed, tmp_path: Path) -> None:
     game = begin(deployed, tmp_path)
     (_, honest), (_, absent) = game.node(), game.node()
@@ -165,7 +147,9 @@ def test_attested_late_and_silent_are_told_by_the_chain(deployed: Deployed, tmp_
     late = game.submit(absent, 0, work("b"))
     assert (late.lane, late.place) == (0, 1)
     game.attest(0, 0b01)
-    silent = silent_first_committee(game)
+    speaker, *silent = game.committee(0)
+    game.cast((game.pool, 0, 0), [(game.voters[speaker].court, Code.ACCEPT)], pause=31)
+    game.settle(0)
     assert safeguards(game.state, game.pool).silent == [], "no other committee has decided yet"
     game.vote(0, {0: Code.ACCEPT}, round=1)
     before = safeguards(game.state, game.pool)
@@ -181,48 +165,33 @@ def test_attested_late_and_silent_are_told_by_the_chain(deployed: Deployed, tmp_
     assert list(broken_safeguards(found)) == []
 
 
-def test_only_the_accused_seats_own_dispute_counts_as_dodging(deployed: Deployed, tmp_path: Path) -> None:
-    game = begin(deployed, tmp_path)
-    _, node = game.node()
-    game.publish()
-    file = game.submit(node, 0, work("a"))
-    state, place = game.state, (game.pool, file.sequence)
+def dodging(*canaries: tuple[int, int], disputer: str = "0xlazy", upheld: bool = True) -> list[DodgedCanary]:
+    """What seat 7 dodged of canaries (file, paid) that it had accepted; it, or somebody else, disputed file 38."""
+    state = State(pools={1: Pool(1, "0xowner", bytes(32), terms(), 60, 0)})
     state.seats[7] = Seat(7, "0xlazy", "0xvoter", 100, 0)
-    canary = state.canaries[place] = Canary(*place, 0, 3, (7,), 5, 9, concluded=True, upheld=True, slashed={7: 20})
-    assert safeguards(state, game.pool).dodged == []
-    state.disputes[place] = Dispute(*place, "0xsomebody", 1, 5, 9)
-    assert safeguards(state, game.pool).dodged == []
-    state.disputes[place] = Dispute(*place, "0xlazy", 1, 5, 9)
-    (one,) = safeguards(state, game.pool).dodged
-    assert (one.submission, one.seat, one.slashed) == (file.sequence, 7, 20)
-    canary.upheld = False
-    assert safeguards(state, game.pool).dodged == []
+    for file, paid in canaries:
+        slashed = {7: paid} if paid else {}
+        opened = Canary(1, file, 0, 3, (7,), 5, 9, concluded=True, upheld=upheld, slashed=slashed)
+        state.canaries[1, file] = opened
+    if disputer:
+        state.disputes[1, 38] = Dispute(1, 38, disputer, 1, 5, 9)
+    return safeguards(state, 1).dodged
 
 
-def test_a_seat_pays_once_in_a_lane_whichever_canary_it_dodged(deployed: Deployed, tmp_path: Path) -> None:
-    game = begin(deployed, tmp_path)
-    state = game.state
-    state.seats[7] = Seat(7, "0xlazy", "0xvoter", 100, 0)
+def test_only_the_accused_seats_own_dispute_counts_as_dodging() -> None:
+    assert dodging((38, 20)) == [DodgedCanary(submission=38, seat=7, slashed=20)]
+    for other in (dodging((38, 20), disputer=""), dodging((38, 20), disputer="0xsomebody")):
+        assert other == []
+    assert dodging((38, 20), upheld=False) == []
 
-    def canary(sequence: int, slashed: int) -> None:
-        place = game.pool, sequence
-        paid = {7: slashed} if slashed else {}
-        state.canaries[place] = Canary(*place, 0, 3, (7,), 5, 9, concluded=True, upheld=True, slashed=paid)
 
-    def said() -> list[str]:
-        found = Safeguards(attested=1, late=[0], late_fines=1, opted_in=11, needed=11, silent=[], dodged=[])
-        dodged = safeguards(state, game.pool).dodged
-        return list(broken_safeguards(found.model_copy(update={"dodged": dodged})))
-
-    canary(38, 0)
-    state.disputes[game.pool, 38] = Dispute(game.pool, 38, "0xlazy", 1, 5, 9)
-    canary(31, 20)
-    canary(48, 20)
-    assert said() == ["seat 7 dodged canary 38"], "what it paid in the lanes beside counts for those"
-    canary(34, 20)  # of the same lane, and not disputed
-    assert said() == []
-    (one,) = safeguards(state, game.pool).dodged
-    assert (one.submission, one.slashed) == (38, 20)
+def test_a_seat_pays_once_in_a_lane_whichever_canary_it_dodged() -> None:
+    unpaid = dodging((38, 0), (31, 20), (48, 20))
+    said = list(broken_safeguards(changed(SAFEGUARDS, dodged=unpaid)))
+    assert said == ["seat 7 dodged canary 38"], "what it paid in the lanes beside counts for those"
+    paid = dodging((38, 0), (31, 20), (48, 20), (34, 20))  # file 34 is of the same lane, and not disputed
+    assert paid == [DodgedCanary(submission=38, seat=7, slashed=20)]
+    assert list(broken_safeguards(changed(SAFEGUARDS, dodged=paid))) == []
 
 
 VERDICT_ACCEPTED = verdict(Finding("toploc", Code.ACCEPT, {"mantissa_mean": 0.001}))
@@ -231,12 +200,8 @@ BAD = verdict(Finding("toploc", Code.REJECT_WEIGHTS, {"mantissa_mean": 1.5}, "to
 
 
 def plan(root: Path) -> DemoPlan:
-    validators = (
-        ValidatorSpec("ann", 2),
-        ValidatorSpec("ben", 2, engine="vllm", batch=7),
-        ValidatorSpec("eve", 3, "colluder"),
-    )
-    return DemoPlan(root, 1, 4, 1, 2, 3, (), validators)
+    honest = ValidatorSpec("ann", 2), ValidatorSpec("ben", 2, engine="vllm", batch=7)
+    return DemoPlan(root, 1, 4, 1, 2, 3, (), (*honest, ValidatorSpec("eve", 3, "colluder")))
 
 
 def keep(plan: DemoPlan, name: str, file: str, found: Verdict, engine: str = "transformers") -> None:
@@ -263,26 +228,26 @@ def test_only_what_two_honest_ones_judged_is_compared(tmp_path: Path) -> None:
     ]
 
 
-def test_a_difference_is_told_and_makes_a_run_not_good(tmp_path: Path) -> None:
-    run = plan(tmp_path)
+def compared(root: Path, other: Verdict) -> Agreement:
+    """Of one file that an honest validator accepts, and the other judges so."""
+    run = plan(root)
     keep(run, "ann", "7-aa", VERDICT_ACCEPTED)
-    keep(run, "ben", "7-aa", BAD, "vllm")
-    found = agreement(run)
+    keep(run, "ben", "7-aa", other, "vllm")
+    return agreement(run)
+
+
+def test_a_difference_is_told_and_makes_a_run_not_good(tmp_path: Path) -> None:
+    found = compared(tmp_path, BAD)
     (one,) = found.differing
     assert one.submission == 7
     assert one.codes == {"ann": "accept", "ben": "reject: weights"}
     assert one.differences[0] == "toploc.code reject: weights against our accept"
-    fine: dict[str, Any] = {"ledger_matches_chain": True, "escrow_balanced": True, "honest_rejected": 0, "cheaters": []}
-    assert list(problems(RunSummary.model_construct(**fine, agreement=found, safeguards=None))) == [
-        "honest validators differ on file 7: ann says accept, ben says reject: weights"
-    ]
+    said = "honest validators differ on file 7: ann says accept, ben says reject: weights"
+    assert list(problems(changed(GOOD, agreement=found))) == [said]
 
 
 def test_accept_and_unsure_have_the_same_consequence_and_rounding_decides_between_them(tmp_path: Path) -> None:
-    run = plan(tmp_path)
-    keep(run, "ann", "7-aa", VERDICT_ACCEPTED)
-    keep(run, "ben", "7-aa", replace(ALSO_GOOD, code=Code.UNSURE), "vllm")
-    assert agreement(run).differing == []
+    assert compared(tmp_path, replace(ALSO_GOOD, code=Code.UNSURE)).differing == []
 
 
 def test_a_run_without_verdicts_compares_nothing(tmp_path: Path) -> None:

@@ -4,14 +4,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import localnet.real as real
 from environments.prompts import completion_text
 from environments.registry import load_environment
 from localnet.plan import DemoPlan, pool_terms
-from localnet.real import real_config, real_plan, unpermuted
+from localnet.real import real_config, real_plan
 from orchestrator.dashboard.results import RunSummary
 from protocol.config import BF16_CHECKS, EnvironmentConfig, PoolConfig
 from tests.localnet.test_outcome import CHEATER, GOOD
@@ -55,15 +54,6 @@ def test_the_plan_computes_in_bf16_and_gives_the_larger_model_time() -> None:
     slow, quick = pool_terms(CONFIG, plan.patience), pool_terms(CONFIG)
     assert slow.commitWindow == plan.patience * quick.commitWindow
     assert slow.maxLag == quick.maxLag
-
-
-def test_rows_of_queries_come_back_from_llama_cpps_order() -> None:
-    heads, size = 3, 8
-    rows = np.arange(heads * size * 5).reshape(heads * size, 5)
-    # As llama.cpp's converter writes them.
-    theirs = rows.reshape(heads, 2, size // 2, 5).swapaxes(1, 2).reshape(rows.shape)
-    assert not np.array_equal(theirs, rows)
-    assert np.array_equal(unpermuted(theirs, heads), rows)
 
 
 RISEN = GOOD.model_copy(update={"reward_first": 0.25, "reward_last": 0.61, "seed": 1})

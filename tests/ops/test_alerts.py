@@ -13,9 +13,10 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from runtime.diagnose import NAMES, Facts, WatchConfig, WatchedPool
+from runtime.diagnose import NAMES, Facts, WatchedPool
 from runtime.watch import Watcher, WatchGauges
 from tests.orchestrator.conftest import Desk, desk
+from tests.runtime.test_diagnose import config
 from trainer.reports.metrics import HELP
 
 __all__ = ["desk"]
@@ -25,43 +26,35 @@ DASHBOARDS = sorted((OPS / "grafana" / "dashboards").glob("*.json"))
 METRIC = re.compile(r"\bmuster_[a-z0-9_]+")
 
 SLOW = 'muster_request_seconds_bucket{le="%s"}'
+JOB, ROLE, TRAINER = 'up{job="muster-%s"}', '{role="worker"}', "muster_trainer_%s"
+REQUESTS = 'muster_request_seconds_count{status="%s"}'
+# Alert → a metric with its values (every 15 s) with the fault and without.
+SIMPLE = {
+    "MusterServiceDown": (JOB % "service", "0x40", "1x40"),
+    "MusterTrainerDown": (JOB % "trainer", "0x40", "1x40"),
+    "MusterWatchDown": ("muster_watch_looked_seconds", "0x40", "0+15x40"),
+    "MusterServiceChainTrouble": ("muster_chain_trouble", "1x40", "0x40"),
+    "MusterServiceTaskFails": ("muster_tasks_failing", "1x40", "0x40"),
+    "MusterServiceHeadOld": ("muster_head_age_seconds", "121x40", "4x40"),
+    "MusterLedgerDiffers": ("muster_ledger_differences", "1x40", "0x40"),
+    "MusterStepOld": ("muster_step_age_seconds", "3601x40", "900x40"),
+    "MusterOthersInTrouble": (f"muster_processes_in_trouble{ROLE}", "2x40", "0x40"),
+    "MusterOthersBehind": (f"muster_processes_behind{ROLE}", "1x60", "0x60"),
+    "MusterSlashed": ('muster_slashes_total{kind="node"}', "0x20 1x20", "5x40"),
+    "MusterDisputeOpen": ("muster_disputes_open", "1x40", "0x40"),
+    "MusterNobodyWorks": (f"muster_processes{ROLE}", "0x60", "1x60"),
+    "MusterTrainerIdle": (TRAINER % "idle_share", "0.8x140", "0.1x140"),
+    "MusterPolicyDrifts": (TRAINER % "mismatch", "0.1x60", "0.0001x60"),
+    "MusterLettersWait": ("muster_watch_letters", "50x60", "1x60"),
+}
 FAULTS: dict[str, tuple[dict[str, str], dict[str, str]]] = {
-    "MusterServiceDown": ({'up{job="muster-service"}': "0x40"}, {'up{job="muster-service"}': "1x40"}),
-    "MusterTrainerDown": ({'up{job="muster-trainer"}': "0x40"}, {'up{job="muster-trainer"}': "1x40"}),
-    "MusterWatchDown": ({"muster_watch_looked_seconds": "0x40"}, {"muster_watch_looked_seconds": "0+15x40"}),
-    "MusterServiceChainTrouble": ({"muster_chain_trouble": "1x40"}, {"muster_chain_trouble": "0x40"}),
-    "MusterServiceTaskFails": ({"muster_tasks_failing": "1x40"}, {"muster_tasks_failing": "0x40"}),
-    "MusterServiceHeadOld": ({"muster_head_age_seconds": "121x40"}, {"muster_head_age_seconds": "4x40"}),
-    "MusterLedgerDiffers": ({"muster_ledger_differences": "1x40"}, {"muster_ledger_differences": "0x40"}),
-    "MusterServerErrors": (
-        {'muster_request_seconds_count{status="5xx"}': "0+1x40"},
-        {'muster_request_seconds_count{status="5xx"}': "3x40", 'muster_request_seconds_count{status="2xx"}': "0+9x40"},
-    ),
+    "MusterServerErrors": ({REQUESTS % "5xx": "0+1x40"}, {REQUESTS % "5xx": "3x40", REQUESTS % "2xx": "0+9x40"}),
     "MusterServiceSlow": (
         {SLOW % "0.5": "0+1x40", SLOW % "2.5": "0+9x40", SLOW % "+Inf": "0+9x40"},
         {SLOW % "0.5": "0+9x40", SLOW % "2.5": "0+9x40", SLOW % "+Inf": "0+9x40"},
     ),
-    "MusterStepOld": ({"muster_step_age_seconds": "3601x40"}, {"muster_step_age_seconds": "900x40"}),
-    "MusterOthersInTrouble": (
-        {'muster_processes_in_trouble{role="worker"}': "2x40"},
-        {'muster_processes_in_trouble{role="worker"}': "0x40"},
-    ),
-    "MusterOthersBehind": (
-        {'muster_processes_behind{role="worker"}': "1x60"},
-        {'muster_processes_behind{role="worker"}': "0x60"},
-    ),
     "MusterNodesFrozen": ({'muster_nodes{standing="frozen"}': "1x40"}, {'muster_nodes{standing="member"}': "9x40"}),
-    "MusterSlashed": (
-        {'muster_slashes_total{kind="node"}': "0x20 1x20"},
-        {'muster_slashes_total{kind="node"}': "5x40"},
-    ),
-    "MusterDisputeOpen": ({"muster_disputes_open": "1x40"}, {"muster_disputes_open": "0x40"}),
-    "MusterNobodyWorks": ({'muster_processes{role="worker"}': "0x60"}, {'muster_processes{role="worker"}': "1x60"}),
-    "MusterTrainerIdle": ({"muster_trainer_idle_share": "0.8x140"}, {"muster_trainer_idle_share": "0.1x140"}),
-    "MusterPolicyDrifts": ({"muster_trainer_mismatch": "0.1x60"}, {"muster_trainer_mismatch": "0.0001x60"}),
-    "MusterLettersWait": ({"muster_watch_letters": "50x60"}, {"muster_watch_letters": "1x60"}),
-}
-"""Alert → series (values every 15 s) with the fault and without."""
+} | {alert: ({name: fault}, {name: well}) for alert, (name, fault, well) in SIMPLE.items()}
 
 
 def rules() -> list[dict[str, Any]]:
@@ -76,16 +69,13 @@ def series(fault: bool) -> dict[str, dict[str, str]]:
     return out
 
 
-def test_every_alert_has_a_fault_and_every_alarm_an_alert() -> None:
+def test_every_alert_has_a_fault_and_a_cure_and_every_alarm_an_alert() -> None:
     alerts = [rule["alert"] for rule in rules()]
     assert len(alerts) == len(set(alerts))
     assert set(alerts) == set(series(True))
     watched = re.findall(r'muster_watch_alarm\{alarm="([a-z_]+)"\}', " ".join(rule["expr"] for rule in rules()))
     assert sorted(watched) == sorted(NAMES)
-
-
-def test_every_alert_says_what_to_do() -> None:
-    for rule in rules():
+    for rule in rules():  # each says what to do
         assert set(rule["annotations"]) == {"summary", "cure"}, rule["alert"]
         assert rule["labels"]["severity"] in ("critical", "warning", "info")
 
@@ -99,22 +89,15 @@ def test_alerts_fire_at_their_faults_alone(fault: bool, tmp_path: Path) -> None:
     for alert, given in series(fault).items():
         expected = f'count(ALERTS{{alertname="{alert}", alertstate="firing"}}) or vector(0)'
         sample = {"labels": "{}", "value": 1 if fault else 0}
-        tests.append(
-            {
-                "interval": "15s",
-                "name": alert,
-                "input_series": [{"series": name, "values": values} for name, values in given.items()],
-                "promql_expr_test": [
-                    {"expr": expected, "eval_time": "33m" if "x140" in str(given) else "10m", "exp_samples": [sample]}
-                ],
-            }
-        )
+        when = "33m" if "x140" in str(given) else "10m"
+        lines = [{"series": name, "values": values} for name, values in given.items()]
+        check = {"expr": expected, "eval_time": when, "exp_samples": [sample]}
+        tests.append({"interval": "15s", "name": alert, "input_series": lines, "promql_expr_test": [check]})
     document = {"rule_files": [str(path) for path in RULES], "evaluation_interval": "15s", "tests": tests}
     path = tmp_path / "tests.yml"
     path.write_text(yaml.safe_dump(document))
-    done = subprocess.run(
-        [promtool, "test", "rules", str(path)], capture_output=True, text=True, timeout=60, check=False
-    )
+    argv = [promtool, "test", "rules", str(path)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -123,10 +106,7 @@ def exposed(desk: Desk, home: Path) -> set[str]:
     desk.view.refresh()
     service = desk.http.get("/metrics").text
     watched = str(next(iter(desk.view.state.accounts))[1])
-    config = WatchConfig.model_validate(
-        {"home": home, "deployment": "d", "rpc": ["http://r"], "pool": 1, "orchestrator": "http://s", "node": watched}
-    )
-    watcher = Watcher(config)
+    watcher = Watcher(config(home=home, node=watched))
     pool = WatchedPool(stake=1, least_stake=1)
     watcher.facts = Facts(now=1.0, free={"home": 1}, transactions_left={"node": 1}, pool=pool)
     registry = CollectorRegistry()

@@ -22,16 +22,15 @@ def commands(text: str) -> list[str]:
     return [re.sub(r"[\[\]]", "", line) for line in found if line.startswith("muster ")]
 
 
-def pairs() -> list[tuple[str, str]]:
-    return [(guide.stem, line) for guide in GUIDES for line in commands(guide.read_text())]
+PAIRS = [(guide.stem, line) for guide in GUIDES for line in commands(guide.read_text())]
 
 
 def test_the_guides_hold_commands() -> None:
-    assert len(pairs()) > 80
-    assert {guide for guide, _ in pairs()} >= {"demo", "operations", "base", "troubleshooting"}
+    assert len(PAIRS) > 80
+    assert {guide for guide, _ in PAIRS} >= {"demo", "operations", "base", "troubleshooting"}
 
 
-@pytest.mark.parametrize(("guide", "command"), pairs())
+@pytest.mark.parametrize(("guide", "command"), PAIRS)
 def test_every_command_of_a_guide_is_one(guide: str, command: str) -> None:
     assert problem(command) == ""
 

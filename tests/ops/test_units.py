@@ -28,13 +28,10 @@ HARDENED = (
 MOST_EXPOSED = 3.0
 
 
-def settings(role: str) -> dict[str, str]:
-    lines = (FOLDER / f"muster-{role}@.service").read_text().splitlines()
-    return dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
-
-
 def codes(role: str, name: str) -> set[int]:
-    return set(map(int, settings(role).get(name, "").split()))
+    lines = (FOLDER / f"muster-{role}@.service").read_text().splitlines()
+    settings = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+    return set(map(int, settings.get(name, "").split()))
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
@@ -46,12 +43,9 @@ def test_a_unit_is_hardened_and_starts_a_command_that_there_is(unit: Path) -> No
     assert problem(command.replace("%i", "one")) == ""
 
 
-def test_there_is_a_unit_for_each_role() -> None:
+def test_each_role_has_a_unit_and_exit_codes_that_a_restart_does_not_mend_end_it() -> None:
     roles = {unit.stem.removeprefix("muster-").removesuffix("@") for unit in UNITS}
     assert roles == {"worker", "validator", "orchestrator", "trainer", "watch"}
-
-
-def test_exit_codes_that_a_restart_does_not_mend_end_it() -> None:
     assert codes("worker", "RestartPreventExitStatus") == {Exit.EJECTED}
     assert codes("trainer", "RestartPreventExitStatus") == {EXIT_WRONG, EXIT_UNSTABLE}
     assert codes("trainer", "RestartForceExitStatus") == codes("trainer", "SuccessExitStatus") == {EXIT_STOPPED}

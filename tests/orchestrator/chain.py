@@ -13,32 +13,9 @@ from protocol.verdict import Code
 
 POOLS = "0x" + "11" * 20
 RATE, FEE, COMMITTEE, WINDOW = 10, 1001, 3, 20
-TERMS = Terms(
-    RATE,
-    FEE,
-    500,
-    1000,
-    10,
-    100_000,
-    COMMITTEE,
-    5,
-    0,
-    2,
-    4,
-    4,
-    65536,
-    100,
-    10,
-    10,
-    WINDOW,
-    10,
-    10,
-    10,
-    10,
-    0,
-    False,
-    b"\1" * 32,
-)
+# In the order of `Terms`.
+NUMBERS = RATE, FEE, 500, 1000, 10, 100_000, COMMITTEE, 5, 0, 2, 4, 4, 65536, 100, 10, 10, WINDOW, 10, 10, 10, 10, 0
+TERMS = Terms(*NUMBERS, inviteOnly=False, configHash=b"\1" * 32)
 OWNER, NODE, CHEAT, VOTER, STRANGER = (Key.from_key(bytes([n]) * 32) for n in range(1, 6))
 
 
@@ -76,10 +53,8 @@ class ScriptedChain:
     # what actors do
 
     def create(self, budget: int = 10_000_000, pool: int = 1, **terms: Any) -> None:
-        fields = {name.rstrip("_"): value for name, value in vars(replace(TERMS, **terms)).items()}
-        self.emit(
-            "Pools", "PoolCreated", pool=pool, owner=OWNER.address, configHash=b"\1" * 32, terms=fields, unbonding=9
-        )
+        created = {"owner": OWNER.address, "configHash": b"\1" * 32, "terms": vars(replace(TERMS, **terms))}
+        self.emit("Pools", "PoolCreated", pool=pool, unbonding=9, **created)
         self.emit("Pools", "PoolFunded", pool=pool, amount=budget, **{"from": OWNER.address})
 
     def join(self, key: LocalAccount, step: int = 0, pool: int = 1) -> None:
@@ -92,27 +67,15 @@ class ScriptedChain:
 
     def publish(self, step: int, pool: int = 1) -> None:
         seed = self.head + 2
-        self.emit(
-            "Pools",
-            "StepPublished",
-            pool=pool,
-            step=step,
-            manifestHash=b"\2" * 32,
-            canaryRoot=b"\3" * 32,
-            seedBlock=seed,
-        )
+        hashes = {"manifestHash": b"\2" * 32, "canaryRoot": b"\3" * 32}
+        self.emit("Pools", "StepPublished", pool=pool, step=step, seedBlock=seed, **hashes)
         self.head += 3
 
     def submit(self, key: LocalAccount, counter: int, step: int = 0, units: int = 100, sha: bytes | None = None) -> int:
         sequence, self.sequence = self.sequence, self.sequence + 1
-        self.emit(
-            "Pools",
-            "WorkSubmitted",
-            node=key.address,
-            placed=sequence << 96 | pack_work(1, step, counter, units, 8),
-            root=b"\4" * 32,
-            fileHash=sequence.to_bytes(32, "big") if sha is None else sha,
-        )
+        placed, name = sequence << 96 | pack_work(1, step, counter, units, 8), sequence.to_bytes(32, "big")
+        hashes = {"root": b"\4" * 32, "fileHash": name if sha is None else sha}
+        self.emit("Pools", "WorkSubmitted", node=key.address, placed=placed, **hashes)
         return sequence
 
     def settle(self, key: LocalAccount, sequence: int, code: Code, units: int = 100) -> None:
@@ -121,16 +84,8 @@ class ScriptedChain:
 
     def finalize(self, key: LocalAccount, sequence: int, code: Code, taken: int, fees: int) -> None:
         if taken:
-            self.emit(
-                "Stakes",
-                "NodeSlashed",
-                node=key.address,
-                amount=taken,
-                fees=fees,
-                reward=0,
-                stake=5000 - taken,
-                frozen=0,
-            )
+            left = {"stake": 5000 - taken, "frozen": 0}
+            self.emit("Stakes", "NodeSlashed", node=key.address, amount=taken, fees=fees, reward=0, **left)
         self.emit("Pools", "FileFinalized", file=1 << 32 | sequence, code=int(code), slashed=taken)
 
     def claim(self, key: LocalAccount, units: int) -> None:
@@ -138,3 +93,15 @@ class ScriptedChain:
 
     def fee(self, key: LocalAccount, paid: int, burnt: int) -> None:
         self.emit("Pools", "FeePaid", pool=1, to=key.address, paid=paid, burnt=burnt)
+
+
+def started(*nodes: LocalAccount, voters: Iterable[LocalAccount] = (), budget: int = 10_000_000) -> ScriptedChain:
+    """A chain with a pool whose step 0 is published, which these nodes joined."""
+    chain = ScriptedChain()
+    chain.create(budget)
+    for key in voters:
+        chain.seat(key)
+    for key in nodes:
+        chain.join(key)
+    chain.publish(0)
+    return chain

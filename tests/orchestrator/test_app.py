@@ -8,102 +8,92 @@ from typing import Any
 import pytest
 from fastapi.openapi.models import OpenAPI
 
-from orchestrator.sources import AnnouncedSources
 from protocol import VERSION
 from protocol.api import endpoints
 from protocol.api.endpoints import Get, Post
-from protocol.api.work import Announcement, announce
-from protocol.encoding import canonical_json
+from protocol.api.work import Announcement
 from protocol.verdict import Code
 from tests.orchestrator.chain import CHEAT, NODE, OWNER, STRANGER
-from tests.orchestrator.conftest import POOL, Desk, is_error
-from tests.storage.mirror import mirror, send
+from tests.orchestrator.conftest import Desk, announced, is_error
 
 
 def test_heartbeats_renew_the_lease_and_show_on_the_dashboard(desk: Desk) -> None:
-    lease = desk.post(NODE, "/v1/leases", {}).json()
+    lease = desk.lease(NODE)["lease"]
     desk.now += 20
-    beat = {"role": "worker", "name": "w1", "lease": lease["lease"], "waits": [{"what": "weights", "since": desk.now}]}
-    answer = desk.post(NODE, "/v1/heartbeats", beat).json()
+    answer = desk.beat(NODE, name="w1", lease=lease, waits=[{"what": "weights", "since": desk.now}])
     assert answer == {"state": "healthy", "next": 60.0, "step": 0, "lease_expires": desk.now + 180, "version": VERSION}
-    view = desk.http.get("/v1/dashboard").json()
+    view = desk.get("dashboard")
     assert {"who": "w1", "what": "weights", "since": desk.now} in view["waits"]
     assert view["in_flight"]["leased"] == 1
-    states = desk.http.get("/v1/status").json()["nodes"]
-    assert states == {NODE.address: "healthy", CHEAT.address: "waiting"}
-    stolen = desk.post(CHEAT, "/v1/heartbeats", {"role": "worker", "lease": lease["lease"]}).json()
-    assert stolen["lease_expires"] is None
+    assert desk.get("status")["nodes"] == {NODE.address: "healthy", CHEAT.address: "waiting"}
+    assert desk.beat(CHEAT, lease=lease)["lease_expires"] is None, "it is not its own"
     desk.now += 181
-    assert desk.http.get("/v1/dashboard").json()["in_flight"]["leased"] == 0
+    assert desk.get("dashboard")["in_flight"]["leased"] == 0
 
 
 def test_leases_follow_the_chain(desk: Desk) -> None:
     for counter in (0, 1):
         for key in (NODE, CHEAT):
-            assert "lease" in desk.post(key, "/v1/leases", {"counter": counter}).json()
+            assert "lease" in desk.lease(key, counter=counter)
     first = desk.chain.submit(CHEAT, 0)
     desk.follow()
-    waiting = desk.post(CHEAT, "/v1/leases", {"counter": 2}).json()
-    assert "as many as training can use (4)" in waiting["reason"]
+    assert "as many as training can use (4)" in desk.lease(CHEAT, counter=2)["reason"]
     desk.follow(lambda: desk.chain.settle(CHEAT, first, Code.REJECT_WEIGHTS))
     assert is_error(desk.post(CHEAT, "/v1/leases", {}), 403, "stake is frozen")
     desk.follow(lambda: desk.chain.finalize(CHEAT, first, Code.REJECT_WEIGHTS, 5000, 3003))
     assert is_error(desk.post(CHEAT, "/v1/leases", {}), 403, "ejected: reject: weights")
-    view = desk.http.get("/v1/dashboard").json()
+    view = desk.get("dashboard")
     assert view["slashes"][0]["reason"] == "reject: weights"
     assert next(n for n in view["nodes"] if n["address"] == CHEAT.address)["state"] == "ejected"
 
 
 def test_a_reorganisation_takes_the_submission_back(desk: Desk) -> None:
-    lease = desk.post(NODE, "/v1/leases", {"counter": 0}).json()
+    lease = desk.lease(NODE, counter=0)
     desk.follow(lambda: desk.chain.submit(NODE, 0))
-    assert desk.post(NODE, "/v1/leases", {"counter": 0}).json()["wait"] == 1.0
+    assert desk.lease(NODE, counter=0)["wait"] == 1.0
     desk.follow(lambda: desk.chain.rewind(1))
-    again = desk.post(NODE, "/v1/leases", {"counter": 0}).json()
-    assert again["counter"] == 0
-    assert again["lease"] == lease["lease"]
+    again = desk.lease(NODE, counter=0)
+    assert (again["counter"], again["lease"]) == (0, lease["lease"])
 
 
 def test_budget_pause_and_close(desk: Desk) -> None:
-    desk.follow(lambda: desk.chain.emit("Pools", "StatusSet", pool=1, status=2))
-    assert "paused" in desk.post(NODE, "/v1/leases", {}).json()["reason"]
-    desk.follow(lambda: desk.chain.emit("Pools", "StatusSet", pool=1, status=5))
-    assert "too few seats" in desk.post(NODE, "/v1/leases", {}).json()["reason"]
+    for status, words in ((2, "paused"), (5, "too few seats")):
+        desk.chain.emit("Pools", "StatusSet", pool=1, status=status)
+        desk.follow()
+        assert words in desk.lease(NODE)["reason"]
     desk.follow(lambda: desk.chain.emit("Pools", "StatusSet", pool=1, status=3))
     assert is_error(desk.post(NODE, "/v1/leases", {}), 403, "closing")
 
 
 def test_the_trainers_reports(desk: Desk) -> None:
-    report = {"step": 1, "consumed": [0, 1], "metrics": {"reward": 0.5}, "timings": {"train": 1.5}, "evaluation": None}
+    report: dict[str, Any] = {"step": 1, "consumed": [0, 1], "metrics": {"reward": 0.5}, "timings": {"train": 1.5}}
     assert is_error(desk.post(NODE, "/v1/steps", report), 403, "not the owner")
     measured = desk.evaluation(0, 0.25)
-    assert desk.post(OWNER, "/v1/steps", {"step": 0, "evaluation": measured}).json() == {"step": 0}
-    assert desk.post(OWNER, "/v1/steps", report).json() == {"step": 1}
-    assert desk.post(OWNER, "/v1/steps", report).json() == {"step": 1}
+    desk.report(0, evaluation=measured)
+    for _ in range(2):
+        desk.report(**report)
     assert is_error(desk.post(OWNER, "/v1/steps", {**report, "consumed": [3, 3]}), 422, "consumed")
-    rewards = desk.http.get("/v1/dashboard").json()["rewards"]
-    sets = measured["evaluation"]["results"]
-    assert rewards == [
-        {"step": 0, "reward": None, "heldout": 0.25, "sets": sets},
+    assert desk.get("dashboard")["rewards"] == [
+        {"step": 0, "reward": None, "heldout": 0.25, "sets": measured["evaluation"]["results"]},
         {"step": 1, "reward": 0.5, "heldout": None, "sets": []},
     ]
 
 
 def test_an_evaluation_is_the_owners_word_on_that_step_of_that_pool(desk: Desk) -> None:
-    def sent(step: int, evaluation: dict[str, Any]) -> Any:
-        return desk.post(OWNER, "/v1/steps", {"step": step, "evaluation": evaluation})
-
-    assert is_error(sent(0, desk.evaluation(0, 0.25, NODE)), 400, f"signed by {NODE.address}")
-    assert is_error(sent(1, desk.evaluation(0, 0.25)), 400, "of another step")
-    assert is_error(sent(0, desk.evaluation(0, 0.25, config_hash="cd" * 32)), 400, "another step or pool configuration")
-    changed = desk.evaluation(0, 0.25)
+    kept, changed = desk.evaluation(0, 0.25), desk.evaluation(0, 0.25)
     changed["evaluation"]["results"][0]["average"] = 0.75
-    assert is_error(sent(0, changed), 400, "the evaluation is signed by")
-    assert is_error(sent(0, desk.evaluation(0, 0.25) | {"signature": "0x" + "00" * 65}), 400, "signature")
-    assert desk.http.get("/v1/dashboard").json()["rewards"] == []
-    kept = desk.evaluation(0, 0.25)
-    assert sent(0, kept).status_code == 200
-    shown = desk.http.get("/v1/record").json()["reports"][0]["evaluation"]
+    for step, evaluation, words in (
+        (0, desk.evaluation(0, 0.25, NODE), f"signed by {NODE.address}"),
+        (1, kept, "of another step"),
+        (0, desk.evaluation(0, 0.25, config_hash="cd" * 32), "another step or pool configuration"),
+        (0, changed, "the evaluation is signed by"),
+        (0, kept | {"signature": "0x" + "00" * 65}, "signature"),
+    ):
+        answer = desk.post(OWNER, "/v1/steps", {"step": step, "evaluation": evaluation})
+        assert is_error(answer, 400, words)
+    assert desk.get("dashboard")["rewards"] == []
+    desk.report(0, evaluation=kept)
+    shown = desk.get("record")["reports"][0]["evaluation"]
     assert shown == kept, "anybody can check the signature of what is shown"
 
 
@@ -112,10 +102,10 @@ def test_what_was_trained_on_is_known_by_its_file(desk: Desk) -> None:
     first = chain.submit(NODE, 0)
     chain.settle(NODE, first, Code.ACCEPT)
     desk.follow()
-    assert desk.post(OWNER, "/v1/steps", {"step": 1, "consumed": [first]}).status_code == 200
+    desk.report(1, [first])
 
     def trained() -> dict[int, tuple[int | None, bool]]:
-        files = desk.http.get("/v1/record").json()["submissions"]
+        files = desk.get("record")["submissions"]
         return {one["sequence"]: (one["trained"], one["trained_twice"]) for one in files}
 
     assert trained() == {0: (1, False)}
@@ -129,33 +119,26 @@ def test_what_was_trained_on_is_known_by_its_file(desk: Desk) -> None:
     assert trained() == {0: (None, False), 1: (1, False)}
     assert desk.service.leases.in_flight().accepted == 1
     for _ in range(2):
-        assert desk.post(OWNER, "/v1/steps", {"step": 2, "consumed": [other]}).status_code == 200
-        assert desk.post(OWNER, "/v1/steps", {"step": 1, "consumed": [first]}).status_code == 200
+        desk.report(2, [other])
+        desk.report(1, [first])
     assert trained() == {0: (2, False), 1: (1, False)}
-    assert desk.post(OWNER, "/v1/steps", {"step": 3, "consumed": [again]}).status_code == 200
+    desk.report(3, [again])
     assert trained()[1] == (3, True)
 
 
-def test_leases_survive_a_restart(desk: Desk) -> None:
-    lease = desk.post(NODE, "/v1/leases", {"counter": 0}).json()
-    desk.restart()
-    assert desk.post(NODE, "/v1/leases", {"counter": 0}).json()["lease"] == lease["lease"]
+def test_leases_and_how_files_fared_survive_a_restart(desk: Desk) -> None:
+    lease = desk.lease(NODE, counter=0)
+    desk.start()
+    assert desk.lease(NODE, counter=0)["lease"] == lease["lease"]
     assert desk.service.leases.in_flight().leased == 1
-
-
-def test_how_files_fared_is_measured_and_survives_a_restart(desk: Desk) -> None:
-    assert desk.post(NODE, "/v1/leases", {"counter": 0}).status_code == 200
+    granted = desk.now
     desk.now += 2
     first = desk.chain.submit(NODE, 0)
     desk.follow(lambda: desk.chain.settle(NODE, first, Code.ACCEPT))
-    desk.restart()
-    assert desk.post(NODE, "/v1/leases", {"counter": 1}).status_code == 200
-    pace = desk.service.leases.facts(desk.view.state).pace
-    state = desk.service.view.state
-    made = state.submissions[1, first].time - (desk.now - 2)
-    assert pace.making == {NODE.address: made}
-    assert pace.typical == made
-    assert pace.useful == {NODE.address: 1.0}
+    desk.start()
+    assert "lease" in desk.lease(NODE, counter=1)
+    pace, made = desk.service.leases.facts(desk.view.state).pace, desk.view.state.submissions[1, first].time - granted
+    assert (pace.making, pace.typical, pace.useful) == ({NODE.address: made}, made, {NODE.address: 1.0})
     desk.follow(lambda: desk.chain.settle(NODE, desk.chain.submit(NODE, 1), Code.MALFORMED))
     assert desk.service.leases.in_flight().leased == 0
     assert desk.service.leases.facts(desk.view.state).pace.useful == {NODE.address: 5 / 6}
@@ -166,42 +149,31 @@ def test_a_node_that_may_not_work_yet_keeps_nobody_from_it(desk: Desk) -> None:
     desk.follow(lambda: desk.chain.join(STRANGER, step=1))
     for counter in (0, 1):
         for key in (NODE, CHEAT):
-            assert "joined late" in desk.post(STRANGER, "/v1/leases", {}).json()["reason"]
-            assert "lease" in desk.post(key, "/v1/leases", {"counter": counter}).json()
+            assert "joined late" in desk.lease(STRANGER)["reason"]
+            assert "lease" in desk.lease(key, counter=counter)
 
 
 # Programs are upgraded one by one: what a newer one says beyond what this service knows does not keep it out.
 
 
-NEWER = {"colour": {"hue": [1, 2, 3]}}
+NEWER: dict[str, Any] = {"colour": {"hue": [1, 2, 3]}}
 
 
-def test_a_newer_node_is_heard(desk: Desk) -> None:
-    wait = {"what": "a step", "since": 1.0, **NEWER}
-    beat = {"role": "worker", "weights": 4, "waits": [wait], **NEWER}
-    assert desk.post(NODE, "/v1/heartbeats", beat).status_code == 200
-    assert desk.http.get(f"/v1/nodes/{NODE.address}").json()["weights"] == 4
-    assert "lease" in desk.post(NODE, "/v1/leases", {"counter": 0, **NEWER}).json()
-
-
-def test_a_newer_relay_is_listed_without_what_is_not_known(desk: Desk) -> None:
-    desk.service.sources = AnnouncedSources(POOL, True, lambda: desk.now)
-    words: list[bytes] = []
-    with mirror(lambda handler: send(handler, 200, words[0])) as url:
-        known = announce(NODE, POOL, url, int(desk.now) + 600, step=4)
-        said = {**known.model_dump(mode="json"), **NEWER}
-        words.append(canonical_json(said))
-        assert desk.post(NODE, "/v1/sources", said).status_code == 200
-    (listed,) = desk.http.get("/v1/sources").json()["sources"]
-    assert Announcement.model_validate(listed) == known
-    assert not NEWER.keys() & listed.keys()
-
-
-def test_the_signature_covers_fields_that_are_not_known(desk: Desk) -> None:
+def test_a_newer_node_is_heard_and_its_signature_covers_what_is_not_known(desk: Desk) -> None:
+    desk.beat(NODE, weights=4, waits=[{"what": "a step", "since": 1.0, **NEWER}], **NEWER)
+    assert desk.get(f"nodes/{NODE.address}")["weights"] == 4
+    assert "lease" in desk.lease(NODE, counter=0, **NEWER)
     signed = json.dumps({"counter": 0, **NEWER}).encode()
     headers = desk.sign(NODE, "/v1/leases", signed)
     answer = desk.http.post("/v1/leases", content=signed.replace(b"hue", b"hue2"), headers=headers)
     assert is_error(answer, 401, "is not")
+
+
+def test_a_newer_relay_is_listed_without_what_is_not_known(desk: Desk) -> None:
+    with announced(desk, NODE, step=4, **NEWER) as known:
+        (listed,) = desk.get("sources")["sources"]
+    assert Announcement.model_validate(listed) == known
+    assert not NEWER.keys() & listed.keys()
 
 
 def test_what_is_signed_as_a_whole_is_read_whole(desk: Desk) -> None:

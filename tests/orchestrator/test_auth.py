@@ -21,21 +21,21 @@ from tests.orchestrator.conftest import Desk, is_error
 
 
 def test_unsigned_foreign_and_replayed_requests(desk: Desk) -> None:
-    body = b"{}"
-    assert is_error(desk.http.post("/v1/leases", content=body), 401, "missing")
+    def send(headers: dict[str, str], path: str = "/v1/leases", body: bytes = b"{}") -> Any:
+        return desk.http.post(path, content=body, headers=headers)
+
+    assert is_error(send({}), 401, "missing")
     assert is_error(desk.post(STRANGER, "/v1/leases", {}), 403, "may not")
-    headers = desk.sign(NODE, "/v1/leases", body)
-    assert desk.http.post("/v1/leases", content=body, headers=headers).status_code == 200
-    assert is_error(desk.http.post("/v1/leases", content=body, headers=headers), 409, "before")
-    desk.restart()
-    assert is_error(desk.http.post("/v1/leases", content=body, headers=headers), 409, "before")
-    other = desk.sign(NODE, "/v1/leases", body)
-    assert is_error(desk.http.post("/v1/leases", content=b'{"counter":1}', headers=other), 401, "signature")
-    assert is_error(desk.http.post("/v1/leases?x=1", content=body, headers=other), 401, "signature")
-    assert is_error(desk.http.post("/v1/heartbeats", content=b'{"role":"worker"}', headers=other), 401, "signature")
-    old = desk.sign(NODE, "/v1/leases", body)
+    headers = desk.sign(NODE, "/v1/leases", b"{}")
+    assert send(headers).status_code == 200
+    assert is_error(send(headers), 409, "before")
+    desk.start()
+    assert is_error(send(headers), 409, "before")
+    other = desk.sign(NODE, "/v1/leases", b"{}")
+    for path, body in (("leases", b'{"counter":1}'), ("leases?x=1", b"{}"), ("heartbeats", b'{"role":"worker"}')):
+        assert is_error(send(other, f"/v1/{path}", body), 401, "signature")
     desk.now += 61
-    assert is_error(desk.http.post("/v1/leases", content=body, headers=old), 401, "time")
+    assert is_error(send(other), 401, "time")
 
 
 @pytest.mark.parametrize(

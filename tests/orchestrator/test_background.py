@@ -1,7 +1,7 @@
 """Background threads outlive whatever happens in them, and say so while they fail."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,15 @@ from orchestrator.db import Database, default_url
 from orchestrator.main import background_tasks
 from protocol.errors import UnreachableError
 from protocol.waits import wait_for
+from tests.orchestrator.chain import NODE
 from tests.orchestrator.conftest import Desk
 
-FAILURES = [
-    PoolTimeout("QueuePool limit reached"),
-    UnreachableError("S3 does not answer"),
-    KeyError("x"),
-    SystemExit(3),
-]
+FULL = PoolTimeout("QueuePool limit of size 16 reached")
+FAILURES = [FULL, UnreachableError("S3 does not answer"), KeyError("x"), SystemExit(3)]
+
+
+def exhausted(*_: object) -> None:
+    raise FULL
 
 
 class Work:
@@ -32,17 +33,16 @@ class Work:
         self.error: BaseException | None = None
         self.done = 0
 
-    def __call__(self) -> float:
+    def __call__(self) -> None:
         if self.error is not None:
             raise self.error
         self.done += 1
-        return 0.01
 
 
 @pytest.mark.parametrize("error", FAILURES, ids=lambda error: type(error).__name__)
 def test_a_thread_outlives_every_failure_and_names_it(error: BaseException) -> None:
     work = Work()
-    task = BackgroundTask("work", work, first_pause=0.01)
+    task = BackgroundTask("work", work, 0.01, first_backoff=0.01)
     task.start()
     wait_for("the first success", lambda: work.done > 0, 20, poll=0.01)
     work.error = error
@@ -55,7 +55,7 @@ def test_a_thread_outlives_every_failure_and_names_it(error: BaseException) -> N
 
 
 def test_a_thread_that_ended_all_the_same_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    task = BackgroundTask("work", Work())
+    task = BackgroundTask("work", Work(), 0.01)
     monkeypatch.setattr(task, "_run", lambda: None)
     task._thread = threading.Thread(target=task._run)
     assert task.problem == ""
@@ -68,11 +68,11 @@ def test_a_thread_that_ended_all_the_same_is_named(monkeypatch: pytest.MonkeyPat
 def tasks(desk: Desk) -> Iterator[dict[str, BackgroundTask]]:
     leader = Leader(desk.db)
     watcher: Any = ChainWatcher.__new__(ChainWatcher)
-    watcher.work = lambda: 0.01
-    made = background_tasks(desk.service, watcher, NonceStore(desk.db), leader)
+    watcher.work = lambda: None
+    made = background_tasks(desk.service, watcher, NonceStore(desk.db), leader, 0.01)
     desk.service.tasks = made
     for task in made:
-        task._first_pause = 0.01
+        task._first_backoff = 0.01
     yield {task.name: task for task in made}
     for task in made:
         task.stop()
@@ -89,15 +89,11 @@ def test_each_thread_of_the_service_is_supervised(
     """A failure of any of them shows in /ready and in the metrics, and does not end the others."""
     assert set(tasks) == set(TASKS)
 
-    def fail(*_: object) -> float:
-        raise PoolTimeout("QueuePool limit of size 16 reached")
-
-    monkeypatch.setattr(tasks[name], "_work", fail)
+    monkeypatch.setattr(tasks[name], "_work", exhausted)
     for task in tasks.values():
         task.start()
-    problems: Callable[[], Any] = lambda: desk.http.get("/ready").json()["problems"]  # noqa: E731
-    wait_for("the problem", lambda: problems() or None, 20, poll=0.01)
-    assert problems() == [f"{name}: TimeoutError: QueuePool limit of size 16 reached"]
+    problems = wait_for("the problem", lambda: desk.http.get("/ready").json()["problems"] or None, 20, poll=0.01)
+    assert problems == [f"{name}: TimeoutError: QueuePool limit of size 16 reached"]
     assert "muster_tasks_failing 1.0" in desk.http.get("/metrics").text
     assert [one.problem for other, one in tasks.items() if other != name] == [""]
 
@@ -108,21 +104,13 @@ def test_without_connections_a_replica_does_not_lead_and_does_not_die(
     db = Database(default_url(tmp_path))
     leader = Leader(db)
     monkeypatch.setattr(leader, "_file", None)
-
-    def exhausted() -> None:
-        raise PoolTimeout("QueuePool limit reached")
-
     monkeypatch.setattr(db.engine, "connect", exhausted)
     assert not leader.leads()
     db.close()
 
 
 def test_a_database_that_fails_is_answered_with_503(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    def exhausted(*_: object) -> None:
-        raise PoolTimeout("QueuePool limit reached")
-
     monkeypatch.setattr(desk.service.leases, "request", exhausted)
-    from tests.orchestrator.chain import NODE
 
     answer = desk.post(NODE, "/v1/leases", {})
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")

@@ -45,18 +45,12 @@ class Bench:
     def start(self, key: LocalAccount) -> None:
         """As after kill -9: nothing of the old process is used again."""
         pool = PoolId(self.game.suite.client.chain_id, self.game.suite.pools.address, self.game.pool)
-        watch = PoolView(self.game.projection, self.game.pool, 1)
-        self.uploads = Uploads(
-            Database(default_url(self.home)),
-            watch,
-            self.bucket,
-            ReceiptSigner(key, pool),
-            clock=lambda: time.time() + self.ahead,
-        )
+        self.view, receipts = PoolView(self.game.projection, self.game.pool, 1), ReceiptSigner(key, pool)
+        db, clock = Database(default_url(self.home)), lambda: time.time() + self.ahead
+        self.uploads = Uploads(db, self.view, self.bucket, receipts, clock=clock)
         court = self.game.deployed.suite(key).court
-        self.attestor = Attestor(court, self.game.pool, (self.uploads.has_receipt, self.uploads.is_stored))
-        self.watcher = ChainWatcher(watch, self.game.suite, self.attestor, 0.1)
-        self.view = watch
+        attestor = Attestor(court, self.game.pool, (self.uploads.has_receipt, self.uploads.is_stored))
+        self.watcher = ChainWatcher(self.view, self.game.suite, attestor)
 
     def submit(self) -> Submission:
         """A new node's file, of a new policy step."""
@@ -68,19 +62,23 @@ class Bench:
         if receipt:
             self.uploads.receipt(file.node, ReceiptRequest(sha256=file.sha256.hex(), size=100))
 
-    def attest(self) -> None:
-        """One poll of the chain watcher, and whatever it began."""
+    def attest(self) -> int:
+        """One poll of the chain watcher, and whatever it began. Return what of the first lane is attested."""
         self.watcher.poll()
         for thread in threading.enumerate():
             if thread.name.startswith("lane "):
                 thread.join(100)
         self.watcher.poll()
+        return self.attested
 
-    def attested(self, lane: int = 0) -> int:
-        return self.game.state.lanes[self.game.pool, lane].attested
+    @property
+    def attested(self) -> int:
+        return self.game.state.lanes[self.game.pool, 0].attested
 
-    def end_lane(self, lane: int = 0) -> None:
-        self.game.mine_to(self.game.state.lanes[self.game.pool, lane].last_block)
+    def end_lane(self) -> int:
+        """Let the first lane end; return what of it is attested then."""
+        self.game.mine_to(self.game.state.lanes[self.game.pool, 0].last_block)
+        return self.attest()
 
 
 @pytest.fixture
@@ -94,11 +92,8 @@ def test_what_was_uploaded_is_judged_and_paid_and_what_never_was_is_late_and_fin
     step = game.publish()
     good, missing = game.submit(node, step, work("good")), game.submit(absent, step, work("never uploaded"))
     bench.upload(good)
-    bench.attest()
-    assert bench.attested() == 0, "the lane still takes files"
-    bench.end_lane()
-    bench.attest()
-    assert (bench.attested(), bench.view.error) == (0b01, "")
+    assert bench.attest() == 0, "the lane still takes files"
+    assert (bench.end_lane(), bench.view.error) == (0b01, "")
     free = game.suite.pools.pool_of(game.pool).free
     game.vote(0, {0: Code.ACCEPT})
     state = game.state
@@ -123,9 +118,7 @@ def test_what_was_uploaded_is_judged_and_paid_and_what_never_was_is_late_and_fin
 def test_a_service_restarted_between_upload_and_the_lanes_end_attests_all_the_same(bench: Bench) -> None:
     bench.upload(bench.submit())
     bench.start(bench.game.service)
-    bench.end_lane()
-    bench.attest()
-    assert bench.attested() == 1
+    assert bench.end_lane() == 1
 
 
 def test_lanes_that_end_in_one_block_are_all_attested(bench: Bench) -> None:
@@ -160,24 +153,19 @@ def test_a_bucket_that_does_not_answer_holds_up_no_file_with_a_receipt_and_is_as
     known, found = game.submit(node, step, work("receipt")), game.submit(node, step, work("bucket only"))
     bench.upload(known)
     bench.upload(found, receipt=False)
-    bench.end_lane()
     bench.bucket.down = True
-    bench.attest()
-    assert bench.attested() == 0b01
+    assert bench.end_lane() == 0b01
     assert bench.view.error == "lane 0 is not attested: S3 does not answer"
     bench.bucket.down = False
     game.deployed.chain.mine()
-    bench.attest()
-    assert (bench.attested(), bench.view.error) == (0b11, "")
+    assert (bench.attest(), bench.view.error) == (0b11, "")
 
 
 def test_a_file_that_vanished_after_its_receipt_was_given_is_attested(bench: Bench) -> None:
     """Its worker has the receipt: the service's word binds it."""
     bench.upload(bench.submit())
     bench.bucket.sizes.clear()
-    bench.end_lane()
-    bench.attest()
-    assert bench.attested() == 1
+    assert bench.end_lane() == 1
 
 
 def test_naming_a_file_again_that_the_bucket_has_forgotten_is_not_attested(bench: Bench) -> None:
@@ -189,21 +177,16 @@ def test_naming_a_file_again_that_the_bucket_has_forgotten_is_not_attested(bench
     bench.ahead = game.state.pools[game.pool].terms.receiptWindow + 1
     bench.bucket.sizes.clear()
     game.submit(node, step, work("paid long ago"))
-    bench.end_lane()
-    bench.attest()
-    assert bench.attested() == 0
+    assert bench.end_lane() == 0
 
 
 def test_a_lane_whose_attestation_a_reorganisation_took_away_is_attested_again(bench: Bench) -> None:
     bench.upload(bench.submit())
-    bench.end_lane()
-    bench.attest()
-    assert bench.attested() == 1
+    assert bench.end_lane() == 1
     bench.game.deployed.chain.rpc("anvil_reorg", 1, [])
-    assert bench.attested() == 0
+    assert bench.attested == 0
     bench.game.deployed.chain.mine()
-    bench.attest()
-    assert bench.attested() == 1
+    assert bench.attest() == 1
 
 
 def test_a_key_that_the_owner_did_not_name_attests_nothing_and_says_so(bench: Bench) -> None:
@@ -212,27 +195,21 @@ def test_a_key_that_the_owner_did_not_name_attests_nothing_and_says_so(bench: Be
     other = game.deployed.chain.account()
     bench.start(other)
     bench.upload(file)
-    bench.end_lane()
-    bench.attest()
-    assert bench.attested() == 0
+    assert bench.end_lane() == 0
     expected = f"this service has the key {other.address}, and the pool's owner named {game.service.address}; start it"
     assert bench.view.error.startswith(expected)
     assert printable(bench.view.error, LONGEST) == bench.view.error, "an alarm would cut off how to mend it"
     bench.start(game.service)
-    bench.attest()
-    assert (bench.attested(), bench.view.error) == (1, "")
+    assert (bench.attest(), bench.view.error) == (1, "")
 
 
 def test_a_service_key_without_gas_says_so_until_it_has_some(bench: Bench) -> None:
     game, chain = bench.game, bench.game.deployed.chain
     bench.upload(bench.submit())
-    bench.end_lane()
     chain.fund(game.service.address, 0)
-    bench.attest()
-    assert bench.attested() == 0
+    assert bench.end_lane() == 0
     assert "lane 0 is not attested" in bench.view.error
     assert "ETH for gas" in bench.view.error
     chain.fund(game.service.address, ETHER)
     chain.mine()
-    bench.attest()
-    assert (bench.attested(), bench.view.error) == (1, "")
+    assert (bench.attest(), bench.view.error) == (1, "")

@@ -1,9 +1,6 @@
 """Leases in the database, of one replica and of several: nothing is granted twice, lost or forgotten."""
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,29 +9,23 @@ from sqlalchemy.exc import OperationalError
 
 from chain.indexer.projection import Projection
 from orchestrator.chain import PoolView
-from orchestrator.db import Database
 from orchestrator.scheduling.leases import EXPIRED_SECONDS, Leases, LeaseStore
-from orchestrator.scheduling.scheduler import Decision, Grant, Keep, Lease, Rule, Wait, renew
+from orchestrator.scheduling.scheduler import Decision, Grant, Lease, Rule, Wait, renew
 from protocol.accounts import Account as Key
-from tests.orchestrator.chain import ScriptedChain
-from tests.orchestrator.databases import KINDS, Open, empty_database
+from tests.orchestrator.chain import started
+from tests.orchestrator.conftest import Open
 
-ALICE, BOB = "0x" + "11" * 20, "0x" + "22" * 20
+ALICE = "0x" + "11" * 20
 NODES = [Key.from_key(bytes([50 + number]) * 32) for number in range(6)]
 
 
-def lease(letter: str, node: str = ALICE, counter: int = 0, expires: float = 31.0) -> Lease:
-    return Lease(letter * 32, node, 0, counter, 1.0, expires, 600.0)
+def lease(letter: str, counter: int = 0, step: int = 0, expires: float = 31.0) -> Lease:
+    return Lease(letter * 32, ALICE, step, counter, 1.0, expires, 600.0)
 
 
-def grant(store: LeaseStore, made: Lease, replaces: str | None = None) -> None:
+def grant(store: LeaseStore, made: Lease, replaces: str = "") -> None:
     with store.changing() as change:
-        change.grant(made, replaces)
-
-
-def renew_to(store: LeaseStore, known: Lease, expires: float) -> None:
-    with store.changing() as change:
-        change.renew(known, expires)
+        change.grant(made, replaces * 32)
 
 
 def sync(store: LeaseStore) -> None:
@@ -50,8 +41,9 @@ def test_a_lease_that_was_replaced_stays_closed(replica: Open) -> None:
     one, other = LeaseStore(replica()), LeaseStore(replica())
     grant(one, lease("a"))
     sync(other)
-    grant(one, lease("b"), replaces="a" * 32)
-    renew_to(other, lease("a"), 60.0)
+    grant(one, lease("b"), replaces="a")
+    with other.changing() as change:
+        change.renew(lease("a", expires=60.0))
     for store in (one, other, LeaseStore(replica())):
         sync(store)
         assert open_ids(store) == "b"
@@ -60,9 +52,9 @@ def test_a_lease_that_was_replaced_stays_closed(replica: Open) -> None:
 def test_a_lease_that_ended_before_a_replica_heard_of_it_tells_how_far_its_node_has_come(replica: Open) -> None:
     """Or a node could ask one replica for the newest step, and another for the one before."""
     one, other = LeaseStore(replica()), LeaseStore(replica())
-    grant(one, lease("a")._replace(step=5))
-    grant(one, lease("b")._replace(step=6), replaces="a" * 32)
-    grant(one, lease("c"), replaces="b" * 32)
+    grant(one, lease("a", step=5))
+    grant(one, lease("b", step=6), replaces="a")
+    grant(one, lease("c"), replaces="b")
     sync(other)
     assert other.reached == {ALICE: 6}
 
@@ -81,21 +73,26 @@ def test_expired_leases_are_closed_in_the_database(replica: Open) -> None:
 class Staged:
     """Two replicas over one database, and a chain."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, replica: Open) -> None:
         self.now, self.step, self.counters = 1000.0, 0, [0] * len(NODES)
-        self.chain = ScriptedChain()
-        self.chain.create()
-        for node in NODES:
-            self.chain.join(node)
-        self.chain.publish(0)
+        self.chain = started(*NODES)
         self.view = PoolView(Projection(self.chain), 1, confirmations=0)
         self.view.refresh()
         self.rule = Rule(3, 1, 8, lease_seconds=30.0)
-        self.dbs = [Database(url) for _ in range(2)]
+        self.dbs = [replica() for _ in range(2)]
         self.replicas = [Leases(db, self.view, self.rule, 100, lambda: self.now) for db in self.dbs]
 
     def ask(self, number: int, counter: int | None = None, ready: int | None = None, at: int = 0) -> Decision:
-        return self.replicas[at].request(NODES[number].address, counter, ready)[0]
+        return self.replicas[at].request(NODES[number].address, counter, ready)
+
+    def granted(self, number: int, counter: int | None = None, ready: int | None = None, at: int = 0) -> Lease:
+        decision = self.ask(number, counter, ready, at)
+        assert isinstance(decision, Grant)
+        return decision.lease
+
+    @property
+    def leased(self) -> list[int]:
+        return [one.in_flight().leased for one in self.replicas]
 
     def rows(self) -> list[Any]:
         with self.dbs[0].reading() as session:
@@ -112,36 +109,30 @@ class Staged:
         self.view.refresh()
 
 
-@pytest.fixture(params=KINDS)
-def pool(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Staged]:
-    made = Staged(empty_database(request.param, tmp_path))
-    yield made
-    for db in made.dbs:
-        db.close()
+@pytest.fixture
+def pool(replica: Open) -> Staged:
+    return Staged(replica)
 
 
 def test_a_grant_of_another_replica_counts_at_once(pool: Staged) -> None:
-    assert [one.in_flight().leased for one in pool.replicas] == [0, 0]
+    assert pool.leased == [0, 0]
     for number in range(6):
-        assert isinstance(pool.ask(number, at=number % 2), Grant)
-    assert [one.in_flight().leased for one in pool.replicas] == [6, 6]
+        pool.granted(number, at=number % 2)
+    assert pool.leased == [6, 6]
     full = pool.ask(0, 1, at=1)
     assert isinstance(full, Wait)
     assert "in flight, as many as training can use" in full.reason
 
 
 def test_asking_again_returns_the_same_lease_from_any_replica(pool: Staged) -> None:
-    _, first = pool.replicas[0].request(NODES[0].address, 0)
+    first = pool.granted(0, 0)
     pool.now += 20
-    decision, again = pool.replicas[1].request(NODES[0].address, 0)
-    assert isinstance(decision, Keep)
-    assert again == first
+    assert pool.granted(0, 0, at=1) == first._replace(expires=pool.now + 30)
     assert [row.expires for row in pool.rows()] == [pool.now + 30]
 
 
 def test_heartbeats_renew_up_to_the_limit_at_any_replica(pool: Staged) -> None:
-    _, lease_id = pool.replicas[0].request(NODES[0].address, 0)
-    assert lease_id is not None
+    lease_id = pool.granted(0, 0).id
     pool.now += 20
     assert pool.replicas[1].renew(NODES[0].address, lease_id) == pool.now + 30
     assert pool.replicas[1].renew(NODES[1].address, lease_id) is None
@@ -154,23 +145,22 @@ def test_heartbeats_renew_up_to_the_limit_at_any_replica(pool: Staged) -> None:
 def test_a_node_that_was_told_to_wait_comes_first(pool: Staged) -> None:
     for number in (1, 2, 3):
         for counter in (0, 1):
-            assert isinstance(pool.ask(number, counter), Grant)
+            pool.granted(number, counter)
     pool.now += 27
     assert isinstance(pool.ask(5), Wait)
     pool.now += 3.5
-    assert isinstance(pool.ask(5), Grant)
+    pool.granted(5)
 
 
 def test_a_lease_of_an_older_step_is_replaced_and_holds_no_place(pool: Staged) -> None:
-    for number in range(5):
-        assert isinstance(pool.ask(number), Grant)
+    older = [pool.granted(number) for number in range(5)]
     pool.publish()
     replaced = pool.ask(0)
     assert isinstance(replaced, Grant)
-    assert replaced.replaces is not None
-    assert isinstance(pool.ask(5), Grant)
+    assert replaced.replaces == older[0].id
+    pool.granted(5)
     assert isinstance(pool.ask(1, 1), Wait)
-    assert [one.in_flight().leased for one in pool.replicas] == [6, 6]
+    assert pool.leased == [6, 6]
     assert sorted(row.step for row in pool.rows() if row.open) == [0, 0, 0, 0, 1, 1]
 
 
@@ -178,7 +168,7 @@ def test_a_node_that_got_the_newest_step_is_given_none_of_the_one_before(pool: S
     pool.ask(0, 0)
     pool.submit(0)
     pool.publish()
-    assert [pool.ask(0, 1, ready=1).step, pool.ask(0, 2, ready=0).step] == [1, 1]  # type: ignore[union-attr]
+    assert [pool.granted(0, 1, ready=1).step, pool.granted(0, 2, ready=0).step] == [1, 1]
 
 
 def test_what_could_not_be_written_was_never_granted(pool: Staged) -> None:
@@ -190,34 +180,34 @@ def test_what_could_not_be_written_was_never_granted(pool: Staged) -> None:
     pool.ask(0, 0)
     event.listen(engine, "commit", fail)
     with pytest.raises(OperationalError):
-        pool.replicas[0].request(NODES[1].address, None)
+        pool.ask(1)
     event.remove(engine, "commit", fail)
     assert len(pool.rows()) == 1
-    assert [one.in_flight().leased for one in pool.replicas] == [1, 1]
-    assert isinstance(pool.ask(1), Grant)
+    assert pool.leased == [1, 1]
+    pool.granted(1)
 
 
 def test_a_crowd_at_two_replicas_gets_every_place_once(pool: Staged) -> None:
     """Each node asks both replicas for both of its files, again and again."""
 
-    def crowd(at: int) -> list[str | None]:
-        asks = [(node.address, counter) for _ in range(5) for node in NODES for counter in (0, 1)]
-        return [pool.replicas[at].request(address, counter)[1] for address, counter in asks]
+    def crowd(at: int) -> list[Decision]:
+        return [pool.ask(node, counter, at=at) for _ in range(5) for node in range(6) for counter in (0, 1)]
 
     with ThreadPoolExecutor(2) as threads:
         given = [one for found in threads.map(crowd, range(2)) for one in found]
     rows = pool.rows()
     assert len(rows) == 6, "as many as training can use, over both"
     assert len({(row.node, row.counter) for row in rows}) == 6
-    assert {one for one in given if one} == {row.id for row in rows}
-    assert [one.in_flight().leased for one in pool.replicas] == [6, 6]
+    assert {one.lease.id for one in given if isinstance(one, Grant)} == {row.id for row in rows}
+    assert pool.leased == [6, 6]
 
 
 def test_a_submitted_file_frees_its_lease_and_a_reorganisation_takes_it_back(pool: Staged) -> None:
     pool.ask(0, 0)
     pool.submit(0)
-    assert pool.replicas[1].in_flight().model_dump(include={"leased", "pending"}) == {"leased": 0, "pending": 1}
-    pool.chain.rewind(1)
-    pool.view.refresh()
-    assert pool.replicas[1].in_flight().model_dump(include={"leased", "pending"}) == {"leased": 1, "pending": 0}
-    assert replace(pool.rule, steps=9).capacity == 6
+    for leased, pending in ((0, 1), (1, 0)):
+        count = pool.replicas[1].in_flight()
+        assert (count.leased, count.pending) == (leased, pending)
+        if pending:
+            pool.chain.rewind(1)
+            pool.view.refresh()

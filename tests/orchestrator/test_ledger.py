@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -11,19 +12,20 @@ from pyarrow import parquet
 
 from chain.indexer.follower import Follower
 from chain.indexer.projection import Projection
-from chain.indexer.records import Status
+from chain.indexer.records import Status, Submission
 from chain.indexer.reducers import replay
 from cli.audit.ledger import write_table
 from orchestrator.chain import PoolView
 from orchestrator.ledger import NAMES, escrow, reconcile, rows, tables
-from protocol.api.run import Reconciliation
+from protocol.accounts import LocalAccount
+from protocol.api.run import EscrowEntry, Reconciliation
 from protocol.errors import ConfigError
 from protocol.verdict import Code
 from tests.chain.game import FEE as GAME_FEE
 from tests.chain.game import RATE as GAME_RATE
 from tests.chain.game import Game, begin, work
 from tests.conftest import Deployed
-from tests.orchestrator.chain import CHEAT, COMMITTEE, FEE, NODE, RATE, VOTER, WINDOW, ScriptedChain
+from tests.orchestrator.chain import CHEAT, COMMITTEE, FEE, NODE, RATE, VOTER, WINDOW, started
 
 FEES = FEE * COMMITTEE
 BUDGET = 10_000_000
@@ -56,11 +58,7 @@ outcomes = st.sampled_from(
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(outcomes, st.integers(1, 5000), st.booleans(), st.booleans()), max_size=12))
 def test_free_budget_follows_from_the_events_alone(files: list[tuple[Code, int, bool, bool]]) -> None:
-    chain, budget = ScriptedChain(), Budget()
-    chain.create(BUDGET)
-    chain.join(NODE)
-    chain.publish(0)
-    claimable = 0
+    chain, budget, claimable = started(NODE, budget=BUDGET), Budget(), 0
     for counter, (code, units, final, close) in enumerate(files):
         sequence = chain.submit(NODE, counter, units=units)
         budget.submitted(units)
@@ -91,10 +89,7 @@ def test_free_budget_follows_from_the_events_alone(files: list[tuple[Code, int, 
 
 
 def test_pay_is_locked_until_it_vests_and_then_claimable() -> None:
-    chain = ScriptedChain()
-    chain.create()
-    chain.join(NODE)
-    chain.publish(0)
+    chain = started(NODE)
     first = chain.submit(NODE, 0, units=100)
     chain.submit(NODE, 1, units=30)
     chain.settle(NODE, first, Code.ACCEPT, 100)
@@ -109,10 +104,7 @@ def test_pay_is_locked_until_it_vests_and_then_claimable() -> None:
 
 
 def test_a_slashed_node_keeps_what_vested_before_and_loses_the_rest() -> None:
-    chain = ScriptedChain()
-    chain.create()
-    chain.join(CHEAT)
-    chain.publish(0)
+    chain = started(CHEAT)
     good, late, bad = (chain.submit(CHEAT, n, units=100) for n in range(3))
     chain.settle(CHEAT, good, Code.ACCEPT)
     chain.head += WINDOW
@@ -133,9 +125,7 @@ def test_a_slashed_node_keeps_what_vested_before_and_loses_the_rest() -> None:
 
 
 def test_validators_fees_are_rows_of_their_own() -> None:
-    chain = ScriptedChain()
-    chain.create()
-    chain.seat(VOTER)
+    chain = started(voters=[VOTER])
     chain.fee(VOTER, 700, 0)
     chain.emit("Seats", "SeatPenalised", seat=1, amount=50, bond=8950)
     (row,) = rows(replay(chain.events), 1, 0)
@@ -145,24 +135,14 @@ def test_validators_fees_are_rows_of_their_own() -> None:
 # The ledger's tables say what the events say, and files keep amounts to the last base unit.
 
 
-def played() -> ScriptedChain:
-    chain = ScriptedChain()
-    chain.create()
-    for key in (NODE, CHEAT):
-        chain.join(key)
-    chain.publish(0)
-    accepted = chain.submit(NODE, 0, units=70)
-    chain.settle(NODE, accepted, Code.ACCEPT, units=70)
+def test_every_table_follows_from_the_events() -> None:
+    chain = started(NODE, CHEAT)
+    chain.settle(NODE, chain.submit(NODE, 0, units=70), Code.ACCEPT, units=70)
     forged = chain.submit(CHEAT, 0)
     chain.settle(CHEAT, forged, Code.REJECT_WEIGHTS)
     chain.finalize(CHEAT, forged, Code.REJECT_WEIGHTS, 5000, 3003)
     chain.submit(NODE, 1)
     chain.claim(NODE, 70)
-    return chain
-
-
-def test_every_table_follows_from_the_events() -> None:
-    chain = played()
     state = replay(chain.history())
     found = {name: list(rows) for name, rows in tables(state, 1, 10_000).items()}
     assert tuple(found) == NAMES
@@ -184,8 +164,8 @@ def test_every_table_follows_from_the_events() -> None:
 @pytest.mark.parametrize("ending", ["csv", "json", "parquet"])
 def test_amounts_stay_exact_in_files(tmp_path: Path, ending: str) -> None:
     path, huge = tmp_path / f"table.{ending}", 2**100 + 1
-    rows = [{"node": "a", "final": True, "step": 3, "pay_base_units": huge}, {"node": "b", "final": False, "step": 4}]
-    rows[1]["pay_base_units"] = 0
+    first = {"node": "a", "final": True, "step": 3, "pay_base_units": huge}
+    rows = [first, {"node": "b", "final": False, "step": 4, "pay_base_units": 0}]
     assert write_table(path, rows) == 2
     if ending == "csv":
         with path.open() as file:
@@ -204,137 +184,141 @@ def test_an_unknown_format_is_named(tmp_path: Path) -> None:
 # Ledger and escrow against a real chain: every kind of outcome, and differences that must be found.
 
 
-@pytest.fixture
-def game(deployed: Deployed, tmp_path: Path) -> Game:
-    return begin(deployed, tmp_path)
+@dataclass
+class Audit:
+    """A game whose ledger is compared with its chain."""
+
+    game: Game
+    view: PoolView
+
+    def compare(self) -> Reconciliation:
+        self.view.refresh()
+        found = reconcile(self.view.state, self.game.pool, self.game.suite)
+        assert found is not None
+        return found
+
+    def agree(self) -> EscrowEntry:
+        """Assert that nothing differs; return the escrow."""
+        assert self.compare().findings == []
+        return escrow(self.view.state, self.game.pool)
+
+    def submit(self, name: str = "file", units: int = 1000, node: LocalAccount | None = None) -> Submission:
+        """A file of step 0, by a new node unless one is given that joined before it."""
+        game, maker = self.game, node or self.game.node()[1]
+        if not game.state.pools[game.pool].steps:
+            game.publish()
+        return game.submit(maker, 0, work(name, units))
+
+    def finalize(self, file: Submission) -> EscrowEntry:
+        self.game.suite.pools.finalize(self.game.state.submissions[file.pool, file.sequence]).send()
+        return self.agree()
+
+    def close_committee(self) -> EscrowEntry:
+        for member in range(3):
+            self.game.suite.court.close((self.game.pool, 0, 0), member).send()
+        return self.agree()
+
+    def claim(self, node: str) -> int:
+        hint = self.game.state.claim_hint(self.game.pool, node, self.game.suite.client.now())
+        assert hint is not None
+        paid = self.game.suite.pools.claim(hint).send()
+        self.agree()
+        return paid
 
 
 @pytest.fixture
-def watch(game: Game, tmp_path: Path) -> PoolView:
-    follower = Follower(game.suite.client, game.deployed.deployment, tmp_path / "orchestrator.db")
-    return PoolView(Projection(follower), game.pool, 1)
+def audit(deployed: Deployed, tmp_path: Path) -> Audit:
+    game = begin(deployed, tmp_path)
+    follower = Follower(game.suite.client, deployed.deployment, tmp_path / "orchestrator.db")
+    return Audit(game, PoolView(Projection(follower), game.pool, 1))
 
 
-def check(watch: PoolView, game: Game) -> Reconciliation:
-    watch.refresh()
-    found = reconcile(watch.state, game.pool, game.suite)
-    assert found is not None
-    return found
-
-
-def close_committee(game: Game, lane: int) -> None:
-    for member in range(3):
-        game.suite.court.close((game.pool, lane, 0), member).send()
-
-
-def test_the_ledger_equals_the_chain_through_every_outcome(game: Game, watch: PoolView) -> None:
-    operator, node = game.node()
-    _, second = game.node()
-    step = game.publish()
-    outcomes = {0: Code.ACCEPT, 1: Code.UNSURE, 2: Code.MALFORMED, 3: Code.UNAVAILABLE, 4: Code.REJECT_WEIGHTS}
-    files = [game.submit(node if i < 4 else second, step, work(f"file {i}", 1000 + i)) for i in range(5)]
-    assert check(watch, game).findings == []
-    game.vote(0, {place: int(code) for place, code in outcomes.items()})
-    assert check(watch, game).findings == []
+def test_the_ledger_equals_the_chain_through_every_outcome(audit: Audit) -> None:
+    game = audit.game
+    (operator, node), (_, second) = game.node(), game.node()
+    codes = {0: Code.ACCEPT, 1: Code.UNSURE, 2: Code.MALFORMED, 3: Code.UNAVAILABLE, 4: Code.REJECT_WEIGHTS}
+    files = [audit.submit(f"file {i}", 1000 + i, node if i < 4 else second) for i in range(5)]
+    audit.agree()
+    game.vote(0, {place: int(code) for place, code in codes.items()})
+    audit.agree()
     game.deployed.chain.later(61)
     for place in (2, 3, 4):
-        game.suite.pools.finalize(game.state.submissions[game.pool, files[place].sequence]).send()
-        assert check(watch, game).findings == []
-    close_committee(game, 0)
-    assert check(watch, game).findings == []
-    hint = game.state.claim_hint(game.pool, node.address, game.suite.client.now())
-    assert hint is not None
-    assert game.suite.pools.claim(hint).send() == 3004 * GAME_RATE
-    done = check(watch, game)
+        audit.finalize(files[place])
+    audit.close_committee()
+    assert audit.claim(node.address) == 3004 * GAME_RATE
+    done = audit.compare()
     assert (done.ledger_matches_chain, done.escrow_balanced, done.findings) == (True, True, [])
-    state = watch.state
-    by_node = {row.address: row for row in rows(state, game.pool, 2**40) if row.role == "worker"}
+    by_node = {row.address: row for row in rows(audit.view.state, game.pool, 2**40) if row.role == "worker"}
     assert by_node[node.address].claimed == 3004 * GAME_RATE
     assert by_node[node.address].payee == operator.address
     assert by_node[second.address].slashed == 100 * 10**9
-    view = escrow(state, game.pool)
+    view = audit.agree()
     assert (view.reserved, view.unpaid, view.owed_fees) == (0, 0, 0)
     assert view.fees == 3 * (4 * GAME_FEE + GAME_FEE // 4)
     assert view.held == view.free == game.suite.pools.pool_of(game.pool).free
 
 
-def test_a_void_lane_gives_everything_back(game: Game, watch: PoolView) -> None:
-    _, node = game.node()
-    step = game.publish()
-    game.submit(node, step, work("lost"))
+def test_a_void_lane_gives_everything_back(audit: Audit) -> None:
+    game = audit.game
+    audit.submit("lost")
     game.attest(0)
     for number in range(2):  # neither its committee nor a second one is drawn
         game.deployed.chain.mine(120)
         game.suite.court.settle((game.pool, 0, number), game.state.files_of(game.state.lanes[game.pool, 0])).send()
-    found = check(watch, game)
-    assert found.findings == []
-    state = watch.state
-    assert escrow(state, game.pool).free == state.pools[game.pool].funded
+    assert audit.agree().free == audit.view.state.pools[game.pool].funded
 
 
-def test_the_escrow_is_exact_for_files_that_were_late_or_that_a_jury_could_not_get(game: Game, watch: PoolView) -> None:
+def test_the_escrow_is_exact_for_files_that_were_late_or_that_a_jury_could_not_get(audit: Audit) -> None:
+    game = audit.game
     (_, node), (_, absent) = game.node(), game.node()
-    step = game.publish()
-    lost, late = game.submit(node, step, work("lost")), game.submit(absent, step, work("late"))
+    lost, late = audit.submit("lost", node=node), audit.submit("late", node=absent)
     game.attest(0, 0b01)
     game.vote(0, {0: Code.ACCEPT})
-    assert check(watch, game).findings == []
-    game.suite.pools.finalize(game.state.submissions[game.pool, late.sequence]).send()
-    assert check(watch, game).findings == []
-    assert escrow(watch.state, game.pool).reserved == 0
+    audit.agree()
+    assert audit.finalize(late).reserved == 0
     trial = game.suite.appeals.dispute(game.state.submissions[game.pool, lost.sequence]).send()
-    assert check(watch, game).findings == []
+    audit.agree()
     game.try_case(trial, Code.UNAVAILABLE)
     game.suite.appeals.conclude(game.state.submissions[game.pool, lost.sequence]).send()
-    assert check(watch, game).findings == []
-    file = watch.state.submissions[game.pool, lost.sequence]
+    audit.agree()
+    file = audit.view.state.submissions[game.pool, lost.sequence]
     assert (file.status, file.votes_code) == (Status.UNAVAILABLE, Code.ACCEPT)
     game.deployed.chain.later(61)
-    close_committee(game, 0)
-    assert check(watch, game).findings == []
-    hint = game.state.claim_hint(game.pool, node.address, game.suite.client.now())
-    assert hint is not None
-    assert game.suite.pools.claim(hint).send() == lost.units * GAME_RATE
-    assert check(watch, game).findings == []
-    view = escrow(watch.state, game.pool)
+    audit.close_committee()
+    assert audit.claim(lost.node) == lost.units * GAME_RATE
+    view = audit.agree()
     assert (view.reserved, view.unpaid, view.owed_fees) == (0, 0, 0)
 
 
-def test_a_gift_to_the_contract_is_named_and_disturbs_nothing(game: Game, watch: PoolView) -> None:
-    game.suite.token.transfer(game.suite.pools.address, 7).send()
-    found = check(watch, game)
+def test_a_gift_to_the_contract_is_named_and_disturbs_nothing(audit: Audit) -> None:
+    audit.game.suite.token.transfer(audit.game.suite.pools.address, 7).send()
+    found = audit.compare()
     assert (found.gifts, found.escrow_balanced, found.ledger_matches_chain) == (7, True, True)
 
 
-def test_a_missed_payment_is_found(game: Game, watch: PoolView) -> None:
-    _, node = game.node()
-    step = game.publish()
-    game.submit(node, step, work("file"))
+def test_a_missed_payment_is_found(audit: Audit) -> None:
+    game, file = audit.game, audit.submit()
     game.vote(0, {0: Code.ACCEPT})
-    watch.refresh()
-    state = watch.state
-    account = state.accounts[game.pool, node.address]
-    account.units_earned += 1
+    audit.view.refresh()
+    state = audit.view.state
+    state.accounts[game.pool, file.node].units_earned += 1
     state.pools[game.pool].claimed += 5
     state.paid.clear()
-    found = reconcile(watch.state, game.pool, game.suite)
+    found = reconcile(state, game.pool, game.suite)
     assert found is not None
     assert not found.ledger_matches_chain
     assert not found.escrow_balanced
     assert any("earned is 1000 on chain, 1001 by the ledger" in line for line in found.findings)
 
 
-def test_a_reorganisation_changes_the_ledger_with_the_chain(game: Game, watch: PoolView) -> None:
+def test_a_reorganisation_changes_the_ledger_with_the_chain(audit: Audit) -> None:
+    game = audit.game
     _, node = game.node()
-    step = game.publish()
+    game.publish()
     snapshot = game.deployed.chain.rpc("evm_snapshot")
-    game.submit(node, step, work("file"))
-    assert check(watch, game).findings == []
-    state = watch.state
-    assert escrow(state, game.pool).reserved == 1000 * GAME_RATE
+    audit.submit(node=node)
+    assert audit.agree().reserved == 1000 * GAME_RATE
     assert game.deployed.chain.rpc("evm_revert", snapshot)
     game.deployed.chain.mine(1)
-    assert check(watch, game).findings == []
-    state = watch.state
-    assert escrow(state, game.pool).reserved == 0
-    assert state.submissions_of(game.pool) == []
+    assert audit.agree().reserved == 0
+    assert audit.view.state.submissions_of(game.pool) == []

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,19 +46,25 @@ class Process:
     home: Path
     values: dict[str, Any]
     child: subprocess.Popen[str] | None = None
-    log: Path = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.log = self.home / "log"
+    @property
+    def log(self) -> Path:
+        return self.home / "log"
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.values['port']}"
 
-    def spawn(self) -> "subprocess.Popen[str]":
+    def get(self, path: str) -> httpx.Response:
+        return httpx.get(self.url + path, follow_redirects=True, trust_env=False, timeout=60)
+
+    def configured(self, values: dict[str, Any]) -> Path:
         path = self.home / "orchestrator.json"
-        path.write_text(json.dumps(self.values, default=str))
-        command = [sys.executable, "-m", "cli.main", "pool", "serve", "--config", str(path)]
+        path.write_text(json.dumps(values, default=str))
+        return path
+
+    def spawn(self) -> "subprocess.Popen[str]":
+        command = [sys.executable, "-m", "cli.main", "pool", "serve", "--config", str(self.configured(self.values))]
         with self.log.open("w") as out:
             self.child = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, text=True)
         return self.child
@@ -68,10 +74,9 @@ class Process:
 
         def ready() -> bool:
             assert child.poll() is None, self.log.read_text()
-            try:
-                return httpx.get(f"{self.url}/health", trust_env=False, timeout=2).status_code == 200
-            except httpx.HTTPError:
-                return False
+            with suppress(httpx.HTTPError):
+                return self.get("/health").status_code == 200
+            return False
 
         wait_for("the orchestrator", ready, 120)
 
@@ -83,10 +88,8 @@ class Process:
 
     def fails(self, values: dict[str, Any]) -> str:
         """Run with these values in this process; what it ends with."""
-        path = self.home / "orchestrator.json"
-        path.write_text(json.dumps(values, default=str))
         with pytest.raises(MusterError) as caught:
-            run(path)
+            run(self.configured(values))
         return str(caught.value)
 
     def ends(self, values: dict[str, Any]) -> str:
@@ -140,12 +143,8 @@ def process(game: Game, s3: Background, tmp_path: Path) -> Iterator[Process]:
         made.end(signal.SIGKILL)
 
 
-def pool_of(game: Game) -> PoolId:
-    return PoolId(31337, game.suite.pools.address, game.pool)
-
-
 def service_of(process: Process, game: Game, key: LocalAccount) -> OrchestratorClient:
-    return OrchestratorClient(process.url, key, pool_of(game))
+    return OrchestratorClient(process.url, key, PoolId(31337, game.suite.pools.address, game.pool))
 
 
 def lease_of(service: OrchestratorClient, counter: int) -> WorkLease:
@@ -173,15 +172,12 @@ def test_a_file_from_lease_to_receipt_through_kills(process: Process, game: Game
     receipt = service.upload_rollouts(data)
     assert receipt is not None
     assert service.upload_rollouts(data) == receipt
-    receipt.check(pool_of(game), node.address, hashlib.sha256(data).hexdigest(), len(data))
+    digest = hashlib.sha256(data)
+    receipt.check(PoolId(31337, game.suite.pools.address, game.pool), node.address, digest.hexdigest(), len(data))
     assert receipt.signer == keystore.address_of(process.home / "key.json")
-    key = f"rollouts/{hashlib.sha256(data).hexdigest()}.parquet"
-    assert (
-        httpx.get(f"{process.url}/v1/objects/{key}", follow_redirects=True, trust_env=False, timeout=60).content == data
-    )
+    assert process.get(f"/v1/objects/rollouts/{digest.hexdigest()}.parquet").content == data
 
-    item = WorkItem(bytes(32), hashlib.sha256(data).digest(), 100, 1)
-    file = game.submit(node, step, item)
+    file = game.submit(node, step, WorkItem(bytes(32), digest.digest(), 100, 1))
     assert lease_of(service, 1).lease != lease.lease
     record = fetch_record(process.url, game.suite.client.head().number, 30)
     assert record.reconciliation is not None
@@ -240,13 +236,12 @@ def listening(parent: psutil.Process) -> list[psutil.Process]:
 
 def look_whether_ready(process: Process, times: int) -> None:
     for _ in range(times):
-        assert httpx.get(f"{process.url}/ready", trust_env=False, timeout=60).status_code == 200
+        assert process.get("/ready").status_code == 200
 
 
 def times_ready(process: Process) -> float:
     """How often it was looked, by whichever process is asked."""
-    text = httpx.get(f"{process.url}/metrics", trust_env=False, timeout=60).text
-    families = text_string_to_metric_families(text)
+    families = text_string_to_metric_families(process.get("/metrics").text)
     (asked,) = (family for family in families if family.name == "muster_request_seconds")
     ready = [one for one in asked.samples if one.labels["route"] == "/ready" and one.name.endswith("_count")]
     return sum(sample.value for sample in ready)
@@ -275,43 +270,31 @@ def test_the_chain_may_go_away_and_come_back(process: Process, game: Game) -> No
     assert chain.process is not None
     chain.process.send_signal(signal.SIGSTOP)
     try:
-        assert httpx.get(f"{process.url}/v1/status", trust_env=False, timeout=60).json()["step"] == 0
-        trouble = wait_for(
-            "a word on the chain",
-            lambda: httpx.get(f"{process.url}/v1/status", trust_env=False, timeout=60).json()["chain_error"] or None,
-            60,
-        )
-        assert "does not answer" in trouble
+        assert process.get("/v1/status").json()["step"] == 0
+        said = wait_for("a word on the chain", lambda: process.get("/v1/status").json()["chain_error"] or None, 60)
+        assert "does not answer" in said
     finally:
         chain.process.send_signal(signal.SIGCONT)
     game.publish()
-    wait_for(
-        "the new step",
-        lambda: httpx.get(f"{process.url}/v1/status", trust_env=False, timeout=60).json()["step"] == 1,
-        60,
-    )
+    wait_for("the new step", lambda: process.get("/v1/status").json()["step"] == 1, 60)
 
 
 def test_what_an_owner_can_mend_is_one_line(process: Process, game: Game, s3: Background) -> None:
-    good = dict(process.values)
-    other = game.deployed.chain.account().address
+    good, wrong, foreign = dict(process.values), process.home / "wrong", process.home / "foreign.json"
+    keystore.create_password_file(wrong)
+    foreign.write_bytes(CONFIG.model_copy(update={"name": "other"}).canonical())
     cases: list[tuple[dict[str, Any], str]] = [
         ({"pool": 77}, "there is no pool 77"),
-        ({"owner": other}, "belongs to"),
+        ({"owner": game.deployed.chain.account().address}, "belongs to"),
         ({"rpc": [s3.url]}, "refuses access"),
         ({"color": "red"}, "`color`"),
         ({"port": "x"}, "`port`"),
         ({"database": "mysql://x"}, "database"),
         ({"deployment": process.home / "none.json"}, "deployment file"),
+        ({"key": {"keystore": process.home / "key.json", "password_file": wrong}}, "wrong password"),
+        ({"pool_config": foreign}, "was created with configuration"),
+        ({"s3": {**good["s3"], "endpoint": f"http://127.0.0.1:{free_port()}"}}, "does not answer"),
     ]
-    wrong = process.home / "wrong"
-    keystore.create_password_file(wrong)
-    cases.append(({"key": {"keystore": process.home / "key.json", "password_file": wrong}}, "wrong password"))
-    foreign = process.home / "foreign.json"
-    foreign.write_bytes(CONFIG.model_copy(update={"name": "other"}).canonical())
-    cases.append(({"pool_config": foreign}, "was created with configuration"))
-    dead = {**good["s3"], "endpoint": f"http://127.0.0.1:{free_port()}"}
-    cases.append(({"s3": dead}, "does not answer"))
     for changes, words in cases:
         line = process.fails({**good, **changes})
         assert words in line, (words, line)

@@ -1,13 +1,11 @@
 """Each fault that an alert of the service is about changes the gauge that the alert reads."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from chain.indexer.records import Account, Dispute, Slash
-from chain.indexer.state import State
+from chain.indexer.records import Dispute, Slash
 from orchestrator.dashboard.metrics import chain_metrics, participant_metrics
 from orchestrator.heartbeats import Heartbeat
 from protocol.api.work import HeartbeatRequest, WaitLine
@@ -47,10 +45,9 @@ def test_a_heartbeat_that_tells_of_trouble_is_counted(desk: Desk, fields: dict[s
 
 
 def test_who_is_silent_is_not_present_and_not_in_trouble(desk: Desk) -> None:
-    present = gauges(desk, {NODE: beat(desk, phase="trouble")})
-    silent = gauges(desk, {NODE: beat(desk, age=300.0, phase="trouble")})
-    assert (present["muster_processes{worker}"], silent["muster_processes{worker}"]) == (1, 0)
-    assert silent["muster_processes_in_trouble{worker}"] == 0
+    for age, present in ((1.0, 1), (300.0, 0)):
+        found = gauges(desk, {NODE: beat(desk, age, phase="trouble")})
+        assert found["muster_processes{worker}"] == found["muster_processes_in_trouble{worker}"] == present
 
 
 def test_the_longest_wait_of_a_role_is_told(desk: Desk) -> None:
@@ -69,41 +66,23 @@ def test_a_chain_without_new_blocks_and_a_run_without_new_steps_grow_old(desk: D
     assert "muster_step_age_seconds" not in gauges(desk, steps=0), "a run that is over waits for nothing"
 
 
-def frozen(state: State) -> None:
-    key = next(iter(state.accounts))
-    state.accounts[key] = replace(state.accounts[key], frozen_at=5)
-
-
-def ejected(state: State) -> None:
-    key = next(iter(state.accounts))
-    state.accounts[key] = replace(state.accounts[key], ejected=True)
-
-
-def slashed(state: State) -> None:
-    state.slashes.append(Slash("node", NODE, 1, 3, 4, 10, 1, 1, "0x"))
-
-
-def disputed(state: State) -> None:
-    state.disputes[1, 3] = Dispute(1, 3, NODE, 0, 5, 1)
-
-
 @pytest.mark.parametrize(
-    ("fault", "changed"),
+    ("account", "changes", "changed"),
     [
-        (frozen, "muster_nodes{frozen}"),
-        (ejected, "muster_nodes{ejected}"),
-        (slashed, "muster_slashes_total{node}"),
-        (disputed, "muster_disputes_open"),
+        ({"frozen_at": 5}, {}, "muster_nodes{frozen}"),
+        ({"ejected": True}, {}, "muster_nodes{ejected}"),
+        ({}, {"slashes": [Slash("node", NODE, 1, 3, 4, 10, 1, 1, "0x")]}, "muster_slashes_total{node}"),
+        ({}, {"disputes": {(1, 3): Dispute(1, 3, NODE, 0, 5, 1)}}, "muster_disputes_open"),
     ],
 )
 def test_what_the_chain_says_of_nodes_is_counted(
-    desk: Desk, fault: Callable[[State], None], changed: str, monkeypatch: pytest.MonkeyPatch
+    desk: Desk, account: dict[str, Any], changes: dict[str, Any], changed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = gauges(desk)
-    state = replace(desk.view.state, slashes=[], disputes={}, accounts=dict(desk.view.state.accounts))
-    assert all(isinstance(account, Account) for account in state.accounts.values())
-    fault(state)
-    monkeypatch.setattr(desk.view.projection, "_state", state)
+    before, state = gauges(desk), desk.view.state
+    first = next(iter(state.accounts))
+    accounts = state.accounts | {first: replace(state.accounts[first], **account)}
+    faulty = replace(state, **{"slashes": [], "disputes": {}, "accounts": accounts} | changes)
+    monkeypatch.setattr(desk.view.projection, "_state", faulty)
     assert gauges(desk)[changed] == before.get(changed, 0) + 1
 
 

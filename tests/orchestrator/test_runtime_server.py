@@ -19,6 +19,7 @@ from starlette.types import ASGIApp
 from orchestrator import auth
 from orchestrator.auth import BodyMemory
 from protocol.http.limits import rate_limit_key
+from protocol.waits import wait_for
 from runtime import server
 from runtime.server import BoundedProtocol, bound, server_options
 from storage.keys import object_key
@@ -91,17 +92,17 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, per_client: int | No
         yield made
 
 
-def until(what: str, reached: Callable[[], bool], seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not reached():
-        assert time.monotonic() < end, what
-        time.sleep(0.05)
+def until(what: str, reached: Callable[[], bool]) -> None:
+    wait_for(what, reached, 60.0, poll=0.05)
 
 
-def answered(line: socket.socket) -> None:
+def answered(line: socket.socket, end: bytes = b"}") -> bytes:
+    """What comes back until an answer ends so, or the connection does."""
     found = b""
-    while not found.endswith(b"}"):
-        found += line.recv(65536)
+    with contextlib.suppress(ConnectionError):
+        while not found.endswith(end) and (more := line.recv(65536)):
+            found += more
+    return found
 
 
 @pytest.mark.parametrize(
@@ -132,27 +133,21 @@ def test_a_sign_of_life_now_and_then_holds_no_connection(served: Served, ask: by
     until("nothing of it stays", lambda: served.held == 0)
 
 
-def test_a_client_that_takes_nothing_is_let_go_of(served: Served) -> None:
-    """Ending such a connection politely waits for its client for ever, and fills the server's places one by one."""
-    lines = [served.line() for _ in range(19)]
+@pytest.mark.parametrize(
+    ("count", "more"), [(19, ""), (1, f"Range: bytes=0-{5 << 20}\r\nConnection: close\r\n")], ids=["crowd", "closed"]
+)
+def test_clients_that_take_nothing_are_let_go_of(served: Served, count: int, more: str) -> None:
+    """Ending such a connection politely waits for its client for ever, and fills the server's places one by one; nor is
+    an answer awaited that is complete but for what the client has not taken."""
+    lines = [served.line() for _ in range(count)]
     for line in lines:
         line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        line.sendall(f"GET /v1/objects/{served.key} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-    until("they are served", lambda: served.held == 19)
+        line.sendall(f"GET /v1/objects/{served.key} HTTP/1.1\r\nHost: x\r\n{more}\r\n".encode())
+    until("they are served", lambda: served.held == count)
     until("none is left", lambda: served.held == 0)
     assert served.get() == 200
     for line in lines:
         line.close()
-
-
-def test_a_client_that_is_closed_and_takes_nothing_is_let_go_of(served: Served) -> None:
-    """The answer is complete, but for what the client has not taken."""
-    with served.line() as line:
-        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        asked = f"GET /v1/objects/{served.key} HTTP/1.1\r\nHost: x\r\nRange: bytes=0-{5 << 20}\r\n"
-        line.sendall(f"{asked}Connection: close\r\n\r\n".encode())
-        until("it is served", lambda: served.held == 1)
-        until("it is let go of", lambda: served.held == 0)
 
 
 def test_who_takes_the_bytes_slowly_gets_them(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,16 +232,11 @@ def port(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
 def answer(port: int, *parts: bytes) -> bytes:
     """What comes back until the connection ends, or a minute without a byte."""
-    found = b""
     with socket.create_connection(("127.0.0.1", port), timeout=60) as line:
-        try:
+        with contextlib.suppress(ConnectionError):
             for part in parts:
                 line.sendall(part)
-            while more := line.recv(65536):
-                found += more
-        except ConnectionError:
-            pass
-    return found
+        return answered(line, b"no answer ends so")
 
 
 def test_a_long_head_is_refused_and_not_kept(port: int) -> None:
@@ -265,9 +255,7 @@ def test_a_slow_head_ends_its_connection_and_an_answered_one_may_go_on(port: int
     with socket.create_connection(("127.0.0.1", port), timeout=60) as line:
         for _ in range(2):
             line.sendall(ASK + b"\r\n")
-            found = line.recv(65536)
-            while not found.endswith(b"}"):
-                found += line.recv(65536)
+            answered(line)
         line.sendall(ASK)
         assert line.recv(65536) == b""
 
@@ -284,28 +272,19 @@ def test_a_short_body_may_come_in_pieces_or_behind_another_request(port: int) ->
         for piece in (ASK + b"\r\n" + post(4) + b"{", b" ", b" ", b"}"):
             line.sendall(piece)
             time.sleep(0.2)
-        found = b""
-        while more := line.recv(65536):
-            found += more
-    assert found.count(b"HTTP/1.1 ") == 2
-    assert b" 200 " in found
-    assert b" 401 " in found
+        found = answered(line, b"no answer ends so")
+    assert (found.count(b"HTTP/1.1 "), b" 200 " in found, b" 401 " in found) == (2, True, True)
     asked = post(2).replace(b"Host: x", b"Host: x\r\nExpect: 100-continue")
     assert b"100 Continue" in answer(port, asked, b"{}")
 
 
-@pytest.mark.parametrize(
-    "lengths",
-    [
-        b"Content-Length: 2\r\nContent-Length: 2",
-        b"Content-Length: 2\r\nContent-Length: 4",
-        b"Content-Length: 2\r\nTransfer-Encoding: chunked",
-        b"Transfer-Encoding: chunked\r\nContent-Length: 2",
-    ],
-)
+TWO, FOUR, CHUNKED = b"Content-Length: 2\r\n", b"Content-Length: 4\r\n", b"Transfer-Encoding: chunked\r\n"
+
+
+@pytest.mark.parametrize("lengths", [TWO + TWO, TWO + FOUR, TWO + CHUNKED, CHUNKED + TWO])
 def test_a_body_of_two_lengths_has_none(port: int, lengths: bytes) -> None:
     """Whether a short body has come whole is known by its one length."""
-    head = b"POST /v1/heartbeats HTTP/1.1\r\nHost: x\r\n" + lengths + b"\r\n\r\n"
+    head = b"POST /v1/heartbeats HTTP/1.1\r\nHost: x\r\n" + lengths + b"\r\n"
     found = answer(port, head, b"2\r\n{}\r\n0\r\n\r\n")
     assert found.startswith(b"HTTP/1.1 400 ")
     assert found.count(b"HTTP/1.1 ") == 1

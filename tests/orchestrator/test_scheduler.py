@@ -4,29 +4,15 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from random import Random
 from statistics import median
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chain.indexer.records import Pool, Status, Step, Submission
-from orchestrator.scheduling.scheduler import (
-    Decision,
-    Grant,
-    Keep,
-    Lease,
-    Pace,
-    QueuedFile,
-    QueueState,
-    Refuse,
-    Requester,
-    Rule,
-    Wait,
-    in_flight,
-    measure,
-    renew,
-)
-from orchestrator.scheduling.scheduler import decide as decide_for
+from orchestrator.scheduling import scheduler
+from orchestrator.scheduling.scheduler import Decision, Grant, Lease, Pace, QueueState, Refuse, Requester, Rule, Wait
 from protocol.config import DataConfig
 from protocol.verdict import Code
 from tests.orchestrator.chain import CHEAT, NODE, TERMS
@@ -34,6 +20,7 @@ from tests.orchestrator.conftest import Desk, is_error
 from tests.validator.world import CONFIG
 
 RULE = Rule(files_per_step=2, max_off_policy_steps=1, steps=5, lease_seconds=30.0)
+WIDE = Rule(files_per_step=2, max_off_policy_steps=2, steps=9, lease_seconds=30.0)
 EMPTY = QueueState(published=0, usable=0, trained=0, consumed=(), files=(), leases=(), asked={}, granted={})
 A, B, C = Requester("0xa", 0, 0), Requester("0xb", 0, 0), Requester("0xc", 0, 0)
 
@@ -42,167 +29,141 @@ def lease(node: str, counter: int = 0, step: int = 0, at: float = 0.0) -> Lease:
     return Lease(f"{node}/{counter}", node, step, counter, at, at + 30, at + 600)
 
 
-def decide(rule: Rule, queue: QueueState, node: Requester, counter: int | None, now: float) -> Decision:
+def file(
+    sequence: int, node: str = "0xa", code: Code = Code.NONE, counter: int = 0, time: int = 0, step: int = 0
+) -> Submission:
+    return Submission(1, sequence, node, step, counter, 10, 2, bytes(32), bytes(32), time, time, "0x", code=int(code))
+
+
+def decide(
+    queue: QueueState, node: Requester = A, counter: int | None = None, now: float = 1.0, rule: Rule = RULE
+) -> Decision:
     """Of a node that holds its leases among those of `queue`."""
     own = [one for one in queue.leases if one.node == node.address]
-    return decide_for(rule, queue, replace(node, leases=own), counter, now)
+    return scheduler.decide(rule, queue, replace(node, leases=own), counter, now)
 
 
-def test_a_free_place_is_granted_from_the_newest_usable_step() -> None:
-    decision = decide(RULE, replace(EMPTY, published=3, usable=2), A, None, 100.0)
-    assert decision == Grant(step=2, counter=0, expires=130.0, limit=700.0)
+LAST = replace(EMPTY, published=4, usable=4)
+FOUR = replace(EMPTY, leases=[lease("0xa"), lease("0xb"), lease("0xc"), lease("0xd")])
+STALE = [lease("0xa"), *(lease(node, step=3) for node in ("0xb", "0xc", "0xd", "0xe"))]
+UNUSABLE = replace(EMPTY, published=3, usable=2, leases=[lease(f"0x{n}", step=2) for n in range(4)])
+TWO_EACH = replace(EMPTY, leases=[lease("0xb", 0), lease("0xb", 1), lease("0xc", 0), lease("0xc", 1)])
+DOUBTFUL = replace(TWO_EACH, pace=Pace(useful={"0xb": 0.4}))
+SLOW = Pace(making={"0xa": 40.0, "0xb": 11.0}, typical=10.0, step=8.0)
+OVERTAKEN = replace(EMPTY, leases=[lease("0xb", 0), lease("0xb", 1)], pace=SLOW)
+HANGING = [lease("0xa", counter, step=4)._replace(expires=600.0) for counter in (0, 1)]
+HELD_UP = replace(LAST, leases=HANGING, pace=Pace(making={"0xb": 10.0}, typical=10.0, step=8.0))
+STUCK = replace(
+    LAST, files=[file(n, code=Code.ACCEPT, step=4) for n in range(2)], consumed=range(100, 108), changed=10.0
+)
+LESS = replace(EMPTY, leases=[lease("0xa"), lease("0xc"), lease("0xd")], asked={"0xb": 9.0})
+TURNS = replace(
+    EMPTY,
+    files=[file(n, "0xd") for n in range(3)],
+    asked={"0xa": 10.0, "0xb": 10.0},
+    granted={"0xa": 5.0, "0xb": 2.0},
+)
+HOARD = replace(EMPTY, leases=[lease("0xa", 0), lease("0xa", 1)])
 
 
 @pytest.mark.parametrize(
-    ("queue", "node", "words"),
+    ("queue", "node", "counter", "now", "rule", "words"),
     [
-        (replace(EMPTY, published=None, usable=None), A, "not published"),
-        (replace(EMPTY, usable=None), A, "not confirmed"),
-        (replace(EMPTY, published=4, usable=2), A, "not confirmed"),
-        (replace(EMPTY, published=5, usable=5), A, "are done"),
-        (replace(EMPTY, trained=5), A, "are done"),
-        (EMPTY, Requester("0xa", 0, 1), "joined late"),
+        (replace(EMPTY, published=None, usable=None), A, None, 0.0, RULE, "not published"),
+        (replace(EMPTY, usable=None), A, None, 0.0, RULE, "not confirmed"),
+        (replace(EMPTY, published=4, usable=2), A, None, 0.0, RULE, "not confirmed"),
+        (replace(EMPTY, published=5, usable=5), A, None, 0.0, RULE, "are done"),
+        (replace(EMPTY, trained=5), A, None, 0.0, RULE, "are done"),
+        (EMPTY, Requester("0xa", 0, 1), None, 0.0, RULE, "joined late"),
+        # An expired lease frees its place.
+        (FOUR, Requester("0xe", 0, 0), None, 29.0, RULE, "as many as training can use"),
+        (FOUR, Requester("0xe", 0, 0), None, 30.0, RULE, None),
+        # A replaced lease of a stale step needs a place again.
+        (replace(EMPTY, published=3, usable=3, leases=STALE), A, 0, 1.0, RULE, "last training steps"),
+        # A node cannot hoard leases.
+        (HOARD, A, 2, 1.0, replace(RULE, files_per_step=100), "too far ahead"),
+        (HOARD, replace(A, counter=2), 1, 1.0, replace(RULE, files_per_step=100), "on chain already"),
+        (HOARD, replace(A, counter=1), 2, 1.0, replace(RULE, files_per_step=100), "2 open leases"),
+        # While a step is not usable, files of the one before must be young enough.
+        (UNUSABLE, A, None, 1.0, WIDE, "step 3 is about to be usable"),
+        (replace(UNUSABLE, usable=3), A, None, 1.0, WIDE, None),
+        (replace(UNUSABLE, leases=[*UNUSABLE.leases][1:]), A, None, 1.0, WIDE, None),
+        # Files that will hardly be accepted count for less.
+        (TWO_EACH, A, None, 1.0, RULE, "as many as training can use"),
+        (DOUBTFUL, A, None, 1.0, RULE, None),
+        # A node that others overtake by whole steps waits while others serve, unless nothing moves or files lack.
+        (OVERTAKEN, A, None, 1.0, RULE, "take 40 s, others' 10 s"),
+        (OVERTAKEN, B, 2, 1.0, RULE, "too far ahead"),
+        (OVERTAKEN, C, None, 1.0, RULE, None),
+        (replace(OVERTAKEN, changed=-60.0), A, None, 1.0, RULE, None),
+        (replace(OVERTAKEN, leases=[lease("0xb", 1)]), A, None, 1.0, RULE, None),
+        # A node that lives but does not deliver holds no place for long, once it is known how long that takes.
+        (HELD_UP, B, None, 39.0, RULE, "last training steps"),
+        (HELD_UP, B, None, 41.0, RULE, None),
+        (replace(HELD_UP, pace=Pace()), B, None, 41.0, RULE, "last training steps"),
+        # The last step gets no more than it needs, and files that the trainer cannot use do not end the run.
+        (replace(LAST, leases=[lease("0xa", step=4), lease("0xb", step=4)]), C, None, 1.0, RULE, "last training steps"),
+        (STUCK, B, None, 69.0, RULE, "last training steps"),
+        (STUCK, B, None, 70.0, RULE, None),
+        (replace(STUCK, leases=[lease("0xb", step=4, at=70.0)]), C, None, 71.0, RULE, "last training steps"),
+        # The node with less in flight goes first, while it asks; equal nodes take turns.
+        (LESS, A, 1, 10.0, RULE, "served first"),
+        (LESS, B, None, 10.0, RULE, None),
+        (LESS, A, 1, 20.0, RULE, None),
+        (TURNS, A, None, 10.0, RULE, "served first"),
+        (TURNS, B, None, 10.0, RULE, None),
     ],
 )
-def test_waits_say_why(queue: QueueState, node: Requester, words: str) -> None:
-    decision = decide(RULE, queue, node, None, 0.0)
-    assert isinstance(decision, Wait)
-    assert words in decision.reason
+def test_who_gets_a_lease_and_who_waits_for_what(
+    queue: QueueState, node: Requester, counter: int | None, now: float, rule: Rule, words: str | None
+) -> None:
+    decision = decide(queue, node, counter, now, rule)
+    if words is None:
+        assert isinstance(decision, Grant)
+    else:
+        assert isinstance(decision, Wait)
+        assert words in decision.reason
+        waits_for_a_place = ("as many as", "about to be", "last training", "served first")
+        assert decision.queued is any(one in words for one in waits_for_a_place)
+
+
+def test_a_free_place_is_granted_from_the_newest_usable_step() -> None:
+    decision = decide(replace(EMPTY, published=3, usable=2), now=100.0)
+    assert decision == Grant(Lease("", "0xa", 2, 0, 100.0, 130.0, 700.0))
 
 
 def test_barred_nodes_and_closed_pools_are_refused() -> None:
-    assert decide(RULE, EMPTY, replace(A, barred="ejected: reject_weights"), None, 0.0) == Refuse(
-        "ejected: reject_weights"
-    )
-    assert decide(RULE, replace(EMPTY, closed="the pool is closed"), A, None, 0.0) == Refuse("the pool is closed")
+    assert decide(EMPTY, replace(A, barred="ejected: reject_weights")) == Refuse("ejected: reject_weights")
+    assert decide(replace(EMPTY, closed="the pool is closed")) == Refuse("the pool is closed")
 
 
 def test_asking_again_keeps_the_lease_and_a_newer_step_replaces_it() -> None:
     mine = lease("0xa")
     held = replace(EMPTY, leases=[mine])
-    assert decide(RULE, held, A, 0, 10.0) == Keep(mine, 40.0)
-    newer = replace(held, published=1, usable=1)
-    decision = decide(RULE, newer, A, 0, 10.0)
+    assert decide(held, A, 0, 10.0) == Grant(mine._replace(expires=40.0))
+    decision = decide(replace(held, published=1, usable=1), A, 0, 10.0)
     assert isinstance(decision, Grant)
-    assert decision.replaces == mine.id
-    assert decision.step == 1
-
-
-def test_an_expired_lease_frees_its_place() -> None:
-    full = replace(EMPTY, leases=[lease("0xa"), lease("0xb"), lease("0xc"), lease("0xd")])
-    assert isinstance(decide(RULE, full, Requester("0xe", 0, 0), None, 29.0), Wait)
-    assert isinstance(decide(RULE, full, Requester("0xe", 0, 0), None, 30.0), Grant)
-
-
-def test_a_replaced_lease_of_a_stale_step_needs_a_place_again() -> None:
-    stale = lease("0xa", step=0)
-    full = [lease(n, step=3) for n in ("0xb", "0xc", "0xd", "0xe")]
-    queue = replace(EMPTY, published=3, usable=3, leases=[stale, *full])
-    assert isinstance(decide(RULE, queue, A, 0, 1.0), Wait)
+    assert (decision.lease.step, decision.lease.id, decision.replaces) == (1, "", mine.id)
 
 
 def test_heartbeats_renew_up_to_the_limit_but_never_revive() -> None:
     one = lease("0xa")
-    assert renew(RULE, one, 20.0) == 50.0
-    assert renew(RULE, one._replace(expires=599.0), 590.0) == 600.0
-    assert renew(RULE, one, 31.0) == 30.0
+    assert scheduler.renew(RULE, one, 20.0) == 50.0
+    assert scheduler.renew(RULE, one._replace(expires=599.0), 590.0) == 600.0
+    assert scheduler.renew(RULE, one, 31.0) == 30.0
 
 
-def test_a_node_cannot_hoard_slots() -> None:
-    wide = replace(RULE, files_per_step=100)
-    queue = replace(EMPTY, leases=[lease("0xa", 0), lease("0xa", 1)])
-    assert isinstance(decide(wide, queue, A, 2, 1.0), Wait)
-    assert isinstance(decide(wide, queue, replace(A, counter=2), 1, 1.0), Wait)
-    assert isinstance(decide(wide, queue, replace(A, counter=1), 2, 1.0), Wait)
-
-
-def test_rejected_files_free_their_place_accepted_ones_keep_it_until_consumed_or_stale() -> None:
-    files = [
-        QueuedFile(i, "0xa", 0, state) for i, state in enumerate([Status.REJECTED, Status.ACCEPTED, Status.PENDING])
-    ]
-    queue = replace(EMPTY, files=files)
-    assert in_flight(RULE, queue, 0.0).total == 2
-    assert in_flight(RULE, replace(queue, consumed=[1]), 0.0).total == 1
-    assert in_flight(RULE, replace(queue, published=2), 0.0).total == 0
-
-
-def test_a_published_step_implies_consumption_when_the_report_is_missing() -> None:
-    files = [QueuedFile(i, "0xa", 0, Status.ACCEPTED) for i in range(4)]
-    assert in_flight(RULE, replace(EMPTY, published=1, files=files), 0.0).accepted == 2
-    assert in_flight(RULE, replace(EMPTY, published=1, files=files, consumed=[2, 3]), 0.0).accepted == 2
-
-
-def test_while_a_step_is_not_usable_files_of_the_one_before_must_be_young_enough() -> None:
-    wide = Rule(files_per_step=2, max_off_policy_steps=2, steps=9, lease_seconds=30.0)
-    queue = replace(EMPTY, published=3, usable=2, leases=[lease(f"0x{n}", step=2) for n in range(4)])
-    decision = decide(wide, queue, A, None, 1.0)
-    assert isinstance(decision, Wait)
-    assert "step 3 is about to be usable" in decision.reason
-    assert isinstance(decide(wide, replace(queue, usable=3), A, None, 1.0), Grant)
-    assert isinstance(decide(wide, replace(queue, leases=queue.leases[1:]), A, None, 1.0), Grant)  # type: ignore[index]
-
-
-def test_files_that_will_hardly_be_accepted_count_for_less() -> None:
-    full = replace(EMPTY, leases=[lease("0xb", 0), lease("0xb", 1), lease("0xc", 0), lease("0xc", 1)])
-    assert isinstance(decide(RULE, full, A, None, 1.0), Wait)
-    doubtful = replace(full, pace=Pace(useful={"0xb": 0.4}))
-    assert in_flight(RULE, doubtful, 1.0).expected == 3.0
-    assert isinstance(decide(RULE, doubtful, A, None, 1.0), Grant)
-
-
-def test_a_node_that_others_overtake_by_whole_steps_waits_while_others_serve() -> None:
-    pace = Pace(making={"0xa": 40.0, "0xb": 11.0}, typical=10.0, step=8.0)
-    queue = replace(EMPTY, leases=[lease("0xb", 0), lease("0xb", 1)], pace=pace)
-    decision = decide(RULE, queue, A, None, 1.0)
-    assert isinstance(decision, Wait)
-    assert "take 40 s, others' 10 s" in decision.reason
-    assert not decision.queued
-    assert isinstance(decide(RULE, queue, B, 2, 1.0), Wait)
-    assert isinstance(decide(RULE, queue, C, None, 1.0), Grant)
-    # Nothing moves, or the next step lacks files: anybody may serve.
-    assert isinstance(decide(RULE, replace(queue, changed=-60.0), A, None, 1.0), Grant)
-    assert isinstance(decide(RULE, replace(queue, leases=queue.leases[1:]), A, None, 1.0), Grant)  # type: ignore[index]
-
-
-def test_a_node_that_lives_but_does_not_deliver_holds_no_place_for_long() -> None:
-    pace = Pace(making={"0xb": 10.0}, typical=10.0, step=8.0)
-    held = [lease("0xa", counter, step=4)._replace(expires=600.0) for counter in (0, 1)]
-    last = replace(EMPTY, published=4, usable=4, leases=held, pace=pace)
-    assert isinstance(decide(RULE, last, B, None, 39.0), Wait)
-    assert isinstance(decide(RULE, last, B, None, 41.0), Grant)
-    # Where nobody has delivered yet, it is not known how long that takes.
-    assert isinstance(decide(RULE, replace(last, pace=Pace()), B, None, 41.0), Wait)
-
-
-def test_the_last_step_gets_no_more_than_it_needs() -> None:
-    last = replace(EMPTY, published=4, usable=4, leases=[lease("0xa", step=4), lease("0xb", step=4)])
-    decision = decide(RULE, last, C, None, 1.0)
-    assert isinstance(decision, Wait)
-    assert "last training steps" in decision.reason
-
-
-def test_files_that_the_trainer_cannot_use_do_not_end_the_run() -> None:
-    files = [QueuedFile(i, "0xa", 4, Status.ACCEPTED) for i in range(2)]
-    stuck = replace(EMPTY, published=4, usable=4, files=files, consumed=range(100, 108), changed=10.0)
-    assert isinstance(decide(RULE, stuck, B, None, 69.0), Wait)
-    assert isinstance(decide(RULE, stuck, B, None, 70.0), Grant)
-    one_more = replace(stuck, leases=[lease("0xb", step=4, at=70.0)])
-    assert isinstance(decide(RULE, one_more, C, None, 71.0), Wait)
-
-
-def test_the_node_with_less_in_flight_goes_first() -> None:
-    queue = replace(EMPTY, leases=[lease("0xa"), lease("0xc"), lease("0xd")], asked={"0xb": 9.0})
-    assert isinstance(decide(RULE, queue, A, 1, 10.0), Wait)
-    assert isinstance(decide(RULE, queue, B, None, 10.0), Grant)
-    # One that stopped asking no longer stands in the way.
-    assert isinstance(decide(RULE, queue, A, 1, 20.0), Grant)
-
-
-def test_equal_nodes_take_turns() -> None:
-    queue = replace(EMPTY, files=[QueuedFile(i, "0xd", 0, Status.PENDING) for i in range(3)])
-    queue = replace(queue, asked={"0xa": 10.0, "0xb": 10.0}, granted={"0xa": 5.0, "0xb": 2.0})
-    assert isinstance(decide(RULE, queue, A, None, 10.0), Wait)
-    assert isinstance(decide(RULE, queue, B, None, 10.0), Grant)
+def test_which_files_count_as_in_flight() -> None:
+    """Rejected ones do not, accepted ones until they are consumed or stale; a published step implies consumption when
+    the report is missing."""
+    queue = replace(EMPTY, files=[file(0, code=Code.REJECT_WEIGHTS), file(1, code=Code.ACCEPT), file(2)])
+    assert scheduler.in_flight(RULE, queue, 0.0).total == 2
+    assert scheduler.in_flight(RULE, replace(queue, consumed=[1]), 0.0).total == 1
+    assert scheduler.in_flight(RULE, replace(queue, published=2), 0.0).total == 0
+    accepted = replace(EMPTY, published=1, files=[file(n, code=Code.ACCEPT) for n in range(4)])
+    assert scheduler.in_flight(RULE, accepted, 0.0).accepted == 2
+    assert scheduler.in_flight(RULE, replace(accepted, consumed=[2, 3]), 0.0).accepted == 2
+    assert scheduler.in_flight(RULE, DOUBTFUL, 1.0).expected == 3.0
 
 
 # What the scheduler is told about recent files and steps.
@@ -213,44 +174,35 @@ def pool(*times: int) -> Pool:
     return Pool(1, "0xo", b"c" * 32, TERMS, 3600, 1, steps=steps)
 
 
-def file(sequence: int, node: str, counter: int, time: int, code: Code = Code.NONE) -> Submission:
-    return Submission(1, sequence, node, 0, counter, 10, 2, bytes(32), bytes(32), time, time, "0x", code=int(code))
-
-
-def test_a_new_pool_has_no_pace() -> None:
-    pace = measure(pool(100), [], {})
-    assert (pace.making, pace.typical, pace.step, pace.useful) == ({}, 0.0, 0.0, {})
-
-
-def test_the_newest_steps_tell_how_long_a_step_takes() -> None:
-    assert measure(pool(0, 1000, 1004, 1010, 1014), [], {}).step == 5.0
-    assert measure(pool(*range(0, 900, 100), *range(810, 890, 10)), [], {}).step == 10.0
+def test_a_new_pool_has_no_pace_and_the_newest_steps_tell_how_long_one_takes() -> None:
+    assert scheduler.measure(pool(100), [], {}) == Pace()
+    assert scheduler.measure(pool(0, 1000, 1004, 1010, 1014), [], {}).step == 5.0
+    assert scheduler.measure(pool(*range(0, 900, 100), *range(810, 890, 10)), [], {}).step == 10.0
 
 
 def test_nodes_are_measured_by_their_own_newest_files() -> None:
     grants = {("0xa", n, 0): 100.0 + 10 * n for n in range(30)} | {("0xb", 0, 0): 100.0}
-    files = [file(n, "0xa", n, 103 + 10 * n + 50 * (n < 10), Code.ACCEPT) for n in range(30)]
-    files.append(file(30, "0xb", 0, 140, Code.ACCEPT))
-    pace = measure(pool(0), files, grants)
+    files = [file(n, "0xa", Code.ACCEPT, n, 103 + 10 * n + 50 * (n < 10)) for n in range(30)]
+    files.append(file(30, "0xb", Code.ACCEPT, 0, 140))
+    pace = scheduler.measure(pool(0), files, grants)
     assert pace.making == {"0xa": 3.0, "0xb": 40.0}
     assert pace.typical == 3.0
     # Without a lease (or with one of long ago) a file says nothing.
-    assert measure(pool(0), files, {}).making == {}
+    assert scheduler.measure(pool(0), files, {}).making == {}
 
 
 def test_fast_garbage_does_not_make_honest_nodes_slow() -> None:
     grants = {(f"0x{n}", 0, 0): 100.0 for n in range(20)} | {("0xa", 0, 0): 100.0}
-    junk = [file(n, f"0x{n}", 0, 101, Code.REJECT_WEIGHTS if n % 2 else Code.NONE) for n in range(20)]
-    pace = measure(pool(0), [*junk, file(20, "0xa", 0, 130, Code.ACCEPT)], grants)
+    junk = [file(n, f"0x{n}", Code.REJECT_WEIGHTS if n % 2 else Code.NONE, 0, 101) for n in range(20)]
+    pace = scheduler.measure(pool(0), [*junk, file(20, "0xa", Code.ACCEPT, 0, 130)], grants)
     assert (pace.making, pace.typical) == ({"0xa": 30.0}, 30.0)
 
 
 def test_trust_falls_with_files_that_were_not_accepted_and_comes_back() -> None:
-    bad = [file(n, "0xa", n, 100, Code.REJECT_WEIGHTS) for n in range(4)]
-    good = [file(4 + n, "0xa", 4 + n, 100, Code.ACCEPT) for n in range(16)]
-    waiting = [file(20, "0xb", 0, 100)]
-    assert measure(pool(0), [*bad, *waiting], {}).useful == {"0xa": 0.5}
-    assert measure(pool(0), bad + good, {}).useful == {"0xa": 1.0}
+    bad = [file(n, "0xa", Code.REJECT_WEIGHTS, n, 100) for n in range(4)]
+    good = [file(4 + n, "0xa", Code.ACCEPT, 4 + n, 100) for n in range(16)]
+    assert scheduler.measure(pool(0), [*bad, file(20, "0xb", Code.NONE, 0, 100)], {}).useful == {"0xa": 0.5}
+    assert scheduler.measure(pool(0), bad + good, {}).useful == {"0xa": 1.0}
 
 
 # Leases against a simulated pool with latencies: training always progresses, and little comes too late.
@@ -289,7 +241,7 @@ class SimulatedPool:
     now: float = 0.0
     published: list[float] = field(default_factory=lambda: [0.0])
     training: float | None = None
-    files: list[QueuedFile] = field(default_factory=list)
+    files: list[Submission] = field(default_factory=list)
     due: dict[int, tuple[float, bool]] = field(default_factory=dict)
     making: dict[str, list[float]] = field(default_factory=dict)
     consumed: set[int] = field(default_factory=set)
@@ -355,25 +307,24 @@ class SimulatedPool:
 
     def _submit(self, name: str, maker: Maker, lease: Lease) -> None:
         sequence = len(self.files)
-        self.files.append(QueuedFile(sequence, name, lease.step, Status.PENDING))
+        self.files.append(file(sequence, name, step=lease.step))
         good = self.random.random() >= maker.bad
         self.due[sequence] = (self.now + self.random.uniform(*self.verdict), good)
         self.making.setdefault(name, []).append(self.now - lease.granted)
         maker.lease, maker.counter = None, maker.counter + 1
 
     def _ask(self, name: str, maker: Maker) -> None:
-        before = in_flight(self.rule, self.queue(), self.now)
-        own = (maker.lease,) if maker.lease else ()
-        node = Requester(name, maker.counter, 0, leases=own)
-        decision = decide_for(self.rule, self.queue(), node, None, self.now)
+        before = scheduler.in_flight(self.rule, self.queue(), self.now)
+        decision = decide(self.queue(), Requester(name, maker.counter, 0), None, self.now, self.rule)
         self.asked.pop(name, None)
         if isinstance(decision, Grant):
-            limit = decision.limit + 1e9 * (not maker.hangs)  # heartbeats, and a file is never given up
-            maker.lease = Lease(f"{name}/{maker.counter}", name, decision.step, maker.counter, self.now, limit, limit)
+            given = decision.lease
+            limit = given.limit + 1e9 * (not maker.hangs)  # heartbeats, and a file is never given up
+            maker.lease = given._replace(id=f"{name}/{maker.counter}", expires=limit, limit=limit)
             maker.free_at = self.now + maker.seconds * self.random.uniform(0.8, 1.2)
             self.granted[name] = self.now
             self.most = max(self.most, before.total + 1)
-            room = self.rule.room(self.step - decision.step)
+            room = self.rule.room(self.step - given.step)
             assert before.expected + 1 <= room + 1e-5 or self.now - self.changed >= self.rule.stall_seconds
             if maker.dies <= maker.free_at + TICK and not maker.hangs:
                 maker.lease = maker.lease._replace(expires=self.now + self.rule.lease_seconds)
@@ -386,8 +337,8 @@ class SimulatedPool:
     def _judge(self) -> None:
         for sequence, (at, good) in list(self.due.items()):
             if at <= self.now:
-                state = Status.ACCEPTED if good else Status.REJECTED
-                self.files[sequence] = replace(self.files[sequence], status=state)
+                code = Code.ACCEPT if good else Code.REJECT_WEIGHTS
+                self.files[sequence] = replace(self.files[sequence], code=int(code))
                 self.changed = self.now
                 del self.due[sequence]
 
@@ -398,15 +349,14 @@ class SimulatedPool:
                 self.published.append(self.now)
                 self.training, self.changed = None, self.now
             return
-        ready = sorted(
-            (f for f in self.left() if f.step >= self.step - self.rule.max_off_policy_steps), key=lambda f: f.step
-        )
+        oldest = self.step - self.rule.max_off_policy_steps
+        ready = sorted((f for f in self.left() if f.step >= oldest), key=lambda f: f.step)
         take = self.takes[self.step % len(self.takes)] if self.takes else self.rule.files_per_step
         if len(ready) >= take:
             self.batch = [f.sequence for f in ready[:take]]
             self.training = self.now + self.train
 
-    def left(self) -> list[QueuedFile]:
+    def left(self) -> list[Submission]:
         return [f for f in self.files if f.status is Status.ACCEPTED and f.sequence not in self.consumed]
 
     def run(self, limit: float) -> "SimulatedPool":
@@ -418,14 +368,13 @@ class SimulatedPool:
     @property
     def wasted(self) -> float:
         """Share of accepted files that were never trained on."""
-        accepted = sum(f.status is Status.ACCEPTED for f in self.files)
-        return len(self.left()) / accepted
+        return len(self.left()) / sum(f.status is Status.ACCEPTED for f in self.files)
 
 
 def test_equal_nodes_and_even_latencies_waste_nothing_and_keep_the_trainer_supplied() -> None:
     pool = SimulatedPool(PACED, {name: Maker(1.0) for name in "abcd"}).run(400)
     assert pool.wasted == 0
-    assert pool.most == PACED.capacity
+    assert pool.most == PACED.room()
     # A round trip is confirm 2.5 + make 1 + verdict 6 + train 1.5 = 11 s; three steps share one.
     assert pool.now / PACED.steps < 5.0
 
@@ -442,9 +391,8 @@ def test_uneven_verdicts_waste_little(verdict: tuple[float, float], most: float)
 
 def test_cheaters_do_not_starve_the_trainer() -> None:
     honest = SimulatedPool(PACED, {name: Maker(1.0) for name in "abc"}, verdict=(5.0, 7.0)).run(400)
-    mixed = SimulatedPool(PACED, {"a": Maker(1.0), "b": Maker(1.0), "m": Maker(1.0, bad=1.0)}, verdict=(5.0, 7.0)).run(
-        600
-    )
+    makers = {"a": Maker(1.0), "b": Maker(1.0), "m": Maker(1.0, bad=1.0)}
+    mixed = SimulatedPool(PACED, makers, verdict=(5.0, 7.0)).run(600)
     assert mixed.wasted < 0.08
     assert mixed.now < 1.6 * honest.now
 
@@ -453,8 +401,7 @@ def test_a_node_slower_by_many_steps_serves_only_when_nobody_else_does() -> None
     fast = {name: Maker(1.0) for name in "ab"}
     pool = SimulatedPool(PACED, {**fast, "slow": Maker(40.0)}).run(600)
     assert pool.wasted < 0.05
-    tries = sum(f.node == "slow" for f in pool.files)
-    assert tries <= 3
+    assert sum(f.node == "slow" for f in pool.files) <= 3
     alone = SimulatedPool(replace(PACED, steps=5), {"slow": Maker(40.0), "slower": Maker(60.0)}).run(2000)
     assert alone.wasted == 0
 
@@ -477,28 +424,12 @@ def test_a_lost_node_costs_seconds_not_the_run(hangs: bool) -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(
-    files=st.integers(1, 6),
-    level=st.integers(0, 3),
-    times=st.lists(st.floats(0.3, 30.0), min_size=1, max_size=4),
-    bad=st.floats(0.0, 0.5),
-    slowest=st.floats(2.0, 12.0),
-    dies=st.floats(1.0, 30.0),
-    hangs=st.booleans(),
-    seed=st.integers(0, 99),
-    data=st.data(),
-)
-def test_training_always_progresses(
-    files: int,
-    level: int,
-    times: list[float],
-    bad: float,
-    slowest: float,
-    dies: float,
-    hangs: bool,
-    seed: int,
-    data: st.DataObject,
-) -> None:
+@given(st.data())
+def test_training_always_progresses(data: st.DataObject) -> None:
+    files, level, seed = data.draw(st.integers(1, 6)), data.draw(st.integers(0, 3)), data.draw(st.integers(0, 99))
+    times = data.draw(st.lists(st.floats(0.3, 30.0), min_size=1, max_size=4))
+    bad, slowest = data.draw(st.floats(0.0, 0.5)), data.draw(st.floats(2.0, 12.0))
+    dies, hangs = data.draw(st.floats(1.0, 30.0)), data.draw(st.booleans())
     makers = {f"n{i}": Maker(seconds, bad=bad if i else 0.0) for i, seconds in enumerate(times)}
     makers["lost"] = Maker(5.0, dies=dies, hangs=hangs)
     most = data.draw(st.integers(files, 4 * files))
@@ -510,7 +441,7 @@ def test_training_always_progresses(
     # Before anybody has delivered, a hanging node's lease counts until its limit.
     lost = rule.lease_limit if hangs else rule.lease_seconds
     pool.run(lost + 6 * (rule.most_files * alone + 5 * max(30.0, max(times)) + rule.stall_seconds))
-    assert pool.most <= 2 * rule.capacity
+    assert pool.most <= 2 * rule.room()
 
 
 # Leases of a data pool, which buys a number of files and trains nothing.
@@ -523,19 +454,17 @@ def test_a_data_pool_gives_as_many_places_as_it_still_buys() -> None:
     """Whichever step files are of, and however often the model is published again; a lost file frees its place, and a
     pool that has everything stands still without granting more."""
     rule = Rule.of(BUYER, lease_seconds=30, lease_limit=600, stall_seconds=60)
-    assert (rule.bought, rule.capacity) == (3, 3)
-    files = [QueuedFile(n, "0xb", 0, status) for n, status in enumerate((Status.ACCEPTED, Status.PENDING))]
+    assert (rule.bought, rule.room()) == (3, 3)
+    files = [file(0, "0xb", Code.ACCEPT), file(1, "0xb")]
     queue = replace(EMPTY, published=9, usable=9, files=files)
-    assert isinstance(decide_for(rule, queue, A, None, 0.0), Grant)
     full = replace(queue, leases=[lease("0xc", step=2)])
-    wait = decide_for(rule, full, A, None, 1.0)
-    assert isinstance(wait, Wait)
-    assert "the 3 files that the pool buys are being made" in wait.reason
-    assert isinstance(decide_for(rule, replace(full, files=files[:1]), A, None, 1.0), Grant)
-    done = replace(queue, files=[QueuedFile(n, "0xb", n, Status.ACCEPTED) for n in range(3)], changed=0.0)
-    wait = decide_for(rule, done, A, None, 9999.0)
-    assert isinstance(wait, Wait)
-    assert "the 3 files that the pool buys are accepted" in wait.reason
+    done = replace(queue, files=[file(n, "0xb", Code.ACCEPT, step=n) for n in range(3)], changed=0.0)
+    for some in (queue, replace(full, files=files[:1])):
+        assert isinstance(decide(some, A, None, 0.0, rule), Grant)
+    for all_placed, now, words in ((full, 1.0, "being made"), (done, 9999.0, "accepted")):
+        wait = decide(all_placed, A, None, now, rule)
+        assert isinstance(wait, Wait)
+        assert f"the 3 files that the pool buys are {words}" in wait.reason
 
 
 # Files of the step before, for nodes that still download the newest one: no pause for the honest, no way to lag.
@@ -549,68 +478,56 @@ LATE = Requester("0xa", 7, 0, ready=4)
 """Has step 4 while step 5 is the newest."""
 
 
-def granted(queue: QueueState, node: Requester, rule: Rule = LAGGING) -> int:
-    decision = decide_for(rule, queue, node, None, 1.0)
-    assert isinstance(decision, Grant | Keep)
-    return decision.step if isinstance(decision, Grant) else decision.lease.step
+def granted(queue: QueueState, node: Requester = LATE, counter: int | None = None, rule: Rule = LAGGING) -> Grant:
+    decision = decide(queue, node, counter, 1.0, rule)
+    assert isinstance(decision, Grant)
+    return decision
 
 
-def test_the_step_before_is_granted_until_the_newest_is_here() -> None:
-    assert granted(DOWNLOADING, LATE) == 4
-    assert granted(DOWNLOADING, replace(LATE, ready=5)) == 5
-
-
-def test_who_says_nothing_gets_the_newest() -> None:
-    assert granted(DOWNLOADING, replace(LATE, ready=None)) == 5
-
-
-@pytest.mark.parametrize("ready", [0, 3, 6, (1 << 20) - 1])
-def test_any_other_word_gains_nothing(ready: int) -> None:
-    assert granted(DOWNLOADING, replace(LATE, ready=ready)) == 5
-
-
-@pytest.mark.parametrize("reached", [{}, {"0xa": 3}, {"0xa": 5}, {"0xb": 4}])
-def test_only_who_worked_with_the_step_before_while_it_was_the_newest(reached: dict[str, int]) -> None:
-    assert granted(replace(DOWNLOADING, reached=reached), LATE) == 5
-
-
-def test_never_a_step_that_the_node_or_the_trainer_does_not_take() -> None:
-    assert granted(DOWNLOADING, replace(LATE, joined_step=5)) == 5
-    assert granted(DOWNLOADING, LATE, replace(LAGGING, max_off_policy_steps=0)) == 5
-    # Step 6 is published, its seed not confirmed: step 4 is two behind then.
-    assert granted(replace(DOWNLOADING, published=6), LATE, replace(LAGGING, max_off_policy_steps=1)) == 5
-    assert granted(replace(DOWNLOADING, published=6), LATE) == 4
+@pytest.mark.parametrize(
+    ("queue", "node", "rule", "step"),
+    [
+        # The step before is granted until the newest is here, and who says nothing gets the newest.
+        ({}, {}, {}, 4),
+        ({}, {"ready": 5}, {}, 5),
+        ({}, {"ready": None}, {}, 5),
+        # Any other word gains nothing.
+        *(({}, {"ready": ready}, {}, 5) for ready in (0, 3, 6, (1 << 20) - 1)),
+        # Only who worked with the step before while it was the newest.
+        *(({"reached": reached}, {}, {}, 5) for reached in ({}, {"0xa": 3}, {"0xa": 5}, {"0xb": 4})),
+        # Never a step that the node or the trainer does not take.
+        ({}, {"joined_step": 5}, {}, 5),
+        ({}, {}, {"max_off_policy_steps": 0}, 5),
+        # Step 6 is published, its seed not confirmed: step 4 is two behind then.
+        ({"published": 6}, {}, {"max_off_policy_steps": 1}, 5),
+        ({"published": 6}, {}, {}, 4),
+    ],
+)
+def test_who_may_go_on_with_the_step_before(
+    queue: dict[str, Any], node: dict[str, Any], rule: dict[str, Any], step: int
+) -> None:
+    made = granted(replace(DOWNLOADING, **queue), replace(LATE, **node), rule=replace(LAGGING, **rule))
+    assert made.lease.step == step
 
 
 def test_there_are_fewer_places_for_it_and_then_the_newest_is_granted() -> None:
-    others = [lease("0xb", number, 5) for number in range(3)]
-    assert granted(replace(DOWNLOADING, leases=others), LATE) == 4
-    others.append(lease("0xb", 3, 5))
-    assert granted(replace(DOWNLOADING, leases=others), LATE) == 5
-    full = [*others, lease("0xc", 0, 5), lease("0xc", 1, 5)]
-    assert isinstance(
-        decide_for(LAGGING, replace(DOWNLOADING, leases=full), LATE, None, 1.0),
-        Wait,
-    )
+    others = [lease("0xb", number, 5) for number in range(4)]
+    assert granted(replace(DOWNLOADING, leases=others[:3])).lease.step == 4
+    assert granted(replace(DOWNLOADING, leases=others)).lease.step == 5
+    full = replace(DOWNLOADING, leases=[*others, lease("0xc", 0, 5), lease("0xc", 1, 5)])
+    assert isinstance(decide(full, LATE, None, 1.0, LAGGING), Wait)
 
 
 def test_a_lease_of_the_step_before_is_kept_and_one_of_the_newest_not_given_back() -> None:
-    held = lease("0xa", 7, 4)
-    queue, late = replace(DOWNLOADING, leases=[held]), replace(LATE, leases=[held])
-    assert decide_for(LAGGING, queue, late, 7, 1.0) == Keep(held, 31.0)
-    decision = decide_for(LAGGING, queue, replace(late, ready=5), 7, 1.0)
-    assert isinstance(decision, Grant)
-    assert (decision.step, decision.replaces) == (5, held.id)
-    newest = lease("0xa", 7, 5)
+    held, newest, stale = (lease("0xa", 7, step) for step in (4, 5, 3))
+    queue = replace(DOWNLOADING, leases=[held])
+    assert granted(queue, LATE, 7) == Grant(held._replace(expires=31.0))
+    decision = granted(queue, replace(LATE, ready=5), 7)
+    assert (decision.lease.step, decision.replaces) == (5, held.id)
     reached = replace(DOWNLOADING, leases=[newest], reached={"0xa": 5})
-    assert decide_for(LAGGING, reached, replace(LATE, leases=[newest]), 7, 1.0) == Keep(newest, 31.0)
-
-
-def test_stale_leases_are_replaced_by_the_step_that_is_here() -> None:
-    held = [lease("0xa", 7, 3)]
-    decision = decide_for(LAGGING, replace(DOWNLOADING, leases=held), replace(LATE, leases=held), 7, 1.0)
-    assert isinstance(decision, Grant)
-    assert (decision.step, decision.replaces) == (4, "0xa/7")
+    assert granted(reached, LATE, 7) == Grant(newest._replace(expires=31.0))
+    decision = granted(replace(DOWNLOADING, leases=[stale]), LATE, 7)
+    assert (decision.lease.step, decision.replaces) == (4, "0xa/7"), "a stale one is replaced by the step that is here"
 
 
 @dataclass
@@ -621,7 +538,7 @@ class LonelyPool:
     reached: int = -1
     counter: int = 0
     made: list[tuple[int, int]] = field(default_factory=list)
-    files: list[QueuedFile] = field(default_factory=list)
+    files: list[Submission] = field(default_factory=list)
 
     def ask(self, ready: int) -> None:
         queue = replace(
@@ -632,8 +549,8 @@ class LonelyPool:
             files=self.files,
             reached={"0xa": self.reached} if self.reached >= 0 else {},
         )
-        step = granted(queue, Requester("0xa", self.counter, 0, ready=ready))
-        self.files = [QueuedFile(0, "0xa", step, Status.PENDING)]
+        step = granted(queue, Requester("0xa", self.counter, 0, ready=ready)).lease.step
+        self.files = [file(0, "0xa", step=step)]
         self.made.append((self.usable, step))
         self.reached, self.counter = max(self.reached, step), self.counter + 1
 
@@ -673,12 +590,12 @@ def test_nonsense_is_refused_by_its_field(desk: Desk, ready: object) -> None:
 
 
 def test_over_http_and_after_a_restart(desk: Desk) -> None:
-    assert desk.post(NODE, "/v1/leases", {"counter": 0, "ready": None}).json()["step"] == 0
+    assert desk.lease(NODE, counter=0, ready=None)["step"] == 0
     desk.follow(lambda: desk.chain.submit(NODE, 0))
     desk.follow(lambda: desk.chain.publish(1))
-    desk.restart()
-    answer = desk.post(NODE, "/v1/leases", {"counter": 1, "ready": 0}).json()
+    desk.start()
+    answer = desk.lease(NODE, counter=1, ready=0)
     assert answer["step"] == 0
-    assert desk.post(NODE, "/v1/leases", {"counter": 1, "ready": 0}).json()["lease"] == answer["lease"]
-    assert desk.post(NODE, "/v1/leases", {"counter": 1, "ready": 1}).json()["step"] == 1
-    assert desk.post(CHEAT, "/v1/leases", {"counter": 0, "ready": 0}).json()["step"] == 1, "it never made one of step 0"
+    assert desk.lease(NODE, counter=1, ready=0)["lease"] == answer["lease"]
+    assert desk.lease(NODE, counter=1, ready=1)["step"] == 1
+    assert desk.lease(CHEAT, counter=0, ready=0)["step"] == 1, "it never made one of step 0"

@@ -1,5 +1,7 @@
 """Uploads, receipts and objects, asked for over HTTP."""
 
+from typing import Any
+
 import pytest
 
 from protocol.api.work import ReceiptRequest, UploadReceipt
@@ -7,30 +9,38 @@ from protocol.errors import IntegrityError, UnreachableError
 from tests.orchestrator.chain import NODE, OWNER, TERMS, VOTER
 from tests.orchestrator.conftest import POOL, SHA, Desk, is_error
 
+FILE = {"kind": "rollouts", "sha256": SHA, "size": 5}
+ASK = {"sha256": SHA, "size": 5}
+KEY = f"rollouts/{SHA}.parquet"
+
+
+def receipt(desk: Desk) -> dict[str, Any]:
+    found: dict[str, Any] = desk.post(NODE, "/v1/receipts", ASK).json()["receipt"]
+    return found
+
 
 def test_a_node_gets_a_lease_uploads_and_gets_a_receipt(desk: Desk) -> None:
-    lease = desk.post(NODE, "/v1/leases", {"counter": 0}).json()
+    lease = desk.lease(NODE, counter=0)
     assert (lease["step"], lease["counter"], lease["expires"]) == (0, 0, desk.now + 180)
-    ticket = desk.post(NODE, "/v1/uploads", {"kind": "rollouts", "sha256": SHA, "size": 5}).json()
-    assert ticket["key"] == f"rollouts/{SHA}.parquet"
-    assert ticket["headers"]["content-length"] == "5"
-    assert ticket["url"].startswith(f"http://127.0.0.1:9/pool/rollouts/{SHA}.parquet?")
-    assert is_error(desk.post(NODE, "/v1/receipts", {"sha256": SHA, "size": 5}), 404, "not in the bucket")
-    desk.bucket.sizes[ticket["key"]] = 5
-    receipt = desk.post(NODE, "/v1/receipts", {"sha256": SHA, "size": 5}).json()["receipt"]
-    UploadReceipt(**receipt).check(POOL, NODE.address, SHA, 5)
-    assert receipt["signer"] == OWNER.address
+    ticket = desk.post(NODE, "/v1/uploads", FILE).json()
+    assert (ticket["key"], ticket["headers"]["content-length"]) == (KEY, "5")
+    assert ticket["url"].startswith(f"http://127.0.0.1:9/pool/{KEY}?")
+    assert is_error(desk.post(NODE, "/v1/receipts", ASK), 404, "not in the bucket")
+    desk.bucket.sizes[KEY] = 5
+    given = receipt(desk)
+    UploadReceipt(**given).check(POOL, NODE.address, SHA, 5)
+    assert given["signer"] == OWNER.address
     for forged, size in (({"size": 6}, 6), ({"signer": NODE.address}, 5)):
         with pytest.raises(IntegrityError, match="not signed by"):
-            UploadReceipt(**{**receipt, **forged}).check(POOL, NODE.address, SHA, size)
-    again = desk.post(NODE, "/v1/uploads", {"kind": "rollouts", "sha256": SHA, "size": 5}).json()
-    assert again == {"key": ticket["key"], "exists": True, "receipt": receipt}
+            UploadReceipt(**{**given, **forged}).check(POOL, NODE.address, SHA, size)
+    again = desk.post(NODE, "/v1/uploads", FILE).json()
+    assert again == {"key": KEY, "exists": True, "receipt": given}
     assert is_error(desk.post(NODE, "/v1/receipts", {"sha256": SHA, "size": 6}), 409, "5 bytes")
 
 
 def test_a_service_with_a_new_key_signs_its_receipts_anew(desk: Desk) -> None:
-    desk.bucket.sizes[f"rollouts/{SHA}.parquet"] = 5
-    first = desk.post(NODE, "/v1/receipts", {"sha256": SHA, "size": 5}).json()["receipt"]
+    desk.bucket.sizes[KEY] = 5
+    first = receipt(desk)
     desk.now += 5
     again = desk.uploads(VOTER).receipt(NODE.address, ReceiptRequest(sha256=SHA, size=5)).receipt
     again.check(POOL, NODE.address, SHA, 5)
@@ -39,13 +49,12 @@ def test_a_service_with_a_new_key_signs_its_receipts_anew(desk: Desk) -> None:
 
 
 def test_a_receipt_that_no_longer_counts_is_given_anew(desk: Desk) -> None:
-    desk.bucket.sizes[f"rollouts/{SHA}.parquet"] = 5
-    ask = {"sha256": SHA, "size": 5}
-    first = desk.post(NODE, "/v1/receipts", ask).json()["receipt"]["time"]
+    desk.bucket.sizes[KEY] = 5
+    first = receipt(desk)["time"]
     desk.now += TERMS.receiptWindow
-    assert desk.post(NODE, "/v1/receipts", ask).json()["receipt"]["time"] == first
+    assert receipt(desk)["time"] == first
     desk.now += 1
-    assert desk.post(NODE, "/v1/receipts", ask).json()["receipt"]["time"] == int(desk.now)
+    assert receipt(desk)["time"] == int(desk.now)
 
 
 def test_verdicts_come_from_voters_only(desk: Desk) -> None:
@@ -58,50 +67,31 @@ def test_verdicts_come_from_voters_only(desk: Desk) -> None:
     assert is_error(desk.post(VOTER, "/v1/uploads", body), 422, "keccak256")
 
 
-@pytest.mark.parametrize(
-    ("kind", "sha256", "size"),
-    [
-        ("weights", SHA, 1),
-        ("rollouts", "../" + SHA[3:], 1),
-        ("rollouts", SHA.upper(), 1),
-        ("rollouts", SHA + "\n", 1),
-        ("rollouts", SHA, 0),
-        ("rollouts", SHA, 10**30),
-    ],
-)
-def test_uploads_are_content_addresses(desk: Desk, kind: str, sha256: str, size: int) -> None:
-    answer = desk.post(NODE, "/v1/uploads", {"kind": kind, "sha256": sha256, "size": size})
-    assert is_error(answer, 422, "field")
+ODD_HASHES = ({"sha256": sha256} for sha256 in ("../" + SHA[3:], SHA.upper(), SHA + "\n"))
+
+
+@pytest.mark.parametrize("change", [{"kind": "weights"}, {"size": 0}, {"size": 10**30}, *ODD_HASHES])
+def test_uploads_are_content_addresses(desk: Desk, change: dict[str, Any]) -> None:
+    assert is_error(desk.post(NODE, "/v1/uploads", FILE | change), 422, "field")
 
 
 def test_a_node_cannot_collect_tickets_without_end(desk: Desk) -> None:
-    sent = [{"kind": "rollouts", "sha256": f"{n:064x}", "size": 1} for n in range(65)]
-    answers = [desk.post(NODE, "/v1/uploads", one).status_code for one in sent]
-    assert answers == [200] * 64 + [429]
+    sent = [FILE | {"sha256": f"{n:064x}"} for n in range(65)]
+    assert [desk.post(NODE, "/v1/uploads", one).status_code for one in sent] == [200] * 64 + [429]
 
 
 def test_a_used_ticket_makes_room_for_another(desk: Desk) -> None:
     for n in range(200):
-        body = {"kind": "rollouts", "sha256": f"{n:064x}", "size": 1}
-        answer = desk.post(NODE, "/v1/uploads", body)
+        answer = desk.post(NODE, "/v1/uploads", FILE | {"sha256": f"{n:064x}"})
         assert answer.status_code == 200, f"file {n} of a node that uploads every file"
-        desk.bucket.sizes[answer.json()["key"]] = 1
+        desk.bucket.sizes[answer.json()["key"]] = 5
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
-        "secret",
-        "rollouts/abc.parquet",
-        "../" + SHA,
-        f"rollouts/{SHA}",
-        f"rollouts/{SHA}.parquet/",
-        f"shards/{SHA}%0a",
-        f"keys/{SHA}",
-        f"rollouts/..%2fshards/{SHA}",
-        "%00",
-    ],
-)
+ODD_KEYS = ["secret", "%00", "../" + SHA, "rollouts/abc.parquet", f"rollouts/{SHA}", f"{KEY}/", f"keys/{SHA}"]
+ESCAPED_KEYS = [f"shards/{SHA}%0a", f"rollouts/..%2fshards/{SHA}"]
+
+
+@pytest.mark.parametrize("key", [*ODD_KEYS, *ESCAPED_KEYS])
 def test_objects_are_content_addresses(desk: Desk, key: str) -> None:
     answer = desk.http.get(f"/v1/objects/{key}")
     assert answer.status_code in (400, 404)
@@ -119,7 +109,7 @@ def test_storage_out_of_reach_is_503(desk: Desk, monkeypatch: pytest.MonkeyPatch
         raise UnreachableError("S3 at http://10.0.0.1 does not answer")
 
     monkeypatch.setattr(desk.bucket, "size", fail)
-    answer = desk.post(NODE, "/v1/uploads", {"kind": "rollouts", "sha256": SHA, "size": 5})
+    answer = desk.post(NODE, "/v1/uploads", FILE)
     assert is_error(answer, 503, "does not answer")
     assert "10.0.0.1" not in answer.text
     assert answer.headers["retry-after"] == "2"

@@ -8,14 +8,13 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from protocol.api import endpoints, run, work
-from protocol.api import work as uploads
 from protocol.api.base import Amount, Name, ResponseBody, parse_response
 from protocol.api.endpoints import LEASES, RECORD, Get, Post
 from protocol.errors import IntegrityError
 
 MODELS = [
     model
-    for module in (run, work, uploads)
+    for module in (run, work)
     for model in vars(module).values()
     if isinstance(model, type) and issubclass(model, ResponseBody) and model is not ResponseBody
 ]
@@ -60,37 +59,17 @@ def test_only_public_documents_may_be_long() -> None:
             assert one.limit <= (32 << 20 if isinstance(one, Get) else 64 << 10), one.path
 
 
-@pytest.mark.parametrize(
-    ("text", "base_units"), [('"0"', 0), ('"-1"', -1), ('"123456789012345678901"', 123456789012345678901)]
-)
-def test_base_units_are_exact_decimal_strings(text: str, base_units: int) -> None:
-    amount: TypeAdapter[int] = TypeAdapter(Amount)
-    assert amount.validate_json(text) == base_units
-    assert amount.dump_json(base_units).decode() == text
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        '"1.0"',
-        '"01"',
-        '"+1"',
-        '" 1"',
-        '"1\\n"',
-        '"0x1"',
-        '"-0x1"',
-        '"1e3"',
-        '""',
-        '"١"',
-        "1.5",
-        "null",
-        f'"{"9" * 5000}"',
-    ],
-)
-def test_other_spellings_of_base_units_are_refused(text: str) -> None:
+def test_base_units_are_exact_decimal_strings_in_one_spelling() -> None:
     amount: TypeAdapter[int] = TypeAdapter(Amount, config={"strict": True})
-    with pytest.raises(ValidationError):
-        amount.validate_json(text)
+    for base_units in (0, -1, 123456789012345678901):
+        assert amount.validate_json(f'"{base_units}"') == base_units
+        assert amount.dump_json(base_units).decode() == f'"{base_units}"'
+    for spelt in ("1.0", "01", "+1", " 1", "1\\n", "0x1", "-0x1", "1e3", "", "١", "9" * 5000):
+        with pytest.raises(ValidationError):
+            amount.validate_json(f'"{spelt}"')
+    for other in ("1.5", "null"):
+        with pytest.raises(ValidationError):
+            amount.validate_json(other)
 
 
 def test_names_can_be_stored_anywhere() -> None:

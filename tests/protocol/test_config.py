@@ -23,12 +23,11 @@ from protocol.config import (
     candidate_seed,
     chosen_environment,
     drawn,
-    kept_candidate,
 )
 from protocol.encoding import tagged_hash
 from protocol.errors import ConfigError
-from protocol.identity import PoolId, WorkId
-from protocol.seeds import Assignment, Work, assignments
+from protocol.seeds import Assignment, assignments
+from tests.protocol.works import work_of
 from tests.validator.world import CONFIG
 
 POOL: dict[str, Any] = {"name": "p", "model": {"source": "m"}, "environments": [{"name": "reasoning_gym/chain_sum"}]}
@@ -80,11 +79,8 @@ def test_a_loss_is_chosen_by_name_and_survives_the_canonical_document() -> None:
     again = PoolConfig.parse(chosen.canonical(), "it")
     assert (again, again.digest) == (chosen, chosen.digest)
     assert document(algorithm(loss={"name": "dppo", "mask_low": 0.1})).train.algorithm.loss == DppoConfig(mask_low=0.1)
-
-
-def test_one_sided_clipping_is_a_null_delta() -> None:
-    config = document(algorithm(loss={"name": "grpo", "delta": None}))
-    assert PoolConfig.parse(config.canonical(), "it") == config
+    one_sided = document(algorithm(loss={"name": "grpo", "delta": None}))
+    assert PoolConfig.parse(one_sided.canonical(), "it") == one_sided
 
 
 SUMS = EnvironmentConfig(name="reasoning_gym/chain_sum", weight=3)
@@ -139,8 +135,7 @@ def test_work_takes_the_targets_of_the_environment_its_problem_is_of() -> None:
     config = CONFIG.model_copy(update={"environments": (SUMS, WORDS)})
     targets: dict[int, set[int]] = {0: set(), 1: set()}
     for counter in range(40):
-        work = Work(WorkId(PoolId(1, "0x" + "22" * 20, 1), "0x" + "11" * 20, 3, counter), bytes(32), bytes(32))
-        for slot in assignments(work, config):
+        for slot in assignments(work_of(counter), config):
             targets[drawn(config.environments, slot.problem_seed).environment].add(slot.target_length)
     assert targets == {0: {16, 24}, 1: {0}}
 
@@ -192,19 +187,14 @@ def test_a_filter_keeps_exactly_what_it_was_made_of(data: st.DataObject) -> None
     made = ProblemFilter.of(candidates, kept)
     assert made.places == kept
     assert ProblemFilter.model_validate_json(made.model_dump_json()) == made
-    assert {kept_candidate(made, draw) for draw in range(len(kept))} == set(kept)
-
-
-def test_without_a_filter_a_draw_is_its_own_problem() -> None:
-    assert drawn(CONFIG.environments, 12345) == Drawn(0, 12345)
+    assert {made.drawn(draw) for draw in range(len(kept))} == set(kept)
 
 
 def test_work_is_drawn_from_the_kept_candidates_only() -> None:
     config = filtered(100, (3, 14, 15, 92))
     wanted, drawn = {candidate_seed(place) for place in (3, 14, 15, 92)}, set()
     for counter in range(60):
-        work = Work(WorkId(PoolId(1, "0x" + "22" * 20, 1), "0x" + "11" * 20, 3, counter), bytes(32), bytes(32))
-        drawn |= {found(config, slot) for slot in assignments(work, config)}
+        drawn |= {found(config, slot) for slot in assignments(work_of(counter), config)}
     assert drawn == wanted
 
 

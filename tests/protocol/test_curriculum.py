@@ -26,9 +26,9 @@ from protocol.curriculum import (
 )
 from protocol.encoding import tagged_hash, words
 from protocol.errors import IntegrityError
-from protocol.identity import PoolId, WorkId
-from protocol.seeds import Work, assignments
+from protocol.seeds import assignments
 from storage.weights.delta import encode_file
+from tests.protocol.works import work_of
 from tests.validator.world import CONFIG
 
 DATA_FILE = {"name": "genesys", "content": "0" * 64, "rows": 40}
@@ -136,19 +136,17 @@ def test_work_passes_by_what_rests_and_draws_the_others_alike() -> None:
 
 
 def test_assignments_use_the_table_of_the_step_and_refuse_to_do_without() -> None:
-    work = Work(WorkId(PoolId(1, "0x" + "22" * 20, 1), "0x" + "11" * 20, 3, 4), bytes(32), bytes(32))
+    work = work_of(4)
     empty, table = build_mask(POOL, 5, {0: {}, 2: {}}), build_mask(POOL, 5, RATES)
     plain = POOL.without_curricula
     assert assignments(work, POOL, empty) == assignments(work, plain)
     assert assignments(work, POOL, table) != assignments(work, plain)
+    one_row = POOL.model_copy(update={"environments": (FILE.model_copy(update={"rows": 1, "held_out": 0}),)})
+    assert unmasked_seed(one_row, 12345, CurriculumMask({0: b"\x01"})) == 12345, (
+        "with everything at rest the draw stands"
+    )
     with pytest.raises(IntegrityError, match="there is none"):
         assignments(work, POOL)
-
-
-def test_with_everything_at_rest_the_draw_stands() -> None:
-    pool = PoolConfig(name="p", model=CONFIG.model, environments=(FILE.model_copy(update={"rows": 1, "held_out": 0}),))
-    table = CurriculumMask({0: b"\x01"})
-    assert unmasked_seed(pool, 12345, table) == 12345
 
 
 def test_at_most_the_configured_share_rests_and_by_lot() -> None:

@@ -209,7 +209,7 @@ def test_what_a_service_says_is_fit_for_a_terminal() -> None:
     assert answer.reason == "?[2J" + "x" * 196 + "…"
 
 
-FORGED_RECEIPTS: dict[str, dict[str, Any]] = {
+FORGED: dict[str, dict[str, Any]] = {
     "another pool": {"pool": 2},
     "another node": {"node": ADDRESS},
     "another file": {"sha256": "cd" * 32},
@@ -244,34 +244,29 @@ def test_a_true_receipt_is_kept_and_none_is_none() -> None:
     assert service_answering(none, account).upload_rollouts(b"file") is None
 
 
-@pytest.mark.parametrize("name", FORGED_RECEIPTS)
-def test_forged_and_malformed_receipts_are_refused(name: str) -> None:
-    account = Account.create()
-    service = service_answering(receipt_for(account, FORGED_RECEIPTS[name]), account)
-    with pytest.raises(IntegrityError, match=r"receipt|signature"):
-        service.upload_rollouts(b"file")
-
-
-@pytest.mark.parametrize("pool", [PoolId(2, ADDRESS, 1), PoolId(1, "0x" + "22" * 20, 1)])
-def test_a_receipt_of_another_chain_or_contract_is_refused(pool: PoolId) -> None:
-    account = Account.create()
-    with pytest.raises(IntegrityError, match="is not signed by"):
-        service_answering(receipt_for(account, {}, pool), account).upload_rollouts(b"file")
-
-
-SOMETHING_ELSE: dict[str, dict[str, Any]] = {
-    "pool": {"pool": PoolId(1, ADDRESS, 2)},
-    "node": {"node": ADDRESS},
-    "file": {"sha256": "cd" * 32},
-    "size": {"size": 5},
+SIGNED: dict[str, tuple[dict[str, Any], str]] = {
+    "another chain": ({"pool": PoolId(2, ADDRESS, 1)}, "is not signed by"),
+    "another contract": ({"pool": PoolId(1, "0x" + "22" * 20, 1)}, "is not signed by"),
+    "another pool": ({"pool": PoolId(1, ADDRESS, 2)}, "receipt is for something else"),
+    "another node": ({"node": ADDRESS}, "receipt is for something else"),
+    "another file": ({"sha256": "cd" * 32}, "receipt is for something else"),
+    "another size": ({"size": 5}, "receipt is for something else"),
 }
+"""What a receipt is truly signed for."""
+Receipt = tuple[dict[str, Any], dict[str, Any], str]
+RECEIPTS: list[Receipt] = [(changed, {}, r"receipt|signature") for changed in FORGED.values()]
+RECEIPTS += [({}, signed, said) for signed, said in SIGNED.values()]
 
 
-@pytest.mark.parametrize("name", SOMETHING_ELSE)
-def test_a_true_receipt_for_something_else_is_refused(name: str) -> None:
+@pytest.mark.parametrize(
+    ("changed", "signed", "said"), RECEIPTS, ids=[*FORGED, *(f"signed for {one}" for one in SIGNED)]
+)
+def test_receipts_that_are_not_for_this_file_are_refused(
+    changed: dict[str, Any], signed: dict[str, Any], said: str
+) -> None:
     account = Account.create()
-    service = service_answering(receipt_for(account, {}, **SOMETHING_ELSE[name]), account)
-    with pytest.raises(IntegrityError, match="receipt is for something else"):
+    service = service_answering(receipt_for(account, changed, **signed), account)
+    with pytest.raises(IntegrityError, match=said):
         service.upload_rollouts(b"file")
 
 

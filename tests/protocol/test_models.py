@@ -48,11 +48,8 @@ def test_the_answer_is_what_follows_the_thought(tokenizer: Any) -> None:
     assert completion_text(tokenizer, tokenizer.encode("11"), (end,), "</think>") == ""
     assert completion_text(tokenizer, [end, end], (end,), "") == "<|end|>"
     assert completion_text(tokenizer, [], (end,), "") == ""
-
-
-def test_ids_beyond_the_tokenizer_carry_no_text(tokenizer: Any) -> None:
-    tokens = [70_000, -4, 2**40, *tokenizer.encode("7")]
-    assert completion_text(tokenizer, tokens, ()) == "7"
+    beyond_the_tokenizer = [70_000, -4, 2**40]
+    assert completion_text(tokenizer, [*beyond_the_tokenizer, *tokenizer.encode("7")], ()) == "7"
 
 
 def test_a_template_is_plain_text(tokenizer: Any) -> None:
@@ -74,12 +71,9 @@ def test_a_chat_template_is_used_where_configured(tokenizer: Any) -> None:
     tokenizer.chat_template = None
 
 
-def test_turns_without_a_chat_template_are_refused() -> None:
+def test_a_chat_template_that_fails_is_named_in_one_line(tokenizer: Any) -> None:
     with pytest.raises(ValueError, match="set chat_template to true"):
         ModelConfig(source="x", turns=(ChatTurn(role="system", content="Add."),))
-
-
-def test_a_chat_template_that_fails_is_named_in_one_line(tokenizer: Any) -> None:
     model = ModelConfig(source="x", chat_template=True)
     for template, said in ((None, "chat_template is not set"), ("{{ raise_exception('two turns') }}", "two turns")):
         tokenizer.chat_template = template

@@ -9,17 +9,12 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from protocol.config import WorkConfig
-from protocol.identity import PoolId, WorkId
-from protocol.seeds import Work, all_targets, assignments, length_tier, targets_of
+from protocol.seeds import all_targets, assignments, length_tier, targets_of
+from tests.protocol.works import POOLS, work_of
 from tests.validator.world import CONFIG
 
-POOLS = "0x" + "22" * 20
 CLASSES = ((8, 12), (16, 20), (28, 36))
 BUDGETS = CONFIG.model_copy(update={"work": CONFIG.work.model_copy(update={"targets": (), "length_tiers": CLASSES})})
-
-
-def work(node: str, counter: int = 0) -> Work:
-    return Work(WorkId(PoolId(31337, POOLS, 1), node, 3, counter), b"\x07" * 32, b"\x08" * 32)
 
 
 def some_address(dice: random.Random) -> str:
@@ -33,13 +28,10 @@ def test_every_address_is_of_one_class_and_stronger_ones_lie_higher(number: int,
     assert (mine << 160) <= number * classes < (mine + 1) << 160
 
 
-def test_classes_are_equally_large() -> None:
+def test_classes_are_equally_large_and_the_strongest_of_four_is_the_strongest_of_two() -> None:
     dice = random.Random(1)
     found = [length_tier(some_address(dice), 3) for _ in range(6000)]
     assert all(1850 < found.count(one) < 2150 for one in range(3))
-
-
-def test_the_strongest_of_four_is_the_strongest_of_two() -> None:
     address = "0xC" + "0" * 39
     assert [length_tier(address, classes) for classes in (1, 2, 3, 4)] == [0, 1, 2, 3]
 
@@ -47,16 +39,13 @@ def test_the_strongest_of_four_is_the_strongest_of_two() -> None:
 @pytest.mark.parametrize("digit", range(16))
 def test_a_node_draws_from_its_own_class_only(digit: int) -> None:
     node = f"0x{digit:x}" + "5" * 39
-    drawn = {slot.target_length for counter in range(40) for slot in assignments(work(node, counter), BUDGETS)}
+    drawn = {slot.target_length for counter in range(40) for slot in assignments(work_of(counter, node), BUDGETS)}
     assert drawn == set(CLASSES[length_tier(node, 3)]) == set(targets_of(BUDGETS.work, node))
 
 
-def test_a_pool_with_one_class_has_the_same_targets_as_one_without_classes() -> None:
+def test_every_target_of_a_pool_is_known_and_one_class_is_as_none() -> None:
     one = CONFIG.model_copy(update={"work": replace_work(targets=(), length_tiers=(CONFIG.work.targets,))})
-    assert assignments(work(POOLS), one) == assignments(work(POOLS), CONFIG)
-
-
-def test_every_target_of_a_pool_is_known() -> None:
+    assert assignments(work_of(0, POOLS), one) == assignments(work_of(0, POOLS), CONFIG)
     assert all_targets(BUDGETS.work) == (8, 12, 16, 20, 28, 36)
     assert all_targets(CONFIG.work) == (16, 24)
     assert all_targets(WorkConfig()) == ()
@@ -86,7 +75,7 @@ def test_a_node_that_could_choose_its_class_by_file_would_choose_by_the_seed() -
     """What the rule takes from it: of three classes one nearly always has a shorter sum of targets."""
     dice, gained = random.Random(5), 0
     for counter in range(50):
-        seeds = work(some_address(dice), counter)
+        seeds = work_of(counter, some_address(dice))
         own = sum(slot.target_length for slot in assignments(seeds, BUDGETS))
         shapes = [replace_work(targets=lengths, length_tiers=()) for lengths in CLASSES]
         best = min(
@@ -98,5 +87,5 @@ def test_a_node_that_could_choose_its_class_by_file_would_choose_by_the_seed() -
 
 
 def test_another_address_is_another_node_with_other_work() -> None:
-    weak, strong = work("0x1" + "1" * 39), work("0xf" + "1" * 39)
+    weak, strong = work_of(0, "0x1" + "1" * 39), work_of(0, "0xf" + "1" * 39)
     assert weak.seed != replace(weak, id=replace(weak.id, node=strong.id.node)).seed

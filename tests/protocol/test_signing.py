@@ -55,35 +55,20 @@ def test_digests_equal_the_reference(a: int, b: int, who: bytes, ok: bool, word:
     assert signing.digest(DOMAIN, STRUCT, *values) == theirs(values)  # type: ignore[arg-type]
 
 
-def test_signatures_recover() -> None:
+def test_signatures_recover_and_only_the_canonical_one_counts() -> None:
     account = Account.create()
     digest = signing.digest(DOMAIN, "One(uint256 a)", 1)
     signature = signing.sign(account, digest)
     assert len(signature) == 65
     assert signing.recover(digest, signature) == account.address
     assert signing.recover(signing.digest(DOMAIN, "One(uint256 a)", 2), signature) != account.address
-
-
-def test_only_the_canonical_signature_counts() -> None:
-    account = Account.create()
-    digest = signing.digest(DOMAIN, "One(uint256 a)", 1)
-    signature = signing.sign(account, digest)
     s = int.from_bytes(signature[32:64], "big")
     flipped = signature[:32] + (ORDER - s).to_bytes(32, "big") + bytes([55 - signature[64]])
-    zero = bytes(32)
-    bad = [
-        flipped,
-        b"",
-        signature[:64],
-        signature + b"\0",
-        signature[:64] + bytes([signature[64] - 27]),
-        signature[:64] + b"\x00",
-        zero + signature[32:],
-        signature[:32] + zero + signature[64:],
-        b"\xff" * 32 + signature[32:],
-        ORDER.to_bytes(32, "big") + signature[32:],
-    ]
-    for candidate in bad:
+    of_other_length = (b"", signature[:64], signature + b"\0")
+    of_other_v = (signature[:64] + bytes([signature[64] - 27]), signature[:64] + b"\x00")
+    of_other_r = (one + signature[32:] for one in (bytes(32), b"\xff" * 32, ORDER.to_bytes(32, "big")))
+    without_s = signature[:32] + bytes(32) + signature[64:]
+    for candidate in (flipped, *of_other_length, *of_other_v, *of_other_r, without_s):
         with pytest.raises(IntegrityError):
             signing.recover(digest, candidate)
 
@@ -131,14 +116,11 @@ POOL = PoolId(31337, POOLS, 4)
 WORK = WorkId(POOL, NODE, 3, 7)
 
 
-def test_equal_values_are_the_same_work_and_cannot_be_changed() -> None:
+def test_equal_values_are_the_same_work_under_the_documents_names() -> None:
     assert WorkId(PoolId(31337, POOLS, 4), NODE, 3, 7) == WORK
     assert len({WORK, replace(WORK), replace(WORK, counter=8)}) == 2
     with pytest.raises(FrozenInstanceError):
         WORK.step = 5  # type: ignore[misc]
-
-
-def test_the_flat_form_has_the_documents_names_and_all_values() -> None:
     assert WORK.flat() == {"chain_id": 31337, "pools": POOLS, "pool": 4, "node": NODE, "step": 3, "counter": 7}
 
 

@@ -2,15 +2,9 @@
 
 import pytest
 
-from tests.orchestrator.chain import CHEAT, NODE, VOTER, ScriptedChain
+from tests.orchestrator.chain import CHEAT, NODE, VOTER, ScriptedChain, started
 
 
 @pytest.fixture
 def scripted() -> ScriptedChain:
-    chain = ScriptedChain()
-    chain.create()
-    chain.seat(VOTER)
-    for key in (NODE, CHEAT):
-        chain.join(key)
-    chain.publish(0)
-    return chain
+    return started(NODE, CHEAT, voters=[VOTER])

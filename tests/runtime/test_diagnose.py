@@ -1,10 +1,9 @@
 """Each fault raises its alarm and no other; what could not be asked raises nothing."""
 
 import json
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -14,26 +13,15 @@ from chain.indexer.projection import Projection
 from chain.indexer.records import Node, Seat
 from chain.indexer.state import Standing
 from protocol import VERSION
-from runtime.diagnose import (
-    NAMES,
-    Facts,
-    ServiceFacts,
-    ServiceView,
-    WatchConfig,
-    WatchedPool,
-    alarms,
-    clock_offset,
-    free_bytes,
-    pool_facts,
-    undecided,
-)
+from runtime import diagnose
+from runtime.diagnose import NAMES, Facts, ServiceFacts, ServiceView, WatchConfig, WatchedPool, alarms, undecided
 from runtime.watch import CLEAR_AFTER, WatchMemory, with_alarms
-from tests.orchestrator.chain import NODE as NODE_test_alarms
-from tests.orchestrator.chain import OWNER, TERMS, ScriptedChain
+from tests.orchestrator.chain import NODE, OWNER, TERMS, ScriptedChain
+from tests.storage.mirror import mirror, send
 
 NOW = 1_000_000.0
 GIB = 1 << 30
-ADDRESS = str(NODE_test_alarms.address)
+ADDRESS = str(NODE.address)
 
 
 def config(**more: object) -> WatchConfig:
@@ -176,84 +164,55 @@ def test_an_alarm_that_cannot_be_judged_is_not_over() -> None:
 
 def test_a_clock_is_compared_with_a_date_of_whole_seconds() -> None:
     date = "Mon, 12 Jan 1970 13:46:40 GMT"
-    assert clock_offset(date, NOW + 0.9, NOW + 0.9) == 0.0
-    assert clock_offset(date, NOW + 30.5, NOW + 30.5) == 30.0
-    assert clock_offset(date, NOW - 29.5, NOW - 29.5) == -30.0
-    assert clock_offset("yesterday", NOW, NOW) == clock_offset("", NOW, NOW) == 0.0
+    assert diagnose.clock_offset(date, NOW + 0.9, NOW + 0.9) == 0.0
+    assert diagnose.clock_offset(date, NOW + 30.5, NOW + 30.5) == 30.0
+    assert diagnose.clock_offset(date, NOW - 29.5, NOW - 29.5) == -30.0
+    assert diagnose.clock_offset("yesterday", NOW, NOW) == diagnose.clock_offset("", NOW, NOW) == 0.0
     # A service that answers slowly has no wrong clock.
-    assert clock_offset(date, NOW - 9, NOW) == clock_offset(date, NOW, NOW + 9) == 0.0
-    assert clock_offset(date, NOW + 10.5, NOW + 19) == 10.0
+    assert diagnose.clock_offset(date, NOW - 9, NOW) == diagnose.clock_offset(date, NOW, NOW + 9) == 0.0
+    assert diagnose.clock_offset(date, NOW + 10.5, NOW + 19) == 10.0
 
 
 def test_a_missing_folder_has_no_room(tmp_path: Path) -> None:
-    assert free_bytes(tmp_path / "none") is None
-    assert (free_bytes(tmp_path) or 0) > 0
+    assert diagnose.free_bytes(tmp_path / "none") is None
+    assert (diagnose.free_bytes(tmp_path) or 0) > 0
 
 
 def test_the_chain_says_stake_standing_and_key(scripted: ScriptedChain) -> None:
     state = Projection(scripted).state
     state.nodes[ADDRESS] = Node(ADDRESS, ADDRESS, stake=77)
-    found = pool_facts(config(service_key=str(OWNER.address)), state)
-    assert found is not None
-    assert (found.standing, found.running, found.step, found.stake) == (Standing.MEMBER, True, 0, 77)
-    assert found.least_stake == TERMS.minStake
-    assert found.service_key_current is False
-    state.pools[1].service = str(OWNER.address)
-    again = pool_facts(config(service_key=str(OWNER.address)), state)
-    assert again is not None
-    assert again.service_key_current is True
-    assert pool_facts(config(pool=7), state) is None
+    for service, current in (("", False), (str(OWNER.address), True)):
+        state.pools[1].service = service
+        found = diagnose.pool_facts(config(service_key=str(OWNER.address)), state)
+        assert found is not None
+        assert (found.standing, found.running, found.step, found.stake) == (Standing.MEMBER, True, 0, 77)
+        assert (found.least_stake, found.service_key_current) == (TERMS.minStake, current)
+    assert diagnose.pool_facts(config(pool=7), state) is None
 
 
 def test_an_evicted_seat_is_named_and_a_closed_one_is_not(scripted: ScriptedChain) -> None:
     state = Projection(scripted).state
     for number, (evicted, closed) in enumerate(((False, False), (True, False), (True, True))):
         state.seats[number] = Seat(number, ADDRESS, ADDRESS, 1, 1, evicted=evicted, closed=closed)
-    found = pool_facts(config(seats_of=ADDRESS), state)
+    found = diagnose.pool_facts(config(seats_of=ADDRESS), state)
     assert found is not None
     assert found.seats == {0: "", 1: "was evicted"}
 
 
-NODE = "0x" + "11" * 20
 ESCAPE = "\x1b]0;owned\x07\u202e" + "x" * 5000
 ANSWERS: dict[str, Any] = {
     "/health": {"version": ESCAPE},
     "/ready": {"problems": [ESCAPE] * 1000},
     "/v1/status": {"phase": "training"},
-    f"/v1/nodes/{NODE}": {"state": "healthy", "phase": "trouble", "trouble": ESCAPE},
+    f"/v1/nodes/{ADDRESS}": {"state": "healthy", "phase": "trouble", "trouble": ESCAPE},
     "/v1/dashboard": {"others": [{"role": "trainer", "phase": "stopped: " + ESCAPE}]},
 }
 
 
-class HostileService(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        body = json.dumps(ANSWERS[self.path]).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Quiet."""
-
-
-@pytest.fixture
-def service_test_service_look() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), HostileService)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-    thread.join()
-
-
-def test_a_services_words_are_few_and_printable(service_test_service_look: str) -> None:
-    view = ServiceView(service_test_service_look, NODE, owner=True, allow_private=True)
-    try:
-        found = view.look()
-    finally:
-        view.close()
+def test_a_services_words_are_few_and_printable() -> None:
+    with mirror(lambda handler: send(handler, 200, json.dumps(ANSWERS[handler.path]).encode())) as url:
+        with closing(ServiceView(url, ADDRESS, owner=True, allow_private=True)) as view:
+            found = view.look()
     assert found.trainer.startswith("stopped: ")
     assert found.problems
     words = [found.version, found.trouble, found.trainer, *found.problems]

@@ -2,10 +2,9 @@
 
 import contextlib
 import json
-import threading
 import time
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from protocol.errors import ConfigError, IntegrityError, UnreachableError
 from protocol.http.signing import AuthScope, RequestRefused
 from runtime.signed_client import ClientLimits, RequestSigner, ServiceError, SignedClient
 from tests.conftest import free_port
-from tests.storage.mirror import drip, drip_headers, mirror
+from tests.storage.mirror import drip, drip_headers, mirror, send
 
 POOLS = "0x000000000000000000000000000000000000bEEF"
 ACCOUNT = Account.create()
@@ -47,42 +46,26 @@ def echo_at(path: str) -> Get[Echo]:
 
 
 class EchoService:
-    """Echoes who sent what; `script` may answer first."""
+    """Echoes at `url` who sent what; `script` may answer first."""
 
     def __init__(self, folder: Path) -> None:
-        outer = self
         self.script: list[Callable[[], Answer | None]] = []
         self.requests: list[tuple[str, str, str]] = []
+        self.nonces, self.url = NonceStore(Database(default_url(folder))), ""
 
-        class EchoHandler(BaseHTTPRequestHandler):
-            def handle_any(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                status, headers, data = outer.answer(self.command, self.path, list(self.headers.items()), body)
-                if status == 0:
-                    self.close_connection = True
-                    return
-                self.send_response(status)
-                for name, value in headers.items():
-                    self.send_header(name, value)
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                    self.wfile.write(data)
-
-            do_GET = do_POST = handle_any
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), EchoHandler)
-        self.server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
-        self.guard = RequestGuard(AuthScope.of(self.url, 31337, POOLS), NonceStore(Database(default_url(folder))))
-        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
+    def __call__(self, handler: BaseHTTPRequestHandler) -> None:
+        body = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
+        status, headers, data = self.answer(handler.command, handler.path, list(handler.headers.items()), body)
+        if status == 0:
+            handler.close_connection = True
+            return
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            send(handler, status, data, **headers)
 
     def answer(self, method: str, path: str, headers: list[tuple[str, str]], body: bytes) -> Answer:
+        guard = RequestGuard(AuthScope.of(self.url, 31337, POOLS), self.nonces.use)
         try:
-            sender = self.guard.verify(method, path, headers, body)
+            sender = guard.verify(method, path, headers, body)
         except RequestRefused as error:
             return error.status, {}, json.dumps({"error": error.what, "hint": error.hint}).encode()
         self.requests.append((method, path, dict(headers)["X-Muster-Nonce"]))
@@ -94,9 +77,8 @@ class EchoService:
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[EchoService]:
     made = EchoService(tmp_path)
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
+    with mirror(made) as made.url:
+        yield made
 
 
 def signer(url: str, chain_id: int = 31337) -> RequestSigner:

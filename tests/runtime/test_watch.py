@@ -5,11 +5,10 @@ import hmac
 import json
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -24,24 +23,11 @@ from protocol.errors import ConfigError
 from runtime import watch
 from runtime.diagnose import WatchConfig, Webhook
 from runtime.presence import log_of
-from runtime.watch import (
-    CLEAR_AFTER,
-    EVENTS,
-    GIVE_UP_SECONDS,
-    MOST,
-    Outbox,
-    Watcher,
-    WatchMemory,
-    news,
-    pause,
-    post,
-    serve_gauges,
-    signature,
-    with_news,
-)
+from runtime.watch import CLEAR_AFTER, EVENTS, Outbox, Watcher, WatchMemory, news, pause, post, with_news
 from tests.conftest import Deployed, free_port
 from tests.orchestrator.chain import CHEAT, NODE, OWNER, VOTER, ScriptedChain
 from tests.runtime.test_diagnose import config
+from tests.storage.mirror import mirror, redirect_to, send
 
 ADDRESS = str(NODE.address)
 
@@ -58,33 +44,19 @@ class FailingService:
         }
         self.statuses: dict[str, int] = {}
         self.posted: list[dict[str, Any]] = []
-        service = self
+        self.opened = ExitStack()
+        self.url = self.opened.enter_context(mirror(self.answer))
 
-        class ServiceHandler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                status = service.statuses.get(self.path, 200 if self.path in service.documents else 404)
-                self.answer(status, json.dumps(service.documents.get(self.path, {})).encode())
-
-            def do_POST(self) -> None:
-                service.posted.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-                self.answer(200, b"")
-
-            def answer(self, status: int, body: bytes) -> None:
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), ServiceHandler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+    def answer(self, handler: BaseHTTPRequestHandler) -> None:
+        if handler.command == "POST":
+            self.posted.append(json.loads(handler.rfile.read(int(handler.headers["Content-Length"]))))
+            send(handler, 200)
+            return
+        status = self.statuses.get(handler.path, 200 if handler.path in self.documents else 404)
+        send(handler, status, json.dumps(self.documents.get(handler.path, {})).encode())
 
     def close(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
+        self.opened.close()
 
 
 @pytest.fixture
@@ -114,34 +86,44 @@ def watch_config(deployed: Deployed, service: FailingService, home: Path, **more
     return WatchConfig.model_validate(values | more)
 
 
+Watching = Callable[..., Watcher]
+
+
+@pytest.fixture
+def watching(deployed: Deployed, service: FailingService, tmp_path: Path) -> Watching:
+    """A watcher over both, with these changes of its configuration."""
+    return lambda **more: Watcher(watch_config(deployed, service, tmp_path, **more))
+
+
+def raised(watcher: Watcher, deployed: Deployed) -> set[str]:
+    """The alarms after the next block and look."""
+    deployed.chain.mine()
+    watcher.once()
+    return set(watcher.memory.raised)
+
+
 def test_each_fault_is_raised_by_the_next_look_and_over_once_it_is_gone(
-    deployed: Deployed, service: FailingService, tmp_path: Path
+    deployed: Deployed, service: FailingService, watching: Watching
 ) -> None:
-    watcher = Watcher(watch_config(deployed, service, tmp_path))
-
-    def raised() -> set[str]:
-        deployed.chain.mine()
-        watcher.once()
-        return set(watcher.memory.raised)
-
-    assert raised() == set()
+    watcher = watching()
+    assert raised(watcher, deployed) == set()
     assert watcher.facts.transactions_left["governor"] > 1000
 
     service.statuses |= {"/ready": 503, "/v1/status": 500, f"/v1/nodes/{ADDRESS}": 500}
-    assert raised() == {"database_lost"}, "a service without its database can say little else"
+    assert raised(watcher, deployed) == {"database_lost"}, "a service without its database can say little else"
     service.statuses.clear()
     service.documents["/ready"] = {"problems": ["lane 4 is not attested"]}
-    assert raised() == {"database_lost", "service_trouble"}
+    assert raised(watcher, deployed) == {"database_lost", "service_trouble"}
     service.documents["/ready"] = {"problems": []}
     for _ in range(CLEAR_AFTER):
-        last = raised()
+        last = raised(watcher, deployed)
     assert last == set()
 
     deployed.chain.fund(deployed.governance.address, 1)
-    assert raised() == {"gas_low"}
+    assert raised(watcher, deployed) == {"gas_low"}
     deployed.chain.fund(deployed.governance.address)
     service.documents[f"/v1/nodes/{ADDRESS}"]["state"] = "dead"
-    assert raised() == {"gas_low", "process_gone"}
+    assert raised(watcher, deployed) == {"gas_low", "process_gone"}
 
     watcher.outbox.deliver(watcher.facts.now)
     told = [(one["event"], one.get("alarm")) for one in service.posted]
@@ -154,33 +136,27 @@ def test_each_fault_is_raised_by_the_next_look_and_over_once_it_is_gone(
         ("process_gone", None),
     ]
     assert service.posted[0]["cure"]
-    again = Watcher(watch_config(deployed, service, tmp_path))
+    again = watching()
     assert set(again.memory.raised) == {"gas_low", "process_gone"}, "a restart tells nothing twice"
 
 
 def test_a_process_that_is_killed_is_named_by_the_next_look(
-    deployed: Deployed, service: FailingService, tmp_path: Path
+    deployed: Deployed, service: FailingService, watching: Watching, tmp_path: Path
 ) -> None:
     home = tmp_path / "worker"
     log_of(home).parent.mkdir(parents=True)
     log_of(home).write_text("INFO claim\nERROR the GPU has fallen off the bus\n")
-    watcher = Watcher(watch_config(deployed, service, tmp_path, process=home))
-
-    def raised() -> set[str]:
-        deployed.chain.mine()
-        watcher.once()
-        return set(watcher.memory.raised)
-
+    watcher = watching(process=home)
     with working_in(home) as process:
-        assert raised() == set()
+        assert raised(watcher, deployed) == set()
         process.kill()
         process.wait()
-        assert raised() == {"process_gone"}, "while the service still says: healthy"
+        assert raised(watcher, deployed) == {"process_gone"}, "while the service still says: healthy"
         watcher.outbox.deliver(watcher.facts.now)
         assert "the GPU has fallen off the bus" in service.posted[0]["what"]
     with working_in(home):
         for _ in range(CLEAR_AFTER):
-            last = raised()
+            last = raised(watcher, deployed)
         assert last == set()
 
 
@@ -203,9 +179,9 @@ input()
 
 
 def test_a_chain_and_a_service_that_are_gone_are_named_and_come_back(
-    deployed: Deployed, service: FailingService, tmp_path: Path
+    deployed: Deployed, service: FailingService, watching: Watching
 ) -> None:
-    watcher = Watcher(watch_config(deployed, service, tmp_path))
+    watcher = watching()
     watcher.once()
     service.close()
     watcher.once()
@@ -217,54 +193,48 @@ def test_a_chain_and_a_service_that_are_gone_are_named_and_come_back(
     assert "does not answer" in watcher.facts.chain_error
 
 
-def test_a_service_that_answers_nonsense_is_lost_not_a_crash(
-    deployed: Deployed, service: FailingService, tmp_path: Path
-) -> None:
+def test_a_service_that_answers_nonsense_is_lost_not_a_crash(service: FailingService, watching: Watching) -> None:
     answers: list[Any] = [None, [], {"version": 7}, "x"]
     for nonsense in answers:
         service.documents["/ready"] = nonsense
-        watcher = Watcher(watch_config(deployed, service, tmp_path))
+        watcher = watching()
         watcher.once()
         assert set(watcher.memory.raised) == {"service_lost"}, nonsense
         assert "answers what no service does" in watcher.facts.service_error
 
 
-def test_an_owner_is_told_that_a_guard_stopped_the_trainer(
-    deployed: Deployed, service: FailingService, tmp_path: Path
-) -> None:
+def test_an_owner_is_told_that_a_guard_stopped_the_trainer(service: FailingService, watching: Watching) -> None:
     phase = "stopped: training has become unstable"
     service.documents["/v1/dashboard"] = {"others": [{"role": "trainer", "phase": phase}]}
     for owner in (False, True):
-        watcher = Watcher(watch_config(deployed, service, tmp_path, node=None, owner=owner))
+        watcher = watching(node=None, owner=owner)
         watcher.once()
         assert ("training_unstable" in watcher.memory.raised) is owner
 
 
-def test_gauges_are_served_and_a_taken_port_is_named(
-    deployed: Deployed, service: FailingService, tmp_path: Path
-) -> None:
+def test_gauges_are_served_and_a_taken_port_is_named(service: FailingService, watching: Watching) -> None:
     listen = f"127.0.0.1:{free_port()}"
-    watcher = Watcher(watch_config(deployed, service, tmp_path))
+    watcher = watching()
     service.statuses["/ready"] = 503
     watcher.once()
-    close = serve_gauges(listen, watcher)
+    close = watch.serve_gauges(listen, watcher)
     try:
         text = httpx.get(f"http://{listen}/metrics", trust_env=False, timeout=60).text
         assert 'muster_watch_alarm{alarm="database_lost"} 1.0' in text
         assert 'muster_watch_alarm{alarm="gas_low"} 0.0' in text
         assert "muster_watch_letters 1.0" in text
         with pytest.raises(ConfigError, match=r"`listen` .*in use"):
-            serve_gauges(listen, watcher)
+            watch.serve_gauges(listen, watcher)
     finally:
         close()
 
 
-def test_a_deployment_of_another_chain_is_refused(deployed: Deployed, service: FailingService, tmp_path: Path) -> None:
+def test_a_deployment_of_another_chain_is_refused(deployed: Deployed, watching: Watching, tmp_path: Path) -> None:
     other = deployed.deployment.model_copy(update={"chain_id": 5})
     path = tmp_path / "other.json"
     path.write_text(other.model_dump_json())
     with pytest.raises(ConfigError):
-        Watcher(watch_config(deployed, service, tmp_path, deployment=path)).once()
+        watching(deployment=path).once()
 
 
 HERS, OTHERS = str(NODE.address), str(CHEAT.address)
@@ -298,20 +268,9 @@ def test_an_operator_is_told_of_its_own_node(scripted: ScriptedChain) -> None:
 
 
 def node_challenge(number: int, node: str, outcome: ChallengeOutcome, pool: int = 1) -> NodeChallenge:
-    challenge = NodeChallenge(
-        number,
-        pool,
-        node,
-        str(OWNER.address),
-        (3, 4, 7),
-        b"",
-        bond=5,
-        trials=[number],
-        block=1,
-        time=1,
-        outcome=outcome,
-    )
-    return replace(challenge, slashed=2 * 10**9 if outcome is ChallengeOutcome.UPHELD else 0)
+    files, slashed = (3, 4, 7), 2 * 10**9 if outcome is ChallengeOutcome.UPHELD else 0
+    challenge = NodeChallenge(number, pool, node, str(OWNER.address), files, b"", 5, [number], 1, 1, outcome)
+    return replace(challenge, slashed=slashed)
 
 
 def test_node_challenges_are_told_when_opened_and_when_decided_to_the_accused_and_the_owner() -> None:
@@ -331,16 +290,10 @@ def test_node_challenges_are_told_when_opened_and_when_decided_to_the_accused_an
         f"node challenge 1 against {HERS} is upheld, 2 tokens of its stake are gone (muster verify challenge 1)"
     )
     everybodys = {one.key: one.what for one in news(config(node=None, owner=True), state)}
-    assert set(everybodys) == {
-        "challenge:1",
-        "challenge_decided:1",
-        "challenge:2",
-        "challenge:3",
-        "challenge_decided:3",
-    }
-    assert (
-        everybodys["challenge_decided:3"] == f"node challenge 3 against {OTHERS} is refuted (muster verify challenge 3)"
-    )
+    decided = {"challenge_decided:1", "challenge_decided:3"}
+    assert set(everybodys) == {"challenge:1", "challenge:2", "challenge:3"} | decided
+    refuted_words = f"node challenge 3 against {OTHERS} is refuted (muster verify challenge 3)"
+    assert everybodys["challenge_decided:3"] == refuted_words
     assert {one.event for one in own} <= set(EVENTS)
     # A new challenge after the first look is news, and once.
     memory, _ = with_news(WatchMemory(), news(config(node=HERS), State(challenges={1: challenges[0]})))
@@ -407,7 +360,7 @@ def test_a_letter_is_signed_over_time_and_body(tmp_path: Path) -> None:
     assert document == {"event": "gas_low", "id": headers["Muster-Delivery"], "time": int(NOW), "what": "no gas"}
     expected = hmac.new(SECRET, f"{int(NOW) + 2}.".encode() + body, hashlib.sha256).hexdigest()
     assert headers["Muster-Signature"] == f"t={int(NOW) + 2},v1={expected}"
-    assert signature(SECRET, 1, b"x") != signature(SECRET, 2, b"x")
+    assert watch.signature(SECRET, 1, b"x") != watch.signature(SECRET, 2, b"x")
     assert box.waiting == 0
 
 
@@ -435,14 +388,14 @@ def test_what_is_not_taken_is_kept_over_restarts_and_tried_ever_more_seldom(tmp_
 
 def test_the_outbox_is_bounded_and_gives_up_in_the_end(tmp_path: Path) -> None:
     path, hooks = tmp_path / "outbox.json", (hook(tmp_path),)
-    box = Outbox(path, hooks, Receiver(*[500] * (MOST + 10)))
+    box = Outbox(path, hooks, Receiver(*[500] * (watch.MOST + 10)))
     box._write = lambda: None  # type: ignore[method-assign]  # two thousand fsyncs say nothing
-    for number in range(MOST + 5):
+    for number in range(watch.MOST + 5):
         box.put("slashed", {"number": number}, NOW)
-    assert (box.waiting, box.dropped) == (MOST, 5)
+    assert (box.waiting, box.dropped) == (watch.MOST, 5)
     assert json.loads(next(iter(box._letters.values())).body)["number"] == 5
-    box.deliver(NOW + GIVE_UP_SECONDS + 1)
-    assert (box.waiting, box.dropped) == (0, MOST + 5)
+    box.deliver(NOW + watch.GIVE_UP_SECONDS + 1)
+    assert (box.waiting, box.dropped) == (0, watch.MOST + 5)
 
 
 def test_a_webhook_gets_only_the_events_that_it_names(tmp_path: Path) -> None:
@@ -471,35 +424,17 @@ def test_an_event_or_url_that_there_is_not_is_refused(tmp_path: Path) -> None:
         Webhook(url="file:///etc/passwd", secret_file=tmp_path)
 
 
-@contextmanager
-def served(status: int, location: str = "") -> Iterator[tuple[str, list[str]]]:
+def test_posting_follows_no_redirect() -> None:
     asked: list[str] = []
 
-    class HookHandler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            asked.append(self.path)
-            self.send_response(status)
-            self.send_header("Content-Length", "0")
-            if location:
-                self.send_header("Location", location)
-            self.end_headers()
+    def inside(handler: BaseHTTPRequestHandler) -> None:
+        asked.append(handler.path)
+        send(handler, 200)
 
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), HookHandler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}", asked
-    server.shutdown()
-    server.server_close()
-
-
-def test_posting_follows_no_redirect() -> None:
-    with served(200) as (inside, asked), served(307, inside) as (outside, _):
+    with mirror(inside) as target, mirror(redirect_to(target, 307)) as outside:
         assert post(outside, b"{}", {}) == 307
         assert asked == []
-        assert post(inside, b"{}", {}) == 200
+        assert post(target, b"{}", {}) == 200
 
 
 def test_a_receiver_that_is_gone_is_an_error_of_http() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from protocol.errors import ConfigError
 from sandbox.containers import narrowed
-from sandbox.launch import Choice, Probed, choose, plan_cgroup
+from sandbox.launch import Choice, Probed, choose, make_cgroup, plan_cgroup
 from sandbox.policy import MIB, IsolationPolicy, Mode, NetworkAccess, Wanted, claims
 
 IMAGE = "sha256:" + "00" * 32
@@ -95,7 +95,7 @@ LIMITED = IsolationPolicy(memory=64 * MIB, scratch=MIB, processes=9)
 
 def test_cgroups_of_version_1_lie_under_our_own() -> None:
     own = "8:pids:/\n4:memory:/mine/deep\n2:cpu,cpuacct:/\n1:name=systemd:/x\n0::/\n"
-    assert plan_cgroup(LIMITED, "box", own, Path("/cg")).settings == {
+    assert plan_cgroup(LIMITED, "box", own, Path("/cg")) == {
         Path("/cg/pids/box"): {"pids.max": "9"},
         Path("/cg/memory/mine/deep/box"): {
             "memory.limit_in_bytes": "67108864",
@@ -105,17 +105,17 @@ def test_cgroups_of_version_1_lie_under_our_own() -> None:
 
 
 def test_a_cgroup_of_version_2_lies_at_the_top() -> None:
-    found = plan_cgroup(LIMITED, "box", "0::/user.slice/session\n", Path("/cg")).settings
+    found = plan_cgroup(LIMITED, "box", "0::/user.slice/session\n", Path("/cg"))
     assert found == {Path("/cg/box"): {"pids.max": "9", "memory.max": "67108864", "memory.swap.max?": "0"}}
 
 
 def test_a_cgroup_writes_what_it_says_and_leaves_nothing_when_it_cannot(tmp_path: Path) -> None:
-    group = plan_cgroup(LIMITED, "box", "0::/\n", tmp_path)
-    group.make()
+    settings = plan_cgroup(LIMITED, "box", "0::/\n", tmp_path)
+    make_cgroup(settings)
     assert (tmp_path / "box" / "pids.max").read_text() == "9"
     assert not (tmp_path / "box" / "memory.swap.max").exists(), "this kernel has no such file"
     with pytest.raises(FileExistsError):
-        group.make()
+        make_cgroup(settings)
 
 
 def test_podmans_filter_is_narrowed() -> None:

@@ -13,7 +13,7 @@ import pytest
 from protocol.errors import ConfigError
 from protocol.waits import wait_for
 from sandbox.bubblewrap import python_mounts
-from sandbox.launch import Cgroup, IsolatedProcess, Launch
+from sandbox.launch import IsolatedProcess, Launch, make_cgroup
 from sandbox.policy import MIB, IsolationPolicy, Mode, Mount
 from sandbox.watchdog import Watchdog
 from tests.sandbox.conftest import need
@@ -83,13 +83,12 @@ def test_a_program_sees_the_variables_that_it_is_given(request: pytest.FixtureRe
 def test_a_missing_tool_is_named_and_nothing_is_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     made: list[Path] = []  # by this test alone: other programs of this machine make groups meanwhile
-    make = Cgroup.make
 
-    def noted(group: Cgroup) -> None:
-        make(group)
-        made.extend(group.settings)
+    def noted(settings: dict[Path, dict[str, str]]) -> None:
+        make_cgroup(settings)
+        made.extend(settings)
 
-    monkeypatch.setattr(Cgroup, "make", noted)
+    monkeypatch.setattr("sandbox.launch.make_cgroup", noted)
     with pytest.raises(ConfigError, match=r"`bwrap` is not on the PATH"):
         IsolatedProcess(Launch(Mode.BUBBLEWRAP, IsolationPolicy(), ("true",)))
     assert [path for path in made if path.exists()] == []

@@ -95,9 +95,9 @@ class SchedulingService(ScriptedService):
         if isinstance(answer, NoLease):
             return answer
         assert isinstance(decision, Grant)
-        self.reached["0xa"] = max(decision.step, self.reached.get("0xa", 0))
-        self.said.append((ready, decision.step))
-        return answer.model_copy(update={"step": decision.step})
+        self.reached["0xa"] = max(decision.lease.step, self.reached.get("0xa", 0))
+        self.said.append((ready, decision.lease.step))
+        return answer.model_copy(update={"step": decision.lease.step})
 
     def _uploaded(self) -> None:
         if len(self.uploads) == 1:

@@ -114,6 +114,8 @@ def test_init_then_check(tmp_path: Path) -> None:
     assert not out.exists()
     made = muster.ok(*order, "--env", ENVIRONMENT, "--param", "min_terms=3", "--json").json
     assert made["config_hash"] == PoolConfig.load(out).digest.hex()
+    assert PoolConfig.load(out).model.source == "model"
+    assert str(tmp_path) not in out.read_text(), "every node would see where the owner keeps the model"
     assert (
         "this pool can work" in muster.ok("pool", "check", "--config", out, "--terms", "local", "--budget", "1000").out
     )

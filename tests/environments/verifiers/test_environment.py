@@ -38,10 +38,6 @@ def test_from_a_wheel_to_problems_and_scores(locking: Locking) -> None:
     assert [environment.score(problem, text) for text in ("1", "2", "3", "\ud800", "1" * 70_000)] == [0.6, 0.9, 0, 0, 0]
     with pytest.raises(ValueError, match="row 4 of 4"):
         environment.problem(4)
-
-
-def test_what_counts_as_1(locking: Locking) -> None:
-    lock = locking()
     strict, full = load(lock), load(lock, full_reward=0.9)
     assert [strict.score(strict.problem(0), text) for text in ("1", "2")] == [0.0, 0.0]
     assert [full.score(full.problem(0), text) for text in ("1", "2")] == [0.0, 1.0]

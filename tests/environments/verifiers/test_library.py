@@ -1,21 +1,21 @@
 """The library itself, as it comes from an index: 0.2.1 with an environment of its own, 0.4.0 with a taskset."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
-from typing import Any
 
 import pytest
 
 from environments.checking import check_environment
 from environments.registry import data_folder
-from environments.verifiers.environment import VerifiersEnvironment, lock_package
+from environments.verifiers.environment import lock_package
 from environments.verifiers.install import PackageLock, installed, wheel_requirement
 from environments.verifiers.process import PackageProcess
 from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigError, MusterError, ScoringUnavailable
 from tests.environments.verifiers.boxes import boxes_wheel
+from tests.environments.verifiers.conftest import Locking, load
 from tests.environments.verifiers.small import make_wheel
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
@@ -88,11 +88,11 @@ def started(taskset: PackageLock, request: pytest.FixtureRequest) -> Iterator[Pa
 
 def test_an_environment_of_the_older_library(tmp_path: Path) -> None:
     """The library's own adapter of reasoning_gym, which nobody here wrote, with its own system prompt and rubric."""
-    load = "verifiers.envs.integrations.reasoninggym_env:ReasoningGymEnv"
+    adapter = "verifiers.envs.integrations.reasoninggym_env:ReasoningGymEnv"
     sizes = {"num_train_examples": 40, "num_eval_examples": 7}
-    lock = lock_package(data_folder(), "verifiers[rg]==0.2.1", load, {"gym": "chain_sum"} | sizes, build=True)
+    lock = lock_package(data_folder(), "verifiers[rg]==0.2.1", adapter, {"gym": "chain_sum"} | sizes, build=True)
     assert (lock.rows, lock.library) == (40, "0.2.1")
-    environment = VerifiersEnvironment(data_folder() / lock.content, lock.content, {"score_threshold": 0})
+    environment = load(lock, score_threshold=0)
     for row in (0, 17, 39):
         problem = environment.problem(row)
         right = eval(problem.question.rsplit(":", 1)[1].removesuffix("="))
@@ -102,7 +102,7 @@ def test_an_environment_of_the_older_library(tmp_path: Path) -> None:
 
 def test_a_taskset_of_the_newer_library(taskset: PackageLock) -> None:
     assert (taskset.rows, taskset.library) == (4, "0.4.0")
-    environment = VerifiersEnvironment(data_folder() / taskset.content, taskset.content, {"score_threshold": 0})
+    environment = load(taskset, score_threshold=0)
     problem = environment.problem(3)
     assert (problem.question, problem.answer) == ("Only the number.\n\n3 + 3 =", "6")
     scores = [environment.score(problem, text) for text in ("6", "7", "a long wrong answer", "mistake")]
@@ -143,9 +143,6 @@ def test_the_librarys_tasksets_need_more_than_answers(
 # none of its own code is changed, and nothing in the package knows of us.
 
 
-Locking = Callable[..., PackageLock]
-
-
 @pytest.fixture(scope="module")
 def locking(tmp_path_factory: pytest.TempPathFactory) -> Locking:
     wheel = boxes_wheel(tmp_path_factory.mktemp("wheels"))
@@ -156,17 +153,12 @@ def locking(tmp_path_factory: pytest.TempPathFactory) -> Locking:
     return locked
 
 
-def load(lock: PackageLock, **params: object) -> VerifiersEnvironment:
-    partial: dict[str, Any] = {"score_threshold": 0} | params
-    return VerifiersEnvironment(data_folder() / lock.content, lock.content, partial)
-
-
 def opening(box: str, name: str = "open") -> str:
     return f'<tool_call>{{"name": "{name}", "arguments": {{"box": "{box}"}}}}</tool_call>'
 
 
 def test_tools_with_state_answer_from_the_row(locking: Locking) -> None:
-    environment = load(locking("boxes"))
+    environment = load(locking("boxes"), score_threshold=0)
     turns = environment.declared.turns
     (tool,) = turns.tools
     assert (turns.most, turns.role, tool["function"]["name"]) == (3, "tool", "open")
@@ -191,12 +183,12 @@ def test_tools_with_state_answer_from_the_row(locking: Locking) -> None:
 def test_two_processes_agree_on_every_reply_and_no_hostile_turn_wins(locking: Locking) -> None:
     lock = locking("boxes")
     config = EnvironmentConfig(name="verifiers", content=lock.content, rows=lock.rows, params={"score_threshold": 0})
-    found = check_environment(config, load(lock), data_folder(), [0, 1, 2, 3], hostile_problems=1)
+    found = check_environment(config, load(lock, score_threshold=0), data_folder(), [0, 1, 2, 3], hostile_problems=1)
     assert (found.disagreements, found.won, found.findings) == (0, 0, ())
 
 
 def test_a_gym_plays_on_until_it_is_done(locking: Locking) -> None:
-    environment = load(locking("guessing"))
+    environment = load(locking("guessing"), score_threshold=0)
     assert environment.declared.turns.most == 64, "it has a thousand"
     problem = environment.problem(2)
     assert problem.question == "Guess my number, from 0 to 99."

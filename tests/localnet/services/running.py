@@ -28,21 +28,16 @@ class ServiceProcess:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    @property
+    def command(self) -> list[str]:
+        where = ["--data", str(self.data), "--port", str(self.port)]
+        return [sys.executable, "-m", f"localnet.services.{self.name}", *where, *self.options]
+
     def start(self, timeout: float = 60.0) -> None:
-        command = [
-            sys.executable,
-            "-m",
-            f"localnet.services.{self.name}",
-            "--data",
-            str(self.data),
-            "--port",
-            str(self.port),
-        ]
+        command = [*self.command, "--with-parent"]
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [*command, *self.options, "--with-parent"], cwd=ROOT, stdout=log, stderr=subprocess.STDOUT
-            )
-        wait_for(f"the {self.name} service", lambda: self._ready() or None, timeout)
+            self.process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
+        wait_for(f"the {self.name} service", self._ready, timeout)
 
     def _ready(self) -> bool:
         assert self.process is not None

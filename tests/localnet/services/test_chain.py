@@ -3,14 +3,12 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from localnet.services.chain import find_anvil, saved_state
@@ -22,10 +20,8 @@ pytestmark = pytest.mark.skipif(not any(Path("node_modules").glob("@foundry-rs/a
 
 
 def rpc(service: ServiceProcess, method: str, *params: Any) -> Any:
-    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
-    request = urllib.request.Request(service.url, body, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        fields = json.load(answer)
+    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    fields = httpx.post(service.url, json=body, timeout=10, trust_env=False).json()
     assert "error" not in fields, fields
     return fields["result"]
 
@@ -142,8 +138,7 @@ def test_no_private_key_in_any_log(chain: ServiceProcess) -> None:
 
 
 def fails(service: ServiceProcess) -> str:
-    command = [sys.executable, "-m", f"localnet.services.{service.name}", "--data", str(service.data)]
-    done = subprocess.run([*command, "--port", str(service.port)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(service.command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2, done.stderr
     lines = [line for line in done.stderr.splitlines() if " I muster" not in line]
     assert len(lines) == 1, done.stderr
@@ -159,12 +154,14 @@ def test_port_in_use(name: str, tmp_path: Path) -> None:
         assert "in use by another" in fails(ServiceProcess(name, service.data))
 
 
-def test_damaged_state_is_kept_and_named(tmp_path: Path) -> None:
-    service = ServiceProcess("chain", tmp_path / "chain")
-    service.data.mkdir()
-    (service.data / "state.json").write_bytes(b"{")
+@pytest.mark.parametrize(("name", "file"), [("chain", "state.json"), ("s3", "etc/credentials.json")])
+def test_a_damaged_file_is_kept_and_named(name: str, file: str, tmp_path: Path) -> None:
+    service = ServiceProcess(name, tmp_path / name)
+    path = service.data / file
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"{")
     assert "damaged" in fails(service)
-    assert (service.data / "state.json").read_bytes() == b"{"
+    assert path.read_bytes() == b"{"
 
 
 def test_old_state_is_used_when_the_new_one_is_cut(chain: ServiceProcess) -> None:
@@ -177,17 +174,10 @@ def test_old_state_is_used_when_the_new_one_is_cut(chain: ServiceProcess) -> Non
     assert block(chain)[0] >= 0
 
 
-def test_damaged_s3_credentials(tmp_path: Path) -> None:
-    service = ServiceProcess("s3", tmp_path / "s3")
-    (service.data / "etc").mkdir(parents=True)
-    (service.data / "etc" / "credentials.json").write_text("{")
-    assert "damaged" in fails(service)
-
-
-def test_data_folder_that_cannot_be(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["chain", "s3"])
+def test_data_folder_that_cannot_be(name: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    for name in ("chain", "s3"):
-        assert "choose another --data" in fails(ServiceProcess(name, tmp_path / "file" / "inside"))
+    assert "choose another --data" in fails(ServiceProcess(name, tmp_path / "file" / "inside"))
 
 
 def test_missing_anvil(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -201,7 +191,7 @@ def test_missing_anvil(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_service_dies_with_its_parent(name: str, tmp_path: Path) -> None:
     """A shell in between is killed; the service (and anvil under it) must not outlive it."""
     service = ServiceProcess(name, tmp_path / name)
-    inner = f"{sys.executable} -m localnet.services.{name} --data {service.data} --port {service.port} --with-parent"
+    inner = " ".join([*service.command, "--with-parent"])
     parent = subprocess.Popen(["sh", "-c", f"{inner} > {service.log} 2>&1; true"], cwd=Path.cwd())
     try:
         wait_for("the service", lambda: (service.log.exists() and "READY" in service.log.read_text()) or None, 60)
@@ -211,14 +201,12 @@ def test_service_dies_with_its_parent(name: str, tmp_path: Path) -> None:
 
     def gone() -> bool:
         try:
-            urllib.request.urlopen(f"{service.url}/healthcheck", timeout=1).close()
-        except urllib.error.HTTPError:
-            return False
-        except OSError:
+            httpx.get(f"{service.url}/healthcheck", timeout=1, trust_env=False)
+        except httpx.HTTPError:
             return True
         return False
 
-    wait_for("the service to die with its parent", lambda: gone() or None, 60)
+    wait_for("the service to die with its parent", gone, 60)
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 import pytest
 import uvicorn
@@ -14,7 +15,6 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from protocol.waits import wait_for
 from tests.conftest import free_port
-from tests.orchestrator.conftest import Desk
 from tests.orchestrator.crowd import address, serve_crowd
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -58,12 +58,16 @@ class Visit:
     base: str
     complaints: list[str] = field(default_factory=list)
 
-    def open(self, name: str) -> None:
+    def open(self, name: str) -> Self:
         """Go to a page of the dashboard and wait until it is there."""
         self.page.goto(f"{self.base}#/{name}")
         self.settled()
+        return self
 
-    def settled(self) -> None:
+    def settled(self, url: str = "") -> None:
+        """Wait until the page is there, of the `url` that a link leads to."""
+        if url:
+            self.page.wait_for_url(url)
         self.page.wait_for_function(SETTLED)
 
     def text(self) -> str:
@@ -127,20 +131,11 @@ def served(app: FastAPI) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def crowd(tmp_path_factory: pytest.TempPathFactory) -> Desk:
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """1,000 nodes, four policy steps, 4,000 files."""
-    return serve_crowd(tmp_path_factory.mktemp("crowd"), files=4000)
-
-
-@pytest.fixture(scope="session")
-def url(crowd: Desk) -> Iterator[str]:
-    with served(crowd.app) as base:
+    desk = serve_crowd(tmp_path_factory.mktemp("crowd"), files=4000)
+    with served(desk.app) as base:
         yield base
-
-
-@pytest.fixture
-def server() -> Callable[[FastAPI], object]:
-    return served
 
 
 @pytest.fixture(scope="session")

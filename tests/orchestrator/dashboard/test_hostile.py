@@ -26,8 +26,7 @@ def test_hostile_names_stay_text_on_every_page(hostile_url: str, visit: Opening,
 
 def test_no_link_leads_where_a_stranger_wants(hostile_url: str, url: str, visit: Opening) -> None:
     for base in (hostile_url, url):
-        seen = visit(base)
-        seen.open("pools")
+        seen = visit(base).open("pools")
         targets = seen.page.eval_on_selector_all("a", "links => links.map(link => link.getAttribute('href'))")
         strange = [one for one in targets if not one.startswith("#") and one != "https://pool.example.org/"]
         assert strange == []
@@ -38,6 +37,5 @@ def test_no_link_leads_where_a_stranger_wants(hostile_url: str, url: str, visit:
     "name", ["%3Cscript%3E", "nodes/%E2%80%AE", "files/-1", "files/99999999", "steps/x", "nodes/0x12", "%"]
 )
 def test_addresses_that_nobody_has_say_so(url: str, visit: Opening, name: str) -> None:
-    seen = visit(url)
-    seen.open(name)
+    seen = visit(url).open(name)
     assert seen.page.inner_text("h1") in ("No such page", "Not found")

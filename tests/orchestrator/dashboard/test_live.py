@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from chain.indexer.records import ChallengeOutcome
-from orchestrator.chain import ChainWatcher
 from protocol.api.run import Reconciliation
 from tests.orchestrator.conftest import Desk
 from tests.orchestrator.crowd import Still, serve_crowd
@@ -31,8 +31,7 @@ def advance(run: Desk, head: int) -> None:
 
 
 def test_a_change_is_shown_at_once_and_takes_nothing_from_the_reader(run: Desk, base: str, visit: Opening) -> None:
-    seen = visit(base)
-    seen.open("")
+    seen = visit(base).open("")
     seen.page.locator("run-chart summary").first.click()
     seen.page.get_by_role("link", name="All nodes").focus()
     seen.page.evaluate("document.querySelector('.plot canvas').dataset.mine = 'yes'")
@@ -45,8 +44,7 @@ def test_a_change_is_shown_at_once_and_takes_nothing_from_the_reader(run: Desk, 
 
 
 def test_a_challenge_is_shown_when_it_is_opened_and_when_it_is_decided(run: Desk, base: str, visit: Opening) -> None:
-    seen = visit(base)
-    seen.open("disputes")
+    seen = visit(base).open("disputes")
     row = seen.page.locator("section.card", has_text="Node challenges").locator("tbody tr").first
     assert "jury not drawn" in row.inner_text()
     run.view.state.challenges[4] = replace(run.view.state.challenges[3], challenge=4)
@@ -67,24 +65,13 @@ def test_without_a_stream_the_page_asks_again_and_again(run: Desk, base: str, vi
     assert seen.page.get_by_text("block 4,321").is_visible()
 
 
-class Compared(ChainWatcher):
-    """A chain watcher whose newest comparison was this."""
-
-    def __init__(self, found: Reconciliation, current: bool) -> None:
-        self.reconciliation, self._is_current = found, current
-
-    @property
-    def current(self) -> bool:
-        return self._is_current
-
-
 DIFFERENT = Reconciliation(
     block=5, ledger_matches_chain=False, escrow_balanced=True, findings=["balance of 0xab: 5 on chain, 6 by the ledger"]
 )
 
 
 def test_a_chain_that_does_not_answer_is_lag_and_never_fraud(run: Desk, base: str, visit: Opening) -> None:
-    run.service.chain_watcher = Compared(DIFFERENT, current=False)
+    run.service.chain_watcher = SimpleNamespace(reconciliation=DIFFERENT, current=False)  # type: ignore[assignment]
     run.view.error = "the chain does not answer"
     assert run.view.heard is not None
     run.view.heard -= 120
@@ -102,16 +89,14 @@ def test_a_chain_that_does_not_answer_is_lag_and_never_fraud(run: Desk, base: st
 def test_a_chain_without_new_blocks_is_not_called_live(run: Desk, base: str, visit: Opening) -> None:
     assert run.view.moved is not None
     run.view.moved -= 300
-    seen = visit(base)
-    seen.open("")
+    seen = visit(base).open("")
     assert seen.page.inner_text("#live") == "chain stands still"
     assert "no new block for 5 min" in seen.page.inner_text("#notice")
 
 
 def test_a_difference_that_stands_is_said_with_its_figures(run: Desk, base: str, visit: Opening) -> None:
-    run.service.chain_watcher = Compared(DIFFERENT, current=True)
-    seen = visit(base)
-    seen.open("money")
+    run.service.chain_watcher = SimpleNamespace(reconciliation=DIFFERENT, current=True)  # type: ignore[assignment]
+    seen = visit(base).open("money")
     assert "differs from the chain at block 5" in seen.text()
     assert "balance of 0xab: 5 on chain, 6 by the ledger" in seen.text()
     assert seen.page.inner_text("#live") == "live"

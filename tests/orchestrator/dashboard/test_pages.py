@@ -43,40 +43,28 @@ def test_every_page_shows_its_data_fits_the_window_and_is_accessible(
 
 
 def test_a_file_shows_figures_against_thresholds_votes_prompts_and_completions(url: str, visit: Opening) -> None:
-    seen = visit(url)
-    seen.open("files/0")
+    seen = visit(url).open("files/0")
     text = seen.text()
-    for words in (
-        "mantissa mean",
-        "0.0071 of 0.012",
-        "every proof agrees",
-        "17 + 25 = 42",
-        "What is 17 + 25?",
-        "Committee",
-    ):
+    for words in ("0.0071 of 0.012", "every proof agrees", "17 + 25 = 42", "What is 17 + 25?", "Committee"):
         assert words in text
+    assert "mantissa mean" in text
     bar = seen.page.get_by_label("mantissa mean: 0.0071, threshold 0.012").first
     assert bar.locator("i").evaluate("bar => bar.style.width") == "59.1667%"
 
 
 def test_links_lead_from_the_map_of_nodes_to_a_node_to_its_files_to_its_validators(url: str, visit: Opening) -> None:
-    seen = visit(url)
-    seen.open("")
+    seen = visit(url).open("")
     seen.page.locator("node-map svg").click(position={"x": 4, "y": 4})
-    seen.page.wait_for_url("**/#/nodes/0x*")
-    seen.settled()
+    seen.settled("**/#/nodes/0x*")
     seen.page.locator("td a[href^='#/files/']").first.click()
-    seen.page.wait_for_url("**/#/files/*")
-    seen.settled()
+    seen.settled("**/#/files/*")
     seen.page.locator("a[href^='#/validators/']").first.click()
-    seen.page.wait_for_url("**/#/validators/0x*")
-    seen.settled()
+    seen.settled("**/#/validators/0x*")
     assert "Newest votes" in seen.text()
 
 
 def test_a_challenge_leads_to_the_accused_and_to_its_files(url: str, visit: Opening) -> None:
-    seen = visit(url)
-    seen.open("disputes")
+    seen = visit(url).open("disputes")
     card = seen.page.locator("section.card", has_text="Node challenges")
     rows = [one.inner_text() for one in card.locator("tbody tr").all()]
     assert len(rows) == 3
@@ -86,8 +74,7 @@ def test_a_challenge_leads_to_the_accused_and_to_its_files(url: str, visit: Open
     links = card.locator("tbody tr").nth(1).locator("a")
     assert [one.inner_text()[0] for one in links.all()] == ["0", "#", "#"]
     links.last.click()
-    seen.page.wait_for_url("**/#/files/*")
-    seen.settled()
+    seen.settled("**/#/files/*")
     seen.page.go_back()
     seen.settled()
     links.first.click()
@@ -96,13 +83,11 @@ def test_a_challenge_leads_to_the_accused_and_to_its_files(url: str, visit: Open
 
 
 def test_lists_are_paged_by_the_service(url: str, visit: Opening) -> None:
-    seen = visit(url)
-    seen.open("files")
+    seen = visit(url).open("files")
     first = seen.page.locator("tbody tr").first.inner_text()
     assert seen.page.locator("tbody tr").count() == 25
     seen.page.get_by_role("link", name="Next page").click()
-    seen.page.wait_for_url("**after=*")
-    seen.settled()
+    seen.settled("**after=*")
     assert seen.page.locator("tbody tr").first.inner_text() != first
     seen.page.get_by_role("link", name="First page").click()
     seen.page.wait_for_function("() => !location.hash.includes('after')")
@@ -113,8 +98,7 @@ def test_lists_are_paged_by_the_service(url: str, visit: Opening) -> None:
 def test_runs_can_be_compared_with_one_saved_before(url: str, visit: Opening) -> None:
     history = {"steps": [0, 1], "columns": {"time": [0, 60], "reward": [None, 0.25], "heldout/a": [0.125, 0.5]}}
     saved = {"name": "<b>old</b>", "history": history}
-    seen = visit(url)
-    seen.open("compare")
+    seen = visit(url).open("compare")
     files = [
         {"name": "old.json", "mimeType": "application/json", "buffer": json.dumps(saved).encode()},
         {"name": "bad.json", "mimeType": "application/json", "buffer": b'{"steps": "no"}'},

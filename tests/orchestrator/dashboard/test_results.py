@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import re
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,28 @@ from protocol.api.run import ReconciliationEntry, RunRecord
 from tests.cli.muster import Muster
 from tests.orchestrator.chain import CHEAT
 from tests.orchestrator.conftest import Desk, finish_run
-from tests.orchestrator.rendering import Tags
+
+
+class Tags(HTMLParser):
+    """The tags of a document with their attributes, and the texts of its scripts."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        if self.get_starttag_text() and self.seen[-1][0] == "script" and data.strip():
+            self.scripts.append(data)
+
+    @property
+    def names(self) -> set[str]:
+        return {tag for tag, _ in self.seen}
 
 
 @pytest.fixture

@@ -9,16 +9,14 @@ import pytest
 from starlette.testclient import TestClient
 
 from orchestrator.app import create_app
-from orchestrator.dashboard.answers import CACHED_ANSWERS, AnswerCache
-from orchestrator.dashboard.documents import Snapshot, StepTally, record, tallies
+from orchestrator.dashboard.documents import CACHED_ANSWERS, AnswerCache, Snapshot, StepTally, record, tallies
 from orchestrator.dashboard.results import documents
 from orchestrator.dashboard.views import history
 from protocol.api.run import PublishedEntry, RunRecord
 from protocol.verdict import Code
 from tests.orchestrator.chain import CHEAT, NODE, OWNER, STRANGER, ScriptedChain
 from tests.orchestrator.conftest import URL, Desk, is_error
-from tests.orchestrator.crowd import Crowd, Still
-from tests.orchestrator.evidence import give_evidence
+from tests.orchestrator.crowd import Crowd, Still, give_evidence
 
 
 @pytest.fixture(scope="module")
@@ -33,17 +31,11 @@ def busy(desk: Desk, crowd: Crowd) -> Desk:
     return desk
 
 
-def get(desk: Desk, path: str) -> Any:
-    answer = desk.http.get(f"/v1/{path}")
-    assert answer.status_code == 200, answer.text
-    return answer.json()
-
-
 def pages(desk: Desk, path: str) -> Iterator[Any]:
     """Every row of a list, page by page."""
     after = ""
     while True:
-        page = get(desk, f"{path}limit=7{after}")
+        page = desk.get(f"{path}limit=7{after}")
         yield from page["rows"]
         if page["next"] is None:
             return
@@ -54,19 +46,10 @@ def test_the_pages_of_a_list_have_every_row_once(busy: Desk, crowd: Crowd) -> No
     files = [row["sequence"] for row in pages(busy, "submissions?")]
     assert files == list(range(299, -1, -1))
     assert [row["address"] for row in pages(busy, "nodes?")] == crowd.members
-    assert get(busy, "submissions")["total"] == 300
-    for path in (
-        "ledger?",
-        "slashes?",
-        "validators?",
-        "disputes?",
-        "challenges?",
-        "canaries?",
-        "pools?",
-        "policy-steps?",
-    ):
-        rows = [str(row) for row in pages(busy, path)]
-        assert len(set(rows)) == len(rows) == get(busy, path + "limit=1")["total"] > 0
+    assert busy.get("submissions")["total"] == 300
+    for path in ["ledger", "slashes", "validators", "disputes", "challenges", "canaries", "pools", "policy-steps"]:
+        rows = [str(row) for row in pages(busy, f"{path}?")]
+        assert len(set(rows)) == len(rows) == busy.get(f"{path}?limit=1")["total"] > 0
 
 
 def test_lists_are_narrowed_by_node_outcome_step_and_state(busy: Desk, crowd: Crowd) -> None:
@@ -74,10 +57,10 @@ def test_lists_are_narrowed_by_node_outcome_step_and_state(busy: Desk, crowd: Cr
     node = subs[0].node
     own = [row["sequence"] for row in pages(busy, f"submissions?node={node}&")]
     assert own == [sub.sequence for sub in reversed(subs) if sub.node == node]
-    assert get(busy, f"submissions?node={node.lower()}")["total"] == len(own)
+    assert busy.get(f"submissions?node={node.lower()}")["total"] == len(own)
     void = [row["sequence"] for row in pages(busy, "submissions?status=void&")]
     assert void == [sub.sequence for sub in reversed(subs) if sub.status.value == "void"]
-    assert get(busy, "submissions?step=5")["rows"] == []
+    assert busy.get("submissions?step=5")["rows"] == []
     waiting = list(pages(busy, "nodes?state=waiting&"))
     assert {row["state"] for row in waiting} == {"waiting"}
     earned = [int(row["earned"]) for row in pages(busy, "nodes?order=earned&")]
@@ -87,7 +70,7 @@ def test_lists_are_narrowed_by_node_outcome_step_and_state(busy: Desk, crowd: Cr
 
 
 def test_the_overview_counts_what_the_record_lists(busy: Desk) -> None:
-    short, whole = get(busy, "overview"), record(busy.service)
+    short, whole = busy.get("overview"), record(busy.service)
     assert short["counts"] == whole.counts
     assert sum(short["nodes"].values()) == len(short["map"]) == len(whole.nodes)
     assert short["tokens"] == sum(one.units for one in whole.submissions if one.status == "accepted")
@@ -100,21 +83,19 @@ def test_the_report_embeds_what_the_service_answers(desk: Desk) -> None:
         desk.chain.settle(NODE, sequence, Code.ACCEPT)
     desk.chain.publish(1)
     desk.follow()
-    report = {"step": 1, "consumed": [0], "metrics": {"reward": 0.5}, "evaluation": desk.evaluation(1, 0.75)}
-    assert desk.post(OWNER, "/v1/steps", report).status_code == 200
-    embedded = documents(None, RunRecord.model_validate_json(record(desk.service).model_dump_json())).model_dump(
-        mode="json"
-    )
-    assert embedded["history"] == get(desk, "history")
-    assert embedded["steps"] == [get(desk, f"policy-steps/{step}") for step in (0, 1)]
-    live, same = get(desk, "overview"), embedded["overview"]
+    desk.report(1, [0], metrics={"reward": 0.5}, evaluation=desk.evaluation(1, 0.75))
+    sent = RunRecord.model_validate_json(record(desk.service).model_dump_json())
+    embedded = documents(None, sent).model_dump(mode="json")
+    assert embedded["history"] == desk.get("history")
+    assert embedded["steps"] == [desk.get(f"policy-steps/{step}") for step in (0, 1)]
+    live, same = desk.get("overview"), embedded["overview"]
     differing = {name for name in live if live[name] != same[name]}
     assert differing <= {"time", "chain", "throughput", "terms", "in_flight"}
 
 
 def test_a_file_has_its_votes_and_what_became_of_it(busy: Desk, crowd: Crowd) -> None:
     disputed = next(one for one in crowd.state.disputes.values() if one.resolved)
-    file = get(busy, f"submissions/{disputed.sequence}")
+    file = busy.get(f"submissions/{disputed.sequence}")
     committee, jury = file["panels"]
     assert [member["seat"] for member in committee["members"]] == [0, 3, 7]
     assert {member["code"] for member in committee["members"]} == {file["reason"]} == {committee["outcome"]}
@@ -124,7 +105,7 @@ def test_a_file_has_its_votes_and_what_became_of_it(busy: Desk, crowd: Crowd) ->
 
 
 def test_a_challenge_says_who_accuses_whom_of_what_and_how_its_jury_votes(busy: Desk, crowd: Crowd) -> None:
-    fresh, voting, upheld = get(busy, "challenges")["rows"]
+    fresh, voting, upheld = busy.get("challenges")["rows"]
     known = crowd.state.challenges[1]
     assert (upheld["challenge"], upheld["node"], upheld["accuser"]) == (1, known.node, known.accuser)
     assert upheld["sequences"] == list(known.sequences)
@@ -139,88 +120,71 @@ def test_a_challenge_says_who_accuses_whom_of_what_and_how_its_jury_votes(busy: 
 
 def test_a_challenge_with_another_jury_has_that_ones_votes(busy: Desk, crowd: Crowd) -> None:
     challenge = crowd.state.challenges[2]
-    following = replace(crowd.state.trials[102], trial=105, seats=(), commits={})
-    crowd.state.trials[105] = following
+    crowd.state.trials[105] = replace(crowd.state.trials[102], trial=105, seats=(), commits={})
     challenge.trials.append(105)
     try:
-        assert get(busy, "challenges?after=1&limit=1")["rows"][0]["drawn"] is False
+        assert busy.get("challenges?after=1&limit=1")["rows"][0]["drawn"] is False
     finally:
         challenge.trials.pop()
 
 
 def test_verdicts_and_rollouts_are_read_from_the_bucket_and_checked(busy: Desk, crowd: Crowd) -> None:
     give_evidence(busy, crowd.state)
-    verdicts = get(busy, "submissions/0/verdicts")["verdicts"]
+    verdicts = busy.get("submissions/0/verdicts")["verdicts"]
     assert [(one["seat"], bool(one["problem"])) for one in verdicts] == [(0, False), (3, False), (7, False), (1, True)]
     toploc = next(one for one in verdicts[0]["findings"] if one["check"] == "toploc")
     assert toploc["figures"]["mantissa_mean"] == 0.0071
     assert toploc["figures"]["mantissa_mean_reject"] == 0.012
-    rows = get(busy, "submissions/0/rollouts")
+    rows = busy.get("submissions/0/rollouts")
     assert (rows["total"], rows["next"], len(rows["rows"])) == (128, 8, 8)
     assert rows["rows"][0]["completion"].startswith("17 + 25 = 42")
     assert rows["rows"][0]["text"] is True
-    assert get(busy, "submissions/0/rollouts?after=120")["next"] is None
+    assert busy.get("submissions/0/rollouts?after=120")["next"] is None
     assert is_error(busy.http.get("/v1/submissions/0/rollouts?after=128"), 404, "128 rows")
-    assert get(busy, "submissions/20/rollouts")["problem"] == "the file is not in the pool's bucket"
-    assert {one["problem"] for one in get(busy, "submissions/20/verdicts")["verdicts"]} == {
-        "its voter has not published it"
-    }
+    assert busy.get("submissions/20/rollouts")["problem"] == "the file is not in the pool's bucket"
+    unpublished = busy.get("submissions/20/verdicts")["verdicts"]
+    assert {one["problem"] for one in unpublished} == {"its voter has not published it"}
 
 
 def test_a_file_that_is_no_rollout_file_is_said_to_be_one(busy: Desk, crowd: Crowd) -> None:
     sub = give_evidence(busy, crowd.state)
     key = f"rollouts/{sub.sha256.hex()}.parquet"
     busy.bucket.objects[key] = b"PAR1" + busy.bucket.objects[key][4:-8] + b"\0" * 4 + b"PAR1"
-    assert "hash" in get(busy, "submissions/0/rollouts")["problem"]
+    assert "hash" in busy.get("submissions/0/rollouts")["problem"]
 
 
 def test_a_search_finds_addresses_hashes_and_numbers(busy: Desk, crowd: Crowd) -> None:
     node = crowd.members[3]
-    assert get(busy, f"search?q={node[:10].lower()}")["hits"][0] == {"kind": "node", "id": node, "label": "node"}
+    assert busy.get(f"search?q={node[:10].lower()}")["hits"][0] == {"kind": "node", "id": node, "label": "node"}
     sub = crowd.state.submissions[1, 7]
-    assert get(busy, f"search?q={sub.tx[:18]}")["hits"] == [{"kind": "submission", "id": "7", "label": "file 7"}]
-    kinds = {hit["kind"] for hit in get(busy, "search?q=%231")["hits"]}
+    assert busy.get(f"search?q={sub.tx[:18]}")["hits"] == [{"kind": "submission", "id": "7", "label": "file 7"}]
+    kinds = {hit["kind"] for hit in busy.get("search?q=%231")["hits"]}
     assert kinds == {"submission", "validator", "pool"}
-    assert get(busy, "search?q=%3Cscript%3E")["hits"] == []
+    assert busy.get("search?q=%3Cscript%3E")["hits"] == []
 
 
-@pytest.mark.parametrize(
-    "path", ["nodes/" + STRANGER.address, "validators/" + CHEAT.address, "submissions/9999", "policy-steps/9"]
-)
-def test_what_is_not_there_is_a_404_that_says_so(busy: Desk, path: str) -> None:
-    assert busy.http.get(f"/v1/{path}").status_code == 404
+MISSING = ("nodes/" + STRANGER.address, "validators/" + CHEAT.address, "submissions/9999", "policy-steps/9")
+ODD = ("nodes/0x12", "nodes?limit=101", "submissions?after=-1", "submissions/x", "nodes?state=x", "search?q=")
 
 
-@pytest.mark.parametrize(
-    "path", ["nodes/0x12", "nodes?limit=101", "submissions?after=-1", "submissions/x", "nodes?state=x", "search?q="]
-)
-def test_what_cannot_be_asked_is_a_422(busy: Desk, path: str) -> None:
-    assert busy.http.get(f"/v1/{path}").status_code == 422
+@pytest.mark.parametrize(("path", "status"), [*((path, 404) for path in MISSING), *((path, 422) for path in ODD)])
+def test_what_is_not_there_or_cannot_be_asked_says_so(busy: Desk, path: str, status: int) -> None:
+    assert busy.http.get(f"/v1/{path}").status_code == status
 
 
 def test_an_empty_pool_has_empty_pages(tmp_path: Path) -> None:
     desk = Desk(tmp_path, ScriptedChain())
-    for path in (
-        "nodes",
-        "submissions",
-        "validators",
-        "disputes",
-        "ledger",
-        "pools",
-        "policy-steps",
-        "slashes",
-        "canaries",
-        "challenges",
-    ):
-        assert get(desk, path) == {"rows": [], "total": 0, "next": None}
-    assert get(desk, "overview")["escrow"] is None
-    assert get(desk, "history") == {"steps": [], "columns": {}}
+    lists = "nodes submissions validators disputes ledger pools policy-steps slashes canaries challenges"
+    for path in lists.split():
+        assert desk.get(path) == {"rows": [], "total": 0, "next": None}
+    assert desk.get("overview")["escrow"] is None
+    assert desk.get("history") == {"steps": [], "columns": {}}
 
 
 def test_an_owners_folders_are_not_shown_in_public(desk: Desk) -> None:
     model = desk.service.config.model.model_copy(update={"source": "/home/alice/models/tiny-llama/"})
     desk.service.config = desk.service.config.model_copy(update={"model": model})
-    assert get(desk, "overview")["model"] == get(desk, "dashboard")["model"] == "tiny-llama"
+    assert desk.get("overview")["model"] == desk.get("dashboard")["model"] == "tiny-llama"
 
 
 def test_a_tally_sums_a_step(crowd: Crowd) -> None:
@@ -240,23 +204,18 @@ def test_a_long_history_is_thinned_out_with_both_ends() -> None:
 def test_a_run_that_has_nobody_to_work_for_it_says_so(desk: Desk) -> None:
     """It used to say "training" for ever, whoever had left."""
     waits = [{"what": "2 accepted files for step 1: no node may work", "since": desk.now - 9}]
-    beat = {"role": "trainer", "name": "trainer", "phase": "waiting for 2 accepted files for step 1", "waits": waits}
-    assert desk.post(OWNER, "/v1/heartbeats", beat).status_code == 200
+    desk.beat(OWNER, "trainer", name="trainer", phase="waiting for 2 accepted files for step 1", waits=waits)
 
     def phases() -> set[str]:
-        return {get(desk, path)["phase"] for path in ("status", "overview", "dashboard")}
+        return {desk.get(path)["phase"] for path in ("status", "overview", "dashboard")}
 
     assert phases() == {"training"}
-    leave = [
-        lambda key=key: desk.chain.emit("Pools", "NodeLeft", pool=1, node=key.address, removed=False)
-        for key in (NODE, CHEAT)
-    ]
-    desk.follow(leave[0])
-    assert phases() == {"training"}
-    desk.follow(leave[1])
-    assert phases() == {"waiting for nodes to join"}
+    for key, phase in ((NODE, "training"), (CHEAT, "waiting for nodes to join")):
+        desk.chain.emit("Pools", "NodeLeft", pool=1, node=key.address, removed=False)
+        desk.follow()
+        assert phases() == {phase}
     for path in ("status", "overview", "dashboard"):
-        assert {"who": "trainer", **waits[0]} in get(desk, path)["waits"]
+        assert {"who": "trainer", **waits[0]} in desk.get(path)["waits"]
 
 
 def test_an_answer_is_made_once_within_ten_times_what_it_took() -> None:

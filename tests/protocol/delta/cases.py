@@ -1,21 +1,18 @@
 """Made-up tensors and damaged deltas for the delta codec, the same for the same number."""
 
+import hashlib
 import random
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.delta.delta import BITS, TensorEntry, WeightIndex, apply_delta, encode_delta
-from protocol.delta.tensors import FORMATS
+from protocol.delta.delta import BITS, FORMATS, Bytes, TensorEntry, WeightIndex, apply_delta, encode_delta
 from protocol.errors import IntegrityError
 
-Bytes = NDArray[np.uint8]
 
-
-@dataclass(frozen=True)
-class Pair:
+class Pair(NamedTuple):
     """Two versions of a tensor."""
 
     dtype: str
@@ -24,8 +21,7 @@ class Pair:
     new: Bytes
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(NamedTuple):
     """A delta, what it is against, and where it leads."""
 
     base: dict[str, Bytes]
@@ -39,12 +35,9 @@ def tensor_pair(number: int) -> Pair:
     """Every type, shapes from scalar and empty to two segments, changes from none to all, floats of every kind."""
     dice = np.random.default_rng(number)
     dtype = list(BITS)[number % len(BITS)]
-    width = max(1, BITS[dtype] // 8)
     shape = _shape(dice, number)
-    size = width * int(np.prod(shape, dtype=np.int64))
-    base = _values(dice, dtype, size)
-    new = _changed(dice, base, dtype)
-    return Pair(dtype, shape, base, new)
+    base = _values(dice, dtype, max(1, BITS[dtype] // 8) * int(np.prod(shape, dtype=np.int64)))
+    return Pair(dtype, shape, base, _changed(dice, base, dtype))
 
 
 def _shape(dice: np.random.Generator, number: int) -> tuple[int, ...]:
@@ -62,7 +55,7 @@ def _values(dice: np.random.Generator, dtype: str, size: int) -> Bytes:
     form = FORMATS.get(dtype)
     if form is None or kind == 0:
         return dice.integers(0, 256, size, np.uint8)
-    elements = np.empty(size // (form.width // 8), f"<u{form.width // 8}")
+    elements = np.empty(size // form.itemsize, f"<u{form.itemsize}")
     spread = 10.0 ** dice.uniform(-6, 2)
     normal = (dice.standard_normal(elements.size) * spread).astype(np.float32)
     if dtype == "F16":
@@ -90,7 +83,7 @@ def _changed(dice: np.random.Generator, base: Bytes, dtype: str) -> Bytes:
         new[start:end] = dice.integers(0, 256, end - start, np.uint8)
         return new
     share = 10.0 ** dice.uniform(-4, 0)
-    elements = new.view(f"<u{form.width // 8}") if form else new
+    elements = new.view(f"<u{form.itemsize}") if form else new
     places = dice.random(elements.size) < share
     furthest = 2 if kind < 5 else 1 << int(dice.integers(1, 8 * elements.itemsize))
     steps = dice.integers(1, furthest, int(places.sum()), endpoint=True).astype(elements.dtype)
@@ -99,12 +92,12 @@ def _changed(dice: np.random.Generator, base: Bytes, dtype: str) -> Bytes:
 
 
 def made_case(pairs: list[Pair]) -> Case:
-    base = {f"tensor.{place}": one.base for place, one in enumerate(pairs)}
-    new = {f"tensor.{place}": one.new for place, one in enumerate(pairs)}
+    base = {f"tensor.{number}": one.base for number, one in enumerate(pairs)}
+    new = {f"tensor.{number}": one.new for number, one in enumerate(pairs)}
     indices = [
         WeightIndex.of(
-            TensorEntry.of(f"tensor.{place}", one.dtype, one.shape, weights[f"tensor.{place}"])
-            for place, one in enumerate(pairs)
+            TensorEntry.of(name, one.dtype, one.shape, data)
+            for one, (name, data) in zip(pairs, weights.items(), strict=True)
         )
         for weights in (base, new)
     ]
@@ -124,8 +117,9 @@ def is_accepted(case: Case, number: int) -> bool:
 
     Half of the readers have no version that they expect, so that the hashes of single tensors must find it.
     """
-    dice = random.Random(number)
-    delta, base = DAMAGES[number % len(DAMAGES)](case, dice)
+    dice, damage = random.Random(number), DAMAGES[number % len(DAMAGES)]
+    delta = damage(case.delta, dice) if damage else case.delta
+    base = case.base if damage else _with_flipped_bit(case, dice)
     expected = case.new_index.digest if dice.random() < 0.5 else None
     try:
         made, _ = apply_delta(delta, base, case.base_index, expected)
@@ -134,70 +128,92 @@ def is_accepted(case: Case, number: int) -> bool:
     return any(data.tobytes() != case.new[name].tobytes() for name, data in made.items())
 
 
-Damage = Callable[[Case, random.Random], tuple[bytes, dict[str, Bytes]]]
-
-
-def _flipped(case: Case, dice: random.Random) -> tuple[bytes, dict[str, Bytes]]:
-    damaged = bytearray(case.delta)
-    for _ in range(dice.choice((1, 1, 1, 2, 8))):
-        damaged[dice.randrange(len(damaged))] ^= 1 << dice.randrange(8)
-    return bytes(damaged), case.base
-
-
-def _flipped_head(case: Case, dice: random.Random) -> tuple[bytes, dict[str, Bytes]]:
-    damaged = bytearray(case.delta)
-    damaged[dice.randrange(min(len(damaged), 320))] = dice.randrange(256)
-    return bytes(damaged), case.base
-
-
-def _truncated(case: Case, dice: random.Random) -> tuple[bytes, dict[str, Bytes]]:
-    return case.delta[: dice.randrange(len(case.delta))], case.base
-
-
-def _lengthened(case: Case, dice: random.Random) -> tuple[bytes, dict[str, Bytes]]:
-    at = dice.randrange(len(case.delta) + 1)
-    return case.delta[:at] + dice.randbytes(dice.randrange(1, 20)) + case.delta[at:], case.base
-
-
-def _cut_out(case: Case, dice: random.Random) -> tuple[bytes, dict[str, Bytes]]:
-    start, end = sorted((dice.randrange(len(case.delta)), dice.randrange(len(case.delta) + 1)))
-    return case.delta[:start] + case.delta[max(end, start + 1) :], case.base
-
-
-def _overwritten(case: Case, dice: random.Random) -> tuple[bytes, dict[str, Bytes]]:
-    start = dice.randrange(len(case.delta))
-    fill = dice.choice((b"\x00", b"\xff", dice.randbytes(1), dice.randbytes(64)))
-    end = min(len(case.delta), start + dice.choice((1, 4, 64, 4096)))
-    return case.delta[:start] + (fill * (end - start))[: end - start] + case.delta[end:], case.base
-
-
-def _wrong_base(case: Case, dice: random.Random) -> tuple[bytes, dict[str, Bytes]]:
-    """One bit of a changed tensor's base."""
-    changed = [name for name, data in case.base.items() if data.tobytes() != case.new[name].tobytes()]
-    name = dice.choice(changed)
+def _with_flipped_bit(case: Case, dice: random.Random) -> dict[str, Bytes]:
+    """The base with another bit in a tensor that changes."""
+    name = dice.choice([name for name, data in case.base.items() if data.tobytes() != case.new[name].tobytes()])
     data = case.base[name].copy()
     data[dice.randrange(data.size)] ^= 1 << dice.randrange(8)
-    return case.delta, {**case.base, name: data}
+    return {**case.base, name: data}
 
 
-def _swapped(case: Case, dice: random.Random) -> tuple[bytes, dict[str, Bytes]]:
+def _flipped(delta: bytes, dice: random.Random) -> bytes:
+    damaged = bytearray(delta)
+    for _ in range(dice.choice((1, 1, 1, 2, 8))):
+        damaged[dice.randrange(len(damaged))] ^= 1 << dice.randrange(8)
+    return bytes(damaged)
+
+
+def _flipped_head(delta: bytes, dice: random.Random) -> bytes:
+    damaged = bytearray(delta)
+    damaged[dice.randrange(min(len(damaged), 320))] = dice.randrange(256)
+    return bytes(damaged)
+
+
+def _truncated(delta: bytes, dice: random.Random) -> bytes:
+    return delta[: dice.randrange(len(delta))]
+
+
+def _lengthened(delta: bytes, dice: random.Random) -> bytes:
+    at = dice.randrange(len(delta) + 1)
+    return delta[:at] + dice.randbytes(dice.randrange(1, 20)) + delta[at:]
+
+
+def _cut_out(delta: bytes, dice: random.Random) -> bytes:
+    start, end = sorted((dice.randrange(len(delta)), dice.randrange(len(delta) + 1)))
+    return delta[:start] + delta[max(end, start + 1) :]
+
+
+def _overwritten(delta: bytes, dice: random.Random) -> bytes:
+    start = dice.randrange(len(delta))
+    fill = dice.choice((b"\x00", b"\xff", dice.randbytes(1), dice.randbytes(64)))
+    end = min(len(delta), start + dice.choice((1, 4, 64, 4096)))
+    return delta[:start] + (fill * (end - start))[: end - start] + delta[end:]
+
+
+def _swapped(delta: bytes, dice: random.Random) -> bytes:
     """Two stretches of the delta change places."""
-    a, b, c, d = sorted(dice.sample(range(len(case.delta) + 1), 4))
-    return case.delta[:a] + case.delta[c:d] + case.delta[b:c] + case.delta[a:b] + case.delta[d:], case.base
+    a, b, c, d = sorted(dice.sample(range(len(delta) + 1), 4))
+    return delta[:a] + delta[c:d] + delta[b:c] + delta[a:b] + delta[d:]
 
 
-def _noise(case: Case, dice: random.Random) -> tuple[bytes, dict[str, Bytes]]:
-    return case.delta[: dice.choice((0, 8, 40, 72))] + dice.randbytes(dice.randrange(3000)), case.base
+def _noise(delta: bytes, dice: random.Random) -> bytes:
+    return delta[: dice.choice((0, 8, 40, 72))] + dice.randbytes(dice.randrange(3000))
 
 
-DAMAGES: tuple[Damage, ...] = (
-    _flipped,
-    _flipped_head,
-    _truncated,
-    _lengthened,
-    _cut_out,
-    _overwritten,
-    _wrong_base,
-    _swapped,
-    _noise,
-)
+Damage = Callable[[bytes, random.Random], bytes] | None
+_OF_DELTAS = (_flipped, _flipped_head, _truncated, _lengthened, _cut_out, _overwritten, _swapped, _noise)
+DAMAGES: tuple[Damage, ...] = (*_OF_DELTAS, None)  # None: the base is damaged instead
+
+
+# Tensors whose deltas have every part of the format, from a hash: the same wherever and whenever they are made
+
+_SIZE = 1 << 16
+_FURTHEST = 12
+"""Below the highest exponent, where every element changes."""
+
+
+def format_cases() -> Iterator[tuple[str, Bytes, Bytes]]:
+    """Type, base and new: ever more changes, ever longer steps; the smaller an element the likelier, as in training."""
+    for dtype in FORMATS:
+        for number, further in enumerate((0, 3, 7, 11)):
+            drawn = hashlib.shake_256(f"{dtype} {number}".encode()).digest(8 * (2 * _SIZE - number))
+            words = np.frombuffer(drawn, "<u8")
+            yield dtype, *_pair(dtype, words[:_SIZE], words[_SIZE:], further, long=number % 2)
+
+
+def _pair(
+    dtype: str, dice: NDArray[np.uint64], moves: NDArray[np.uint64], further: int, long: int
+) -> tuple[Bytes, Bytes]:
+    form, dice = FORMATS[dtype], dice[: moves.size]
+    kind = f"<u{form.itemsize}"
+    # An octave lower for half of the elements, two for a quarter, and so on.
+    lower = np.minimum(np.argmax((dice[:, None] >> np.arange(20, dtype=np.uint64)) & 1, axis=1), _FURTHEST)
+    exponent = (form.exponent_mask - 2 - lower).astype(np.uint64) << np.uint64(form.fraction)
+    rest = (dice >> np.uint64(20)) & np.uint64((1 << form.fraction) - 1)
+    base = (exponent | rest | (dice >> np.uint64(63)) << np.uint64(form.width - 1)).astype(kind)
+    chance = np.minimum(lower + further, 12)
+    changes = (moves & np.uint64(0xFFF)) < (1 << chance)
+    step = 1 + ((moves >> np.uint64(12)) & np.uint64(7) == 0) * ((moves >> np.uint64(16)) & np.uint64(31 * long))
+    signed = np.where(moves >> np.uint64(63), step, -step.astype(np.int64)).astype(np.int64)
+    new = np.where(changes, base.astype(np.int64) + signed, base).astype(kind)
+    return base.view(np.uint8), new.view(np.uint8)

@@ -1,11 +1,217 @@
-"""Deltas of whole models: which base, which result, and nothing else."""
+"""Deltas: the compiled codec, single tensors, whole models; bit for bit, and read from hostile bytes without harm."""
+
+import hashlib
+import random
 
 import numpy as np
 import pytest
 
-from protocol.delta.delta import DeltaReader, TensorEntry, WeightIndex, apply_delta, encode_delta
-from protocol.delta.tensors import DeltaError
-from tests.protocol.delta.cases import DAMAGES, Case, is_accepted, made_case, tensor_pair
+from protocol.delta.codes import GROUPS, LANES, LOW, SCALE, TOKENS, list_symbols, moved, step_between, write_tokens
+from protocol.delta.delta import (
+    FORMATS,
+    FULL,
+    SAME,
+    STEPS,
+    XOR,
+    Bytes,
+    DeltaError,
+    DeltaReader,
+    TensorEntry,
+    WeightIndex,
+    apply_delta,
+    decode_tensor,
+    encode_delta,
+    encode_tensor,
+)
+from tests.protocol.delta.cases import DAMAGES, Case, format_cases, is_accepted, is_restored, made_case, tensor_pair
+
+FORMAT = "9555cac703e1df7b0ba98cd0bec06f1c5fc42d3815f3d3fa4a56fceac1fe3d95"  # SHA-256 of the deltas of `format_cases`
+
+
+def test_the_format_is_what_it_was() -> None:
+    digest = hashlib.sha256()
+    for dtype, base, new in format_cases():
+        delta = encode_tensor(base, new, dtype)
+        digest.update(delta)
+        assert decode_tensor(memoryview(delta), base, dtype).tobytes() == new.tobytes()
+    assert digest.hexdigest() == FORMAT
+
+
+@pytest.mark.parametrize("half", [1 << 15, 1 << 31])
+def test_steps_between_floats(half: int) -> None:
+    """−0 is next to 0, and the numbers of a format are a ring."""
+    for base, new, step in [
+        (0, 1, 1), (0, half, -1), (half, half + 1, -1), (2 * half - 1, half - 1, -1), (half - 1, 2 * half - 1, 1),
+        (1, half + 1, -3), (half >> 1, half >> 1, 0),
+    ]:  # fmt: skip
+        assert step_between(base, new, half) == step
+        assert moved(base, step, half) == new
+        assert moved(new, -step, half) == base
+
+
+@pytest.mark.parametrize("room", [1, 2, 7, 5000])
+def test_further_bits_are_not_written_outside_their_room(room: int) -> None:
+    dice = np.random.default_rng(room)
+    base, new = (dice.integers(0, 1 << 32, 3000, np.uint32) for _ in range(2))
+    memory = np.full(room + 2, 0xAAAAAAAA, np.uint32)
+    symbols = np.empty(3000, np.uint16)
+    words = list_symbols(base, new, FORMATS["F32"].numbers, np.zeros(256, np.uint8), symbols, memory[1:-1])
+    assert 2500 < words < 3000
+    assert memory[0] == memory[-1] == 0xAAAAAAAA
+    assert symbols.max() < TOKENS
+
+
+def plain_tokens(states: list[int], codes: list[int], shares: list[int], count: int) -> list[int]:
+    """What a reader takes, with Python's integers; it must end as every state began."""
+    starts, found = [sum(shares[:token]) for token in range(len(shares))], []
+    for number in range(count):
+        state, lane = states[number % LANES], number % LANES
+        token = max(one for one, start in enumerate(starts) if start <= state % SCALE and shares[one])
+        state = shares[token] * (state // SCALE) + state % SCALE - starts[token]
+        states[lane] = state << 16 | codes.pop(0) if state < LOW else state
+        found.append(token)
+    assert (states, codes) == ([LOW] * LANES, [])
+    return found
+
+
+@pytest.mark.parametrize("shares", [(4096,), (4095, 1), (1, 4095), (1366, 1365, 1365), (1,) * 72, (3, 4093)])
+def test_tokens_come_back_with_every_frequency(shares: tuple[int, ...]) -> None:
+    """A division by any frequency must be exact, whatever the state."""
+    table, group = np.zeros((GROUPS, TOKENS), np.int64), 4
+    table[group, : len(shares)] = (*shares[:-1], SCALE - sum(shares[:-1]))
+    dice = random.Random(5)
+    # Rare tokens as often as common ones, so that states become large.
+    tokens = [dice.randrange(len(shares)) for _ in range(5003)]
+    symbols, codes = (np.array(tokens) + group * TOKENS).astype(np.uint16), np.zeros(5100, np.uint16)
+    first, states = write_tokens(symbols, table, codes)
+    given = [int(state) for state in states], codes[first:].tolist(), table[group].tolist()
+    assert plain_tokens(*given, len(tokens)) == tokens
+
+
+# Tensors
+
+
+def weights(size: int, share: float, seed: int = 0) -> tuple[Bytes, Bytes]:
+    """bf16 weights of a deviation of 0.02, before and after `share` of them moved by one place."""
+    dice = np.random.default_rng(seed)
+    base = ((dice.standard_normal(size) * 0.02).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    moves = (dice.random(size) < share) * dice.choice((-1, 1), size)
+    return base.view(np.uint8), (base + moves).astype(np.uint16).view(np.uint8)
+
+
+def test_tensors_of_every_type_come_back_bit_for_bit() -> None:
+    """The last one of two segments."""
+    assert [number for number in (*range(480), 499) if not is_restored(tensor_pair(number))] == []
+
+
+@pytest.mark.parametrize("dtype", ["BF16", "F16", "F32"])
+def test_every_odd_float_to_every_other(dtype: str) -> None:
+    """−0, infinities, NaN with payloads, subnormals, and the ends of the format."""
+    width = 4 if dtype == "F32" else 2
+    top = (1 << 8 * width) - 1
+    odd = [0, 1, 2, top // 2, top // 2 + 1, top // 2 + 2, top, top - 1, top >> 2, top - (top >> 2), 0x7F80, 0x7FC1]
+    base, new = (one.ravel().astype(f"<u{width}").view(np.uint8) for one in np.meshgrid(odd, odd))
+    assert decode_tensor(memoryview(encode_tensor(base, new, dtype)), base, dtype).tobytes() == new.tobytes()
+
+
+def test_few_changes_cost_few_bytes() -> None:
+    base, new = weights(1 << 18, 0.01)
+    delta = encode_tensor(base, new, "BF16")
+    assert delta[0] == STEPS
+    # A hundredth of them cost log2(100 e) + 1 = 9.1 bits each.
+    assert len(delta) < 1.03 * (9.1 / 8) * 0.01 * (1 << 18) + 100
+
+
+def test_the_shortest_form_is_taken() -> None:
+    dice = np.random.default_rng(1)
+    base, noise = (dice.integers(0, 256, 4096, np.uint8) for _ in range(2))
+    one = base.copy()
+    one[77] ^= 1
+    assert encode_tensor(base, base, "BF16") == b""
+    assert encode_tensor(base, noise, "BF16")[0] == FULL
+    assert encode_tensor(base, noise, "I64")[0] == FULL
+    assert encode_tensor(base, one, "I64")[0] == XOR
+    assert len(encode_tensor(base, noise, "BF16")) == 4096 + 3
+
+
+def test_an_equal_segment_beside_a_changed_one_takes_two_bytes() -> None:
+    base = np.zeros(8 + 2 * (1 << 22), np.uint8)
+    new = base.copy()
+    new[-1] = 1
+    assert encode_tensor(base, new, "BF16")[:2] == bytes([SAME, 0])
+    assert decode_tensor(memoryview(encode_tensor(base, new, "BF16")), base, "BF16").tobytes() == new.tobytes()
+
+
+@pytest.mark.parametrize("share", [0.002, 0.05, 0.5])
+def test_damaged_code_is_refused_or_makes_other_bytes_of_the_same_size(share: float) -> None:
+    base, new = weights(5000, share)
+    delta = bytearray(encode_tensor(base, new, "BF16"))
+    dice = random.Random(3)
+    for _ in range(1500):
+        damaged = delta.copy()
+        for _ in range(dice.choice((1, 2, 30))):
+            damaged[dice.randrange(len(damaged))] = dice.randrange(256)
+        try:
+            assert decode_tensor(memoryview(damaged), base, "BF16").size == base.size
+        except DeltaError:
+            continue
+
+
+def test_noise_behind_a_sound_head_is_refused() -> None:
+    base, _ = weights(5000, 0)
+    dice = random.Random(4)
+    refused = 0
+    for _ in range(1500):
+        groups, table = bytes([3, 120, 100, 0]), bytes([2, 0x80, 16, 0x80, 16])
+        code = groups + table * 3 + dice.randbytes(16) + bytes([4, 1]) + dice.randbytes(8 + 4)
+        try:
+            decode_tensor(memoryview(bytes([STEPS, len(code)]) + code), base, "BF16")
+        except DeltaError:
+            refused += 1
+    assert refused == 1500
+
+
+# One group, of which every element has token 0; states that stay as they began; a word of further bits too many.
+FURTHER = bytes([STEPS, 27, 1, 0, 1, 0x80, 32, *bytes([0, 0, 1, 0] * 4), 0, 1, 1, 0, 0, 0])
+
+
+@pytest.mark.parametrize(
+    ("delta", "dtype", "problem"),
+    [
+        (bytes([STEPS, 0]), "BF16", "too early"),
+        (bytes([STEPS, 1, 0]), "BF16", "0 groups"),
+        (bytes([STEPS, 2, 1, 5]), "BF16", "every exponent"),
+        (bytes([STEPS, 2, 1, 5]), "I16", "in form 3"),
+        (bytes([STEPS, 3, 2, 9, 9]), "BF16", "do not fall"),
+        (bytes([STEPS, 3, 1, 0, 73]), "BF16", "73 tokens"),
+        (bytes([STEPS, 4, 1, 0, 1, 7]), "BF16", "do not add up"),
+        (bytes([STEPS, 22, 1, 0, 0, *bytes(19)]), "BF16", "bytes too many"),
+        (bytes([STEPS, 21, 1, 0, 0, *bytes(18)]), "BF16", "the tokens do not end where they should"),
+        (FURTHER, "BF16", "further bits do not end"),
+        (bytes([FULL, 3, 1, 2, 3]), "BF16", "64 bytes has 3 in form 1"),
+        (bytes([7, 0]), "U8", "in form 7"),
+        (bytes([SAME, 1, 0]), "U8", "in form 0"),
+        (bytes([XOR, 2, 1, 2]), "U8", "zstd frame is damaged"),
+        (bytes([FULL, 0xC0, 0]), "U8", "longer form"),
+        (bytes([FULL, 65]), "U8", "above 64"),
+        (bytes([SAME, 0, 9]), "U8", "1 bytes too many"),
+    ],
+)
+def test_what_no_coder_writes_is_named(delta: bytes, dtype: str, problem: str) -> None:
+    with pytest.raises(DeltaError, match=problem):
+        decode_tensor(memoryview(delta), np.zeros(64, np.uint8), dtype)
+
+
+@pytest.mark.parametrize("size", [63, 65, 1 << 20])
+def test_a_frame_of_another_size_is_refused(size: int) -> None:
+    code = encode_tensor(np.ones(size, np.uint8), np.zeros(size, np.uint8), "U8")
+    assert code[0] == XOR
+    assert len(code) < 64
+    with pytest.raises(DeltaError, match="zstd frame"):
+        decode_tensor(memoryview(code), np.zeros(64, np.uint8), "U8")
+
+
+# Whole models
 
 
 @pytest.fixture(scope="module")
@@ -18,31 +224,28 @@ def test_damaged_deltas_make_no_other_weights(cases: list[Case]) -> None:
     assert [number for number in range(150 * len(DAMAGES)) if is_accepted(cases[number % len(cases)], number)] == []
 
 
-def test_a_delta_is_applied_whole(cases: list[Case]) -> None:
+def test_a_delta_is_applied_whole_and_unchanged_tensors_are_not_copied(cases: list[Case]) -> None:
     for case in cases:
         made, index = apply_delta(case.delta, case.base, case.base_index, case.new_index.digest)
-        assert {name: data.tobytes() for name, data in made.items()} == {
-            name: data.tobytes() for name, data in case.new.items()
-        }
+        assert made.keys() == case.new.keys()
+        assert all(made[name].tobytes() == data.tobytes() for name, data in case.new.items())
         assert index == case.new_index
-
-
-def test_unchanged_tensors_are_not_copied(cases: list[Case]) -> None:
-    case = cases[-1]
-    made, _ = apply_delta(case.delta, case.base, case.base_index)
     changed = DeltaReader(case.delta, case.base_index).changed
     assert 0 < len(changed) < len(made)
     assert all((made[name] is case.base[name]) == (name not in changed) for name in made)
 
 
-def test_a_delta_for_another_base_is_refused(cases: list[Case]) -> None:
+def test_other_bases_targets_and_tensors_are_refused(cases: list[Case]) -> None:
+    one, other = cases[:2]
     with pytest.raises(DeltaError, match="for another base"):
-        apply_delta(cases[0].delta, cases[1].base, cases[1].base_index)
-
-
-def test_a_delta_to_another_version_is_refused(cases: list[Case]) -> None:
+        apply_delta(one.delta, other.base, other.base_index)
     with pytest.raises(DeltaError, match="does not lead to the version"):
-        apply_delta(cases[0].delta, cases[0].base, cases[0].base_index, bytes(32))
+        apply_delta(one.delta, one.base, one.base_index, bytes(32))
+    with pytest.raises(ValueError, match="publish the full weights"):
+        encode_delta(one.base, one.base_index, other.new, other.new_index)
+    short = {name: data[:-1] for name, data in cases[-1].base.items()}
+    with pytest.raises(DeltaError, match="instead of"):
+        apply_delta(cases[-1].delta, short, cases[-1].base_index)
 
 
 @pytest.mark.parametrize("at", [8, 40, 73])
@@ -79,18 +282,6 @@ def test_a_hash_of_another_tensor_is_refused(cases: list[Case]) -> None:
     delta = encode_delta(case.base, case.base_index, case.new, lying)
     with pytest.raises(DeltaError, match=f"{name} does not come out with its hash"):
         apply_delta(delta, case.base, case.base_index, lying.digest)
-
-
-def test_a_damaged_base_is_found(cases: list[Case]) -> None:
-    case = cases[-1]
-    base = {name: data[:-1] for name, data in case.base.items()}
-    with pytest.raises(DeltaError, match="instead of"):
-        apply_delta(case.delta, base, case.base_index)
-
-
-def test_other_tensors_are_no_delta(cases: list[Case]) -> None:
-    with pytest.raises(ValueError, match="publish the full weights"):
-        encode_delta(cases[0].base, cases[0].base_index, cases[1].new, cases[1].new_index)
 
 
 @pytest.mark.parametrize(("dtype", "size"), [("BF16", 7), ("F128", 8), ("BOOL", 8)])

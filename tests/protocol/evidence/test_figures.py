@@ -31,6 +31,7 @@ def verdict(own: Finding, audited: tuple[int, ...] = (0, 1, 3)) -> Verdict:
 def test_figures_come_back_from_the_document() -> None:
     sent = Verdict.parse(verdict(finding(ROWS)).canonical())
     assert rows_of(sent) == ROWS
+    assert blocks_in(verdict(finding(ROWS, [(1.5, 28), (-2, 0)]))) == ((1.5, 28), (-2, 0))
     assert engines_of(sent) == ("vllm:bfloat16:cpu", "transformers:bfloat16:cpu")
     assert engine_key("", "?", "?") == "?:?:?"
 
@@ -40,10 +41,6 @@ def test_a_document_of_another_version_or_without_numbers_is_no_evidence() -> No
     assert rows_of(verdict(finding([replace(ROWS[0], errors=float("nan")), *ROWS[1:]]))) == ()
     assert rows_of(verdict(replace(finding(ROWS), measurements={"version": 1}))) == ()
     assert rows_of(verdict(replace(finding(ROWS), measurements={"version": 4, "row": [0]}))) == ()
-
-
-def test_blocks_of_problems_come_back_from_the_document() -> None:
-    assert blocks_in(verdict(finding(ROWS, [(1.5, 28), (-2, 0)]))) == ((1.5, 28), (-2, 0))
 
 
 @pytest.mark.parametrize("bent", [[(1.0, -1)], [(1.0, 2.0)], [("1", 1)], [(1e300, 1)], [(True, 1)], [(1.0, 1)] * 4096])

@@ -97,15 +97,12 @@ def test_a_cheat_that_begins_late_is_found() -> None:
     assert evidence.accused, "honest work afterwards does not undo it"
 
 
-def test_one_honest_document_keeps_a_file_from_accusing() -> None:
-    said = dict.fromkeys(ACCUMULATORS, (0.5, -0.5, 0.0, 1.0, 2.0))
-    lie = dict.fromkeys(ACCUMULATORS, (50.0,) * BETS)
-    assert least([lie, said, lie]) == said
-    assert least([]) == {}
-
-
-def test_a_document_that_lacks_an_accumulator_accuses_nobody_by_that() -> None:
+def test_one_honest_document_keeps_a_file_from_accusing_also_where_others_lack_an_accumulator() -> None:
     """An older program's lacks one, and so may a liar's: what an honest one says against it must still count."""
+    honest = dict.fromkeys(ACCUMULATORS, (0.5, -0.5, 0.0, 1.0, 2.0))
+    lie = dict.fromkeys(ACCUMULATORS, (50.0,) * BETS)
+    assert least([lie, honest, lie]) == honest
+    assert least([]) == {}
     said = {"unexplained": (0.5, -0.5, 0.0, 1.0, 2.0), "coherence": (-0.5, -0.2, 0.0, 0.3, 1.0)}
     assert least([said, {"unexplained": (9.0,) * BETS}]) == {
         "unexplained": said["unexplained"],

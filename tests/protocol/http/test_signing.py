@@ -1,7 +1,8 @@
 """Signed requests: what they are bound to, and every way in which a forged or repeated one is refused."""
 
+import hashlib
 import sqlite3
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,13 @@ from orchestrator.db import Database
 from protocol import signing
 from protocol.accounts import Account
 from protocol.errors import ConfigError, MusterError
-from protocol.http.signing import AuthScope, RequestRefused, parse_headers, service_url, sign_request
+from protocol.http.signing import AuthScope, RequestRefused, parse_headers, request_digest, service_url, sign_request
 
 POOLS = "0x000000000000000000000000000000000000bEEF"
 REALM = AuthScope.of("http://127.0.0.1:8000/", 31337, POOLS)
 ACCOUNT = Account.from_key(b"\x07" * 32)
 NOW = 1_800_000_000.0
+REQUEST = ("POST", "/v1/leases?x=1", b"{}")
 
 
 def store_at(path: Path) -> NonceStore:
@@ -26,32 +28,28 @@ def store_at(path: Path) -> NonceStore:
 
 
 def guard(tmp_path: Path, now: float = NOW, **options: object) -> RequestGuard:
-    return RequestGuard(REALM, store_at(tmp_path / "nonces.db"), clock=lambda: now, **options)  # type: ignore[arg-type]
+    return RequestGuard(REALM, store_at(tmp_path / "nonces.db").use, clock=lambda: now, **options)  # type: ignore[arg-type]
 
 
-def signed(
-    method: str = "POST", path: str = "/v1/leases?x=1", body: bytes = b"{}", **options: object
-) -> dict[str, str]:
-    auth_scope = options.pop("auth_scope", REALM)
-    now = options.pop("now", NOW)
-    return sign_request(ACCOUNT, auth_scope, method, path, body, now, **options)  # type: ignore[arg-type]
+def signed(scope: AuthScope = REALM, now: float = NOW) -> dict[str, str]:
+    return sign_request(ACCOUNT, scope, *REQUEST, now)
 
 
-def test_an_honest_request_is_its_senders(tmp_path: Path) -> None:
+def verify(by: RequestGuard, headers: dict[str, str]) -> str:
+    method, path, body = REQUEST
+    return by.verify(method, path, headers.items(), body)
+
+
+def test_a_request_is_its_senders_once_even_after_a_restart(tmp_path: Path) -> None:
     headers = signed()
-    pairs = [("Host", "x"), *((k.lower(), v) for k, v in headers.items())]
-    assert guard(tmp_path).verify("POST", "/v1/leases?x=1", pairs, b"{}") == ACCOUNT.address
-
-
-def test_a_request_counts_once_even_after_a_restart(tmp_path: Path) -> None:
-    headers = signed().items()
-    guard(tmp_path).verify("POST", "/v1/leases?x=1", headers, b"{}")
+    named_otherwise = {"Host": "x", **{name.lower(): value for name, value in headers.items()}}
+    assert verify(guard(tmp_path), named_otherwise) == ACCOUNT.address
     for now in (NOW, NOW + 59):
         with pytest.raises(RequestRefused, match="sent before") as refused:
-            guard(tmp_path, now).verify("POST", "/v1/leases?x=1", headers, b"{}")
+            verify(guard(tmp_path, now), headers)
         assert refused.value.status == 409
     other = Account.create()
-    nonce = bytes.fromhex(dict(headers)["X-Muster-Nonce"][2:])
+    nonce = bytes.fromhex(headers["X-Muster-Nonce"][2:])
     same_nonce = sign_request(other, REALM, "GET", "/", b"", NOW, nonce)
     assert guard(tmp_path).verify("GET", "/", same_nonce.items(), b"") == other.address
 
@@ -77,7 +75,7 @@ def test_another_request_is_not_covered(tmp_path: Path, method: str, path: str, 
 
 
 @pytest.mark.parametrize(
-    "auth_scope",
+    "scope",
     [
         AuthScope.of("http://127.0.0.1:8001", 31337, POOLS),
         AuthScope.of("https://127.0.0.1:8000", 31337, POOLS),
@@ -86,22 +84,17 @@ def test_another_request_is_not_covered(tmp_path: Path, method: str, path: str, 
         AuthScope.of("http://127.0.0.1:8000", 31337, "0x000000000000000000000000000000000000dEaD"),
     ],
 )
-def test_a_request_to_somebody_else_is_refused(tmp_path: Path, auth_scope: AuthScope) -> None:
-    with pytest.raises(RequestRefused, match="signature is not"):
-        guard(tmp_path).verify("POST", "/v1/leases?x=1", signed(auth_scope=auth_scope).items(), b"{}")
+def test_a_request_to_somebody_else_or_of_another_address_is_refused(tmp_path: Path, scope: AuthScope) -> None:
+    for headers in (signed(scope), signed() | {"X-Muster-Address": Account.create().address}):
+        with pytest.raises(RequestRefused, match="signature is not"):
+            verify(guard(tmp_path), headers)
 
 
 @pytest.mark.parametrize("skew", [61, -61, 3600, -1_799_999_999])
 def test_stale_and_early_requests_are_refused(tmp_path: Path, skew: int) -> None:
     with pytest.raises(RequestRefused, match=r"off the server's.*set the clock"):
-        guard(tmp_path).verify("POST", "/v1/leases?x=1", signed(now=NOW + skew).items(), b"{}")
-    guard(tmp_path).verify("POST", "/v1/leases?x=1", signed(now=NOW + 60).items(), b"{}")
-
-
-def test_an_address_in_a_header_proves_nothing(tmp_path: Path) -> None:
-    headers = signed() | {"X-Muster-Address": Account.create().address}
-    with pytest.raises(RequestRefused, match="signature is not"):
-        guard(tmp_path).verify("POST", "/v1/leases?x=1", headers.items(), b"{}")
+        verify(guard(tmp_path), signed(now=NOW + skew))
+    verify(guard(tmp_path), signed(now=NOW + 60))
 
 
 def test_a_second_signature_of_the_same_consent_is_refused(tmp_path: Path) -> None:
@@ -110,9 +103,7 @@ def test_a_second_signature_of_the_same_consent_is_refused(tmp_path: Path) -> No
     order = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
     high = raw[:32] + (order - int.from_bytes(raw[32:64], "big")).to_bytes(32, "big") + bytes([55 - raw[64]])
     with pytest.raises(RequestRefused, match="lower half"):
-        guard(tmp_path).verify(
-            "POST", "/v1/leases?x=1", (headers | {"X-Muster-Signature": "0x" + high.hex()}).items(), b"{}"
-        )
+        verify(guard(tmp_path), headers | {"X-Muster-Signature": "0x" + high.hex()})
 
 
 @pytest.mark.parametrize(
@@ -138,7 +129,7 @@ def test_a_second_signature_of_the_same_consent_is_refused(tmp_path: Path) -> No
 )
 def test_headers_have_one_spelling(tmp_path: Path, name: str, value: str) -> None:
     with pytest.raises(RequestRefused) as refused:
-        guard(tmp_path).verify("POST", "/v1/leases?x=1", (signed() | {name: value}).items(), b"{}")
+        verify(guard(tmp_path), signed() | {name: value})
     assert refused.value.status == 401
 
 
@@ -166,7 +157,7 @@ def test_strangers_do_not_fill_the_store(tmp_path: Path) -> None:
     closed = guard(tmp_path, allowed=lambda address: False)
     for _ in range(3):
         with pytest.raises(RequestRefused, match="may not") as refused:
-            closed.verify("POST", "/v1/leases?x=1", signed().items(), b"{}")
+            verify(closed, signed())
         assert refused.value.status == 403
     with pytest.raises(RequestRefused):
         closed.verify("POST", "/elsewhere", signed().items(), b"{}")
@@ -185,23 +176,16 @@ def test_old_nonces_are_forgotten_when_they_cannot_matter(tmp_path: Path) -> Non
 
 
 def test_one_of_many_concurrent_replays_wins(tmp_path: Path) -> None:
-    shared = guard(tmp_path)
-    headers = list(signed().items())
-    outcomes: list[bool] = []
+    shared, headers = guard(tmp_path), signed()
 
-    def send() -> None:
+    def is_taken(_: int) -> bool:
         try:
-            shared.verify("POST", "/v1/leases?x=1", headers, b"{}")
-            outcomes.append(True)
+            return bool(verify(shared, headers))
         except RequestRefused:
-            outcomes.append(False)
+            return False
 
-    threads = [threading.Thread(target=send) for _ in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(outcomes) == [False] * 15 + [True]
+    with ThreadPoolExecutor(16) as threads:
+        assert sorted(threads.map(is_taken, range(16))) == [False] * 15 + [True]
 
 
 def test_a_damaged_store_is_named(tmp_path: Path) -> None:
@@ -220,22 +204,7 @@ def test_services_have_one_name() -> None:
 
 
 def test_the_digest_is_the_standards() -> None:
-    """A pinned value, so that other implementations can compare."""
-    auth_scope = AuthScope.of("http://127.0.0.1:8000", 31337, POOLS)
-    from protocol.http.signing import request_digest
-
-    digest = request_digest(auth_scope, "GET", "/v1/status", b"", 1_800_000_000, bytes(32))
     struct = "Request(string method,string path,bytes32 bodyHash,string audience,uint256 time,bytes32 nonce)"
-    import hashlib
-
-    expected = signing.digest(
-        signing.Domain("muster-http", "1", 31337, POOLS),
-        struct,
-        "GET",
-        "/v1/status",
-        hashlib.sha256(b"").digest(),
-        "http://127.0.0.1:8000",
-        1_800_000_000,
-        bytes(32),
-    )
-    assert digest == expected
+    fields = ("GET", "/v1/status", hashlib.sha256(b"").digest(), "http://127.0.0.1:8000", 1_800_000_000, bytes(32))
+    expected = signing.digest(signing.Domain("muster-http", "1", 31337, POOLS), struct, *fields)
+    assert request_digest(REALM, "GET", "/v1/status", b"", 1_800_000_000, bytes(32)) == expected

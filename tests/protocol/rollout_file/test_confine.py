@@ -38,11 +38,8 @@ def inside(action: Callable[[], object]) -> str:
     return signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else word
 
 
-def test_it_may_compute_and_take_memory() -> None:
+def test_it_may_compute_and_take_memory_within_bounds() -> None:
     assert inside(lambda: sum(bytearray(50_000_000))) == "ok"
-
-
-def test_memory_is_bounded() -> None:
     assert inside(lambda: bytearray(3 * LIMITS.memory_bytes)) == "MemoryError"
 
 

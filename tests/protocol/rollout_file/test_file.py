@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from benchmarks.support.rollouts import LIMITS
 from benchmarks.support.rollouts import made_up_rollouts as rollouts
+from protocol.delta.delta import varint
 from protocol.rollout_file import merkle
 from protocol.rollout_file.file import SANDBOX, read, write
 from protocol.rollout_file.reader import SCHEMA
@@ -30,22 +31,15 @@ def table(**columns: Any) -> pa.Table:
     cells = {field.name: pa.array([getattr(row, field.name) for row in rows], field.type) for field in SCHEMA}
     fields = {field.name: field for field in SCHEMA}
     for name, values in columns.items():
-        cells.pop(name, None)
         field = fields.pop(name, None)
-        if values is not None:
-            array = (
-                values
-                if isinstance(values, pa.Array | pa.ChunkedArray)
-                else pa.array(values, field.type if field else None)
-            )
-            cells[name] = array
-            fields[name] = (
-                field
-                if field is not None and field.type == array.type and not array.null_count
-                else pa.field(name, array.type, array.null_count > 0)
-            )
-    names = [name for name in [*SCHEMA.names, *columns] if name in cells]
-    names = list(dict.fromkeys(names))
+        cells.pop(name, None)
+        if values is None:
+            continue
+        given = isinstance(values, pa.Array | pa.ChunkedArray)
+        cells[name] = array = values if given else pa.array(values, field.type if field else None)
+        fits = field is not None and field.type == array.type and not array.null_count
+        fields[name] = field if fits else pa.field(name, array.type, array.null_count > 0)
+    names = [name for name in dict.fromkeys([*SCHEMA.names, *columns]) if name in cells]
     return pa.Table.from_arrays([cells[name] for name in names], schema=pa.schema([fields[name] for name in names]))
 
 
@@ -211,7 +205,7 @@ def test_bomb_with_a_lying_footer() -> None:
     end = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
     footer = data[end:]
     for claim, lie in ((column.num_values, 8), (column.total_uncompressed_size, 100)):
-        true, false = _varint(2 * claim), _varint(2 * lie)
+        true, false = varint(2 * claim), varint(2 * lie)
         padded = bytes(byte | 128 for byte in false) + b"\x80" * (len(true) - len(false) - 1) + b"\0"
         assert true in footer
         footer = footer.replace(true, padded[: len(true)])
@@ -221,30 +215,14 @@ def test_bomb_with_a_lying_footer() -> None:
     assert read(write(header(), rollouts()), LIMITS), "the next file is read as if nothing had happened"
 
 
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value >= 128:
-        out.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*out, value])
-
-
-def test_reader_death_is_not_the_files_fault() -> None:
+@pytest.mark.parametrize("stopped", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_reader_that_dies_or_hangs_is_replaced(stopped: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And it is not the file's fault."""
     data = write(header(), rollouts())
     read(data, LIMITS)
     first = SANDBOX.pid
     assert first is not None
-    os.kill(first, signal.SIGKILL)
-    assert read(data, LIMITS)[0] == header()
-    assert SANDBOX.pid != first
-
-
-def test_a_reader_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = write(header(), rollouts())
-    read(data, LIMITS)
-    first = SANDBOX.pid
-    assert first is not None
-    os.kill(first, signal.SIGSTOP)
+    os.kill(first, stopped)
     monkeypatch.setattr("protocol.rollout_file.file._SLACK_SECONDS", 5.0)
     assert read(data, replace(LIMITS, cpu_seconds=1))[0] == header()
     assert SANDBOX.pid != first

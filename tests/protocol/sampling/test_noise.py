@@ -7,6 +7,7 @@ import pytest
 
 from protocol.errors import MusterError
 from protocol.sampling import noise
+from tests.protocol.sampling.completion import verify_choices
 
 M = (1 << 64) - 1
 KEY = (0x0123456789ABCDEF, 0xFEDCBA9876543210, 0xFFFFFFFFFFFFFFFF)
@@ -68,7 +69,7 @@ def test_choice_is_the_plain_argmax(temperature: float, scale: float) -> None:
         token, scores = plain_choice(logits[row], keys[row], row, temperature)
         assert chosen.tokens[row] == token
         other = (token + 1) % 265
-        measured = noise.verify_choices(logits[row : row + 1], [other], keys[row], temperature, first_position=row)
+        measured = verify_choices(logits[row : row + 1], [other], keys[row], temperature, first=row)
         assert measured.gaps[0] == pytest.approx(scores[token] - scores[other], rel=1e-12, abs=1e-12)
         assert measured.best[0] == token
         shifted = logits[row].astype(np.float64) / temperature
@@ -113,9 +114,9 @@ def test_gaps_are_zero_for_the_own_choice_and_catch_another_key() -> None:
     rng = np.random.default_rng(1)
     logits = rng.standard_normal((64, 265)).astype(np.float32) * 2
     tokens = noise.choose(logits, [KEY] * 64, list(range(64)), 1.0).tokens
-    assert noise.verify_choices(logits, tokens.tolist(), KEY, 1.0).gaps.tolist() == [0.0] * 64
-    assert (noise.verify_choices(logits, tokens.tolist(), (1, 2, 3), 1.0).gaps > 0.05).mean() > 0.5
-    shifted = noise.verify_choices(logits, tokens.tolist(), KEY, 1.0, first_position=1)
+    assert verify_choices(logits, tokens.tolist(), KEY, 1.0).gaps.tolist() == [0.0] * 64
+    assert (verify_choices(logits, tokens.tolist(), (1, 2, 3), 1.0).gaps > 0.05).mean() > 0.5
+    shifted = verify_choices(logits, tokens.tolist(), KEY, 1.0, first=1)
     assert (shifted.gaps > 0.05).mean() > 0.5
 
 
@@ -151,15 +152,17 @@ def test_rows_of_several_completions_measure_as_each_alone() -> None:
     whole = noise.verify_rows(logits, tokens, keys, [row % 10 for row in range(30)], 0.9)
     for first in range(0, 30, 10):
         rows = slice(first, first + 10)
-        alone = noise.verify_choices(logits[rows], tokens[rows], keys[first], 0.9)
+        alone = verify_choices(logits[rows], tokens[rows], keys[first], 0.9)
         for name, values in vars(alone).items():
             assert getattr(whole, name)[rows] == pytest.approx(values, rel=1e-6), name
 
 
-@pytest.mark.parametrize(("keys", "positions"), [([KEY], [0, 1]), ([KEY] * 2, [0])])
-def test_every_row_has_a_key_and_a_position(keys: list[noise.NoiseKey], positions: list[int]) -> None:
-    with pytest.raises(MusterError, match="for 2 rows"):
-        noise.verify_rows(np.zeros((2, 4), dtype=np.float32), [1, 1], keys, positions, 1.0)
+def test_foreign_tokens_and_rows_without_key_or_position_are_refused() -> None:
+    for keys, positions in (([KEY], [0, 1]), ([KEY] * 2, [0])):
+        with pytest.raises(MusterError, match="for 2 rows"):
+            noise.verify_rows(np.zeros((2, 4), dtype=np.float32), [1, 1], keys, positions, 1.0)
+    with pytest.raises(MusterError, match="outside the vocabulary"):
+        verify_choices(np.zeros((1, 4), dtype=np.float32), [4], KEY, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -180,13 +183,8 @@ def test_bad_input_is_named(logits: np.ndarray, keys: list[noise.NoiseKey], temp
 
 def test_moments_of_the_distribution() -> None:
     logits = np.random.default_rng(3).standard_normal((7, 5000)).astype(np.float32) * 3
-    found = noise.verify_choices(logits, [1] * 7, KEY, 0.8)
+    found = verify_choices(logits, [1] * 7, KEY, 0.8)
     p = np.exp(logits.astype(np.float64) / 0.8)
     p /= p.sum(axis=1, keepdims=True)
     assert found.log_root_sums == pytest.approx(np.log(np.sqrt(p).sum(axis=1)), abs=1e-5)
     assert found.log_square_sums == pytest.approx(np.log((p * p).sum(axis=1)), abs=1e-5)
-
-
-def test_foreign_tokens_are_refused() -> None:
-    with pytest.raises(MusterError, match="outside the vocabulary"):
-        noise.verify_choices(np.zeros((1, 4), dtype=np.float32), [4], KEY, 1.0)

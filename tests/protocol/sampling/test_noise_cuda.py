@@ -10,7 +10,7 @@ import pytest
 CASE = """
 import sys
 import numpy as np, torch
-from protocol.sampling import noise, noise_cuda
+from protocol.sampling import cuda, noise
 device = sys.argv[1]
 source = np.random.default_rng(0)
 for vocabulary in (1, 7, 265, 3000):
@@ -18,27 +18,21 @@ for vocabulary in (1, 7, 265, 3000):
     keys = [tuple(int(word) for word in source.integers(0, 2**64, 3, dtype=np.uint64)) for _ in range(6)]
     positions = [0, 1, 2, 3, 2**40, 5]
     expected = noise.choose(logits, keys, positions, 0.7)
-    found = noise_cuda.choose(torch.from_numpy(logits).to(device), keys, positions, 0.7)
-    assert found.tokens.tolist() == expected.tokens.tolist(), vocabulary
-    assert np.abs(found.logprobs - expected.logprobs).max() < 1e-5
+    tokens, logprobs = cuda.choose(torch.from_numpy(logits).to(device), keys, positions, 0.7)
+    assert tokens.tolist() == expected.tokens.tolist(), vocabulary
+    assert np.abs(logprobs - expected.logprobs).max() < 1e-5
 """
 
 
-def run_evidence(device: str, environment: dict[str, str]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", CASE, device],
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
+def compare_on(device: str, **environment: str) -> None:
+    command, env = [sys.executable, "-c", CASE, device], os.environ | environment
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 def test_in_the_interpreter() -> None:
-    run_evidence("cpu", {"TRITON_INTERPRET": "1"})
+    compare_on("cpu", TRITON_INTERPRET="1")
 
 
 @pytest.mark.gpu
@@ -46,4 +40,4 @@ def test_on_a_gpu() -> None:
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
-    run_evidence("cuda", {})
+    compare_on("cuda")

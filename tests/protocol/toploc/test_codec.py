@@ -1,6 +1,7 @@
 """Bytes of proofs: hostile input is refused before any arithmetic."""
 
 import contextlib
+import random
 import struct
 
 import pytest
@@ -42,11 +43,6 @@ def test_refused(data: bytes, said: str) -> None:
     assert isinstance(caught.value, MusterError)
 
 
-def test_not_bytes() -> None:
-    with pytest.raises(MalformedProof, match="not bytes"):
-        parse_many(["f" * PROOF_BYTES])  # type: ignore[list-item]
-
-
 @pytest.mark.parametrize(("tokens", "count"), [(1, 1), (31, 1), (32, 1), (33, 2), (64, 2), (65, 3)])
 def test_count(tokens: int, count: int) -> None:
     assert proof_count(tokens) == count
@@ -57,8 +53,8 @@ def test_count(tokens: int, count: int) -> None:
 
 
 def test_random_bytes_are_parsed_or_refused() -> None:
-    import random
-
+    with pytest.raises(MalformedProof, match="not bytes"):
+        parse_many(["f" * PROOF_BYTES])  # type: ignore[list-item]
     source = random.Random(0)
     for _ in range(2000):
         data = source.randbytes(source.choice([PROOF_BYTES, PROOF_BYTES, source.randrange(600)]))

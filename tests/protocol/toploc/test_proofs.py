@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pytest
 import torch
 
+from benchmarks.verification.toploc import equality
 from protocol.errors import MusterError
 from protocol.toploc import kernels
 from protocol.toploc import proofs as toploc
@@ -84,8 +85,22 @@ def test_colliding_indices_lower_the_modulus() -> None:
 def test_many_equals_one_by_one() -> None:
     hidden = [states(tokens, 128, seed=tokens) for tokens in (1, 5, 32, 33, 64, 100, 31, 5)]
     assert toploc.build_many(hidden) == [toploc.build(one) for one in hidden]
-    proofs = toploc.build_many(hidden)
-    assert toploc.verify_many(hidden, proofs) == [toploc.verify(a, b) for a, b in zip(hidden, proofs, strict=True)]
+    with torch.inference_mode():
+        proofs = toploc.build_many(hidden)
+    found = [one.chunks for one in toploc.compare_many(hidden, proofs)]
+    assert found == [toploc.verify(a, b) for a, b in zip(hidden, proofs, strict=True)]
+
+
+def scratch(width: int = 0) -> tuple[kernels.Spots, kernels.Items]:
+    return np.empty((2, kernels.PART), dtype=np.int64), np.empty(max(width, kernels.ROOM), dtype=np.int64)
+
+
+def check_choice(row: npt.NDArray[np.uint16]) -> None:
+    """The prover keeps of a row what torch.topk keeps."""
+    spots, items = scratch(len(row))
+    kernels.largest(row.view(np.uint64), len(row), spots, items)
+    expected = torch.from_numpy(row.view(np.int16)).topk(TOP_K).indices.sort().values.numpy()
+    assert np.array_equal(np.sort(items[:TOP_K] & 0xFFFFFFFF), expected)
 
 
 @pytest.mark.parametrize("width", [128, 132, 1000, 4096, 8188, 8192, 9000, 28672, 163840])
@@ -95,11 +110,8 @@ def test_prover_chooses_as_topk(width: int) -> None:
     plain = np.abs(source.standard_normal((6, width)) * 3000)
     bits = np.concatenate([plain, plain // 100, plain // 2000, np.sort(plain), -np.sort(-plain), plain * 0 + 7])
     bits = np.concatenate([bits, np.where(plain > 3000, 32000, plain)]).astype(np.uint16) & 0x7FFF
-    spots, items = np.empty((2, kernels.PART), dtype=np.int64), np.empty(max(width, kernels.ROOM), dtype=np.int64)
     for row in bits:
-        kernels.largest(row.view(np.uint64), width, spots, items)
-        expected = torch.from_numpy(row.view(np.int16)).topk(TOP_K).indices.sort().values.numpy()
-        assert np.array_equal(np.sort(items[:TOP_K] & 0xFFFFFFFF), expected)
+        check_choice(row)
 
 
 def test_prover_chooses_as_topk_after_bad_pivots() -> None:
@@ -126,12 +138,7 @@ def test_prover_chooses_as_topk_after_bad_pivots() -> None:
                 swapped[left], swapped[right] = swapped[right], swapped[left]
             left += 1
         last = left
-    row = np.array([values.get(place, 1000 + place) for place in range(width)], dtype=np.int16)
-    items = np.empty(kernels.ROOM, dtype=np.int64)
-    spots = np.empty((2, kernels.PART), dtype=np.int64)
-    kernels.largest(row.view(np.uint64), width, spots, items)
-    expected = torch.from_numpy(row).topk(TOP_K).indices.sort().values.numpy()
-    assert np.array_equal(np.sort(items[:TOP_K] & 0xFFFFFFFF), expected)
+    check_choice(np.array([values.get(place, 1000 + place) for place in range(width)], dtype=np.uint16))
 
 
 @pytest.mark.parametrize("width", [128, 256, 260, 4096, 28672, 163840])
@@ -139,7 +146,7 @@ def test_verifier_leaves_out_ties_at_the_cut(width: int) -> None:
     source = np.random.default_rng(width)
     plain = np.abs(source.standard_normal((6, width)) * 3000)
     bits = np.concatenate([plain, plain // 100, plain // 2000, np.sort(plain), plain * 0 + 7]).astype(np.uint16)
-    spots, items = np.empty((2, kernels.PART), dtype=np.int64), np.empty(kernels.ROOM, dtype=np.int64)
+    spots, items = scratch()
     for row in bits:
         cut = int(np.sort(row)[-TOP_K])
         expected = np.flatnonzero(row >= cut) if (row >= cut).sum() == TOP_K else np.flatnonzero(row > cut)
@@ -157,10 +164,7 @@ def plain_errors(hidden: torch.Tensor, proof: bytes) -> tuple[int, float]:
     coefficients, modulus = parsed.coefficients[0].tolist(), int(parsed.moduli[0])
     found = [sum(c * pow(i % modulus, k, PRIME) for k, c in enumerate(coefficients)) % PRIME & 0x7FFF for i in index]
     mantissas = [abs((a & 127) - (b & 127)) for a, b in zip(own, found, strict=True) if a >> 7 == b >> 7]
-    mismatches = TOP_K - len(mantissas)
-    if not mantissas:
-        return mismatches, 128.0
-    return mismatches, statistics.fmean(mantissas)
+    return TOP_K - len(mantissas), statistics.fmean(mantissas or [128.0])
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.003, 0.05, 1.0])
@@ -261,34 +265,7 @@ def test_bad_input_is_named() -> None:
 def test_equal_to_the_reference_library(width: int, chunks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bytes of 10,000 chunks; each side verifies the other's."""
     monkeypatch.syspath_prepend(PEER)
-    reference = importlib.import_module("toploc")
-    source = torch.Generator().manual_seed(width)
-    few = torch.tensor([0.0, -0.0, 1.0, -1.5, 1e-40, -1e-40, 3e38, float("inf"), 0.5, -2.0])
-    done = 0
-    while done < chunks:
-        rows = 100 * CHUNK
-        plain = torch.randn(rows, width, generator=source)
-        kind = (done // 100) % 5
-        hidden = (plain, plain * 1e-39, plain * 1e37, plain.mul(3).round(), few[(plain.abs() * 4).long().clamp(0, 9)])[
-            kind
-        ]
-        hidden = hidden.bfloat16()
-        mine = toploc.build(hidden)
-        theirs = reference.build_proofs_bytes(list(hidden), CHUNK, TOP_K, skip_prefill=True)
-        assert mine == theirs
-        assert all(e.exponent_mismatches == 0 and e.mantissa_mean == 0 for e in toploc.verify(hidden, theirs))
-        verdicts = reference.verify_proofs_bytes(hidden, mine, CHUNK, TOP_K, skip_prefill=True)
-        assert all(v.exp_mismatches == 0 and v.mant_err_mean == 0 for v in verdicts)
-        done += 100
-
-
-def test_inference_mode_and_outside_mix() -> None:
-    """Buffers kept between calls serve callers in and out of inference mode."""
-    hidden = states(64, 128)
-    with torch.inference_mode():
-        inside = toploc.build(hidden)
-        assert toploc.verify(hidden, inside)[0].exponent_mismatches == 0
-    assert toploc.build(hidden) == inside
+    assert equality(importlib.import_module("toploc"), width, chunks) == (chunks, chunks)
 
 
 def test_drift_says_which_way_a_feature_is_off() -> None:

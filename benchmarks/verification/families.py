@@ -1,13 +1,10 @@
 """Families of models through the whole pipeline: both engines, verification, trainer, export, reload.
 
-`python -m benchmarks families [--only TEXT] [--quick]`. Each family is a tiny random model of its real
-architecture and kind of tokenizer, over a tiny trained vocabulary, in fp32, with a chat template in the shape of the
-published one. transformers and vLLM, in processes of their own, make rollout files as workers do; each judges the
-other's with the validator's whole pipeline and the default thresholds. The trainer recomputes the log-probs in the
-files, takes one step and exports; both engines reload in place and judge one another's files of that step. Keys:
-families [{name, engines, rollouts, rejected, trainer_max_error, changed}], where `rejected` counts files,
-`trainer_max_error` is in nats and `changed` is the share of rollouts that the step made different. A quick run has two
-families, `--only` those whose name contains TEXT.
+`python -m benchmarks families [--only TEXT] [--quick]`. Each family is a tiny random model of its real architecture,
+kind of tokenizer and shape of chat template, in fp32. transformers and vLLM, in processes of their own, make rollout
+files and judge one another's with the validator's whole pipeline. The trainer recomputes the log-probs in the files,
+takes one step and exports; both engines reload in place and judge one another's files of that step. Keys: families
+[{name, engines, rollouts, rejected (files), trainer_max_error (nats), changed (share of rollouts)}].
 """
 
 import json
@@ -81,10 +78,8 @@ PHI3 = (
 
 
 def byte_level(*special: str, bos: str | None = None, eos: str = "<|endoftext|>", prepend: bool = False) -> Any:
-    """Byte-level BPE behind a splitting pattern, special tokens after the vocabulary (Qwen, Llama 3, OLMo 2).
-
-    prepend: plain text gets `bos` by the post-processor.
-    """
+    """Make a byte-level BPE behind a splitting pattern, special tokens last (Qwen, Llama 3, OLMo 2). prepend: the
+    post-processor puts `bos` before plain text."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -107,8 +102,8 @@ def byte_level(*special: str, bos: str | None = None, eos: str = "<|endoftext|>"
 
 
 def byte_fallback(kind: str, first: tuple[str, ...], *special: str) -> Any:
-    """SentencePiece's BPE as transformers carries it: ▁ for spaces, bytes as tokens for what is not in the vocabulary
-    (`kind`: LlamaTokenizer for Llama 2, Mistral and Phi-3, GemmaTokenizer)."""
+    """Make SentencePiece's BPE as transformers carries it: ▁ for spaces, bytes for what is not in the vocabulary.
+    `kind`: LlamaTokenizer or GemmaTokenizer."""
     import transformers
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
@@ -126,10 +121,7 @@ def byte_fallback(kind: str, first: tuple[str, ...], *special: str) -> Any:
 
 @dataclass(frozen=True)
 class Family:
-    """A family: which tokenizer, which tokens end a completion, which architecture and what is special about it.
-
-    `padding`: rows of the model's vocabulary that no token of the tokenizer has.
-    """
+    """A family. `ends`: tokens that end a completion; `padding`: rows of the model's vocabulary without a token."""
 
     name: str
     architecture: str
@@ -140,7 +132,7 @@ class Family:
     padding: int = 0
 
     def save(self, folder: Path, seed: int = 0) -> Path:
-        """A complete model folder in fp32, the same for the same seed."""
+        """Write a complete model folder in fp32, the same for the same seed."""
         import torch
         import transformers
 
@@ -319,7 +311,7 @@ def run(quick: bool, progress: Callable[[str], None], only: str = "") -> dict[st
 
 
 def own_process() -> Executor:
-    """vLLM keeps global state, and rewrites parts of transformers."""
+    """Make a process for an engine: vLLM keeps global state, and rewrites parts of transformers."""
     return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
 
 
@@ -330,7 +322,7 @@ def measure(
     say: Callable[[str], None],
     executor: Callable[[], Executor] = own_process,
 ) -> dict[str, Any]:
-    """One family; `rollouts` by each engine before the training step, a fifth of them after it."""
+    """Measure one family: `rollouts` by each engine before the training step, a fifth of them after it."""
     files = -(-rollouts // CONFIG.work.rows)
     processes = {name: executor() for name in engines}
     try:
@@ -357,7 +349,7 @@ def measure(
 def _crosswise(
     processes: dict[str, Executor], folder: Path, files: int, say: Callable[[str], None]
 ) -> tuple[dict[str, list[Produced]], int]:
-    """Every engine makes files, every engine judges all of them: what each made, and how many were rejected."""
+    """Let every engine make files and judge all; return what each made, and how many were rejected."""
     made = {name: process.submit(_make, name, folder, files).result() for name, process in processes.items()}
     everything = [file for own in made.values() for file in own]
     complaints = []
@@ -369,8 +361,8 @@ def _crosswise(
 
 
 def train(base: Path, files: Sequence[Produced]) -> tuple[Path, float]:
-    """One training step on rollouts of all files; returns the exported folder beside `base`, and the largest distance
-    of the trainer's log-probs before the step, packed as it packs, from those that the files state, in nats."""
+    """Take one training step on rollouts of all files; return the exported folder beside `base`, and the largest
+    distance of the trainer's log-probs before the step from those that the files state, in nats."""
     learner = Learner(base, TRAIN, CONFIG.work.temperature)
     groups = [group for made in files for group in _groups(made)]
     error = _error(learner.policy, [rollout for group in groups for rollout in group])
@@ -391,7 +383,7 @@ def _error(policy: Policy, samples: Sequence[TrainRollout]) -> float:
 
 
 def _groups(made: Produced) -> list[Group]:
-    """A file's groups. A random model earns nothing by the task: here a rollout's first token decides its reward."""
+    """Return a file's groups. A random model earns nothing by the task: a rollout's first token decides its reward."""
     return [
         tuple(
             TrainRollout(row.prompt_tokens, row.output_tokens, float(row.output_tokens[0] % 2), 0.0, row.logprobs)

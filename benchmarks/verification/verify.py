@@ -1,12 +1,11 @@
 """What verification costs against generation, per output token, with a model shaped like Qwen2.5-0.5B on one thread.
 
-Generation: own decoding loop with noise and proofs. Verification: the validator's own `measure` (prefill, TOPLOC,
-sampling with log-probabilities and betting) over every rollout, and over a random quarter; with bf16 at decode batch 16
-also over the rows of a file of 128 that the audit draws at 1/16 and 1/64, most of which share their prompt with no
-other. Processor seconds of one thread in one process. Keys: ratio and ratio_quarter of bf16 at decode batch 16, dtype,
-batch, row_at {audit rate: of checking a drawn row, the share of generating it}, and `runs` with every case:
-milliseconds per output token, of the whole and of its parts, on which processor. A quick run has 6 layers instead of
-24. `--only TEXT`: the cases whose dtype and batch, such as `bfloat16 16`, begin so; not kept.
+Generation: own decoding loop with noise and proofs. Verification: the validator's own `measure` over every rollout, and
+over a random quarter; with bf16 at decode batch 16 also over the rows of a file of 128 that the audit draws at 1/16 and
+1/64, most of which share their prompt with no other. Processor seconds of one thread. Keys: ratio and ratio_quarter of
+bf16 at decode batch 16, dtype, batch, row_at {audit rate: of checking a drawn row, the share of generating it}, and
+`runs` with every case, in milliseconds per output token. A quick run has 6 layers instead of 24. `--only TEXT`: the
+cases whose dtype and batch, such as `bfloat16 16`, begin so; not kept.
 """
 
 import platform
@@ -55,14 +54,14 @@ def run(quick: bool, progress: Callable[[str], None], only: str = "") -> dict[st
 
 
 def processor() -> str:
-    """What the machine calls its processor, and whether it multiplies tiles of bf16."""
+    """Return what the machine calls its processor, and whether it multiplies tiles of bf16."""
     text = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     names = [line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("model name")]
     return (names[0] if names else platform.machine()) + (", AMX" if "amx_bf16" in text else "")
 
 
 def save_half_billion(folder: Path, layers: int) -> None:
-    """Random weights in Qwen2.5-0.5B's shape, bf16 (24 layers are 494M parameters)."""
+    """Save random weights in Qwen2.5-0.5B's shape, bf16 (24 layers are 494M parameters)."""
     from transformers import Qwen2Config
 
     config = Qwen2Config(
@@ -111,14 +110,14 @@ def _case(folder: Path, dtype: str, batch: int, tokens: int) -> dict[str, Any]:
 
 
 def _requests(prompts: Sequence[tuple[int, ...]], rows: Iterable[int], tokens: int) -> list[Request]:
-    """The work of some rows of a file, a prompt for every group."""
+    """Return the work of some rows of a file, a prompt for every group."""
     return [Request(prompts[row // GROUP], noise_key(WORK, row // GROUP, row % GROUP), tokens) for row in rows]
 
 
 def _row_at(
     engine: TransformersEngine, prompts: Sequence[tuple[int, ...]], tokens: int, generated: float
 ) -> dict[str, float]:
-    """What checking a row costs of `generated`, the seconds of generating one, where few are drawn."""
+    """Return what checking a row costs of `generated`, the seconds of generating one, where few are drawn."""
     out = {}
     for rate, files in DRAWS.items():
         seconds, checked = 0.0, 0
@@ -133,7 +132,7 @@ def _row_at(
 
 
 def verify_seconds(engine: TransformersEngine, made: Made, parts: dict[str, float]) -> float:
-    """Processor seconds of the validator's measurements of some rows; `parts` receives the seconds of each part."""
+    """Return the processor seconds of measuring some rows; `parts` receives those of each part."""
     config = PoolConfig(
         name="b",
         model=ModelConfig(source="random"),
@@ -154,7 +153,7 @@ def verify_seconds(engine: TransformersEngine, made: Made, parts: dict[str, floa
 
 @contextmanager
 def _timed(parts: dict[str, float]) -> Iterator[None]:
-    """While active, adds up the processor seconds of verification's parts."""
+    """Add up the processor seconds of verification's parts meanwhile."""
 
     def timed(label: str, inner: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **named: Any) -> Any:

@@ -1,12 +1,9 @@
-"""Every environment that is offered: problems and scores in two processes of different surroundings; hostile text; what
-scoring costs.
+"""Every environment that is offered: problems and scores in two processes; hostile text; what scoring costs.
 
 A type is a dataset of reasoning_gym, a task type of GENESYS's schema (with rows made here), or the template program.
-`disagreements` counts problems that differ between the processes, in the question or in any score of a handful of
-answers; `findings` names the first. After the first FULL_SIZE problems, four generators that search for most of their
-time make smaller ones. Milliseconds of processor time do not depend on what else the machine does; wall time does.
-`scoring_share` is the processor time of a check over that of generating 1,024 tokens with a model of 135M parameters
-on two cores.
+`disagreements` counts problems that differ between two processes of different surroundings, in the question or in a
+score; `findings` names the first. After FULL_SIZE problems, four generators that search make smaller ones.
+`scoring_share` is the processor time of a check over that of generating 1,024 tokens with a model of 135M parameters.
 """
 
 import hashlib
@@ -81,7 +78,7 @@ for _ in range(int(sys.argv[1])):
 def run(
     quick: bool, progress: Callable[[str], None], problems: int | None = None, only: str | None = None
 ) -> dict[str, Any]:
-    """See the module. `problems`: of each type; `only`: types whose name holds this text."""
+    """Measure all parts. `problems`: of each type; `only`: types whose name holds this text."""
     count = problems or (QUICK_PROBLEMS if quick else PROBLEMS)
     checks = list[EnvironmentCheck]()
     with TemporaryDirectory() as place:
@@ -128,7 +125,7 @@ def summary(checks: list[EnvironmentCheck], wanted: int) -> dict[str, Any]:
 
 
 def types(folder: Path, count: int) -> Iterator[tuple[str, Callable[[], EnvironmentConfig]]]:
-    """Each type's name and how to make its configuration; the files that they are lie in the folder by their hash."""
+    """Yield each type's name and how to make its configuration; its file lies in the folder by its hash."""
     for name in sorted(offered()):
         called = f"reasoning_gym/{name}"
         yield called, partial(EnvironmentConfig, name=called)

@@ -1,12 +1,10 @@
 """After how many files the evidence of a node's history finds a cheat, and whether it ever accuses an honest node.
 
-`python -m benchmarks evidence [--quick] [--only TEXT]`. The demo's model in bf16, made and verified by transformers, in
-files of 16 × 8 rollouts of which every row is audited. The null model is learned from honest files as a calibration
-does it. The histories of 100 nodes of each kind are drawn from the measured files by blocks of eight problems, which
-are independent. Files are kept in build/evidence. Keys: attacks [{name, nodes, found, files_median, files_p99, by}],
-honest {nodes, files, accused, largest}, null_model {files, problems, bets}. Results of other engines, processors,
-models and audit rates, which an earlier and longer form of this benchmark measured, stay in
-results/evidence_runs.jsonl.
+`python -m benchmarks evidence [--quick] [--only TEXT]`. The demo's model in bf16, in files of 16 × 8 rollouts of which
+every row is audited. The null model is learned from honest files as a calibration does it. The histories of 100 nodes
+of each kind are drawn from the measured files by blocks of eight problems, which are independent. Files are kept in
+build/evidence. Keys: attacks [{name, nodes, found, files_median, files_p99, by}], honest {nodes, files, accused,
+largest}, null_model {files, problems, bets}. results/evidence_runs.jsonl has other engines, processors and models.
 """
 
 import shutil
@@ -21,8 +19,8 @@ import numpy as np
 
 from attacks.registry import REGISTRY
 from attacks.small import SMALL_ATTACKS, Steer
-from benchmarks.attacks import policies
 from benchmarks.support.offline_pool import BFLOAT16, ENVIRONMENT, FLOAT32, FULL_WORK, OfflinePool, work_of
+from benchmarks.verification.attacks import policies
 from calibration.measuring import context_of
 from calibration.null_model import HonestSums, as_problem, pair_null_model
 from engines.hf import TransformersEngine
@@ -39,7 +37,7 @@ from trainer.model.tiny_model import tiny_model_config
 from validator.judging.measurements import measure, row_figures
 from worker.produce import Producer
 
-HOME = Path(__file__).parent.parent / "build" / "evidence"
+HOME = Path(__file__).parents[2] / "build" / "evidence"
 PILOT = 4
 """One calibration file of four chooses the bets, the others their rates."""
 SAFETY, NODES, MOST_FILES, HONEST_FILES = 1.1, 100, 16, 200
@@ -127,11 +125,8 @@ def payments(model: PairNullModel, blocks: Sequence[Block]) -> Array:
 
 
 def histories(paid: Array, nodes: int, files: int, seed: int = 0) -> tuple[Array, Array, float]:
-    """Draw the histories of many nodes at once, by the recursion of `NodeEvidence.add`.
-
-    Returns the file at which each node was accused (0: never), how often each accumulator was ahead then, and the
-    largest ln of the evidence.
-    """
+    """Draw the histories of many nodes at once, by the recursion of `NodeEvidence.add`. Return the file at which each
+    node was accused (0: never), how often each accumulator was ahead then, and the largest ln of the evidence."""
     rng = np.random.default_rng(seed)
     wealth = np.full((nodes, len(NAMES), BETS), -np.inf)
     largest, at, by = 0.0, np.zeros(nodes), np.zeros(len(NAMES))

@@ -1,8 +1,8 @@
 """Detection rates of every attack, through the validator's own pipeline, on the demo's tiny model and without a chain.
 
-`python -m benchmarks attacks [--quick] [--resume] [--jobs N] [--count N]`. Each finished row is appended to
-build/attacks-<count>.jsonl at once; `--resume` takes rows of the same count, checks and model from there. Keys:
-`attacks` (see `OfflinePool.row`), `fractions` (partial cheating against audit rates), `honest`.
+`python -m benchmarks attacks [--quick] [--resume] [--jobs N] [--count N]`. Finished rows are kept in
+build/attacks-<count>.jsonl; `--resume` takes those of the same count, checks and model. Keys: `attacks` (see
+`OfflinePool.row`), `fractions` (partial cheating against audit rates), `honest`.
 """
 
 import functools
@@ -62,9 +62,8 @@ RATES = (AUDIT_EVERYTHING // 8, AUDIT_EVERYTHING // 4, AUDIT_EVERYTHING // 2, AU
 
 @dataclass(frozen=True)
 class Spec:
-    """One unit of work. `table` is honest, attacks (an attack of the registry at `strength`), stale (`strength` steps
-    behind at learning rate `rate`) or fractions (`strength` is the share of cheated rollouts). `full`: files of the
-    demo's size."""
+    """One unit of work. `table` is honest, attacks, stale (`strength` steps behind at learning rate `rate`) or
+    fractions (`strength` is the share of cheated rollouts). `full`: files of the demo's size."""
 
     table: str
     dtype: str
@@ -92,7 +91,7 @@ FINEST = (
 
 
 def specs(quick: bool) -> list[Spec]:
-    """Every row, in the table's order; a quick run has all attacks in float32 and a few of the others."""
+    """Return every row, in the table's order; a quick run has all attacks in float32 and a few of the others."""
     rates, behind = (LEARNING_RATES[:1] + LEARNING_RATES[-1:], BEHIND[:1]) if quick else (LEARNING_RATES, BEHIND)
     out = [Spec("honest", dtype, "honest") for dtype in (FLOAT32, BFLOAT16)]
     for dtype, names in ((FLOAT32, sorted(set(REGISTRY) - set(SEPARATE))), (BFLOAT16, BF16[:3] if quick else BF16)):
@@ -106,7 +105,7 @@ def specs(quick: bool) -> list[Spec]:
 
 
 def measure(offline: OfflinePool, spec: Spec, count: int, progress: Progress) -> list[dict[str, Any]]:
-    """The rows of one spec: one, or for fractions one per audit rate."""
+    """Return the rows of one spec: one, or for fractions one per audit rate."""
     with producing(offline, spec) as (pool, producer):
         if spec.table == "fractions":
             return list(_fractions(pool, spec.strength, producer, count, progress))
@@ -115,7 +114,7 @@ def measure(offline: OfflinePool, spec: Spec, count: int, progress: Progress) ->
 
 @contextmanager
 def producing(offline: OfflinePool, spec: Spec) -> Iterator[tuple[OfflinePool, Producer]]:
-    """The pool that judges a spec's files, with the weights that it judges by, and what makes them."""
+    """Yield the pool that judges a spec's files, with the weights that it judges by, and what makes them."""
     if spec.table == "stale":
         with _stale(offline, spec) as found:
             yield found
@@ -131,15 +130,15 @@ def producing(offline: OfflinePool, spec: Spec) -> Iterator[tuple[OfflinePool, P
 def _fractions(
     offline: OfflinePool, share: float, producer: Producer, count: int, progress: Progress
 ) -> Iterator[dict[str, Any]]:
-    """A worker that cheats on a share of its rollouts, against audits: measured and by the formula of the docs."""
+    """Yield rows of a worker that cheats on a share of its rollouts, measured and by the formula of the docs."""
     rows = offline.config.work.rows
     cheated = round(share * rows)
     files = list(offline.files(producer, count))
     for rate in RATES:
         codes = Counter(offline.verdict(made, one, rate).code.is_accept for one, made in files)
-        formula = 1 - (1 - rate / AUDIT_EVERYTHING) ** cheated * (rows - cheated) / rows
-        low, high = interval(codes[False], count)
         audit = rate / AUDIT_EVERYTHING
+        formula = 1 - (1 - audit) ** cheated * (rows - cheated) / rows
+        low, high = interval(codes[False], count)
         progress(f"share {share:g} audit {audit:g}: {codes[False]} of {count}, formula {formula:.3f}")
         yield {
             "share": share,
@@ -171,11 +170,8 @@ def _scratch() -> "tempfile.TemporaryDirectory[str]":
 
 @functools.cache
 def policies(offline: OfflinePool, rate: float) -> list[Path]:
-    """Folders of successive policies, made once per process and learning rate.
-
-    AdamW on a policy gradient over the pool's own rollouts, with random advantages (what matters here is how far an
-    optimiser step moves the weights, not where to).
-    """
+    """Return folders of successive policies, made once per process and learning rate: AdamW on a policy gradient with
+    random advantages, since it matters how far an optimiser step moves the weights, not where to."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -203,10 +199,8 @@ def policies(offline: OfflinePool, rate: float) -> list[Path]:
     return folders
 
 
-BUILD = Path(__file__).parent.parent / "build"
+BUILD = Path(__file__).parents[2] / "build"
 COUNT, QUICK_COUNT = 200, 2
-TABLES = {"honest": "honest", "attacks": "attacks", "stale": "attacks", "fractions": "fractions"}
-
 Rows = list[dict[str, Any]]
 
 
@@ -219,7 +213,7 @@ def _offline(folder: Path, dtype: str, full: bool) -> OfflinePool:
 
 
 def _one(folder: Path, spec: Spec, count: int) -> tuple[Rows, list[str], float]:
-    """Rows, progress lines and seconds of one spec, in whichever process."""
+    """Return rows, progress lines and seconds of one spec."""
     start, lines = time.monotonic(), list[str]()
     rows = measure(_offline(folder, spec.dtype, spec.full), spec, count, lines.append)
     return rows, lines, time.monotonic() - start
@@ -237,8 +231,7 @@ def _finished(folder: Path, todo: list[Spec], count: int, jobs: int) -> Iterator
 
 
 def run(quick: bool, progress: Progress, resume: bool = False, jobs: int = 1, count: int = 0) -> dict[str, Any]:
-    """{attacks: [{name, dtype, submissions, detected, codes, same_text, by, margin, margin_low}], fractions: […],
-    honest: […]}. The base model comes from the cache, or is trained first (40 s of one core)."""
+    """Measure all rows; the base model comes from the cache, or is trained first (40 s of one core)."""
     folder = base_model(tiny_model_config(), ENVIRONMENT, 1, progress=progress)
     return table(folder, specs(quick), count or (QUICK_COUNT if quick else COUNT), progress, resume, jobs)
 
@@ -259,7 +252,7 @@ def table(
         keep(path, {"key": keys[spec], "rows": found})
         for line in lines:
             progress(f"[{number} of {len(todo)}, {seconds:.1f} s] {line}")
-    tables: dict[str, Rows] = {name: [] for name in dict.fromkeys(TABLES.values())}
+    tables: dict[str, Rows] = {"attacks": [], "fractions": [], "honest": []}
     for spec in wanted:
-        tables[TABLES[spec.table]] += rows[spec]
-    return {name: tables[name] for name in ("attacks", "fractions", "honest")}
+        tables["attacks" if spec.table == "stale" else spec.table] += rows[spec]
+    return tables
