@@ -133,23 +133,6 @@ def test_a_pool_is_not_created_from_bad_files(muster: Muster, key: Key, tmp_path
     assert "is not JSON" in muster.refused(*order, "1")
 
 
-@pytest.mark.parametrize(
-    ("train", "said"),
-    [
-        ('{"algorithm": {"loss": {"name": "ppo"}}}', "`train.algorithm.loss`: Input tag 'ppo' found using 'name' does"),
-        ('{"algorithm": {"loss": {"name": "gspo"}}}', "loss gspo has one term per sequence; it needs normaliser"),
-        ('{"optimizer": {"method": {"name": "sgd"}}}', "`train.optimizer.method`: Input tag 'sgd'"),
-    ],
-)
-def test_a_pool_is_not_created_with_a_recipe_that_makes_no_sense(
-    muster: Muster, key: Key, tmp_path: Path, train: str, said: str
-) -> None:
-    config, terms = write_pool_files(tmp_path)
-    config.write_text(json.dumps({**json.loads(config.read_text()), "train": json.loads(train)}))
-    order = ("pool", "create", *key.options, "--config", config, "--terms", terms, "--yes", "--budget", "1")
-    assert said in muster.refused(*order)
-
-
 def test_an_address_with_a_typing_error_is_refused(muster: Muster, key: Key) -> None:
     digits = key.address[2:]
     typo = "0x" + (digits.swapcase() if not digits.isdigit() else digits)
