@@ -3,9 +3,8 @@
 Of a worker's ranks, which hold parts of the weights, rank 0 runs worker and inner task; the others follow it."""
 
 from collections.abc import Callable, Generator, Iterable, Sequence
-from functools import wraps
 from pathlib import Path
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -34,7 +33,7 @@ from storage.weights.fetch import OpenObject
 from trainer.checkpoint import PendingCheckpoint
 from trainer.data.batch import Group
 from trainer.data.files import Loader
-from trainer.distributed import BroadcastCalls
+from trainer.distributed import BroadcastCalls, on_all_ranks
 from trainer.learner import Learner
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement, whole
@@ -43,20 +42,7 @@ from trainer.sft import ConversationEncoder, Example, SftLearner, SftMetrics, lo
 
 # Learners, of which every rank has one
 
-P = ParamSpec("P")
-R = TypeVar("R")
-S = TypeVar("S", bound="WorkerLearners[Any]")
 L = TypeVar("L", SftLearner, Learner)
-
-
-def on_all_ranks(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
-    """Make a method run on every rank when rank 0 calls it; it returns rank 0's result."""
-
-    @wraps(method)
-    def call(self: Any, *arguments: Any) -> Any:
-        return self._call(method.__name__, *arguments)
-
-    return cast(Callable[Concatenate[S, P], R], call)
 
 
 class WorkerLearners(BroadcastCalls, Generic[L]):
@@ -103,9 +89,6 @@ class WorkerLearners(BroadcastCalls, Generic[L]):
     def restore(self, folder: Path) -> dict[str, Any]:
         """Restore what `save` wrote, and return its `extra`. Raises IntegrityError where it is damaged."""
         return self.learner.load_checkpoint(folder)
-
-    def _run(self, name: str, arguments: tuple[Any, ...]) -> Any:
-        return getattr(type(self), name).__wrapped__(self, *arguments)
 
 
 class LanguageLearners(WorkerLearners[SftLearner]):
