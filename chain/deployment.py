@@ -124,9 +124,6 @@ def with_code(client: ChainReader, addresses: list[str]) -> set[str]:
     return {address for address, code in held if isinstance(code, str) and len(code) > 2}
 
 
-# Networks
-
-
 FOLDER = Path(__file__).resolve().parent / "networks"
 _TOKEN_BOUND = (1 << 56) - 1
 

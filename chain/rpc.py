@@ -42,9 +42,6 @@ _MALFORMED = (Web3Exception, DecodingError, ArithmeticError, AttributeError, Loo
 """What web3's formatters raise for answers of an unexpected shape."""
 
 
-# What errors mean
-
-
 class ErrorKind(Enum):
     """What an endpoint's error means, and so what to do about it."""
 
@@ -183,9 +180,6 @@ def shown(url: str) -> str:
         return f"{parts.scheme}://{name}{port}"
     except ValueError:
         return "(unreadable URL)"
-
-
-# Endpoints
 
 
 class FailoverProvider(JSONBaseProvider):
