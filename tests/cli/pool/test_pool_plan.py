@@ -11,8 +11,8 @@ from localnet.plan import BUDGET, pool_config, pool_terms
 from protocol.config import Curriculum, DataConfig, EnvironmentConfig, PoolConfig, ProblemFilter
 from protocol.encoding import TOKEN
 from protocol.evidence.null_model import EvidenceConfig, PairNullModel
-from tests.cli.actors import write_pool_files
 from tests.cli.muster import Muster
+from tests.cli.pool_files import write_pool_files
 
 CONFIG = pool_config(7, 30)
 TERMS = pool_terms(CONFIG)
