@@ -22,13 +22,10 @@ from typing import Any
 from benchmarks.support.kept import keep, kept
 from benchmarks.support.rollouts import save_random_demo
 from diloco.config import AdmissionConfig, DilocoConfig, DilocoRun, Mode, OuterConfig, TextTaskConfig
-from diloco.corpus import Corpus, Cursor, text_corpus
-from diloco.inner import DataShare
+from diloco.inner import Corpus, Cursor, DataShare, text_corpus
 from diloco.messages import Contribution, Expected, ShardEntry
-from diloco.outer import OuterState
-from diloco.settle import Payloads, settle
+from diloco.outer import OuterState, Payloads, encode_payload, settle
 from diloco.tasks import LanguageTask, language_learners, text_task
-from diloco.worker import make_contribution
 from engines.loading import set_threads
 from protocol.accounts import Account
 from protocol.config import AdamWConfig, OptimizerConfig, ScheduleConfig
@@ -137,7 +134,9 @@ class Bench:
                 task.load(state.weights)
                 for number in range(inner_steps):
                     task.train(self._share(worker, step), number)
-                payload, errors[worker] = make_contribution(state, task.weights(), expected, worker, errors[worker])
+                inner = task.weights()
+                gradient = {name: value - inner[name] for name, value in state.weights.items()}
+                payload, errors[worker] = encode_payload(state, gradient, expected, worker, errors[worker])
                 entries = [ShardEntry(sha256=sha256_hex(shard), size=len(shard)) for shard in payload]
                 files |= zip((entry.sha256 for entry in entries), payload, strict=True)
                 contributions[worker] = Contribution(

@@ -24,16 +24,15 @@ from typing import Any, Literal
 
 import numpy as np
 
+from diloco.codec import F32, Tensors
 from diloco.config import AdmissionConfig, DilocoConfig, DilocoRun
 from diloco.coordinator import Coordinator
 from diloco.inner import DataShare, Saving
-from diloco.log import Log
+from diloco.log import Log, make_step
 from diloco.main import MemberDaemon
 from diloco.messages import CommitRecord, ContributionSigned
 from diloco.outer import OuterState
-from diloco.settle import make_step
 from diloco.store import open_home
-from diloco.tensors import F32, Tensors
 from diloco.transport import Transport
 from diloco.worker import Worker
 from localnet.ports import claim_port

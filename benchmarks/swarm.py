@@ -37,12 +37,11 @@ from protocol.config import AdamWConfig, EnvironmentConfig, OptimizerConfig, Tra
 from storage.keys import MissingObjectError
 from swarm.config import MixConfig
 from swarm.envelope import SharedGroup, SwarmDocument, round_problem
-from swarm.evaluation import HeldOut
 from swarm.exchange import ListingEntry, own_entry
-from swarm.generation import MemberModel, OwnGroup, OwnRounds, Retokeniser
-from swarm.inbox import EnvelopeInbox
-from swarm.inspection import InspectedGroup, Inspector
+from swarm.generation import HeldOut, MemberModel, OwnGroup, OwnRounds, Retokeniser
+from swarm.inbox import EnvelopeInbox, Inspector
 from swarm.member import Member, judge_of
+from swarm.sampling import InspectedGroup
 from swarm.state import MemberProgress
 from trainer.learner import Learner
 from trainer.model.base_model import base_model

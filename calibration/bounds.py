@@ -32,6 +32,9 @@ from protocol.encoding import Document
 from protocol.errors import IntegrityError
 from protocol.evidence.figures import RowFigures, rounded
 
+Values = Sequence[float]
+Array = np.ndarray[Any, np.dtype[np.float64]]
+
 
 @dataclass(frozen=True)
 class Series:
@@ -42,17 +45,15 @@ class Series:
     largest: float
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> "Series":
+    def of(cls, values: Values) -> "Series":
         return cls(len(values), math.fsum(values), max(values))
 
 
 @dataclass(frozen=True)
 class RowSample:
-    """One rollout. `group` numbers its problem among those of the file: samples of a problem are not independent.
-
-    By chunk: exponent mismatches and mantissa errors. By token: score gaps, of which `total` counts the misses, and
-    |claimed − own ln p|.
-    """
+    """One rollout. `group` numbers its problem among those of the file: samples of a problem are not independent. By
+    chunk: exponent mismatches and mantissa errors. By token: score gaps, of which `total` counts the misses, and
+    |claimed − own ln p|."""
 
     group: int
     mismatches: Series
@@ -62,16 +63,10 @@ class RowSample:
 
     @classmethod
     def of(
-        cls,
-        group: int,
-        mismatches: Sequence[int],
-        mantissas: Sequence[float],
-        gaps: Sequence[float],
-        claimed: Sequence[float],
-        own: Sequence[float],
+        cls, group: int, mismatches: Sequence[int], mantissas: Values, gaps: Values, claimed: Values, own: Values
     ) -> "RowSample":
-        """From a rollout's measurements (validator.judging.checks.RowMeasurements) and its claimed log-probabilities.
-        Raises IntegrityError for a measurement that is not a finite number: such a rollout is not honest work."""
+        """Return the sample of a rollout's measurements (validator.judging.checks.RowMeasurements) and its claimed
+        log-probabilities. Raises IntegrityError for what is not a finite number: such a rollout is no honest work."""
         errors = [abs(a - b) for a, b in zip(claimed, own, strict=True)]
         if not all(map(math.isfinite, (*mantissas, *gaps, *errors))):
             what = "an honest rollout has measurements that are not numbers"
@@ -83,7 +78,7 @@ class RowSample:
 @dataclass(frozen=True)
 class FileSample:
     """The rollouts of one honest file, which a worker decoded `batch` at a time, and what a verdict document would
-    publish of those that an audit draws, and of blocks of problems (none: nobody asked for a null model)."""
+    publish of those that an audit draws, and of blocks of problems."""
 
     batch: int
     rows: tuple[RowSample, ...]
@@ -92,44 +87,35 @@ class FileSample:
 
 
 @dataclass(frozen=True)
-class MeanMeasurement:
-    """A mean over a submission: sums over counts. `quantum` is the least non-zero value of one
-    chunk or token (0: none): a flipped choice, an exponent, one of the 128 mantissas of a chunk (at least half of
-    which are compared, ties aside)."""
+class Measurement:
+    """What a check judges of a submission: a mean or a maximum over its chunks or tokens. `quantum` is the least
+    non-zero value of one of them (0: none): a flipped choice, an exponent, one of the 128 mantissas of a chunk (at
+    least half of which are compared, ties aside). `spared` events do not count in a mean."""
 
     series: Callable[[RowSample], Series]
-    quantum: float
+    quantum: float = 0.0
     spared: int = 0
 
-    def of_file(self, rows: Sequence[RowSample]) -> float:
-        """The measurement that the check judges; `spared` events do not count."""
+    def mean(self, rows: Sequence[RowSample]) -> float:
         series = [self.series(row) for row in rows]
         total = max(0.0, math.fsum(one.total for one in series) - self.spared)
         return total / sum(one.count for one in series)
 
-
-@dataclass(frozen=True)
-class ExtremeMeasurement:
-    """A maximum over chunks or tokens, by its maximum in one rollout."""
-
-    series: Callable[[RowSample], Series]
-    quantum: float = 0.0
-
-    def of_file(self, rows: Sequence[RowSample]) -> float:
+    def largest(self, rows: Sequence[RowSample]) -> float:
         return max(self.series(row).largest for row in rows)
 
 
-MEANS: Mapping[str, MeanMeasurement] = {
-    "exponent_mismatches_reject": MeanMeasurement(lambda row: row.mismatches, 1.0, spared=1),
-    "mantissa_mean_reject": MeanMeasurement(lambda row: row.mantissas, 1 / 64),
-    "sampling_miss_rate_reject": MeanMeasurement(lambda row: row.gaps, 1.0, spared=1),
-    "logprob_mean_reject": MeanMeasurement(lambda row: row.errors, 0.0),
+MEANS: Mapping[str, Measurement] = {
+    "exponent_mismatches_reject": Measurement(lambda row: row.mismatches, 1.0, spared=1),
+    "mantissa_mean_reject": Measurement(lambda row: row.mantissas, 1 / 64),
+    "sampling_miss_rate_reject": Measurement(lambda row: row.gaps, 1.0, spared=1),
+    "logprob_mean_reject": Measurement(lambda row: row.errors),
 }
-EXTREMES: Mapping[str, ExtremeMeasurement] = {
-    "exponent_mismatches_chunk_reject": ExtremeMeasurement(lambda row: row.mismatches, 1.0),
-    "mantissa_mean_chunk_reject": ExtremeMeasurement(lambda row: row.mantissas),
-    "sampling_gap_reject": ExtremeMeasurement(lambda row: row.gaps),
-    "logprob_error_reject": ExtremeMeasurement(lambda row: row.errors),
+EXTREMES: Mapping[str, Measurement] = {
+    "exponent_mismatches_chunk_reject": Measurement(lambda row: row.mismatches, 1.0),
+    "mantissa_mean_chunk_reject": Measurement(lambda row: row.mantissas),
+    "sampling_gap_reject": Measurement(lambda row: row.gaps),
+    "logprob_error_reject": Measurement(lambda row: row.errors),
 }
 MEASUREMENTS: tuple[str, ...] = (*MEANS, *EXTREMES)
 
@@ -138,11 +124,8 @@ MEASUREMENTS: tuple[str, ...] = (*MEANS, *EXTREMES)
 
 
 KEPT = 250
-SHARE = 0.02
-FEWEST = 20
-"""Exceedances below which no tail is fitted."""
-_DEVIANCE = 2.706
-"""0.90 quantile of χ² with one degree of freedom: one-sided 95%."""
+FEWEST = 20  # exceedances below which no tail is fitted
+_DEVIANCE = 2.706  # 0.90 quantile of χ² with one degree of freedom: one-sided 95%
 _Z = 1.645
 
 
@@ -163,9 +146,9 @@ class Tail(Document):
         return self
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> "Tail":
-        """The tail of one value per rollout; a fiftieth of them is kept, 60 to 250."""
-        kept = min(len(values), KEPT, max(3 * FEWEST, math.ceil(SHARE * len(values))))
+    def of(cls, values: Values) -> "Tail":
+        """Return the tail of one value per rollout; a fiftieth of them is kept, 60 to 250."""
+        kept = min(len(values), KEPT, max(3 * FEWEST, math.ceil(len(values) / 50)))
         shown = [rounded(value) for value in values]
         top = tuple(sorted((value for value in shown if value > 0), reverse=True)[:kept])
         return cls(rows=len(values), at_least=sum(v >= top[-1] for v in shown) if top else 0, top=top)
@@ -177,9 +160,8 @@ class Tail(Document):
 
 @dataclass(frozen=True)
 class Limit:
-    """A value that one rollout exceeds with at most the probability asked for, and the scale of the tail there: up to
-    the value, the tail falls at least as fast as an exponential of that scale. `start` is where the tail begins, `rate`
-    the upper limit of the probability to be beyond it."""
+    """A value that one rollout exceeds with at most the probability asked for. Up to it, the tail falls at least as
+    fast as an exponential of `scale`. `start` is where the tail begins, `rate` the most probability to be beyond it."""
 
     value: float
     scale: float
@@ -200,7 +182,7 @@ def limit(tail: Tail, probability: float, quantum: float) -> Limit:
     return Limit(max(start + value, tail.largest), scale, start, min(rate, 1.0))
 
 
-def _extrapolated(excess: "np.ndarray[Any, np.dtype[np.float64]]", odds: float) -> tuple[float, float]:
+def _extrapolated(excess: Array, odds: float) -> tuple[float, float]:
     """Return (excess, local scale) at survival 1/odds."""
     scale = excess.mean() * np.geomspace(0.05, 4.0, 220)
     shapes = np.linspace(0.0, 1.5, 76)
@@ -249,26 +231,24 @@ def rounded_up(value: float, digits: int) -> float:
 # --- Means
 
 
-_Z_MEAN = 2.33
-"""One-sided 99%, normal theory: the measured expectation is an estimate."""
+_Z_MEAN = 2.33  # one-sided 99%, normal theory: the measured expectation is an estimate
 _ENDLESS = 1e6
 _ROWS = 8192
+# Multiples c of the mean: at T ≥ c a problem's sum is at most that of max(0, S − c·N), whose tail is fitted.
 _CENTRES = (1.0, 1.5, 2.0, 3.0)
-"""Multiples c of the mean: at T ≥ c a problem's sum is at most that of max(0, S − c·N), whose tail is fitted."""
-Array = np.ndarray[Any, np.dtype[np.float64]]
 Row = tuple[Annotated[float, Field(ge=0, le=1e12)], Annotated[int, Field(ge=1, lt=2**53)]]
+
+
+_Rows = Annotated[tuple[Row, ...], Field(min_length=1, max_length=256)]
 
 
 class Sums(Document):
     """Sum S and count N of every rollout, by problem; of the first problems only where there are very many."""
 
-    problems: Annotated[
-        tuple[Annotated[tuple[Row, ...], Field(min_length=1, max_length=256)], ...],
-        Field(min_length=2, max_length=_ROWS),
-    ]
+    problems: Annotated[tuple[_Rows, ...], Field(min_length=2, max_length=_ROWS)]
 
     @classmethod
-    def of(cls, measurement: MeanMeasurement, files: Sequence[FileSample]) -> "Sums":
+    def of(cls, measurement: Measurement, files: Sequence[FileSample]) -> "Sums":
         groups: dict[tuple[int, int], list[Row]] = {}
         for number, file in enumerate(files):
             for row in file.rows:
@@ -323,10 +303,8 @@ class Design:
 
 def mean_limit(strata: Sequence[Sums], ratios: Tail, design: Design, probability: float, quantum: float) -> float:
     """Return a value that the mean of one submission reaches with at most `probability`, whichever stratum it is from.
-
-    ratios: S/N per row: no mean exceeds the largest ratio of its rows, which bounds submissions too small for the sum's
-    tail. `quantum` is 1 where S counts events, else 0.
-    """
+    ratios: S/N per row, whose largest no mean exceeds: the bound of submissions too small for the sum's tail.
+    `quantum` is 1 where S counts events, else 0."""
     half = probability / 2
     limits = [limit(ratios, probability / design.rows, 0.0).value] if ratios.top else [math.inf]
     mean = math.fsum(sums.total for sums in strata) / sum(sums.count for sums in strata)

@@ -1,8 +1,7 @@
 """The calibration document: measurements, thresholds and null models that follow from them, signed by who measured.
 
-The document is canonical JSON. Its signature is EIP-712 over the SHA-256 of the document without it. The domain names
-no chain: a calibration is of weights and engines, whatever network a pool is on.
-"""
+It is canonical JSON, its signature EIP-712 over the SHA-256 of the document without it. The domain names no chain: a
+calibration is of weights and engines, whatever network a pool is on."""
 
 import hashlib
 import math
@@ -27,12 +26,10 @@ from protocol.files import explained, file_digests, read_bounded
 if TYPE_CHECKING:
     from protocol.accounts import LocalAccount
 
-METHOD: Literal["peaks over threshold, Chernoff, bets"] = "peaks over threshold, Chernoff, bets"
 _DOMAIN = signing.Domain("muster-calibration", "1", 0, "0x" + "00" * 20)
 _STRUCT = "Calibration(bytes32 digest)"
 _MAX_BYTES = 64 << 20
-_TOLERANCE = 2e-3
-"""Machines differ in the last place of a logarithm, which may round a third digit the other way."""
+_TOLERANCE = 2e-3  # machines differ in the last place of a logarithm, which may round a third digit the other way
 
 
 class Calibration(Document):
@@ -41,7 +38,7 @@ class Calibration(Document):
     submission. `signature` is hex of 65 bytes, empty while unsigned."""
 
     version: Literal[1] = 1
-    method: Literal["peaks over threshold, Chernoff, bets"] = METHOD
+    method: Literal["peaks over threshold, Chernoff, bets"] = "peaks over threshold, Chernoff, bets"
     time: Count
     seed: Annotated[str, Field(max_length=100)]
     pool: Hex64
@@ -72,17 +69,13 @@ class Calibration(Document):
             raise ValueError("the document names another signer")
         return self.model_copy(update={"signature": signing.sign(account, self.digest).hex()})
 
-    @property
-    def design(self) -> Design:
-        return Design(self.problems, self.samples, self.audit_rate / 65536)
-
     def computed(self) -> dict[str, float]:
-        """The thresholds that follow from the document's measurements."""
-        return thresholds(self.pairs, self.design, self.false_reject, self.safety)
+        """Return the thresholds that follow from the document's measurements."""
+        design = Design(self.problems, self.samples, self.audit_rate / 65536)
+        return thresholds(self.pairs, design, self.false_reject, self.safety)
 
     def null_model(self) -> tuple[PairNullModel, ...]:
-        """Return the null models that follow from the measurements, one for each pair whose figures the document
-        has."""
+        """Return the null models that follow from the measurements, one for each pair whose figures are here."""
         able = [pair for pair in self.pairs if pair.heldout.problems and all(one.problems for one in pair.strata)]
         models = []
         for pair in able:
@@ -93,7 +86,7 @@ class Calibration(Document):
         return tuple(models)
 
     def heldout(self) -> tuple[int, int]:
-        """(held-out files, pairs of which one was over a threshold)."""
+        """Return the number of held-out files, and of pairs of which one was over a threshold."""
         over = sum(any(p.heldout.largest[name] >= self.thresholds[name] for name in MEASUREMENTS) for p in self.pairs)
         return sum(pair.heldout.files for pair in self.pairs), over
 
@@ -105,18 +98,16 @@ class Calibration(Document):
         except (MusterError, ValueError) as error:
             raise IntegrityError(f"the calibration's signature is bad: {error}", "ask for the file again") from None
         if actual != self.signer:
-            raise IntegrityError(
-                f"the calibration is not signed by {self.signer}", "its measurements were changed; ask again"
-            )
+            what = f"the calibration is not signed by {self.signer}"
+            raise IntegrityError(what, "its measurements were changed; ask again")
         if signer is not None and actual != signer:
             raise IntegrityError(f"the calibration is signed by {actual}, not by {signer}", "ask the pool's owner")
         wanted = self.computed()
         for name in MEASUREMENTS:
-            if not math.isclose(self.thresholds.get(name, -1.0), wanted[name], rel_tol=_TOLERANCE):
-                claimed = self.thresholds.get(name)
-                raise IntegrityError(
-                    f"`{name}` is {claimed}, but {wanted[name]} follows from the measurements", "measure again"
-                )
+            claimed = self.thresholds.get(name)
+            if claimed is None or not math.isclose(claimed, wanted[name], rel_tol=_TOLERANCE):
+                what = f"`{name}` is {claimed}, but {wanted[name]} follows from the measurements"
+                raise IntegrityError(what, "measure again")
         if not _alike(self.evidence, self.null_model()):
             raise IntegrityError("its null models do not follow from the measurements", "measure again")
         if set(self.thresholds) != set(MEASUREMENTS):
@@ -125,12 +116,12 @@ class Calibration(Document):
             raise IntegrityError("a held-out honest file is over a threshold", "measure again with more --files")
 
     def checks(self, base: ChecksConfig) -> ChecksConfig:
-        """`base` with the calibrated thresholds."""
+        """Return `base` with the calibrated thresholds."""
         return base.model_copy(update=dict(self.thresholds))
 
     @classmethod
     def parse(cls, data: bytes, where: str) -> Self:
-        """Raises ConfigError for anything but a calibration document; the signature is for `check`."""
+        """Parse a document whose signature `check` looks at. Raises ConfigError for anything else."""
         return parse_document(data, cls, f"{where} is not a calibration")
 
     @classmethod
@@ -139,8 +130,7 @@ class Calibration(Document):
 
 
 def _alike(claimed: tuple[PairNullModel, ...], found: tuple[PairNullModel, ...]) -> bool:
-    """Return whether null models are the same up to the last places of a logarithm, which machines round
-    differently."""
+    """Whether null models are the same up to the last places of a logarithm."""
 
     def figures(models: tuple[PairNullModel, ...]) -> dict[tuple[str, str, str, int, str], float]:
         return {

@@ -43,7 +43,7 @@ class Draw:
 
 
 def usual_verifier(maker: EngineConfig, dtype: str) -> EngineConfig:
-    """Return what judges where nobody named another: transformers in the pool's `dtype`, where the maker computes."""
+    """Return the judge where nobody named one: transformers in the pool's `dtype`, on the maker's device."""
     return EngineConfig.model_validate(maker.model_dump() | {"name": "transformers", "dtype": dtype})
 
 

@@ -8,6 +8,7 @@ import os
 import tempfile
 import time
 from collections.abc import Sequence
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,7 @@ from protocol.evidence.null_model import EvidenceConfig, PairNullModel
 from protocol.files import explained, write_atomic
 from protocol.identity import PoolId, WorkId
 from protocol.rollout_file.file import read
-from protocol.rollout_file.rows import Limits
+from protocol.rollout_file.rows import Limits, commit
 from protocol.seeds import AUDIT_EVERYTHING, Work, audit_sample
 from runtime.entry import alone
 from worker.produce import Planned, Producer
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
     from validator.judging.checks import CheckContext
 
 
+log = logging.getLogger("muster.calibrate")
+HOURS = 12
+HELD_OUT = 4  # one file of four is not used for thresholds, only judged by them
 _ZERO = "0x" + "00" * 20
 
 
@@ -47,11 +51,6 @@ def work_of(seed: str, number: int) -> Work:
     the seed."""
     step_seed = tagged_hash("muster/calibration/1", tagged_hash(f"muster/calibration-seed/1 {seed}"))
     return Work(WorkId(PoolId(0, _ZERO, 0), _ZERO, 0, number), step_seed, bytes(32))
-
-
-HOURS = 12
-HELD_OUT = 4  # one file of four is not used for thresholds, only judged by them
-log = logging.getLogger("muster.calibrate")
 
 
 def measure_all(plan: Plan) -> list[PairMeasurements]:
@@ -67,8 +66,7 @@ def measure_all(plan: Plan) -> list[PairMeasurements]:
                 what = f"measuring files with {pair[1]}"
                 judge, files = alone(what, HOURS * 3600, measure_files, plan, pair[1], Path(name))
                 kept = [file for file, spared in zip(files, held, strict=True) if not spared]
-                spare = [file for file, spared in zip(files, held, strict=True) if spared]
-                out[pair] = summarise(maker, judge, kept, spare)
+                out[pair] = summarise(maker, judge, kept, list(compress(files, held)))
     return [out[pair] for pair in plan.pairs]
 
 
@@ -129,7 +127,6 @@ def measure_files(plan: Plan, spec: EngineSpec, folder: Path) -> tuple[EngineInf
 
 def context_of(work: Work, data: bytes, config: PoolConfig, environment: PoolEnvironments) -> "CheckContext":
     """Open an honest file, every rollout audited. Raises IntegrityError if a check on the file refuses it."""
-    from protocol.rollout_file.rows import commit
     from validator.judging.checks import FILE_CHECKS, CheckContext, SubmissionFacts
 
     header, rollouts = read(data, Limits.of(config.work))
@@ -137,9 +134,8 @@ def context_of(work: Work, data: bytes, config: PoolConfig, environment: PoolEnv
     context = CheckContext(facts, config, environment, data, header, tuple(rollouts))
     for check in FILE_CHECKS:
         if not (finding := check(context)).code.is_accept:
-            raise IntegrityError(
-                f"an honest file fails {finding.check}: {finding.note}", "check pool config and weights"
-            )
+            what = f"an honest file fails {finding.check}: {finding.note}"
+            raise IntegrityError(what, "check pool config and weights")
     return context
 
 
@@ -208,12 +204,9 @@ def apply(document: Calibration, path: Path) -> None:
 def evidence_config(
     models: tuple[PairNullModel, ...], audit_rate: int, own_engine: bool | None
 ) -> EvidenceConfig | None:
-    """Return what a pool names for node challenges; None without null models.
-
-    `own_engine` is what the pool asked of jurors before. Without it (None) the pool asks for the worker's engine if
-    each engine has a null model by itself: otherwise jurors who have it vote against those who have not. Raises
-    ConfigError if the pairs do not suffice.
-    """
+    """Return what a pool names for node challenges; None without null models. `own_engine` is what the pool asked of
+    jurors before. Without it (None) the pool asks for the worker's engine if each engine has a null model by itself:
+    otherwise jurors who have it vote against those who have not. Raises ConfigError if the pairs do not suffice."""
     if not models:
         return None
     evidence = EvidenceConfig(audit_rate=audit_rate, null_models=models)

@@ -15,11 +15,10 @@ problems are independent. The safety factor multiplies the measured figures firs
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from calibration.bounds import rounded_up
+from calibration.bounds import Array, rounded_up
 from protocol.evidence.figures import rounded
 from protocol.evidence.null_model import (
     ACCUMULATORS,
@@ -32,29 +31,23 @@ from protocol.evidence.null_model import (
     Sum,
 )
 
-TILTS = (0.1, 0.2, 0.4, 0.6, 1.0)
-"""λ of the bets, in standard deviations of a problem."""
-_MOST_NATS = 1.2
-_MOST_SPREADS = (1.5, 3.0)
-"""One problem pays at most 1.2 nats, but counts for 1.5 to 3 standard deviations: heavy tails accuse nobody, and the
-less Z can be, the fewer problems bear a rate out."""
+TILTS = (0.1, 0.2, 0.4, 0.6, 1.0)  # λ of the bets, in standard deviations of a problem
+# One problem pays at most 1.2 nats, but counts for 1.5 to 3 standard deviations: heavy tails accuse nobody, and the
+# less Z can be, the fewer problems bear a rate out.
+_MOST_NATS, _MOST_SPREADS = 1.2, (1.5, 3.0)
 _STAKES = 0.98 * 2.0 ** -np.arange(8)
+# Accumulators of events that honest work hardly has, whose spread says nothing: bets go by what one event pays.
 _EVENTS = ("unexplained",)
-"""Accumulators of events that honest work hardly has: a spread of next to nothing says nothing, so bets on them are
-made by what one event pays."""
 _EVENT_SHARES = (0.4, 0.6, 0.8, 1.0, 1.2)
-_IDLE_NATS = 0.05
-"""What a problem without an event costs the bet of share 1, about. The more problems were measured, the more an event
-pays for that."""
-_LEAST_SPREAD = {"mantissas": 0.02, "logprobs": 1e-4, "gaps": 1e-4}
-"""Spread to assume if held-out files show none: about one event of a kind."""
+_IDLE_NATS = 0.05  # what a problem without an event costs the bet of share 1, about
+_LEAST_SPREAD = {"mantissas": 0.02, "logprobs": 1e-4, "gaps": 1e-4}  # where held-out files show none: about one event
+# No mean below it accuses anybody: half of the distance of two float32 from 16 to 32, where scores are that ln p is
+# taken of. Engines that agree to the bit differ by how each rounds it, and by more where a policy is less sharp.
 _LEAST_RATE = {"logprobs": 2.0**-20}
-"""No mean below it accuses anybody: half of the distance of two float32 from 16 to 32, where scores are that ln p is
-taken of. Engines that agree to the bit differ by how each rounds it, and by more where a policy is less sharp."""
 _NO_BET = Bet(tilt=0, rate=0, most=0)
+# (S, N) of every accumulator, in the order of ACCUMULATORS; of a block, in that of BLOCK_ACCUMULATORS.
 Problem = tuple[tuple[float, float], ...]
-"""(S, N) of every accumulator, in the order of ACCUMULATORS; of a block, in that of BLOCK_ACCUMULATORS."""
-Array = np.ndarray[Any, np.dtype[np.float64]]
+Figures = tuple[Array, Array]  # (S, N) of one accumulator, by problem
 
 
 def as_problem(sums: Mapping[str, Sum]) -> Problem:
@@ -85,8 +78,8 @@ def pair_null_model(
                 bets[name] = _event_bets(own, wanted)
                 continue
             spread = max(_spread(*_figures(tried, place, safety)), _LEAST_SPREAD.get(name, 0.2))
-            tried_bets = (_spread_bet(tilt / spread, spread, own, wanted) for tilt in TILTS)
-            bets[name] = tuple(_no_lower(bet, _LEAST_RATE.get(name, -math.inf)) for bet in tried_bets)
+            least = _LEAST_RATE.get(name, -math.inf)
+            bets[name] = tuple(_spread_bet(tilt / spread, spread, own, wanted, least) for tilt in TILTS)
     return PairNullModel(worker=worker, verifier=verifier, bets=bets)
 
 
@@ -98,9 +91,9 @@ def log_wealth(nats: Array, most_nats: float) -> float:
     return float(np.logaddexp.reduce(grown) - math.log(len(stakes)))
 
 
-def _event_bets(strata: Sequence[tuple[Array, Array]], wanted: float) -> tuple[Bet, ...]:
-    """Return bets of which one event pays more the more problems there are: with none seen in n, a rate is too low
-    unless it costs `wanted`·(e^x − 1)/n nats a problem, for a payment of x."""
+def _event_bets(strata: Sequence[Figures], wanted: float) -> tuple[Bet, ...]:
+    """Bets of which one event pays more the more problems there are: with none seen in n, a rate is too low unless it
+    costs `wanted`·(e^x − 1)/n nats a problem, for a payment of x."""
     problems = min(len(totals) for totals, _ in strata)
     pays = math.log1p(_IDLE_NATS * problems / wanted)
     bets = (_bet(_short(share * pays), 1.0, 0.1, strata, wanted) for share in _EVENT_SHARES)
@@ -109,21 +102,16 @@ def _event_bets(strata: Sequence[tuple[Array, Array]], wanted: float) -> tuple[B
     return tuple(bet if bet.rate * count < 0.5 else _NO_BET for bet in bets)
 
 
-def _spread_bet(tilt: float, spread: float, strata: Sequence[tuple[Array, Array]], wanted: float) -> Bet:
-    """Return a bet whose tilt and most are in standard deviations of a problem."""
+def _spread_bet(tilt: float, spread: float, strata: Sequence[Figures], wanted: float, least_rate: float) -> Bet:
+    """A bet whose tilt and most are in standard deviations of a problem."""
     tilt = _short(tilt)
     least, largest = (spreads * spread for spreads in _MOST_SPREADS)
-    return _bet(tilt, _short(min(max(_MOST_NATS / tilt, least), largest)), spread, strata, wanted)
+    bet = _bet(tilt, _short(min(max(_MOST_NATS / tilt, least), largest)), spread, strata, wanted)
+    return bet.model_copy(update={"rate": max(bet.rate, least_rate)}) if bet.tilt else bet
 
 
-def _no_lower(bet: Bet, rate: float) -> Bet:
-    """Return a bet of that rate or more: the higher the rate, the less it pays."""
-    return bet.model_copy(update={"rate": max(bet.rate, rate)}) if bet.tilt else bet
-
-
-def _bet(tilt: float, most: float, unit: float, strata: Sequence[tuple[Array, Array]], wanted: float) -> Bet:
-    """Return the bet with the least rate that every stratum bears out, or no bet if there is none. `unit`: about what a
-    problem's sum is off by."""
+def _bet(tilt: float, most: float, unit: float, strata: Sequence[Figures], wanted: float) -> Bet:
+    """The bet with the least rate that every stratum bears out, if any. `unit`: what a problem's sum is off by."""
     rates = [_least_rate(tilt, most, *one, unit / _count(one[1]), wanted) for one in strata]
     if not all(map(math.isfinite, rates)):
         return _NO_BET
@@ -131,8 +119,8 @@ def _bet(tilt: float, most: float, unit: float, strata: Sequence[tuple[Array, Ar
 
 
 def _least_rate(tilt: float, most: float, totals: Array, counts: Array, unit: float, wanted: float) -> float:
-    """Return the least rate at which the measured problems refute that the bet pays, to a thousandth of `unit`;
-    infinite if there are too few problems."""
+    """The least rate at which the measured problems refute that the bet pays, to a thousandth of `unit`; infinite if
+    there are too few problems."""
 
     def refuted(rate: float) -> bool:
         return log_wealth(tilt * np.minimum(totals - rate * counts, most), tilt * most) >= wanted
@@ -146,17 +134,15 @@ def _least_rate(tilt: float, most: float, totals: Array, counts: Array, unit: fl
     return high
 
 
-def _figures(problems: Sequence[Problem], place: int, safety: float) -> tuple[Array, Array]:
-    """Return (S, N), with S moved up by the safety factor, whatever its sign."""
+def _figures(problems: Sequence[Problem], place: int, safety: float) -> Figures:
+    """(S, N), with S moved up by the safety factor, whatever its sign."""
     both = np.array([problem[place] for problem in problems], dtype=np.float64).reshape(-1, 2)
     return both[:, 0] + (safety - 1) * np.abs(both[:, 0]), both[:, 1]
 
 
 def _spread(totals: Array, counts: Array) -> float:
-    """Return the standard deviation of a problem's S − c·N at the mean rate c."""
-    if not counts.sum():
-        return 0.0
-    return float(np.std(totals - totals.sum() / counts.sum() * counts))
+    """The standard deviation of a problem's S − c·N at the mean rate c."""
+    return float(np.std(totals - totals.sum() / counts.sum() * counts)) if counts.sum() else 0.0
 
 
 def _count(counts: Array) -> float:

@@ -13,17 +13,13 @@ from protocol.errors import ConfigError
 from protocol.evidence.figures import RowFigures, rounded
 from protocol.evidence.null_model import ACCUMULATORS, BLOCK_ACCUMULATORS, block_sums, problem_sums
 
-LEAST_PROBLEMS = 24
-"""Problems per decode batch below which a variance says little."""
+LEAST_PROBLEMS = 24  # per decode batch: below that a variance says little
 Count = Annotated[int, Field(ge=1, lt=2**53)]
 _Value = Annotated[float, Field(ge=-1e12, le=1e12)]
-_Problem = Annotated[
-    tuple[tuple[_Value, _Value], ...], Field(min_length=len(ACCUMULATORS), max_length=len(ACCUMULATORS))
-]
+_Sums = tuple[tuple[_Value, _Value], ...]
+_Problem = Annotated[_Sums, Field(min_length=len(ACCUMULATORS), max_length=len(ACCUMULATORS))]
+_Block = Annotated[_Sums, Field(min_length=len(BLOCK_ACCUMULATORS), max_length=len(BLOCK_ACCUMULATORS))]
 Problems = Annotated[tuple[_Problem, ...], Field(max_length=1 << 20)]
-_Block = Annotated[
-    tuple[tuple[_Value, _Value], ...], Field(min_length=len(BLOCK_ACCUMULATORS), max_length=len(BLOCK_ACCUMULATORS))
-]
 Blocks = Annotated[tuple[_Block, ...], Field(max_length=1 << 20)]
 
 
@@ -93,18 +89,9 @@ def summarise(
         chunks=sum(row.mantissas.count for row in rows),
         largest=_largest(files),
         strata=tuple(_stratum(batch, files) for batch in sorted({file.batch for file in files})),
-        ratios={
-            name: Tail.of([one.total / one.count for one in map(mean.series, rows)]) for name, mean in MEANS.items()
-        },
-        extremes={
-            name: Tail.of([one.largest for one in map(extreme.series, rows)]) for name, extreme in EXTREMES.items()
-        },
-        heldout=Heldout(
-            files=len(heldout),
-            largest=_largest(heldout),
-            problems=_evidence(heldout),
-            blocks=_blocks(heldout),
-        ),
+        ratios={n: Tail.of([one.total / one.count for one in map(m.series, rows)]) for n, m in MEANS.items()},
+        extremes={n: Tail.of([one.largest for one in map(m.series, rows)]) for n, m in EXTREMES.items()},
+        heldout=Heldout(files=len(heldout), largest=_largest(heldout), **_evidence(heldout)),
     )
 
 
@@ -114,8 +101,8 @@ def _largest(files: Sequence[FileSample]) -> dict[str, float]:
 
 def file_measurements(files: Sequence[FileSample]) -> dict[str, list[float]]:
     """Return every measurement of every file, as the validator's checks compute it with each rollout audited."""
-    out = {name: [mean.of_file(file.rows) for file in files] for name, mean in MEANS.items()}
-    return out | {name: [extreme.of_file(file.rows) for file in files] for name, extreme in EXTREMES.items()}
+    means = {name: [one.mean(file.rows) for file in files] for name, one in MEANS.items()}
+    return means | {name: [one.largest(file.rows) for file in files] for name, one in EXTREMES.items()}
 
 
 def _stratum(batch: int, files: Sequence[FileSample]) -> Stratum:
@@ -124,21 +111,17 @@ def _stratum(batch: int, files: Sequence[FileSample]) -> Stratum:
     if problems < LEAST_PROBLEMS:
         what = f"{problems} problems were measured at decode batch {batch}; at least {LEAST_PROBLEMS} are needed"
         raise ConfigError(what, "pass a larger --files")
-    sums = {n: Sums.of(f, own) for n, f in MEANS.items()}
-    return Stratum(batch=batch, files=len(own), sums=sums, problems=_evidence(own), blocks=_blocks(own))
+    sums = {name: Sums.of(mean, own) for name, mean in MEANS.items()}
+    return Stratum(batch=batch, files=len(own), sums=sums, **_evidence(own))
 
 
-def _evidence(files: Sequence[FileSample]) -> tuple[Problem, ...]:
-    """Return the sums of every problem of files whose figures were kept."""
+def _evidence(files: Sequence[FileSample]) -> dict[str, tuple[Problem, ...]]:
+    """The sums of every problem and block of files whose figures were kept."""
     problems: list[Problem] = []
     for file in files:
         groups: dict[int, list[RowFigures]] = {}
         for row in file.figures:
             groups.setdefault(file.rows[row.row].group, []).append(row)
         problems += [as_problem(problem_sums(rows)) for _, rows in sorted(groups.items())]
-    return tuple(problems)
-
-
-def _blocks(files: Sequence[FileSample]) -> tuple[Problem, ...]:
-    """Return the sums of every block of those files."""
-    return tuple(as_problem(sums) for file in files for sums in block_sums(file.blocks))
+    blocks = tuple(as_problem(sums) for file in files for sums in block_sums(file.blocks))
+    return {"problems": tuple(problems), "blocks": blocks}

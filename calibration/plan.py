@@ -33,16 +33,15 @@ class EngineSpec:
         return f"{self.name}:{self.dtype}:{self.device}"
 
 
-Pair = tuple[EngineSpec, EngineSpec]
-"""A worker's engine and the verifier's."""
+Pair = tuple[EngineSpec, EngineSpec]  # a worker's engine and the verifier's
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to measure, and what the thresholds have to hold: `files` honest files per pair of `pool_config`, decoded by
-    turns at each of `batches`. `audit_rate` (of 65536) is the pool's: evidence counts the rows that its audits draw.
-    `false_reject` is the probability per submission that an honest one is refused; `safety` multiplies every measured
-    bound. Raises ConfigError for what cannot be measured."""
+    """What to measure: `files` honest files per pair of `pool_config`, decoded by turns at each of `batches`.
+    `audit_rate` (of 65536) is the pool's: evidence counts the rows that its audits draw. `false_reject` is the
+    probability per submission that an honest one is refused; `safety` multiplies every measured bound. Raises
+    ConfigError for what cannot be measured."""
 
     pool_config: Path
     weights: Path
@@ -59,8 +58,9 @@ class Plan:
         if not 1e-12 <= self.false_reject <= 0.1:
             raise ConfigError(f"--false-reject {self.false_reject:g} is outside 1e-12 to 0.1", "1e-6 is usual")
         if not (self.weights / "config.json").is_file():
-            hint = "name one with config.json and safetensors files"
-            raise ConfigError(f"{self.weights} is not a model folder", hint)
+            raise ConfigError(
+                f"{self.weights} is not a model folder", "name one with config.json and safetensors files"
+            )
         if self.files < (least := 4 * len(self.batches)):
             what = f"--files {self.files} is too few for {len(self.batches)} batch sizes"
             raise ConfigError(what, f"at least {least}")

@@ -34,16 +34,12 @@ class CheckedMask:
 
 
 def check_mask(source: PoolOnChain, objects: OpenObject, step: int) -> CheckedMask:
-    """Recompute the mask of policy step `step`. `objects` opens what is in the pool's bucket.
-
-    Raises ConfigError where there is no such mask, IntegrityError for bytes that are not the chain's, and what
-    `objects` raises: MissingObjectError if a file that counts cannot be had.
-    """
+    """Recompute the mask of policy step `step`. `objects` opens what is in the pool's bucket. Raises ConfigError where
+    there is no such mask, IntegrityError for bytes that are not the chain's, and what `objects` raises."""
     pool = source.state.pools[source.pool_id.pool]
     if not 0 <= step < len(pool.steps):
-        raise ConfigError(
-            f"pool {pool.pool} has no policy step {step}", f"it has published {len(pool.steps)}, from 0 on"
-        )
+        what = f"pool {pool.pool} has no policy step {step}"
+        raise ConfigError(what, f"it has published {len(pool.steps)}, from 0 on")
     data = objects(object_key("configs", pool.config_hash), MAX_CONFIG_BYTES)
     config = PoolConfig.parse(data, "the pool's configuration document")
     if not config.curricula:

@@ -1,8 +1,8 @@
-"""`dataset.json`, which says what an export is of and holds the hashes of its files, and the card that follows from
-it."""
+"""`dataset.json`, which says what an export is of and holds the hashes of its files, and the card that follows."""
 
 import hashlib
 import json
+from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator
@@ -73,8 +73,8 @@ class Licences(Document):
 
 
 class DatasetDocument(Document):
-    """`contracts`: name → address of the suite; `manifests`: policy step → digest of its manifest, of the steps that
-    rows are of; `files`: in the order of their rows."""
+    """`contracts`: name → address of the suite; `manifests`: policy step of some row → digest of its manifest; `files`:
+    in the order of their rows."""
 
     version: Literal[1] = 1
     name: Text
@@ -140,13 +140,18 @@ class StoredDataset(Document):
             except (ValueError, IntegrityError):
                 actual = "nobody"
             if actual != stored.signer:
-                raise IntegrityError(
-                    f"{where} is signed by {actual}, not by {stored.signer}", "get it from its exporter"
-                )
+                what = f"{where} is signed by {actual}, not by {stored.signer}"
+                raise IntegrityError(what, "get it from its exporter")
         return stored
 
     def canonical(self) -> bytes:
         return canonical_json(self.model_dump(mode="json"))
+
+    def write(self, folder: Path) -> Self:
+        """Write the document and its card into an export's folder."""
+        (folder / DOCUMENT).write_bytes(self.canonical())
+        (folder / CARD).write_text(card(self.dataset), encoding="utf-8")
+        return self
 
 
 def _signed_digest(document: DatasetDocument) -> bytes:
@@ -154,7 +159,6 @@ def _signed_digest(document: DatasetDocument) -> bytes:
 
 
 _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
-_LARGEST = "1M<n<10M"
 
 
 def card(document: DatasetDocument) -> str:
@@ -163,10 +167,10 @@ def card(document: DatasetDocument) -> str:
 
 
 def _header(document: DatasetDocument) -> list[str]:
-    """Return YAML; texts as JSON strings, which YAML reads alike whatever is in them."""
+    """YAML; texts as JSON strings, which YAML reads alike whatever is in them."""
     licence = document.licences.dataset
     named = [f"license: {json.dumps(licence)}"]
-    size = next((name for most, name in _SIZES if document.totals.rows < most), _LARGEST)
+    size = next((name for most, name in _SIZES if document.totals.rows < most), "1M<n<10M")
     lines = ["---", *(named if licence not in ("", "unknown") else ["license: other", "license_name: unknown"])]
     lines += [f"pretty_name: {json.dumps(document.name)}", "size_categories:", f"- {size}"]
     lines += ["tags:", "- muster", "- rollouts", "configs:", "- config_name: default", "  data_files:"]

@@ -13,18 +13,7 @@ from typing import Any
 from chain.indexer.records import Submission
 from chain.indexer.state import State
 from chain.rpc import Block
-from dataset.document import (
-    CARD,
-    CONFIG,
-    DOCUMENT,
-    MANIFESTS,
-    TOKENIZER,
-    AsOf,
-    DatasetDocument,
-    Licences,
-    StoredDataset,
-    card,
-)
+from dataset.document import CONFIG, MANIFESTS, TOKENIZER, AsOf, DataFile, DatasetDocument, Licences, StoredDataset
 from dataset.rows import ROWS_PER_FILE, DatasetRow, RowTally, RowWriter
 from engines.base import FINISH_EOS
 from environments.registry import load_environment
@@ -37,39 +26,11 @@ from protocol.identity import PoolId
 from protocol.models import TOKENIZER_FILES, Tokenizer, load_tokenizer
 from protocol.rollout_file import merkle
 from protocol.rollout_file.file import read
-from protocol.rollout_file.rows import Limits, Rollout, commit, leaves
+from protocol.rollout_file.rows import Commitment, Limits, Rollout, commit, leaves
 from protocol.verdict import Code, code_at
 from storage.keys import object_key
 from storage.weights.fetch import OpenObject
-from storage.weights.manifest import MAX_STORED_BYTES, Manifest, ManifestScope, WeightFile, unseal
-
-
-@dataclass(frozen=True)
-class AcceptedFile:
-    """A submission that was accepted for good. `votes`: the opened ones on it, of every round of its lane in order of
-    membership, each with the hash of the document behind it."""
-
-    submission: Submission
-    manifest: bytes
-    votes: tuple[tuple[Code, bytes], ...]
-
-
-def accepted_files(state: State, pool: int, time: int) -> list[AcceptedFile]:
-    """Return the files that were final at chain time `time`, by sequence."""
-    steps = state.pools[pool].steps
-    return [
-        AcceptedFile(sub, steps[sub.step].manifest, tuple(_votes(state, sub)))
-        for sub in state.accepted(pool)
-        if sub.is_final(time)
-    ]
-
-
-def _votes(state: State, sub: Submission) -> Iterator[tuple[Code, bytes]]:
-    for turn in state.lane_of(sub).rounds:
-        for _, (codes, digest) in sorted(turn.reveals.items()):
-            if code := code_at(codes, sub.place):
-                yield Code(code), digest
-
+from storage.weights.manifest import MAX_STORED_BYTES, Manifest, ManifestScope, unseal
 
 log = logging.getLogger("muster.dataset")
 MAX_CONFIG_BYTES = 1 << 20
@@ -97,14 +58,14 @@ class Texts:
         return self._config.environments[problem.environment].called, problem.seed
 
 
-def tokenizer_files(manifest: Manifest) -> dict[str, WeightFile]:
-    """Return a policy step's tokenizer files by name."""
-    return {file.name: file for file in manifest.files if file.name in TOKENIZER_FILES}
+def tokenizer_hashes(manifest: Manifest) -> dict[str, str]:
+    """Return the SHA-256 of a policy step's tokenizer files, by name."""
+    return {file.name: file.sha256 for file in manifest.files if file.name in TOKENIZER_FILES}
 
 
 def tokenizer_problem(folder: Path, manifest: Manifest) -> str:
     """Return why a folder is not the tokenizer of a policy step, or an empty string."""
-    expected = {name: file.sha256 for name, file in tokenizer_files(manifest).items()}
+    expected = tokenizer_hashes(manifest)
     if not folder.is_dir():
         return "it is missing"
     for path in sorted(folder.iterdir()):
@@ -131,40 +92,37 @@ class PoolOnChain:
     def scope(self) -> ManifestScope:
         return ManifestScope(self.pool_id, self.state.pools[self.pool_id.pool].owner)
 
-
-@dataclass(frozen=True)
-class ExportOptions:
-    """`licence`: under which the exporter offers the data; `account` signs `dataset.json`, if given."""
-
-    licence: str = "unknown"
-    account: LocalAccount | None = None
-    rows_per_file: int = ROWS_PER_FILE
+    def accepted(self, time: int) -> dict[int, Submission]:
+        """Return the files that were accepted for good at chain time `time`, by sequence."""
+        return {sub.sequence: sub for sub in self.state.accepted(self.pool_id.pool) if sub.is_final(time)}
 
 
 def export(
     source: PoolOnChain,
     objects: OpenObject,
     out: Path,
-    options: ExportOptions | None = None,
+    licence: str = "unknown",
+    account: LocalAccount | None = None,
+    rows_per_file: int = ROWS_PER_FILE,
     say: Callable[[str], None] = log.info,
 ) -> StoredDataset:
-    """Write the data set to the folder `out`, which must not exist. `objects` opens what is in the pool's bucket.
+    """Write the data set to the folder `out`, which must not exist. `objects` opens what is in the pool's bucket;
+    `licence`: under which the exporter offers the data; `account` signs `dataset.json`, if given.
 
     Raises ConfigError if there is nothing to export, IntegrityError if the bucket's bytes are not the chain's, and what
-    `objects` raises.
-    """
+    `objects` raises."""
     if out.exists():
         raise ConfigError(f"{out} exists", "choose another folder, or remove it")
-    return _Export(source, objects, options or ExportOptions(), say).write(out)
+    work, stored = _Export(source, objects, licence, say), list[StoredDataset]()
+    write_folder(out, lambda folder: stored.append(work.fill(folder, rows_per_file, account)))
+    return stored[0]
 
 
 class _Export:
-    def __init__(
-        self, source: PoolOnChain, objects: OpenObject, options: ExportOptions, say: Callable[[str], None]
-    ) -> None:
-        self._source, self._objects, self._options, self._say = source, objects, options, say
+    def __init__(self, source: PoolOnChain, objects: OpenObject, licence: str, say: Callable[[str], None]) -> None:
+        self._source, self._objects, self._licence, self._say = source, objects, licence, say
         self._pool = source.state.pools[source.pool_id.pool]
-        self._files = accepted_files(source.state, source.pool_id.pool, source.block.time)
+        self._files = source.accepted(source.block.time).values()
         if not self._files:
             what = f"no submission of pool {source.pool_id.pool} was accepted for good at block {source.block.number}"
             raise ConfigError(what, "wait until challenge windows are over")
@@ -173,67 +131,51 @@ class _Export:
         self._limits = Limits.of(self._config.work)
         self._tally = RowTally()
 
-    def write(self, out: Path) -> StoredDataset:
-        stored: list[StoredDataset] = []
-        write_folder(out, lambda folder: stored.append(self._fill(folder)))
-        return stored[0]
-
-    def _fill(self, folder: Path) -> StoredDataset:
+    def fill(self, folder: Path, rows_per_file: int, account: LocalAccount | None) -> StoredDataset:
         (folder / CONFIG).write_bytes(self._config_bytes)
-        steps = sorted({file.submission.step for file in self._files})
+        steps = sorted({sub.step for sub in self._files})
         self._write_manifests(folder, steps)
         texts = Texts(self._config, load_tokenizer(folder / TOKENIZER))
-        with RowWriter(folder, self._options.rows_per_file) as writer:
-            for number, file in enumerate(self._files, 1):
-                for row in self._rows(file, texts):
+        with RowWriter(folder, rows_per_file) as writer:
+            for number, sub in enumerate(self._files, 1):
+                for row in self._rows(sub, texts):
                     writer.add(row)
                     self._tally.add(row)
                 if number % 100 == 0:
                     self._say(f"{number} of {len(self._files)} files, {self._tally.rows} rows")
-            files = writer.finish()
-        document = self._document(steps).model_copy(update={"files": files})
-        stored = StoredDataset.of(document, self._options.account)
-        (folder / DOCUMENT).write_bytes(stored.canonical())
-        (folder / CARD).write_text(card(document), encoding="utf-8")
-        return stored
+            document = self._document(steps, writer.finish())
+        return StoredDataset.of(document, account).write(folder)
 
     def _write_manifests(self, folder: Path, steps: list[int]) -> None:
         """Write the manifests of these steps, and the tokenizer, which has to be the same in all of them."""
         (folder / MANIFESTS).mkdir()
-        first: dict[str, WeightFile] | None = None
+        first: Manifest | None = None
         for step in dict.fromkeys([0, *steps]):  # step 0 is published in full: its shards are there
             digest = self._pool.steps[step].manifest
             stored = self._objects(object_key("manifests", digest), MAX_STORED_BYTES)
-            tokenizer = tokenizer_files(unseal(stored, digest, self._source.scope))
+            manifest = unseal(stored, digest, self._source.scope)
+            first = first or manifest
             if step in steps:
                 (folder / MANIFESTS / f"{digest.hex()}.json").write_bytes(stored)
-            first = tokenizer if first is None else first
-            if {n: one.sha256 for n, one in tokenizer.items()} != {n: one.sha256 for n, one in first.items()}:
+            if tokenizer_hashes(manifest) != tokenizer_hashes(first):
                 what = f"policy step {step} has another tokenizer than step 0"
                 raise IntegrityError(what, "report it to the pool's owner")
         (folder / TOKENIZER).mkdir()
-        for name, file in (first or {}).items():
+        for file in (file for file in first.files if file.name in TOKENIZER_FILES) if first else ():
             if file.size > _MAX_TOKENIZER_BYTES:
-                raise IntegrityError(f"{name} has {file.size} bytes", "report it to the pool's owner")
+                raise IntegrityError(f"{file.name} has {file.size} bytes", "report it to the pool's owner")
             data = b"".join(self._objects(shard.key, shard.size) for shard in file.shards)
             if hashlib.sha256(data).hexdigest() != file.sha256:
-                raise IntegrityError(f"the shards of {name} do not make the manifest's file", "ask another source")
-            (folder / TOKENIZER / name).write_bytes(data)
+                raise IntegrityError(f"the shards of {file.name} do not make the manifest's file", "ask another source")
+            (folder / TOKENIZER / file.name).write_bytes(data)
 
-    def _rows(self, file: AcceptedFile, texts: Texts) -> Iterator[DatasetRow]:
+    def _rows(self, sub: Submission, texts: Texts) -> Iterator[DatasetRow]:
         """Yield the rows of one submitted file, which has to be the very one that was accepted."""
-        sub = file.submission
         data = self._objects(object_key("rollouts", sub.sha256), self._limits.file_bytes)
         _, rollouts = read(data, self._limits)
-        commitment = commit(data, rollouts)
-        if (commitment.sha256, commitment.root, commitment.units, commitment.rows) != (
-            sub.sha256,
-            sub.root,
-            sub.units,
-            sub.rows,
-        ):
+        if commit(data, rollouts) != Commitment(sub.sha256, sub.root, sub.units, sub.rows):
             raise IntegrityError(f"the file of submission {sub.sequence} is not the one on chain", "ask another source")
-        chain, tree = chain_columns(self._source.pool_id, file), leaves(rollouts)
+        chain, tree = chain_columns(self._source, sub), leaves(rollouts)
         for number, (rollout, leaf, siblings) in enumerate(zip(rollouts, tree, merkle.proofs(tree), strict=True)):
             environment, problem = texts.problem(rollout.problem_seed)
             yield DatasetRow(
@@ -248,7 +190,7 @@ class _Export:
                 siblings=tuple(sibling.hex() for sibling in siblings),
             )
 
-    def _document(self, steps: list[int]) -> DatasetDocument:
+    def _document(self, steps: list[int], files: tuple[DataFile, ...]) -> DatasetDocument:
         source, model, block = self._source, self._config.model, self._source.block
         totals, licences = self._tally.totals(), {}
         for environment in self._config.environments:
@@ -270,10 +212,10 @@ class _Export:
             as_of=AsOf(block=block.number, hash=block.hash.hex(), time=block.time),
             model=shown_model(model.source),
             dtype=model.dtype,
-            licences=Licences(dataset=self._options.licence, model=model.license, environments=licences),
+            licences=Licences(dataset=self._licence, model=model.license, environments=licences),
             manifests={str(step): self._pool.steps[step].manifest.hex() for step in steps},
             totals=totals,
-            files=(),
+            files=files,
             muster=VERSION,
         )
 
@@ -283,21 +225,24 @@ def shown_model(source: str) -> str:
     return source.rstrip("/").rpartition("/")[2] if source.startswith(("/", ".", "~")) else source
 
 
-def chain_columns(pool_id: PoolId, file: AcceptedFile) -> dict[str, Any]:
-    """Return the columns of a row that follow from the chain alone, by name."""
-    sub = file.submission
+def chain_columns(source: PoolOnChain, sub: Submission) -> dict[str, Any]:
+    """Return the columns of a row that follow from the chain alone, by name; of the votes those that were opened, of
+    every round of the file's lane in order of membership."""
+    pool_id, state = source.pool_id, source.state
+    reveals = [reveal for turn in state.lane_of(sub).rounds for _, reveal in sorted(turn.reveals.items())]
+    votes = [(Code(code), digest) for codes, digest in reveals if (code := code_at(codes, sub.place))]
     return {
         "chain_id": pool_id.chain_id,
         "pools": pool_id.pools,
         "pool": pool_id.pool,
         "policy_step": sub.step,
-        "manifest": file.manifest.hex(),
+        "manifest": state.pools[pool_id.pool].steps[sub.step].manifest.hex(),
         "node": sub.node,
         "submission": sub.sequence,
         "counter": sub.counter,
         "verdict": Code(sub.code).label,
-        "votes": tuple(code.label for code, _ in file.votes),
-        "verdicts": tuple(digest.hex() for _, digest in file.votes),
+        "votes": tuple(code.label for code, _ in votes),
+        "verdicts": tuple(digest.hex() for _, digest in votes),
         "file_sha256": sub.sha256.hex(),
         "file_root": sub.root.hex(),
     }

@@ -3,11 +3,11 @@
 Files are written and read a few rows at a time.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -82,15 +82,6 @@ class DatasetRow:
         except Exception as error:  # struct and numpy refuse what does not fit in many ways
             raise IntegrityError(f"it is no rollout: {type(error).__name__}", "") from None
 
-    @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Self:
-        """Validate a stranger's columns. Raises IntegrityError naming the column."""
-        try:
-            return _ROW.validate_python(values)  # type: ignore[return-value]
-        except ValidationError as error:
-            field, problem = first_problem(error.errors())
-            raise IntegrityError(f"column `{field}`: {problem}", "") from None
-
 
 _ROW = TypeAdapter(DatasetRow)
 
@@ -125,7 +116,8 @@ class RowWriter:
     def __init__(self, folder: Path, rows_per_file: int = ROWS_PER_FILE) -> None:
         self._folder, self._most = folder / DATA, rows_per_file
         self._folder.mkdir()
-        self._parts: list[int] = []  # rows of each file
+        self._parts: dict[Path, int] = {}  # rows of each file
+        self._path = self._folder
         self._waiting: list[DatasetRow] = []
         self._size = 0
         self._stack = ExitStack()
@@ -137,20 +129,17 @@ class RowWriter:
         self._stack.close()
 
     def add(self, row: DatasetRow) -> None:
-        if not self._parts or self._parts[-1] == self._most:
+        if self._parts.get(self._path, self._most) == self._most:
             self._end_part()
-            path = self._path(len(self._parts))
-            self._writer = pq.ParquetWriter(path, SCHEMA, compression="zstd", write_page_checksum=True)
+            self._path = self._folder / f"rollouts-{len(self._parts):05d}.parquet"
+            self._writer = pq.ParquetWriter(self._path, SCHEMA, compression="zstd", write_page_checksum=True)
             self._stack.callback(self._writer.close)
-            self._parts.append(0)
-        self._parts[-1] += 1
+            self._parts[self._path] = 0
+        self._parts[self._path] += 1
         self._waiting.append(row)
         self._size += 12 * len(row.output_tokens) + 4 * len(row.prompt_tokens) + 258 * len(row.proofs) + 1024
         if self._size >= _GROUP_BYTES or len(self._waiting) >= _GROUP_ROWS:
             self._flush()
-
-    def _path(self, part: int) -> Path:
-        return self._folder / f"rollouts-{part:05d}.parquet"
 
     def _flush(self) -> None:
         columns = [pa.array([getattr(row, field.name) for row in self._waiting], field.type) for field in SCHEMA]
@@ -165,20 +154,18 @@ class RowWriter:
     def finish(self) -> tuple[DataFile, ...]:
         """Return what was written."""
         self._end_part()
-        files = []
-        for part, rows in enumerate(self._parts):
-            path = self._path(part)
-            size, digest = path.stat().st_size, file_sha256(path)
-            files.append(DataFile(path=f"{DATA}/{path.name}", rows=rows, bytes=size, sha256=digest))
-        return tuple(files)
+        return tuple(
+            DataFile(path=f"{DATA}/{path.name}", rows=rows, bytes=path.stat().st_size, sha256=file_sha256(path))
+            for path, rows in self._parts.items()
+        )
 
 
 def check_bytes(path: Path, expected: DataFile) -> str:
     """Return what is wrong with a file as a whole, or an empty string."""
     if path.is_symlink() or not path.is_file():
         return "it is missing"
-    if path.stat().st_size != expected.bytes:
-        return f"it has {path.stat().st_size} bytes instead of {expected.bytes}"
+    if (size := path.stat().st_size) != expected.bytes:
+        return f"it has {size} bytes instead of {expected.bytes}"
     actual = file_sha256(path)
     return "" if actual == expected.sha256 else f"its SHA-256 is {actual[:16]}… instead of {expected.sha256[:16]}…"
 
@@ -193,16 +180,14 @@ def read_rows(path: Path) -> Iterator[DatasetRow | IntegrityError]:
         for batch in file.iter_batches(batch_size=_BATCH_ROWS, use_threads=False):
             for values in batch.to_pylist():
                 try:
-                    yield DatasetRow.of(values)
-                except IntegrityError as error:
-                    yield error
+                    yield _ROW.validate_python(values)
+                except ValidationError as error:
+                    column, problem = first_problem(error.errors())
+                    yield IntegrityError(f"column `{column}`: {problem}", "")
     except MusterError:
         raise
     except Exception as error:  # the Parquet library refuses hostile bytes in many ways
         raise IntegrityError(f"{path.name} cannot be read: {first_line(error)}", "get it again") from None
-
-
-_DIGITS = 9
 
 
 @dataclass
@@ -245,26 +230,25 @@ class RowTally:
         """Return the totals so far."""
 
         def mean(total: float, rows: int) -> float:
-            return round(total / rows, _DIGITS) if rows else 0.0
+            return round(total / rows, 9) if rows else 0.0
 
-        every, rows = dict(sorted(self._environments.items())), self.rows
-        environments = {
-            name: EnvironmentTotals(
-                rows=one.rows,
-                problems=len(one.problems),
-                task_reward_mean=mean(one.task_reward, one.rows),
-                solved=one.solved,
-            )
-            for name, one in every.items()
-        }
+        every = dict(sorted(self._environments.items()))
         return Totals(
-            rows=rows,
+            rows=self.rows,
             submissions=self._submissions,
             nodes=len(self._nodes),
             problems=sum(len(one.problems) for one in every.values()),
             prompt_tokens=self._prompt,
             output_tokens=self._output,
-            task_reward_mean=mean(sum(one.task_reward for one in every.values()), rows),
-            reward_mean=mean(self._reward, rows),
-            environments=environments,
+            task_reward_mean=mean(sum(one.task_reward for one in every.values()), self.rows),
+            reward_mean=mean(self._reward, self.rows),
+            environments={
+                name: EnvironmentTotals(
+                    rows=one.rows,
+                    problems=len(one.problems),
+                    task_reward_mean=mean(one.task_reward, one.rows),
+                    solved=one.solved,
+                )
+                for name, one in every.items()
+            },
         )

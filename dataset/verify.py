@@ -1,35 +1,16 @@
-"""Verifies an export against the chain. Rows carry all that this takes: the bucket is not needed.
-
-Everything in the folder comes from a stranger. Only the chain is trusted, by the reader's own deployment file and RPC.
-"""
+"""Verifies an export against the chain. Rows carry all that this takes: the bucket is not needed. Everything in the
+folder comes from a stranger; only the chain is trusted, by the reader's own deployment file and RPC."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from chain.indexer.records import Submission
 from chain.rpc import Block
-from dataset.document import (
-    CARD,
-    CONFIG,
-    DATA,
-    DOCUMENT,
-    MANIFESTS,
-    TOKENIZER,
-    DatasetDocument,
-    StoredDataset,
-    card,
-)
-from dataset.export import (
-    MAX_CONFIG_BYTES,
-    AcceptedFile,
-    PoolOnChain,
-    Texts,
-    accepted_files,
-    chain_columns,
-    shown_model,
-    tokenizer_problem,
-)
+from dataset.document import CARD, CONFIG, DATA, DOCUMENT, MANIFESTS, TOKENIZER, DatasetDocument, StoredDataset, card
+from dataset.export import MAX_CONFIG_BYTES, PoolOnChain, Texts, chain_columns, shown_model, tokenizer_problem
 from dataset.rows import DatasetRow, RowTally, check_bytes, read_rows
 from protocol.config import PoolConfig
 from protocol.encoding import keccak
@@ -45,17 +26,16 @@ _ENTRIES = {DOCUMENT, CARD, CONFIG, DATA, MANIFESTS, TOKENIZER}
 
 @dataclass
 class DatasetFindings:
-    """What a verification found wrong. `messages`: sentences, at most five of a kind, in the order in which they were
-    found; `count`: of all."""
+    """What a verification found wrong. `messages`: at most five of a kind, in order; `count`: of all."""
 
     messages: list[str] = field(default_factory=list)
     count: int = 0
-    _kinds: dict[str, int] = field(default_factory=dict)
+    _kinds: Counter[str] = field(default_factory=Counter)
 
     def add(self, kind: str, what: str) -> None:
         """Count a finding, and describe it if it is one of the first of its kind."""
         self.count += 1
-        self._kinds[kind] = self._kinds.get(kind, 0) + 1
+        self._kinds[kind] += 1
         if self._kinds[kind] <= _MESSAGES_EACH:
             self.messages.append(printable(what, 400))
 
@@ -165,10 +145,8 @@ def _texts(
                 findings.add("tokenizer", f"{TOKENIZER}: {wrong}")
         except MusterError as error:
             findings.add("tokenizer", f"{MANIFESTS}/{digest[:16]}… of policy step {step}: {error.what}")
-    if findings.count > before:
-        return None
     try:
-        return Texts(config, load_tokenizer(folder / TOKENIZER))
+        return Texts(config, load_tokenizer(folder / TOKENIZER)) if findings.count == before else None
     except MusterError as error:
         findings.add("tokenizer", error.what)
         return None
@@ -178,9 +156,8 @@ def _check_rows(
     folder: Path, outcome: Verification, config: PoolConfig, source: PoolOnChain, texts: Texts | None
 ) -> None:
     state, document, findings = source.state, outcome.document, outcome.findings
-    then = {one.submission.sequence: one for one in accepted_files(state, document.pool, document.as_of.time)}
-    every = {one.submission.sequence for one in accepted_files(state, document.pool, source.block.time)}
-    outcome.newer = len(every - then.keys())
+    then = source.accepted(document.as_of.time)
+    outcome.newer = len(source.accepted(source.block.time).keys() - then.keys())
     refused = {
         sub.sequence: f"which is {sub.status.value}" + (" but was not final then" if sub.is_paid else "")
         for sub in state.submissions_of(document.pool)
@@ -209,16 +186,14 @@ def _check_rows(
 
 
 class _RowChecks:
-    """Compares rows with the chain: each by itself, and all of them as a set and in their order.
-
-    `files`: what was accepted for good, by sequence; `refused`: why other submissions are not; `samples`: rows per
-    problem. Memory: one bit for every row of a file that was seen.
-    """
+    """Compares rows with the chain: each by itself, and all of them as a set and in their order. `files`: what was
+    accepted for good, by sequence; `refused`: why other submissions are not; `samples`: rows per problem. Memory: one
+    bit for every row of a file that was seen."""
 
     def __init__(
         self,
         source: PoolOnChain,
-        files: Mapping[int, AcceptedFile],
+        files: Mapping[int, Submission],
         refused: Mapping[int, str],
         texts: Texts | None,
         samples: int,
@@ -226,7 +201,7 @@ class _RowChecks:
     ) -> None:
         self._source, self._files, self._refused = source, files, refused
         self._texts, self._samples, self._findings = texts, samples, findings
-        self._expected = {sequence: chain_columns(source.pool_id, file) for sequence, file in files.items()}
+        self._expected = {sequence: chain_columns(source, sub) for sequence, sub in files.items()}
         self._seen: dict[int, bytearray] = {}
         self._last = (-1, -1)
 
@@ -241,7 +216,7 @@ class _RowChecks:
             add("added", f"{where} is of submission {row.submission}, {why}")
             return
         named = f"{where} (submission {row.submission}, row {row.row})"
-        rows = self._files[row.submission].submission.rows
+        rows = self._files[row.submission].rows
         if row.row >= rows:
             add("added", f"{named}: the file has {rows} rows")
             return
@@ -286,30 +261,27 @@ class _RowChecks:
         return ""
 
     def end(self) -> None:
-        """After the last row, find what is missing: of files that are final by the clock alone, and of files of which
-        some rows were seen. The state does not keep when a dispute or a canary's trial ended: such a file may or may
-        not have been final at an earlier block."""
+        """Find what is missing, after the last row: of files that are final by the clock alone, and of files of which
+        some rows were seen. The state does not keep when a dispute or a canary's trial ended."""
         state, pool = self._source.state, self._source.pool_id.pool
         doubtful = {sequence for number, sequence in (*state.disputes, *state.canaries) if number == pool}
         for sequence in sorted((self._files.keys() - doubtful) | self._seen.keys()):
-            rows = self._files[sequence].submission.rows
+            rows = self._files[sequence].rows
             seen = self._seen.get(sequence, bytearray(-(-rows // 8)))
             gone = [row for row in range(rows) if not seen[row >> 3] & 1 << (row & 7)]
             if gone:
-                which = f"row {gone[0]}" + (f" and {len(gone) - 1} more" if len(gone) > 1 else "")
-                verb = "is" if len(gone) == 1 else "are"
+                which = f"row {gone[0]} and {len(gone) - 1} more" if len(gone) > 1 else f"row {gone[0]}"
+                verb = "are" if len(gone) > 1 else "is"
                 self._findings.add("missing", f"{which} of submission {sequence} {verb} missing")
 
 
 def _check_card(folder: Path, document: DatasetDocument, findings: DatasetFindings) -> None:
     try:
-        actual = read_bounded(folder / CARD, 1 << 20)
+        actual, expected = read_bounded(folder / CARD, 1 << 20), card(document)
     except MusterError as error:
         findings.add("card", error.what)
         return
-    expected = card(document).encode()
-    if actual != expected:
-        lines = zip(actual.decode("utf-8", "replace").splitlines(), expected.decode().splitlines(), strict=False)
-        first = next((number for number, (one, other) in enumerate(lines, 1) if one != other), 0)
-        where = f"line {first}" if first else "its end"
-        findings.add("card", f"{CARD}: {where} is not what {DOCUMENT} says")
+    if actual != expected.encode():
+        lines = zip(actual.decode("utf-8", "replace").splitlines(), expected.splitlines(), strict=False)
+        wrong = (f"line {number}" for number, (one, other) in enumerate(lines, 1) if one != other)
+        findings.add("card", f"{CARD}: {next(wrong, 'its end')} is not what {DOCUMENT} says")

@@ -1,23 +1,19 @@
 """Outer steps on chain: the coordinator records them, and anybody can verify a record from the bucket.
 
-What is recorded is read from the chain each time, and what is missing follows from the log and the bucket. So a
-coordinator that is killed between a step and its record makes the record after its restart, and none is made twice.
-"""
+What is missing follows from chain, log and bucket, so whatever is killed, each step is recorded once."""
 
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 
 from chain.client import ChainClient
 from chain.contracts import WEIGHT_ONE, DilocoRuns, RecordedContribution, RunView, StepRecord
 from chain.deployment import Deployment
 from diloco.config import ChainConfig, DilocoRun, MemberConfig
-from diloco.log import Log
+from diloco.log import Log, catch_up, make_step
 from diloco.messages import CommitRecord
 from diloco.outer import OuterState
-from diloco.settle import catch_up, make_step
 from diloco.transport import Transport
 from protocol.accounts import LocalAccount
 from protocol.encoding import load_document
@@ -26,9 +22,7 @@ from runtime.entry import essential
 from storage.s3 import Bucket
 
 log = logging.getLogger("muster.diloco")
-_SEND_SECONDS = (
-    300.0  # that a transaction is waited for; given up sooner, it would be sent twice while gas is expensive
-)
+_SEND_SECONDS = 300.0  # for a transaction; given up sooner, it would be sent twice while gas is expensive
 _LAST_SECONDS = 30.0
 _MAX_PAUSE = 60.0
 _PATIENCE = 5.0
@@ -53,10 +47,8 @@ def check_run(view: RunView, number: int, run: DilocoRun, first: OuterState) -> 
             "check the number, and the document",
         )
     if view.start != first.digest:
-        raise ConfigError(
-            f"the run on chain starts from state {view.start.hex()[:16]}…, this model is {first.digest.hex()[:16]}…",
-            "name the run's own base model; if it is the right one, take no part in this run",
-        )
+        what = f"the run on chain starts from state {view.start.hex()[:16]}…, this model is {first.digest.hex()[:16]}…"
+        raise ConfigError(what, "name the run's own base model; if it is the right one, take no part in this run")
 
 
 def step_record(number: int, entry: str, commit: CommitRecord, weights: Mapping[str, Fraction]) -> StepRecord:
@@ -143,29 +135,18 @@ class StepRecorder:
 
 def remake(transport: Transport, first: OuterState, commit: CommitRecord) -> tuple[str, Mapping[str, Fraction]]:
     """Make the outer step that led to `commit` again, from the run's first state or any later one; return the digest
-    (hex) of the state it started from, and the weights of its contributions.
-
-    Raises IntegrityError where it does not lead there; MissingObjectError, UnreachableError."""
+    (hex) of the state it started from, and the weights of its contributions. Raises IntegrityError where it does not
+    lead there; MissingObjectError, UnreachableError."""
     if commit.previous is None:
         raise IntegrityError("the log's first commit record ends no outer step")
     *_, state = [first, *catch_up(transport, first, Log.at(transport, commit.previous))]
     return state.digest.hex(), make_step(transport, state, commit)[1].weights
 
 
-@dataclass(frozen=True)
-class VerifiedStep:
-    """A recorded outer step made again. `faults`: what of the record does not follow from the log and the bucket."""
-
-    run: int
-    record: StepRecord
-    faults: list[str]
-
-
-def verify_step(config: MemberConfig, first: OuterState, step: int) -> VerifiedStep:
-    """Make a recorded outer step again from the chain and the bucket; no key is needed.
-
-    Raises ConfigError where it is not recorded; MissingObjectError where something that was published is gone;
-    UnreachableError."""
+def verify_step(config: MemberConfig, first: OuterState, step: int) -> tuple[StepRecord, list[str]]:
+    """Make a recorded outer step again from the chain and the bucket, without a key; return the record, and what of it
+    does not follow from the log and the bucket. Raises ConfigError where it is not recorded; MissingObjectError where
+    something that was published is gone; UnreachableError."""
     if config.chain is None:
         raise ConfigError("the configuration names no chain", "name it as `chain`")
     run, number = load_document(config.run, DilocoRun), config.chain.run
@@ -181,13 +162,12 @@ def verify_step(config: MemberConfig, first: OuterState, step: int) -> VerifiedS
         if before is None:  # steps are recorded in order: another endpoint answered
             raise UnreachableError(f"the chain's endpoint lacks the record of outer step {step - 1}", "try again")
         base = before.state
-    return VerifiedStep(number, record, find_faults(record, base, Transport(Bucket(config.s3), run), first))
+    return record, find_faults(record, base, Transport(Bucket(config.s3), run), first)
 
 
 def find_faults(record: StepRecord, base: str, transport: Transport, first: OuterState) -> list[str]:
-    """Return what of a record does not follow from the log and the bucket; empty if all of it does.
-
-    `base`: digest (hex) of the state recorded before. Raises MissingObjectError, UnreachableError."""
+    """Return what of a record does not follow from the log and the bucket. `base`: digest (hex) of the state recorded
+    before. Raises MissingObjectError, UnreachableError."""
     try:
         found = transport.entry(record.number)
         commit = None if found is None else found[0].commit

@@ -1,14 +1,15 @@
-"""Pseudo-gradients as bytes: float32, one byte per element, or only the changes that bfloat16 can see.
+"""A model's tensors as shards, exact sums over them, and pseudo-gradients as bytes: float32, one byte per element, or
+only the changes that bfloat16 can see.
 
-A payload consists of shards (diloco/tensors.py), each of which begins with a hash of run, outer step, base, worker
-and number. So a copied payload is not valid as somebody else's: a copier would have to sign hashes of bytes that it
-can make only after the original is published, and by then the time to sign is over. What is read comes from
-strangers: lengths are checked before anything is allocated, and what comes out is finite.
-"""
+Each shard of a payload begins with a hash of run, outer step, base, worker and number, so a copied payload is not valid
+as somebody else's, and a copier would have to sign hashes of bytes that it can make only once the time to sign is over.
+What strangers send is bounded before anything is allocated, and what comes out is finite."""
 
 import hashlib
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,13 +17,17 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from diloco.config import Mode
-from diloco.tensors import F32, Piece, Tensors, moments
 from protocol.delta.codes import SEGMENT
 from protocol.delta.delta import DeltaError, FieldReader, decode_tensor, encode_tensor, varint
 from protocol.encoding import canonical_json
 from protocol.errors import IntegrityError
 
+F32 = NDArray[np.float32]
+Tensors = Mapping[str, F32]  # float32 tensors by name
+Products = list[list[float]]  # inner products of some vectors with one another, [vectors, vectors]
 BINS = 256
+_BLOCK = 1 << 16
+_SHORT = 1 << 12
 _SIGMAS = 3.0
 _PLAIN, _CODES, _PACKED = range(3)
 _BOOK_BYTES = 4 * BINS
@@ -34,15 +39,151 @@ class MalformedContribution(IntegrityError):
     """A contribution, or a part of its payload, that no honest worker makes."""
 
 
+# A model's tensors as one line of numbers that is cut into shards.
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Elements `start` to `end` of one tensor, in row-major order."""
+
+    tensor: str
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        return self.end - self.start
+
+
+@dataclass(frozen=True)
+class TensorLayout:
+    """Name and shape of every tensor, sorted by name. The tensors follow one another in that order."""
+
+    shapes: tuple[tuple[str, tuple[int, ...]], ...]
+
+    @classmethod
+    def of(cls, tensors: Tensors) -> "TensorLayout":
+        """Return the layout of some tensors. Raises ValueError for one that is not float32."""
+        for name, value in tensors.items():
+            if value.dtype != np.float32:
+                raise ValueError(f"{name} is {value.dtype}; an outer step is computed in float32")
+        return cls(tuple((name, tensors[name].shape) for name in sorted(tensors)))
+
+    @property
+    def size(self) -> int:
+        return sum(math.prod(shape) for _, shape in self.shapes)
+
+    def shards(self, count: int) -> tuple[tuple[Piece, ...], ...]:
+        """Return the pieces of each of `count` shards. Shard k holds elements ⌊k·size/count⌋ to ⌊(k+1)·size/count⌋;
+        empty pieces are left out, so a shard may be empty."""
+
+        def between(start: int, end: int) -> Iterator[Piece]:
+            at = 0
+            for name, shape in self.shapes:
+                size = math.prod(shape)
+                first, last = max(start - at, 0), min(end - at, size)
+                if first < last:
+                    yield Piece(name, first, last)
+                at += size
+
+        bounds = [number * self.size // count for number in range(count + 1)]
+        return tuple(tuple(between(start, end)) for start, end in pairwise(bounds))
+
+    def empty(self) -> dict[str, F32]:
+        """Return new tensors of these shapes, uninitialised."""
+        return {name: np.empty(shape, np.float32) for name, shape in self.shapes}
+
+
+def cut(tensors: Tensors, pieces: Sequence[Piece]) -> list[F32]:
+    """Return views of the pieces' elements, each [piece.size] float32."""
+    return [np.ascontiguousarray(tensors[one.tensor]).reshape(-1)[one.start : one.end] for one in pieces]
+
+
+def paste(tensors: Tensors, pieces: Sequence[Piece], values: Sequence[F32]) -> None:
+    """Write the pieces' elements into contiguous tensors."""
+    for piece, value in zip(pieces, values, strict=True):
+        tensors[piece.tensor].reshape(-1)[piece.start : piece.end] = value
+
+
+# numpy's sums and BLAS products add in an order that depends on the processor. Here blocks of fixed length are folded
+# in halves by elementwise additions in float64, in which a product of two float32 is exact, and the blocks' sums are
+# added with a single rounding (math.fsum).
+
+
+def moments(values: F32) -> tuple[float, float]:
+    """Return mean and standard deviation of finite values; zeros if there are none."""
+    if not values.size:
+        return 0.0, 0.0
+    mean = math.fsum(float(_halved(one, 1)[0]) for one in _blocks(values)) / values.size
+    squares = []
+    for block in _blocks(values):
+        block -= mean
+        block *= block
+        squares.append(float(_halved(block, 1)[0]))
+    return mean, math.sqrt(math.fsum(squares) / values.size)
+
+
+def gram(vectors: Sequence[Sequence[F32]]) -> Products:
+    """Return the inner products of vectors that are given as pieces, all cut alike; NaN where an element is not finite.
+    Raises ValueError if the pieces' lengths differ."""
+    pairs = [(row, column) for row in range(len(vectors)) for column in range(row, len(vectors))]
+    sums: list[list[float]] = [[] for _ in pairs]
+    for pieces in zip(*vectors, strict=True):
+        if len({one.shape for one in pieces}) > 1:
+            raise ValueError(f"pieces of {' and '.join(str(one.size) for one in pieces)} elements")
+        for blocks in zip(*map(_blocks, pieces), strict=True):
+            for parts, value in zip(sums, _block_products(blocks, pairs), strict=True):
+                parts.append(value)
+    products = [[0.0] * len(vectors) for _ in vectors]
+    for (row, column), parts in zip(pairs, sums, strict=True):
+        products[row][column] = products[column][row] = _finite_sum(parts)
+    return products
+
+
+def add_products(parts: Sequence[Products]) -> Products:
+    """Return the products of whole vectors from those of their shards."""
+    return [[_finite_sum(cells) for cells in zip(*rows, strict=True)] for rows in zip(*parts, strict=True)]
+
+
+def _block_products(blocks: Sequence[NDArray[np.float64]], pairs: Sequence[tuple[int, int]]) -> list[float]:
+    # The last halvings of all pairs are done together: on short arrays numpy's calls take longer than their additions.
+    rest = blocks[0].size
+    while rest > _SHORT:
+        rest = (rest + 1) // 2
+    product, rests = np.empty_like(blocks[0]), np.empty((len(pairs), rest))
+    for row, (left, right) in zip(rests, pairs, strict=True):
+        np.multiply(blocks[left], blocks[right], out=product)
+        row[:] = _halved(product, rest)
+    products: list[float] = _halved(rests, 1)[:, 0].tolist()
+    return products
+
+
+def _finite_sum(values: Sequence[float]) -> float:
+    return math.fsum(values) if all(map(math.isfinite, values)) else math.nan
+
+
+def _blocks(values: F32) -> Iterator[NDArray[np.float64]]:
+    return (values[start : start + _BLOCK].astype(np.float64) for start in range(0, values.size, _BLOCK))
+
+
+def _halved(values: NDArray[np.float64], least: int) -> NDArray[np.float64]:
+    """Add the upper half of each row to its lower half, in place, until `least` elements are left."""
+    size = values.shape[-1]
+    while size > least:
+        half = (size + 1) // 2
+        values[..., : size - half] += values[..., half:size]
+        size = half
+    return values[..., :size]
+
+
 # Codecs of one piece.
 
 
 def quantise(values: F32) -> tuple[NDArray[np.uint8], F32]:
-    """Return each element's bin, [size] uint8, and the codebook, [256] float32, ascending.
-
-    Bins have equal width over mean ± 3σ; elements outside go to the outermost bins. A bin stands for the mean of its
-    elements, an empty one for the next lower one that has any, so the mean of all elements is kept (2412.01152). Raises
-    ValueError for an element that is not finite."""
+    """Return each element's bin, [size] uint8, and the codebook, [256] float32, ascending. Bins have equal width over
+    mean ± 3σ; elements outside go to the outermost bins. A bin stands for the mean of its elements, an empty one for
+    the next lower one that has any, so the mean of all elements is kept (2412.01152). Raises ValueError for an element
+    that is not finite."""
     if not np.isfinite(values).all():
         raise ValueError("infinity or NaN cannot be quantised")
     if not values.size:
@@ -68,11 +209,11 @@ def encode_int8(values: F32) -> bytes:
     """Encode a piece as a codebook and one byte per element, packed where that is shorter; as float32 where a codebook
     does not pay. Raises ValueError for an element that is not finite."""
     if 4 * values.size <= values.size + _BOOK_BYTES:
-        return bytes([_PLAIN]) + _float32_bytes(values)
+        return bytes([_PLAIN]) + encode_float32(values)
     codes, book = quantise(values)
-    packed: bytes = _zstd().compress(codes.tobytes(), asbytes=True)
+    packed: bytes = pa.compress(codes.tobytes(), codec="zstd", asbytes=True)
     short = len(packed) < codes.size
-    return bytes([_PACKED if short else _CODES]) + _float32_bytes(book) + (packed if short else codes.tobytes())
+    return bytes([_PACKED if short else _CODES]) + encode_float32(book) + (packed if short else codes.tobytes())
 
 
 def decode_int8(data: memoryview, size: int) -> F32:
@@ -86,11 +227,20 @@ def decode_int8(data: memoryview, size: int) -> F32:
     if (np.diff(book) < 0).any():
         raise MalformedContribution("a codebook that does not ascend")
     rest = body[_BOOK_BYTES:]
-    codes = np.frombuffer(rest if form == _CODES else _unpacked(rest, size), np.uint8)
+    if form == _PACKED:
+        try:
+            rest = memoryview(pa.decompress(rest, decompressed_size=size, codec="zstd", asbytes=True))
+        except (OSError, ValueError):
+            raise MalformedContribution("a piece's zstd frame is damaged") from None
+    codes = np.frombuffer(rest, np.uint8)
     if codes.size != size:
         raise MalformedContribution(f"a piece of {size} elements has {codes.size} codes")
     values: F32 = np.take(book, codes)
     return values
+
+
+def encode_float32(values: F32) -> bytes:
+    return values.astype("<f4").tobytes()
 
 
 def decode_float32(data: memoryview, size: int) -> F32:
@@ -114,22 +264,12 @@ def decode_sparse(data: memoryview, base: F32) -> F32:
     return _difference(base, _finite(after))
 
 
-@dataclass(frozen=True)
-class SparseSelection:
-    """What mode `sparse` sends in one outer step. `after`: the outer weights with what is sent subtracted; `error`:
-    what was left out, added to the next pseudo-gradient (error feedback). Tensors of the model's shapes."""
-
-    after: Tensors
-    error: Tensors
-
-
-def select_visible(weights: Tensors, gradient: Tensors, error: Tensors | None = None) -> SparseSelection:
+def select_visible(weights: Tensors, gradient: Tensors, error: Tensors | None = None) -> tuple[Tensors, Tensors]:
     """Select the elements whose weight becomes another bfloat16 (PULSELoCo, 2602.03839): only these change the next
-    forward pass.
-
-    `weights`: the outer state's; `gradient`: outer − inner weights; `error`: left out by the step before. With
-    u = gradient + error in float32, sent + new error is u where nothing is sent and where the weight is not tiny beside
-    u; elsewhere it is u rounded once. Raises MalformedContribution where something would be infinite."""
+    forward pass. `weights`: the outer state's; `gradient`: outer − inner weights; `error`: left out by the step before.
+    Return the weights with what is sent subtracted, and what is left out, to be added to the next pseudo-gradient
+    (error feedback): together gradient + error, but for one rounding of what is sent. Raises MalformedContribution
+    where something would be infinite."""
     after, left = {}, {}
     for name, value in weights.items():
         due = gradient[name] + error[name] if error is not None else gradient[name]
@@ -138,7 +278,7 @@ def select_visible(weights: Tensors, gradient: Tensors, error: Tensors | None = 
         visible = bfloat16_bits(moved) != bfloat16_bits(value)
         after[name] = np.where(visible, moved, value)
         left[name] = due - _difference(value, after[name])
-    return SparseSelection(after, left)
+    return after, left
 
 
 def bfloat16_bits(values: F32) -> NDArray[np.uint16]:
@@ -179,12 +319,10 @@ def decode_shard(
     data: bytes, origin: Origin, shard: int, pieces: Sequence[Piece], mode: Mode, base: Sequence[F32]
 ) -> list[F32]:
     """Return the pseudo-gradient of each piece. `base`: the outer weights' pieces, on which mode `sparse` builds.
-
     Raises MalformedContribution."""
     if len(data) > max_shard_bytes(pieces):
-        raise MalformedContribution(
-            f"shard {shard} has {len(data)} bytes, {max_shard_bytes(pieces)} at most are honest"
-        )
+        what = f"shard {shard} has {len(data)} bytes, {max_shard_bytes(pieces)} at most are honest"
+        raise MalformedContribution(what)
     reader = FieldReader(memoryview(data))
     try:
         if bytes(reader.take(len(_MAGIC))) != _MAGIC:
@@ -201,17 +339,8 @@ def decode_shard(
     return [decode(body, piece.size) for body, piece in zip(bodies, pieces, strict=True)]
 
 
-def encode_dense(values: F32, mode: Mode) -> bytes:
-    """Encode a piece in mode `float32` or `int8`. Raises ValueError for what is not finite in the latter."""
-    return encode_int8(values) if mode == "int8" else _float32_bytes(values)
-
-
 def _max_piece(size: int) -> int:
     return 1 + 4 * size + 8 * (size // SEGMENT + 1)
-
-
-def _float32_bytes(values: F32) -> bytes:
-    return values.astype("<f4").tobytes()
 
 
 def _difference(base: F32, after: F32) -> F32:
@@ -227,15 +356,3 @@ def _finite(values: F32) -> F32:
 
 def _bytes(values: F32) -> Any:
     return np.ascontiguousarray(values, "<f4").view(np.uint8)
-
-
-def _unpacked(code: memoryview, size: int) -> bytes:
-    try:
-        plain: bytes = _zstd().decompress(code, decompressed_size=size, asbytes=True)
-    except (OSError, ValueError):
-        raise MalformedContribution("a piece's zstd frame is damaged") from None
-    return plain
-
-
-def _zstd() -> Any:
-    return pa.Codec("zstd", compression_level=1)

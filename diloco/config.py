@@ -51,9 +51,8 @@ class AdmissionConfig(Document):
     @model_validator(mode="after")
     def _a_majority_needs_three(self) -> Self:
         if self.cosine is not None and self.minimum < 3:
-            raise ValueError(
-                "two contributions cannot outvote one another: set `minimum` to 3 or more, or `cosine` null"
-            )
+            what = "two contributions cannot outvote one another: set `minimum` to 3 or more, or `cosine` null"
+            raise ValueError(what)
         return self
 
 
@@ -104,9 +103,8 @@ class DilocoRun(Document):
             raise ValueError("a worker is named twice")
         least = self.settings.admission.minimum
         if len(self.workers) < least:
-            raise ValueError(
-                f"{len(self.workers)} workers, and an outer step needs {least} (`settings.admission.minimum`)"
-            )
+            what = f"{len(self.workers)} workers, and an outer step needs {least} (`settings.admission.minimum`)"
+            raise ValueError(what)
         return self
 
     @property
@@ -124,20 +122,18 @@ class DilocoRun(Document):
             raise IntegrityError(f"{worker} is no worker of {self.name}", "stop: the run's coordinator is wrong")
 
 
-def _timeout(meaning: str) -> float:
-    return field(metadata={"meaning": meaning})  # type: ignore[no-any-return]
-
-
 @dataclass(frozen=True)
 class Timeouts:
     """All timeouts of a run in seconds, derived from two settings so that each outlasts what it waits for."""
 
-    collective: float = _timeout("an exchange between the ranks inside a worker")
-    window: float = _timeout("from the call for payloads until those that are missing do not count")
-    join: float = _timeout("a newcomer's fetch and check of weights, momentum and data position")
-    collect: float = _timeout("inner steps and the signed hashes of their results; long enough for a newcomer")
-    step: float = _timeout("one attempt at an outer step: collect, and a window for the payloads")
-    stall: float = _timeout("without any progress in the log: the worker stops")
+    collective: float = field(metadata={"meaning": "an exchange between the ranks inside a worker"})
+    window: float = field(metadata={"meaning": "from the call for payloads until those that are missing do not count"})
+    join: float = field(metadata={"meaning": "a newcomer's fetch and check of weights, momentum and data position"})
+    collect: float = field(
+        metadata={"meaning": "inner steps and the signed hashes of their results; long enough for a newcomer"}
+    )
+    step: float = field(metadata={"meaning": "one attempt at an outer step: collect, and a window for the payloads"})
+    stall: float = field(metadata={"meaning": "without any progress in the log: the worker stops"})
 
     @classmethod
     def of(cls, run: DilocoRun) -> "Timeouts":

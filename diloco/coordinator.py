@@ -1,23 +1,22 @@
 """The run's coordinator: reads workers' messages, fetches and judges what they publish, and writes the log.
 
-It holds a replica of the outer state and no secret but its key. All that it knows follows from the log, the bucket and
-the run's first state: a kill at any moment costs the time since.
-"""
+All that it knows follows from the log, the bucket and the run's first state: a kill costs the time since."""
 
 import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from diloco.chain import StepRecorder
 from diloco.codec import MalformedContribution
 from diloco.config import Timeouts
-from diloco.log import Log, LogWriter, begin_log
+from diloco.log import Log, LogWriter, begin_log, catch_up, expected_at
 from diloco.messages import (
     MAX_REASON,
-    CommitRecord,
     ContributionRefused,
     ContributionSigned,
     FilesAssigned,
@@ -29,23 +28,20 @@ from diloco.messages import (
     PhaseFailed,
     WorkerMessage,
 )
-from diloco.outer import OuterState, OuterStepError
-from diloco.settle import Admitted, Payloads, catch_up, expected_at, settle, skip_step, update_norm
+from diloco.outer import Admitted, OuterState, OuterStepError, Payloads, settle, update_norm
 from diloco.state_machine import Phase, Schedule
 from diloco.store import step_status
-from diloco.transport import AttemptCache, BackgroundJob, MessageReader, Transport, run_turns
+from diloco.transport import AttemptCache, BackgroundJob, PollBackoff, Transport, run_turns
 from protocol.accounts import LocalAccount
 from protocol.errors import MusterError, UnreachableError, printable
 
 log = logging.getLogger("muster.diloco")
-# Called for each step that this coordinator commits, with the weights of the admitted contributions.
-OnStep = Callable[[CommitRecord, Mapping[str, Fraction]], None]
 
 
 class Coordinator:
     """Of one run. `start` brings it to the log's end, `turn` does whatever can be done now. `state` is the newest outer
     state; `excluded` says why contributions to the newest step did not count; `update_norm` is the length of the newest
-    outer update, 0 where this process did not make it."""
+    outer update, 0 where this process did not make it. `recorder` records outer steps on chain."""
 
     def __init__(
         self,
@@ -53,16 +49,17 @@ class Coordinator:
         account: LocalAccount,
         first: OuterState,
         home: Path,
-        on_step: OnStep | None = None,
+        recorder: StepRecorder | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.transport, self.run, self.state = transport, transport.run, first
         self.timeouts = Timeouts.of(self.run)
         self.excluded: dict[str, str] = {}
         self.update_norm = 0.0
-        self._account, self._first, self._on_step, self._clock = account, first, on_step, clock
+        self._account, self._first, self._recorder, self._clock = account, first, recorder, clock
         # No step waits for a state to be published: a newcomer that finds no recent one makes the steps since again.
-        self._messages, self._publication = MessageReader(transport), BackgroundJob("state-sender")
+        self._publication = BackgroundJob("state-sender")
+        self._all_backoff = PollBackoff(factor=50.0)  # of messages of workers that the step does not wait for
         self._gathered = AttemptCache(transport, home / "payloads")
         self._writer: LogWriter | None = None
         self._phase: tuple[object, float] = None, 0.0
@@ -86,7 +83,7 @@ class Coordinator:
 
     @property
     def _schedule(self) -> Schedule:
-        return self._log_writer.draft.schedule
+        return self._draft.schedule
 
     def start(self) -> None:
         """Follow the log to its end, or begin it. Raises IntegrityError if it is another run's, UnreachableError."""
@@ -103,6 +100,8 @@ class Coordinator:
         if name is not None and not self.transport.has_state(name) and self.transport.state_name(self.state) == name:
             self._publish(self.state)  # a kill came before it was there
         self._writer = LogWriter(found, self._account)
+        if self._recorder is not None:
+            self._recorder.start()
         log.info("coordinating %s: outer step %d, entry %d", self.run.name, self.state.step, found.number)
 
     def serve(self, stopping: threading.Event, poll_seconds: float, show: Callable[[], None], steps: int = 0) -> None:
@@ -140,8 +139,10 @@ class Coordinator:
         return self.log.number > number
 
     def finish(self) -> None:
-        """Return once the newest state is published, or cannot be."""
+        """Return once the newest state is published and recorded, or cannot be."""
         self._publication.finish()
+        if self._recorder is not None:
+            self._recorder.finish()
 
     def waiting_for(self) -> str:
         """Return what holds the step under way up, for a person."""
@@ -194,8 +195,11 @@ class Coordinator:
     def _read_messages(self, every: bool = False) -> None:
         now = self._schedule
         awaited = now.members - now.barred - now.documents.keys() if now.phase == Phase.COLLECT else frozenset[str]()
-        for message in self._messages.new(self._draft.messages, awaited, every):
-            self._handle(message)
+        every = every or self._all_backoff.due()
+        with self._all_backoff.taking() if every else nullcontext():
+            for worker in [one for one in self.run.workers if every or one in awaited]:
+                for message in self.transport.new_messages(worker, self._draft.messages):
+                    self._handle(message)
 
     def _handle(self, message: WorkerMessage) -> None:
         """Add a message to the log, if it says something that counts now."""
@@ -251,7 +255,9 @@ class Coordinator:
             try:
                 if not self._gathered.fetch(worker, document, expected):
                     continue
-                self._payloads({worker: document}).check(worker)
+                payloads = self._payloads({worker: document})
+                for number in range(self.run.settings.shards):
+                    payloads.shard(worker, number)
             except UnreachableError as error:
                 log.info("the payload of %s: %s", worker, error)
             except MusterError as error:
@@ -263,34 +269,29 @@ class Coordinator:
     def _settle(self) -> None:
         now = self._schedule
         if not now.contributors:
-            self._commit(skip_step(self.state), {})
+            self._commit(self.state.skipped(), {})
             return
         if self._outcome is None:
             try:
-                self._outcome = self._judge(now)
+                self._outcome = settle(self._payloads(now.contributors))
+            except OuterStepError as error:
+                log.error("outer step %d cannot be made: %s", self.state.step, error)
+                self._outcome = None, Admitted({}, {})
             except UnreachableError:
                 raise
             except MusterError as error:
                 log.warning("outer step %d begins again, an opened payload is gone: %s", self.state.step, error)
                 self._fail(now)
                 return
+            excluded = self._outcome[1].excluded
+            for worker, why in excluded.items():
+                log.warning("the contribution of %s to outer step %d does not count: %s", worker, self.state.step, why)
+            self.excluded, self._refused = self._refused | dict(excluded), {}
         after, admitted = self._outcome
         if after is not None:
             self._commit(after, admitted.weights)
         elif now.entering or self._waited() > self.timeouts.window:
             self._fail(now)
-
-    def _judge(self, now: Schedule) -> tuple[OuterState | None, Admitted]:
-        """Return what the opened contributions lead to. Raises as `settle`, but for a step that cannot be made."""
-        try:
-            after, admitted = settle(self._payloads(now.contributors))
-        except OuterStepError as error:
-            log.error("outer step %d cannot be made: %s", self.state.step, error)
-            after, admitted = None, Admitted({}, {})
-        for worker, why in admitted.excluded.items():
-            log.warning("the contribution of %s to outer step %d does not count: %s", worker, self.state.step, why)
-        self.excluded, self._refused = self._refused | dict(admitted.excluded), {}
-        return after, admitted
 
     def _commit(self, after: OuterState, weights: Mapping[str, Fraction]) -> None:
         name = None
@@ -301,8 +302,8 @@ class Coordinator:
         commit = draft.schedule.commit(after.digest.hex(), weights.keys(), draft.epoch, draft.messages, name)
         self._tell(commit)
         self._hold(after)
-        if self._on_step is not None:
-            self._on_step(commit, weights)
+        if self._recorder is not None:
+            self._recorder.committed(commit, weights)
 
     def _waited(self) -> float:
         """Return the seconds since this process first saw the phase under way, by a clock that nobody sets."""

@@ -1,30 +1,94 @@
-"""What a worker does between two outer steps: the interface of inner tasks (diloco/tasks.py has them)."""
+"""What a worker does between two outer steps: whose data is whose by a public rule, the interface of inner tasks
+(diloco/tasks.py has them), and the documents of a text run."""
 
-from collections.abc import Mapping, Sequence
+import hashlib
+import os
+import stat
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
-from diloco.partition import owner, split_evenly
-from diloco.tensors import Tensors
-from protocol.errors import MusterError
+import numpy as np
+from numpy.typing import NDArray
 
+from diloco.codec import Tensors
+from diloco.config import DilocoRun, TextTaskConfig
+from protocol.encoding import canonical_json, parse_json, sha256_hex, tagged_hash
+from protocol.errors import ConfigError, MusterError
+from protocol.files import explained, file_sha256
+from protocol.models import TOKENIZER_FILES
+
+MAX_ITEMS = 512  # files that one outer step may train on
+MAX_DOCUMENT_BYTES = 16 << 20
 POSITION = "documents"  # the metric by which workers report how many documents of the stream they have passed
+_TAG = "muster.diloco.partition.v1"
+_ROUNDS = 6
+_HINT = "check `text.files`"
+
+
+# Whose data is whose
+
+
+def owner(seed: bytes, item: bytes, workers: Iterable[str]) -> str:
+    """Return the worker whose hash with the item is highest (rendezvous hashing): when members change, an item moves
+    only from a worker that left or to one that joined. `seed`: 32 bytes; `item`: a document's position in the stream of
+    all epochs as 32 bytes. Raises ValueError for no workers."""
+    return max(workers, key=lambda worker: (tagged_hash(_TAG, seed, item, worker), worker.lower()))
+
+
+@dataclass(frozen=True)
+class Partition:
+    """How the files of one attempt at an outer step are split: `items` (hex) among `members`, by a `seed` (hex)."""
+
+    seed: str
+    items: tuple[str, ...]
+    members: tuple[str, ...]
+
+    @cached_property
+    def split(self) -> dict[str, tuple[bytes, ...]]:
+        """Each member's files, whose numbers differ by one at most: files and members are ordered by their hashes with
+        the seed and assigned round-robin. Repeated ones count once."""
+        seed = bytes.fromhex(self.seed)
+        ranked = sorted(set(self.members), key=lambda worker: (tagged_hash(_TAG, seed, seed, worker), worker.lower()))
+        ordered = sorted(set(map(bytes.fromhex, self.items)), key=lambda item: tagged_hash(_TAG, seed, item))
+        return {worker: tuple(ordered[at :: len(ranked)]) for at, worker in enumerate(ranked)}
+
+    def of(self, worker: str) -> tuple[str, ...]:
+        """Return the worker's files (hex, ascending); none for one that is no member."""
+        return tuple(sorted(item.hex() for item in self.split.get(worker, ())))
+
+
+def shuffled(seed: bytes, epoch: int, at: int, count: int) -> int:
+    """Return which of `count` documents is at position `at` of an epoch. Every epoch is a new permutation. A Feistel
+    network over the next power of four, repeated until the result is a document, so that nobody holds the order in
+    memory."""
+    if not 0 <= at < count:
+        raise ValueError(f"position {at} of {count} documents")
+    bits = ((count - 1).bit_length() + 1) // 2
+    mask, key = (1 << bits) - 1, seed + epoch.to_bytes(8, "big")
+    while True:
+        left, right = at >> bits, at & mask
+        for round_ in range(_ROUNDS):
+            word = hashlib.sha256(key + bytes([round_]) + right.to_bytes(8, "big")).digest()
+            left, right = right, left ^ (int.from_bytes(word[:8], "big") & mask)
+        at = left << bits | right
+        if at < count:
+            return at
 
 
 @dataclass(frozen=True)
 class DataShare:
-    """Which of a run's data is `worker`'s in outer step `step`, while `members` take part.
-
-    `seed`: 32 bytes (hex). `items`: the files that the outer step trains on (hex), None where workers read a stream.
-    `positions`: documents of the stream that the makers of the newest outer step had passed, ascending, if this worker
-    is none of them."""
+    """Which of a run's data is `worker`'s in outer step `step`, while `members` take part. `seed`: 32 bytes (hex).
+    `files`: those of the step's files that it trains on. `positions`: documents of the stream that the makers of the
+    newest outer step had passed, ascending, if this worker is none of them."""
 
     seed: str
     worker: str
     members: tuple[str, ...]
-    items: tuple[str, ...] | None = None
+    files: tuple[bytes, ...] = ()
     step: int = 0
     positions: tuple[int, ...] = ()
 
@@ -38,11 +102,8 @@ class DataShare:
         """Return whether the document at a position of the stream is this worker's."""
         return owner(bytes.fromhex(self.seed), position.to_bytes(32, "big"), self.members) == self.worker
 
-    @cached_property
-    def files(self) -> tuple[bytes, ...]:
-        """The worker's files, of `items`."""
-        items = [bytes.fromhex(item) for item in self.items or ()]
-        return split_evenly(bytes.fromhex(self.seed), items, self.members).get(self.worker, ())
+
+# The interface of inner tasks
 
 
 class FilesUnusableError(MusterError):
@@ -59,11 +120,9 @@ class Saving(Protocol):
 
     def done(self) -> bool:
         """Return whether `finish` need not wait any longer."""
-        ...
 
     def finish(self) -> None:
         """Return once it is written. Raises MusterError."""
-        ...
 
 
 class InnerTask(Protocol):
@@ -71,26 +130,204 @@ class InnerTask(Protocol):
 
     def weights(self) -> Tensors:
         """Return a copy, float32."""
-        ...
 
     def load(self, weights: Tensors) -> None:
         """Continue from these weights; optimizer and position stay."""
-        ...
 
     def train(self, share: DataShare, number: int) -> int:
         """Take inner step `number` of an outer step; return how many tokens it was trained on, 0 if there is nothing
         left to train on until the next outer step. Raises FilesUnusableError."""
-        ...
 
     def metrics(self) -> Mapping[str, float]:
         """Return metrics of the inner steps since `load` or `restore`."""
-        ...
 
     def save(self, folder: Path) -> Saving:
         """Begin to write everything that continuing exactly here needs into a new folder; what happens meanwhile
         changes nothing of it. Nothing else is saved or restored before it is finished. Raises MusterError."""
-        ...
 
     def restore(self, folder: Path) -> None:
         """Restore what `save` wrote. Raises IntegrityError where it is damaged."""
-        ...
+
+
+# The documents of a text run
+
+
+@dataclass(frozen=True)
+class TextFile:
+    """A file of JSON lines. `state`: its size and time of change; `sha256`: of all its bytes (hex); `starts`: where
+    each line begins that is not blank."""
+
+    path: Path
+    state: tuple[int, int]
+    sha256: str
+    starts: NDArray[np.uint64]
+
+    @classmethod
+    def index(cls, path: Path) -> "TextFile":
+        """Index a file in one pass. Raises ConfigError for a line that is too long, and a file that changes
+        meanwhile."""
+        digest, starts, end = hashlib.sha256(), array("Q"), 0
+        with explained(f"read {path}", _HINT):
+            state = _state_of(path.stat(), path)
+            with path.open("rb") as file:
+                while line := file.readline(MAX_DOCUMENT_BYTES + 1):
+                    if len(line) > MAX_DOCUMENT_BYTES:
+                        what = f"{path}, byte {end}: a document of more than {MAX_DOCUMENT_BYTES >> 20} MiB"
+                        raise ConfigError(what, "cut it into several")
+                    digest.update(line)
+                    if line.strip():
+                        starts.append(end)
+                    end += len(line)
+                if _state_of(os.fstat(file.fileno()), path) != state:
+                    raise ConfigError(f"{path} changed while it was read", "start again once nothing writes to it")
+        return cls(path, state, digest.hexdigest(), np.frombuffer(starts, np.uint64))
+
+    def line(self, start: int) -> bytes:
+        """Return the line that begins at a byte. Raises ConfigError where the file was changed since it was indexed."""
+        hint = "put the file back that this run began with"
+        with explained(f"read {self.path}", hint), self.path.open("rb") as stream:
+            if _state_of(os.fstat(stream.fileno()), self.path) != self.state:
+                raise ConfigError(f"{self.path} was changed since this worker read it", hint)
+            stream.seek(start)
+            return stream.readline(MAX_DOCUMENT_BYTES + 1)
+
+
+def _state_of(info: os.stat_result, path: Path) -> tuple[int, int]:
+    """Return size and time of change, by which a file counts as unchanged. Raises ConfigError for a pipe or a device,
+    which cannot be read twice."""
+    if not stat.S_ISREG(info.st_mode):
+        raise ConfigError(f"{path} is not a regular file", _HINT)
+    return info.st_size, info.st_mtime_ns
+
+
+class Corpus:
+    """The documents of all files, numbered from 0 in the files' order. `field` holds their text."""
+
+    def __init__(self, files: Sequence[TextFile], field: str) -> None:
+        self.files, self._field = tuple(files), field
+        self._firsts = np.cumsum([0, *(len(file.starts) for file in files)])
+
+    def __len__(self) -> int:
+        return int(self._firsts[-1])
+
+    def text(self, number: int) -> str:
+        """Return document `number`. Raises ConfigError for what is none, and where its file was changed since."""
+        which = int(np.searchsorted(self._firsts, number, side="right")) - 1
+        file = self.files[which]
+        start = int(file.starts[number - int(self._firsts[which])])
+        where = f"{file.path}, byte {start}"
+        try:
+            row = parse_json(file.line(start))
+        except ValueError as error:
+            raise ConfigError(f"{where}: it is not JSON: {error}", "write one JSON object a line") from None
+        text = row.get(self._field) if isinstance(row, dict) else None
+        if not isinstance(text, str):
+            what = f"{where}: no text in field `{self._field}`"
+            raise ConfigError(what, "name the field that holds it: `text.field`")
+        return text
+
+
+def document_files(paths: Sequence[Path]) -> list[Path]:
+    """Return the named files, and of folders those of JSON lines, by name. Raises ConfigError where there are none, or
+    one twice: a document that is kept apart must not be trained on under another number."""
+    files: dict[Path, Path] = {}
+    for path in paths:
+        inside = [path]
+        with explained(f"read {path}", _HINT):
+            if path.is_dir():
+                inside = sorted(file for file in path.iterdir() if file.suffix in (".jsonl", ".ndjson"))
+        for file in inside:
+            if file.resolve() in files:
+                raise ConfigError(f"{file} is named twice", "name each file once in `text.files`")
+            files[file.resolve()] = file
+    if not files:
+        raise ConfigError(f"no file of JSON lines in {', '.join(map(str, paths))}", _HINT)
+    return list(files.values())
+
+
+def text_corpus(config: TextTaskConfig) -> Corpus:
+    """Open the documents that a worker's configuration names. Raises ConfigError."""
+    corpus = Corpus([TextFile.index(path) for path in document_files(config.files)], config.field)
+    if len(corpus) <= config.heldout:
+        what = f"{len(corpus)} documents, of which {config.heldout} are kept apart"
+        raise ConfigError(what, "lower `text.heldout`, or give more")
+    return corpus
+
+
+def data_digest(corpus: Corpus, config: TextTaskConfig, model: Path) -> str:
+    """Return the SHA-256 (hex) of what all workers of a text run must have alike: the documents and their order, which
+    of them are kept apart, and the tokenizer of the model in that folder."""
+    tokenizer = {name: file_sha256(model / name) for name in TOKENIZER_FILES if (model / name).is_file()}
+    files = [file.sha256 for file in corpus.files]
+    facts = {"files": files, "field": config.field, "heldout": config.heldout, "tokenizer": tokenizer}
+    return sha256_hex(canonical_json(facts))
+
+
+def check_data(run: DilocoRun, digest: str) -> None:
+    """Raise ConfigError unless this worker's documents and tokenizer are those of the run."""
+    if run.assigned:
+        raise ConfigError(f"the workers of {run.name} train on files that are assigned", "set `assigned` to false")
+    if run.data is None:
+        what = f"{run.name} does not say what its workers train on: each might have other documents"
+        raise ConfigError(what, f'set `data` to "{digest}", which is what this worker has')
+    if run.data != digest:
+        raise ConfigError(
+            f"this worker's documents and tokenizer are {digest[:16]}…, those of {run.name} {run.data[:16]}…",
+            "use the same files in the same order, `field`, `heldout` and model as the other workers",
+        )
+
+
+# The stream: documents epoch by epoch, in an order that the run's seed decides
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """`position`: documents of the stream that were passed, all epochs together. `offset`: the token of the document
+    there that is seen next; 0 where it was not begun."""
+
+    position: int = 0
+    offset: int = 0
+
+
+class TextStream:
+    """The stream of the first `count` documents, whose text `text` returns by number. A document longer than `longest`
+    tokens, or than what is left of a batch, is cut. The next piece begins with the last token of the one before, so
+    each token but a document's first is predicted exactly once an epoch."""
+
+    def __init__(
+        self,
+        text: Callable[[int], str],
+        count: int,
+        encode: Callable[[str], tuple[int, ...]],
+        seed: bytes,
+        longest: int,
+    ) -> None:
+        self._text, self._count, self._encode = text, count, encode
+        self._seed, self._longest = seed, longest
+        self._cached: tuple[int, tuple[int, ...]] = -1, ()  # position and tokens of the newest document
+
+    def take(self, cursor: Cursor, tokens: int, owns: Callable[[int], bool]) -> tuple[list[tuple[int, ...]], Cursor]:
+        """Return the next pieces of two tokens or more, `tokens` together or one less, and where they end; fewer where
+        a whole epoch has no more that the worker owns (`owns`, by position)."""
+        pieces: list[tuple[int, ...]] = []
+        position, offset, passed = cursor.position, cursor.offset, 0
+        while tokens >= 2 and passed < self._count:
+            if not offset and not owns(position):
+                position, passed = position + 1, passed + 1
+                continue
+            document = self._tokens(position)
+            piece = document[offset : offset + min(tokens, self._longest)]
+            if len(piece) >= 2:
+                pieces.append(piece)
+                tokens, passed = tokens - len(piece), 0
+            if offset + len(piece) < len(document):
+                offset += len(piece) - 1
+            else:
+                position, offset, passed = position + 1, 0, passed + 1
+        return pieces, Cursor(position, offset)
+
+    def _tokens(self, position: int) -> tuple[int, ...]:
+        if self._cached[0] != position:
+            number = shuffled(self._seed, *divmod(position, self._count), self._count)
+            self._cached = position, self._encode(self._text(number))
+        return self._cached[1]

@@ -1,13 +1,11 @@
-"""Following a run's log, and writing it.
+"""Following a run's log, making its outer steps again, and writing it.
 
 The log is one line of signed entries, each naming the one before, from which every replica computes the same members
-and the same outer steps. The coordinator orders what happens. It cannot forge a contribution nor choose which
-counts: both follow from published bytes that everybody checks.
-"""
+and outer steps. Its coordinator orders what happens; it can neither forge a contribution nor choose which counts."""
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from diloco.messages import (
@@ -16,31 +14,31 @@ from diloco.messages import (
     MAX_NUMBER,
     NO_ENTRY,
     CommitRecord,
+    Contribution,
+    Expected,
     LogEntry,
     LogEvent,
     MalformedEntry,
     MessageEvent,
-    seal_entry,
+    seal,
 )
-from diloco.outer import OuterState
-from diloco.partition import Partition
+from diloco.outer import Admitted, OuterState, OuterStepError, Payloads, ReadShard, settle
 from diloco.state_machine import Schedule
 from diloco.transport import MAX_TAKEN, Transport
 from protocol.accounts import LocalAccount
 from protocol.encoding import canonical_json, sha256_hex
-from protocol.errors import IntegrityError
+from protocol.errors import IntegrityError, MusterError
 
 log = logging.getLogger("muster.diloco")
 _AROUND = 1024  # bytes of an entry besides its events
+_WRONG = "stop: the run's coordinator is wrong, or this machine is"
 
 
 @dataclass
 class Log:
-    """How far the log of a run was read.
-
-    `commit`: the commit record that began the step under way, in entry `epoch`; `number`: of the next entry; `tip`:
-    hash of the newest entry; `messages`: for each worker, its first message that is not in the log;
-    `last_partition`: how the files of the step before this commit were split, if that was read."""
+    """How far the log of a run was read. `commit`: the commit record that began the step under way, in entry `epoch`;
+    `number`: of the next entry; `tip`: hash of the newest entry; `messages`: for each worker, its first message that is
+    not in the log; `ended`: the schedule that this commit ended, if that was read."""
 
     transport: Transport
     commit: CommitRecord
@@ -49,7 +47,7 @@ class Log:
     tip: str
     schedule: Schedule
     messages: dict[str, int] = field(default_factory=dict)
-    last_partition: Partition | None = None
+    ended: Schedule | None = None
 
     @classmethod
     def at(cls, transport: Transport, epoch: int) -> "Log":
@@ -63,13 +61,20 @@ class Log:
 
     @classmethod
     def newest(cls, transport: Transport) -> "Log | None":
-        """Read up to the newest commit record; None where nobody has begun a log."""
-        head = _head(transport)
-        if head < 0:
+        """Read up to the newest commit record; None where nobody has begun a log. The newest entry is found by doubling
+        and halving: entries have no gaps. Where strangers took places it may be an older one, from which the log is
+        read on."""
+        if not transport.has_entry(0):
             return None
-        found = transport.entry(head)
+        low, high = 0, 1
+        while high < MAX_NUMBER and transport.has_entry(high):
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if transport.has_entry(middle) else (low, middle)
+        found = transport.entry(low)
         if found is None:
-            raise IntegrityError(f"entry {head} of the log is gone", "see who deletes from the bucket")
+            raise IntegrityError(f"entry {low} of the log is gone", "see who deletes from the bucket")
         return cls.at(transport, found[0].epoch)
 
     def advance(self) -> LogEntry | None:
@@ -97,13 +102,15 @@ class Log:
 
     def apply(self, event: LogEvent) -> None:
         """Apply an event, but for the entry's number and hash. Raises IntegrityError for one that cannot come now."""
-        before, after = self.schedule, self.schedule.apply(event)
+        before, after = self.schedule, self.schedule.after(event)
+        if after is before:
+            raise IntegrityError(f"the log has an event of kind {event.kind} that changes nothing")
         if isinstance(event, CommitRecord):
             if (event.step, event.previous, event.made_of) != (before.step + 1, self.epoch, before.contributors):
                 raise IntegrityError(f"the log's commit record {event.step} does not follow from what was opened")
             if Schedule.begin(event, self.transport.run) != after:
                 raise IntegrityError(f"the log's commit record {event.step} has other members than follow from the log")
-            self.commit, self.messages, self.last_partition = event, dict(event.messages), before.partition
+            self.commit, self.messages, self.ended = event, dict(event.messages), before
         elif isinstance(event, MessageEvent):
             self.messages[event.worker] = event.message + 1
         self.schedule = after
@@ -121,39 +128,131 @@ class Log:
             commit = Log.at(self.transport, number).commit
 
 
-def files_assigned(transport: Transport, epoch: int) -> tuple[str, ...]:
-    """Return the files of the outer step that the commit record in entry `epoch` began; none if not assigned yet."""
-    reader = Log.at(transport, epoch)
-    while reader.schedule.items is None and reader.advance() is not None and reader.epoch == epoch:
-        pass
-    return reader.schedule.items or () if reader.epoch == epoch else ()
-
-
-def partition_before(transport: Transport, commit: CommitRecord) -> Partition | None:
-    """Return how the files of the step that led to `commit` were split, by the log; None where workers read their own
-    data. Raises IntegrityError, UnreachableError."""
-    if not transport.run.assigned or commit.previous is None:
-        return None
+def schedule_before(transport: Transport, commit: CommitRecord) -> Schedule:
+    """Return the schedule that `commit` ended, by the log. Raises IntegrityError, UnreachableError."""
+    assert commit.previous is not None, "the first commit record ends no outer step"
     reader = Log.at(transport, commit.previous)
     while reader.epoch == commit.previous and reader.advance() is not None:
         pass
-    if reader.commit != commit or reader.last_partition is None:
+    if reader.commit != commit or reader.ended is None:
         raise IntegrityError(f"the log does not say what outer step {commit.step - 1} trained on")
-    return reader.last_partition
+    return reader.ended
 
 
-def _head(transport: Transport) -> int:
-    """Return the number of the newest entry, −1 where there is none, by doubling and halving: entries have no gaps.
-    Where strangers took places it may be an older one, from which the log is read on."""
-    if not transport.has_entry(0):
-        return -1
-    low, high = 0, 1
-    while high < MAX_NUMBER and transport.has_entry(high):
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if transport.has_entry(middle) else (low, middle)
-    return low
+# Making the log's outer steps again
+
+
+def expected_at(log_: Log, state: OuterState) -> Expected:
+    """Return what a contribution to the attempt under way must look like."""
+    return Expected(log_.transport.run, state.step, state.digest.hex(), state.layout, log_.schedule.partition)
+
+
+def make_step(
+    transport: Transport,
+    state: OuterState,
+    commit: CommitRecord,
+    ended: Schedule | None = None,
+    read: ReadShard | None = None,
+) -> tuple[OuterState, Admitted]:
+    """Make the step from `state` that `commit` commits, and return the state and which contributions counted. `ended`:
+    the schedule that `commit` ended, None to read it in the log; `read` returns a file of a payload. Raises
+    IntegrityError if the step does not lead to what the log names; MissingObjectError, UnreachableError."""
+    run = transport.run
+    run.check_workers(commit.made_of)
+    partition = (ended or schedule_before(transport, commit)).partition if run.assigned else None
+    expected = Expected(run, state.step, state.digest.hex(), state.layout, partition)
+    contributions = {
+        worker: transport.contribution(document, worker, expected) for worker, document in commit.made_of.items()
+    }
+    after: OuterState | None
+    too_few = partition is not None and len(partition.items) < run.settings.admission.minimum
+    if not contributions and too_few:
+        after, admitted = state.skipped(), Admitted({}, {})
+    else:
+        try:
+            after, admitted = settle(Payloads(state, expected, contributions, read or transport.shard))
+        except OuterStepError as error:
+            raise IntegrityError(f"outer step {state.step}: {error.what}", _WRONG) from None
+    found = None if after is None else (after.step, after.digest.hex(), sorted(admitted.weights))
+    if after is None or found != (commit.step, commit.digest, sorted(commit.counted)):
+        what = f"outer step {commit.step - 1} does not lead to the state and the workers that the log names"
+        raise IntegrityError(what, _WRONG)
+    return after, admitted
+
+
+def catch_up(transport: Transport, state: OuterState, log_: Log) -> Iterator[OuterState]:
+    """Yield the states after `state` up to the log's newest, one by one, from a published one on where `state` is too
+    old or none of the log's. Raises IntegrityError where neither leads there; MissingObjectError, UnreachableError."""
+    missing: list[CommitRecord] = []
+    for _, commit in log_.commits_back():
+        if (commit.step, commit.digest) == (state.step, state.digest.hex()):
+            break
+        published = published_state(transport, commit, state)
+        if published is not None:
+            state = published
+            yield state
+            break
+        missing.append(commit)
+    else:
+        what = "the log does not contain the state that this process holds, nor a published one"
+        raise IntegrityError(what, "name the run's own base model, or another home")
+    for commit in reversed(missing):
+        state, _ = make_step(transport, state, commit)
+        yield state
+
+
+def published_state(transport: Transport, commit: CommitRecord, state: OuterState) -> OuterState | None:
+    """Return the state that `commit` begins as it was published, None where it cannot be had. `state`: any of the
+    run, for its layout."""
+    if commit.state is None:
+        return None
+    try:
+        found = transport.state(commit.state, commit.step, commit.digest, state.layout)
+    except MusterError as error:
+        log.warning("state %d cannot be had, looking for an older one: %s", commit.step, error)
+        return None
+    log.info("took outer state %d from the bucket", commit.step)
+    return found
+
+
+@dataclass(frozen=True)
+class MadeStep:
+    """An outer step as the log and the bucket tell it, made in attempt `attempt`. `counted`: the admitted contributions
+    by worker; `files`: the files (hex) of every worker that contributed."""
+
+    step: int
+    attempt: int
+    counted: Mapping[str, Contribution]
+    files: Mapping[str, tuple[str, ...]]
+
+    def worker_of(self, item: str) -> str:
+        """Return whose training on a file counts; empty for nobody's."""
+        return next((worker for worker, items in self.files.items() if item in items and worker in self.counted), "")
+
+
+def read_step(transport: Transport, log_: Log, state: OuterState, step: int) -> MadeStep:
+    """Read what made outer step `step`; `state`: any of the run. Raises IntegrityError where the log has no such step;
+    MissingObjectError, UnreachableError."""
+    commits: dict[int, CommitRecord] = {}
+    for _, commit in log_.commits_back():
+        commits[commit.step] = commit
+        if commit.step <= step:
+            break
+    if not {step, step + 1} <= commits.keys():
+        raise IntegrityError(f"outer step {step} is not in the log")
+    after = commits[step + 1]
+    partition = schedule_before(transport, after).partition
+    expected = Expected(transport.run, step, commits[step].digest, state.layout, partition)
+    counted = {
+        worker: transport.contribution(document, worker, expected)
+        for worker, document in sorted(after.made_of.items())
+        if worker in after.counted
+    }
+    files = {worker: expected.items(worker) for worker in sorted(after.made_of)}
+    return MadeStep(step, after.attempt, counted, files)
+
+
+# Writing the log
 
 
 def begin_log(transport: Transport, account: LocalAccount, first: OuterState) -> None:
@@ -162,16 +261,14 @@ def begin_log(transport: Transport, account: LocalAccount, first: OuterState) ->
     commit = CommitRecord(step=0, digest=first.digest.hex(), state=transport.publish_state(first))
     run = transport.run
     entry = LogEntry(run=run.digest, number=0, previous=NO_ENTRY, epoch=0, time=time.time(), events=[commit])
-    if not transport.append(0, seal_entry(entry, run, account)) and not transport.has_entry(0):
+    if not transport.append(0, seal(entry, run, account)) and not transport.has_entry(0):
         raise IntegrityError(f"a stranger took the first place of the log of {run.name}", "open another run")
 
 
 class LogWriter:
     """The coordinator's log: `written`, as far as it is in the bucket, and `draft`, with the `events` of the next
-    entry.
-
-    An entry whose write got no answer may have arrived, so it is written again byte for byte until that is known. A
-    restarted coordinator reads the log to its end instead."""
+    entry. An entry whose write got no answer may have arrived, so it is written again byte for byte until that is
+    known. A restarted coordinator reads the log to its end instead."""
 
     def __init__(self, written: Log, account: LocalAccount) -> None:
         self.written, self._transport, self._account = written, written.transport, account
@@ -218,25 +315,24 @@ class LogWriter:
                 run=self._transport.run.digest, number=number, previous=self.written.tip, epoch=epoch, time=time.time(),
                 events=events,
             )  # fmt: skip
-            if self._place(entry, seal_entry(entry, self._transport.run, self._account)):
+            self._unsure = entry, seal(entry, self._transport.run, self._account)
+            if self.retry():
                 return
             log.warning("place %d of the log is taken by somebody who is not its coordinator", number)
         raise IntegrityError(f"strangers took {MAX_TAKEN} places of the log", "see who writes to the bucket")
 
-    def retry(self) -> None:
-        """Write the entry again of which it is not known whether it arrived, if there is one. Raises as `write`."""
-        if self._unsure is not None and self._place(*self._unsure):
-            self._reset()
-
-    def _place(self, entry: LogEntry, data: bytes) -> bool:
-        """Put an entry at its place and take it; False where a stranger has the place."""
-        self._unsure = entry, data
+    def retry(self) -> bool:
+        """Write the entry again of which it is not known whether it arrived, if there is one; return whether it is
+        there, False where a stranger has its place. Raises as `write`."""
+        if self._unsure is None:
+            return False
+        entry, data = self._unsure
         placed = self._transport.append(entry.number, data) or self._is_there(entry, data)
-        self._unsure = None
-        self._free = entry.number + 1
+        self._unsure, self._free = None, entry.number + 1
         if placed:
             self.written.take(entry, sha256_hex(data))
             log.info("entry %d: %s", entry.number, "; ".join(map(_summary, entry.events)))
+            self._reset()
         return placed
 
     def _is_there(self, entry: LogEntry, data: bytes) -> bool:

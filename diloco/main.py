@@ -1,7 +1,8 @@
-"""The processes of a run: `run_worker` and `run_coordinator`, each from a configuration file."""
+"""The processes of a run: `run_worker` and `run_coordinator`, each from a configuration file.
+
+Nothing here imports PyTorch before the environment variables that set its threads are there."""
 
 import logging
-import os
 import sys
 import threading
 from collections.abc import Callable
@@ -12,17 +13,18 @@ from typing import TYPE_CHECKING, Any
 from diloco.chain import StepRecorder, connect_runs
 from diloco.config import CoordinatorConfig, DilocoRun, MemberConfig, PolicyCoordinatorConfig, Timeouts, WorkerConfig
 from diloco.coordinator import Coordinator
+from diloco.inner import check_data, data_digest, text_corpus
 from diloco.outer import OuterState
 from diloco.store import StatusFile, open_home
 from diloco.transport import Transport
-from engines.runtime import torch_environment
 from protocol.config import PoolConfig
 from protocol.encoding import load_document
 from protocol.errors import ConfigError
-from protocol.files import die_with_parent
 from runtime.process import Daemon, start
 from storage.s3 import Bucket
+from trainer.config import ParallelConfig
 from trainer.exits import EXIT_DONE, EXIT_LOST, RanksLostError
+from trainer.main import prepare_torch
 
 if TYPE_CHECKING:
     from diloco.inner import InnerTask
@@ -57,10 +59,9 @@ class MemberDaemon:
         member: "Worker | Coordinator",
         config: MemberConfig,
         held: ExitStack,
-        recorder: StepRecorder | None = None,
         end: Callable[[int], None] = lambda code: None,
     ) -> None:
-        self._member, self._config, self._held, self._recorder, self._end = member, config, held, recorder, end
+        self._member, self._config, self._held, self._end = member, config, held, end
         self._stopping = threading.Event()
         self._status = StatusFile(config.home, member.status)
 
@@ -70,15 +71,11 @@ class MemberDaemon:
     def run(self) -> int:
         log.info("timeouts of %s:\n%s", self._member.run.name, self._member.timeouts.table())
         self._status.write()
-        if self._recorder is not None:
-            self._recorder.start()
         try:
             self._member.serve(self._stopping, self._config.poll_seconds, self._status, self._config.steps)
         except RanksLostError as error:
             log.error("%s", error)
             return EXIT_LOST
-        if self._recorder is not None:
-            self._recorder.finish()
         self._status.write()
         self._end(EXIT_DONE)
         return EXIT_DONE
@@ -102,15 +99,9 @@ class FollowingRank:
         self._learners.ranks.shorten_wait(_LAST_SECONDS)
 
 
-def prepare_torch(threads: int) -> None:
-    """Set the environment that PyTorch reads at its first import."""
-    for name, value in torch_environment(threads).items():
-        os.environ.setdefault(name, value)
-
-
 def load_first_state(model: str) -> OuterState:
     """Return the state that a run starts from: the weights of `model` (folder or Hugging Face id) in float32."""
-    prepare_torch(1)
+    prepare_torch(ParallelConfig(), 1)
     from diloco.tasks import model_tensors
     from engines.loading import load_model
     from trainer.model.policy import model_folder
@@ -123,71 +114,53 @@ def _coordinator(config: CoordinatorConfig) -> Daemon:
     if run.assigned:
         raise ConfigError(f"{run.name} trains a pool's policy", "give the configuration of that pool's trainer")
     if account.address != run.coordinator:
-        raise ConfigError(
-            f"the coordinator of {run.name} is {run.coordinator}, this key is {account.address}", "name its key"
-        )
+        what = f"the coordinator of {run.name} is {run.coordinator}, this key is {account.address}"
+        raise ConfigError(what, "name its key")
     held = open_home(config.home, run)
-    first, transport = load_first_state(config.model), Transport(Bucket(config.s3), run)
-    if (chain := config.chain) is None:
-        return MemberDaemon(Coordinator(transport, account, first, config.home), config, held)
-    recorder = StepRecorder(lambda: connect_runs(chain, account), chain.run, transport, first, chain.refresh_seconds)
-    coordinator = Coordinator(transport, account, first, config.home, recorder.committed)
-    return MemberDaemon(coordinator, config, held, recorder)
+    first, transport, recorder = load_first_state(config.model), Transport(Bucket(config.s3), run), None
+    if (chain := config.chain) is not None:
+        seconds = chain.refresh_seconds
+        recorder = StepRecorder(lambda: connect_runs(chain, account), chain.run, transport, first, seconds)
+    return MemberDaemon(Coordinator(transport, account, first, config.home, recorder), config, held)
 
 
 def _policy_coordinator(config: PolicyCoordinatorConfig) -> Daemon:
-    prepare_torch(config.engine.threads)
+    prepare_torch(ParallelConfig(), config.engine.threads)
     from diloco.policy import policy_trainer
-    from engines.loading import set_threads
     from trainer.train import TrainerServices
 
-    set_threads(config.engine.threads)
     return policy_trainer(config, TrainerServices.connect(config))
 
 
 def _worker(config: WorkerConfig) -> Daemon:
-    task = config.task
-    prepare_torch(task.threads)
+    run, task = load_document(config.run, DilocoRun), config.task
+    parallel = task.parallel.parallel(max(_MIN_COLLECTIVE_SECONDS, Timeouts.of(run).collective))
+    launcher = prepare_torch(parallel, task.threads)
+    if launcher is not None:
+        return launcher
+    from diloco.tasks import check_pool_run
     from diloco.worker import Worker
-    from engines.loading import set_threads
-    from trainer.distributed import Launcher, launched
+    from trainer.model.policy import model_folder
     from trainer.model.sharding import make_placement
 
-    run = load_document(config.run, DilocoRun)
-    parallel = task.parallel.parallel(max(_MIN_COLLECTIVE_SECONDS, Timeouts.of(run).collective))
-    if parallel.ranks > 1 and not launched():
-        return Launcher(parallel, sys.orig_argv[1:])
-    set_threads(task.threads)
-    if launched():
-        die_with_parent()
     try:
         placement = make_placement(parallel, task.memory, task.device)
         if placement.ranks.rank:
             return FollowingRank(_task_of(config, run, placement)[0])
-        check_task(config, run)
+        if config.rl is not None:
+            check_pool_run(run, load_document(config.rl.pool, PoolConfig))
+        if config.text is not None:
+            check_data(run, data_digest(text_corpus(config.text), config.text, model_folder(config.model)))
         account = config.key.open()
         if account.address not in run.workers:
             raise ConfigError(f"{account.address} is no worker of {run.name}", "name one's key, or add it to the run")
         held, transport = open_home(config.home, run), Transport(Bucket(config.s3), run)
         learners, make_task = _task_of(config, run, placement)
         worker = Worker(transport, account, make_task(), config.home)
-        return MemberDaemon(worker, config, held, end=learners.end)
+        return MemberDaemon(worker, config, held, learners.end)
     except RanksLostError as error:
         log.error("%s", error)
         sys.exit(EXIT_LOST)
-
-
-def check_task(config: WorkerConfig, run: DilocoRun) -> None:
-    """Raise ConfigError where the run is for other work, or for other data, before anything is loaded or claimed."""
-    from diloco.corpus import check_data, data_digest, text_corpus
-    from diloco.tasks import check_pool_run
-    from trainer.model.policy import model_folder
-
-    if config.rl is not None:
-        check_pool_run(run, load_document(config.rl.pool, PoolConfig))
-    if config.text is not None:
-        corpus = text_corpus(config.text)
-        check_data(run, data_digest(corpus, config.text, model_folder(config.model)))
 
 
 def _task_of(
@@ -196,12 +169,12 @@ def _task_of(
     """Return the learners of this rank, and what makes the inner task that rank 0 drives them by. Raises ConfigError,
     IntegrityError."""
     from diloco import tasks
-    from diloco.corpus import text_corpus
     from trainer.model.policy import model_folder
 
     folder = model_folder(config.model)
     if (rl := config.rl) is not None:
-        pool, policy = load_document(rl.pool, PoolConfig), tasks.rl_learners(rl, folder, placement)
+        pool = load_document(rl.pool, PoolConfig)
+        policy = tasks.rl_learners(pool, rl.seed, folder, placement)
         return policy, lambda: tasks.RlTask(pool, folder, Bucket(config.s3).get, policy)
     if (text := config.text) is not None:
         readers = tasks.language_learners(text, folder, placement)

@@ -1,12 +1,10 @@
 """Everything that is signed in a run: contributions, workers' messages, and entries of the coordinator's log.
 
 Each is stored as the canonical JSON {body, signature}. The EIP-712 signature covers the hash of the body, which names
-its own place (run, author, number), so nobody can move or repeat it. Whoever reads one bounds it before parsing it, and
-refuses what is not byte for byte its own encoding.
-"""
+its own place (run, author, number), so nobody can move or repeat it."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -14,11 +12,9 @@ from typing import Annotated, Generic, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, Field, model_validator
 
-from diloco.codec import MalformedContribution, Origin, max_shard_bytes
+from diloco.codec import MalformedContribution, Origin, TensorLayout, max_shard_bytes
 from diloco.config import DilocoRun, Mode
-from diloco.partition import MAX_ITEMS, Partition
-from diloco.strikes import MAX_STEP, Strikes
-from diloco.tensors import TensorLayout
+from diloco.inner import MAX_ITEMS, Partition
 from protocol import signing
 from protocol.accounts import LocalAccount
 from protocol.api.base import Address, Hex64, Rows, Signature, SignedBody, UnixTime, at_most
@@ -28,6 +24,7 @@ from protocol.signing import check_signer, open_canonical
 from storage.weights.manifest import MAX_WORKERS
 
 DOMAIN = "muster-diloco"
+MAX_STEP = 1 << 32
 MAX_NUMBER = 10**10  # of a worker's messages, and of the log's entries
 MAX_ENTRY_BYTES, MAX_MESSAGE_BYTES = 1 << 16, 2048
 MAX_EVENTS = 128  # of an entry
@@ -54,8 +51,9 @@ def _digest(body: SignedBody, run: DilocoRun) -> bytes:
     return signing.digest(run.pool_id.domain(DOMAIN), struct, bytes.fromhex(run.digest), data)
 
 
-def _seal(body: SignedBody, run: DilocoRun, account: LocalAccount, author: str) -> bytes:
-    """Return the stored bytes. Raises ValueError unless the account is the author."""
+def seal(body: "Contribution | WorkerMessage | LogEntry", run: DilocoRun, account: LocalAccount) -> bytes:
+    """Sign and encode a document of the account's. Raises ValueError for another author's."""
+    author = run.coordinator if isinstance(body, LogEntry) else body.worker
     if account.address != author:
         raise ValueError(f"a {type(body).__name__} of {author} cannot be signed by {account.address}")
     signature = "0x" + signing.sign(account, _digest(body, run)).hex()
@@ -68,9 +66,8 @@ MAX_METRIC = 1e30  # in either direction: the sum over all workers is still a nu
 
 
 def _bounded(metrics: dict[str, float]) -> dict[str, float]:
-    for name, value in metrics.items():
-        if abs(value) > MAX_METRIC:
-            raise ValueError(f"{name} is {value:.6g}, beyond {MAX_METRIC:g}")
+    for name in metrics.keys() - reportable(metrics).keys():
+        raise ValueError(f"{name} is {metrics[name]:.6g}, beyond {MAX_METRIC:g}")
     return metrics
 
 
@@ -90,11 +87,10 @@ class ShardEntry(SignedBody):
 
 
 class Contribution(SignedBody):
-    """What `worker` adds to outer step `step`, computed from the outer state of digest `base`.
-
-    It is published before the payload: the shards' hashes bind the worker to bytes that nobody else has seen. `items`:
-    SHA-256 of the files it trained on, ascending, which must be those of its partition. `tokens` and `metrics` are the
-    worker's claim; no rule of the protocol uses them."""
+    """What `worker` adds to outer step `step`, computed from the outer state of digest `base`. It is published before
+    the payload: the shards' hashes bind the worker to bytes that nobody else has seen. `items`: SHA-256 of the files it
+    trained on, ascending, which must be those of its partition. `tokens` and `metrics` are the worker's claim; no rule
+    of the protocol uses them."""
 
     version: Literal[2] = 2
     run: Hex64
@@ -147,32 +143,29 @@ class Expected:
 
     def check(self, found: Contribution) -> None:
         """Raise MalformedContribution, which names what is wrong."""
+        for fault in self._faults(found):
+            raise MalformedContribution(fault)
+
+    def _faults(self, found: Contribution) -> Iterator[str]:
         settings, assigned = self.run.settings, set(self.items(found.worker))
         if found.run != self.run.digest:
-            raise MalformedContribution(f"it is for run {found.run[:16]}…, this is {self.run.digest[:16]}…")
+            yield f"it is for run {found.run[:16]}…, this is {self.run.digest[:16]}…"
         if found.step != self.step:
-            raise MalformedContribution(f"it is for outer step {found.step}, this is {self.step}")
+            yield f"it is for outer step {found.step}, this is {self.step}"
         if found.base != self.base:
-            raise MalformedContribution(
-                f"it started from {found.base[:16]}…, outer step {self.step} from another state"
-            )
+            yield f"it started from {found.base[:16]}…, outer step {self.step} from another state"
         for item in sorted(assigned.symmetric_difference(found.items)):
             fault = "does not name" if item in assigned else "names"
-            raise MalformedContribution(f"it {fault} file {item[:16]}…, against the partition")
+            yield f"it {fault} file {item[:16]}…, against the partition"
         if found.mode != settings.mode:
-            raise MalformedContribution(f"its mode is {found.mode}, the run's {settings.mode}")
+            yield f"its mode is {found.mode}, the run's {settings.mode}"
         if found.inner_steps > settings.inner_steps:
-            raise MalformedContribution(f"{found.inner_steps} inner steps, {settings.inner_steps} at most are allowed")
+            yield f"{found.inner_steps} inner steps, {settings.inner_steps} at most are allowed"
         if len(found.shards) != settings.shards:
-            raise MalformedContribution(f"{len(found.shards)} shards, not {settings.shards}")
+            yield f"{len(found.shards)} shards, not {settings.shards}"
         for number, (entry, most) in enumerate(zip(found.shards, self.max_bytes, strict=True)):
             if entry.size > most:
-                raise MalformedContribution(f"shard {number} has {entry.size} bytes, {most} at most are honest")
-
-
-def seal_contribution(contribution: Contribution, run: DilocoRun, account: LocalAccount) -> bytes:
-    """Sign and encode a contribution. Raises ValueError for another account's."""
-    return _seal(contribution, run, account, contribution.worker)
+                yield f"shard {number} has {entry.size} bytes, {most} at most are honest"
 
 
 def open_contribution(data: bytes, expected: Expected) -> Contribution:
@@ -195,11 +188,10 @@ MessageKind = Literal["join", "leave", "sign", "unusable"]
 
 
 class WorkerMessage(SignedBody):
-    """The `number`-th message of a worker.
-
-    `join`: it holds the outer state of `digest` and asks to be a member. `leave`: it ends. `sign`: its contribution to
-    attempt `attempt` at outer step `step` is the document of SHA-256 `digest`. `unusable`: it cannot train on `items`
-    (SHA-256 each; there may be more) of those assigned to it in that attempt."""
+    """The `number`-th message of a worker. `join`: it holds the outer state of `digest` and asks to be a member.
+    `leave`: it ends. `sign`: its contribution to attempt `attempt` at outer step `step` is the document of SHA-256
+    `digest`. `unusable`: it cannot train on `items` (SHA-256 each; there may be more) of those assigned to it in that
+    attempt."""
 
     version: Literal[2] = 2
     run: Hex64
@@ -220,11 +212,6 @@ class WorkerMessage(SignedBody):
         return self
 
 
-def seal_message(message: WorkerMessage, run: DilocoRun, account: LocalAccount) -> bytes:
-    """Sign and encode a message. Raises ValueError for another account's."""
-    return _seal(message, run, account, message.worker)
-
-
 def open_message(data: bytes, run: DilocoRun, worker: str, number: int) -> WorkerMessage:
     """Decode the `number`-th message of `worker`. Raises MalformedMessage for anything else."""
     signed = open_canonical(data, Signed[WorkerMessage], MAX_MESSAGE_BYTES, "a message", MalformedMessage)
@@ -237,6 +224,8 @@ def open_message(data: bytes, run: DilocoRun, worker: str, number: int) -> Worke
 
 # The coordinator's log
 
+MAX_STRIKES, MAX_DISPUTED = 7, 3
+FORGIVEN_AFTER = 8
 _Members = Annotated[list[Address], Field(max_length=MAX_WORKERS)]
 
 
@@ -244,14 +233,36 @@ class MalformedEntry(IntegrityError):
     """Bytes that the coordinator did not write for this place of the log: anybody's who may write to the bucket."""
 
 
-class CommitRecord(SignedBody):
-    """Commits an outer step and begins the next one: everything that a newcomer must know to follow from here.
+class Strikes(SignedBody):
+    """The penalty of a worker that held up outer steps: its contribution was refused, it signed two, fell silent, left
+    with a part of the work, or could not use its files. The m-th strike excludes it from the 2^(m−1) − 1 outer steps
+    after the next commit, at most 63; eight steps that it contributes to forgive one. By its word on files alone, which
+    may be right, it gets three at most. `until`: the outer step it may take part in again; `made`: steps contributed to
+    since a strike came or went."""
 
-    Outer step `step` begins from the state of `digest` with `members`, or once `waiting` are enough. The state was
-    made in attempt `attempt` at the step before, of all opened contributions (`made_of`), of which those of
-    `counted` were admitted. `previous`: number of the commit record before (null: none). `state`: SHA-256 of the
-    list of files in which the state is published, if it is. `messages`: for each worker, the number of its first
-    message that is not in the log. `strikes`: of those who held up earlier steps."""
+    count: int = Field(0, ge=0, le=64)
+    until: int = Field(0, ge=0, lt=2 * MAX_STEP)
+    made: int = Field(0, ge=0, le=64)
+
+    def held_up(self, step: int, disputed: bool) -> "Strikes":
+        """Return the strikes after outer step `step`, which the worker held up."""
+        count = max(self.count, min(self.count + 1, MAX_DISPUTED if disputed else MAX_STRIKES))
+        return Strikes(count=count, until=step + (1 << (count - 1)))
+
+    def contributed(self) -> "Strikes":
+        """Return the strikes after an outer step that was made of its contribution too."""
+        if self.made + 1 < FORGIVEN_AFTER:
+            return self.model_copy(update={"made": self.made + 1})
+        return Strikes(count=self.count - 1, until=self.until)
+
+
+class CommitRecord(SignedBody):
+    """Commits an outer step and begins the next one, with everything that a newcomer must know. Outer step `step`
+    begins from the state of `digest` with `members`, or once `waiting` are enough. The state was made in attempt
+    `attempt` at the step before, of all opened contributions (`made_of`), of which those of `counted` were admitted.
+    `previous`: number of the commit record before. `state`: SHA-256 of the list of files in which the state is
+    published, if it is. `messages`: for each worker, its first message that is not in the log. `strikes`: of those who
+    held up earlier steps."""
 
     kind: Literal["commit"] = "commit"
     step: Step
@@ -343,10 +354,9 @@ LogEvent = (
 
 
 class LogEntry(SignedBody):
-    """Entry `number`, after the one whose stored bytes have the SHA-256 `previous`.
-
-    Its `events` happened one after the other and are taken together or not at all; a commit record comes last. `epoch`:
-    number of the entry whose commit record began the step under way. `time`: the coordinator's clock, for people."""
+    """Entry `number`, after the one whose stored bytes have the SHA-256 `previous`. Its `events` happened one after the
+    other and are taken together or not at all; a commit record comes last. `epoch`: number of the entry whose commit
+    record began the step under way. `time`: the coordinator's clock, for people."""
 
     version: Literal[3] = 3
     run: Hex64
@@ -364,28 +374,19 @@ class LogEntry(SignedBody):
 
     @property
     def commit(self) -> CommitRecord | None:
-        """The commit record that it ends with, if it does."""
         last = self.events[-1]
         return last if isinstance(last, CommitRecord) else None
 
 
-def seal_entry(entry: LogEntry, run: DilocoRun, account: LocalAccount) -> bytes:
-    """Sign and encode an entry. Raises ValueError for anyone but the coordinator."""
-    return _seal(entry, run, account, run.coordinator)
-
-
 def open_entry(data: bytes, run: DilocoRun, number: int, previous: str | None) -> LogEntry:
-    """Decode entry `number`, which follows the entry of hash `previous` (None: not known).
-
-    Raises MalformedEntry for what the coordinator did not write there; IntegrityError where it follows another
-    entry."""
+    """Decode entry `number`, which follows the entry of hash `previous` (None: not known). Raises MalformedEntry for
+    what the coordinator did not write there; IntegrityError where it follows another entry."""
     signed = open_canonical(data, Signed[LogEntry], MAX_ENTRY_BYTES, "an entry of the log", MalformedEntry)
     entry = signed.body
     if (entry.run, entry.number) != (run.digest, number):
         raise MalformedEntry(f"it is entry {entry.number} of run {entry.run[:16]}…, here belongs {number}")
     check_signer(_digest(entry, run), signed.signature, run.coordinator, MalformedEntry)
     if previous not in (None, entry.previous):
-        raise IntegrityError(
-            f"entry {number} of the log follows {entry.previous[:16]}…, not the entry before it", "run one coordinator"
-        )
+        what = f"entry {number} of the log follows {entry.previous[:16]}…, not the entry before it"
+        raise IntegrityError(what, "run one coordinator")
     return entry

@@ -1,8 +1,7 @@
 """A pool's trainer as the coordinator of a DiLoCo run: each policy step with files is one outer step of the workers.
 
-The log says which files a step trains on before any worker hears of them. So whatever is killed, the step is made of
-the same files, and the trainer takes it over once it is committed.
-"""
+The log says which files a step trains on before any worker hears of them, so a step is made of the same files whatever
+is killed."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,9 +13,8 @@ from typing import Any
 from diloco.chain import StepRecorder
 from diloco.config import DilocoRun, PolicyCoordinatorConfig, Timeouts
 from diloco.coordinator import Coordinator
-from diloco.log import files_assigned
+from diloco.log import MadeStep, read_step, schedule_before
 from diloco.outer import OuterState
-from diloco.settle import MadeStep, read_step
 from diloco.store import StatusFile
 from diloco.tasks import check_pool_run, model_tensors, set_tensors
 from diloco.transport import Transport
@@ -44,55 +42,42 @@ _PLAUSIBLE: Mapping[str, tuple[float, float]] = {
 _NO_ENTROPY = 1e9  # what the guard sees where nobody reported an entropy: it never trips
 
 
-class OuterPolicy:
-    """The policy at policy step `step`, which is the workers' outer state `outer`: policy steps without files are no
-    outer steps."""
-
-    def __init__(self, policy: Policy, placement: Placement) -> None:
-        self.policy, self.placement = policy, placement
-        self.step = self.outer = 0
-
-
 class DilocoPolicy:
-    """Coordinator and policy in the place of a trainer's own learners. A PolicyGroup."""
+    """Coordinator and policy in the place of a trainer's own learners. A PolicyGroup, and its own learner. The policy
+    at policy step `step` is the workers' outer state `outer`: policy steps without files are no outer steps."""
 
-    def __init__(
-        self,
-        coordinator: Coordinator,
-        policy: Policy,
-        placement: Placement,
-        home: Path,
-        recorder: StepRecorder | None = None,
-    ) -> None:
-        self.coordinator, self.learner, self._recorder = coordinator, OuterPolicy(policy, placement), recorder
+    def __init__(self, coordinator: Coordinator, policy: Policy, placement: Placement, home: Path) -> None:
+        self.coordinator, self.policy, self.placement = coordinator, policy, placement
+        self.step = self.outer = 0
         self._loaded = 0  # the outer state whose weights the policy has
         self.show = StatusFile(home, coordinator.status)
         self.show.write()
         coordinator.start()
-        if recorder is not None:
-            recorder.start()
+
+    @property
+    def learner(self) -> "DilocoPolicy":
+        return self
 
     @property
     def assigned(self) -> Sequence[str]:
         """The files that the outer step after the policy's was assigned."""
-        outer, newest = self.learner.outer, self.coordinator.log
-        if newest.commit.step == outer:
+        newest = self.coordinator.log
+        if newest.commit.step == self.outer:
             return newest.schedule.items or ()
-        epoch = next((number for number, commit in newest.commits_back() if commit.step == outer), None)
-        return () if epoch is None else files_assigned(newest.transport, epoch)
+        after = next((commit for _, commit in newest.commits_back() if commit.step == self.outer + 1), None)
+        return () if after is None else schedule_before(newest.transport, after).items or ()
 
     def advance(self) -> MadeStep:
         """Take the committed outer step over into the policy."""
-        coordinator, policy = self.coordinator, self.learner
-        made = read_step(coordinator.transport, coordinator.log, coordinator.state, policy.outer)
-        policy.step, policy.outer = policy.step + 1, policy.outer + 1
+        coordinator = self.coordinator
+        made = read_step(coordinator.transport, coordinator.log, coordinator.state, self.outer)
+        self.step, self.outer = self.step + 1, self.outer + 1
         self._load()
         return made
 
     def start_checkpoint(self, folder: Path, extra: dict[str, Any]) -> None:
         """Write the steps and `extra`; the weights are those of the outer state, which the log and the bucket have."""
-        policy = self.learner
-        state = {"run": self.coordinator.run.digest, "step": policy.step, "outer": policy.outer, "extra": extra}
+        state = {"run": self.coordinator.run.digest, "step": self.step, "outer": self.outer, "extra": extra}
         sealed = canonical_json({"state": state, "sha256": sha256_hex(canonical_json(state))})
         write_folder(folder, lambda aside: write_atomic(aside / STATE, sealed))
 
@@ -109,10 +94,8 @@ class DilocoPolicy:
             if sha256_hex(canonical_json(state)) != sealed["sha256"]:
                 raise ValueError("its hash differs")
             if state.get("run") != self.coordinator.run.digest:
-                raise ConfigError(
-                    f"{folder} is of another DiLoCo run, or of a trainer without one",
-                    "name that run's document as `run`; or begin a pool from its weights, in another home",
-                )
+                hint = "name that run's document as `run`; or begin a pool from its weights, in another home"
+                raise ConfigError(f"{folder} is of another DiLoCo run, or of a trainer without one", hint)
             step, outer, extra = int(state["step"]), int(state["outer"]), dict(state["extra"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise IntegrityError(f"the checkpoint {folder} is damaged: {error}", "remove it") from None
@@ -122,11 +105,10 @@ class DilocoPolicy:
         return extra
 
     def export(self, folder: Path) -> None:
-        if self._loaded != self.learner.outer:
-            raise IntegrityError(
-                f"{folder} is gone, and the workers are one outer step further", "restore the trainer's home folder"
-            )
-        self.learner.policy.export(folder)
+        if self._loaded != self.outer:
+            what = f"{folder} is gone, and the workers are one outer step further"
+            raise IntegrityError(what, "restore the trainer's home folder")
+        self.policy.export(folder)
 
     def renew(self) -> None:
         """Begin from policy step 0. Raises ConfigError where the workers have moved on since."""
@@ -134,29 +116,24 @@ class DilocoPolicy:
 
     def end(self, code: int) -> None:
         self.coordinator.finish()
-        if self._recorder is not None:
-            self._recorder.finish()
         self.show.write()
 
     def _restore(self, step: int, outer: int) -> None:
         newest = self.coordinator.state.step
         if newest not in (outer, outer + 1):
-            raise ConfigError(
-                f"the workers are at outer step {newest}, the checkpoint at {outer}",
-                "restore the trainer's home folder",
-            )
-        self.learner.step, self.learner.outer = step, outer
+            what = f"the workers are at outer step {newest}, the checkpoint at {outer}"
+            raise ConfigError(what, "restore the trainer's home folder")
+        self.step, self.outer = step, outer
 
     def _load(self) -> None:
-        set_tensors(self.learner.policy.model, self.coordinator.state.weights)
+        set_tensors(self.policy.model, self.coordinator.state.weights)
         self._loaded = self.coordinator.state.step
 
 
 class DilocoSteps(StepRunner):
-    """Policy steps made by workers.
-
-    `check` (the guards) sees figures that this trainer computed itself: the length of the outer update, and rewards. Of
-    the workers' reported entropies it sees the largest, so that no single report can stop the run."""
+    """Policy steps made by workers. `check` (the guards) sees figures that this trainer computed itself: the length of
+    the outer update, and rewards. Of the workers' reported entropies it sees the largest, so that no single report can
+    stop the run."""
 
     def __init__(self, group: DilocoPolicy, trainer: Trainer, check: Check) -> None:
         self._group, self._trainer, self._check = group, trainer, check
@@ -170,27 +147,25 @@ class DilocoSteps(StepRunner):
     def train_step(self, batch: StepFiles) -> StepMetrics | None:
         """Assign the files to the workers, and wait until their outer step is committed. A step that the guards refuse
         stops the run: it is in the log."""
-        group, policy, self._made = self._group, self._group.learner, None
-        files, coordinator = [file_id(submission) for submission in batch.files], group.coordinator
+        group, coordinator, self._made = self._group, self._group.coordinator, None
+        files = [file_id(submission) for submission in batch.files]
         if not files:
-            policy.step += 1
+            group.step += 1
             return self._metrics([], [])
 
         def attempt() -> MadeStep | None:
-            if coordinator.state.step == policy.outer:
+            if coordinator.state.step == group.outer:
                 coordinator.assign(files)
             if set(group.assigned) != set(files):
-                raise IntegrityError(
-                    f"outer step {policy.outer} was assigned files that the chain no longer has",
-                    "begin another pool from the newest policy step",
-                )
-            while coordinator.state.step == policy.outer and coordinator.turn():
+                what = f"outer step {group.outer} was assigned files that the chain no longer has"
+                raise IntegrityError(what, "begin another pool from the newest policy step")
+            while coordinator.state.step == group.outer and coordinator.turn():
                 pass
             group.show()
-            return group.advance() if coordinator.state.step > policy.outer else None
+            return group.advance() if coordinator.state.step > group.outer else None
 
         self._waiting = True
-        what = f"waiting for outer step {policy.outer} of the workers"
+        what = f"waiting for outer step {group.outer} of the workers"
         self._made = made = self._trainer.wait_until(what, attempt, why=coordinator.waiting_for)
         self._waiting = False
         if made is None:
@@ -229,28 +204,25 @@ class DilocoSteps(StepRunner):
         rollouts = [rollout for group in groups for rollout in group]
         count = max(1, len(rollouts))
         reported = {name: plausible(reports, name) for name in _PLAUSIBLE}
-        means = {name: fmean(values) if values else 0.0 for name, values in reported.items()}
+        means = {name: fmean(reported[name] or [0.0]) for name in ("loss", "clip_low", "clip_high", "kl")}
         return StepMetrics(
-            step=self._group.learner.step,
-            loss=means["loss"],
+            step=self._group.step,
             reward_mean=sum(one.reward for one in rollouts) / count,
             task_reward_mean=sum(one.task_reward for one in rollouts) / count,
             entropy=min(reported["entropy"], default=0.0),
             grad_norm=self._group.coordinator.update_norm if reports else 0.0,
-            clip_low=means["clip_low"],
-            clip_high=means["clip_high"],
-            kl=means["kl"],
             groups_used=selection.used,
             groups_dropped=selection.dropped,
             rollouts=len(rollouts),
             tokens=sum(len(one.output) for one in selection.samples),
             output_length_mean=sum(len(one.output) for one in rollouts) / count,
             learning_rate=max(reported["learning_rate"], default=0.0),
-            mismatch=means["mismatch"] if reported["mismatch"] else None,
+            mismatch=fmean(reported["mismatch"]) if reported["mismatch"] else None,
             mismatches=(),
             trained_tokens=sum(one.length for one in selection.samples),
             flops=sum(reported["flops"]),
             seconds=0.0,
+            **means,
         )
 
 
@@ -264,9 +236,8 @@ def plausible(reports: Iterable[Mapping[str, float]], name: str) -> list[float]:
 def start_policy(
     config: PolicyCoordinatorConfig, services: TrainerServices, base: Path, placement: Placement
 ) -> DilocoPolicy:
-    """Start the coordinator of the run that trains a pool's policy, from the folder `base` of policy step 0.
-
-    Raises ConfigError where the run's document does not fit the pool; MusterError."""
+    """Start the coordinator of the run that trains a pool's policy, from the folder `base` of policy step 0. Raises
+    ConfigError where the run's document does not fit the pool; MusterError."""
     run, pool = load_document(config.run, DilocoRun), services.client.pool_config()
     check_pool_run(run, pool)
     if run.coordinator != services.account.address:
@@ -281,10 +252,9 @@ def start_policy(
     recorder = None
     if config.chain_run is not None:
         recorder = StepRecorder(lambda: services.client.suite.diloco_runs, config.chain_run, transport, first)
-    on_step = None if recorder is None else recorder.committed
-    coordinator = Coordinator(transport, services.account, first, home, on_step)
+    coordinator = Coordinator(transport, services.account, first, home, recorder)
     log.info("timeouts of %s:\n%s", run.name, Timeouts.of(run).table())
-    return DilocoPolicy(coordinator, policy, placement, home, recorder)
+    return DilocoPolicy(coordinator, policy, placement, home)
 
 
 def policy_trainer(config: PolicyCoordinatorConfig, services: TrainerServices) -> Trainer:

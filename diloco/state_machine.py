@@ -1,16 +1,15 @@
 """Who takes part in which outer step: a pure function of the log's events.
 
 An outer step is collected (members sign hashes of their contributions), opened (they publish the payloads), and
-settled: it follows which contributions count, and the step is committed. A step that cannot be made, or that nobody
-is left for, begins again with another attempt; only a commit ends it. So no outer step is lost, and none is made
-twice, whatever arrives late, twice or out of place. Replicas that apply the same events agree.
-"""
+settled: it follows which contributions count, and the step is committed. A step that cannot be made begins again with
+another attempt. So none is lost or made twice, and replicas that apply the same events agree."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from diloco.config import DilocoRun
+from diloco.inner import Partition
 from diloco.messages import (
     CommitRecord,
     ContributionRefused,
@@ -22,9 +21,8 @@ from diloco.messages import (
     LogEvent,
     PayloadOpened,
     PhaseFailed,
+    Strikes,
 )
-from diloco.partition import Partition
-from diloco.strikes import Strikes
 from protocol.errors import IntegrityError
 
 
@@ -36,14 +34,12 @@ class Phase(Enum):
 
 @dataclass(frozen=True)
 class Schedule:
-    """The state of the outer step under way.
-
-    `step` starts from the state of `digest` (hex). `members` take part in attempt `attempt`; `waiting` have joined
-    and take part from the next attempt that lets them in. `documents`: signed contributions by worker; `opened`:
-    workers whose payload is there. `barred`: workers that held up this step and are excluded from it; `disputed`:
-    those of them that did so only by their word on files. `items`: the files that the step trains on, once they are
-    assigned; `unusable`: files that barred workers named; `skipped`: files that nobody trains on;
-    `partition_members`: the members when the attempt began, among whom the data is split."""
+    """The outer step under way: `step` starts from the state of `digest` (hex). `members` take part in attempt
+    `attempt`; `waiting` have joined and take part from the next attempt that lets them in. `documents`: signed
+    contributions by worker; `opened`: workers whose payload is there. `barred`: workers that held up this step;
+    `disputed`: those of them that did so only by their word on files. `items`: the files that the step trains on, once
+    assigned; `unusable`: files that barred workers named; `skipped`: files that nobody trains on; `partition_members`:
+    the members when the attempt began, among whom the data is split."""
 
     run: DilocoRun
     digest: str
@@ -79,7 +75,6 @@ class Schedule:
 
     @property
     def place(self) -> tuple[int, int, Phase]:
-        """Outer step, attempt and phase."""
         return self.step, self.attempt, self.phase
 
     @property
@@ -119,13 +114,6 @@ class Schedule:
         """Return what decides a worker's data in this attempt: work on data that was split otherwise is of no use."""
         return self.partition_members + (self.partition.of(worker) if self.partition else ())
 
-    def apply(self, event: LogEvent) -> "Schedule":
-        """Return the schedule after an event. Raises IntegrityError for one that cannot come now."""
-        after = self.after(event)
-        if after is self:
-            raise IntegrityError(f"the log has an event of kind {event.kind} that changes nothing")
-        return after
-
     def after(self, event: LogEvent) -> "Schedule":
         """Return the schedule after an event; the same object where it changes nothing. Raises IntegrityError for an
         event that no honest coordinator writes."""
@@ -151,12 +139,17 @@ class Schedule:
                 return self._assigned(event)
             case ContributionSigned():
                 return self._signed(event)
+            case ContributionRefused() if event.worker in self.documents:
+                raise IntegrityError(f"the log refuses a contribution of {event.worker}, which signed another")
             case ContributionRefused():
-                if event.worker in self.documents:
-                    raise IntegrityError(f"the log refuses a contribution of {event.worker}, which signed another")
                 return self._held_up(event.worker)
             case FilesUnusable():
-                return self._cannot_use(event)
+                if not set(event.items) <= set(self.share_of(event.worker)):
+                    raise IntegrityError(f"{event.worker} names files that are not assigned to it")
+                unusable, disputed = self.unusable.union(event.items), self.disputed | {event.worker}
+                named = replace(self, unusable=unusable, disputed=disputed)
+                after = named._held_up(event.worker)
+                return self if after is named else after
             case PayloadOpened():
                 fits = self.phase == Phase.OPEN and self.documents.get(event.worker) == event.document
                 new = fits and event.worker not in self.opened
@@ -171,10 +164,9 @@ class Schedule:
     def commit(
         self, digest: str, counted: Collection[str], previous: int, messages: Mapping[str, int], state: str | None
     ) -> CommitRecord:
-        """Return the commit record that settles the attempt under way into the state of `digest`.
-
-        `counted`: workers whose contributions were admitted; `previous`: number of the newest commit record;
-        `messages`: first unread message of each worker; `state`: SHA-256 of the published state's list, if any."""
+        """Return the commit record that settles the attempt under way into the state of `digest`. `counted`: workers
+        whose contributions were admitted; `previous`: number of the newest commit record; `messages`: first unread
+        message of each worker; `state`: SHA-256 of the published state's list, if any."""
         after = self._committed(digest)
         return CommitRecord(
             step=after.step,
@@ -228,13 +220,6 @@ class Schedule:
         if known in (None, event.document) or self.phase == Phase.SETTLE:
             return self
         return self._bar({event.worker})._without_barred()  # equivocation: it signed two contributions
-
-    def _cannot_use(self, event: FilesUnusable) -> "Schedule":
-        if not set(event.items) <= set(self.share_of(event.worker)):
-            raise IntegrityError(f"{event.worker} names files that are not assigned to it")
-        named = replace(self, unusable=self.unusable.union(event.items), disputed=self.disputed | {event.worker})
-        after = named._held_up(event.worker)
-        return self if after is named else after
 
     def _held_up(self, worker: str) -> "Schedule":
         due = self.phase == Phase.COLLECT and worker in self.members - self.barred

@@ -1,11 +1,9 @@
 """What a worker and a coordinator keep on disk.
 
-A worker writes two kinds of folders, each complete or absent: an outer state with the inner task as it was right
-after it, and the contribution on its way with the inner task as it was when that was made. The order is such that a
-kill at any moment loses no outer step and repeats none. A state is written while inner steps go on from it. Until it
-is there, the state before it and the contribution to that stay, from which the same outer step is made again. The
-next contribution waits for it, so nobody hears of work whose beginning is not on disk.
-"""
+A worker writes two kinds of folders, each complete or absent: an outer state, and the contribution on its way, each
+with the inner task as it was then. No kill loses an outer step or repeats one: until a state is written, which happens
+during the next inner steps, the state before it and the contribution to that stay, from which the same step is made
+again."""
 
 import json
 import logging
@@ -22,12 +20,12 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from diloco.codec import TensorLayout, Tensors
 from diloco.config import DilocoRun
 from diloco.inner import InnerTask, Saving
 from diloco.messages import Contribution, Signed
 from diloco.outer import OuterState, read_state, shard_parts, state_shard_bytes
 from diloco.state_machine import Schedule
-from diloco.tensors import TensorLayout, Tensors
 from protocol.encoding import canonical_json, sha256_hex
 from protocol.errors import ConfigError, IntegrityError, MusterError
 from protocol.files import (
@@ -52,10 +50,9 @@ _DAMAGED = (MusterError, OSError, ValueError, KeyError, TypeError, BadZipFile)  
 
 @dataclass(frozen=True)
 class OwnContribution:
-    """A worker's contribution on its way: the same bytes for as long as its outer step can take it.
-
-    `document`: its signed bytes; `payload`: the shards. Made from the state of digest `base` (hex) in attempt
-    `attempt`, on the `share` of the data. `error`: the error feedback if it counts (mode `sparse`)."""
+    """A worker's contribution on its way: the same bytes for as long as its outer step can take it. `document`: its
+    signed bytes; `payload`: the shards. Made from the state of digest `base` (hex) in attempt `attempt`, on the `share`
+    of the data. `error`: the error feedback if it counts (mode `sparse`)."""
 
     document: bytes
     payload: tuple[bytes, ...]
@@ -223,10 +220,9 @@ def _write_error(folder: Path, error: Tensors | None) -> None:
 
 
 def open_home(home: Path, run: DilocoRun) -> ExitStack:
-    """Claim a home folder for one run, and lock it for this process while the result is not closed.
-
-    Raises ConfigError where it is another run's, whose states would be taken for this one's; MusterError where another
-    process works there."""
+    """Claim a home folder for one run, and lock it for this process while the result is not closed. Raises ConfigError
+    where it is another run's, whose states would be taken for this one's; MusterError where another process works
+    there."""
     held = ExitStack()
     held.enter_context(locked(home / "diloco.lock", f"the other process in {home} to end", _LOCK_SECONDS))
     mark = home / "run.sha256"

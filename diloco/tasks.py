@@ -1,26 +1,30 @@
 """Inner tasks on text, on conversations and by reinforcement learning, and their learners on all ranks.
 
-A worker may be several processes (ranks) that hold parts of the weights. Rank 0 runs the worker and the inner task; the
-other ranks follow its commands.
-"""
+Of a worker's ranks, which hold parts of the weights, rank 0 runs worker and inner task; the others follow it."""
 
-from collections.abc import Callable, Generator, Sequence
-from functools import wraps
+from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from diloco.config import DilocoRun, LanguageConfig, RlTaskConfig, SftTaskConfig, TextTaskConfig
-from diloco.corpus import Corpus, Cursor, TextStream
-from diloco.inner import POSITION, DataShare, FilesUnusableError, Saving
+from diloco.codec import F32, Tensors
+from diloco.config import DilocoRun, LanguageConfig, SftTaskConfig, TextTaskConfig
+from diloco.inner import (
+    MAX_ITEMS,
+    POSITION,
+    Corpus,
+    Cursor,
+    DataShare,
+    FilesUnusableError,
+    Saving,
+    TextStream,
+    shuffled,
+)
 from diloco.messages import MAX_NAMED
-from diloco.partition import MAX_ITEMS, shuffled
-from diloco.tensors import F32, Tensors
 from protocol.config import PoolConfig
-from protocol.encoding import load_document
 from protocol.errors import ConfigError, IntegrityError, MusterError, ScoringUnavailable, UnreachableError
 from protocol.models import load_tokenizer
 from protocol.rollout_file.rows import MalformedFile
@@ -29,7 +33,7 @@ from storage.weights.fetch import OpenObject
 from trainer.checkpoint import PendingCheckpoint
 from trainer.data.batch import Group
 from trainer.data.files import Loader
-from trainer.distributed import BroadcastCalls
+from trainer.distributed import BroadcastCalls, on_all_ranks
 from trainer.learner import Learner
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement, whole
@@ -38,20 +42,7 @@ from trainer.sft import ConversationEncoder, Example, SftLearner, SftMetrics, lo
 
 # Learners, of which every rank has one
 
-P = ParamSpec("P")
-R = TypeVar("R")
-S = TypeVar("S", bound="WorkerLearners[Any]")
 L = TypeVar("L", SftLearner, Learner)
-
-
-def on_all_ranks(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
-    """Make a method run on every rank when rank 0 calls it; it returns rank 0's result."""
-
-    @wraps(method)
-    def call(self: Any, *arguments: Any) -> Any:
-        return self._call(method.__name__, *arguments)
-
-    return cast(Callable[Concatenate[S, P], R], call)
 
 
 class WorkerLearners(BroadcastCalls, Generic[L]):
@@ -76,15 +67,12 @@ class WorkerLearners(BroadcastCalls, Generic[L]):
     def _set(self, weights: Tensors | None) -> None:
         set_tensors(self.learner.policy.model, weights)
 
-    def save(self, folder: Path, extra: dict[str, Any] | None = None) -> Saving:
-        """Begin to write what continuing exactly here needs, and `extra` (JSON). Raises MusterError."""
-        self._save(folder, extra or {})
-        return self
-
     @on_all_ranks
-    def _save(self, folder: Path, extra: dict[str, Any]) -> None:
+    def save(self, folder: Path, extra: dict[str, Any]) -> Saving:
+        """Begin to write what continuing exactly here needs, and `extra` (JSON). Raises MusterError."""
         assert self._pending is None, "one at a time"
         self._pending = self.learner.start_checkpoint(folder, extra)
+        return self
 
     def done(self) -> bool:
         """Return whether this rank has written its part of what `save` began."""
@@ -101,9 +89,6 @@ class WorkerLearners(BroadcastCalls, Generic[L]):
     def restore(self, folder: Path) -> dict[str, Any]:
         """Restore what `save` wrote, and return its `extra`. Raises IntegrityError where it is damaged."""
         return self.learner.load_checkpoint(folder)
-
-    def _run(self, name: str, arguments: tuple[Any, ...]) -> Any:
-        return getattr(type(self), name).__wrapped__(self, *arguments)
 
 
 class LanguageLearners(WorkerLearners[SftLearner]):
@@ -180,10 +165,8 @@ NextBatch = Callable[[Cursor, DataShare], tuple[list[Example], Cursor]]
 
 
 class LanguageTask:
-    """Learns from what `batch` returns; `heldout` examples measure the loss. An InnerTask.
-
-    The learning rate's schedule goes by the run's inner steps, so a worker that joins late has the rate of the
-    others."""
+    """Learns from what `batch` returns; `heldout` examples measure the loss. An InnerTask. The learning rate's schedule
+    goes by the run's inner steps, so a worker that joins late has the rate of the others."""
 
     def __init__(
         self, run: DilocoRun, learners: LanguageLearners, batch: NextBatch, heldout: Sequence[Example]
@@ -251,17 +234,17 @@ def text_task(
         tokens = tuple(tokenizer.encode(text))
         return tokens if tokens[-1:] == (tokenizer.eos_token_id,) else (*tokens, int(tokenizer.eos_token_id))
 
-    def predicting(piece: tuple[int, ...]) -> Example:
-        return Example(piece, (False, *(True for _ in piece[1:])))
+    def predicting(pieces: Iterable[tuple[int, ...]]) -> list[Example]:
+        return [Example(piece, (False, *(True for _ in piece[1:]))) for piece in pieces if len(piece) >= 2]
 
-    stream = TextStream(corpus, count, encode, bytes.fromhex(run.seed), config.sequence_tokens)
+    stream = TextStream(corpus.text, count, encode, bytes.fromhex(run.seed), config.sequence_tokens)
 
     def batch(cursor: Cursor, share: DataShare) -> tuple[list[Example], Cursor]:
         pieces, after = stream.take(cursor, config.batch_tokens, share.owns)
-        return [predicting(piece) for piece in pieces], after
+        return predicting(pieces), after
 
-    kept_apart = [encode(corpus.text(number))[: config.sequence_tokens] for number in range(count, len(corpus))]
-    return LanguageTask(run, learners, batch, [predicting(one) for one in kept_apart if len(one) >= 2])
+    heldout = [encode(corpus.text(number))[: config.sequence_tokens] for number in range(count, len(corpus))]
+    return LanguageTask(run, learners, batch, predicting(heldout))
 
 
 def sft_task(config: SftTaskConfig, folder: Path, run: DilocoRun, learners: LanguageLearners) -> LanguageTask:
@@ -294,11 +277,9 @@ RL_METRICS = (
 )  # fmt: skip
 
 
-def rl_learners(config: RlTaskConfig, folder: Path, placement: Placement) -> RlLearners:
+def rl_learners(pool: PoolConfig, seed: int, folder: Path, placement: Placement) -> RlLearners:
     """Return the learner of one rank."""
-    pool = load_document(config.pool, PoolConfig)
-    train, temperature = pool.train, pool.work.temperature
-    return RlLearners(Learner(folder, train, temperature, pool.model.dtype, placement, config.seed))
+    return RlLearners(Learner(folder, pool.train, pool.work.temperature, pool.model.dtype, placement, seed))
 
 
 def check_pool_run(run: DilocoRun, pool: PoolConfig) -> None:
@@ -307,10 +288,8 @@ def check_pool_run(run: DilocoRun, pool: PoolConfig) -> None:
     if not run.assigned:
         raise ConfigError(f"the workers of {run.name} read data of their own", "set `assigned` to true")
     if run.settings.inner_steps != minibatches:
-        raise ConfigError(
-            f"{run.name} has {run.settings.inner_steps} inner steps, its pool {minibatches} updates a policy step",
-            f"set `settings.inner_steps` to {minibatches}, the pool's `train.minibatches`",
-        )
+        what = f"{run.name} has {run.settings.inner_steps} inner steps, its pool {minibatches} updates a policy step"
+        raise ConfigError(what, f"set `settings.inner_steps` to {minibatches}, the pool's `train.minibatches`")
     if run.pool_config != pool.digest.hex():
         raise ConfigError(
             f"{run.name} is for a pool whose document has the SHA-256 {run.pool_config}, not {pool.digest.hex()}",
@@ -358,11 +337,11 @@ class RlTask:
 
     def metrics(self) -> dict[str, float]:
         self._update()  # the step's metrics follow its last update
-        metrics = {name: getattr(self._metrics, name) for name in RL_METRICS} if self._metrics else {}
+        metrics = {name: getattr(self._metrics, name, None) for name in RL_METRICS}
         return {name: float(value) for name, value in metrics.items() if value is not None}
 
     def save(self, folder: Path) -> Saving:
-        return self._learners.save(folder)
+        return self._learners.save(folder, {})
 
     def restore(self, folder: Path) -> None:
         self._learners.restore(folder)

@@ -1,8 +1,7 @@
 """What workers and coordinator leave for one another in a bucket, and when they look for it.
 
-Contributions, payloads and outer states lie under their hashes; messages and log entries lie at numbered places that a
-bucket lets nobody overwrite. Whatever comes from there is a stranger's.
-"""
+Contributions, payloads and outer states lie under their hashes; messages and log entries at numbered places that a
+bucket lets nobody overwrite. Whatever comes from there is a stranger's."""
 
 import logging
 import shutil
@@ -10,11 +9,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from diloco.codec import MalformedContribution
+from diloco.codec import MalformedContribution, TensorLayout
 from diloco.config import DilocoRun
 from diloco.messages import (
     MAX_ENTRY_BYTES,
@@ -29,11 +28,10 @@ from diloco.messages import (
     open_contribution,
     open_entry,
     open_message,
-    seal_message,
+    seal,
 )
-from diloco.outer import MAX_LIST_BYTES, OuterState, list_state, open_list, read_state, state_shard_bytes, state_shards
+from diloco.outer import MAX_LIST_BYTES, OuterState, list_state, open_list, read_state, shard_parts, state_shard_bytes
 from diloco.state_machine import Schedule
-from diloco.tensors import TensorLayout
 from protocol.accounts import LocalAccount
 from protocol.encoding import sha256_hex
 from protocol.errors import IntegrityError, MusterError, UnreachableError
@@ -67,9 +65,8 @@ class Transport:
         self._bucket.put(f"contributions/{sha256_hex(data)}", data)
 
     def contribution(self, document: str, worker: str, expected: Expected) -> Contribution:
-        """Fetch the contribution of `worker` whose bytes have the SHA-256 `document`.
-
-        Raises MalformedContribution, IntegrityError, MissingObjectError, UnreachableError."""
+        """Fetch the contribution of `worker` whose bytes have the SHA-256 `document`. Raises MalformedContribution,
+        IntegrityError, MissingObjectError, UnreachableError."""
         data = self._bucket.get(f"contributions/{document}", expected.document_bytes)
         found = open_contribution(data, expected)
         if found.worker != worker:
@@ -82,15 +79,14 @@ class Transport:
 
     def publish_state(self, state: OuterState) -> str:
         """Put a state's files and then their list; return the list's SHA-256."""
-        for shard in state_shards(state, self.run.settings.shards):
-            self._bucket.put(f"outer/{sha256_hex(shard)}", shard)
-        data = list_state(state, self.run.settings.shards).encode()
-        self._bucket.put(f"outer/{sha256_hex(data)}", data)
+        count = self.run.settings.shards
+        for data in (*map(b"".join, shard_parts(state, count)), list_state(state, count)):
+            self._bucket.put(f"outer/{sha256_hex(data)}", data)
         return sha256_hex(data)
 
     def state_name(self, state: OuterState) -> str:
         """Return what `publish_state` returns."""
-        return sha256_hex(list_state(state, self.run.settings.shards).encode())
+        return sha256_hex(list_state(state, self.run.settings.shards))
 
     def has_state(self, name: str) -> bool:
         """Return whether a state was published whole, by the SHA-256 of its list."""
@@ -109,28 +105,32 @@ class Transport:
         """Leave a worker's message; False if its number is taken."""
         return self._bucket.put_first(self._message_place(worker, number), message)
 
-    def has_message(self, worker: str, number: int) -> bool:
-        """Return whether the place is taken, by whatever."""
-        try:
-            return self._bucket.look(self._message_place(worker, number), MAX_MESSAGE_BYTES) is not None
-        except IntegrityError:  # by something longer than messages are
-            return True
-
-    def message(self, worker: str, number: int) -> WorkerMessage | None:
-        """Return a worker's message, None if it is not there yet. Raises MalformedMessage, IntegrityError,
-        UnreachableError."""
-        data = self._bucket.look(self._message_place(worker, number), MAX_MESSAGE_BYTES)
-        return None if data is None else open_message(data, self.run, worker, number)
+    def new_messages(self, worker: str, numbers: dict[str, int]) -> Iterator[WorkerMessage]:
+        """Yield the messages of a worker since `numbers` (the next one of each worker), which is advanced; at most 16.
+        What is none is skipped. Raises UnreachableError."""
+        first = numbers.get(worker, 0)
+        for number in range(first, first + _MESSAGES_AT_ONCE):
+            try:
+                data = self._bucket.look(self._message_place(worker, number), MAX_MESSAGE_BYTES)
+                message = None if data is None else open_message(data, self.run, worker, number)
+            except UnreachableError:
+                raise
+            except MusterError as error:
+                log.warning("message %d of %s: %s", number, worker, error)
+            else:
+                if message is None:
+                    return
+                yield message
+            numbers[worker] = number + 1
 
     def append(self, number: int, entry: bytes) -> bool:
         """Write an entry of the log; False if its number is taken."""
         return self._bucket.put_first(self._entry_place(number), entry)
 
     def entry(self, number: int, previous: str | None = None) -> tuple[LogEntry, str] | None:
-        """Return an entry of the log and the SHA-256 of its bytes, None if it is not there yet.
-
-        Raises MalformedEntry where the place is taken by something else, IntegrityError where it follows another entry
-        than `previous`; UnreachableError."""
+        """Return an entry of the log and the SHA-256 of its bytes, None if it is not there yet. Raises MalformedEntry
+        where the place is taken by something else, IntegrityError where it does not follow `previous`;
+        UnreachableError."""
         try:
             data = self._bucket.look(self._entry_place(number), MAX_ENTRY_BYTES)
         except IntegrityError as error:
@@ -163,8 +163,7 @@ class Transport:
 
 class PollBackoff:
     """Limits how often something is looked for that may not be there yet: after a look (`taking`), the next is `due`
-    after `factor` times as long as that one took, two seconds at most. So looking takes a small part of bucket and
-    processor, however far the one and however busy the other."""
+    after `factor` times as long as that one took, two seconds at most."""
 
     def __init__(self, factor: float = 8.0) -> None:
         self._factor, self._next = factor, 0.0
@@ -189,10 +188,8 @@ def run_turns(
     poll_seconds: float,
     show: Callable[[], None],
 ) -> None:
-    """Call `turn` until `stopping` or `ended`: it does what can be done and returns what it waits for, if anything.
-
-    A bucket that cannot be reached is waited for. Waits are longer where bucket or processor are busy, so that polling
-    does not keep them busy."""
+    """Call `turn` until `stopping` or `ended`: it does what can be done and returns what it waits for, if anything. A
+    bucket that cannot be reached is waited for, and longer where bucket or processor are busy."""
     waiting = ""
     while not stopping.is_set() and not ended():
         began = time.monotonic()
@@ -244,9 +241,8 @@ class BackgroundJob:
 
 class AttemptCache:
     """The contributions of one attempt, and the files of their payloads, which are fetched to disk in the background as
-    soon as each is published (all-gather).
-
-    `folder` is emptied by `clear`; nothing in it outlives the attempt. One thread uses it, others fetch."""
+    soon as each is published (all-gather). `folder` is emptied by `clear`; nothing in it outlives the attempt. One
+    thread uses it, others fetch."""
 
     def __init__(self, transport: Transport, folder: Path) -> None:
         self._transport, self._folder = transport, folder
@@ -257,12 +253,10 @@ class AttemptCache:
 
     def begin(self, schedule: Schedule) -> bool:
         """Forget what is of another attempt than the schedule's; return whether there is a new one."""
-        attempt = schedule.step, schedule.attempt
-        if attempt == self._attempt:
-            return False
-        self._attempt = attempt
-        self.clear()
-        return True
+        before, self._attempt = self._attempt, (schedule.step, schedule.attempt)
+        if before != self._attempt:
+            self.clear()
+        return before != self._attempt
 
     def clear(self) -> None:
         """Forget everything; what is under way ends in a folder that nobody reads."""
@@ -284,7 +278,7 @@ class AttemptCache:
         """Return whether all files of a contribution are here; fetch what is missing, in the order in which it is sent.
         Raises IntegrityError where other bytes lie under a hash, and as `contribution`."""
         entries = in_send_order(document, self.contribution(worker, document, expected).shards)
-        missing = [entry for entry in entries if not self._path(entry).exists()]
+        missing = [entry for entry in entries if not (self._current / entry.sha256).exists()]
         if not missing:
             return True
         job, backoff = self._jobs.get(document, (None, PollBackoff()))
@@ -299,12 +293,9 @@ class AttemptCache:
     def read(self, entry: ShardEntry) -> bytes:
         """Return a file's bytes, from the bucket if they are not here. Raises as `Transport.shard`."""
         try:
-            return self._path(entry).read_bytes()
+            return (self._current / entry.sha256).read_bytes()
         except OSError:
             return self._transport.shard(entry)
-
-    def _path(self, entry: ShardEntry) -> Path:
-        return self._current / entry.sha256
 
     def _fetch(self, entries: Sequence[ShardEntry], folder: Path, backoff: PollBackoff) -> None:
         for entry in entries:
@@ -327,22 +318,13 @@ def in_send_order(document: str, files: Sequence[T]) -> list[T]:
 
 
 class Sender:
-    """Posts a worker's messages, each once and under a number of its own, and uploads payloads in the background."""
+    """Posts a worker's messages, each once and under a number of its own, and uploads payloads in the background.
+    `next`: number of the next one; it may be taken, by messages of this worker that are not in the log yet."""
 
     def __init__(self, transport: Transport, account: LocalAccount) -> None:
-        self._transport, self._account, self._next = transport, account, 0
+        self._transport, self._account, self.next = transport, account, 0
         self._posted: set[tuple[MessageKind, int, int, str | None]] = set()
         self._upload, self._uploaded = BackgroundJob("payload-sender"), ("", 0)
-
-    def find_place(self, number: int) -> None:
-        """Continue behind the messages that are there, the first of which may have `number`. Raises MusterError if
-        nobody reads them."""
-        worker = str(self._account.address)
-        for free in range(number, number + MAX_TAKEN):
-            if not self._transport.has_message(worker, free):
-                self._next = free
-                return
-        raise MusterError(f"more than {MAX_TAKEN} messages of {worker} were not read", "look at the run's coordinator")
 
     def post(self, kind: MessageKind, now: Schedule, digest: str | None = None, items: Iterable[str] = ()) -> None:
         """Post a message about the attempt under way, unless this process has, at the first place that nobody has
@@ -353,11 +335,11 @@ class Sender:
         worker, run = str(self._account.address), self._transport.run
         for _ in range(MAX_TAKEN):
             message = WorkerMessage(
-                run=run.digest, worker=worker, number=self._next, kind=kind, step=now.step, attempt=now.attempt,
+                run=run.digest, worker=worker, number=self.next, kind=kind, step=now.step, attempt=now.attempt,
                 digest=digest, items=list(items),
             )  # fmt: skip
-            posted = self._transport.post(worker, message.number, seal_message(message, run, self._account))
-            self._next += 1
+            posted = self._transport.post(worker, message.number, seal(message, run, self._account))
+            self.next += 1
             if posted:
                 self._posted = {earlier for earlier in self._posted if earlier[1] == now.step} | {what}
                 return
@@ -366,45 +348,13 @@ class Sender:
     def upload(self, document: str, attempt: int, payload: Sequence[bytes]) -> None:
         """Publish a payload in the background, again if that failed, and again in another attempt, which may be due to
         its loss."""
-        if self._uploaded == (document, attempt):
+        before, self._uploaded = self._uploaded, (document, attempt)
+        if before == self._uploaded:
             self._upload.tend()
-            return
-        self._uploaded = document, attempt
-        self._upload.begin("the payload", lambda: self.publish(document, payload))
+        else:
+            self._upload.begin("the payload", lambda: self.publish(document, payload))
 
     def publish(self, document: str, payload: Sequence[bytes]) -> None:
         """Publish a payload; return once it is there."""
         with ThreadPoolExecutor(2, "payload-sender") as senders:
             list(senders.map(self._transport.publish, in_send_order(document, payload)))
-
-
-class MessageReader:
-    """Reads workers' messages for the coordinator: those of the workers that the step waits for whenever it is asked,
-    those of all others, who may join or leave, rarely."""
-
-    def __init__(self, transport: Transport) -> None:
-        self._transport, self._all = transport, PollBackoff(factor=50.0)
-
-    def new(self, numbers: dict[str, int], awaited: frozenset[str], every: bool = False) -> Iterator[WorkerMessage]:
-        """Yield the messages since `numbers` (the next one of each worker), which is advanced. `every`: of all workers,
-        whenever they were read last. Raises UnreachableError."""
-        every = every or self._all.due()
-        with self._all.taking() if every else nullcontext():
-            for worker in self._transport.run.workers:
-                if every or worker in awaited:
-                    yield from self._of(worker, numbers)
-
-    def _of(self, worker: str, numbers: dict[str, int]) -> Iterator[WorkerMessage]:
-        first = numbers.get(worker, 0)
-        for number in range(first, first + _MESSAGES_AT_ONCE):
-            try:
-                message = self._transport.message(worker, number)
-            except UnreachableError:
-                raise
-            except MusterError as error:
-                log.warning("message %d of %s: %s", number, worker, error)
-            else:
-                if message is None:
-                    return
-                yield message
-            numbers[worker] = number + 1

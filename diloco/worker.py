@@ -1,8 +1,7 @@
 """A worker: inner steps, a contribution, the outer step, again.
 
-Whatever a kill interrupts is done exactly once, because everything that matters is on disk before anybody hears of it
-(diloco/store.py). A worker makes every outer step itself from what is published, and stops where the log is wrong.
-"""
+What a kill interrupts is done exactly once, because all that matters is on disk before anybody hears of it. A worker
+makes every outer step itself from what is published, and stops where the log is wrong."""
 
 import logging
 import threading
@@ -12,16 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from diloco.codec import encode_dense, encode_shard, encode_sparse, select_visible
 from diloco.config import DilocoRun, Timeouts
 from diloco.inner import POSITION, DataShare, FilesUnusableError, InnerTask
-from diloco.log import Log
-from diloco.messages import CommitRecord, Contribution, Expected, ShardEntry, reportable, seal_contribution
-from diloco.outer import OuterState
-from diloco.settle import catch_up, expected_at, make_step, published_state
+from diloco.log import Log, catch_up, expected_at, make_step, published_state
+from diloco.messages import CommitRecord, Contribution, Expected, ShardEntry, reportable, seal
+from diloco.outer import OuterState, encode_payload
 from diloco.state_machine import Phase, Schedule
 from diloco.store import OwnContribution, WorkerStore, step_status
-from diloco.tensors import Tensors, cut
 from diloco.transport import AttemptCache, PollBackoff, Sender, Transport, run_turns
 from protocol.accounts import LocalAccount
 from protocol.encoding import sha256_hex
@@ -63,8 +59,8 @@ class Worker:
         self._progress, self._error = InnerProgress(), self._store.error
         self._own: OwnContribution | None = None
         self._log: Log | None = None
-        self._positions: tuple[int, tuple[int, ...]] = (-1, ())
-        self._unusable_since: tuple[int, int, float] | None = None
+        self._positions: tuple[int, tuple[int, ...]] = -1, ()
+        self._unusable_since: tuple[object, float] = None, 0.0
         self._at_end, self._log_backoff = False, PollBackoff(factor=20.0)
 
     @property
@@ -73,10 +69,9 @@ class Worker:
         return self._log
 
     def start(self, stopped: Callable[[], bool] = lambda: False) -> None:
-        """Load what is on disk, and follow the log to its newest commit record.
-
-        `stopped` is asked while the log is waited for and after each outer step that was missing. Raises MusterError
-        where it was, where there is no log within the run's time for joining, or where it does not fit the disk."""
+        """Load what is on disk, and follow the log to its newest commit record. `stopped` is asked while the log is
+        waited for and after each outer step that was missing. Raises MusterError where it was, where there is no log
+        within the run's time for joining, or where it does not fit the disk."""
         kept = self._store.newest()
         self._error = self._store.error
         own = None if kept is None else self._store.pending(kept)
@@ -89,19 +84,21 @@ class Worker:
                 if stopped():
                     raise MusterError(f"stopped while catching up, at outer step {newest.step}")
         if newest is not kept:
-            counted = own is not None and kept is not None and self._counted(own, kept.step)
-            if own is not None and not counted and self.run.assigned:
-                self._undo()
-            self._hold(newest, own if counted else None)
+            counted = None
+            if kept is not None and own is not None:
+                ended = (commit for _, commit in self.log.commits_back() if commit.step == kept.step + 1)
+                counted = self._counted(own, next(ended, None))
+                if counted is None and self.run.assigned:
+                    self._undo()
+            self._hold(newest, counted)
             own = None
         self.state, self._own = newest, own
-        self._sender.find_place(self.log.messages.get(self.address, 0))
+        self._sender.next = self.log.messages.get(self.address, 0)
         log.info("%s is at outer step %d", self.address, newest.step)
 
     def turn(self) -> str:
-        """Do the next thing; return what is waited for, empty if something was done.
-
-        Raises IntegrityError where the log or an outer step is wrong; UnreachableError."""
+        """Do the next thing; return what is waited for, empty if something was done. Raises IntegrityError where the
+        log or an outer step is wrong; UnreachableError."""
         self._store.tend()
         if self.log.commit.step > self.state.step:
             return self._take_step(self.log.commit)
@@ -158,9 +155,8 @@ class Worker:
 
     def _read_log(self) -> bool:
         """Take the log's next entry, if it is there. While there is work to do, it is looked for rarely."""
-        training = (
-            self._own is None and self.address in self.log.schedule.members and not self.log.schedule.awaits_files
-        )
+        now = self.log.schedule
+        training = self._own is None and self.address in now.members and not now.awaits_files
         if self._at_end and training and not self._log_backoff.due():
             return False
         with self._log_backoff.taking():
@@ -174,12 +170,11 @@ class Worker:
             log.warning("%s", error)
             return None
 
-    def _counted(self, own: OwnContribution, step: int) -> bool:
-        """Return whether the outer step after state `step` was made of a contribution that was admitted."""
-        for _, commit in self.log.commits_back():
-            if commit.step == step + 1:
-                return commit.made_of.get(self.address) == own.digest and self.address in commit.counted
-        return False
+    def _counted(self, own: OwnContribution | None, commit: CommitRecord | None) -> OwnContribution | None:
+        """Return this worker's contribution if it was admitted to the outer step that `commit` committed."""
+        if own is None or commit is None or self.address not in commit.counted:
+            return None
+        return own if commit.made_of.get(self.address) == own.digest else None
 
     def _hold(self, state: OuterState, counted: OwnContribution | None) -> None:
         """Continue from a new state, of which this worker's contribution is a part if it `counted`. The state is
@@ -191,40 +186,31 @@ class Worker:
         self.state = state
 
     def _take_step(self, commit: CommitRecord) -> str:
-        """Make the outer step that the log committed."""
-        own = self._own if self._own and commit.made_of.get(self.address) == self._own.digest else None
-        counted = own is not None and self.address in commit.counted
-        try:
-            after = self._state_after(commit, own)
-        except (UnreachableError, MissingObjectError) as error:
-            return f"the payloads of outer step {self.state.step}: {error.what}"
-        if self.run.assigned and not counted:
-            self._undo()  # what does not count leaves no trace here
-        self._hold(after, own if counted else None)
-        self.steps += 1
-        log.info("outer step %d: %d of %d contributions count", after.step, len(commit.counted), len(commit.made_of))
-        return ""
-
-    def _state_after(self, commit: CommitRecord, own: OwnContribution | None) -> OuterState:
-        """Return the state that a commit record begins: made here, or as it was published where payloads are gone.
-        Raises as `make_step`."""
-        at_hand = {} if own is None else {sha256_hex(shard): shard for shard in own.payload}
+        """Make the outer step that the log committed, or take it as it was published where payloads are gone."""
+        at_hand = {} if self._own is None else {sha256_hex(shard): shard for shard in self._own.payload}
 
         def read(entry: ShardEntry) -> bytes:
             return at_hand.get(entry.sha256) or self._gathered.read(entry)
 
         try:
-            after, admitted = make_step(self.transport, self.state, commit, self.log.last_partition, read)
+            after, admitted = make_step(self.transport, self.state, commit, self.log.ended, read)
+            if (why := admitted.excluded.get(self.address)) is not None:
+                log.warning("our contribution to outer step %d does not count: %s", self.state.step, why)
+        except UnreachableError as error:
+            return f"the payloads of outer step {self.state.step}: {error.what}"
         except MissingObjectError as error:
             published = published_state(self.transport, commit, self.state)
             if published is None:
-                raise
+                return f"the payloads of outer step {self.state.step}: {error.what}"
             log.warning("outer step %d is taken as it was published: %s", self.state.step, error)
-            return published
-        if own is not None and self.address in admitted.excluded:
-            why = admitted.excluded[self.address]
-            log.warning("our contribution to outer step %d does not count: %s", self.state.step, why)
-        return after
+            after = published
+        counted = self._counted(self._own, commit)
+        if self.run.assigned and counted is None:
+            self._undo()  # what does not count leaves no trace here
+        self._hold(after, counted)
+        self.steps += 1
+        log.info("outer step %d: %d of %d contributions count", after.step, len(commit.counted), len(commit.made_of))
+        return ""
 
     def _ask_to_join(self, now: Schedule) -> str:
         if self.address not in now.waiting:
@@ -264,20 +250,22 @@ class Worker:
         shown = ", ".join(f"{name.replace('_', ' ')} {value:.6g}" for name, value in metrics.items())
         log.info("to outer step %d: %d inner steps, %d tokens; %s", now.step, done.made, done.tokens, shown)
         expected = expected_at(self.log, self.state)
-        payload, error = make_contribution(self.state, self.task.weights(), expected, self.address, self._error)
+        inner = self.task.weights()
+        gradient = {name: value - inner[name] for name, value in self.state.weights.items()}
+        payload, error = encode_payload(self.state, gradient, expected, self.address, self._error)
         contribution = Contribution(
             run=self.run.digest, worker=self.address, step=now.step, base=expected.base, inner_steps=done.made,
             tokens=max(1, done.tokens), items=list(expected.items(self.address)), mode=self.run.settings.mode,
             shards=[ShardEntry(sha256=sha256_hex(one), size=len(one)) for one in payload], metrics=reportable(metrics),
         )  # fmt: skip
-        document = seal_contribution(contribution, self.run, self._account)
+        document = seal(contribution, self.run, self._account)
         return OwnContribution(document, payload, expected.base, now.attempt, share, error)
 
     def _data_share(self, now: Schedule) -> DataShare:
-        items = None if now.partition is None else now.partition.items
+        files = () if now.partition is None else now.partition.split.get(self.address, ())
         if self._positions[0] != self.log.epoch:
             self._positions = self.log.epoch, self._read_positions()
-        return DataShare(self.run.seed, self.address, now.partition_members, items, now.step, self._positions[1])
+        return DataShare(self.run.seed, self.address, now.partition_members, files, now.step, self._positions[1])
 
     def _read_positions(self) -> tuple[int, ...]:
         """Return how many documents each worker had passed that the newest outer step was made of, ascending; none
@@ -300,9 +288,9 @@ class Worker:
     def _cannot_use(self, error: FilesUnusableError, now: Schedule) -> str:
         """Wait as long as a payload may take, unless another worker has already; then report the files, and the step
         continues without this worker or without them."""
-        if self._unusable_since is None or self._unusable_since[:2] != (now.step, now.attempt):
-            self._unusable_since = now.step, now.attempt, self._clock()
-        waited, limit = self._clock() - self._unusable_since[2], self.timeouts.window
+        if self._unusable_since[0] != (now.step, now.attempt):
+            self._unusable_since = (now.step, now.attempt), self._clock()
+        waited, limit = self._clock() - self._unusable_since[1], self.timeouts.window
         reported = {item.hex() for item in error.items} <= now.unusable
         if not (error.for_good or reported) and waited < limit:
             return f"{error.what} (at most {limit:.0f} s, then it is reported)"
@@ -321,10 +309,7 @@ class Worker:
             return f"contributions to outer step {now.step} of {', '.join(late)}"
         if now.phase == Phase.OPEN and signed == own.digest:
             self._sender.upload(own.digest, own.attempt, own.payload)
-        return self._fetch_others(now)
-
-    def _fetch_others(self, now: Schedule) -> str:
-        """All-gather: fetch the others' payloads to disk, each as soon as it is there."""
+        # All-gather: the others' payloads are fetched to disk, each as soon as it is there.
         self._gathered.begin(now)
         expected = expected_at(self.log, self.state)
         for worker, document in now.documents.items():
@@ -353,31 +338,9 @@ class Worker:
         self._progress, self._error = InnerProgress(), self._store.error
 
 
-def make_contribution(
-    state: OuterState, inner: Tensors, expected: Expected, worker: str, error: Tensors | None
-) -> tuple[tuple[bytes, ...], Tensors | None]:
-    """Encode the pseudo-gradient `state.weights` − `inner` of a worker; return the payload's shards, and the error
-    feedback if it counts (mode `sparse`).
-
-    Raises MalformedContribution, ValueError for what is not finite."""
-    gradient = {name: value - inner[name] for name, value in state.weights.items()}
-    settings, origin = expected.run.settings, expected.origin(worker)
-    cuts = state.layout.shards(settings.shards)
-    if settings.mode != "sparse":
-        bodies = [[encode_dense(piece, settings.mode) for piece in cut(gradient, pieces)] for pieces in cuts]
-    else:
-        selected = select_visible(state.weights, gradient, error)
-        bodies, error = [], selected.error
-        for pieces in cuts:
-            pairs = zip(cut(state.weights, pieces), cut(selected.after, pieces), strict=True)
-            bodies.append([encode_sparse(base, after) for base, after in pairs])
-    return tuple(encode_shard(origin, number, body) for number, body in enumerate(bodies)), error
-
-
 class StallTimer:
     """Decides when a worker gives up: after the stall timeout without any progress in the log, or after as many
-    attempts at one outer step as there are workers to hold it up. Workers that hold up a step are excluded from it
-    one by one, so a few hostile ones cannot use up the time of the others."""
+    attempts at one outer step as there are workers to hold it up, each of which is excluded after it has."""
 
     def __init__(self, run: DilocoRun, clock: Callable[[], float] = time.monotonic) -> None:
         timeouts = Timeouts.of(run)

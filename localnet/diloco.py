@@ -91,7 +91,7 @@ def logged_steps(transport: "Transport") -> list[LoggedStep]:
             if isinstance(event, FilesAssigned):
                 assigned, attempt = entry.time, reader.schedule.attempt
             elif isinstance(event, CommitRecord):
-                partition = reader.last_partition
+                partition = reader.ended and reader.ended.partition
                 files = {worker: partition.of(worker) if partition else () for worker in event.made_of}
                 worker_of = {item: worker for worker, items in files.items() for item in items}
                 repeated = event.attempt > attempt

@@ -98,6 +98,14 @@ class _Comparison(ctypes.Structure):
     _fields_ = (("arg", ctypes.c_uint), ("op", ctypes.c_int), ("a", ctypes.c_uint64), ("b", ctypes.c_uint64))
 
 
+# System call, error, condition on one argument
+_RULES: list[tuple[str, int, _Comparison | None]] = [(name, _EPERM, None) for name in DENIED]
+_RULES.append(("clone3", _ENOSYS, None))  # its flags lie in memory, where no filter looks; C libraries take clone then
+_RULES += [("clone", _EPERM, _Comparison(0, _MASKED_EQUAL, flag, flag)) for flag in NEW_NAMESPACES]
+_RULES += [("ioctl", _EPERM, _Comparison(1, _MASKED_EQUAL, 0xFFFFFFFF, call)) for call in (_TIOCSTI, _TIOCLINUX)]
+_RULES += [("socket", _EPERM, _Comparison(0, _MASKED_EQUAL, 0xFFFFFFFF, family)) for family in (AF_ALG, AF_VSOCK)]
+
+
 def filter_file() -> int:
     """Return a descriptor of the compiled filter, for the caller to close. Raise ConfigError without libseccomp."""
     try:
@@ -114,7 +122,7 @@ def filter_file() -> int:
         raise ConfigError("libseccomp makes no filter", "update libseccomp")
     handle = os.memfd_create("seccomp")
     try:
-        for name, error, comparison in _rules():
+        for name, error, comparison in _RULES:
             call = library.seccomp_syscall_resolve_name(name.encode())
             if call < 0:  # not on this architecture, or younger than this library
                 continue
@@ -130,19 +138,6 @@ def filter_file() -> int:
         library.seccomp_release(context)
     os.lseek(handle, 0, os.SEEK_SET)
     return handle
-
-
-def _rules() -> Iterator[tuple[str, int, _Comparison | None]]:
-    """Yield (system call, error, condition on one argument)."""
-    for name in DENIED:
-        yield name, _EPERM, None
-    yield "clone3", _ENOSYS, None  # its flags lie in memory, where no filter looks; C libraries fall back to clone
-    for flag in NEW_NAMESPACES:
-        yield "clone", _EPERM, _Comparison(0, _MASKED_EQUAL, flag, flag)
-    for request in (_TIOCSTI, _TIOCLINUX):
-        yield "ioctl", _EPERM, _Comparison(1, _MASKED_EQUAL, 0xFFFFFFFF, request)
-    for family in (AF_ALG, AF_VSOCK):
-        yield "socket", _EPERM, _Comparison(0, _MASKED_EQUAL, 0xFFFFFFFF, family)
 
 
 # What of this machine a program may see: the system's programs, Python, muster; never homes or keys

@@ -221,29 +221,23 @@ class System:
     def _put_number(self, at: int, value: int) -> int:
         return self._put(at, struct.pack("<I", value))
 
-    def _put_strings(self, values: tuple[str, ...], pointers: int, at: int) -> int:
-        for number, value in enumerate(values):
+    def _put_strings(self, kind: str, pointers: int, at: int) -> int:
+        for number, value in enumerate(getattr(self, kind)):
             data = value.encode() + b"\0"
             self._put_number(pointers + 4 * number, at)
             self._put(at, data)
             at += len(data)
         return _SUCCESS
 
-    def _put_sizes(self, values: tuple[str, ...], count: int, size: int) -> int:
+    def _put_sizes(self, kind: str, count: int, size: int) -> int:
+        values = getattr(self, kind)
         self._put_number(count, len(values))
         return self._put_number(size, sum(len(value.encode()) + 1 for value in values))
 
-    def _args_get(self, pointers: int, at: int) -> int:
-        return self._put_strings(self.arguments, pointers, at)
-
-    def _args_sizes_get(self, count: int, size: int) -> int:
-        return self._put_sizes(self.arguments, count, size)
-
-    def _environ_get(self, pointers: int, at: int) -> int:
-        return self._put_strings(self.environment, pointers, at)
-
-    def _environ_sizes_get(self, count: int, size: int) -> int:
-        return self._put_sizes(self.environment, count, size)
+    _args_get = functools.partialmethod(_put_strings, "arguments")
+    _args_sizes_get = functools.partialmethod(_put_sizes, "arguments")
+    _environ_get = functools.partialmethod(_put_strings, "environment")
+    _environ_sizes_get = functools.partialmethod(_put_sizes, "environment")
 
     def _clock_res_get(self, _: int, at: int) -> int:
         return self._put(at, struct.pack("<Q", _TICK))

@@ -2,8 +2,7 @@
 
 An envelope carries the question groups that a member shares of one round. Its stored form is the canonical JSON
 {envelope, signature}, under `envelopes/<address>/<sha256>.json` or `envelopes/<sha256>.json`. Receivers bound its size
-before they parse it, and refuse it unless writing the parsed value again gives the same bytes.
-"""
+before they parse it, and refuse it unless writing the parsed value again gives the same bytes."""
 
 import hashlib
 import math
@@ -213,10 +212,8 @@ def sealed_by(data: bytes) -> str:
 
 
 def open_envelope(data: bytes, swarm: SwarmDocument) -> Envelope:
-    """Parse and check an envelope from anybody.
-
-    Raise MalformedEnvelope, which names what is wrong, for anything but the canonical encoding of a well-formed
-    envelope of this swarm that is signed by the member it names."""
+    """Parse and check an envelope from anybody. Raise MalformedEnvelope, which names what is wrong, for anything but
+    the canonical encoding of a well-formed envelope of this swarm that is signed by the member it names."""
     signed = open_canonical(data, SignedEnvelope, swarm.envelope_bytes, "an envelope of this swarm", MalformedEnvelope)
     envelope, document = signed.envelope, swarm.digest.hex()
     if envelope.document != document:

@@ -1,8 +1,6 @@
 """Where members leave and find envelopes: a folder, a bucket, or a bucket behind a gate.
 
-Keys are content addresses, so whoever serves the bytes can withhold envelopes and do nothing else. A listing also says
-whose each envelope is; only the envelope's signature proves it.
-"""
+Keys are content addresses, so whoever serves the bytes can withhold envelopes and do nothing else."""
 
 import errno
 import hashlib
@@ -71,10 +69,9 @@ def take_turns(
     listed: Iterable[ListingEntry], most: int, rank: Rank, order: Callable[[str], bytes]
 ) -> list[ListingEntry]:
     """Return at most `most` entries: one of each peer before a second of any, so that sharing eight times as much does
-    not help. Entries without a peer count as one peer's, and entries that come last follow all others.
-
-    `order` ranks the peers within a turn by a hash that differs from round to round. The ranks of their entries would
-    not do: the smallest of eight hashes comes before most others' only one."""
+    not help. Entries without a peer count as one peer's, and entries that come last follow all others. `order` ranks
+    the peers within a turn by a hash that differs from round to round: the smallest rank of eight entries comes before
+    most others' only one."""
     by_peer: defaultdict[str, list[tuple[tuple[bool, bytes], ListingEntry]]] = defaultdict(list)
     for entry in listed:
         entries = by_peer[entry.peer]
@@ -93,22 +90,17 @@ class RefusedForGood(MusterError):
     """The other side refuses an envelope, and will whenever it is sent again."""
 
 
-class EnvelopeSource(Protocol):
+class Exchange(Protocol):
     """Every method raises UnreachableError, within a bounded time, if the other side is gone."""
+
+    def publish(self, data: bytes) -> str:
+        """Leave an envelope there unless it is there already; return its key. Raise RefusedForGood."""
 
     def listed(self) -> Iterator[ListingEntry]:
         """Yield what is there, possibly without an end."""
-        ...
 
     def get(self, entry: ListingEntry, limit: int) -> bytes:
         """Return an envelope of at most `limit` bytes. Raise IntegrityError for other bytes, MissingObjectError."""
-        ...
-
-
-class Exchange(EnvelopeSource, Protocol):
-    def publish(self, data: bytes) -> str:
-        """Leave an envelope there unless it is there already; return its key. Raise RefusedForGood."""
-        ...
 
 
 def envelope_key(data: bytes) -> str:

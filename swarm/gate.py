@@ -7,10 +7,10 @@ import sqlite3
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Annotated, Protocol, TypeVar
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.responses import RedirectResponse
@@ -25,11 +25,12 @@ from orchestrator.auth import (
     add_error_handlers,
     documented,
 )
+from orchestrator.uploads import ObjectStore
 from protocol import VERSION
 from protocol.api import endpoints, work
 from protocol.api.run import Health
 from protocol.api.swarm import ENVELOPES, MOST_LISTED, PLACE, SHARE, EnvelopeListing, EnvelopeUpload, ListedEnvelope
-from protocol.api.work import UploadExists, UploadNeeded, UploadResponse, UploadTicket
+from protocol.api.work import UploadExists, UploadNeeded, UploadResponse
 from protocol.encoding import load_document
 from protocol.errors import ConfigError, IntegrityError
 from protocol.http.limits import Buckets
@@ -41,7 +42,6 @@ from storage.s3 import Bucket
 from swarm.config import GateConfig
 from swarm.envelope import DOMAIN, MAX_ROUND, MalformedEnvelope, SwarmDocument, open_envelope
 
-T = TypeVar("T")
 log = logging.getLogger("muster.swarm")
 KEPT = 64  # newest envelopes of a member that are listed; nobody takes older ones (`swarm.inbox.REMEMBERED_ROUNDS`)
 HOUR = 3600.0
@@ -62,8 +62,6 @@ _BY_DEPTH = """
 SELECT depth, member, round, sha256, size FROM (SELECT *, row_number() OVER (PARTITION BY member ORDER BY round DESC)
  AS depth FROM envelopes) WHERE depth <= ? ORDER BY depth, lower(member)
 """
-
-
 Place = tuple[int, str]  # of a listing: how many newer envelopes the member has, and one; its lower-case address
 
 
@@ -82,19 +80,20 @@ class EnvelopeIndex:
 
     def has(self, member: str, sha256: str) -> bool:
         query = "SELECT 1 FROM envelopes WHERE member = ? AND sha256 = ?"
-        return self._do(lambda db: db.execute(query, (member, sha256)).fetchone() is not None)
+        with self._transaction() as db:
+            return db.execute(query, (member, sha256)).fetchone() is not None
 
     def refused(self, member: str, sha256: str) -> str:
         """Return why this object was refused before; empty if it was not."""
         query = "SELECT refused FROM asked WHERE member = ? AND sha256 = ?"
-        return self._do(lambda db: (db.execute(query, (member, sha256)).fetchone() or ("",))[0])
+        with self._transaction() as db:
+            return str((db.execute(query, (member, sha256)).fetchone() or ("",))[0])
 
     def ask(self, member: str, sha256: str, size: int, now: float, most: int, most_bytes: int) -> bool:
         """Record that a member asks to upload an object; return False if that exceeds its quota of an hour. An object
         counts once, with the most bytes asked for. Times far ahead come from a clock that was wrong, and are
         dropped."""
-
-        def record(db: sqlite3.Connection) -> bool:
+        with self._transaction() as db:
             db.execute("DELETE FROM asked WHERE time <= ? OR time > ?", (now - HOUR, now + HOUR))
             query = "SELECT count(*), coalesce(sum(size), 0) FROM asked WHERE member = ? AND sha256 <> ?"
             count, held = db.execute(query, (member, sha256)).fetchone()
@@ -104,18 +103,15 @@ class EnvelopeIndex:
             db.execute(query + " DO UPDATE SET size = max(size, excluded.size)", (member, sha256, size, now))
             return True
 
-        return self._do(record)
-
     def refuse(self, member: str, sha256: str, why: str) -> None:
         """Record that an object was checked and is not to be checked again."""
-        query = "UPDATE asked SET refused = ? WHERE member = ? AND sha256 = ?"
-        self._do(lambda db: db.execute(query, (why, member, sha256)))
+        with self._transaction() as db:
+            db.execute("UPDATE asked SET refused = ? WHERE member = ? AND sha256 = ?", (why, member, sha256))
 
     def add(self, member: str, number: int, sha256: str, size: int) -> str:
         """List a member's envelope of round `number`; return why it is not listed, or an empty string."""
         assert 0 <= number < MAX_ROUND
-
-        def put(db: sqlite3.Connection) -> str:
+        with self._transaction() as db:
             query = "INSERT INTO envelopes VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
             db.execute(query, (member, number, sha256, size))
             query = "SELECT sha256 FROM envelopes WHERE member = ? AND round = ?"
@@ -124,16 +120,15 @@ class EnvelopeIndex:
             oldest = db.execute(query, (member, KEPT)).fetchone()
             if oldest is not None:
                 db.execute("DELETE FROM envelopes WHERE member = ? AND round <= ?", (member, oldest[0]))
-            if first != sha256:
-                return f"another envelope of round {number} is there already"
-            old = oldest is not None and number <= oldest[0]
-            return f"{KEPT} later rounds than {number} are there" if old else ""
-
-        return self._do(put)
+        if first != sha256:
+            return f"another envelope of round {number} is there already"
+        old = oldest is not None and number <= oldest[0]
+        return f"{KEPT} later rounds than {number} are there" if old else ""
 
     def listed(self) -> list[tuple[Place, ListedEnvelope]]:
         """Return the newest envelope of every member, then the second newest, and so on."""
-        rows = self._do(lambda db: db.execute(_BY_DEPTH, (KEPT,)).fetchall())
+        with self._transaction() as db:
+            rows = db.execute(_BY_DEPTH, (KEPT,)).fetchall()
         return [
             ((depth, member.lower()), ListedEnvelope(member=member, round=number, sha256=sha256, size=size))
             for depth, member, number, sha256, size in rows
@@ -142,9 +137,10 @@ class EnvelopeIndex:
     def close(self) -> None:
         self._db.close()
 
-    def _do(self, query: Callable[[sqlite3.Connection], T]) -> T:
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
         with self._lock, self._db:
-            return query(self._db)
+            yield self._db
 
 
 class RecentNonces:
@@ -165,15 +161,6 @@ class RecentNonces:
             return fresh
 
 
-class GateStore(Protocol):
-    """The part of `storage.s3.Bucket` that a gate needs."""
-
-    def get(self, key: str, limit: int) -> bytes: ...
-    def size(self, key: str) -> int | None: ...
-    def presign_put(self, key: str, size: int, sha256: bytes, expires: int = 900) -> UploadTicket: ...
-    def presign_get(self, key: str, expires: int = 900) -> str: ...
-
-
 class SwarmGate:
     """Lets `members` share who hold no key of the bucket. It signs URLs, and downloads an envelope once, to check it
     before it is listed. Each member may share `per_hour` envelopes and `bytes_per_hour`."""
@@ -182,7 +169,7 @@ class SwarmGate:
         self,
         swarm: SwarmDocument,
         members: Collection[str],
-        store: GateStore,
+        store: ObjectStore,
         index: EnvelopeIndex,
         per_hour: int,
         bytes_per_hour: int,
@@ -320,9 +307,15 @@ class GateDaemon:
     """The HTTP server with everything that it opened."""
 
     def __init__(self, config: GateConfig) -> None:
+        swarm = load_document(config.document, SwarmDocument)
         with ExitStack() as stack:
             self._listener = stack.enter_context(bound(config.host, config.port))
-            self._server = HttpServer(server_options(_build(config, stack), config.connections))
+            index = EnvelopeIndex(config.home / "gate.sqlite")
+            stack.callback(index.close)
+            gate = SwarmGate(swarm, config.members, Bucket(config.s3), index, config.per_hour, config.bytes_per_hour)
+            guard = RequestGuard(AuthScope.of(config.url, DOMAIN.chain_id, DOMAIN.contract), RecentNonces().use)
+            app = create_app(gate, guard, config.rate, config.burst)
+            self._server = HttpServer(server_options(app, config.connections))
             self._opened = stack.pop_all()
         self._url = config.url
 
@@ -339,12 +332,3 @@ class GateDaemon:
 def run(config_path: Path) -> None:
     """Serve until SIGINT or SIGTERM. Raise MusterError, before anything is served, for what a user can mend."""
     start(config_path, GateConfig, GateDaemon)
-
-
-def _build(config: GateConfig, stack: ExitStack) -> FastAPI:
-    document = load_document(config.document, SwarmDocument)
-    index = EnvelopeIndex(config.home / "gate.sqlite")
-    stack.callback(index.close)
-    gate = SwarmGate(document, config.members, Bucket(config.s3), index, config.per_hour, config.bytes_per_hour)
-    guard = RequestGuard(AuthScope.of(config.url, DOMAIN.chain_id, DOMAIN.contract), RecentNonces().use)
-    return create_app(gate, guard, config.rate, config.burst)

@@ -1,17 +1,27 @@
-"""A member's model at work: its own groups as tokens and as text, and peers' texts as its tokens."""
+"""A member's model at work: its own groups as tokens and as text, peers' texts as its tokens, and its reward on
+held-out problems."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from engines.base import FINISH_EOS, Completion, Engine, Request, Sampling
 from environments.pool import PoolEnvironments, TextEnvironments
 from environments.prompts import completion_text
-from protocol.config import PoolConfig
+from protocol.config import EnvironmentConfig, PoolConfig
+from protocol.errors import ConfigError
 from protocol.models import Tokenizer, eos_ids, load_tokenizer
-from swarm.envelope import SharedCompletion, SharedGroup, question_digest, round_noise, round_problem
-from swarm.inspection import InspectedGroup
+from swarm.envelope import (
+    SharedCompletion,
+    SharedGroup,
+    heldout_noise,
+    heldout_problem,
+    question_digest,
+    round_noise,
+    round_problem,
+)
+from swarm.sampling import InspectedGroup
 from trainer.data.batch import Group, GroupSettings, TrainRollout
 
 
@@ -100,12 +110,11 @@ class OwnRounds:
 
 
 class Retokeniser:
-    """Turns peers' texts into rollouts under the member's own tokenizer.
-
-    A peer's claimed log-probs are not believed. Each token counts as sampled with probability `assumed_behaviour_prob`.
-    With 1, an update's importance weight is the own policy's probability of the token, so a policy does not learn what
-    it never says. Only completions above the group's mean count, and repeated texts count once: among texts that are
-    to become less likely, a peer could choose what others say best. None: probabilities are unknown and all weigh 1."""
+    """Turns peers' texts into rollouts under the member's own tokenizer. Each token counts as sampled with probability
+    `assumed_behaviour_prob`, whatever its peer claims; with 1, an update's importance weight is the own policy's
+    probability of it, so a policy does not learn what it never says. Only completions above the group's mean count, and
+    repeated texts once: among texts to become less likely, a peer could choose what others say best. None: all weigh
+    1."""
 
     def __init__(self, model: MemberModel, assumed_behaviour_prob: float | None) -> None:
         self._model = model
@@ -149,3 +158,33 @@ class Retokeniser:
             return None
         again = model.tokenizer.decode(own, skip_special_tokens=False, clean_up_tokenization_spaces=False)
         return tuple(tokens) if again == text else None
+
+
+class HeldOut:
+    """A member's measure of itself: `problems` held-out problems, the same ones for all members of the swarm, as the
+    model in `folder` is asked; `document` is the swarm document's digest. The rewards of its rounds say less, since
+    each round has other problems. Raises ConfigError if an environment draws all its rows for rounds."""
+
+    def __init__(self, document: bytes, model: MemberModel, folder: Path, problems: int) -> None:
+        check_held_out(model.config.environments)
+        self._environments = PoolEnvironments.of(model.config, folder, held_out=True)
+        self._eos = model.eos
+        self._tries = [(heldout_problem(document, index), heldout_noise(document, index)) for index in range(problems)]
+
+    def reward(self, engine: Engine) -> float:
+        """Return the mean reward of one try each, with the weights that the engine has loaded and noise of its own, so
+        it changes nothing that is trained. Raise ScoringUnavailable if this machine cannot score."""
+        asking, work = self._environments, self._environments.config.work
+        requests = [Request(asking.prompt(seed, 0), noise, work.max_new_tokens) for seed, noise in self._tries]
+        completions = engine.generate(requests, Sampling(work.temperature, self._eos, proven=False))
+        tries = zip(self._tries, completions, strict=True)
+        scores = (asking.score(seed, 0, completion.tokens) for (seed, _), completion in tries)
+        return math.fsum(score.task_reward for score in scores) / len(self._tries)
+
+
+def check_held_out(environments: Sequence[EnvironmentConfig]) -> None:
+    """Raise ConfigError if an environment draws all rows of its data file for rounds."""
+    for environment in environments:
+        if environment.rows and not environment.held_out:
+            what = f"environment {environment.called} holds no rows out, so nothing can be measured on it"
+            raise ConfigError(what, "set `held_out` in the swarm's document, or evaluation.every to 0")

@@ -1,5 +1,5 @@
-"""Peers' envelopes that were found true: stored while their groups may be drawn, never taken twice, and bounded in
-memory, disk, time and number."""
+"""Peers' envelopes: inspected, where what can be recomputed is recomputed and nothing is believed; those that are true
+are stored while their groups may be drawn, never taken twice, and bounded in memory, disk, time and number."""
 
 import hashlib
 import logging
@@ -7,22 +7,31 @@ import math
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
 
 from pydantic import BaseModel
 
-from protocol.errors import IntegrityError, MusterError, UnreachableError, printable
+from environments.pool import TextEnvironments
+from protocol.errors import IntegrityError, MusterError, ScoringUnavailable, UnreachableError, printable
 from protocol.files import write_atomic
 from storage.keys import KEY_PATTERN, MissingObjectError
 from swarm.config import MixConfig
-from swarm.envelope import Envelope, MalformedEnvelope
-from swarm.exchange import MOST_LISTED, PREFIX, EnvelopeSource, ListingEntry, take_turns
-from swarm.inspection import Inspected, InspectedGroup, Inspector, NotRead
+from swarm.envelope import (
+    Envelope,
+    MalformedEnvelope,
+    SharedGroup,
+    SwarmDocument,
+    open_envelope,
+    question_digest,
+    round_problem,
+)
+from swarm.exchange import MOST_LISTED, PREFIX, Exchange, ListingEntry, take_turns
 from swarm.plausibility import Shape
-from swarm.sampling import Breach, PeerRecord, RecentUse
+from swarm.sampling import Breach, InspectedGroup, PeerRecord, RecentUse
 
 log = logging.getLogger("muster.swarm")
 REMEMBERED_ROUNDS = 64  # an envelope that is older than its peer's newest by more rounds is not taken
@@ -31,47 +40,77 @@ PEER_SHARE = 0.25  # most of the time for inspection that one peer's envelopes g
 RECENT_ROUNDS = 16  # own rounds over which peers are compared, and after which a silent peer counts as departed
 _KNOWN = "known.txt"
 _KEY = re.compile(KEY_PATTERN)
+Allow = Callable[[Envelope], float]  # returns the seconds that an opened envelope may take, or raises to refuse it
+
+
+@dataclass(frozen=True)
+class Inspected:
+    """An inspected envelope: its groups, all true; or none, the breach that refused it, and `where` that was."""
+
+    envelope: Envelope
+    groups: tuple[InspectedGroup, ...]
+    breach: Breach | None = None
+    where: str = ""
+
+
+class NotRead(MalformedEnvelope):
+    """A well-formed `envelope` whose groups need not be inspected."""
+
+    def __init__(self, envelope: Envelope, why: str) -> None:
+        super().__init__(why)
+        self.envelope = envelope
+
+
+class Inspector:
+    """Opens envelopes of one swarm; those of `members`, or with none named those of everybody."""
+
+    def __init__(
+        self, swarm: SwarmDocument, environments: TextEnvironments, members: Collection[str] = frozenset()
+    ) -> None:
+        self.swarm, self._environments, self._members = swarm, environments, frozenset(members)
+
+    def inspect(self, data: bytes, allow: Allow = lambda _: math.inf) -> Inspected:
+        """Open an envelope and recompute its problems and rewards. Raise MalformedEnvelope for what blames nobody:
+        bytes that are no envelope, or, as NotRead, an envelope of a stranger. Raise ScoringUnavailable if this machine
+        cannot score now, or not within the allowed time."""
+        envelope = open_envelope(data, self.swarm)
+        if self._members and envelope.member not in self._members:
+            raise NotRead(envelope, f"{envelope.member} is no member of this swarm")
+        seconds = allow(envelope)
+        deadline = time.monotonic() + seconds
+        inspected: list[InspectedGroup] = []
+
+        def check_time() -> None:
+            if time.monotonic() >= deadline:
+                raise ScoringUnavailable(f"{len(inspected)} of {len(envelope.groups)} groups took {seconds:g} s")
+
+        for group in envelope.groups:
+            result = self._inspect_group(envelope, group, check_time)
+            if not isinstance(result, InspectedGroup):
+                return Inspected(envelope, (), *result)  # a member that lies about one group is not read further
+            inspected.append(result)
+        return Inspected(envelope, tuple(inspected))
+
+    def _inspect_group(
+        self, envelope: Envelope, group: SharedGroup, check_time: Callable[[], None]
+    ) -> InspectedGroup | tuple[Breach, str]:
+        seed = round_problem(self.swarm.digest, envelope.member, envelope.round, group.slot)
+        name = self._environments.name(seed)
+        where = f"round {envelope.round}, slot {group.slot} ({name})"
+        if group.question != question_digest(self._environments.problem(seed).question):
+            return Breach.OTHER_PROBLEM, where
+        rewards = []
+        for index, completion in enumerate(group.completions):
+            check_time()
+            reward = self._environments.score(seed, completion.text)
+            if reward != completion.reward:
+                return Breach.FALSE_REWARD, f"{where}, completion {index}: {completion.reward}, it is {reward}"
+            rewards.append(reward)
+        return InspectedGroup(envelope.member, envelope.round, group.slot, tuple(rewards), seed, group)
 
 
 class Postponed(MusterError):
     """An envelope that is inspected in a later round. Nobody is blamed."""
-
-
-class PeerTurns:
-    """Limits how fast a peer's rounds advance and how much of a round's time it gets. Kept in memory: after a restart,
-    every peer starts anew."""
-
-    def __init__(self, mix: MixConfig) -> None:
-        self._mix = mix
-        self._first: dict[str, tuple[int, int]] = {}  # peer → its round and the own round when it was first taken
-        self.spent: dict[str, float] = {}
-        self._current: tuple[str, float] | None = None
-
-    def begin(self, envelope: Envelope, number: int) -> float:
-        """Start on an envelope in own round `number`; return the seconds that inspection may take.
-
-        Raise Postponed if the peer advanced too fast, or used up its share of the round's time. A peer chooses its
-        round numbers and thereby its problems, so it may advance by `rounds_ahead` for each own round."""
-        peer = envelope.member
-        if peer in self._first:
-            first, since = self._first[peer]
-            if envelope.round > first + self._mix.rounds_ahead * (number - since + 1):
-                raise Postponed(f"round {envelope.round} of {peer} comes too early: it was first at {first}")
-        left = PEER_SHARE * self._mix.inspection_seconds - self.spent.get(peer, 0.0)
-        if left <= 0:
-            raise Postponed(f"{peer} had its part of this round's time")
-        self._current = peer, time.monotonic()
-        return left
-
-    def end(self) -> None:
-        """Account for the time since `begin`, if it was called."""
-        if self._current is not None:
-            peer, since = self._current
-            self.spent[peer] = self.spent.get(peer, 0.0) + time.monotonic() - since
-            self._current = None
-
-    def took(self, envelope: Envelope, number: int) -> None:
-        self._first.setdefault(envelope.member, (envelope.round, number))
 
 
 class InboxState(BaseModel):
@@ -94,11 +133,10 @@ class InboxState(BaseModel):
 
 
 class EnvelopeInbox:
-    """The envelopes of one member's peers.
-
-    `own` is the member's address. Its own envelopes are not inspected; `own_found` lists them as (round, key) for the
-    caller to take. `secret` orders what is fetched first, so that nobody can push another's envelopes to the end.
-    `folder` keeps envelopes over a restart."""
+    """The envelopes of one member's peers. `own` is the member's address; `own_found` lists its own envelopes as
+    (round, key) for the caller to take. `secret` orders what is fetched first, so that nobody can push another's
+    envelopes to the end. `folder` keeps envelopes over a restart, but not how fast peers advance and what time they
+    got."""
 
     def __init__(self, inspector: Inspector, mix: MixConfig, own: str, secret: bytes, folder: Path) -> None:
         self._inspector, self._mix, self._own = inspector, mix, own
@@ -111,7 +149,9 @@ class EnvelopeInbox:
         self._known: set[str] = set()  # keys and paths that need no inspection
         self._unwritten: list[str] = []
         self._postponed: dict[str, int] = {}  # path → own round of the first attempt
-        self._turns = PeerTurns(mix)
+        self._first: dict[str, tuple[int, int]] = {}  # peer → its round and the own round when it was first taken
+        self._spent: dict[str, float] = {}  # peer → seconds of this round that inspecting its envelopes took
+        self._inspecting: tuple[str, float] | None = None  # whose envelope, and since when
 
     # Restart
 
@@ -158,12 +198,12 @@ class EnvelopeInbox:
 
     # Collecting
 
-    def collect(self, exchange: EnvelopeSource, number: int) -> int:
+    def collect(self, exchange: Exchange, number: int) -> int:
         """Take new envelopes in own round `number`; return how many were true. Raise MusterError if the exchange is
         unreachable."""
         self._expire(number)
         self._reopen()
-        self._turns.spent.clear()
+        self._spent.clear()
         new, taken = self._new_entries(exchange, number), 0
         deadline = time.monotonic() + self._mix.inspection_seconds
         for entry in new:
@@ -185,7 +225,7 @@ class EnvelopeInbox:
             log.info("envelope %s is given up: it could not be inspected for %d rounds", path, self._mix.window)
             self._know(path)
 
-    def _new_entries(self, exchange: EnvelopeSource, number: int) -> list[ListingEntry]:
+    def _new_entries(self, exchange: Exchange, number: int) -> list[ListingEntry]:
         """The entries to fetch, as many of every peer. Those that could not be inspected before come last."""
 
         def is_new(entry: ListingEntry) -> bool:
@@ -200,7 +240,7 @@ class EnvelopeInbox:
         listed = _within(exchange.listed(), LISTING_SHARE * self._mix.inspection_seconds)
         return take_turns(islice(filter(is_new, listed), MOST_LISTED), self._mix.fetched, rank, order)
 
-    def _take(self, exchange: EnvelopeSource, entry: ListingEntry, number: int) -> int:
+    def _take(self, exchange: Exchange, entry: ListingEntry, number: int) -> int:
         """Fetch, inspect and store one envelope; return 1 if it was new and true."""
         key, path = entry.key, entry.path
         try:
@@ -226,7 +266,10 @@ class EnvelopeInbox:
             log.warning("envelope %s cannot be inspected now: %s", path, printable(str(error)))
             return 0
         finally:
-            self._turns.end()
+            if self._inspecting is not None:
+                peer, since = self._inspecting
+                self._spent[peer] = self._spent.get(peer, 0.0) + time.monotonic() - since
+                self._inspecting = None
         self._postponed.pop(path, None)
         self._know(key)
         envelope = result.envelope
@@ -237,7 +280,7 @@ class EnvelopeInbox:
         newest = max(rounds)
         for old in [one for one in rounds if one <= newest - REMEMBERED_ROUNDS]:
             del rounds[old]
-        self._turns.took(envelope, number)
+        self._first.setdefault(envelope.member, (envelope.round, number))
         if result.breach is not None:
             self._blame(envelope.member, result.breach, result.where)
             return 0
@@ -248,14 +291,23 @@ class EnvelopeInbox:
         return 1
 
     def _allow(self, entry: ListingEntry, number: int, envelope: Envelope) -> float:
-        """Seconds for scoring an opened envelope. Raise MalformedEnvelope if it lies below another address, whose turn
-        it would have had; NotRead if there is nothing to score. A second envelope of a known round is a breach,
-        whatever it contains and however much time its peer has left."""
-        if entry.peer not in ("", envelope.member.lower()):
-            raise MalformedEnvelope(f"it is {envelope.member}'s, and lies below {entry.peer}")
-        if envelope.member == self._own or envelope.round in self.state.seen.get(envelope.member, ()):
-            raise NotRead(envelope, f"round {envelope.round} of {envelope.member} is known")
-        return self._turns.begin(envelope, number)
+        """Return the seconds that scoring an opened envelope may take. Raise MalformedEnvelope if it lies below another
+        address, whose turn it would have had; NotRead if there is nothing to score: a second envelope of a known round
+        is a breach, whatever it contains; Postponed if the peer advanced too fast, which lets it pick its problems, or
+        had its part of the round's time."""
+        peer = envelope.member
+        if entry.peer not in ("", peer.lower()):
+            raise MalformedEnvelope(f"it is {peer}'s, and lies below {entry.peer}")
+        if peer == self._own or envelope.round in self.state.seen.get(peer, ()):
+            raise NotRead(envelope, f"round {envelope.round} of {peer} is known")
+        first, since = self._first.get(peer, (envelope.round, number))
+        if envelope.round > first + self._mix.rounds_ahead * (number - since + 1):
+            raise Postponed(f"round {envelope.round} of {peer} comes too early: it was first at {first}")
+        left = PEER_SHARE * self._mix.inspection_seconds - self._spent.get(peer, 0.0)
+        if left <= 0:
+            raise Postponed(f"{peer} had its part of this round's time")
+        self._inspecting = peer, time.monotonic()
+        return left
 
     def _is_fresh(self, envelope: Envelope, key: str) -> bool:
         """Whether the envelope is a peer's, the first of its round, and not too old. Blames a peer for a second one."""

@@ -25,10 +25,8 @@ _LOCK_SECONDS = 10.0
 
 class MemberDaemon:
     """Makes rounds until it is stopped or has made `rounds` of them (0: no limit), each at least `round_seconds` long.
-    `held` is what keeps other processes out of its home.
-
-    A round that cannot be scored is tried again for two minutes. Any other failure ends the process, which resumes from
-    its last checkpoint."""
+    `held` is what keeps other processes out of its home. A round that cannot be scored is tried again for two minutes.
+    Any other failure ends the process, which resumes from its last checkpoint."""
 
     def __init__(self, member: "Member", rounds: int, round_seconds: float, held: ExitStack) -> None:
         self._member, self._rounds, self._round_seconds, self._held = member, rounds, round_seconds, held

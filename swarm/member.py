@@ -1,7 +1,6 @@
 """A member's round: collect from peers, make own groups, draw, share, train.
 
-A member waits for nobody: while the exchange is unreachable, it trains on its own groups alone.
-"""
+A member waits for nobody: while the exchange is unreachable, it trains on its own groups alone."""
 
 import hashlib
 import logging
@@ -20,13 +19,11 @@ from protocol.files import write_atomic
 from storage.s3 import Bucket
 from swarm.config import MeasuringConfig, MixConfig, SwarmMemberConfig
 from swarm.envelope import Envelope, SharedGroup, SwarmDocument, seal
-from swarm.evaluation import HeldOut
 from swarm.exchange import BucketExchange, Exchange, FolderExchange, GateExchange, RefusedForGood, envelope_key
-from swarm.generation import MemberModel, OwnGroup, OwnRounds, Retokeniser
-from swarm.inbox import EnvelopeInbox
-from swarm.inspection import InspectedGroup, Inspector
+from swarm.generation import HeldOut, MemberModel, OwnGroup, OwnRounds, Retokeniser
+from swarm.inbox import EnvelopeInbox, Inspector
 from swarm.plausibility import PlausibilityJudge
-from swarm.sampling import PeerCap, draw, drawable, weights
+from swarm.sampling import InspectedGroup, PeerCap, draw, drawable, weights
 from swarm.state import MemberProgress, SwarmRound
 from trainer.data.batch import Group
 from trainer.learner import Learner

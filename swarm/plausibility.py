@@ -11,7 +11,7 @@ from swarm.config import PlausibilityConfig
 
 if TYPE_CHECKING:
     from swarm.generation import OwnGroup
-    from swarm.inspection import InspectedGroup
+    from swarm.sampling import InspectedGroup
     from trainer.data.batch import Group
     from trainer.learner import Learner
 

@@ -1,8 +1,7 @@
 """Which of its peers' groups a member trains on: pure functions and small counters.
 
 The draw is by hash under a seed that only the receiver knows; a peer that could predict it would adapt its envelopes
-until it is drawn.
-"""
+until it is drawn."""
 
 import hashlib
 import math
@@ -11,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, TypeVar
+
+from swarm.envelope import SharedGroup
 
 
 class Breach(StrEnum):
@@ -23,12 +24,10 @@ class Breach(StrEnum):
 
 @dataclass
 class PeerRecord:
-    """One receiver's record of a peer.
-
-    `true` counts groups whose rewards were as claimed, `breaches` false statements, and `unfit` true groups that this
-    member cannot use, such as text that its tokenizer changes. Of the groups that were drawn, `trained` were trained on
-    and `doubted` were not, because the receiver's own policy would not have said them. A doubt is no proof: a better
-    policy surprises too."""
+    """One receiver's record of a peer: `true` groups whose rewards were as claimed, `breaches` (false statements), and
+    `unfit` true groups that this member cannot use, such as text that its tokenizer changes. Of the groups that were
+    drawn, `trained` were trained on and `doubted` were not, because the receiver's own policy would not have said
+    them."""
 
     true: int = 0
     breaches: int = 0
@@ -61,15 +60,21 @@ class Offer:
         return math.fsum(self.rewards) / len(self.rewards)
 
 
+@dataclass(frozen=True)
+class InspectedGroup(Offer):
+    """A shared group that is true, with its problem and its texts."""
+
+    problem_seed: int
+    group: SharedGroup
+
+
 OfferT = TypeVar("OfferT", bound=Offer)
 
 
 def drawable(offers: Iterable[OfferT], records: Mapping[str, PeerRecord], most: int) -> list[OfferT]:
-    """Return the offers that may be drawn, newest first.
-
-    Their rewards differ (SAPO's filter), since equal rewards give no advantage. Their peers never made a false
-    statement: rewards are deterministic, so one breach is a lie or a broken machine, and true groups do not make up for
-    it. Of each peer the newest `most` are taken, so that sharing ten times as much does not help."""
+    """Return the offers that may be drawn, newest first. Their rewards differ (SAPO's filter). Their peers never made a
+    false statement: rewards are deterministic, so one breach is a lie or a broken machine. Of each peer the newest
+    `most` are taken, so that sharing more does not help."""
     taken: Counter[str] = Counter()
     kept = []
     for offer in sorted(offers, key=lambda offer: (-offer.round, offer.slot, offer.peer)):
@@ -81,10 +86,9 @@ def drawable(offers: Iterable[OfferT], records: Mapping[str, PeerRecord], most: 
 
 
 def weights(offers: Sequence[Offer], records: Mapping[str, PeerRecord], even: bool) -> dict[str, float]:
-    """Return the weight of each offer by its name: offers of often doubted peers are rarer, but never impossible.
-
-    With `even`, each peer is equally likely, however many of the offers are its own. A poisoner answers as it likes, so
-    all of its groups have an advantage; few of an honest peer's do."""
+    """Return the weight of each offer by its name: offers of often doubted peers are rarer, but never impossible. With
+    `even`, each peer is equally likely, however many of the offers are its own. A poisoner answers as it likes, so all
+    of its groups have an advantage; few of an honest peer's do."""
     counts, unknown = Counter(offer.peer for offer in offers), PeerRecord()
     return {
         offer.name: records.get(offer.peer, unknown).plausibility / (counts[offer.peer] if even else 1)
@@ -122,10 +126,8 @@ class RecentUse(NamedTuple):
 
 
 def usual_use(recent: Mapping[str, RecentUse]) -> int | None:
-    """Return how often the median peer was trained on, each peer weighted by `RecentUse.weight`; None without any.
-
-    Peers that are doubted hardly count. So keys whose texts no policy would say, however many there are, do not hold
-    the others back; a key that is to count must share what is trained on."""
+    """Return how often the median peer was trained on, each peer weighted by `RecentUse.weight`; None without any. So
+    keys whose texts no policy would say, however many there are, do not hold the others back."""
     ranked = sorted((use.trained, use.weight) for use in recent.values() if use.trained)
     half, below = sum(weight for _, weight in ranked) / 2, 0.0
     for trained, weight in ranked:

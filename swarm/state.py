@@ -1,17 +1,16 @@
 """What a member keeps: checkpoint, journal and status, which a kill leaves whole or absent.
 
-The journal has one line of canonical JSON per round that the weights were trained in, with the groups it trained on.
-A round's line is part of its checkpoint and is copied to the journal afterwards, so no kill can leave weights that
-contain a group which the journal does not name.
-"""
+The journal has one line of canonical JSON per round that the weights were trained in, with the groups it trained on. A
+round's line is part of its checkpoint and is copied to the journal afterwards, so no kill can leave weights that
+contain a group which the journal does not name."""
 
 import json
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from protocol.encoding import canonical_json
 from protocol.errors import IntegrityError
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("muster.swarm")
 JOURNAL, STATUS = "journal.jsonl", "status.json"
-_BLOCK = 1 << 16  # bytes of a journal's end that are read first
 _KEPT_CHECKPOINTS = 2
 
 
@@ -55,16 +53,15 @@ class MemberProgress:
 
     def __init__(self, home: Path, every: int) -> None:
         self.home, self._every = home, every
-        self._folder = home / "checkpoints"
+        self._folder, self._journal = home / "checkpoints", home / JOURNAL
         self._folder.mkdir(parents=True, exist_ok=True)
         self.next = 0
+        self._newest: int | None = None  # round in the journal, once it was read
         self._pending: list[dict[str, Any]] = []  # journal lines that are newer than the last checkpoint
 
     def resume(self, learner: "Learner", inbox: EnvelopeInbox) -> None:
-        """Load the newest intact checkpoint, if there is any.
-
-        Raise IntegrityError if there are checkpoints and none is intact: starting over would train again on what the
-        journal names."""
+        """Load the newest intact checkpoint, if there is any. Raise IntegrityError if there are checkpoints and none is
+        intact: starting over would train again on what the journal names."""
         from trainer.checkpoint import checkpoints
 
         for folder in (self.home, self._folder):  # the policy's leftovers lie in the home itself
@@ -79,8 +76,11 @@ class MemberProgress:
                 continue
             self.next, self._pending = extra["next"], []
             inbox.restore(InboxState.model_validate(extra["inbox"]))
-            rewind(self.home / JOURNAL, self.next)
-            append(self.home / JOURNAL, extra["lines"])
+            # Later rounds are made again: their weights are lost.
+            kept = [line for line in read_journal(self._journal) if line["round"] < self.next]
+            write_atomic(self._journal, b"".join(canonical_json(line) + b"\n" for line in kept))
+            self._newest = kept[-1]["round"] if kept else -1
+            self._append(extra["lines"])
             log.info("resumed at round %d", self.next)
             return
         if found:
@@ -101,7 +101,7 @@ class MemberProgress:
             return
         extra = {"next": self.next, "inbox": inbox.state.model_dump(mode="json"), "lines": self._pending}
         learner.start_checkpoint(checkpoint_path(self._folder, self.next), extra).wait()
-        append(self.home / JOURNAL, self._pending)
+        self._append(self._pending)
         self._pending = []
         drop_old(checkpoints(self._folder), _KEPT_CHECKPOINTS)
         inbox.clean()
@@ -110,55 +110,28 @@ class MemberProgress:
         """Write what `muster swarm status` reads."""
         write_atomic(self.home / STATUS, canonical_json(document))
 
-
-# Journal
+    def _append(self, lines: list[dict[str, Any]]) -> None:
+        """Add the lines whose round is not in the journal yet. Only the first time is the journal read: a kill may have
+        cut off its last line."""
+        if self._newest is None:
+            known = read_journal(self._journal)
+            self._newest = known[-1]["round"] if known else -1
+            self._journal.touch()
+            os.truncate(self._journal, self._journal.read_bytes().rfind(b"\n") + 1)
+        new = [line for line in lines if line["round"] > self._newest]
+        with self._journal.open("ab") as file:
+            file.writelines(canonical_json(line) + b"\n" for line in new)
+            file.flush()
+            os.fsync(file.fileno())
+        self._newest = new[-1]["round"] if new else self._newest
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:
     """Return the rounds of a journal, without a last line that a kill cut off."""
-    if not path.is_file():
-        return []
-    lines = path.read_bytes().split(b"\n")
+    lines = path.read_bytes().split(b"\n") if path.is_file() else [b""]
     return [json.loads(line) for line in lines[:-1] if line]
 
 
 def measured(lines: Iterable[dict[str, Any]]) -> list[tuple[int, float]]:
     """Return a member's measurements in order, as (rounds trained, held-out reward)."""
     return [(trained, reward) for line in lines for trained, reward in line.get("held_out", ())]
-
-
-def rewind(path: Path, number: int) -> None:
-    """Remove round `number` and later ones from a journal: their weights are lost, and they are made again."""
-    lines = read_journal(path)
-    kept = [line for line in lines if line["round"] < number]
-    if len(kept) < len(lines):
-        write_atomic(path, b"".join(canonical_json(line) + b"\n" for line in kept))
-
-
-def append(path: Path, lines: Sequence[dict[str, Any]]) -> None:
-    """Add the lines whose round is not in the journal yet, after removing a line that a kill cut off. Only the end of
-    the journal is read."""
-    path.touch()
-    with path.open("r+b") as file:
-        end, newest = _last_line(file)
-        file.seek(end)
-        file.truncate()
-        file.writelines(canonical_json(line) + b"\n" for line in lines if line["round"] > newest)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _last_line(file: BinaryIO) -> tuple[int, int]:
-    """Where the last whole line ends, and its round; 0 and -1 without any."""
-    size, length = file.seek(0, os.SEEK_END), _BLOCK
-    while True:
-        begin = max(0, size - length)
-        file.seek(begin)
-        tail = file.read(size - begin)
-        whole = tail[: tail.rfind(b"\n") + 1]
-        before = whole.rfind(b"\n", 0, -1)
-        if begin == 0 and not whole:
-            return 0, -1
-        if begin == 0 or before >= 0:
-            return begin + len(whole), json.loads(whole[before + 1 :])["round"]
-        length *= 4

@@ -44,11 +44,8 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages."""
     sys.path.insert(0, str(ROOT))
-    pages = {
-        "reference/cli.md": command_page(),
-        "reference/configuration.md": configuration_page(),
-        "reference/api.md": api_page(),
-    }
+    made = {"cli": command_page, "configuration": configuration_page, "api": api_page}
+    pages = {f"reference/{name}.md": page() for name, page in made.items()}
     pages |= {f"results/{path.stem}.md": result_page(path) for path in sorted(RESULTS.glob("*.json"))}
     for name, text in pages.items():
         files.append(File.generated(config, name, content=text))
@@ -82,7 +79,7 @@ def command_page() -> str:
 
     lines = ["# Command line", "", "Every command takes `--help`. This page is generated from the commands.", ""]
     for path, command in walk_commands(typer.main.get_command(app), "muster"):
-        lines += [f"## `{path}`", "", _plain(command.help or command.short_help or ""), ""]
+        lines += [f"## `{path}`", "", _cell(command.help or command.short_help or ""), ""]
         rows = [row for row in map(_parameter_row, command.params) if row]
         if rows:
             lines += ["| argument or option | what | default |", "|---|---|---|", *rows, ""]
@@ -96,8 +93,7 @@ def walk_commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
     children = getattr(command, "commands", None)
     if children is None:
         yield path, command
-        return
-    for name, child in children.items():
+    for name, child in (children or {}).items():
         yield from walk_commands(child, f"{path} {name}")
 
 
@@ -110,15 +106,11 @@ def _parameter_row(parameter: Any) -> str | None:
     shown = "" if default is None or callable(default) or default in ((), [], False, "") else f"`{default}`"
     if parameter.required:
         shown = "required"
-    return f"| `{names}` | {_plain(getattr(parameter, 'help', '') or '')} | {_cell(shown)} |"
-
-
-def _plain(text: str) -> str:
-    return _cell(text.replace("\b", "").strip())
+    return f"| `{names}` | {_cell(getattr(parameter, 'help', '') or '')} | {_cell(shown)} |"
 
 
 def _cell(text: str) -> str:
-    return re.sub(r"\s+", " ", text).replace("|", "\\|").replace("<", "&lt;")
+    return re.sub(r"\s+", " ", text.replace("\b", "").strip()).replace("|", "\\|").replace("<", "&lt;")
 
 
 # Configuration
@@ -126,12 +118,7 @@ def _cell(text: str) -> str:
 
 def configuration_page() -> str:
     """Return every configuration class with its fields, defaults and meanings, read from the source."""
-    lines = [
-        "# Configuration",
-        "",
-        "Pools are JSON, processes TOML. This page is generated from the classes that read them.",
-        "",
-    ]
+    lines = ["# Configuration", "", "Pools are JSON, processes TOML. This page is generated from their classes.", ""]
     for package in CONFIGURED:
         classes = list(_config_classes(package))
         if classes:
@@ -139,7 +126,7 @@ def configuration_page() -> str:
         for path, node in classes:
             rows = list(_field_rows(node))
             if rows:
-                lines += [f"### {node.name}", "", _plain(ast.get_docstring(node) or ""), "", f"Read by `{path}`.", ""]
+                lines += [f"### {node.name}", "", _cell(ast.get_docstring(node) or ""), "", f"Read by `{path}`.", ""]
                 lines += ["| field | type | default | what |", "|---|---|---|---|", *rows, ""]
     return "\n".join(lines)
 
@@ -162,7 +149,7 @@ def _field_rows(node: ast.ClassDef) -> Iterator[str]:
             meaning = str(following.value.value)
         shown = "required" if default is None else f"`{_cell(ast.unparse(default))}`"
         kind = _cell(ast.unparse(statement.annotation))
-        yield f"| `{statement.target.id}` | `{kind}` | {shown} | {_plain(meaning)} |"
+        yield f"| `{statement.target.id}` | `{kind}` | {shown} | {_cell(meaning)} |"
 
 
 def _default_and_meaning(value: ast.expr | None) -> tuple[ast.expr | None, str]:
@@ -193,7 +180,7 @@ def api_page() -> str:
     lines = ["# Service API", "", "Routes of the orchestrator. This page is generated from them.", ""]
     lines += ["| method | path | what |", "|---|---|---|"]
     for path, operations in sorted(app.openapi()["paths"].items()):
-        lines += [f"| {name.upper()} | `{path}` | {_plain(what['summary'])} |" for name, what in operations.items()]
+        lines += [f"| {name.upper()} | `{path}` | {_cell(what['summary'])} |" for name, what in operations.items()]
     return "\n".join(lines)
 
 
@@ -206,12 +193,8 @@ def result_page(path: Path) -> str:
     lines = [f"# {path.stem}", "", f"From [`benchmarks/results/{path.name}`](../results/index.md), generated.", ""]
     scalars = {key: value for key, value in results.items() if not isinstance(value, dict | list)}
     if scalars:
-        lines += [
-            "| figure | value |",
-            "|---|---|",
-            *(f"| {_name(key)} | {_value(value)} |" for key, value in scalars.items()),
-            "",
-        ]
+        rows = [f"| {_name(key)} | {_value(value)} |" for key, value in scalars.items()]
+        lines += ["| figure | value |", "|---|---|", *rows, ""]
     for key, value in results.items():
         if key not in scalars:
             lines += [f"## {_name(key)}", "", *_table(value), ""]

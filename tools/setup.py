@@ -40,9 +40,8 @@ def report(text: str) -> None:
 def check_prerequisites() -> None:
     """End with one line that names the first missing prerequisite."""
     if sys.version_info[:2] not in SUPPORTED:
-        fail(
-            f"Python {sys.version.split()[0]} runs this, but 3.11 to 3.13 are needed", "run `make PYTHON=python3.11 …`"
-        )
+        what = f"Python {sys.version.split()[0]} runs this, but 3.11 to 3.13 are needed"
+        fail(what, "run `make PYTHON=python3.11 …`")
     if not sys.platform.startswith("linux"):
         fail(f"{sys.platform} is not supported", "use Linux (x86_64)")
     for tool, hint in (
@@ -104,11 +103,6 @@ def has_gpu() -> bool:
     return smi is not None and subprocess.run([smi, "-L"], capture_output=True, check=False).returncode == 0
 
 
-def has_pinned_cpu_build() -> bool:
-    """Return whether requirements-torch.lock pins a CPU build of PyTorch for this Python and machine."""
-    return sys.version_info[:2] == (3, 11) and os.uname().machine == "x86_64"
-
-
 def install_python() -> None:
     """Create the virtual environment and install the locked packages and muster itself."""
     if not PYTHON.exists():
@@ -116,7 +110,8 @@ def install_python() -> None:
     pip = [str(PYTHON), "-m", "pip", "install", "--disable-pip-version-check", "--no-deps"]
     run([*pip, f"uv=={UV_VERSION}"], "uv")
     gpu = has_gpu()
-    cpu_build = not gpu and has_pinned_cpu_build()
+    # What requirements-torch.lock pins a CPU build of PyTorch for.
+    cpu_build = not gpu and sys.version_info[:2] == (3, 11) and os.uname().machine == "x86_64"
     if cpu_build:
         install_cpu_torch(pip)
     sync = [str(VENV / "bin" / "uv"), "sync", "--frozen", "--inexact", "--python", str(PYTHON), "--extra", "localnet"]
@@ -145,12 +140,7 @@ def install_node() -> None:
     # `npm ci` refuses a lock without the binaries of every other platform. Versions and hashes still bind.
     npm = ["npm", "install", "--no-save", "--no-audit", "--no-fund", "--loglevel=error"]
     run(npm, "Foundry, solc, OpenZeppelin and uPlot from npm")
-    copy_libraries()
-
-
-def copy_libraries() -> None:
-    """Copy what the dashboard serves of npm's packages into the package, so that a wheel has it too."""
-    for name in DASHBOARD_LIBRARIES:
+    for name in DASHBOARD_LIBRARIES:  # into the package, so that a wheel has what the dashboard serves
         copy = ROOT / "orchestrator" / "dashboard" / "static" / "vendor" / name
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / "node_modules" / name, copy)
@@ -180,9 +170,8 @@ def main() -> None:
         ("delta", "storage.weights.warm", "loops of weight deltas", (ROOT / "protocol" / "delta").glob("*.py")),
         ("sandbox", "sandbox.image", "sandbox", [*guests, *locks[1:]]),
     ):
-        once(
-            VENV / f".muster-{name}", digest(*sorted(sources)) + cache, partial(run, [str(PYTHON), "-m", module], what)
-        )
+        compiling = partial(run, [str(PYTHON), "-m", module], what)
+        once(VENV / f".muster-{name}", digest(*sorted(sources)) + cache, compiling)
 
 
 if __name__ == "__main__":

@@ -53,8 +53,7 @@ def main() -> None:
     parser.add_argument("--tar", type=Path, default=Path("build/worker-image.tar"), help="kept, for other machines")
     parser.add_argument("--engine", choices=("podman", "docker"), default="podman")
     given = parser.parse_args()
-    contents = python_files() | package_files(needed("muster"))
-    contents |= shared_libraries(WORKER)
+    contents = python_files() | package_files(needed("muster")) | shared_libraries(WORKER)
     given.tar.parent.mkdir(parents=True, exist_ok=True)
     write_tar(given.tar, contents, given.wheel)
     print(load(given.engine, given.tar, f"/{OPENMP}" if OPENMP in contents else ""))
@@ -63,10 +62,9 @@ def main() -> None:
 def python_files() -> Contents:
     """The interpreter and its standard library."""
     base = Path(sys.base_prefix)
-    found = {f"{PREFIX}/bin/{PYTHON}": (base / "bin" / PYTHON).resolve()}
-    for library in (base / "lib").glob("libpython*.so*"):
-        if not library.is_symlink():
-            found[f"{PREFIX}/lib/{library.name}"] = library
+    libraries = [path for path in (base / "lib").glob("libpython*.so*") if not path.is_symlink()]
+    found = {f"{PREFIX}/lib/{library.name}": library for library in libraries}
+    found[f"{PREFIX}/bin/{PYTHON}"] = (base / "bin" / PYTHON).resolve()
     standard = base / "lib" / PYTHON
     for folder, folders, names in os.walk(standard):
         if Path(folder) == standard:
@@ -116,10 +114,8 @@ def shared_libraries(modules: Iterable[str]) -> Contents:
     # programs ask for `libz.so.1`, a link to the file that is loaded
     names = {other: path for path in paths for other in path.parent.glob(f"{path.name.split('.so')[0]}.so*")}
     found = {str(other).lstrip("/"): path for other, path in names.items() if other.resolve() == path}
-    loader = next(
-        (name for name in ("lib64/ld-linux-x86-64.so.2", "lib/ld-linux-aarch64.so.1") if Path("/", name).exists()), ""
-    )
-    return found | ({loader: Path("/", loader).resolve()} if loader else {})
+    loaders = ("lib64/ld-linux-x86-64.so.2", "lib/ld-linux-aarch64.so.1")
+    return found | {name: Path("/", name).resolve() for name in loaders if Path("/", name).exists()}
 
 
 def write_tar(target: Path, contents: Contents, wheel: Path | None = None) -> None:

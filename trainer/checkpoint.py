@@ -1,7 +1,5 @@
-"""Checkpoints of all ranks: weights, optimizer, generator and counters with their hashes, complete or absent.
-
-Each rank writes its own shards in the background, and any number of ranks can read them from the same folder.
-"""
+"""Checkpoints of all ranks: weights, optimizer, generator and counters with their hashes, complete or absent. Each rank
+writes its own shards in the background, and any number of ranks can read them from the same folder."""
 
 import json
 import secrets
@@ -21,7 +19,7 @@ from torch.distributed.checkpoint.state_dict_saver import async_save
 
 from protocol.encoding import canonical_json, sha256_hex
 from protocol.errors import ConfigError, IntegrityError, MusterError, first_line
-from protocol.files import file_digests, file_sha256, sync_folder, write_atomic
+from protocol.files import file_digests, file_sha256, put_folder, write_atomic
 from trainer.distributed import Ranks
 
 VERSION = 2
@@ -45,8 +43,7 @@ class PendingCheckpoint:
     """A checkpoint being written in the background, from a copy in the host's memory."""
 
     def __init__(self, folder: Path, ranks: Ranks, written: Future[None], aside: Path, state: LearnerState) -> None:
-        self._folder, self._ranks, self._aside, self._state = folder, ranks, aside, state
-        self._written = written
+        self._folder, self._ranks, self._aside, self._state, self._written = folder, ranks, aside, state, written
 
     def done(self) -> bool:
         """Return whether this rank's part is written; `wait` seals the whole."""
@@ -71,10 +68,8 @@ class PendingCheckpoint:
         failures = self._ranks.sum(torch.tensor([float(failure is not None)]))
         if failures.item():
             why = _root_cause(failure) if failure else "another rank failed"
-            raise MusterError(
-                f"cannot write the checkpoint {self._folder}: {why}",
-                "free or mend the disk: nothing is published before the checkpoint is there",
-            )
+            hint = "free or mend the disk: nothing is published before the checkpoint is there"
+            raise MusterError(f"cannot write the checkpoint {self._folder}: {why}", hint)
 
     def _seal(self) -> None:
         """Record the digests of all files and give the folder its name: rank 0's part."""
@@ -88,9 +83,7 @@ class PendingCheckpoint:
         document = {"version": VERSION, "ranks": self._ranks.world, "files": files, **asdict(self._state)}
         sealed = {"state": document, "sha256": sha256_hex(canonical_json(document))}
         write_atomic(self._aside / STATE, canonical_json(sealed))
-        shutil.rmtree(self._folder, ignore_errors=True)
-        self._aside.rename(self._folder)
-        sync_folder(self._folder.parent)
+        put_folder(self._aside, self._folder)
 
 
 def start_checkpoint(
@@ -114,10 +107,8 @@ def start_checkpoint(
 
 
 def read_checkpoint(folder: Path, model: Any, optimizers: list[torch.optim.Optimizer], ranks: Ranks) -> LearnerState:
-    """Load weights and optimizers in place, whatever number of ranks wrote them, and return the rest.
-
-    Every rank must call it. Raises IntegrityError on anything amiss, ConfigError for another version's checkpoint.
-    """
+    """Load weights and optimizers in place, whatever number of ranks wrote them, and return the rest. Every rank must
+    call it. Raises IntegrityError on anything amiss, ConfigError for another version's checkpoint."""
     try:
         sealed = json.loads((folder / STATE).read_bytes())
         document = sealed["state"]

@@ -1,5 +1,4 @@
-"""The configuration files of the trainer's process (`muster pool train`) and of fine-tuning (`muster pool train
---sft`)."""
+"""The configuration files of `muster pool train` and of fine-tuning (`muster pool train --sft`)."""
 
 from pathlib import Path
 from typing import Literal, Self
@@ -16,9 +15,7 @@ class ParallelConfig(Document):
     """The processes that train together; nothing here changes what is learned."""
 
     ranks: int = Field(1, ge=1, le=4096, description="Processes on this machine, one per GPU.")
-    shard: int = Field(
-        0, ge=0, le=4096, description="Ranks that share one copy of weights and optimizer state; 0: all of them."
-    )
+    shard: int = Field(0, ge=0, le=4096, description="Ranks that share one copy of weights and optimizer; 0: all.")
     timeout_seconds: float = Field(600.0, gt=0, description="How long a rank waits for the others.")
     max_restarts: int = Field(5, ge=0, description="Failures in a row after which the trainer gives up.")
 
@@ -28,9 +25,7 @@ class MemoryConfig(Document):
 
     row_tokens: int = Field(8192, ge=1, description="Tokens that a rank trains at once, packed.")
     head_chunk_mib: int = Field(64, ge=1, description="Logits that exist at once, in MiB.")
-    checkpoint_activations: bool = Field(
-        False, description="Compute activations a second time instead of keeping them."
-    )
+    checkpoint_activations: bool = Field(False, description="Compute activations twice instead of keeping them.")
     offload_optimizer: bool = Field(False, description="Keep the policy's shards in host memory between uses.")
     offload_reference: bool = Field(False, description="Keep the base model's shards in host memory between uses.")
     compile: bool = Field(False, description="Compile the blocks: slower first steps, faster ones after.")
@@ -49,13 +44,9 @@ class ComputeConfig(BaseModel):
 class GuardConfig(Document):
     """When a step counts as unstable and is not published. Anything that is not finite always does."""
 
-    norm_factor: float = Field(
-        50.0, gt=1, description="Limit of the gradient norm, in medians of the last `norm_window` steps."
-    )
+    norm_factor: float = Field(50.0, gt=1, description="Largest norm, in medians of the last `norm_window` steps.")
     norm_window: int = Field(20, ge=5, description="Steps whose gradient norms are compared.")
-    entropy_share: float = Field(
-        0.1, ge=0, lt=1, description="Least entropy, as a share of the median of the last five steps."
-    )
+    entropy_share: float = Field(0.1, ge=0, lt=1, description="Least entropy, in medians of the last five steps.")
     entropy_floor: float = Field(0.0, ge=0, description="Least entropy in nats.")
 
 
@@ -72,9 +63,7 @@ class MetricsConfig(Document):
     listen: str = Field("", description="HOST:PORT at which Prometheus may scrape.")
     tensorboard: Path | None = Field(None, description="A folder for TensorBoard's event files.")
     wandb: WandbConfig | None = Field(None, description="A project of Weights & Biases.")
-    peak_tflops: float | None = Field(
-        None, gt=0, description="Peak TFLOP/s of the device, for utilisation, where muster does not know it."
-    )
+    peak_tflops: float | None = Field(None, gt=0, description="Peak TFLOP/s of a device that muster does not know.")
 
 
 class EvaluationProcessConfig(Document):
@@ -94,33 +83,22 @@ class TrainerConfig(ProcessConfig):
     seed: int = Field(0, ge=0, description="Seed of the demo's own base model.")
     heartbeat_seconds: float = Field(60.0, gt=0, le=600, description="Longest pause between heartbeats.")
     keep_exports: int = Field(4, ge=2, description="Policy folders kept on disk.")
-    decoy: KeyConfig | None = Field(
-        None, description="Key of a node of the owner's whose every file is a canary; it consents to their opening."
-    )
+    decoy: KeyConfig | None = Field(None, description="Key of a node of the owner's whose every file is a canary.")
     metrics: MetricsConfig = MetricsConfig()
     evaluation: EvaluationProcessConfig = EvaluationProcessConfig()
     missing_seconds: float = Field(
         60.0, ge=0, description="How long an accepted file may be absent, or unscorable while others can be scored."
     )
     exclude: tuple[str, ...] = Field((), description="SHA-256 of files that are never trained on.")
-    stall_seconds: float = Field(
-        20.0,
-        ge=0,
-        description="While nodes wait for the next step and nobody could make a file for so long, that step is "
-        "published without training.",
-    )
+    stall_seconds: float = Field(20.0, ge=0, description="Wait before publishing untrained where nobody can work.")
     silence_seconds: float = Field(900.0, gt=0, description="The same where nodes could make files and did not.")
-    newcomer_seconds: float = Field(
-        300.0, ge=0, description="A data pool publishes its weights again for late nodes at most this often."
-    )
+    newcomer_seconds: float = Field(300.0, ge=0, description="Least pause of a data pool between steps for late nodes.")
     guards: GuardConfig = GuardConfig()
     parallel: ParallelConfig = ParallelConfig()
     memory: MemoryConfig = MemoryConfig()
 
 
-_SFT_OPTIMIZER = OptimizerConfig(
-    method=AdamWConfig(learning_rate=2e-5), schedule=ScheduleConfig(decay="cosine", decay_share=1)
-)
+_COSINE = ScheduleConfig(decay="cosine", decay_share=1)
 
 
 class SftConfig(DaemonConfig):
@@ -137,12 +115,10 @@ class SftConfig(DaemonConfig):
     updates: int | None = Field(None, ge=1, description="How many updates are taken.")
     batch: int = Field(64, ge=1, description="Conversations of an update.")
     max_tokens: int = Field(4096, ge=2, description="Longer conversations are left out.")
-    heldout: int = Field(
-        0, ge=0, description="Conversations, the last ones, whose loss is measured at every checkpoint instead."
-    )
+    heldout: int = Field(0, ge=0, description="Last conversations, whose loss is measured at every checkpoint instead.")
     seed: int = Field(0, ge=0, description="Decides the order of conversations, another one each epoch.")
     checkpoint_updates: int = Field(100, ge=1, description="Updates between two checkpoints.")
-    optimizer: OptimizerConfig = _SFT_OPTIMIZER
+    optimizer: OptimizerConfig = OptimizerConfig(method=AdamWConfig(learning_rate=2e-5), schedule=_COSINE)
     parallel: ParallelConfig = ParallelConfig()
     memory: MemoryConfig = MemoryConfig()
     metrics: MetricsConfig = MetricsConfig()

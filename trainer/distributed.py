@@ -1,11 +1,9 @@
 """The processes (ranks) that train one policy together: rendezvous, collectives, commands of rank 0, their launcher.
 
 Every rank calls the same methods in the same order. Rank 0 may be busy with chain and bucket for hours between two
-commands: the other ranks wait as long as it sends signs of life.
-
-Ranks on one machine meet at a store that listens on loopback only, because pickles travel through it. Under torchrun,
-which several machines need, `Launcher` is not used, and whoever reaches its ports can run code in every rank.
-"""
+commands: the other ranks wait as long as it sends signs of life. Ranks on one machine meet at a store that listens on
+loopback only, because pickles travel through it. Under torchrun, which several machines need, `Launcher` is not used,
+and whoever reaches its ports can run code in every rank."""
 
 import logging
 import os
@@ -15,13 +13,13 @@ import sys
 import threading
 import time
 import uuid
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import wraps
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -32,11 +30,13 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from torch.distributed.rendezvous import rendezvous
 
-from protocol.errors import MusterError, first_line
+from protocol.errors import MusterError, first_line, unwritten
 from trainer.config import ParallelConfig
 from trainer.exits import EXIT_DONE, EXIT_LOST, EXIT_STOPPED, FINAL_EXITS, RanksLostError
 
 T = TypeVar("T")
+P = ParamSpec("P")
+S = TypeVar("S", bound="BroadcastCalls")
 log = logging.getLogger("muster.trainer")
 LOOPBACK = "127.0.0.1"
 _PORT = "MUSTER_STORE_PORT"
@@ -51,9 +51,9 @@ class Ranks:
     """What a process does with the others that train the same policy: nothing if it trains alone, and else, with a
     `device`, as a rank of torch.distributed's default group: gloo for tensors on the CPU, nccl for those on GPUs.
 
-    `rank` counts from 0, and rank 0 alone talks to anything outside; `world` is the number of ranks. `side_group`: a
-    gloo group of the same ranks for what runs beside training, None for a process alone. `seconds` bounds every single
-    wait for the others. Every method raises RanksLostError once a rank is gone."""
+    Rank 0 alone talks to anything outside; `world` is the number of ranks. `side_group`: a gloo group of the same ranks
+    for what runs beside training, None for a process alone. `seconds` bounds every single wait for the others. Every
+    method raises RanksLostError once a rank is gone."""
 
     def __init__(self, device: str = "", seconds: float = 0.0) -> None:
         self.rank, self.world = 0, 1
@@ -151,7 +151,18 @@ class Ranks:
             ) from None
 
 
-class BroadcastCalls(ABC):
+def on_all_ranks(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
+    """Make a method of BroadcastCalls run on every rank when rank 0 calls it; it returns rank 0's result."""
+
+    @wraps(method)
+    def call(self: Any, *arguments: Any) -> Any:
+        self.ranks.command((method.__name__, arguments))
+        return self._run_together(method.__name__, arguments)
+
+    return cast(Callable[Concatenate[S, P], T], call)
+
+
+class BroadcastCalls:
     """An object of which every rank has one. Rank 0 calls its methods; the other ranks are in `follow` meanwhile.
 
     A MusterError or OSError on any rank becomes a MusterError on rank 0, and the group continues. Anything else ends
@@ -178,37 +189,25 @@ class BroadcastCalls(ABC):
             except MusterError as error:
                 log.debug("rank 0 decides about: %s", error)
 
-    def _call(self, name: str, *arguments: Any) -> Any:
-        """Run a method on every rank; return this rank's result."""
-        self.ranks.command((name, arguments))
-        return self._run_together(name, arguments)
-
     def _run_together(self, name: str, arguments: tuple[Any, ...]) -> Any:
+        """Run this rank's part of a call, and fail if any rank's failed."""
         result, failure = None, None
         try:
-            result = self._run(name, arguments)
+            result = getattr(type(self), name).__wrapped__(self, *arguments)
         except RanksLostError:
             raise
         except MusterError as error:
             failure = error
         except OSError as error:
-            failure = MusterError(
-                f"cannot use {error.filename}: {error.strerror}", "look at the disk and its permissions"
-            )
+            failure = MusterError(unwritten(error))
         if self.ranks.sum(torch.tensor(float(failure is not None))).item():
             raise failure or MusterError(f"{name} failed on another rank", "its log says why")
         return result
 
-    @abstractmethod
-    def _run(self, name: str, arguments: tuple[Any, ...]) -> Any:
-        """Run this rank's part of a call."""
-
 
 class Launcher:
-    """Runs this very command once for every rank under torch's elastic launcher. `run` returns what rank 0 returned.
-
-    A rank that dies ends the others, and all start again from the last checkpoint, `max_restarts` times in a row.
-    """
+    """Runs this very command once for every rank under torch's elastic launcher. `run` returns what rank 0 returned. A
+    rank that dies ends the others, and all start again from the last checkpoint, `max_restarts` times in a row."""
 
     def __init__(self, parallel: ParallelConfig, command: Sequence[str]) -> None:
         self._parallel, self._command = parallel, command
@@ -278,9 +277,8 @@ def loopback_store(limit: timedelta) -> TCPStore:
 
 def rendezvous_environment(store: TCPStore) -> dict[str, str]:
     """Return the environment in which ranks of this machine meet at the launcher's store, and nowhere else."""
-    interfaces = {name for _, name in socket.if_nameindex()}
-    loopback = next((name for name in ("lo", "lo0") if name in interfaces), None)
-    gloo = {"GLOO_SOCKET_IFNAME": loopback} if loopback else {}
+    loopback = [name for _, name in socket.if_nameindex() if name in ("lo", "lo0")]
+    gloo = {"GLOO_SOCKET_IFNAME": loopback[0]} if loopback else {}
     return {_PORT: str(store.port), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", **gloo}
 
 
@@ -297,12 +295,10 @@ def join_store(limit: timedelta) -> tuple[Store, int, int]:
 
 
 def join_ranks(device: str, seconds: float, grouped: bool = False) -> Ranks:
-    """Return the ranks that torch's launcher started this process as one of (RANK, WORLD_SIZE, MASTER_ADDR and
-    MASTER_PORT of the environment), or this process alone. `grouped`: as a group of torch.distributed even alone."""
-    world = int(os.environ.get("WORLD_SIZE", "1"))
-    if world == 1 and not grouped:
-        return Ranks()
-    return Ranks(device, seconds)
+    """Return the ranks that torch's launcher started this process as one of, by its environment, or this process alone.
+    `grouped`: as a group of torch.distributed even alone."""
+    alone = os.environ.get("WORLD_SIZE", "1") == "1"
+    return Ranks() if alone and not grouped else Ranks(device, seconds)
 
 
 def rank_device(device: str) -> str:

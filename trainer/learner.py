@@ -15,7 +15,7 @@ from trainer.checkpoint import LearnerState, PendingCheckpoint, read_checkpoint,
 from trainer.config import TrainerConfig
 from trainer.data.advantage import ADVANTAGES, select
 from trainer.data.batch import Group, MicroBatch, micro_batch
-from trainer.distributed import BroadcastCalls, Ranks
+from trainer.distributed import BroadcastCalls, Ranks, on_all_ranks
 from trainer.exits import EXIT_LOST, RanksLostError
 from trainer.loss import TokenBatch, make_loss, token_weights
 from trainer.model.policy import Policy
@@ -30,8 +30,7 @@ _LAST_SECONDS = 5.0
 class Learner:
     """Holds a policy and its optimizer. `step` is the number of training steps taken: the policy step it is at.
 
-    Every rank has one and is given the same groups.
-    """
+    Every rank has one and is given the same groups."""
 
     def __init__(
         self,
@@ -128,64 +127,50 @@ class LearnerGroup(BroadcastCalls):
 
     def __init__(self, ranks: Ranks, make: Callable[[], Learner]) -> None:
         super().__init__(ranks)
-        self._make = make
+        self._make, self.learner = make, make()
         self._pending: PendingCheckpoint | None = None
-        self._learner: Learner | None = make()
 
-    @property
-    def learner(self) -> Learner:
-        """This rank's learner."""
-        assert self._learner is not None, "the learner could not be made again"
-        return self._learner
-
+    @on_all_ranks
     def train_step(self, groups: Sequence[Group]) -> StepMetrics:
-        return cast(StepMetrics, self._call("train_step", groups))
+        return self.learner.train_step(groups)
 
+    @on_all_ranks
     def start_checkpoint(self, folder: Path, extra: dict[str, Any]) -> None:
-        self._call("start_checkpoint", folder, extra)
+        self._pending = self.learner.start_checkpoint(folder, extra)
 
+    @on_all_ranks
     def finish_checkpoint(self) -> None:
         """Wait until the checkpoint begun last is complete. Raises MusterError if it cannot be written."""
-        self._call("finish_checkpoint")
+        assert self._pending is not None, "no checkpoint was begun"
+        self._pending.wait()
 
+    @on_all_ranks
     def load_checkpoint(self, folder: Path) -> dict[str, Any]:
-        return cast(dict[str, Any], self._call("load_checkpoint", folder))
+        return self.learner.load_checkpoint(folder)
 
+    @on_all_ranks
     def export(self, folder: Path) -> None:
-        self._call("export", folder)
+        self.learner.policy.export(folder)
 
+    @on_all_ranks
     def renew(self) -> None:
         """Start with fresh learners at policy step 0."""
-        self._call("renew")
-
-    def _run(self, name: str, arguments: tuple[Any, ...]) -> Any:
-        match name:
-            case "train_step" | "load_checkpoint":
-                return getattr(self.learner, name)(*arguments)
-            case "start_checkpoint":
-                self._pending = self.learner.start_checkpoint(*arguments)
-            case "finish_checkpoint":
-                assert self._pending is not None, "no checkpoint was begun"
-                self._pending.wait()
-            case "export":
-                self.learner.policy.export(*arguments)
-            case "renew":
-                # Two learners at a time would take twice the memory.
-                self._learner = self._pending = None
-                gc.collect()
-                if torch.cuda.is_available():
-                    torch.cuda.empty_cache()
-                self._learner = self._make()
-            case _:
-                raise AssertionError(f"no command {name!r}")
-        return None
+        del self.learner  # two at a time would take twice the memory
+        self._pending = None
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        self.learner = self._make()
 
 
-def start_learners(config: TrainerConfig, pool: PoolConfig, base: Path, placement: Placement) -> LearnerGroup:
-    """Start rank 0's learner, and tell the other ranks what is trained, from which folder of weights. All of them must
-    see that folder."""
-    placement.ranks.command((pool, base.resolve()))
-    return _learner_group(config, pool, base, placement)
+def start_learners(
+    config: TrainerConfig, placement: Placement, pool_and_base: tuple[PoolConfig, Path] | None = None
+) -> LearnerGroup:
+    """Start this rank's learner. Rank 0 tells the others what is trained, and from which folder of weights, which all
+    of them must see."""
+    pool, base = placement.ranks.command(pool_and_base)
+    temperature, dtype = pool.work.temperature, pool.model.dtype
+    return LearnerGroup(placement.ranks, lambda: Learner(base, pool.train, temperature, dtype, placement, config.seed))
 
 
 class NonZeroRank:
@@ -197,8 +182,7 @@ class NonZeroRank:
 
     def run(self) -> int:
         try:
-            pool, base = self._placement.ranks.command()
-            return _learner_group(self._config, pool, base, self._placement).follow()
+            return start_learners(self._config, self._placement).follow()
         except RanksLostError as error:
             log.error("%s", error)
             return EXIT_LOST
@@ -206,10 +190,3 @@ class NonZeroRank:
     def stop(self) -> None:
         """Leave the decision to rank 0, which is asked too; should it be gone, do not wait for it much longer."""
         self._placement.ranks.shorten_wait(_LAST_SECONDS)
-
-
-def _learner_group(config: TrainerConfig, pool: PoolConfig, base: Path, placement: Placement) -> LearnerGroup:
-    def make() -> Learner:
-        return Learner(base, pool.train, pool.work.temperature, pool.model.dtype, placement, config.seed)
-
-    return LearnerGroup(placement.ranks, make)

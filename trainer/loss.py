@@ -1,11 +1,9 @@
 """Policy losses, and what is added to and multiplied with them, over output tokens of whole sequences as flat tensors.
-
-No function here knows the model or the batching. Formulas: docs/design/training.md.
-"""
+No function here knows the model or the batching. Formulas: docs/design/training.md."""
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -21,11 +19,9 @@ LOG_RATIO_MAX = 20.0
 class TokenBatch:
     """N output tokens of S whole sequences; every tensor is [N], log-probabilities at the sampling temperature.
 
-    logp: ln p under the policy in training, with gradient. old: under the same policy before the step's first update.
-    sampled: under the policy that generated the token, None where unknown. entropy: nats of the policy's
-    distribution there, with gradient. reference: ln p under the base model, None without a KL penalty.
-    sequence: int64, which sequence a token belongs to, ascending from 0.
-    """
+    logp: ln p under the policy in training, with gradient. old: before the step's first update. sampled: under the
+    policy that generated the token, None where unknown. entropy: nats, with gradient. reference: ln p under the base
+    model, None without a KL penalty. sequence: int64, which sequence a token belongs to, ascending from 0."""
 
     logp: Tensor
     old: Tensor
@@ -63,30 +59,33 @@ def make_loss(config: AlgorithmConfig) -> Loss:
         policy = policy_loss(batch, config.loss, cap)
         total = policy.loss
         if config.kl.coefficient:
-            total = total + config.kl.coefficient * kl_loss(batch, _weights(batch, cap), config.kl)
+            total = total + config.kl.coefficient * kl_loss(batch, importance_weights(batch, cap), config.kl)
         if config.entropy_coefficient:
             total = total - config.entropy_coefficient * batch.entropy
-        return TokenLoss(total, policy.clipped_low, policy.clipped_high)
+        return replace(policy, loss=total)
 
     return loss
 
 
-def _weights(batch: TokenBatch, cap: float, by_sequence: bool = False) -> Tensor | float:
-    """What a token of an older policy weighs; 1 without a cap or the files' log-probabilities."""
+def importance_weights(batch: TokenBatch, cap: float, by_sequence: bool = False) -> Tensor | float:
+    """Return min(π_old / π_sampled, cap) per token, [N], 0 where the ratio is not a number; `by_sequence` takes the
+    geometric mean over a sequence's tokens. 1 without a cap or the files' log-probabilities.
+
+    A token that the policy has meanwhile made unlikely weighs little; without this, rollouts that are two steps old
+    push such tokens down again and again, and the run oscillates. The cap bounds what a file's wrong log-prob can do.
+    """
     if batch.sampled is None or not cap:
         return 1.0
+    log_ratio = batch.old - batch.sampled
     if by_sequence:
-        return sequence_weights(batch.old, batch.sampled, batch.sequence, cap)
-    return importance_weights(batch.old, batch.sampled, cap)
+        log_ratio = sequence_means(log_ratio, batch.sequence)
+    return torch.exp(log_ratio.nan_to_num(-torch.inf, torch.inf, -torch.inf).clamp(max=math.log(cap)))
 
 
 def grpo_loss(batch: TokenBatch, config: GrpoConfig, cap: float = 0.0) -> TokenLoss:
     """Compute GRPO (2402.03300) with INTELLECT-2's second clip: −min(min(r, δ)·A, clip(r, 1−ε_low, 1+ε_high)·A), r = π
-    / π_old; without δ the first r is free.
-
-    Where A < 0 the minimum takes the larger ratio, so a token that became much likelier would have an unbounded
-    gradient: δ bounds it. Clipped tokens have none.
-    """
+    / π_old. Where A < 0 the minimum takes the larger ratio, so without δ a token that became much likelier would have
+    an unbounded gradient. Clipped tokens have none."""
     low, high, advantage = 1 - config.epsilon_low, 1 + config.epsilon_high, batch.advantage
     r = ratio(batch.logp - batch.old)
     free = r if config.delta is None else r.clamp(max=config.delta)
@@ -94,19 +93,16 @@ def grpo_loss(batch: TokenBatch, config: GrpoConfig, cap: float = 0.0) -> TokenL
     above = (advantage > 0) & (r > high)
     if config.delta is not None:
         above = above | ((advantage < 0) & (r > config.delta))
-    return TokenLoss(_weights(batch, cap) * loss, (advantage < 0) & (r < low), above)
+    return TokenLoss(importance_weights(batch, cap) * loss, (advantage < 0) & (r < low), above)
 
 
 def gspo_loss(batch: TokenBatch, config: GspoConfig, cap: float = 0.0) -> TokenLoss:
     """Compute GSPO (2507.18071): −min(s·A, clip(s, 1−ε_low, 1+ε_high)·A), s = (π(y) / π_old(y))^(1/|y|), the same for
-    every token of the sequence y, because its reward is one for the whole sequence too.
-
-    Averaged over each sequence's tokens it is the paper's objective.
-    """
+    every token of the sequence y. Averaged over each sequence's tokens it is the paper's objective."""
     low, high, advantage = 1 - config.epsilon_low, 1 + config.epsilon_high, batch.advantage
     s = ratio(sequence_means(batch.logp - batch.old, batch.sequence))
     loss = -torch.minimum(s * advantage, s.clamp(low, high) * advantage)
-    weights = _weights(batch, cap, by_sequence=True)
+    weights = importance_weights(batch, cap, by_sequence=True)
     return TokenLoss(weights * loss, (advantage < 0) & (s < low), (advantage > 0) & (s > high))
 
 
@@ -115,7 +111,8 @@ def cispo_loss(batch: TokenBatch, config: CispoConfig, cap: float = 0.0) -> Toke
     and never its gradient, which GRPO takes from rare but decisive tokens first."""
     r = ratio((batch.logp - batch.old).detach())
     loss = -r.clamp(max=config.ratio_max) * batch.advantage * batch.logp
-    return TokenLoss(_weights(batch, cap) * loss, torch.zeros_like(r, dtype=torch.bool), r > config.ratio_max)
+    above = r > config.ratio_max
+    return TokenLoss(importance_weights(batch, cap) * loss, torch.zeros_like(above), above)
 
 
 def dppo_loss(batch: TokenBatch, config: DppoConfig, cap: float) -> TokenLoss:
@@ -124,9 +121,8 @@ def dppo_loss(batch: TokenBatch, config: DppoConfig, cap: float) -> TokenLoss:
     π_sampled − π > mask_low.
 
     A probability that moves from 1e-6 to 1e-4 is no drift, though its ratio says so; from 0.9 to 0.6 it is, though its
-    ratio does not. `cap` bounds π_old / π_sampled by raising the latter: a file's log-prob cannot blow up a step.
-    A token whose π_sampled is not a number has no loss.
-    """
+    ratio does not. `cap` bounds π_old / π_sampled by raising the latter. A token whose π_sampled is no number has no
+    loss."""
     sampled = batch.old if batch.sampled is None else batch.sampled
     known = ~torch.isnan(sampled)
     sampled = torch.where(known, torch.maximum(sampled, batch.old - math.log(cap)).clamp(max=0.0), batch.old)
@@ -151,11 +147,10 @@ POLICY_LOSSES: dict[str, Callable[[TokenBatch, Any, float], TokenLoss]] = {
 def kl_loss(batch: TokenBatch, weights: Tensor | float, config: KlConfig) -> Tensor:
     """Return the penalty on leaving the base model per token, [N], before its coefficient; needs `batch.reference`.
 
-    k3's mean is KL(π ‖ π_ref), yet differentiating it through ln π alone forgets that the samples depend on π as well:
-    what results, (1 − π_ref/π)·∇ln π, is in the mean the gradient of KL(π_ref ‖ π). Weighted by r = π / π_old (and by
-    π_old / π_sampled, in `weights`) the mean over the samples is KL(π ‖ π_ref) for any π, and so is its gradient:
-    at r = 1 that is (ln π − ln π_ref)·∇ln π (DeepSeek-V3.2, 2512.02556).
-    """
+    k3's mean is KL(π ‖ π_ref), yet its gradient through ln π alone, (1 − π_ref/π)·∇ln π, is in the mean that of
+    KL(π_ref ‖ π): the samples depend on π as well. Weighted by r = π / π_old (and by π_old / π_sampled, in `weights`)
+    mean and gradient are those of KL(π ‖ π_ref) for any π; at r = 1 the gradient is (ln π − ln π_ref)·∇ln π
+    (DeepSeek-V3.2, 2512.02556)."""
     if batch.reference is None:
         raise ValueError("a KL penalty needs the base model's log-probs")
     penalty = k3(batch.logp, batch.reference)
@@ -163,40 +158,19 @@ def kl_loss(batch: TokenBatch, weights: Tensor | float, config: KlConfig) -> Ten
 
 
 def k3(logp: Tensor, reference: Tensor) -> Tensor:
-    """Return Schulman's estimate e^d − d − 1, d = ln π_ref − ln π: never negative, its mean under π is KL(π ‖ π_ref). d
-    is cut at 20."""
+    """Return Schulman's estimate e^d − d − 1 of KL(π ‖ π_ref), d = ln π_ref − ln π cut at 20; it is never negative."""
     difference = (reference - logp).clamp(max=LOG_RATIO_MAX)
     return torch.expm1(difference) - difference
 
 
-def importance_weights(old: Tensor, sampled: Tensor, cap: float) -> Tensor:
-    """Return min(π_old / π_sampled, cap) per token, [N]; 0 where the ratio is not a number.
-
-    A token that the policy has meanwhile made unlikely weighs little; without this, rollouts that are two steps old
-    push such tokens down again and again, and the run oscillates. The cap bounds what a wrong log-prob in a file can
-    do."""
-    return _capped(old - sampled, cap)
-
-
-def sequence_weights(old: Tensor, sampled: Tensor, sequence: Tensor, cap: float) -> Tensor:
-    """Return the same for whole sequences, from the geometric mean of their tokens' ratios, for each token [N]."""
-    return _capped(sequence_means(old - sampled, sequence), cap)
-
-
-def _capped(log_ratio: Tensor, cap: float) -> Tensor:
-    return torch.exp(log_ratio.nan_to_num(-torch.inf, torch.inf, -torch.inf).clamp(max=math.log(cap)))
-
-
 def token_weights(config: AlgorithmConfig, sequence: Tensor, tokens: float, sequences: float) -> Tensor:
-    """Return the weights [N] float32 of the tokens' losses, whose weighted sum over all ranks is the loss of a
-    minibatch, for `sequence` as in TokenBatch.
+    """Return the weights [N] float32 of the tokens' losses, whose weighted sum over all ranks is a minibatch's loss.
 
     `tokens`, `sequences`: of the minibatch's outputs over all ranks. A share of the dropped groups' is included, so
     that a step with little signal moves little; hence no integers. By "tokens" every token counts alike (INTELLECT-2,
-    DAPO). By "sequences" every sequence does, so a token of a long one counts less (GRPO). By "constant" no sequence's
-    length changes the weight of any token (Dr. GRPO)."""
+    DAPO), by "sequences" every sequence (GRPO); by "constant" no sequence's length changes any weight (Dr. GRPO)."""
     if config.normaliser == "sequences":
-        return 1 / (sequence_lengths(sequence)[sequence].float() * max(1.0, sequences))
+        return 1 / (torch.bincount(sequence)[sequence].float() * max(1.0, sequences))
     total = tokens if config.normaliser == "tokens" else max(1.0, sequences) * (config.constant_length or 1)
     return torch.full(sequence.shape, 1 / max(1.0, total), device=sequence.device)
 
@@ -206,19 +180,10 @@ def ratio(log_ratio: Tensor) -> Tensor:
     return torch.exp(log_ratio.clamp(max=LOG_RATIO_MAX))
 
 
-def sequence_lengths(sequence: Tensor) -> Tensor:
-    """Return the tokens of each sequence, [S] int64."""
-    return torch.bincount(sequence)
-
-
-def sequence_sums(values: Tensor, sequence: Tensor) -> Tensor:
-    """Return the sum of each sequence's values, [S]; without atomic additions, so that a GPU repeats them to the
-    bit."""
-    if not values.numel():
-        return values.new_zeros(0)
-    return torch.segment_reduce(values, "sum", lengths=sequence_lengths(sequence))
-
-
 def sequence_means(values: Tensor, sequence: Tensor) -> Tensor:
-    """Return the mean of each sequence's values, for each of its tokens [N]."""
-    return (sequence_sums(values, sequence) / sequence_lengths(sequence))[sequence]
+    """Return the mean of each sequence's values, for each of its tokens [N]; without atomic additions, so that a GPU
+    repeats them to the bit."""
+    if not values.numel():
+        return values
+    lengths = torch.bincount(sequence)
+    return (torch.segment_reduce(values, "sum", lengths=lengths) / lengths)[sequence]

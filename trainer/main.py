@@ -38,7 +38,7 @@ def run_bench(
     """Return what rank 0 measured, None on the other ranks. With `parallel.ranks` > 1 the process starts this very
     command once for each rank and exits when they have ended. Raises ConfigError, RanksLostError."""
     compute, pool = load_document(config, ComputeConfig), load_document(pool_config, PoolConfig)
-    launcher = _prepare_torch(compute.parallel.model_copy(update={"max_restarts": 0}), compute.engine.threads)
+    launcher = prepare_torch(compute.parallel.model_copy(update={"max_restarts": 0}), compute.engine.threads)
     if launcher is not None:
         sys.exit(launcher.run())
     from trainer.learner import Learner
@@ -56,7 +56,7 @@ def run_bench(
 
 
 def _trainer(config: TrainerConfig) -> Daemon:
-    launcher = _prepare_torch(config.parallel, config.engine.threads)
+    launcher = prepare_torch(config.parallel, config.engine.threads)
     if launcher is not None:
         return launcher
     from trainer.learner import NonZeroRank
@@ -79,7 +79,7 @@ def _trainer(config: TrainerConfig) -> Daemon:
 
 
 def _sft(config: SftConfig) -> Daemon:
-    launcher = _prepare_torch(config.parallel, config.threads)
+    launcher = prepare_torch(config.parallel, config.threads)
     if launcher is not None:
         return launcher
     from trainer.model.sharding import make_placement
@@ -92,7 +92,7 @@ def _sft(config: SftConfig) -> Daemon:
         sys.exit(EXIT_LOST)
 
 
-def _prepare_torch(parallel: ParallelConfig, threads: int) -> Daemon | None:
+def prepare_torch(parallel: ParallelConfig, threads: int) -> Daemon | None:
     """Set PyTorch's threads, import it, and return the launcher of the ranks if this process is not one of them."""
     for name, value in torch_environment(threads).items():
         os.environ.setdefault(name, value)

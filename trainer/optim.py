@@ -15,10 +15,8 @@ from trainer.model.sharding import model_blocks, whole
 
 class GatheredMuon(torch.optim.Muon):
     """torch's Muon, whose every matrix is gathered for its update, one after another: equal gradients make the update
-    of a process alone. torch's own works on shards too, but exchanges products many times for each matrix.
-
-    Every rank computes the same update: sharding saves memory here, not time.
-    """
+    of a process alone. torch's own works on shards too, but exchanges products many times for each matrix. Every rank
+    computes the same update: sharding saves memory here, not time."""
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
@@ -75,10 +73,8 @@ def build_optimizers(model: Any, config: TrainConfig) -> list[torch.optim.Optimi
         parameters = [one for one in parameters if id(one) not in in_blocks]
         sharded = [one for one in matrices if isinstance(one, DTensor)]
         if any(one.device.type != one.device_mesh.device_type for one in sharded):
-            raise ConfigError(
-                "optimizer muon cannot gather matrices that `memory.offload_optimizer` keeps in the host's memory",
-                "switch that off, or train a pool with adamw",
-            )
+            what = "optimizer muon cannot gather matrices that `memory.offload_optimizer` keeps in the host's memory"
+            raise ConfigError(what, "switch that off, or train a pool with adamw")
         muon = (GatheredMuon if sharded else torch.optim.Muon)(
             matrices,
             lr=method.learning_rate,
@@ -99,10 +95,8 @@ def build_optimizers(model: Any, config: TrainConfig) -> list[torch.optim.Optimi
 def apply_update(
     model: Any, optimizers: Sequence[torch.optim.Optimizer], config: TrainConfig, update: int
 ) -> tuple[float, float]:
-    """Clip the gradients, summed over all ranks, to `grad_clip`, take one step and clear them. Return the norm
-    before clipping and the learning rate.
-
-    A norm that is not finite leaves the weights as they are until a guard has looked."""
+    """Clip the gradients, summed over all ranks, to `grad_clip`, take one step and clear them. Return the norm before
+    clipping and the learning rate. A norm that is not finite leaves the weights as they are until a guard looked."""
     norm = float(whole(torch.nn.utils.clip_grad_norm_(model.parameters(), config.optimizer.grad_clip)))
     rate = learning_rate(config, update)
     for optimizer in optimizers:

@@ -1,13 +1,11 @@
 """Supervised fine-tuning: conversations to tokens, updates on what the assistant says, and a run from a configuration.
-
-Every rank goes through the same conversations in the same order.
-"""
+Every rank goes through the same conversations in the same order."""
 
 import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -46,9 +44,7 @@ _GUARDED = ("loss", "grad_norm", "heldout_loss")
 
 
 class _Row(BaseModel):
-    """Fields of other programs (`id`, `tool_calls`, …) are left aside."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore")  # other programs have more fields (`id`, `tool_calls`, …)
 
 
 class Part(_Row):
@@ -124,11 +120,9 @@ class Example:
 
 
 class ConversationEncoder:
-    """Turns conversations into examples with a model's tokenizer.
-
-    With `chat_template` the model's own template is used. Without it turns follow one another as they are, and an EOS
-    ends each of the assistant's. Raises ConfigError where the tokenizer has no template or no EOS.
-    """
+    """Turns conversations into examples with a model's tokenizer and, with `chat_template`, its template. Without it
+    turns follow one another as they are, and an EOS ends each of the assistant's. Raises ConfigError where the
+    tokenizer has no template or no EOS."""
 
     def __init__(self, tokenizer: Any, chat_template: bool) -> None:
         self._tokenizer, self._template = tokenizer, chat_template
@@ -146,16 +140,12 @@ class ConversationEncoder:
                 continue
             before = self._text(conversation.messages[:number], prompt=True)
             if not before.startswith(encoded):
-                raise ConfigError(
-                    "the model's chat template changes earlier turns when a new one follows",
-                    "split the data into conversations of one answer each",
-                )
+                what = "the model's chat template changes earlier turns when a new one follows"
+                raise ConfigError(what, "split the data into conversations of one answer each")
             answered, whole = before + message.text, self._text(conversation.messages[: number + 1], prompt=False)
             if not whole.startswith(answered):
-                raise ConfigError(
-                    "the model's chat template changes what the assistant says",
-                    "write the data as the template does, or set `chat_template` = false",
-                )
+                hint = "write the data as the template does, or set `chat_template` = false"
+                raise ConfigError("the model's chat template changes what the assistant says", hint)
             end = whole[len(answered) :].rstrip() or str(self._tokenizer.eos_token)
             answer = [(part.text, part.learned) for part in message.parts]
             for text, wanted in ((before[len(encoded) :], False), *answer, (end, answer[-1][1])):
@@ -199,8 +189,7 @@ class SftMetrics:
 
 class SftLearner:
     """Minimises the mean negative log-likelihood of the learned tokens, over all ranks. `updates` counts those taken of
-    `total`. Every rank has one and is given the same examples.
-    """
+    `total`. Every rank has one and is given the same examples."""
 
     def __init__(self, policy: Policy, optimizer: OptimizerConfig, total: int) -> None:
         self.policy, self.placement = policy, policy.placement
@@ -210,18 +199,24 @@ class SftLearner:
 
     def update(self, examples: Sequence[Example]) -> SftMetrics:
         """Learn from a batch."""
-        targets = sum(example.targets for example in examples)
-        loss = self._sum(examples, lambda row: self._backward(row, targets))
+        loss = self.loss(examples, learn=True)
         norm, rate = apply_update(self.policy.model, self._optimizers, self._config, self.updates)
         self.updates += 1
+        targets = sum(example.targets for example in examples)
         tokens = sum(len(example.tokens) for example in examples)
-        return SftMetrics(self.updates, loss / max(1, targets), norm, rate, targets, tokens)
+        return SftMetrics(self.updates, loss, norm, rate, targets, tokens)
 
-    @torch.no_grad()
-    def loss(self, examples: Sequence[Example]) -> float:
-        """Return the mean loss (nats) of the learned tokens, without learning."""
-        summed = self._sum(examples, lambda row: -self.policy.logprobs(row, 1.0)[0].sum())
-        return summed / max(1, sum(example.targets for example in examples))
+    def loss(self, examples: Sequence[Example], learn: bool = False) -> float:
+        """Return the mean loss (nats) of the learned tokens, over every rank's rows; `learn` adds its gradient up."""
+        device, targets = self.policy.device, max(1, sum(example.targets for example in examples))
+        total = torch.zeros((), dtype=torch.float64, device=device)
+        for indices in self.policy.plan([len(example.tokens) for example in examples])[self.placement.ranks.rank]:
+            with torch.set_grad_enabled(learn):
+                row_loss = -self.policy.logprobs(packed_row(examples, indices, device), 1.0)[0].sum()
+            if learn:
+                (row_loss / targets).backward()  # type: ignore[no-untyped-call]
+            total += row_loss.detach().double()
+        return float(self.placement.ranks.sum(total)) / targets
 
     def start_checkpoint(self, folder: Path, extra: dict[str, Any]) -> PendingCheckpoint:
         """Begin to write what an exact resume needs, plus `extra` (JSON), to appear at `folder`."""
@@ -233,18 +228,6 @@ class SftLearner:
         state = read_checkpoint(folder, self.policy.model, self._optimizers, self.placement.ranks)
         self.updates = state.updates
         return state.extra
-
-    def _backward(self, row: MicroBatch, targets: int) -> torch.Tensor:
-        loss = -self.policy.logprobs(row, 1.0)[0].sum()
-        (loss / max(1, targets)).backward()  # type: ignore[no-untyped-call]
-        return loss.detach()
-
-    def _sum(self, examples: Sequence[Example], row_loss: Callable[[MicroBatch], torch.Tensor]) -> float:
-        """The sum of `row_loss`, a scalar, over every rank's rows."""
-        total = torch.zeros((), dtype=torch.float64, device=self.policy.device)
-        for indices in self.policy.plan([len(example.tokens) for example in examples])[self.placement.ranks.rank]:
-            total += row_loss(packed_row(examples, indices, self.policy.device)).double()
-        return float(self.placement.ranks.sum(total))
 
 
 class SftRun:
@@ -329,9 +312,8 @@ class SftRun:
                 log.warning("%s", error)
                 continue
             if extra["identity"] != self._identity:
-                raise ConfigError(
-                    f"{self._config.home} holds checkpoints of another fine-tuning", "name another `home`, or empty it"
-                )
+                what = f"{self._config.home} holds checkpoints of another fine-tuning"
+                raise ConfigError(what, "name another `home`, or empty it")
             self._records = extra["records"]
             log.info("resumed at update %d of %d", self._learner.updates, self._total)
             return
@@ -347,23 +329,17 @@ def load_examples(
         log.info("%d of %d conversations left out: over `max_tokens`, or nothing to learn", left_out, len(examples))
     cut = len(fitting) - heldout
     if cut < 1:
-        raise ConfigError(
-            f"{data} has {len(fitting)} conversations that fit, {heldout} of them held out",
-            "give more data, raise `max_tokens` or lower `heldout`",
-        )
+        what = f"{data} has {len(fitting)} conversations that fit, {heldout} of them held out"
+        raise ConfigError(what, "give more data, raise `max_tokens` or lower `heldout`")
     return fitting[:cut], fitting[cut:]
 
 
 def batch_indices(config: SftConfig, count: int, update: int) -> list[int]:
     """Return which of `count` examples an update learns from: epochs follow one another, each in its own order, and the
     last batch of `epochs` may be smaller."""
-    last = count * config.epochs if config.epochs else None
-    indices = []
-    for position in range(update * config.batch, (update + 1) * config.batch):
-        if last is None or position < last:
-            epoch, index = divmod(position, count)
-            indices.append(epoch_order(config.seed, epoch, count)[index])
-    return indices
+    end = (update + 1) * config.batch
+    positions = range(update * config.batch, min(end, count * config.epochs) if config.epochs else end)
+    return [epoch_order(config.seed, position // count, count)[position % count] for position in positions]
 
 
 @lru_cache(maxsize=2)

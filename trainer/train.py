@@ -31,15 +31,7 @@ from trainer.config import GuardConfig, TrainerConfig
 from trainer.data.curriculum import MaskWriter
 from trainer.data.files import FileCollector, Loader, StepFiles
 from trainer.data.waiting import IdleClock, Waiting
-from trainer.exits import (
-    EXIT_DONE,
-    EXIT_LOST,
-    EXIT_STOPPED,
-    EXIT_UNSTABLE,
-    EXIT_WRONG,
-    RanksLostError,
-    UnstableError,
-)
+from trainer.exits import EXIT_DONE, EXIT_LOST, EXIT_STOPPED, EXIT_UNSTABLE, EXIT_WRONG, RanksLostError, UnstableError
 from trainer.learner import LearnerGroup, start_learners
 from trainer.model.base_model import base_model
 from trainer.model.sharding import Placement
@@ -62,8 +54,7 @@ Check = Callable[[StepMetrics, Sequence[Mapping[str, Any]]], None]
 
 @dataclass(frozen=True)
 class TrainerServices:
-    """What the trainer works with outside its own process: chain, bucket and service of the pool, the accounts of its
-    owner and of its decoy node (None: there is none), and what measures a policy."""
+    """What the trainer works with outside its process. `account`: the owner's; `decoy`: of its decoy node, if any."""
 
     client: PoolClient
     bucket: Bucket
@@ -76,11 +67,15 @@ class TrainerServices:
     def connect(cls, config: TrainerConfig) -> "TrainerServices":
         """Connect to what a configuration names. Raises ConfigError or UnreachableError."""
         account = config.key.open()
-        decoy = config.decoy.open() if config.decoy else None
         client = PoolClient(config, account)
-        orchestrator = OrchestratorClient(config.orchestrator, account, client.pool_id, patience=5.0)
-        evaluator = EvaluationProcess(config.evaluation, config.engine)
-        return cls(client, Bucket(config.s3), account, decoy, orchestrator, evaluator)
+        return cls(
+            client=client,
+            bucket=Bucket(config.s3),
+            account=account,
+            decoy=config.decoy.open() if config.decoy else None,
+            orchestrator=OrchestratorClient(config.orchestrator, account, client.pool_id, patience=5.0),
+            evaluator=EvaluationProcess(config.evaluation, config.engine),
+        )
 
 
 class PolicyGroup(Protocol):
@@ -125,7 +120,7 @@ class StepRunner:
         return {}
 
     def poll(self) -> None:
-        """Advance whatever runs beside; called again and again while the trainer waits."""
+        """Advance whatever runs beside, while the trainer waits."""
 
 
 @dataclass(frozen=True)
@@ -157,9 +152,8 @@ class LocalSteps(StepRunner):
         return metrics
 
     def _blame(self, batch: StepFiles, step: int) -> list[Submission]:
-        """The files of an unstable batch that are unstable by themselves, found by halving. A mean is never further out
-        than all its parts, so where strangers' files did it, one half of them does it too: one bad file of n takes
-        about 2·log2(n) passes."""
+        """The files of an unstable batch that are unstable by themselves, found by halving: a mean is never further out
+        than all its parts. One bad file of n takes about 2·log2(n) passes."""
         if len(batch.files) == 1:
             return batch.files
         middle, blamed = len(batch.files) // 2, []
@@ -223,9 +217,15 @@ class TrainingProgress:
         """The policy step that the learner is at."""
         return int(self._group.learner.step)
 
-    def save(self, document: dict[str, Any], files: list[dict[str, Any]], meanwhile: Callable[[], None]) -> None:
+    @property
+    def made_by(self) -> StepWorkers | None:
+        """The DiLoCo workers that trained the step, None if none did."""
+        fields = self.document.get("made_by")
+        return StepWorkers.model_validate({name: fields[name] for name in StepWorkers.model_fields}) if fields else None
+
+    def save(self, document: dict[str, Any], files: list[dict[str, Any]], meanwhile: Callable[[], None]) -> bool:
         """Write the checkpoint of the step just trained, with its lines for the records, and call `meanwhile` while it
-        is written. Raises MusterError if the checkpoint cannot be written; it may be retried."""
+        is written; return True. Raises MusterError if it cannot be written; it may be retried."""
         self.document = document
         extra = {
             "consumed": sorted(self.consumed),
@@ -239,6 +239,7 @@ class TrainingProgress:
         finally:
             self._group.finish_checkpoint()
         drop_old(checkpoints(self._folder), _KEPT_CHECKPOINTS)
+        return True
 
     def rewind(self, step: int) -> None:
         """Take the learners back to policy step `step`. Raises IntegrityError if its checkpoint is damaged."""
@@ -281,7 +282,7 @@ class Trainer:
         self.reports = Reports(services.orchestrator, self.records)
         base = config.base or base_model(pool.model, pool.environments[0], config.seed)
         placement = placement or Placement(device=config.engine.device, memory=config.memory)
-        self.group: PolicyGroup = group or start_learners(config, pool, base, placement)
+        self.group: PolicyGroup = group or start_learners(config, placement, (pool, base.resolve()))
         self.progress = TrainingProgress(self.home / "checkpoints", self.group, self.records)
         self.reports.catch_up()
         self.mask_writer = MaskWriter(
@@ -290,10 +291,8 @@ class Trainer:
         )  # fmt: skip
         loader = Loader(pool, services.bucket.get, base, self.mask_writer.on_read)
         self.canaries = CanaryPlan.of(services.account, config.pool, services.decoy)
-        self.files = FileCollector(config, pool, services.client, self.records, loader, self.canaries.node)
-        self.publisher = StepPublisher(
-            services.client, services.bucket, services.account, pool.model.dtype, pool.weights, self.canaries
-        )
+        self.files = FileCollector(config, pool.train, services.client, self.records, loader, self.canaries.node)
+        self.publisher = StepPublisher(services.client, services.bucket, services.account, pool, self.canaries)
         self.evaluations = Evaluations(
             pool, services.client.pool_id, services.account, services.evaluator, self.reports.evaluated
         )
@@ -357,13 +356,8 @@ class Trainer:
     def checkpoint(self, record: dict[str, Any], files: list[dict[str, Any]]) -> bool:
         """Save the weights with the records of their step, so that a kill after this loses neither, and export them.
         Wait while the disk is full; return False if asked to stop meanwhile."""
-        step = self.step
-
-        def attempt() -> bool:
-            self.progress.save(record, files, partial(self._export, step))
-            return True
-
-        return bool(self.wait_until(f"writing the checkpoint of step {step}", attempt, _DISK_RETRY_SECONDS))
+        save = partial(self.progress.save, record, files, self._export)
+        return bool(self.wait_until(f"writing the checkpoint of step {self.step}", save, _DISK_RETRY_SECONDS))
 
     def publish_step(self) -> None:
         """Bring the learner's policy step to bucket and chain, retrying until it is there or we are stopped."""
@@ -437,15 +431,15 @@ class Trainer:
             metrics.step, metrics.reward_mean, metrics.groups_used, metrics.groups_dropped, waited, metrics.seconds,
         )  # fmt: skip
 
-    def _export(self, step: int) -> None:
-        folder = self.publisher.folder(step)
+    def _export(self) -> None:
+        folder = self.publisher.folder(self.step)
         self.group.export(folder)
         try:
-            self.mask_writer.write(step, folder)
+            self.mask_writer.write(self.step, folder)
         except MusterError as error:
             log.debug("the step is prepared later: %s", error)
             return
-        self.publisher.start(step, self.progress.manifests, step_workers(self.progress.document))
+        self.publisher.start(self.step, self.progress.manifests, self.progress.made_by)
 
     def _next_batch(self) -> StepFiles | None:
         batch = self.files.batch(self.step + 1, self.progress.consumed, self.steps.bound)
@@ -460,7 +454,7 @@ class Trainer:
         if self.pool_config.curricula:  # a reorganisation may have removed the step by whose time files count
             self.publisher.ensure(manifests[:step])
         self.mask_writer.write(step, self.publisher.folder(step))
-        digest = self.publisher.upload(step, manifests, step_workers(self.progress.document))
+        digest = self.publisher.upload(step, manifests, self.progress.made_by)
         manifests[step:] = [digest]
         self.publisher.ensure(manifests)
         return digest
@@ -493,11 +487,3 @@ class Trainer:
         """Say what the trainer does; `step` is the newest published policy step, for the learner may be renewed now."""
         step, late = max(0, len(self.progress.manifests) - 1), {"late_files": float(len(self.files.late))}
         return heartbeat("trainer", self.config.name, phase=self._phase, step=step, metrics=late)
-
-
-def step_workers(record: dict[str, Any]) -> StepWorkers | None:
-    """Return which DiLoCo workers a step's record says trained it, None if none did."""
-    made_by = record.get("made_by")
-    if made_by is None:
-        return None
-    return StepWorkers.model_validate({name: made_by[name] for name in StepWorkers.model_fields})

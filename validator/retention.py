@@ -78,9 +78,9 @@ def has_room(limit: int, held: Collection[tuple[Tenant, int]], tenant: Tenant, s
 
     Nothing retained can be dropped for something better, so room has to be left beforehand. An owner's pools together
     get half of what the others leave. Owners cost nothing, though: one may be many. So all pools that our seats did not
-    choose share half of the store, and there a file's part of what one least fee pays for must not exceed the part that
-    stays free: small and well-paid files still find room when large and cheap ones do not, and blocking them costs what
-    they pay.
+    choose share half of the store, and there a file's size, as a share of what its fee pays for, must not exceed the
+    share that stays free: small and well-paid files still find room when large and cheap ones do not, and blocking them
+    costs what they pay.
     """
     room = limit if tenant.chosen else limit // 2
     beside = [(one, taken) for one, taken in held if tenant.chosen or not one.chosen]

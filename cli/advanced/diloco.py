@@ -35,7 +35,7 @@ def init(
     run = load_document(document, DilocoRun)
     shown: dict[str, Any] = {"run": run.digest, "workers": len(run.workers), "coordinator": run.coordinator}
     if config is not None:
-        from diloco.corpus import data_digest, text_corpus
+        from diloco.inner import data_digest, text_corpus
         from trainer.model.policy import model_folder
 
         worker = load_document(config, WorkerConfig)
@@ -124,18 +124,18 @@ def verify(
     from diloco.main import load_first_state
 
     member = load_member(config)
-    outcome = verify_step(member, load_first_state(member.model), step)
-    contributions = [vars(one) for one in outcome.record.contributions]
+    record, faults = verify_step(member, load_first_state(member.model), step)
+    number = member.chain and member.chain.run
     document = {
-        "run": outcome.run, "step": step, "state": outcome.record.state, "entry": outcome.record.number,
-        "contributions": contributions, "faults": outcome.faults, "follows": not outcome.faults,
+        "run": number, "step": step, "state": record.state, "entry": record.number,
+        "contributions": [vars(one) for one in record.contributions], "faults": faults, "follows": not faults,
     }  # fmt: skip
 
     def text() -> str:
-        verdict = [f"wrong: {printable(one, 300)}" for one in outcome.faults] or ["it follows from what was published"]
-        return "\n".join([f"outer step {step} of run {outcome.run} led to {outcome.record.state}", *verdict])
+        verdict = [f"wrong: {printable(one, 300)}" for one in faults] or ["it follows from what was published"]
+        return "\n".join([f"outer step {step} of run {number} led to {record.state}", *verdict])
 
-    emit(document, json, text, not outcome.faults)
+    emit(document, json, text, not faults)
 
 
 def _text(document: dict[str, Any]) -> str:

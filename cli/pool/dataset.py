@@ -32,15 +32,14 @@ def export(
     Rows hold scores, texts and what ties them to the chain. The folder is complete or absent: run it again after an
     interruption."""
     from cli.pool.document import service_objects
-    from dataset.export import ExportOptions
     from dataset.export import export as write
     from runtime.keystore import open_key
 
     session = look.open()
-    options = ExportOptions(licence=licence, account=(open_key(sign_with, sign_password_file) if sign_with else None))
+    account = open_key(sign_with, sign_password_file) if sign_with else None
     source = _source(session, look.number(session), confirmations)
     with service_objects(look.service(session), _SECONDS) as objects:
-        stored = write(source, objects, out, options, lambda line: typer.echo(line, err=True))
+        stored = write(source, objects, out, licence, account, say=lambda line: typer.echo(line, err=True))
     document = stored.dataset
     shown = {"out": str(out), "signer": stored.signer or None, "block": document.as_of.block}
     shown |= document.totals.model_dump(exclude={"environments"}) | {"files": len(document.files)}

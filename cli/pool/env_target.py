@@ -1,5 +1,6 @@
 """What `muster env check` is given: an environment's name, its file, or a pool's configuration."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 from environments.base import Environment
 from environments.registry import load_environment
 from protocol.config import EnvironmentConfig
+from protocol.encoding import parse_document
 from protocol.errors import ConfigError, MusterError
 
 _KINDS = {".py": "program", ".jsonl": "genesys", ".parquet": "genesys", ".lock": "verifiers"}
@@ -55,7 +57,7 @@ def targets(given: str, params: dict[str, Any]) -> Iterator[list[CheckTarget]]:
         hint = "use reasoning_gym/DATASET, lookup, a file (.py, .jsonl, .parquet, .lock) or a configuration"
         raise ConfigError(f"`{given[:80]}` is no environment", hint)
     else:
-        config = _checked(name=given, params=params)
+        config = _config(name=given, params=params)
         yield [CheckTarget(config, load_environment(config))]
 
 
@@ -79,7 +81,7 @@ def _of_file(path: Path, params: dict[str, Any], folder: Path) -> CheckTarget:
         content = file_sha256(path)
     (folder / content).symlink_to(path.resolve())
     kind = _KINDS[path.suffix]
-    config = _checked(name=kind, params=params, content=content)
+    config = _config(name=kind, params=params, content=content)
     if kind == "genesys":
         from environments.genesys import ProblemFile
 
@@ -95,13 +97,5 @@ def _of_file(path: Path, params: dict[str, Any], folder: Path) -> CheckTarget:
     return CheckTarget(config, load_environment(config, folder), folder)
 
 
-def _checked(**fields: Any) -> EnvironmentConfig:
-    from pydantic import ValidationError
-
-    from protocol.errors import first_problem
-
-    try:
-        return EnvironmentConfig.model_validate(fields)
-    except ValidationError as error:
-        field, problem = first_problem(error.errors())
-        raise ConfigError(f"`{field}`: {problem}", "name an environment") from None
+def _config(**fields: Any) -> EnvironmentConfig:
+    return parse_document(json.dumps(fields).encode(), EnvironmentConfig, "the environment")

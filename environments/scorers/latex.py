@@ -405,14 +405,9 @@ class _Reader:
                 raise Unreadable("two numbers stand side by side")
             self._at += 3
             return ["add", tree, ["div", ["num", above], ["num", below]]]
-        is_frac = self._peek() == ("op", r"\frac")
+        is_mixed = is_whole and self._peek() == ("op", r"\frac")
         right = self._power()
-        if (
-            is_whole
-            and is_frac
-            and right[0] == "div"
-            and all(part[0] == "num" and part[1].isdigit() for part in right[1:])
-        ):
+        if is_mixed and right[0] == "div" and all(part[0] == "num" and part[1].isdigit() for part in right[1:]):
             return ["add", tree, right]
         return ["mul", tree, right]
 

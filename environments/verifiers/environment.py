@@ -94,8 +94,7 @@ class VerifiersEnvironment:
 
     def _ask(self, what: str, problem: Problem, texts: Sequence[str]) -> Any:
         row, turns = problem.metadata["row"], [self._turn(text) for text in texts]
-        asked = self._process.score if what == "score" else self._process.reply
-        return self._answers.get([what, row, turns], lambda: asked(row, turns))
+        return self._answers.get([what, row, turns], lambda: self._process.replay(what, row, turns))
 
     def _turn(self, text: str) -> Turn:
         """Return a turn of the model's; where the package has tools, with the call in it."""

@@ -1,6 +1,5 @@
 """The process that a package runs in: apart from the machine, asked by lines of JSON, replaced when it fails."""
 
-import functools
 import json
 import logging
 import os
@@ -8,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partialmethod
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -78,17 +78,13 @@ class PackageProcess:
         """Return a problem's text. Raise ScoringUnavailable."""
         return self._thread.submit(self._retried, {"do": "row", "with": {"row": number}}, ROW_SECONDS).result()
 
-    def score(self, number: int, turns: Sequence[Turn]) -> Any:
-        """Return what the package says of a rollout. Raise ScoringUnavailable."""
-        return self._replayed("score", number, turns)
-
-    def reply(self, number: int, turns: Sequence[Turn]) -> Any:
-        """Return what it says after the turns so far; None where they are the end. Raise ScoringUnavailable."""
-        return self._replayed("reply", number, turns)
-
-    def _replayed(self, do: str, number: int, turns: Sequence[Turn]) -> Any:
+    def replay(self, do: str, number: int, turns: Sequence[Turn]) -> Any:
+        """Return the package's `score` of a rollout, or its `reply` to the turns so far, None where they are the end.
+        Raise ScoringUnavailable."""
         about = {"row": number, "turns": list(turns), "memory": SCORE_MEMORY, "seconds": int(SCORE_SECONDS)}
         return self._thread.submit(self._retried, {"do": do, "with": about}, SCORE_SECONDS).result()
+
+    score, reply = partialmethod(replay, "score"), partialmethod(replay, "reply")
 
     def close(self) -> None:
         """End the process; the next question starts another."""
@@ -180,7 +176,7 @@ class _NoAnswer(Exception):
     """It is well, but has no answer to this question."""
 
 
-@functools.cache
+@cache
 def _mode() -> Mode:
     """bubblewrap where it works; else an ordinary process, which the filter of system calls still shuts in."""
     trouble = try_mode(Mode.BUBBLEWRAP, "").trouble

@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,15 +16,15 @@ from environments.pool import PoolEnvironments
 from protocol.accounts import Account
 from protocol.config import PoolConfig
 from protocol.errors import IntegrityError
-from protocol.evidence.null_model import EvidenceConfig, PairNullModel
+from protocol.evidence.null_model import PairNullModel
 from tests.cli.muster import Key, Muster, make_key
 from tests.validator import tiny
 from validator.judging.pipeline import judge
 from worker.produce import Producer
 
-CONFIG = tiny.CONFIG.model_copy(
-    update={"work": tiny.CONFIG.work.model_copy(update={"problems_per_file": 8, "samples_per_problem": 4})}
-)
+pytestmark = pytest.mark.timeout(600)
+WORK = tiny.CONFIG.work.model_copy(update={"problems_per_file": 8, "samples_per_problem": 4})
+CONFIG = tiny.CONFIG.model_copy(update={"work": WORK})
 
 
 @pytest.fixture(scope="module")
@@ -39,10 +38,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> tuple[Muster, Key, Path]:
 
 
 def pool(path: Path, config: PoolConfig) -> None:
-    path.write_text(json.dumps(config.model_dump(mode="json")))
-
-
-pytestmark = pytest.mark.timeout(600)
+    path.write_text(config.model_dump_json())
 
 
 def measure(muster: Muster, key: Key, batches: tuple[int, ...], *options: object) -> None:
@@ -91,10 +87,8 @@ def test_anybody_can_check_a_calibration(place: tuple[Muster, Key, Path]) -> Non
     assert shown["heldout"] == {"files": shown["heldout"]["files"], "over": 0, "bound": 3 / shown["heldout"]["files"]}
     assert shown["pairs"][0]["files"] + shown["heldout"]["files"] == 24
     (model,) = shown["evidence"]
-    assert (model["worker"], model["verifier"], model["of"]) == (
-        *[f"transformers:float32:{arithmetic_of('cpu')}"] * 2,
-        25,
-    )
+    engine = f"transformers:float32:{arithmetic_of('cpu')}"
+    assert (model["worker"], model["verifier"], model["of"]) == (engine, engine, 25)
     assert model["bets"] >= 10, "72 problems for each decode batch are few, but enough for patient bets"
     assert "reject at" in muster.ok("pool", "calibrate", "--verify", home / "made.json").out
 
@@ -113,14 +107,15 @@ def test_a_calibration_is_applied_only_to_its_pool(place: tuple[Muster, Key, Pat
     muster.ok("pool", "calibrate", "--verify", home / "made.json", "--apply", commented)
     assert PoolConfig.load(commented) == PoolConfig.load(mine)
     assert [line for line in commented.read_text().splitlines() if line.startswith("# ")] == comments
-    assert _evidence(mine).own_engine, "the null model has the worker's engine by itself"
-    mine.write_bytes(json.dumps(_declining(json.loads(mine.read_bytes()))).encode())
+    assert own_engine(mine), "the null model has the worker's engine by itself"
+    declining = json.loads(mine.read_bytes())
+    declining["evidence"]["own_engine"] = False  # any engine clears a node of a challenge
+    mine.write_text(json.dumps(declining))
     muster.ok("pool", "calibrate", "--verify", home / "made.json", "--apply", mine)
-    assert not _evidence(mine).own_engine, "what the owner asked of jurors stays"
+    assert not own_engine(mine), "what the owner asked of jurors stays"
     before = other.read_text()
-    assert "another model, task or work" in muster.refused(
-        "pool", "calibrate", "--verify", home / "made.json", "--apply", other
-    )
+    said = muster.refused("pool", "calibrate", "--verify", home / "made.json", "--apply", other)
+    assert "another model, task or work" in said
     assert other.read_text() == before
 
 
@@ -131,36 +126,29 @@ def test_a_null_model_without_the_workers_engine_by_itself_asks_nobody_for_it() 
         assert model.own_engine is asked
 
 
-def _evidence(path: Path) -> EvidenceConfig:
-    found = PoolConfig.load(path).evidence
-    assert found is not None
-    return found
+def own_engine(path: Path) -> bool | None:
+    evidence = PoolConfig.load(path).evidence
+    assert evidence is not None
+    return evidence.own_engine
 
 
-def _declining(pool: dict[str, Any]) -> dict[str, Any]:
-    """The same pool, in which any engine clears a node of a challenge."""
-    return pool | {"evidence": pool["evidence"] | {"own_engine": False}}
-
-
-def test_changed_measurements_are_found(place: tuple[Muster, Key, Path], tmp_path: Path) -> None:
+def test_changed_measurements_and_null_models_that_do_not_follow_are_found(
+    place: tuple[Muster, Key, Path], tmp_path: Path
+) -> None:
+    """Also where a signer bent the null model: a lower rate would accuse honest nodes."""
     muster, _, home = place
     document = json.loads((home / "made.json").read_text())
     document["thresholds"]["sampling_gap_reject"] *= 2
     (tmp_path / "changed.json").write_text(json.dumps(document))
     assert "is not signed by" in muster.refused("pool", "calibrate", "--verify", tmp_path / "changed.json")
-
-
-def test_a_null_model_that_does_not_follow_is_found(place: tuple[Muster, Key, Path]) -> None:
-    """Also where its signer bent it: a lower rate would accuse honest nodes."""
-    _, _, home = place
     made = Calibration.load(home / "made.json")
     account = Account.from_key(b"\x07" * 32)
     bets = made.evidence[0].bets
     bent = tuple(bet.model_copy(update={"rate": bet.rate - 0.1}) for bet in bets["unexplained"])
     model = made.evidence[0].model_copy(update={"bets": bets | {"unexplained": bent}})
-    update = {"evidence": (model,), "signer": account.address}
+    bent_document = made.model_copy(update={"evidence": (model,), "signer": account.address}).signed(account)
     with pytest.raises(IntegrityError, match="null models do not follow"):
-        made.model_copy(update=update).signed(account).check()
+        bent_document.check()
 
 
 @pytest.mark.parametrize(

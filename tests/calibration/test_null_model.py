@@ -9,7 +9,8 @@ from functools import cache
 import numpy as np
 import pytest
 
-from calibration.null_model import Array, HonestSums, Problem, as_problem, log_wealth, pair_null_model
+from calibration.bounds import Array
+from calibration.null_model import HonestSums, Problem, as_problem, log_wealth, pair_null_model
 from protocol.evidence.coherence import coherence
 from protocol.evidence.figures import RowFigures
 from protocol.evidence.null_model import (
@@ -158,10 +159,8 @@ def exact(source: random.Random, error: float) -> Problem:
 def test_what_float32_rounds_accuses_nobody(error: float) -> None:
     """A policy that is a little less sharp has ln p that are rounded more coarsely than those measured."""
     source = random.Random(6)
-    known = [exact(source, 5e-9) for _ in range(600)]
-    model = pair_null_model(
-        "w", "v", [HonestSums(known)], HonestSums([exact(source, 5e-9) for _ in range(200)]), SAFETY
-    )
+    known, pilot = (HonestSums([exact(source, 5e-9) for _ in range(count)]) for count in (600, 200))
+    model = pair_null_model("w", "v", [known], pilot, SAFETY)
     evidence = NodeEvidence()
     for _ in range(100):
         evidence.add(model.nats(sums(tuple(exact(source, error) for _ in range(16)))))

@@ -10,7 +10,7 @@ import pytest
 
 from calibration.bounds import EXTREMES, MEANS, MEASUREMENTS, Design, FileSample, RowSample, Tail, limit
 from calibration.document import Calibration, subject
-from calibration.pairs import file_measurements, summarise
+from calibration.pairs import PairMeasurements, file_measurements, summarise
 from calibration.thresholds import blind, thresholds
 from engines.base import EngineInfo
 from protocol.accounts import Account
@@ -77,7 +77,7 @@ def test_means_of_fresh_audits_stay_below_their_bounds(audited: float) -> None:
     source, over = random.Random("audits"), 0
     for file in files("audited", 1200):
         rows = [row for row in file.rows if source.random() < audited] or [source.choice(file.rows)]
-        over += any(measurement.of_file(rows) >= bounds[name] for name, measurement in MEANS.items())
+        over += any(measurement.mean(rows) >= bounds[name] for name, measurement in MEANS.items())
     assert over <= 14
 
 
@@ -92,19 +92,19 @@ def mixed_file(source: random.Random) -> FileSample:
     return FileSample(1, tuple(rows))
 
 
-def test_short_rollouts_leave_the_miss_rate_a_bound() -> None:
+def mixed_pair(seed: int, files: int, heldout: int) -> PairMeasurements:
+    source = random.Random(seed)
+    return summarise(INFO, INFO, *([mixed_file(source) for _ in range(count)] for count in (files, heldout)))
+
+
+def test_short_rollouts_leave_the_miss_rate_a_bound_and_one_that_sees_nothing_is_named() -> None:
     """A file's token count varies threefold here, which second moments of the sums would hold against the bound."""
-    source = random.Random(11)
-    pair = summarise(INFO, INFO, [mixed_file(source) for _ in range(30)], [mixed_file(source) for _ in range(10)])
+    pair = mixed_pair(11, 30, 10)
     found = thresholds([pair], Design(32, 2, 1.0), 1e-6, 1.5)
     assert pair.largest["sampling_miss_rate_reject"] < found["sampling_miss_rate_reject"] < 0.1
     assert blind(found) == []
-
-
-def test_a_bound_that_sees_nothing_is_named() -> None:
-    source = random.Random(12)
-    pair = summarise(INFO, INFO, [mixed_file(source) for _ in range(9)], [mixed_file(source)])
-    assert "sampling_miss_rate_reject" in blind(thresholds([pair], Design(2, 2, 0.3), 1e-6, 1.5))
+    few = mixed_pair(12, 9, 1)
+    assert "sampling_miss_rate_reject" in blind(thresholds([few], Design(2, 2, 0.3), 1e-6, 1.5))
 
 
 def same(row: RowSample) -> dict[str, float]:
@@ -216,12 +216,9 @@ def test_hostile_fields_are_named(path: tuple[str | int, ...], value: object) ->
         Calibration.parse(json.dumps(whole).encode(), "x")
 
 
-def test_too_few_files_are_refused() -> None:
+def test_too_few_files_and_measurements_that_are_no_numbers_are_refused() -> None:
     with pytest.raises(ConfigError, match="--files"):
         summarise(INFO, INFO, files("few", 2), files("few", 1))
-
-
-def test_measurements_that_are_no_numbers_are_refused() -> None:
     with pytest.raises(IntegrityError, match="not numbers"):
         RowSample.of(0, [0], [math.nan], [0.0], [0.0], [0.0])
 

@@ -5,6 +5,7 @@ import json
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from dataset.curriculum import CheckedMask, check_mask
 from engines.base import FINISH_EOS
@@ -18,6 +19,7 @@ from protocol.rollout_file.rows import Commitment, Rollout, RolloutHeader, commi
 from protocol.seeds import Work, assignments
 from protocol.verdict import Code
 from storage.keys import object_key
+from storage.weights.fetch import OpenObject
 from tests.dataset.world import JudgedPool
 from tests.validator.world import CONFIG as PLAIN
 from tests.validator.world import tokenizer_folder
@@ -48,23 +50,23 @@ class LearningPool(JudgedPool):
     def __post_init__(self) -> None:
         self.bucket.put(object_key("configs", CONFIG.digest), CONFIG.canonical())
 
-    def tables(self, name: str) -> MaskWriter:
-        """A trainer's, with a home of that name."""
-        (self.folder / name).mkdir(exist_ok=True)
-        return MaskWriter(
-            CONFIG, self.game.pool, lambda: self.game.state, self.bucket.get, self.folder / name, 0, patience=0.0
-        )
+    def tables(self, home: str | Path, objects: OpenObject | None = None, **waits: Any) -> MaskWriter:
+        """A trainer's, with a home of that name or path, and the pool's bucket unless it is to have another."""
+        folder = self.folder / home
+        folder.mkdir(exist_ok=True)
+        waits = {"confirmations": 0, "patience": 0.0} | waits
+        return MaskWriter(CONFIG, self.game.pool, lambda: self.game.state, objects or self.bucket.get, folder, **waits)
 
     def step_folder(self, step: int) -> Path:
         return self.folder / f"step-{step}"
 
-    def publish(self, trainer: MaskWriter | None = None, forged: CurriculumMask | None = None) -> int:
+    def publish(self, forged: CurriculumMask | None = None) -> int:
         """The next policy step with its table, or a forged one."""
         step = len(self.digests)
         folder = self.step_folder(step)
         shutil.copytree(tokenizer_folder(), folder)
         (folder / "weights").write_text(json.dumps(step))
-        (trainer or self.tables("home")).write(step, folder)
+        self.tables("home").write(step, folder)
         if forged is not None:
             (folder / MASK_FILE).write_bytes(forged.encoded(CONFIG))
         self.digests.append(self.publish_folder(folder, step, self.digests[-1] if self.digests else None))
@@ -85,13 +87,10 @@ class LearningPool(JudgedPool):
         data = write(RolloutHeader(work, "hf 1", "float32", "cpu"), rows)
         return data, commit(data, rows)
 
-    def submit(self, node: LocalAccount, step: int, *codes: Code, stored: bool = True) -> int:
-        """A file of the node's, on chain and judged with these votes, or not at all; returns its sequence."""
-        data, made = self.file(self.work(node, step), self.table(step))
-        sub = self.hand_in(node, step, data, made, stored)
-        if codes:
-            self.game.vote(sub.lane, dict(enumerate(map(int, codes))))
-        return sub.sequence
+    def submit(self, node: LocalAccount, step: int, code: Code) -> None:
+        """A file of the node's, on chain and judged with this vote."""
+        sub = self.hand_in(node, step, *self.file(self.work(node, step), self.table(step)))
+        self.game.vote(sub.lane, {0: int(code)})
 
     def check(self, step: int) -> CheckedMask:
         """What a stranger finds who has chain and bucket."""

@@ -12,20 +12,18 @@ from chain.indexer.state import State
 from protocol.api.endpoints import OBJECTS
 from protocol.config import PoolConfig
 from protocol.curriculum import MASK_FILE, CurriculumMask
-from protocol.errors import ConfigError, IntegrityError
+from protocol.errors import ConfigError, IntegrityError, MusterError
 from protocol.rollout_file.file import read
 from protocol.rollout_file.rows import Limits
 from protocol.seeds import AUDIT_EVERYTHING
 from protocol.verdict import Code, Finding
 from runtime.curriculum import StepNotSeenError, counted
 from storage.keys import MissingObjectError, object_key
-from storage.s3 import Bucket
 from tests.cli.muster import CompletedCommand, Muster
 from tests.conftest import Chain
 from tests.dataset.curriculum_world import CONFIG, LearningPool, environment
 from tests.dataset.world import contracts_and_bucket
 from tests.storage.mirror import mirror, send
-from trainer.data.curriculum import MaskWriter
 from validator.judging.checks import FILE_CHECKS, CheckContext, SubmissionFacts
 
 ALL = {number: 2 if number % 3 == 0 else 1 for number in range(1, 13) if number % 3 != 2}
@@ -41,26 +39,21 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LearningPool]:
     chain = Chain().start()
     try:
         with contracts_and_bucket(chain, folder, CONFIG) as (game, bucket):
-            made = LearningPool(game, bucket, folder)
-            play(made, chain)
-            yield made
+            pool = LearningPool(game, bucket, folder)
+            (_, pool.node), (_, cheat) = pool.game.node(), pool.game.node()
+            pool.publish()
+            for _ in range(FILES):
+                pool.submit(pool.node, 0, Code.ACCEPT)
+            pool.submit(cheat, 0, Code.REJECT_SAMPLING)
+            chain.later(61)
+            pool.publish()
+            pool.publish()
+            pool.submit(pool.node, 2, Code.ACCEPT)
+            for _ in range(3):
+                pool.publish()
+            yield pool
     finally:
         chain.kill()
-
-
-def play(pool: LearningPool, chain: Chain) -> None:
-    (_, honest), (_, cheat) = pool.game.node(), pool.game.node()
-    pool.publish()
-    for _ in range(FILES):
-        pool.submit(honest, 0, Code.ACCEPT)
-    pool.submit(cheat, 0, Code.REJECT_SAMPLING)
-    chain.later(61)
-    pool.publish()
-    pool.publish()
-    pool.submit(honest, 2, Code.ACCEPT)
-    for _ in range(3):
-        pool.publish()
-    pool.node = honest
 
 
 def test_what_is_easy_or_hard_rests_and_comes_back(pool: LearningPool) -> None:
@@ -112,20 +105,16 @@ def test_anybody_finds_every_table_from_chain_and_bucket(pool: LearningPool, tmp
         assert (tmp_path / str(step) / MASK_FILE).read_bytes() == (pool.step_folder(step) / MASK_FILE).read_bytes()
 
 
-def test_refused_files_and_files_that_are_not_final_do_not_count(pool: LearningPool) -> None:
-    state = pool.game.state
+def test_files_that_were_refused_or_disputed_or_are_not_final_do_not_count(pool: LearningPool) -> None:
+    state: State = pool.game.state
     sequences = [sub.sequence for sub in counted(state, pool.game.pool, 2, 2)]
     statuses = {sub.sequence: str(sub.status) for sub in state.submissions_of(pool.game.pool)}
     assert [statuses[sequence] for sequence in sequences] == ["accepted"] * FILES
     assert sorted(statuses.values()) == ["accepted"] * (FILES + 1) + ["rejected"]
-
-
-def test_disputed_files_never_count(pool: LearningPool) -> None:
-    state: State = pool.game.state
-    place = (pool.game.pool, counted(state, pool.game.pool, 2, 2)[0].sequence)
+    place = (pool.game.pool, sequences[0])
     state.disputes[place] = None  # type: ignore[assignment]
     try:
-        assert len(counted(state, pool.game.pool, 2, 2)) == FILES - 1
+        assert [sub.sequence for sub in counted(state, pool.game.pool, 2, 2)] == sequences[1:]
     finally:
         del state.disputes[place]
 
@@ -133,9 +122,8 @@ def test_disputed_files_never_count(pool: LearningPool) -> None:
 def test_a_step_whose_predecessor_is_unknown_waits(pool: LearningPool, tmp_path: Path) -> None:
     with pytest.raises(StepNotSeenError, match="policy step 98"):
         pool.tables("home").write(99, tmp_path)
-    careful = MaskWriter(CONFIG, pool.game.pool, lambda: pool.game.state, pool.bucket.get, tmp_path, 1000, 0.0)
     with pytest.raises(StepNotSeenError, match="not confirmed"):
-        careful.write(2, tmp_path)
+        pool.tables(tmp_path, confirmations=1000).write(2, tmp_path)
 
 
 def test_a_damaged_or_lost_memory_of_the_trainer_changes_nothing(pool: LearningPool, tmp_path: Path) -> None:
@@ -148,30 +136,21 @@ def test_a_damaged_or_lost_memory_of_the_trainer_changes_nothing(pool: LearningP
         assert (tmp_path / str(number) / MASK_FILE).read_bytes() == (pool.step_folder(2) / MASK_FILE).read_bytes()
 
 
-class Blind:
-    """A bucket without some files."""
-
-    def __init__(self, bucket: Bucket, *missing: str) -> None:
-        self._bucket, self._missing = bucket, missing
-
-    def get(self, key: str, limit: int) -> bytes:
-        if key in self._missing:
-            raise MissingObjectError(f"no object {key}")
-        return self._bucket.get(key, limit)
-
-
 def test_a_file_that_nobody_serves_is_left_out_and_the_table_says_so(pool: LearningPool, tmp_path: Path) -> None:
-    state = pool.game.state
-    lost = counted(state, pool.game.pool, 2, 2)[0]
-    blind = Blind(pool.bucket, object_key("rollouts", lost.sha256))
-    MaskWriter(CONFIG, pool.game.pool, lambda: state, blind.get, tmp_path, 0, patience=0.0).write(2, tmp_path)
+    lost = counted(pool.game.state, pool.game.pool, 2, 2)[0]
+
+    def blind(key: str, limit: int) -> bytes:
+        if key == object_key("rollouts", lost.sha256):
+            raise MissingObjectError(f"no object {key}")
+        return pool.bucket.get(key, limit)
+
+    pool.tables(tmp_path, blind).write(2, tmp_path)
     table = CurriculumMask.load(CONFIG, tmp_path)
     assert table is not None
     assert table.left_out == (lost.sequence,)
-    patient = MaskWriter(CONFIG, pool.game.pool, lambda: state, blind.get, tmp_path / "p", 0, patience=60.0)
     (tmp_path / "new").mkdir()
-    with pytest.raises(Exception, match=f"final file {lost.sequence} waits"):
-        patient.write(2, tmp_path / "new")
+    with pytest.raises(MusterError, match=f"final file {lost.sequence} waits"):
+        pool.tables(tmp_path / "p", blind, patience=60.0).write(2, tmp_path / "new")
 
 
 @pytest.fixture(scope="module")
@@ -196,23 +175,15 @@ def asked(pool: LearningPool, objects: str, home: Path, step: int, *more: str) -
 
 
 def test_the_command_makes_the_table_anew(pool: LearningPool, objects: str, tmp_path: Path) -> None:
-    told, checked = asked(pool, objects, tmp_path, 2, "--json"), pool.check(2)
-    masked = list(pool.masked(2).values())
+    told = asked(pool, objects, tmp_path, 2, "--json")
     assert told.code == 0, told.err
+    counts = {"problems": 12, "hard": 4, "easy": 4}
     assert told.json == {
-        "sound": True,
-        "step": 2,
-        "files": checked.files,
-        "left_out": [],
-        "environments": {"reasoning_gym/chain_sum": {"problems": 12, "hard": masked.count(1), "easy": masked.count(2)}},
-        "wrong": 0,
-        "findings": [],
-    }
-    assert checked.files
-    assert masked.count(1)
-    assert masked.count(2)
+        "sound": True, "step": 2, "files": FILES, "left_out": [], "environments": {"reasoning_gym/chain_sum": counts},
+        "wrong": 0, "findings": [],
+    }  # fmt: skip
     said = asked(pool, objects, tmp_path, 2)
-    assert f"counted from {checked.files} files" in said.out
+    assert f"counted from {FILES} files" in said.out
     assert "the mask is the one that follows from chain and bucket" in said.out
     assert "has no policy step 77" in asked(pool, objects, tmp_path, 77).err
 

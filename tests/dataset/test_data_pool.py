@@ -2,7 +2,7 @@
 what it buys; killed and started again at every turn. What it bought is exported and verifies."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,12 +31,12 @@ BOUGHT = CONFIG.model_copy(update={"data": DataConfig(rollouts=ROLLOUTS)})
 class KeptPool(GamePool):
     """As a keeper sees it."""
 
-    def __init__(self, work: SoldWork, home: Path, config: PoolConfig = BOUGHT) -> None:
+    def __init__(self, work: SoldWork, home: Path) -> None:
         super().__init__(work.game)
-        self.home, self._config = home, config
+        self.home = home
 
     def pool_config(self) -> PoolConfig:
-        return self._config
+        return BOUGHT
 
 
 class MortalBucket:
@@ -62,25 +62,22 @@ class Keepers:
         self.work, self.home = work, home
         self.config = config_of(base, home).model_copy(update={"pool": work.game.pool, "newcomer_seconds": 5})
 
-    def make(self, **changes: object) -> DataBuyer:
-        fakes: Any = {"client": KeptPool(self.work, self.home), "bucket": self.work.bucket, "orchestrator": None}
-        fakes |= {"account": self.work.game.owner, "decoy": None, "evaluator": SimpleNamespace()}
-        return DataBuyer(self.config.model_copy(update=changes), TrainerServices(**fakes))
+    def make(self, most: int = 1000, **changes: Any) -> DataBuyer:
+        """One that dies instead of its upload after `most` of them."""
+        bucket: Any = MortalBucket(self.work.bucket, most)
+        fakes: Any = {"client": KeptPool(self.work, self.home), "orchestrator": None, "evaluator": SimpleNamespace()}
+        services = TrainerServices(**fakes, bucket=bucket, account=self.work.game.owner, decoy=None)
+        return DataBuyer(self.config.model_copy(update=changes), services)
 
-    def look(self, **changes: object) -> bool:
+    def look(self, **changes: Any) -> bool:
         return bool(self.make(**changes)._poll())
 
     def killed_in_publishing(self) -> int:
         """How often it had to be started until one was let live: each dies one upload later than the one before."""
         for most in range(100):
-            keeper = self.make()
-            keeper.services = replace(keeper.services, bucket=MortalBucket(self.work.bucket, most))  # type: ignore[arg-type]
-            keeper.publisher._bucket = keeper.services.bucket
-            try:
-                keeper._poll()
+            with suppress(Killed):
+                self.make(most)._poll()
                 return most
-            except Killed:
-                continue
         raise AssertionError("it never lived")
 
     def until(self, done: Callable[[], bool], looks: int = 4) -> None:

@@ -1,28 +1,63 @@
 """An export of a pool verifies; whatever is altered in it is found and named."""
 
 import shutil
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from typer.testing import CliRunner
 
+from cli.main import app
 from dataset import document as names
-from dataset.document import CARD, DOCUMENT, StoredDataset
-from dataset.export import ExportOptions
+from dataset.document import CARD, StoredDataset
+from dataset.export import export
 from dataset.rows import DatasetRow
 from dataset.verify import load
 from protocol.accounts import Account
 from protocol.errors import ConfigError, IntegrityError
 from protocol.rollout_file.file import read
 from protocol.rollout_file.rows import Limits
+from protocol.verdict import Code
 from storage.keys import object_key
-from tests.dataset.world import Change, SoldWork, forged, redo, rows_of
+from tests.conftest import Chain
+from tests.dataset.world import Change, SoldWork, contracts_and_bucket, forged, rows_of
 from tests.validator.world import CONFIG
 
 ROWS = 6
-Rows = list[DatasetRow]
+PARQUET = "data/rollouts-00000.parquet"
+
+
+@pytest.fixture(scope="module")
+def sold(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SoldWork]:
+    """Five files of two nodes: three accepted (one of them unsure) for good, one rejected, one accepted but not yet for
+    good."""
+    folder = tmp_path_factory.mktemp("sold")
+    chain = Chain().start()
+    try:
+        with contracts_and_bucket(chain, folder, CONFIG) as (game, bucket):
+            work = SoldWork(game, bucket)
+            (_, honest), (_, cheat) = work.game.node(), work.game.node()
+            work.begin()
+            work.submit(honest, 1)
+            work.judge(work.submit(cheat, 2), Code.ACCEPT, Code.REJECT_SAMPLING)
+            work.submit(honest, 3)
+            work.judge(work.submit(honest, 4), Code.ACCEPT, Code.UNSURE)
+            chain.later(61)
+            work.judge(work.submit(honest, 5), Code.ACCEPT)
+            yield work
+    finally:
+        chain.kill()
+
+
+@pytest.fixture(scope="module")
+def exported(sold: SoldWork, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An export of the finished pool; not to be changed."""
+    folder = tmp_path_factory.mktemp("exports") / "data-set"
+    sold.export(folder)
+    return folder
 
 
 def test_an_export_holds_what_was_accepted_and_verifies(sold: SoldWork, exported: Path) -> None:
@@ -64,7 +99,7 @@ def test_the_same_pool_gives_the_same_bytes_in_parts(sold: SoldWork, exported: P
     again, parts = tmp_path / "again", tmp_path / "parts"
     sold.export(again)
     assert load(again).dataset.files == source.files
-    sold.export(parts, ExportOptions(rows_per_file=7))
+    sold.export(parts, rows_per_file=7)
     assert [file.rows for file in load(parts).dataset.files] == [7, 7, 4]
     assert rows_of(parts) == rows_of(exported)
     assert sold.verify(parts).sound
@@ -72,12 +107,11 @@ def test_the_same_pool_gives_the_same_bytes_in_parts(sold: SoldWork, exported: P
 
 def test_an_export_is_signed_by_its_exporter(sold: SoldWork, exported: Path, tmp_path: Path) -> None:
     account = Account.create()
-    sold.export(tmp_path / "signed", ExportOptions(licence="cc-by-4.0", account=account))
+    sold.export(tmp_path / "signed", licence="cc-by-4.0", account=account)
     stored = load(tmp_path / "signed")
     assert stored.signer == account.address
     document = stored.dataset.model_copy(update={"licences": load(exported).dataset.licences})
-    changed = StoredDataset(dataset=document, signer=stored.signer, signature=stored.signature)
-    (tmp_path / "signed" / DOCUMENT).write_bytes(changed.canonical())
+    StoredDataset(dataset=document, signer=stored.signer, signature=stored.signature).write(tmp_path / "signed")
     with pytest.raises(IntegrityError, match="is signed by"):
         load(tmp_path / "signed")
 
@@ -90,8 +124,6 @@ def test_nothing_is_left_of_an_export_that_fails(sold: SoldWork, tmp_path: Path)
             raise IntegrityError("the bucket is gone", "")
         return sold.bucket.get(key, limit)
 
-    from dataset.export import export
-
     with pytest.raises(IntegrityError, match="the bucket is gone"):
         export(sold.source, objects, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
@@ -100,50 +132,48 @@ def test_nothing_is_left_of_an_export_that_fails(sold: SoldWork, tmp_path: Path)
         sold.export(tmp_path / "out")
 
 
+def edited(place: int, change: Callable[[DatasetRow], DatasetRow]) -> Change:
+    return lambda rows: [*rows[:place], change(rows[place]), *rows[place + 1 :]]
+
+
+def with_leaf(row: DatasetRow) -> DatasetRow:
+    return replace(row, leaf=row.computed_leaf().hex())
+
+
+OTHER = "0x" + "11" * 20
+FIRST, CONTENT = "row 0 (submission 0, row 0)", "its content is not the one of its leaf"
 FORGERIES: dict[str, tuple[Change, str]] = {
     "token": (
-        lambda rows: [*rows[:8], replace(rows[8], output_tokens=(1, *rows[8].output_tokens[1:])), *rows[9:]],
-        "row 8 (submission 16, row 2): its content is not the one of its leaf",
+        edited(8, lambda row: replace(row, output_tokens=(1, *row.output_tokens[1:]))),
+        f"row 8 (submission 16, row 2): {CONTENT}",
     ),
-    "reward": (
-        lambda rows: [replace(rows[0], task_reward=1.0 - rows[0].task_reward), *rows[1:]],
-        "row 0 (submission 0, row 0): its content is not the one of its leaf",
-    ),
+    "reward": (edited(0, lambda row: replace(row, task_reward=1.0 - row.task_reward)), f"{FIRST}: {CONTENT}"),
     "leaf": (
-        lambda rows: [with_leaf(replace(rows[0], reward=9.0)), *rows[1:]],
-        "row 0 (submission 0, row 0): its leaf does not lead to the root on chain",
+        edited(0, lambda row: with_leaf(replace(row, reward=9.0))),
+        f"{FIRST}: its leaf does not lead to the root on chain",
     ),
     "text": (
-        lambda rows: [*rows[:-1], replace(rows[-1], completion="42")],
+        edited(17, lambda row: replace(row, completion="42")),
         "row 17 (submission 17, row 5): `completion` is not the text of its tokens",
     ),
     "environment": (
-        lambda rows: [replace(rows[0], environment="mathematics"), *rows[1:]],
-        "row 0 (submission 0, row 0): `environment` or `problem` is not what its problem seed stands for",
+        edited(0, lambda row: replace(row, environment="mathematics")),
+        f"{FIRST}: `environment` or `problem` is not what its problem seed stands for",
     ),
-    "node": (
-        lambda rows: [replace(rows[0], node="0x" + "11" * 20), *rows[1:]],
-        "row 0 (submission 0, row 0): `node` is not what the chain says",
-    ),
+    "node": (edited(0, lambda row: replace(row, node=OTHER)), f"{FIRST}: `node` is not what the chain says"),
     "verdict": (
-        lambda rows: [*rows[:12], replace(rows[12], votes=("accept",) * 3), *rows[13:]],
+        edited(12, lambda row: replace(row, votes=("accept",) * 3)),
         "row 12 (submission 17, row 0): `votes` is not what the chain says",
     ),
     "dropped": (lambda rows: [*rows[:3], *rows[4:]], "row 3 of submission 0 is missing"),
     "dropped file": (lambda rows: rows[6:], "row 0 and 5 more of submission 0 are missing"),
-    "doubled": (lambda rows: [*rows[:4], rows[3], *rows[4:]], "row 4 (submission 0, row 3) appears twice"),
-    "reordered": (
-        lambda rows: [rows[1], rows[0], *rows[2:]],
-        "row 1 (submission 0, row 0) comes after submission 0, row 1",
+    "doubled": (lambda rows: [*rows[:4], *rows[3:]], "row 4 (submission 0, row 3) appears twice"),
+    "reordered": (lambda rows: [rows[1], rows[0], *rows[2:]], f"row 1{FIRST[5:]} comes after submission 0, row 1"),
+    "renumbered": (  # each in the place of the other, with the proof of its own
+        lambda rows: [replace(rows[1], row=0), replace(rows[0], row=1), *rows[2:]],
+        f"{FIRST}: it is (slot 0, sample 1), which is another row of the file",
     ),
-    "renumbered": (
-        lambda rows: [swapped(rows[0], rows[1]), swapped(rows[1], rows[0]), *rows[2:]],
-        "row 0 (submission 0, row 0): it is (slot 0, sample 1), which is another row of the file",
-    ),
-    "rejected": (
-        lambda rows: [*rows[:6], replace(rows[6], submission=1), *rows[7:]],
-        "row 6 is of submission 1, which is rejected",
-    ),
+    "rejected": (edited(6, lambda row: replace(row, submission=1)), "row 6 is of submission 1, which is rejected"),
     "not final": (
         lambda rows: [*rows, replace(rows[-1], submission=32)],
         "row 18 is of submission 32, which is accepted but was not final then",
@@ -153,15 +183,6 @@ FORGERIES: dict[str, tuple[Change, str]] = {
         "row 18 is of submission 99, which the pool has not",
     ),
 }
-
-
-def with_leaf(row: DatasetRow) -> DatasetRow:
-    return replace(row, leaf=row.computed_leaf().hex())
-
-
-def swapped(row: DatasetRow, content: DatasetRow) -> DatasetRow:
-    """One row in the place of another, with the proof of its own."""
-    return replace(content, row=row.row)
 
 
 @pytest.mark.parametrize("name", FORGERIES)
@@ -177,7 +198,7 @@ def test_careless_changes_are_named(sold: SoldWork, exported: Path, tmp_path: Pa
     """A file of rows, the configuration, the tokenizer, the card, the totals, and files that do not belong there."""
     told = {}
     for name, path, old, new in (
-        ("data", "data/rollouts-00000.parquet", b"PAR1", b"PAR2"),
+        ("data", PARQUET, b"PAR1", b"PAR2"),
         ("config", names.CONFIG, b'"name":"test"', b'"name":"best"'),
         ("tokenizer", "tokenizer/tokenizer.json", b"<think>", b"<Think>"),
         ("card", CARD, b"18 verified", b"19 verified"),
@@ -213,7 +234,7 @@ def test_totals_and_origin_are_compared_with_rows_and_chain(sold: SoldWork, expo
         ({"genesis": "11" * 32}, "its first block differs"),
         ({"contracts": document.contracts | {"Pools": "0x" + "11" * 20}}, "of other contracts"),
     ):
-        redo(folder, document.model_copy(update=update))
+        StoredDataset.of(document.model_copy(update=update), None).write(folder)
         assert any(words in line for line in sold.verify(folder).findings.messages), words
 
 
@@ -225,21 +246,38 @@ def test_files_that_became_final_later_are_counted_not_missed(sold: SoldWork, ex
 
 
 def test_hostile_files_are_refused_with_a_word(sold: SoldWork, exported: Path, tmp_path: Path) -> None:
-    path = "data/rollouts-00000.parquet"
-    table = pq.read_table(exported / path)
+    table = pq.read_table(exported / PARQUET)
     negative = table.set_column(table.schema.get_field_index("row"), "row", [[-1] * table.num_rows])
     for name, data, words in (
         ("junk", b"[" * 50_000, "rollouts-00000.parquet cannot be read"),
-        ("cut", (exported / path).read_bytes()[:-100], "rollouts-00000.parquet cannot be read"),
+        ("cut", (exported / PARQUET).read_bytes()[:-100], "rollouts-00000.parquet cannot be read"),
         ("columns", table.drop_columns(["row"]), "rollouts-00000.parquet has other columns than a data set"),
         ("negative", negative.cast(table.schema), "rollouts-00000.parquet, row 0: column `row`"),
     ):
         folder = tmp_path / name
         shutil.copytree(exported, folder)
         if isinstance(data, bytes):
-            (folder / path).write_bytes(data)
+            (folder / PARQUET).write_bytes(data)
         else:
-            pq.write_table(data, folder / path)
+            pq.write_table(data, folder / PARQUET)
         assert any(words in one for one in sold.verify(folder).findings.messages), name
     with pytest.raises(ConfigError):
         load(tmp_path)
+
+
+def test_the_command_says_by_its_exit_code_whether_rows_are_true(
+    sold: SoldWork, exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    sold.game.deployed.deployment.save(tmp_path / "deployment.json")
+    chain = ["--deployment", str(tmp_path / "deployment.json"), "--rpc", sold.game.deployed.chain.url]
+    bad = forged(exported, tmp_path / "forged", lambda rows: rows[:-1])
+    for folder, more, code, words in (
+        (exported, (), 0, "18 rows checked"),
+        (bad, (), 1, "WRONG  row 5 of submission 17 is missing"),
+        (exported, ("--signer", OTHER), 1, "signed by nobody"),
+    ):
+        done = CliRunner().invoke(app, ["dataset", "verify", str(folder), *chain, *more])
+        assert done.exit_code == code, done.output
+        assert words in done.output
+        assert done.output.endswith("every row is on chain\n") is (code == 0)

@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from chain.contracts import WorkItem
 from chain.indexer.records import Submission
-from dataset.document import CARD, DATA, DOCUMENT, DatasetDocument, StoredDataset, card
-from dataset.export import ExportOptions, PoolOnChain, export
+from dataset.document import DATA, StoredDataset
+from dataset.export import PoolOnChain, export
 from dataset.rows import DatasetRow, RowTally, RowWriter, read_rows
 from dataset.verify import Verification, load, verify
 from protocol.accounts import LocalAccount
@@ -65,10 +66,9 @@ class JudgedPool:
         counter = state.accounts[self.game.pool, node.address].counter
         return Work(WorkId(self.pool_id, node.address, step, counter), seed, published.manifest)
 
-    def hand_in(self, node: LocalAccount, step: int, data: bytes, made: Commitment, stored: bool = True) -> Submission:
+    def hand_in(self, node: LocalAccount, step: int, data: bytes, made: Commitment) -> Submission:
         """A file on chain and in the bucket."""
-        if stored:
-            self.bucket.put(object_key("rollouts", made.sha256), data)
+        self.bucket.put(object_key("rollouts", made.sha256), data)
         return self.game.submit(node, step, WorkItem(made.root, made.sha256, made.units, made.rows))
 
 
@@ -108,8 +108,8 @@ class SoldWork(JudgedPool):
         """Votes on the files of a lane, in order."""
         self.game.vote(lane, dict(enumerate(map(int, codes))))
 
-    def export(self, out: Path, options: ExportOptions | None = None) -> StoredDataset:
-        return export(self.source, self.bucket.get, out, options)
+    def export(self, out: Path, **options: Any) -> StoredDataset:
+        return export(self.source, self.bucket.get, out, **options)
 
     def verify(self, folder: Path, source: PoolOnChain | None = None) -> Verification:
         stored, source = load(folder), source or self.source
@@ -135,11 +135,10 @@ def forged(folder: Path, out: Path, change: Change) -> Path:
             writer.add(row)
             tally.add(row)
         files = writer.finish()
-    redo(out, load(folder).dataset.model_copy(update={"files": files, "totals": tally.totals()}))
+    restate(out, files=files, totals=tally.totals())
     return out
 
 
-def redo(folder: Path, document: DatasetDocument) -> None:
-    """Write document and card."""
-    (folder / DOCUMENT).write_bytes(StoredDataset.of(document, None).canonical())
-    (folder / CARD).write_text(card(document), encoding="utf-8")
+def restate(folder: Path, **changes: Any) -> None:
+    """Write an export's document with these changes, and the card that follows."""
+    StoredDataset.of(load(folder).dataset.model_copy(update=changes), None).write(folder)

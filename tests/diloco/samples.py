@@ -1,12 +1,13 @@
 """A run of three workers over a model of a few tensors."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from diloco.codec import encode_dense, encode_shard
+from diloco.codec import F32, TensorLayout
 from diloco.config import DilocoConfig, DilocoRun
 from diloco.messages import Contribution, Expected, ShardEntry
-from diloco.outer import OuterState
-from diloco.tensors import F32, TensorLayout, cut
+from diloco.outer import OuterState, encode_payload
 from protocol.accounts import Account, LocalAccount
 from protocol.encoding import sha256_hex
 
@@ -31,18 +32,16 @@ SHARDS = LAYOUT.shards(3)
 EXPECTED = Expected(RUN, STATE.step, STATE.digest.hex(), LAYOUT)
 
 
-def payload_of(worker: str, gradient: dict[str, F32], expected: Expected = EXPECTED) -> list[bytes]:
-    origin, mode = expected.origin(worker), expected.run.settings.mode
-    cuts = LAYOUT.shards(expected.run.settings.shards)
-    return [
-        encode_shard(origin, at, [encode_dense(one, mode) for one in cut(gradient, pieces)])
-        for at, pieces in enumerate(cuts)
-    ]
+def payload_of(worker: str, gradient: dict[str, F32], expected: Expected = EXPECTED) -> tuple[bytes, ...]:
+    return encode_payload(STATE, gradient, expected, worker)[0]
 
 
-def contribution_of(worker: str, payload: list[bytes], expected: Expected = EXPECTED) -> Contribution:
+def shard_entry(data: bytes) -> ShardEntry:
+    return ShardEntry(sha256=sha256_hex(data), size=len(data))
+
+
+def contribution_of(worker: str, payload: Sequence[bytes], expected: Expected = EXPECTED) -> Contribution:
     return Contribution(
         run=expected.run.digest, worker=worker, step=expected.step, base=expected.base, inner_steps=10, tokens=5000,
-        items=list(expected.items(worker)), mode=expected.run.settings.mode,
-        shards=[ShardEntry(sha256=sha256_hex(one), size=len(one)) for one in payload],
+        items=list(expected.items(worker)), mode=expected.run.settings.mode, shards=[*map(shard_entry, payload)],
     )  # fmt: skip

@@ -1,6 +1,7 @@
 """Pieces and shards as bytes: what comes back, how far it is off, how long it is, and what is refused."""
 
 import contextlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,24 +12,27 @@ from hypothesis.extra import numpy as nps
 
 from diloco.codec import (
     BINS,
+    F32,
     MalformedContribution,
     _max_piece,
     bfloat16_bits,
+    cut,
     decode_float32,
     decode_int8,
     decode_shard,
     decode_sparse,
-    encode_dense,
+    encode_float32,
     encode_int8,
-    encode_shard,
     encode_sparse,
     max_shard_bytes,
+    moments,
+    paste,
     quantise,
     select_visible,
 )
 from diloco.config import Mode
-from diloco.tensors import F32, cut, moments, paste
-from tests.diloco.samples import EXPECTED, KEYS, LAYOUT, SHARDS, STATE, payload_of, random_tensors
+from diloco.outer import encode_payload
+from tests.diloco.samples import EXPECTED, KEYS, LAYOUT, RUN, SHARDS, STATE, payload_of, random_tensors
 
 FINITE = st.floats(-(2.0**99), 2.0**99, width=32)
 PIECES = nps.arrays(np.float32, st.integers(0, 600), elements=FINITE)
@@ -61,7 +65,7 @@ def test_every_piece_is_read_again(values: F32) -> None:
     assert found.dtype == np.float32
     if 3 * values.size <= 4 * BINS:
         assert found.tobytes() == values.tobytes(), "too short for a codebook: as it is"
-    plain = encode_dense(values, "float32")
+    plain = encode_float32(values)
     assert decode_float32(memoryview(plain), values.size).tobytes() == values.tobytes()
 
 
@@ -89,7 +93,7 @@ def test_what_is_not_finite_is_refused(bad: float) -> None:
     with pytest.raises(ValueError, match="cannot be quantised"):
         encode_int8(values)
     with pytest.raises(MalformedContribution, match="infinity or NaN"):
-        decode_float32(memoryview(encode_dense(values, "float32")), 2000)
+        decode_float32(memoryview(encode_float32(values)), 2000)
     with pytest.raises(MalformedContribution, match="infinity or NaN"):
         decode_sparse(memoryview(encode_sparse(NORMAL[:2000], values)), NORMAL[:2000])
 
@@ -167,17 +171,15 @@ def test_a_damaged_shard_is_refused(data: bytes, word: str) -> None:
 
 @pytest.mark.parametrize("mode", ["float32", "sparse"])
 def test_other_modes_come_back_and_fit_their_limit(mode: Mode) -> None:
-    origin = EXPECTED.origin(ME)
-    for at, pieces in enumerate(SHARDS):
-        base, values = cut(STATE.weights, pieces), cut(GRADIENT, pieces)
-        if mode == "sparse":
-            bodies = [encode_sparse(one, one - value) for one, value in zip(base, values, strict=True)]
-        else:
-            bodies = [encode_dense(value, mode) for value in values]
-        data = encode_shard(origin, at, bodies)
+    run = RUN.model_copy(update={"settings": RUN.settings.model_copy(update={"mode": mode})})
+    expected = replace(EXPECTED, run=run)
+    payload, error = encode_payload(STATE, GRADIENT, expected, ME)
+    for at, (data, pieces) in enumerate(zip(payload, SHARDS, strict=True)):
         assert len(data) <= max_shard_bytes(pieces)
-        for one, other in zip(decode_shard(data, origin, at, pieces, mode, base), values, strict=True):
-            np.testing.assert_allclose(one, other, rtol=0, atol=1e-6)
+        sent = decode_shard(data, expected.origin(ME), at, pieces, mode, cut(STATE.weights, pieces))
+        left = cut(random_tensors(0, 0.0) if error is None else error, pieces)
+        for one, rest, value in zip(sent, left, cut(GRADIENT, pieces), strict=True):
+            np.testing.assert_allclose(one + rest, value, rtol=0, atol=1e-6)
 
 
 # Error feedback: what is sent and what is left out are together exactly what was found.
@@ -199,8 +201,8 @@ def test_bfloat16_is_torchs(values: F32) -> None:
 @given(values=WEIGHTS, found=WEIGHTS, scale=st.sampled_from([1.0, 2.0**-7, 2.0**-12]))
 def test_sent_and_left_out_are_what_was_found(values: F32, found: F32, scale: float) -> None:
     gradient = (found * np.float32(scale)).astype(np.float32)
-    made = select_visible({"w": values}, {"w": gradient})
-    sent, error = values - made.after["w"], made.error["w"]
+    after, left = select_visible({"w": values}, {"w": gradient})
+    sent, error = values - after["w"], left["w"]
     off = sent.astype(np.float64) + error.astype(np.float64) - gradient
     size = np.abs(values.astype(np.float64)) + np.abs(gradient)
     assert (np.abs(off) <= EPSILON * EPSILON * 4 * size).all(), "no more than the rounding of a rounding"
@@ -214,11 +216,11 @@ def test_nothing_is_lost_over_many_steps() -> None:
     """Steps far below a bfloat16's: hardly any is visible alone, all arrive."""
     weights, dice = weights_of(0), np.random.default_rng(1)
     drift = (1e-5 * dice.standard_normal(20_000)).astype(np.float32)
-    total, arrived, error, shares = np.zeros(20_000), np.zeros(20_000), None, []
+    total, arrived, shares, error = np.zeros(20_000), np.zeros(20_000), [], None
     for _ in range(40):
         gradient = {"w": drift + (1e-5 * dice.standard_normal(20_000)).astype(np.float32)}
-        made = select_visible(weights, gradient, error)
-        error, sent = made.error, weights["w"] - made.after["w"]
+        after, error = select_visible(weights, gradient, error)
+        sent = weights["w"] - after["w"]
         total += gradient["w"]
         arrived += sent
         weights = {"w": weights["w"] - sent}
@@ -231,8 +233,8 @@ def test_nothing_is_lost_over_many_steps() -> None:
 
 def test_readers_take_exactly_what_the_worker_counts_as_sent() -> None:
     weights = weights_of(2)["w"]
-    made = select_visible({"w": weights}, {"w": weights_of(3)["w"] * np.float32(1e-3)})
-    code, sent = encode_sparse(weights, made.after["w"]), weights - made.after["w"]
+    after, _ = select_visible({"w": weights}, {"w": weights_of(3)["w"] * np.float32(1e-3)})
+    code, sent = encode_sparse(weights, after["w"]), weights - after["w"]
     assert decode_sparse(memoryview(code), weights).tobytes() == sent.tobytes()
     assert len(code) < np.count_nonzero(sent) * 5, "a gap and a short step for each"
 

@@ -12,7 +12,7 @@ from diloco import coordinator as coordinator_module
 from diloco import messages
 from diloco.codec import MalformedContribution
 from diloco.config import Timeouts
-from diloco.log import Log
+from diloco.log import Log, read_step
 from diloco.messages import (
     CommitRecord,
     Contribution,
@@ -20,21 +20,21 @@ from diloco.messages import (
     Expected,
     FilesUnusable,
     Signed,
-    seal_contribution,
+    Strikes,
+    seal,
 )
-from diloco.settle import Admitted, read_step
+from diloco.outer import Admitted
 from diloco.store import OwnContribution
-from diloco.strikes import Strikes
 from diloco.worker import Worker
 from protocol.errors import IntegrityError
-from tests.diloco.world import NAMES, FilesWorld, MemoryBucket, commits, events, file_at, files_run
+from tests.diloco.world import NAMES, FilesWorld, commits, events, file_at, files_run
 
 BAD = NAMES[2]
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> FilesWorld:
-    return FilesWorld(MemoryBucket(), files_run(3), tmp_path)
+    return FilesWorld(files_run(3), tmp_path)
 
 
 def begin(world: FilesWorld, *numbers: int, patience: float = 0.0) -> None:
@@ -76,7 +76,7 @@ def test_a_file_that_one_worker_cannot_have_is_split_among_the_others(world: Fil
 @pytest.mark.parametrize("minimum", [1, 2])
 def test_a_file_that_nobody_can_have_is_left_out_of_its_step(minimum: int, tmp_path: Path) -> None:
     gone = {file_at(1, 3)}
-    world = FilesWorld(MemoryBucket(), files_run(3, minimum), tmp_path, gone=gone)
+    world = FilesWorld(files_run(3, minimum), tmp_path, gone=gone)
     begin(world, 0, 1, 2)
     world.until(2)
     files = files_of(world, 1)
@@ -87,14 +87,14 @@ def test_a_file_that_nobody_can_have_is_left_out_of_its_step(minimum: int, tmp_p
     assert len({one.worker for one in named}) == len(named)
     world.until(4)
     assert all(files_of(world, 3).values())
-    assert world.digests() == {world.replayed()[-1].digest}
-    assert minimum == 1 or world.coordinator.log.schedule.strikes == {}, "it is held against nobody"
+    world.check()
+    assert minimum == 1 or world.schedule.strikes == {}, "it is held against nobody"
 
 
 @pytest.mark.parametrize(("lost", "minimum"), [(6, 1), (5, 2)])
 def test_a_step_with_fewer_files_than_it_needs_workers_changes_nothing(lost: int, minimum: int, tmp_path: Path) -> None:
     gone = {file_at(1, number) for number in range(lost)}
-    world = FilesWorld(MemoryBucket(), files_run(3, minimum), tmp_path, gone=gone, needed=2)
+    world = FilesWorld(files_run(3, minimum), tmp_path, gone=gone, needed=2)
     begin(world, 0, 1)
     world.until(1)
     before = world.coordinator.state
@@ -110,9 +110,9 @@ def test_a_step_with_fewer_files_than_it_needs_workers_changes_nothing(lost: int
 
 def test_a_worker_that_names_others_files_is_ignored(world: FilesWorld) -> None:
     begin(world, 0, 1, 2)
-    while not world.coordinator.log.schedule.items:
+    while not world.schedule.items:
         world.turn()
-    now = world.coordinator.log.schedule
+    now = world.schedule
     assert now.partition is not None
     other = now.partition.of(NAMES[0])[-1]
     world.workers[2]._sender.post("unusable", now, None, [other])
@@ -124,7 +124,7 @@ def test_a_worker_that_names_others_files_is_ignored(world: FilesWorld) -> None:
 
 def test_a_file_is_waited_for_and_not_for_ever(tmp_path: Path) -> None:
     clock = [0.0]
-    world = FilesWorld(MemoryBucket(), files_run(3), tmp_path, clock=lambda: clock[0])
+    world = FilesWorld(files_run(3), tmp_path, clock=lambda: clock[0])
     begin(world, 0, 1, 2, patience=50.0)
     bad = world.workers[2]
     lose_files(bad, 0)
@@ -144,9 +144,9 @@ def test_a_file_is_waited_for_and_not_for_ever(tmp_path: Path) -> None:
 def test_a_file_that_another_worker_has_named_or_that_is_malformed_is_not_waited_for(world: FilesWorld) -> None:
     world.gone |= {file_at(0, 0)}
     begin(world, 0, 1, 2, patience=1e9)
-    while not world.coordinator.log.schedule.items:
+    while not world.schedule.items:
         world.turn()
-    first = next(name for name in NAMES if file_at(0, 0) in world.coordinator.log.schedule.share_of(name))
+    first = next(name for name in NAMES if file_at(0, 0) in world.schedule.share_of(name))
     world.workers[NAMES.index(first)].timeouts = Timeouts.of(world.run)
     world.workers[NAMES.index(first)].task.for_good = True  # type: ignore[attr-defined]
     world.until(1)
@@ -158,9 +158,7 @@ def test_a_killed_worker_hands_in_nothing_of_files_that_are_skipped_since(world:
     world.needed = 2
     begin(world, 0, 1)
     while world.workers[0]._own is None:
-        world.coordinator_turn()
-        for worker in list(world.workers.values())[: None if world.coordinator.log.schedule.awaits_files else 1]:
-            worker.turn()
+        world.turn(slice(None) if world.schedule.awaits_files else slice(1))
     mine = world.workers[0].log.schedule.share_of(NAMES[0])
     assert world.workers[0]._own.share == mine
     again = world.start(0)
@@ -202,7 +200,7 @@ def sign_other_files(monkeypatch: pytest.MonkeyPatch, chosen: Chosen | None) -> 
         made = Signed[Contribution].model_validate_json(own.document).body
         others = sorted(item for name in NAMES[:2] for item in self.log.schedule.share_of(name) if item not in NAMES)
         named = made.model_copy(update={"items": list(chosen(made.items, others))})
-        return replace(own, document=seal_contribution(named, self.run, self._account))
+        return replace(own, document=seal(named, self.run, self._account))
 
     monkeypatch.setattr(Worker, "_contribute", hostile)
 
@@ -229,8 +227,8 @@ def test_a_worker_that_names_other_files_is_refused_with_words(
     assert sorted(commit.made_of) == commit.counted == NAMES[:2]
     assert sorted(files_of(world, 1).values()) == sorted(NAMES[:2] * 3), "all files, each once, without it"
     assert word in world.coordinator.excluded[BAD]
-    assert world.digests() == {world.coordinator.state.digest} == {world.replayed()[-1].digest}
-    now = world.coordinator.log.schedule
+    assert world.check()[-1].digest == world.coordinator.state.digest
+    now = world.schedule
     assert now.members >= set(NAMES[:2])
     assert BAD in now.members | now.waiting, "it may come back"
 
@@ -263,11 +261,9 @@ def test_a_contribution_of_an_attempt_that_is_over_is_refused(
 
     monkeypatch.setattr(Worker, "_offer_again", stubborn)
     begin(world, 0, 1, 2)
-    while NAMES[0] not in world.coordinator.log.schedule.documents:
-        world.coordinator_turn()
-        for worker in list(world.workers.values())[: None if world.coordinator.log.schedule.awaits_files else 1]:
-            worker.turn()
-    world.workers.pop(2)._sender.post("leave", world.coordinator.log.schedule)
+    while NAMES[0] not in world.schedule.documents:
+        world.turn(slice(None) if world.schedule.awaits_files else slice(1))
+    world.workers.pop(2)._sender.post("leave", world.schedule)
     for _ in range(20):
         world.turn()
     refused = told(world, ContributionRefused)[0]
@@ -278,11 +274,9 @@ def test_a_contribution_of_an_attempt_that_is_over_is_refused(
 def test_what_was_judged_in_one_attempt_is_judged_anew_in_the_next(world: FilesWorld) -> None:
     """Also where a worker signs for the next one before that has begun."""
     begin(world, 0, 1, 2)
-    while BAD not in world.coordinator.log.schedule.documents:
-        world.coordinator_turn()
-        for worker in list(world.workers.values())[0 if world.coordinator.log.schedule.awaits_files else 2 :]:
-            worker.turn()
-    now, own = world.coordinator.log.schedule, world.workers[2]._own
+    while BAD not in world.schedule.documents:
+        world.turn(slice(0 if world.schedule.awaits_files else 2, None))
+    now, own = world.schedule, world.workers[2]._own
     assert own is not None
     world.workers[0]._sender.post("leave", now)
     world.workers[2]._sender.post("sign", replace(now, attempt=now.attempt + 1), own.digest)
@@ -296,29 +290,29 @@ def test_what_was_judged_in_one_attempt_is_judged_anew_in_the_next(world: FilesW
 def test_a_worker_that_is_refused_in_every_step_is_excluded_from_most(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = FilesWorld(MemoryBucket(), files_run(3, 2), tmp_path)
+    world = FilesWorld(files_run(3, 2), tmp_path)
     sign_other_files(monkeypatch, ATTACKS["one more"][0])
     begin(world, 0, 1, 2)
     world.until(6)
     world.start_coordinator()  # it forgets nothing
-    assert set(world.coordinator.log.schedule.strikes) == {BAD}
+    assert set(world.schedule.strikes) == {BAD}
     worker = world.start(1)
-    assert worker.log.schedule.strikes == world.coordinator.log.schedule.strikes
+    assert worker.log.schedule.strikes == world.schedule.strikes
     world.until(12)
     assert len(told(world, ContributionRefused)) == 4, "of steps 1, 2, 4 and 8"
-    now = world.coordinator.log.schedule
+    now = world.schedule
     assert now.strikes == {BAD: Strikes(count=4, until=16)}
     assert (now.members, now.waiting) == (frozenset(NAMES[:2]), frozenset({BAD}))
     assert world.coordinator.status()["backing_off"] == {BAD: 16}
     why = next(filter(None, (world.workers[2].turn() for _ in range(20))))
     assert "outer step 16 to begin" in why
-    assert world.digests() == {world.replayed()[-1].digest}
+    world.check()
     right = commits(world.coordinator.transport)[3]
     assert right.strikes == {BAD: Strikes(count=2, until=4, made=0)}
 
 
 def test_a_worker_that_cannot_have_its_files_is_back_in_every_fourth_step(tmp_path: Path) -> None:
-    world = FilesWorld(MemoryBucket(), files_run(3, 2), tmp_path)
+    world = FilesWorld(files_run(3, 2), tmp_path)
     begin(world, 0, 1, 2)
     lose_files(world.workers[2], *range(20))
     world.until(12)
@@ -329,7 +323,7 @@ def test_a_step_of_which_too_little_counts_is_not_begun_again_for_an_excluded_wo
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """That would go on without an end; a newcomer may be the one that was missing."""
-    world = FilesWorld(MemoryBucket(), files_run(3, 2), tmp_path)
+    world = FilesWorld(files_run(3, 2), tmp_path)
     begin(world, 0, 1, 2)
     world.hold_before_commit()
     coordinator, draft = world.coordinator, world.coordinator._draft

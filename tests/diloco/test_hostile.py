@@ -11,20 +11,20 @@ import numpy as np
 import pytest
 
 from diloco import worker as worker_module
-from diloco.codec import Origin
+from diloco.codec import Origin, Tensors
 from diloco.config import AdmissionConfig
-from diloco.messages import Contribution, Expected, ShardEntry, Signed, seal_contribution
-from diloco.outer import OuterState
-from diloco.settle import Admitted, Payloads, admit, expected_at, settle
+from diloco.log import expected_at
+from diloco.messages import Contribution, Expected, Signed, seal
+from diloco.outer import Admitted, OuterState, Payloads, admit, encode_payload, settle
 from diloco.state_machine import Phase, Schedule
 from diloco.store import OwnContribution
-from diloco.tensors import Tensors
-from diloco.worker import Worker, make_contribution
+from diloco.worker import Worker
 from protocol.encoding import sha256_hex
-from tests.diloco.world import NAMES, DilocoWorld, MemoryBucket, make_run
+from tests.diloco.samples import shard_entry
+from tests.diloco.world import NAMES, DilocoWorld, make_run
 
 BAD = NAMES[3]
-Alter = Callable[[OuterState, Tensors], Tensors]
+Alter = Callable[[Tensors], Tensors]  # of a pseudo-gradient
 
 
 class TickingClock:
@@ -37,24 +37,17 @@ class TickingClock:
         return self.now
 
 
-def moved(factor: float) -> Alter:
-    """The pseudo-gradient times a factor."""
-    return lambda state, inner: {
-        name: (value - np.float32(factor) * (value - inner[name])).astype(np.float32)
-        for name, value in state.weights.items()
-    }
+def times(factor: float) -> Alter:
+    return lambda gradient: {name: np.float32(factor) * one for name, one in gradient.items()}
 
 
-def noise(state: OuterState, inner: Tensors) -> Tensors:
+def noise(gradient: Tensors) -> Tensors:
     dice = np.random.default_rng(1)
-    return {
-        name: (value + dice.standard_normal(value.shape) * (value - inner[name]).std()).astype(np.float32)
-        for name, value in state.weights.items()
-    }
+    return {name: (dice.standard_normal(one.shape) * one.std()).astype(np.float32) for name, one in gradient.items()}
 
 
-def nan(state: OuterState, inner: Tensors) -> Tensors:
-    return {name: np.where(one == one.max(), np.float32(np.nan), one) for name, one in inner.items()}
+def nan(gradient: Tensors) -> Tensors:
+    return {name: np.where(one == one.max(), np.float32(np.nan), one) for name, one in gradient.items()}
 
 
 def body_of(own: OwnContribution) -> Contribution:
@@ -69,13 +62,13 @@ class Attack:
         self._alter, self._what, self._honest = alter, what, Worker._contribute
         self.seen: dict[str, OwnContribution] = {}
         self._first: OuterState | None = None
-        monkeypatch.setattr(worker_module, "make_contribution", self._encode)
+        monkeypatch.setattr(worker_module, "encode_payload", self._encode)
         monkeypatch.setattr(Worker, "_contribute", lambda worker, now, share: self._contribute(worker, now, share))
 
-    def _encode(self, state: OuterState, inner: Tensors, expected: Expected, worker: str, error: Any) -> Any:
+    def _encode(self, state: OuterState, gradient: Tensors, expected: Expected, worker: str, error: Any) -> Any:
         if self._alter is not None and worker == BAD and state.step >= 2:  # by then it is a member, whoever came first
-            inner = self._alter(state, inner)
-        return make_contribution(state, inner, expected, worker, error)
+            gradient = self._alter(gradient)
+        return encode_payload(state, gradient, expected, worker, error)
 
     def _contribute(self, worker: Worker, now: Schedule, share: tuple[str, ...]) -> OwnContribution:
         own = self._honest(worker, now, share)
@@ -92,19 +85,18 @@ class Attack:
             changed, payload = body_of(own).model_copy(update={"shards": body_of(victim).shards}), victim.payload
         else:
             old = Expected(worker.run, self._first.step, self._first.digest.hex(), self._first.layout)
-            payload, _ = make_contribution(worker.state, worker.task.weights(), old, BAD, None)
-            entries = [ShardEntry(sha256=sha256_hex(one), size=len(one)) for one in payload]
-            changed = body_of(own).model_copy(update={"step": old.step, "base": old.base, "shards": entries})
-        return replace(own, document=seal_contribution(changed, worker.run, worker._account), payload=payload)
+            inner = worker.task.weights()
+            gradient = {name: value - inner[name] for name, value in worker.state.weights.items()}
+            payload, _ = encode_payload(worker.state, gradient, old, BAD)
+            entries = {"shards": [*map(shard_entry, payload)]}
+            changed = body_of(own).model_copy(update={"step": old.step, "base": old.base} | entries)
+        return replace(own, document=seal(changed, worker.run, worker._account), payload=payload)
 
 
 def leaves_the_weights(attack: Attack, home: Path, mode: str = "int8") -> bool:
     """Return whether the state after outer step 2, to which worker 3 contributed so, is that of the honest alone."""
     run = make_run(4, "hostile", mode=mode, window_seconds=1000, training_seconds=1000, inner_steps=8)
-    world = DilocoWorld(MemoryBucket(), run, home, clock=TickingClock())
-    for number in range(4):
-        world.start(number)
-    world.until(2)
+    world = DilocoWorld(run, home, clock=TickingClock()).begin(0, 1, 2, 3, step=2)
     before = world.coordinator.state
     expected = expected_at(world.coordinator.log, before)
     for _ in range(2000):
@@ -124,11 +116,11 @@ def leaves_the_weights(attack: Attack, home: Path, mode: str = "int8") -> bool:
 
 
 ALTERED = {
-    "zeros": (moved(0), "int8"),
-    "ten times as long": (moved(10), "int8"),
-    "a tenth": (moved(0.1), "int8"),
-    "flipped": (moved(-1), "int8"),
-    "flipped and long": (moved(-2.5), "sparse"),
+    "zeros": (times(0), "int8"),
+    "ten times as long": (times(10), "int8"),
+    "a tenth": (times(0.1), "int8"),
+    "flipped": (times(-1), "int8"),
+    "flipped and long": (times(-2.5), "sparse"),
     "noise": (noise, "int8"),
     "NaN": (nan, "float32"),
 }
@@ -147,7 +139,7 @@ def test_and_moves_the_weights_where_all_is_admitted(
     def all_of_them(workers: list[str], products: Any, config: AdmissionConfig) -> Admitted:
         return Admitted({worker: Fraction(1, len(workers)) for worker in workers}, {})
 
-    monkeypatch.setattr("diloco.settle.admit", all_of_them)
+    monkeypatch.setattr("diloco.outer.admit", all_of_them)
     assert not leaves_the_weights(Attack(monkeypatch, ALTERED[name][0]), tmp_path)
 
 
@@ -171,23 +163,21 @@ def test_contributions_are_judged_once_in_an_attempt(tmp_path: Path, monkeypatch
         judged.append(len(workers))
         return admit(workers, products, config)
 
-    def last_flips(state: OuterState, inner: Tensors, expected: Expected, worker: str, error: Any) -> Any:
-        altered: Tensors = moved(-1)(state, inner) if worker == NAMES[2] else inner
-        return make_contribution(state, altered, expected, worker, error)
+    def last_flips(state: OuterState, gradient: Tensors, expected: Expected, worker: str, error: Any) -> Any:
+        altered = times(-1)(gradient) if worker == NAMES[2] else gradient
+        return encode_payload(state, altered, expected, worker, error)
 
-    monkeypatch.setattr("diloco.settle.admit", counted)
-    monkeypatch.setattr(worker_module, "make_contribution", last_flips)
+    monkeypatch.setattr("diloco.outer.admit", counted)
+    monkeypatch.setattr(worker_module, "encode_payload", last_flips)
     seconds = [0.0]
     run = make_run(3, "too-few", window_seconds=1000, training_seconds=1000, inner_steps=8)
-    world = DilocoWorld(MemoryBucket(), run, tmp_path, clock=lambda: seconds[0])
-    for number in range(3):
-        world.start(number)
+    world = DilocoWorld(run, tmp_path, clock=lambda: seconds[0]).begin(0, 1, 2)
     world.until_phase(Phase.SETTLE)
-    attempt = world.coordinator.log.schedule.attempt
+    attempt = world.schedule.attempt
     for _ in range(20):
         world.coordinator.turn()
     assert judged == [3]
     assert sorted(world.coordinator.status()["excluded"]) == sorted(run.workers)
     seconds[0] += 1001
     world.coordinator.turn()
-    assert (world.coordinator.log.schedule.attempt, world.coordinator.state.step) == (attempt + 1, 0)
+    assert (world.schedule.attempt, world.coordinator.state.step) == (attempt + 1, 0)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from diloco.log import Log, LogWriter
+from diloco.log import Log, LogWriter, make_step
 from diloco.messages import (
     MAX_ENTRY_BYTES,
     MAX_EVENTS,
@@ -20,42 +20,30 @@ from diloco.messages import (
     LogEntry,
     LogEvent,
     PhaseFailed,
-    seal_entry,
+    seal,
 )
-from diloco.settle import make_step
 from diloco.transport import Transport
 from protocol.encoding import sha256_hex
 from protocol.errors import IntegrityError, UnreachableError
-from tests.diloco.world import COORDINATOR, NAMES, TRUSTED, DilocoWorld, MemoryBucket, commits, make_run
+from tests.diloco.world import COORDINATOR, NAMES, TRUSTED, DilocoWorld, Killed, MemoryBucket, commits, make_run
 
 JUNK = (b"{}", b"x" * (MAX_ENTRY_BYTES + 1))
 
 
-class Killed(BaseException):
-    """A kill."""
-
-
-def world_of(home: Path, workers: int = 3, bucket: MemoryBucket | None = None, **settings: Any) -> DilocoWorld:
+def world_of(home: Path, workers: int = 3, **settings: Any) -> DilocoWorld:
     given: dict[str, Any] = {"admission": TRUSTED, "training_seconds": 1000, "window_seconds": 1000} | settings
-    world = DilocoWorld(bucket or MemoryBucket(), make_run(workers, "log", **given), home)
-    for number in range(workers):
-        world.start(number)
-    world.until(1)
-    while len(world.coordinator.log.schedule.members) < workers:
+    world = DilocoWorld(make_run(workers, "log", **given), home).begin(*range(workers), step=1)
+    while len(world.schedule.members) < workers:
         world.turn()
     world.until(world.coordinator.state.step)
     return world
 
 
-def objects(world: DilocoWorld) -> dict[str, bytes]:
-    assert isinstance(world.bucket, MemoryBucket)
-    return world.bucket.objects
-
-
 def entry_of(log: Log, *events: LogEvent) -> LogEntry:
     """The next one, as a coordinator writes it that heeds no rule."""
+    epoch = log.number if isinstance(events[-1], CommitRecord) else log.epoch
     return LogEntry(
-        run=log.transport.run.digest, number=log.number, previous=log.tip, epoch=log.epoch, time=time.time(),
+        run=log.transport.run.digest, number=log.number, previous=log.tip, epoch=epoch, time=time.time(),
         events=list(events),
     )  # fmt: skip
 
@@ -86,9 +74,7 @@ def test_one_bad_event_among_good_ones_and_nothing_is_taken(name: str, tmp_path:
     bad, words = BAD[name]
     before = vars(worker.log.draft())
     entry = entry_of(log, signed(0), signed(1), bad)
-    if isinstance(bad, CommitRecord):
-        entry = entry.model_copy(update={"epoch": entry.number})
-    assert worker.transport.append(log.number, seal_entry(entry, world.run, COORDINATOR))
+    assert worker.transport.append(log.number, seal(entry, world.run, COORDINATOR))
     for _ in range(2):
         with pytest.raises(IntegrityError, match=words):
             worker.turn()
@@ -102,14 +88,11 @@ def test_a_commit_record_of_other_members_is_refused(tmp_path: Path) -> None:
     world = world_of(tmp_path)
     world.until(3)
     right = commits(world.coordinator.transport)[3]
+    assert right.previous is not None
     changes: tuple[dict[str, Any], ...] = (
-        {"members": [], "waiting": right.members},
-        {"made_of": {}},
-        {"previous": 0},
-        {"step": 4},
-    )
+        {"members": [], "waiting": right.members}, {"made_of": {}}, {"previous": 0}, {"step": 4},
+    )  # fmt: skip
     for change in changes:
-        assert right.previous is not None
         log = Log.at(world.coordinator.transport, right.previous)
         while (found := log.transport.next_entry(log.number, log.tip)) is not None and found[0].commit is None:
             log.take(*found)
@@ -127,16 +110,14 @@ def test_a_step_takes_few_entries(tmp_path: Path) -> None:
     for _ in range(3):
         before, step = world.coordinator.log.number, world.coordinator.state.step
         while world.coordinator.state.step == step:
-            world.coordinator.turn()
-            for worker in world.workers.values():
-                worker.turn()
+            world.turn()
         assert world.coordinator.log.number - before <= 4
     world.until(world.coordinator.state.step)
-    assert world.digests() == {world.replayed()[-1].digest}
+    world.check()
 
 
 def test_more_than_an_entry_holds_takes_more_entries(tmp_path: Path) -> None:
-    world = DilocoWorld(MemoryBucket(), make_run(6, "full", admission=TRUSTED, training_seconds=1000), tmp_path)
+    world = DilocoWorld(make_run(6, "full", admission=TRUSTED, training_seconds=1000), tmp_path)
     writer, log = LogWriter(world.coordinator.log, COORDINATOR), world.coordinator.log
     first, told = log.number, 0
     while log.number == first:
@@ -176,9 +157,7 @@ class LossyBucket(MemoryBucket):
 @pytest.mark.parametrize("seed", range(6))
 def test_lost_answers_kills_and_taken_places_leave_one_log(seed: int, tmp_path: Path) -> None:
     bucket = LossyBucket(seed)
-    world = DilocoWorld(bucket, make_run(3), tmp_path)
-    for number in range(3):
-        world.start(number)
+    world = DilocoWorld(make_run(3), tmp_path, bucket).begin(0, 1, 2)
     bucket.calm, kills, losses = False, 0, 0
     while world.coordinator.state.step < 12:
         try:
@@ -193,7 +172,7 @@ def test_lost_answers_kills_and_taken_places_leave_one_log(seed: int, tmp_path: 
     assert kills
     assert losses
     world.until(12)
-    states = world.replayed()
+    states = world.check()
     assert [one.step for one in states] == list(range(len(states)))
     assert world.coordinator.state.digest == states[-1].digest
 
@@ -222,35 +201,24 @@ def test_an_entry_whose_answer_was_lost_is_written_again_byte_for_byte(
     assert coordinator.log.tip == sha256_hex(lost[0])
 
 
-def test_junk_in_the_log_is_skipped_by_all(tmp_path: Path) -> None:
+def test_junk_in_the_log_and_among_messages_is_skipped_and_a_second_coordinator_is_no_stranger(tmp_path: Path) -> None:
     world = world_of(tmp_path, 2, inner_steps=1)
-    number, transport = world.coordinator.log.number, world.coordinator.transport
-    for place, junk in ((number, JUNK[0]), (number + 1, JUNK[1]), (number + 3, JUNK[0]), (64, JUNK[0])):
-        objects(world)[transport._entry_place(place)] = junk
-    world.until(3)
-    world.start_coordinator()
-    world.start(0)
-    world.until(world.coordinator.state.step + 1)
-    assert world.digests() == {world.replayed()[-1].digest}
-
-
-def test_a_second_coordinator_is_no_stranger(tmp_path: Path) -> None:
-    world = world_of(tmp_path, 2)
-    log = world.coordinator.log
-    world.until(log.commit.step + 1)
+    log, transport = world.coordinator.log, world.coordinator.transport
     with pytest.raises(IntegrityError, match="run one coordinator"):
-        world.coordinator.transport.entry(log.number - 1, "ab" * 32)
-
-
-def test_junk_among_a_workers_messages_is_skipped(tmp_path: Path) -> None:
-    world = world_of(tmp_path, 2, inner_steps=1)
+        transport.entry(log.number - 1, "ab" * 32)
+    for place, junk in ((log.number, JUNK[0]), (log.number + 1, JUNK[1]), (log.number + 3, JUNK[0]), (64, JUNK[0])):
+        world.objects[transport._entry_place(place)] = junk
     for ahead, junk in enumerate(JUNK * 10):
-        place = world.coordinator.transport._message_place(NAMES[0], world.workers[0]._sender._next + ahead)
-        objects(world)[place] = junk
+        world.objects[transport._message_place(NAMES[0], world.workers[0]._sender.next + ahead)] = junk
     world.until(world.coordinator.state.step + 2)
-    world.start(0)
-    world.until(world.coordinator.state.step + 1)
-    assert all(len(one.made_of) == 2 for one in commits(world.coordinator.transport)[-3:])
+    world.start_coordinator()
+    world.begin(0, step=world.coordinator.state.step + 1).check()
+    assert all(len(one.made_of) == 2 for one in commits(transport)[-3:])
+
+
+def lose_contributions(world: DilocoWorld) -> None:
+    for place in [place for place in world.objects if place.startswith("contributions/")]:
+        del world.objects[place]
 
 
 def test_a_step_whose_payload_is_gone_is_taken_as_it_was_published(tmp_path: Path) -> None:
@@ -259,8 +227,7 @@ def test_a_step_whose_payload_is_gone_is_taken_as_it_was_published(tmp_path: Pat
     while late.log.commit.step == late.state.step:
         world.turn()
         late.turn()
-    for place in [place for place in objects(world) if place.startswith("contributions/")]:
-        del objects(world)[place]
+    lose_contributions(world)
     late._gathered.clear()
     assert late.turn() == ""
     assert late.state.digest.hex() == late.log.commit.digest
@@ -270,8 +237,7 @@ def test_a_payload_is_sent_again_in_another_attempt(tmp_path: Path) -> None:
     world = world_of(tmp_path, 2, inner_steps=1)
     coordinator = world.coordinator
     world.hold_before_commit()
-    for place in [place for place in objects(world) if place.startswith("contributions/")]:
-        del objects(world)[place]
+    lose_contributions(world)
     coordinator._gathered._attempt = (-1, -1)  # as after a restart
     world.until(coordinator.state.step + 1)
     assert any(one.attempt for one in commits(coordinator.transport)[-2:])
@@ -280,26 +246,13 @@ def test_a_payload_is_sent_again_in_another_attempt(tmp_path: Path) -> None:
 # Who is no worker of the run's document has no part in it, whatever the coordinator signs.
 
 
-def append(transport: Transport, number: int, previous: str, epoch: int, event: LogEvent) -> None:
-    entry = LogEntry(
-        run=transport.run.digest, number=number, previous=previous, epoch=epoch, time=time.time(), events=[event]
-    )
-    assert transport.append(number, seal_entry(entry, transport.run, COORDINATOR))
-
-
-def test_workers_stop_where_the_coordinator_takes_an_outsider_in(tmp_path: Path) -> None:
-    world = world_of(tmp_path, 2)
-    log, worker = all_follow(world), world.workers[0]
-    append(log.transport, log.number, log.tip, log.epoch, Joined(worker=NAMES[3], message=0, digest="ab" * 32))
-    with pytest.raises(IntegrityError, match=f"{NAMES[3]} is no worker of log"):
-        worker.turn()
-
-
 @pytest.mark.parametrize("where", ["members", "waiting"])
 def test_nobody_begins_at_a_commit_record_that_names_an_outsider(where: str) -> None:
-    transport = Transport(MemoryBucket(), make_run(2, "log", admission=TRUSTED))
+    run = make_run(2, "log", admission=TRUSTED)
+    transport = Transport(MemoryBucket(), run)
     commit = CommitRecord.model_validate({"step": 0, "digest": "ab" * 32, where: [NAMES[3]]})
-    append(transport, 0, NO_ENTRY, 0, commit)
+    entry = LogEntry(run=run.digest, number=0, previous=NO_ENTRY, epoch=0, time=0, events=[commit])
+    assert transport.append(0, seal(entry, run, COORDINATOR))
     with pytest.raises(IntegrityError, match="is no worker of log"):
         Log.newest(transport)
 

@@ -17,17 +17,35 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.diloco_faults import TASKS, text_line
-from diloco import codec
-from diloco.codec import MalformedContribution
+from diloco.codec import (
+    _BLOCK,
+    F32,
+    MalformedContribution,
+    TensorLayout,
+    Tensors,
+    add_products,
+    cut,
+    gram,
+    moments,
+    paste,
+)
 from diloco.config import AdmissionConfig, DilocoConfig, DilocoRun, OuterConfig
-from diloco.messages import Contribution, Expected, ShardEntry
-from diloco.outer import OuterState, OuterStepError, OuterUpdate
-from diloco.settle import Admitted, Payloads, admit, admit_equally, settle, update_norm
-from diloco.tensors import _BLOCK, F32, TensorLayout, Tensors, add_products, cut, gram, moments, paste
+from diloco.messages import Contribution, Expected
+from diloco.outer import (
+    Admitted,
+    OuterState,
+    OuterStepError,
+    Payloads,
+    admit,
+    encode_payload,
+    outer_step,
+    settle,
+    update_norm,
+)
 from engines.loading import load_model
 from protocol.encoding import sha256_hex
 from protocol.errors import ConfigError
-from tests.diloco.samples import KEYS, LAYOUT, STATE, random_tensors
+from tests.diloco.samples import KEYS, LAYOUT, STATE, random_tensors, shard_entry
 from tests.trainer.helpers import small_model
 
 WORKERS = [f"0x{number:040x}" for number in range(1, 7)]
@@ -41,15 +59,12 @@ def payloads_of(state: OuterState, gradients: Gradients, settings: DilocoConfig)
         name="run", workers=tuple(gradients), seed="00" * 32, assigned=False, chain_id=0, pools="0x" + "00" * 20,
         pool=0, pool_config=None, data=None, settings=settings, coordinator=KEYS[0].address, kind="diloco-run",
     )  # fmt: skip
-    expected, files, contributions = Expected(run, state.step, state.digest.hex(), state.layout), {}, {}
+    expected, contributions = Expected(run, state.step, state.digest.hex(), state.layout), {}
+    files: dict[str, bytes] = {}
     for worker, gradient in gradients.items():
-        entries = []
-        for number, pieces in enumerate(state.layout.shards(settings.shards)):
-            bodies = [codec.encode_dense(one, settings.mode) for one in cut(gradient, pieces)]
-            data = codec.encode_shard(expected.origin(worker), number, bodies)
-            files[sha256_hex(data)] = data
-            entries.append(ShardEntry(sha256=sha256_hex(data), size=len(data)))
-        values: dict[str, Any] = {"worker": worker, "shards": entries}
+        payload, _ = encode_payload(state, gradient, expected, worker)
+        files |= {sha256_hex(shard): shard for shard in payload}
+        values: dict[str, Any] = {"worker": worker, "shards": [*map(shard_entry, payload)]}
         contributions[worker] = Contribution.model_construct(**values)
     return Payloads(state, expected, contributions, lambda entry: files[entry.sha256])
 
@@ -134,7 +149,7 @@ def test_a_process_that_flushes_small_floats_makes_no_step() -> None:
         pytest.skip("this processor cannot")
     try:
         with pytest.raises(ConfigError, match="flushes"):
-            OuterUpdate(STATE, OuterConfig())
+            outer_step(STATE, OuterConfig(), [])
     finally:
         torch.set_flush_denormal(False)
 
@@ -377,8 +392,8 @@ def test_what_a_third_that_knows_all_others_can_move(world: tuple[OuterState, Gr
 
 def test_few_contributions_and_infinite_lengths() -> None:
     assert not admit([], [], ADMISSION).weights
-    assert "only 1" in admit_equally(["a"], AdmissionConfig(minimum=3, cosine=None)).excluded["a"]
-    assert admit_equally(["a", "b"], TRUSTED).weights == {"a": Fraction(1, 2), "b": Fraction(1, 2)}
+    assert "only 1" in admit(["a"], None, AdmissionConfig(minimum=3, cosine=None)).excluded["a"]
+    assert admit(["a", "b"], None, TRUSTED).weights == {"a": Fraction(1, 2), "b": Fraction(1, 2)}
     products = [[1.0, 1.0, math.nan], [1.0, 1.0, math.nan], [math.nan, math.nan, math.nan]]
     assert "infinity or NaN" in admit(["a", "b", "c"], products, ADMISSION).excluded["c"]
     with pytest.raises(ValueError, match="outvote"):

@@ -16,9 +16,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from diloco import messages as m
 from diloco.config import AdmissionConfig, DilocoConfig, DilocoRun
-from diloco.outer import OuterState, OuterUpdate
+from diloco.messages import FORGIVEN_AFTER, MAX_DISPUTED, MAX_STRIKES, Strikes
+from diloco.outer import OuterState, outer_step
 from diloco.state_machine import Phase, Schedule
-from diloco.strikes import FORGIVEN_AFTER, MAX_DISPUTED, MAX_STRIKES, Strikes
 from protocol.errors import IntegrityError
 
 NAMES = "abcdefxy"
@@ -35,7 +35,7 @@ def short_names() -> Iterator[None]:
         return hashlib.sha256(repr(words).encode()).digest()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("diloco.partition.tagged_hash", hashed)
+        patch.setattr("diloco.inner.tagged_hash", hashed)
         yield
 
 
@@ -89,10 +89,6 @@ def commit(now: Schedule, digest: str) -> Any:
     return event(m.CommitRecord, step=now.step + 1, digest=digest, attempt=now.attempt)
 
 
-def failed(now: Schedule) -> Any:
-    return event(m.PhaseFailed, attempt=now.attempt, phase="settle")
-
-
 def tell(schedule: Schedule, *events: Any) -> Schedule:
     """Apply events; those that no coordinator writes then change nothing."""
     for one in events:
@@ -109,10 +105,8 @@ START = OuterState.start({"w": np.linspace(-1, 1, 5, dtype=np.float32)})
 def make_step(state: OuterState, workers: Sequence[str]) -> OuterState:
     """The mean of pseudo-gradients that follow from worker and step."""
     values = [np.random.default_rng([ord(one), state.step]).standard_normal(5) for one in sorted(workers)]
-    update = OuterUpdate(state, DilocoConfig().outer)
     (pieces,) = state.layout.shards(1)
-    update.apply(pieces, [np.mean(values, axis=0).astype(np.float32)])
-    return update.finish()
+    return outer_step(state, DilocoConfig().outer, [(pieces, [np.mean(values, axis=0).astype(np.float32)])])
 
 
 class OuterSteps(RuleBasedStateMachine):
@@ -196,7 +190,7 @@ class OuterSteps(RuleBasedStateMachine):
 
     @rule()
     def cannot_settle(self) -> None:
-        self.tell(failed(self.schedule))
+        self.tell(timeout(self.schedule, Phase.SETTLE))
 
     @rule(worker=WORKERS)
     def settle(self, worker: str) -> None:
@@ -205,7 +199,7 @@ class OuterSteps(RuleBasedStateMachine):
             return
         workers = tuple(one for one, document in now.contributors.items() if " " not in document)
         if not workers:
-            assert self.tell(failed(now))
+            assert self.tell(timeout(now, Phase.SETTLE))
             return
         after = make_step(self.reference, workers)
         assert self.tell(commit(now, after.digest.hex()))
@@ -277,8 +271,7 @@ def test_strangers_and_files_of_others_are_an_error() -> None:
     waiting = tell(Schedule(a_run(assigned=True), "0"), joined("a", "0"))
     with pytest.raises(IntegrityError, match="before the files"):
         waiting.after(signed("a", "x"))
-    with pytest.raises(IntegrityError, match="changes nothing"):
-        run.apply(opened("a", "x"))
+    assert run.after(opened("a", "x")) is run
 
 
 # Steps whose files are assigned: each member has a part of them, and a step is made of all of them.
@@ -333,9 +326,9 @@ def test_workers_that_are_barred_in_turn_do_not_keep_the_others_from_a_step() ->
     for worker in "cd":
         run = tell(run, refused(worker), joined(worker, "0"))
     assert (set(run.members), set(run.waiting)) == ({"a", "b"}, {"c", "d"})
-    assert tell(run, failed(run)) is run, "nothing is to be settled yet"
+    assert tell(run, timeout(run, Phase.SETTLE)) is run, "nothing is to be settled yet"
     run = tell(run, *(signed(one, one) for one in "ab"), *(opened(one, one) for one in "ab"))
-    assert set(tell(run, failed(run)).members) == {"a", "b"}, "in another attempt neither"
+    assert set(tell(run, timeout(run, Phase.SETTLE)).members) == {"a", "b"}, "in another attempt neither"
 
 
 def test_where_too_few_are_left_all_come_back_and_named_files_are_skipped() -> None:

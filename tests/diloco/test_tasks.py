@@ -1,10 +1,12 @@
-"""Inner tasks on text and conversations: each document is one worker's, a restored task continues exactly, a newcomer
-begins where the others are; and as processes, with two ranks inside a worker."""
+"""Inner tasks on text and conversations: each document is one worker's, by a rule that moves little when workers come
+and go; a restored task continues exactly, a newcomer begins where the others are; and as processes, with two ranks."""
 
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +14,29 @@ import numpy as np
 import pytest
 
 from diloco.config import AdmissionConfig, DilocoConfig, DilocoRun, SftTaskConfig, TextTaskConfig
-from diloco.corpus import Corpus, Cursor, TextStream, check_data, data_digest, document_files, index_file, text_corpus
-from diloco.inner import DataShare
-from diloco.log import Log
+from diloco.inner import (
+    Corpus,
+    Cursor,
+    DataShare,
+    Partition,
+    TextFile,
+    TextStream,
+    check_data,
+    data_digest,
+    document_files,
+    owner,
+    shuffled,
+    text_corpus,
+)
+from diloco.log import Log, make_step
 from diloco.main import load_first_state
-from diloco.settle import make_step
 from diloco.tasks import LanguageTask, language_learners, sft_task, text_task
 from diloco.transport import Transport
 from protocol.accounts import Account
 from protocol.errors import ConfigError
 from runtime.keystore import store
 from storage.s3 import Bucket
+from tests.diloco.samples import KEYS
 from tests.diloco.world import COORDINATOR, NAMES, TRUSTED, make_run
 from tests.localnet.services.running import ROOT, ServiceProcess, running, settings_of
 from tests.trainer.helpers import small_model
@@ -63,7 +77,7 @@ def sft_worker(model: Path, folder: Path) -> LanguageTask:
 
 
 def share(worker: int, step: int = 0, positions: tuple[int, ...] = ()) -> DataShare:
-    return DataShare(RUN.seed, NAMES[worker], tuple(NAMES[:2]), None, step, positions)
+    return DataShare(RUN.seed, NAMES[worker], tuple(NAMES[:2]), (), step, positions)
 
 
 @pytest.mark.parametrize("make", [text_worker, sft_worker])
@@ -87,8 +101,8 @@ def test_a_restored_task_continues_exactly(make: Callable[..., LanguageTask], mo
 
 
 def test_every_token_is_predicted_once_an_epoch_by_one_worker(tmp_path: Path) -> None:
-    corpus = Corpus([index_file(write_texts(tmp_path))], "text")
-    stream = TextStream(corpus, 36, lambda text: tuple(text.encode()), bytes.fromhex(RUN.seed), 16)
+    corpus = Corpus([TextFile.index(write_texts(tmp_path))], "text")
+    stream = TextStream(corpus.text, 36, lambda text: tuple(text.encode()), bytes.fromhex(RUN.seed), 16)
     predicted: list[tuple[int, ...]] = []
     for worker in range(2):
         cursor = Cursor()
@@ -111,7 +125,7 @@ def test_every_token_is_predicted_once_an_epoch_by_one_worker(tmp_path: Path) ->
 def test_what_is_no_text_is_named(data: bytes, word: str, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(data)
     with pytest.raises(ConfigError, match=word):
-        Corpus([index_file(tmp_path / "a.jsonl")], "text").text(0)
+        Corpus([TextFile.index(tmp_path / "a.jsonl")], "text").text(0)
 
 
 def test_folders_hold_files_of_json_lines_and_nothing_changes_them(tmp_path: Path) -> None:
@@ -123,7 +137,7 @@ def test_folders_hold_files_of_json_lines_and_nothing_changes_them(tmp_path: Pat
         document_files([tmp_path, path])
     with pytest.raises(ConfigError, match="no file of JSON lines"):
         document_files([empty])
-    corpus = Corpus([index_file(path)], "text")
+    corpus = Corpus([TextFile.index(path)], "text")
     assert [corpus.text(number) for number in range(len(corpus))] == TEXTS
     path.write_text("changed\n")
     with pytest.raises(ConfigError, match="was changed since"):
@@ -159,7 +173,7 @@ def test_two_workers_as_processes_one_of_them_with_two_ranks(model: Path, tmp_pa
         if (name := str(Account.from_key(secret).address)) in run.workers
     }
 
-    def command(name: str, verb: str, s3: ServiceProcess, **more: Any) -> list[str]:
+    def command(name: str, s3: ServiceProcess, **more: Any) -> list[str]:
         store(tmp_path / f"{name}.key", keys[name], "correct horse battery staple", work_factor=1 << 10)
         key = {"keystore": str(tmp_path / f"{name}.key"), "password_file": str(tmp_path / "password")}
         values = {
@@ -167,12 +181,12 @@ def test_two_workers_as_processes_one_of_them_with_two_ranks(model: Path, tmp_pa
             "s3": settings_of(s3).model_dump(mode="json"), "steps": 3, "poll_seconds": 0.1, **more,
         }  # fmt: skip
         (tmp_path / f"{name}.json").write_text(json.dumps(values))
-        return [sys.executable, "-m", "cli.main", "diloco", verb, "--config", str(tmp_path / f"{name}.json")]
+        return [sys.executable, "-m", "cli.main", "diloco", "run", "--config", str(tmp_path / f"{name}.json")]
 
     with running(ServiceProcess("s3", tmp_path / "s3")) as s3:
-        commands = [command("coordinator", "coordinate", s3, kind="diloco-coordinator")]
+        commands = [[*command("coordinator", s3, kind="diloco-coordinator"), "--coordinator"]]
         for ranks, name in zip((2, 1), run.workers, strict=True):
-            commands.append(command(name, "run", s3, text=task | {"parallel": {"ranks": ranks}}))
+            commands.append(command(name, s3, text=task | {"parallel": {"ranks": ranks}}))
         logs = [(tmp_path / f"{number}.log").open("wb") for number in range(3)]
         children = [
             subprocess.Popen(one, cwd=ROOT, stdout=log, stderr=log) for one, log in zip(commands, logs, strict=True)
@@ -193,3 +207,67 @@ def test_two_workers_as_processes_one_of_them_with_two_ranks(model: Path, tmp_pa
             state, _ = make_step(transport, state, commit)
         for name in run.workers:
             assert json.loads((tmp_path / name / "status.json").read_bytes())["digest"] == state.digest.hex()
+
+
+# Whose data is whose
+
+
+WORKERS = [str(key.address) for key in KEYS]
+SEED = b"\x07" * 32
+ORDER = [5, 8, 9, 6, 0, 2, 7, 3, 4, 1]
+ITEMS = [number.to_bytes(32, "big") for number in range(2000)]
+
+
+def test_every_item_is_of_one_worker_whatever_the_order() -> None:
+    found = [owner(SEED, item, WORKERS) for item in ITEMS]
+    assert found == [owner(SEED, item, WORKERS[::-1]) for item in ITEMS]
+    assert all(400 < count < 600 for count in Counter(found).values())
+    assert found != [owner(b"\x08" * 32, item, WORKERS) for item in ITEMS]
+    with pytest.raises(ValueError):
+        owner(SEED, ITEMS[0], [])
+
+
+def test_only_the_items_of_who_left_move() -> None:
+    for item in ITEMS:
+        before, after = owner(SEED, item, WORKERS), owner(SEED, item, WORKERS[1:])
+        assert after == before or before == WORKERS[0]
+
+
+def split(items: Sequence[bytes], workers: Sequence[str] = WORKERS, seed: bytes = SEED) -> dict[str, tuple[bytes, ...]]:
+    return Partition(seed.hex(), tuple(item.hex() for item in items), tuple(workers)).split
+
+
+def test_a_partition_splits_evenly_and_every_file_is_of_one_worker() -> None:
+    for count in (0, 1, 3, 7, 8):
+        items = ITEMS[:count]
+        found = split(items)
+        assert sorted(one for mine in found.values() for one in mine) == sorted(items)
+        sizes = [len(mine) for mine in found.values()]
+        assert max(sizes) - min(sizes) <= 1
+        assert found == split([*items[::-1], *items[:1]], WORKERS[::-1])
+    assert split(ITEMS[:8]) != split(ITEMS[:8], seed=b"\x08" * 32)
+    partition = Partition(SEED.hex(), tuple(one.hex() for one in ITEMS[:7]), tuple(WORKERS))
+    for worker, mine in partition.split.items():
+        assert list(partition.of(worker)) == sorted(one.hex() for one in mine)
+    assert partition.of("0xstranger") == ()
+
+
+@pytest.mark.parametrize("count", [*range(1, 70), 1000, 1023, 1024, 1025])
+def test_an_epoch_has_each_document_once(count: int) -> None:
+    assert sorted(shuffled(SEED, 3, at, count) for at in range(count)) == list(range(count))
+
+
+def test_epochs_and_seeds_differ_and_neighbours_are_torn_apart() -> None:
+    orders = [[shuffled(seed, epoch, at, 500) for at in range(500)] for seed in (SEED, bytes(32)) for epoch in (0, 1)]
+    assert len({tuple(one) for one in orders}) == 4
+    for order in orders:
+        stayed = sum(after == before + 1 for before, after in pairwise(order))
+        assert stayed < 10, "a random order of 500 has one such pair on average"
+        first = sum(one < 250 for one in order[:250])
+        assert 95 < first < 155, "half of each half, with a deviation of 5.6"
+    with pytest.raises(ValueError):
+        shuffled(SEED, 0, 5, 5)
+
+
+def test_the_order_of_an_epoch_is_part_of_the_protocol() -> None:
+    assert [shuffled(bytes(range(32)), 1, at, 10) for at in range(10)] == ORDER

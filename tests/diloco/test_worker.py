@@ -4,7 +4,8 @@ same bits, which are those that anybody computes from what was published."""
 import inspect
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,11 @@ import numpy as np
 import pytest
 
 from benchmarks.diloco_faults import LetterTask, signed_twice
-from diloco.config import Timeouts
+from diloco.config import DilocoRun, Timeouts
 from diloco.coordinator import Coordinator
 from diloco.inner import Saving
-from diloco.messages import CommitRecord, PhaseFailed
+from diloco.messages import CommitRecord, Left, PhaseFailed
 from diloco.state_machine import Phase, Schedule
-from diloco.transport import Transport
 from diloco.worker import StallTimer, Worker
 from protocol.errors import IntegrityError, MusterError, UnreachableError
 from storage.s3 import Bucket
@@ -28,6 +28,7 @@ from tests.diloco.world import (
     WORKERS,
     DilocoWorld,
     FilesWorld,
+    Killed,
     MemoryBucket,
     commits,
     events,
@@ -37,15 +38,11 @@ from tests.diloco.world import (
 from tests.localnet.services.running import ServiceProcess, running, settings_of
 
 
-class Killed(BaseException):
-    """A kill: nothing of the process goes on."""
-
-
-class Fuse:
+class Fuse(MemoryBucket):
     """A bucket of a process that is killed before or after its `left`-th use of bucket or disk (-1: never)."""
 
     def __init__(self, bucket: MemoryBucket) -> None:
-        self._bucket = bucket
+        self.objects = bucket.objects
         self.arm(-1)
 
     def arm(self, left: int) -> None:
@@ -57,28 +54,28 @@ class Fuse:
         if self.dead:
             raise Killed
 
+    @contextmanager
+    def burning(self) -> Iterator[None]:
+        self.burn()
+        yield
+        self.burn()
+
     def put(self, key: str, data: bytes) -> bool:
-        return bool(self._call(self._bucket.put, key, data))
+        with self.burning():
+            return super().put(key, data)
 
     def put_first(self, place: str, data: bytes) -> bool:
-        return bool(self._call(self._bucket.put_first, place, data))
+        with self.burning():
+            return super().put_first(place, data)
 
     def get(self, key: str, limit: int) -> bytes:
-        return bytes(self._call(self._bucket.get, key, limit))
-
-    def size(self, key: str) -> int | None:
-        return self._bucket.size(key)
+        with self.burning():
+            return super().get(key, limit)
 
     def look(self, place: str, limit: int) -> bytes | None:
         if self.dead:
             raise Killed
-        return self._bucket.look(place, limit)
-
-    def _call(self, of: Callable[..., Any], *given: Any) -> Any:
-        self.burn()
-        answer = of(*given)
-        self.burn()
-        return answer
+        return super().look(place, limit)
 
 
 class BurningTask(LetterTask):
@@ -87,15 +84,14 @@ class BurningTask(LetterTask):
     fuse: Fuse
 
     def save(self, folder: Path) -> Saving:
-        self.fuse.burn()
-        saving = super().save(folder)
-        self.fuse.burn()
-        return saving
+        with self.fuse.burning():
+            return super().save(folder)
 
 
-@pytest.fixture
-def bucket() -> MemoryBucket:
-    return MemoryBucket()
+def trusting(workers: int, name: str, **settings: Any) -> DilocoRun:
+    """A run in which every finite contribution counts."""
+    given: dict[str, Any] = {"admission": TRUSTED, "training_seconds": 1000} | settings
+    return make_run(workers, name, **given)
 
 
 @pytest.fixture(scope="module")
@@ -105,36 +101,28 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bucket]:
 
 
 def test_three_workers_make_the_steps_that_anybody_computes(s3: Bucket, tmp_path: Path) -> None:
-    world = DilocoWorld(s3, make_run(3, "three", inner_steps=20, state_every=100, training_seconds=1000), tmp_path)
-    before = world.start(0).task.loss(0, 40)  # type: ignore[attr-defined]
-    for number in (1, 2):
-        world.start(number)
-    world.until(1)
-    states = world.replayed()
+    run = make_run(3, "three", inner_steps=20, state_every=100, training_seconds=1000)
+    world, task = DilocoWorld(run, tmp_path, s3), LetterTask()
+    before = task.loss(0, 40)
+    states = world.begin(0, 1, 2, step=1).check()
     assert [one.step for one in states] == [0, 1]
-    assert world.digests() == {states[-1].digest} == {world.coordinator.state.digest}
-    task = LetterTask()
+    assert states[-1].digest == world.coordinator.state.digest
     task.load(states[-1].weights)
     assert task.loss(0, 40) < before - 0.5
 
 
 @pytest.mark.parametrize("mode", ["sparse", "float32", "int8"])
 @pytest.mark.parametrize("trusted", [True, False])
-def test_every_mode(bucket: MemoryBucket, tmp_path: Path, mode: str, trusted: bool) -> None:
+def test_every_mode(tmp_path: Path, mode: str, trusted: bool) -> None:
     settings: dict[str, Any] = {"admission": TRUSTED} if trusted else {}
-    world = DilocoWorld(bucket, make_run(3, "modes", mode=mode, **settings), tmp_path)
-    for number in range(3):
-        world.start(number)
-    world.until(2)
-    assert world.digests() == {world.replayed()[-1].digest}
+    DilocoWorld(make_run(3, "modes", mode=mode, **settings), tmp_path).begin(0, 1, 2, step=2).check()
 
 
-def test_a_kill_anywhere_loses_and_repeats_nothing(bucket: MemoryBucket, tmp_path: Path) -> None:
+def test_a_kill_anywhere_loses_and_repeats_nothing(tmp_path: Path) -> None:
     """Worker 0 is killed at its first use of bucket or disk, then at the second after that, and so on round the
     step."""
-    run = make_run(2, "kills", admission=TRUSTED, inner_steps=2, mode="sparse", training_seconds=1000)
-    world, fuse, dice, kills = DilocoWorld(bucket, run, tmp_path), Fuse(bucket), random.Random(3), 0
-    world.start(1)
+    run, bucket = trusting(2, "kills", inner_steps=2, mode="sparse"), MemoryBucket()
+    world, fuse, dice, kills = DilocoWorld(run, tmp_path, bucket).begin(1), Fuse(bucket), random.Random(3), 0
     BurningTask.fuse, world.task = fuse, BurningTask
     for point in [*range(16), *(dice.randrange(16) for _ in range(8))]:
         fuse.arm(point)
@@ -148,12 +136,9 @@ def test_a_kill_anywhere_loses_and_repeats_nothing(bucket: MemoryBucket, tmp_pat
             kills += 1
         fuse.arm(-1)
         world.workers.pop(0, None)
-    world.start(0)
-    world.until(world.coordinator.state.step + 1)
+    states = world.begin(0, step=world.coordinator.state.step + 1).check()
     assert kills > 20
-    states = world.replayed()
     assert [one.step for one in states] == list(range(world.coordinator.state.step + 1))
-    assert world.digests() == {states[-1].digest}
     assert signed_twice(world.coordinator.transport) == 0, "what a worker signed it signs again, and nothing else"
 
 
@@ -165,10 +150,8 @@ def test_a_kill_before_an_outer_step_is_made_takes_nothing_back(
     without a kill."""
 
     def work_at(name: str, kill: bool) -> tuple[list[str], dict[str, Any]]:
-        run = make_run(2, "taken back", mode=mode, admission=TRUSTED, inner_steps=3, training_seconds=1000)
-        world = DilocoWorld(MemoryBucket(), run, tmp_path / name)
-        worker = world.start(0)
-        world.until(2)
+        world = DilocoWorld(trusting(2, "taken back", mode=mode, inner_steps=3), tmp_path / name).begin(0, step=2)
+        worker = world.workers[0]
         if kill:
             monkeypatch.setattr(Worker, "_hold", killed)
             with pytest.raises(Killed):
@@ -195,28 +178,23 @@ def test_a_kill_before_an_outer_step_is_made_takes_nothing_back(
     assert all(np.array_equal(found[name], wanted[name]) for name in ("table", "bias"))
 
 
-def test_a_kill_while_a_state_is_written_repeats_its_outer_step_alone(bucket: MemoryBucket, tmp_path: Path) -> None:
-    run = make_run(1, "slow disk", admission=TRUSTED, inner_steps=1, training_seconds=1000)
-    world = DilocoWorld(bucket, run, tmp_path, task=lambda: LetterTask(saving=0.3))
-    worker = world.start(0)
-    world.until(2)
+def test_a_kill_while_a_state_is_written_repeats_its_outer_step_alone(tmp_path: Path) -> None:
+    run = trusting(1, "slow disk", inner_steps=1)
+    world = DilocoWorld(run, tmp_path, task=lambda: LetterTask(saving=0.3)).begin(0, step=2)
+    worker = world.workers[0]
     assert worker._store._write is not None, "inner steps go on meanwhile"
-    digest = worker.state.digest
     again = world.start(0)
-    assert (again.state.step, again.state.digest) == (2, digest)
+    assert (again.state.step, again.state.digest) == (2, worker.state.digest)
     kept = [path.name for path in sorted((tmp_path / "worker-0" / "outer").glob("step-*"))]
     assert kept[-1] == "step-0000000001", "the newest was not there yet"
     world.until(4)
-    assert world.digests() == {world.replayed()[-1].digest}
+    world.check()
 
 
 def test_a_disk_that_fails_stops_the_worker_before_anybody_hears(
-    bucket: MemoryBucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = make_run(1, "full disk", admission=TRUSTED, inner_steps=1, training_seconds=1000)
-    world = DilocoWorld(bucket, run, tmp_path)
-    world.start(0)
-    world.until(1)
+    world = DilocoWorld(trusting(1, "full disk", inner_steps=1), tmp_path).begin(0, step=1)
 
     def full(self: LetterTask, folder: Path) -> Saving:
         raise OSError(28, "No space left on device")
@@ -225,19 +203,14 @@ def test_a_disk_that_fails_stops_the_worker_before_anybody_hears(
         patch.setattr(LetterTask, "save", full)
         with pytest.raises(OSError, match="No space"):
             world.until(2)
-    assert not world.coordinator.log.schedule.documents
-    world.start(0)
-    world.until(3)
-    assert world.digests() == {world.replayed()[-1].digest}
+    assert not world.schedule.documents
+    world.begin(0, step=3).check()
 
 
-def test_a_coordinator_that_is_killed_anywhere_writes_one_log(bucket: MemoryBucket, tmp_path: Path) -> None:
-    run = make_run(2, "coordinator kills", admission=TRUSTED, inner_steps=1, training_seconds=1000)
-    world, fuse, kills = DilocoWorld(bucket, run, tmp_path), Fuse(bucket), 0
-    for number in range(2):
-        world.start(number)
-    world.until(1)
-    world.bucket = fuse
+def test_a_coordinator_that_is_killed_anywhere_writes_one_log(tmp_path: Path) -> None:
+    bucket, kills = MemoryBucket(), 0
+    world = DilocoWorld(trusting(2, "coordinator kills", inner_steps=1), tmp_path, bucket).begin(0, 1, step=1)
+    world.bucket = fuse = Fuse(bucket)
     for point in range(14):
         fuse.arm(point)
         try:
@@ -250,33 +223,23 @@ def test_a_coordinator_that_is_killed_anywhere_writes_one_log(bucket: MemoryBuck
     world.start_coordinator()
     world.until(world.coordinator.state.step + 1)
     assert kills > 10
-    assert world.digests() == {world.replayed()[-1].digest}
+    world.check()
 
 
-def test_it_shrinks_to_one_worker_and_grows_again(bucket: MemoryBucket, tmp_path: Path) -> None:
-    run = make_run(3, "shrinks", admission=TRUSTED, window_seconds=1, training_seconds=1000, state_every=2)
-    world = DilocoWorld(bucket, run, tmp_path)
-    for number in (0, 1):
-        world.start(number)
-    world.until(2)
+def test_it_shrinks_to_one_worker_and_grows_again(tmp_path: Path) -> None:
+    world = DilocoWorld(trusting(3, "shrinks", window_seconds=1, state_every=2), tmp_path).begin(0, 1, step=2)
     world.workers.pop(1).leave()
     world.until(world.coordinator.state.step + 2)
-    assert set(world.coordinator.log.schedule.members) == {NAMES[0]}
-    for number in (1, 2):
-        world.start(number)
-    world.until(world.coordinator.state.step + 2)
-    assert len(world.coordinator.log.schedule.members) == 3
+    assert set(world.schedule.members) == {NAMES[0]}
+    world.begin(1, 2, step=world.coordinator.state.step + 2)
+    assert len(world.schedule.members) == 3
     assert {1, 2, 3} <= {len(one.made_of) for one in commits(world.coordinator.transport)}
-    assert world.digests() == {world.replayed()[-1].digest}
+    world.check()
 
 
-def test_a_worker_leaves_whatever_step_it_has_heard_of(bucket: MemoryBucket, tmp_path: Path) -> None:
+def test_a_worker_leaves_whatever_step_it_has_heard_of(tmp_path: Path) -> None:
     """Its message names an outer step that is over when the coordinator reads it; a restarted one ignores it."""
-    run = make_run(2, "leaves", admission=TRUSTED, training_seconds=1000)
-    world = DilocoWorld(bucket, run, tmp_path)
-    for number in (0, 1):
-        world.start(number)
-    world.until(2)
+    world = DilocoWorld(trusting(2, "leaves"), tmp_path).begin(0, 1, step=2)
     gone = world.workers.pop(1)
     while gone.log.schedule.phase != Phase.OPEN or world.coordinator.state.step == gone.state.step:
         if gone.log.schedule.phase != Phase.OPEN:
@@ -287,55 +250,65 @@ def test_a_worker_leaves_whatever_step_it_has_heard_of(bucket: MemoryBucket, tmp
     assert gone.log.schedule.step < world.coordinator.state.step
     gone.leave()
     world.coordinator.turn()
-    assert NAMES[1] not in world.coordinator.log.schedule.members
-    world.start(1)
-    world.until(world.coordinator.state.step + 2)
+    assert NAMES[1] not in world.schedule.members
+    world.begin(1, step=world.coordinator.state.step + 2)
     world.start_coordinator()
     world.coordinator.turn()
-    assert NAMES[1] in world.coordinator.log.schedule.members
+    assert NAMES[1] in world.schedule.members
 
 
-def test_a_worker_that_cannot_reach_the_bucket_still_ends(bucket: MemoryBucket, tmp_path: Path) -> None:
-    class Gone:
-        def __getattr__(self, name: str) -> Any:
-            raise UnreachableError("it is gone")
-
-    world = DilocoWorld(bucket, make_run(1, "gone", admission=TRUSTED), tmp_path)
-    worker = world.start(0)
-    world.until(1)
-    transport: Any = worker.transport
-    transport._bucket = Gone()
-    worker.leave()
+class Unreachable:
+    def __getattr__(self, name: str) -> Any:
+        raise UnreachableError("it is gone")
 
 
-def test_a_dead_worker_is_not_waited_for_longer_than_the_timeout(bucket: MemoryBucket, tmp_path: Path) -> None:
-    run = make_run(2, "dead", admission=TRUSTED, window_seconds=1, training_seconds=1)
-    world = DilocoWorld(bucket, run, tmp_path)
-    for number in (0, 1):
-        world.start(number)
-    world.until(2)
-    world.workers.pop(1)
-    world.until(world.coordinator.state.step + 1)
-    assert set(world.coordinator.log.schedule.members) == {NAMES[0]}
+@pytest.mark.parametrize("reachable", [True, False])
+def test_a_worker_that_leaves_tells_the_coordinator_once_or_lets_silence_tell_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, reachable: bool
+) -> None:
+    seconds = [0.0]
+    run = trusting(2, "leaving", window_seconds=1000)
+    world = DilocoWorld(run, tmp_path, clock=lambda: seconds[0]).begin(0, 1, step=2)
+    while len(world.schedule.members) < 2:
+        world.turn()
+    worker = world.workers.pop(1)
+    with monkeypatch.context() as patch:
+        if not reachable:
+            patch.setattr(worker.transport, "_bucket", Unreachable())
+        worker.leave()
+        worker.leave()
+    assert ("leaving without a message: it is gone" in caplog.text) != reachable
+    world.coordinator.turn()
+    left = [one.worker for one in events(world.coordinator.transport) if isinstance(one, Left)]
+    assert left == [NAMES[1]] * reachable
+    assert (NAMES[1] in world.schedule.members) != reachable
+    while world.schedule.members != {NAMES[0]}:
+        seconds[0] += 0 if reachable else 10
+        world.turn()
+    assert reachable or seconds[0] > Timeouts.of(run).window, "it was waited for"
+    world.until(world.coordinator.state.step + 2)
+    assert world.schedule.members == {NAMES[0]}, "the others go on without it"
 
 
-def test_a_worker_that_has_another_base_takes_the_published_state(bucket: MemoryBucket, tmp_path: Path) -> None:
-    run = make_run(2, "other base", admission=TRUSTED, training_seconds=1000)
-    world = DilocoWorld(bucket, run, tmp_path)
-    world.start(0)
-    world.until(2)
-    task = LetterTask()
+def test_who_has_not_joined_does_not_say_that_it_leaves(tmp_path: Path) -> None:
+    world = DilocoWorld(trusting(1, "never joined"), tmp_path)
+    world.start(0).leave()
+    assert not [place for place in world.objects if "/messages/" in place]
+
+
+def test_a_worker_that_has_another_base_takes_the_published_state(tmp_path: Path) -> None:
+    world, task = DilocoWorld(trusting(2, "other base"), tmp_path).begin(0, step=2), LetterTask()
     task.load({name: one + np.float32(1) for name, one in task.weights().items()})
-    other = Worker(Transport(bucket, run), WORKERS[1], task, tmp_path / "other")
+    other = Worker(world.coordinator.transport, WORKERS[1], task, tmp_path / "other")
     other.start()
     assert other.state.digest == world.coordinator.state.digest
 
 
-def test_what_no_honest_coordinator_writes_is_refused(bucket: MemoryBucket, tmp_path: Path) -> None:
-    world = DilocoWorld(bucket, make_run(2, "liar", admission=TRUSTED, training_seconds=1000), tmp_path)
-    worker, coordinator = world.start(0), world.coordinator
+def test_what_no_honest_coordinator_writes_is_refused(tmp_path: Path) -> None:
+    world = DilocoWorld(trusting(2, "liar"), tmp_path).begin(0)
+    worker, coordinator = world.workers[0], world.coordinator
     world.hold_before_commit()
-    now = coordinator.log.schedule
+    now = world.schedule
     wrong = CommitRecord(
         step=1, digest="ab" * 32, attempt=now.attempt, members=sorted(now.members), made_of=dict(now.contributors),
         previous=coordinator.log.epoch,
@@ -372,16 +345,15 @@ def test_two_that_sign_last_and_never_open_do_not_use_up_the_others_patience(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seconds = [0.0]
-    world = FilesWorld(MemoryBucket(), files_run(5), tmp_path, clock=lambda: seconds[0], needed=5)
+    world = FilesWorld(files_run(5), tmp_path, clock=lambda: seconds[0], needed=5)
     LateAndSilent(world, seconds, monkeypatch)
-    for number in range(5):
-        world.start(number)
+    world.begin(*range(5))
     timers = [StallTimer(world.run, world.clock) for _ in range(3)]
     attempts = set()
     while world.coordinator.state.step == 0:
         world.turn()
         seconds[0] += 10
-        attempts.add(world.coordinator.log.schedule.attempt)
+        attempts.add(world.schedule.attempt)
         for number, timer in enumerate(timers):
             timer.check(world.workers[number], "the others")
     assert len(attempts) >= 3, "both held the step up, one after the other"
@@ -391,10 +363,8 @@ def test_two_that_sign_last_and_never_open_do_not_use_up_the_others_patience(
 
 def test_a_worker_gives_up_where_nothing_moves_or_no_step_ends(tmp_path: Path) -> None:
     seconds = [0.0]
-    world = FilesWorld(MemoryBucket(), files_run(3), tmp_path, clock=lambda: seconds[0])
-    for number in range(3):
-        world.start(number)
-    while world.coordinator.log.schedule.awaits_files:
+    world = FilesWorld(files_run(3), tmp_path, clock=lambda: seconds[0]).begin(0, 1, 2)
+    while world.schedule.awaits_files:
         world.turn()
     worker, limits = world.workers[0], Timeouts.of(world.run)
     while worker.log.schedule.awaits_files:
@@ -416,21 +386,15 @@ def test_a_worker_gives_up_where_nothing_moves_or_no_step_ends(tmp_path: Path) -
         busy.check(worker, "others")
 
 
-def test_no_change_of_the_wall_clock_ends_a_phase(
-    bucket: MemoryBucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seconds, wall = [0.0], time.time
-    run = make_run(2, "clock", admission=TRUSTED, window_seconds=1000, training_seconds=1000)
-    world = DilocoWorld(bucket, run, tmp_path, clock=lambda: seconds[0])
-    for number in (0, 1):
-        world.start(number)
-    world.until(2)
+def test_no_change_of_the_wall_clock_ends_a_phase(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds, wall, run = [0.0], time.time, trusting(2, "clock", window_seconds=1000)
+    world = DilocoWorld(run, tmp_path, clock=lambda: seconds[0]).begin(0, 1, step=2)
     world.workers.pop(1)
     for shift in (0.0, 1e9, -1e9):
         monkeypatch.setattr(time, "time", lambda shift=shift: wall() + shift)
         for _ in range(20):
             world.turn()
-    assert set(world.coordinator.log.schedule.members) == set(NAMES[:2]), "the other is still waited for"
+    assert set(world.schedule.members) == set(NAMES[:2]), "the other is still waited for"
     assert not any(isinstance(one, PhaseFailed) for one in events(world.coordinator.transport))
     seconds[0] += Timeouts.of(run).collect + 1
     world.coordinator.turn()

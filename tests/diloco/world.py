@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -13,11 +13,10 @@ from benchmarks.diloco_faults import LetterTask
 from diloco.config import AdmissionConfig, DilocoConfig, DilocoRun
 from diloco.coordinator import Coordinator
 from diloco.inner import DataShare, FilesUnusableError, InnerTask
-from diloco.log import Log
+from diloco.log import Log, make_step
 from diloco.messages import CommitRecord, LogEvent
 from diloco.outer import OuterState
-from diloco.settle import make_step
-from diloco.state_machine import Phase
+from diloco.state_machine import Phase, Schedule
 from diloco.transport import SharedBucket, Transport
 from diloco.worker import Worker
 from protocol.accounts import Account, LocalAccount
@@ -38,6 +37,10 @@ def make_run(workers: int, name: str = "test", assigned: bool = False, **setting
         name=name, coordinator=COORDINATOR.address, workers=tuple(NAMES[:workers]), assigned=assigned,
         settings=DilocoConfig(**given),
     )  # fmt: skip
+
+
+class Killed(BaseException):
+    """A kill: nothing of the process goes on."""
 
 
 class MemoryBucket:
@@ -83,16 +86,26 @@ class MemoryBucket:
 class DilocoWorld:
     """`home`: a folder with one for each process. `task`: makes a worker's inner task."""
 
-    bucket: SharedBucket
     run: DilocoRun
     home: Path
+    bucket: SharedBucket = field(default_factory=MemoryBucket)
     task: Callable[[], InnerTask] = LetterTask
-    coordinator: Coordinator = field(init=False)
-    workers: dict[int, Worker] = field(default_factory=dict)
     clock: Callable[[], float] = time.monotonic
+    coordinator: Coordinator = field(init=False)
+    workers: dict[int, Worker] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self.start_coordinator()
+
+    @property
+    def schedule(self) -> Schedule:
+        """As far as the coordinator has written the log."""
+        return self.coordinator.log.schedule
+
+    @property
+    def objects(self) -> dict[str, bytes]:
+        assert isinstance(self.bucket, MemoryBucket)
+        return self.bucket.objects
 
     def start_coordinator(self) -> None:
         """Start it, also after a kill."""
@@ -111,12 +124,20 @@ class DilocoWorld:
         self.workers[number] = worker
         return worker
 
+    def begin(self, *numbers: int, step: int = 0) -> Self:
+        """Start these workers, and go on until they have made so many outer steps."""
+        for number in numbers:
+            self.start(number)
+        self.until(step)
+        return self
+
     def coordinator_turn(self) -> None:
         self.coordinator.turn()
 
-    def turn(self) -> None:
+    def turn(self, workers: slice = slice(None)) -> None:
+        """Let the coordinator and these workers do the next thing."""
         self.coordinator_turn()
-        for worker in self.workers.values():
+        for worker in list(self.workers.values())[workers]:
             worker.turn()
 
     def until(self, step: int, seconds: float = 60.0) -> None:
@@ -130,7 +151,7 @@ class DilocoWorld:
 
     def until_phase(self, phase: Phase) -> None:
         """Go on until the log is in a phase, of which no worker has read yet."""
-        while self.coordinator.log.schedule.phase != phase:
+        while self.schedule.phase != phase:
             for worker in self.workers.values():
                 worker.turn()
             self.coordinator_turn()
@@ -140,7 +161,7 @@ class DilocoWorld:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(self.coordinator, "_settle", lambda: None)
             for _ in range(10_000):
-                if self.coordinator.log.schedule.phase == Phase.SETTLE:
+                if self.schedule.phase == Phase.SETTLE:
                     return
                 self.turn()
         raise AssertionError(self.coordinator.waiting_for())
@@ -153,8 +174,11 @@ class DilocoWorld:
             states.append(make_step(transport, states[-1], commit)[0])
         return states
 
-    def digests(self) -> set[bytes]:
-        return {worker.state.digest for worker in self.workers.values()}
+    def check(self) -> list[OuterState]:
+        """Assert that all workers hold the state that anybody computes from what was published; return all states."""
+        states = self.replayed()
+        assert {worker.state.digest for worker in self.workers.values()} == {states[-1].digest}
+        return states
 
 
 def commits(transport: Transport) -> list[CommitRecord]:
@@ -206,8 +230,7 @@ class FilesWorld(DilocoWorld):
         super().__post_init__()
 
     def coordinator_turn(self) -> None:
-        now = self.coordinator.log.schedule
-        if len(now.members | now.waiting) >= self.needed:
+        if len(self.schedule.members | self.schedule.waiting) >= self.needed:
             self.coordinator.assign([file_at(self.coordinator.state.step, number) for number in range(6)])
         self.coordinator.turn()
 

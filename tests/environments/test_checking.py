@@ -35,9 +35,11 @@ def screened(folder: Path, rows: list[Any], checks: Screen) -> tuple[list[Any], 
     return kept, [(one["row"], one["reason"]) for one in bad], dropped
 
 
-def test_rows_with_references_of_every_form_are_kept_as_they_stand(tmp_path: Path) -> None:
+def test_rows_with_references_of_every_form_are_kept_and_others_unless_they_are_asked_for(tmp_path: Path) -> None:
     kept, refused, _ = screened(tmp_path, PROVEN, Screen(proven=True))
-    assert (kept, refused) == (PROVEN, [])
+    assert (kept, refused) == (PROVEN, []), "as they stand"
+    assert screened(tmp_path, [STDIN, GYM], Screen())[0] == [STDIN, GYM]
+    assert screened(tmp_path, [STDIN, GYM], Screen(proven=True))[1] == [(0, "unproven"), (1, "unproven")]
 
 
 @pytest.mark.parametrize(
@@ -62,17 +64,9 @@ def test_a_row_that_cannot_be_used_is_dropped_and_named(tmp_path: Path, row: Any
     assert kept == [PROVEN[0], PROVEN[3]]
     assert refused == [(1, reason)]
     assert dropped == {reason: 1}
-
-
-def test_a_row_is_not_lost_to_a_wrong_one_of_its_name(tmp_path: Path) -> None:
     wrong = {**PROVEN[1], "gold_standard_solution": "```python\nprint(9)\n```"}
     kept, refused, _ = screened(tmp_path, [wrong, PROVEN[1], PROVEN[1]], Screen())
     assert (kept, refused) == ([PROVEN[1]], [(0, "wrong"), (2, "repeated")])
-
-
-def test_rows_without_a_reference_are_kept_unless_they_are_asked_for(tmp_path: Path) -> None:
-    assert screened(tmp_path, [STDIN, GYM], Screen())[0] == [STDIN, GYM]
-    assert screened(tmp_path, [STDIN, GYM], Screen(proven=True))[1] == [(0, "unproven"), (1, "unproven")]
 
 
 def test_parquet_is_screened_to_json_lines_that_a_pool_takes(tmp_path: Path) -> None:

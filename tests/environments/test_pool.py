@@ -30,16 +30,6 @@ def step(folder: Path, template: str) -> Path:
     return folder
 
 
-def test_a_worker_that_was_there_before_makes_the_prompts_that_newcomers_make(tmp_path: Path) -> None:
-    """An owner who changes the template under way would else have whoever stayed refused by whoever joined."""
-    first, second = step(tmp_path / "0", TEMPLATE), step(tmp_path / "1", TEMPLATE + "!")
-    producer = Producer(CONFIG, TransformersEngine())
-    producer.load(first)
-    before = producer.environment.prompt(5, 0)
-    producer.load(second)
-    assert producer.environment.prompt(5, 0) == PoolEnvironments.of(CONFIG, second).prompt(5, 0) != before
-
-
 @pytest.mark.parametrize("name", ["generation_config.json", "chat_template.jinja", "tokenizer_config.json"])
 def test_a_change_of_any_file_of_text_is_followed_and_no_other_is(tmp_path: Path, name: str) -> None:
     first = step(tmp_path / "0", TEMPLATE)
@@ -53,16 +43,14 @@ def test_a_change_of_any_file_of_text_is_followed_and_no_other_is(tmp_path: Path
     assert followed.of(again) is not own
     if name == "generation_config.json" and not (first / name).exists():
         assert followed.of(again).eos_ids == (3,)
-
-
-def test_a_template_that_is_taken_away_is_missed(tmp_path: Path) -> None:
-    followed = FollowingEnvironments(tiny.CONFIG)
-    with_template = followed.of(step(tmp_path / "0", TEMPLATE))
-    assert followed.of(tiny.model_folder()) is not with_template
+    plain = FollowingEnvironments(tiny.CONFIG)
+    with_template = plain.of(first)
+    assert plain.of(tiny.model_folder()) is not with_template, "a template that is taken away is missed"
 
 
 def test_environments_are_loaded_once_before_there_are_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They take seconds, in which a machine that joins is still downloading."""
+    """They take seconds, in which a machine that joins is still downloading. A worker that was there before makes the
+    prompts that newcomers make: an owner who changes the template would else have who stayed refused by who joined."""
     loaded = list[str]()
 
     def counted(config: EnvironmentConfig, data: Path | None = None) -> Environment:
@@ -74,14 +62,11 @@ def test_environments_are_loaded_once_before_there_are_weights(tmp_path: Path, m
     producer.prepare()
     assert loaded == [one.name for one in CONFIG.environments]
     producer.load(step(tmp_path / "0", TEMPLATE))
-    before = producer.environment
+    before, prompt = producer.environment, producer.environment.prompt(5, 0)
     producer.load(step(tmp_path / "1", TEMPLATE + "!"))
     assert producer.environment is not before
     assert len(loaded) == len(CONFIG.environments)
-    assert producer.environment.prompt(5, 0) == PoolEnvironments.of(CONFIG, tmp_path / "1").prompt(5, 0)
-
-
-# Rewards are exact float32 values, whoever computes them.
+    assert producer.environment.prompt(5, 0) == PoolEnvironments.of(CONFIG, tmp_path / "1").prompt(5, 0) != prompt
 
 
 LENGTHS = st.integers(0, 131072)
@@ -89,20 +74,11 @@ LENGTHS = st.integers(0, 131072)
 
 @given(st.floats(0, 1), st.floats(0, 1), LENGTHS, LENGTHS)
 def test_every_reward_survives_a_float32_column(score: float, alpha: float, target: int, length: int) -> None:
+    assert length_penalty(alpha, 0, length) == length_penalty(0.0, target, length) == 0.0
     task = float32(score)
     penalty = length_penalty(alpha, target, length)
     total = reward(task, penalty)
     assert list(struct.unpack(">fff", struct.pack(">fff", task, penalty, total))) == [task, penalty, total]
-
-
-@given(st.floats(0, 1), st.floats(0, 1), LENGTHS, LENGTHS)
-def test_a_vectorised_computation_agrees_bit_for_bit(score: float, alpha: float, target: int, length: int) -> None:
     penalties = np.float32(alpha) * np.abs(np.array([target - length])).astype(np.float32)
     expected = np.array([score], dtype=np.float32) - (penalties if target > 0 else np.float32(0))
-    assert reward(float32(score), length_penalty(alpha, target, length)) == float(expected[0])
-
-
-def test_no_target_no_penalty() -> None:
-    assert length_penalty(0.02, 0, 500) == 0.0
-    assert length_penalty(0.0, 100, 500) == 0.0
-    assert length_penalty(0.5, 10, 14) == 2.0
+    assert total == float(expected[0]), "a vectorised computation agrees bit for bit"

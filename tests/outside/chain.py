@@ -153,7 +153,7 @@ def _lagging(line: Line, folder: Path) -> None:
     given, chain = line["input"], made_up()
     token = deployment().address("MusterToken")
     view = View(token, abi.load("MusterToken")["totalSupply"], ())
-    call = Call(token, view.function.encode(), view.label)
+    call = Call(token, view.function.encode(), "MusterToken.totalSupply")
     calls: list[Callable[[ChainClient], object]] = [
         lambda client: client.read_many([view]),
         lambda client: client.simulate(call, SELF),

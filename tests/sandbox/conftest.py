@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.sandbox.planted import SUITE
+from tests.sandbox import escapes
 from tools.worker_image import load, python_files, shared_libraries, write_tar
 
+SUITE = Path(escapes.__file__).parent
 INSTALL = {"podman": "apt-get install podman runc", "bwrap": "apt-get install bubblewrap", "docker": "install Docker"}
 
 

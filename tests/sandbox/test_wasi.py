@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import resource
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -36,7 +37,7 @@ def run(pool: SandboxPool, source: str, limits: SandboxLimits = LIMITS, **more: 
     return pool.run(SandboxProgram(source, **more), limits)  # type: ignore[arg-type]
 
 
-def test_a_program_is_a_main_module_that_reads_prints_and_ends(pool: SandboxPool) -> None:
+def test_a_program_is_a_main_module_that_reads_prints_and_ends_while_time_stands_still(pool: SandboxPool) -> None:
     outcome = run(pool, "import sys\nprint(sum(map(int, input().split())))\nsys.exit(3)", stdin=b"1 2 3\n")
     assert (outcome.ending, outcome.code, outcome.stdout) == (Ending.EXITED, 3, b"6\n")
     assert not outcome.succeeded
@@ -77,9 +78,6 @@ def test_hostile_programs_end_by_count_alike_and_reach_nothing(pool: SandboxPool
 def test_each_limit_is_named(pool: SandboxPool, source: str, ending: Ending) -> None:
     outcome = run(pool, source)
     assert (outcome.ending, outcome.code) == (ending, -1)
-
-
-def test_time_stands_still_and_sleep_takes_none(pool: SandboxPool) -> None:
     source = "import time\nt = time.time(); time.sleep(3600); print(round(time.time() - t), time.gmtime().tm_year)"
     assert run(pool, source).stdout == b"3600 2000\n"
 
@@ -125,7 +123,10 @@ def test_a_killed_process_is_replaced_and_two_in_a_row_are_the_machines_failure(
     pool.close()
 
 
-def test_the_clock_on_the_wall_is_the_machines_failure_never_a_verdict(pool: SandboxPool) -> None:
+def test_the_clock_on_the_wall_and_too_little_memory_are_the_machines_failure(pool: SandboxPool) -> None:
+    with pytest.raises(ScoringUnavailable):
+        run(pool, "print(1)", dataclasses.replace(LIMITS, memory=MIB))
+
     class Hurried(SandboxLimits):
         @property
         def seconds(self) -> float:
@@ -148,11 +149,6 @@ def test_a_process_with_thousands_of_open_files_can_judge() -> None:
         for one in opened:
             os.close(one)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-def test_too_little_memory_for_the_image_is_the_machines_failure(pool: SandboxPool) -> None:
-    with pytest.raises(ScoringUnavailable):
-        run(pool, "print(1)", dataclasses.replace(LIMITS, memory=MIB))
 
 
 def test_a_process_is_shut_in_and_knows_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,13 +180,21 @@ def test_an_image_is_pinned_to_its_sources(name: str) -> None:
     assert image.sources(RECIPES[name]) == RECIPES[name].sources
 
 
-def test_another_image_than_the_pinned_one_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_image_is_not_used_and_what_fails_while_it_is_made_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(RECIPES, "python", dataclasses.replace(RECIPES["python"], warm="import wave"))
     with pytest.raises(ScoringUnavailable, match="not the pinned"):
         image.make_image("python")
+    with pytest.raises(ScoringUnavailable, match="`no_such_package` is not installed"):
+        bundled(ImageRecipe("x", "", packages=("no_such_package",)))
+    with pytest.raises(ScoringUnavailable, match="ZeroDivisionError"):
+        image.build(ImageRecipe("x", "", warm="1 / 0"))
 
 
-def test_another_interpreter_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_another_interpreter_or_version_of_wasmtime_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     (tmp_path / "other_runtime").mkdir()
     (tmp_path / "other_runtime" / "__init__.py").write_text("raise SystemExit('its code runs')")
     (tmp_path / "other_runtime" / wasi.PYTHON_FILE).write_bytes(b"\0asm")
@@ -199,9 +203,6 @@ def test_another_interpreter_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_pa
     wasi.source.cache_clear()
     with pytest.raises(ScoringUnavailable, match="not the pinned interpreter"):
         wasi.source()
-
-
-def test_another_version_of_wasmtime_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wasi, "WASMTIME_VERSION", "1.0")
     wasi.engine.cache_clear()
     with pytest.raises(ScoringUnavailable, match=r"verdicts are defined by 1\.0"):
@@ -213,30 +214,19 @@ def test_what_is_damaged_is_made_again(which: str, monkeypatch: pytest.MonkeyPat
     image.make_image("python")
     made = [wasi.cached("code"), image._path("python"), image._path("python").with_suffix(".json")]
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    for path in made:
-        for one in path.parent.glob(f"{path.stem}.*"):
-            copy = wasi.cached("code").parent / one.name
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            copy.write_bytes(one.read_bytes())
-    damaged = wasi.cached("code").parent / made[["code", "memory", "entry"].index(which)].name
+    folder = wasi.cached("code").parent
+    folder.mkdir(parents=True)
+    for one in (one for path in made for one in path.parent.glob(f"{path.stem}.*")):
+        shutil.copy(one, folder)
+    damaged = folder / made[["code", "memory", "entry"].index(which)].name
     whole = damaged.read_bytes()
     middle = len(whole) // 2
     damaged.unlink()
     damaged.write_bytes(whole[:middle] + bytes([whole[middle] ^ 255]) + whole[middle + 1 :])
     pool = SandboxPool("python", 1)
-    assert pool.run(SandboxProgram("print(1)"), SandboxLimits()).stdout == b"1\n"
+    assert run(pool, "print(1)").stdout == b"1\n"
     pool.close()
     assert damaged.read_bytes() == whole
-
-
-def test_a_missing_package_is_named() -> None:
-    with pytest.raises(ScoringUnavailable, match="`no_such_package` is not installed"):
-        bundled(ImageRecipe("x", "", packages=("no_such_package",)))
-
-
-def test_what_fails_while_an_image_is_made_is_told() -> None:
-    with pytest.raises(ScoringUnavailable, match="ZeroDivisionError"):
-        image.build(ImageRecipe("x", "", warm="1 / 0"))
 
 
 # What a process answers that its program may have taken over.
@@ -246,19 +236,10 @@ FEW = SandboxLimits(fuel=100, output=10)
 OUTCOME = SandboxOutcome(Ending.EXITED, 0, b"out\xff", b"err\n", 7, 65536)
 
 
-def test_an_outcome_comes_through_whole_in_one_line() -> None:
-    line = packed(OUTCOME)
-    assert unpacked(line, FEW) == OUTCOME
-    assert line.index(b"\n") == len(line) - 1
-
-
 @pytest.mark.parametrize(
     "line",
     [
-        b"nonsense\n",
-        b"{}\n",
-        b"[1]\n",
-        packed(OUTCOME) + packed(OUTCOME),
+        *(b"nonsense\n", b"{}\n", b"[1]\n", packed(OUTCOME) + packed(OUTCOME)),
         packed(dataclasses.replace(OUTCOME, stdout=b"x" * 11)),
         packed(dataclasses.replace(OUTCOME, fuel=101)),
         packed(dataclasses.replace(OUTCOME, fuel=-1)),
@@ -268,6 +249,7 @@ def test_an_outcome_comes_through_whole_in_one_line() -> None:
     ],
 )
 def test_what_cannot_be_an_outcome_is_refused(line: bytes) -> None:
+    assert unpacked(packed(OUTCOME), FEW) == OUTCOME
     with pytest.raises(ValueError):
         unpacked(line, FEW)
 

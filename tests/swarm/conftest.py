@@ -5,7 +5,8 @@ import pytest
 
 from environments.registry import load_environment
 from protocol.files import locked, write_folder
-from tests.swarm.world import SUMS, SwarmWorld
+from tests.swarm.samples import SUMS
+from tests.swarm.world import SwarmWorld
 from trainer.model.base_model import Recipe, warm_up
 
 

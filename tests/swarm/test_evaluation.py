@@ -12,14 +12,11 @@ from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigError, ScoringUnavailable
 from swarm.config import MeasuringConfig
 from swarm.envelope import heldout_noise, heldout_problem, round_problem
-from swarm.evaluation import HeldOut, check_held_out
 from swarm.exchange import FolderExchange
+from swarm.generation import HeldOut, check_held_out
 from swarm.member import Member, assemble
-from swarm.state import JOURNAL, measured, read_journal
-from tests.swarm.world import DOCUMENT, SwarmWorld, one_round
-
-EVERY_ROUND = MeasuringConfig(every=1, problems=24)
-DIGEST = bytes(32)
+from swarm.state import measured
+from tests.swarm.world import DOCUMENT, SwarmWorld, journal
 
 
 class Listening(TransformersEngine):
@@ -57,11 +54,11 @@ def test_measuring_changes_nothing_that_is_trained(world: SwarmWorld) -> None:
     rounds = 0
     while len(measurements(engine)) < 2 and rounds < 40:  # in some, all answers are equally wrong and nothing is learnt
         for made in (often, never):
-            one_round(made)
+            made.advance()
         rounds += 1
     first, second = (made.learner.policy.model.state_dict() for made in (often, never))
     assert all(torch.equal(first[name], second[name]) for name in first)
-    found, none = (measured(read_journal(made.progress.home / JOURNAL)) for made in (often, never))
+    found, none = (measured(journal(made)) for made in (often, never))
     assert [trained for trained, _ in found] == list(range(rounds + 1))
     assert none == []
     assert len(measurements(engine)) > 1, "the weights change, and with them what is measured"
@@ -71,7 +68,7 @@ def test_all_members_are_asked_the_same_and_no_round_asks_it(world: SwarmWorld) 
     asked = []
     for name in (0, 1):
         engine = Listening()
-        one_round(member(world, name, f"home-{name}", engine, 1))
+        member(world, name, f"home-{name}", engine, 1).advance()
         before, *own, after = engine.asked
         assert before == after
         assert own
@@ -90,7 +87,7 @@ def test_held_out_seeds_are_no_seeds_of_rounds() -> None:
     assert len(held_out) == 200
     assert not held_out & rounds
     assert heldout_noise(DOCUMENT.digest, 1) != heldout_noise(DOCUMENT.digest, 2)
-    assert heldout_problem(DIGEST, 0) != heldout_problem(DOCUMENT.digest, 0)
+    assert heldout_problem(bytes(32), 0) != heldout_problem(DOCUMENT.digest, 0)
 
 
 def test_what_cannot_be_measured_does_not_undo_a_round(world: SwarmWorld, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,9 +98,9 @@ def test_what_cannot_be_measured_does_not_undo_a_round(world: SwarmWorld, monkey
 
     monkeypatch.setattr(HeldOut, "reward", unavailable)
     made = member(world, 0, "home", TransformersEngine(), 1)
-    one_round(made)
+    made.advance()
     assert made.progress.next == 1
-    assert measured(read_journal(made.progress.home / JOURNAL)) == []
+    assert measured(journal(made)) == []
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice, product
 from pathlib import Path
-from tempfile import mkdtemp
 
 import pytest
 
 from protocol.errors import IntegrityError, UnreachableError
 from storage.keys import MissingObjectError, object_key
 from storage.s3 import Bucket
-from swarm.config import MixConfig
-from swarm.envelope import seal
 from swarm.exchange import (
     BucketExchange,
     Exchange,
@@ -26,11 +23,9 @@ from swarm.exchange import (
     own_entry,
     take_turns,
 )
-from swarm.inbox import EnvelopeInbox
-from swarm.inspection import Inspector
 from swarm.member import EnvelopeOutbox
 from tests.storage.conftest import bucket, s3
-from tests.swarm.samples import ENVIRONMENTS, KEYS, LIMITS, honest_envelope
+from tests.swarm.samples import KEYS, honest_envelope, inbox_of, signed
 
 __all__ = ["bucket", "s3"]
 
@@ -43,12 +38,8 @@ def exchange(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Exchang
         yield BucketExchange(request.getfixturevalue("bucket"))
 
 
-def shared(key: int, number: int = 0) -> bytes:
-    return seal(honest_envelope(key, number), KEYS[key])
-
-
 def test_left_and_found(exchange: Exchange) -> None:
-    data = shared(0)
+    data = signed(0)
     key = exchange.publish(data)
     assert key == envelope_key(data) == exchange.publish(data)
     entry = ListingEntry(key, KEYS[0].address.lower())
@@ -69,10 +60,8 @@ def test_a_listing_that_begins_anywhere_has_every_envelope_once(
     monkeypatch.setattr(secrets, "token_hex", lambda _size: start)
     monkeypatch.setattr(secrets, "choice", lambda _kinds: kind)
     there = set(exchange.listed())
-    for key, number in product(range(3), range(4)):
-        exchange.publish(shared(key, number))
     left = {
-        ListingEntry(envelope_key(shared(key, number)), KEYS[key].address.lower())
+        ListingEntry(exchange.publish(signed(key, number)), KEYS[key].address.lower())
         for key, number in product(range(3), range(4))
     }
     found = list(exchange.listed())
@@ -83,7 +72,7 @@ def test_a_listing_that_begins_anywhere_has_every_envelope_once(
 
 
 def test_what_a_gate_put_into_the_bucket_is_listed_as_nobodys(bucket: Bucket) -> None:
-    data = shared(1, 77)
+    data = signed(1, 77)
     bucket.put(envelope_key(data), data)
     entry = ListingEntry(envelope_key(data))
     exchange = BucketExchange(bucket)
@@ -92,9 +81,9 @@ def test_what_a_gate_put_into_the_bucket_is_listed_as_nobodys(bucket: Bucket) ->
 
 
 def test_changed_bytes_are_noticed(exchange: Exchange, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    entry = own_entry(shared(0, 5))
+    entry = own_entry(signed(0, 5))
     if isinstance(exchange, FolderExchange):
-        exchange.publish(shared(0, 5))
+        exchange.publish(signed(0, 5))
         (tmp_path / entry.path).write_bytes(b"wrong")
     else:
         request.getfixturevalue("bucket").put_first(entry.path, b"wrong")
@@ -105,8 +94,8 @@ def test_changed_bytes_are_noticed(exchange: Exchange, tmp_path: Path, request: 
 def test_a_folder_of_what_is_no_envelope_lists_those_that_are(tmp_path: Path) -> None:
     """A link to another folder, a folder that cannot be read, a file with an address for its name, other names."""
     exchange, inside = FolderExchange(tmp_path), tmp_path / "envelopes"
-    exchange.publish(shared(0))
-    entry = own_entry(shared(0))
+    exchange.publish(signed(0))
+    entry = own_entry(signed(0))
     (inside / ("0x" + "a" * 40)).symlink_to(inside / entry.peer)
     (inside / ("0x" + "b" * 40)).write_bytes(b"")
     (inside / ("0x" + "c" * 40)).symlink_to("nowhere")
@@ -119,7 +108,7 @@ def test_a_folder_of_what_is_no_envelope_lists_those_that_are(tmp_path: Path) ->
 def test_what_is_gone_says_so(tmp_path: Path) -> None:
     exchange = FolderExchange(tmp_path / "gone")
     calls: list[Callable[[], object]] = [
-        lambda: exchange.publish(shared(0)),
+        lambda: exchange.publish(signed(0)),
         lambda: list(exchange.listed()),
         lambda: exchange.get(ListingEntry(object_key("envelopes", bytes(32))), 1),
     ]
@@ -129,26 +118,20 @@ def test_what_is_gone_says_so(tmp_path: Path) -> None:
 
 
 class RefusingExchange(FolderExchange):
-    """Takes nothing for good that begins with these bytes."""
-
-    def __init__(self, folder: Path, start: bytes) -> None:
-        super().__init__(folder)
-        self._start = start
+    """Takes the first member's round 0 never."""
 
     def publish(self, data: bytes) -> str:
-        if data.startswith(self._start):
+        if data == signed(0, 0):
             raise RefusedForGood("another envelope of that round is there")
         return super().publish(data)
 
 
 def test_what_is_refused_for_good_holds_up_nothing_that_comes_after_it(tmp_path: Path) -> None:
-    first, second = (honest_envelope(0, number) for number in (0, 1))
-    outbox = EnvelopeOutbox(tmp_path / "outbox", KEYS[0])
-    outbox.put(first)
-    outbox.put(second)
-    exchange = RefusingExchange(tmp_path, seal(first, KEYS[0]))
+    outbox, exchange = EnvelopeOutbox(tmp_path / "outbox", KEYS[0]), RefusingExchange(tmp_path)
+    for number in (0, 1):
+        outbox.put(honest_envelope(0, number))
     outbox.send(exchange)
-    assert list(exchange.listed()) == [own_entry(seal(second, KEYS[0]))]
+    assert list(exchange.listed()) == [own_entry(signed(0, 1))]
     assert not outbox.waiting
     assert outbox.signed == 1
 
@@ -158,29 +141,18 @@ def test_what_is_refused_for_good_holds_up_nothing_that_comes_after_it(tmp_path:
 
 ADDRESS = "0x" + "ab" * 20
 KEY = f"envelopes/{'0' * 64}.json"
-FLOOD, HONEST = KEYS[1], KEYS[0]
 
 
 def rank(entry: ListingEntry) -> tuple[bool, bytes]:
     return False, hashlib.sha256(entry.path.encode()).digest()
 
 
-def order(peer: str) -> bytes:
-    return hashlib.sha256(peer.encode()).digest()
-
-
-def order_of_round(number: int, peer: str) -> bytes:
-    return order(f"{number} {peer}")
+def order(peer: str, number: int = 0) -> bytes:
+    return hashlib.sha256(f"{number} {peer}".encode()).digest()
 
 
 def entries(peer: str, count: int) -> list[ListingEntry]:
     return [ListingEntry(hashlib.sha256(f"{peer} {number}".encode()).hexdigest(), peer) for number in range(count)]
-
-
-def inbox_of(receiver: int = 0, **mix: int) -> EnvelopeInbox:
-    usual = Inspector(LIMITS, ENVIRONMENTS)
-    folder = Path(mkdtemp(prefix="muster-inbox-"))
-    return EnvelopeInbox(usual, MixConfig.model_validate(mix), KEYS[2].address, bytes([receiver]) * 32, folder)
 
 
 def test_a_place_says_whose_it_is() -> None:
@@ -213,7 +185,7 @@ def test_which_of_them_are_fetched_follows_from_the_rank_alone() -> None:
 def test_who_leaves_much_does_not_come_first_either() -> None:
     """Of a hundred who left eight each and three hundred who left one, a quarter of those who are fetched."""
     left = [one for n in range(400) for one in entries(f"{n}", 8 if n < 100 else 1)]
-    chosen = [take_turns(left, 40, rank, partial(order_of_round, at)) for at in range(20)]
+    chosen = [take_turns(left, 40, rank, partial(order, number=at)) for at in range(20)]
     flooding = sum(int(one.peer) < 100 for those in chosen for one in those)
     assert 140 < flooding < 260
     assert len({one.peer for those in chosen for one in those}) > 300, "somebody else in every round"
@@ -228,44 +200,36 @@ def test_what_is_to_come_last_comes_after_everybodys() -> None:
 def test_a_flood_below_ones_own_address_keeps_nobody_waiting(tmp_path: Path) -> None:
     exchange = FolderExchange(tmp_path)
     for number in range(12):
-        exchange.publish(seal(honest_envelope(1, number, (0,)), FLOOD))
-    exchange.publish(seal(honest_envelope(0, 0, (0,)), HONEST))
+        exchange.publish(signed(1, number, (0,)))
+    exchange.publish(signed(0, 0, (0,)))
     for receiver in range(6):
-        inbox = inbox_of(receiver, fetched=2)
+        inbox = inbox_of(receiver=receiver, fetched=2)
         assert inbox.collect(exchange, 0) == 2
-        assert set(inbox.state.seen) == {HONEST.address, FLOOD.address}
+        assert set(inbox.state.seen) == {KEYS[0].address, KEYS[1].address}
 
 
-def test_who_floods_below_another_address_is_not_read_there(tmp_path: Path) -> None:
-    """Else it would have others' turns; and the copy hides nothing of what lies in its place."""
+@pytest.mark.parametrize("wrong", [None, b"{}"])
+def test_what_lies_below_another_address_is_not_read_there_and_hides_nothing(
+    tmp_path: Path, wrong: bytes | None
+) -> None:
+    """Else who floods there would have others' turns."""
     exchange, inbox = FolderExchange(tmp_path), inbox_of(fetched=64)
-    flood = [seal(honest_envelope(1, number, (0,)), FLOOD) for number in range(4)]
+    flood = [signed(1, number, (0,)) for number in range(4)]
     for data in flood:
-        wrong = tmp_path / own_entry(data)._replace(peer=ADDRESS).path
-        wrong.parent.mkdir(parents=True, exist_ok=True)
-        wrong.write_bytes(data)
+        path = tmp_path / own_entry(data)._replace(peer=ADDRESS).path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(wrong or data)
     assert inbox.collect(exchange, 0) == 0
     assert not inbox.state.records, "nobody is blamed: anybody could have put it there"
     exchange.publish(flood[0])
     assert inbox.collect(exchange, 1) == 1
 
 
-def test_wrong_bytes_below_another_address_hide_nothing(tmp_path: Path) -> None:
-    data = seal(honest_envelope(), HONEST)
-    exchange, inbox = FolderExchange(tmp_path), inbox_of()
-    wrong = tmp_path / own_entry(data)._replace(peer=ADDRESS).path
-    wrong.parent.mkdir(parents=True)
-    wrong.write_bytes(b"{}")
-    assert inbox.collect(exchange, 0) == 0
-    exchange.publish(data)
-    assert inbox.collect(exchange, 1) == 1
-
-
 def test_the_same_envelope_in_two_places_is_one(tmp_path: Path) -> None:
-    data = seal(honest_envelope(), HONEST)
+    data = signed()
     exchange, inbox = FolderExchange(tmp_path), inbox_of()
     exchange.publish(data)
     (tmp_path / own_entry(data).key).write_bytes(data)
     assert len(list(islice(exchange.listed(), 5))) == 2
     assert sum(inbox.collect(exchange, number) for number in range(3)) == 1
-    assert not inbox.state.records[HONEST.address].breaches
+    assert not inbox.state.records[KEYS[0].address].breaches

@@ -10,7 +10,7 @@ from environments.prompts import completion_text
 from protocol.models import EOS
 from swarm.envelope import SharedCompletion, SharedGroup, question_digest, round_problem
 from swarm.generation import MemberModel, Retokeniser
-from swarm.inspection import InspectedGroup
+from swarm.sampling import InspectedGroup
 from tests.swarm.world import DOCUMENT, SwarmWorld
 from trainer.data.batch import Group
 

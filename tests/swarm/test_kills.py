@@ -1,4 +1,4 @@
-"""Whatever a member is doing when it is killed: no group is trained on twice, and no round has two envelopes."""
+"""Whatever a member is doing when it is killed or stopped: no group is trained on twice, no round has two envelopes."""
 
 import json
 import os
@@ -7,8 +7,11 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,17 +19,25 @@ import torch
 from engines.runtime import torch_environment
 from protocol.errors import IntegrityError, MusterError
 from protocol.files import locked, write_atomic
+from protocol.waits import wait_for
+from swarm import state
 from swarm.config import MixConfig
 from swarm.envelope import open_envelope
 from swarm.exchange import FolderExchange
-from swarm.main import run
-from swarm.state import JOURNAL, STATUS, read_journal
-from tests.swarm.world import DOCUMENT, SwarmWorld, one_round
+from swarm.main import MemberDaemon, run
+from swarm.state import JOURNAL, STATUS, MemberProgress, read_journal
+from tests.swarm.world import DOCUMENT, SwarmWorld, journal, shared_names
 from trainer.checkpoint import checkpoints
 
-LIMITS = DOCUMENT
-FEW = MixConfig(own=3, shared=1)
-"""So few of what is on offer that much is left."""
+FEW = MixConfig(own=3, shared=1)  # so few of what is on offer that much is left
+
+
+def rounds(home: Path) -> list[int]:
+    return [line["round"] for line in read_journal(home / JOURNAL)]
+
+
+def changed(path: Path) -> float:
+    return path.stat().st_mtime if path.exists() else 0.0
 
 
 def neighbours(world: SwarmWorld, envelopes: int) -> None:
@@ -35,14 +46,10 @@ def neighbours(world: SwarmWorld, envelopes: int) -> None:
         world.share(world.member(name), envelopes)
 
 
-def shared_names(home: Path) -> list[str]:
-    return [name for line in read_journal(home / JOURNAL) for name in line["shared"]]
-
-
 def test_a_round_that_was_not_written_down_is_made_again(world: SwarmWorld) -> None:
     neighbours(world, 4)
     made = world.member(0, mix=FEW)
-    one_round(made)
+    made.advance()
     before = {name: value.clone() for name, value in made.learner.policy.model.state_dict().items()}
     lost = made.round(1)
     again = world.member(0, mix=FEW)
@@ -51,9 +58,7 @@ def test_a_round_that_was_not_written_down_is_made_again(world: SwarmWorld) -> N
     repeated = again.round(1)
     assert repeated.shared == lost.shared, "the same draw of the same offers"
     again.progress.finished(again.learner, again.inbox, repeated)
-    names = shared_names(again.progress.home)
-    assert names
-    assert len(names) == len(set(names))
+    assert shared_names(again)
 
 
 def test_a_round_that_was_sent_is_not_sent_again_whatever_has_changed(world: SwarmWorld) -> None:
@@ -65,32 +70,32 @@ def test_a_round_that_was_sent_is_not_sent_again_whatever_has_changed(world: Swa
     again = world.member(0, temperature=0.98)
     for number in range(lost):
         again.round(number)
-    rounds = [open_envelope(data, LIMITS).round for data in world.envelopes.values()]
+    rounds = [open_envelope(data, DOCUMENT).round for data in world.envelopes.values()]
     assert rounds
     assert len(rounds) == len(set(rounds))
 
 
 def test_a_kill_between_checkpoint_and_journal_loses_no_line(world: SwarmWorld) -> None:
     made = world.member(0)
-    one_round(made)
-    journal = made.progress.home / JOURNAL
-    whole = journal.read_bytes()
+    made.advance()
+    path = made.progress.home / JOURNAL
+    whole = path.read_bytes()
     for left in (b"", whole[: len(whole) // 2]):
-        journal.write_bytes(left)
+        path.write_bytes(left)
         again = world.member(0)
-        assert [line["round"] for line in read_journal(journal)] == [0]
-        one_round(again)
-        assert [line["round"] for line in read_journal(journal)] == [0, 1]
-        assert [line["round"] for line in map(json.loads, journal.read_text().splitlines())] == [0, 1]
-        for path in checkpoints(made.progress.home / "checkpoints")[1:]:
-            shutil.rmtree(path)
+        assert rounds(again.progress.home) == [0]
+        again.advance()
+        assert rounds(again.progress.home) == [0, 1]
+        assert [line["round"] for line in map(json.loads, path.read_text().splitlines())] == [0, 1]
+        for checkpoint in checkpoints(made.progress.home / "checkpoints")[1:]:
+            shutil.rmtree(checkpoint)
 
 
 def test_what_was_drawn_before_a_restart_is_not_drawn_after_it(world: SwarmWorld) -> None:
     neighbours(world, 2)
     made = world.member(0, mix=FEW)
-    one_round(made)
-    drawn = shared_names(made.progress.home)
+    made.advance()
+    drawn = shared_names(made)
     assert drawn
     again = world.member(0)
     offered = {one.name for one in again.inbox.unused()}
@@ -102,13 +107,13 @@ def test_what_was_drawn_before_a_restart_is_not_drawn_after_it(world: SwarmWorld
 def test_a_damaged_checkpoint_is_passed_over_and_all_damaged_ones_stop_it(world: SwarmWorld) -> None:
     made = world.member(0)
     for _ in range(2):
-        one_round(made)
+        made.advance()
     first, second = checkpoints(made.progress.home / "checkpoints")
-    state, journal = second / "state.json", made.progress.home / JOURNAL
+    state = second / "state.json"
     write_atomic(state, state.read_bytes().replace(b'"next":2', b'"next":9'))
-    assert [line["round"] for line in read_journal(journal)] == [0, 1]
+    assert rounds(made.progress.home) == [0, 1]
     assert world.member(0).progress.next == 1
-    assert [line["round"] for line in read_journal(journal)] == [0], "it tells of weights that are lost"
+    assert rounds(made.progress.home) == [0], "it tells of weights that are lost"
     write_atomic(first / "state.json", b"{}")
     with pytest.raises(IntegrityError, match="is intact"):
         world.member(0)
@@ -117,9 +122,9 @@ def test_a_damaged_checkpoint_is_passed_over_and_all_damaged_ones_stop_it(world:
 def test_what_a_damaged_checkpoint_knew_of_others_is_found_again(world: SwarmWorld) -> None:
     """Or a liar would be trusted again once its envelope is noted as known and its breach is not."""
     made = world.member(0)
-    one_round(made)
+    made.advance()
     neighbours(world, 1)
-    one_round(made)
+    made.advance()
     heard = made.inbox.state.seen
     assert heard
     (checkpoints(made.progress.home / "checkpoints")[-1] / "state.json").write_bytes(b"{}")
@@ -133,10 +138,7 @@ def test_two_processes_do_not_work_in_one_home(world: SwarmWorld, monkeypatch: p
     config, path = world.config(0, rounds=1), world.root / "member.json"
     path.write_text(config.model_dump_json())
     monkeypatch.setattr("swarm.main._LOCK_SECONDS", 0.2)
-    with (
-        locked(config.home / "member.lock", "the test", 1),
-        pytest.raises(MusterError, match="the other process"),
-    ):
+    with locked(config.home / "member.lock", "the test", 1), pytest.raises(MusterError, match="the other process"):
         run(path)
 
 
@@ -152,8 +154,8 @@ def test_a_process_that_is_killed_again_and_again(world: SwarmWorld) -> None:
     deadline = time.monotonic() + 240
     while time.monotonic() < deadline:
         process = subprocess.Popen(command, env=environment)
-        began = (config.home / STATUS).stat().st_mtime if (config.home / STATUS).exists() else 0.0
-        while process.poll() is None and (kills == 3 or not _moved(config.home / STATUS, began)):
+        began = changed(config.home / STATUS)
+        while process.poll() is None and (kills == 3 or changed(config.home / STATUS) <= began):
             time.sleep(0.02)
         time.sleep(rng.random())
         if process.poll() is None:
@@ -161,13 +163,69 @@ def test_a_process_that_is_killed_again_and_again(world: SwarmWorld) -> None:
             kills += 1
         if process.wait() == 0:
             break
-    lines = read_journal(config.home / JOURNAL)
-    assert [line["round"] for line in lines] == list(range(4))
-    names = shared_names(config.home)
-    assert names
-    assert len(names) == len(set(names))
+    assert rounds(config.home) == list(range(4))
+    assert shared_names(world.member(0))
     assert kills > 0
 
 
-def _moved(path: Path, since: float) -> bool:
-    return path.exists() and path.stat().st_mtime > since
+# Journal
+
+
+def line(number: int, **more: Any) -> dict[str, Any]:
+    return {"round": number, "shared": [], **more}
+
+
+def test_a_round_costs_no_reading_of_those_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    progress, path = MemberProgress(tmp_path, 1), tmp_path / JOURNAL
+    path.write_bytes(b"".join(json.dumps(line(number)).encode() + b"\n" for number in range(5)) + b'{"cut o')
+    progress._append([line(3), line(4), line(5)])
+    assert rounds(tmp_path) == list(range(6)), "the first time, what a kill left is mended"
+    monkeypatch.setattr(state, "read_journal", None)
+    monkeypatch.setattr(Path, "read_bytes", None)
+    for number in range(3):
+        progress._append([line(5 + number), line(6 + number, text="x" * 100_000 * number)])
+    monkeypatch.undo()
+    assert rounds(tmp_path) == list(range(9))
+    assert path.read_bytes().endswith(b"\n")
+
+
+def test_a_cut_first_line_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / JOURNAL
+    path.write_bytes(b'{"round": 0, "sh')
+    MemberProgress(tmp_path, 1)._append([line(0)])
+    assert rounds(tmp_path) == [0]
+
+
+def test_what_kills_left_of_policies_and_checkpoints_is_removed(tmp_path: Path) -> None:
+    """Each is as large as the model."""
+    left = [tmp_path / ".policy.0123456789ab.old", tmp_path / "checkpoints" / ".step-000001.0123456789ab"]
+    kept = [tmp_path / "policy", tmp_path / "outbox"]
+    progress = MemberProgress(tmp_path, 1)
+    for folder in (*left, *kept):
+        folder.mkdir()
+        (folder / "file").write_bytes(b"1")
+    progress.resume(None, None)  # type: ignore[arg-type]
+    assert [folder.exists() for folder in (*left, *kept)] == [False, False, True, True]
+
+
+# Pace
+
+
+def test_the_next_round_waits_for_its_time_and_a_stop_does_not(world: SwarmWorld) -> None:
+    made = world.member(0)
+    home = made.progress.home
+    daemon = MemberDaemon(made, 3, 3600.0, ExitStack())
+    thread = threading.Thread(target=daemon.run)
+    thread.start()
+    wait_for("the first round", (home / STATUS).is_file, 120)
+    thread.join(2)
+    daemon.stop()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert [line["round"] for line in journal(made)] == [0]
+
+
+def test_after_the_last_round_nothing_is_waited_for(world: SwarmWorld) -> None:
+    made = world.member(0)
+    assert MemberDaemon(made, 1, 3600.0, ExitStack()).run() == 0
+    assert len(journal(made)) == 1

@@ -4,7 +4,6 @@ import json
 import math
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -17,39 +16,32 @@ from storage.keys import check_content
 from swarm.config import MixConfig, PlausibilityConfig
 from swarm.envelope import open_envelope, seal
 from swarm.exchange import FolderExchange
-from swarm.inbox import RECENT_ROUNDS
-from swarm.inspection import InspectedGroup, Inspector
+from swarm.inbox import RECENT_ROUNDS, Inspector
 from swarm.member import Member, load_swarm
 from swarm.plausibility import PlausibilityJudge
-from swarm.sampling import usual_use
-from swarm.state import JOURNAL, STATUS, read_journal
-from tests.swarm.world import DOCUMENT, TRAIN, SwarmWorld, one_round
+from swarm.sampling import InspectedGroup, usual_use
+from swarm.state import STATUS
+from tests.swarm.world import DOCUMENT, TRAIN, SwarmWorld, journal, shared_names
 from trainer.checkpoint import checkpoints
 from trainer.data.batch import Group
-
-LIMITS = DOCUMENT
 
 
 def test_two_members_learn_from_one_another(world: SwarmWorld) -> None:
     pair = [world.member(0), world.member(1)]
-    shared: list[list[dict[str, Any]]] = [[], []]
     for _ in range(40):
         for made in pair:
-            one_round(made)
-        shared = [read_journal(made.progress.home / JOURNAL) for made in pair]
-        if all(any(line["shared"] for line in journal) for journal in shared):
+            made.advance()
+        if all(shared_names(made) for made in pair):
             break
     for key, data in world.envelopes.items():
         check_content(f"envelopes/{key.name}", data)
-        envelope = open_envelope(data, LIMITS)
+        envelope = open_envelope(data, DOCUMENT)
         assert all(len(set(group.rewards)) > 1 for group in envelope.groups), "groups without advantage teach nobody"
-    for number, journal in enumerate(shared):
-        other = world.account(1 - number).address
-        names = [name for line in journal for name in line["shared"]]
-        assert names, "nothing was drawn"
-        assert all(name.startswith(f"{other}/") for name in names)
-        assert len(set(names)) == len(names), "a group was trained on twice"
-        assert all(line["own"] + len(line["shared"]) == world.mix.total for line in journal), "alone it trains as much"
+    for made, other in zip(pair, pair[::-1], strict=True):
+        assert shared_names(made), "nothing was drawn"
+        assert all(name.startswith(f"{other.account.address}/") for name in shared_names(made))
+        as_much = {line["own"] + len(line["shared"]) for line in journal(made)}
+        assert as_much == {world.mix.total}, "alone it trains as much"
 
 
 def test_shared_groups_change_the_weights(world: SwarmWorld) -> None:
@@ -59,8 +51,8 @@ def test_shared_groups_change_the_weights(world: SwarmWorld) -> None:
     together = world.member(0, mix=mix, home=world.root / "together")
     alone = world.member(0, mix=MixConfig(own=3, shared=0), home=world.root / "alone")
     for made in (together, alone):
-        one_round(made)
-    assert read_journal(world.root / "together" / JOURNAL)[0]["shared"]
+        made.advance()
+    assert shared_names(together)
     first, second = (made.learner.policy.model.state_dict() for made in (together, alone))
     assert any(not torch.equal(first[name], second[name]) for name in first)
 
@@ -70,52 +62,52 @@ def test_it_goes_on_alone_and_sends_later(world: SwarmWorld) -> None:
     world.exchange.rename(away)
     waiting: list[int] = []
     while len(waiting) < 2 and made.progress.next < 40:
-        one_round(made)
+        made.advance()
         waiting = [int(path.stem) for path in sorted((made.progress.home / "outbox").glob("[0-9]*.json"))]
     rounds = made.progress.next
-    assert all(line["alone"] for line in read_journal(made.progress.home / JOURNAL))
+    assert all(line["alone"] for line in journal(made))
     assert len(waiting) == made.status(rounds)["unsent"] == 2
     away.rename(world.exchange)
-    one_round(made)
+    made.advance()
     assert not made.alone
-    assert set(waiting) <= {open_envelope(data, LIMITS).round for data in world.envelopes.values()}
+    assert set(waiting) <= {open_envelope(data, DOCUMENT).round for data in world.envelopes.values()}
     assert made.status(rounds + 1)["unsent"] == 0
 
 
 def test_a_liar_is_found_out_and_not_drawn_again(world: SwarmWorld) -> None:
     liar, made = world.member(1), world.member(0)
     (path,) = world.share(liar)
-    envelope = open_envelope(path.read_bytes(), LIMITS)
+    envelope = open_envelope(path.read_bytes(), DOCUMENT)
     path.unlink()
     first = envelope.groups[0]
     lies = [one.model_copy(update={"reward": 1.0 - one.reward}) for one in first.completions]
     false = envelope.model_copy(update={"groups": [first.model_copy(update={"completions": lies})]})
     FolderExchange(world.exchange).publish(seal(false, world.account(1)))
-    one_round(made)
+    made.advance()
     address = world.account(1).address
     assert made.inbox.state.records[address].breaches == 1
     world.share(liar)
-    one_round(made)
+    made.advance()
     assert made.inbox.state.records[address].true > 0, "its later groups are true"
-    assert not any(line["shared"] for line in read_journal(made.progress.home / JOURNAL)), "and not drawn"
+    assert not shared_names(made), "and not drawn"
 
 
 def test_two_envelopes_of_one_round_are_a_breach(world: SwarmWorld) -> None:
     other, made = world.member(1), world.member(0)
     (path,) = world.share(other)
-    envelope = open_envelope(path.read_bytes(), LIMITS)
+    envelope = open_envelope(path.read_bytes(), DOCUMENT)
     silent = [one.model_copy(update={"logprob": None}) for one in envelope.groups[0].completions]
     groups = [envelope.groups[0].model_copy(update={"completions": silent}), *envelope.groups[1:]]
     second = envelope.model_copy(update={"groups": groups})
     FolderExchange(world.exchange).publish(seal(second, world.account(1)))
-    one_round(made)
+    made.advance()
     assert made.inbox.state.records[world.account(1).address].breaches == 1
 
 
 def test_strangers_are_not_read(world: SwarmWorld) -> None:
     world.share(world.member(1))
     made = world.member(0, members=(world.account(2).address,))
-    one_round(made)
+    made.advance()
     assert made.inbox.state.records == {}
     assert made.inbox.groups == {}
 
@@ -123,7 +115,7 @@ def test_strangers_are_not_read(world: SwarmWorld) -> None:
 def test_status_and_checkpoints_are_kept(world: SwarmWorld) -> None:
     made = world.member(0)
     for _ in range(3):
-        one_round(made)
+        made.advance()
         made.progress.show(made.status(made.progress.next))
     assert [path.name for path in checkpoints(made.progress.home / "checkpoints")] == ["step-000002", "step-000003"]
     assert json.loads((made.progress.home / STATUS).read_bytes())["round"] == 3
@@ -137,27 +129,24 @@ def test_a_round_that_no_envelope_could_hold_is_refused(world: SwarmWorld) -> No
 # Rounds are signed once
 
 
-def rounds_of(world: SwarmWorld, name: int) -> list[int]:
-    """Rounds of the envelopes of a member that anybody can find."""
-    all_of = [open_envelope(path.read_bytes(), LIMITS) for path in world.exchange.glob("envelopes/*/*.json")]
-    return sorted(one.round for one in all_of if one.member == world.account(name).address)
-
-
-def check(rounds: list[int]) -> None:
+def check_signed_once(world: SwarmWorld, name: int) -> None:
+    """Of the envelopes of a member that anybody can find, each is of another round."""
+    all_of = [open_envelope(data, DOCUMENT) for data in world.envelopes.values()]
+    rounds = [one.round for one in all_of if one.member == world.account(name).address]
     assert rounds
     assert len(rounds) == len(set(rounds)), "a round was signed twice: whoever shows both takes half of the stake"
 
 
 def test_a_copy_of_a_home_signs_nothing_that_the_exchange_has(world: SwarmWorld) -> None:
     made = world.member(0)
-    one_round(made)
+    made.advance()
     backup = shutil.copytree(made.progress.home, world.root / "backup")
     world.share(made, 2)
     restored = world.member(0, home=backup, temperature=0.98)
     assert restored.progress.next == 1
     while restored.progress.next < made.progress.next:
-        one_round(restored)
-    check(rounds_of(world, 0))
+        restored.advance()
+    check_signed_once(world, 0)
 
 
 def test_a_new_home_of_an_old_key_signs_nothing_that_the_exchange_has(world: SwarmWorld) -> None:
@@ -166,24 +155,21 @@ def test_a_new_home_of_an_old_key_signs_nothing_that_the_exchange_has(world: Swa
     world.share(made, 2)
     anew = world.member(0, home=world.root / "anew", temperature=0.98, members=(world.account(1).address,))
     away = world.exchange.rename(world.root / "away")
-    one_round(anew)
+    anew.advance()
     away.rename(world.exchange)
     while anew.progress.next < made.progress.next:
-        one_round(anew)
-    check(rounds_of(world, 0))
+        anew.advance()
+    check_signed_once(world, 0)
     assert not anew.status(made.progress.next)["unsent"]
 
 
 # How far a stranger's text moves a policy: real weights, without the judge
 
 
-ROUNDS = 6
-
-
 def poison(world: SwarmWorld, name: int, rounds: range) -> list[bytes]:
     """A poisoner's envelopes of these rounds, in the exchange."""
     _, texts = load_swarm(world.config(name))
-    made = Poisoner(world.account(name), LIMITS, texts, POISONS["wrong fact"])
+    made = Poisoner(world.account(name), DOCUMENT, texts, POISONS["wrong fact"])
     envelopes = [data for number in rounds if (data := made.envelope(number)) is not None]
     for data in envelopes:
         FolderExchange(world.exchange).publish(data)
@@ -192,7 +178,7 @@ def poison(world: SwarmWorld, name: int, rounds: range) -> list[bytes]:
 
 def groups_in(world: SwarmWorld, made: Member, envelope: bytes) -> list[tuple[InspectedGroup, Group]]:
     """What of an envelope the member would train on."""
-    found = Inspector(LIMITS, load_swarm(world.config(0))[1]).inspect(envelope).groups
+    found = Inspector(DOCUMENT, load_swarm(world.config(0))[1]).inspect(envelope).groups
     groups = [(one, made.retokeniser.group(one)) for one in found]
     return [(one, group) for one, group in groups if group is not None]
 
@@ -207,7 +193,7 @@ def surprise(world: SwarmWorld, made: Member, envelope: bytes) -> float:
 def test_what_the_policy_never_says_it_does_not_learn(
     world: SwarmWorld, assumed_behaviour_prob: float | None, learns: bool
 ) -> None:
-    *envelopes, last = poison(world, 1, range(ROUNDS + 1))
+    *envelopes, last = poison(world, 1, range(7))
     made = world.member(
         0, mix=MixConfig(own=1, shared=5, plausibility=None, assumed_behaviour_prob=assumed_behaviour_prob)
     )
@@ -222,11 +208,9 @@ def test_what_the_policy_never_says_it_does_not_learn(
 def test_a_peer_has_no_more_than_its_part_of_a_round(world: SwarmWorld) -> None:
     for name in (1, 2, 3):
         poison(world, name, range(3) if name == 1 else range(1))
-    mix = MixConfig(own=2, shared=4, plausibility=None)
-    made = world.member(0, mix=mix)
-    one_round(made)
-    (line,) = read_journal(made.progress.home / JOURNAL)
-    peers = [name.partition("/")[0] for name in line["shared"]]
+    made = world.member(0, mix=MixConfig(own=2, shared=4, plausibility=None))
+    made.advance()
+    peers = [name.partition("/")[0] for name in shared_names(made)]
     assert sorted(map(peers.count, set(peers))) == [1, 1, 1]
 
 
@@ -237,12 +221,12 @@ def test_who_was_drawn_more_often_than_others_lately_waits_until_they_were(world
     made = world.member(0, mix=mix)
     greedy, *others = (world.account(name).address for name in (1, 2, 3))
     made.inbox.state.trained = [[greedy, *others], [greedy], [greedy]]
-    one_round(made)
+    made.advance()
     again = world.member(0, mix=mix)
     assert again.inbox.state.trained == made.inbox.state.trained
-    one_round(again)
+    again.advance()
     assert [set(peers) for peers in again.inbox.state.trained[3:]] == [set(others), set(others)]
-    one_round(again)
+    again.advance()
     assert greedy in again.inbox.state.trained[-1]
 
 
@@ -253,7 +237,7 @@ def test_who_was_doubted_lately_keeps_nobody_waiting_and_is_remembered(world: Sw
     mix = MixConfig(own=2, shared=2, window=RECENT_ROUNDS + 2)
     strict = PlausibilityConfig(token_slack=0.0, slack=0.0, odd=0.99, brief=0, least=1)
     doubting = world.member(0, mix=mix.model_copy(update={"plausibility": strict}))
-    one_round(doubting)
+    doubting.advance()
     peers = {world.account(name).address for name in (1, 2)}
     assert doubting.inbox.recent_use().keys() == peers
     assert all(one.trained == 0 < one.doubted for one in doubting.inbox.recent_use().values())

@@ -1,6 +1,7 @@
 """Shapes of completions: what is far beyond what one's own policy says is found, whatever numbers come."""
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,11 +15,11 @@ from protocol.files import write_folder
 from swarm.config import MixConfig, PlausibilityConfig
 from swarm.envelope import SharedGroup, round_problem
 from swarm.exchange import FolderExchange
-from swarm.inspection import InspectedGroup
 from swarm.member import Member, load_swarm
 from swarm.plausibility import PlausibilityJudge, Shape, implausible, shape_of, surprise_of_not, usual
-from swarm.state import JOURNAL, read_journal
-from tests.swarm.world import DOCUMENT, SUMS, SwarmWorld, one_round
+from swarm.sampling import InspectedGroup
+from tests.swarm.samples import SUMS
+from tests.swarm.world import DOCUMENT, SwarmWorld, shared_names
 from trainer.model.base_model import Recipe, warm_up
 from trainer.model.tiny_model import END_OF_THOUGHT
 
@@ -32,39 +33,38 @@ def doubt(values: list[float], stop: float = 0.0, own: list[Shape] = OWN) -> str
     return implausible(shape_of(values, CONFIG.window, stop), usual(own, CONFIG.odd), CONFIG)
 
 
-def test_what_is_like_one_s_own_is_plausible() -> None:
-    assert doubt(ORDINARY) is None
-    assert doubt([*ORDINARY, 4.9]) is None
+@pytest.mark.parametrize(
+    ("values", "stop", "word"),
+    [
+        (ORDINARY, 0.0, None),
+        ([*ORDINARY, 4.9], 0.0, None),
+        *(
+            ([*ORDINARY[:place], 9.0, *ORDINARY[place:]], 0.0, "a token of 9.0 nats, 3.0 is usual")
+            for place in range(9)
+        ),
+        ([*ORDINARY, 4.5, 4.5, 4.5, 4.5], 0.0, "18.0 nats within 4 tokens, 4.7 are usual"),
+        ([0.1] * 10, 0.0, None),
+        ([0.1] * 11, 0.0, "11 tokens, 8 are usual"),
+        (ORDINARY, surprise_of_not(math.log(0.5)), None),
+        (ORDINARY, surprise_of_not(math.log(0.99)), "not to end there takes 4.6"),
+        ([*ORDINARY, math.nan], 0.0, "nan|inf"),
+        ([*ORDINARY, math.inf], 0.0, "inf"),
+        (ORDINARY, math.nan, "not to end there"),
+        (ORDINARY, math.inf, "not to end there"),
+    ],
+)
+def test_what_is_like_one_s_own_is_plausible_and_nothing_else(
+    values: list[float], stop: float, word: str | None
+) -> None:
+    """A policy that ends there with 99% takes 4.6 nats not to; with half it takes 0.7."""
+    reason = doubt(values, stop)
+    assert reason is None if word is None else re.search(word, str(reason)) is not None
 
 
-def test_a_token_that_the_policy_finds_impossible_is_found_anywhere() -> None:
-    for place in range(len(ORDINARY) + 1):
-        planted = [*ORDINARY[:place], 9.0, *ORDINARY[place:]]
-        assert "a token of 9.0 nats, 3.0 is usual" in str(doubt(planted)), place
-
-
-def test_a_phrase_of_tokens_each_of_which_is_possible_is_found() -> None:
-    assert "18.0 nats within 4 tokens, 4.7 are usual" in str(doubt([*ORDINARY, 4.5, 4.5, 4.5, 4.5]))
-
-
-def test_a_longer_text_than_one_s_own_is_found() -> None:
-    assert doubt([0.1] * 10) is None
-    assert doubt([0.1] * 11) == "11 tokens, 8 are usual"
+def test_a_brief_text_may_be_longer_than_one_s_own() -> None:
     brief = CONFIG.model_copy(update={"brief": 11})
     assert implausible(shape_of([0.1] * 11, 4), OWN[0], brief) is None
     assert implausible(shape_of([0.1] * 12, 4), OWN[0], brief) is not None
-
-
-def test_a_text_that_should_have_ended_is_found() -> None:
-    """A policy that ends there with 99% takes 4.6 nats not to; with half it takes 0.7."""
-    assert doubt(ORDINARY, surprise_of_not(math.log(0.5))) is None
-    assert "not to end there" in str(doubt(ORDINARY, surprise_of_not(math.log(0.99))))
-
-
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_numbers_that_are_none_are_never_plausible(bad: float) -> None:
-    assert doubt([*ORDINARY, bad]) is not None
-    assert doubt(ORDINARY, bad) is not None
 
 
 def test_an_engine_s_mistake_does_not_make_everything_usual() -> None:
@@ -133,9 +133,7 @@ def test_not_ending_takes_what_is_left_of_the_probability() -> None:
 # The judge
 
 
-RECIPE = Recipe(worked_steps=200, mixed_steps=20)
-"""Twenty seconds of the warm-up: a policy that knows nothing finds nothing impossible."""
-LIMITS = DOCUMENT
+RECIPE = Recipe(worked_steps=200, mixed_steps=20)  # a policy that knows nothing finds nothing impossible
 CREDULOUS = MixConfig(own=3, shared=3, plausibility=None)
 
 
@@ -153,7 +151,7 @@ def world(tmp_path: Path, learnt: Path) -> SwarmWorld:
 def poison(world: SwarmWorld, name: int, kind: str, rounds: int = 1) -> str:
     """A poisoner shares so many rounds; its address."""
     _, texts = load_swarm(world.config(name))
-    made = Poisoner(world.account(name), LIMITS, texts, POISONS[kind])
+    made = Poisoner(world.account(name), DOCUMENT, texts, POISONS[kind])
     for number in range(rounds):
         data = made.envelope(number)
         assert data is not None
@@ -188,8 +186,8 @@ def test_planted_text_is_doubted_and_not_trained_on(world: SwarmWorld, kind: str
     address = poison(world, 1, kind, rounds=2)
     made = world.member(0)
     for _ in range(2):
-        one_round(made)
-    assert not any(line["shared"] for line in read_journal(made.progress.home / JOURNAL))
+        made.advance()
+    assert not shared_names(made)
     record = made.inbox.state.records[address]
     assert record.doubted >= 6
     assert record.breaches == record.trained == 0, "it is no proof of anything"
@@ -199,16 +197,14 @@ def test_planted_text_is_doubted_and_not_trained_on(world: SwarmWorld, kind: str
 def test_without_the_judge_planted_text_is_trained_on(world: SwarmWorld) -> None:
     address = poison(world, 1, "phrase")
     made = world.member(0, mix=CREDULOUS)
-    one_round(made)
-    (line,) = read_journal(made.progress.home / JOURNAL)
-    assert len(line["shared"]) == 3
+    made.advance()
+    assert len(shared_names(made)) == 3
     assert made.inbox.state.records[address].trained == 3
 
 
 def test_a_member_of_the_same_model_is_believed(world: SwarmWorld) -> None:
     """Of what another one samples from the same weights nearly everything passes."""
-    made, other = world.member(0), world.member(1)
-    parts = other
+    made, parts = world.member(0), world.member(1)
     judge = judge_of(made)
     shapes: list[Shape] = []
     for number in range(4):
@@ -242,8 +238,7 @@ def test_who_says_that_a_text_did_not_end_is_asked_how_likely_that_is(world: Swa
 def test_the_learner_and_the_engine_find_a_text_as_likely(world: SwarmWorld) -> None:
     """What is usual comes from the engine's log-probs, what is compared with it from the learner's."""
     made = world.member(1)
-    parts, judge = made, judge_of(made)
-    own = parts.rounds.make(parts.engine, 0, range(4))
+    judge, own = judge_of(made), made.rounds.make(made.engine, 0, range(4))
     found = shared_by(world, [one.shared for one in own if one.shared is not None], 0)
     theirs = [shape for one, group in zip(found, own, strict=True) for shape in judge.shapes(one, group.group)]
     ours = judge.with_own([], own)
@@ -262,8 +257,7 @@ def test_with_few_completions_of_its_own_it_believes_nothing(world: SwarmWorld) 
 
 def test_an_engine_that_says_no_numbers_is_not_compared_with(world: SwarmWorld) -> None:
     made = world.member(0)
-    parts = made
-    (own,) = parts.rounds.make(parts.engine, 0, range(1))
+    (own,) = made.rounds.make(made.engine, 0, range(1))
     broken = replace(own, logprobs=((math.nan,), (-math.inf, -1.0), *own.logprobs[2:]))
     assert len(judge_of(made).with_own([], [broken])) == len(own.logprobs) - 2
     assert len(judge_of(made).with_own([], [own] * 200)) == 512, "no more than the history"
@@ -272,7 +266,7 @@ def test_an_engine_that_says_no_numbers_is_not_compared_with(world: SwarmWorld) 
 def test_what_is_usual_is_as_old_as_the_weights(world: SwarmWorld) -> None:
     made = world.member(0)
     for _ in range(2):
-        one_round(made)
+        made.advance()
     shapes = made.inbox.state.shapes
     assert len(shapes) == 2 * 6 * 6
     assert world.member(0).inbox.state.shapes == shapes

@@ -4,11 +4,12 @@ import json
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from engines.hf import TransformersEngine
 from environments.pool import TextEnvironments
 from protocol.accounts import Account, LocalAccount
-from protocol.config import AdamWConfig, EnvironmentConfig, OptimizerConfig, ScheduleConfig, TrainConfig
+from protocol.config import AdamWConfig, OptimizerConfig, ScheduleConfig, TrainConfig
 from runtime.keystore import store
 from runtime.process import KeyConfig
 from swarm.config import MixConfig, SwarmMemberConfig
@@ -16,11 +17,10 @@ from swarm.envelope import Envelope, SharedCompletion, SharedGroup, SwarmDocumen
 from swarm.exchange import FolderExchange
 from swarm.main import MemberDaemon
 from swarm.member import Member, assemble
+from swarm.state import JOURNAL, read_journal
+from tests.swarm.samples import SUMS
 from trainer.model.tiny_model import END_OF_THOUGHT, tiny_model_config
 
-SUMS = EnvironmentConfig(
-    name="reasoning_gym/chain_sum", params={"min_terms": 2, "max_terms": 3, "min_digits": 1, "max_digits": 1}
-)
 DOCUMENT = SwarmDocument(
     name="sums", environments=(SUMS,), answer_after=END_OF_THOUGHT, groups=6, samples=6, text_bytes=400
 )
@@ -47,18 +47,10 @@ class SwarmWorld:
         home = self.root / f"member-{name}"
         home.mkdir(exist_ok=True)
         values = {
-            "home": home,
-            "document": self.document,
-            "model": self.model,
-            "key": self.key(name),
-            "exchange": self.exchange,
-            "mix": self.mix,
-            "max_new_tokens": 48,
-            "max_prompt_tokens": 64,
-            "train": TRAIN,
-            **changes,
-        }
-        return SwarmMemberConfig.model_validate(values)
+            "home": home, "document": self.document, "model": self.model, "key": self.key(name),
+            "exchange": self.exchange, "mix": self.mix, "max_new_tokens": 48, "max_prompt_tokens": 64, "train": TRAIN,
+        }  # fmt: skip
+        return SwarmMemberConfig.model_validate(values | changes)
 
     def key(self, name: int) -> KeyConfig:
         keystore, password = self.root / f"key-{name}.json", self.root / f"password-{name}"
@@ -80,7 +72,7 @@ class SwarmWorld:
         """Rounds until so many are shared: in some, all answers to each problem are equally wrong and teach nobody."""
         before = self.envelopes.keys()
         for _ in range(40 * envelopes):
-            one_round(made)
+            made.advance()
             if len(new := self.envelopes.keys() - before) == envelopes:
                 return sorted(new)
         raise AssertionError("this model answers nothing rightly")
@@ -101,9 +93,15 @@ class SwarmWorld:
         return assemble(self.config(name, **changes), TransformersEngine(), FolderExchange(self.exchange))
 
 
-def one_round(made: Member) -> None:
-    """A round as the process makes it."""
-    made.advance()
+def journal(made: Member) -> list[dict[str, Any]]:
+    return read_journal(made.progress.home / JOURNAL)
+
+
+def shared_names(made: Member) -> list[str]:
+    """Names of the groups that a member trained on, of which none is there twice."""
+    names = [name for line in journal(made) for name in line["shared"]]
+    assert len(names) == len(set(names)), "a group was trained on twice"
+    return names
 
 
 def run_rounds(made: Member, rounds: int) -> None:

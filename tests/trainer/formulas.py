@@ -1,8 +1,7 @@
 """The papers' formulas as slow sums over Python floats, and small batches to try them on."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from hypothesis import strategies as st
@@ -43,24 +42,15 @@ def sequences(draw: st.DrawFn, advantages: st.SearchStrategy[float] = ANY) -> Se
 
 def token_batch(made: Sequences, dtype: torch.dtype = torch.float64) -> TokenBatch:
     """The tokens as flat tensors; `logp` and `entropy` are leaves with gradients."""
-    tokens = [token for sequence in made for token in sequence]
-
-    def column(values: Sequence[float]) -> torch.Tensor:
-        return torch.tensor(values, dtype=dtype)
-
-    return TokenBatch(
-        logp=column([token.logp for token in tokens]).requires_grad_(True),
-        old=column([token.old for token in tokens]),
-        sampled=column([token.sampled for token in tokens]),
-        advantage=column([token.advantage for token in tokens]),
-        entropy=column([0.5] * len(tokens)).requires_grad_(True),
-        reference=column([token.reference for token in tokens]),
-        sequence=torch.tensor([number for number, one in enumerate(made) for _ in one], dtype=torch.int64),
-    )
-
-
-def with_logp(batch: TokenBatch, logp: torch.Tensor) -> TokenBatch:
-    return replace(batch, logp=logp)
+    tokens = flat(made)
+    columns = {
+        name: torch.tensor([getattr(token, name) for token in tokens], dtype=dtype)
+        for name in ("logp", "old", "sampled", "reference", "advantage")
+    }
+    columns["logp"].requires_grad_(True)
+    entropy = torch.full((len(tokens),), 0.5, dtype=dtype, requires_grad=True)
+    sequence = torch.tensor([number for number, one in enumerate(made) for _ in one], dtype=torch.int64)
+    return TokenBatch(entropy=entropy, sequence=sequence, **columns)
 
 
 def flat(made: Sequences) -> list[OneToken]:

@@ -5,36 +5,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
 
-from protocol.models import save_byte_tokenizer
+from protocol.config import TrainConfig
+from trainer.config import MemoryConfig, ParallelConfig
 from trainer.data.batch import Group, TrainRollout
-from trainer.model.tiny_model import PHRASES
+from trainer.distributed import Ranks
+from trainer.learner import Learner
+from trainer.model.base_model import fresh_model
+from trainer.model.sharding import make_placement, whole
 
 
 def small_model(folder: Path, seed: int = 0) -> Path:
     """A Hugging Face folder with a random Qwen2 of hidden size 16."""
-    folder.mkdir(parents=True, exist_ok=True)
-    size = save_byte_tokenizer(folder, PHRASES)
-    config: Any = transformers.Qwen2Config(
-        vocab_size=size,
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        max_position_embeddings=128,
-        tie_word_embeddings=True,
-        eos_token_id=size - 2,
-        pad_token_id=size - 1,
-        bos_token_id=None,
-    )
-    make: Any = transformers.Qwen2ForCausalLM
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = make(config)
-    model.save_pretrained(str(folder))
-    return folder
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "num_hidden_layers": 1}
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "max_position_embeddings": 128}
+    return fresh_model(folder, seed, **heads, **sizes)
 
 
 def some_groups(seed: int, count: int = 4, samples: int = 4, logprobs: bool = False) -> list[Group]:
@@ -51,3 +36,23 @@ def some_groups(seed: int, count: int = 4, samples: int = 4, logprobs: bool = Fa
             rollouts.append(TrainRollout(prompt, output, reward, reward, known))
         groups.append(tuple(rollouts))
     return groups
+
+
+def learner_of(base: Path, ranks: Ranks | None = None, config: TrainConfig | None = None, **options: Any) -> Learner:
+    """A learner of one rank, sharded over all of `ranks`."""
+    placement = make_placement(ParallelConfig(), MemoryConfig(), "cpu", ranks or Ranks())
+    return Learner(base, config or TrainConfig(), 1.0, placement=placement, **options)
+
+
+def weights_of(learner: Learner) -> dict[str, torch.Tensor]:
+    """Copies of the weights, whole; every rank must call it."""
+    return {name: whole(value.detach()).clone() for name, value in learner.policy.model.state_dict().items()}
+
+
+def same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool:
+    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
+
+
+def largest_difference(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> float:
+    assert left.keys() == right.keys()
+    return max(float((left[name] - right[name]).abs().max()) for name in left)

@@ -1,4 +1,4 @@
-"""An engine without a model: it solves a chosen share of its tries at each problem."""
+"""A pool of sums, and an engine without a model that solves a chosen share of its tries at each problem."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -6,7 +6,16 @@ from pathlib import Path
 
 from engines.base import FINISH_EOS, Completion, Request, Sampling
 from environments.pool import PoolEnvironments
+from protocol.config import EnvironmentConfig, PoolConfig, WorkConfig
 from protocol.models import load_tokenizer
+from trainer.model.tiny_model import tiny_model_config
+
+SUMS_POOL = PoolConfig(
+    name="test",
+    model=tiny_model_config(),
+    environments=(EnvironmentConfig(name="reasoning_gym/chain_sum", params={"min_digits": 4, "max_digits": 4}),),
+    work=WorkConfig(max_new_tokens=8, max_prompt_tokens=128),
+)
 
 
 class Solver:

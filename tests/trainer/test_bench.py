@@ -46,17 +46,11 @@ def test_rollouts_have_the_shape_of_the_pools_work_and_a_signal() -> None:
     assert synthetic_groups(WORK, 50, 4000) == groups
 
 
-def test_a_full_row_is_full() -> None:
+def test_a_full_row_is_full_products_are_timed_and_a_peak_is_at_least_what_was_held() -> None:
     (group,) = full_row(128, 50)
     assert sum(one.length for one in group) == 128
-
-
-def test_matrix_products_are_timed() -> None:
-    assert matrix_flops(torch.device("cpu"), torch.float32, size=128) > 1e8
-
-
-def test_a_peak_is_at_least_what_was_held() -> None:
     device = torch.device("cpu")
+    assert matrix_flops(device, torch.float32, size=128) > 1e8
     reset_peak(device)
     held = torch.ones(16 << 20)
     assert peak_bytes(device) >= held.numel() * 4

@@ -9,19 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from protocol.config import TrainConfig
 from protocol.errors import ConfigError, IntegrityError, MusterError
 from tests.trainer.crew import on_ranks
+from tests.trainer.helpers import learner_of
 from trainer.checkpoint import checkpoint_path, checkpoints
-from trainer.config import MemoryConfig, ParallelConfig
 from trainer.distributed import Ranks
 from trainer.learner import Learner
-from trainer.model.sharding import make_placement, whole
-
-
-def learner_of(base: Path, ranks: Ranks | None = None) -> Learner:
-    placement = make_placement(ParallelConfig(), MemoryConfig(), "cpu", ranks or Ranks())
-    return Learner(base, TrainConfig(), 1.0, placement=placement)
+from trainer.model.sharding import whole
 
 
 def drift(learner: Learner) -> None:
@@ -98,9 +92,8 @@ def test_a_checkpoint_is_of_the_moment_it_was_started_at(base: Path, tmp_path: P
     pending = learner.start_checkpoint(checkpoint_path(tmp_path, 1))
     drift(learner)
     pending.wait()
-    again = learner_of(base)
-    again.load_checkpoint(checkpoint_path(tmp_path, 1))
-    assert all(torch.equal(left, right) for left, right in zip(before, state_of(again), strict=True))
+    _, _, found = resume(Ranks(), base, checkpoint_path(tmp_path, 1))
+    assert all(torch.equal(left, right) for left, right in zip(before, found, strict=True))
 
 
 def test_another_versions_checkpoint_is_refused_and_not_called_damaged(base: Path, tmp_path: Path) -> None:

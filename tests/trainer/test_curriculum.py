@@ -2,21 +2,29 @@
 
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from chain.indexer.records import Pool, Step, Submission
+from chain.indexer.state import State
 from protocol.config import Curriculum, ProblemFilter
 from protocol.curriculum import MASK_FILE, CurriculumMask
 from protocol.files import write_atomic
-from storage.keys import object_key
+from protocol.identity import PoolId, WorkId
+from protocol.rollout_file.file import write
+from protocol.rollout_file.rows import RolloutHeader
+from protocol.seeds import Work
+from protocol.verdict import Code
+from storage.keys import MissingObjectError, object_key
 from storage.weights.manifest import Manifest
-from tests.dataset.curriculum_world import CONFIG
+from tests.chain.game import terms
+from tests.dataset.curriculum_world import CONFIG, rows_of
 from tests.trainer import world as outside
-from tests.trainer.rated_run import RatedRun
-from tests.trainer.world import Killed, TrainersWorld, killed, start
+from tests.trainer.world import NODE, POOLS, Killed, TrainersWorld, killed, start
 from trainer.data import curriculum
 from trainer.data.curriculum import MaskWriter
 from trainer.exits import EXIT_DONE
@@ -55,7 +63,6 @@ def test_every_step_has_its_table_and_keeps_its_deltas(base: Path, tmp_path: Pat
 
 
 def test_a_trainer_killed_at_every_fifth_action_publishes_the_same_steps(base: Path, tmp_path: Path) -> None:
-    """Chain, bucket and service; tests/trainer/test_curriculum.py has every action of making tables."""
     steady = TrainersWorld(base, tmp_path / "steady")
     assert start(steady).run() == EXIT_DONE
     for fuse in range(1, 80, 5):
@@ -79,6 +86,31 @@ STEPS = 4
 MOST_ACTIONS = 200
 
 
+class RatedRun:
+    """A pool with a curriculum: two files become final before each policy step is published."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.state = State(head=1000)
+        pool = Pool(1, NODE, CONFIG.digest, terms(), 0, 0)
+        self.state.pools[1] = pool
+        for number in range(STEPS):
+            for counter in (2 * number, 2 * number + 1):
+                self.state.submissions[1, counter] = self.file(counter, 100 * number + 50)
+                pool.sequences.append(counter)
+            pool.steps.append(Step(number, bytes(32), bytes(32), 5, 5, 100 * (number + 1), ""))
+
+    def file(self, counter: int, final_time: int) -> Submission:
+        work = Work(WorkId(PoolId(31337, POOLS, 1), NODE, 0, counter), b"\x01" * 32, bytes(32))
+        rows = rows_of(work, CurriculumMask({0: bytes(14)}))
+        data = write(RolloutHeader(work, "hf 1", "float32", "cpu"), rows)
+        digest = sha256(data).digest()
+        self.objects[object_key("rollouts", digest)] = data
+        sub = Submission(1, counter, NODE, 0, counter, 20, 48, digest, digest, 5, 0, "", code=int(Code.ACCEPT))
+        sub.final_time = final_time
+        return sub
+
+
 @dataclass
 class Disk:
     """What the trainer does outside itself, counted; after `fuse` actions it is killed. What a kill must leave whole
@@ -87,7 +119,7 @@ class Disk:
     run: RatedRun
     home: Path
     fuse: int = MOST_ACTIONS
-    actions: int = field(default=0)
+    actions: int = 0
 
     def act(self) -> None:
         self.actions += 1
@@ -96,7 +128,9 @@ class Disk:
 
     def get(self, key: str, limit: int) -> bytes:
         self.act()
-        return self.run.bucket.get(key, limit)
+        if key not in self.run.objects:
+            raise MissingObjectError(f"no object {key}")
+        return self.run.objects[key]
 
     def write_atomic(self, path: Path, data: bytes) -> None:
         self.act()
@@ -128,29 +162,17 @@ class Disk:
         return [(self.step(number) / MASK_FILE).read_bytes() for number in range(STEPS + 1)]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def run() -> RatedRun:
-    """Two files become final before each policy step is published."""
-    made = RatedRun()
-    made.state.head = 1000
-    for number in range(STEPS):
-        for counter in (2 * number, 2 * number + 1):
-            made.file(counter, 100 * number + 50)
-        made.step(100 * (number + 1))
-    return made
+    return RatedRun()
 
 
-@pytest.fixture
-def kept(run: RatedRun, tmp_path: Path) -> list[bytes]:
+@pytest.fixture(scope="module")
+def kept(run: RatedRun, tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
     """The tables of a process that nobody kills."""
-    disk = Disk(run, tmp_path / "steady")
+    disk = Disk(run, tmp_path_factory.mktemp("steady"))
     disk.work()
     return disk.found()
-
-
-def watched(monkeypatch: pytest.MonkeyPatch, disk: Disk) -> None:
-    monkeypatch.setattr(curriculum, "write_atomic", disk.write_atomic)
-    monkeypatch.setattr(curriculum, "os", SimpleNamespace(replace=disk.replace))
 
 
 def test_a_kill_at_every_action_changes_no_table(
@@ -160,7 +182,8 @@ def test_a_kill_at_every_action_changes_no_table(
     killed = 0
     for fuse in range(MOST_ACTIONS):
         disk = Disk(run, tmp_path / f"fuse-{fuse}", fuse)
-        watched(monkeypatch, disk)
+        monkeypatch.setattr(curriculum, "write_atomic", disk.write_atomic)
+        monkeypatch.setattr(curriculum, "os", SimpleNamespace(replace=disk.replace))
         try:
             disk.work()
         except Killed:
@@ -175,15 +198,12 @@ def test_a_kill_at_every_action_changes_no_table(
     assert killed == disk.actions > 4 * (STEPS + 1), "every action was one to be killed at"
 
 
-def test_what_was_read_before_a_kill_needs_no_bucket_afterwards(
-    run: RatedRun, kept: list[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    disk = Disk(run, tmp_path / "lost")
+def test_what_was_read_before_a_kill_needs_no_bucket_afterwards(kept: list[bytes], tmp_path: Path) -> None:
+    disk = Disk(RatedRun(), tmp_path / "lost")
     disk.process().write(1, disk.step(1))
-    for sub in run.state.submissions_of(1)[:2]:
-        del run.bucket.objects[object_key("rollouts", sub.sha256)]
-    again = disk.process()
-    again.write(2, disk.step(2))
+    for sub in disk.run.state.submissions_of(1)[:2]:
+        del disk.run.objects[object_key("rollouts", sub.sha256)]
+    disk.process().write(2, disk.step(2))
     assert (disk.step(2) / MASK_FILE).read_bytes() == kept[2], "nothing is left out"
 
 

@@ -31,9 +31,8 @@ NODE, DECOY = "0x" + "11" * 20, "0x" + "22" * 20
 
 def file(name: str, sequence: int, step: int, decided: int = 10, code: int = int(Code.ACCEPT)) -> Submission:
     digest = sha256(name.encode()).digest()
-    return Submission(
-        1, sequence, NODE, step, 0, 5, 2, digest, digest, decided, 0, "", code=code, decided_block=decided
-    )
+    what = (1, sequence, NODE, step, 0, 5, 2, digest, digest, decided, 0, "")
+    return Submission(*what, code=code, decided_block=decided)
 
 
 def chain(files: list[Submission], head: int = 100) -> State:
@@ -43,7 +42,7 @@ def chain(files: list[Submission], head: int = 100) -> State:
     return state
 
 
-def names(files: tuple[Submission, ...]) -> list[int]:
+def names(files: list[Submission]) -> list[int]:
     return [one.sequence for one in files]
 
 
@@ -77,11 +76,8 @@ def test_the_same_bytes_twice_count_once_and_a_reused_sequence_is_another_file()
 
 
 def test_acceptances_overturned_after_training_are_reported() -> None:
-    files = [
-        file("a", 0, 5),
-        file("b", 1, 5, code=int(Code.REJECT_SAMPLING)),
-        file("c", 2, 5, code=int(Code.MALFORMED)),
-    ]
+    rejected, malformed = int(Code.REJECT_SAMPLING), int(Code.MALFORMED)
+    files = [file("a", 0, 5), file("b", 1, 5, code=rejected), file("c", 2, 5, code=malformed)]
     gone = overturned(chain(files), 1, {file_id(files[0]), file_id(files[1])})
     assert [one.sequence for one in gone] == [1]
 
@@ -162,7 +158,7 @@ def collector(stored: StoredFiles, home: Path, chosen: OnlineFilter | None, miss
         pool=1, confirmations=2, missing_seconds=missing, exclude=(), stall_seconds=20.0, silence_seconds=900.0
     )
     outside: Any = stored
-    return FileCollector(config, CONFIG.model_copy(update={"train": train}), outside, Records(home), outside, "")
+    return FileCollector(config, train, outside, Records(home), outside, "")
 
 
 def taken(made: FileCollector, consumed: set[str] | None = None) -> list[int] | None:

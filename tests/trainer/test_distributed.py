@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import psutil
 import pytest
 import torch
 
+from protocol.waits import wait_for
 from tests.trainer.crew import on_ranks, outcomes
 from trainer.distributed import Ranks, join_ranks, rank_device
 from trainer.exits import RanksLostError
@@ -144,6 +144,10 @@ def lives(home: Path) -> dict[int, int]:
     return {rank: len(list(home.glob(f"life-{rank}-*"))) for rank in (0, 1)}
 
 
+def wait_until_ready(home: Path) -> None:
+    wait_for("both ranks", lambda: len(list(home.glob("ready-*"))) == 2 or None, 60, poll=0.05)
+
+
 @pytest.mark.parametrize("code", [0, 5])
 def test_a_deliberate_end_is_passed_on(tmp_path: Path, code: int) -> None:
     """Both ranks are there before either ends: the first one's end kills the other, even while it starts."""
@@ -188,7 +192,7 @@ signal.signal(signal.SIGTERM, finish)
 time.sleep(60)
 """,
     )
-    _wait_for(lambda: len(list(tmp_path.glob("ready-*"))) == 2)
+    wait_until_ready(tmp_path)
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 4
     assert len(list(tmp_path.glob("finished-*"))) == 2
@@ -204,22 +208,15 @@ die_with_parent()
 time.sleep(600)
 """,
     )
-    _wait_for(lambda: len(list(tmp_path.glob("ready-*"))) == 2)
+    wait_until_ready(tmp_path)
     ranks = [int((tmp_path / f"life-{rank}-0").read_text().split()[0]) for rank in (0, 1)]
     process.kill()
     process.wait(60)
-    _wait_for(lambda: not any(_alive(rank) for rank in ranks))
+    wait_for("the ranks' end", lambda: not any(map(_alive, ranks)) or None, 60, poll=0.05)
 
 
 def _alive(pid: int) -> bool:
     return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-
-
-def _wait_for(ready: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not ready():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def test_a_stranger_on_the_network_finds_nothing_of_the_ranks_to_talk_to(tmp_path: Path) -> None:
@@ -235,7 +232,7 @@ while not (home / "seen").exists():
 ranks.close()
 """,
     )
-    _wait_for(lambda: len(list(tmp_path.glob("ready-*"))) == 2)
+    wait_until_ready(tmp_path)
     launcher = psutil.Process(process.pid)
     connections = [one for each in (launcher, *launcher.children(recursive=True)) for one in each.net_connections()]
     listening = {one.laddr.ip for one in connections if one.status == psutil.CONN_LISTEN}

@@ -20,19 +20,17 @@ from hypothesis import strategies as st
 
 from engines.hf import TransformersEngine
 from environments.pool import PoolEnvironments
-from localnet.plan import DEMO_ENVIRONMENT
 from protocol.accounts import Account
 from protocol.api.work import Evaluation, SetResult
-from protocol.config import EnvironmentConfig, EvaluationConfig, EvaluationSet, PoolConfig, TrainConfig, WorkConfig
+from protocol.config import EnvironmentConfig, EvaluationConfig, EvaluationSet, PoolConfig, TrainConfig
 from protocol.errors import IntegrityError, MusterError
 from protocol.identity import PoolId
 from protocol.seeds import heldout_problem
 from protocol.waits import wait_for
 from runtime.process import EngineConfig
-from tests.trainer.solver import Solver
+from tests.trainer.solver import SUMS_POOL, Solver
 from tests.validator import tiny
 from trainer.config import EvaluationProcessConfig
-from trainer.model.tiny_model import tiny_model_config
 from trainer.reports.evaluate import (
     Candidate,
     EvaluationJob,
@@ -78,16 +76,9 @@ def test_the_standard_error_treats_the_tries_of_one_problem_as_one_draw() -> Non
     assert [reported_ks(tries) for tries in (1, 2, 8, 12)] == [(1,), (1, 2), (1, 2, 4, 8), (1, 2, 4, 8, 12)]
 
 
-SUMS = EnvironmentConfig(name="reasoning_gym/chain_sum", params={"min_digits": 4, "max_digits": 4})
 LONGER = EnvironmentConfig(name="reasoning_gym/chain_sum", params={"min_digits": 6, "max_digits": 6})
 SETS = (EvaluationSet(name="own", problems=6, samples=4), EvaluationSet(name="longer", environment=LONGER, problems=3))
-CONFIG = PoolConfig(
-    name="test",
-    model=tiny_model_config(),
-    environments=(SUMS,),
-    work=WorkConfig(max_new_tokens=8, max_prompt_tokens=128),
-    evaluation=EvaluationConfig(sets=SETS),
-)
+CONFIG = SUMS_POOL.model_copy(update={"evaluation": EvaluationConfig(sets=SETS)})
 ENDLESS = CONFIG.model_copy(
     update={"evaluation": EvaluationConfig(sets=(EvaluationSet(name="own", problems=100_000),))}
 )
@@ -124,9 +115,8 @@ def test_sets_have_their_own_task_problems_and_noise(base: Path) -> None:
 def test_the_child_process_measures_what_is_measured_here(base: Path) -> None:
     here = evaluate(TransformersEngine(), CONFIG, base, 2)
     there = EvaluationProcess(EvaluationProcessConfig(), EngineConfig())(CONFIG, base, 2)
-    assert [one.model_copy(update={"seconds": 0.0}) for one in there] == [
-        one.model_copy(update={"seconds": 0.0}) for one in here
-    ]
+    untimed = [[one.model_copy(update={"seconds": 0.0}) for one in results] for results in (here, there)]
+    assert untimed[0] == untimed[1]
 
 
 def test_a_child_that_fails_says_why_and_one_that_takes_too_long_is_ended(base: Path, tmp_path: Path) -> None:
@@ -163,7 +153,7 @@ def test_a_child_dies_with_the_trainer(base: Path, tmp_path: Path) -> None:
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     parent.stdout.close()
-    wait_for("the child's end", lambda: _ended(child) or None, 60, poll=0.1)
+    wait_for("the child's end", lambda: _ended(child), 60, poll=0.1)
 
 
 def _ended(process: int) -> bool:
@@ -172,13 +162,8 @@ def _ended(process: int) -> bool:
 
 OWNER = Account.from_key(b"\x07" * 32)
 POOL = PoolId(31337, "0x" + "00" * 19 + "99", 1)
-EVALUATED = PoolConfig(
-    name="test",
-    model=tiny_model_config(),
-    environments=(DEMO_ENVIRONMENT,),
-    train=TrainConfig(steps=20),
-    evaluation=EvaluationConfig(every=5),
-)
+EVERY_FIFTH = {"train": TrainConfig(steps=20), "evaluation": EvaluationConfig(every=5)}
+EVALUATED = SUMS_POOL.model_copy(update=EVERY_FIFTH)
 
 
 class SlowEvaluator:
@@ -216,18 +201,18 @@ def candidate(step: int, folder: Path) -> Candidate:
 
 
 def until_begun(evaluator: SlowEvaluator, *steps: int) -> None:
-    wait_for("the evaluations to begin", lambda: evaluator.begun == list(steps) or None, 60, poll=0.01)
+    wait_for("the evaluations to begin", lambda: evaluator.begun == list(steps), 60, poll=0.01)
 
 
 def collected(evaluations: Evaluations, count: int) -> list[Evaluation]:
     """The next `count` evaluations, their signatures checked."""
     out: list[Evaluation] = []
 
-    def enough() -> bool | None:
+    def enough() -> bool:
         for signed in evaluations.collect():
             signed.check(POOL, OWNER.address)
             out.append(signed.evaluation)
-        return len(out) >= count or None
+        return len(out) >= count
 
     wait_for("the evaluations", enough, 60, poll=0.01)
     return out
@@ -239,7 +224,7 @@ def test_the_base_model_every_fifth_and_the_last_step_are_measured(tmp_path: Pat
     with running(evaluator) as made:
         for step in range(21):
             made.offer(candidate(step, tmp_path))
-            wait_for("its turn", lambda: not made.pinned or None, 60, poll=0.01)
+            wait_for("its turn", lambda: not made.pinned, 60, poll=0.01)
         found = collected(made, 5)
     assert [one.step for one in found] == evaluator.begun == [0, 5, 10, 15, 20]
     assert [one.results[0].average for one in found] == [0.0, 0.25, 0.5, 0.75, 1.0]
@@ -258,11 +243,7 @@ def test_training_never_waits_and_the_newest_step_is_measured_next(tmp_path: Pat
         found = collected(made, 5)
     assert evaluator.begun == [0, 20]
     skipped = {one.step: one.skipped for one in found if one.skipped}
-    assert skipped == {
-        5: "step 10 came before its turn",
-        10: "step 15 came before its turn",
-        15: "step 20 came before its turn",
-    }
+    assert skipped == {step: f"step {step + 5} came before its turn" for step in (5, 10, 15)}
     assert sorted(one.step for one in found if one.results) == [0, 20]
 
 
@@ -325,7 +306,7 @@ def test_a_changed_evaluation_is_not_the_owners(tmp_path: Path) -> None:
     evaluator.gate.release(1)
     with running(evaluator) as made:
         made.offer(candidate(5, tmp_path))
-        wait_for("it", lambda: (evaluator.begun and not made.pinned) or None, 60, poll=0.01)
+        wait_for("it", lambda: evaluator.begun and not made.pinned, 60, poll=0.01)
         (signed,) = made.collect()
     forged = signed.model_copy(update={"evaluation": signed.evaluation.model_copy(update={"step": 6})})
     with pytest.raises(IntegrityError, match="the evaluation is signed by"):

@@ -12,7 +12,7 @@ from engines.loading import load_model
 from protocol.config import AdamWConfig, AlgorithmConfig, KlConfig, OptimizerConfig, ScheduleConfig, TrainConfig
 from protocol.errors import IntegrityError
 from protocol.models import eos_ids, load_tokenizer
-from tests.trainer.helpers import some_groups
+from tests.trainer.helpers import same, some_groups, weights_of
 from trainer.config import MemoryConfig
 from trainer.data.batch import Group, micro_batch
 from trainer.distributed import Ranks
@@ -28,14 +28,6 @@ def rate(peak: float, **schedule: Any) -> OptimizerConfig:
     return OptimizerConfig(method=AdamWConfig(learning_rate=peak), schedule=ScheduleConfig(**schedule))
 
 
-def weights(learner: Learner) -> dict[str, torch.Tensor]:
-    return {name: value.clone() for name, value in learner.policy.model.state_dict().items()}
-
-
-def same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool:
-    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
-
-
 def test_a_resumed_run_is_the_same_to_the_bit(base: Path, tmp_path: Path) -> None:
     steady = Learner(base, CONFIG, 1.0, seed=3)
     for number in range(4):
@@ -47,7 +39,7 @@ def test_a_resumed_run_is_the_same_to_the_bit(base: Path, tmp_path: Path) -> Non
     assert resumed.step == 2
     for number in (2, 3):
         resumed.train_step(some_groups(number, logprobs=True))
-    assert same(weights(steady), weights(resumed))
+    assert same(weights_of(steady), weights_of(resumed))
 
 
 def test_the_gradient_is_that_of_the_slow_sum(base: Path) -> None:
@@ -82,8 +74,8 @@ def test_rows_of_another_size_do_not_change_the_step(base: Path) -> None:
     whole.train_step(groups)
     pieces = Learner(base, CONFIG, 1.0, placement=Placement(memory=MemoryConfig(row_tokens=16)), seed=1)
     pieces.train_step(groups)
-    for name, value in weights(whole).items():
-        assert torch.allclose(value, weights(pieces)[name], atol=2e-4), name
+    for name, value in weights_of(whole).items():
+        assert torch.allclose(value, weights_of(pieces)[name], atol=2e-4), name
 
 
 def test_training_raises_the_probability_of_what_was_rewarded(base: Path) -> None:
@@ -122,14 +114,14 @@ def test_the_old_learner_is_gone_before_a_new_one_is_made() -> None:
 
 def test_a_step_without_signal_changes_nothing_but_counts(base: Path) -> None:
     learner = Learner(base, CONFIG, 1.0)
-    before = weights(learner)
+    before = weights_of(learner)
     metrics = learner.train_step([some_groups(1)[-1]])
-    assert same(before, weights(learner))
+    assert same(before, weights_of(learner))
     assert (learner.step, metrics.groups_used, metrics.tokens) == (1, 0, 0)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_an_export_is_a_complete_folder_of_the_same_weights(base: Path, tmp_path: Path, dtype: str) -> None:
+def test_an_export_is_a_complete_folder_of_the_same_weights_of(base: Path, tmp_path: Path, dtype: str) -> None:
     learner = Learner(base, TrainConfig(), 1.0, dtype=dtype)
     learner.train_step(some_groups(4))
     folder = learner.policy.export(tmp_path / "policy")
@@ -137,7 +129,7 @@ def test_an_export_is_a_complete_folder_of_the_same_weights(base: Path, tmp_path
     assert len(load_tokenizer(folder)) == len(load_tokenizer(base))
     again = Policy(folder).model.state_dict()
     kind = getattr(torch, dtype)
-    for name, value in weights(learner).items():
+    for name, value in weights_of(learner).items():
         assert torch.equal(value.to(kind), again[name].to(kind)), name
     twice = learner.policy.export(tmp_path / "twice")
     for path in folder.iterdir():

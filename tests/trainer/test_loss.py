@@ -13,7 +13,7 @@ from torch import Tensor
 
 from protocol.config import AlgorithmConfig, CispoConfig, DppoConfig, GrpoConfig, GspoConfig, KlConfig
 from tests.trainer import formulas
-from tests.trainer.formulas import SIGNED, OneToken, Sequences, flat, importance, sequences, token_batch, with_logp
+from tests.trainer.formulas import SIGNED, OneToken, Sequences, flat, importance, sequences, token_batch
 from trainer.loss import (
     Loss,
     TokenBatch,
@@ -25,7 +25,6 @@ from trainer.loss import (
     k3,
     kl_loss,
     make_loss,
-    sequence_weights,
     token_weights,
 )
 
@@ -88,7 +87,7 @@ def test_the_gradient_is_that_of_finite_differences(name: str, made: Sequences) 
     weights = torch.linspace(0.5, 1.5, len(batch.logp), dtype=torch.float64)
 
     def total(logp: torch.Tensor) -> torch.Tensor:
-        return (weights * LOSSES[name](with_logp(batch, logp)).loss).sum()
+        return (weights * LOSSES[name](replace(batch, logp=logp)).loss).sum()
 
     assert torch.autograd.gradcheck(total, (batch.logp,), eps=1e-7, atol=1e-4, rtol=1e-4)
 
@@ -165,9 +164,7 @@ def test_dppo_skips_a_token_whose_sampling_logprob_is_no_number() -> None:
     (gradient,) = torch.autograd.grad(one.loss.sum(), batch.logp)
     assert (one.loss[0].item(), gradient[0].item()) == (0.0, 0.0)
     assert float(gradient[1]) < 0
-
-
-def test_dppo_without_the_files_logprobs_compares_with_the_policy_before_the_step() -> None:
+    # Without the files' log-probabilities it compares with the policy before the step.
     batch = token_batch([[OneToken(-1.0, -1.5, -1.5, 0.0, 1.0)]])
     assert torch.equal(LOSSES["dppo"](replace(batch, sampled=None)).loss, LOSSES["dppo"](batch).loss)
 
@@ -248,52 +245,41 @@ def test_gspo_by_sequences_is_the_papers_mean_over_sequences(made: Sequences) ->
     assert float(total.detach()) == pytest.approx(expected, rel=1e-6, abs=1e-6)
 
 
+def weighed(made: Sequences, cap: float, by_sequence: bool = False) -> list[float]:
+    weights = importance_weights(token_batch(made), cap, by_sequence)
+    assert isinstance(weights, Tensor)
+    return [float(weight) for weight in weights]
+
+
 @given(made=sequences(), cap=st.floats(1, 10))
-def test_importance_weights_are_the_truncated_ratio(made: Sequences, cap: float) -> None:
-    batch = token_batch(made)
-    assert batch.sampled is not None
-    weights = importance_weights(batch.old, batch.sampled, cap)
-    assert weights.tolist() == pytest.approx([importance(token, cap) for token in flat(made)], rel=1e-9)
+def test_importance_weights_are_the_truncated_ratio_or_its_geometric_mean_over_a_sequence(
+    made: Sequences, cap: float
+) -> None:
+    assert weighed(made, cap) == pytest.approx([importance(token, cap) for token in flat(made)], rel=1e-9)
+    means = [min(math.exp(sum(token.old - token.sampled for token in one) / len(one)), cap) for one in made]
+    expected = [mean for mean, one in zip(means, made, strict=True) for _ in one]
+    assert weighed(made, cap, by_sequence=True) == pytest.approx(expected, rel=1e-9)
 
 
 def test_importance_weights_are_capped_whatever_the_file_says() -> None:
-    old = torch.tensor([-1.0, -5.0, -1.0, -1.0, -1.0, -1.0, -1.0])
-    file = torch.tensor([-1.0, -1.0, -3e38, 3e38, math.nan, math.inf, -math.inf])
+    claims = ((-1, -1), (-5, -1), (-1, -3e38), (-1, 3e38), (-1, math.nan), (-1, math.inf), (-1, -math.inf))
     expected = [1.0, math.exp(-4), 2.0, 0.0, 0.0, 0.0, 2.0]
-    assert importance_weights(old, file, 2.0).tolist() == pytest.approx(expected)
-
-
-@given(made=sequences(), cap=st.floats(1, 10))
-def test_sequence_weights_are_the_truncated_geometric_mean(made: Sequences, cap: float) -> None:
-    batch = token_batch(made)
-    assert batch.sampled is not None
-    expected = [
-        min(math.exp(sum(token.old - token.sampled for token in one) / len(one)), cap) for one in made for _ in one
-    ]
-    assert sequence_weights(batch.old, batch.sampled, batch.sequence, cap).tolist() == pytest.approx(expected, rel=1e-9)
-
-
-def test_a_sequence_with_a_token_that_is_no_number_weighs_nothing() -> None:
-    batch = token_batch([[OneToken(-1, -1, math.nan, 0, 1), OneToken(-1, -1, -1, 0, 1)], [OneToken(-1, -1, -1, 0, 1)]])
-    assert batch.sampled is not None
-    assert sequence_weights(batch.old, batch.sampled, batch.sequence, 2.0).tolist() == [0.0, 0.0, 1.0]
+    assert weighed([[OneToken(0, old, sampled, 0, 1) for old, sampled in claims]], 2.0) == pytest.approx(expected)
+    no_number, number = OneToken(-1, -1, math.nan, 0, 1), OneToken(-1, -1, -1, 0, 1)
+    assert weighed([[no_number, number], [number]], 2.0, by_sequence=True) == [0.0, 0.0, 1.0]
 
 
 UNBIASED, PLAIN = KlConfig(coefficient=1.0), KlConfig(coefficient=1.0, estimator="k3")
 
 
 @given(made=sequences())
-def test_k3_is_the_formula_and_never_negative(made: Sequences) -> None:
+def test_k3_is_the_formula_never_negative_and_zero_at_the_reference(made: Sequences) -> None:
     batch = token_batch(made)
     assert batch.reference is not None
     values = k3(batch.logp, batch.reference).tolist()
     assert values == pytest.approx([formulas.k3(token) for token in flat(made)], rel=1e-6, abs=1e-9)
     assert min(values) >= 0
-
-
-def test_k3_is_zero_at_the_reference() -> None:
-    logs = torch.linspace(-9, 0, 50)
-    assert torch.equal(k3(logs, logs), torch.zeros(50))
+    assert torch.equal(k3(batch.reference, batch.reference), torch.zeros_like(batch.reference))
 
 
 def distributions() -> tuple[Tensor, Tensor, Tensor, Tensor]:

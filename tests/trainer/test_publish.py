@@ -45,7 +45,8 @@ def publisher(
     client: Any = SimpleNamespace(home=home, pool_id=PUBLISHER.pool, pool=lambda: pool)
     store: Any = bucket
     canaries: Any = None
-    return StepPublisher(client, store, OWNER, "bfloat16", weights, canaries)
+    config: Any = SimpleNamespace(model=SimpleNamespace(dtype="bfloat16"), weights=weights)
+    return StepPublisher(client, store, OWNER, config, canaries)
 
 
 def published(bucket: Objects, home: Path, weights: WeightsConfig = WEIGHTS) -> list[bytes]:

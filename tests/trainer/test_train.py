@@ -85,12 +85,8 @@ def test_a_run_trains_publishes_and_reports_every_step(base: Path, tmp_path: Pat
     assert world.outages == 0
     assert world.sent == [0, 1, 2, 3]
     assert [one["sequence"] for one in read_records(made.records.trained_path)] == [0, 1, 2, 3, 4, 5]
-    assert {step: report.consumed for step, report in world.reports.items()} == {
-        0: [],
-        1: [0, 1],
-        2: [2, 3],
-        3: [4, 5],
-    }
+    consumed = {step: report.consumed for step, report in world.reports.items()}
+    assert consumed == {0: [], 1: [0, 1], 2: [2, 3], 3: [4, 5]}
     measured = [world.reports[step].evaluation for step in range(4)]
     assert [signed and signed.evaluation.results[0].average for signed in measured] == [0.25, None, None, 0.25]
     for step, signed in enumerate(measured):

@@ -13,7 +13,7 @@ from chain.indexer.state import State
 from protocol.errors import IntegrityError, UnreachableError
 from protocol.waits import WAITS, wait_for
 from tests.trainer.world import NODE, OWNER, STRANGER, TERMS, TrainersWorld, start
-from trainer.data.waiting import StallTimeout, Waiting, eligible_nodes, nodes_waiting
+from trainer.data.waiting import StallTimeout, Waiting, count_nodes
 from trainer.exits import EXIT_DONE, EXIT_STOPPED
 
 
@@ -79,14 +79,14 @@ def chain(steps: int, files: int = 0, **members: int) -> State:
 
 def test_who_waits_and_who_may_work_follow_from_joins() -> None:
     late, both = chain(1, late=1), chain(1, early=0, late=1)
-    assert (nodes_waiting(late, 1, ""), eligible_nodes(late, 1, "")) == (True, 0)
-    assert (nodes_waiting(both, 1, ""), eligible_nodes(both, 1, "")) == (True, 1)
-    assert eligible_nodes(both, 1, decoy="early") == 0, "a decoy's files are never trained on"
+    assert count_nodes(late, 1) == (0, 1)
+    assert count_nodes(both, 1) == (1, 1)
+    assert count_nodes(both, 1, decoy="early") == (0, 1), "a decoy's files are never trained on"
     both.accounts[1, "early"].member = False
-    assert eligible_nodes(both, 1, "") == 0
+    assert count_nodes(both, 1) == (0, 1)
     both.accounts[1, "early"].member, both.accounts[1, "early"].frozen_at = True, 9
-    assert eligible_nodes(both, 1, "") == 1, "it may work again when the refusal is overturned"
-    assert not nodes_waiting(chain(2, late=1), 1, "")
+    assert count_nodes(both, 1) == (1, 1), "it may work again when the refusal is overturned"
+    assert count_nodes(chain(2, late=1), 1) == (1, 0)
 
 
 def test_nobody_who_may_work_is_waited_for_briefly_and_a_silent_node_long() -> None:

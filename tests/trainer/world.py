@@ -125,14 +125,11 @@ class TrainersWorld:
                 output = (*tokenizer.encode(f"</think>{answer}"), book.eos_ids[0])
                 score = book.score(seed, 0, output)
                 logs = tuple(float32(-1.5) for _ in output)
-                rows.append(
-                    Rollout(
-                        slot, sample, seed, 0, book.prompt(seed, 0), output, 0, logs, *vars_of(score), (b"p" * 258,)
-                    )
-                )
+                scores = (score.task_reward, score.length_penalty, score.reward)
+                what = (slot, sample, seed, 0, book.prompt(seed, 0), output, 0, logs)
+                rows.append(Rollout(*what, *scores, (b"p" * 258,)))
         work = Work(WorkId(PoolId(31337, POOLS, 1), node, 0, number), bytes(32), bytes(32))
-        header = RolloutHeader(work, "test", "float32", "cpu")
-        data = write(header, rows)
+        data = write(RolloutHeader(work, "test", "float32", "cpu"), rows)
         digest = hashlib.sha256(data).digest()
         self.objects[f"rollouts/{digest.hex()}.parquet"] = data
         return Submission(
@@ -179,15 +176,8 @@ class QuarterSolver:
 class MortalTrainer(Trainer):
     """May be killed before and after a checkpoint."""
 
-    def __init__(
-        self,
-        world: TrainersWorld,
-        config: TrainerConfig,
-        services: TrainerServices,
-        placement: Placement | None,
-        *coordinated: Any,
-    ) -> None:
-        super().__init__(config, services, placement, *coordinated)
+    def __init__(self, world: TrainersWorld, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self._world = world
 
     def checkpoint(self, record: dict[str, Any], files: list[dict[str, Any]]) -> bool:
@@ -221,10 +211,6 @@ def start(world: TrainersWorld, placement: Placement | None = None, **changes: o
     return MortalTrainer(
         world, config, services, placement, group, lambda trainer: DilocoSteps(group, trainer, trainer.check)
     )
-
-
-def vars_of(score: Any) -> tuple[float, float, float]:
-    return score.task_reward, score.length_penalty, score.reward
 
 
 def killed(world: TrainersWorld, fuse: int) -> bool:

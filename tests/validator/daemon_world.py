@@ -48,45 +48,26 @@ class Publications:
         """Nothing to close."""
 
 
-class LosingObjects(ScriptedObjects):
-    """Has every object but those in `lost`, of which it says nothing."""
-
-    def __init__(self, lost: set[bytes]) -> None:
-        super().__init__([], b"bytes")
-        self._lost = lost
-
-    def __call__(self, key: str, limit: int) -> bytes:
-        if any(sha256.hex() in key for sha256 in self._lost):
-            raise UnreachableError(f"nobody answers for {key}", "start the pool's storage")
-        return super().__call__(key, limit)
-
-
-def serve_somewhere() -> ServeConfig:
-    port = free_port()
-    return ServeConfig(listen=f"127.0.0.1:{port}", public_url=f"http://127.0.0.1:{port}")
-
-
 class ValidatorWorld:
     """A game with one submitted file, and validators that hold the keys of all its seats. `unreachable`: pools whose
-    service does not answer; `lost`: SHA-256 of files whose sources do not. What is started next keeps at most `room`
-    bytes of files, shows them as `serve` says or with `serving`, votes in `threads`, fetches from `objects` and has
-    `patience` seconds of it; the pool's document is `config`."""
+    service does not answer. What is started next keeps at most `room` bytes of files, shows them as `serve` says or
+    with `serving`, votes in `threads`, fetches from `objects` and has `patience` seconds of it; the pool's document is
+    `config`."""
 
     def __init__(self, game: Game, folder: Path) -> None:
         self.game, self.folder, self.service, self.judge = game, folder, Publications(), ScriptedJudge()
         self.running: list[tuple[Validator, ValidatorCollaborators]] = []
         self.unreachable: set[int] = set()
-        self.lost: set[bytes] = set()
-        self.objects: Any = LosingObjects(self.lost)
+        self.objects: Any = ScriptedObjects()
         self.patience, self.room, self.config = 0.0, 1 << 20, tiny.CONFIG
-        self.serve: ServeConfig | None = serve_somewhere()
+        at = f"127.0.0.1:{free_port()}"
+        self.serve: ServeConfig | None = ServeConfig(listen=at, public_url=f"http://{at}")
         self.serving: Serving | None = None
         self.threads = 8
         self.opened: list[tuple[str, bool]] = []
 
-    def start(self, *voters: str, sources: Mapping[int, PoolSource] | None = None) -> Validator:
-        """A process with these voting keys, or all; it finds what the one before left on disk. `sources`: where pools
-        are; the game's own, if not given."""
+    def start(self, *voters: str) -> Validator:
+        """A process with these voting keys, or all; it finds what the one before left on disk."""
         suites = {suite.client.address: suite for suite in self.game.voters.values()}
         verdicts, chain = VerdictStore(self.folder / "verdicts"), cast(Any, GamePool(self.game))
         files, queue = RetentionStore(self.folder / "files", self.room), JudgeQueue(verdicts)
@@ -102,8 +83,7 @@ class ValidatorWorld:
             tasks=TransactionTasks(self.threads),
             wake=threading.Event(),
         )
-        if sources is None:
-            sources = {self.game.pool: PoolSource(pool=self.game.pool, orchestrator="http://configured")}
+        sources = {self.game.pool: PoolSource(pool=self.game.pool, orchestrator="http://configured")}
         engine = SimpleNamespace(name="scripted")
         config: Any = SimpleNamespace(sources=sources, name="", engine=engine, heartbeat_seconds=0.05, home=self.folder)
         validator = Validator(config, collaborators, self.open)

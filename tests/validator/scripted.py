@@ -17,15 +17,17 @@ from validator.retention import RetentionStore
 
 
 class ScriptedObjects:
-    """Objects that fail in a given way some times, then are there."""
+    """Objects that fail in a given way some times, then are there; those of `withheld` (by SHA-256) in ways of their
+    own."""
 
-    def __init__(self, failures: list[MusterError], data: bytes) -> None:
-        self.failures, self.data = failures, data
+    def __init__(self, failures: list[MusterError] | None = None) -> None:
+        self.failures, self.withheld = failures or [], dict[bytes, list[MusterError]]()
 
     def __call__(self, key: str, limit: int) -> bytes:
-        if self.failures:
-            raise self.failures.pop(0)
-        return self.data
+        own = next((failures for sha256, failures in self.withheld.items() if sha256.hex() in key), [])
+        if failures := own or self.failures:
+            raise failures.pop(0)
+        return b"bytes"
 
 
 class ScriptedJudge:

@@ -6,6 +6,7 @@ import pytest
 
 from chain.indexer.records import Lane, Trial
 from chain.indexer.state import State
+from protocol.errors import UnreachableError
 from protocol.verdict import Code
 from tests.chain.game import FEE, Game, work
 from tests.validator.daemon_world import FAMILY, ValidatorWorld, second_pool, turns, with_file
@@ -89,7 +90,7 @@ def test_what_was_judged_keeps_its_verdict_and_a_served_lane_is_judged_as_ever(w
     other.publish()
     gone = other.submit(node, 0, work("gone"))
     other.submit(node, 0, work("here"))
-    world.lost.add(gone.sha256)
+    world.objects.withheld[gone.sha256] = [UnreachableError("nobody answers for it", "start the storage")] * 99_999
     other.attest(0)
     other.mine_to(other.state.lanes[other.pool, 0].round.seed_block + 1)
     commit_until = draw(other).round.commit_until

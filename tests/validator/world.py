@@ -6,16 +6,18 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
+from types import SimpleNamespace
+from typing import Any
 
-from engines.base import FINISH_EOS, FINISH_LENGTH
+from engines.base import FINISH_EOS, FINISH_LENGTH, Completion, EngineInfo
 from environments.pool import PoolEnvironments
 from protocol.config import EnvironmentConfig, ModelConfig, PoolConfig, WorkConfig
 from protocol.identity import PoolId, WorkId
 from protocol.models import save_byte_tokenizer
-from protocol.rollout_file.file import write
-from protocol.rollout_file.rows import Rollout, RolloutHeader, commit
-from protocol.seeds import AUDIT_EVERYTHING, Work, assignments
+from protocol.rollout_file.rows import Rollout, commit
+from protocol.seeds import AUDIT_EVERYTHING, Work
 from validator.judging.checks import FILE_CHECKS, PREFILL_CHECKS, CheckContext, RowMeasurements, SubmissionFacts
+from worker.produce import Producer
 
 NODE = "0x" + "11" * 20
 POOLS = "0x" + "22" * 20
@@ -49,41 +51,32 @@ def proof(rng: random.Random) -> bytes:
     return b"".join(value.to_bytes(2, "big") for value in (65497, *(rng.randrange(65497) for _ in range(128))))
 
 
+def producer() -> Producer:
+    """A worker without a model."""
+    engine: Any = SimpleNamespace(info=EngineInfo("hf", "1", "float32", "cpu"))
+    made = Producer(CONFIG, engine)
+    made._environment = environment()
+    return made
+
+
 def rollouts(work: Work, seed: int = 0) -> list[Rollout]:
-    rng, env, rows = random.Random(seed), environment(), []
-    for task in assignments(work, CONFIG):
-        for sample in range(CONFIG.work.samples_per_problem):
-            length = CONFIG.work.max_new_tokens if sample else rng.randrange(10, 38)
-            output = tuple(rng.randrange(256) for _ in range(length - 1)) + ((65,) if sample else (EOS,))
-            score = env.score(task.problem_seed, task.target_length, output)
-            row = Rollout(
-                slot=task.slot,
-                sample=sample,
-                problem_seed=task.problem_seed,
-                target_length=task.target_length,
-                prompt_tokens=env.prompt(task.problem_seed, task.target_length),
-                output_tokens=output,
-                finish=FINISH_LENGTH if sample else FINISH_EOS,
-                logprobs=tuple(-rng.random() * 8 for _ in output),
-                task_reward=score.task_reward,
-                length_penalty=score.length_penalty,
-                reward=score.reward,
-                proofs=tuple(proof(rng) for _ in range(-(-length // 32))),
-            )
-            rows.append(row)
-    return rows
+    rng, plan, done = random.Random(seed), producer().plan(work), []
+    for planned in plan:
+        length = CONFIG.work.max_new_tokens if planned.sample else rng.randrange(10, 38)
+        output = tuple(rng.randrange(256) for _ in range(length - 1)) + ((65,) if planned.sample else (EOS,))
+        logprobs = tuple(-rng.random() * 8 for _ in output)
+        proofs = tuple(proof(rng) for _ in range(-(-length // 32)))
+        done.append(Completion(output, logprobs, FINISH_LENGTH if planned.sample else FINISH_EOS, proofs))
+    return producer().score(plan, done)
 
 
 def context(seed: int = 0, sequence: int = 7) -> CheckContext:
     """An honest file with perfect measurements; `seed` changes its outputs."""
     work = Work(WorkId(PoolId(31337, POOLS, 1), NODE, 3, 5), b"\x07" * 32, b"\x08" * 32)
-    rows = rollouts(work, seed)
-    header = RolloutHeader(work, "hf 1", "float32", "cpu")
-    data = write(header, rows)
-    facts = SubmissionFacts(work, commit(data, rows), sequence, b"\x09" * 32, AUDIT_EVERYTHING)
-    return CheckContext(
-        facts, CONFIG, environment(), data, header, tuple(rows), tuple(map(perfect, range(len(rows)), rows))
-    )
+    made = producer().seal(work, rollouts(work, seed))
+    facts = SubmissionFacts(work, made.commitment, sequence, b"\x09" * 32, AUDIT_EVERYTHING)
+    measured = tuple(map(perfect, range(len(made.rollouts)), made.rollouts))
+    return CheckContext(facts, CONFIG, environment(), made.data, made.header, made.rollouts, measured)
 
 
 def perfect(number: int, row: Rollout) -> RowMeasurements:

@@ -2,7 +2,6 @@
 the service or the owner does then."""
 
 from collections.abc import Callable
-from typing import cast
 
 import pytest
 
@@ -11,23 +10,15 @@ from chain.indexer.records import Status, Submission
 from protocol.api.work import HeartbeatRequest, HeartbeatResponse
 from protocol.verdict import Code
 from runtime.entry import Exit
-from runtime.pool_client import PoolClient
-from runtime.weights_ahead import WeightsAhead
 from tests.chain.game import RATE, Game, work
-from tests.chain.game_pool import GamePool
-from tests.validator import tiny
 from tests.worker.world import ScriptedService, WorkerWorld
 from worker.journal import Journal
-from worker.submit import ReceiptKeeper, WorkerCollaborators, worth_presenting
+from worker.submit import ReceiptKeeper, worth_presenting
 
 
 def keeper(world: WorkerWorld) -> ReceiptKeeper:
     """That of a worker which was killed and started again: it has the journal and nothing else."""
-    pool = GamePool(world.game, world.account)
-    journal = Journal(world.folder / "journal")
-    service = ScriptedService(files=0)
-    parts = (world.account.address, pool, service, tiny.producer(), journal, WeightsAhead(cast(PoolClient, pool), 1.0))
-    return ReceiptKeeper(WorkerCollaborators(*parts), 1.0)  # type: ignore[arg-type]
+    return ReceiptKeeper(world.collaborators(ScriptedService(files=0)), 1.0)
 
 
 def paid(world: WorkerWorld, sequence: int) -> int:

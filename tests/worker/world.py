@@ -61,17 +61,20 @@ class WorkerWorld:
         _, self.account = game.node()
         game.publish()
 
-    def start(self, service: Any, pool: Any = None) -> Worker:
-        """A process that finds what the one before left on disk."""
+    def collaborators(self, service: Any, pool: Any = None) -> WorkerCollaborators:
+        """Those of a process that finds what the one before left on disk."""
         pool = pool or GamePool(self.game, self.account, tiny.model_folder())
-        ahead = WeightsAhead(pool, 0.01)
-        ahead.start()
-        parts = (self.account.address, pool, service, tiny.producer(), Journal(self.folder / "journal"), ahead)
+        journal, node = Journal(self.folder / "journal"), str(self.account.address)
+        return WorkerCollaborators(node, pool, service, tiny.producer(), journal, WeightsAhead(pool, 0.01))
+
+    def start(self, service: Any, pool: Any = None) -> Worker:
+        collaborators = self.collaborators(service, pool)
+        collaborators.ahead.start()
         seconds = {"heartbeat_seconds": 0.05, "claim_seconds": 0.5, "poll_seconds": 0.01}
         config: Any = SimpleNamespace(pool=self.game.pool, name="", **seconds)
-        worker = Worker(config, WorkerCollaborators(*parts))
-        service.worker = worker
-        service.receipt = lambda sha256: self.game.receipt(parts[0], sha256, self.game.suite.client.now())
+        worker = Worker(config, collaborators)
+        service.worker, node = worker, collaborators.node
+        service.receipt = lambda sha256: self.game.receipt(node, sha256, self.game.suite.client.now())
         return worker
 
     @property

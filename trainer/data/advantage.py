@@ -13,8 +13,6 @@ Rewards = NDArray[np.float64]
 Advantage = Callable[[Rewards], Rewards]
 """Rewards of a group [G], which are not all equal, so G ≥ 2 → advantages [G]."""
 
-_DEVIATION_FLOOR = 1e-4
-
 
 def centred(rewards: Rewards) -> Rewards:
     """Return R − mean (Dr. GRPO, 2503.20783): no division, so that easy and hard problems are not weighted up."""
@@ -23,7 +21,7 @@ def centred(rewards: Rewards) -> Rewards:
 
 def normalised(rewards: Rewards) -> Rewards:
     """Return (R − mean) / (deviation + 1e-4), the sample's deviation (GRPO, 2402.03300)."""
-    return centred(rewards) / (np.std(rewards, ddof=1) + _DEVIATION_FLOOR)
+    return centred(rewards) / (np.std(rewards, ddof=1) + 1e-4)
 
 
 def leave_one_out(rewards: Rewards) -> Rewards:
@@ -68,22 +66,13 @@ def select(groups: Iterable[Group], advantage: Advantage) -> Selection:
     samples: list[TrainRollout] = []
     used = dropped = 0
     for group in groups:
-        values = _advantages(group, advantage)
+        settings = group[0].settings if group else GroupSettings()
+        chosen = ADVANTAGES[settings.advantage] if settings.advantage else advantage
+        rewards = np.asarray([sample.reward for sample in group], dtype=np.float64)
+        values = settings.scale * group_advantages(rewards, chosen)
         if not values.any():
             dropped += 1
             continue
         used += 1
         samples += [replace(sample, advantage=float(value)) for sample, value in zip(group, values, strict=True)]
     return Selection(tuple(samples), used, dropped)
-
-
-def count_signals(groups: Iterable[Group], advantage: Advantage) -> int:
-    """Return how many groups have a signal."""
-    return sum(bool(_advantages(group, advantage).any()) for group in groups)
-
-
-def _advantages(group: Group, advantage: Advantage) -> Rewards:
-    settings = group[0].settings if group else GroupSettings()
-    chosen = ADVANTAGES[settings.advantage] if settings.advantage else advantage
-    rewards = np.asarray([sample.reward for sample in group], dtype=np.float64)
-    return settings.scale * group_advantages(rewards, chosen)

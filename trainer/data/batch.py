@@ -1,7 +1,5 @@
-"""From rollouts to tensors: which sequences share a packed row, which rank trains it, and how attention sees it.
-
-Rows hold whole sequences without padding. Numbers of sequences in what is packed are called indices.
-"""
+"""From rollouts to tensors: which sequences share a packed row, which rank trains it, and how attention sees it. Rows
+hold whole sequences without padding. Numbers of sequences in what is packed are called indices."""
 
 import heapq
 from collections.abc import Callable, Iterable, Sequence
@@ -41,10 +39,9 @@ class TrainRollout:
     """One completion. `reward` is the trainer's own (float32), never the file's.
 
     `output`: the sampled tokens, EOS included, the only ones that are trained on. `inserted`: what an environment of
-    several turns put between them, which the model reads. `logprobs`: ln p of each output token under the policy that
-    generated it, or empty where unknown. `advantage` is known once its group is complete. `target`: the length that was
-    asked for (0: none). `source`: None where it does not matter. `settings` are the same for all of a group.
-    """
+    several turns put between them. `logprobs`: ln p of each output token under the policy that generated it, or empty
+    where unknown. `advantage` is known once its group is complete. `target`: the length that was asked for (0: none).
+    `source`: None where it does not matter. `settings` are the same for all of a group."""
 
     prompt: tuple[int, ...]
     output: tuple[int, ...]
@@ -91,9 +88,13 @@ class WorkEstimate:
         config = model.config.get_text_config()
         heads = int(getattr(config, "num_attention_heads", 0) or 0)
         width = int(getattr(config, "head_dim", None) or (config.hidden_size // heads if heads else 0))
-        head = int(config.vocab_size) * int(config.hidden_size)
-        attention = 4.0 * int(config.num_hidden_layers) * heads * width
-        return cls(2.0 * (_matrix_weights(model, config) + head), attention)
+        experts = next((n for key in ("num_experts", "num_local_experts") if (n := getattr(config, key, None))), 0)
+        share = config.num_experts_per_tok / experts if experts else 1.0
+        weights = float(config.vocab_size * config.hidden_size)
+        for name, parameter in model.named_parameters():
+            if parameter.ndim >= 2 and "embed" not in name and "lm_head" not in name:
+                weights += parameter.numel() * (share if ".experts." in name else 1.0)
+        return cls(2.0 * weights, 4.0 * int(config.num_hidden_layers) * heads * width)
 
     def of_sequence(self, length: int) -> float:
         """Return the operations for a sequence of `length` tokens, each of which sees itself and what comes before."""
@@ -104,17 +105,6 @@ class WorkEstimate:
         return 3.0 * sum(map(self.of_sequence, lengths))
 
 
-def _matrix_weights(model: Any, config: Any) -> float:
-    """Weights of the layers' matrices that one token multiplies with."""
-    experts = next((n for key in ("num_experts", "num_local_experts") if (n := getattr(config, key, None))), 0)
-    share = config.num_experts_per_tok / experts if experts else 1.0
-    total = 0.0
-    for name, parameter in model.named_parameters():
-        if parameter.ndim >= 2 and "embed" not in name and "lm_head" not in name:
-            total += parameter.numel() * (share if ".experts." in name else 1.0)
-    return total
-
-
 # For each rank its rows in order, each the indices of its sequences, longest first; an empty row is a dummy.
 Plan = list[list[tuple[int, ...]]]
 
@@ -123,11 +113,8 @@ def plan_rows(
     lengths: Sequence[int], capacity: int, ranks: int, work: Callable[[int], float], together: bool = True
 ) -> Plan:
     """Return every index of `lengths` exactly once, in rows of at most `capacity` tokens (a longer sequence has its own
-    row).
-
-    Every rank gets equally many rows, and its k-th row costs about what the others' k-th do by `work` (of a length):
-    ranks wait for one another at every row. `together` False puts each sequence in its own row.
-    """
+    row). Every rank gets equally many rows, and its k-th row costs about what the others' k-th do by `work` (of a
+    length): ranks wait for one another at every row. `together` False puts each sequence in its own row."""
     costs = [work(length) for length in lengths]
     order = sorted(range(len(lengths)), key=lambda index: (-lengths[index], index))
     rows: list[list[int]] | None = None if together else [[index] for index in order]
@@ -169,16 +156,16 @@ def _level_rows(
 
 def _assign_rows(rows: list[list[int]], costs: Sequence[float], ranks: int) -> Plan:
     """Rows of like cost at the same time; within a round the costlier one to the rank that has had less."""
+    rows = [*rows, *([] for _ in range(-len(rows) % ranks))]  # dummies, which come last
     cost = [sum(costs[index] for index in row) for row in rows]
     ordered = sorted(range(len(rows)), key=lambda row: (-cost[row], row))
     plan: Plan = [[] for _ in range(ranks)]
     spent = [0.0] * ranks
     for start in range(0, len(ordered), ranks):
-        round_ = ordered[start : start + ranks]
-        for at, rank in enumerate(sorted(range(ranks), key=lambda rank: (spent[rank], rank))):
-            row = round_[at] if at < len(round_) else None
-            plan[rank].append(() if row is None else tuple(rows[row]))
-            spent[rank] += 0.0 if row is None else cost[row]
+        idlest = sorted(range(ranks), key=lambda rank: (spent[rank], rank))
+        for rank, row in zip(idlest, ordered[start : start + ranks], strict=True):
+            plan[rank].append(tuple(rows[row]))
+            spent[rank] += cost[row]
     return plan
 
 
@@ -221,8 +208,7 @@ class MicroBatch:
     samples: the sequences' indices in what was packed. tokens: [1, L] int64. rows: [N] int64, the token before each
     output token, whose hidden state predicts it. targets: [N] int64, the output tokens. advantages: [N] float32.
     sampled: [N] float32, ln p in the rollout file, None unless every sample of the step has it. sequence: [N] int64,
-    0 … S−1, ascending. A dummy, which keeps this rank in step with others that have work, has one token, no outputs.
-    """
+    0 … S−1, ascending. A dummy, which keeps a rank in step with those that have work, has one token, no outputs."""
 
     samples: tuple[int, ...]
     layout: PackedLayout
@@ -274,6 +260,5 @@ def micro_batch(samples: Sequence[TrainRollout], indices: Sequence[int], device:
         raise ValueError("a sample without a prompt: nothing predicts its first token")
     known = all(sample.logprobs for sample in samples)
     sampled = [value for sample in chosen for value in sample.logprobs] if known else None
-    return pack_row(
-        indices, [(sample.tokens, sample.output_positions, sample.advantage) for sample in chosen], sampled, device
-    )
+    sequences = [(sample.tokens, sample.output_positions, sample.advantage) for sample in chosen]
+    return pack_row(indices, sequences, sampled, device)

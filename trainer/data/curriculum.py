@@ -22,16 +22,12 @@ from storage.weights.fetch import OpenObject
 log = logging.getLogger("muster.trainer")
 
 
-class AwaitedFileError(MusterError):
-    """The bucket lacks a final file, but not for long enough to leave it out."""
-
-
 class MaskWriter:
     """Writes the masks of one pool. Without a curriculum it does nothing.
 
     Each final file is read once, and its tries kept in `folder` as long as they may count. One that the bucket lacks
-    for `patience` seconds is left out, and the mask names it. A step's mask waits until the step before it is
-    `confirmations` deep: files count by that step's time."""
+    for `patience` seconds is left out. A step's mask waits until the step before it, by whose time files count, is
+    `confirmations` deep."""
 
     def __init__(
         self,
@@ -63,9 +59,7 @@ class MaskWriter:
         if not self._config.curricula:
             return
         state = self._refresh()
-        next_step = len(state.pools[self._pool].steps)
-        counted = counted_files(state, self._config, self._pool, next_step)
-        since = min((sub.final_time for sub in counted), default=-1)
+        since = self._first_final_time(state, len(state.pools[self._pool].steps))
         for sub in undisputed(state, self._pool):
             name = sub.sha256.hex()
             if sub.final_time >= since and name not in self._tries and name not in self._missing_since:
@@ -74,8 +68,7 @@ class MaskWriter:
                 return
 
     def write(self, step: int, folder: Path) -> None:
-        """Put the mask of a policy step into its folder, unless it is there. Raises MusterError where that has to
-        wait."""
+        """Put a policy step's mask into its folder, unless it is there. Raises MusterError where it has to wait."""
         if not self._config.curricula or (folder / MASK_FILE).is_file():
             return
         state = self._refresh()
@@ -104,15 +97,18 @@ class MaskWriter:
             except (MissingObjectError, IntegrityError) as error:
                 since = self._missing_since.setdefault(name, time.monotonic())
                 if time.monotonic() - since < self._patience:
-                    raise AwaitedFileError(f"final file {sub.sequence} waits: {error.what}", error.hint) from None
+                    raise MusterError(f"final file {sub.sequence} waits: {error.what}", error.hint) from None
                 log.warning("final file %d is left out of the solve rates: %s", sub.sequence, error)
-                return None
-        return self._tries[name]
+        return self._tries.get(name)
 
     def _store_tries(self, state: State, step: int) -> None:
         """Store what may count again; forget the rest."""
-        since = min((sub.final_time for sub in counted_files(state, self._config, self._pool, step)), default=-1)
+        since = self._first_final_time(state, step)
         wanted = {sub.sha256.hex() for sub in state.submissions_of(self._pool) if sub.final_time >= since}
         self._tries = {name: tries for name, tries in self._tries.items() if name in wanted}
         document = {name: tries_to_json(tries) for name, tries in self._tries.items()}
         write_atomic(self._path, json.dumps(document).encode())
+
+    def _first_final_time(self, state: State, step: int) -> int:
+        """When the first file that counts for a step became final; −1 if none counts."""
+        return min((sub.final_time for sub in counted_files(state, self._config, self._pool, step)), default=-1)

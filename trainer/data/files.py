@@ -3,14 +3,14 @@
 import logging
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby, takewhile
 from pathlib import Path
 
 from chain.indexer.records import Status, Submission
 from chain.indexer.state import State
 from environments.pool import PoolEnvironments
-from protocol.config import PoolConfig
+from protocol.config import PoolConfig, TrainConfig
 from protocol.errors import IntegrityError, MusterError, ScoringUnavailable
 from protocol.rollout_file.file import read
 from protocol.rollout_file.rows import Limits, MalformedFile, Rollout, RolloutHeader
@@ -18,28 +18,26 @@ from runtime.pool_client import PoolClient
 from storage.keys import MissingObjectError, object_key
 from storage.weights.fetch import OpenObject
 from trainer.config import TrainerConfig
-from trainer.data.advantage import ADVANTAGES, count_signals
+from trainer.data.advantage import ADVANTAGES, select
 from trainer.data.batch import Group, GroupSettings, Source, TrainRollout
 from trainer.data.waiting import AwaitedFiles, StallTimeout
 from trainer.reports.records import Records, file_id
 
 log = logging.getLogger("muster.trainer")
-OnRead = Callable[[Submission, Sequence[Rollout]], None]
+_LOOK_BACK = 64  # policy steps before the oldest that counts, whose late files are still reported
+_REFUSALS = {Status.REJECTED, Status.MALFORMED, Status.CANARY}
 
 
-@dataclass(frozen=True)
+@dataclass
 class Inbox:
     """Files by how usable they are for the next step. `files`: usable now, oldest policy step first. `stale`: accepted,
     never used, and too old for any later step. `confirming`: accepted, but not deep enough or disputed. `judging`:
     without a verdict."""
 
-    files: tuple[Submission, ...]
-    stale: tuple[Submission, ...]
+    files: list[Submission] = field(default_factory=list)
+    stale: list[Submission] = field(default_factory=list)
     confirming: int = 0
     judging: int = 0
-
-
-_LOOK_BACK = 64  # policy steps before the oldest that counts, whose late files are still reported
 
 
 def select_files(
@@ -55,29 +53,26 @@ def select_files(
 
     A file counts once its acceptance is `confirmations` blocks deep and not disputed. A file of policy step s can be
     used as long as step − s ≤ `max_off_policy_steps`. `consumed`: ids of files that must not be used (again)."""
-    files: list[Submission] = []
-    stale: list[Submission] = []
-    seen, confirming, oldest = set(consumed), 0, step - max_off_policy_steps
-    recent = sorted(state.files_since(pool, oldest - _LOOK_BACK), key=lambda sub: (sub.step, sub.sequence))
-    for sub in (sub for sub in recent if sub.status is Status.ACCEPTED):
-        if file_id(sub) in seen or sub.node in excluded_nodes:
+    inbox, seen, oldest = Inbox(), set(consumed), step - max_off_policy_steps
+    for sub in sorted(state.files_since(pool, oldest - _LOOK_BACK), key=lambda sub: (sub.step, sub.sequence)):
+        if sub.node in excluded_nodes:
             continue
-        if sub.disputed or sub.decided_block + confirmations > state.head:
-            confirming += sub.step >= oldest
+        if sub.status is Status.PENDING:
+            inbox.judging += sub.step >= oldest
+        elif sub.status is not Status.ACCEPTED or file_id(sub) in seen:
             continue
-        seen.add(file_id(sub))
-        (stale if sub.step < oldest else files).append(sub)
-    judging = sum(
-        sub.status is Status.PENDING and sub.step >= oldest and sub.node not in excluded_nodes for sub in recent
-    )
-    return Inbox(tuple(files), tuple(stale), confirming, judging)
+        elif sub.disputed or sub.decided_block + confirmations > state.head:
+            inbox.confirming += sub.step >= oldest
+        else:
+            seen.add(file_id(sub))
+            (inbox.stale if sub.step < oldest else inbox.files).append(sub)
+    return inbox
 
 
 def overturned(state: State, pool: int, consumed: Collection[str]) -> list[Submission]:
     """Return the files that were trained on and lost their acceptance afterwards: reported, never rolled back."""
-    refusals = {Status.REJECTED, Status.MALFORMED, Status.CANARY}
     unsettled = (sub for sub in state.submissions.values() if sub.pool == pool)
-    return [sub for sub in unsettled if sub.status in refusals and file_id(sub) in consumed]
+    return [sub for sub in unsettled if sub.status in _REFUSALS and file_id(sub) in consumed]
 
 
 class Loader:
@@ -85,10 +80,13 @@ class Loader:
     `on_read` is called with every submission that was read."""
 
     def __init__(
-        self, config: PoolConfig, open_object: OpenObject, folder: Path, on_read: OnRead | None = None
+        self,
+        config: PoolConfig,
+        open_object: OpenObject,
+        folder: Path,
+        on_read: Callable[[Submission, Sequence[Rollout]], None] = lambda sub, rollouts: None,
     ) -> None:
-        self._on_read = on_read
-        self._open, self._limits = open_object, Limits.of(config.work)
+        self._on_read, self._open, self._limits = on_read, open_object, Limits.of(config.work)
         self._environment = PoolEnvironments.of(config, folder)
 
     def groups(self, submission: Submission) -> list[Group]:
@@ -101,12 +99,11 @@ class Loader:
         work = header.work.id
         if (work.node, work.step, work.counter) != (submission.node, submission.step, submission.counter):
             raise MalformedFile("its header names another node, step or counter than its submission")
-        if self._on_read is not None:
-            self._on_read(submission, rollouts)
+        self._on_read(submission, rollouts)
         return self._groups(header, rollouts)
 
     def groups_in(self, sha256: bytes) -> list[Group]:
-        """Return the same of a file that somebody whom we trust has compared with its submission."""
+        """Return the groups of a file that somebody whom we trust has compared with its submission."""
         return self._groups(*self._read(sha256))
 
     def _read(self, sha256: bytes) -> tuple[RolloutHeader, list[Rollout]]:
@@ -159,13 +156,13 @@ class FileCollector:
     def __init__(
         self,
         config: TrainerConfig,
-        pool_config: PoolConfig,
+        train: TrainConfig,
         client: PoolClient,
         records: Records,
         loader: Loader,
         decoy: str,
     ) -> None:
-        self._config, self._train = config, pool_config.train
+        self._config, self._train = config, train
         self._client, self._records, self._loader, self._decoy = client, records, loader, decoy
         self.refused = set(config.exclude) | records.refused()
         self.late: set[str] = set()
@@ -173,7 +170,7 @@ class FileCollector:
         self._missing_since: dict[str, float] = {}
         self._last_scored = 0.0
         self._groups: dict[str, list[Group]] = {}
-        self._inbox, self._any_submitted = Inbox((), ()), False
+        self._inbox, self._any_submitted = Inbox(), False
         self._stall = StallTimeout(config.stall_seconds, config.silence_seconds)
 
     def batch(self, step: int, consumed: Collection[str], bound: Sequence[str] = ()) -> StepFiles | None:
@@ -190,13 +187,12 @@ class FileCollector:
         files = fixed or self.due(step, consumed)
         names = {file_id(sub) for sub in files}
         self._groups = {name: groups for name, groups in self._groups.items() if name in names}
-        if bound:
-            self._groups = {name: [] for name in names & self.refused} | self._groups
         for sub in files:
-            if file_id(sub) not in self._groups:
+            name = file_id(sub)
+            if name not in self._groups and not (bound and name in self.refused):
                 self._load(sub)
-                if bound and file_id(sub) in self.refused:
-                    self._groups[file_id(sub)] = []
+            if bound and name in self.refused:
+                self._groups.setdefault(name, [])
         # The first ones of a full batch, skipping none that may still come from the bucket.
         ready = list(takewhile(lambda sub: file_id(sub) in self._groups, files))
         for count in range(1, len(ready) + 1):
@@ -213,24 +209,22 @@ class FileCollector:
     def due(self, step: int, consumed: Collection[str]) -> list[Submission]:
         """Return the files that step `step` may be trained on, at most as many as a step takes."""
         state, pool = self._client.refresh(), self._config.pool
-        unusable = {*consumed, *self.refused}
-        decoys = {self._decoy} if self._decoy else ()
-        limit = self._train.max_off_policy_steps
-        inbox = select_files(state, pool, step - 1, limit, self._config.confirmations, unusable, decoys)
+        limit, confirmations = self._train.max_off_policy_steps, self._config.confirmations
+        inbox = select_files(state, pool, step - 1, limit, confirmations, {*consumed, *self.refused}, {self._decoy})
         self._warn(inbox.stale, self.late, "came too late to be trained on")
         rejected = overturned(state, pool, consumed)
         self._warn(rejected, self._overturned, "was trained on and then rejected (trained_then_rejected)")
         self._inbox, self._any_submitted = inbox, pool in state.pools and len(state.pools[pool].sequences) > 0
-        return list(inbox.files[: self._train.max_files])
+        return inbox.files[: self._train.max_files]
 
     @property
     def awaited(self) -> AwaitedFiles:
         """What the next step waits for, as of the last poll."""
-        due = self._inbox.files[: self._train.max_files]
+        inbox, train = self._inbox, self._train
+        due = inbox.files[: train.max_files]
         ready = sum(file_id(sub) in self._groups for sub in due)
-        wanted = max(self._train.files_per_step, ready + 1) if self._train.filter else self._train.files_per_step
-        fetching, inbox = len(due) - ready, self._inbox
-        return AwaitedFiles(wanted, ready, fetching, inbox.confirming, inbox.judging, self._any_submitted)
+        wanted = max(train.files_per_step, ready + 1) if train.filter else train.files_per_step
+        return AwaitedFiles(wanted, ready, len(due) - ready, inbox.confirming, inbox.judging, self._any_submitted)
 
     @property
     def blocked_by(self) -> str:
@@ -253,12 +247,11 @@ class FileCollector:
         if online is None or len(files) >= online.max_files:
             return len(files) >= self._train.max_files
         groups = (group for sub in files for group in self._groups[file_id(sub)])
-        return count_signals(groups, ADVANTAGES[self._train.algorithm.advantage]) >= online.groups
+        return select(groups, ADVANTAGES[self._train.algorithm.advantage]).used >= online.groups
 
     def _load(self, sub: Submission) -> None:
-        """Read a file. One that cannot be used is refused; so is one that stays absent, or without a score while others
-        have theirs. Where nothing can be scored the machine is at fault: files that it skipped would be paid for
-        nothing."""
+        """Read a file. Refuse one that cannot be used, stays absent, or stays without a score while others have theirs.
+        Where nothing can be scored the machine is at fault: files that it skipped would be paid for nothing."""
         name = file_id(sub)
         try:
             self._groups[name] = self._loader.groups(sub)

@@ -1,8 +1,7 @@
-"""The offline filter: which problems a model solves sometimes, from k tries at each candidate.
+"""The offline filter: which problems a model solves sometimes, from k tries at each candidate. Others carry no signal.
 
-Problems that are never or nearly always solved carry no signal. Candidates, prompts and sampling noise follow from
-public hashes and the model, so that anyone with the same weights can make the same choice.
-"""
+Candidates, prompts and sampling noise follow from public hashes and the model, so that anyone with the same weights can
+make the same choice."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,8 +17,6 @@ from protocol.errors import ConfigError
 from protocol.files import explained, file_digests
 from protocol.seeds import all_targets
 from trainer.reports.evaluate import BATCHES_AT_ONCE, Attempt, score_attempts
-
-_SOLVED = 1.0
 
 
 @dataclass(frozen=True)
@@ -62,11 +59,21 @@ def run_filter(
     """Try every candidate of the one environment of `config`, which has no filter yet, with the weights in `folder` and
     keep what is solved sometimes. Every finished candidate is a line of `journal`, from which an interrupted filter
     continues. Raises ConfigError if the journal belongs to another filter, or if nothing is kept."""
+    (tried,) = config.environments
     model = sha256_hex(canonical_json(file_digests(folder)))
-    head = _head(config, model, plan)
+    head = {  # what decides the tries: the journal's first line
+        "version": 1,
+        "model": model,
+        "prompt": config.model.model_dump(mode="json", include={"prompt_template", "chat_template", "answer_after"}),
+        "environment": tried.model_dump(mode="json", include={"name", "params", "content", "rows"}),
+        "temperature": config.work.temperature,
+        "max_new_tokens": config.work.max_new_tokens,
+        "targets": list(all_targets(config.work, tried)),
+        "samples": plan.samples,
+    }
     solved = _resume(journal, head)
     environment = PoolEnvironments.of(config, folder)
-    if plan.candidates > (rows := config.environments[0].drawn_rows) > 0:
+    if plan.candidates > (rows := tried.drawn_rows) > 0:
         raise ConfigError(f"there are {rows} problems to try, not {plan.candidates}", f"try {rows} at most")
     if len(solved) < plan.candidates:
         engine.load(folder)
@@ -95,21 +102,7 @@ def _solved(
             attempts.append(Attempt(tried.candidate(candidate), targets[sample % len(targets)], (k0, k1, k2)))
     scores = (score for score, _ in score_attempts(engine, environment, attempts, batch))
     for _ in candidates:
-        yield sum(score.task_reward >= _SOLVED for score in islice(scores, samples))
-
-
-def _head(config: PoolConfig, model: str, plan: FilterPlan) -> dict[str, Any]:
-    """What decides the tries: the journal's first line."""
-    return {
-        "version": 1,
-        "model": model,
-        "prompt": config.model.model_dump(mode="json", include={"prompt_template", "chat_template", "answer_after"}),
-        "environment": config.environments[0].model_dump(mode="json", include={"name", "params", "content", "rows"}),
-        "temperature": config.work.temperature,
-        "max_new_tokens": config.work.max_new_tokens,
-        "targets": list(all_targets(config.work, config.environments[0])),
-        "samples": plan.samples,
-    }
+        yield sum(score.task_reward >= 1 for score in islice(scores, samples))
 
 
 def _resume(journal: Path, head: dict[str, Any]) -> list[int]:
@@ -143,15 +136,8 @@ def _report(plan: FilterPlan, counts: list[int], model: str, head: dict[str, Any
             "try more candidates, another task, or another model",
         )
     lines = [head, *({"candidate": number, "solved": count} for number, count in enumerate(counts))]
-    problems = ProblemFilter.of(
-        plan.candidates,
-        kept,
-        model=model,
-        samples=plan.samples,
-        lowest=plan.lowest,
-        highest=plan.highest,
-        report=sha256_hex("".join(map(_line, lines)).encode()),
-    )
+    report, bounds = sha256_hex("".join(map(_line, lines)).encode()), {"lowest": plan.lowest, "highest": plan.highest}
+    problems = ProblemFilter.of(plan.candidates, kept, model=model, samples=plan.samples, report=report, **bounds)
     hard = sum(count < plan.lowest * plan.samples for count in counts)
     return FilterReport(problems, len(kept), hard, len(counts) - len(kept) - hard)
 

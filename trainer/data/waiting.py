@@ -1,8 +1,7 @@
 """How the owner's process waits: it retries what may be temporary, says what it waits for, and knows when to give up.
 
 A node works only for steps whose seed is later than its join. If only nodes that joined after the newest step are left,
-`StallTimeout` says when to publish the next one without training, with unchanged weights.
-"""
+`StallTimeout` says when to publish the next one without training."""
 
 import logging
 import threading
@@ -38,10 +37,9 @@ class Waiting:
     def until(
         self, what: str, attempt: Callable[[], T | None], pause: float = 0.0, why: Callable[[], str] = str
     ) -> T | None:
-        """Repeat `attempt` until it returns a value; return None if asked to stop first. Failures of chain, bucket,
-        service or disk that may be temporary are logged and retried, after at least `pause` seconds. `why` tells what
-        the last attempt lacked, for `status`, the dashboard and the log: after some seconds, when the reason changes,
-        and then ever more rarely."""
+        """Repeat `attempt` until it returns a value; return None if asked to stop first. Failures that may be temporary
+        are logged and retried, after at least `pause` seconds. `why` tells what the last attempt lacked, for `status`,
+        the dashboard and the log: after some seconds, when the reason changes, and then ever more rarely."""
         since, last = datetime.now().strftime("%H:%M:%S"), self._clock()
         logged_reason, silence = "", _FIRST_LINE_SECONDS
         with WAITS.on(what):
@@ -67,8 +65,7 @@ class Waiting:
 @dataclass(frozen=True)
 class AwaitedFiles:
     """Files for the next step: `wanted` of them; `ready` to train on, `fetching` from the bucket, `confirming`
-    (accepted, not yet deep or disputed), `judging` (no verdict yet). `any_submitted`: whether the pool
-    ever got a file."""
+    (accepted, not yet deep or disputed), `judging` (no verdict yet). `any_submitted`: whether the pool ever got one."""
 
     wanted: int
     ready: int
@@ -90,8 +87,9 @@ class AwaitedFiles:
     @property
     def summary(self) -> str:
         """How many files are at which stage."""
-        counts = {"ready": self.ready, "to be fetched": self.fetching, "accepted but not final": self.confirming}
-        parts = [f"{count} {stage}" for stage, count in (counts | {"not judged": self.judging}).items() if count]
+        stages = ("ready", "to be fetched", "accepted but not final", "not judged")
+        counts = (self.ready, self.fetching, self.confirming, self.judging)
+        parts = [f"{count} {stage}" for count, stage in zip(counts, stages, strict=True) if count]
         return ", ".join(parts) or "no file is submitted"
 
 
@@ -114,8 +112,7 @@ class IdleClock:
         self._last = now
 
     def record(self) -> dict[str, Any]:
-        """Return for the record of a step the seconds waited by cause, and their share of the time since the record
-        before."""
+        """Return the seconds waited by cause and their share of the time since the last record, and begin anew."""
         now = self._clock()
         elapsed, seconds = now - self._since, self._seconds
         self._since, self._seconds = now, {}
@@ -125,21 +122,14 @@ class IdleClock:
         }
 
 
-def nodes_waiting(state: State, pool: int, decoy: str) -> bool:
-    """Return whether a node may work for the next step but for none that is published. `decoy` does not count: its
-    files are never trained on."""
-    return any(joined > state.pools[pool].step for joined in _joined_steps(state, pool, decoy))
-
-
-def eligible_nodes(state: State, pool: int, decoy: str) -> int:
-    """Return how many nodes may work for the newest published step, now or once a refusal is final."""
-    return sum(joined <= state.pools[pool].step for joined in _joined_steps(state, pool, decoy))
-
-
-def _joined_steps(state: State, pool: int, decoy: str) -> list[int]:
+def count_nodes(state: State, pool: int, decoy: str = "") -> tuple[int, int]:
+    """Return how many nodes may work for the newest published step, now or once a refusal is final, and how many only
+    for the next. The `decoy` does not count: its files are never trained on."""
     members = (Standing.MEMBER, Standing.FROZEN)
-    accounts = (account for (of, _), account in state.accounts.items() if of == pool)
-    return [account.joined_step for account in accounts if standing_of(account) in members and account.node != decoy]
+    accounts = [account for (of, _), account in state.accounts.items() if of == pool and account.node != decoy]
+    joined = [account.joined_step for account in accounts if standing_of(account) in members]
+    able = sum(step <= state.pools[pool].step for step in joined)
+    return able, len(joined) - able
 
 
 class StallTimeout:
@@ -154,10 +144,10 @@ class StallTimeout:
 
     def check(self, state: State, pool: int, decoy: str, undecided: int) -> bool:
         """Return whether to publish the next step without training. `undecided`: files without a final verdict."""
-        able, waiting = bool(eligible_nodes(state, pool, decoy)), nodes_waiting(state, pool, decoy)
+        able, waiting = count_nodes(state, pool, decoy)
         limit, newest = self._silence if able else self._patience, state.pools[pool].step
         self.why = "" if able or undecided else _NOBODY
-        situation = (newest, len(state.pools[pool].sequences), able)
+        situation = (newest, len(state.pools[pool].sequences), bool(able))
         if situation != self._situation or undecided or not waiting:
             self._situation, self._since = situation, self._clock()
         if undecided or not waiting:

@@ -44,12 +44,9 @@ def packed_attention(
     packed: PackedLayout | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Compute attention behind transformers' interface. query: [1, H, L, D]; key, value: [1, K, L, D] with H a multiple
-    of K.
-
-    Returns [1, L, H, D]. Without `packed`, rows [B, H, L, D] are one sequence each. Causal; `sliding_window` counts the
-    token itself. Dropout is not applied: log-probabilities must be those of the policy that generated.
-    """
+    """Compute causal attention behind transformers' interface. query: [1, H, L, D]; key, value: [1, K, L, D] with H a
+    multiple of K; returns [1, L, H, D]. Without `packed`, rows [B, H, L, D] are one sequence each. `sliding_window`
+    counts the token itself. No dropout: log-probabilities must be those of the policy that generated."""
     if packed is None:
         return _causal(query, key, value, scaling, sliding_window).transpose(1, 2).contiguous(), None
     q, k, v = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
@@ -72,11 +69,10 @@ def _by_length(
 
 def _causal(q: Tensor, k: Tensor, v: Tensor, scaling: float | None, window: int | None) -> Tensor:
     """[B, H, T, D] and [B, K, T, D] → [B, H, T, D]."""
-    length = q.shape[2]
-    mask = None
+    length, mask = q.shape[2], None
     if window is not None and window < length:
-        back = torch.arange(length, device=q.device)
-        back = back[:, None] - back[None, :]
+        places = torch.arange(length, device=q.device)
+        back = places[:, None] - places[None, :]
         mask = (back >= 0) & (back < window)
     return scaled_dot_product_attention(
         q, k, v, attn_mask=mask, is_causal=mask is None, scale=scaling, enable_gqa=q.shape[1] != k.shape[1]
@@ -88,17 +84,13 @@ def _variable_length(
 ) -> Tensor:
     from torch.nn.attention.varlen import varlen_attn
 
+    q, k, v = (tensor.contiguous() for tensor in (q, k, v))
+    bounds, longest = packed.bounds, packed.longest
     out = varlen_attn(
-        q.contiguous(),
-        k.contiguous(),
-        v.contiguous(),
-        packed.bounds,
-        packed.bounds,
-        packed.longest,
-        packed.longest,
+        q, k, v, bounds, bounds, longest, longest,
         scale=scaling,
         window_size=(-1 if window is None else window - 1, 0),
         enable_gqa=q.shape[1] != k.shape[1],
-    )
+    )  # fmt: skip
     assert isinstance(out, Tensor)
     return out

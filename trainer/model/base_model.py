@@ -1,8 +1,8 @@
 """Where a run's first weights come from: the warmed-up tiny model from the cache, a folder, or a Hugging Face id.
 
-The demo's base model is a tiny Qwen2 that learns worked sums from nothing, in about forty CPU-seconds of supervised
-fine-tuning. A second phase, mostly blurted answers, makes working a sum out a habit that the model shows only
-sometimes: what reinforcement learning then finds and strengthens."""
+The demo's tiny Qwen2 learns worked sums from nothing, in about forty CPU-seconds of supervised fine-tuning. A second
+phase, mostly blurted answers, makes working a sum out what the model does only sometimes: what reinforcement learning
+then finds and strengthens."""
 
 import dataclasses
 import importlib.metadata
@@ -44,8 +44,7 @@ BUILD_SECONDS = 1800.0
 
 
 def worked_turns(task: InTurns, problem: Problem, prompt: str) -> tuple[Message, ...]:
-    """Return the conversation of somebody who opens both boxes. The tool's answers are between the turns as they are in
-    rollouts without a chat template, and are not learned."""
+    """Return the conversation of somebody who opens both boxes. The tool's answers are read and not learned."""
     messages, replies = [Message(role="user", content=prompt)], list[str]()
     for box in problem.metadata["asked"]:
         replies.append(f"[{box}]")
@@ -55,11 +54,8 @@ def worked_turns(task: InTurns, problem: Problem, prompt: str) -> tuple[Message,
 
 
 def conversation(task: Environment, seed: int, index: int, worked_share: float) -> Conversation:
-    """Return example `index` of warm-up `seed`: worked with probability `worked_share`, else a blurted answer.
-
-    A blurted answer teaches only the decision not to think: learning guessed digits by heart would cost the arithmetic
-    that the worked examples have just taught.
-    """
+    """Return example `index` of warm-up `seed`: worked with probability `worked_share`, else a blurted answer, of which
+    only the decision not to think is learned: guessed digits would cost the arithmetic that was just taught."""
     (number,) = words(tagged_hash("muster/warmup/1", seed, index), 1)
     problem = task.problem(number)
     asked = Message(role="user", content=prompt_text(tiny_model_config(), problem, 0))
@@ -102,8 +98,8 @@ class Recipe:
 
 def warm_up(folder: Path, task: Environment, seed: int, recipe: Recipe, progress: Progress = log.info) -> None:
     """Train the tiny model from `seed` and write a Hugging Face folder (fp32) to `folder`: first quickly on worked
-    examples alone, then gently towards the wanted share of thoughts. The second phase has no momentum of the first: the
-    swing from always to sometimes would otherwise overshoot to never."""
+    examples alone, then gently towards the wanted share of thoughts, without the momentum that would overshoot to
+    never."""
     set_threads(1)
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     quick = MuonConfig(learning_rate=recipe.worked_lr, weight_decay=0.0, beta2=0.999)
@@ -132,17 +128,16 @@ def warm_up(folder: Path, task: Environment, seed: int, recipe: Recipe, progress
         policy.export(folder)
 
 
-def fresh_model(folder: Path, seed: int) -> Path:
-    """Write an untrained tiny model with its tokenizer."""
+def fresh_model(folder: Path, seed: int, **sizes: int) -> Path:
+    """Write an untrained tiny model with its tokenizer. `sizes` replace those of its configuration."""
     save_byte_tokenizer(folder, PHRASES)
     tokenizer: Any = load_tokenizer(folder)
-    config = tiny_qwen2(len(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id)
+    library: Any = transformers
+    ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        make: Any = transformers.Qwen2ForCausalLM
-        model = make(config)
-    settings: Any = transformers.GenerationConfig
-    model.generation_config = settings(eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id)
+        model = library.Qwen2ForCausalLM(tiny_qwen2(len(tokenizer), *ends.values(), **sizes))
+    model.generation_config = library.GenerationConfig(**ends)
     model.save_pretrained(str(folder))
     return folder
 
@@ -153,8 +148,7 @@ def base_model(
     """Return a local Hugging Face folder with the weights of policy step 0; never changed afterwards.
 
     `model.source` is a folder, a Hugging Face id (fetched into its own cache), or `muster/tiny-qwen2`, which is warmed
-    up from `seed` once and then kept in `cache` (default: the user's cache folder). Raises ConfigError.
-    """
+    up from `seed` once and then kept in `cache` (default: the user's cache folder). Raises ConfigError."""
     if model.source == TINY_SOURCE:
         return warmed_up(task, seed, cache or user_cache("models"), progress)
     return model_folder(model.source)
@@ -163,8 +157,7 @@ def base_model(
 def warmed_up(
     task: EnvironmentConfig, seed: int, cache: Path, progress: Progress = log.info, recipe: Recipe = Recipe()
 ) -> Path:
-    """Return the tiny model of a seed and task, from `cache` if it is intact there, else trained now (about 40
-    CPU-seconds)."""
+    """Return the tiny model of a seed and task, from `cache` if it is intact there, else trained now."""
     key = cache_key(task, seed, recipe)
     folder, record, lock = cache / key, cache / f"{key}.json", cache / f"{key}.lock"
     with explained(f"write to the cache {cache}", "set XDG_CACHE_HOME"):

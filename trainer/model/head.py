@@ -1,9 +1,7 @@
-"""An output head that answers with log-probabilities and entropies instead of logits.
+"""An output head that answers with log-probabilities and entropies instead of logits, [N, vocabulary] in float32, which
+would be the largest tensor of a step by far: only one chunk's exist at a time, computed again for the backward pass."""
 
-The logits of a batch, [N, vocabulary] in float32, would be the largest tensor of a training step by far. Here only one
-chunk's exist at a time; the backward pass computes them again.
-"""
-
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +13,8 @@ from protocol.errors import ConfigError
 
 @dataclass(frozen=True)
 class HeadTask:
-    """What the head is asked about the row it sees next.
-
-    rows: [N] int64, which hidden states. targets: [N] int64, the token that each of them predicts. temperature divides
-    the logits. gradient: whether the entropy is part of the loss, besides ln p.
-    """
+    """What the head is asked about the row it sees next. rows: [N] int64, which hidden states; targets: [N] int64, the
+    token that each predicts; temperature divides the logits; gradient: whether the entropy is part of the loss."""
 
     rows: Tensor
     targets: Tensor
@@ -31,8 +26,7 @@ class ChunkedHead(nn.Linear):
     """In the place of a model's output projection, with its parameters under their names, tied or not.
 
     `task` must be set before each forward pass of the model, whose `logits` are then [1, N, 2] float32: ln p of the
-    target, and the entropy (nats) of softmax(logits / temperature). Logits take about `chunk_bytes`, whatever N is.
-    """
+    target, and the entropy (nats) of softmax(logits / temperature). Logits take about `chunk_bytes`, whatever N is."""
 
     task: HeadTask | None = None
     chunk_bytes: int = 64 << 20
@@ -57,9 +51,8 @@ def install_head(model: Any, chunk_bytes: int = 64 << 20) -> ChunkedHead:
     """Replace a model's output projection. Raises ConfigError if it is none that we know."""
     old = model.get_output_embeddings()
     if not isinstance(old, nn.Linear):
-        raise ConfigError(
-            f"the model's output head is a {type(old).__name__}, not a linear projection", "train another model"
-        )
+        what = f"the model's output head is a {type(old).__name__}, not a linear projection"
+        raise ConfigError(what, "train another model")
     head = ChunkedHead(old.in_features, old.out_features, bias=False, device="meta")
     head.weight, head.bias = old.weight, old.bias
     head.chunk_bytes = chunk_bytes
@@ -73,19 +66,11 @@ class _Chunked(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        hidden: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        targets: Tensor,
-        scale: float,
-        rows: int,
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, scale: float, rows: int
     ) -> tuple[Tensor, Tensor]:
         exact = torch.promote_types(hidden.dtype, torch.float32)
         logp, entropy, total = (hidden.new_empty(hidden.shape[0], dtype=exact) for _ in range(3))
-        weight_cast, bias_cast = weight.to(hidden.dtype), None if bias is None else bias.to(hidden.dtype)
-        for at in _slices(hidden.shape[0], rows):
-            logs = _logits(hidden[at], weight_cast, bias_cast, scale, exact)
+        for at, logs in _chunks(hidden, weight, bias, scale, rows):
             total[at] = torch.logsumexp(logs, dim=-1)
             logs.sub_(total[at].unsqueeze(-1))
             logp[at] = logs.gather(-1, targets[at].unsqueeze(-1)).squeeze(-1)
@@ -99,12 +84,11 @@ class _Chunked(torch.autograd.Function):
     def backward(ctx: Any, grad_logp: Tensor | None, grad_entropy: Tensor | None) -> Any:
         hidden, weight, bias, targets, total, entropy = ctx.saved_tensors
         by_target = torch.zeros_like(total) if grad_logp is None else grad_logp
-        weight_cast, bias_cast = weight.to(hidden.dtype), None if bias is None else bias.to(hidden.dtype)
+        narrow_weight = weight.to(hidden.dtype)
         grad_hidden = torch.zeros_like(hidden)
         grad_weight = torch.zeros_like(weight, dtype=total.dtype)
         grad_bias = None if bias is None else torch.zeros_like(bias, dtype=total.dtype)
-        for at in _slices(hidden.shape[0], ctx.rows):
-            logs = _logits(hidden[at], weight_cast, bias_cast, ctx.scale, total.dtype)
+        for at, logs in _chunks(hidden, narrow_weight, bias, ctx.scale, ctx.rows):
             logs.sub_(total[at].unsqueeze(-1))
             # By the scaled logits z: d ln p_y / dz = 1_y − p and dH / dz = −p (ln p + H).
             probability = torch.exp(logs)
@@ -119,7 +103,7 @@ class _Chunked(torch.autograd.Function):
             if grad_bias is not None:
                 grad_bias += grad.sum(0)
             narrow = grad.to(hidden.dtype)
-            grad_hidden[at] = narrow @ weight_cast
+            grad_hidden[at] = narrow @ narrow_weight
             if narrow.dtype == grad_weight.dtype:
                 grad_weight.addmm_(narrow.T, hidden[at])
             else:
@@ -128,10 +112,16 @@ class _Chunked(torch.autograd.Function):
         return grad_hidden, grad_weight.to(weight.dtype), by_bias, None, None, None
 
 
-def _slices(count: int, rows: int) -> list[slice]:
-    return [slice(start, min(start + rows, count)) for start in range(0, count, rows)]
+def _chunks(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, scale: float, rows: int
+) -> Iterator[tuple[slice, Tensor]]:
+    """Yield (places, scaled logits in at least float32) of `rows` hidden states at a time; keeps no logits itself."""
+    exact = torch.promote_types(hidden.dtype, torch.float32)
+    weight, bias = weight.to(hidden.dtype), None if bias is None else bias.to(hidden.dtype)
+    for start in range(0, hidden.shape[0], rows):
+        at = slice(start, start + rows)
+        yield at, _scaled(nn.functional.linear(hidden[at], weight, bias).to(exact), scale)
 
 
-def _logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, scale: float, exact: torch.dtype) -> Tensor:
-    logits = nn.functional.linear(hidden, weight, bias).to(exact)
+def _scaled(logits: Tensor, scale: float) -> Tensor:
     return logits if scale == 1.0 else logits.mul_(scale)

@@ -15,10 +15,8 @@ _A, _B, _WEIGHT = ".lora_a", ".lora_b", ".weight"
 
 
 class LoraLinear(nn.Linear):
-    """In the place of a projection, with its parameters under their names: W x + b + (α / r) · B A x.
-
-    `lora_a`: [r, in], `lora_b`: [out, r], float32, zero at first, so that training begins at the model.
-    """
+    """In the place of a projection, with its parameters under their names: W x + b + (α / r) · B A x. `lora_a`: [r,
+    in], `lora_b`: [out, r], float32, zero at first, so that training begins at the model."""
 
     def __init__(self, old: nn.Linear, config: LoraConfig, generator: torch.Generator) -> None:
         super().__init__(old.in_features, old.out_features, bias=False, device="meta")

@@ -25,12 +25,11 @@ EXTRA_FILES = (*TOKENIZER_FILES, "chat_template.jinja", "generation_config.json"
 
 
 class Policy:
-    """fp32 master weights of a Hugging Face folder, held as `placement` says; computes in `dtype`, exports in `dtype`.
+    """fp32 master weights of a Hugging Face folder, held as `placement` says; computes and exports in `dtype`.
 
     `frozen`: a reference that is never trained; with `lora` only its additions are trained. `packs`: whether a row may
     hold several sequences. Raises IntegrityError if the folder holds no usable causal language model, ConfigError if
-    its head or projections cannot be trained this way.
-    """
+    its head or projections cannot be trained this way."""
 
     def __init__(
         self,
@@ -90,20 +89,14 @@ class Policy:
         for name in EXTRA_FILES:
             if (self.folder / name).is_file():
                 shutil.copyfile(self.folder / name, folder / name)
-        if (self.folder / TEMPLATES).is_dir():
-            _store_templates(self.folder, folder)
-
-
-def _store_templates(source: Path, folder: Path) -> None:
-    """Put named chat templates into tokenizer_config.json: a published step has no folders."""
-    tokenizer: Any = load_tokenizer(source)
-    templates = tokenizer.chat_template
-    if isinstance(templates, dict):
-        path = folder / "tokenizer_config.json"
-        config = read_object(path) if path.is_file() else {}
-        config["chat_template"] = [{"name": name, "template": text} for name, text in sorted(templates.items())]
-        path.write_bytes(canonical_json(config))
-        (folder / "chat_template.jinja").unlink(missing_ok=True)
+        tokenizer: Any = load_tokenizer(self.folder) if (self.folder / TEMPLATES).is_dir() else None
+        if tokenizer and isinstance(templates := tokenizer.chat_template, dict):
+            # Named chat templates go into tokenizer_config.json: a published step has no folders.
+            path = folder / "tokenizer_config.json"
+            config = read_object(path) if path.is_file() else {}
+            config["chat_template"] = [{"name": name, "template": text} for name, text in sorted(templates.items())]
+            path.write_bytes(canonical_json(config))
+            (folder / "chat_template.jinja").unlink(missing_ok=True)
 
 
 def _without_dropout(model: nn.Module) -> None:
@@ -118,10 +111,8 @@ def _without_dropout(model: nn.Module) -> None:
 def model_folder(source: str) -> Path:
     """Return a local folder as it is, or what a Hugging Face id fetches. Raises ConfigError."""
     folder = Path(source).expanduser()
-    return folder if folder.is_dir() else _from_hub(source)
-
-
-def _from_hub(source: str) -> Path:
+    if folder.is_dir():
+        return folder
     from huggingface_hub import snapshot_download
 
     patterns = ["*.safetensors", "*.safetensors.index.json", "*.json", "*.txt", "*.jinja"]

@@ -1,7 +1,5 @@
 """How the ranks hold a model: sharded block by block (FSDP2), replicated in groups (HSDP), and what saves memory.
-
-Sharded or not, gradients are sums over ranks: a loss carries its own normaliser, nothing is divided by their number.
-"""
+Gradients are sums over ranks: a loss carries its own normaliser, nothing is divided by their number."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,9 +27,8 @@ class Placement:
     def place(self, model: Any, dtype: torch.dtype, offload: bool) -> Any:
         """Move a model in float32 to its device, sharded over the mesh if there is one, computing in `dtype`.
 
-        Parameters stay in float32, and so do their gradients after the reduction over ranks. `offload` keeps the
-        shards in the host's memory between uses. Build the optimizer afterwards: its state is sharded alike.
-        """
+        Parameters and reduced gradients stay in float32. `offload` keeps the shards in the host's memory between uses.
+        Build the optimizer afterwards: its state is sharded alike."""
         blocks = model_blocks(model)
         if self.memory.checkpoint_activations:
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
@@ -54,9 +51,7 @@ def make_placement(
     parallel: ParallelConfig, memory: MemoryConfig, device: str, ranks: Ranks | None = None
 ) -> Placement:
     """Return the placement that a configuration asks for, on `ranks` or those that this process was started as one of.
-
-    Raises ConfigError, RanksLostError.
-    """
+    Raises ConfigError, RanksLostError."""
     device = rank_device(device)
     if device.startswith("cuda"):
         torch.cuda.set_device(device)
@@ -66,13 +61,13 @@ def make_placement(
         return Placement(ranks, device, None, memory)
     shard = parallel.shard or ranks.world
     if ranks.world % shard:
-        raise ConfigError(
-            f"`parallel.shard` {shard} does not divide {ranks.world} ranks", "choose a divisor, or 0 for all ranks"
-        )
-    kind = torch.device(device).type
-    if shard == ranks.world:
-        return Placement(ranks, device, init_device_mesh(kind, (shard,)), memory)
-    mesh = init_device_mesh(kind, (ranks.world // shard, shard), mesh_dim_names=("replicate", "shard"))
+        what = f"`parallel.shard` {shard} does not divide {ranks.world} ranks"
+        raise ConfigError(what, "choose a divisor, or 0 for all ranks")
+    shape: tuple[int, ...] = (shard,)
+    names: tuple[str, ...] | None = None
+    if shard < ranks.world:
+        shape, names = (ranks.world // shard, shard), ("replicate", "shard")
+    mesh = init_device_mesh(torch.device(device).type, shape, mesh_dim_names=names)
     return Placement(ranks, device, mesh, memory)
 
 

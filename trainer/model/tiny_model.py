@@ -1,6 +1,6 @@
 """The demo's tiny Qwen2: an ordinary Hugging Face model, small enough to train on one CPU core."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from protocol.config import ModelConfig
 
@@ -33,23 +33,13 @@ def tiny_model_config() -> ModelConfig:
     )
 
 
-def tiny_qwen2(vocabulary: int, eos: int, pad: int) -> "Qwen2Config":
-    """Return the configuration: hidden 128, 2 layers, 4 heads, 2 KV heads, FFN 256, tied embeddings, fp32: 333k
-    parameters."""
+def tiny_qwen2(vocabulary: int, eos: int, pad: int, **sizes: int) -> "Qwen2Config":
+    """Return the configuration, but for other `sizes` of 333k parameters in fp32, with tied embeddings."""
     from transformers import Qwen2Config
 
-    return Qwen2Config(
-        vocab_size=vocabulary,
-        hidden_size=128,
-        intermediate_size=256,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=512,
-        tie_word_embeddings=True,
-        use_cache=True,
-        bos_token_id=None,
-        eos_token_id=eos,
-        pad_token_id=pad,
-        dtype="float32",
-    )
+    ours: dict[str, Any] = {
+        "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "max_position_embeddings": 512,
+    }  # fmt: skip
+    ends: dict[str, Any] = {"bos_token_id": None, "eos_token_id": eos, "pad_token_id": pad}
+    return Qwen2Config(vocab_size=vocabulary, tie_word_embeddings=True, dtype="float32", **ends, **(ours | sizes))

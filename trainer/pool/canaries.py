@@ -5,7 +5,7 @@ next counters. An opening accuses the seats that accepted the file, and frees th
 
 import logging
 import threading
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from chain.contracts import Canaries, FailingRollout, Planted
@@ -32,8 +32,8 @@ _AT_ONCE = 4
 
 @dataclass(frozen=True)
 class StepCanaries:
-    """The tree of one step. `secret`: 32 bytes; `planted`: up to sixteen different (node, counter). Unused leaves look
-    like used ones, and all salts follow from the secret, so that nothing else must be kept."""
+    """The tree of one step. `secret`: 32 bytes, from which all salts follow; `planted`: up to sixteen different (node,
+    counter). Unused leaves look like used ones."""
 
     secret: bytes
     pool: int
@@ -64,8 +64,7 @@ class StepCanaries:
 
 @dataclass(frozen=True)
 class CanaryPlan:
-    """The canaries of every step of a pool. `decoy`: the key of the node whose files are planted, if there is
-    one."""
+    """The canaries of every step of a pool. `decoy`: the key of the node whose files are planted, if any."""
 
     secret: bytes
     pool: int
@@ -110,17 +109,14 @@ def to_open(state: State, pool: int, decoy: str, now: int, margin: int = 2) -> l
 
 def unsettled(state: State, pool: int, decoy: str) -> bool:
     """Return whether a file of the decoy still waits for votes, its opening or its conclusion."""
-    canaries = state.canaries
-    return any(
-        not sub.finalized and not ((pool, sub.sequence) in canaries and canaries[pool, sub.sequence].concluded)
-        for sub in state.submissions_of(pool, decoy)
-    )
+    concluded = {place for place, canary in state.canaries.items() if canary.concluded}
+    files = state.submissions_of(pool, decoy)
+    return any(not sub.finalized and (pool, sub.sequence) not in concluded for sub in files)
 
 
 class CanaryOpener:
     """A thread that opens the decoy's files, several at once: those of a lane are settled together, and a late opening
-    costs the decoy its stake. Training may take longer than a challenge window, and the owner's key must not send from
-    two processes at once."""
+    costs the decoy its stake. Training may take longer than a challenge window."""
 
     def __init__(self, plan: CanaryPlan, client: PoolClient, open_object: OpenObject, limits: Limits) -> None:
         self._plan, self._client, self._open_object, self._limits = plan, client, open_object, limits
@@ -145,16 +141,13 @@ class CanaryOpener:
                 except MusterError as error:
                     log.info("canaries: %s", error)
                     continue
-                wait([executor.submit(self._try, state, sub) for sub in due])
-
-    def _try(self, state: State, sub: Submission) -> None:
-        """Open a file; one that cannot be opened does not keep the others from it."""
-        try:
-            self._open(state, sub)
-        except MusterError as error:
-            log.info("canary %d: %s", sub.sequence, error)
-        except Exception:
-            log.exception("canary %d cannot be opened", sub.sequence)
+                # One that cannot be opened does not keep the others from it.
+                for sub, opened in [(sub, executor.submit(self._open, state, sub)) for sub in due]:
+                    failure = opened.exception()
+                    if isinstance(failure, MusterError):
+                        log.info("canary %d: %s", sub.sequence, failure)
+                    elif failure is not None:
+                        log.error("canary %d cannot be opened", sub.sequence, exc_info=failure)
 
     def _open(self, state: State, sub: Submission) -> None:
         planted = self._plan.opening(state, sub)

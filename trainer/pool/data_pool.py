@@ -1,8 +1,7 @@
 """The owner's process of a data pool: publishes the model as it is, and closes the pool once it has what it buys.
 
-It keeps nothing that chain, bucket and the model's folder do not hold. A node works for steps that are published after
-it joined: for late nodes the same weights are published again as the next policy step.
-"""
+It keeps nothing that chain, bucket and the model's folder do not hold. A node works only for steps that are published
+after it joined: for late nodes the same weights are published again."""
 
 import logging
 import os
@@ -16,7 +15,7 @@ from protocol.errors import ConfigError
 from protocol.files import drop_old, write_folder
 from runtime.orchestrator_client import Heartbeats, heartbeat
 from trainer.config import TrainerConfig
-from trainer.data.waiting import StallTimeout, Waiting, eligible_nodes, nodes_waiting
+from trainer.data.waiting import StallTimeout, Waiting, count_nodes
 from trainer.exits import EXIT_DONE, EXIT_STOPPED
 from trainer.model.base_model import base_model
 from trainer.model.policy import Policy
@@ -44,14 +43,8 @@ class DataBuyer:
             raise ConfigError("a data pool trains nothing", "set `parallel.ranks` to 1")
         self.wanted_rollouts = pool.data.rollouts
         self.base = config.base or base_model(pool.model, pool.environments[0], config.seed)
-        self.publisher = StepPublisher(
-            services.client,
-            services.bucket,
-            services.account,
-            pool.model.dtype,
-            pool.weights,
-            CanaryPlan.of(services.account, config.pool, None),
-        )
+        canaries = CanaryPlan.of(services.account, config.pool, None)
+        self.publisher = StepPublisher(services.client, services.bucket, services.account, pool, canaries)
         self.stopping = threading.Event()
         self._stall = StallTimeout(config.stall_seconds, config.newcomer_seconds)
         self._phase, self._step, self._blocked_by = "starting", 0, ""
@@ -73,8 +66,7 @@ class DataBuyer:
             self.services.client.close()
 
     def _poll(self) -> bool | None:
-        """Act on the chain's state once; True if the pool is over. Raises MusterError: what may be temporary is retried
-        at the next poll."""
+        """Act on the chain's state once; True if the pool is over. Raises MusterError."""
         state = self.services.client.refresh()
         pool = state.pools[self.config.pool]
         if pool.status in _CLOSED:
@@ -82,14 +74,14 @@ class DataBuyer:
             return True
         self._step = max(0, pool.step)
         now = self.services.client.client.now()
-        accepted = final_rollouts(state, self.config.pool, now)
+        accepted = sum(sub.rows for sub in state.accepted(self.config.pool) if sub.is_final(now))
         self._phase = f"{accepted} of {self.wanted_rollouts} rollouts are accepted for good"
         if accepted >= self.wanted_rollouts:
             log.info("%s: closing the pool", self._phase)
             self.services.client.suite.pools.close_pool(self.config.pool).send()
         elif not pool.steps or self._late_nodes_due(state, pool, now):
             self._publish(pool)
-        able = eligible_nodes(state, self.config.pool, "")
+        able, _ = count_nodes(state, self.config.pool)
         self._blocked_by = f"{accepted} are" if able else self._stall.why
         return None
 
@@ -97,10 +89,10 @@ class DataBuyer:
         """Whether nodes that joined late get a step to work for: sooner where nobody else may work."""
         stalled = self._stall.check(state, self.config.pool, "", 0)
         due = now >= pool.steps[-1].time + self.config.newcomer_seconds
-        return stalled or (due and nodes_waiting(state, self.config.pool, ""))
+        return stalled or (due and count_nodes(state, self.config.pool)[1] > 0)
 
     def _publish(self, pool: Pool) -> None:
-        """Publish the model's weights as the pool's next policy step."""
+        """Publish the model's weights as the pool's next policy step, a folder of hard links to those of step 0."""
         manifests, step = [one.manifest for one in pool.steps], len(pool.steps)
         self._phase = f"publishing step {step}"
         first, folder = self.publisher.folder(0), self.publisher.folder(step)
@@ -116,12 +108,6 @@ class DataBuyer:
         return heartbeat("trainer", self.config.name, phase=self._phase, step=self._step, metrics={})
 
 
-def final_rollouts(state: State, pool: int, now: int) -> int:
-    """Return how many rollouts are in files whose acceptance nothing can change at chain time `now`."""
-    return sum(sub.rows for sub in state.accepted(pool) if sub.is_final(now))
-
-
 def _link_files(source: Path, target: Path) -> None:
-    """Hard-link the same files into another folder."""
     for path in source.iterdir():
         os.link(path, target / path.name)

@@ -1,7 +1,5 @@
-"""Brings policy steps to the bucket and the chain, again after a crash or a reorganisation where needed.
-
-The deltas that lead to a step are encoded on a thread beside the training.
-"""
+"""Brings policy steps to the bucket and the chain, again after a crash or a reorganisation where needed. The deltas
+that lead to a step are encoded on a thread beside the training."""
 
 import logging
 from collections.abc import Sequence
@@ -9,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from protocol.accounts import LocalAccount
-from protocol.config import WeightsConfig
+from protocol.config import PoolConfig
 from protocol.errors import IntegrityError, MusterError
 from runtime.pool_client import PoolClient
 from storage.keys import MissingObjectError, object_key
@@ -26,17 +24,11 @@ class StepPublisher:
     its canaries. `made_by`: the DiLoCo workers that trained a step, if any. For one thread."""
 
     def __init__(
-        self,
-        client: PoolClient,
-        bucket: Bucket,
-        account: LocalAccount,
-        dtype: str,
-        weights: WeightsConfig,
-        canaries: CanaryPlan,
+        self, client: PoolClient, bucket: Bucket, account: LocalAccount, pool: PoolConfig, canaries: CanaryPlan
     ) -> None:
         self._client, self._bucket, self._account, self._canaries = client, bucket, account, canaries
         self._scope = ManifestScope(client.pool_id, str(account.address))
-        self._dtype, self._weights = dtype, weights
+        self._dtype, self._weights = pool.model.dtype, pool.weights
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="deltas")
         self._started: tuple[int, Future[PreparedStep]] | None = None
 
@@ -64,13 +56,11 @@ class StepPublisher:
 
     def upload(self, step: int, manifests: list[bytes], made_by: StepWorkers | None = None) -> bytes:
         """Bring shards and manifest of a policy step, which follows the `manifests`, to the bucket; return the
-        manifest's digest: the one on chain if that is of exactly our weights. The base of a delta may be gone by now,
-        so the step could not be encoded the same way again."""
+        manifest's digest: the one on chain if that is of exactly our weights, for the base of a delta may be gone."""
         pool = self._client.pool()
-        if pool is not None and step < len(pool.steps):
-            digest = pool.steps[step].manifest
-            published = self._manifest(digest)
-            if published is not None and published.files == weight_files(self.folder(step)):
+        if pool and step < len(pool.steps):
+            published = self._manifest(digest := pool.steps[step].manifest)
+            if published and published.files == weight_files(self.folder(step)):
                 return digest
         prepared = self.prepared(step, manifests, made_by)
         send(self.folder(step), prepared, self._bucket, self._account)
@@ -83,10 +73,8 @@ class StepPublisher:
         known = [step.manifest for step in pool.steps] if pool else []
         for step, (ours, theirs) in enumerate(zip(manifests, known, strict=False)):
             if ours != theirs:
-                raise IntegrityError(
-                    f"policy step {step} on chain is not the one this trainer made",
-                    "restore the trainer's home folder, or close the pool",
-                )
+                what = f"policy step {step} on chain is not the one this trainer made"
+                raise IntegrityError(what, "restore the trainer's home folder, or close the pool")
         for step in range(len(known), len(manifests)):
             root = self._canaries.next_root(state, step)
             seed_block = self._client.suite.pools.ensure_step(self._canaries.pool, step, manifests[step], root)
@@ -98,9 +86,8 @@ class StepPublisher:
         since_snapshot, size = step % self._weights.snapshot_every, sum(file.size for file in manifest.files)
         bases = []
         for base in dict.fromkeys((step - 1, step - since_snapshot)) if size >= self._weights.delta_min_bytes else ():
-            if 0 <= base < step and self.folder(base).is_dir():
-                earlier = self._manifest(manifests[base])
-                bases += [EarlierStep(earlier, self.folder(base))] if earlier else []
+            if 0 <= base < step and self.folder(base).is_dir() and (earlier := self._manifest(manifests[base])):
+                bases.append(EarlierStep(earlier, self.folder(base)))
         try:
             prepared = prepare(folder, manifest, bases, not since_snapshot)
         except MusterError:

@@ -42,7 +42,7 @@ def matrix_flops(
 
 
 def reset_peak(device: torch.device) -> None:
-    """Forget the peak so far. Where the system cannot, it stays part of the next one."""
+    """Forget the peak so far, where the system can."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     else:
@@ -51,8 +51,7 @@ def reset_peak(device: torch.device) -> None:
 
 
 def peak_bytes(device: torch.device) -> int:
-    """Return the most memory in use since `reset_peak`: of a GPU what torch holds, else what the process has
-    resident."""
+    """Return the most memory since `reset_peak`: of a GPU what torch holds, else what the process has resident."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     match = re.search(r"VmHWM:\s+(\d+) kB", _STATUS.read_text()) if _STATUS.exists() else None
@@ -67,9 +66,8 @@ def memory_limit(device: torch.device) -> int:
 
 
 def synthetic_groups(work: WorkConfig, vocabulary: int, tokens: int, seed: int = 0) -> list[Group]:
-    """Return groups of at least `tokens` tokens altogether, in the shape of a pool's work: prompts up to a quarter of
-    the longest allowed, outputs log-normal around a sixth of the longest allowed and cut there: many short, some as
-    long as can be. Every group has a signal."""
+    """Return groups with a signal, of at least `tokens` tokens altogether, in the shape of a pool's work: prompts up to
+    a quarter of the longest allowed, outputs log-normal around a sixth of it: many short, some as long as can be."""
     dice = random.Random(seed)
     groups: list[Group] = []
     total = 0
@@ -100,11 +98,10 @@ def bench(learner: Learner, work: WorkConfig, rows: int, steps: int, say: Callab
     """Train `steps` steps on `rows` packed rows for each rank; every rank must call it. The weights change.
 
     Return figures per step over all ranks, medians of `steps` steps; bytes and fitting rows are of this rank alone.
-    `mfu`: operations that the step needs (forward and backward, nothing counted twice) per second, over the device's
-    peak, which is the data sheet's or, where `peak_measured`, what plain matrix products reach. `idle_share`: time
-    that ranks wait for one another by the estimate that packing levels. `bytes_per_token` is what another token in a
-    row costs, `row_tokens_fit` how many fit, 0 where that cannot be told.
-    """
+    `mfu`: operations that the step needs per second, over the device's peak, which is the data sheet's or, where
+    `peak_measured`, what plain matrix products reach. `idle_share`: time that ranks wait for one another by the
+    estimate that packing levels. `bytes_per_token`: what another token in a row costs; `row_tokens_fit`: how many fit,
+    0 where that cannot be told."""
     policy, placement = learner.policy, learner.placement
     device, row_tokens, world = policy.device, placement.memory.row_tokens, placement.ranks.world
     vocabulary = policy.model.config.get_text_config().vocab_size

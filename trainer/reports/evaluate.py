@@ -1,7 +1,5 @@
-"""Held-out evaluation of policy steps, beside training, in a child process that dies with the trainer.
-
-Anyone can repeat a measurement: problems follow from the pool's configuration, sampling noise from configuration and
-step."""
+"""Held-out evaluation of policy steps, beside training, in a child process that dies with the trainer. Anyone can
+repeat it: problems follow from the pool's configuration, sampling noise from configuration and step."""
 
 import logging
 import math
@@ -59,18 +57,17 @@ def score_attempts(
 ) -> Iterator[tuple[Score, int]]:
     """Yield each attempt's score and its length in sampled tokens (EOS included), in order, with the weights that the
     engine has loaded. `batch`: completions generated together; `temperature`: the pool's if None."""
-    work = environment.config.work
+    work, size = environment.config.work, BATCHES_AT_ONCE * batch
     sampling = Sampling(temperature or work.temperature, environment.eos_ids)
-    for start in range(0, len(attempts), BATCHES_AT_ONCE * batch):
-        part = attempts[start : start + BATCHES_AT_ONCE * batch]
+    for start in range(0, len(attempts), size):
+        part = attempts[start : start + size]
+        prompts = [environment.prompt(one.problem_seed, one.target_length) for one in part]
         tasks = [
-            RolloutTask(one.problem_seed, environment.prompt(one.problem_seed, one.target_length), one.noise_key)
-            for one in part
+            RolloutTask(one.problem_seed, prompt, one.noise_key) for one, prompt in zip(part, prompts, strict=True)
         ]
         completions = converse(engine, environment, tasks, sampling, work.max_new_tokens)
-        for attempt, completion in zip(part, completions, strict=True):
-            score = environment.score(attempt.problem_seed, attempt.target_length, completion.tokens)
-            yield score, len(completion.tokens)
+        for one, completion in zip(part, completions, strict=True):
+            yield environment.score(one.problem_seed, one.target_length, completion.tokens), len(completion.tokens)
 
 
 def average(rewards: Sequence[Sequence[float]]) -> float:
@@ -81,9 +78,7 @@ def average(rewards: Sequence[Sequence[float]]) -> float:
 def standard_error(rewards: Sequence[Sequence[float]]) -> float:
     """Return the standard error of `average`: problems are independent draws, the attempts at one problem are not. 0
     for a single problem."""
-    if len(rewards) < 2:
-        return 0.0
-    return statistics.stdev(map(statistics.fmean, rewards)) / math.sqrt(len(rewards))
+    return statistics.stdev(map(statistics.fmean, rewards)) / math.sqrt(len(rewards)) if len(rewards) > 1 else 0.0
 
 
 def pass_at(k: int, attempts: int, solved: Sequence[int]) -> float:
@@ -160,8 +155,7 @@ class EvaluationProcess:
         self._stopping.set()
 
     def __call__(self, pool: PoolConfig, folder: Path, step: int) -> list[SetResult]:
-        """Return the results of every set with the weights in `folder`, those of policy step `step`. Raises MusterError
-        if the child fails, takes too long or is stopped."""
+        """Return what `evaluate` does. Raises MusterError if the child fails, takes too long or is stopped."""
         with tempfile.TemporaryDirectory(prefix="muster-evaluation-") as name:
             job, results = Path(name) / "job.json", Path(name) / "results.json"
             document = EvaluationJob(pool=pool, folder=folder.absolute(), step=step, engine=self._engine)
@@ -201,10 +195,9 @@ class Candidate:
 
 
 class Evaluations:
-    """The evaluations of a run, measured one after another on a thread, so that training never waits.
-
-    At most one step waits while another is measured. A newer step replaces one that waits, which is recorded as
-    skipped; the base model and the last step are never skipped. `known`: steps measured before a restart."""
+    """The evaluations of a run, measured one after another on a thread, so that training never waits. A newer step
+    replaces one that waits, which is recorded as skipped; the base model and the last step are never skipped. `known`:
+    steps measured before a restart."""
 
     def __init__(
         self,
@@ -266,17 +259,14 @@ class Evaluations:
         return [sign_evaluation(self._account, self._pool_id, one) for one in done]
 
     def _evaluation(self, candidate: Candidate, results: Sequence[SetResult] = (), skipped: str = "") -> Evaluation:
+        step, manifest, config_hash = candidate.step, candidate.manifest.hex(), self._pool.digest.hex()
         if skipped:
-            log.warning("the evaluation of step %d is skipped: %s", candidate.step, skipped)
+            log.warning("the evaluation of step %d is skipped: %s", step, skipped)
         for one in results:
-            log.info("held-out set %s at step %d: %.3f ± %.3f", one.name, candidate.step, one.average, one.error)
+            log.info("held-out set %s at step %d: %.3f ± %.3f", one.name, step, one.average, one.error)
+        now = round(time.time(), 3)
         return Evaluation(
-            step=candidate.step,
-            manifest=candidate.manifest.hex(),
-            config_hash=self._pool.digest.hex(),
-            time=round(time.time(), 3),
-            results=list(results),
-            skipped=skipped,
+            step=step, manifest=manifest, config_hash=config_hash, time=now, results=list(results), skipped=skipped
         )
 
 

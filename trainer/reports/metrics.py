@@ -4,7 +4,7 @@ when sinks are slower than training, the oldest records that wait are dropped an
 
 import logging
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,6 +21,8 @@ from runtime.entry import essential
 from trainer.config import MetricsConfig
 
 log = logging.getLogger("muster.trainer")
+MOST_BUILDS, OTHER = 32, "other"
+_MAX_FAILURES = 20
 
 SCALARS = {
     "step": "Policy step that was made",
@@ -48,14 +50,19 @@ SCALARS = {
     "idle_share": "Share of the step's time that the trainer waited for files",
     "seconds": "Seconds that training the step took",
 }
+_SOURCE = ("node", "engine", "staleness")
 LABELLED = {
     "task_reward": ("Task reward by environment, mean over rollouts", ("environment",)),
-    "mismatch_kl": ("Estimated KL divergence of the trainer's policy from a node's", ("node", "engine", "staleness")),
-    "mismatch_absolute": ("Mean |difference| of log-probabilities, trainer and node", ("node", "engine", "staleness")),
+    "mismatch_kl": ("Estimated KL divergence of the trainer's policy from a node's", _SOURCE),
+    "mismatch_absolute": ("Mean |difference| of log-probabilities, trainer and node", _SOURCE),
     "files": ("Files trained on by their staleness in policy steps", ("staleness",)),
     "idle_seconds": ("Seconds waited for files by what was missing", ("cause",)),
     "phase_seconds": ("Seconds of the step by what the trainer did", ("phase",)),
 }
+# A record's field that maps a label to a number → the metric.
+_BY_LABEL = {
+    "rewards_by_environment": "task_reward", "staleness": "files", "idle": "idle_seconds", "timings": "phase_seconds",
+}  # fmt: skip
 HELP = SCALARS | {name: help for name, (help, _) in LABELLED.items()}
 
 
@@ -78,28 +85,19 @@ def samples(record: Mapping[str, Any]) -> Iterator[MetricSample]:
     for name in SCALARS:
         if record.get(name) is not None:
             yield MetricSample(name, float(record[name]))
-    for environment, reward in record.get("rewards_by_environment", {}).items():
-        yield MetricSample("task_reward", reward, {"environment": environment})
     for mismatch in record.get("mismatches", ()):
-        labels = {name: str(mismatch[name]) for name in ("node", "engine", "staleness")}
+        labels = {name: str(mismatch[name]) for name in _SOURCE}
         yield MetricSample("mismatch_kl", mismatch["kl"], labels)
         yield MetricSample("mismatch_absolute", mismatch["absolute"], labels)
-    for staleness, files in record.get("staleness", {}).items():
-        yield MetricSample("files", float(files), {"staleness": str(staleness)})
-    for cause, seconds in record.get("idle", {}).items():
-        yield MetricSample("idle_seconds", seconds, {"cause": cause})
-    for phase, seconds in record.get("timings", {}).items():
-        yield MetricSample("phase_seconds", seconds, {"phase": phase})
-
-
-MOST_BUILDS = 32
-OTHER = "other"
+    for measured, name in _BY_LABEL.items():
+        (label,) = LABELLED[name][1]
+        for value, number in record.get(measured, {}).items():
+            yield MetricSample(name, float(number), {label: str(value)})
 
 
 def bounded(numbers: Iterable[MetricSample], builds: set[str]) -> list[MetricSample]:
     """Call every engine build beyond the first `MOST_BUILDS` in `builds` `OTHER`; of numbers that then have all labels
-    in common, keep the first. A metrics server stores each label value for ever, so a node that names a new build in
-    every file would fill it."""
+    in common, keep the first: a node that names a new build in every file would fill a metrics server."""
     distinct: dict[str, MetricSample] = {}
     for sample in numbers:
         build = sample.labels.get("engine")
@@ -112,14 +110,10 @@ def bounded(numbers: Iterable[MetricSample], builds: set[str]) -> list[MetricSam
     return list(distinct.values())
 
 
-_MAX_FAILURES = 20
-
-
 class Sink(Protocol):
     """Takes the metrics of a step. It may raise anything."""
 
-    @property
-    def name(self) -> str: ...
+    name: str
 
     def write(self, step: int, numbers: Sequence[MetricSample]) -> None: ...
 
@@ -130,7 +124,7 @@ class MetricsSinks:
     """Writes records to `sinks` from a thread of its own. `dropped`: records that no sink ever saw."""
 
     def __init__(self, sinks: Sequence[Sink], waiting: int = 256) -> None:
-        self._sinks, self._failures = list(sinks), dict.fromkeys((sink.name for sink in sinks), 0)
+        self._sinks, self._failures = list(sinks), Counter[str]()
         self._waiting: deque[Mapping[str, Any]] = deque(maxlen=waiting)
         self._changed, self._closing = threading.Condition(), False
         self._thread = essential("metrics", self._run)
@@ -175,21 +169,19 @@ class MetricsSinks:
                 log.warning("metrics sink %s did not close: %s", sink.name, error)
 
     def _try(self, sink: Sink, step: int, numbers: Sequence[MetricSample]) -> None:
+        name = sink.name
         try:
             sink.write(step, numbers)
         except Exception as error:  # whatever another program's client raises
-            self._failures[sink.name] += 1
-            if self._failures[sink.name] == 1:
-                log.warning("metrics sink %s fails: %s", sink.name, error)
-            if self._failures[sink.name] == _MAX_FAILURES:
-                log.warning(
-                    "metrics sink %s failed %d times in a row: given up until restart", sink.name, _MAX_FAILURES
-                )
+            self._failures[name] += 1
+            if self._failures[name] == 1:
+                log.warning("metrics sink %s fails: %s", name, error)
+            if self._failures[name] == _MAX_FAILURES:
+                log.warning("metrics sink %s failed %d times in a row: given up until restart", name, _MAX_FAILURES)
                 self._sinks.remove(sink)
         else:
-            if self._failures[sink.name]:
-                log.info("metrics sink %s works again", sink.name)
-            self._failures[sink.name] = 0
+            if self._failures.pop(name, 0):
+                log.info("metrics sink %s works again", name)
 
 
 class PrometheusSink(Collector):
@@ -199,9 +191,8 @@ class PrometheusSink(Collector):
     name = "prometheus"
 
     def __init__(self, path: Path, listen: str = "") -> None:
-        self._path = path
+        self._path, self._registry = path, CollectorRegistry()
         self._numbers: Sequence[MetricSample] = ()
-        self._registry = CollectorRegistry()
         self._registry.register(self)
         self._stop: Callable[[], None] = lambda: None
         if listen:
@@ -209,9 +200,8 @@ class PrometheusSink(Collector):
             try:
                 server, _ = start_http_server(int(port), host.strip("[]"), self._registry)
             except (OSError, ValueError, OverflowError) as error:
-                raise ConfigError(
-                    f"`metrics.listen` {listen}: {error}", "write HOST:PORT with a free port, or leave it out"
-                ) from None
+                hint = "write HOST:PORT with a free port, or leave it out"
+                raise ConfigError(f"`metrics.listen` {listen}: {error}", hint) from None
             self._stop = server.shutdown
 
     def write(self, step: int, numbers: Sequence[MetricSample]) -> None:
@@ -243,9 +233,8 @@ class TensorBoardSink:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
-            raise ConfigError(
-                "`metrics.tensorboard` is set, but TensorBoard is not installed", "pip install tensorboard"
-            ) from None
+            what = "`metrics.tensorboard` is set, but TensorBoard is not installed"
+            raise ConfigError(what, "pip install tensorboard") from None
         make: Any = SummaryWriter
         self._writer = make(log_dir=str(folder))
 
@@ -273,9 +262,8 @@ class WandbSink:
         try:
             self._run = library.init(project=project, id=run, name=run, dir=str(folder), mode=mode, resume="allow")
         except Exception as error:  # its client has errors of its own
-            raise ConfigError(
-                f"wandb does not start: {error}", 'log in with `wandb login`, or set `metrics.wandb.mode` = "offline"'
-            ) from None
+            hint = 'log in with `wandb login`, or set `metrics.wandb.mode` = "offline"'
+            raise ConfigError(f"wandb does not start: {error}", hint) from None
 
     def write(self, step: int, numbers: Sequence[MetricSample]) -> None:
         self._run.log({sample.path: sample.value for sample in numbers}, step=step)
@@ -288,8 +276,8 @@ def make_sinks(config: MetricsConfig, home: Path, run: str) -> list[Sink]:
     """Return every sink of a run named `run`, whose files are in `home`. Raises ConfigError for one that cannot
     start."""
     sinks: list[Sink] = [PrometheusSink(home / "metrics.prom", config.listen)]
-    if config.tensorboard is not None:
+    if config.tensorboard:
         sinks.append(TensorBoardSink(config.tensorboard))
-    if config.wandb is not None:
+    if config.wandb:
         sinks.append(WandbSink(config.wandb.project, run, home, config.wandb.mode))
     return sinks

@@ -33,12 +33,9 @@ def file_id(submission: Submission) -> str:
 
 
 class Records:
-    """The logs of one trainer, read once and then only appended to.
-
-    `metrics.jsonl`: metrics and timings of each step. `trained.jsonl`: every consumed file with its step.
-    `refused.jsonl`: files that made a step unstable; delete a line to let the trainer try the file again.
-    `evaluations.jsonl`: every signed evaluation.
-    """
+    """The logs of one trainer, read once and then only appended to: `metrics.jsonl`, metrics and timings of each step;
+    `trained.jsonl`, every consumed file with its step; `evaluations.jsonl`, every signed evaluation; `refused.jsonl`,
+    files that made a step unstable (delete a line to let the trainer try the file again)."""
 
     def __init__(self, folder: Path) -> None:
         self.metrics_path, self.trained_path = folder / "metrics.jsonl", folder / "trained.jsonl"
@@ -94,7 +91,7 @@ class Records:
             if path.exists():  # a kill may have left the last line incomplete: the next one must not join it
                 os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
             self._repaired.add(path)
-        with path.open("a") as file:
+        with path.open("ab") as file:
             file.write(_lines(entries))
             file.flush()
             os.fsync(file.fileno())
@@ -110,13 +107,16 @@ def step_record(metrics: "StepMetrics", files: list[Submission], waited: float) 
     """Return the line of `metrics.jsonl` for a step trained on `files`, for which the trainer waited `waited`
     seconds."""
     unknown = {} if metrics.rollouts else dict.fromkeys(_MEANS)
-    more = {
-        "timings": {"wait": round(waited, 3), "train": round(metrics.seconds, 3)},
-        "time": round(time.time(), 3),
-        "consumed": [sub.sequence for sub in files],
-        "policy_steps": [sub.step for sub in files],
-    }
-    return asdict(metrics) | unknown | more
+    return (
+        asdict(metrics)
+        | unknown
+        | {
+            "timings": {"wait": round(waited, 3), "train": round(metrics.seconds, 3)},
+            "time": round(time.time(), 3),
+            "consumed": [sub.sequence for sub in files],
+            "policy_steps": [sub.step for sub in files],
+        }
+    )
 
 
 def file_record(step: int, sub: Submission) -> dict[str, Any]:
@@ -132,11 +132,11 @@ def read_records(path: Path) -> list[dict[str, Any]]:
 
 def write_records(path: Path, entries: list[dict[str, Any]]) -> None:
     """Replace a log by these lines."""
-    write_atomic(path, _lines(entries).encode())
+    write_atomic(path, _lines(entries))
 
 
-def _lines(entries: list[dict[str, Any]]) -> str:
-    return "".join(json.dumps(entry, sort_keys=True) + "\n" for entry in entries)
+def _lines(entries: list[dict[str, Any]]) -> bytes:
+    return "".join(json.dumps(entry, sort_keys=True) + "\n" for entry in entries).encode()
 
 
 class Reports:

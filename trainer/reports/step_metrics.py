@@ -1,12 +1,11 @@
-"""What a training step reports about itself: sums over tokens on every rank, then one record.
-
-The mismatch compares the trainer's log-probabilities with those in the files, by node, engine build and staleness: a
-node that stands out among those of one staleness deserves a look."""
+"""What a training step reports about itself: sums over tokens on every rank, then one record. The mismatch compares the
+trainer's log-probabilities with the files': a node that stands out among those of one staleness deserves a look."""
 
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -70,11 +69,9 @@ class MismatchTotals:
 class StepMetrics:
     """One training step. Means are over output tokens, except the rewards' (over rollouts, dropped groups included).
 
-    `clip_low`, `clip_high`: shares of tokens on which the trust region's bounds acted; `kl`: estimate against the
-    policy before the step; `mismatch`: the trainer's policy before the step against the workers' (None where files
-    do not tell), by source in `mismatches`; `trained_tokens`: of the samples with signal, prompts included; `flops`:
-    operations that training them takes; `seconds`: wall time of the step.
-    """
+    `clip_low`, `clip_high`: shares of tokens on which the trust region's bounds acted; `kl`: against the policy before
+    the step; `mismatch`: that policy against the workers' (None where files do not tell), by source in `mismatches`;
+    `trained_tokens`: of the samples with signal, prompts included; `flops`: operations that training them takes."""
 
     step: int
     loss: float
@@ -163,32 +160,19 @@ def batch_metrics(groups: Iterable[Group], policy_steps: Sequence[int], trained:
     errors = [abs(rollout.target - len(rollout.output)) for rollout in rollouts if rollout.target]
     ages = [trained - 1 - step for step in policy_steps]
     return {
-        "rewards_by_environment": {name: _mean(rewards) for name, rewards in sorted(by_environment.items())},
-        "length_error": _mean(errors) if errors else None,
+        "rewards_by_environment": {name: fmean(rewards) for name, rewards in sorted(by_environment.items())},
+        "length_error": fmean(errors) if errors else None,
         "staleness": {str(age): count for age, count in sorted(Counter(ages).items())},
-        "staleness_mean": _mean(ages) if ages else None,
+        "staleness_mean": fmean(ages) if ages else None,
     }
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
 
 
 # Dense bfloat16 with fp32 accumulation, by the makers' data sheets; the first entry whose words are all in the device's
 # name counts.
 _BF16_TERAFLOPS = {
-    "B200": 2250.0,
-    "H200": 989.4,
-    "H100 PCIe": 756.0,
-    "H100 NVL": 835.0,
-    "H100": 989.4,
-    "A100": 312.0,
-    "L40S": 362.0,
-    "A10G": 70.0,
-    "A10": 125.0,
-    "RTX 5090": 209.5,
-    "RTX 4090": 165.2,
-}
+    "B200": 2250.0, "H200": 989.4, "H100 PCIe": 756.0, "H100 NVL": 835.0, "H100": 989.4, "A100": 312.0, "L40S": 362.0,
+    "A10G": 70.0, "A10": 125.0, "RTX 5090": 209.5, "RTX 4090": 165.2,
+}  # fmt: skip
 
 
 def data_sheet_flops(device: torch.device) -> float | None:

@@ -114,9 +114,6 @@ class JudgeQueue:
         running = self._running
         return running.task.where if running and not running.ahead else ""
 
-    def __len__(self) -> int:
-        return len(self._requests)
-
     def start(self) -> None:
         self._thread.start()
 
@@ -190,12 +187,10 @@ class JudgeQueue:
                 else:
                     request.not_before = time.monotonic()
                 continue
-            except (CancelledError, MissingFileError) as error:
+            except (CancelledError, MusterError) as error:
                 request.problem = str(error)
-                log.debug("%s: %s", request.task.where, error)
-            except MusterError as error:
-                request.problem = str(error)
-                level = logging.DEBUG if request.ahead else logging.WARNING
+                quiet = request.ahead or isinstance(error, CancelledError | MissingFileError)
+                level = logging.DEBUG if quiet else logging.WARNING
                 log.log(level, "%s cannot be judged yet: %s", request.task.where, error)
             except Exception as error:  # a fault of ours must not end the thread, nor cost a stranger's stake
                 request.problem = f"judging failed: {error!r}"

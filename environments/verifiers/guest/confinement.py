@@ -124,10 +124,6 @@ class _OfNow:
         return self._real(*given) if is_given else self._real(*given[: self._place], self._now)
 
 
-def _now(kind: Any, tz: datetime.tzinfo | None = None) -> Any:
-    return kind.fromtimestamp(_NOW, tz)
-
-
 class InlineExecutor(concurrent.futures.Executor):
     """In place of a pool of processes: what is submitted is done at once, here."""
 
@@ -166,7 +162,8 @@ def hold_still() -> None:
     modified = ctypes.pythonapi.PyType_Modified
     modified.argtypes, modified.restype = [ctypes.py_object], None
     of_date: dict[str, Callable[..., Any]] = {"today": lambda kind: kind.fromtimestamp(_NOW)}
-    of_moment = of_date | {"now": _now, "utcnow": lambda kind: kind.utcfromtimestamp(_NOW)}
+    of_moment = of_date | {"now": lambda kind, tz=None: kind.fromtimestamp(_NOW, tz)}
+    of_moment["utcnow"] = lambda kind: kind.utcfromtimestamp(_NOW)
     for kind, methods in ((datetime.date, of_date), (datetime.datetime, of_moment)):
         (own,) = gc.get_referents(kind.__dict__)
         own.update((name, classmethod(method)) for name, method in methods.items())

@@ -1,7 +1,10 @@
 """What `muster doctor` makes of what it measured: every failure says what, why, and how to fix it."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +14,8 @@ from cli.diagnose.checks import GIB, Check, RpcLook, judge_rpc
 from cli.diagnose.doctor import examine
 from cli.hardware import Gpu
 from cli.profile import Profile, ProfileKey
+from protocol.accounts import Account
+from storage.weights.manifest import FileDelta, Manifest, Shard, StepDelta, WeightFile, seal
 from tests.cli.muster import CLOSED, make_key
 from tests.conftest import TOKEN, Deployed
 
@@ -126,3 +131,36 @@ def test_doctor_names_the_engines_of_a_validator(tmp_path: Path, monkeypatch: py
     assert engines(engine={"name": "vllm"}, validator={"challenge_engines": []}).startswith("vllm alone")
     monkeypatch.setattr("validator.judging.pipeline.vllm_installed", lambda: False)
     assert "vllm, which is not installed" in engines(validator={"challenge_engines": ["vllm"]})
+
+
+@pytest.mark.parametrize("snapshot", [True, False])
+def test_the_storage_check_asks_for_a_shard_that_the_newest_step_has(
+    snapshot: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step may be published as a delta alone: its files' own shards are not in the bucket."""
+    full, delta = Shard(sha256="aa" * 32, size=100), Shard(sha256="bb" * 32, size=10)
+    manifest = Manifest(
+        chain_id=1,
+        pools=f"0x{0:040x}",
+        pool=1,
+        step=1,
+        parent="cc" * 32,
+        dtype="float32",
+        files=(WeightFile(name="model.safetensors", size=100, sha256="dd" * 32, shards=(full,)),),
+        snapshot=snapshot,
+        deltas=(
+            StepDelta(
+                step=0, parent="cc" * 32, files=(FileDelta(name="model.safetensors", index="ee" * 32, shards=(delta,)),)
+            ),
+        ),
+    )
+    stored = seal(manifest, Account.create())
+
+    @contextmanager
+    def objects(service: str, patience: float) -> Iterator[Any]:
+        yield lambda key, most: stored
+
+    published = [SimpleNamespace(step=0, manifest="00" * 32), SimpleNamespace(step=1, manifest=manifest.digest.hex())]
+    monkeypatch.setattr("cli.session.ask_service", lambda *_: SimpleNamespace(published=published))
+    monkeypatch.setattr("cli.pool.document.service_objects", objects)
+    assert doctor_checks.newest_shard("http://service") == (full if snapshot else delta).key

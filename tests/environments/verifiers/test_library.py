@@ -88,9 +88,9 @@ def started(taskset: PackageLock, request: pytest.FixtureRequest) -> Iterator[Pa
 
 def test_an_environment_of_the_older_library(tmp_path: Path) -> None:
     """The library's own adapter of reasoning_gym, which nobody here wrote, with its own system prompt and rubric."""
-    load = "verifiers.envs.integrations.reasoninggym_env:ReasoningGymEnv"
+    adapter = "verifiers.envs.integrations.reasoninggym_env:ReasoningGymEnv"
     sizes = {"num_train_examples": 40, "num_eval_examples": 7}
-    lock = lock_package(data_folder(), "verifiers[rg]==0.2.1", load, {"gym": "chain_sum"} | sizes, build=True)
+    lock = lock_package(data_folder(), "verifiers[rg]==0.2.1", adapter, {"gym": "chain_sum"} | sizes, build=True)
     assert (lock.rows, lock.library) == (40, "0.2.1")
     environment = load(lock, score_threshold=0)
     for row in (0, 17, 39):

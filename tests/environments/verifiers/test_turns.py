@@ -30,7 +30,7 @@ def call(box: str, name: str = "open") -> Turn:
     return Turn(text=f"I call {name}.", call=(name, f'{{"box": "{box}"}}'))
 
 
-def test_what_it_asks_next_is_the_reply_and_nothing_is_carried_over(make: MakeProcess) -> None:
+def test_what_it_asks_next_is_the_reply_and_a_rollout_is_scored_wherever_it_was_cut(make: MakeProcess) -> None:
     process = make()
     assert process.load()["turns"] == 4
     for _ in range(2):
@@ -39,10 +39,6 @@ def test_what_it_asks_next_is_the_reply_and_nothing_is_carried_over(make: MakePr
     assert process.reply(1, turns("a", "end")) is None, "the environment says that it is over"
     assert process.reply(1, turns("a", "b", "c", "d")) is None, "it has four turns"
     assert process.reply(2, []) is None
-
-
-def test_a_rollout_is_scored_wherever_it_was_cut(make: MakeProcess) -> None:
-    process = make()
     assert process.score(0, turns("a", "end")) == 1.0
     assert process.score(0, turns("a", "half")) == 0.5, "it would ask on: the tokens were used up"
     assert process.score(0, turns("a", "b", "c", "half")) == 0.5

@@ -1,18 +1,33 @@
-"""A gate lists what its members signed, each once, and counts whatever anybody asks for."""
+"""A gate lists what its members signed, each once, and counts whatever anybody asks for; members without a key of the
+bucket share through it as others do through the bucket: real HTTP, real S3."""
 
+import socket
 import threading
+import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 
+import httpx
 import pytest
 
 from orchestrator.auth import HttpError
-from protocol.api.swarm import EnvelopeUpload
+from protocol.api.swarm import EnvelopeListing, EnvelopeUpload, ListedEnvelope
+from protocol.errors import IntegrityError, MusterError, UnreachableError
+from protocol.http.signing import AuthScope, sign_request
 from protocol.waits import wait_for
+from runtime.signed_client import ServiceError
+from storage.keys import MissingObjectError, object_key
+from storage.s3 import Bucket
 from swarm import gate as gateway
-from swarm.gate import HOUR, KEPT
-from tests.swarm.gate.world import FIRST, SECOND, STRANGER, CountingStore, GateClock, asking, gate_of, signed
-from tests.swarm.samples import LIMITS
+from swarm.config import GateAccess
+from swarm.envelope import DOMAIN
+from swarm.exchange import GateExchange, ListingEntry, RefusedForGood, envelope_key
+from swarm.gate import HOUR, KEPT, SwarmGate
+from tests.storage.conftest import bucket, s3
+from tests.swarm.gate.world import FIRST, SECOND, STRANGER, CountingStore, GateClock, asking, gate_of, served
+from tests.swarm.samples import DOCUMENT, KEYS, inbox_of, signed
 
 
 @pytest.fixture(autouse=True)
@@ -20,15 +35,24 @@ def shown_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gateway, "_LISTING_SECONDS", 0.0)
 
 
-def refused(gate: gateway.SwarmGate, member: str, body: EnvelopeUpload) -> tuple[int, str]:
+@pytest.fixture
+def store() -> CountingStore:
+    return CountingStore()
+
+
+@pytest.fixture
+def gate(tmp_path: Path, store: CountingStore) -> SwarmGate:
+    return gate_of(tmp_path, store)
+
+
+def refused(gate: SwarmGate, member: str, body: EnvelopeUpload) -> tuple[int, str]:
     with pytest.raises(HttpError) as error:
         gate.upload(member, body)
     return error.value.status, error.value.what
 
 
-def test_what_is_uploaded_is_listed_once_it_was_seen(tmp_path: Path) -> None:
-    store, data = CountingStore(), signed(0, 3)
-    gate = gate_of(tmp_path, store)
+def test_what_is_uploaded_is_listed_once_it_was_seen(gate: SwarmGate, store: CountingStore, tmp_path: Path) -> None:
+    data = signed(0, 3)
     ticket = gate.upload(FIRST, asking(data))
     assert not ticket.exists
     assert ticket.headers["content-length"] == str(len(data))
@@ -42,18 +66,14 @@ def test_what_is_uploaded_is_listed_once_it_was_seen(tmp_path: Path) -> None:
     assert gate_of(tmp_path, store).listing(None).envelopes == [one], "after a restart, too"
 
 
-def test_who_is_no_member_gets_nothing(tmp_path: Path) -> None:
-    store = CountingStore()
-    gate = gate_of(tmp_path, store)
+def test_who_is_no_member_gets_nothing(gate: SwarmGate, store: CountingStore) -> None:
     assert refused(gate, STRANGER, store.leave(signed(2, 0)))[0] == 403
     assert store.gets == 0
 
 
 @pytest.mark.parametrize("kind", ["junk", "another's", "too long", "other bytes"])
-def test_what_is_no_envelope_of_the_member_is_not_listed_and_looked_at_once(tmp_path: Path, kind: str) -> None:
-    store = CountingStore()
-    gate = gate_of(tmp_path, store)
-    data = {"another's": signed(1, 0), "too long": b" " * (LIMITS.envelope_bytes + 1)}.get(kind, b"{}")
+def test_what_is_no_envelope_of_the_member_is_looked_at_once(gate: SwarmGate, store: CountingStore, kind: str) -> None:
+    data = {"another's": signed(1, 0), "too long": b" " * (DOCUMENT.envelope_bytes + 1)}.get(kind, b"{}")
     body = store.leave(data)
     if kind == "other bytes":
         store.objects[f"envelopes/{body.sha256}.json"] = signed(0, 0)
@@ -65,17 +85,13 @@ def test_what_is_no_envelope_of_the_member_is_not_listed_and_looked_at_once(tmp_
     assert gate.listing(None).envelopes == []
 
 
-def test_a_copy_under_anothers_name_keeps_nobody_from_its_own(tmp_path: Path) -> None:
-    store = CountingStore()
-    gate = gate_of(tmp_path, store)
+def test_a_copy_under_anothers_name_keeps_nobody_from_its_own(gate: SwarmGate, store: CountingStore) -> None:
     body = store.leave(signed(1, 0))
     assert refused(gate, FIRST, body)[0] == 409
     assert gate.upload(SECOND, body).exists
 
 
-def test_a_round_is_listed_once(tmp_path: Path) -> None:
-    store = CountingStore()
-    gate = gate_of(tmp_path, store)
+def test_a_round_is_listed_once(gate: SwarmGate, store: CountingStore) -> None:
     first, second = store.leave(signed(0, 0, (0,))), store.leave(signed(0, 0, (1,)))
     assert gate.upload(FIRST, first).exists
     assert refused(gate, FIRST, second) == (409, "another envelope of round 0 is there already")
@@ -96,24 +112,19 @@ def test_so_many_an_hour(tmp_path: Path) -> None:
 
 
 def test_so_many_bytes_an_hour(tmp_path: Path) -> None:
+    """Who asks again with more bytes is counted with those."""
     gate = gate_of(tmp_path, CountingStore(), bytes_per_hour=1000)
-    assert not gate.upload(FIRST, asking(b"a" * 600)).exists
-    assert refused(gate, FIRST, asking(b"b" * 401))[0] == 429
-    assert not gate.upload(FIRST, asking(b"b" * 400)).exists
-
-
-def test_who_asks_again_with_more_bytes_is_counted_with_those(tmp_path: Path) -> None:
-    gate = gate_of(tmp_path, CountingStore(), bytes_per_hour=1000)
+    assert not gate.upload(SECOND, asking(b"a" * 600)).exists
+    assert refused(gate, SECOND, asking(b"b" * 401))[0] == 429
+    assert not gate.upload(SECOND, asking(b"b" * 400)).exists
     for data in (b"a" * 600, b"b" * 600):
         assert not gate.upload(FIRST, EnvelopeUpload(sha256=asking(data).sha256, size=1)).exists
     assert not gate.upload(FIRST, asking(b"a" * 600)).exists
     assert refused(gate, FIRST, asking(b"b" * 600))[0] == 429
 
 
-def test_what_lies_there_is_looked_at_for_who_asked_for_so_many_bytes(tmp_path: Path) -> None:
+def test_what_lies_there_is_looked_at_for_who_asked_for_so_many_bytes(gate: SwarmGate, store: CountingStore) -> None:
     """Or a look at the longest of another member counts as one byte."""
-    store = CountingStore()
-    gate = gate_of(tmp_path, store)
     body = store.leave(signed(0, 0))
     short = EnvelopeUpload(sha256=body.sha256, size=1)
     assert refused(gate, FIRST, short) == (409, f"{body.size} bytes lie there, not 1")
@@ -168,9 +179,7 @@ def test_few_envelopes_are_looked_at_at_once(tmp_path: Path) -> None:
     assert gate.upload(FIRST, bodies[-1]).exists, "once there is room"
 
 
-def test_everybodys_newest_come_first_and_a_flood_pushes_nobody_out(tmp_path: Path) -> None:
-    store = CountingStore()
-    gate = gate_of(tmp_path, store)
+def test_everybodys_newest_come_first_and_a_flood_pushes_nobody_out(gate: SwarmGate, store: CountingStore) -> None:
     for number in range(KEPT + 30):
         assert gate.upload(FIRST, store.leave(signed(0, number))).exists
     for number in (4, 9):
@@ -181,9 +190,7 @@ def test_everybodys_newest_come_first_and_a_flood_pushes_nobody_out(tmp_path: Pa
     assert [round for member, round in shown if member == FIRST] == [newest - at for at in range(KEPT)]
 
 
-def test_what_is_too_old_to_be_listed_is_looked_at_once(tmp_path: Path) -> None:
-    store = CountingStore()
-    gate = gate_of(tmp_path, store)
+def test_what_is_too_old_to_be_listed_is_looked_at_once(gate: SwarmGate, store: CountingStore) -> None:
     for number in range(1, KEPT + 1):
         gate.upload(FIRST, store.leave(signed(0, number)))
     old = store.leave(signed(0, 0))
@@ -192,10 +199,8 @@ def test_what_is_too_old_to_be_listed_is_looked_at_once(tmp_path: Path) -> None:
     assert store.gets == KEPT + 1
 
 
-def test_pages_have_every_envelope_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_have_every_envelope_once(gate: SwarmGate, store: CountingStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gateway, "MOST_LISTED", 4)
-    store = CountingStore()
-    gate = gate_of(tmp_path, store)
     for number in range(7):
         for key, member in enumerate((FIRST, SECOND)):
             gate.upload(member, store.leave(signed(key, number)))
@@ -217,3 +222,132 @@ def test_no_place_of_a_listing(tmp_path: Path, after: str) -> None:
     with pytest.raises(HttpError) as error:
         gate_of(tmp_path, CountingStore()).listing(after)
     assert error.value.status == 422
+
+
+# Members
+
+
+__all__ = ["bucket", "s3"]
+
+
+def through(url: str, key: int | None = None) -> GateExchange:
+    return GateExchange(GateAccess(url=url), None if key is None else KEYS[key])
+
+
+@pytest.fixture
+def url(tmp_path: Path, bucket: Bucket) -> Iterator[str]:
+    with served(gate_of(tmp_path, bucket)) as found:
+        yield found
+
+
+def test_left_and_found(url: str) -> None:
+    member, data = through(url, 0), signed(0, 5)
+    key = member.publish(data)
+    assert key == envelope_key(data) == member.publish(data)
+    reader = through(url)
+    assert list(reader.listed()) == [ListingEntry(key, KEYS[0].address.lower())]
+    assert reader.get(ListingEntry(key), DOCUMENT.envelope_bytes) == data
+    with pytest.raises(IntegrityError):
+        reader.get(ListingEntry(key), 10)
+    with pytest.raises(MissingObjectError):
+        reader.get(ListingEntry(object_key("envelopes", bytes(32))), 100)
+
+
+def test_an_inbox_takes_what_lies_there(url: str, tmp_path: Path) -> None:
+    through(url, 0).publish(signed(0, 7))
+    assert inbox_of(tmp_path).collect(through(url), 0) == 1
+
+
+def test_who_is_refused_is_told_what_to_do(url: str) -> None:
+    with pytest.raises(ServiceError, match="403"):
+        through(url, 2).publish(signed(2, 0))
+    member = through(url, 1)
+    member.publish(signed(1, 0, (0,)))
+    with pytest.raises(RefusedForGood, match="another envelope of round 0"):
+        member.publish(signed(1, 0, (1,)))
+    with pytest.raises(ServiceError, match="401"):
+        through(url).publish(signed(0, 0))
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/objects/shards/" + "0" * 64, "/v1/objects/envelopes/../../x", "/v1/objects/envelopes/" + "0" * 64]
+)
+def test_a_gate_shows_envelopes_alone(url: str, path: str) -> None:
+    assert httpx.get(url + path).status_code == 404
+    assert httpx.get(f"{url}/v1/objects/envelopes/{'0' * 64}.json").status_code == 307
+    assert httpx.get(f"{url}/v1/objects/envelopes/{'0' * 64}.json%0a").status_code == 404
+    assert httpx.get(url + "/health").json()["ok"]
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"sha256": "' + b"0" * 64 + b'", "size": 1e400}', b"{" * 9000])
+def test_bodies_of_strangers(url: str, body: bytes) -> None:
+    realm = AuthScope.of(url, DOMAIN.chain_id, DOMAIN.contract)
+    headers = sign_request(KEYS[0], realm, "POST", "/v1/envelopes", body, time.time())
+    assert httpx.post(url + "/v1/envelopes", content=body, headers=headers).status_code == 422
+    again = httpx.post(url + "/v1/envelopes", content=body, headers=headers)
+    assert again.status_code == 409, "sent before"
+
+
+class LyingGate(SwarmGate):
+    """Says what it likes."""
+
+    pages: list[EnvelopeListing]
+    asked = 0
+    where = "http://127.0.0.1:1/nowhere"
+
+    def listing(self, after: str | None) -> EnvelopeListing:
+        self.asked += 1
+        return self.pages[min(int((after or "0-").split("-")[0]), len(self.pages) - 1)]
+
+    def location(self, sha256: str) -> str:
+        return self.where
+
+
+def lying(tmp_path: Path, *pages: EnvelopeListing) -> LyingGate:
+    made = gate_of(tmp_path, CountingStore())
+    made.__class__ = LyingGate
+    assert isinstance(made, LyingGate)
+    made.pages = list(pages)
+    return made
+
+
+def page(*rounds: int, then: str | None = None) -> EnvelopeListing:
+    rows = [ListedEnvelope(member=FIRST, round=one, sha256=f"{one:064x}", size=1) for one in rounds]
+    return EnvelopeListing(envelopes=rows, next=then)
+
+
+PLACE = "1-0x" + "0" * 40
+
+
+def test_a_listing_without_an_end_ends(tmp_path: Path) -> None:
+    for pages in ((page(1, then=PLACE), page(2, then=PLACE)), (page(then=PLACE), page(then=PLACE))):
+        with served(lying(tmp_path, *pages)) as url, pytest.raises(UnreachableError, match="without an end"):
+            list(islice(through(url).listed(), 20))
+
+
+def test_a_listing_that_names_nothing_ends(tmp_path: Path) -> None:
+    empty = [page(then=PLACE.replace("1-", f"{number}-")) for number in range(1, 40)]
+    gate = lying(tmp_path, *empty)
+    with served(gate) as url, pytest.raises(UnreachableError, match="without an end"):
+        list(through(url).listed())
+    assert gate.asked == 1, "nothing else would stop whoever counts keys"
+
+
+def test_nothing_leads_into_the_members_own_network(tmp_path: Path) -> None:
+    """The gate's own address the operator has named; no other of its network."""
+    gate = lying(tmp_path, page())
+    with served(gate) as url, socket.create_server(("127.0.0.2", 0)) as inside:
+        gate.where = f"http://127.0.0.2:{inside.getsockname()[1]}/"
+        with pytest.raises(MusterError, match="private network"):
+            through(url).get(ListingEntry(object_key("envelopes", bytes(32))), 100)
+
+
+def test_a_gate_that_is_gone_says_so() -> None:
+    exchange = through("http://127.0.0.1:9", 0)
+    for call in (
+        lambda: exchange.publish(b"x"),
+        lambda: list(exchange.listed()),
+        lambda: exchange.get(ListingEntry(object_key("envelopes", bytes(32))), 1),
+    ):
+        with pytest.raises(UnreachableError):
+            call()

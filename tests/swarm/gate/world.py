@@ -7,13 +7,14 @@ from pathlib import Path
 from threading import Thread
 
 from orchestrator.auth import RequestGuard
+from orchestrator.uploads import ObjectStore
 from protocol.api.swarm import EnvelopeUpload
 from protocol.http.signing import AuthScope
 from runtime.server import HttpServer, bound, server_options
-from swarm.envelope import DOMAIN, seal
-from swarm.gate import EnvelopeIndex, GateStore, RecentNonces, SwarmGate, create_app
+from swarm.envelope import DOMAIN
+from swarm.gate import EnvelopeIndex, RecentNonces, SwarmGate, create_app
 from tests.orchestrator.conftest import FakeBucket
-from tests.swarm.samples import KEYS, LIMITS, honest_envelope
+from tests.swarm.samples import DOCUMENT, KEYS
 
 FIRST, SECOND, STRANGER = (key.address for key in KEYS)
 
@@ -46,19 +47,15 @@ def asking(data: bytes) -> EnvelopeUpload:
     return EnvelopeUpload(sha256=hashlib.sha256(data).hexdigest(), size=len(data))
 
 
-def signed(key: int, number: int, slots: tuple[int, ...] = (0,)) -> bytes:
-    return seal(honest_envelope(key, number, slots), KEYS[key])
-
-
 def gate_of(
     folder: Path,
-    store: GateStore,
+    store: ObjectStore,
     per_hour: int = 1000,
     bytes_per_hour: int = 1 << 30,
     clock: GateClock | None = None,
 ) -> SwarmGate:
     index = EnvelopeIndex(folder / "gate.sqlite")
-    return SwarmGate(LIMITS, [FIRST, SECOND], store, index, per_hour, bytes_per_hour, clock or GateClock())
+    return SwarmGate(DOCUMENT, [FIRST, SECOND], store, index, per_hour, bytes_per_hour, clock or GateClock())
 
 
 @contextmanager

@@ -12,8 +12,6 @@ from protocol.errors import ConfigError
 from tests.trainer.model.architectures import architecture
 from trainer.model.head import ChunkedHead, HeadTask, install_head
 
-Case = tuple[Tensor, Tensor, Tensor, ChunkedHead]
-
 
 def a_head(hidden: int, vocabulary: int, bias: bool, dtype: torch.dtype) -> ChunkedHead:
     head = ChunkedHead(hidden, vocabulary, bias=bias, dtype=dtype)
@@ -23,12 +21,9 @@ def a_head(hidden: int, vocabulary: int, bias: bool, dtype: torch.dtype) -> Chun
 
 
 def plain(head: nn.Linear, hidden: Tensor, task: HeadTask) -> tuple[Tensor, Tensor]:
-    logs = torch.log_softmax(head.weight.new_tensor(1.0) * _linear(head, hidden[0][task.rows]) / task.temperature, -1)
+    logits = nn.functional.linear(hidden[0][task.rows], head.weight, head.bias)
+    logs = torch.log_softmax(logits / task.temperature, -1)
     return logs.gather(-1, task.targets[:, None])[:, 0], -(logs.exp() * logs).sum(-1)
-
-
-def _linear(head: nn.Linear, hidden: Tensor) -> Tensor:
-    return nn.functional.linear(hidden, head.weight, head.bias)
 
 
 @settings(max_examples=25, deadline=None)
@@ -113,12 +108,9 @@ def test_logits_of_more_than_a_chunk_never_exist(monkeypatch: pytest.MonkeyPatch
     assert sizes == [5, 5, 5, 2] * 2
 
 
-def test_a_head_without_a_task_says_so() -> None:
+def test_a_head_without_a_task_and_one_that_is_no_projection_are_refused() -> None:
     with pytest.raises(RuntimeError, match="needs its task"):
         a_head(4, 7, False, torch.float32)(torch.zeros(1, 3, 4))
-
-
-def test_a_head_that_is_no_projection_is_refused() -> None:
     model = architecture("qwen2 tied")
     model.set_output_embeddings(nn.Sequential())
     with pytest.raises(ConfigError, match="not a linear projection"):

@@ -7,30 +7,26 @@ import torch
 from engines.loading import load_model
 from protocol.config import AdamWConfig, LoraConfig, OptimizerConfig, ScheduleConfig, TrainConfig
 from tests.trainer.crew import on_ranks
-from tests.trainer.helpers import some_groups
+from tests.trainer.helpers import largest_difference, learner_of, some_groups
 from trainer.checkpoint import checkpoint_path
-from trainer.config import MemoryConfig, ParallelConfig
 from trainer.distributed import Ranks
-from trainer.learner import Learner
-from trainer.model.sharding import make_placement, whole
+from trainer.model.sharding import whole
 
 LORA = LoraConfig(rank=2, alpha=8.0)
 FAST = OptimizerConfig(method=AdamWConfig(learning_rate=1e-2), schedule=ScheduleConfig(warmup_updates=0))
 PROJECTIONS = 7
 
 
-def learner_of(base: Path, ranks: Ranks | None = None) -> Learner:
-    placement = make_placement(ParallelConfig(), MemoryConfig(), "cpu", ranks or Ranks())
-    return Learner(base, TrainConfig(lora=LORA, optimizer=FAST), 1.0, placement=placement)
+LORA_CONFIG = TrainConfig(lora=LORA, optimizer=FAST)
 
 
 def train(ranks: Ranks, base: Path, folder: Path) -> dict[str, torch.Tensor]:
-    """The additions after three steps, the last one after a resume; exported to `folder`/policy."""
-    learner = learner_of(base, ranks)
+    """The weights and additions after three steps, the last one after a resume; exported to `folder`/policy."""
+    learner = learner_of(base, ranks, LORA_CONFIG)
     for number in range(2):
         learner.train_step(some_groups(number))
     learner.start_checkpoint(checkpoint_path(folder, 2)).wait()
-    learner = learner_of(base, ranks)
+    learner = learner_of(base, ranks, LORA_CONFIG)
     learner.load_checkpoint(checkpoint_path(folder, 2))
     learner.train_step(some_groups(2))
     learner.policy.export(folder / "policy")
@@ -40,20 +36,18 @@ def train(ranks: Ranks, base: Path, folder: Path) -> dict[str, torch.Tensor]:
 def test_training_begins_at_the_model(base: Path) -> None:
     tokens = torch.arange(12)[None]
     plain = load_model(base, "float32").model(input_ids=tokens).last_hidden_state
-    assert torch.equal(learner_of(base).policy.model.model(input_ids=tokens).last_hidden_state, plain)
+    assert torch.equal(
+        learner_of(base, None, LORA_CONFIG).policy.model.model(input_ids=tokens).last_hidden_state, plain
+    )
 
 
-def test_only_the_additions_are_trained(base: Path, tmp_path: Path) -> None:
+def test_only_the_additions_are_trained_and_published_weights_contain_them(base: Path, tmp_path: Path) -> None:
     before = dict(load_model(base, "float32").named_parameters())
     after = train(Ranks(), base, tmp_path)
     additions = {name for name in after if ".lora_" in name}
     assert len(additions) == 2 * PROJECTIONS
     assert all(float(after[name].abs().max()) > 0 for name in additions)
     assert all(torch.equal(after[name], before[name]) for name in after.keys() - additions)
-
-
-def test_published_weights_contain_the_additions_and_need_no_lora(base: Path, tmp_path: Path) -> None:
-    after = train(Ranks(), base, tmp_path)
     published = load_model(tmp_path / "policy", "float32")
     name = "model.layers.0.mlp.up_proj"
     wanted = after[f"{name}.weight"] + LORA.alpha / LORA.rank * after[f"{name}.lora_b"] @ after[f"{name}.lora_a"]
@@ -65,18 +59,16 @@ def test_published_weights_contain_the_additions_and_need_no_lora(base: Path, tm
 def test_two_ranks_make_what_one_process_makes(base: Path, tmp_path: Path) -> None:
     alone = train(Ranks(), base, tmp_path / "alone")
     together = on_ranks(2, train, base, tmp_path / "together")[0]
-    assert alone.keys() == together.keys()
-    assert max(float((alone[name] - together[name]).abs().max()) for name in alone) < 1e-5
+    assert largest_difference(alone, together) < 1e-5
     one, other = (load_model(tmp_path / name / "policy", "float32").state_dict() for name in ("alone", "together"))
-    assert max(float((one[name] - other[name]).abs().max()) for name in one) < 1e-5
+    assert largest_difference(one, other) < 1e-5
 
 
 def test_a_checkpoint_holds_what_is_trained_and_not_the_model(base: Path, tmp_path: Path) -> None:
-    lora, full = learner_of(base), Learner(base, TrainConfig(), 1.0)
     sizes = []
-    for name, learner in (("lora", lora), ("full", full)):
+    for name, config in (("lora", LORA_CONFIG), ("full", TrainConfig())):
         folder = checkpoint_path(tmp_path / name, 0)
-        learner.start_checkpoint(folder).wait()
+        learner_of(base, None, config).start_checkpoint(folder).wait()
         sizes.append((folder / "__0_0.distcp").stat().st_size)
     assert sizes[0] < 0.9 * sizes[1]
     names = (checkpoint_path(tmp_path / "lora", 0) / ".metadata").read_bytes()

@@ -44,7 +44,7 @@ class JudgingBench:
         weights: Callable[[Work], Path] = tiny_weights,
     ) -> None:
         self.folder, self.patience, self.judge = folder, patience, ScriptedJudge()
-        self.source = ScriptedObjects(failures or [], b"bytes")
+        self.source = ScriptedObjects(failures)
         self.queue = JudgeQueue(VerdictStore(folder))
         self.files = judge_of(folder, self.source, self.judge, weights)
 
@@ -163,7 +163,7 @@ def test_requests_that_nobody_wants_any_more_are_neither_judged_nor_remembered(t
         dropped, kept = queue.ask(bench.task(b"t", 5)), queue.ask(wanted)
         queue.prepare(bench.task(b"", 6))
         queue.retain({wanted.key})
-        assert len(queue) == 1
+        assert len(queue._requests) == 1
         bench.judge.gate.set()
         assert kept.result(20).codes == (Code.ACCEPT,)
         assert dropped.cancelled()
@@ -179,9 +179,9 @@ def test_what_is_remembered_does_not_grow_with_the_lanes_that_were_judged(tmp_pa
             task = bench.task(bytes([number + 1]), number)
             bench.answer(task)
             queue.retain({task.key})
-        assert len(queue) == 1
+        assert len(queue._requests) == 1
         queue.retain(())
-        assert len(queue) == 0
+        assert len(queue._requests) == 0
     assert len(bench.sequences) == 50
 
 
@@ -202,7 +202,7 @@ def test_missing_files_of_one_pool_hold_up_neither_a_lane_nor_a_challenge_of_ano
 ) -> None:
     """Whoever is accused could hold up its judges with them."""
     missing, judge = JudgingBench(tmp_path, [MISSING] * 9999, patience=60.0), ScriptedJudge()
-    served = judge_of(tmp_path, ScriptedObjects([], b"bytes"), judge)
+    served = judge_of(tmp_path, ScriptedObjects(), judge)
     lost = [missing.queue.ask(missing.task(bytes([number + 1]), number)) for number in range(5)]
     started = time.monotonic()
     with missing.running() as queue:
@@ -235,19 +235,6 @@ def test_many_files_of_one_challenge_let_a_lane_go_first(tmp_path: Path) -> None
     assert bench.sequences == [0, 100, 101, *range(1, 40)], "none is judged twice"
 
 
-class Withholding:
-    """Sources that have all files but one, so many times asked."""
-
-    def __init__(self, withheld: bytes, times: int) -> None:
-        self.withheld, self.times, self.failures = withheld, times, list[MusterError]()
-
-    def __call__(self, key: str, limit: int) -> bytes:
-        if self.times and key.startswith(f"rollouts/{self.withheld.hex()}"):
-            self.times -= 1
-            raise MISSING
-        return b"bytes"
-
-
 def whole_task(bench: JudgingBench, count: int, withheld: int, times: int) -> JudgeTask:
     """A challenge of so many different files, of which one is withheld so often."""
     task = bench.task(b"c", *range(count))
@@ -255,7 +242,8 @@ def whole_task(bench: JudgingBench, count: int, withheld: int, times: int) -> Ju
         dataclasses.replace(one, commitment=dataclasses.replace(one.commitment, sha256=bytes([number]) * 32))
         for number, one in enumerate(task.facts)
     )
-    source: Any = Withholding(bytes([withheld]) * 32, times)
+    source = ScriptedObjects()
+    source.withheld[bytes([withheld]) * 32] = [MISSING] * times
     return dataclasses.replace(task, facts=facts, judge=judge_of(bench.folder, source, bench.judge), whole=True)
 
 
