@@ -90,21 +90,10 @@ def test_an_answer_is_worth(
 @pytest.mark.parametrize(
     "body",
     [
-        "1 / 0",
-        "while True: pass",
-        "return 'a' * 10**10",
-        "return None",
-        "return '1.0'",
-        "return [1.0]",
-        "return float('nan')",
-        "return float('inf')",
-        "return -1",
-        "import os; os._exit(0)",
-        "raise SystemExit(0)",
-        "import os; os.write(1, b'1.0'); os._exit(1)",
-        "f = lambda: f()\n    return f()",
-        "open('/etc/passwd').read(); return 1.0",
-        "print('1.0' * 10**6); return 1.0",
+        *("1 / 0", "while True: pass", "return 'a' * 10**10", "return None", "return '1.0'", "return [1.0]"),
+        *("return float('nan')", "return float('inf')", "return -1", "import os; os._exit(0)", "raise SystemExit(0)"),
+        *("import os; os.write(1, b'1.0'); os._exit(1)", "f = lambda: f()\n    return f()"),
+        *("open('/etc/passwd').read(); return 1.0", "print('1.0' * 10**6); return 1.0"),
     ],
 )
 def test_a_score_that_fails_is_worth_nothing(make: MakeEnvironment, body: str) -> None:
@@ -162,13 +151,6 @@ def test_a_program_without_a_first_problem_is_refused(tmp_path: Path, source: st
         load_environment(written(tmp_path, source), tmp_path)
 
 
-def test_other_bytes_than_the_hash_says_are_refused(tmp_path: Path) -> None:
-    config = written(tmp_path, PROBLEM + SCORE)
-    content_path(tmp_path, config).write_text(PROBLEM + SCORE + "\n")
-    with pytest.raises(IntegrityError, match="another SHA-256"):
-        load_environment(config, tmp_path)
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -179,8 +161,12 @@ def test_other_bytes_than_the_hash_says_are_refused(tmp_path: Path) -> None:
     ],
 )
 def test_a_configuration_that_does_not_fit_is_refused(tmp_path: Path, change: dict[str, object], said: str) -> None:
+    config = written(tmp_path, PROBLEM + SCORE)
     with pytest.raises(MusterError, match=said):
-        load_environment(written(tmp_path, PROBLEM + SCORE).model_copy(update=change), tmp_path)
+        load_environment(config.model_copy(update=change), tmp_path)
+    content_path(tmp_path, config).write_text(PROBLEM + SCORE + "\n")
+    with pytest.raises(IntegrityError, match="another SHA-256"):
+        load_environment(config, tmp_path)
 
 
 def test_the_same_answer_is_scored_once(make: MakeEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
