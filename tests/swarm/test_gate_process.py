@@ -20,10 +20,9 @@ from swarm.member import assemble
 from tests.conftest import free_port
 from tests.localnet.services.running import ServiceProcess, settings_of
 from tests.storage.conftest import bucket, s3
-from tests.swarm.conftest import learnt_a_little, world
 from tests.swarm.world import SwarmWorld, run_rounds
 
-__all__ = ["bucket", "learnt_a_little", "s3", "world"]
+__all__ = ["bucket", "s3"]
 
 
 class GateProcess:

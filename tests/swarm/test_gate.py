@@ -1,22 +1,27 @@
 """A gate lists what its members signed, each once, and counts whatever anybody asks for; members without a key of the
 bucket share through it as others do through the bucket: real HTTP, real S3."""
 
+import hashlib
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
+from threading import Thread
 
 import httpx
 import pytest
 
-from orchestrator.auth import HttpError
+from orchestrator.auth import HttpError, RequestGuard
+from orchestrator.uploads import ObjectStore
 from protocol.api.swarm import EnvelopeListing, EnvelopeUpload, ListedEnvelope
 from protocol.errors import IntegrityError, MusterError, UnreachableError
 from protocol.http.signing import AuthScope, sign_request
 from protocol.waits import wait_for
+from runtime.server import HttpServer, bound, server_options
 from runtime.signed_client import ServiceError
 from storage.keys import MissingObjectError, object_key
 from storage.s3 import Bucket
@@ -24,12 +29,68 @@ from swarm import gate as gateway
 from swarm.config import GateAccess
 from swarm.envelope import DOMAIN
 from swarm.exchange import GateExchange, ListingEntry, RefusedForGood, envelope_key
-from swarm.gate import HOUR, KEPT, SwarmGate
+from swarm.gate import HOUR, KEPT, EnvelopeIndex, RecentNonces, SwarmGate, create_app
+from tests.orchestrator.conftest import FakeBucket
 from tests.storage.conftest import bucket, s3
-from tests.swarm.gate.world import FIRST, SECOND, STRANGER, CountingStore, GateClock, asking, gate_of, served
 from tests.swarm.samples import DOCUMENT, KEYS, inbox_of, signed
 
 __all__ = ["bucket", "s3"]
+FIRST, SECOND, STRANGER = (key.address for key in KEYS)
+
+
+class GateClock:
+    now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class CountingStore(FakeBucket):
+    """Counts what is read of it."""
+
+    gets = 0
+
+    def get(self, key: str, limit: int) -> bytes:
+        self.gets += 1
+        return super().get(key, limit)
+
+    def leave(self, data: bytes) -> EnvelopeUpload:
+        """As an upload does; what a member then says of it."""
+        body = asking(data)
+        self.objects[f"envelopes/{body.sha256}.json"] = data
+        self.sizes[f"envelopes/{body.sha256}.json"] = len(data)
+        return body
+
+
+def asking(data: bytes) -> EnvelopeUpload:
+    return EnvelopeUpload(sha256=hashlib.sha256(data).hexdigest(), size=len(data))
+
+
+def gate_of(
+    folder: Path,
+    store: ObjectStore,
+    per_hour: int = 1000,
+    bytes_per_hour: int = 1 << 30,
+    clock: GateClock | None = None,
+) -> SwarmGate:
+    index = EnvelopeIndex(folder / "gate.sqlite")
+    return SwarmGate(DOCUMENT, [FIRST, SECOND], store, index, per_hour, bytes_per_hour, clock or GateClock())
+
+
+@contextmanager
+def served(gate: SwarmGate, rate: float = 1000.0) -> Iterator[str]:
+    """Its URL."""
+    with bound("127.0.0.1", 0) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        guard = RequestGuard(AuthScope.of(url, DOMAIN.chain_id, DOMAIN.contract), RecentNonces().use)
+        server = HttpServer(server_options(create_app(gate, guard, rate, rate), 64))
+        thread = Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            yield url
+        finally:
+            server.should_exit = True
+            thread.join()
 
 
 @pytest.fixture(autouse=True)
