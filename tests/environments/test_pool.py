@@ -30,16 +30,6 @@ def step(folder: Path, template: str) -> Path:
     return folder
 
 
-def test_a_worker_that_was_there_before_makes_the_prompts_that_newcomers_make(tmp_path: Path) -> None:
-    """An owner who changes the template under way would else have whoever stayed refused by whoever joined."""
-    first, second = step(tmp_path / "0", TEMPLATE), step(tmp_path / "1", TEMPLATE + "!")
-    producer = Producer(CONFIG, TransformersEngine())
-    producer.load(first)
-    before = producer.environment.prompt(5, 0)
-    producer.load(second)
-    assert producer.environment.prompt(5, 0) == PoolEnvironments.of(CONFIG, second).prompt(5, 0) != before
-
-
 @pytest.mark.parametrize("name", ["generation_config.json", "chat_template.jinja", "tokenizer_config.json"])
 def test_a_change_of_any_file_of_text_is_followed_and_no_other_is(tmp_path: Path, name: str) -> None:
     first = step(tmp_path / "0", TEMPLATE)
@@ -62,7 +52,8 @@ def test_a_template_that_is_taken_away_is_missed(tmp_path: Path) -> None:
 
 
 def test_environments_are_loaded_once_before_there_are_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They take seconds, in which a machine that joins is still downloading."""
+    """They take seconds, in which a machine that joins is still downloading. A worker that was there before makes the
+    prompts that newcomers make: an owner who changes the template would else have who stayed refused by who joined."""
     loaded = list[str]()
 
     def counted(config: EnvironmentConfig, data: Path | None = None) -> Environment:
@@ -74,11 +65,11 @@ def test_environments_are_loaded_once_before_there_are_weights(tmp_path: Path, m
     producer.prepare()
     assert loaded == [one.name for one in CONFIG.environments]
     producer.load(step(tmp_path / "0", TEMPLATE))
-    before = producer.environment
+    before, prompt = producer.environment, producer.environment.prompt(5, 0)
     producer.load(step(tmp_path / "1", TEMPLATE + "!"))
     assert producer.environment is not before
     assert len(loaded) == len(CONFIG.environments)
-    assert producer.environment.prompt(5, 0) == PoolEnvironments.of(CONFIG, tmp_path / "1").prompt(5, 0)
+    assert producer.environment.prompt(5, 0) == PoolEnvironments.of(CONFIG, tmp_path / "1").prompt(5, 0) != prompt
 
 
 # Rewards are exact float32 values, whoever computes them.

@@ -93,7 +93,7 @@ def test_a_mode_claims_no_more_than_it_holds(
 LIMITED = IsolationPolicy(memory=64 * MIB, scratch=MIB, processes=9)
 
 
-def test_cgroups_of_version_1_lie_under_our_own() -> None:
+def test_cgroups_of_version_1_lie_under_our_own_and_one_of_version_2_at_the_top() -> None:
     own = "8:pids:/\n4:memory:/mine/deep\n2:cpu,cpuacct:/\n1:name=systemd:/x\n0::/\n"
     assert plan_cgroup(LIMITED, "box", own, Path("/cg")) == {
         Path("/cg/pids/box"): {"pids.max": "9"},
@@ -102,9 +102,6 @@ def test_cgroups_of_version_1_lie_under_our_own() -> None:
             "memory.memsw.limit_in_bytes?": "67108864",
         },
     }
-
-
-def test_a_cgroup_of_version_2_lies_at_the_top() -> None:
     found = plan_cgroup(LIMITED, "box", "0::/user.slice/session\n", Path("/cg"))
     assert found == {Path("/cg/box"): {"pids.max": "9", "memory.max": "67108864", "memory.swap.max?": "0"}}
 

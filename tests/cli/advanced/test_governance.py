@@ -72,15 +72,14 @@ def test_a_guardian_pauses_at_once_governance_by_proposal(chain: Chain, muster: 
     assert statuses == {resume["id"]: "done", again["id"]: "cancelled"}
 
 
-def test_a_pause_ends_by_itself(chain: Chain, muster: Muster, keys: dict[str, Key]) -> None:
+def test_a_pause_ends_by_itself_and_who_owns_the_token_mints(
+    chain: Chain, muster: Muster, keys: dict[str, Key]
+) -> None:
     muster.ok("governance", "propose", "--pause", *keys["guardian"].options, "--yes")
     assert "paused until" in muster.ok("governance", "status").out
     chain.later(7 * 86400)
     assert muster.ok("pool", "list", "--json").json["paused"] is False
     assert "paused until" not in muster.ok("governance", "status").out
-
-
-def test_tokens_are_minted_by_whoever_owns_the_token(muster: Muster, keys: dict[str, Key]) -> None:
     mint = ("governance", "propose", "--mint", f"{keys['guardian'].address}=12.5")
     assert "OwnableUnauthorizedAccount" in muster.refused(*mint, *keys["guardian"].options, "--yes")
     muster.ok(*mint, *keys["governor"].options, "--yes")

@@ -74,18 +74,15 @@ FLOOD = """import os
         return 1.0"""
 
 
-def test_a_hundred_megabytes_in_every_stream_are_no_score(make: MakeProcess) -> None:
-    process = make(FLOOD)
+TWICE = """import os; [os.write(int(handle), b'{"value": 1.0}') for handle in os.listdir('/proc/self/fd')]"""
+
+
+@pytest.mark.parametrize("scored", [FLOOD, TWICE], ids=["a hundred megabytes in every stream", "a score written twice"])
+def test_what_is_written_elsewhere_is_no_score(make: MakeProcess, scored: str) -> None:
+    process = make(scored)
     with pytest.raises(ScoringUnavailable):
         process.score(0, turns("x"))
     assert process.score(0, turns("fair")) == 0.5
-
-
-def test_a_score_written_twice_is_none(make: MakeProcess) -> None:
-    said = b'{"value": 1.0}'
-    process = make(f"import os; [os.write(int(handle), {said!r}) for handle in os.listdir('/proc/self/fd')]")
-    with pytest.raises(ScoringUnavailable):
-        process.score(0, turns("x"))
 
 
 LINGER = """import os, time

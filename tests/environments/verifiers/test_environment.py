@@ -107,14 +107,11 @@ def test_a_pool_carries_lock_and_wheels_to_another_machine(locking: Locking, cac
     assert load(lock).problem(1).question == "Say 1."
 
 
-def test_what_is_no_package_of_the_library_is_refused(tmp_path: Path, cache: Path) -> None:
+def test_what_is_no_package_of_the_library_is_refused(tmp_path: Path, locking: Locking) -> None:
     own = make_wheel(tmp_path, "own", "0.1", {"own.py": ""})
     with pytest.raises(ConfigError, match="does not need verifiers"):
         lock_package(data_folder(), "own==0.1", wheels=(own,))
     with pytest.raises(ConfigError, match="is not NAME==VERSION"):
         lock_package(data_folder(), "own")
-
-
-def test_a_package_that_cannot_be_loaded(locking: Locking) -> None:
     with pytest.raises(ScoringUnavailable, match="ZeroDivisionError"):
         locking("\n    1 / 0\n")
