@@ -87,10 +87,8 @@ class Deployment(Document):
                 raise ConfigError(f"{where} names no {name}", "deploy again: muster deploy")
             foreign = name == "MusterToken" and not self.token.ours
             if placed.abi_sha256 != abi.load(name).sha256 and not foreign:
-                raise ConfigError(
-                    f"{where}: {name} was deployed with another ABI than this version of muster has",
-                    "use the muster version of that deployment, or deploy again",
-                )
+                what = f"{where}: {name} was deployed with another ABI than this version of muster has"
+                raise ConfigError(what, "use the muster version of that deployment, or deploy again")
 
     def check_genesis(self, client: ChainReader) -> None:
         """Raise ConfigError unless the chain begins with the deployment's first block."""
@@ -124,9 +122,6 @@ def with_code(client: ChainReader, addresses: list[str]) -> set[str]:
     codes = client.batch([("eth_getCode", [address, "latest"]) for address in addresses])
     held = zip(addresses, codes, strict=True)
     return {address for address, code in held if isinstance(code, str) and len(code) > 2}
-
-
-# Networks
 
 
 FOLDER = Path(__file__).resolve().parent / "networks"

@@ -23,35 +23,25 @@ class OrchestratorConfig(DaemonConfig):
     s3: S3Settings = Field(description="The pool's bucket.")
     host: str = Field("127.0.0.1", description="The address to listen on.")
     port: int = Field(8700, ge=1, le=65535, description="The port to listen on.")
-    public_url: str = Field(
-        "", description="The URL that clients reach the service at, and sign requests for. Empty: http://host:port."
-    )
+    public_url: str = Field("", description="The URL that clients use and sign requests for. Empty: http://host:port.")
     trusted_proxies: tuple[str, ...] = Field(
         (), description="Addresses or networks of reverse proxies whose X-Forwarded-For header names the client."
     )
     public_rpc: tuple[str, ...] = Field(
         (), description="RPC URLs that newcomers are told. Empty: those of the deployment file or the network."
     )
-    relays: tuple[Address, ...] = Field(
-        (), description="Addresses, besides the pool's participants, that may announce sources of weights."
-    )
+    relays: tuple[Address, ...] = Field((), description="Who, besides participants, may announce sources of weights.")
     database: str = Field("", description="postgresql://… or sqlite:///path. Empty: SQLite in `home`.")
     confirmations: int = Field(2, ge=0, le=1000, description="Blocks on top of a step's seed block before it is used.")
     poll_seconds: float = Field(0.25, gt=0, le=60, description="Seconds between two polls of the chain.")
-    heartbeat_seconds: float = Field(
-        HEARTBEAT_SECONDS, ge=1, le=600, description="Seconds between heartbeats that participants are asked for."
-    )
-    lease_seconds: float = Field(
-        0.0, ge=0, le=3600, description="Life of a lease without heartbeats. 0: three heartbeats."
-    )
+    heartbeat_seconds: float = Field(HEARTBEAT_SECONDS, ge=1, le=600, description="Seconds between two heartbeats.")
+    lease_seconds: float = Field(0.0, ge=0, le=3600, description="Life of a lease without heartbeats. 0: three.")
     lease_limit: float = Field(600.0, gt=0, le=86400, description="Longest life of a lease with heartbeats, seconds.")
     stall_seconds: float = Field(
         60.0, gt=0, le=86400, description="Seconds without progress after which accepted files count as useless."
     )
     max_upload_bytes: int = Field(64 << 20, ge=1024, description="Largest rollout file, bytes.")
-    workers: int = Field(
-        1, ge=1, le=64, description="Processes that share the port. More than one need PostgreSQL to scale."
-    )
+    workers: int = Field(1, ge=1, le=64, description="Processes that share the port. Several need PostgreSQL to scale.")
     connections: int = Field(16_384, ge=16, le=1_000_000, description="Most open connections of a worker.")
     allow_private_sources: bool = Field(False, description="Whether announced sources may be in private networks.")
     rate: float = Field(100.0, gt=0, description="Requests a second per client address; half as many per signer.")

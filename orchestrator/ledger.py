@@ -209,15 +209,8 @@ def _payouts(state: State, pool: int, now: int) -> Iterator[Row]:
             yield _copied(payment, "kind", "to", "node", "units") | amount | _copied(payment, "block", "time", "tx")
 
 
-_TABLES: dict[str, Callable[[State, int, int], Iterator[Row]]] = {
-    "accounts": _accounts,
-    "contributions": _contributions,
-    "submissions": _submissions,
-    "votes": _votes,
-    "slashes": _slashes,
-    "disputes": _disputes,
-    "payouts": _payouts,
-}
+_MAKERS = (_accounts, _contributions, _submissions, _votes, _slashes, _disputes, _payouts)
+_TABLES: dict[str, Callable[[State, int, int], Iterator[Row]]] = {make.__name__[1:]: make for make in _MAKERS}
 NAMES = tuple(_TABLES)
 
 

@@ -105,6 +105,7 @@ class Snapshot:
         """Return the fields that dashboard, record and overview share."""
         watcher = self.service.chain_watcher
         found = watcher.reconciliation if watcher else None
+        compared = run.ReconciliationEntry(**vars(found), current=watcher.current) if watcher and found else None
         return self.status_fields() | {
             "name": self.config.name,
             "model": shown_source(self.config.model.source),
@@ -113,9 +114,7 @@ class Snapshot:
             "started": self.service.started,
             "usable_step": self.view.usable_step(self.state),
             "escrow": escrow(self.state, self.pool_id) if self.pool else None,
-            "reconciliation": run.ReconciliationEntry(**vars(found), current=watcher.current)
-            if watcher and found
-            else None,
+            "reconciliation": compared,
         }
 
     def _phase(self) -> str:

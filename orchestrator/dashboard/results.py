@@ -186,6 +186,7 @@ def build_summary(
     files, counts, nodes = record.submissions, record.counts, record.nodes
     heldout = [entry.heldout for entry in record.rewards if entry.heldout is not None]
     accepted = [file for file in files if file.status == "accepted"]
+    refused = sum(counts[status] for status in REFUSALS)
     compared = record.reconciliation if record.reconciliation is not None and record.reconciliation.current else None
     swaps = [node.metrics["swap_pause"] for node in nodes if node.metrics.get("swaps")]
     fetched = sum(node.metrics.get("weights_fetched", 0.0) for node in nodes)
@@ -195,9 +196,9 @@ def build_summary(
         if name.startswith("idle_seconds/"):
             idle[name.removeprefix("idle_seconds/")] += value
     idle_seconds = {cause: round(idle[cause], 1) for cause in sorted(idle, key=idle.__getitem__, reverse=True)}
-    copied = {name: getattr(record, name) for name in ("slashes", "disputes", "canaries", "escrow", "ledger")}
+    copied = ("slashes", "disputes", "canaries", "escrow", "ledger", "reconciliation")
     return RunSummary(
-        **copied,
+        **{name: getattr(record, name) for name in copied},
         seconds=round(seconds, 1),
         seed=seed,
         steps=record.step or 0,
@@ -210,16 +211,12 @@ def build_summary(
         diloco=diloco,
         honest_rejected=sum(file.status == "rejected" and file.node not in (*cheaters, *decoys) for file in files),
         submissions=FileCounts(
-            accepted=counts["accepted"],
-            rejected=sum(counts[status] for status in REFUSALS),
-            pending=counts["pending"],
-            total=len(files),
+            accepted=counts["accepted"], rejected=refused, pending=counts["pending"], total=len(files)
         ),
         accepted_untrained=sum(file.trained is None for file in accepted),
         tokens_verified=sum(file.units for file in accepted),
         ledger_matches_chain=compared is not None and compared.ledger_matches_chain,
         escrow_balanced=compared is not None and compared.escrow_balanced,
-        reconciliation=record.reconciliation,
         trainer_idle_share=_idle_share(record.reports),
         trainer_idle_running=_idle_share([report for report in record.reports if report.step > 1]),
         trainer_idle_seconds=idle_seconds,

@@ -265,12 +265,9 @@ class Leases:
             pace = scheduler.measure(pool, newest, self._store.grants_since(self._clock() - scheduler.MEMORY_SECONDS))
         facts = QueueState(
             published=pool.step if pool and pool.steps else None,
-            usable=None,
             trained=self._consumed.newest,
             consumed=set(self._aggregates.consumed),
             files=list(self._aggregates.queued.values()),
-            leases=(),
-            asked={},
             granted=self._store.granted,
             reached=self._store.reached,
             closed=f"the pool is {pool.status}" if pool and pool.status not in ("open", *_HALTED) else "",

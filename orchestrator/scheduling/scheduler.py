@@ -128,13 +128,13 @@ class QueueState:
     """
 
     published: int | None
-    usable: int | None
-    trained: int
-    consumed: Collection[int]
-    files: Collection[Submission]
-    leases: Collection[Lease]
-    asked: Mapping[str, float]
-    granted: Mapping[str, float]
+    usable: int | None = None
+    trained: int = 0
+    consumed: Collection[int] = ()
+    files: Collection[Submission] = ()
+    leases: Collection[Lease] = ()
+    asked: Mapping[str, float] = field(default_factory=dict)
+    granted: Mapping[str, float] = field(default_factory=dict)
     reached: Mapping[str, int] = field(default_factory=dict)
     closed: str = ""
     halted: str = ""

@@ -16,7 +16,7 @@ from runtime.process import ProcessConfig
 from runtime.relay import RelayConfig
 from storage.weights.manifest import Manifest, ManifestScope
 from storage.weights.publish import publish
-from tests.cli.actors import TERMS
+from tests.cli.pool_files import TERMS
 from tests.conftest import TOKEN, Deployed
 from tests.storage.mirror import mirror, send
 from tests.storage.weights.folders import model_folder

@@ -11,9 +11,9 @@ import pytest
 from chain.suite import Suite
 from protocol.api.run import PoolAccess
 from runtime import keystore
-from tests.cli.actors import TERMS, create_pool
 from tests.cli.joining import CONFIG, StubService
 from tests.cli.muster import Key, Muster, make_key
+from tests.cli.pool_files import TERMS, create_pool
 from tests.conftest import Deployed
 from tests.storage.mirror import mirror, send
 

@@ -1,11 +1,17 @@
 """Where a story told by commands is played: the chain, the executable, everybody's keys."""
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
-from tests.cli.actors import Actors
+from chain.deployment import Deployment
+from chain.indexer.follower import Follower
+from chain.indexer.projection import Projection
+from protocol.accounts import LocalAccount
+from runtime import keystore
+from tests.chain.game import Game
 from tests.cli.muster import Key, Muster, make_key
-from tests.conftest import Chain
+from tests.conftest import Chain, Deployed
 
 SEATS = 2 * 3 + 5
 """As many as the story's pool needs."""
@@ -30,10 +36,22 @@ class Stage:
     def voters(self) -> list[Key]:
         return [self.key(f"voter{n}") for n in range(SEATS)]
 
-    @property
-    def actors(self) -> Actors:
+    @cached_property
+    def game(self) -> Game:
+        """What people do whose processes are not under test: with pool 1, its seats, and the keys of the commands."""
         assert self.muster.deployment is not None
-        return Actors(self.chain, self.muster.deployment / "deployment.json", self.folder)
+        deployment, owner = Deployment.load(self.muster.deployment / "deployment.json"), self.account("owner")
+        deployed = Deployed(self.chain, owner, deployment, self.folder)
+        follower = Follower(self.chain.client(), deployment, self.folder / "game.sqlite")
+        game = Game(deployed, Projection(follower), owner, self.account("new-service"), deployed.suite(owner), pool=1)
+        for number, voter in enumerate(self.voters):
+            (seat,) = game.state.seats_of_voter(voter.address)
+            game.voters[seat.seat] = deployed.suite(self.account(f"voter{number}"))
+        return game
+
+    def account(self, name: str) -> LocalAccount:
+        key = self.key(name)
+        return keystore.load(key.path, key.password_file.read_text().strip())
 
     def mint(self, name: str) -> None:
         """A thousand tokens, from governance."""

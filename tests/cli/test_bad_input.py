@@ -9,8 +9,8 @@ import pytest
 from filelock import FileLock
 
 from cli.session import open_session
-from tests.cli.actors import write_pool_files
 from tests.cli.muster import CLOSED, PASSED_ON, ROOT, Key, Muster, make_key
+from tests.cli.pool_files import write_pool_files
 from tests.conftest import Deployed
 
 # A port in use
@@ -131,23 +131,6 @@ def test_a_pool_is_not_created_from_bad_files(muster: Muster, key: Key, tmp_path
     assert "`model`" in muster.refused(*order, "1")
     config.write_text("{")
     assert "is not JSON" in muster.refused(*order, "1")
-
-
-@pytest.mark.parametrize(
-    ("train", "said"),
-    [
-        ('{"algorithm": {"loss": {"name": "ppo"}}}', "`train.algorithm.loss`: Input tag 'ppo' found using 'name' does"),
-        ('{"algorithm": {"loss": {"name": "gspo"}}}', "loss gspo has one term per sequence; it needs normaliser"),
-        ('{"optimizer": {"method": {"name": "sgd"}}}', "`train.optimizer.method`: Input tag 'sgd'"),
-    ],
-)
-def test_a_pool_is_not_created_with_a_recipe_that_makes_no_sense(
-    muster: Muster, key: Key, tmp_path: Path, train: str, said: str
-) -> None:
-    config, terms = write_pool_files(tmp_path)
-    config.write_text(json.dumps({**json.loads(config.read_text()), "train": json.loads(train)}))
-    order = ("pool", "create", *key.options, "--config", config, "--terms", terms, "--yes", "--budget", "1")
-    assert said in muster.refused(*order)
 
 
 def test_an_address_with_a_typing_error_is_refused(muster: Muster, key: Key) -> None:

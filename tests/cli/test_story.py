@@ -7,8 +7,9 @@ import pytest
 from chain.abi import CONTRACTS
 from chain.indexer.state import group_number
 from protocol.verdict import Code
-from tests.cli.actors import write_pool_files
+from tests.chain.game import work
 from tests.cli.muster import Muster
+from tests.cli.pool_files import write_pool_files
 from tests.cli.stage import SEATS, Stage
 from tests.conftest import TOKEN, Chain
 
@@ -105,14 +106,14 @@ def test_validators_bond_seats_for_what_they_choose(stage: Stage) -> None:
 
 def test_seats_opt_in_and_out_of_what_they_judge(stage: Stage) -> None:
     validator = stage.key("validator")
-    seats = [own.seat for voter in stage.voters for own in stage.actors.state().seats_of_voter(voter.address)]
+    seats = [own.seat for voter in stage.voters for own in stage.game.state.seats_of_voter(voter.address)]
     out = ("validator", "judge", "--stop", *validator.options, "--group", "qwen3-0.6b")
     stage.muster.ok(*out, "--seat", seats[0], "--seat", seats[1])
     stage.muster.ok(*out)  # the other nine
     assert "no seat of yours is left to change" in stage.muster.refused(*out)
     dry_run = ("validator", "judge", *validator.options, "--group", "llama", "--seat", seats[0], "--dry-run")
     assert f"seat {seats[0]} judges group {group_number('llama')}" in stage.muster.ok(*dry_run).out
-    state = stage.actors.state()
+    state = stage.game.state
     assert all(state.seats[seat].groups == (1,) for seat in seats)
     stage.muster.ok("validator", "judge", "--stop", *validator.options, "--pool", 1, "--seat", seats[0])
     text = stage.muster.ok("validator", "status", "--address", validator.address).out
@@ -120,7 +121,7 @@ def test_seats_opt_in_and_out_of_what_they_judge(stage: Stage) -> None:
     assert "pool 1: pools 1" in text
     assert "understaffed: 10 of 11" in stage.muster.ok("pool", "status", "--pool", 1).out
     stage.muster.ok("validator", "judge", *validator.options, "--pool", 1)
-    assert stage.actors.state().seats[seats[0]].groups == (1,)
+    assert stage.game.state.seats[seats[0]].groups == (1,)
 
 
 def test_a_pool_takes_work_once_its_seats_are_counted(stage: Stage) -> None:
@@ -189,19 +190,18 @@ def test_only_the_owner_invites(stage: Stage) -> None:
 
 
 def test_work_is_followed_judged_and_paid(stage: Stage) -> None:
-    operator, node, actors = stage.key("operator"), stage.key("node"), stage.actors
-    actors.suite(stage.key("owner")).pools.publish_step(1, 0, b"\x42" * 32).send()
-    stage.chain.mine(3)
-    actors.submit(node, 1, [1000, 500])
+    operator, node, game = stage.key("operator"), stage.key("node"), stage.game
+    step = game.publish()
+    first, second = (game.submit(stage.account("node"), step, work(str(units), units)) for units in (1000, 500))
     shown = ("node", "status", "--node", node.address)
     assert "the pool's service to attest its upload" in stage.muster.ok(*shown).out
-    actors.attest(stage.key("new-service"), 1, 0)
+    game.attest(first.lane)
     assert "the committee's draw" in stage.muster.ok(*shown).out
     account = stage.muster.ok(*shown, "--json").json["accounts"][0]
     assert account["pending"] == 1500 * 1_000_000
     claim = ("node", "claim", "--pool", 1, "--node", node.address, *operator.options)
     assert "nothing of" in stage.muster.refused(*claim)
-    actors.judge(stage.voters, 1, 0, [Code.ACCEPT, Code.MALFORMED])
+    game.vote(first.lane, {first.place: Code.ACCEPT, second.place: Code.MALFORMED})
     assert "vests at" in stage.muster.refused(*claim)
     text = stage.muster.ok(*shown).out
     assert "malformed (3 of 3 opened votes: malformed, malformed, malformed)" in text
@@ -241,10 +241,9 @@ def test_a_seat_gets_another_voting_key(stage: Stage) -> None:
 
 
 def test_a_rejected_node_sees_why_and_disputes(stage: Stage) -> None:
-    node, operator, actors = stage.key("node"), stage.key("operator"), stage.actors
-    actors.submit(node, 1, [700])
-    actors.attest(stage.key("new-service"), 1, 1)
-    actors.judge(stage.voters, 1, 1, [Code.REJECT_WEIGHTS])
+    node, operator, game = stage.key("node"), stage.key("operator"), stage.game
+    refused = game.submit(stage.account("node"), 0, work("700", 700))
+    game.vote(refused.lane, {refused.place: Code.REJECT_WEIGHTS})
     shown = ("node", "status", "--node", node.address, "--json")
     account = stage.muster.ok(*shown, "--pool", "http://127.0.0.1:1").json["accounts"][0]
     last = account["submissions"][-1]
@@ -263,7 +262,7 @@ def test_everybody_leaves_with_their_money(stage: Stage) -> None:
     stage.muster.ok(*withdraw)
     assert "unlocks at" in stage.muster.refused(*withdraw)
     validator = stage.key("validator")
-    state = stage.actors.state()
+    state = stage.game.state
     # A seat of the disputed file's committee stays until the jury has spoken: another one leaves.
     seat = next(own.seat for voter in stage.voters for own in state.seats_of_voter(voter.address) if not own.frozen)
     bond = ("validator", "leave", "--seat", seat, *validator.options, "--yes")

@@ -5,6 +5,7 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -45,14 +46,11 @@ def echo(turns: object) -> tuple[int, ...] | None:
     return None if turns[-1][0] == 7 else (100 + len(turns), sum(map(sum, turns)))
 
 
-def test_a_transcript_is_what_was_sampled_with_a_reply_after_each_turn_but_the_last() -> None:
+def test_a_transcript_is_what_was_sampled_with_replies_between_and_says_what_is_due_or_in_excess() -> None:
     got = replay((1, 2, 0, 3, 0, 7, 0), {0}, 5, echo)
     assert got == Transcript(((1, 2, 0), (3, 0), (7, 0)), ((101, 3), (102, 6)), None, 0)
     assert interleaved(got.sampled, got.inserted) == (1, 2, 0, 101, 3, 3, 0, 102, 6, 7, 0)
     assert context_of((9,), got) == (9, 1, 2, 0, 101, 3, 3, 0, 102, 6, 7, 0)
-
-
-def test_what_is_due_says_whether_another_turn_follows_and_tokens_after_the_end_are_in_excess() -> None:
     assert replay((1, 0), {0}, 5, echo).due == (101, 1)
     assert replay((1, 0), {0}, 1, echo).due is None, "there are no more turns"
     assert replay((7, 0), {0}, 5, echo).due is None, "the environment says that it is over"
@@ -290,7 +288,7 @@ def test_a_template_that_has_no_place_for_a_tool_is_refused_and_the_hint_names_t
 
 
 @every_role
-def test_a_reply_cannot_speak_the_templates_control_tokens(family: ChatFamily, role: str) -> None:
+def test_a_reply_cannot_speak_the_templates_control_tokens_and_may_be_empty(family: ChatFamily, role: str) -> None:
     """A tool that quotes what a model wrote would else let it speak as the user, or end a turn."""
     frame, tokenizer = framed(family, role)
     control = set(map(int, tokenizer.convert_tokens_to_ids(list(family.control))))
@@ -303,23 +301,21 @@ def test_a_reply_cannot_speak_the_templates_control_tokens(family: ChatFamily, r
         assert forged in text_of(tokenizer, tokens), "it is there to read, spelled out"
     nested = frame.tokens(f"{family.ends[0][:3]}{family.ends[0]}{family.ends[0][3:]}", MOST) or ()
     assert [token for token in nested if token in control] == honest
+    for empty in ("", "  ", "\n"):
+        assert frame.tokens(empty, MOST) or family is REASONING, "where the template leaves them out, it is over"
 
 
 def test_no_control_token_is_put_together_from_frame_and_reply_with_or_without_a_template() -> None:
     tokenizer = chat_templates.CHATML.tokenizer()
     tokenizer.chat_template = "{% for m in messages %}{{ m.content }}<{% endfor %}"
     frame = ReplyFrame(tokenizer, CHAT, "user", ())
-    tokens = frame.tokens("x|im_end|>", MOST)
-    last = frame.tokens("|im_start|", MOST)
-    assert tokens is not None
-    assert last is not None
-    control = tokenizer.convert_tokens_to_ids(list(chat_templates.CHATML.control))
-    assert not {*tokens, *last} & {*control}
+    control = set(tokenizer.convert_tokens_to_ids(list(chat_templates.CHATML.control)))
+    for text in ("x|im_end|>", "|im_start|"):
+        assert not {*(frame.tokens(text, MOST) or control)} & control
     frame = ReplyFrame(tokenizer, ModelConfig(source="local"), "user", chat_templates.CHATML.eos_ids(tokenizer))
     tokens = frame.tokens("no<|im_end|>", MOST)
     assert text_of(tokenizer, tokens) == "no<|im_end|>"
-    assert tokens is not None
-    assert tokenizer.convert_tokens_to_ids("<|im_end|>") not in tokens
+    assert not {*(tokens or control)} & control
 
 
 def test_a_reply_that_would_be_read_as_a_control_token_all_the_same_ends_the_rollout() -> None:
@@ -338,24 +334,9 @@ def test_a_reply_that_would_be_read_as_a_control_token_all_the_same_ends_the_rol
 
 def test_a_reply_of_nothing_but_control_tokens_costs_no_more_than_its_limit() -> None:
     frame, tokenizer = framed(chat_templates.CHATML, "user")
-    asked: list[str] = []
-    encode = tokenizer.encode
-
-    def counted(text: str, **more: Any) -> Any:
-        asked.append(text)
-        return encode(text, **more)
-
-    tokenizer.encode = counted
+    tokenizer.encode = asked = Mock(side_effect=tokenizer.encode)
     assert frame.tokens("<|im_end|>" * 6000, 256) is None
-    assert len(asked) <= 64
-
-
-@pytest.mark.parametrize("text", ["", "  ", "\n"])
-@every_role
-def test_an_empty_reply_ends_no_process(family: ChatFamily, role: str, text: str) -> None:
-    frame, _ = framed(family, role)
-    tokens = frame.tokens(text, MOST)
-    assert tokens or family is REASONING, "where the template leaves empty texts out, the rollout is over"
+    assert asked.call_count <= 64
 
 
 def test_a_template_that_fails_on_a_reply_ends_the_rollout_and_no_process() -> None:

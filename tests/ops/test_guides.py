@@ -10,7 +10,6 @@ from tests.ops.commands import problem
 
 ROOT = Path(__file__).parents[2]
 GUIDES = sorted(path for folder in ("start", "guides") for path in (ROOT / "docs" / folder).glob("*.md"))
-CLOSE = 0.1
 
 
 def commands(text: str) -> list[str]:
@@ -58,7 +57,7 @@ def test_the_guide_has_the_benchmarks_gas() -> None:
     assert len(rows) == 9
     for name, gas, ether in rows:
         said = int(gas.replace(",", ""))
-        assert abs(said / measured[name]["gas"] - 1) < CLOSE, f"{name}: {measured[name]['gas']} gas now"
+        assert abs(said / measured[name]["gas"] - 1) < 0.1, f"{name}: {measured[name]['gas']} gas now"
         assert float(ether) == pytest.approx(said * 0.01e-9, abs=0.6e-7)
     (whole,) = re.findall(r"`life_lane16`: ([\d,]+) gas", text)
-    assert abs(int(whole.replace(",", "")) / measured["life_lane16"]["gas"] - 1) < CLOSE
+    assert abs(int(whole.replace(",", "")) / measured["life_lane16"]["gas"] - 1) < 0.1

@@ -94,7 +94,9 @@ def test_each_thread_of_the_service_is_supervised(
         task.start()
     problems = wait_for("the problem", lambda: desk.http.get("/ready").json()["problems"] or None, 20, poll=0.01)
     assert problems == [f"{name}: TimeoutError: QueuePool limit of size 16 reached"]
-    assert "muster_tasks_failing 1.0" in desk.http.get("/metrics").text
+    exposed = desk.http.get("/metrics").text
+    assert "muster_tasks_failing 1.0" in exposed
+    assert "muster_head_block" in exposed
     assert [one.problem for other, one in tasks.items() if other != name] == [""]
 
 

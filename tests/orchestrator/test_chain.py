@@ -115,12 +115,6 @@ def test_what_was_uploaded_is_judged_and_paid_and_what_never_was_is_late_and_fin
     assert [game.suite.court.close((game.pool, 0, 0), j).send() for j in range(3)] == [FEE] * 3
 
 
-def test_a_service_restarted_between_upload_and_the_lanes_end_attests_all_the_same(bench: Bench) -> None:
-    bench.upload(bench.submit())
-    bench.start(bench.game.service)
-    assert bench.end_lane() == 1
-
-
 def test_lanes_that_end_in_one_block_are_all_attested(bench: Bench) -> None:
     """Two nodes fill a lane each in the same block."""
     game, chain = bench.game, bench.game.deployed.chain

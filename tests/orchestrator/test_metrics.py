@@ -84,10 +84,3 @@ def test_what_the_chain_says_of_nodes_is_counted(
     faulty = replace(state, **{"slashes": [], "disputes": {}, "accounts": accounts} | changes)
     monkeypatch.setattr(desk.view.projection, "_state", faulty)
     assert gauges(desk)[changed] == before.get(changed, 0) + 1
-
-
-def test_the_service_exposes_them(desk: Desk) -> None:
-    desk.view.refresh()
-    text = desk.http.get("/metrics").text
-    for name in ("muster_head_age_seconds", "muster_processes_behind", "muster_slashes_total", "muster_head_block"):
-        assert name in text

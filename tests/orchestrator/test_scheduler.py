@@ -1,9 +1,7 @@
 """The scheduler's rule: never more than training can use, never a place lost, fair when places are short."""
 
-from collections import Counter
 from dataclasses import dataclass, field, replace
 from random import Random
-from statistics import median
 from typing import Any
 
 import pytest
@@ -12,7 +10,7 @@ from hypothesis import strategies as st
 
 from chain.indexer.records import Pool, Status, Step, Submission
 from orchestrator.scheduling import scheduler
-from orchestrator.scheduling.scheduler import Decision, Grant, Lease, Pace, QueueState, Refuse, Requester, Rule, Wait
+from orchestrator.scheduling.scheduler import Decision, Grant, Lease, Pace, QueueState, Requester, Rule, Wait
 from protocol.config import DataConfig
 from protocol.verdict import Code
 from tests.orchestrator.chain import CHEAT, NODE, TERMS
@@ -21,7 +19,7 @@ from tests.validator.world import CONFIG
 
 RULE = Rule(files_per_step=2, max_off_policy_steps=1, steps=5, lease_seconds=30.0)
 WIDE = Rule(files_per_step=2, max_off_policy_steps=2, steps=9, lease_seconds=30.0)
-EMPTY = QueueState(published=0, usable=0, trained=0, consumed=(), files=(), leases=(), asked={}, granted={})
+EMPTY = QueueState(published=0, usable=0)
 A, B, C = Requester("0xa", 0, 0), Requester("0xb", 0, 0), Requester("0xc", 0, 0)
 
 
@@ -132,11 +130,6 @@ def test_a_free_place_is_granted_from_the_newest_usable_step() -> None:
     assert decision == Grant(Lease("", "0xa", 2, 0, 100.0, 130.0, 700.0))
 
 
-def test_barred_nodes_and_closed_pools_are_refused() -> None:
-    assert decide(EMPTY, replace(A, barred="ejected: reject_weights")) == Refuse("ejected: reject_weights")
-    assert decide(replace(EMPTY, closed="the pool is closed")) == Refuse("the pool is closed")
-
-
 def test_asking_again_keeps_the_lease_and_a_newer_step_replaces_it() -> None:
     mine = lease("0xa")
     held = replace(EMPTY, leases=[mine])
@@ -243,7 +236,7 @@ class SimulatedPool:
     training: float | None = None
     files: list[Submission] = field(default_factory=list)
     due: dict[int, tuple[float, bool]] = field(default_factory=dict)
-    making: dict[str, list[float]] = field(default_factory=dict)
+    grants: dict[tuple[str, int, int], float] = field(default_factory=dict)
     consumed: set[int] = field(default_factory=set)
     batch: list[int] = field(default_factory=list)
     asked: dict[str, float] = field(default_factory=dict)
@@ -264,18 +257,6 @@ class SimulatedPool:
         known = [step for step, at in enumerate(self.published) if at + self.confirm <= self.now]
         return known[-1] if known else None
 
-    def pace(self) -> Pace:
-        gaps = [b - a for a, b in zip(self.published, self.published[1:], strict=False)][-8:]
-        recent = {name: times[-16:] for name, times in self.making.items()}
-        done = Counter(f.node for f in self.files if f.status is not Status.PENDING)
-        good = Counter(f.node for f in self.files if f.status is Status.ACCEPTED)
-        return Pace(
-            making={name: median(times) for name, times in recent.items()},
-            typical=median([one for times in recent.values() for one in times]) if recent else 0.0,
-            step=median(gaps) if gaps else 0.0,
-            useful={name: (good[name] + 4) / (done[name] + 4) for name in done},
-        )
-
     def queue(self) -> QueueState:
         leases = [maker.lease for maker in self.makers.values() if maker.lease is not None]
         return QueueState(
@@ -288,7 +269,7 @@ class SimulatedPool:
             self.asked,
             self.granted,
             changed=self.changed,
-            pace=self.pace(),
+            pace=scheduler.measure(pool(*map(round, self.published)), self.files, self.grants),
         )
 
     def tick(self) -> None:
@@ -307,10 +288,9 @@ class SimulatedPool:
 
     def _submit(self, name: str, maker: Maker, lease: Lease) -> None:
         sequence = len(self.files)
-        self.files.append(file(sequence, name, step=lease.step))
+        self.files.append(file(sequence, name, counter=lease.counter, time=round(self.now), step=lease.step))
         good = self.random.random() >= maker.bad
         self.due[sequence] = (self.now + self.random.uniform(*self.verdict), good)
-        self.making.setdefault(name, []).append(self.now - lease.granted)
         maker.lease, maker.counter = None, maker.counter + 1
 
     def _ask(self, name: str, maker: Maker) -> None:
@@ -322,7 +302,7 @@ class SimulatedPool:
             limit = given.limit + 1e9 * (not maker.hangs)  # heartbeats, and a file is never given up
             maker.lease = given._replace(id=f"{name}/{maker.counter}", expires=limit, limit=limit)
             maker.free_at = self.now + maker.seconds * self.random.uniform(0.8, 1.2)
-            self.granted[name] = self.now
+            self.granted[name] = self.grants[name, given.counter, given.step] = self.now
             self.most = max(self.most, before.total + 1)
             room = self.rule.room(self.step - given.step)
             assert before.expected + 1 <= room + 1e-5 or self.now - self.changed >= self.rule.stall_seconds
@@ -471,9 +451,7 @@ def test_a_data_pool_gives_as_many_places_as_it_still_buys() -> None:
 
 
 LAGGING = Rule(files_per_step=2, max_off_policy_steps=2, steps=50, lease_seconds=30.0)
-DOWNLOADING = QueueState(
-    published=5, usable=5, trained=5, consumed=(), files=(), leases=(), asked={}, granted={}, reached={"0xa": 4}
-)
+DOWNLOADING = QueueState(published=5, usable=5, trained=5, reached={"0xa": 4})
 LATE = Requester("0xa", 7, 0, ready=4)
 """Has step 4 while step 5 is the newest."""
 

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import resource
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -125,7 +126,10 @@ def test_a_killed_process_is_replaced_and_two_in_a_row_are_the_machines_failure(
     pool.close()
 
 
-def test_the_clock_on_the_wall_is_the_machines_failure_never_a_verdict(pool: SandboxPool) -> None:
+def test_the_clock_on_the_wall_and_too_little_memory_are_the_machines_failure(pool: SandboxPool) -> None:
+    with pytest.raises(ScoringUnavailable):
+        run(pool, "print(1)", dataclasses.replace(LIMITS, memory=MIB))
+
     class Hurried(SandboxLimits):
         @property
         def seconds(self) -> float:
@@ -148,11 +152,6 @@ def test_a_process_with_thousands_of_open_files_can_judge() -> None:
         for one in opened:
             os.close(one)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-def test_too_little_memory_for_the_image_is_the_machines_failure(pool: SandboxPool) -> None:
-    with pytest.raises(ScoringUnavailable):
-        run(pool, "print(1)", dataclasses.replace(LIMITS, memory=MIB))
 
 
 def test_a_process_is_shut_in_and_knows_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,7 +189,9 @@ def test_another_image_than_the_pinned_one_is_not_used(monkeypatch: pytest.Monke
         image.make_image("python")
 
 
-def test_another_interpreter_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_another_interpreter_or_version_of_wasmtime_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     (tmp_path / "other_runtime").mkdir()
     (tmp_path / "other_runtime" / "__init__.py").write_text("raise SystemExit('its code runs')")
     (tmp_path / "other_runtime" / wasi.PYTHON_FILE).write_bytes(b"\0asm")
@@ -199,9 +200,6 @@ def test_another_interpreter_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_pa
     wasi.source.cache_clear()
     with pytest.raises(ScoringUnavailable, match="not the pinned interpreter"):
         wasi.source()
-
-
-def test_another_version_of_wasmtime_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wasi, "WASMTIME_VERSION", "1.0")
     wasi.engine.cache_clear()
     with pytest.raises(ScoringUnavailable, match=r"verdicts are defined by 1\.0"):
@@ -213,28 +211,24 @@ def test_what_is_damaged_is_made_again(which: str, monkeypatch: pytest.MonkeyPat
     image.make_image("python")
     made = [wasi.cached("code"), image._path("python"), image._path("python").with_suffix(".json")]
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    for path in made:
-        for one in path.parent.glob(f"{path.stem}.*"):
-            copy = wasi.cached("code").parent / one.name
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            copy.write_bytes(one.read_bytes())
-    damaged = wasi.cached("code").parent / made[["code", "memory", "entry"].index(which)].name
+    folder = wasi.cached("code").parent
+    folder.mkdir(parents=True)
+    for one in (one for path in made for one in path.parent.glob(f"{path.stem}.*")):
+        shutil.copy(one, folder)
+    damaged = folder / made[["code", "memory", "entry"].index(which)].name
     whole = damaged.read_bytes()
     middle = len(whole) // 2
     damaged.unlink()
     damaged.write_bytes(whole[:middle] + bytes([whole[middle] ^ 255]) + whole[middle + 1 :])
     pool = SandboxPool("python", 1)
-    assert pool.run(SandboxProgram("print(1)"), SandboxLimits()).stdout == b"1\n"
+    assert run(pool, "print(1)").stdout == b"1\n"
     pool.close()
     assert damaged.read_bytes() == whole
 
 
-def test_a_missing_package_is_named() -> None:
+def test_what_fails_while_an_image_is_made_is_told() -> None:
     with pytest.raises(ScoringUnavailable, match="`no_such_package` is not installed"):
         bundled(ImageRecipe("x", "", packages=("no_such_package",)))
-
-
-def test_what_fails_while_an_image_is_made_is_told() -> None:
     with pytest.raises(ScoringUnavailable, match="ZeroDivisionError"):
         image.build(ImageRecipe("x", "", warm="1 / 0"))
 

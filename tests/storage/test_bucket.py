@@ -12,7 +12,6 @@ from protocol.errors import ConfigError, IntegrityError, UnreachableError
 from storage.keys import MissingObjectError, object_key
 from storage.s3 import Bucket, S3Settings
 from storage.transfers import TicketRefusedError, download, upload
-from tests.conftest import free_port
 from tests.localnet.services.running import ServiceProcess, running, settings_of
 from tests.storage.clock import signed_at
 from tests.storage.mirror import NEAR, mirror, send
@@ -108,12 +107,6 @@ def test_expired_ticket(bucket: Bucket) -> None:
         upload(ticket, data, NEAR)
     with pytest.raises(UnreachableError, match="refuses"):
         download(url, key, 1000, NEAR)
-
-
-def test_unreachable_is_one_clear_line(s3: ServiceProcess) -> None:
-    settings = settings_of(s3).model_copy(update={"endpoint": f"http://127.0.0.1:{free_port()}"})
-    with pytest.raises(UnreachableError, match="does not answer"):
-        Bucket(settings).size(fresh()[0])
 
 
 def test_credentials_file(tmp_path: Path) -> None:

@@ -39,9 +39,6 @@ def test_a_run_that_was_asked_for_is_not_cut_short_in_silence() -> None:
             named_run(known, OPENED, 0, last)
     with pytest.raises(ConfigError, match="up to 6"):
         named_run(known, OPENED + 1, 0, 6)
-
-
-def test_a_challenge_names_up_to_the_first_file_that_is_not_final_unless_more_was_asked_for() -> None:
     known = [final(number) for number in range(4)]
     known[2] = replace(known[2], final_time=OPENED + 1)
     assert named_run(known, OPENED, 0, None) == named_run(known, OPENED, None, 1) == known[:2]

@@ -62,7 +62,7 @@ def test_the_file_holds_every_field_with_its_explanation_bounds_and_default(tmp_
     assert "min_terms = 3\n# max_terms = 6" in text
 
 
-def test_what_is_written_reads_as_what_was_meant(tmp_path: Path) -> None:
+def test_what_is_written_reads_as_what_was_meant_and_a_commented_table_can_be_switched_on(tmp_path: Path) -> None:
     quoted = 'a "quoted" name \\ ü'
     config = pool_config(folder(tmp_path / "m"), ENVIRONMENT, {"min_terms": 3, "allow_negation": True}, quoted)
     read = parse_document(pool_file(config, {}).encode(), PoolConfig, "it", toml=True)
@@ -72,10 +72,7 @@ def test_what_is_written_reads_as_what_was_meant(tmp_path: Path) -> None:
     law = PairNullModel(worker="vllm:bfloat16:cpu", verifier="transformers:bfloat16:cpu", bets={"unexplained": bets})
     named = config.model_copy(update={"evidence": EvidenceConfig(audit_rate=4096, null_models=(law,))})
     assert parse_document(pool_file(named, {}).encode(), PoolConfig, "it", toml=True) == named
-
-
-def test_a_commented_table_can_be_switched_on(tmp_path: Path) -> None:
-    text = pool_file(pool_config(folder(tmp_path / "m"), ENVIRONMENT, {}, None), {})
+    text = pool_file(pool_config(tmp_path / "m", ENVIRONMENT, {}, None), {})
     lora = "# [train.lora]\n# Rank of the additions. (at least 1; at most 1024; default 16)\n# rank = 16\n"
     assert lora in text
     on = text.replace(lora, "[train.lora]\nrank = 8\n")

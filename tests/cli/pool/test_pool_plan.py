@@ -11,16 +11,11 @@ from localnet.plan import BUDGET, pool_config, pool_terms
 from protocol.config import Curriculum, DataConfig, EnvironmentConfig, PoolConfig, ProblemFilter
 from protocol.encoding import TOKEN
 from protocol.evidence.null_model import EvidenceConfig, PairNullModel
-from tests.cli.actors import write_pool_files
 from tests.cli.muster import Muster
+from tests.cli.pool_files import write_pool_files
 
 CONFIG = pool_config(7, 30)
 TERMS = pool_terms(CONFIG)
-
-
-def test_the_demos_pool_can_work() -> None:
-    assert contradictions(CONFIG, TERMS, BUDGET) == []
-    assert world_problems(CONFIG) == []
 
 
 @pytest.mark.parametrize(
@@ -96,7 +91,13 @@ def test_what_is_said_of_a_slow_program_helps() -> None:
     assert slow.hint == "set `params.seconds` to 0.013 or less, make files smaller, or raise `commit_window`"
 
 
-def test_a_data_pools_costs_are_those_of_its_rollouts() -> None:
+def test_what_a_file_costs_and_how_many_the_budget_buys() -> None:
+    cost = costs(CONFIG, TERMS, BUDGET)
+    assert (cost.units, cost.pay, cost.fees) == (8192, 819_200_000, 30_000_000)
+    assert cost.files == BUDGET // 849_200_000 == 2355
+    assert cost.wanted == 120
+    assert "2355 full files, 588 training steps" in cost.text()
+    assert "adds the rest later" in costs(CONFIG, TERMS, 10 * TOKEN).text()
     bought = CONFIG.model_copy(update={"data": DataConfig(rollouts=1000)})
     cost = costs(bought, TERMS, BUDGET)
     assert cost.wanted == 8, "whole files of 128"
@@ -105,15 +106,6 @@ def test_a_data_pools_costs_are_those_of_its_rollouts() -> None:
     lagging = replace(TERMS, maxLag=0)
     assert contradictions(CONFIG, lagging, BUDGET)
     assert contradictions(bought, lagging, BUDGET) == []
-
-
-def test_what_a_file_costs_and_how_many_the_budget_buys() -> None:
-    cost = costs(CONFIG, TERMS, BUDGET)
-    assert (cost.units, cost.pay, cost.fees) == (8192, 819_200_000, 30_000_000)
-    assert cost.files == BUDGET // 849_200_000 == 2355
-    assert cost.wanted == 120
-    assert "2355 full files, 588 training steps" in cost.text()
-    assert "adds the rest later" in costs(CONFIG, TERMS, 10 * TOKEN).text()
 
 
 @pytest.mark.parametrize(
@@ -129,7 +121,9 @@ def test_a_task_or_parameter_that_does_not_exist_is_named(environment: Environme
     assert words in str(problem)
 
 
-def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
+def test_a_folder_without_a_model_is_named_and_the_demos_pool_can_work(tmp_path: Path) -> None:
+    assert contradictions(CONFIG, TERMS, BUDGET) == []
+    assert world_problems(CONFIG) == []
     assert "holds no model" in missing_model(str(tmp_path))
     assert "there is no folder" in missing_model(str(tmp_path / "none"))
     (tmp_path / "config.json").write_text("{}")

@@ -6,9 +6,9 @@ import pytest
 
 from chain.suite import Suite
 from protocol.config import EnvironmentConfig
-from tests.cli.actors import create_pool
 from tests.cli.joining import CONFIG, StubService
 from tests.cli.muster import Key, Muster
+from tests.cli.pool_files import create_pool
 from tests.conftest import Deployed
 
 MakePool = Callable[[float, str], int]

@@ -19,9 +19,9 @@ from runtime.process import EngineConfig
 from storage.keys import object_key
 from storage.weights.manifest import ManifestScope
 from storage.weights.publish import publish
-from tests.cli.actors import create_pool
 from tests.cli.ends import die, fail_clearly
 from tests.cli.muster import Muster
+from tests.cli.pool_files import create_pool
 from tests.conftest import TOKEN, Deployed
 from tests.storage.mirror import bucket
 from tests.storage.weights.folders import ShardStore

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cli.profile import find_profile, load_profile, profile_path
+from cli.profile import find_profile, load_profile, profile_path, profile_text
 from cli.run.process import UpProcess, profile_config, write_config
 from cli.run.up import open_up_profile
 from orchestrator.config import OrchestratorConfig
@@ -63,21 +63,16 @@ def test_what_the_profile_says_of_a_process_goes_before(service: StubService) ->
 
 def owner_profile(folder: Path, suite: Deployed, **changes: Any) -> Path:
     """An owner's profile, with the files that it names."""
-    (folder / "pool.json").write_bytes(CONFIG.canonical())
-    (folder / "s3.json").write_text(json.dumps(s3_settings(folder, CLOSED)))
-    fields = {
-        "role": "owner", "deployment": str(suite.folder / "deployment.json"), "rpc": suite.chain.url, "pool": 1,
-        "service": "https://pool.example", "home": str(folder / "data"), "cache": str(folder / "cache"),
+    fields: dict[str, Any] = {
+        "deployment": suite.folder / "deployment.json", "rpc": suite.chain.url, "pool": 1,
+        "service": "https://pool.example", "home": folder / "data", "cache": folder / "cache",
         "pool_config": "pool.json", "s3": "s3.json",
-    } | changes  # fmt: skip
-    lines = [f"{name} = {json.dumps(value)}" for name, value in fields.items() if value is not None]
-    for table, name in (("key", "owner"), ("service_key", "service")):
-        lines += [f"[{table}]", f'keystore = "{name}.json"', f'password_file = "{name}.password"']
+    }  # fmt: skip
     path = profile_path("owner")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join([*lines, "[orchestrator]", "port = 8799", ""]))
-    for name in ("pool.json", "s3.json"):
-        (path.parent / name).write_bytes((folder / name).read_bytes())
+    path.write_text(profile_text("owner", **fields | changes) + "port = 8799\n")
+    (path.parent / "pool.json").write_bytes(CONFIG.canonical())
+    (path.parent / "s3.json").write_text(json.dumps(s3_settings(folder, CLOSED)))
     return path
 
 

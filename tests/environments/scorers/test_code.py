@@ -7,15 +7,7 @@ import pytest
 
 from attacks.hostile import DECEITS, hostile
 from environments.scorers import code
-from environments.scorers.code import (
-    MAX_PROGRAM_CHARS,
-    MAX_TESTS,
-    last_program,
-    read_tests,
-    same_output,
-    same_value,
-    score,
-)
+from environments.scorers.code import last_program, read_tests, same_output, same_value, score
 from protocol.errors import ConfigError
 
 STDIN = {
@@ -105,9 +97,9 @@ def test_what_is_expected_never_enters_the_sandbox(monkeypatch: pytest.MonkeyPat
 
 
 def test_programs_and_tests_are_bounded() -> None:
-    assert score(fenced("#" * MAX_PROGRAM_CHARS + "\n" + GOOD_STDIN), STDIN) == 0.0
+    assert score(fenced("#" * code.MAX_PROGRAM_CHARS + "\n" + GOOD_STDIN), STDIN) == 0.0
     many = {"test_cases": STDIN["test_cases"] * 1000}  # type: ignore[operator]
-    assert len(read_tests(many)) == MAX_TESTS
+    assert len(read_tests(many)) == code.MAX_TESTS
 
 
 @pytest.mark.parametrize(
@@ -130,57 +122,27 @@ def test_a_wrong_verification_is_named(verification: dict[str, Any], what: str) 
         score(fenced(GOOD_STDIN), verification)
 
 
-# What counts as the same output and the same value.
-
-
-@pytest.mark.parametrize(
-    ("given", "expected", "same"),
-    [
-        ("1 2\n3\n", "1 2 3", True),
-        ("a  b", "a b", True),
-        ("a", "A", False),
-        ("1", "1.0", True),
-        ("3.0", "3", True),
-        ("3.0000001", "3", False),
-        ("2432902008176640001.0", "2432902008176640000", False),
-        ("2432902008176640000.0", "2432902008176640000", True),
-        ("243290.2e13", "2432902008176640000", False),
-        ("1.e999", "2.e999", False),
-        ("0.3333333", "0.33333333", True),
-        ("0.333", "0.334", False),
-        ("1", "2", False),
-        ("10", "10 10", False),
-        ("nan", "nan.0", False),
-        ("inf", "1.0", False),
-        ("1e999", "1.5", False),
-        ("٣", "3.0", False),
-        ("1." + "0" * 400, "1.0", False),
-        ("", "", True),
+OUTPUTS = {
+    True: [
+        *(("1 2\n3\n", "1 2 3"), ("a  b", "a b"), ("1", "1.0"), ("3.0", "3"), ("0.3333333", "0.33333333"), ("", "")),
+        ("2432902008176640000.0", "2432902008176640000"),
     ],
-)
-def test_outputs(given: str, expected: str, same: bool) -> None:
-    assert same_output(given, expected) is same
-
-
-@pytest.mark.parametrize(
-    ("given", "expected", "same"),
-    [
-        ([1, [2.0000000001]], [1, [2.0]], True),
-        ({"a": [1]}, {"a": [1]}, True),
-        ({"a": 1}, {"b": 1}, False),
-        (True, 1, False),
-        (1, 1.0, True),
-        (1.0, 1, True),
-        (1.0000001, 1, False),
-        (2432902008176640512.0, 2432902008176640000, False),
-        (float("inf"), float("inf"), False),
-        (True, 1.0, False),
-        ("1", 1, False),
-        ([1], [1, 1], False),
-        (10**400, 1.0, False),
-        (None, None, True),
-        (None, False, False),
+    False: [
+        *(("a", "A"), ("3.0000001", "3"), ("2432902008176640001.0", "2432902008176640000"), ("1.e999", "2.e999")),
+        *(("243290.2e13", "2432902008176640000"), ("0.333", "0.334"), ("1", "2"), ("10", "10 10"), ("nan", "nan.0")),
+        *(("inf", "1.0"), ("1e999", "1.5"), ("٣", "3.0"), ("1." + "0" * 400, "1.0")),
     ],
-)
-def test_values(given: Any, expected: Any, same: bool) -> None:
-    assert same_value(given, expected) is same
+}
+VALUES: dict[bool, list[tuple[Any, Any]]] = {
+    True: [([1, [2.0000000001]], [1, [2.0]]), ({"a": [1]}, {"a": [1]}), (1, 1.0), (1.0, 1), (None, None)],
+    False: [
+        *(({"a": 1}, {"b": 1}), (True, 1), (1.0000001, 1), (2432902008176640512.0, 2432902008176640000), (True, 1.0)),
+        *((float("inf"), float("inf")), ("1", 1), ([1], [1, 1]), (10**400, 1.0), (None, False)),
+    ],
+}
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_same_output_and_same_value(same: bool) -> None:
+    assert [pair for pair in OUTPUTS[same] if same_output(*pair) is not same] == []
+    assert [pair for pair in VALUES[same] if same_value(*pair) is not same] == []

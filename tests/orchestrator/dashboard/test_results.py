@@ -81,10 +81,8 @@ def test_the_summary_has_the_measurements(run: RunRecord) -> None:
     }
     assert {key: summary[key] for key in measurements} == measurements
     assert build_summary(run, seed=7, seconds=1, cheaters=[]).honest_rejected == 1
-
-
-def test_an_unopened_canary_is_no_honest_file(run: RunRecord) -> None:
-    assert build_summary(run, seed=7, seconds=1, decoys=[CHEAT.address]).honest_rejected == 0
+    unopened = build_summary(run, seed=7, seconds=1, decoys=[CHEAT.address])
+    assert unopened.honest_rejected == 0, "an unopened canary is no honest file"
 
 
 def test_the_ledger_counts_as_confirmed_only_when_current(run: RunRecord) -> None:
@@ -95,7 +93,7 @@ def test_the_ledger_counts_as_confirmed_only_when_current(run: RunRecord) -> Non
     assert build_summary(stale, seed=1, seconds=1).escrow_balanced is False
 
 
-def test_the_report_is_self_contained(run: RunRecord) -> None:
+def test_the_report_is_self_contained_and_its_policy_names_its_own_script_and_style_only(run: RunRecord) -> None:
     text = report_page(documents(build_summary(run, seed=7, seconds=12.34, cheaters=[CHEAT.address]), run))
     document = Tags(text)
     assert not document.names & {"img", "link", "iframe", "object"}
@@ -104,6 +102,14 @@ def test_the_report_is_self_contained(run: RunRecord) -> None:
     assert all((attrs.get("href") or "#").startswith("#") for _, attrs in document.seen)
     # The library's comment names where it comes from.
     assert re.search(r"url\(|@import|https?://", text.replace("https://github.com/leeoniya/uPlot", "")) is None
+    policy = next(attrs["content"] for tag, attrs in document.seen if attrs.get("http-equiv"))
+    style = text.split("<style>")[1].split("</style>")[0]
+    parts = (*document.scripts[1:], style)
+    library, module, sheet = (base64.b64encode(hashlib.sha256(part.encode()).digest()).decode() for part in parts)
+    assert policy == (
+        f"default-src 'none'; script-src 'sha256-{library}' 'sha256-{module}'; style-src 'sha256-{sheet}'; "
+        "connect-src 'none'; base-uri 'none'; form-action 'none'"
+    )
 
 
 @pytest.mark.parametrize(
@@ -115,18 +121,6 @@ def test_no_name_ends_the_script_that_embeds_it(run: RunRecord, name: str) -> No
     assert json.loads(data)["record"]["name"] == name
     assert module == script()
     assert data.isascii()
-
-
-def test_the_policy_of_the_report_names_its_own_script_and_style_only(run: RunRecord) -> None:
-    text = report_page(documents(build_summary(run, seed=7, seconds=1), run))
-    policy = next(attrs["content"] for tag, attrs in Tags(text).seen if attrs.get("http-equiv"))
-    style = text.split("<style>")[1].split("</style>")[0]
-    parts = (*Tags(text).scripts[1:], style)
-    library, module, sheet = (base64.b64encode(hashlib.sha256(part.encode()).digest()).decode() for part in parts)
-    assert policy == (
-        f"default-src 'none'; script-src 'sha256-{library}' 'sha256-{module}'; style-src 'sha256-{sheet}'; "
-        "connect-src 'none'; base-uri 'none'; form-action 'none'"
-    )
 
 
 def test_a_finished_run_can_be_drawn_again_from_its_folder(run: RunRecord, tmp_path: Path) -> None:

@@ -58,13 +58,6 @@ def test_a_relay_behind_a_poisoned_upstream(origin: Origin, tmp_path: Path) -> N
             assert came(origin, sources, tmp_path / "other cache")
 
 
-def test_a_truncated_shard_with_a_length_that_agrees(origin: Origin, tmp_path: Path) -> None:
-    cut = {key: data[: len(data) // 2] for key, data in origin.objects.items() if key.startswith("shards/")}
-    with bases(Upstream(origin.objects | cut), Upstream(origin.objects)) as (sources, _):
-        assert came(origin, sources, tmp_path / "cache")
-        assert sources.stats["0"].failures > 0
-
-
 @pytest.mark.parametrize("lie", ["another step's", "by another key", "damaged"])
 def test_a_wrong_manifest_is_had_from_another_source(origin: Origin, tmp_path: Path, lie: str) -> None:
     """A signature is no part of what a key names: a source that signs by itself must not hold the step up."""

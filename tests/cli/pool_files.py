@@ -1,0 +1,56 @@
+"""Files for a pool, and pools."""
+
+from pathlib import Path
+
+from chain.suite import Suite
+from cli.pool.config import load_terms
+from cli.run.up import LocalFaucet
+from protocol.config import EnvironmentConfig, ModelConfig, PoolConfig, WorkConfig
+from tests.conftest import TOKEN
+
+TERMS = """
+rate = "0.001"
+fee = "0.01"
+jury_fee = "0.1"
+min_stake = "200"
+leverage = 10
+max_units = 4096
+committee = 3
+jury = 5
+appeal_jury = 0
+lane_blocks = 4
+attest_blocks = 4
+max_lag = 4
+audit_rate = 65536
+draw_blocks = 64
+commit_window = 60
+reveal_window = 60
+challenge_window = 120
+appeal_window = 5
+jury_commit_window = 60
+jury_reveal_window = 60
+receipt_window = 15
+invite_only = true
+"""
+
+
+def write_pool_files(folder: Path) -> tuple[Path, Path]:
+    """A pool's configuration and its terms."""
+    model = folder / "model"
+    model.mkdir(exist_ok=True)
+    (model / "config.json").write_text("{}")
+    sums, work = EnvironmentConfig(name="reasoning_gym/chain_sum"), WorkConfig(problems_per_file=8)
+    config = PoolConfig(name="story", model=ModelConfig(source=str(model)), environments=(sums,), work=work)
+    (folder / "pool.json").write_bytes(config.canonical())
+    (folder / "terms.toml").write_text(TERMS)
+    return folder / "pool.json", folder / "terms.toml"
+
+
+def create_pool(suite: Suite, folder: Path, digest: bytes, terms: str = TERMS) -> int:
+    """The number of a new pool with a configuration of that digest, whose owner gets the budget from the faucet."""
+    faucet = LocalFaucet.of(suite)
+    assert faucet is not None
+    faucet.tokens(str(suite.client.address), 500 * TOKEN)
+    path = folder / "terms.toml"
+    path.write_text(terms)
+    return suite.pools.create_pool(load_terms(path, digest), 500 * TOKEN).send()
