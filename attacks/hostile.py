@@ -6,52 +6,24 @@ from typing import NamedTuple
 # By programs that are asked for `add(a, b)`.
 DECEITS = {
     "a fake report": "print('3'); print('PASSED 2/2'); print('{\"score\": 1.0}')",
-    "a patched print": """
-import builtins
-builtins.print = lambda *a: None
-""",
-    "a patched json": """
-import json
-json.dumps = lambda *a, **k: '[3]'
-def add(a, b): return 0
-""",
+    "a patched print": "import builtins\nbuiltins.print = lambda *a: None",
+    "a patched json": "import json\njson.dumps = lambda *a, **k: '[3]'\ndef add(a, b): return 0",
     "a patched eval": """
 import builtins
 builtins.exec = builtins.compile = builtins.eval = lambda *a: 3
 def add(a, b): return 0
 """,
-    "an early end": """
-import os
-def add(a, b): os._exit(0)
-""",
-    "an exit": """
-import sys
-def add(a, b): sys.exit(0)
-""",
-    "an early end that says three": """
-import os
-def add(a, b):
-    os.write(1, b'3')
-    os._exit(0)
-""",
+    "an early end": "import os\ndef add(a, b): os._exit(0)",
+    "an exit": "import sys\ndef add(a, b): sys.exit(0)",
+    "an early end that says three": "import os\ndef add(a, b):\n    os.write(1, b'3')\n    os._exit(0)",
     "a value equal to all": """
 class All(int):
     def __eq__(self, o): return True
     def __hash__(self): return 0
 def add(a, b): return All(7)
 """,
-    "a dictionary equal to all": """
-class All(dict):
-    def __eq__(self, o): return True
-def add(a, b): return All()
-""",
-    "a finaliser": """
-import os
-class A:
-    def __del__(self): os.write(1, b'3')
-x = A()
-def add(a, b): return 0
-""",
+    "a dictionary equal to all": "class All(dict):\n    def __eq__(self, o): return True\ndef add(a, b): return All()",
+    "a finaliser": "import os\nclass A:\n    def __del__(self): os.write(1, b'3')\nx = A()\ndef add(a, b): return 0",
     "an exit handler": """
 import atexit, os
 atexit.register(lambda: os.write(1, b'3'))
@@ -84,23 +56,11 @@ def add(a, b):
     seen = getattr(builtins, 'seen', []); builtins.seen = seen + [a + b]
     return seen[-1]
 """,
-    "threads": """
-import threading
-threading.Thread(target=print, args=(3,)).start()
-def add(a, b): return 0
-""",
+    "threads": "import threading\nthreading.Thread(target=print, args=(3,)).start()\ndef add(a, b): return 0",
     "infinity": "def add(a, b): return float('inf')",
     "not a number": "def add(a, b): return float('nan')",
-    "a deep value": """
-def add(a, b):
-    x = []
-    for _ in range(900): x = [x]
-    return x
-""",
-    "a value that holds itself": """
-def add(a, b):
-    x = []; x.append(x); return x
-""",
+    "a deep value": "def add(a, b):\n    x = []\n    for _ in range(900): x = [x]\n    return x",
+    "a value that holds itself": "def add(a, b):\n    x = []; x.append(x); return x",
     "a huge value": "def add(a, b): return 'x' * 10_000_000",
     "a huge number": "def add(a, b): return 10 ** 4000",
 }

@@ -29,9 +29,6 @@ ARTIFACTS_FOLDER = _CONTRACTS / "out"
 """What the Solidity compiler left, `<contract>.sol/<contract>.json`; absent until `make contracts`."""
 
 
-# ABIs
-
-
 SUITE = (
     "MusterToken", "Params", "Stakes", "Seats", "Pools", "Court", "Juries", "Appeals", "Canaries", "NodeChallenges",
 )  # fmt: skip

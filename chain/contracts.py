@@ -143,9 +143,6 @@ def record(kind: type[R]) -> Callable[[dict[str, Any]], R]:
     return build
 
 
-# The token, and governance's parameters
-
-
 class Token(Contract):
     """Amounts are base units."""
 
@@ -249,9 +246,6 @@ class Seats(Contract):
     def top_up(self, seat: int) -> ContractCall[Receipt]:
         """Fill the bond of `seat` up to the full bond; nothing is taken from a complete one."""
         return self.call("topUp", seat, takes=max(self.bond() - self.seat_of(seat).bond, 0))
-
-
-# Pools
 
 
 INVITE = "Invite(uint256 pool,address node,uint256 expiry)"
@@ -519,9 +513,6 @@ class Canaries(Contract):
         return self.call("conclude", *submission.named)
 
 
-# Node challenges
-
-
 MOST_FILES = 256  # NodeChallenges.MAX_FILES
 
 
@@ -541,9 +532,6 @@ class NodeChallenges(Contract):
     def bond(self, pool: int, files: int) -> int:
         """Return the bond of a challenge that names so many files, 1 to MOST_FILES, in base units."""
         return int(self.read("bondOf", pool, files))
-
-
-# The timelock that owns the parameters
 
 
 class Timelock(Contract):
@@ -566,9 +554,6 @@ class Timelock(Contract):
             return self.call("execute", call.target, call.value, call.data, proposal.predecessor, proposal.salt)
         columns = ([getattr(call, name) for call in proposal.calls] for name in ("target", "value", "data"))
         return self.call("executeBatch", *columns, proposal.predecessor, proposal.salt)
-
-
-# DiLoCo runs
 
 
 WEIGHT_ONE = 10**9  # weights are recorded in billionths, rounded down

@@ -27,9 +27,6 @@ log = logging.getLogger("muster.deploy")
 DEPLOYMENT, STATE, VERIFY = "deployment.json", "deploy-state.json", "verify"
 
 
-# Compiled contracts
-
-
 def artifact(contract: str) -> dict[str, Any]:
     """Return what the compiler left of a contract. Raises ConfigError when it is not built, or built from other sources
     than its committed ABI."""
@@ -87,9 +84,6 @@ class Creation:
         stored = len(document["deployedBytecode"]["object"].removeprefix("0x")) // 2
         gas = 100_000 + 50 * len(init_code) + 200 * stored + 1_500_000
         return cls(contract, address, nonce, init_code, arguments, gas, exists)
-
-
-# Deploying
 
 
 @dataclass

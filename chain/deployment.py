@@ -15,7 +15,7 @@ from chain.client import ChainClient, View
 from chain.rpc import ChainReader
 from protocol.encoding import Document, load_document
 from protocol.errors import ConfigError
-from protocol.files import explained, write_atomic
+from protocol.files import write_file
 from protocol.signing import checked_address
 
 Address = Annotated[str, AfterValidator(checked_address)]
@@ -66,8 +66,7 @@ class Deployment(Document):
 
     def save(self, path: Path) -> None:
         """Write atomically, readable by everyone."""
-        with explained(f"write {path}", "check the folder"):
-            write_atomic(path, json.dumps(self.model_dump(mode="json"), indent=2, sort_keys=True).encode() + b"\n")
+        write_file(path, json.dumps(self.model_dump(mode="json"), indent=2, sort_keys=True).encode() + b"\n")
 
     @classmethod
     def load(cls, path: Path) -> "Deployment":
@@ -87,10 +86,8 @@ class Deployment(Document):
                 raise ConfigError(f"{where} names no {name}", "deploy again: muster deploy")
             foreign = name == "MusterToken" and not self.token.ours
             if placed.abi_sha256 != abi.load(name).sha256 and not foreign:
-                raise ConfigError(
-                    f"{where}: {name} was deployed with another ABI than this version of muster has",
-                    "use the muster version of that deployment, or deploy again",
-                )
+                what = f"{where}: {name} was deployed with another ABI than this version of muster has"
+                raise ConfigError(what, "use the muster version of that deployment, or deploy again")
 
     def check_genesis(self, client: ChainReader) -> None:
         """Raise ConfigError unless the chain begins with the deployment's first block."""
@@ -124,9 +121,6 @@ def with_code(client: ChainReader, addresses: list[str]) -> set[str]:
     codes = client.batch([("eth_getCode", [address, "latest"]) for address in addresses])
     held = zip(addresses, codes, strict=True)
     return {address for address, code in held if isinstance(code, str) and len(code) > 2}
-
-
-# Networks
 
 
 FOLDER = Path(__file__).resolve().parent / "networks"

@@ -43,9 +43,6 @@ def in_words(name: str, arguments: dict[str, Any]) -> tuple[str, str]:
         return "", hint
 
 
-# Errors
-
-
 _ERROR_STRING = bytes.fromhex("08c379a0")
 _PANIC = bytes.fromhex("4e487b71")
 _PANICS = {0x01: "assertion", 0x11: "overflow", 0x12: "division by zero", 0x21: "bad enum", 0x32: "index out of range"}

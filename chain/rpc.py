@@ -42,9 +42,6 @@ _MALFORMED = (Web3Exception, DecodingError, ArithmeticError, AttributeError, Loo
 """What web3's formatters raise for answers of an unexpected shape."""
 
 
-# What errors mean
-
-
 class ErrorKind(Enum):
     """What an endpoint's error means, and so what to do about it."""
 
@@ -133,18 +130,9 @@ class BadAnswer(Exception):
     verdict: MusterError | None = None
 
 
-def results(requests: Sequence[Request], ids: Sequence[int], document: Any) -> list[Any]:
-    """Return the requests' results in order; an item that failed is an RpcError, not raised.
-
-    Raises BadAnswer for an answer that is malformed or incomplete, and for errors that another endpoint, or the same
-    one later, may not give.
-    """
-    answers = document if isinstance(document, list) else [document]
-    by_id = {one["id"]: one for one in answers if isinstance(one, dict) and isinstance(one.get("id"), int)}
-    return [_result(method, by_id.get(number)) for number, (method, _) in zip(ids, requests, strict=True)]
-
-
 def _result(method: str, answer: dict[str, Any] | None) -> Any:
+    """Return a request's result, or what its error means. Raises BadAnswer for an answer that is malformed or missing,
+    and for errors that another endpoint, or the same one later, may not give."""
     if answer is None:
         raise BadAnswer(f"no answer to {method}")
     error = answer.get("error")
@@ -192,9 +180,6 @@ def shown(url: str) -> str:
         return f"{parts.scheme}://{name}{port}"
     except ValueError:
         return "(unreadable URL)"
-
-
-# Endpoints
 
 
 class FailoverProvider(JSONBaseProvider):
@@ -327,16 +312,17 @@ class FailoverProvider(JSONBaseProvider):
             for number, (method, params) in zip(ids, requests, strict=True)
         ]
         document = self._post(url, bodies if len(bodies) > 1 else bodies[0])
-        if len(requests) == 1:
-            return results(requests, ids, document)
-        answers = document if isinstance(document, list) else [document]
-        errors = [RpcError.of("a batch", one["error"]) for one in answers if isinstance(one, dict) and one.get("error")]
-        if document is answers and not any(error.kind is ErrorKind.BATCH_SIZE for error in errors):
-            return results(requests, ids, document)
-        # One error for the whole batch is of the batch, or of the endpoint.
-        if document is not answers and errors and errors[0].kind is ErrorKind.BUSY:
-            raise BadAnswer(f"busy: {errors[0].what}")
-        return None
+        several = isinstance(document, list)
+        answers = [one for one in (document if several else [document]) if isinstance(one, dict)]
+        if len(requests) > 1:
+            errors = [RpcError.of("a batch", one["error"]) for one in answers if one.get("error")]
+            # One error for the whole batch is of the batch, or of the endpoint.
+            if not several and errors and errors[0].kind is ErrorKind.BUSY:
+                raise BadAnswer(f"busy: {errors[0].what}")
+            if not several or any(error.kind is ErrorKind.BATCH_SIZE for error in errors):
+                return None
+        by_id = {one["id"]: one for one in answers if isinstance(one.get("id"), int)}
+        return [_result(method, by_id.get(number)) for number, (method, _) in zip(ids, requests, strict=True)]
 
     def _post(self, url: str, body: Any) -> Any:
         try:

@@ -26,9 +26,6 @@ from protocol.waits import WAITS
 
 log = logging.getLogger("muster.chain")
 
-# Prices
-
-
 SETTING = "MUSTER_MAX_GAS_PRICE"  # Environment variable: the limit in gwei, such as 0.5
 GWEI = 10**9
 DEFAULT_LIMIT = 10 * GWEI  # Hundreds of times what Base takes on most days
@@ -145,9 +142,6 @@ def receipt_of(raw: dict[str, Any]) -> tuple[Receipt, bool]:
         return receipt, number(raw["status"]) == 1
     except (KeyError, TypeError, ValueError):
         raise UnreachableError("the chain's endpoint returns a malformed receipt", "check the endpoint") from None
-
-
-# Transactions
 
 
 _PRICE_REQUESTS: list[Request] = [("eth_getBlockByNumber", ["latest", False]), ("eth_maxPriorityFeePerGas", [])]

@@ -11,23 +11,11 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from diloco import messages
 from diloco.chain import StepRecorder
 from diloco.codec import MalformedContribution
 from diloco.config import Timeouts
 from diloco.log import Log, LogWriter, begin_log, catch_up, expected_at
-from diloco.messages import (
-    MAX_REASON,
-    ContributionRefused,
-    ContributionSigned,
-    FilesAssigned,
-    FilesUnusable,
-    Joined,
-    Left,
-    LogEvent,
-    PayloadOpened,
-    PhaseFailed,
-    WorkerMessage,
-)
 from diloco.outer import Admitted, OuterState, OuterStepError, Payloads, settle, update_norm
 from diloco.state_machine import Phase, Schedule
 from diloco.store import step_status
@@ -119,7 +107,7 @@ class Coordinator:
         """Say which files (SHA-256) the outer step under way trains on, unless that was said. Raises as `turn`."""
         self._finish_write()
         if self._schedule.items is None:
-            self._tell(FilesAssigned(step=self.state.step, items=list(items)))
+            self._tell(messages.FilesAssigned(step=self.state.step, items=list(items)))
 
     def turn(self) -> bool:
         """Do what can be done now, and write it into the log as one entry; return whether anything was written. Raises
@@ -183,12 +171,12 @@ class Coordinator:
     def _publish(self, state: OuterState) -> None:
         self._publication.begin(f"outer state {state.step}", lambda: self.transport.publish_state(state))
 
-    def _tell(self, event: LogEvent) -> None:
+    def _tell(self, event: messages.LogEvent) -> None:
         """Write an event at once, with those before it."""
         self._log_writer.add(event)
         self._log_writer.write()
 
-    def _add(self, event: LogEvent) -> None:
+    def _add(self, event: messages.LogEvent) -> None:
         if self._log_writer.takes(event):
             self._log_writer.add(event)
 
@@ -201,23 +189,23 @@ class Coordinator:
                 for message in self.transport.new_messages(worker, self._draft.messages):
                     self._handle(message)
 
-    def _handle(self, message: WorkerMessage) -> None:
+    def _handle(self, message: messages.WorkerMessage) -> None:
         """Add a message to the log, if it says something that counts now."""
         now, worker, number = self._schedule, message.worker, message.number
         if message.kind == "leave":
-            self._add(Left(worker=worker, message=number))
+            self._add(messages.Left(worker=worker, message=number))
         elif message.kind == "join" and message.digest is not None:
-            self._add(Joined(worker=worker, message=number, digest=message.digest))
+            self._add(messages.Joined(worker=worker, message=number, digest=message.digest))
         elif (message.step, message.attempt) != (now.step, now.attempt):
             return
         elif message.kind == "unusable":
-            self._add(FilesUnusable(worker=worker, message=number, items=message.items))
+            self._add(messages.FilesUnusable(worker=worker, message=number, items=message.items))
         elif message.digest is not None:
             self._handle_signature(worker, number, message.digest)
 
     def _handle_signature(self, worker: str, number: int, document: str) -> None:
         """Check a signed contribution before the log takes it; one that cannot be had is waited for until timeout."""
-        signed = ContributionSigned(worker=worker, message=number, document=document)
+        signed = messages.ContributionSigned(worker=worker, message=number, document=document)
         if not self._log_writer.takes(signed):
             return
         self._begin_attempt()
@@ -226,9 +214,9 @@ class Coordinator:
         except UnreachableError:
             raise
         except MalformedContribution as error:
-            why = self._refused[worker] = printable(error.what, MAX_REASON - 1)
+            why = self._refused[worker] = printable(error.what, messages.MAX_REASON - 1)
             log.warning("the contribution of %s is refused: %s", worker, why)
-            self._add(ContributionRefused(worker=worker, message=number, document=document, why=why))
+            self._add(messages.ContributionRefused(worker=worker, message=number, document=document, why=why))
         except MusterError as error:
             log.warning("the contribution of %s cannot be had: %s", worker, error)
         else:
@@ -264,7 +252,7 @@ class Coordinator:
                 log.warning("the payload of %s is refused: %s", worker, error)
                 self._undecodable.add((worker, document))
             else:
-                self._add(PayloadOpened(worker=worker, document=document))
+                self._add(messages.PayloadOpened(worker=worker, document=document))
 
     def _settle(self) -> None:
         now = self._schedule
@@ -326,4 +314,4 @@ class Coordinator:
             self._fail(now)
 
     def _fail(self, now: Schedule) -> None:
-        self._log_writer.add(PhaseFailed(attempt=now.attempt, phase=now.phase.value))
+        self._log_writer.add(messages.PhaseFailed(attempt=now.attempt, phase=now.phase.value))

@@ -16,23 +16,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from diloco.codec import (
-    F32,
-    Piece,
-    Products,
-    TensorLayout,
-    Tensors,
-    add_products,
-    cut,
-    decode_shard,
-    encode_float32,
-    encode_int8,
-    encode_shard,
-    encode_sparse,
-    gram,
-    paste,
-    select_visible,
-)
+from diloco import codec
 from diloco.config import AdmissionConfig, OuterConfig
 from diloco.messages import MAX_STEP, Contribution, Expected, ShardEntry
 from protocol.api.base import Hex64, Rows, SignedBody
@@ -60,11 +44,11 @@ class OuterState:
     changes the tensors."""
 
     step: int
-    weights: Tensors
-    momentum: Tensors
+    weights: codec.Tensors
+    momentum: codec.Tensors
 
     @classmethod
-    def start(cls, weights: Tensors) -> "OuterState":
+    def start(cls, weights: codec.Tensors) -> "OuterState":
         return cls(0, weights, {name: np.zeros_like(one) for name, one in weights.items()})
 
     def skipped(self) -> "OuterState":
@@ -84,12 +68,12 @@ class OuterState:
         return hashlib.sha256(canonical_json([self.step, *hashes])).digest()
 
     @cached_property
-    def layout(self) -> TensorLayout:
-        return TensorLayout.of(self.weights)
+    def layout(self) -> codec.TensorLayout:
+        return codec.TensorLayout.of(self.weights)
 
 
 def outer_step(
-    state: OuterState, config: OuterConfig, gradients: Iterable[tuple[Sequence[Piece], Sequence[F32]]]
+    state: OuterState, config: OuterConfig, gradients: Iterable[tuple[Sequence[codec.Piece], Sequence[codec.F32]]]
 ) -> OuterState:
     """Return the state after an outer step along the mean pseudo-gradient, which is given piece by piece: m' = μ·m + g;
     w' = w − η·(g + μ·m'). Raises OuterStepError where it would not be finite; ConfigError in a process that flushes
@@ -102,7 +86,7 @@ def outer_step(
     rate, decay = np.float32(config.learning_rate), np.float32(config.momentum)
     after = OuterState(state.step + 1, state.layout.empty(), state.layout.empty())
     for pieces, given in gradients:
-        parts = zip(pieces, given, cut(state.weights, pieces), cut(state.momentum, pieces), strict=True)
+        parts = zip(pieces, given, codec.cut(state.weights, pieces), codec.cut(state.momentum, pieces), strict=True)
         for piece, gradient, weights, momentum in parts:
             velocity, change = np.empty_like(momentum), np.empty_like(weights)
             with np.errstate(over="ignore", invalid="ignore"):
@@ -111,8 +95,8 @@ def outer_step(
                 np.subtract(weights, np.multiply(rate, change, out=change), out=change)
             if not (np.isfinite(change).all() and np.isfinite(velocity).all()):
                 raise OuterStepError(f"{piece.tensor} would not be finite")
-            paste(after.weights, [piece], [change])
-            paste(after.momentum, [piece], [velocity])
+            codec.paste(after.weights, [piece], [change])
+            codec.paste(after.momentum, [piece], [velocity])
     return after
 
 
@@ -133,7 +117,7 @@ class Admitted:
     excluded: Mapping[str, str]
 
 
-def admit(workers: Sequence[str], products: Products | None, config: AdmissionConfig) -> Admitted:
+def admit(workers: Sequence[str], products: codec.Products | None, config: AdmissionConfig) -> Admitted:
     """Judge contributions by their inner products with one another, in the order of `workers`. Where one owner trusts
     all workers (`cosine` null), there are no products: every contribution that decodes, which makes it finite, counts
     alike."""
@@ -184,22 +168,22 @@ def _lower_median(values: Sequence[float]) -> float:
 
 
 def encode_payload(
-    state: OuterState, gradient: Tensors, expected: Expected, worker: str, error: Tensors | None = None
-) -> tuple[tuple[bytes, ...], Tensors | None]:
+    state: OuterState, gradient: codec.Tensors, expected: Expected, worker: str, error: codec.Tensors | None = None
+) -> tuple[tuple[bytes, ...], codec.Tensors | None]:
     """Encode the pseudo-gradient of a worker, `state.weights` − inner weights; return the payload's shards, and the
     error feedback if it counts (mode `sparse`). Raises MalformedContribution, ValueError for what is not finite."""
     settings, shards = expected.run.settings, []
-    after: Tensors = {}
+    after: codec.Tensors = {}
     if settings.mode == "sparse":
-        after, error = select_visible(state.weights, gradient, error)
+        after, error = codec.select_visible(state.weights, gradient, error)
     for number, pieces in enumerate(state.layout.shards(settings.shards)):
         if settings.mode == "sparse":
-            pairs = zip(cut(state.weights, pieces), cut(after, pieces), strict=True)
-            bodies = [encode_sparse(before, sent) for before, sent in pairs]
+            pairs = zip(codec.cut(state.weights, pieces), codec.cut(after, pieces), strict=True)
+            bodies = [codec.encode_sparse(before, sent) for before, sent in pairs]
         else:
-            encode = encode_int8 if settings.mode == "int8" else encode_float32
-            bodies = [encode(piece) for piece in cut(gradient, pieces)]
-        shards.append(encode_shard(expected.origin(worker), number, bodies))
+            encode = codec.encode_int8 if settings.mode == "int8" else codec.encode_float32
+            bodies = [encode(piece) for piece in codec.cut(gradient, pieces)]
+        shards.append(codec.encode_shard(expected.origin(worker), number, bodies))
     return tuple(shards), error
 
 
@@ -212,14 +196,14 @@ class Payloads:
     contributions: Mapping[str, Contribution]
     read: ReadShard
 
-    def shard(self, worker: str, number: int) -> list[F32]:
+    def shard(self, worker: str, number: int) -> list[codec.F32]:
         """Decode a worker's shard into the pieces of its pseudo-gradient (outer − inner weights). Raises
         MalformedContribution, and whatever `read` raises."""
         settings = self.expected.run.settings
         pieces = self.state.layout.shards(settings.shards)[number]
         data = self.read(self.contributions[worker].shards[number])
-        base = cut(self.state.weights, pieces)
-        return decode_shard(data, self.expected.origin(worker), number, pieces, settings.mode, base)
+        base = codec.cut(self.state.weights, pieces)
+        return codec.decode_shard(data, self.expected.origin(worker), number, pieces, settings.mode, base)
 
 
 def settle(payloads: Payloads) -> tuple[OuterState | None, Admitted]:
@@ -227,18 +211,18 @@ def settle(payloads: Payloads) -> tuple[OuterState | None, Admitted]:
     OuterStepError where the state would not be finite, and as `Payloads.shard`."""
     settings, state = payloads.expected.run.settings, payloads.state
     workers = sorted(payloads.contributions)
-    products: Products | None = None
+    products: codec.Products | None = None
     if settings.admission.cosine is not None:
-        shards = [gram([payloads.shard(one, number) for one in workers]) for number in range(settings.shards)]
-        products = add_products(shards)
+        shards = [codec.gram([payloads.shard(one, number) for one in workers]) for number in range(settings.shards)]
+        products = codec.add_products(shards)
     admitted = admit(workers, products, settings.admission)
     if not admitted.weights:
         return None, admitted
     factors = {worker: np.float32(float(admitted.weights[worker])) for worker in sorted(admitted.weights)}
 
-    def means() -> Iterator[tuple[Sequence[Piece], Sequence[F32]]]:
+    def means() -> Iterator[tuple[Sequence[codec.Piece], Sequence[codec.F32]]]:
         for number, pieces in enumerate(state.layout.shards(settings.shards)):
-            sums: list[F32] = [np.zeros(piece.size, np.float32) for piece in pieces]
+            sums: list[codec.F32] = [np.zeros(piece.size, np.float32) for piece in pieces]
             for worker, factor in factors.items():
                 for total, value in zip(sums, payloads.shard(worker, number), strict=True):
                     with np.errstate(over="ignore", invalid="ignore"):
@@ -272,7 +256,7 @@ class StateFiles(SignedBody):
 def shard_parts(state: OuterState, count: int) -> Iterator[list[memoryview]]:
     """Yield the bytes of each of `count` shards, in parts, without a copy."""
     for pieces in state.layout.shards(count):
-        parts = [*cut(state.weights, pieces), *cut(state.momentum, pieces)]
+        parts = [*codec.cut(state.weights, pieces), *codec.cut(state.momentum, pieces)]
         yield [np.ascontiguousarray(one, "<f4").data for one in parts]
 
 
@@ -291,12 +275,12 @@ def open_list(data: bytes, count: int) -> StateFiles:
     return files
 
 
-def state_shard_bytes(pieces: Sequence[Piece]) -> int:
+def state_shard_bytes(pieces: Sequence[codec.Piece]) -> int:
     """Return the length of a state's shard."""
     return 8 * sum(one.size for one in pieces)
 
 
-def read_state(step: int, digest: str, shards: Iterator[bytes], layout: TensorLayout, count: int) -> OuterState:
+def read_state(step: int, digest: str, shards: Iterator[bytes], layout: codec.TensorLayout, count: int) -> OuterState:
     """Read the state `step` of `digest` (hex) from its `count` shards, one after the other. Raises MalformedState."""
     state = OuterState(step, layout.empty(), layout.empty())
     for number, (data, pieces) in enumerate(zip(shards, layout.shards(count), strict=True)):
@@ -304,8 +288,8 @@ def read_state(step: int, digest: str, shards: Iterator[bytes], layout: TensorLa
             raise MalformedState(f"shard {number} of the state has {len(data)} bytes, not {state_shard_bytes(pieces)}")
         values, sizes = np.frombuffer(data, "<f4"), [one.size for one in pieces]
         parts = np.split(values, np.cumsum([*sizes, *sizes])[:-1]) if sizes else []
-        paste(state.weights, pieces, parts[: len(sizes)])
-        paste(state.momentum, pieces, parts[len(sizes) :])
+        codec.paste(state.weights, pieces, parts[: len(sizes)])
+        codec.paste(state.momentum, pieces, parts[len(sizes) :])
     if state.digest.hex() != digest:
         raise MalformedState(f"the files are outer state {state.digest.hex()[:16]}…, not {digest[:16]}…")
     return state

@@ -8,21 +8,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from diloco import messages
 from diloco.config import DilocoRun
 from diloco.inner import Partition
-from diloco.messages import (
-    CommitRecord,
-    ContributionRefused,
-    ContributionSigned,
-    FilesAssigned,
-    FilesUnusable,
-    Joined,
-    Left,
-    LogEvent,
-    PayloadOpened,
-    PhaseFailed,
-    Strikes,
-)
 from protocol.errors import IntegrityError
 
 
@@ -52,14 +40,14 @@ class Schedule:
     opened: frozenset[str] = frozenset()
     barred: frozenset[str] = frozenset()
     disputed: frozenset[str] = frozenset()
-    strikes: Mapping[str, Strikes] = field(default_factory=dict)
+    strikes: Mapping[str, messages.Strikes] = field(default_factory=dict)
     items: tuple[str, ...] | None = None
     unusable: frozenset[str] = frozenset()
     skipped: frozenset[str] = frozenset()
     partition_members: tuple[str, ...] = ()
 
     @classmethod
-    def begin(cls, commit: CommitRecord, run: DilocoRun) -> "Schedule":
+    def begin(cls, commit: messages.CommitRecord, run: DilocoRun) -> "Schedule":
         """Return the schedule that a commit record begins. Raises IntegrityError where it names no worker of the
         run."""
         run.check_workers([*commit.members, *commit.waiting, *commit.made_of])
@@ -114,11 +102,11 @@ class Schedule:
         """Return what decides a worker's data in this attempt: work on data that was split otherwise is of no use."""
         return self.partition_members + (self.partition.of(worker) if self.partition else ())
 
-    def after(self, event: LogEvent) -> "Schedule":
+    def after(self, event: messages.LogEvent) -> "Schedule":
         """Return the schedule after an event; the same object where it changes nothing. Raises IntegrityError for an
         event that no honest coordinator writes."""
         after = self._after(event)
-        if after is self or isinstance(event, CommitRecord):
+        if after is self or isinstance(event, messages.CommitRecord):
             return after
         if after.unusable and not after.barred:  # all were let in again: nobody is left who could use these
             after = replace(after, skipped=after.skipped | after.unusable, unusable=frozenset())
@@ -129,60 +117,53 @@ class Schedule:
             after = replace(after, phase=Phase.SETTLE, documents={})
         return after
 
-    def _after(self, event: LogEvent) -> "Schedule":
+    def _after(self, event: messages.LogEvent) -> "Schedule":
         match event:
-            case Joined():
+            case messages.Joined():
                 return self._joined(event)
-            case Left():
+            case messages.Left():
                 return self._left(event.worker)
-            case FilesAssigned():
+            case messages.FilesAssigned():
                 return self._assigned(event)
-            case ContributionSigned():
+            case messages.ContributionSigned():
                 return self._signed(event)
-            case ContributionRefused() if event.worker in self.documents:
+            case messages.ContributionRefused() if event.worker in self.documents:
                 raise IntegrityError(f"the log refuses a contribution of {event.worker}, which signed another")
-            case ContributionRefused():
+            case messages.ContributionRefused():
                 return self._held_up(event.worker)
-            case FilesUnusable():
+            case messages.FilesUnusable():
                 if not set(event.items) <= set(self.share_of(event.worker)):
                     raise IntegrityError(f"{event.worker} names files that are not assigned to it")
                 unusable, disputed = self.unusable.union(event.items), self.disputed | {event.worker}
                 named = replace(self, unusable=unusable, disputed=disputed)
                 after = named._held_up(event.worker)
                 return self if after is named else after
-            case PayloadOpened():
+            case messages.PayloadOpened():
                 fits = self.phase == Phase.OPEN and self.documents.get(event.worker) == event.document
                 new = fits and event.worker not in self.opened
                 return replace(self, opened=self.opened | {event.worker})._advance() if new else self
-            case PhaseFailed():
+            case messages.PhaseFailed():
                 due = (event.attempt, event.phase) == (self.attempt, self.phase.value)
                 return self._failed() if due else self
-            case CommitRecord():
+            case messages.CommitRecord():
                 due = event.attempt == self.attempt and self.phase == Phase.SETTLE
                 return self._committed(event.digest) if due else self
 
     def commit(
-        self, digest: str, counted: Collection[str], previous: int, messages: Mapping[str, int], state: str | None
-    ) -> CommitRecord:
+        self, digest: str, counted: Collection[str], previous: int, unread: Mapping[str, int], state: str | None
+    ) -> messages.CommitRecord:
         """Return the commit record that settles the attempt under way into the state of `digest`. `counted`: workers
         whose contributions were admitted; `previous`: number of the newest commit record; `messages`: first unread
         message of each worker; `state`: SHA-256 of the published state's list, if any."""
         after = self._committed(digest)
-        return CommitRecord(
-            step=after.step,
-            digest=digest,
-            attempt=self.attempt,
-            members=sorted(after.members),
-            waiting=sorted(after.waiting),
-            made_of=self.contributors,
-            counted=sorted(counted),
-            previous=previous,
-            state=state,
-            messages={worker: number for worker, number in messages.items() if number},
+        return messages.CommitRecord(
+            step=after.step, digest=digest, attempt=self.attempt, members=sorted(after.members),
+            waiting=sorted(after.waiting), made_of=self.contributors, counted=sorted(counted), previous=previous,
+            state=state, messages={worker: number for worker, number in unread.items() if number},
             strikes=dict(after.strikes),
-        )
+        )  # fmt: skip
 
-    def _joined(self, event: Joined) -> "Schedule":
+    def _joined(self, event: messages.Joined) -> "Schedule":
         self.run.check_workers([event.worker])
         if event.worker in self.members | self.waiting or event.digest != self.digest:
             return self
@@ -202,14 +183,14 @@ class Schedule:
                 return (rest._bar({worker}) if owes else rest)._next_attempt()
         return rest._advance()
 
-    def _assigned(self, event: FilesAssigned) -> "Schedule":
+    def _assigned(self, event: messages.FilesAssigned) -> "Schedule":
         """Whoever has joined by now takes part."""
         if self.items is not None or event.step != self.step:
             raise IntegrityError(f"the log assigns files to outer step {event.step} out of turn")
         assigned = replace(self, items=tuple(event.items))
         return assigned._next_attempt() if self.entering and not self.documents else assigned
 
-    def _signed(self, event: ContributionSigned) -> "Schedule":
+    def _signed(self, event: messages.ContributionSigned) -> "Schedule":
         if self.awaits_files:
             raise IntegrityError(f"{event.worker} signed before the files of outer step {self.step} are assigned")
         if event.worker not in self.members - self.barred:
@@ -239,7 +220,7 @@ class Schedule:
     def _committed(self, digest: str) -> "Schedule":
         strikes = {w: one.contributed() if w in self.opened else one for w, one in self.strikes.items()}
         for worker in self.barred:
-            strikes[worker] = self.strikes.get(worker, Strikes()).held_up(self.step, worker in self.disputed)
+            strikes[worker] = self.strikes.get(worker, messages.Strikes()).held_up(self.step, worker in self.disputed)
         over = Schedule(
             self.run, digest, self.step + 1, members=self.members - self.barred, waiting=self.waiting,
             strikes={worker: one for worker, one in strikes.items() if one.count},

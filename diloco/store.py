@@ -26,19 +26,9 @@ from diloco.inner import InnerTask, Saving
 from diloco.messages import Contribution, Signed
 from diloco.outer import OuterState, read_state, shard_parts, state_shard_bytes
 from diloco.state_machine import Schedule
+from protocol import files
 from protocol.encoding import canonical_json, sha256_hex
 from protocol.errors import ConfigError, IntegrityError, MusterError
-from protocol.files import (
-    drop_old,
-    explained,
-    folder_aside,
-    locked,
-    put_folder,
-    read_bounded,
-    remove_leftovers,
-    write_atomic,
-    write_folder,
-)
 from protocol.waits import WAITS
 
 log = logging.getLogger("muster.diloco")
@@ -88,7 +78,7 @@ class WorkerStore:
         self.error: Tensors | None = None
         for folder in (self._states, self._pending):
             folder.mkdir(parents=True, exist_ok=True)
-            remove_leftovers(folder)
+            files.remove_leftovers(folder)
 
     def newest(self) -> OuterState | None:
         """Return the newest state that is intact, with the inner task restored to what it was then; None if there is
@@ -121,8 +111,8 @@ class WorkerStore:
         """Begin to write a new state with the inner task that goes on from it. Raises MusterError."""
         self.finish()
         target = self._states / f"step-{state.step:010d}"
-        with explained(f"write {target}", "free or mend the disk"):
-            aside = folder_aside(target)
+        with files.explained(f"write {target}", "free or mend the disk"):
+            aside = files.folder_aside(target)
             try:
                 _write_error(aside, error)
                 saving = self._task.save(aside / "inner")
@@ -145,7 +135,7 @@ class WorkerStore:
             (folder / "pending.json").write_bytes(canonical_json(about))
             saving.finish()
 
-        write_folder(self._pending / f"step-{step:010d}-{own.attempt:010d}", fill)
+        files.write_folder(self._pending / f"step-{step:010d}-{own.attempt:010d}", fill)
 
     def drop_contribution(self) -> None:
         """Delete the contribution: it will not be offered any more."""
@@ -171,16 +161,16 @@ class WorkerStore:
             with WAITS.on("the disk, for the newest outer state"):
                 write.state.result()
                 write.task.finish()
-                with explained(f"write {write.target}", "free or mend the disk"):
-                    put_folder(write.aside, write.target)
+                with files.explained(f"write {write.target}", "free or mend the disk"):
+                    files.put_folder(write.aside, write.target)
         except BaseException:
             shutil.rmtree(write.aside, ignore_errors=True)
             raise
-        drop_old(sorted(self._states.glob("step-*")), _KEPT_STATES)
+        files.drop_old(sorted(self._states.glob("step-*")), _KEPT_STATES)
         self.drop_contribution()  # which led to the state that is there now
 
     def _write_state(self, state: OuterState, aside: Path) -> None:
-        with explained(f"write {aside}", "free or mend the disk"):
+        with files.explained(f"write {aside}", "free or mend the disk"):
             for number, parts in enumerate(shard_parts(state, self._shards)):
                 with (aside / f"shard-{number:04d}").open("wb") as file:
                     file.writelines(parts)
@@ -188,9 +178,9 @@ class WorkerStore:
             (aside / "state.json").write_bytes(canonical_json({"step": state.step, "digest": state.digest.hex()}))
 
     def _read_state(self, path: Path) -> OuterState:
-        which = json.loads(read_bounded(path / "state.json", 1024))
+        which = json.loads(files.read_bounded(path / "state.json", 1024))
         sizes = [state_shard_bytes(pieces) for pieces in self._layout.shards(self._shards)]
-        shards = (read_bounded(path / f"shard-{number:04d}", size) for number, size in enumerate(sizes))
+        shards = (files.read_bounded(path / f"shard-{number:04d}", size) for number, size in enumerate(sizes))
         return read_state(int(which["step"]), str(which["digest"]), shards, self._layout, self._shards)
 
     def _read_error(self, path: Path) -> Tensors | None:
@@ -224,10 +214,10 @@ def open_home(home: Path, run: DilocoRun) -> ExitStack:
     where it is another run's, whose states would be taken for this one's; MusterError where another process works
     there."""
     held = ExitStack()
-    held.enter_context(locked(home / "diloco.lock", f"the other process in {home} to end", _LOCK_SECONDS))
+    held.enter_context(files.locked(home / "diloco.lock", f"the other process in {home} to end", _LOCK_SECONDS))
     mark = home / "run.sha256"
     if not mark.exists():
-        write_atomic(mark, run.digest.encode())
+        files.write_atomic(mark, run.digest.encode())
     elif mark.read_bytes() != run.digest.encode():
         held.close()
         raise ConfigError(f"{home} is the home of another run than {run.name}", "name another home, or that run")
@@ -248,7 +238,7 @@ class StatusFile:
         data = canonical_json({**self._status(), "waits": WAITS.report()})
         self._at = time.monotonic()
         if data != self._last:
-            write_atomic(self._path, data)
+            files.write_atomic(self._path, data)
             self._last = data
 
 

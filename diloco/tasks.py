@@ -10,19 +10,9 @@ import numpy as np
 import torch
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from diloco import inner
 from diloco.codec import F32, Tensors
 from diloco.config import DilocoRun, LanguageConfig, SftTaskConfig, TextTaskConfig
-from diloco.inner import (
-    MAX_ITEMS,
-    POSITION,
-    Corpus,
-    Cursor,
-    DataShare,
-    FilesUnusableError,
-    Saving,
-    TextStream,
-    shuffled,
-)
 from diloco.messages import MAX_NAMED
 from protocol.config import PoolConfig
 from protocol.errors import ConfigError, IntegrityError, MusterError, ScoringUnavailable, UnreachableError
@@ -68,7 +58,7 @@ class WorkerLearners(BroadcastCalls, Generic[L]):
         set_tensors(self.learner.policy.model, weights)
 
     @on_all_ranks
-    def save(self, folder: Path, extra: dict[str, Any]) -> Saving:
+    def save(self, folder: Path, extra: dict[str, Any]) -> inner.Saving:
         """Begin to write what continuing exactly here needs, and `extra` (JSON). Raises MusterError."""
         assert self._pending is None, "one at a time"
         self._pending = self.learner.start_checkpoint(folder, extra)
@@ -161,7 +151,7 @@ def _trained(model: Any) -> list[tuple[str, torch.Tensor]]:
 # Text and conversations: the next documents of the stream that the worker owns
 
 # Returns the worker's next examples from a position of the stream, and where they end; none if an epoch has none.
-NextBatch = Callable[[Cursor, DataShare], tuple[list[Example], Cursor]]
+NextBatch = Callable[[inner.Cursor, inner.DataShare], tuple[list[Example], inner.Cursor]]
 
 
 class LanguageTask:
@@ -174,7 +164,7 @@ class LanguageTask:
         self._inner_steps, self.learners = run.settings.inner_steps, learners
         self.next_batch, self._heldout = batch, heldout
         self._made: list[SftMetrics] = []
-        self.cursor = Cursor()
+        self.cursor = inner.Cursor()
 
     def weights(self) -> Tensors:
         return self.learners.weights()
@@ -183,9 +173,9 @@ class LanguageTask:
         self.learners.load(weights)
         self._made.clear()
 
-    def train(self, share: DataShare, number: int) -> int:
+    def train(self, share: inner.DataShare, number: int) -> int:
         if not number and share.position > self.cursor.position:
-            self.cursor = Cursor(share.position)
+            self.cursor = inner.Cursor(share.position)
         batch, self.cursor = self.next_batch(self.cursor, share)
         if not batch:
             return 0
@@ -196,7 +186,7 @@ class LanguageTask:
     def metrics(self) -> dict[str, float]:
         """Return the mean loss, the largest gradient norm, the last learning rate, the position in the stream, and the
         loss of the documents that are kept apart."""
-        metrics = {POSITION: float(self.cursor.position)}
+        metrics = {inner.POSITION: float(self.cursor.position)}
         if self._made:
             metrics["loss"] = sum(one.loss for one in self._made) / len(self._made)
             metrics["grad_norm"] = max(one.grad_norm for one in self._made)
@@ -205,12 +195,12 @@ class LanguageTask:
             metrics["heldout_loss"] = self.learners.loss(self._heldout)
         return metrics
 
-    def save(self, folder: Path) -> Saving:
+    def save(self, folder: Path) -> inner.Saving:
         return self.learners.save(folder, {"position": self.cursor.position, "offset": self.cursor.offset})
 
     def restore(self, folder: Path) -> None:
         extra = self.learners.restore(folder)
-        self.cursor = Cursor(int(extra["position"]), int(extra["offset"]))
+        self.cursor = inner.Cursor(int(extra["position"]), int(extra["offset"]))
         self._made.clear()
 
 
@@ -221,7 +211,7 @@ def language_learners(config: LanguageConfig, folder: Path, placement: Placement
 
 
 def text_task(
-    config: TextTaskConfig, folder: Path, corpus: Corpus, run: DilocoRun, learners: LanguageLearners
+    config: TextTaskConfig, folder: Path, corpus: inner.Corpus, run: DilocoRun, learners: LanguageLearners
 ) -> LanguageTask:
     """Return the task of predicting the next tokens of documents: packed, nothing padded. Raises ConfigError for a
     tokenizer without an EOS."""
@@ -237,9 +227,9 @@ def text_task(
     def predicting(pieces: Iterable[tuple[int, ...]]) -> list[Example]:
         return [Example(piece, (False, *(True for _ in piece[1:]))) for piece in pieces if len(piece) >= 2]
 
-    stream = TextStream(corpus.text, count, encode, bytes.fromhex(run.seed), config.sequence_tokens)
+    stream = inner.TextStream(corpus.text, count, encode, bytes.fromhex(run.seed), config.sequence_tokens)
 
-    def batch(cursor: Cursor, share: DataShare) -> tuple[list[Example], Cursor]:
+    def batch(cursor: inner.Cursor, share: inner.DataShare) -> tuple[list[Example], inner.Cursor]:
         pieces, after = stream.take(cursor, config.batch_tokens, share.owns)
         return predicting(pieces), after
 
@@ -254,17 +244,17 @@ def sft_task(config: SftTaskConfig, folder: Path, run: DilocoRun, learners: Lang
     examples, heldout = load_examples(config.data, encoder, config.max_tokens, config.heldout)
     seed, count = bytes.fromhex(run.seed), len(examples)
 
-    def batch(cursor: Cursor, share: DataShare) -> tuple[list[Example], Cursor]:
+    def batch(cursor: inner.Cursor, share: inner.DataShare) -> tuple[list[Example], inner.Cursor]:
         taken: list[Example] = []
         position, passed = cursor.position, 0
         while len(taken) < config.batch and passed < count:
             passed += 1
             if share.owns(position):
                 epoch, at = divmod(position, count)
-                taken.append(examples[shuffled(seed, epoch, at, count)])
+                taken.append(examples[inner.shuffled(seed, epoch, at, count)])
                 passed = 0
             position += 1
-        return taken, Cursor(position)
+        return taken, inner.Cursor(position)
 
     return LanguageTask(run, learners, batch, heldout)
 
@@ -295,10 +285,11 @@ def check_pool_run(run: DilocoRun, pool: PoolConfig) -> None:
             f"{run.name} is for a pool whose document has the SHA-256 {run.pool_config}, not {pool.digest.hex()}",
             "give trainer and workers the pool's own document, and name its SHA-256 as `pool_config` of the run",
         )
-    if not len(run.workers) <= pool.train.files_per_step <= pool.train.max_files <= MAX_ITEMS:
+    if not len(run.workers) <= pool.train.files_per_step <= pool.train.max_files <= inner.MAX_ITEMS:
         raise ConfigError(
             f"{len(run.workers)} workers for {pool.train.files_per_step} to {pool.train.max_files} files a policy step",
-            f"name at most one worker per file, at most {MAX_ITEMS} files a step (`train.files_per_step`, `filter`)",
+            f"name at most one worker per file, at most {inner.MAX_ITEMS} files a step (`train.files_per_step`, "
+            "`filter`)",
         )
     if pool.train.lora is not None:
         raise ConfigError("DiLoCo workers train whole weights", "use a pool without `train.lora`")
@@ -323,7 +314,7 @@ class RlTask:
         self._learners.load(weights)
         self._more, self._metrics = False, None
 
-    def train(self, share: DataShare, number: int) -> int:
+    def train(self, share: inner.DataShare, number: int) -> int:
         """Raise FilesUnusableError for files that cannot be had or scored, or are malformed."""
         if not share.files:
             return 0
@@ -340,7 +331,7 @@ class RlTask:
         metrics = {name: getattr(self._metrics, name, None) for name in RL_METRICS}
         return {name: float(value) for name, value in metrics.items() if value is not None}
 
-    def save(self, folder: Path) -> Saving:
+    def save(self, folder: Path) -> inner.Saving:
         return self._learners.save(folder, {})
 
     def restore(self, folder: Path) -> None:
@@ -370,6 +361,6 @@ class RlTask:
         if failed:
             bad = [item for item, error in failed.items() if isinstance(error, MalformedFile | IntegrityError)]
             named = bad or list(failed)
-            raise FilesUnusableError(named, failed[named[0]].what, bool(bad))
+            raise inner.FilesUnusableError(named, failed[named[0]].what, bool(bad))
         groups, self._read = [group for item in items for group in self._read[item]], {}
         return groups

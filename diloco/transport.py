@@ -13,23 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from diloco import messages
 from diloco.codec import MalformedContribution, TensorLayout
 from diloco.config import DilocoRun
-from diloco.messages import (
-    MAX_ENTRY_BYTES,
-    MAX_MESSAGE_BYTES,
-    Contribution,
-    Expected,
-    LogEntry,
-    MalformedEntry,
-    MessageKind,
-    ShardEntry,
-    WorkerMessage,
-    open_contribution,
-    open_entry,
-    open_message,
-    seal,
-)
 from diloco.outer import MAX_LIST_BYTES, OuterState, list_state, open_list, read_state, shard_parts, state_shard_bytes
 from diloco.state_machine import Schedule
 from protocol.accounts import LocalAccount
@@ -64,16 +50,16 @@ class Transport:
         """Put a signed contribution or a shard under its hash."""
         self._bucket.put(f"contributions/{sha256_hex(data)}", data)
 
-    def contribution(self, document: str, worker: str, expected: Expected) -> Contribution:
+    def contribution(self, document: str, worker: str, expected: messages.Expected) -> messages.Contribution:
         """Fetch the contribution of `worker` whose bytes have the SHA-256 `document`. Raises MalformedContribution,
         IntegrityError, MissingObjectError, UnreachableError."""
         data = self._bucket.get(f"contributions/{document}", expected.document_bytes)
-        found = open_contribution(data, expected)
+        found = messages.open_contribution(data, expected)
         if found.worker != worker:
             raise MalformedContribution(f"{document[:16]}… is a contribution of {found.worker}, not of {worker}")
         return found
 
-    def shard(self, entry: ShardEntry) -> bytes:
+    def shard(self, entry: messages.ShardEntry) -> bytes:
         """Fetch a file of a payload. Raises IntegrityError, MissingObjectError, UnreachableError."""
         return self._bucket.get(f"contributions/{entry.sha256}", entry.size)
 
@@ -105,14 +91,14 @@ class Transport:
         """Leave a worker's message; False if its number is taken."""
         return self._bucket.put_first(self._message_place(worker, number), message)
 
-    def new_messages(self, worker: str, numbers: dict[str, int]) -> Iterator[WorkerMessage]:
+    def new_messages(self, worker: str, numbers: dict[str, int]) -> Iterator[messages.WorkerMessage]:
         """Yield the messages of a worker since `numbers` (the next one of each worker), which is advanced; at most 16.
         What is none is skipped. Raises UnreachableError."""
         first = numbers.get(worker, 0)
         for number in range(first, first + _MESSAGES_AT_ONCE):
             try:
-                data = self._bucket.look(self._message_place(worker, number), MAX_MESSAGE_BYTES)
-                message = None if data is None else open_message(data, self.run, worker, number)
+                data = self._bucket.look(self._message_place(worker, number), messages.MAX_MESSAGE_BYTES)
+                message = None if data is None else messages.open_message(data, self.run, worker, number)
             except UnreachableError:
                 raise
             except MusterError as error:
@@ -127,30 +113,30 @@ class Transport:
         """Write an entry of the log; False if its number is taken."""
         return self._bucket.put_first(self._entry_place(number), entry)
 
-    def entry(self, number: int, previous: str | None = None) -> tuple[LogEntry, str] | None:
+    def entry(self, number: int, previous: str | None = None) -> tuple[messages.LogEntry, str] | None:
         """Return an entry of the log and the SHA-256 of its bytes, None if it is not there yet. Raises MalformedEntry
         where the place is taken by something else, IntegrityError where it does not follow `previous`;
         UnreachableError."""
         try:
-            data = self._bucket.look(self._entry_place(number), MAX_ENTRY_BYTES)
+            data = self._bucket.look(self._entry_place(number), messages.MAX_ENTRY_BYTES)
         except IntegrityError as error:
-            raise MalformedEntry(error.what) from None
-        return None if data is None else (open_entry(data, self.run, number, previous), sha256_hex(data))
+            raise messages.MalformedEntry(error.what) from None
+        return None if data is None else (messages.open_entry(data, self.run, number, previous), sha256_hex(data))
 
     def has_entry(self, number: int) -> bool:
         """Return whether an entry of the coordinator's is there."""
         try:
             return self.entry(number) is not None
-        except MalformedEntry:
+        except messages.MalformedEntry:
             return False
 
-    def next_entry(self, number: int, previous: str) -> tuple[LogEntry, str] | None:
+    def next_entry(self, number: int, previous: str) -> tuple[messages.LogEntry, str] | None:
         """Return the first entry from place `number` on, past places that strangers took. Raises IntegrityError where
         it follows another entry than the one of SHA-256 `previous`; UnreachableError."""
         for place in range(number, number + MAX_TAKEN):
             try:
                 return self.entry(place, previous)
-            except MalformedEntry as error:
+            except messages.MalformedEntry as error:
                 log.debug("place %d of the log is skipped: %s", place, error)
         raise IntegrityError(f"strangers took {MAX_TAKEN} places of the log", "see who writes to the bucket")
 
@@ -262,19 +248,19 @@ class AttemptCache:
         """Forget everything; what is under way ends in a folder that nobody reads."""
         for job, _ in self._jobs.values():
             job.cancel()
-        self._jobs, self._contributions = {}, dict[tuple[str, str], Contribution]()
+        self._jobs, self._contributions = {}, dict[tuple[str, str], messages.Contribution]()
         shutil.rmtree(self._folder, ignore_errors=True)
         self._current = self._folder / f"{time.monotonic_ns():020d}"
         self._current.mkdir(parents=True)
 
-    def contribution(self, worker: str, document: str, expected: Expected) -> Contribution:
+    def contribution(self, worker: str, document: str, expected: messages.Expected) -> messages.Contribution:
         """Return a worker's contribution (SHA-256 `document`). Raises as `Transport.contribution`."""
         if (worker, document) not in self._contributions:
             found = self._transport.contribution(document, worker, expected)
             self._contributions[worker, document] = found
         return self._contributions[worker, document]
 
-    def fetch(self, worker: str, document: str, expected: Expected) -> bool:
+    def fetch(self, worker: str, document: str, expected: messages.Expected) -> bool:
         """Return whether all files of a contribution are here; fetch what is missing, in the order in which it is sent.
         Raises IntegrityError where other bytes lie under a hash, and as `contribution`."""
         entries = in_send_order(document, self.contribution(worker, document, expected).shards)
@@ -290,14 +276,14 @@ class AttemptCache:
             self._jobs[document] = self._pool.submit(self._fetch, missing, self._current, backoff), backoff
         return False
 
-    def read(self, entry: ShardEntry) -> bytes:
+    def read(self, entry: messages.ShardEntry) -> bytes:
         """Return a file's bytes, from the bucket if they are not here. Raises as `Transport.shard`."""
         try:
             return (self._current / entry.sha256).read_bytes()
         except OSError:
             return self._transport.shard(entry)
 
-    def _fetch(self, entries: Sequence[ShardEntry], folder: Path, backoff: PollBackoff) -> None:
+    def _fetch(self, entries: Sequence[messages.ShardEntry], folder: Path, backoff: PollBackoff) -> None:
         for entry in entries:
             try:
                 with backoff.taking():
@@ -323,10 +309,12 @@ class Sender:
 
     def __init__(self, transport: Transport, account: LocalAccount) -> None:
         self._transport, self._account, self.next = transport, account, 0
-        self._posted: set[tuple[MessageKind, int, int, str | None]] = set()
+        self._posted: set[tuple[messages.MessageKind, int, int, str | None]] = set()
         self._upload, self._uploaded = BackgroundJob("payload-sender"), ("", 0)
 
-    def post(self, kind: MessageKind, now: Schedule, digest: str | None = None, items: Iterable[str] = ()) -> None:
+    def post(
+        self, kind: messages.MessageKind, now: Schedule, digest: str | None = None, items: Iterable[str] = ()
+    ) -> None:
         """Post a message about the attempt under way, unless this process has, at the first place that nobody has
         taken. Raises MusterError where there is none; UnreachableError."""
         what = kind, now.step, now.attempt, digest
@@ -334,11 +322,11 @@ class Sender:
             return
         worker, run = str(self._account.address), self._transport.run
         for _ in range(MAX_TAKEN):
-            message = WorkerMessage(
+            message = messages.WorkerMessage(
                 run=run.digest, worker=worker, number=self.next, kind=kind, step=now.step, attempt=now.attempt,
                 digest=digest, items=list(items),
             )  # fmt: skip
-            posted = self._transport.post(worker, message.number, seal(message, run, self._account))
+            posted = self._transport.post(worker, message.number, messages.seal(message, run, self._account))
             self.next += 1
             if posted:
                 self._posted = {earlier for earlier in self._posted if earlier[1] == now.step} | {what}

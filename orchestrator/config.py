@@ -30,12 +30,12 @@ class OrchestratorConfig(DaemonConfig):
     public_rpc: tuple[str, ...] = Field(
         (), description="RPC URLs that newcomers are told. Empty: those of the deployment file or the network."
     )
-    relays: tuple[Address, ...] = Field((), description="Who, besides participants, may announce sources of weights.")
+    relays: tuple[Address, ...] = Field((), description="Addresses, besides participants, that may announce sources.")
     database: str = Field("", description="postgresql://… or sqlite:///path. Empty: SQLite in `home`.")
     confirmations: int = Field(2, ge=0, le=1000, description="Blocks on top of a step's seed block before it is used.")
     poll_seconds: float = Field(0.25, gt=0, le=60, description="Seconds between two polls of the chain.")
     heartbeat_seconds: float = Field(HEARTBEAT_SECONDS, ge=1, le=600, description="Seconds between two heartbeats.")
-    lease_seconds: float = Field(0.0, ge=0, le=3600, description="Life of a lease without heartbeats. 0: three.")
+    lease_seconds: float = Field(0.0, ge=0, le=3600, description="Life of a silent node's lease. 0: three heartbeats.")
     lease_limit: float = Field(600.0, gt=0, le=86400, description="Longest life of a lease with heartbeats, seconds.")
     stall_seconds: float = Field(
         60.0, gt=0, le=86400, description="Seconds without progress after which accepted files count as useless."

@@ -15,16 +15,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.responses import RedirectResponse
 
-from orchestrator.auth import (
-    BodyMemory,
-    HttpError,
-    RequestGuard,
-    RequestLimits,
-    Sender,
-    SignedRoute,
-    add_error_handlers,
-    documented,
-)
+from orchestrator import auth
 from orchestrator.uploads import ObjectStore
 from protocol import VERSION
 from protocol.api import endpoints, work
@@ -185,28 +176,28 @@ class SwarmGate:
         """Return a ticket for an envelope; once it is there and is this member's, return that it is listed. Raise
         HttpError 403, 409, 413, 429 or 503."""
         if member not in self._members:
-            raise HttpError(403, f"{member} is no member of this swarm", "ask the gate's owner to name it")
+            raise auth.HttpError(403, f"{member} is no member of this swarm", "ask the gate's owner to name it")
         key, now = object_key("envelopes", bytes.fromhex(body.sha256)), self._clock()
         if body.size > self._swarm.envelope_bytes:
-            raise HttpError(
+            raise auth.HttpError(
                 413, f"an envelope of this swarm has at most {self._swarm.envelope_bytes} bytes", "share less"
             )
         if self._index.has(member, body.sha256):
             return UploadExists(key=key)
         if why := self._index.refused(member, body.sha256):
-            raise HttpError(409, why, "share another round")
+            raise auth.HttpError(409, why, "share another round")
         # Counted before the bucket is asked, too.
         if not self._index.ask(member, body.sha256, body.size, now, self._per_hour, self._bytes_per_hour):
             what = f"more than {self._per_hour} envelopes or {self._bytes_per_hour} bytes of {member} in an hour"
-            raise HttpError(429, what, "share less often", 600)
+            raise auth.HttpError(429, what, "share less often", 600)
         size = self._store.size(key)
         if size is None:
             ticket = self._store.presign_put(key, body.size, bytes.fromhex(body.sha256), TICKET_SECONDS)
             return UploadNeeded(key=key, **ticket.model_dump())
         if size != body.size:  # the quota counted the size that was asked with
-            raise HttpError(409, f"{size} bytes lie there, not {body.size}", "ask with its size")
+            raise auth.HttpError(409, f"{size} bytes lie there, not {body.size}", "ask with its size")
         if not self._checking.acquire(blocking=False):
-            raise HttpError(503, "other envelopes are being checked", "try again", 1)
+            raise auth.HttpError(503, "other envelopes are being checked", "try again", 1)
         try:
             self._check(member, key, body.sha256, size)
         finally:
@@ -224,7 +215,7 @@ class SwarmGate:
         if after is not None:
             place = re.fullmatch(PLACE, after)
             if place is None:
-                raise HttpError(422, "`after` is no place of a listing", "send the `next` of the page before")
+                raise auth.HttpError(422, "`after` is no place of a listing", "send the `next` of the page before")
             begin = bisect.bisect_right(listing, (int(place[1]), place[2]), key=lambda row: row[0])
         page = listing[begin : begin + MOST_LISTED]
         more = begin + len(page) < len(listing)
@@ -247,13 +238,13 @@ class SwarmGate:
             why = self._index.add(member, envelope.round, sha256, size)
         if why:
             self._index.refuse(member, sha256, why)
-            raise HttpError(409, why, "share another round")
+            raise auth.HttpError(409, why, "share another round")
 
 
 # HTTP
 
-signed = APIRouter(route_class=SignedRoute, responses=documented(400, 401, 403, 408, 409, 413, 422, 503))
-router = APIRouter(responses=documented())
+signed = APIRouter(route_class=auth.SignedRoute, responses=auth.documented(400, 401, 403, 408, 409, 413, 422, 503))
+router = APIRouter(responses=auth.documented())
 
 
 def _gate(request: Request) -> SwarmGate:
@@ -264,7 +255,7 @@ Gate = Annotated[SwarmGate, Depends(_gate)]
 
 
 @signed.post(SHARE.path, summary="Ask to upload an envelope, and again once it is there")
-def post_envelope(body: EnvelopeUpload, sender: Sender, service: Gate) -> work.UploadResponse:
+def post_envelope(body: EnvelopeUpload, sender: auth.Sender, service: Gate) -> work.UploadResponse:
     return service.upload(sender, body)
 
 
@@ -278,7 +269,7 @@ def get_object(key: str, request: Request, service: Gate) -> RedirectResponse:
     # Not the path parameter: its route lets a trailing line feed pass unseen.
     named = _ENVELOPE.fullmatch(str(request.scope["path"]))
     if named is None:
-        raise HttpError(404, "there is no such envelope", "see docs/design/swarm.md")
+        raise auth.HttpError(404, "there is no such envelope", "see docs/design/swarm.md")
     return RedirectResponse(service.location(named[1]), 307)
 
 
@@ -287,16 +278,16 @@ def get_health() -> Health:
     return Health(ok=True, version=VERSION)
 
 
-def create_app(gate: SwarmGate, guard: RequestGuard, rate: float, burst: float) -> FastAPI:
+def create_app(gate: SwarmGate, guard: auth.RequestGuard, rate: float, burst: float) -> FastAPI:
     """Return the app. It answers `rate` requests per second and `burst` at once per client address, and half of that
     per signer."""
     app = FastAPI(title="muster swarm gate", version=VERSION, docs_url=None, redoc_url=None)
     app.state.service, app.state.guard = gate, guard
-    app.state.signers, app.state.body_memory = Buckets(rate / 2, burst / 2), BodyMemory()
-    add_error_handlers(app)
+    app.state.signers, app.state.body_memory = Buckets(rate / 2, burst / 2), auth.BodyMemory()
+    auth.add_error_handlers(app)
     app.include_router(signed)
     app.include_router(router)
-    app.add_middleware(RequestLimits, clients=Buckets(rate, burst))
+    app.add_middleware(auth.RequestLimits, clients=Buckets(rate, burst))
     return app
 
 
@@ -313,7 +304,7 @@ class GateDaemon:
             index = EnvelopeIndex(config.home / "gate.sqlite")
             stack.callback(index.close)
             gate = SwarmGate(swarm, config.members, Bucket(config.s3), index, config.per_hour, config.bytes_per_hour)
-            guard = RequestGuard(AuthScope.of(config.url, DOMAIN.chain_id, DOMAIN.contract), RecentNonces().use)
+            guard = auth.RequestGuard(AuthScope.of(config.url, DOMAIN.chain_id, DOMAIN.contract), RecentNonces().use)
             app = create_app(gate, guard, config.rate, config.burst)
             self._server = HttpServer(server_options(app, config.connections))
             self._opened = stack.pop_all()

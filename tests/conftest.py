@@ -1,5 +1,6 @@
 """Fixtures that several areas share: a real local chain, and the suite deployed on it."""
 
+import gzip
 import subprocess
 import time
 from collections.abc import Iterator
@@ -123,6 +124,11 @@ class Chain:
     def client(self, account: LocalAccount | None = None, **options: Any) -> ChainClient:
         return ChainClient([self.url], self.chain_id, account, **({"poll": 0.02} | options))
 
+    def save(self, path: Path) -> None:
+        """Write the chain's state, from which the next start goes on."""
+        path.write_bytes(gzip.decompress(bytes.fromhex(self.rpc("anvil_dumpState", True)[2:])))
+        self.state = path
+
     def kill(self) -> None:
         """kill -9."""
         if self.process is not None:
@@ -166,10 +172,13 @@ def anvil() -> Iterator[Chain]:
     running.kill()
 
 
+def local(chain: Chain) -> NetworkConfig:
+    return NetworkConfig.load("local").model_copy(update={"rpc_urls": (chain.url,)})
+
+
 def deploy_on(chain: Chain, folder: Path) -> Deployed:
     governance = chain.account()
-    network = NetworkConfig.load("local").model_copy(update={"rpc_urls": (chain.url,)})
-    deployment = deploy(chain.client(governance), network, folder)
+    deployment = deploy(chain.client(governance), local(chain), folder)
     return Deployed(chain, governance, deployment, folder)
 
 

@@ -73,28 +73,16 @@ def _code(line: Line, folder: Path) -> None:
     assert code.score(line["input"]["answer"], verification) == line["expected"]
 
 
-@handles("predicted-output-*")
-def _predicted_output(line: Line, folder: Path) -> None:
-    assert scored("code_output_prediction", line["input"]["info"], line["input"]["answer"]) == line["expected"]
-
-
-@handles("answer-tags")
-def _answer_tags(line: Line, folder: Path) -> None:
-    assert scored("reasoning_gym", line["input"]["info"], line["input"]["answer"]) == line["expected"]
-
-
-def _refused(line: Line) -> bool:
-    """Whether a data row is refused."""
-    try:
-        read_row(json.dumps(line["input"]).encode(), "row 0")
-    except IntegrityError:
-        return True
-    return False
+@handles("predicted-output-*", "answer-tags")
+def _scored(line: Line, folder: Path) -> None:
+    task = "reasoning_gym" if line["kind"] == "answer-tags" else "code_output_prediction"
+    assert scored(task, line["input"]["info"], line["input"]["answer"]) == line["expected"]
 
 
 @handles("dataset-functional-taken-for-stdin")
 def _functional(line: Line, folder: Path) -> None:
-    assert _refused(line)
+    with pytest.raises(IntegrityError):
+        read_row(json.dumps(line["input"]).encode(), "row 0")
 
 
 GOOD = {
@@ -133,19 +121,19 @@ def _number_truth(line: Line, folder: Path) -> None:
 @handles("dataset-file-kinds")
 def _file_kind(line: Line, folder: Path) -> None:
     row, text = json.dumps(GOOD).encode(), line["input"]
-    if "byte order mark" in text:
-        assert _screened(b"\xef\xbb\xbf" + row + b"\n", folder) == 1
-    elif "gzip" in text:
-        assert _screened(gzip.compress(row + b"\n"), folder) == 1
-    elif "array" in text:
-        assert _screened(json.dumps([GOOD], indent=1).encode(), folder) == 1
-    elif "empty lines" in text:
-        assert _screened(b"\n" + row + b"\n\n", folder) == 1
+    read = {
+        "byte order mark": b"\xef\xbb\xbf" + row + b"\n",
+        "gzip": gzip.compress(row + b"\n"),
+        "array": json.dumps([GOOD], indent=1).encode(),
+        "empty lines": b"\n" + row + b"\n\n",
+    }
+    refused = {"zip": b"PK\x03\x04", "UTF-16": "\ufeff{}".encode("utf-16-le"), "CSV": b"problem_id,prompt\np0,x\n"}
+    kind = next(kind for kind in read | refused if kind in text)
+    if kind in read:
+        assert _screened(read[kind], folder) == 1
     else:
-        starts = {"zip": b"PK\x03\x04", "UTF-16": "\ufeff{}".encode("utf-16-le"), "CSV": b"problem_id,prompt\np0,x\n"}
-        data = next(start for kind, start in starts.items() if kind in text)
         with pytest.raises(IntegrityError, match="rows is"):
-            _screened(data, folder)
+            _screened(refused[kind], folder)
 
 
 @handles("parquet-*")

@@ -44,9 +44,6 @@ class Batch:
     more: bool = False
 
 
-# Raw logs
-
-
 Log = dict[str, Any]
 _HEX = re.compile(r"0x(?:[0-9a-fA-F]{2})*")
 _LENGTHS = {"address": 42, "blockHash": 66, "transactionHash": 66}

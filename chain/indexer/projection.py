@@ -142,9 +142,6 @@ def _without(state: State, lanes: Iterable[FinalLane], payments: int) -> State:
     return replace(state, accounts=accounts, payments=left, archived_payments=archived, **tables)
 
 
-# The projection
-
-
 class EventSource(Protocol):
     """What a projection needs of a follower."""
 

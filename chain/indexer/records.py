@@ -511,9 +511,6 @@ class NodeChallenge:
         return self.trials[-1]
 
 
-# Mirrors
-
-
 MAX_MIRROR = 500  # characters of an announced URL; longer ones are not believed
 MOST_NODE_MIRRORS = 3  # URLs that a node may announce for one file; a seat has one, its newest
 
@@ -528,9 +525,6 @@ class Mirrors:
     @property
     def urls(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys((*self.seats.values(), *self.node)))
-
-
-# Governance
 
 
 @dataclass(frozen=True)

@@ -200,9 +200,6 @@ class State:
         return hint.cumulative - self.accounts[pool, node].units_spent if hint else 0
 
 
-# A node's standing
-
-
 class Standing(StrEnum):
     """A node's standing in a pool; only a MEMBER may make and submit files. FROZEN ends by itself when its rejected
     file is final, EJECTED and REMOVED are for good."""

@@ -9,13 +9,10 @@ import pytest
 
 from chain import abi, deploy
 from chain.deployment import Deployment, NetworkConfig
+from chain.transactions import Call
 from protocol.errors import ConfigError
-from tests.conftest import Chain, Deployed
+from tests.conftest import Chain, Deployed, local
 from tools.structure import ROOT
-
-
-def local(chain: Chain) -> NetworkConfig:
-    return NetworkConfig.load("local").model_copy(update={"rpc_urls": (chain.url,)})
 
 
 def test_a_deployment_describes_the_chain(deployed: Deployed) -> None:
@@ -91,8 +88,6 @@ def test_a_nonce_used_in_between_is_named(chain: Chain, tmp_path: Path) -> None:
     network = local(chain)
     progress = deploy._progress(client, network, tmp_path, False)
     progress.save(tmp_path)
-    from chain.transactions import Call
-
     client.send(Call(owner.address, b"", "transfer"))
     with pytest.raises(ConfigError, match=r"nonce 0 .* is gone \(next is 1\).*--fresh"):
         deploy.deploy(client, network, tmp_path)

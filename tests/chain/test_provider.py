@@ -13,7 +13,7 @@ from chain.client import ChainClient
 from chain.rpc import ChainReader, ErrorKind, FailoverProvider, RpcError, meaning, shown
 from protocol.errors import ConfigError, UnreachableError
 from tests.chain.conftest import SELF, gift
-from tests.chain.proxy import Proxy, answering, serve
+from tests.chain.proxy import Proxy, answering
 from tests.conftest import Chain, free_port
 
 
@@ -181,14 +181,13 @@ SENDING = [
 ]
 
 
-class Endpoint:
-    """Answers `refusal` to requests for `method`, as long as `refuses` of them says so, and sensibly otherwise."""
+class Endpoint(Proxy):
+    """Answers `refusal` to so many requests for `method` as `refusals` says, and sensibly otherwise."""
 
     def __init__(self) -> None:
+        super().__init__("nobody's")
         self.refusal: Answer | None = None
         self.method, self.refusals, self.most, self.batches = "eth_getBlockByNumber", 0, 1000, list[int]()
-        self.server = serve(self.answer)
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
 
     def answer(self, body: Any) -> tuple[int, bytes]:
         requests = body if isinstance(body, list) else [body]
@@ -211,8 +210,7 @@ class Endpoint:
 def endpoint() -> Iterator[Endpoint]:
     made = Endpoint()
     yield made
-    made.server.shutdown()
-    made.server.server_close()
+    made.close()
 
 
 def reader(endpoint: Endpoint, seconds: float = 5.0) -> ChainReader:
@@ -222,9 +220,8 @@ def reader(endpoint: Endpoint, seconds: float = 5.0) -> ChainReader:
 
 
 def named(answers: list[Answer]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize(
-        "refusal", answers, ids=[f"{one.provider} {one.code} {one.status}" for one in answers]
-    )
+    ids = [f"{one.provider} {one.code} {one.status}" for one in answers]
+    return pytest.mark.parametrize("refusal", answers, ids=ids)
 
 
 @named(RATE_LIMITS + LAGGING)

@@ -1,6 +1,5 @@
 """The event follower through reorganisations, lost ends and kills: what it keeps is one branch, nothing twice."""
 
-import gzip
 import os
 import signal
 import sqlite3
@@ -81,8 +80,7 @@ def test_a_chain_that_lost_its_end(deployed: Deployed, tmp_path: Path) -> None:
 def test_the_chain_is_killed_and_comes_back_from_its_last_save(deployed: Deployed, tmp_path: Path) -> None:
     chain = deployed.chain
     mint(deployed, 1)
-    state = tmp_path / "state.json"
-    state.write_bytes(gzip.decompress(bytes.fromhex(chain.rpc("anvil_dumpState", True)[2:])))
+    chain.save(tmp_path / "state.json")
     follower = follow(deployed, tmp_path)
     projection = Projection(follower)
     mint(deployed, 10)
@@ -91,7 +89,6 @@ def test_the_chain_is_killed_and_comes_back_from_its_last_save(deployed: Deploye
     chain.kill()
     with pytest.raises(UnreachableError):
         Projection(Follower(chain.client(patience=0.3), deployed.deployment, tmp_path / "other.db"))
-    chain.state = state
     chain.start()
     assert projection.refresh()
     assert projection.state.balances[ALICE] == 1
@@ -137,8 +134,6 @@ from pathlib import Path
 from chain.client import ChainClient
 from chain.deployment import Deployment
 from chain.indexer.follower import Follower
-from chain.transactions import Call
-{extra}
 folder = Path(sys.argv[1])
 client = ChainClient([sys.argv[2]], 31337)
 follower = Follower(client, Deployment.load(Path(sys.argv[3])), folder / "events.db")
@@ -152,10 +147,8 @@ while True:
 def test_kill_9_at_any_moment_loses_nothing(deployed: Deployed, tmp_path: Path) -> None:
     """A child follows block by block and is killed again and again while the chain grows and reorganises."""
     chain = deployed.chain
-    extra = "import snap" if "snap" in sys.modules else ""
-    command = [sys.executable, "-c", _CHILD.format(extra=extra), str(tmp_path), chain.url]
-    command.append(str(deployed.folder / "deployment.json"))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    command = [sys.executable, "-c", _CHILD, str(tmp_path), chain.url, str(deployed.folder / "deployment.json")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     total = 0
     for attempt in range(4):
         child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)

@@ -1,6 +1,5 @@
 """Sending on a real chain: what is lost, stuck, dropped or overtaken is mined once, at a price up to a limit."""
 
-import gzip
 import logging
 import threading
 import time
@@ -287,12 +286,10 @@ def test_senders_survive_a_chain_that_forgets_its_last_seconds(tmp_path: Path) -
 
         for _ in range(2):
             until_sent(4)
-            state = tmp_path / "state.json"
-            state.write_bytes(gzip.decompress(bytes.fromhex(chain.rpc("anvil_dumpState", True)[2:])))
+            chain.save(tmp_path / "state.json")
             until_sent(4)
             chain.kill()
             time.sleep(1)
-            chain.state = state
             chain.start()
         until_sent(8)
         stop.set()

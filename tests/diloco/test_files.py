@@ -13,16 +13,6 @@ from diloco import messages
 from diloco.codec import MalformedContribution
 from diloco.config import Timeouts
 from diloco.log import Log, read_step
-from diloco.messages import (
-    CommitRecord,
-    Contribution,
-    ContributionRefused,
-    Expected,
-    FilesUnusable,
-    Signed,
-    Strikes,
-    seal,
-)
 from diloco.outer import Admitted
 from diloco.store import OwnContribution
 from diloco.worker import Worker
@@ -64,7 +54,7 @@ def test_a_file_that_one_worker_cannot_have_is_split_among_the_others(world: Fil
     begin(world, 0, 1, 2)
     lose_files(world.workers[2], 0)
     world.until(1)
-    named = told(world, FilesUnusable)
+    named = told(world, messages.FilesUnusable)
     assert [one.worker for one in named] == [BAD]
     assert len(named[0].items) == 2
     assert sorted(files_of(world, 0).values()) == sorted(NAMES[:2] * 3)
@@ -82,7 +72,7 @@ def test_a_file_that_nobody_can_have_is_left_out_of_its_step(minimum: int, tmp_p
     files = files_of(world, 1)
     assert [file for file, worker in files.items() if not worker] == sorted(gone)
     assert len([worker for worker in files.values() if worker in NAMES]) == 5
-    named = told(world, FilesUnusable)
+    named = told(world, messages.FilesUnusable)
     assert len(named) == 4 - minimum, "as many as there are, less those that a step needs, and one more"
     assert len({one.worker for one in named}) == len(named)
     world.until(4)
@@ -117,9 +107,9 @@ def test_a_worker_that_names_others_files_is_ignored(world: FilesWorld) -> None:
     other = now.partition.of(NAMES[0])[-1]
     world.workers[2]._sender.post("unusable", now, None, [other])
     world.until(1)
-    assert not told(world, FilesUnusable)
+    assert not told(world, messages.FilesUnusable)
     with pytest.raises(IntegrityError, match="names files that are not assigned to it"):
-        now.after(FilesUnusable(worker=BAD, message=99, items=["ab" * 32]))
+        now.after(messages.FilesUnusable(worker=BAD, message=99, items=["ab" * 32]))
 
 
 def test_a_file_is_waited_for_and_not_for_ever(tmp_path: Path) -> None:
@@ -135,7 +125,7 @@ def test_a_file_is_waited_for_and_not_for_ever(tmp_path: Path) -> None:
     assert why.endswith("(at most 50 s, then it is reported)")
     clock[0] = 49.0
     assert bad.turn() == why
-    assert not told(world, FilesUnusable)
+    assert not told(world, messages.FilesUnusable)
     clock[0] = 51.0
     assert "to continue without this worker" in bad.turn()
     world.until(1)
@@ -197,15 +187,15 @@ def sign_other_files(monkeypatch: pytest.MonkeyPatch, chosen: Chosen | None) -> 
             return own
         if chosen is None:
             return replace(own, document=first[0])
-        made = Signed[Contribution].model_validate_json(own.document).body
+        made = messages.Signed[messages.Contribution].model_validate_json(own.document).body
         others = sorted(item for name in NAMES[:2] for item in self.log.schedule.share_of(name) if item not in NAMES)
         named = made.model_copy(update={"items": list(chosen(made.items, others))})
-        return replace(own, document=seal(named, self.run, self._account))
+        return replace(own, document=messages.seal(named, self.run, self._account))
 
     monkeypatch.setattr(Worker, "_contribute", hostile)
 
 
-def attacked(world: FilesWorld) -> CommitRecord:
+def attacked(world: FilesWorld) -> messages.CommitRecord:
     """The commit record after outer step 1."""
     begin(world, 0, 1, 2)
     world.until(1)
@@ -221,7 +211,7 @@ def test_a_worker_that_names_other_files_is_refused_with_words(
     chosen, word = ATTACKS.get(name, (None, "it is for outer step 0, this is 1"))
     sign_other_files(monkeypatch, chosen)
     commit = attacked(world)
-    refused = told(world, ContributionRefused)[0]
+    refused = told(world, messages.ContributionRefused)[0]
     assert refused.worker == BAD
     assert word in refused.why
     assert sorted(commit.made_of) == commit.counted == NAMES[:2]
@@ -237,14 +227,14 @@ def test_a_coordinator_that_lets_other_files_count_is_found_out(
     world: FilesWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sign_other_files(monkeypatch, ATTACKS["another's"][0])
-    checks, turn = Expected.check, world.coordinator.turn
+    checks, turn = messages.Expected.check, world.coordinator.turn
 
     def blind() -> bool:
-        monkeypatch.setattr(Expected, "check", lambda self, made: None)
+        monkeypatch.setattr(messages.Expected, "check", lambda self, made: None)
         try:
             return turn()
         finally:
-            monkeypatch.setattr(Expected, "check", checks)
+            monkeypatch.setattr(messages.Expected, "check", checks)
 
     monkeypatch.setattr(world.coordinator, "turn", blind)
     with pytest.raises(MalformedContribution, match="against the partition"):
@@ -266,7 +256,7 @@ def test_a_contribution_of_an_attempt_that_is_over_is_refused(
     world.workers.pop(2)._sender.post("leave", world.schedule)
     for _ in range(20):
         world.turn()
-    refused = told(world, ContributionRefused)[0]
+    refused = told(world, messages.ContributionRefused)[0]
     assert refused.worker == NAMES[0]
     assert "against the partition" in refused.why
 
@@ -281,7 +271,7 @@ def test_what_was_judged_in_one_attempt_is_judged_anew_in_the_next(world: FilesW
     world.workers[0]._sender.post("leave", now)
     world.workers[2]._sender.post("sign", replace(now, attempt=now.attempt + 1), own.digest)
     world.coordinator.turn()
-    assert [one.worker for one in told(world, ContributionRefused)] == [BAD]
+    assert [one.worker for one in told(world, messages.ContributionRefused)] == [BAD]
 
 
 # Exclusion.
@@ -299,16 +289,16 @@ def test_a_worker_that_is_refused_in_every_step_is_excluded_from_most(
     worker = world.start(1)
     assert worker.log.schedule.strikes == world.schedule.strikes
     world.until(12)
-    assert len(told(world, ContributionRefused)) == 4, "of steps 1, 2, 4 and 8"
+    assert len(told(world, messages.ContributionRefused)) == 4, "of steps 1, 2, 4 and 8"
     now = world.schedule
-    assert now.strikes == {BAD: Strikes(count=4, until=16)}
+    assert now.strikes == {BAD: messages.Strikes(count=4, until=16)}
     assert (now.members, now.waiting) == (frozenset(NAMES[:2]), frozenset({BAD}))
     assert world.coordinator.status()["backing_off"] == {BAD: 16}
     why = next(filter(None, (world.workers[2].turn() for _ in range(20))))
     assert "outer step 16 to begin" in why
     world.check()
     right = commits(world.coordinator.transport)[3]
-    assert right.strikes == {BAD: Strikes(count=2, until=4, made=0)}
+    assert right.strikes == {BAD: messages.Strikes(count=2, until=4, made=0)}
 
 
 def test_a_worker_that_cannot_have_its_files_is_back_in_every_fourth_step(tmp_path: Path) -> None:
@@ -316,7 +306,7 @@ def test_a_worker_that_cannot_have_its_files_is_back_in_every_fourth_step(tmp_pa
     begin(world, 0, 1, 2)
     lose_files(world.workers[2], *range(20))
     world.until(12)
-    assert len(told(world, FilesUnusable)) == 5, "of steps 0, 1, 3, 7 and 11"
+    assert len(told(world, messages.FilesUnusable)) == 5, "of steps 0, 1, 3, 7 and 11"
 
 
 def test_a_step_of_which_too_little_counts_is_not_begun_again_for_an_excluded_worker(
@@ -329,7 +319,7 @@ def test_a_step_of_which_too_little_counts_is_not_begun_again_for_an_excluded_wo
     coordinator, draft = world.coordinator, world.coordinator._draft
     monkeypatch.setattr(coordinator_module, "settle", lambda _: (None, Admitted({}, {})))
     for out, fails in (("excluded", False), ("new", True)):
-        strikes = {"excluded": Strikes(count=7, until=64)}
+        strikes = {"excluded": messages.Strikes(count=7, until=64)}
         draft.schedule = replace(draft.schedule, waiting=frozenset({out}), strikes=strikes)
         before = draft.schedule.attempt
         coordinator._settle()
@@ -337,12 +327,12 @@ def test_a_step_of_which_too_little_counts_is_not_begun_again_for_an_excluded_wo
 
 
 def test_the_reason_of_a_refusal_is_no_terminal_command(world: FilesWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(data: bytes, expected: Expected) -> Contribution:
+    def refuse(data: bytes, expected: messages.Expected) -> messages.Contribution:
         raise MalformedContribution("bad\x1b[2J\nanother line")
 
     begin(world, 0, 1, 2)
-    monkeypatch.setattr("diloco.transport.open_contribution", refuse)
-    while not told(world, ContributionRefused):
+    monkeypatch.setattr("diloco.messages.open_contribution", refuse)
+    while not told(world, messages.ContributionRefused):
         world.turn()
-    assert told(world, ContributionRefused)[0].why == "bad?[2J?another line"
+    assert told(world, messages.ContributionRefused)[0].why == "bad?[2J?another line"
     assert messages.MAX_REASON == 200

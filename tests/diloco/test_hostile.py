@@ -16,7 +16,7 @@ from diloco.config import AdmissionConfig
 from diloco.log import expected_at
 from diloco.messages import Contribution, Expected, Signed, seal
 from diloco.outer import Admitted, OuterState, Payloads, admit, encode_payload, settle
-from diloco.state_machine import Phase, Schedule
+from diloco.state_machine import Schedule
 from diloco.store import OwnContribution
 from diloco.worker import Worker
 from protocol.encoding import sha256_hex
@@ -172,7 +172,7 @@ def test_contributions_are_judged_once_in_an_attempt(tmp_path: Path, monkeypatch
     seconds = [0.0]
     run = make_run(3, "too-few", window_seconds=1000, training_seconds=1000, inner_steps=8)
     world = DilocoWorld(run, tmp_path, clock=lambda: seconds[0]).begin(0, 1, 2)
-    world.until_phase(Phase.SETTLE)
+    world.hold_before_commit()
     attempt = world.schedule.attempt
     for _ in range(20):
         world.coordinator.turn()

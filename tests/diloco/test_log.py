@@ -8,26 +8,14 @@ from typing import Any
 
 import pytest
 
+from diloco import messages
 from diloco.log import Log, LogWriter, make_step
-from diloco.messages import (
-    MAX_ENTRY_BYTES,
-    MAX_EVENTS,
-    NO_ENTRY,
-    CommitRecord,
-    ContributionSigned,
-    Joined,
-    Left,
-    LogEntry,
-    LogEvent,
-    PhaseFailed,
-    seal,
-)
 from diloco.transport import Transport
 from protocol.encoding import sha256_hex
 from protocol.errors import IntegrityError, UnreachableError
 from tests.diloco.world import COORDINATOR, NAMES, TRUSTED, DilocoWorld, Killed, MemoryBucket, commits, make_run
 
-JUNK = (b"{}", b"x" * (MAX_ENTRY_BYTES + 1))
+JUNK = (b"{}", b"x" * (messages.MAX_ENTRY_BYTES + 1))
 
 
 def world_of(home: Path, workers: int = 3, **settings: Any) -> DilocoWorld:
@@ -39,17 +27,17 @@ def world_of(home: Path, workers: int = 3, **settings: Any) -> DilocoWorld:
     return world
 
 
-def entry_of(log: Log, *events: LogEvent) -> LogEntry:
+def entry_of(log: Log, *events: messages.LogEvent) -> messages.LogEntry:
     """The next one, as a coordinator writes it that heeds no rule."""
-    epoch = log.number if isinstance(events[-1], CommitRecord) else log.epoch
-    return LogEntry(
+    epoch = log.number if isinstance(events[-1], messages.CommitRecord) else log.epoch
+    return messages.LogEntry(
         run=log.transport.run.digest, number=log.number, previous=log.tip, epoch=epoch, time=time.time(),
         events=list(events),
     )  # fmt: skip
 
 
-def signed(worker: int, document: str = "ab") -> ContributionSigned:
-    return ContributionSigned(worker=NAMES[worker], message=7 + worker, document=document * 32)
+def signed(worker: int, document: str = "ab") -> messages.ContributionSigned:
+    return messages.ContributionSigned(worker=NAMES[worker], message=7 + worker, document=document * 32)
 
 
 def all_follow(world: DilocoWorld) -> Log:
@@ -59,11 +47,11 @@ def all_follow(world: DilocoWorld) -> Log:
     return world.coordinator.log
 
 
-BAD: dict[str, tuple[LogEvent, str]] = {
-    "of another attempt": (PhaseFailed(attempt=9, phase="collect"), "changes nothing"),
+BAD: dict[str, tuple[messages.LogEvent, str]] = {
+    "of another attempt": (messages.PhaseFailed(attempt=9, phase="collect"), "changes nothing"),
     "the same once more": (signed(0), "changes nothing"),
-    "of a stranger": (Joined(worker=NAMES[5], message=0, digest="ab" * 32), "is no worker of"),
-    "a commit record": (CommitRecord(step=1, digest="ab" * 32), "changes nothing"),
+    "of a stranger": (messages.Joined(worker=NAMES[5], message=0, digest="ab" * 32), "is no worker of"),
+    "a commit record": (messages.CommitRecord(step=1, digest="ab" * 32), "changes nothing"),
 }
 
 
@@ -74,7 +62,7 @@ def test_one_bad_event_among_good_ones_and_nothing_is_taken(name: str, tmp_path:
     bad, words = BAD[name]
     before = vars(worker.log.draft())
     entry = entry_of(log, signed(0), signed(1), bad)
-    assert worker.transport.append(log.number, seal(entry, world.run, COORDINATOR))
+    assert worker.transport.append(log.number, messages.seal(entry, world.run, COORDINATOR))
     for _ in range(2):
         with pytest.raises(IntegrityError, match=words):
             worker.turn()
@@ -121,15 +109,15 @@ def test_more_than_an_entry_holds_takes_more_entries(tmp_path: Path) -> None:
     writer, log = LogWriter(world.coordinator.log, COORDINATOR), world.coordinator.log
     first, told = log.number, 0
     while log.number == first:
-        event: LogEvent = Left(worker=NAMES[0], message=told)
+        event: messages.LogEvent = messages.Left(worker=NAMES[0], message=told)
         if told % 2 == 0:
-            event = Joined(worker=NAMES[0], message=told, digest=log.schedule.digest)
+            event = messages.Joined(worker=NAMES[0], message=told, digest=log.schedule.digest)
         writer.add(event)
         told += 1
-    assert told == MAX_EVENTS + 1
+    assert told == messages.MAX_EVENTS + 1
     writer.write()
     reader = Log.at(world.coordinator.transport, 0)
-    assert [len(entry.events) for entry in iter(reader.advance, None)] == [MAX_EVENTS, 1]
+    assert [len(entry.events) for entry in iter(reader.advance, None)] == [messages.MAX_EVENTS, 1]
     assert reader.schedule == log.schedule
 
 
@@ -250,9 +238,9 @@ def test_a_payload_is_sent_again_in_another_attempt(tmp_path: Path) -> None:
 def test_nobody_begins_at_a_commit_record_that_names_an_outsider(where: str) -> None:
     run = make_run(2, "log", admission=TRUSTED)
     transport = Transport(MemoryBucket(), run)
-    commit = CommitRecord.model_validate({"step": 0, "digest": "ab" * 32, where: [NAMES[3]]})
-    entry = LogEntry(run=run.digest, number=0, previous=NO_ENTRY, epoch=0, time=0, events=[commit])
-    assert transport.append(0, seal(entry, run, COORDINATOR))
+    commit = messages.CommitRecord.model_validate({"step": 0, "digest": "ab" * 32, where: [NAMES[3]]})
+    entry = messages.LogEntry(run=run.digest, number=0, previous=messages.NO_ENTRY, epoch=0, time=0, events=[commit])
+    assert transport.append(0, messages.seal(entry, run, COORDINATOR))
     with pytest.raises(IntegrityError, match="is no worker of log"):
         Log.newest(transport)
 

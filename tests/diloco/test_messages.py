@@ -11,27 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from diloco import messages
 from diloco.codec import MalformedContribution, TensorLayout
 from diloco.config import DilocoRun
 from diloco.inner import Partition
-from diloco.messages import (
-    MAX_EVENTS,
-    MAX_NAMED,
-    NO_ENTRY,
-    CommitRecord,
-    LogEntry,
-    LogEvent,
-    MalformedEntry,
-    MalformedMessage,
-    PhaseFailed,
-    Strikes,
-    WorkerMessage,
-    open_contribution,
-    open_entry,
-    open_message,
-    reportable,
-    seal,
-)
 from diloco.outer import MalformedState, list_state, open_list, read_state, shard_parts
 from protocol.encoding import canonical_json, sha256_hex
 from protocol.errors import IntegrityError
@@ -42,7 +25,7 @@ NAME, OTHER_NAME = str(ME.address), str(OTHER.address)
 NEXT = RUN.model_copy(update={"name": "b"})
 PAYLOAD = payload_of(NAME, random_tensors(5, 0.01))
 CONTRIBUTION = contribution_of(NAME, PAYLOAD)
-SEALED = seal(CONTRIBUTION, RUN, ME)
+SEALED = messages.seal(CONTRIBUTION, RUN, ME)
 ENTRIES = json.loads(SEALED)["body"]["shards"]
 
 
@@ -57,15 +40,15 @@ def resigned(signature: str) -> bytes:
 
 
 def signed_anew(**changes: Any) -> bytes:
-    return seal(CONTRIBUTION.model_copy(update=changes), RUN, ME)
+    return messages.seal(CONTRIBUTION.model_copy(update=changes), RUN, ME)
 
 
 def test_what_is_sealed_is_opened() -> None:
-    assert open_contribution(SEALED, EXPECTED) == CONTRIBUTION
-    assert seal(CONTRIBUTION, RUN, ME) == SEALED, "the same bytes whenever it is made"
+    assert messages.open_contribution(SEALED, EXPECTED) == CONTRIBUTION
+    assert messages.seal(CONTRIBUTION, RUN, ME) == SEALED, "the same bytes whenever it is made"
     assert len(SEALED) <= EXPECTED.document_bytes
     with pytest.raises(ValueError, match="cannot be signed by"):
-        seal(CONTRIBUTION, RUN, OTHER)
+        messages.seal(CONTRIBUTION, RUN, OTHER)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +97,7 @@ def test_what_is_sealed_is_opened() -> None:
 def test_any_other_contribution_is_refused(data: bytes, word: str) -> None:
     assert data != SEALED, "the case changes nothing"
     with pytest.raises(MalformedContribution, match=word):
-        open_contribution(data, EXPECTED)
+        messages.open_contribution(data, EXPECTED)
 
 
 HUGE = TensorLayout((("weight", (1 << 48,)),))
@@ -130,7 +113,7 @@ def test_the_longest_contribution_fits_its_limit() -> None:
     metrics = {chr(97 + at) * 24: -1.2345678901234567e-300 for at in range(16)}
     shards = [one.model_copy(update={"size": 1 << 39}) for one in big.shards]
     big = big.model_copy(update={"shards": shards, "metrics": metrics, "tokens": (1 << 48) - 1})
-    assert open_contribution(seal(big, run, ME), expected) == big
+    assert messages.open_contribution(messages.seal(big, run, ME), expected) == big
 
 
 PARTITION = Partition("00" * 32, tuple(f"{number:02x}" * 32 for number in range(1, 6)), (NAME, OTHER_NAME))
@@ -142,12 +125,12 @@ def test_a_contribution_names_the_files_of_its_worker() -> None:
     made = contribution_of(NAME, PAYLOAD, ASSIGNED)
     assert made.items == list(MINE)
     assert 2 <= len(MINE) <= 3
-    sealed = seal(made, RUN, ME)
-    assert open_contribution(sealed, ASSIGNED) == made
+    sealed = messages.seal(made, RUN, ME)
+    assert messages.open_contribution(sealed, ASSIGNED) == made
     others = [replace(PARTITION, members=(NAME,)), replace(PARTITION, items=PARTITION.items[1:]), None]
     for other in others:  # as in another attempt, where files are split otherwise
         with pytest.raises(MalformedContribution, match="against the partition"):
-            open_contribution(sealed, replace(ASSIGNED, partition=other))
+            messages.open_contribution(sealed, replace(ASSIGNED, partition=other))
 
 
 @pytest.mark.parametrize(
@@ -166,13 +149,13 @@ def test_a_contribution_names_the_files_of_its_worker() -> None:
 def test_a_contribution_on_other_files_is_refused(items: Sequence[str], word: str) -> None:
     made = contribution_of(NAME, PAYLOAD, ASSIGNED).model_copy(update={"items": list(items)})
     with pytest.raises(MalformedContribution, match=word):
-        open_contribution(seal(made, RUN, ME), ASSIGNED)
+        messages.open_contribution(messages.seal(made, RUN, ME), ASSIGNED)
 
 
 def test_what_a_diverged_worker_measured_is_left_out_and_the_rest_can_be_signed() -> None:
     measured = {"loss": float("nan"), "grad_norm": 1e300, "kl": -2.5, "tokens": 4096.0, "flops": float("inf")}
-    made = CONTRIBUTION.model_copy(update={"metrics": reportable(measured)})
-    assert open_contribution(seal(made, RUN, ME), EXPECTED).metrics == {"kl": -2.5, "tokens": 4096.0}
+    made = CONTRIBUTION.model_copy(update={"metrics": messages.reportable(measured)})
+    assert messages.open_contribution(messages.seal(made, RUN, ME), EXPECTED).metrics == {"kl": -2.5, "tokens": 4096.0}
 
 
 @given(seed=st.integers(0, 10_000))
@@ -181,23 +164,23 @@ def test_flipped_bytes_are_refused(seed: int) -> None:
     data = bytearray(SEALED)
     data[dice.randrange(len(data))] ^= 1 << dice.randrange(8)
     with pytest.raises(MalformedContribution):
-        open_contribution(bytes(data), EXPECTED)
+        messages.open_contribution(bytes(data), EXPECTED)
 
 
-MESSAGE = WorkerMessage(run=RUN.digest, worker=NAME, number=3, kind="sign", step=1, digest="ab" * 32)
-STORED_MESSAGE = seal(MESSAGE, RUN, ME)
+MESSAGE = messages.WorkerMessage(run=RUN.digest, worker=NAME, number=3, kind="sign", step=1, digest="ab" * 32)
+STORED_MESSAGE = messages.seal(MESSAGE, RUN, ME)
 
 
 def test_a_message_is_opened_only_where_it_belongs() -> None:
-    assert open_message(STORED_MESSAGE, RUN, NAME, 3) == MESSAGE
+    assert messages.open_message(STORED_MESSAGE, RUN, NAME, 3) == MESSAGE
     for run, worker, number in ((NEXT, NAME, 3), (RUN, OTHER_NAME, 3), (RUN, NAME, 4)):
-        with pytest.raises(MalformedMessage, match="here belongs"):
-            open_message(STORED_MESSAGE, run, worker, number)
+        with pytest.raises(messages.MalformedMessage, match="here belongs"):
+            messages.open_message(STORED_MESSAGE, run, worker, number)
     with pytest.raises(ValueError, match="cannot be signed by"):
-        seal(MESSAGE, RUN, OTHER)
-    full = {"kind": "unusable", "digest": None, "items": ["ab" * 32] * MAX_NAMED, "attempt": (1 << 32) - 1}
+        messages.seal(MESSAGE, RUN, OTHER)
+    full = {"kind": "unusable", "digest": None, "items": ["ab" * 32] * messages.MAX_NAMED, "attempt": (1 << 32) - 1}
     made = MESSAGE.model_copy(update=full)
-    assert open_message(seal(made, RUN, ME), RUN, NAME, 3) == made
+    assert messages.open_message(messages.seal(made, RUN, ME), RUN, NAME, 3) == made
 
 
 @pytest.mark.parametrize(
@@ -218,26 +201,37 @@ def test_a_message_is_opened_only_where_it_belongs() -> None:
     ],
 )
 def test_any_other_message_is_refused(data: bytes, word: str) -> None:
-    with pytest.raises(MalformedMessage, match=word):
-        open_message(data, RUN, NAME, 3)
+    with pytest.raises(messages.MalformedMessage, match=word):
+        messages.open_message(data, RUN, NAME, 3)
 
 
-ENTRY = LogEntry(
-    run=RUN.digest, number=0, previous=NO_ENTRY, epoch=0, time=5.0, events=[CommitRecord(step=0, digest="cd" * 32)]
+ENTRY = messages.LogEntry(
+    run=RUN.digest,
+    number=0,
+    previous=messages.NO_ENTRY,
+    epoch=0,
+    time=5.0,
+    events=[messages.CommitRecord(step=0, digest="cd" * 32)],
 )
-STORED_ENTRY = seal(ENTRY, RUN, COORDINATOR)
+STORED_ENTRY = messages.seal(ENTRY, RUN, COORDINATOR)
 
 
 def test_an_entry_is_opened_only_where_it_belongs() -> None:
-    assert open_entry(STORED_ENTRY, RUN, 0, NO_ENTRY) == ENTRY == open_entry(STORED_ENTRY, RUN, 0, None)
+    assert (
+        messages.open_entry(STORED_ENTRY, RUN, 0, messages.NO_ENTRY)
+        == ENTRY
+        == messages.open_entry(STORED_ENTRY, RUN, 0, None)
+    )
     for run, number in ((NEXT, 0), (RUN, 1)):
-        with pytest.raises(MalformedEntry, match="here belongs"):
-            open_entry(STORED_ENTRY, run, number, NO_ENTRY)
+        with pytest.raises(messages.MalformedEntry, match="here belongs"):
+            messages.open_entry(STORED_ENTRY, run, number, messages.NO_ENTRY)
     with pytest.raises(IntegrityError, match="follows") as found:
-        open_entry(STORED_ENTRY, RUN, 0, "ef" * 32)
-    assert not isinstance(found.value, MalformedEntry), "the coordinator signed it: no stranger's bytes to skip"
+        messages.open_entry(STORED_ENTRY, RUN, 0, "ef" * 32)
+    assert not isinstance(found.value, messages.MalformedEntry), (
+        "the coordinator signed it: no stranger's bytes to skip"
+    )
     with pytest.raises(ValueError, match="cannot be signed by"):
-        seal(ENTRY, RUN, ME)
+        messages.seal(ENTRY, RUN, ME)
 
 
 @pytest.mark.parametrize(
@@ -257,44 +251,46 @@ def test_any_other_entry_is_refused(path: tuple[str | int, ...], value: Any, wor
     for name in path[:-1]:
         place = place[name]
     place[path[-1]] = value
-    with pytest.raises(MalformedEntry, match=word):
-        open_entry(canonical_json(stored), RUN, 0, NO_ENTRY)
+    with pytest.raises(messages.MalformedEntry, match=word):
+        messages.open_entry(canonical_json(stored), RUN, 0, messages.NO_ENTRY)
 
 
-def events_of(number: int) -> list[LogEvent]:
-    return [PhaseFailed(attempt=attempt, phase="open") for attempt in range(number)]
+def events_of(number: int) -> list[messages.LogEvent]:
+    return [messages.PhaseFailed(attempt=attempt, phase="open") for attempt in range(number)]
 
 
 @pytest.mark.parametrize(
     ("events", "word"),
     [
         ([], "events"),
-        (events_of(MAX_EVENTS + 1), "events"),
+        (events_of(messages.MAX_EVENTS + 1), "events"),
         ([ENTRY.events[0], *events_of(1)], "a commit record is the last event"),
         ([ENTRY.events[0], ENTRY.events[0]], "a commit record is the last event"),
     ],
 )
-def test_an_entry_of_other_events_than_it_may_have_is_refused(events: list[LogEvent], word: str) -> None:
+def test_an_entry_of_other_events_than_it_may_have_is_refused(events: list[messages.LogEvent], word: str) -> None:
     """Also where the coordinator signed it: whoever reads the log skips it, as what strangers put there."""
     entry = ENTRY.model_copy(update={"events": events})
-    with pytest.raises(MalformedEntry, match=word):
-        open_entry(seal(entry, RUN, COORDINATOR), RUN, 0, NO_ENTRY)
+    with pytest.raises(messages.MalformedEntry, match=word):
+        messages.open_entry(messages.seal(entry, RUN, COORDINATOR), RUN, 0, messages.NO_ENTRY)
 
 
 def test_as_many_events_as_it_may_have_and_a_commit_record() -> None:
-    entry = ENTRY.model_copy(update={"events": [*events_of(MAX_EVENTS - 1), *ENTRY.events]})
-    assert open_entry(seal(entry, RUN, COORDINATOR), RUN, 0, NO_ENTRY).commit == ENTRY.events[0]
+    entry = ENTRY.model_copy(update={"events": [*events_of(messages.MAX_EVENTS - 1), *ENTRY.events]})
+    assert (
+        messages.open_entry(messages.seal(entry, RUN, COORDINATOR), RUN, 0, messages.NO_ENTRY).commit == ENTRY.events[0]
+    )
     assert ENTRY.model_copy(update={"events": events_of(2)}).commit is None
 
 
 def test_a_full_entry_fits_its_limit() -> None:
     workers = tuple("0x" + f"{number:040x}" for number in range(10, 74))
-    event = CommitRecord(
+    event = messages.CommitRecord(
         step=1, digest="cd" * 32, members=list(workers), made_of=dict.fromkeys(workers, "ab" * 32), previous=0,
         messages=dict.fromkeys(workers, 10**9),
-        strikes=dict.fromkeys(workers, Strikes(count=64, until=10**6, made=64)),
+        strikes=dict.fromkeys(workers, messages.Strikes(count=64, until=10**6, made=64)),
     )  # fmt: skip
-    made = seal(ENTRY.model_copy(update={"events": [event], "number": 10**9}), RUN, COORDINATOR)
+    made = messages.seal(ENTRY.model_copy(update={"events": [event], "number": 10**9}), RUN, COORDINATOR)
     assert len(made) < 1 << 15
 
 

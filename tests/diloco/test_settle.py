@@ -17,31 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.diloco_faults import TASKS, text_line
-from diloco.codec import (
-    _BLOCK,
-    F32,
-    MalformedContribution,
-    TensorLayout,
-    Tensors,
-    add_products,
-    cut,
-    gram,
-    moments,
-    paste,
-)
+from diloco import codec, outer
 from diloco.config import AdmissionConfig, DilocoConfig, DilocoRun, OuterConfig
 from diloco.messages import Contribution, Expected
-from diloco.outer import (
-    Admitted,
-    OuterState,
-    OuterStepError,
-    Payloads,
-    admit,
-    encode_payload,
-    outer_step,
-    settle,
-    update_norm,
-)
 from engines.loading import load_model
 from protocol.encoding import sha256_hex
 from protocol.errors import ConfigError
@@ -50,10 +28,10 @@ from tests.trainer.helpers import small_model
 
 WORKERS = [f"0x{number:040x}" for number in range(1, 7)]
 TRUSTED = AdmissionConfig(minimum=1, cosine=None)
-Gradients = dict[str, dict[str, F32]]
+Gradients = dict[str, dict[str, codec.F32]]
 
 
-def payloads_of(state: OuterState, gradients: Gradients, settings: DilocoConfig) -> Payloads:
+def payloads_of(state: outer.OuterState, gradients: Gradients, settings: DilocoConfig) -> outer.Payloads:
     """Contributions of these pseudo-gradients in float32."""
     run = DilocoRun.model_construct(
         name="run", workers=tuple(gradients), seed="00" * 32, assigned=False, chain_id=0, pools="0x" + "00" * 20,
@@ -62,27 +40,27 @@ def payloads_of(state: OuterState, gradients: Gradients, settings: DilocoConfig)
     expected, contributions = Expected(run, state.step, state.digest.hex(), state.layout), {}
     files: dict[str, bytes] = {}
     for worker, gradient in gradients.items():
-        payload, _ = encode_payload(state, gradient, expected, worker)
+        payload, _ = outer.encode_payload(state, gradient, expected, worker)
         files |= {sha256_hex(shard): shard for shard in payload}
         values: dict[str, Any] = {"worker": worker, "shards": [*map(shard_entry, payload)]}
         contributions[worker] = Contribution.model_construct(**values)
-    return Payloads(state, expected, contributions, lambda entry: files[entry.sha256])
+    return outer.Payloads(state, expected, contributions, lambda entry: files[entry.sha256])
 
 
 def settled(
-    state: OuterState, gradients: Gradients, shards: int = 3, admission: AdmissionConfig = TRUSTED
-) -> tuple[OuterState | None, Admitted]:
+    state: outer.OuterState, gradients: Gradients, shards: int = 3, admission: AdmissionConfig = TRUSTED
+) -> tuple[outer.OuterState | None, outer.Admitted]:
     settings = DilocoConfig(mode="float32", shards=shards, admission=admission)
-    return settle(payloads_of(state, gradients, settings))
+    return outer.settle(payloads_of(state, gradients, settings))
 
 
-def advanced(state: OuterState, gradients: Gradients, shards: int = 3) -> OuterState:
+def advanced(state: outer.OuterState, gradients: Gradients, shards: int = 3) -> outer.OuterState:
     after, _ = settled(state, gradients, shards)
     assert after is not None
     return after
 
 
-def run_steps(steps: int, order: Sequence[str], shards: int = 3) -> OuterState:
+def run_steps(steps: int, order: Sequence[str], shards: int = 3) -> outer.OuterState:
     state = STATE
     for step in range(steps):
         given = {one: random_tensors(100 * step + WORKERS.index(one), 0.01) for one in order}
@@ -112,7 +90,7 @@ def test_neither_order_of_arrival_nor_number_of_shards_changes_a_bit() -> None:
 def test_each_operation_is_rounded_once_in_the_stated_order() -> None:
     """By scalars, one after another."""
     given = {one: {"x": np.array([0.1 * (at + 1)], np.float32)} for at, one in enumerate(WORKERS[:4])}
-    state = OuterState(3, {"x": np.array([0.3], np.float32)}, {"x": np.array([0.05], np.float32)})
+    state = outer.OuterState(3, {"x": np.array([0.3], np.float32)}, {"x": np.array([0.05], np.float32)})
     made = advanced(state, given, 1)
     f, total = np.float32, np.float32(0)
     for worker in WORKERS[:4]:
@@ -125,22 +103,22 @@ def test_each_operation_is_rounded_once_in_the_stated_order() -> None:
 def test_everything_that_is_common_is_in_the_digest() -> None:
     moved = {**STATE.weights, "a.norm": STATE.weights["a.norm"] + np.float32(1e-6)}
     others = [
-        OuterState(1, STATE.weights, STATE.momentum),
-        OuterState(0, moved, STATE.momentum),
-        OuterState(0, STATE.weights, moved),
-        OuterState(0, STATE.momentum, STATE.weights),
-        OuterState(0, {f"z{name}": one for name, one in STATE.weights.items()}, STATE.momentum),
+        outer.OuterState(1, STATE.weights, STATE.momentum),
+        outer.OuterState(0, moved, STATE.momentum),
+        outer.OuterState(0, STATE.weights, moved),
+        outer.OuterState(0, STATE.momentum, STATE.weights),
+        outer.OuterState(0, {f"z{name}": one for name, one in STATE.weights.items()}, STATE.momentum),
     ]
     assert len({STATE.digest, *(one.digest for one in others)}) == 6
-    assert OuterState.start(random_tensors(0)).digest == STATE.digest
+    assert outer.OuterState.start(random_tensors(0)).digest == STATE.digest
 
 
 def test_what_is_not_finite_makes_no_step() -> None:
     huge = {**random_tensors(1), "a.norm": np.full(7, 3e38, np.float32)}
-    with pytest.raises(OuterStepError, match=r"a\.norm would not be finite"):
+    with pytest.raises(outer.OuterStepError, match=r"a\.norm would not be finite"):
         settled(STATE, {WORKERS[0]: huge})
     nan = {**random_tensors(1), "a.norm": np.full(7, np.nan, np.float32)}
-    with pytest.raises(MalformedContribution, match="infinity or NaN"):
+    with pytest.raises(codec.MalformedContribution, match="infinity or NaN"):
         settled(STATE, {WORKERS[0]: nan})
 
 
@@ -149,7 +127,7 @@ def test_a_process_that_flushes_small_floats_makes_no_step() -> None:
         pytest.skip("this processor cannot")
     try:
         with pytest.raises(ConfigError, match="flushes"):
-            outer_step(STATE, OuterConfig(), [])
+            outer.outer_step(STATE, OuterConfig(), [])
     finally:
         torch.set_flush_denormal(False)
 
@@ -162,32 +140,32 @@ def test_shards_hold_every_element_once(count: int) -> None:
     assert max(sizes) - min(sizes) <= 1
     joined = LAYOUT.empty()
     for pieces in shards:
-        paste(joined, pieces, cut(STATE.weights, pieces))
+        codec.paste(joined, pieces, codec.cut(STATE.weights, pieces))
     assert all(joined[name].tobytes() == one.tobytes() for name, one in STATE.weights.items())
 
 
 def test_a_layout_of_other_types_is_refused() -> None:
     with pytest.raises(ValueError, match="is float64"):
-        TensorLayout.of({"w": np.zeros(3)})  # type: ignore[dict-item]
+        codec.TensorLayout.of({"w": np.zeros(3)})  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize("admission", [TRUSTED, AdmissionConfig()])
 def test_memory_holds_one_shard_of_each_contribution(admission: AdmissionConfig) -> None:
     """Eight contributions of a model of 8 MB: whole, they would be 64 MB; the new state alone is 16."""
     size, shards, workers = 1 << 21, 16, [f"0x{number:040x}" for number in range(1, 9)]
-    state = OuterState.start({"w": np.zeros(size, np.float32)})
+    state = outer.OuterState.start({"w": np.zeros(size, np.float32)})
     common = np.random.default_rng(0).standard_normal(size).astype(np.float32)
     given = {one: {"w": common + np.float32(0.01 * at)} for at, one in enumerate(workers)}
     payloads = payloads_of(state, given, DilocoConfig(mode="int8", shards=shards, admission=admission))
     del given
     tracemalloc.start()
-    after, admitted = settle(payloads)
+    after, admitted = outer.settle(payloads)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert after is not None
     assert len(admitted.weights) == 8
     assert peak < 16 * size / 2 + (3 * len(workers) / shards + 2) * 4 * size, f"{peak >> 20} MiB"
-    assert update_norm(state, after) == pytest.approx(float(np.linalg.norm(after.weights["w"])), rel=1e-6)
+    assert outer.update_norm(state, after) == pytest.approx(float(np.linalg.norm(after.weights["w"])), rel=1e-6)
 
 
 # Sums that every machine makes to the bit.
@@ -197,12 +175,12 @@ VECTORS = st.integers(0, 300).flatmap(
 )
 
 
-def line(values: Sequence[float]) -> F32:
+def line(values: Sequence[float]) -> codec.F32:
     return np.array(values, np.float32)
 
 
-def dot(one: Sequence[F32], other: Sequence[F32]) -> float:
-    return gram([one, other])[0][1]
+def dot(one: Sequence[codec.F32], other: Sequence[codec.F32]) -> float:
+    return codec.gram([one, other])[0][1]
 
 
 @given(values=VECTORS)
@@ -219,30 +197,32 @@ def test_the_order_is_halves_of_blocks_and_blocks_are_added_with_one_rounding() 
         values = (dice.standard_normal(5) * 2.0 ** dice.integers(-30, 30, 5)).astype(np.float32)
         a, b, c, d, e = values.tolist()
         assert dot([values], [np.ones(5, np.float32)]) == ((a + d) + c) + (b + e)
-    wide = np.zeros(3 * _BLOCK, np.float32)
-    wide[0], wide[_BLOCK], wide[2 * _BLOCK] = 2.0**60, 1.0, -(2.0**60)
+    wide = np.zeros(3 * codec._BLOCK, np.float32)
+    wide[0], wide[codec._BLOCK], wide[2 * codec._BLOCK] = 2.0**60, 1.0, -(2.0**60)
     assert dot([wide], [np.ones_like(wide)]) == 1.0
 
 
 def test_what_is_not_finite_shows_in_products() -> None:
     for bad in (math.nan, math.inf):
         assert math.isnan(dot([line([1, bad])], [line([1, 1])]))
-    assert math.isnan(add_products([gram([[line([math.inf])]]), gram([[line([1])]])])[0][0])
+    assert math.isnan(codec.add_products([codec.gram([[line([math.inf])]]), codec.gram([[line([1])]])])[0][0])
     with pytest.raises(ValueError, match="2 and 1 elements"):
         dot([line([1, 2])], [line([1])])
 
 
-@pytest.mark.parametrize("sizes", [[], [1], [4096, 4097, 5], [_BLOCK - 1, _BLOCK, _BLOCK + 1], [2 * _BLOCK + 4097]])
+@pytest.mark.parametrize(
+    "sizes", [[], [1], [4096, 4097, 5], [codec._BLOCK - 1, codec._BLOCK, codec._BLOCK + 1], [2 * codec._BLOCK + 4097]]
+)
 def test_all_products_are_those_of_two_at_a_time(sizes: list[int]) -> None:
     """To the bit."""
     dice = np.random.default_rng(1)
     vectors = [[dice.standard_normal(size).astype(np.float32) for size in sizes] for _ in range(3)]
-    assert gram(vectors) == [[dot(one, other) for other in vectors] for one in vectors]
+    assert codec.gram(vectors) == [[dot(one, other) for other in vectors] for one in vectors]
 
 
 @given(values=VECTORS)
 def test_mean_and_deviation(values: list[float]) -> None:
-    mean, deviation = moments(line(values))
+    mean, deviation = codec.moments(line(values))
     if values:
         wide = line(values).astype(np.float64)
         scale = float(np.abs(wide).max())
@@ -259,13 +239,13 @@ BOUND = 0.05
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> tuple[OuterState, Gradients]:
+def world(tmp_path_factory: pytest.TempPathFactory) -> tuple[outer.OuterState, Gradients]:
     """A model after 120 steps on all tasks, and what six workers make of it in 10 steps of their own: 4 in 9 lines of
     each are of the worker's own task."""
     torch.set_num_threads(1)
     model: Any = load_model(small_model(Path(tmp_path_factory.mktemp("model")) / "base"), "float32")
 
-    def train(weights: Tensors, tasks: Sequence[str], seed: int, steps: int, rate: float) -> dict[str, F32]:
+    def train(weights: codec.Tensors, tasks: Sequence[str], seed: int, steps: int, rate: float) -> dict[str, codec.F32]:
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 parameter.copy_(torch.tensor(weights[name]))
@@ -283,29 +263,29 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> tuple[OuterState, Gradien
     for number, worker in enumerate(WORKERS):
         inner = train(weights, [TASKS[number]] * 3 + list(TASKS), 100 + number, 10, 1e-3)
         gradients[worker] = {name: weights[name] - inner[name] for name in weights}
-    return OuterState.start(weights), gradients
+    return outer.OuterState.start(weights), gradients
 
 
-def judged(state: OuterState, gradients: Gradients) -> Admitted:
+def judged(state: outer.OuterState, gradients: Gradients) -> outer.Admitted:
     return settled(state, gradients, admission=ADMISSION)[1]
 
 
-def times(factor: float) -> Callable[[dict[str, F32], int], dict[str, F32]]:
+def times(factor: float) -> Callable[[dict[str, codec.F32], int], dict[str, codec.F32]]:
     return lambda tensors, _: {name: (np.float32(factor) * one).astype(np.float32) for name, one in tensors.items()}
 
 
-def flat(tensors: dict[str, F32]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def flat(tensors: dict[str, codec.F32]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     return np.concatenate([tensors[name].reshape(-1).astype(np.float64) for name in sorted(tensors)])
 
 
-def noise(tensors: dict[str, F32], seed: int) -> dict[str, F32]:
+def noise(tensors: dict[str, codec.F32], seed: int) -> dict[str, codec.F32]:
     """As long as what it stands for."""
     dice = np.random.default_rng(seed)
     made = {name: dice.standard_normal(one.shape).astype(np.float32) for name, one in tensors.items()}
     return times(float(np.linalg.norm(flat(tensors)) / np.linalg.norm(flat(made))))(made, 0)
 
 
-def test_no_honest_worker_is_excluded(world: tuple[OuterState, Gradients]) -> None:
+def test_no_honest_worker_is_excluded(world: tuple[outer.OuterState, Gradients]) -> None:
     state, given = world
     for count in (3, 4, 5, 6):
         for some in combinations(WORKERS, count):
@@ -326,7 +306,7 @@ HOSTILE = {
 @pytest.mark.parametrize("kind", HOSTILE)
 @pytest.mark.parametrize(("count", "bad"), [(3, 1), (4, 1), (6, 2)])
 def test_up_to_a_third_hostile_never_move_the_weights(
-    world: tuple[OuterState, Gradients], kind: str, count: int, bad: int
+    world: tuple[outer.OuterState, Gradients], kind: str, count: int, bad: int
 ) -> None:
     """Whoever they are: the state after is that of the honest ones alone, to the bit."""
     state, given = world
@@ -347,7 +327,7 @@ def test_up_to_a_third_hostile_never_move_the_weights(
         assert after.digest == alone.digest
 
 
-def test_a_colluding_third_with_one_vector_is_excluded_together(world: tuple[OuterState, Gradients]) -> None:
+def test_a_colluding_third_with_one_vector_is_excluded_together(world: tuple[outer.OuterState, Gradients]) -> None:
     state, given = world
     for change in (times(-1), noise):
         same = change(given[WORKERS[0]], 3)
@@ -355,7 +335,7 @@ def test_a_colluding_third_with_one_vector_is_excluded_together(world: tuple[Out
         assert made.weights.keys() == set(WORKERS[:4]), made.excluded
 
 
-def adaptive(given: Gradients) -> dict[str, F32]:
+def adaptive(given: Gradients) -> dict[str, codec.F32]:
     """Against the honest mean, as far as the rule lets two who send the same: each needs the bound with two honest."""
     units = [flat(given[worker]) / np.linalg.norm(flat(given[worker])) for worker in WORKERS[:4]]
     mean = np.sum(units, axis=0)
@@ -374,7 +354,7 @@ def adaptive(given: Gradients) -> dict[str, F32]:
     return made
 
 
-def test_what_a_third_that_knows_all_others_can_move(world: tuple[OuterState, Gradients]) -> None:
+def test_what_a_third_that_knows_all_others_can_move(world: tuple[outer.OuterState, Gradients]) -> None:
     """Within the bounds it slows the others, and does not turn them round (docs/design/diloco.md)."""
     state, given = world
     worst = adaptive(given)
@@ -391,10 +371,10 @@ def test_what_a_third_that_knows_all_others_can_move(world: tuple[OuterState, Gr
 
 
 def test_few_contributions_and_infinite_lengths() -> None:
-    assert not admit([], [], ADMISSION).weights
-    assert "only 1" in admit(["a"], None, AdmissionConfig(minimum=3, cosine=None)).excluded["a"]
-    assert admit(["a", "b"], None, TRUSTED).weights == {"a": Fraction(1, 2), "b": Fraction(1, 2)}
+    assert not outer.admit([], [], ADMISSION).weights
+    assert "only 1" in outer.admit(["a"], None, AdmissionConfig(minimum=3, cosine=None)).excluded["a"]
+    assert outer.admit(["a", "b"], None, TRUSTED).weights == {"a": Fraction(1, 2), "b": Fraction(1, 2)}
     products = [[1.0, 1.0, math.nan], [1.0, 1.0, math.nan], [math.nan, math.nan, math.nan]]
-    assert "infinity or NaN" in admit(["a", "b", "c"], products, ADMISSION).excluded["c"]
+    assert "infinity or NaN" in outer.admit(["a", "b", "c"], products, ADMISSION).excluded["c"]
     with pytest.raises(ValueError, match="outvote"):
         AdmissionConfig(minimum=2)

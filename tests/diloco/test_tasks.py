@@ -13,21 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from diloco import inner
 from diloco.config import AdmissionConfig, DilocoConfig, DilocoRun, SftTaskConfig, TextTaskConfig
-from diloco.inner import (
-    Corpus,
-    Cursor,
-    DataShare,
-    Partition,
-    TextFile,
-    TextStream,
-    check_data,
-    data_digest,
-    document_files,
-    owner,
-    shuffled,
-    text_corpus,
-)
 from diloco.log import Log, make_step
 from diloco.main import load_first_state
 from diloco.tasks import LanguageTask, language_learners, sft_task, text_task
@@ -65,7 +52,7 @@ def text_config(folder: Path) -> TextTaskConfig:
 
 def text_worker(model: Path, folder: Path) -> LanguageTask:
     config = text_config(folder)
-    return text_task(config, model, text_corpus(config), RUN, language_learners(config, model, Placement()))
+    return text_task(config, model, inner.text_corpus(config), RUN, language_learners(config, model, Placement()))
 
 
 def sft_worker(model: Path, folder: Path) -> LanguageTask:
@@ -76,8 +63,8 @@ def sft_worker(model: Path, folder: Path) -> LanguageTask:
     return sft_task(config, model, RUN, language_learners(config, model, Placement()))
 
 
-def share(worker: int, step: int = 0, positions: tuple[int, ...] = ()) -> DataShare:
-    return DataShare(RUN.seed, NAMES[worker], tuple(NAMES[:2]), (), step, positions)
+def share(worker: int, step: int = 0, positions: tuple[int, ...] = ()) -> inner.DataShare:
+    return inner.DataShare(RUN.seed, NAMES[worker], tuple(NAMES[:2]), (), step, positions)
 
 
 @pytest.mark.parametrize("make", [text_worker, sft_worker])
@@ -101,11 +88,11 @@ def test_a_restored_task_continues_exactly(make: Callable[..., LanguageTask], mo
 
 
 def test_every_token_is_predicted_once_an_epoch_by_one_worker(tmp_path: Path) -> None:
-    corpus = Corpus([TextFile.index(write_texts(tmp_path))], "text")
-    stream = TextStream(corpus.text, 36, lambda text: tuple(text.encode()), bytes.fromhex(RUN.seed), 16)
+    corpus = inner.Corpus([inner.TextFile.index(write_texts(tmp_path))], "text")
+    stream = inner.TextStream(corpus.text, 36, lambda text: tuple(text.encode()), bytes.fromhex(RUN.seed), 16)
     predicted: list[tuple[int, ...]] = []
     for worker in range(2):
-        cursor = Cursor()
+        cursor = inner.Cursor()
         while cursor.position < 36:
             pieces, cursor = stream.take(cursor, 24, lambda at, worker=worker: at < 36 and share(worker).owns(at))  # type: ignore[misc]
             predicted += pieces
@@ -125,19 +112,19 @@ def test_every_token_is_predicted_once_an_epoch_by_one_worker(tmp_path: Path) ->
 def test_what_is_no_text_is_named(data: bytes, word: str, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(data)
     with pytest.raises(ConfigError, match=word):
-        Corpus([TextFile.index(tmp_path / "a.jsonl")], "text").text(0)
+        inner.Corpus([inner.TextFile.index(tmp_path / "a.jsonl")], "text").text(0)
 
 
 def test_folders_hold_files_of_json_lines_and_nothing_changes_them(tmp_path: Path) -> None:
     path, empty = write_texts(tmp_path), tmp_path / "empty"
     empty.mkdir()
     (tmp_path / "notes.txt").write_text("no document")
-    assert document_files([tmp_path]) == [path]
+    assert inner.document_files([tmp_path]) == [path]
     with pytest.raises(ConfigError, match="is named twice"):
-        document_files([tmp_path, path])
+        inner.document_files([tmp_path, path])
     with pytest.raises(ConfigError, match="no file of JSON lines"):
-        document_files([empty])
-    corpus = Corpus([TextFile.index(path)], "text")
+        inner.document_files([empty])
+    corpus = inner.Corpus([inner.TextFile.index(path)], "text")
     assert [corpus.text(number) for number in range(len(corpus))] == TEXTS
     path.write_text("changed\n")
     with pytest.raises(ConfigError, match="was changed since"):
@@ -146,11 +133,11 @@ def test_folders_hold_files_of_json_lines_and_nothing_changes_them(tmp_path: Pat
 
 def test_a_worker_with_other_documents_is_refused(model: Path, tmp_path: Path) -> None:
     config = text_config(tmp_path)
-    digest = data_digest(text_corpus(config), config, model)
-    check_data(RUN.model_copy(update={"data": digest}), digest)
+    digest = inner.data_digest(inner.text_corpus(config), config, model)
+    inner.check_data(RUN.model_copy(update={"data": digest}), digest)
     for data, word in ((None, "does not say"), ("ab" * 32, "documents and tokenizer are")):
         with pytest.raises(ConfigError, match=word):
-            check_data(RUN.model_copy(update={"data": data}), digest)
+            inner.check_data(RUN.model_copy(update={"data": data}), digest)
 
 
 @pytest.mark.slow
@@ -161,7 +148,7 @@ def test_two_workers_as_processes_one_of_them_with_two_ranks(model: Path, tmp_pa
     config = TextTaskConfig.model_validate(task)
     run = DilocoRun(
         name="processes", coordinator=COORDINATOR.address, workers=tuple(NAMES[:2]),
-        data=data_digest(text_corpus(config), config, model),
+        data=inner.data_digest(inner.text_corpus(config), config, model),
         settings=DilocoConfig(inner_steps=2, shards=2, admission=AdmissionConfig(minimum=2, cosine=None)),
     )  # fmt: skip
     (tmp_path / "run.json").write_text(run.model_dump_json())
@@ -219,22 +206,22 @@ ITEMS = [number.to_bytes(32, "big") for number in range(2000)]
 
 
 def test_every_item_is_of_one_worker_whatever_the_order() -> None:
-    found = [owner(SEED, item, WORKERS) for item in ITEMS]
-    assert found == [owner(SEED, item, WORKERS[::-1]) for item in ITEMS]
+    found = [inner.owner(SEED, item, WORKERS) for item in ITEMS]
+    assert found == [inner.owner(SEED, item, WORKERS[::-1]) for item in ITEMS]
     assert all(400 < count < 600 for count in Counter(found).values())
-    assert found != [owner(b"\x08" * 32, item, WORKERS) for item in ITEMS]
+    assert found != [inner.owner(b"\x08" * 32, item, WORKERS) for item in ITEMS]
     with pytest.raises(ValueError):
-        owner(SEED, ITEMS[0], [])
+        inner.owner(SEED, ITEMS[0], [])
 
 
 def test_only_the_items_of_who_left_move() -> None:
     for item in ITEMS:
-        before, after = owner(SEED, item, WORKERS), owner(SEED, item, WORKERS[1:])
+        before, after = inner.owner(SEED, item, WORKERS), inner.owner(SEED, item, WORKERS[1:])
         assert after == before or before == WORKERS[0]
 
 
 def split(items: Sequence[bytes], workers: Sequence[str] = WORKERS, seed: bytes = SEED) -> dict[str, tuple[bytes, ...]]:
-    return Partition(seed.hex(), tuple(item.hex() for item in items), tuple(workers)).split
+    return inner.Partition(seed.hex(), tuple(item.hex() for item in items), tuple(workers)).split
 
 
 def test_a_partition_splits_evenly_and_every_file_is_of_one_worker() -> None:
@@ -246,7 +233,7 @@ def test_a_partition_splits_evenly_and_every_file_is_of_one_worker() -> None:
         assert max(sizes) - min(sizes) <= 1
         assert found == split([*items[::-1], *items[:1]], WORKERS[::-1])
     assert split(ITEMS[:8]) != split(ITEMS[:8], seed=b"\x08" * 32)
-    partition = Partition(SEED.hex(), tuple(one.hex() for one in ITEMS[:7]), tuple(WORKERS))
+    partition = inner.Partition(SEED.hex(), tuple(one.hex() for one in ITEMS[:7]), tuple(WORKERS))
     for worker, mine in partition.split.items():
         assert list(partition.of(worker)) == sorted(one.hex() for one in mine)
     assert partition.of("0xstranger") == ()
@@ -254,11 +241,13 @@ def test_a_partition_splits_evenly_and_every_file_is_of_one_worker() -> None:
 
 @pytest.mark.parametrize("count", [*range(1, 70), 1000, 1023, 1024, 1025])
 def test_an_epoch_has_each_document_once(count: int) -> None:
-    assert sorted(shuffled(SEED, 3, at, count) for at in range(count)) == list(range(count))
+    assert sorted(inner.shuffled(SEED, 3, at, count) for at in range(count)) == list(range(count))
 
 
 def test_epochs_and_seeds_differ_and_neighbours_are_torn_apart() -> None:
-    orders = [[shuffled(seed, epoch, at, 500) for at in range(500)] for seed in (SEED, bytes(32)) for epoch in (0, 1)]
+    orders = [
+        [inner.shuffled(seed, epoch, at, 500) for at in range(500)] for seed in (SEED, bytes(32)) for epoch in (0, 1)
+    ]
     assert len({tuple(one) for one in orders}) == 4
     for order in orders:
         stayed = sum(after == before + 1 for before, after in pairwise(order))
@@ -266,8 +255,8 @@ def test_epochs_and_seeds_differ_and_neighbours_are_torn_apart() -> None:
         first = sum(one < 250 for one in order[:250])
         assert 95 < first < 155, "half of each half, with a deviation of 5.6"
     with pytest.raises(ValueError):
-        shuffled(SEED, 0, 5, 5)
+        inner.shuffled(SEED, 0, 5, 5)
 
 
 def test_the_order_of_an_epoch_is_part_of_the_protocol() -> None:
-    assert [shuffled(bytes(range(32)), 1, at, 10) for at in range(10)] == ORDER
+    assert [inner.shuffled(bytes(range(32)), 1, at, 10) for at in range(10)] == ORDER

@@ -149,13 +149,6 @@ class DilocoWorld:
             self.turn()
         raise AssertionError({number: (one.state.step, one.turn()) for number, one in self.workers.items()})
 
-    def until_phase(self, phase: Phase) -> None:
-        """Go on until the log is in a phase, of which no worker has read yet."""
-        while self.schedule.phase != phase:
-            for worker in self.workers.values():
-                worker.turn()
-            self.coordinator_turn()
-
     def hold_before_commit(self) -> None:
         """Go on until all payloads of the step are in the log, and the coordinator has not settled it."""
         with pytest.MonkeyPatch.context() as patch:

@@ -1,10 +1,40 @@
-"""Tiny random Qwen2 folders for engine tests."""
+"""Tiny random Qwen2 folders for engine tests, and how far a completion is from what a judge finds."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
+
+from engines.base import Completion, Engine, Request
+from protocol.rollout_file.rows import Inserted, interleaved, sampled_places
+from protocol.toploc import proofs as toploc
+from tests.protocol.sampling.completion import verify_choices
+
+Pairs = list[tuple[tuple[int, ...], tuple[int, ...]]]
+
+
+def pairs_of(asked: list[Request], got: list[Completion]) -> Pairs:
+    return [(request.prompt, completion.tokens) for request, completion in zip(asked, got, strict=True)]
+
+
+def errors(
+    judge: Engine, asked: list[Request], got: list[Completion], inserted: Sequence[Inserted] = ()
+) -> dict[str, float]:
+    """The worst over all proofs, choices and log-probabilities, at temperature 1."""
+    worst = {"mismatches": 0.0, "mantissa": 0.0, "gap": 0.0, "logprob": 0.0}
+    puts = inserted or [()] * len(got)
+    pairs = [(one.prompt, interleaved(done.tokens, put)) for one, done, put in zip(asked, got, puts, strict=True)]
+    for request, completion, put, seen in zip(asked, got, puts, judge.prefill(pairs), strict=True):
+        places = sampled_places(len(completion.tokens), put)
+        for chunk in toploc.verify(seen.hidden[places], completion.proofs):
+            worst["mismatches"] = max(worst["mismatches"], chunk.exponent_mismatches)
+            worst["mantissa"] = max(worst["mantissa"], chunk.mantissa_mean)
+        found = verify_choices(seen.logits[places], completion.tokens, request.noise_key, 1.0)
+        worst["gap"] = max(worst["gap"], float(found.gaps.max()))
+        worst["logprob"] = max(worst["logprob"], float(np.abs(found.logprobs - completion.logprobs).max()))
+    return worst
 
 
 def save_tiny(folder: Path, seed: int = 0, dtype: str = "float32", hidden: int = 128, vocab: int = 300) -> Path:

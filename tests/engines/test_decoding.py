@@ -7,9 +7,8 @@ import torch
 from engines.base import Completion, Engine, Request, Sampling
 from engines.decoding import from_bytes, to_bytes
 from engines.hf import TransformersEngine
-from protocol.toploc import proofs as toploc
 from runtime.turns import joined
-from tests.protocol.sampling.completion import verify_choices
+from tests.engines.models import errors
 
 PROMPT: tuple[int, ...] = (5, 6, 7, 8)
 NONE = Sampling(1.0, ())
@@ -31,22 +30,18 @@ def test_parts_are_the_whole(engine: TransformersEngine, sizes: tuple[int, ...])
     got = in_parts(engine, sizes)
     assert got.tokens == whole.tokens
     assert np.allclose(got.logprobs, whole.logprobs, atol=1e-4)
-    (seen,) = engine.prefill([(PROMPT, got.tokens)])
     assert len(got.proofs) == 3
-    for errors in toploc.verify(seen.hidden, got.proofs):
-        assert errors.exponent_mismatches <= 1
-        assert errors.mantissa_mean <= 0.1
+    found = errors(engine, [Request(PROMPT, (1, 2, 3), 70)], [got])
+    assert found["mismatches"] <= 1
+    assert found["mantissa"] <= 0.1
 
 
 def test_what_is_put_in_between_is_read_and_neither_sampled_nor_proven(engine: TransformersEngine) -> None:
     got, put = in_parts(engine, (10, 50), (9, 9, 9)), (9, 9, 9)
     assert got.tokens != in_parts(engine, (60,)).tokens
-    (seen,) = engine.prefill([(PROMPT, (*got.tokens[:10], *put, *got.tokens[10:]))])
-    places = [*range(10), *range(13, 63)]
-    for errors in toploc.verify(seen.hidden[places], got.proofs):
-        assert errors.exponent_mismatches <= 1
-    found = verify_choices(seen.logits[places], got.tokens, (1, 2, 3), 1.0)
-    assert found.gaps.max() < 1e-3
+    found = errors(engine, [Request(PROMPT, (1, 2, 3), 60)], [got], [((10, put),)])
+    assert found["mismatches"] <= 1
+    assert found["gap"] < 1e-3
 
 
 def test_rows_at_different_places_of_their_chunks_share_a_batch(engine: TransformersEngine) -> None:
@@ -57,9 +52,7 @@ def test_rows_at_different_places_of_their_chunks_share_a_batch(engine: Transfor
     for one, got, request in zip(parts, together, asked, strict=True):
         (alone,) = engine.generate([request], NONE)
         assert got.tokens == alone.tokens
-        (seen,) = engine.prefill([(PROMPT, one.tokens + got.tokens)])
-        for errors in toploc.verify(seen.hidden, joined(one, got).proofs):
-            assert errors.exponent_mismatches <= 1
+        assert errors(engine, [Request(PROMPT, (1, 2, 3), 100)], [joined(one, got)])["mismatches"] <= 1
 
 
 def test_tails_are_bytes_and_back_and_only_a_request_that_goes_on_has_one(engine: TransformersEngine) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -19,7 +18,7 @@ from engines.loading import load_model
 from protocol.errors import ConfigError, IntegrityError, MusterError
 from protocol.toploc import proofs as toploc
 from protocol.toploc.codec import proof_count
-from tests.engines.models import change_tensors, save_broken, save_tiny
+from tests.engines.models import change_tensors, errors, pairs_of, save_broken, save_tiny
 from tests.protocol.sampling.completion import verify_choices
 
 SAMPLING = Sampling(1.0, (1,))
@@ -40,23 +39,16 @@ def check_honest(
     engine: TransformersEngine, asked: list[Request], got: list[Completion], limits: tuple[int, float, float, float]
 ) -> None:
     """Every proof, choice and log-probability agrees with the engine's own prefill."""
-    mismatches, mantissa, gap, logprob = limits
-    pairs = [(request.prompt, completion.tokens) for request, completion in zip(asked, got, strict=True)]
-    for request, completion, seen in zip(asked, got, engine.prefill(pairs), strict=True):
+    for request, completion, seen in zip(asked, got, engine.prefill(pairs_of(asked, got)), strict=True):
         count = len(completion.tokens)
         assert seen.hidden.shape[0] == seen.logits.shape[0] == len(completion.logprobs) == count
-        assert seen.hidden.dtype == torch.bfloat16
-        assert seen.logits.dtype == torch.float32
+        assert (seen.hidden.dtype, seen.logits.dtype) == (torch.bfloat16, torch.float32)
         assert len(completion.proofs) == proof_count(count)
         assert (completion.finish == FINISH_EOS) == (completion.tokens[-1] == 1)
         assert 1 not in completion.tokens[:-1]
         assert completion.finish == FINISH_EOS or count == request.max_new_tokens
-        for errors in toploc.verify(seen.hidden, completion.proofs):
-            assert errors.exponent_mismatches <= mismatches
-            assert errors.mantissa_mean <= mantissa
-        found = verify_choices(seen.logits, completion.tokens, request.noise_key, SAMPLING.temperature)
-        assert found.gaps.max() <= gap
-        assert np.abs(found.logprobs - completion.logprobs).max() <= logprob
+    for worst, most in zip(errors(engine, asked, got).values(), limits, strict=True):
+        assert worst <= most
 
 
 def test_generated_text_verifies(engine: TransformersEngine, folder: Path) -> None:
@@ -108,7 +100,7 @@ def test_prefill_batches_do_not_matter_and_are_no_larger_than_asked_for(
     folder: Path, engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = requests(8, seed=7)
-    pairs = [(r.prompt, c.tokens) for r, c in zip(asked, engine.generate(asked, SAMPLING), strict=True)]
+    pairs = pairs_of(asked, engine.generate(asked, SAMPLING))
     whole = list(engine.prefill(pairs))
     small = TransformersEngine(max_batch=3)
     small.load(folder)

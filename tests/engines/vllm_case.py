@@ -7,36 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from engines.base import Completion, Engine, Request, Sampling
 from engines.hf import TransformersEngine
 from engines.vllm import VllmEngine
 from protocol.errors import MusterError
-from protocol.rollout_file.rows import sampled_places
-from protocol.toploc import proofs as toploc
 from runtime.turns import joined
-from tests.engines.models import save_tiny
+from tests.engines.models import errors, save_tiny
 from tests.engines.test_hf import SAMPLING, requests
-from tests.protocol.sampling.completion import verify_choices
-
-Pairs = list[tuple[tuple[int, ...], tuple[int, ...]]]
-
-
-def pairs_of(asked: list[Request], got: list[Completion]) -> Pairs:
-    return [(request.prompt, completion.tokens) for request, completion in zip(asked, got, strict=True)]
-
-
-def errors(judge: Engine, asked: list[Request], got: list[Completion]) -> dict[str, float]:
-    worst = {"mismatches": 0.0, "mantissa": 0.0, "gap": 0.0, "logprob": 0.0}
-    for request, completion, seen in zip(asked, got, judge.prefill(pairs_of(asked, got)), strict=True):
-        for chunk in toploc.verify(seen.hidden, completion.proofs):
-            worst["mismatches"] = max(worst["mismatches"], chunk.exponent_mismatches)
-            worst["mantissa"] = max(worst["mantissa"], chunk.mantissa_mean)
-        found = verify_choices(seen.logits, completion.tokens, request.noise_key, SAMPLING.temperature)
-        worst["gap"] = max(worst["gap"], float(found.gaps.max()))
-        worst["logprob"] = max(worst["logprob"], float(np.abs(found.logprobs - completion.logprobs).max()))
-    return worst
 
 
 def same(one: list[Completion], other: list[Completion]) -> int:
@@ -53,17 +30,9 @@ def later_turns(engine: Engine, judge: Engine) -> dict[str, float]:
         for one, done in zip(asked, first, strict=True)
     ]
     whole = [joined(one, two) for one, two in zip(first, engine.generate(again, none), strict=True)]
-    pairs = [(one.prompt, (*turn.tokens, *put, *done.tokens[len(turn.tokens) :]))
-             for one, turn, done in zip(asked, first, whole, strict=True)]  # fmt: skip
-    worst = {"turn_mismatches": 0.0, "turn_gap": 0.0, "turn_tokens": 0.0}
-    for request, turn, done, seen in zip(asked, first, whole, judge.prefill(pairs), strict=True):
-        places = sampled_places(len(done.tokens), ((len(turn.tokens), put),))
-        for chunk in toploc.verify(seen.hidden[places], done.proofs):
-            worst["turn_mismatches"] = max(worst["turn_mismatches"], chunk.exponent_mismatches)
-        found = verify_choices(seen.logits[places], done.tokens, request.noise_key, 1.0)
-        worst["turn_gap"] = max(worst["turn_gap"], float(found.gaps.max()))
-        worst["turn_tokens"] += len(done.tokens)
-    return worst
+    found = errors(judge, asked, whole, [((len(turn.tokens), put),) for turn in first])
+    tokens = sum(len(done.tokens) for done in whole)
+    return {"turn_mismatches": found["mismatches"], "turn_gap": found["gap"], "turn_tokens": tokens}
 
 
 def refusals(attempts: list[tuple[str, Callable[[], Any]]]) -> list[str]:

@@ -14,9 +14,9 @@ def main(folder: Path) -> dict[str, Any]:
     """Tokens, proofs and prefill of two kinds of weights beside those of the transformers engine."""
     from engines.hf import TransformersEngine
     from engines.vllm import VllmEngine
-    from tests.engines.models import save_tiny
+    from tests.engines.models import errors, pairs_of, save_tiny
     from tests.engines.test_hf import SAMPLING, requests
-    from tests.engines.vllm_case import errors, pairs_of, same
+    from tests.engines.vllm_case import same
     from tests.engines.vllm_prefill_case import distance
 
     logging.disable(logging.WARNING)

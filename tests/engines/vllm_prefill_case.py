@@ -15,9 +15,9 @@ from engines.base import Request
 from engines.hf import TransformersEngine
 from engines.vllm import VllmEngine
 from protocol.errors import MusterError
-from tests.engines.models import save_broken, save_tiny
+from tests.engines.models import Pairs, errors, pairs_of, save_broken, save_tiny
 from tests.engines.test_hf import SAMPLING, requests
-from tests.engines.vllm_case import Pairs, errors, pairs_of, refusals
+from tests.engines.vllm_case import refusals
 
 
 def distance(one: Any, other: Any, pairs: Pairs) -> dict[str, float]:

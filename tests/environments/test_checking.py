@@ -64,9 +64,6 @@ def test_a_row_that_cannot_be_used_is_dropped_and_named(tmp_path: Path, row: Any
     assert kept == [PROVEN[0], PROVEN[3]]
     assert refused == [(1, reason)]
     assert dropped == {reason: 1}
-
-
-def test_a_row_is_not_lost_to_a_wrong_one_of_its_name(tmp_path: Path) -> None:
     wrong = {**PROVEN[1], "gold_standard_solution": "```python\nprint(9)\n```"}
     kept, refused, _ = screened(tmp_path, [wrong, PROVEN[1], PROVEN[1]], Screen())
     assert (kept, refused) == ([PROVEN[1]], [(0, "wrong"), (2, "repeated")])

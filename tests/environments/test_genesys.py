@@ -58,10 +58,6 @@ def test_each_type_of_task_has_its_scorer(tmp_path: Path, number: int, right: st
     assert problem.question == ROWS[number]["prompt"]
     assert (environment.score(problem, right), environment.score(problem, wrong)) == (1.0, 0.0)
     assert environment.score(problem, right + " " * (1 << 16)) == 0.0
-
-
-def test_a_row_of_reasoning_gym_is_made_anew_from_its_seed(tmp_path: Path) -> None:
-    environment = load_environment(written(tmp_path, ROWS), tmp_path)
     made = load_environment(EnvironmentConfig(name="reasoning_gym/chain_sum", params={"max_terms": 3})).problem(5)
     assert environment.score(environment.problem(4), f" {made.answer}\n") == 1.0
     assert environment.score(environment.problem(4), "17x") == 0.0
@@ -105,24 +101,18 @@ def test_a_hostile_row_is_named(tmp_path: Path, row: Any, said: str) -> None:
         load_environment(written(tmp_path, [MATH, row]), tmp_path)
 
 
-def test_a_row_that_is_too_long_is_named() -> None:
+def test_other_bytes_than_the_hash_says_and_lines_that_are_cut_or_too_long_are_refused(tmp_path: Path) -> None:
     with pytest.raises(IntegrityError, match="it has 4194305 bytes"):
         read_row(b" " * (MAX_ROW_BYTES + 1), "here")
-
-
-def test_other_bytes_than_the_hash_says_are_refused(tmp_path: Path) -> None:
+    for data in (b"", b"{}"):
+        with pytest.raises(IntegrityError, match="does not end with a line"):
+            load_environment(kept(tmp_path, data, 1), tmp_path)
     config = written(tmp_path, ROWS)
     load_environment(config, tmp_path)
     path = content_path(tmp_path, config)
     path.write_bytes(path.read_bytes().replace(b"Half", b"Some"))
     with pytest.raises(IntegrityError, match="another SHA-256"):
         load_environment(config, tmp_path)
-
-
-@pytest.mark.parametrize("data", [b"", b"{}"])
-def test_a_file_without_a_whole_line_is_refused(tmp_path: Path, data: bytes) -> None:
-    with pytest.raises(IntegrityError, match="does not end with a line"):
-        load_environment(kept(tmp_path, data, 1), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -141,19 +131,10 @@ def test_a_configuration_that_does_not_fit_is_refused(tmp_path: Path, change: di
     assert isinstance(caught.value, ConfigError)
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ('{"output": 1} then {"output": {"a": 2}}', {"a": 2}),
-        ("{" * 100_000 + "}", NOTHING),
-        ("}" * 100_000, NOTHING),
-        ('{"outputs": 1}', NOTHING),
-        ("none", NOTHING),
-        ("", NOTHING),
-    ],
-)
-def test_the_last_object_of_a_text_is_its_prediction(text: str, found: Any) -> None:
-    assert predicted_output(text) == found
+def test_the_last_object_of_a_text_is_its_prediction() -> None:
+    assert predicted_output('{"output": 1} then {"output": {"a": 2}}') == {"a": 2}
+    for text in ("{" * 100_000 + "}", "}" * 100_000, '{"outputs": 1}', "none", ""):
+        assert predicted_output(text) == NOTHING
 
 
 # Parquet files in GENESYS's schema: the same problems as from JSON lines; hostile files are refused within bounds.

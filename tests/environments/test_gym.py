@@ -142,38 +142,35 @@ EVIL = [
 @pytest.mark.parametrize("name", sorted(GUARDED))
 def test_answers_that_name_anything_or_take_long_never_reach_a_scorer(name: str) -> None:
     assert [text for text in EVIL if may_be_scored(name, text, "the reference")] == []
+    start = time.process_time()  # matching takes linear time
+    for part in ("1", "'a", "(", "x*", "[", " ", '"', "**1", "1,"):
+        for often in (2000, 60):
+            may_be_scored(name, part * often + "!", "the reference")
+    assert time.process_time() - start < 1.0
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("countdown", "(3 + 4) * 12 / 2 - 1"),
-        ("complex_arithmetic", "-15.5 + 3i"),
-        ("polynomial_multiplication", "-417560*y**5 + 295723*y**4*z - 3*(x + 2)*z"),
-        ("simple_integration", "-5*X**9 - 2*X**6/3 + 4*X**3 + C"),
-        ("spiral_matrix", "[1, 2, -3]"),
-        ("string_insertion", "['A', \"B\"]"),
-        ("n_queens", "[['_', 'Q'], ['Q', '_']]"),
-        ("binary_matrix", "[[0, 1],\n [1, 0]]"),
-        ("rubiks_cube", "R U2 R' Fw2 x y'"),
-        ("rush_hour", "F+1 K+1 M-1, C+3"),
-    ],
-)
-def test_answers_as_people_write_them_do(name: str, text: str) -> None:
-    assert may_be_scored(name, text, "the reference")
+WRITTEN = {
+    "countdown": "(3 + 4) * 12 / 2 - 1",
+    "complex_arithmetic": "-15.5 + 3i",
+    "polynomial_multiplication": "-417560*y**5 + 295723*y**4*z - 3*(x + 2)*z",
+    "simple_integration": "-5*X**9 - 2*X**6/3 + 4*X**3 + C",
+    "spiral_matrix": "[1, 2, -3]",
+    "string_insertion": "['A', \"B\"]",
+    "n_queens": "[['_', 'Q'], ['Q', '_']]",
+    "binary_matrix": "[[0, 1],\n [1, 0]]",
+    "rubiks_cube": "R U2 R' Fw2 x y'",
+    "rush_hour": "F+1 K+1 M-1, C+3",
+}
 
 
-@pytest.mark.parametrize(
-    ("name", "right", "wrong", "reference"),
-    [
+def test_answers_as_people_write_them_do_and_scorers_that_take_none_see_only_what_agrees() -> None:
+    assert [name for name, text in WRITTEN.items() if not may_be_scored(name, text, "the reference")] == []
+    for name, right, wrong, reference in (
         ("puzzle24", "4*7*1 - 4", "1*2*3*4", "1*(7*4 - 4)"),
         ("coin_flip", " 5/16 ", "0", "0.3125"),
         ("game_of_life_halting", "false", "True", "False"),
-    ],
-)
-def test_scorers_that_take_no_answer_see_only_what_agrees(name: str, right: str, wrong: str, reference: str) -> None:
-    assert may_be_scored(name, right, reference)
-    assert not may_be_scored(name, wrong, reference)
+    ):
+        assert may_be_scored(name, right, reference) > may_be_scored(name, wrong, reference)
 
 
 NO_ANSWERS = ("nan", "inf", "nan+nanj", "{}", "[]", "None", "()", "''", "[[]]", "?", "*", "x", "-", "0/0", "[nan]")
@@ -194,15 +191,6 @@ def test_what_answers_nothing_or_another_problem_is_worth_nothing(name: str) -> 
         assert [pair for pair in others if task.score(*pair) > 0.0] == []
 
 
-def test_matching_the_form_of_an_answer_takes_linear_time() -> None:
-    start = time.process_time()
-    for name in GUARDED:
-        for part in ("1", "'a", "(", "x*", "[", " ", '"', "**1", "1,"):
-            may_be_scored(name, part * 2000 + "!", "the reference")
-            may_be_scored(name, part * 60 + "!", "the reference")
-    assert time.process_time() - start < 1.0
-
-
 def test_a_seed_that_a_generator_gives_up_on_has_the_problem_of_one_that_follows_from_it() -> None:
     gives_up, stride = 3548095682027638917, 0x9E3779B97F4A7C15
     task = gym_task("maze")
@@ -211,7 +199,11 @@ def test_a_seed_that_a_generator_gives_up_on_has_the_problem_of_one_that_follows
     assert task.score(problem, problem.answer) == 1.0
 
 
-def test_a_dataset_survives_its_process_or_has_no_score(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dataset_prints_nothing_and_survives_its_process_or_has_no_score(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    gym_task("bf").problem(7)
+    assert capfd.readouterr().out == ""
     assert "ransom_note" in APART
     environment = gym_task("ransom_note")
     problem = environment.problem(5)
@@ -224,11 +216,6 @@ def test_a_dataset_survives_its_process_or_has_no_score(monkeypatch: pytest.Monk
     monkeypatch.setattr(gym, "ANSWER_SECONDS", 0.0)
     with pytest.raises(ScoringUnavailable, match="gave no answer"):
         environment.score(problem, problem.answer)
-
-
-def test_what_a_dataset_prints_reaches_nobodys_output(capfd: pytest.CaptureFixture[str]) -> None:
-    gym_task("bf").problem(7)
-    assert capfd.readouterr().out == ""
 
 
 def test_a_game_of_life_is_computed_without_plots_which_are_there_for_others() -> None:
@@ -244,9 +231,6 @@ def test_a_game_of_life_is_computed_without_plots_which_are_there_for_others() -
 
 # Answers that solve nothing and have full marks of reasoning_gym's own scorers, or keep them busy for ever: none is
 # paid, while what solves the problem is.
-
-
-FOOLED_SEEDS = range(8)
 
 
 def cut_off(problem: Problem) -> str:
@@ -303,7 +287,7 @@ def test_what_fools_the_scorer_is_not_paid(
 ) -> None:
     task = gym_task(dataset, **params)
     own = GymGenerator(dataset, params)
-    answers = [(problem, fool(problem)) for problem in map(task.problem, FOOLED_SEEDS)]
+    answers = [(problem, fool(problem)) for problem in map(task.problem, range(8))]
     fooled = [one for one in answers if own.score(*one) == 1.0 and one[1] != one[0].answer]
     assert fooled, "it fools nobody: the guard has no reason"
     assert {task.score(*one) for one in fooled} == {0.0}
@@ -333,18 +317,26 @@ def test_what_a_scorer_overlooks_is_not_paid(dataset: str, answers: tuple[str, .
         assert [answer for answer in wrong if task.score(problem, answer) > 0.0] == []
 
 
-@pytest.mark.parametrize("dataset", ["number_sorting", "puzzle24", "polynomial_multiplication"])
-def test_the_reference_in_other_words_is_paid(dataset: str) -> None:
+def turned_back(problem: Problem) -> str:
+    moves = problem.metadata["scramble_moves"].split()
+    return " ".join(move[:-1] if move.endswith("'") else f"{move}'" for move in reversed(moves))
+
+
+def in_other_words(problem: Problem) -> str:
+    return f" {problem.answer} ".replace("'", '"')
+
+
+@pytest.mark.parametrize(
+    ("dataset", "solve"),
+    [
+        *((name, in_other_words) for name in ("number_sorting", "puzzle24", "polynomial_multiplication")),
+        *(("boxnet", boxes_to_targets), ("rubiks_cube", turned_back)),
+    ],
+)
+def test_what_solves_a_problem_in_other_words_is_paid(dataset: str, solve: Callable[[Problem], str]) -> None:
     task = gym_task(dataset)
-    for seed in FOOLED_SEEDS:
-        problem = task.problem(seed)
-        assert task.score(problem, f" {problem.answer} ".replace("'", '"')) == 1.0
-
-
-def test_a_plan_that_carries_boxes_is_paid() -> None:
-    task = gym_task("boxnet")
-    problems = map(task.problem, FOOLED_SEEDS)
-    assert {task.score(problem, boxes_to_targets(problem)) for problem in problems} == {1.0}
+    problems = map(task.problem, range(1 if dataset in SLOW else 8))
+    assert {task.score(problem, solve(problem)) for problem in problems} == {1.0}
 
 
 @pytest.mark.parametrize(("dataset", "move"), [("rush_hour", "A+"), ("rubiks_cube", "R")])
@@ -356,10 +348,3 @@ def test_moves_that_repeat_for_ever_never_reach_a_scorer(dataset: str, move: str
         assert task.score(problem, move + often) == 0.0
     task.score(problem, (f"{move}9 " * 999)[:1000])
     assert time.process_time() - start < 5.0
-
-
-def test_a_cube_turned_back_is_paid() -> None:
-    cube = gym_task("rubiks_cube")
-    problem = cube.problem(0)
-    back = [move[:-1] if move.endswith("'") else f"{move}'" for move in problem.metadata["scramble_moves"].split()]
-    assert cube.score(problem, " ".join(reversed(back))) == 1.0

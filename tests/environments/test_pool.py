@@ -43,12 +43,9 @@ def test_a_change_of_any_file_of_text_is_followed_and_no_other_is(tmp_path: Path
     assert followed.of(again) is not own
     if name == "generation_config.json" and not (first / name).exists():
         assert followed.of(again).eos_ids == (3,)
-
-
-def test_a_template_that_is_taken_away_is_missed(tmp_path: Path) -> None:
-    followed = FollowingEnvironments(tiny.CONFIG)
-    with_template = followed.of(step(tmp_path / "0", TEMPLATE))
-    assert followed.of(tiny.model_folder()) is not with_template
+    plain = FollowingEnvironments(tiny.CONFIG)
+    with_template = plain.of(first)
+    assert plain.of(tiny.model_folder()) is not with_template, "a template that is taken away is missed"
 
 
 def test_environments_are_loaded_once_before_there_are_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,28 +69,16 @@ def test_environments_are_loaded_once_before_there_are_weights(tmp_path: Path, m
     assert producer.environment.prompt(5, 0) == PoolEnvironments.of(CONFIG, tmp_path / "1").prompt(5, 0) != prompt
 
 
-# Rewards are exact float32 values, whoever computes them.
-
-
 LENGTHS = st.integers(0, 131072)
 
 
 @given(st.floats(0, 1), st.floats(0, 1), LENGTHS, LENGTHS)
 def test_every_reward_survives_a_float32_column(score: float, alpha: float, target: int, length: int) -> None:
+    assert length_penalty(alpha, 0, length) == length_penalty(0.0, target, length) == 0.0
     task = float32(score)
     penalty = length_penalty(alpha, target, length)
     total = reward(task, penalty)
     assert list(struct.unpack(">fff", struct.pack(">fff", task, penalty, total))) == [task, penalty, total]
-
-
-@given(st.floats(0, 1), st.floats(0, 1), LENGTHS, LENGTHS)
-def test_a_vectorised_computation_agrees_bit_for_bit(score: float, alpha: float, target: int, length: int) -> None:
     penalties = np.float32(alpha) * np.abs(np.array([target - length])).astype(np.float32)
     expected = np.array([score], dtype=np.float32) - (penalties if target > 0 else np.float32(0))
-    assert reward(float32(score), length_penalty(alpha, target, length)) == float(expected[0])
-
-
-def test_no_target_no_penalty() -> None:
-    assert length_penalty(0.02, 0, 500) == 0.0
-    assert length_penalty(0.0, 100, 500) == 0.0
-    assert length_penalty(0.5, 10, 14) == 2.0
+    assert total == float(expected[0]), "a vectorised computation agrees bit for bit"

@@ -101,6 +101,7 @@ FILTERED = SUMS.model_copy(update={"label": "kept", "problems": ProblemFilter.of
 POOL = PoolConfig(name="p", model=CONFIG.model, environments=(FILE, SUMS, FILTERED))
 RATES = {0: {number: SolveRate(4, number // 10 * 2) for number in range(30)}, 2: {4: SolveRate(4, 4)}}
 """Rows 0 to 9 are hard, 10 to 19 fit, 20 to 29 are easy, the rest fresh; candidate 4 is easy."""
+TABLE = build_mask(POOL, 5, RATES)
 
 
 def seeds(count: int) -> list[int]:
@@ -108,23 +109,21 @@ def seeds(count: int) -> list[int]:
 
 
 def test_hard_and_easy_problems_rest_and_nothing_else_does() -> None:
-    table = build_mask(POOL, 5, RATES)
-    assert [number for number in range(40) if table.masks(0, number)] == [*range(10), *range(20, 30)]
-    assert (table.count(0, Difficulty.HARD), table.count(0, Difficulty.EASY)) == (10, 10)
-    assert [number for number in range(9) if table.masks(2, number)] == [4]
-    assert not table.masks(1, 77)
+    assert [number for number in range(40) if TABLE.masks(0, number)] == [*range(10), *range(20, 30)]
+    assert (TABLE.count(0, Difficulty.HARD), TABLE.count(0, Difficulty.EASY)) == (10, 10)
+    assert [number for number in range(9) if TABLE.masks(2, number)] == [4]
+    assert not TABLE.masks(1, 77)
 
 
 def test_work_passes_by_what_rests_and_draws_the_others_alike() -> None:
-    table = build_mask(POOL, 5, RATES)
     found: Counter[tuple[int, int]] = Counter()
     for first in seeds(20_000):
-        made = unmasked_seed(POOL, first, table)
+        made = unmasked_seed(POOL, first, TABLE)
         place, own = drawn(POOL.environments, first).environment, drawn(POOL.environments, made)
         assert place == own.environment, "every environment keeps its share"
         number = POOL.environments[place].number(made)
-        assert not table.masks(place, number)
-        if not table.masks(place, POOL.environments[place].number(first)):
+        assert not TABLE.masks(place, number)
+        if not TABLE.masks(place, POOL.environments[place].number(first)):
             assert made == first, "only a draw that rests is made anew"
         found[place, number] += place != 1
     kinds = Counter(place for place, _ in found)
@@ -137,10 +136,10 @@ def test_work_passes_by_what_rests_and_draws_the_others_alike() -> None:
 
 def test_assignments_use_the_table_of_the_step_and_refuse_to_do_without() -> None:
     work = work_of(4)
-    empty, table = build_mask(POOL, 5, {0: {}, 2: {}}), build_mask(POOL, 5, RATES)
+    empty = build_mask(POOL, 5, {0: {}, 2: {}})
     plain = POOL.without_curricula
     assert assignments(work, POOL, empty) == assignments(work, plain)
-    assert assignments(work, POOL, table) != assignments(work, plain)
+    assert assignments(work, POOL, TABLE) != assignments(work, plain)
     one_row = POOL.model_copy(update={"environments": (FILE.model_copy(update={"rows": 1, "held_out": 0}),)})
     assert unmasked_seed(one_row, 12345, CurriculumMask({0: b"\x01"})) == 12345, (
         "with everything at rest the draw stands"

@@ -19,10 +19,7 @@ EVERYTHING = IsolationPolicy(
     processes=64,
     open_files=128,
     scratch=32 * MIB,
-    mounts=(
-        Mount(source=Path("/srv/data"), target=Path("/data/in")),
-        Mount.same(Path("/srv/home"), writable=True),
-    ),
+    mounts=(Mount(source=Path("/srv/data"), target=Path("/data/in")), Mount.same(Path("/srv/home"), writable=True)),
     gpu=True,
     environment={"NAME": "two words"},
     folder=Path("/srv/home"),
@@ -145,14 +142,8 @@ def test_a_mount_cannot_smuggle_an_option(path: str) -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("environment", {"A=B": "x"}),
-        ("environment", {"A": "x\nB=y"}),
-        ("environment", {"A": "x\0"}),
-        ("memory", 1),
-        ("processes", 0),
-        ("scratch", 600 * MIB),
-        ("user", 0),
-        ("seconds", float("inf")),
+        *(("environment", wrong) for wrong in ({"A=B": "x"}, {"A": "x\nB=y"}, {"A": "x\0"})),
+        *(("memory", 1), ("processes", 0), ("scratch", 600 * MIB), ("user", 0), ("seconds", float("inf"))),
         ("unknown", 1),
     ],
 )

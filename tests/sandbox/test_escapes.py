@@ -43,14 +43,8 @@ class Variant:
         return "-".join(filter(None, words))
 
 
-VARIANTS = [
-    Variant(Mode.PODMAN),
-    Variant(Mode.PODMAN, user=None),
-    Variant(Mode.DOCKER),
-    Variant(Mode.BUBBLEWRAP),
-    Variant(Mode.BUBBLEWRAP, user=None),
-    Variant(Mode.BUBBLEWRAP, accounting=False),
-]
+VARIANTS = [Variant(Mode.PODMAN), Variant(Mode.PODMAN, user=None), Variant(Mode.DOCKER)]
+VARIANTS += [Variant(Mode.BUBBLEWRAP), Variant(Mode.BUBBLEWRAP, user=None), Variant(Mode.BUBBLEWRAP, accounting=False)]
 UNCLAIMED = {
     VARIANTS[-1]: {one.__name__ for one in TOGETHER},
     # what stands in for Docker's daemon here has podman's default filter, not Docker's
@@ -73,7 +67,8 @@ def planted(folder: Path) -> Iterator[dict[str, Any]]:
     with ExitStack() as stack:
         argv = [sys.executable, "-S", "-m", "escapes", "--rest", victims]
         victim = subprocess.Popen(argv, cwd=SUITE.parent, stdout=subprocess.DEVNULL)
-        stack.callback(_end, victim)
+        stack.callback(victim.wait)
+        stack.callback(victim.kill)
         listeners = [_listener(("127.0.0.1", 0)), _listener(("0.0.0.0", 0)), _listener(f"\0{token}")]
         answering = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         answering.bind(("127.0.0.1", 0))
@@ -132,11 +127,6 @@ def text_of(path: Path) -> str:
         return path.read_bytes().decode(errors="replace")
     except OSError:
         return ""
-
-
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    process.kill()
-    process.wait()
 
 
 def running(token: str) -> list[int]:

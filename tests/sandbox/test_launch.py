@@ -41,25 +41,17 @@ each_mode = pytest.mark.parametrize("mode", [Mode.PODMAN, Mode.BUBBLEWRAP, Mode.
 
 
 @each_mode
-def test_a_signal_reaches_the_program_and_its_exit_code_comes_back(request: pytest.FixtureRequest, mode: Mode) -> None:
+def test_it_hears_signals_speaks_through_its_streams_and_is_ended(request: pytest.FixtureRequest, mode: Mode) -> None:
     with IsolatedProcess(launch(request, mode, WAITS), subprocess.DEVNULL, subprocess.PIPE) as process:
         assert process.process.stdout is not None
         assert process.process.stdout.readline() == b"ready\n"
         process.send(signal.SIGTERM)
         assert process.wait() == 7
-
-
-@each_mode
-def test_it_speaks_through_its_standard_streams(request: pytest.FixtureRequest, mode: Mode) -> None:
     code = "import sys; print(sys.stdin.read()[::-1]); print('trouble', file=sys.stderr); sys.exit(3)"
     streams = (subprocess.PIPE, subprocess.PIPE, subprocess.PIPE)
     with IsolatedProcess(launch(request, mode, code), *streams) as process:
         out, err = process.process.communicate(b"abc", timeout=60)
         assert (out, err.strip().splitlines()[-1], process.wait()) == (b"cba\n", b"trouble", 3)
-
-
-@each_mode
-def test_closing_ends_a_program_that_still_runs(request: pytest.FixtureRequest, mode: Mode) -> None:
     began = time.monotonic()
     with IsolatedProcess(launch(request, mode, WAITS), subprocess.DEVNULL, subprocess.PIPE) as process:
         assert process.process.stdout is not None

@@ -9,19 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.encoding import canonical_json
-from swarm.envelope import (
-    MalformedEnvelope,
-    SharedCompletion,
-    SwarmDocument,
-    open_envelope,
-    question_digest,
-    round_problem,
-    seal,
-)
+from swarm import envelope
 from tests.swarm.samples import DOCUMENT, KEYS, SUMS, honest_envelope
 
 ENVELOPE = honest_envelope()
-SEALED = seal(ENVELOPE, KEYS[0])
+SEALED = envelope.seal(ENVELOPE, KEYS[0])
 
 
 STORED = json.loads(SEALED)
@@ -48,13 +40,13 @@ def completion(**changes: Any) -> list[Any]:
 
 
 def test_what_is_sealed_is_opened() -> None:
-    assert open_envelope(SEALED, DOCUMENT) == ENVELOPE
+    assert envelope.open_envelope(SEALED, DOCUMENT) == ENVELOPE
     assert len(SEALED) <= DOCUMENT.envelope_bytes
-    assert seal(ENVELOPE, KEYS[0]) == SEALED, "the same bytes whenever it is made"
+    assert envelope.seal(ENVELOPE, KEYS[0]) == SEALED, "the same bytes whenever it is made"
     with pytest.raises(ValueError, match="cannot be signed by"):
-        seal(ENVELOPE, KEYS[1])
-    with pytest.raises(MalformedEnvelope, match="document"):
-        open_envelope(SEALED, DOCUMENT.model_copy(update={"name": "another swarm"}))
+        envelope.seal(ENVELOPE, KEYS[1])
+    with pytest.raises(envelope.MalformedEnvelope, match="document"):
+        envelope.open_envelope(SEALED, DOCUMENT.model_copy(update={"name": "another swarm"}))
 
 
 @pytest.mark.parametrize(
@@ -105,8 +97,8 @@ def test_what_is_sealed_is_opened() -> None:
 )
 def test_anything_else_is_refused(data: bytes, word: str) -> None:
     assert data != SEALED, "the case changes nothing"
-    with pytest.raises(MalformedEnvelope, match=word):
-        open_envelope(data, DOCUMENT)
+    with pytest.raises(envelope.MalformedEnvelope, match=word):
+        envelope.open_envelope(data, DOCUMENT)
 
 
 @given(text=st.text(max_size=50).filter(lambda text: not any("\ud800" <= one <= "\udfff" for one in text)))
@@ -115,22 +107,22 @@ def test_any_text_survives(text: str) -> None:
         return
     one = ENVELOPE.groups[0].completions[0].model_copy(update={"text": text})
     changed = ENVELOPE.groups[0].model_copy(update={"completions": [one, one]})
-    data = seal(ENVELOPE.model_copy(update={"groups": [changed]}), KEYS[0])
-    assert open_envelope(data, DOCUMENT).groups[0].completions[0].text == text
+    data = envelope.seal(ENVELOPE.model_copy(update={"groups": [changed]}), KEYS[0])
+    assert envelope.open_envelope(data, DOCUMENT).groups[0].completions[0].text == text
     assert len(data) <= DOCUMENT.envelope_bytes
 
 
 def test_the_longest_envelope_fits_its_limit() -> None:
     """Control characters take six bytes each."""
-    one = SharedCompletion(
+    one = envelope.SharedCompletion(
         text="\x01" * DOCUMENT.text_bytes, ended=False, reward=0.3333333432674408, logprob=1 - (1 << 40)
     )
     groups = [
         ENVELOPE.groups[0].model_copy(update={"slot": slot, "completions": [one] * DOCUMENT.samples})
         for slot in range(DOCUMENT.groups)
     ]
-    data = seal(ENVELOPE.model_copy(update={"groups": groups, "round": (1 << 32) - 1}), KEYS[0])
-    assert len(open_envelope(data, DOCUMENT).groups) == DOCUMENT.groups
+    data = envelope.seal(ENVELOPE.model_copy(update={"groups": groups, "round": (1 << 32) - 1}), KEYS[0])
+    assert len(envelope.open_envelope(data, DOCUMENT).groups) == DOCUMENT.groups
 
 
 def test_hostile_bytes_are_refused_and_nothing_else_happens() -> None:
@@ -153,8 +145,8 @@ def test_hostile_bytes_are_refused_and_nothing_else_happens() -> None:
                     data[at : at + 1] = rng.choice((b"[", b"{", b'"', b"\\ud800", b"1e999", b"null", b"\xff"))
         try:
             opened += 1
-            assert open_envelope(bytes(data), DOCUMENT) == ENVELOPE
-        except MalformedEnvelope:
+            assert envelope.open_envelope(bytes(data), DOCUMENT) == ENVELOPE
+        except envelope.MalformedEnvelope:
             opened -= 1
     assert opened <= 3, "only what the changes undid can be opened"
 
@@ -162,24 +154,24 @@ def test_hostile_bytes_are_refused_and_nothing_else_happens() -> None:
 def test_a_document_takes_nothing_that_means_something_else_to_other_members() -> None:
     for changes in ({"targets": (8,)}, {"length_alpha": 0.1}):
         with pytest.raises(ValueError, match="of its own"):
-            SwarmDocument(name="x", environments=(SUMS.model_copy(update=changes),))
+            envelope.SwarmDocument(name="x", environments=(SUMS.model_copy(update=changes),))
     with pytest.raises(ValueError, match="one name"):
-        SwarmDocument(name="x", environments=(SUMS, SUMS))
+        envelope.SwarmDocument(name="x", environments=(SUMS, SUMS))
 
 
 def test_a_document_allows_no_envelope_that_fills_a_members_memory() -> None:
     with pytest.raises(ValueError, match="lower `groups`"):
-        SwarmDocument(name="x", environments=(SUMS,), groups=256, samples=64, text_bytes=1 << 16)
-    largest = SwarmDocument(name="x", environments=(SUMS,), groups=8, samples=8, text_bytes=1 << 16)
+        envelope.SwarmDocument(name="x", environments=(SUMS,), groups=256, samples=64, text_bytes=1 << 16)
+    largest = envelope.SwarmDocument(name="x", environments=(SUMS,), groups=8, samples=8, text_bytes=1 << 16)
     assert largest.envelope_bytes < 1 << 25
 
 
 def test_the_question_of_any_text_has_a_digest() -> None:
-    assert question_digest("a\ud800") != question_digest("a")
+    assert envelope.question_digest("a\ud800") != envelope.question_digest("a")
 
 
 def test_every_part_of_a_round_makes_another_problem() -> None:
     parts, others = (bytes(32), "0x" + "11" * 20, 3, 1), (b"\x01" * 32, "0x" + "12" * 20, 4, 2)
     changed: list[Any] = [(*parts[:at], other, *parts[at + 1 :]) for at, other in enumerate(others)]
-    assert len({round_problem(*one) for one in (parts, *changed)}) == 5
-    assert round_problem(*parts) == round_problem(*parts)
+    assert len({envelope.round_problem(*one) for one in (parts, *changed)}) == 5
+    assert envelope.round_problem(*parts) == envelope.round_problem(*parts)

@@ -5,16 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from environments.pool import TextEnvironments
+from attacks.swarm import Text, scored_group
 from environments.prompts import completion_text
 from protocol.models import EOS
-from swarm.envelope import SharedCompletion, SharedGroup, question_digest, round_problem
+from swarm.envelope import round_problem
 from swarm.generation import MemberModel, Retokeniser
 from swarm.sampling import InspectedGroup
-from tests.swarm.world import DOCUMENT, SwarmWorld
+from tests.swarm.world import DOCUMENT, TEXTS, SwarmWorld
 from trainer.data.batch import Group
 
-TEXTS = TextEnvironments(DOCUMENT.environments, DOCUMENT.answer_after)
 SEED = round_problem(DOCUMENT.digest, "0x" + "11" * 20, 0, 0)
 
 
@@ -24,18 +23,17 @@ def model(world: SwarmWorld) -> MemberModel:
     return MemberModel(DOCUMENT.pool_config(config.model, 48, 64), Path(config.model.source))
 
 
-def group(model: MemberModel, text: str, ended: bool = True) -> Group | None:
-    right = f"1 + 1</think>{TEXTS.problem(SEED).answer}"
-    made = [
-        SharedCompletion(text=one, ended=end, reward=TEXTS.score(SEED, one), logprob=None)
-        for one, end in ((right, True), (text, ended))
-    ]
-    shared = SharedGroup(slot=0, question=question_digest(TEXTS.problem(SEED).question), completions=made)
-    return Retokeniser(model, 1.0).group(InspectedGroup("0x" + "11" * 20, 0, 0, shared.rewards, SEED, shared))
+def group(model: MemberModel, assumed_behaviour_prob: float | None, *texts: Text) -> Group | None:
+    """What a peer's completions of a problem are to this model."""
+    shared = scored_group(TEXTS, SEED, 0, texts)
+    return Retokeniser(model, assumed_behaviour_prob).group(InspectedGroup("", 0, 0, shared.rewards, SEED, shared))
+
+
+RIGHT = Text(f"1 + 1</think>{TEXTS.problem(SEED).answer}")
 
 
 def test_a_text_becomes_the_own_tokens(model: MemberModel) -> None:
-    made = group(model, "so it is</think>7", ended=False)
+    made = group(model, 1.0, RIGHT, Text("so it is</think>7", ended=False))
     assert made is not None
     right, other = made
     assert right.output[-1] == model.end
@@ -47,9 +45,7 @@ def test_a_text_becomes_the_own_tokens(model: MemberModel) -> None:
 
 def weights(model: MemberModel, assumed_behaviour_prob: float | None, *texts: str) -> list[float]:
     """The chance with which each completion's tokens are taken to have been said."""
-    made = [SharedCompletion(text=one, ended=True, reward=TEXTS.score(SEED, one), logprob=None) for one in texts]
-    shared = SharedGroup(slot=0, question=question_digest(TEXTS.problem(SEED).question), completions=made)
-    found = Retokeniser(model, assumed_behaviour_prob).group(InspectedGroup("", 0, 0, shared.rewards, SEED, shared))
+    found = group(model, assumed_behaviour_prob, *map(Text, texts))
     assert found is not None
     assert all(len(one.logprobs) in (0, len(one.output)) for one in found)
     assert all(len(set(one.logprobs)) <= 1 for one in found)
@@ -82,4 +78,4 @@ def test_only_what_becomes_likelier_counts_and_each_text_once(model: MemberModel
 def test_what_the_own_policy_could_not_have_said_is_left_out(
     model: MemberModel, text: str, ended: bool, fits: bool
 ) -> None:
-    assert (group(model, text, ended) is not None) is fits
+    assert (group(model, 1.0, RIGHT, Text(text, ended)) is not None) is fits

@@ -9,7 +9,6 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from attacks.swarm import POISONS, Poisoner
 from protocol.config import AlgorithmConfig, DppoConfig
 from protocol.errors import ConfigError
 from storage.keys import check_content
@@ -17,11 +16,11 @@ from swarm.config import MixConfig, PlausibilityConfig
 from swarm.envelope import open_envelope, seal
 from swarm.exchange import FolderExchange
 from swarm.inbox import RECENT_ROUNDS, Inspector
-from swarm.member import Member, load_swarm
+from swarm.member import Member
 from swarm.plausibility import PlausibilityJudge
 from swarm.sampling import InspectedGroup, usual_use
 from swarm.state import STATUS
-from tests.swarm.world import DOCUMENT, TRAIN, SwarmWorld, journal, shared_names
+from tests.swarm.world import DOCUMENT, TEXTS, TRAIN, SwarmWorld, journal, shared_names
 from trainer.checkpoint import checkpoints
 from trainer.data.batch import Group
 
@@ -166,26 +165,16 @@ def test_a_new_home_of_an_old_key_signs_nothing_that_the_exchange_has(world: Swa
 # How far a stranger's text moves a policy: real weights, without the judge
 
 
-def poison(world: SwarmWorld, name: int, rounds: range) -> list[bytes]:
-    """A poisoner's envelopes of these rounds, in the exchange."""
-    _, texts = load_swarm(world.config(name))
-    made = Poisoner(world.account(name), DOCUMENT, texts, POISONS["wrong fact"])
-    envelopes = [data for number in rounds if (data := made.envelope(number)) is not None]
-    for data in envelopes:
-        FolderExchange(world.exchange).publish(data)
-    return envelopes
-
-
-def groups_in(world: SwarmWorld, made: Member, envelope: bytes) -> list[tuple[InspectedGroup, Group]]:
+def groups_in(made: Member, envelope: bytes) -> list[tuple[InspectedGroup, Group]]:
     """What of an envelope the member would train on."""
-    found = Inspector(DOCUMENT, load_swarm(world.config(0))[1]).inspect(envelope).groups
+    found = Inspector(DOCUMENT, TEXTS).inspect(envelope).groups
     groups = [(one, made.retokeniser.group(one)) for one in found]
     return [(one, group) for one, group in groups if group is not None]
 
 
-def surprise(world: SwarmWorld, made: Member, envelope: bytes) -> float:
+def surprise(made: Member, envelope: bytes) -> float:
     """Of the unlikeliest token of the first plant of an envelope, in nats."""
-    found, group = groups_in(world, made, envelope)[0]
+    found, group = groups_in(made, envelope)[0]
     return PlausibilityJudge(PlausibilityConfig(), made.learner, 0, 48).shapes(found, group)[0].worst
 
 
@@ -193,21 +182,21 @@ def surprise(world: SwarmWorld, made: Member, envelope: bytes) -> float:
 def test_what_the_policy_never_says_it_does_not_learn(
     world: SwarmWorld, assumed_behaviour_prob: float | None, learns: bool
 ) -> None:
-    *envelopes, last = poison(world, 1, range(7))
+    *envelopes, last = world.poison(1, 7)
     made = world.member(
         0, mix=MixConfig(own=1, shared=5, plausibility=None, assumed_behaviour_prob=assumed_behaviour_prob)
     )
-    before = surprise(world, made, last)
+    before = surprise(made, last)
     for envelope in [*envelopes] * 3:
-        made.learner.train_step([group for _, group in groups_in(world, made, envelope)])
-    fallen = before - surprise(world, made, last)
+        made.learner.train_step([group for _, group in groups_in(made, envelope)])
+    fallen = before - surprise(made, last)
     assert before > 3
     assert fallen > 0.7 if learns else fallen < 0.1, fallen
 
 
 def test_a_peer_has_no_more_than_its_part_of_a_round(world: SwarmWorld) -> None:
     for name in (1, 2, 3):
-        poison(world, name, range(3) if name == 1 else range(1))
+        world.poison(name, 3 if name == 1 else 1)
     made = world.member(0, mix=MixConfig(own=2, shared=4, plausibility=None))
     made.advance()
     peers = [name.partition("/")[0] for name in shared_names(made)]
@@ -216,7 +205,7 @@ def test_a_peer_has_no_more_than_its_part_of_a_round(world: SwarmWorld) -> None:
 
 def test_who_was_drawn_more_often_than_others_lately_waits_until_they_were(world: SwarmWorld) -> None:
     for name in (1, 2, 3):
-        poison(world, name, range(1))
+        world.poison(name)
     mix = MixConfig(own=2, shared=3, plausibility=None, window=16)
     made = world.member(0, mix=mix)
     greedy, *others = (world.account(name).address for name in (1, 2, 3))
@@ -233,7 +222,7 @@ def test_who_was_drawn_more_often_than_others_lately_waits_until_they_were(world
 def test_who_was_doubted_lately_keeps_nobody_waiting_and_is_remembered(world: SwarmWorld) -> None:
     """Over a restart too; and for as many rounds as it is compared by, so that nobody lives on an old record."""
     for name in (1, 2):
-        poison(world, name, range(1))
+        world.poison(name)
     mix = MixConfig(own=2, shared=2, window=RECENT_ROUNDS + 2)
     strict = PlausibilityConfig(token_slack=0.0, slack=0.0, odd=0.99, brief=0, least=1)
     doubting = world.member(0, mix=mix.model_copy(update={"plausibility": strict}))

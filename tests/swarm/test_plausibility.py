@@ -9,17 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attacks.swarm import POISONS, Poisoner, Text, scored_group, worked_answer
+from attacks.swarm import Text, scored_group, worked_answer
 from environments.registry import load_environment
 from protocol.files import write_folder
 from swarm.config import MixConfig, PlausibilityConfig
 from swarm.envelope import SharedGroup, round_problem
-from swarm.exchange import FolderExchange
-from swarm.member import Member, load_swarm
+from swarm.member import Member
 from swarm.plausibility import PlausibilityJudge, Shape, implausible, shape_of, surprise_of_not, usual
 from swarm.sampling import InspectedGroup
 from tests.swarm.samples import SUMS
-from tests.swarm.world import DOCUMENT, SwarmWorld, shared_names
+from tests.swarm.world import DOCUMENT, TEXTS, SwarmWorld, shared_names
 from trainer.model.base_model import Recipe, warm_up
 from trainer.model.tiny_model import END_OF_THOUGHT
 
@@ -148,17 +147,6 @@ def world(tmp_path: Path, learnt: Path) -> SwarmWorld:
     return SwarmWorld(tmp_path, learnt)
 
 
-def poison(world: SwarmWorld, name: int, kind: str, rounds: int = 1) -> str:
-    """A poisoner shares so many rounds; its address."""
-    _, texts = load_swarm(world.config(name))
-    made = Poisoner(world.account(name), DOCUMENT, texts, POISONS[kind])
-    for number in range(rounds):
-        data = made.envelope(number)
-        assert data is not None
-        FolderExchange(world.exchange).publish(data)
-    return world.account(name).address
-
-
 def judge_of(made: Member) -> PlausibilityJudge:
     judge = made.judge
     assert judge is not None
@@ -168,7 +156,7 @@ def judge_of(made: Member) -> PlausibilityJudge:
 def found_group(world: SwarmWorld, texts: list[Text], slot: int = 0) -> InspectedGroup:
     address = world.account(1).address
     seed = round_problem(DOCUMENT.digest, address, 0, slot)
-    group = scored_group(load_swarm(world.config(1))[1], seed, slot, texts)
+    group = scored_group(TEXTS, seed, slot, texts)
     return InspectedGroup(address, 0, slot, group.rewards, seed, group)
 
 
@@ -183,23 +171,23 @@ def shared_by(world: SwarmWorld, groups: list[SharedGroup], number: int) -> list
 
 @pytest.mark.parametrize("kind", ["phrase", "phrase, one of eight", "wrong fact", "length"])
 def test_planted_text_is_doubted_and_not_trained_on(world: SwarmWorld, kind: str) -> None:
-    address = poison(world, 1, kind, rounds=2)
+    assert len(world.poison(1, 2, kind)) == 2
     made = world.member(0)
     for _ in range(2):
         made.advance()
     assert not shared_names(made)
-    record = made.inbox.state.records[address]
+    record = made.inbox.state.records[world.account(1).address]
     assert record.doubted >= 6
     assert record.breaches == record.trained == 0, "it is no proof of anything"
     assert record.plausibility < 0.2
 
 
 def test_without_the_judge_planted_text_is_trained_on(world: SwarmWorld) -> None:
-    address = poison(world, 1, "phrase")
+    world.poison(1, 1, "phrase")
     made = world.member(0, mix=CREDULOUS)
     made.advance()
     assert len(shared_names(made)) == 3
-    assert made.inbox.state.records[address].trained == 3
+    assert made.inbox.state.records[world.account(1).address].trained == 3
 
 
 def test_a_member_of_the_same_model_is_believed(world: SwarmWorld) -> None:
@@ -223,7 +211,7 @@ def test_a_member_of_the_same_model_is_believed(world: SwarmWorld) -> None:
 def test_who_says_that_a_text_did_not_end_is_asked_how_likely_that_is(world: SwarmWorld) -> None:
     """The policy is sure of the end after an answer of two digits; of a text cut short in its middle it is not."""
     made = world.member(0)
-    problem = load_swarm(world.config(1))[1].problem(round_problem(DOCUMENT.digest, world.account(1).address, 0, 0))
+    problem = TEXTS.problem(round_problem(DOCUMENT.digest, world.account(1).address, 0, 0))
     right = worked_answer(problem)
     cut = right.partition(END_OF_THOUGHT)[0][:-1]
     found = found_group(world, [Text(right, ended=False), Text(right), Text(cut, ended=False)])

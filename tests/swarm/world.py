@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from attacks.swarm import POISONS, Poisoner, Text, scored_group
 from engines.hf import TransformersEngine
 from environments.pool import TextEnvironments
 from protocol.accounts import Account, LocalAccount
@@ -13,7 +14,7 @@ from protocol.config import AdamWConfig, OptimizerConfig, ScheduleConfig, TrainC
 from runtime.keystore import store
 from runtime.process import KeyConfig
 from swarm.config import MixConfig, SwarmMemberConfig
-from swarm.envelope import Envelope, SharedCompletion, SharedGroup, SwarmDocument, question_digest, round_problem, seal
+from swarm.envelope import Envelope, SwarmDocument, round_problem, seal
 from swarm.exchange import FolderExchange
 from swarm.main import MemberDaemon
 from swarm.member import Member, assemble
@@ -82,12 +83,18 @@ class SwarmWorld:
         account, groups = self.account(name), []
         for slot in slots:
             seed = round_problem(DOCUMENT.digest, account.address, number, slot)
-            problem = TEXTS.problem(seed)
-            texts = [DOCUMENT.answer_after + answer for answer in (problem.answer, *"?" * (DOCUMENT.samples - 1))]
-            made = [SharedCompletion(text=text, ended=True, reward=TEXTS.score(seed, text)) for text in texts]
-            groups.append(SharedGroup(slot=slot, question=question_digest(problem.question), completions=made))
+            answers = (TEXTS.problem(seed).answer, *"?" * (DOCUMENT.samples - 1))
+            groups.append(scored_group(TEXTS, seed, slot, [Text(DOCUMENT.answer_after + one) for one in answers]))
         document = DOCUMENT.digest.hex()
         return seal(Envelope(document=document, member=account.address, round=number, groups=groups), account)
+
+    def poison(self, name: int, rounds: int = 1, kind: str = "wrong fact") -> list[bytes]:
+        """A poisoner's envelopes of so many rounds, in the exchange."""
+        made = Poisoner(self.account(name), DOCUMENT, TEXTS, POISONS[kind])
+        envelopes = [data for number in range(rounds) if (data := made.envelope(number)) is not None]
+        for data in envelopes:
+            FolderExchange(self.exchange).publish(data)
+        return envelopes
 
     def member(self, name: int, **changes: object) -> Member:
         return assemble(self.config(name, **changes), TransformersEngine(), FolderExchange(self.exchange))

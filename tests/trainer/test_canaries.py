@@ -113,7 +113,7 @@ def test_other_files_do_not_open_and_a_root_tells_nothing_without_the_secret() -
     assert tree().opening(NODE, 5 + LEAVES) is None
     assert tree().opening(OTHER, 5) is None
     bare: dict[str, Any] = {"planted": ()}
-    changes = [{}, {"secret": b"\2" * 32}, {"step": 4}, bare, bare | {"step": 4}]
+    changes: list[dict[str, Any]] = [{}, {"secret": b"\2" * 32}, {"step": 4}, bare, bare | {"step": 4}]
     assert len({tree(**change).root for change in changes}) == 5
 
 

@@ -264,7 +264,7 @@ def test_importance_weights_are_the_truncated_ratio_or_its_geometric_mean_over_a
 def test_importance_weights_are_capped_whatever_the_file_says() -> None:
     claims = ((-1, -1), (-5, -1), (-1, -3e38), (-1, 3e38), (-1, math.nan), (-1, math.inf), (-1, -math.inf))
     expected = [1.0, math.exp(-4), 2.0, 0.0, 0.0, 0.0, 2.0]
-    assert weighed([[OneToken(0, *claim, 0, 1) for claim in claims]], 2.0) == pytest.approx(expected)
+    assert weighed([[OneToken(0, old, sampled, 0, 1) for old, sampled in claims]], 2.0) == pytest.approx(expected)
     no_number, number = OneToken(-1, -1, math.nan, 0, 1), OneToken(-1, -1, -1, 0, 1)
     assert weighed([[no_number, number], [number]], 2.0, by_sequence=True) == [0.0, 0.0, 1.0]
 

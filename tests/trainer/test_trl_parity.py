@@ -88,7 +88,7 @@ def trl_advantages(trainer: Any, rewards: Sequence[float]) -> list[float]:
     count = len(rewards)
     tokens, texts = [[5]] * count, ["x"] * count
     rloo = type(trainer).__name__ == "RLOOTrainer"
-    made = (tokens, tokens, texts) if rloo else (tokens, tokens, None, texts, None, {}, None, None)
+    made: tuple[Any, ...] = (tokens, tokens, texts) if rloo else (tokens, tokens, None, texts, None, {}, None, None)
     trainer._generate = lambda _: made
     trainer._calculate_rewards = lambda *_: torch.tensor(rewards, dtype=torch.float32).unsqueeze(1)
     return [float(one) for one in trainer._generate_and_score_completions([{"prompt": "?"}] * count)["advantages"]]

@@ -53,3 +53,4 @@ def test_status(tmp_path: Path) -> None:
     assert "0.500 in the last round, 0.750 in all" in text
     assert "0.125 after 0 rounds, 0.500 after 2" in text
     assert "0xdef: 5 true groups, 2 of no use here, 1 breaches" in text
+    assert "is the home of no worker" in muster.refused("diloco", "status", "--home", home), "a status of the same name"

@@ -25,10 +25,7 @@ def test_a_challenge_begins_where_it_was_asked_to_or_not_at_all() -> None:
     assert named_run(files[:256], OPENED, 0, None) == files[:256]
     with pytest.raises(ConfigError, match=r"260 files from 0 on .* names 256 at most; .* --last 765"):
         named_run(files, OPENED, 0, None)
-
-
-def test_a_run_that_was_asked_for_is_not_cut_short_in_silence() -> None:
-    """Its end shows a node, what is left of it may not: then the bond is lost."""
+    # a run that was asked for is not cut short in silence: its end shows a node, what is left of it may not
     known = [final(number) for number in range(7)]
     known[4] = replace(known[4], code=int(Code.MALFORMED))
     known[5] = replace(known[5], final_time=OPENED + 1)

@@ -44,19 +44,13 @@ def test_votes_like_ours_only_count() -> None:
     assert "seat" not in text
 
 
-def test_a_differing_vote_is_told_with_check_and_figure() -> None:
+def test_a_differing_vote_is_told_with_check_and_figure_and_so_is_a_document_that_is_missing_or_another() -> None:
     found, text = told(opened(3, Code.REJECT_WEIGHTS, OTHER), voted=Code.REJECT_WEIGHTS)
     assert (found["differing"], found["votes_differing"]) == (1, 1)
     assert "7: seat 3 voted reject: weights: toploc.code reject: weights against our accept; " in text
     assert "toploc.mantissa_mean 1.5 against our 0.001" in text
-
-
-def test_a_vote_against_its_own_document_is_told() -> None:
     _, text = told(opened(3, Code.REJECT_WEIGHTS, SAME))
     assert "it voted reject: weights, but its verdict document says accept" in text
-
-
-def test_missing_and_forged_documents_are_told() -> None:
     forged = replace(opened(4, Code.ACCEPT, SAME), digest=bytes(32))
     votes = told(opened(3, Code.ACCEPT), forged)[0]["row"]["votes"]
     assert "not published" in votes[0]["note"]

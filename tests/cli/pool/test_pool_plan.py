@@ -48,6 +48,11 @@ def test_programs_that_could_take_longer_than_their_judges_have_are_named(window
     config = CONFIG.model_copy(update={"environments": (*CONFIG.environments, SLOW)})
     found = [str(one) for one in contradictions(config, replace(TERMS, **windows), BUDGET)]
     assert [words in line for line in found] == [True] * bool(words)
+    config = CONFIG.model_copy(update={"environments": (SLOW,)})
+    (slow,) = contradictions(config, TERMS, BUDGET)
+    assert slow.hint == "make files smaller, or raise `commit_window`", "no program could be quick enough"
+    (slow,) = contradictions(config, replace(TERMS, commitWindow=60), BUDGET)
+    assert slow.hint == "set `params.seconds` to 0.013 or less, make files smaller, or raise `commit_window`"
 
 
 def learning(weight: int = 1, **changes: int) -> PoolConfig:
@@ -83,14 +88,6 @@ def test_a_pool_without_a_law_that_holds_for_its_terms_is_warned_of() -> None:
     assert "muster pool calibrate … --apply" in none.hint
 
 
-def test_what_is_said_of_a_slow_program_helps() -> None:
-    config = CONFIG.model_copy(update={"environments": (SLOW,)})
-    (slow,) = contradictions(config, TERMS, BUDGET)
-    assert slow.hint == "make files smaller, or raise `commit_window`", "no program could be quick enough"
-    (slow,) = contradictions(config, replace(TERMS, commitWindow=60), BUDGET)
-    assert slow.hint == "set `params.seconds` to 0.013 or less, make files smaller, or raise `commit_window`"
-
-
 def test_what_a_file_costs_and_how_many_the_budget_buys() -> None:
     cost = costs(CONFIG, TERMS, BUDGET)
     assert (cost.units, cost.pay, cost.fees) == (8192, 819_200_000, 30_000_000)
@@ -108,22 +105,15 @@ def test_what_a_file_costs_and_how_many_the_budget_buys() -> None:
     assert contradictions(bought, lagging, BUDGET) == []
 
 
-@pytest.mark.parametrize(
-    ("environment", "words"),
-    [
-        (EnvironmentConfig(name="reasoning_gym/no_such_task"), "no_such_task"),
-        (EnvironmentConfig(name="sums"), "unknown environment `sums`"),
-        (EnvironmentConfig(name="reasoning_gym/chain_sum", params={"min_turms": 3}), "min_turms"),
-    ],
-)
-def test_a_task_or_parameter_that_does_not_exist_is_named(environment: EnvironmentConfig, words: str) -> None:
-    (problem,) = world_problems(CONFIG.model_copy(update={"environments": (environment,)}))
-    assert words in str(problem)
-
-
-def test_a_folder_without_a_model_is_named_and_the_demos_pool_can_work(tmp_path: Path) -> None:
+def test_an_unknown_task_or_a_folder_without_a_model_is_named_and_the_demos_pool_can_work(tmp_path: Path) -> None:
     assert contradictions(CONFIG, TERMS, BUDGET) == []
     assert world_problems(CONFIG) == []
+    for environment, words in (
+        (EnvironmentConfig(name="sums"), "unknown environment `sums`"),
+        (EnvironmentConfig(name="reasoning_gym/chain_sum", params={"min_turms": 3}), "min_turms"),
+    ):
+        (problem,) = world_problems(CONFIG.model_copy(update={"environments": (environment,)}))
+        assert words in str(problem)
     assert "holds no model" in missing_model(str(tmp_path))
     assert "there is no folder" in missing_model(str(tmp_path / "none"))
     (tmp_path / "config.json").write_text("{}")

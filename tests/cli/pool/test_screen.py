@@ -8,20 +8,16 @@ from localnet.plan import pool_config
 from tests.cli.muster import Muster
 from tests.validator.world import tokenizer_folder
 
-ROWS = [
-    {
-        "problem_id": f"o{number}",
-        "task_type": "code_output_prediction",
-        "prompt": f"What does print({number}) print?" + " Really?" * (number == 3) * 40,
-        "verification_info": {"ground_truth": str(number)},
-    }
-    for number in range(4)
-]
+
+def row(number: int, prompt: str, truth: str, kind: str = "code_output_prediction") -> str:
+    info = {"ground_truth": truth}
+    return json.dumps({"problem_id": f"p{number}", "task_type": kind, "prompt": prompt, "verification_info": info})
 
 
 def test_a_file_is_screened_kept_and_the_rest_is_named(tmp_path: Path) -> None:
     muster, out = Muster(tmp_path), tmp_path / "rows.jsonl"
-    lines = [json.dumps(row) for row in (*ROWS, ROWS[0])] + ["no row"]
+    lines = [row(n, f"What does print({n}) print?" + " Really?" * (n == 3) * 40, str(n)) for n in (0, 1, 2, 3, 0)]
+    lines.append("no row")
     given, config = tmp_path / "given.jsonl", tmp_path / "pool.json"
     given.write_text("\n".join(lines))
     config.write_bytes(pool_config(1, 1).canonical())
@@ -44,18 +40,9 @@ def test_a_reference_that_cannot_be_read_whole_is_refused(tmp_path: Path) -> Non
     """Half read it would make wrong answers right, which reinforcement learning finds."""
     muster, given, out = Muster(tmp_path), tmp_path / "given.jsonl", tmp_path / "rows.jsonl"
     references = ["7", "(1, 2", r"n \equiv 1 \pmod 4"]
-    rows = [
-        {
-            "problem_id": f"m{number}",
-            "task_type": "verifiable_math",
-            "prompt": f"Problem {number}?",
-            "verification_info": {"ground_truth": reference},
-        }
-        for number, reference in enumerate(references)
-    ]
-    given.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    rows = [row(number, f"Problem {number}?", one, "verifiable_math") for number, one in enumerate(references)]
+    given.write_text("".join(f"{one}\n" for one in rows))
     found = muster.ok("env", "screen", given, "--out", out, "--json").json
     assert (found["kept"], found["dropped"]["schema"]) == (1, 2)
     refused = [json.loads(line) for line in (tmp_path / "rows.jsonl.refused.jsonl").read_text().splitlines()]
-    assert [one["row"] for one in refused] == [1, 2]
-    assert all("cannot be read whole" in json.dumps(one) for one in refused)
+    assert [(one["row"], "cannot be read whole" in json.dumps(one)) for one in refused] == [(1, True), (2, True)]

@@ -188,8 +188,8 @@ def _references(count: int) -> Iterator[tuple[str, list[str], list[str]]]:
 
 def test_no_wrong_answer_to_five_thousand_references_scores_and_every_right_one_does() -> None:
     texts = (r"\boxed{%s}", r"So $\boxed{ %s }$.", "The answer is %s.", r"First \boxed{7}, but it is \boxed{%s}")
-    around = ("It is not $%s$.", "The answer is %s, or else %s and one.", r"\boxed{\text{not } %s}")
-    around += (r"\boxed{%s} is wrong: \boxed{?}",)
+    around = ["It is not $%s$.", "The answer is %s, or else %s and one.", r"\boxed{\text{not } %s}"]
+    around += [r"\boxed{%s} is wrong: \boxed{?}"]
     won, lost = [], []
     for number, (reference, right, wrong) in enumerate(_references(5_000)):
         turn, text = number // 10, texts[number % len(texts)]

@@ -3,6 +3,7 @@
 import hashlib
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -46,12 +47,17 @@ def test_from_a_wheel_to_problems_and_scores(locking: Locking) -> None:
             load(lock, **wrong)
 
 
-def test_other_bytes_or_another_machine(locking: Locking) -> None:
+def test_other_bytes_or_another_machine_or_wheel(locking: Locking, cache: Path) -> None:
     lock = locking()
     other = lock.model_copy(update={"machine": "plan9-mips"})
     (data_folder() / other.content).write_bytes(other.document)
     with pytest.raises(ConfigError, match="locked for Python"):
         load(other)
+    shutil.rmtree(cache / "muster" / "packages")
+    wheel = data_folder() / lock.carried[0]
+    wheel.write_bytes(wheel.read_bytes() + b"\0")
+    with pytest.raises(ConfigError, match="the wheel"):
+        load(lock)
     path = data_folder() / lock.content
     path.write_bytes(other.document)
     with pytest.raises(IntegrityError):
@@ -76,30 +82,12 @@ def test_a_score_that_chance_decides_is_found_before_a_pool_has_it(locking: Lock
     assert found.findings
 
 
-def test_a_wheel_of_another_hash_is_not_installed(locking: Locking, cache: Path) -> None:
-    lock = locking()
-    shutil.rmtree(cache / "muster" / "packages")
-    wheel = data_folder() / lock.carried[0]
-    wheel.write_bytes(wheel.read_bytes() + b"\0")
-    with pytest.raises(ConfigError, match="the wheel"):
-        load(lock)
-
-
 def test_a_pool_carries_lock_and_wheels_to_another_machine(locking: Locking, cache: Path) -> None:
     lock = locking()
     one = EnvironmentConfig(name="verifiers", content=lock.content, rows=lock.rows)
     config = pool_config(7, 30).model_copy(update={"environments": (one,)})
     bucket: dict[str, bytes] = {}
-
-    class PretendBucket:
-        def put(self, key: str, data: bytes) -> bool:
-            bucket[key] = data
-            return True
-
-        def size(self, key: str) -> int | None:
-            return len(bucket[key]) if key in bucket else None
-
-    publish_files(config, PretendBucket())
+    publish_files(config, Mock(put=bucket.__setitem__, size=lambda key: len(bucket[key]) if key in bucket else None))
     assert {key.rsplit("/", 1)[-1] for key in bucket} == {lock.content, *lock.carried}
     shutil.rmtree(cache)
     fetch_files(config, lambda key, limit: bucket[key])

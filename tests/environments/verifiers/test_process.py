@@ -29,6 +29,7 @@ def test_rows_and_scores(make: MakeProcess) -> None:
     assert len(process.load()["rows"]) == 5 * 32
     assert '"Say 4."' in process.row(4)
     assert [process.score(1, turns(text)) for text in ("1", "2", "\0", "ä" * 60_000)] == [1.0, 0.0, 0.0, 0.0]
+    assert make(score("return 1.0 + nowhere_defined")).score(0, turns("x")) == 0.0, "a mistake of the scorer's own"
 
 
 def test_nothing_is_carried_to_the_next_score_and_what_a_package_prints_is_no_score(make: MakeProcess) -> None:
@@ -47,11 +48,8 @@ def test_clock_chance_and_alarms_decide_nothing(make: MakeProcess) -> None:
     ("body", "said"),
     [
         ("import os; os._exit(0)", "gave no answer"),
-        ("import os; os.abort()", "gave no answer"),
-        ("import os; os.fork()", "other programs"),
         ("import ctypes; return ctypes.CDLL(None).fork()", "another process"),
         ("import subprocess; subprocess.run(['true'])", "other programs"),
-        ("import socket; socket.create_connection(('127.0.0.1', 9))", "the network"),
         ("import socket; socket.getaddrinfo('localhost', 9)", "the network"),
         ("import ctypes; return ctypes.CDLL(None).socket(2, 1, 0)", "the network or another process"),
         ("open('/tmp/left', 'w')", "PermissionError"),
@@ -65,10 +63,6 @@ def test_a_scorer_that_fails_has_no_score(make: MakeProcess, body: str, said: st
     with pytest.raises(ScoringUnavailable, match=re.escape(said)):
         process.score(0, turns("x"))
     assert process.row(0), "the next question is answered"
-
-
-def test_a_mistake_of_the_scorers_own_is_what_the_library_makes_of_it(make: MakeProcess) -> None:
-    assert make(score("return 1.0 + nowhere_defined")).score(0, turns("x")) == 0.0
 
 
 def test_a_scorer_that_never_answers_is_ended(make: MakeProcess, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,10 +96,7 @@ def test_a_package_that_fails_while_it_is_loaded(make: MakeProcess, body: str, s
         ("object()", "no environment of one turn or several"),
         ("vf.SingleTurnEnv(rows(), vf.JudgeRubric([score]))", "asks a model"),
         ("vf.SingleTurnEnv([{'prompt': [{'role': 'tool', 'content': ''}]}], vf.Rubric([score]))", "roles tool"),
-        (
-            "vf.SingleTurnEnv([{'prompt': [{'role': 'user', 'content': [{'type': 'image'}]}]}], vf.Rubric([score]))",
-            "text",
-        ),
+        ("vf.SingleTurnEnv([{'prompt': [{'role': 'user', 'content': [{}]}]}], vf.Rubric([score]))", "text"),
     ],
 )
 def test_what_cannot_be_verified_is_refused(make: MakeProcess, rows: str, said: str) -> None:
@@ -154,13 +145,10 @@ def test_a_reward_that_is_no_finite_number_is_nothing_and_ends_no_process(keepin
 
 @pytest.mark.parametrize(
     "kept",
-    [
-        "import mmap; kept = mmap.mmap(-1, 4096)",
-        "import mmap, os; file = os.memfd_create('kept'); os.ftruncate(file, 4096); kept = mmap.mmap(file, 4096)",
-    ],
+    ["-1, 4096", "file := os.memfd_create('kept'), os.ftruncate(file, 4096) or 4096"],
 )
 def test_memory_that_two_scores_would_share_is_no_score(keeping: MakeProcess, kept: str) -> None:
-    process = keeping("kept[0] += 1; return kept[0] / 10", kept)
+    process = keeping("kept[0] += 1; return kept[0] / 10", f"import mmap, os; kept = mmap.mmap({kept})")
     with pytest.raises(ScoringUnavailable, match="shares memory"):
         process.score(0, turns("x"))
 

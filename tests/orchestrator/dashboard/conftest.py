@@ -5,7 +5,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Self
 
 import pytest
@@ -13,8 +12,10 @@ import uvicorn
 from fastapi import FastAPI
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from protocol.api.run import RunRecord
 from protocol.waits import wait_for
 from tests.conftest import free_port
+from tests.orchestrator.conftest import Desk, finish_run
 from tests.orchestrator.crowd import address, serve_crowd
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -130,6 +131,11 @@ def served(app: FastAPI) -> Iterator[str]:
     thread.join(10)
 
 
+@pytest.fixture
+def finished(desk: Desk) -> RunRecord:
+    return finish_run(desk)
+
+
 @pytest.fixture(scope="session")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """1,000 nodes, four policy steps, 4,000 files."""
@@ -144,6 +150,3 @@ def hostile_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     desk = serve_crowd(tmp_path_factory.mktemp("evil"), nodes=40, files=1200, evil=True)
     with served(desk.app) as base:
         yield base
-
-
-AXE = Path(__file__).parents[3] / "node_modules" / "axe-core" / "axe.min.js"

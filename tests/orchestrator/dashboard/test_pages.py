@@ -1,10 +1,14 @@
 """Every page, as a person sees it: at both widths, in both schemes, without a finding of an accessibility checker."""
 
 import json
+from pathlib import Path
 
 import pytest
 
-from tests.orchestrator.dashboard.conftest import AXE, PAGES, Opening, Visit
+from tests.orchestrator.crowd import address, serve_crowd
+from tests.orchestrator.dashboard.conftest import NODE, PAGES, Opening, Visit, served
+
+AXE = Path(__file__).parents[3] / "node_modules" / "axe-core" / "axe.min.js"
 
 MODES = [
     pytest.param(1280, "light"),
@@ -109,3 +113,67 @@ def test_runs_can_be_compared_with_one_saved_before(url: str, visit: Opening) ->
     assert "<b>old</b>" in seen.text()
     assert "0.125" in seen.text()
     assert not seen.complaints
+
+
+# Whatever strangers wrote: it stays text, and breaks neither page nor layout.
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_hostile_names_stay_text_on_every_page(hostile_url: str, visit: Opening, width: int) -> None:
+    seen, wrong, shown = visit(hostile_url, width), [], 0
+    for name in PAGES:
+        seen.open(name.replace(NODE, address(1000)))
+        inside = seen.page.evaluate(
+            "document.querySelectorAll('main script, main img, header script, header img').length"
+        )
+        if inside or seen.page.title() == "owned":
+            wrong.append(f"{name}: markup of a stranger was parsed")
+        if seen.overflow > 0:
+            wrong.append(f"{name}: {seen.overflow} px too wide")
+        shown += "<script>" in seen.text() or "<img" in seen.text()
+    assert not wrong, "\n".join(wrong)
+    assert shown >= 4
+    assert not seen.complaints
+
+
+def test_no_link_leads_where_a_stranger_wants(hostile_url: str, url: str, visit: Opening) -> None:
+    for base in (hostile_url, url):
+        seen = visit(base).open("pools")
+        targets = seen.page.eval_on_selector_all("a", "links => links.map(link => link.getAttribute('href'))")
+        strange = [one for one in targets if not one.startswith("#") and one != "https://pool.example.org/"]
+        assert strange == []
+    assert "javascript:alert(1)" in seen.text()
+
+
+@pytest.mark.parametrize(
+    "name", ["%3Cscript%3E", "nodes/%E2%80%AE", "files/-1", "files/99999999", "steps/x", "nodes/0x12", "%"]
+)
+def test_addresses_that_nobody_has_say_so(url: str, visit: Opening, name: str) -> None:
+    seen = visit(url).open(name)
+    assert seen.page.inner_text("h1") in ("No such page", "Not found")
+
+
+# The first sight of a large run.
+
+
+LOADS = 3
+MEASURE = """() => {
+  const loaded = [...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")];
+  return {bytes: loaded.reduce((sum, one) => sum + one.transferSize, 0),
+    paint: performance.getEntriesByName("first-contentful-paint")[0].startTime}
+}"""
+
+
+@pytest.mark.slow
+def test_the_first_paint_takes_less_than_a_second_and_half_a_megabyte(tmp_path: Path, visit: Opening) -> None:
+    desk = serve_crowd(tmp_path, nodes=1000, files=100_000)
+    measured = []
+    with served(desk.app) as url:
+        for _ in range(LOADS):
+            seen = visit(url).open("")
+            assert "99 of 200" in seen.text()
+            measured.append(seen.page.evaluate(MEASURE))
+    print(measured)
+    assert max(one["bytes"] for one in measured) < 500_000
+    # Other programs on the machine delay some loads; the page itself delays all.
+    assert min(one["paint"] for one in measured) < 1000

@@ -3,22 +3,15 @@
 from html import escape
 from pathlib import Path
 
-import pytest
-
 from orchestrator.dashboard.documents import Snapshot, record
 from orchestrator.dashboard.page import report_page
 from orchestrator.dashboard.results import FileDetails, build_summary, documents
 from orchestrator.dashboard.views import get_submission
 from protocol.api.run import RunRecord
 from tests.orchestrator.chain import CHEAT, NODE
-from tests.orchestrator.conftest import EVIL, Desk, finish_run
+from tests.orchestrator.conftest import EVIL, Desk
 from tests.orchestrator.crowd import serve_crowd
 from tests.orchestrator.dashboard.conftest import PAGES, Opening, Visit
-
-
-@pytest.fixture
-def finished(desk: Desk) -> RunRecord:
-    return finish_run(desk)
 
 
 def opened(visit: Opening, text: str, folder: Path) -> Visit:

@@ -14,7 +14,6 @@ from orchestrator.dashboard.results import build_summary, documents
 from protocol.api.run import ReconciliationEntry, RunRecord
 from tests.cli.muster import Muster
 from tests.orchestrator.chain import CHEAT
-from tests.orchestrator.conftest import Desk, finish_run
 
 
 class Tags(HTMLParser):
@@ -39,13 +38,8 @@ class Tags(HTMLParser):
         return {tag for tag, _ in self.seen}
 
 
-@pytest.fixture
-def run(desk: Desk) -> RunRecord:
-    return finish_run(desk)
-
-
-def test_the_summary_has_the_measurements(run: RunRecord) -> None:
-    built = build_summary(run, seed=7, seconds=12.34, cheaters=[CHEAT.address])
+def test_the_summary_has_the_measurements(finished: RunRecord) -> None:
+    built = build_summary(finished, seed=7, seconds=12.34, cheaters=[CHEAT.address])
     summary = json.loads(built.model_dump_json())
     json.dumps(summary, allow_nan=False)
     assert summary["cheaters"] == [
@@ -61,8 +55,8 @@ def test_the_summary_has_the_measurements(run: RunRecord) -> None:
     ]
     assert summary["submissions"] == {"accepted": 2, "rejected": 1, "pending": 1, "total": 4}
     assert summary["accepted_untrained"] == 0
-    unused = [one.model_copy(update={"trained": None}) for one in run.submissions]
-    assert build_summary(run.model_copy(update={"submissions": unused}), seed=7, seconds=1).accepted_untrained == 2
+    unused = [one.model_copy(update={"trained": None}) for one in finished.submissions]
+    assert build_summary(finished.model_copy(update={"submissions": unused}), seed=7, seconds=1).accepted_untrained == 2
     measurements = {
         "seed": 7,
         "seconds": 12.3,
@@ -80,21 +74,21 @@ def test_the_summary_has_the_measurements(run: RunRecord) -> None:
         "trained_then_rejected": [],
     }
     assert {key: summary[key] for key in measurements} == measurements
-    assert build_summary(run, seed=7, seconds=1, cheaters=[]).honest_rejected == 1
-    unopened = build_summary(run, seed=7, seconds=1, decoys=[CHEAT.address])
+    assert build_summary(finished, seed=7, seconds=1, cheaters=[]).honest_rejected == 1
+    unopened = build_summary(finished, seed=7, seconds=1, decoys=[CHEAT.address])
     assert unopened.honest_rejected == 0, "an unopened canary is no honest file"
 
 
-def test_the_ledger_counts_as_confirmed_only_when_current(run: RunRecord) -> None:
+def test_the_ledger_counts_as_confirmed_only_when_current(finished: RunRecord) -> None:
     found = ReconciliationEntry(block=1, ledger_matches_chain=True, escrow_balanced=True, findings=[], current=True)
-    confirmed = run.model_copy(update={"reconciliation": found})
+    confirmed = finished.model_copy(update={"reconciliation": found})
     assert build_summary(confirmed, seed=1, seconds=1).ledger_matches_chain is True
-    stale = run.model_copy(update={"reconciliation": found.model_copy(update={"current": False})})
+    stale = finished.model_copy(update={"reconciliation": found.model_copy(update={"current": False})})
     assert build_summary(stale, seed=1, seconds=1).escrow_balanced is False
 
 
-def test_the_report_is_self_contained_and_its_policy_names_its_own_script_and_style_only(run: RunRecord) -> None:
-    text = report_page(documents(build_summary(run, seed=7, seconds=12.34, cheaters=[CHEAT.address]), run))
+def test_the_report_is_self_contained_and_its_policy_names_its_own_script_and_style_only(finished: RunRecord) -> None:
+    text = report_page(documents(build_summary(finished, seed=7, seconds=12.34, cheaters=[CHEAT.address]), finished))
     document = Tags(text)
     assert not document.names & {"img", "link", "iframe", "object"}
     assert len(document.scripts) == 3
@@ -115,21 +109,23 @@ def test_the_report_is_self_contained_and_its_policy_names_its_own_script_and_st
 @pytest.mark.parametrize(
     "name", ["</script><script>alert(1)</script>", "<!--<script>", "\u2028\u2029", "\ud800", "]]>&lt;"]
 )
-def test_no_name_ends_the_script_that_embeds_it(run: RunRecord, name: str) -> None:
-    text = report_page(documents(build_summary(run, seed=7, seconds=1), run.model_copy(update={"name": name})))
+def test_no_name_ends_the_script_that_embeds_it(finished: RunRecord, name: str) -> None:
+    text = report_page(
+        documents(build_summary(finished, seed=7, seconds=1), finished.model_copy(update={"name": name}))
+    )
     data, _library, module = Tags(text).scripts
     assert json.loads(data)["record"]["name"] == name
     assert module == script()
     assert data.isascii()
 
 
-def test_a_finished_run_can_be_drawn_again_from_its_folder(run: RunRecord, tmp_path: Path) -> None:
-    summary = build_summary(run, seed=7, seconds=12.34, cheaters=[CHEAT.address])
+def test_a_finished_run_can_be_drawn_again_from_its_folder(finished: RunRecord, tmp_path: Path) -> None:
+    summary = build_summary(finished, seed=7, seconds=12.34, cheaters=[CHEAT.address])
     (tmp_path / "summary.json").write_text(summary.model_dump_json(indent=2))
-    (tmp_path / "record.json").write_text(run.model_dump_json(indent=1))
+    (tmp_path / "record.json").write_text(finished.model_dump_json(indent=1))
     muster, page = Muster(tmp_path), tmp_path / "again.html"
     assert muster.ok("pool", "report", "--run", tmp_path, "--out", page, "--json").json["step"] == 1
-    assert page.read_text() == report_page(documents(summary, run))
+    assert page.read_text() == report_page(documents(summary, finished))
     assert "no run is named" in muster.refused("pool", "report", "--out", page)
     assert "summary.json" in muster.refused("pool", "report", "--run", tmp_path / "none", "--out", page)
     (tmp_path / "record.json").write_text('{"name": 3}')

@@ -23,7 +23,7 @@ from protocol.delta.delta import (
     encode_delta,
     encode_tensor,
 )
-from tests.protocol.delta.cases import DAMAGES, Case, format_cases, is_accepted, is_restored, made_case, tensor_pair
+from tests.protocol.delta.cases import WAYS, Case, format_cases, is_accepted, is_restored, made_case, tensor_pair
 
 FORMAT = "9555cac703e1df7b0ba98cd0bec06f1c5fc42d3815f3d3fa4a56fceac1fe3d95"  # SHA-256 of the deltas of `format_cases`
 
@@ -221,7 +221,7 @@ def cases() -> list[Case]:
 
 
 def test_damaged_deltas_make_no_other_weights(cases: list[Case]) -> None:
-    assert [number for number in range(150 * len(DAMAGES)) if is_accepted(cases[number % len(cases)], number)] == []
+    assert [number for number in range(150 * WAYS) if is_accepted(cases[number % len(cases)], number)] == []
 
 
 def test_a_delta_is_applied_whole_and_unchanged_tensors_are_not_copied(cases: list[Case]) -> None:

@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -19,7 +19,6 @@ from protocol.evidence.null_model import (
 )
 
 MOST = 1.5
-TILTS = (0.2, 0.4, 0.8, 1.2, 1.6)
 
 
 def edge(tilt: float, down: float, up: float) -> float:
@@ -44,14 +43,9 @@ def life(source: random.Random, law: PairNullModel, files: int, draw: Sequence[f
     return evidence
 
 
-def shapes() -> Iterator[tuple[float, float, float]]:
-    for tilt in TILTS:
-        for down in (0.05, 0.5, 3.0):
-            for up in (0.1, 1.0, 50.0):
-                yield tilt, down, up
-
-
-@pytest.mark.parametrize(("tilt", "down", "up"), list(shapes()))
+@pytest.mark.parametrize("up", [0.1, 1.0, 50.0])
+@pytest.mark.parametrize("down", [0.05, 0.5, 3.0])
+@pytest.mark.parametrize("tilt", [0.2, 0.4, 0.8, 1.2, 1.6])
 def test_no_bet_pays_on_average_at_the_edge_of_its_envelope(tilt: float, down: float, up: float) -> None:
     """Exactly, by the two outcomes; the clip is part of it: however large `up`, a problem pays exp(λb) at most."""
     chance, bet = edge(tilt, down, up), Bet(tilt=tilt, rate=0, most=MOST)

@@ -23,10 +23,12 @@ HUGE = 512 << 20
 
 def answered(body: bytes, encoding: str, limit: int = LIMIT) -> bytes:
     """What a client reads of a server that answers so."""
-    with (
-        mirror(lambda handler: send(handler, 200, body, Content_Encoding=encoding)) as url,
-        httpx.Client(transport=bounded_transport(ANYWHERE), trust_env=False) as client,
-    ):
+    with mirror(lambda handler: send(handler, 200, body, Content_Encoding=encoding)) as url:
+        return fetched(url, ANYWHERE, limit)
+
+
+def fetched(url: str, reach: Reach, limit: int = LIMIT) -> bytes:
+    with httpx.Client(transport=bounded_transport(reach), trust_env=False) as client:
         return exchange(client, client.build_request("GET", url), limit, 20.0).content
 
 
@@ -85,40 +87,34 @@ def test_the_environment_names_the_certificate_authorities(tmp_path: Path, monke
         tls_context.cache_clear()
 
 
-class RecordingProxy:
+def proxy(asked: list[str]) -> Callable[[BaseHTTPRequestHandler], None]:
     """Answers what is asked of a proxy, and remembers the URLs."""
 
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-
-    def __call__(self, handler: BaseHTTPRequestHandler) -> None:
-        self.asked.append(handler.path)
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        asked.append(handler.path)
         send(handler, 200, b"by proxy")
 
-
-def fetched(url: str, reach: Reach) -> bytes:
-    with httpx.Client(transport=bounded_transport(reach), trust_env=False) as client:
-        return exchange(client, client.build_request("GET", url), LIMIT, 20.0).content
+    return answer
 
 
 def test_the_environment_names_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    proxy = RecordingProxy()
-    with mirror(proxy) as url, mirror(lambda handler: send(handler, 200, b"direct")) as local:
+    asked: list[str] = []
+    with mirror(proxy(asked)) as url, mirror(lambda handler: send(handler, 200, b"direct")) as local:
         monkeypatch.setenv("http_proxy", url)
         monkeypatch.setenv("no_proxy", "spared.invalid")
         assert fetched("http://pool.invalid/x", ANYWHERE) == b"by proxy"
         assert fetched(local, ANYWHERE) == b"direct", "no proxy leads to this machine"
         with pytest.raises(httpx.ConnectError):
             fetched("http://spared.invalid/x", ANYWHERE)
-        assert proxy.asked == ["http://pool.invalid/x"]
+        assert asked == ["http://pool.invalid/x"]
 
 
 @pytest.mark.parametrize("host", ["10.0.0.1", "169.254.169.254", "[::ffff:10.0.0.1]", "metadata.invalid"])
 def test_a_proxy_does_not_lead_strangers_into_private_networks(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    proxy = RecordingProxy()
-    with mirror(proxy) as url:
+    asked: list[str] = []
+    with mirror(proxy(asked)) as url:
         monkeypatch.setenv("http_proxy", url)
         with pytest.raises((RefusedAddressError, httpx.ConnectError)):
             fetched(f"http://{host}/x", PUBLIC)
-        assert proxy.asked == []
+        assert asked == []
         assert fetched("http://8.8.8.8/x", PUBLIC) == b"by proxy"

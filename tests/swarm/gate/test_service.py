@@ -29,6 +29,8 @@ from tests.storage.conftest import bucket, s3
 from tests.swarm.gate.world import FIRST, SECOND, STRANGER, CountingStore, GateClock, asking, gate_of, served
 from tests.swarm.samples import DOCUMENT, KEYS, inbox_of, signed
 
+__all__ = ["bucket", "s3"]
+
 
 @pytest.fixture(autouse=True)
 def shown_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,9 +227,6 @@ def test_no_place_of_a_listing(tmp_path: Path, after: str) -> None:
 
 
 # Members
-
-
-__all__ = ["bucket", "s3"]
 
 
 def through(url: str, key: int | None = None) -> GateExchange:
