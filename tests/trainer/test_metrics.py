@@ -341,5 +341,10 @@ def test_a_batch_says_rewards_length_errors_and_staleness() -> None:
         "staleness": {"0": 2, "2": 1},
         "staleness_mean": pytest.approx(2 / 3),
     }
-    empty = {"rewards_by_environment": {}, "length_error": None, "staleness": {}, "staleness_mean": None}
+    empty: dict[str, Any] = {
+        "rewards_by_environment": {},
+        "length_error": None,
+        "staleness": {},
+        "staleness_mean": None,
+    }
     assert batch_metrics([], [], 5) == empty
