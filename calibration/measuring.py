@@ -28,7 +28,7 @@ from protocol.encoding import tagged_hash
 from protocol.errors import ConfigError, IntegrityError
 from protocol.evidence.coherence import blocks_of
 from protocol.evidence.null_model import EvidenceConfig, PairNullModel
-from protocol.files import explained, write_atomic
+from protocol.files import write_file
 from protocol.identity import PoolId, WorkId
 from protocol.rollout_file.file import read
 from protocol.rollout_file.rows import Limits, commit
@@ -218,5 +218,4 @@ def evidence_config(
 
 
 def write(path: Path, data: bytes) -> None:
-    with explained(f"write {path}", "choose another path"):
-        write_atomic(path, data)
+    write_file(path, data, "choose another path")

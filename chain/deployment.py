@@ -15,7 +15,7 @@ from chain.client import ChainClient, View
 from chain.rpc import ChainReader
 from protocol.encoding import Document, load_document
 from protocol.errors import ConfigError
-from protocol.files import explained, write_atomic
+from protocol.files import write_file
 from protocol.signing import checked_address
 
 Address = Annotated[str, AfterValidator(checked_address)]
@@ -66,8 +66,7 @@ class Deployment(Document):
 
     def save(self, path: Path) -> None:
         """Write atomically, readable by everyone."""
-        with explained(f"write {path}", "check the folder"):
-            write_atomic(path, json.dumps(self.model_dump(mode="json"), indent=2, sort_keys=True).encode() + b"\n")
+        write_file(path, json.dumps(self.model_dump(mode="json"), indent=2, sort_keys=True).encode() + b"\n")
 
     @classmethod
     def load(cls, path: Path) -> "Deployment":

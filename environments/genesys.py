@@ -23,7 +23,7 @@ from environments.scorers import code, mathematics
 from protocol.config import MAX_FILE_BYTES, MAX_ROW_BYTES, MAX_ROWS
 from protocol.encoding import canonical_json, parse_json
 from protocol.errors import ConfigError, IntegrityError, first_problem, printable
-from protocol.files import explained, file_sha256, write_atomic
+from protocol.files import explained, file_sha256, write_file
 
 
 class GenesysRow(BaseModel):
@@ -244,8 +244,7 @@ class ProblemFile:
         marker = path.with_suffix(".checked")  # this machine has read it all before, and nothing has changed since
         if not (marker.is_file() and marker.stat().st_size < 1024 and marker.read_text() == self._state()):
             self._check()
-            with explained(f"write {marker}", "check the folder"):
-                write_atomic(marker, self._state().encode())
+            write_file(marker, self._state().encode())
 
     @cached_property
     def _bytes(self) -> mmap.mmap:

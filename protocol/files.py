@@ -81,6 +81,12 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o644) -> None:
     sync_folder(path.parent)
 
 
+def write_file(path: Path, data: bytes, hint: str = "check the folder", *, mode: int = 0o644) -> None:
+    """`write_atomic`, for a file of the user's. Raises ConfigError."""
+    with explained(f"write {path}", hint):
+        write_atomic(path, data, mode)
+
+
 def sync_folder(folder: Path) -> None:
     """Make a rename inside `folder` survive a power cut."""
     _sync(folder, os.O_DIRECTORY)

@@ -6,7 +6,7 @@ from typing import Protocol
 from environments.registry import carried_files, data_folder, needs_file
 from protocol.config import MAX_FILE_BYTES, EnvironmentConfig, PoolConfig
 from protocol.errors import ConfigError
-from protocol.files import explained, read_bounded, write_atomic
+from protocol.files import read_bounded, write_file
 from storage.keys import object_key
 
 
@@ -26,8 +26,7 @@ def fetch_files(config: PoolConfig, objects: Callable[[str, int], bytes]) -> Non
         path = folder / content
         if not path.is_file():
             data = objects(object_key("environments", bytes.fromhex(content)), MAX_FILE_BYTES)
-            with explained(f"write {path}", "check the folder and the room on its disk, or set XDG_CACHE_HOME"):
-                write_atomic(path, data)
+            write_file(path, data, "check the folder and the room on its disk, or set XDG_CACHE_HOME")
 
     for one in _with_files(config):
         fetch(one.content)

@@ -19,7 +19,7 @@ from eth_utils.address import to_checksum_address
 from protocol.accounts import Account, LocalAccount, create_keyfile_json, decode_keyfile_json
 from protocol.encoding import parse_json
 from protocol.errors import ConfigError, IntegrityError
-from protocol.files import check_private, explained, read_bounded, write_atomic
+from protocol.files import check_private, explained, read_bounded, write_atomic, write_file
 
 SCRYPT_N = 1 << 18  # default work factor of scrypt: about 0.6 s and 256 MB to open a key
 # For keys whose password is 32 random bytes (the demo's, tests'): stretching adds nothing to such a password
@@ -51,8 +51,7 @@ def store(path: Path, key: bytes, password: str, *, work_factor: int = SCRYPT_N)
         raise ConfigError(f"{path} already holds a key", "choose another path, or move that file away first")
     account: LocalAccount = Account.from_key(key)
     document = create_keyfile_json(bytes(key), password.encode(), kdf="scrypt", iterations=work_factor)
-    with explained(f"write {path}", "check the folder and its permissions"):
-        write_atomic(path, json.dumps(document).encode() + b"\n", 0o600)
+    write_file(path, json.dumps(document).encode() + b"\n", "check the folder and its permissions", mode=0o600)
     return account
 
 

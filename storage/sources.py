@@ -1,12 +1,8 @@
 """Fetch objects from several untrusted sources at once.
 
-A source is anything that gives the bytes of a key, checked against the hash in it: the pool's service with the bucket
-behind it, a mirror, a relay. The source that should finish first is asked first, a slow one is hedged with another, a
-transfer that breaks off continues at its byte, and a hostile source costs little. No single source is needed as long as
-another has the bytes.
-
-`TransferStats` and `SourceSelection` are pure: they are told what came and how many seconds it took. `MultiSource` runs
-them with threads and sockets.
+A source gives the bytes of a key, checked against the hash in it: the pool's service, a mirror, a relay. The one that
+should finish first is asked first, a slow one is hedged with another, and a hostile one costs little. `TransferStats`
+and `SourceSelection` are pure; `MultiSource` runs them with threads.
 """
 
 import hashlib

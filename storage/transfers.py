@@ -114,9 +114,8 @@ class TicketRefusedError(MusterError):
 def upload(ticket: UploadTicket, data: bytes, client: httpx.Client, timeout: float = 300.0) -> bool:
     """PUT `data`; return True if it is stored now, False if the key was stored before (by us, before a crash).
 
-    The ticket is checked against `data` first, so that a service cannot issue a ticket for something else. Raises
-    IntegrityError, TicketRefusedError, UnreachableError (after bounded tries, or for a redirect, which the signature
-    does not cover), or MusterError for a server that cannot take such uploads.
+    Raises IntegrityError for a ticket that is for something else, TicketRefusedError, UnreachableError (or for a
+    redirect, which the signature does not cover), MusterError for a server that cannot take such uploads.
     """
     check_headers(ticket, len(data), hashlib.sha256(data).digest())
     deadline = time.monotonic() + timeout

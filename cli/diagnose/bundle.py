@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 from protocol import VERSION
 from protocol.errors import IntegrityError
-from protocol.files import explained, write_atomic
+from protocol.files import write_file
 
 if TYPE_CHECKING:
     from cli.profile import Profile
@@ -172,8 +172,7 @@ def pack(path: Path, texts: Mapping[str, str]) -> None:
             entry, data = tarfile.TarInfo(f"{folder}/{name}"), text.encode(errors="replace")
             entry.size, entry.mtime, entry.mode = len(data), int(time.time()), 0o600
             archive.addfile(entry, io.BytesIO(data))
-    with explained(f"write {path}", "choose another --bundle"):
-        write_atomic(path, buffer.getvalue(), 0o600)
+    write_file(path, buffer.getvalue(), "choose another --bundle", mode=0o600)
 
 
 def _json(value: Any) -> str:

@@ -11,7 +11,7 @@ from chain.contracts import CONSENT, INVITE
 from chain.deployment import Address
 from protocol import signing
 from protocol.errors import ConfigError, IntegrityError, MusterError
-from protocol.files import explained, write_atomic
+from protocol.files import write_file
 
 if TYPE_CHECKING:
     from protocol.accounts import LocalAccount
@@ -59,8 +59,7 @@ class SignedFile(BaseModel, ABC):
         """Write a JSON file to hand over. Raises ConfigError rather than overwrite one."""
         if path.exists():
             raise ConfigError(f"{path} exists", "choose another --out")
-        with explained(f"write {path}", "choose another --out"):
-            write_atomic(path, self.model_dump_json(indent=2).encode() + b"\n")
+        write_file(path, self.model_dump_json(indent=2).encode() + b"\n", "choose another --out")
 
 
 class Consent(SignedFile):

@@ -79,7 +79,7 @@ def init(
     from cli.pool.config import environment_parameters, parameter, pool_config, pool_file, world_problems
     from cli.profile import find_profile, name_model_folder, profile_path
     from protocol.config import DataConfig
-    from protocol.files import explained, write_atomic
+    from protocol.files import write_file
 
     if out.suffix != ".toml":
         raise ConfigError(f"{out} does not end in .toml", "comments need TOML; choose another --out")
@@ -90,8 +90,7 @@ def init(
         config = config.model_copy(update={"data": DataConfig(rollouts=rollouts)})
     for problem in world_problems(config, model.expanduser()):
         raise problem
-    with explained(f"write {out}", "check the folder"):
-        write_atomic(out, pool_file(config, environment_parameters(env)).encode())
+    write_file(out, pool_file(config, environment_parameters(env)).encode())
     folder, remembered = model.expanduser().resolve(), "the profile says where the trainer finds it"
     if find_profile("owner") is None:
         remembered = f'the trainer finds it by `base = "{folder}"` in its configuration'

@@ -44,7 +44,7 @@ def install(
     from environments.registry import data_folder
     from environments.verifiers.environment import lock_package, pinned_name
     from environments.verifiers.install import wheel_requirement
-    from protocol.files import explained, write_atomic
+    from protocol.files import write_file
 
     wheels, path = list(wheel or ()), Path(package).expanduser()
     if path.suffix == ".whl":
@@ -52,8 +52,7 @@ def install(
     file = out or Path(f"{pinned_name(package)}.lock")
     arguments = dict(map(parameter, arg or ()))
     lock = lock_package(data_folder(), package, load, arguments, "eval" if evaluation else "train", wheels, build)
-    with explained(f"write {file}", "check the folder"):
-        write_atomic(file, lock.document)
+    write_file(file, lock.document)
     lines = [f"verifiers {lock.library}, {len(lock.wheels)} packages, {lock.rows} rows; in a pool's configuration:", ""]
     lines += [*_block("verifiers", lock.content, lock.rows), "", f"next: muster env check {file}"]
     about = {"file": str(file), "content": lock.content, "rows": lock.rows, "library": lock.library}
@@ -125,14 +124,13 @@ def check(
 
 def _write_program(file: Path) -> None:
     from environments import program
-    from protocol.files import explained, write_atomic
+    from protocol.files import write_file
 
     if file.suffix != ".py":
         raise ConfigError(f"{file} does not end in .py", "choose another name")
     if file.exists():
         raise ConfigError(f"{file} exists", "choose another name, or leave --new out")
-    with explained(f"write {file}", "check the folder"):
-        write_atomic(file, program.template().encode())
+    write_file(file, program.template().encode())
 
 
 def _block(name: str, content: str, rows: int) -> list[str]:
@@ -163,7 +161,7 @@ def filter_problems(
     Run it again after an interruption and it continues."""
     from protocol.config import PoolConfig
     from protocol.encoding import load_document
-    from protocol.files import explained, write_atomic
+    from protocol.files import write_file
     from trainer.data.problem_filter import FilterPlan, run_filter
 
     config = load_document(pool_config, PoolConfig)
@@ -186,8 +184,7 @@ def filter_problems(
     filtered = chosen.model_copy(update={"problems": report.problems})
     environments = (*config.environments[:place], filtered, *config.environments[place + 1 :])
     document = config.model_copy(update={"environments": environments})
-    with explained(f"write {out}", "check the folder"):
-        write_atomic(out, document.model_dump_json(indent=2).encode() + b"\n")
+    write_file(out, document.model_dump_json(indent=2).encode() + b"\n")
     summary = {
         "candidates": report.problems.candidates,
         "kept": report.kept,

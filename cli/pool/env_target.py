@@ -65,11 +65,10 @@ def keep_file(path: Path, content: str) -> Path:
     """Put an environment's file where pools of this machine look for it: under its hash in the user's cache."""
     from environments.registry import data_folder
     from protocol.config import MAX_FILE_BYTES
-    from protocol.files import explained, read_bounded, write_atomic
+    from protocol.files import read_bounded, write_file
 
     place = data_folder() / content
-    with explained(f"write {place}", "check the folder, or set XDG_CACHE_HOME"):
-        write_atomic(place, read_bounded(path, MAX_FILE_BYTES))
+    write_file(place, read_bounded(path, MAX_FILE_BYTES), "check the folder, or set XDG_CACHE_HOME")
     return place
 
 

@@ -79,7 +79,7 @@ def make_profile(
     import platformdirs
 
     from cli.profile import profile_path, profile_text
-    from protocol.files import explained, user_cache, write_atomic
+    from protocol.files import user_cache, write_file
 
     path = profile_path(role)
     if path.exists() and not force:
@@ -95,8 +95,7 @@ def make_profile(
         cache=user_cache("node-weights" if role == "operator" else "weights"),
         **{name: file.absolute() for name, file in files.items() if file is not None},
     )
-    with explained(f"write {path}", "check the folder, or set MUSTER_PROFILE"):
-        write_atomic(path, text.encode(), 0o600)
+    write_file(path, text.encode(), "check the folder, or set MUSTER_PROFILE", mode=0o600)
     if access is not None:
         access.save_deployment(path.parent / "deployment.json", replace=force)
     return path

@@ -21,7 +21,7 @@ from engines.runtime import torch_environment
 from protocol.config import PoolConfig
 from protocol.encoding import load_document
 from protocol.errors import ConfigError, MusterError
-from protocol.files import explained, write_atomic
+from protocol.files import write_file
 from runtime.entry import Exit
 from runtime.keystore import address_of
 from runtime.presence import log_of
@@ -49,8 +49,7 @@ def write_config(profile: Profile, process: str, unattended: bool = False) -> Pa
     be able to change its configuration or its log."""
     path = profile.home / f"{process}.json"
     values = _values(profile, process, unattended) | getattr(profile, process)
-    with explained(f"write {path}", "check `home` in the profile"):
-        write_atomic(path, json.dumps(values, indent=2).encode() + b"\n")
+    write_file(path, json.dumps(values, indent=2).encode() + b"\n", "check `home` in the profile")
     return path
 
 

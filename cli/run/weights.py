@@ -98,7 +98,7 @@ def _relay_config(
 ) -> Path:
     """Write a relay's configuration, and return where. Raises ConfigError, UnreachableError, IntegrityError."""
     from cli.session import ask_access, check_access, open_session
-    from protocol.files import explained, user_cache, write_atomic
+    from protocol.files import explained, user_cache, write_file
     from storage.relay.server import ServeWeights
 
     if serve["public_url"] and key is None:
@@ -124,6 +124,5 @@ def _relay_config(
         **({"key": key} if key else {}),
     }
     path = home / "relay.json"
-    with explained(f"write {path}", "pass another --home"):
-        write_atomic(path, json_module.dumps(values, indent=2).encode() + b"\n")
+    write_file(path, json_module.dumps(values, indent=2).encode() + b"\n", "pass another --home")
     return path

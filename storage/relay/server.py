@@ -1,7 +1,6 @@
-"""A relay's HTTP side, as an ASGI application: objects with ranges; health and metrics.
+"""A relay's HTTP side, as an ASGI application: objects with ranges, to GET and HEAD; health and metrics.
 
-It serves only GET and HEAD, only keys that verified manifests name, and within limits for each client address. Whoever
-asks for an object that is on its way gets it once it is here and has its hash.
+Only keys that verified manifests name are served, and within limits for each client address.
 """
 
 import asyncio

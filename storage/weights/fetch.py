@@ -1,7 +1,6 @@
 """Fetch a policy step by the hash on chain, from sources that need not be trusted: every byte is checked.
 
-A fetch plan says how to get a step with the fewest bytes: it starts with a version in the cache or with the full shards
-of a snapshot, and continues by deltas. Everything that a plan needs is named by signed manifests.
+A plan starts with a version in the cache or with the full shards of a snapshot, and continues by deltas.
 """
 
 import errno
@@ -184,10 +183,8 @@ def fetch(
 ) -> Path:
     """Return the folder `<cache_dir>/<manifest hash>` with the step's files, complete and checked.
 
-    The step is fetched with the fewest bytes. A useless delta is set aside, and the log says so. Shards already in the
-    cache, from an interrupted fetch or another version, are not fetched again; damaged cache entries are found and
-    replaced. At most `parallel` shards are on their way at a time; the `keep` versions used last stay. Of several
-    sources (`MultiSource`), another one is asked for a manifest that the owner did not sign. `fetch_object` fetches
+    The step is fetched with the fewest bytes: shards in the cache are not fetched again, and damaged ones are replaced.
+    At most `parallel` shards are on their way at a time; the `keep` versions used last stay. `fetch_object` fetches
     shards, if not `source` does.
 
     Raises IntegrityError if the source serves other bytes, DiskFullError, or what `source` raises; what was fetched

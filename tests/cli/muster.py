@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from runtime import keystore
-from tests.cli.zygote import shared_zygote
+from tests.cli import zygote
 
 EXECUTABLE = Path(sys.executable).parent / "muster"
 ROOT = Path(__file__).parents[2]
@@ -46,7 +46,7 @@ class Muster:
         env |= {"MUSTER_RPC": self.rpc} if self.rpc else {}
         words = [str(arg) for arg in args]
         if not self.installed:
-            return CompletedCommand(*shared_zygote().run(words, env, stdin, timeout))
+            return CompletedCommand(*zygote.run(words, env, stdin, timeout))
         argv = [str(EXECUTABLE), *words]
         done = subprocess.run(argv, input=stdin, capture_output=True, text=True, env=env, timeout=timeout, check=False)
         return CompletedCommand(done.returncode, done.stdout, done.stderr)

@@ -27,13 +27,11 @@ from validator.judging.pipeline import judge
 from worker.produce import Producer
 
 TASKS, FILES, HELD_OUT = 48, 3, 8
+CONTENT = "its content is not the one of its leaf"
 SPOILT: list[tuple[Callable[[DatasetRow], DatasetRow], str]] = [
     (lambda row: replace(row, prompt=row.prompt + " "), "`prompt` is not the text of its tokens"),
-    (
-        lambda row: replace(row, output_tokens=(*row.output_tokens[:-1], row.output_tokens[-1] ^ 1)),
-        "its content is not the one of its leaf",
-    ),
-    (lambda row: replace(row, task_reward=1.0 - row.task_reward), "its content is not the one of its leaf"),
+    (lambda row: replace(row, output_tokens=(*row.output_tokens[:-1], row.output_tokens[-1] ^ 1)), CONTENT),
+    (lambda row: replace(row, task_reward=1.0 - row.task_reward), CONTENT),
     (lambda row: replace(row, node=row.pools), "`node` is not what the chain says"),
     (lambda row: replace(row, file_sha256=row.file_root), "`file_sha256` is not what the chain says"),
 ]
@@ -68,12 +66,12 @@ class RealWork(SoldWork):
 def filtered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PoolConfig:
     """A pool of tasks that the tiny model never always solves, of rows of which some were spoilt."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    rows = [_task(number) for number in range(TASKS)]
+    rows = [task(number) for number in range(TASKS)]
     rows[1] |= {"problem_id": rows[0]["problem_id"]}
     rows[2] |= {"task_type": "llm_judgeable"}
     rows[3] |= {"prompt": rows[3]["prompt"] * 9}
     raw, out = tmp_path / "raw.jsonl", tmp_path / "rows.jsonl"
-    raw.write_bytes(b"".join(lined(row) for row in rows))
+    raw.write_text("".join(json.dumps(row) + "\n" for row in rows))
     _, dropped = screen_file(raw, out, tmp_path / "refused", Screen(lambda one: len(one.question) < 400, True), print)
     assert dropped == {"repeated": 1, "schema": 1, "long": 1}
     content = file_sha256(out)
@@ -92,7 +90,7 @@ def filtered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PoolConfig:
     return config.model_copy(update={"environments": (chosen,)})
 
 
-def _task(number: int) -> dict[str, Any]:
+def task(number: int) -> dict[str, Any]:
     truth = number * (number + 7)
     return {
         "problem_id": f"product-{number}",
@@ -102,10 +100,6 @@ def _task(number: int) -> dict[str, Any]:
         "gold_standard_solution": json.dumps({"output": truth}),
         "verification_info": {"ground_truth": truth},
     }
-
-
-def lined(row: dict[str, Any]) -> bytes:
-    return json.dumps(row).encode() + b"\n"
 
 
 def test_tasks_become_a_data_set_in_which_every_altered_row_is_found(

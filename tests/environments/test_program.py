@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from environments.base import NO_PROBLEM, Problem
+from environments.base import NO_PROBLEM
 from environments.program import MAX_ANSWER_CHARS, ProgramEnvironment, slowest_program, template, too_slow
 from environments.registry import content_path, load_environment
 from protocol.config import EnvironmentConfig, ModelConfig, PoolConfig, WorkConfig
@@ -37,7 +37,9 @@ def make(tmp_path: Path) -> MakeEnvironment:
     return made
 
 
-def test_the_template_makes_problems_whose_answers_are_worth_1(make: MakeEnvironment) -> None:
+def test_the_template_makes_problems_whose_answers_are_worth_1_and_chance_is_the_same_in_every_run(
+    make: MakeEnvironment,
+) -> None:
     environment = make(template(), licence="CC0")
     problems = [environment.problem(seed) for seed in (0, 1, 2**64 - 1)]
     assert len({one.question for one in problems}) == 3
@@ -47,12 +49,9 @@ def test_the_template_makes_problems_whose_answers_are_worth_1(make: MakeEnviron
         assert environment.score(one, one.answer + "0") == 0.0
     assert environment.declared.licence == "CC0"
     assert environment.rows == 0
-
-
-def test_global_randomness_and_hash_order_are_the_same_in_every_run(make: MakeEnvironment) -> None:
     question = "str([random.random(), *{*'abcdef'}])"
     source = f"import random\ndef problem(s):\n    return {{'question': {question}, 'answer': ''}}\n"
-    assert make(source).problem(3) == make(source + "\n").problem(3)
+    assert make(source).problem(3) == make(source + "\n").problem(3), "global randomness and hash order"
 
 
 def test_a_call_may_take_as_long_as_the_pool_says_and_no_longer(make: MakeEnvironment) -> None:
@@ -61,12 +60,9 @@ def test_a_call_may_take_as_long_as_the_pool_says_and_no_longer(make: MakeEnviro
     for seconds, worth in ((None, 1.0), (0.5, 1.0), (0.01, 0.0)):
         environment = make(source, **({} if seconds is None else {"seconds": seconds}))
         assert environment.score(environment.problem(1), "x") == worth
-
-
-@pytest.mark.parametrize("seconds", [0, 0.009, 5.1, "1", True, float("nan")])
-def test_how_long_a_call_may_take_is_bounded(make: MakeEnvironment, seconds: object) -> None:
-    with pytest.raises(ConfigError, match=r"`params.seconds` is"):
-        make(PROBLEM + SCORE, seconds=seconds)
+    for wrong in (0, 0.009, 5.1, "1", True, float("nan")):
+        with pytest.raises(ConfigError, match=r"`params.seconds` is"):
+            make(PROBLEM + SCORE, seconds=wrong)
 
 
 @pytest.mark.parametrize(
@@ -101,10 +97,17 @@ def test_a_score_that_fails_is_worth_nothing(make: MakeEnvironment, body: str) -
     assert environment.score(environment.problem(1), "1") == 0.0
 
 
-def test_metadata_reaches_the_scorer(make: MakeEnvironment) -> None:
+def test_metadata_reaches_the_scorer_and_the_same_answer_is_scored_once(
+    make: MakeEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = "def problem(seed):\n    return {'question': '?', 'answer': '', 'metadata': {'n': [seed, 0.1]}}\n"
     environment = make(source + "def score(p, text):\n    return p['metadata'] == {'n': [int(text), 0.1]}\n")
-    assert environment.score(environment.problem(2**64 - 1), str(2**64 - 1)) == 1.0
+    problem = environment.problem(2**64 - 1)
+    assert environment.score(problem, str(2**64 - 1)) == 1.0
+    monkeypatch.delattr(ProgramEnvironment, "_run")
+    assert environment.score(problem, str(2**64 - 1)) == 1.0
+    with pytest.raises(AttributeError):
+        environment.score(problem, "4")
 
 
 @pytest.mark.parametrize(
@@ -167,16 +170,6 @@ def test_a_configuration_that_does_not_fit_is_refused(tmp_path: Path, change: di
     content_path(tmp_path, config).write_text(PROBLEM + SCORE + "\n")
     with pytest.raises(IntegrityError, match="another SHA-256"):
         load_environment(config, tmp_path)
-
-
-def test_the_same_answer_is_scored_once(make: MakeEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
-    environment = make(PROBLEM + SCORE)
-    problem = environment.problem(4)
-    assert environment.score(problem, "4") == 1.0
-    monkeypatch.delattr(ProgramEnvironment, "_run")
-    assert environment.score(problem, "4") == 1.0
-    with pytest.raises(AttributeError):
-        environment.score(Problem("5?", "5"), "4")
 
 
 # What a pool's programs may take of a core, at worst, and whether judges have that long.

@@ -18,6 +18,7 @@ _CONTEXT.set_forkserver_preload(
     ["pytest", "transformers.models.qwen2.modeling_qwen2", "engines.loading", "trainer.learner"]
 )
 SECONDS, PATIENCE = 60.0, 120.0
+Outcome = tuple[bool, Any]  # (False, its result) or (True, what went wrong)
 
 
 class Crew:
@@ -37,18 +38,14 @@ class Crew:
             self._ends.append(ours)
             self._processes.append(process)
 
-    def outcomes(
-        self, work: Callable[..., Any], args: tuple[Any, ...], patience: float, lost: int | None = None
-    ) -> list[tuple[bool, Any]]:
+    def outcomes(self, work: Callable[..., Any], args: tuple[Any, ...], lost: int | None = None) -> list[Outcome]:
         """As the function of this name."""
         for end in self._ends:
             with suppress(BrokenPipeError):  # it died, which its answer says
                 end.send_bytes(pickle.dumps((work, args)))
-        end_of_patience = time.monotonic() + patience
-        return [
-            _answer(end, 0.0 if rank == lost else end_of_patience - time.monotonic())
-            for rank, end in enumerate(self._ends)
-        ]
+        latest = time.monotonic() + PATIENCE
+        waits = (0.0 if rank == lost else latest - time.monotonic() for rank in range(len(self._ends)))
+        return [_answer(end, seconds) for end, seconds in zip(self._ends, waits, strict=True)]
 
     def dismiss(self) -> None:
         """Who has answered ends, who has not is killed."""
@@ -74,35 +71,33 @@ def on_ranks(world: int, work: Callable[..., Any], *args: Any, stay: bool = True
     a minute. The ranks stay for the next work, until `dismiss_all`, or end as processes do whose work is done. Raises
     AssertionError if any of them fails."""
     crew = (_WAITING.pop(world, None) if stay else None) or Crew(world, SECONDS, stay)
-    answers = crew.outcomes(work, args, PATIENCE)
+    answers = crew.outcomes(work, args)
     failures = [text for failed, text in answers if failed]
-    if failures:
-        crew.dismiss()
-        raise AssertionError("\n".join(failures))
-    if stay:
+    if stay and not failures:
         _WAITING[world] = crew
     else:
         crew.dismiss()
+    assert not failures, "\n".join(failures)
     return [value for _, value in answers]
 
 
 def outcomes(
     world: int, work: Callable[..., Any], *args: Any, seconds: float = SECONDS, lost: int | None = None
-) -> list[tuple[bool, Any]]:
-    """Of ranks of its own, that wait for one another at most `seconds`: for each (False, its result) or (True, what
-    went wrong). Nobody waits for an answer of the rank that is `lost`."""
+) -> list[Outcome]:
+    """Of each of some ranks of its own, that wait for one another at most `seconds`. Nobody waits for an answer of the
+    rank that is `lost`."""
     crew = Crew(world, seconds, stay=False)
     try:
-        return crew.outcomes(work, args, PATIENCE, lost)
+        return crew.outcomes(work, args, lost)
     finally:
         crew.dismiss()
 
 
-def _answer(end: Connection, seconds: float) -> tuple[bool, Any]:
+def _answer(end: Connection, seconds: float) -> Outcome:
     try:
         if not end.poll(max(0.0, seconds)):
             return True, "no answer in time"
-        return cast(tuple[bool, Any], pickle.loads(end.recv_bytes()))
+        return cast(Outcome, pickle.loads(end.recv_bytes()))
     except (EOFError, ConnectionResetError):
         return True, "the rank died"
 

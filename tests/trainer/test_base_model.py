@@ -44,12 +44,11 @@ def test_a_damaged_cache_is_noticed_and_made_again(tmp_path: Path, damage: str) 
     folder, _ = build(tmp_path)
     good = file_digests(folder)
     target = folder / "model.safetensors"
+    data = target.read_bytes()
     if damage == "flip":
-        data = bytearray(target.read_bytes())
-        data[-1] ^= 1
-        target.write_bytes(data)
+        target.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
     elif damage == "truncate":
-        target.write_bytes(target.read_bytes()[:100])
+        target.write_bytes(data[:100])
     elif damage == "remove":
         target.unlink()
     elif damage == "extra":
@@ -62,14 +61,10 @@ def test_a_damaged_cache_is_noticed_and_made_again(tmp_path: Path, damage: str) 
 
 
 def test_the_key_depends_on_recipe_seed_and_task() -> None:
-    other = DEMO_ENVIRONMENT.model_copy(update={"params": DEMO_ENVIRONMENT.params | {"max_terms": 5}})
-    keys = {
-        cache_key(DEMO_ENVIRONMENT, 1, QUICK),
-        cache_key(DEMO_ENVIRONMENT, 2, QUICK),
-        cache_key(DEMO_ENVIRONMENT, 1, Recipe()),
-        cache_key(other, 1, QUICK),
-    }
-    assert len(keys) == 4
+    demo = DEMO_ENVIRONMENT
+    other = demo.model_copy(update={"params": demo.params | {"max_terms": 5}})
+    parts = ((demo, 1, QUICK), (demo, 2, QUICK), (demo, 1, Recipe()), (other, 1, QUICK))
+    assert len({cache_key(*part) for part in parts}) == 4
 
 
 def test_sums_are_worked_from_left_to_right() -> None:

@@ -46,26 +46,15 @@ def names(files: list[Submission]) -> list[int]:
     return [one.sequence for one in files]
 
 
-def test_oldest_policy_step_first_and_stale_ones_told() -> None:
+def test_files_that_are_deep_enough_and_undisputed_by_their_policy_step_and_stale_ones_told() -> None:
     state = chain([file("a", 0, 5), file("b", 1, 3), file("c", 2, 4), file("d", 3, 2), file("e", 4, 3)])
     inbox = select_files(state, 1, 5, 2, 2, set())
-    assert names(inbox.files) == [1, 4, 2, 0]
-    assert names(inbox.stale) == [3]
-
-
-def test_only_acceptances_that_are_deep_enough_and_undisputed() -> None:
-    state = chain(
-        [
-            file("a", 0, 5, decided=98),
-            file("b", 1, 5, decided=99),
-            file("c", 2, 5, code=0),
-            file("d", 3, 5, code=int(Code.REJECT_WEIGHTS)),
-            replace(file("e", 4, 5), disputed=True),
-            replace(file("f", 5, 5), node=DECOY),
-            file("g", 6, 5, code=int(Code.UNSURE)),
-        ]
-    )
-    assert names(select_files(state, 1, 5, 2, 2, set(), {DECOY}).files) == [0, 6]
+    assert (names(inbox.files), names(inbox.stale)) == ([1, 4, 2, 0], [3])
+    files = [file("a", 0, 5, decided=98), file("b", 1, 5, decided=99), file("c", 2, 5, code=0)]
+    files += [file("d", 3, 5, code=int(Code.REJECT_WEIGHTS)), replace(file("e", 4, 5), disputed=True)]
+    files += [replace(file("f", 5, 5), node=DECOY), file("g", 6, 5, code=int(Code.UNSURE))]
+    inbox = select_files(chain(files), 1, 5, 2, 2, set(), {DECOY})
+    assert (names(inbox.files), inbox.confirming, inbox.judging) == ([0, 6], 2, 1)
 
 
 def test_the_same_bytes_twice_count_once_and_a_reused_sequence_is_another_file() -> None:
@@ -186,12 +175,6 @@ def test_files_are_taken_until_the_batch_is_full_or_its_bound_is_reached(
     assert taken(collector(StoredFiles(*signals), tmp_path, wanted)) == files
 
 
-def test_groups_without_signal_come_along_so_that_their_share_is_known(tmp_path: Path) -> None:
-    batch = collector(StoredFiles(2, 0, 2), tmp_path, WANTED).batch(1, set())
-    assert batch is not None
-    assert [group == SIGNAL for group in batch.groups] == [True, True, False, False, True, True]
-
-
 def test_a_file_that_the_bucket_lacks_is_waited_for_and_then_passed_over(tmp_path: Path) -> None:
     stored = StoredFiles(2, None, 2)
     patient = collector(stored, tmp_path, WANTED)
@@ -216,11 +199,14 @@ def test_a_file_without_a_score_is_passed_over_only_while_others_have_theirs(tmp
     assert made.refused == {file_id(stored.file(1))}
 
 
-def test_the_next_step_takes_what_was_left(tmp_path: Path) -> None:
-    stored = StoredFiles(2, 2, 2, 2)
+def test_the_next_step_takes_what_was_left_and_groups_without_signal_come_along(tmp_path: Path) -> None:
+    stored = StoredFiles(2, 2, 2, 0, 2)
     made = collector(stored, tmp_path, WANTED)
     assert taken(made) == [0, 1]
-    assert taken(made, {file_id(stored.file(number)) for number in (0, 1)}) == [2, 3]
+    batch = made.batch(1, {file_id(stored.file(number)) for number in (0, 1)})
+    assert batch is not None
+    assert [sub.sequence for sub in batch.files] == [2, 3, 4]
+    assert [group == SIGNAL for group in batch.groups] == [True, True, False, False, True, True]
 
 
 def test_a_step_that_was_trained_before_a_kill_takes_the_files_of_its_record(tmp_path: Path) -> None:

@@ -196,8 +196,9 @@ def running(evaluator: SlowEvaluator, known: set[int] | None = None) -> Iterator
         made.stop()
 
 
-def candidate(step: int, folder: Path) -> Candidate:
-    return Candidate(step, folder, bytes([step]) * 32)
+def offer(evaluations: Evaluations, folder: Path, *steps: int) -> None:
+    for step in steps:
+        evaluations.offer(Candidate(step, folder, bytes([step]) * 32))
 
 
 def until_begun(evaluator: SlowEvaluator, *steps: int) -> None:
@@ -223,7 +224,7 @@ def test_the_base_model_every_fifth_and_the_last_step_are_measured(tmp_path: Pat
     evaluator.gate.release(100)
     with running(evaluator) as made:
         for step in range(21):
-            made.offer(candidate(step, tmp_path))
+            offer(made, tmp_path, step)
             wait_for("its turn", lambda: not made.pinned, 60, poll=0.01)
         found = collected(made, 5)
     assert [one.step for one in found] == evaluator.begun == [0, 5, 10, 15, 20]
@@ -235,10 +236,9 @@ def test_the_base_model_every_fifth_and_the_last_step_are_measured(tmp_path: Pat
 def test_training_never_waits_and_the_newest_step_is_measured_next(tmp_path: Path) -> None:
     evaluator = SlowEvaluator()
     with running(evaluator) as made:
-        made.offer(candidate(0, tmp_path))
+        offer(made, tmp_path, 0)
         until_begun(evaluator, 0)
-        for step in range(1, 21):
-            made.offer(candidate(step, tmp_path))
+        offer(made, tmp_path, *range(1, 21))
         evaluator.gate.release(10)
         found = collected(made, 5)
     assert evaluator.begun == [0, 20]
@@ -250,28 +250,26 @@ def test_training_never_waits_and_the_newest_step_is_measured_next(tmp_path: Pat
 def test_the_base_model_is_measured_even_when_its_turn_comes_late(tmp_path: Path) -> None:
     evaluator = SlowEvaluator()
     with running(evaluator) as made:
-        made.offer(candidate(5, tmp_path))
+        offer(made, tmp_path, 5)
         until_begun(evaluator, 5)
-        made.offer(candidate(0, tmp_path))
-        made.offer(candidate(10, tmp_path))
+        offer(made, tmp_path, 0, 10)
         evaluator.gate.release(10)
         assert [one.step for one in collected(made, 3)] == [5, 0, 10]
 
 
 def test_what_waits_or_runs_keeps_its_weights(tmp_path: Path) -> None:
-    evaluator, folders = SlowEvaluator(), {step: tmp_path / str(step) for step in (0, 5)}
-    for folder in folders.values():
-        folder.mkdir()
+    evaluator, folders = SlowEvaluator(), [tmp_path / "0", tmp_path / "5"]
     with running(evaluator) as made:
-        for step, folder in folders.items():
-            made.offer(candidate(step, folder))
+        for step, folder in zip((0, 5), folders, strict=True):
+            folder.mkdir()
+            offer(made, folder, step)
         until_begun(evaluator, 0)
-        assert made.pinned == set(folders.values())
+        assert made.pinned == set(folders)
         evaluator.gate.release(2)
         collected(made, 2)
         assert made.pinned == set()
         assert made.idle
-        made.offer(candidate(10, folders[5]))
+        offer(made, folders[1], 10)
         until_begun(evaluator, 0, 5, 10)
     assert made.collect() == [], "what a stop ends is left for the restart"
 
@@ -280,11 +278,11 @@ def test_a_failed_evaluation_is_recorded_and_the_next_one_runs(tmp_path: Path) -
     evaluator = SlowEvaluator()
     evaluator.failure = MusterError("out of memory", "measure less")
     with running(evaluator) as made:
-        made.offer(candidate(0, tmp_path))
+        offer(made, tmp_path, 0)
         evaluator.gate.release()
         assert collected(made, 1)[0].skipped == "it failed: out of memory; measure less"
         evaluator.failure = None
-        made.offer(candidate(5, tmp_path))
+        offer(made, tmp_path, 5)
         evaluator.gate.release()
         assert collected(made, 1)[0].results
 
@@ -293,10 +291,9 @@ def test_a_step_is_measured_once_also_after_a_restart(tmp_path: Path) -> None:
     evaluator = SlowEvaluator()
     evaluator.gate.release(100)
     with running(evaluator, known={0, 5}) as made:
-        for step in (0, 5, 10, 10):
-            made.offer(candidate(step, tmp_path))
+        offer(made, tmp_path, 0, 5, 10, 10)
         assert [one.step for one in collected(made, 1)] == [10]
-        made.offer(candidate(15, tmp_path / "gone"))
+        offer(made, tmp_path / "gone", 15)
         assert collected(made, 1)[0].skipped == "its weights are gone"
     assert evaluator.begun == [10]
 
@@ -305,7 +302,7 @@ def test_a_changed_evaluation_is_not_the_owners(tmp_path: Path) -> None:
     evaluator = SlowEvaluator()
     evaluator.gate.release(1)
     with running(evaluator) as made:
-        made.offer(candidate(5, tmp_path))
+        offer(made, tmp_path, 5)
         wait_for("it", lambda: evaluator.begun and not made.pinned, 60, poll=0.01)
         (signed,) = made.collect()
     forged = signed.model_copy(update={"evaluation": signed.evaluation.model_copy(update={"step": 6})})

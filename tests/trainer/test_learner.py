@@ -14,7 +14,7 @@ from protocol.errors import IntegrityError
 from protocol.models import eos_ids, load_tokenizer
 from tests.trainer.helpers import same, some_groups, weights_of
 from trainer.config import MemoryConfig
-from trainer.data.batch import Group, micro_batch
+from trainer.data.batch import micro_batch
 from trainer.distributed import Ranks
 from trainer.learner import Learner, LearnerGroup
 from trainer.model.policy import Policy
@@ -79,22 +79,20 @@ def test_rows_of_another_size_do_not_change_the_step(base: Path) -> None:
 
 
 def test_training_raises_the_probability_of_what_was_rewarded(base: Path) -> None:
-    config = TrainConfig(optimizer=rate(1e-2, warmup_updates=0))
-    learner = Learner(base, config, 1.0)
-    group = some_groups(2, count=2)[0]
-    before = [tuple(r.output) for r in group if r.reward > 0]
-    first = _logp(learner.policy, group)
+    learner = Learner(base, TrainConfig(optimizer=rate(1e-2, warmup_updates=0)), 1.0)
+    policy, group = learner.policy, some_groups(2, count=2)[0]
+    assert {one.reward for one in group} == {0.0, 1.0}
+
+    @torch.no_grad()
+    def preference() -> float:
+        """Mean ln p of rewarded minus unrewarded outputs."""
+        logps = [policy.logprobs(micro_batch(group, [one], policy.device), 1.0)[0] for one in range(len(group))]
+        return sum(float(logp.mean()) * (2 * one.reward - 1) for one, logp in zip(group, logps, strict=True))
+
+    first = preference()
     for _ in range(5):
         learner.train_step([group])
-    assert before
-    assert _logp(learner.policy, group) > first
-
-
-def _logp(policy: Policy, group: Group) -> float:
-    """Mean ln p of rewarded minus unrewarded outputs."""
-    with torch.no_grad():
-        logps = [policy.logprobs(micro_batch(group, [one], policy.device), 1.0)[0] for one in range(len(group))]
-    return sum(float(logp.mean()) * (1 if one.reward > 0 else -1) for one, logp in zip(group, logps, strict=True))
+    assert preference() > first
 
 
 def test_the_old_learner_is_gone_before_a_new_one_is_made() -> None:

@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -91,30 +92,20 @@ def test_what_was_begun_and_what_was_not_are_equal(home: Path) -> None:
     assert [publisher(bucket, home).prepared(step, digests).manifest.digest for step in range(STEPS)] == digests
 
 
-def test_a_lost_folder_or_a_codec_that_fails_gives_a_full_step(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("wrong", ["lost folder", "failing codec", "damaged manifests"])
+def test_what_is_of_no_use_as_a_base_gives_a_full_step(home: Path, monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
+    """It does not keep the trainer from publishing what comes after it."""
     bucket = Objects()
-    digests = published(bucket, home)
-    shutil.rmtree(home / "policies" / "step-000003")
-    assert publisher(bucket, home).prepared(4, digests).manifest.snapshot
-
-    def broken(*_: object) -> None:
-        raise SystemError("no compiler")
-
-    monkeypatch.setattr(codec, "encode_file", broken)
-    prepared = publisher(bucket, home).prepared(5, digests)
-    assert prepared.manifest.snapshot
-    assert not prepared.manifest.deltas
-
-
-def test_a_damaged_manifest_in_the_bucket_gives_a_full_step(home: Path) -> None:
-    """It is of no use as a base, and does not keep the trainer from publishing what comes after it."""
-    bucket = Objects()
-    digests = published(bucket, home)
-    for digest in digests:
-        bucket[object_key("manifests", digest)] = b'{"manifest":{}}'
-    prepared = publisher(bucket, home).prepared(5, digests)
-    assert prepared.manifest.snapshot
-    assert not prepared.manifest.deltas
+    digests, step = published(bucket, home), 5
+    if wrong == "lost folder":
+        shutil.rmtree(home / "policies" / "step-000003")
+        step = 4
+    elif wrong == "failing codec":
+        monkeypatch.setattr(codec, "encode_file", Mock(side_effect=SystemError("no compiler")))
+    else:
+        bucket |= {object_key("manifests", digest): b'{"manifest":{}}' for digest in digests}
+    manifest = publisher(bucket, home).prepared(step, digests).manifest
+    assert (manifest.snapshot, manifest.deltas) == (True, ())
 
 
 def test_a_step_on_chain_keeps_its_manifest(home: Path) -> None:

@@ -30,10 +30,8 @@ class ReportTaker:
         self.taken.append(report)
 
 
-def reports(folder: Path, service: ReportTaker) -> Reports:
-    made: Any = Reports
-    out: Reports = made(service, Records(folder))
-    return out
+def reports(folder: Path, service: Any) -> Reports:
+    return Reports(service, Records(folder))
 
 
 def test_a_step_is_recorded_once_and_the_logs_are_only_appended_to(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from protocol.files import file_digests
 from protocol.models import EOS, load_tokenizer, save_byte_tokenizer
 from tests.cli.muster import Muster
 from tests.trainer.crew import on_ranks
+from tests.trainer.helpers import largest_difference
 from trainer.config import SftConfig
 from trainer.distributed import Ranks
 from trainer.exits import EXIT_DONE, EXIT_STOPPED, UnstableError
@@ -71,7 +72,9 @@ def split(tokenizer: Any, example: Example) -> list[tuple[bool, str]]:
     return [(wanted, tokenizer.decode(ids)) for wanted, ids in runs]
 
 
-def test_only_what_the_assistant_says_is_learned_and_that_it_stops(chat: Any) -> None:
+def test_only_what_the_assistant_says_is_learned_and_that_it_stops_after_a_prompt_as_in_training_by_rl(
+    chat: Any,
+) -> None:
     said = talk(("system", "Be brief."), ("user", "2+2?"), ("assistant", "4"), ("user", "Sure?"), ("assistant", "Yes"))
     assert split(chat, ConversationEncoder(chat, True).encode(said)) == [
         (False, "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n2+2?<|im_end|>\n<|im_start|>assistant\n"),
@@ -80,8 +83,6 @@ def test_only_what_the_assistant_says_is_learned_and_that_it_stops(chat: Any) ->
         (True, "Yes<|im_end|>"),
     ]
 
-
-def test_the_prompt_is_tokenized_as_in_training_by_reinforcement(chat: Any) -> None:
     example = ConversationEncoder(chat, True).encode(talk(("user", "2+2?"), ("assistant", "4")))
     text = chat.apply_chat_template([{"role": "user", "content": "2+2?"}], add_generation_prompt=True, tokenize=False)
     prompt = chat.encode(text, add_special_tokens=False)
@@ -144,9 +145,8 @@ USER = {"role": "user", "content": "x"}
     ],
 )
 def test_data_that_cannot_be_used_names_its_row(tmp_path: Path, line: str, said: str) -> None:
-    good = json.dumps({"messages": [USER, {"role": "assistant", "content": "y"}]})
     path = tmp_path / "data.jsonl"
-    path.write_text(f"{good}\n{line}\n")
+    path.write_text(f"{talk(('user', 'x'), ('assistant', 'y')).model_dump_json()}\n{line}\n")
     with pytest.raises(ConfigError) as error:
         list(read_conversations(path))
     assert said in str(error.value)
@@ -169,12 +169,8 @@ RATES = OptimizerConfig(
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("data") / "data.jsonl"
-    turns = [("x" * number, "yz" * (1 + number % 3)) for number in range(1, 13)]
-    lines = [
-        json.dumps({"messages": [{"role": "user", "content": asked}, {"role": "assistant", "content": said}]})
-        for asked, said in turns
-    ]
-    path.write_text("\n\n".join(lines))
+    said = [talk(("user", "x" * number), ("assistant", "yz" * (1 + number % 3))) for number in range(1, 13)]
+    path.write_text("\n\n".join(one.model_dump_json() for one in said))
     return path
 
 
@@ -214,15 +210,24 @@ def test_the_data_is_learned_and_the_model_can_be_loaded(base: Path, data: Path,
     assert "muster_trainer_heldout_loss" in (tmp_path / "metrics.prom").read_text()
 
 
+@pytest.fixture(scope="module")
+def steady(base: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The home of a run that nobody stops."""
+    home = tmp_path_factory.mktemp("steady")
+    assert SftRun(config(base, data, home), Placement()).run() == EXIT_DONE
+    return home
+
+
 @pytest.mark.parametrize("before", [3, 5, 11])
-def test_a_stopped_run_goes_on_to_the_same_weights(base: Path, data: Path, tmp_path: Path, before: int) -> None:
-    assert SftRun(config(base, data, tmp_path / "steady"), Placement()).run() == EXIT_DONE
+def test_a_stopped_run_goes_on_to_the_same_weights(
+    base: Path, data: Path, steady: Path, tmp_path: Path, before: int
+) -> None:
     stopped = config(base, data, tmp_path / "stopped")
     assert StoppedRun(stopped, before).run() == EXIT_STOPPED
     assert not stopped.out.exists()
     assert SftRun(stopped, Placement()).run() == EXIT_DONE
-    assert file_digests(stopped.out) == file_digests(tmp_path / "steady" / "out")
-    told = [[(line["step"], line["loss"]) for line in records(tmp_path / home)] for home in ("steady", "stopped")]
+    assert file_digests(stopped.out) == file_digests(steady / "out")
+    told = [[(line["step"], line["loss"]) for line in records(home)] for home in (steady, stopped.home)]
     assert told[0] == told[1]
 
 
@@ -270,15 +275,12 @@ def fine_tuned(ranks: Ranks, settings: SftConfig) -> int:
     return SftRun(settings, make_placement(settings.parallel, settings.memory, "cpu", ranks)).run()
 
 
-def test_two_ranks_learn_what_one_process_learns(base: Path, data: Path, tmp_path: Path) -> None:
-    alone = config(base, data, tmp_path / "alone")
-    together = config(base, data, tmp_path / "together")
-    assert SftRun(alone, Placement()).run() == EXIT_DONE
-    assert on_ranks(2, fine_tuned, together) == [EXIT_DONE, EXIT_DONE]
-    losses = [[line["loss"] for line in records(tmp_path / home)] for home in ("alone", "together")]
+def test_two_ranks_learn_what_one_process_learns(base: Path, data: Path, steady: Path, tmp_path: Path) -> None:
+    assert on_ranks(2, fine_tuned, config(base, data, tmp_path)) == [EXIT_DONE, EXIT_DONE]
+    losses = [[line["loss"] for line in records(home)] for home in (steady, tmp_path)]
     assert losses[0] == pytest.approx(losses[1], abs=1e-4)
-    mine, theirs = (load_file(one.out / "model.safetensors") for one in (alone, together))
-    assert max(float((mine[name] - theirs[name]).abs().max()) for name in mine) < 1e-4
+    alone, together = (load_file(home / "out" / "model.safetensors") for home in (steady, tmp_path))
+    assert largest_difference(alone, {name: together[name] for name in alone}) < 1e-4
 
 
 def test_the_command_fine_tunes_and_names_what_is_wrong(base: Path, data: Path, tmp_path: Path) -> None:

@@ -124,31 +124,25 @@ def test_a_kill_at_any_action_changes_nothing(base: Path, tmp_path: Path) -> Non
             break
 
 
-def test_steps_that_the_chain_forgot_are_published_again(base: Path, tmp_path: Path) -> None:
+def test_what_the_chain_forgot_is_published_and_what_a_damaged_checkpoint_held_is_made_again(
+    base: Path, tmp_path: Path
+) -> None:
     world = TrainersWorld(base, tmp_path)
-    made = start(world)
-    assert made.run() == EXIT_DONE
+    assert start(world).run() == EXIT_DONE
     steps = list(world.steps)
     del world.steps[2:]
     assert start(world).run() == EXIT_DONE
     assert world.steps == steps
     assert world.sent == [0, 1, 2, 3, 2, 3]
-    world.steps[1] = bytes(32)
-    with pytest.raises(IntegrityError, match="not the one this trainer made"):
-        start(world).run()
-
-
-def test_a_damaged_checkpoint_is_passed_over_and_its_step_made_again(base: Path, tmp_path: Path) -> None:
-    world = TrainersWorld(base, tmp_path)
-    assert start(world).run() == EXIT_DONE
-    steps = list(world.steps)
-    newest = checkpoints(tmp_path / "checkpoints")[-1]
-    (newest / "__0_0.distcp").write_bytes(b"")
+    (checkpoints(tmp_path / "checkpoints")[-1] / "__0_0.distcp").write_bytes(b"")
     again = start(world)
     assert again.step == 2
     assert again.run() == EXIT_DONE
     assert world.steps == steps
     assert len(read_records(again.records.trained_path)) == 6
+    world.steps[1] = bytes(32)
+    with pytest.raises(IntegrityError, match="not the one this trainer made"):
+        start(world).run()
 
 
 def test_unusable_files_are_passed_over(base: Path, tmp_path: Path) -> None:
@@ -160,18 +154,6 @@ def test_unusable_files_are_passed_over(base: Path, tmp_path: Path) -> None:
     assert made.run() == EXIT_DONE
     assert [one["sequence"] for one in read_records(made.records.trained_path)] == [2, 3, 4, 5, 6, 7]
     assert len(made.files.refused) == 2
-
-
-def test_files_not_yet_deep_or_overturned_wait(base: Path, tmp_path: Path) -> None:
-    world = TrainersWorld(base, tmp_path)
-    world.files = [replace(one, decided_block=world.head - 1) for one in world.files]
-    made = start(world)
-    made.publish_step()
-    assert made.files.due(1, set()) == []
-    world.head += 1
-    assert [one.sequence for one in made.files.due(1, set())] == [0, 1]
-    world.files[0] = replace(world.files[0], code=int(Code.REJECT_WEIGHTS))
-    assert [one.sequence for one in made.files.due(1, set())] == [1, 2]
 
 
 def unstable_with(node: str) -> Callable[..., None]:
@@ -239,16 +221,24 @@ def test_training_that_is_unstable_whatever_the_files_stops(
     assert world.sent == [0]
 
 
-def test_a_file_that_is_no_longer_due_is_not_kept_in_memory(base: Path, tmp_path: Path) -> None:
+def test_files_wait_until_they_are_deep_and_one_that_is_no_longer_due_is_not_kept_in_memory(
+    base: Path, tmp_path: Path
+) -> None:
     """Else whoever sends what is loaded and then disputed, or comes too late, fills it."""
     world = TrainersWorld(base, tmp_path)
+    world.files = [replace(one, decided_block=world.head - 1) for one in world.files]
     made = start(world)
     made.publish_step()
+    assert made.files.due(1, set()) == []
+    world.head += 1
     first, *others = world.files
+    assert [one.sequence for one in made.files.due(1, set())] == [0, 1]
+    world.files[0] = refused = replace(first, code=int(Code.REJECT_WEIGHTS))
+    assert [one.sequence for one in made.files.due(1, set())] == [1, 2]
     world.files = [first, *(replace(one, decided_block=world.head) for one in others)]
     assert made.files.batch(1, set()) is None
     assert made.files.awaited.ready == 1
-    world.files[0] = replace(first, code=int(Code.REJECT_WEIGHTS))
+    world.files[0] = refused
     assert made.files.batch(1, set()) is None
     world.files[0] = first
     made.files.due(1, set())

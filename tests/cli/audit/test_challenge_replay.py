@@ -47,13 +47,17 @@ def judged(world: ValidatorWorld) -> dict[str, bytes]:
 
 
 def test_anyone_recomputes_a_challenge(muster: Muster, deployed: Deployed, tmp_path: Path) -> None:
+    deployed.deployment.save(tmp_path / "deployment.json")
+    muster.deployment, muster.rpc = tmp_path / "deployment.json", deployed.chain.url
+    for words in ([], ["x"], ["1", "2"], ["0"]):
+        refused = muster.refused("verify", "challenge", *words, "--pool", "1@http://127.0.0.1:1")
+        assert "muster verify challenge --help" in refused
+    assert "no node was ever accused" in muster.refused("verify", "challenge", 1, "--pool", "1@http://127.0.0.1:1")
     terms: dict[str, Any] = {"auditRate": RATE, "configHash": CONFIG.digest, **WINDOWS}
     with validator_world(deployed, tmp_path, **terms) as world:
         world.config, world.judge = CONFIG, Figures()  # type: ignore[assignment]
         objects, pool = judged(world), world.game.pool
         trial = world.game.state.trials[world.game.state.challenges[1].trial]
-    deployed.deployment.save(tmp_path / "deployment.json")
-    muster.deployment, muster.rpc = tmp_path / "deployment.json", deployed.chain.url
     asked = ["verify", "challenge", 1, "--published"]
 
     with bucket(objects) as url:
@@ -82,15 +86,6 @@ def test_anyone_recomputes_a_challenge(muster: Muster, deployed: Deployed, tmp_p
     lost = {key: data for key, data in objects.items() if not key.startswith("verdicts")}
     with bucket(lost) as url:
         assert "nobody has the verdict documents of jury" in muster.refused(*asked, "--pool", f"{pool}@{url}")
-
-
-def test_what_cannot_be_asked_is_said_in_one_line(muster: Muster, deployed: Deployed, tmp_path: Path) -> None:
-    deployed.deployment.save(tmp_path / "deployment.json")
-    muster.deployment, muster.rpc = tmp_path / "deployment.json", deployed.chain.url
-    url = ["--pool", "1@http://127.0.0.1:1"]
-    for words in ([], ["x"], ["1", "2"], ["0"]):
-        assert "muster verify challenge --help" in muster.refused("verify", "challenge", *words, *url)
-    assert "no node was ever accused" in muster.refused("verify", "challenge", 1, *url)
 
 
 def test_bytes_that_are_gone_are_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,9 +96,8 @@ def test_dtype_thresholds_and_chat_template_are_the_models_own(tmp_path: Path) -
 
 
 def test_parameters_are_json_or_text() -> None:
-    assert [parameter(one) for one in ("a=3", "b=0.5", "c=[1, 2]", "d=easy", 'e="3"', "f=x=y")] == [
-        ("a", 3), ("b", 0.5), ("c", [1, 2]), ("d", "easy"), ("e", "3"), ("f", "x=y"),
-    ]  # fmt: skip
+    read = dict(map(parameter, ("a=3", "b=0.5", "c=[1, 2]", "d=easy", 'e="3"', "f=x=y")))
+    assert read == {"a": 3, "b": 0.5, "c": [1, 2], "d": "easy", "e": "3", "f": "x=y"}
     for wrong in ("a", "=3", "a b=3"):
         with pytest.raises(ConfigError, match="NAME=VALUE"):
             parameter(wrong)
@@ -113,9 +112,8 @@ def test_init_then_check(tmp_path: Path) -> None:
     assert made["config_hash"] == PoolConfig.load(out).digest.hex()
     assert PoolConfig.load(out).model.source == "model"
     assert str(tmp_path) not in out.read_text(), "every node would see where the owner keeps the model"
-    assert (
-        "this pool can work" in muster.ok("pool", "check", "--config", out, "--terms", "local", "--budget", "1000").out
-    )
+    check = ("pool", "check", "--config", out, "--terms", "local", "--budget", "1000")
+    assert "this pool can work" in muster.ok(*check).out
     assert "--force" in muster.refused(*order, "--env", ENVIRONMENT)
     muster.ok(*order, "--env", "lookup", "--force")
     assert [environment.name for environment in PoolConfig.load(out).environments] == ["lookup"]

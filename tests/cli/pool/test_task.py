@@ -21,16 +21,9 @@ SOME = "--problems", "3"
 @pytest.fixture
 def muster(tmp_path: Path) -> Muster:
     """With this user's sandbox images: making them takes minutes."""
-    (tmp_path / ".cache").mkdir()
-    (tmp_path / ".cache" / "muster").mkdir()
+    (tmp_path / ".cache" / "muster").mkdir(parents=True)
     (tmp_path / ".cache" / "muster" / "sandbox").symlink_to(data_folder().with_name("sandbox"))
     return Muster(tmp_path)
-
-
-def program(folder: Path, source: str) -> Path:
-    path = folder / "own.py"
-    path.write_text(source)
-    return path
 
 
 def checked(muster: Muster, *args: object, code: int = 0) -> CompletedCommand:
@@ -58,16 +51,14 @@ def test_from_the_template_to_a_pools_configuration(muster: Muster, tmp_path: Pa
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        (
-            PROBLEM + "def score(problem, answer_text):\n    return 1.0\n",
-            "seed 0: the answer `hostile: nothing` scores",
-        ),
-        (PROBLEM + "def score(problem, answer_text):\n    return 0.0\n", "seed 0: the reference answer is not worth 1"),
+        (f"{PROBLEM}def score(*_):\n    return 1.0\n", "seed 0: the answer `hostile: nothing` scores"),
+        (f"{PROBLEM}def score(*_):\n    return 0.0\n", "seed 0: the reference answer is not worth 1"),
         (PROBLEM.replace("str(seed)", "str(1 // (seed < 9))") + SCORE, "seed 18446744073709551615: no problem: ZeroD"),
     ],
 )
 def test_what_is_wrong_with_a_program_is_named(muster: Muster, tmp_path: Path, source: str, said: str) -> None:
-    done = checked(muster, program(tmp_path, source), *SOME, "--keep", code=1)
+    (tmp_path / "own.py").write_text(source)
+    done = checked(muster, tmp_path / "own.py", *SOME, "--keep", code=1)
     assert f"PROBLEM  program: {said}" in done.out
     assert "[[environments]]" not in done.out
     assert not (tmp_path / ".cache/muster/environments").exists()

@@ -46,6 +46,13 @@ def test_amounts_become_base_units_and_defaults_hold(tmp_path: Path) -> None:
     assert terms.auditRate == 65536
     assert terms.inviteOnly is False
     assert terms.configHash == b"\x11" * 32
+    config = pool_config(7, 30)
+    assert pool_terms(config) == load_terms(Path("local"), config.digest), (
+        "the demo pays and waits as a local pool does"
+    )
+    for name in ("none.toml", "mainnet"):
+        with pytest.raises(ConfigError, match=f"cannot read {name}"):
+            load_terms(Path(name), bytes(32))
 
 
 @pytest.mark.parametrize(
@@ -66,16 +73,7 @@ def test_a_wrong_field_is_named(tmp_path: Path, old: str, new: str, complaint: s
         load_terms(written(tmp_path, GOOD.replace(old, new)), bytes(32))
 
 
-@pytest.mark.parametrize("name", ["none.toml", "mainnet"])
-def test_a_missing_file_or_an_unknown_network_is_named(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"cannot read {name}"):
-        load_terms(Path(name), bytes(32))
-
-
-SHIPPED = sorted(path.stem for path in FOLDER.glob("*.toml"))
-
-
-@pytest.mark.parametrize("network", SHIPPED)
+@pytest.mark.parametrize("network", sorted(path.stem for path in FOLDER.glob("*.toml")))
 def test_each_networks_contracts_take_the_terms_that_come_with_it(network: str, anvil: Chain, tmp_path: Path) -> None:
     config = NetworkConfig.load(network).model_copy(update={"chain_id": CHAIN_ID})
     client = anvil.client(anvil.account())
@@ -84,8 +82,3 @@ def test_each_networks_contracts_take_the_terms_that_come_with_it(network: str, 
     assert 0 < locked <= config.suite.unbonding
     suite = config.suite
     assert suite.timelock_delay > 4 * suite.epoch_blocks * suite.block_seconds, "a seat can unbond before a proposal"
-
-
-def test_the_demo_pays_and_waits_as_a_local_pool_does() -> None:
-    config = pool_config(7, 30)
-    assert pool_terms(config) == load_terms(Path("local"), config.digest)

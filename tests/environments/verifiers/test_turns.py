@@ -137,11 +137,6 @@ def test_who_asks_on_after_the_end_of_the_context_is_refused(make: MakeProcess) 
         process.reply(0, turns("a"))
 
 
-def test_what_asks_something_else_than_its_row_is_not_locked(locking: Locking) -> None:
-    with pytest.raises(ScoringUnavailable, match="something else than its row says"):
-        locking(BENT.format("messages = messages * 2"))
-
-
 def test_a_call_is_given_as_the_library_wants_it_and_its_answer_is_the_reply(make: MakeProcess) -> None:
     process = make(TOOLS)
     (tool,) = process.load()["tools"]
@@ -187,10 +182,7 @@ def test_a_pool_makes_transcripts_of_a_package_with_tools(locking: Locking) -> N
     assert (got.due, got.excess, own.score(1, 0, output).reward) == (None, 0, 1.0)
     assert own.transcript(1, output * 2).excess == len(output), "turns after the end"
     assert own.score(1, 0, output * 2).reward == 0.0
-
-
-def test_half_a_character_in_a_call_is_put_in_words(locking: Locking) -> None:
-    """JSON may spell it, and the library takes it in no message."""
+    # half a character is put in words: JSON may spell it, and the library takes it in no message
     environment = load(locking(TOOLS))
     problem = environment.problem(0)
     assert environment.reply(problem, ['{"name": "open\\ud800", "arguments": {}}']) == "KeyError: 'open?'"
@@ -216,13 +208,12 @@ def test_without_tools_it_is_the_user_who_replies_and_a_pool_bounds_the_turns(lo
             load(lock, **wrong)
 
 
-def test_more_tools_than_a_template_is_told_of_are_refused(locking: Locking) -> None:
+def test_what_asks_something_else_than_its_row_or_has_too_many_or_other_tools_is_refused(locking: Locking) -> None:
+    with pytest.raises(ScoringUnavailable, match="something else than its row says"):
+        locking(BENT.format("messages = messages * 2"))
     lock = locking(TOOLS, more=[f"t{number}" for number in range(64)])
     with pytest.raises(ConfigError, match="more than 64 tools"):
         load(lock)
-
-
-def test_other_tools_than_the_lock_says_are_refused(locking: Locking) -> None:
     drawn = TOOLS.replace('"Opens a box."', "str(__import__('uuid').uuid4())")
     with pytest.raises(ConfigError, match="or has other tools"):
         load(locking(drawn))
