@@ -1,53 +1,34 @@
-"""Runs `muster …` with a fault inside: `python -m benchmarks.support.fault_launcher <arguments of muster>`.
+"""Run a module with faults inside: `python -m benchmarks.support.fault_launcher MODULE <its arguments>`.
 
-Each by an environment variable. MUSTER_FAULT_VERSION: the version that this process is of. MUSTER_FAULT_DEVICE: while
-that file exists, the model's next step does not end, as on a GPU that hangs. MUSTER_FAULT_CLOCK: a file with the
-seconds by which `time.time` is off, read anew at every call.
+Environment variables name the faults. MUSTER_FAULT_VERSION: this version of muster. MUSTER_FAULT_CLOCK: a file with the
+seconds by which `time.time` is wrong. MUSTER_FAULT_DEVICE: while that file exists, no step of the model ends.
 """
 
 import os
 import runpy
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
-
-def set_version(version: str) -> None:
-    """Before anything else takes it from there."""
-    import protocol
-
-    protocol.VERSION = version
-
-
-def hang_with(file: Path) -> None:
-    """A stand-in for a device: the model's passes wait while the file exists."""
-    from engines.hf import TransformersEngine
-
-    forward = TransformersEngine._forward
-
-    def hanging(self: TransformersEngine, *given: Any) -> Any:
-        while file.exists():
-            time.sleep(0.1)
-        return forward(self, *given)
-
-    TransformersEngine._forward = hanging  # type: ignore[assignment, method-assign]
-
-
-def shift_clock(file: Path) -> None:
-    """By as many seconds as the file says."""
-    right = time.time
-
-    def shifted() -> float:
-        return right() + float(file.read_text() or 0)
-
-    time.time = shifted
-
+import protocol
 
 if __name__ == "__main__":
     if version := os.environ.get("MUSTER_FAULT_VERSION"):
-        set_version(version)
-    if device := os.environ.get("MUSTER_FAULT_DEVICE"):
-        hang_with(Path(device))
+        protocol.VERSION = version  # before anything imports it
     if clock := os.environ.get("MUSTER_FAULT_CLOCK"):
-        shift_clock(Path(clock))
-    runpy.run_module("cli.main", run_name="__main__")
+        right, shift = time.time, Path(clock)
+        time.time = lambda: right() + float(shift.read_text() or 0)
+    if device := os.environ.get("MUSTER_FAULT_DEVICE"):
+        from engines.hf import TransformersEngine
+
+        forward, hangs = TransformersEngine._forward, Path(device)
+
+        def hanging(self: TransformersEngine, *given: Any) -> Any:
+            while hangs.exists():
+                time.sleep(0.1)
+            return forward(self, *given)
+
+        TransformersEngine._forward = hanging  # type: ignore[assignment, method-assign]
+    del sys.argv[0]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
