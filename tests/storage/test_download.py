@@ -145,7 +145,10 @@ def test_a_dripping_answer_is_bounded(answer: Answer) -> None:
     assert time.monotonic() - start < 60
 
 
-@pytest.mark.parametrize(("answer", "key", "size"), [(endless, KEY, 1000), (one_byte_more, LARGE_KEY, len(LARGE))])
+GOES_ON = [(endless, KEY, 1000), (one_byte_more, LARGE_KEY, len(LARGE))]
+
+
+@pytest.mark.parametrize(("answer", "key", "size"), GOES_ON, ids=["endless", "one byte more"])
 def test_an_answer_that_goes_on_is_cut(answer: Answer, key: str, size: int) -> None:
     with mirror(answer) as base, pytest.raises(IntegrityError, match="more than"):
         download(f"{base}/{key}", key, size, NEAR)
