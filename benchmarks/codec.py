@@ -2,9 +2,9 @@
 
 `python -m benchmarks codec [--quick]` trains a 25.7M model with our trainer on reasoning_gym problems, with AdamW and
 Muon at three learning rates; every step's delta is encoded, applied and compared. Keys, by learning rate, the worse
-optimiser's mean: `ratios` (full bf16 weights ÷ delta), `pulse` (the same for PULSE's format), `entropy` (for an ideal
-coder of single elements); `encode_gb_s`, `decode_gb_s` and `decode_hash_gb_s` in gigabytes of base per CPU second of
-one thread (medians of every tenth step); `runs`.
+optimiser's mean: `ratios` (full bf16 weights ÷ delta), `pulse` (the same for PULSE's format); `encode_gb_s`,
+`decode_gb_s` and `decode_hash_gb_s` in gigabytes of base per CPU second of one thread (medians of every tenth step);
+`runs`.
 """
 
 import os
@@ -41,7 +41,6 @@ VOCABULARY, OWN_TOKENS = 4096, 258
 SHAPE = {"heads": 8, "kv_heads": 4, "intermediate": 1408}  # 25.7 million parameters
 DATASETS = ("caesar_cipher", "chain_sum", "sentence_reordering", "spell_backward", "word_sequence_reversal")
 PROBLEMS, SAMPLES = 2, 4  # Problems a step, answers to each
-FURTHEST = 2000  # Steps between floats that the entropy tells apart
 Words = NDArray[np.uint16]  # The bits of a bf16 tensor
 Bytes = NDArray[np.uint8]
 
@@ -55,7 +54,7 @@ def run(quick: bool, progress: Callable[[str], None]) -> dict[str, Any]:
             runs[f"{method}-{rate}"] = _run(method, rate, QUICK_STEPS if quick else STEPS, environments)
             progress(f"{method} {rate}: {runs[f'{method}-{rate}']}")
     found: dict[str, Any] = {}
-    for key in ("ratios", "pulse", "entropy", "encode_gb_s", "decode_gb_s", "decode_hash_gb_s"):
+    for key in ("ratios", "pulse", "encode_gb_s", "decode_gb_s", "decode_hash_gb_s"):
         values = [(name.partition("-")[2], one[key]) for name, one in runs.items()]
         found[key] = {rate: min(value for other, value in values if other == rate) for rate in dict(values)}
     return found | {"largest": max(one["largest"] for one in runs.values()), "runs": runs}
@@ -80,7 +79,7 @@ def _run(method: str, rate: str, steps: int, environments: Mapping[str, Environm
     return {
         "steps": len(lines),
         **{name: round(statistics.fmean(line["full"] / line[key] for line in lines), 2)
-           for name, key in (("ratios", "delta"), ("pulse", "pulse"), ("entropy", "entropy"))},
+           for name, key in (("ratios", "delta"), ("pulse", "pulse"))},
         "largest": round(max(line["delta"] / line["full"] for line in lines), 5),
         "changed": round(statistics.fmean(2 * line["changed"] / line["full"] for line in lines), 5),
         **{f"{key}_gb_s": round(statistics.median(line["full"] / 1e9 / line["cpu"][key] for line in timed), 3)
@@ -142,7 +141,6 @@ def _measured(before: dict[str, Words], after: dict[str, Words], timed: bool) ->
         "full": sum(data.size for data in base.values()),
         "delta": len(delta),
         "pulse": _pulse_bytes(before, after),
-        "entropy": round(sum(_entropy_bytes(before[name], after[name]) for name in before)),
         "changed": sum(int((before[name] != after[name]).sum()) for name in before),
     }
     return figures | {"cpu": _cpu_seconds(base, new)} if timed else figures
@@ -164,29 +162,6 @@ def _cpu_seconds(base: dict[str, Bytes], new: dict[str, Bytes]) -> dict[str, flo
         for key, values in zip(totals, zip(*samples, strict=True), strict=True):
             totals[key] += statistics.median(values)
     return totals
-
-
-def _entropy_bytes(base: Words, new: Words) -> float:
-    """Return the entropy of each element's step, 0 included, given the exponent of its base: what an ideal coder of
-    single elements needs that knows this tensor's frequencies."""
-    before, after = base.reshape(-1), new.reshape(-1)
-    exponents = np.bincount((before >> 7) & 255, minlength=256)
-    places = np.flatnonzero(before != after)
-    step = np.clip(_ordered(after[places]) - _ordered(before[places]), -FURTHEST, FURTHEST) + FURTHEST
-    exponent = ((before[places] >> 7) & 255).astype(np.int64)
-    changed = np.bincount(exponent * (2 * FURTHEST + 1) + step)
-    same = exponents - np.bincount(exponent, minlength=256)
-    return (_weighted(exponents) - _weighted(changed) - _weighted(same)) / 8
-
-
-def _ordered(bits: Words) -> NDArray[np.int64]:
-    wide = bits.astype(np.int64)
-    return np.where(wide < 0x8000, wide, 0x7FFF - wide)
-
-
-def _weighted(counts: NDArray[np.int64]) -> float:
-    some = counts[counts > 0]
-    return float((some * np.log2(some)).sum())
 
 
 def _pulse_bytes(base: Mapping[str, Words], new: Mapping[str, Words]) -> int:
