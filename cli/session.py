@@ -164,7 +164,7 @@ class NotKnownError(AnswersOtherwiseError):
 
 def ask_service(url: str, endpoint: "Get[A]") -> A:
     """Return a document of a pool's service. Raises NotKnownError, ConfigError (no such service), UnreachableError."""
-    from runtime.signed_client import ClientLimits, ServiceError, SignedClient
+    from runtime.signed_client import BusyError, ClientLimits, ServiceError, SignedClient
 
     limits = ClientLimits(timeout=_SERVICE_SECONDS, attempts=1, exchange=4 * _SERVICE_SECONDS)
     client, where = SignedClient(url, limits=limits), url.rstrip("/") + endpoint.path
@@ -175,7 +175,8 @@ def ask_service(url: str, endpoint: "Get[A]") -> A:
         raise kind(f"the service {where} answers {error.status}", "check the URL") from None
     except UnreachableError as error:
         what = f"the service {where} does not answer ({error.what})"
-        raise UnreachableError(what, "start it or correct the URL") from None
+        why = AnswersOtherwiseError if isinstance(error, BusyError) else UnreachableError
+        raise why(what, "start it or correct the URL") from None
     except IntegrityError as error:
         raise ConfigError(f"{url} is not a pool's service: {error.what}", "check the URL") from None
     finally:

@@ -100,7 +100,8 @@ class SignedClient:
             raise ConfigError(f"{self.base_url}{path} is not a URL: {error}", "check the service's URL") from None
         except (httpx.HTTPError, _Busy) as error:
             what = f"{self.base_url} does not answer {method} {path} ({_describe(error)})"
-            raise UnreachableError(what, "check the URL and that the service runs") from None
+            kind = BusyError if isinstance(error, _Busy) else UnreachableError
+            raise kind(what, "check the URL and that the service runs") from None
 
     def _sleep(self, path: str, seconds: float) -> None:
         with WAITS.on(f"an answer of {self.base_url}{path}"):
@@ -132,6 +133,10 @@ class SignedClient:
         except IntegrityError:
             text = answer.text
         raise ServiceError(answer.status_code, printable(text, _LONGEST_DETAIL), url)
+
+
+class BusyError(UnreachableError):
+    """The service answers, but only that it cannot serve now: its database may be down."""
 
 
 class _Busy(Exception):

@@ -421,7 +421,10 @@ def test_what_the_service_lacks_is_named_with_its_cure(service: FailingService) 
     service.documents[f"/v1/nodes/{ADDRESS}"]["trouble"] = "shard 00… came with\x1bother bytes; fetch it again"
     assert "does not get what it needs: shard 00… came with?other bytes; fetch it again" in around(service)
     service.statuses |= {"/ready": 503, "/v1/status": 500, f"/v1/nodes/{ADDRESS}": 500}
-    assert around(service) == "the service's database does not answer: start the database; nothing is lost"
+    service.statuses["/v1/status"] = 503
+    part = look_at_service(service.url, STATUS)
+    assert (part.down != "", part.silent) == (True, False), "it answers, and can say what it lacks"
+    assert around(service, part) == "the service's database does not answer: start the database; nothing is lost"
 
 
 def test_a_service_that_was_silent_or_is_none_is_not_asked_again(service: FailingService) -> None:
