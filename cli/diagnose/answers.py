@@ -294,10 +294,10 @@ def _node_chores(look: StatusLook, chain: Facts) -> list[str]:
         ]
         if account["claimable"] and down:
             lines.append(f"take {show_tokens(account['claimable'])} tokens: muster node claim --pool {pool}")
+    if stage in (NodeStage.MEMBER, NodeStage.NOT_JOINED) and view["stake"] < chain["least"]:
+        lacks = show_tokens(chain["least"] - view["stake"])
+        lines.append(f"add {lacks} tokens to the stake: muster node join --stake {lacks}")
     if stage is NodeStage.MEMBER:
-        if view["stake"] < chain["least"]:
-            lacks = show_tokens(chain["least"] - view["stake"])
-            lines.append(f"add {lacks} tokens to the stake: muster node join --stake {lacks}")
         needs = _FEW_FILES * _FILE_GAS * chain["gas_price"]
         if standing == "member" and chain["wei"] < needs:
             lines.append(gas_line(f"{_FEW_FILES} files", needs, look.who))

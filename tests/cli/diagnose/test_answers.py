@@ -155,6 +155,7 @@ def test_what_a_node_lacks_is_said_with_its_cure(facts: dict[str, Any], words: s
     [
         (NodeStage.UNREGISTERED, None, "", "open", "register and join: muster node up"),
         (NodeStage.NOT_JOINED, {"pool": 0}, "", "open", "join: muster node up, or muster node join --pool 1"),
+        (NodeStage.NOT_JOINED, {"pool": 0, "stake": 200}, "", "open", "add 0.0000003 tokens to the stake"),
         (NodeStage.MEMBER, {}, "member", "open", "muster node dispute"),
         (NodeStage.MEMBER, {}, "frozen until a rejection is final", "open", "until the refused file is final"),
         (NodeStage.RUN_OVER, {}, "member", "closing", "muster node claim, then muster node leave"),
