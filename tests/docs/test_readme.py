@@ -24,7 +24,7 @@ FIGURES: list[tuple[str, list[str]]] = [
         [f"{measured('trainer')[key]:.{digits}f}" for key, digits in (("tokens_ratio", 1), ("memory_ratio", 2))],
     ),
     ("Weights", [f"{measured('codec')['ratios']['1e-5']:.1f} times"]),
-    ("Several places", [f"{measured('diloco')['bytes_ratio']['int8']:.0f} times"]),
+    ("Several machines", [f"{measured('diloco')['bytes_ratio']['int8']:.0f} times"]),
     ("Crashes", [f"{measured('resume')['kills']} kills"]),
 ]
 
