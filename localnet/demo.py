@@ -6,6 +6,7 @@
 import hashlib
 import json
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -151,7 +152,7 @@ def unsettled(state: State, now: int) -> str:
 MARGIN_SECONDS = 3
 
 
-class Challenger:
+class Challenger(ABC):
     """Disputes each rejected file that `wronged` names, once and before its challenge window ends. A dispute that the
     chain does not take is tried again: otherwise a moment's fault would decide how the run ends."""
 
@@ -166,9 +167,9 @@ class Challenger:
                 if not name or self._dispute(file, name, why):
                     self._decided.add(file.sequence)
 
+    @abstractmethod
     def wronged(self, state: State, file: Submission) -> tuple[str, str]:
         """Return whose key disputes the rejected file, empty for nobody, and why."""
-        raise NotImplementedError
 
     def _dispute(self, file: Submission, name: str, why: str) -> bool:
         """Dispute the file. Returns whether that is done, or too late."""
