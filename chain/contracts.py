@@ -15,11 +15,11 @@ from chain.client import ChainClient, View
 from chain.deployment import Deployment
 from chain.errors import ContractError
 from chain.indexer.logs import Event, accepted, decode_logs
-from chain.indexer.records import Proposal, Submission, Terms, pack_work
+from chain.indexer.records import Proposal, Submission, Terms
 from chain.transactions import Call, Receipt
 from protocol import signing
 from protocol.accounts import LocalAccount
-from protocol.api.work import UploadReceipt
+from protocol.api.work import JOIN_STRUCT, LEAVE_STRUCT, POOLS_DOMAIN, SubmissionRequest, UploadReceipt
 from protocol.encoding import encode_words, keccak
 from protocol.errors import ConfigError, IntegrityError
 
@@ -179,6 +179,7 @@ class Params(Contract):
 
 
 CONSENT = "Consent(address node,address operator,uint256 expiry)"
+SPONSORSHIP = "Sponsorship(address node,address operator,address sponsor,uint256 expiry)"
 DRAW_REACH = 3
 """Epochs after its own in which a seed can still be drawn with, and so after leaving in which a seat can be drawn."""
 
@@ -209,18 +210,27 @@ class SeatView:
 class Stakes(Contract):
     """Called by operators. `register_node` (node, base units at stake, expiry and signature of the node's consent) puts
     a node under the caller. `deposit` adds stake: follow with `pools.refresh` to raise the limit in the node's pool.
-    `withdraw` takes unlocked stake back."""
+    `withdraw` takes unlocked stake back.
+
+    Called by sponsors: `register_for` (node, operator, base units, expiry and signature of the node's Sponsorship) lends
+    a node its stake, and `repay` takes what is unlocked of it back."""
 
     name = "Stakes"
     register_node = Sends[[str, int, int, bytes], Receipt](takes=1)
     deposit = Sends[[str, int], Receipt](takes=1)
     withdraw = Sends[[str, int], Receipt]()
+    register_for = Sends[[str, str, int, int, bytes], Receipt](takes=2)
+    repay = Sends[[str], Receipt]()
     withdrawable = Reads[[str], int]()
     node_of = Reads[[str], NodeView](record(NodeView))
 
     def sign_consent(self, node: LocalAccount, operator: str, expiry: int) -> bytes:
         """Sign the node key's consent to belong to `operator`, usable until `expiry` (chain time)."""
         return self.signed(node, "muster-stakes", CONSENT, node.address, operator, expiry)
+
+    def sign_sponsorship(self, node: LocalAccount, operator: str, sponsor: str, expiry: int) -> bytes:
+        """Sign the node key's consent that `sponsor` lends its stake and registers it under `operator`."""
+        return self.signed(node, "muster-stakes", SPONSORSHIP, node.address, operator, sponsor, expiry)
 
 
 class Seats(Contract):
@@ -252,25 +262,31 @@ INVITE = "Invite(uint256 pool,address node,uint256 expiry)"
 
 
 @dataclass(frozen=True)
-class WorkItem:
-    """What a node says of its file: Merkle root and SHA-256 (32 bytes each), units and rows."""
+class SignedFile:
+    """A file that `node` signed for submission."""
 
-    root: bytes
-    sha256: bytes
-    units: int
-    rows: int
+    node: str
+    file: SubmissionRequest
 
-    def as_tuple(self, pool: int, step: int, counter: int) -> tuple[int, bytes, bytes]:
-        """`Work(packed, root, fileHash)`."""
-        return pack_work(pool, step, counter, self.units, self.rows), self.root, self.sha256
+    @property
+    def on_chain(self) -> tuple[tuple[str, int, int, int, int, bytes, bytes], bytes]:
+        """`FileData` and signature."""
+        return self.file.on_chain(self.node), bytes.fromhex(self.file.signature[2:])
 
 
 @dataclass(frozen=True)
-class Submitted:
-    """Where a submission landed."""
+class RefusedFile:
+    """Why the contract takes no lane with the file at `index`: the `reason` names the error and its arguments."""
 
-    sequence: int
-    receipt: Receipt
+    index: int
+    reason: ContractError
+
+
+def refused_file(error: ContractError) -> RefusedFile | None:
+    """Return which file a refusal of a lane is about, None if it is about the whole."""
+    if error.name != "FileRefused":
+        return None
+    return RefusedFile(error.arguments["index"], ContractError(error.call, error.arguments["reason"], error.tx_hash))
 
 
 @dataclass(frozen=True)
@@ -289,6 +305,7 @@ class Pools(Contract):
     """Called by pool owners, operators, nodes and keepers.
 
     `fund` adds base units to the budget; `settle_pool`, after the last window, returns those sent to the owner.
+    `join_for` and `leave_for` send what the node key signed; the former's last argument is an invite, or empty.
     `refresh` recomputes a member's limit after its stake grew. `announce_mirror`: where else the file of the node's own
     submission is served. `review_seats` lets an understaffed pool take work once its group has the seats, or the
     reverse.
@@ -304,6 +321,8 @@ class Pools(Contract):
     join = Sends[[int, str], Receipt]()
     join_with_invite = Sends[[int, str, int, bytes], Receipt]()
     leave_pool = Sends[[int, str], Receipt]()
+    join_for = Sends[[int, str, int, bytes, bytes], Receipt]()
+    leave_for = Sends[[int, str, int, bytes], Receipt]()
     refresh = Sends[[int, str], Receipt]()
     announce_mirror = Sends[[int, int, str], Receipt]()
     review_seats = Sends[[int], Receipt]()
@@ -334,17 +353,27 @@ class Pools(Contract):
         named = submission.pool, submission.node, submission.sequence, submission.inner
         return self.call("claim", *named, result="Claimed.amount")
 
-    def submit(
-        self, pool: int, step: int, counter: int, work: WorkItem, upload: UploadReceipt | None = None
-    ) -> ContractCall[Submitted]:
-        """Submit one file as the client's account (the node key). With the receipt of its upload it needs no other
-        attestation, and is taken although the pool has paused or closed, or the step has passed, since."""
+    def submit_lane(self, pool: int, files: Sequence[SignedFile]) -> ContractCall[Receipt]:
+        """Submit one to sixteen files as one lane, as the pool's service, which has their bytes."""
+        named, signatures = zip(*(one.on_chain for one in files), strict=True)
+        return self.call("submitLane", pool, list(named), list(signatures))
 
-        def landed(receipt: Receipt) -> Submitted:
-            return Submitted(int(self.event(receipt, "WorkSubmitted").args["placed"]) >> 96 & 0xFFFFFFFF, receipt)
+    def submit_with_receipt(self, pool: int, signed: SignedFile, upload: UploadReceipt) -> ContractCall[Receipt]:
+        """Submit one file as anybody, by the receipt of its upload. It is taken although the pool has paused or closed,
+        or the step has passed, since."""
+        return self.call("submitWithReceipt", pool, *signed.on_chain, upload.on_chain)
 
-        function, more = ("submitWithReceipt", [upload.on_chain]) if upload else ("submit", [])
-        return replace(self.call(function, work.as_tuple(pool, step, counter), *more), result=landed)
+    def sign_join(self, node: LocalAccount, pool: int, expiry: int) -> bytes:
+        """Sign that the node joins a pool, usable once until `expiry` (chain time)."""
+        return self._sign_membership(JOIN_STRUCT, node, pool, expiry)
+
+    def sign_leave(self, node: LocalAccount, pool: int, expiry: int) -> bytes:
+        """Sign that the node leaves a pool, usable once until `expiry` (chain time)."""
+        return self._sign_membership(LEAVE_STRUCT, node, pool, expiry)
+
+    def _sign_membership(self, struct: str, node: LocalAccount, pool: int, expiry: int) -> bytes:
+        nonce = int(self.read("nonceOf", node.address))
+        return self.signed(node, POOLS_DOMAIN, struct, pool, node.address, nonce, expiry)
 
     def finalize(self, submission: Submission) -> ContractCall[Receipt]:
         """After the challenge window of a file that was not accepted."""
@@ -403,22 +432,16 @@ class BallotContract(Contract):
 
 
 class Court(BallotContract):
-    """Called by validators' voting keys and keepers, and by pools' owners: `set_service` names the key that attests
-    uploads and signs receipts, `announce_service` the URL of the pool's service. `attest` (pool, lane, places): as the
-    service, that the files of these places (bit p for place p) are in the pool's storage."""
+    """Called by validators' voting keys and keepers, and by pools' owners: `set_service` names the key that relays
+    submissions and signs receipts, `announce_service` the URL of the pool's service."""
 
     name = "Court"
     committee_view = "committeeOf"
     close_function, paid = "closeMember", "MemberClosed.paid"
     set_service = Sends[[int, str], Receipt]()
     announce_service = Sends[[int, str], Receipt]()
-    attest = Sends[[int, int, int], Receipt]()
     staffed = Reads[[int], bool]()
     terms_of = Reads[[int], Terms](Terms.of)
-
-    def attest_by_receipt(self, file: Submission, receipt: UploadReceipt) -> ContractCall[Receipt]:
-        """Anybody: the same for one file, by its receipt."""
-        return self.call("attestByReceipt", *file.named, receipt.on_chain)
 
     def vote(self, place: Place, member: int, codes: int, verdict_hash: bytes, salt: bytes) -> ContractCall[Receipt]:
         """See BallotContract; a committee's needs no salt."""

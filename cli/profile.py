@@ -60,7 +60,7 @@ class Profile(Document):
     key: ProfileKey = Field(description="Key that holds the money: stake and pay, bonds and fees, or the budget.")
     node: ProfileKey | None = Field(None, description="Key that signs an operator's files.")
     voters: tuple[ProfileKey, ...] = Field((), description="Keys that vote for a validator's seats, one each.")
-    service_key: ProfileKey | None = Field(None, description="Key that attests uploads to an owner's pool.")
+    service_key: ProfileKey | None = Field(None, description="Key that relays files of an owner's pool.")
     engine: ProfileEngine = Field(
         ProfileEngine(), description="What computes; fields that are not set are chosen for machine and pool."
     )
@@ -155,7 +155,7 @@ _KEYS = {
     ),
     "owner": (
         ("[key]", "owner", "Owns the pool and its budget."),
-        ("[service_key]", "service", "The orchestrator's: it attests uploads."),
+        ("[service_key]", "service", "The orchestrator's: it relays files."),
     ),
 }
 _PROCESSES = {"operator": ("worker",), "validator": ("validator",), "owner": ("trainer", "orchestrator")}

@@ -48,10 +48,23 @@ def request_upload(body: work.UploadRequest, sender: Sender, service: CurrentSer
     return service.uploads.ticket(sender, body)
 
 
-@signed.post(endpoints.RECEIPTS.path, summary="Ask for a receipt", responses=documented(404))
-def request_receipt(body: work.ReceiptRequest, sender: Sender, service: CurrentService) -> work.ReceiptResponse:
-    """After the upload of a rollout file. Keep it: it proves that the file was available."""
-    return service.uploads.receipt(sender, body)
+@signed.post(endpoints.SUBMIT.path, summary="Hand in a file", responses=documented(404))
+def hand_in(body: work.SubmissionRequest, sender: Sender, service: CurrentService) -> work.SubmissionResponse:
+    """After the upload of a rollout file; once more to learn what became of it. Keep the receipt: it proves that the
+    file was available, and lets the node submit it itself."""
+    return service.relay.take(sender, body)
+
+
+@signed.post(endpoints.JOINS.path, summary="Join without ether")
+def join(body: work.JoinRequest, sender: Sender, service: CurrentService) -> work.MembershipResponse:
+    """Signed by the node, of which nothing else need be known. The service lends the stake, if its owner allows it."""
+    return service.sponsor.join(sender, body)
+
+
+@signed.post(endpoints.LEAVES.path, summary="Leave without ether")
+def leave(body: work.LeaveRequest, sender: Sender, service: CurrentService) -> work.MembershipResponse:
+    """Signed by a joined node."""
+    return service.sponsor.leave(sender, body)
 
 
 @signed.post(endpoints.HEARTBEATS.path, summary="Send a heartbeat")

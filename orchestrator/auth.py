@@ -8,7 +8,7 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -257,11 +257,13 @@ class NonceStore:
 @dataclass(frozen=True)
 class RequestGuard:
     """Verifies signed requests for one service. `use_nonce` is a NonceStore's `use` or alike. `allowed` may refuse an
-    address (403) before its nonce is stored, so that strangers cannot fill the store."""
+    address (403) before its nonce is stored, so that strangers cannot fill the store, but on the paths that are
+    `open_to_all`."""
 
     auth_scope: AuthScope
     use_nonce: Callable[[str, bytes, float], bool]
     allowed: Callable[[str], bool] = lambda address: True
+    open_to_all: Collection[str] = ()
     clock: Callable[[], float] = time.time
 
     def verify(self, method: str, path: str, headers: Iterable[tuple[str, str]], body: bytes) -> str:
@@ -269,7 +271,7 @@ class RequestGuard:
         the raw path with its query. Raises RequestRefused: 401 (not proven), 403 (not allowed) or 409 (seen before)."""
         given, now = parse_headers(headers), self.clock()
         address = verify_request(self.auth_scope, method, path, body, given, now)
-        if not self.allowed(address):
+        if path.partition("?")[0] not in self.open_to_all and not self.allowed(address):
             raise RequestRefused(f"{address} may not do this", "register and join first", status=403)
         if not self.use_nonce(address, given.nonce, now):
             raise RequestRefused("this request was sent before", "sign it again with a new nonce", status=409)

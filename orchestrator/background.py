@@ -66,7 +66,7 @@ def describe(error: BaseException) -> str:
 
 
 class Leader:
-    """This replica's candidacy for work that one replica does: attesting uploads, pruning. The leader holds a lock that
+    """This replica's candidacy for work that one replica does: relaying files, pruning. The leader holds a lock that
     ends with its process: an advisory lock of PostgreSQL on a connection of its own, or a lock on a file beside
     SQLite's. Correctness never depends on it: two leaders would send a transaction twice. Thread-safe."""
 

@@ -14,7 +14,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sess
 
 from protocol.errors import ConfigError, UnreachableError
 
-SCHEMA_VERSION = "1"
+SCHEMA_VERSION = "2"
 BUSY_SECONDS = 10.0
 # Connections of one process to PostgreSQL, at most.
 _POOL_SIZE = 16
@@ -100,6 +100,34 @@ class ReceiptRow(Base):
     sha256: Mapped[str] = mapped_column(String(64), primary_key=True)
     node: Mapped[str] = mapped_column(String(42), primary_key=True)
     time: Mapped[int]
+
+
+class SubmissionRow(Base):
+    """A node's signed submission that the chain does not show yet; `body` is its SubmissionRequest. `reason`: why the
+    contract refused it when it was last `tried`, empty for one that it did not."""
+
+    __tablename__ = "submissions"
+    node: Mapped[str] = mapped_column(String(42), primary_key=True)
+    counter: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    received: Mapped[float]
+    tried: Mapped[float] = mapped_column(default=0.0)
+    reason: Mapped[str] = mapped_column(Text, default="")
+    body: Mapped[str] = mapped_column(Text)
+
+
+class MembershipRow(Base):
+    """A node's newest signed wish to join or leave; `body` is its JoinRequest or LeaveRequest. `lent`: when stake was
+    lent to it, 0 if none was. `reason`: why the wish could not be fulfilled at the last try."""
+
+    __tablename__ = "memberships"
+    node: Mapped[str] = mapped_column(String(42), primary_key=True)
+    joins: Mapped[bool]
+    received: Mapped[float]
+    lent: Mapped[float] = mapped_column(default=0.0)
+    done: Mapped[bool] = mapped_column(default=False)
+    reason: Mapped[str] = mapped_column(Text, default="")
+    body: Mapped[str] = mapped_column(Text)
+    __table_args__ = (Index("memberships_done", "done", "received"),)
 
 
 class StepReportRow(Base):

@@ -12,9 +12,6 @@ from chain.suite import Suite
 from protocol.api.run import EscrowEntry, LedgerEntry, Reconciliation
 from protocol.verdict import Code
 
-# Pay and fees of these went back to the budget when they were settled.
-_REFUNDED = (Status.VOID, Status.LATE)
-
 
 def label(code: int) -> str:
     """Return an outcome code in words; empty for none."""
@@ -24,7 +21,7 @@ def label(code: int) -> str:
 def sums_of(file: Submission) -> Counter[str]:
     """Return what a file adds up to: output tokens whose pay is `reserved`, those whose pay is or was owed (`earned`),
     and 1 if a committee's members earn a whole fee for it (`judged`) or that of an attempt (`missed`)."""
-    if file.status in _REFUNDED:
+    if file.status is Status.VOID:  # pay and fees went back to the budget when it was settled
         return Counter()
     missed = int(file.status is Status.UNAVAILABLE and file.finalized)
     earned = file.units if file.is_paid and not file.forfeited else 0

@@ -18,12 +18,15 @@ from chain.suite import Suite
 from orchestrator.app import create_app
 from orchestrator.auth import NonceStore, RequestGuard
 from orchestrator.background import BackgroundTask, Leader
-from orchestrator.chain import Attestor, ChainWatcher, PoolView
+from orchestrator.chain import ChainWatcher, PoolView
 from orchestrator.config import OrchestratorConfig
 from orchestrator.db import Database, default_url
+from orchestrator.relay import Claims, Relay
 from orchestrator.service import Service
+from orchestrator.sponsor import Sponsor
 from orchestrator.uploads import Uploads
 from protocol.accounts import LocalAccount
+from protocol.api.endpoints import JOINS
 from protocol.api.run import PoolAccess
 from protocol.api.work import ReceiptSigner
 from protocol.config import PoolConfig
@@ -159,14 +162,17 @@ def build(config: OrchestratorConfig, signer: LocalAccount, home: Path, stack: E
     receipts = ReceiptSigner(signer, PoolId(deployment.chain_id, auth_scope.pools, config.pool))
     leader = stack.enter_context(closing(Leader(db)))
     uploads = Uploads(db, view, bucket, receipts, config.max_upload_bytes)
-    attestor = Attestor(suite.court, config.pool, (uploads.has_receipt, uploads.is_stored))
-    chain_watcher = ChainWatcher(view, suite, attestor, leader.leads)
+    relay = Relay(db, view, uploads, suite.pools, config.lane_seconds, leader.leads)
+    sponsor = Sponsor(db, view, suite, config.most_loans, config.loans_a_day, leader.leads)
+    chain_watcher = ChainWatcher(view, suite)
     service = Service(
         db,
         view,
         bucket,
         pool_config,
         uploads,
+        relay,
+        sponsor,
         chain_watcher=chain_watcher,
         heartbeat_seconds=config.heartbeat_seconds,
         lease_seconds=config.lease_seconds or 3 * config.heartbeat_seconds,
@@ -177,8 +183,17 @@ def build(config: OrchestratorConfig, signer: LocalAccount, home: Path, stack: E
         workers=config.workers,
     )
     nonces = NonceStore(db)
-    guard = RequestGuard(auth_scope, nonces.use, lambda address: address in config.relays or view.knows(address))
-    service.tasks = background_tasks(service, chain_watcher, nonces, leader, config.poll_seconds)
+    open_to_all = frozenset({JOINS.path} if config.most_loans else ())
+    known = lambda address: address in config.relays or view.knows(address)  # noqa: E731
+    guard = RequestGuard(auth_scope, nonces.use, known, open_to_all)
+    claims = Claims(view, suite.pools, leader.leads)
+    service.tasks = [
+        *background_tasks(service, chain_watcher, nonces, leader, config.poll_seconds),
+        BackgroundTask("relay", relay.work, config.poll_seconds),
+        BackgroundTask("claims", claims.work, config.claim_seconds),
+        BackgroundTask("membership", sponsor.work, config.poll_seconds),
+        BackgroundTask("loans", sponsor.take_back, config.claim_seconds),
+    ]
     return create_app(service, guard, rate=config.rate, burst=config.burst)
 
 

@@ -14,10 +14,12 @@ from orchestrator.chain import ChainWatcher, PoolView
 from orchestrator.dashboard.evidence import Evidence
 from orchestrator.db import Database, StepReportRow
 from orchestrator.heartbeats import HeartbeatStore
+from orchestrator.relay import Relay
 from orchestrator.scheduling.aggregates import ConsumedFiles, load_consumed, store_consumed
 from orchestrator.scheduling.leases import Leases
 from orchestrator.scheduling.scheduler import Refuse, Rule, Wait
 from orchestrator.sources import AnnouncedSources
+from orchestrator.sponsor import Sponsor
 from orchestrator.uploads import ObjectStore, Uploads
 from protocol import VERSION
 from protocol.api import work
@@ -38,6 +40,8 @@ class Service:
     store: ObjectStore
     config: PoolConfig
     uploads: Uploads
+    relay: Relay
+    sponsor: Sponsor
     clock: Callable[[], float] = time.time
     chain_watcher: ChainWatcher | None = None
     heartbeat_seconds: float = work.HEARTBEAT_SECONDS
@@ -54,7 +58,8 @@ class Service:
         shape = self.config.work
         self.evidence = Evidence(self.uploads.pool, shape, self.store.get)
         rule = Rule.of(self.config, self.lease_seconds, self.lease_limit, self.stall_seconds)
-        self.leases = Leases(self.db, self.view, rule, shape.rows * shape.max_new_tokens, self.clock)
+        units = shape.rows * shape.max_new_tokens
+        self.leases = Leases(self.db, self.view, rule, units, self.relay.handed_in, self.clock)
         self.sources = AnnouncedSources(self.uploads.pool, self.allow_private_sources, self.clock, self.workers)
         self.heartbeats = HeartbeatStore(self.db, self.heartbeat_seconds)
 
@@ -106,7 +111,7 @@ class Service:
             return load_consumed(session)
 
     def problems(self) -> list[str]:
-        """Return what is wrong with this replica: chain, attestations, background tasks."""
+        """Return what is wrong with this replica: chain, background tasks."""
         found = [task.problem for task in self.tasks if task.problem]
         if self.view.error and not any(problem.endswith(self.view.error) for problem in found):
             found.insert(0, self.view.error)

@@ -7,10 +7,9 @@ from typing import Protocol
 
 from sqlalchemy import select, text, update
 
-from chain.indexer.records import Submission
 from orchestrator.auth import HttpError
 from orchestrator.chain import PoolView, barred
-from orchestrator.db import Database, ReceiptRow, UploadRow
+from orchestrator.db import Database, UploadRow
 from protocol.api import work
 from protocol.api.work import ReceiptSigner, UploadReceipt
 from protocol.identity import PoolId
@@ -61,8 +60,7 @@ class Uploads:
         """Return a ticket for an upload, or that the bytes are there already. Raises HttpError 403, 409, 413, 429."""
         key = self._allowed(address, body)
         if self._has(key, body.size):
-            receipt = self._receipt(address, body.sha256, body.size) if body.kind == "rollouts" else None
-            return work.UploadExists(key=key, receipt=receipt)
+            return work.UploadExists(key=key)
         now = self.clock()
         if not self._open(address, key, now):
             self._close_used(address, now)
@@ -71,35 +69,37 @@ class Uploads:
         ticket = self.store.presign_put(key, body.size, bytes.fromhex(body.sha256), TICKET_SECONDS)
         return work.UploadNeeded(key=key, **ticket.model_dump())
 
-    def receipt(self, address: str, body: work.ReceiptRequest) -> work.ReceiptResponse:
-        """Return a signed statement that the node's rollout file is in the bucket. Raises HttpError 404 or 409."""
-        key = object_key("rollouts", bytes.fromhex(body.sha256))
-        if not self._has(key, body.size):
+    def receipt(self, address: str, sha256: str, size: int) -> UploadReceipt:
+        """Return a signed statement that a node's rollout file (`sha256` in hex) is in the bucket. Raises HttpError
+        403, 404 or 409."""
+        self._check_node(address)
+        key = object_key("rollouts", bytes.fromhex(sha256))
+        if not self._has(key, size):
             raise HttpError(404, f"{key} is not in the bucket", "upload it first")
-        return work.ReceiptResponse(receipt=self._receipt(address, body.sha256, body.size))
+        return self.stored_receipt(address, sha256, size)
 
-    def has_receipt(self, file: Submission) -> bool:
-        """Return whether the service gave a receipt for a submission that still binds it, whatever became of the bytes.
-        After the receipt window naming a file again is not paid, and a bucket may have dropped it."""
-        with self.db.reading() as session:
-            row = session.get(ReceiptRow, (file.sha256.hex(), file.node))
-            return row is not None and row.time >= self._oldest_receipt()
-
-    def is_stored(self, file: Submission) -> bool:
-        """Return whether a submission's bytes are in the bucket."""
-        return self.store.size(object_key("rollouts", file.sha256)) is not None
+    def stored_receipt(self, address: str, sha256: str, size: int) -> UploadReceipt:
+        """Return the receipt of a file that was in the bucket, with the time at which it was first given while the chain
+        accepts that one."""
+        values = {"sha256": sha256, "node": address, "now": int(self.clock()), "oldest": self._oldest_receipt()}
+        with self.db.session() as session:
+            given: int = session.execute(_GIVE_RECEIPT, values).scalar_one()
+        return self.receipts.sign(address, sha256, size, given)
 
     def _allowed(self, address: str, body: work.UploadRequest) -> str:
         state, is_file = self.view.state, body.kind == "rollouts"
         if is_file:
-            if why := barred(self.view.account(state, address), self.view.pool_id):
-                raise HttpError(403, why, "join the pool with this node key")
+            self._check_node(address)
         elif not any(seat.active for seat in state.seats_of_voter(address)):
             raise HttpError(403, f"{address} votes for no active seat", "bond a seat with this voting key")
         limit = self.max_bytes if is_file else MAX_DOCUMENT_BYTES
         if body.size > limit:
             raise HttpError(413, f"{body.size} bytes are too many for {body.kind}: at most {limit}", "send less")
         return object_key(body.kind, body.digest)
+
+    def _check_node(self, address: str) -> None:
+        if why := barred(self.view.account(self.view.state, address), self.view.pool_id):
+            raise HttpError(403, why, "join the pool with this node key")
 
     def _has(self, key: str, size: int) -> bool:
         """Return whether the bucket has the object. Raises HttpError 409 if it has another size."""
@@ -126,11 +126,3 @@ class Uploads:
         """Return the time (Unix seconds) from which on the chain accepts receipts."""
         pool = self.view.pool(self.view.state)
         return int(self.clock()) - pool.terms.receiptWindow if pool is not None else _NEVER
-
-    def _receipt(self, address: str, sha256: str, size: int) -> UploadReceipt:
-        """Return a stored file's receipt, with the time at which it was first given while the chain accepts that
-        one."""
-        values = {"sha256": sha256, "node": address, "now": int(self.clock()), "oldest": self._oldest_receipt()}
-        with self.db.session() as session:
-            given: int = session.execute(_GIVE_RECEIPT, values).scalar_one()
-        return self.receipts.sign(address, sha256, size, given)

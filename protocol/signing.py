@@ -6,6 +6,7 @@ with a low s are recovered, so that one consent has one signature.
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
@@ -155,7 +156,7 @@ def open_canonical(data: bytes, kind: type[B], max_bytes: int, name: str, refuse
     return document
 
 
-def check_signer(digest32: bytes, signature: str, signer: str, refused: type[MusterError]) -> None:
+def check_signer(digest32: bytes, signature: str, signer: str, refused: Callable[[str], MusterError]) -> None:
     """Raise `refused` unless `signature` (0x and 130 hex digits) is `signer`'s over the digest."""
     try:
         actual = recover(digest32, bytes.fromhex(signature[2:]))

@@ -22,7 +22,7 @@ MAX_DOCUMENT_BYTES = 16 << 20  # Of one vote's document: in a node challenge it 
 
 
 class Code(IntEnum):
-    """What a vote or an outcome says of one submission; 12 and above are outcomes only, LATE a file's only."""
+    """What a vote or an outcome says of one submission; 12 and above are outcomes only."""
 
     NONE = 0
     ACCEPT = 1
@@ -40,7 +40,6 @@ class Code(IntEnum):
     VOID = 13
     UNDECIDED = 14
     DISPUTED = 15
-    LATE = 16
 
     @property
     def is_reject(self) -> bool:
@@ -54,7 +53,7 @@ class Code(IntEnum):
 
     @property
     def is_paid(self) -> bool:
-        """Whether the file is paid: its upload receipt keeps the pay of one that cannot be fetched later."""
+        """Whether the file is paid: what the service took keeps its pay if it cannot be fetched later."""
         return self.is_accept or self is Code.UNAVAILABLE
 
     @property
@@ -187,8 +186,6 @@ def tally(votes: Sequence[Code], seats: int) -> Code:
 
 def pack(codes: Sequence[Code]) -> int:
     """Pack up to 16 codes into one word, code i at bits 4i … 4i+3, as `Codes.at` reads them."""
-    if Code.LATE in codes:
-        raise ValueError("LATE is an outcome of a file, never a vote or a lane's")
     if len(codes) > LANE:
         raise ValueError(f"a lane has at most {LANE} submissions, not {len(codes)}")
     return sum(int(code) << (4 * i) for i, code in enumerate(codes))

@@ -154,7 +154,7 @@ class Facts:
 _SECONDS = 4.0
 _ANSWER_BYTES, _CONFIG_BYTES = 8 << 20, 1 << 20
 _PROBLEMS, LONGEST = 5, 400  # problems of a service's own words, and characters of each, that go into an alarm
-GAS = 250_000  # of a transaction at most in everyday work: attesting, committing, submitting a file
+GAS = 1_000_000  # of a transaction at most in everyday work: relaying a lane, committing
 _PATIENCE = 3.0
 _COMPUTING = ("generating", "judging")
 

@@ -13,7 +13,7 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt
 from protocol import VERSION, behind
 from protocol.accounts import LocalAccount
 from protocol.api import work
-from protocol.api.endpoints import HEARTBEATS, LEASES, RECEIPTS, STEPS, UPLOADS
+from protocol.api.endpoints import HEARTBEATS, JOINS, LEASES, LEAVES, STEPS, SUBMIT, UPLOADS
 from protocol.encoding import keccak
 from protocol.errors import IntegrityError, MusterError, printable
 from protocol.http.reach import Reach
@@ -64,18 +64,24 @@ class OrchestratorClient:
             raise IntegrityError(f"{self.url} offers lease {answer.counter} instead of {counter}", "tell its owner")
         return answer
 
-    def upload_rollouts(self, data: bytes) -> work.UploadReceipt | None:
-        """Upload a rollout file; return the service's signed receipt, or None if it gives none."""
-        body = work.UploadRequest(kind="rollouts", sha256=hashlib.sha256(data).hexdigest(), size=len(data))
-        exists = self._upload(body, data)
-        if exists is None:
-            receipt = self._client.post(RECEIPTS, work.ReceiptRequest(sha256=body.sha256, size=body.size)).receipt
-        elif exists.receipt is None:
-            return None
-        else:
-            receipt = exists.receipt
-        receipt.check(self._pool, self._node, body.sha256, body.size)
-        return receipt
+    def upload_rollouts(self, data: bytes) -> None:
+        """Upload a rollout file, unless it is there."""
+        self._upload(work.UploadRequest(kind="rollouts", sha256=hashlib.sha256(data).hexdigest(), size=len(data)), data)
+
+    def hand_in(self, file: work.SubmissionRequest) -> work.SubmissionResponse:
+        """Give the service a signed submission of a file that is uploaded; return what became of it, with the service's
+        receipt."""
+        answer = self._client.post(SUBMIT, file)
+        answer.receipt.check(self._pool, self._node, file.sha256, file.size)
+        return answer
+
+    def join(self, wish: work.JoinRequest) -> work.MembershipResponse:
+        """Ask the service to let this node join."""
+        return self._client.post(JOINS, wish)
+
+    def leave(self, wish: work.LeaveRequest) -> work.MembershipResponse:
+        """Ask the service to let this node leave."""
+        return self._client.post(LEAVES, wish)
 
     def upload_verdict(self, data: bytes) -> None:
         """Upload a verdict document under its keccak256."""
@@ -83,16 +89,13 @@ class OrchestratorClient:
         self._upload(work.UploadRequest(kind="verdicts", sha256=sha256, size=len(data), keccak256=name), data)
 
     @retry(retry=retry_if_exception_type(TicketRefusedError), stop=stop_after_attempt(_TICKETS), reraise=True)
-    def _upload(self, body: work.UploadRequest, data: bytes) -> work.UploadExists | None:
-        """Return the service's answer if it has the bytes already; None once they are uploaded."""
+    def _upload(self, body: work.UploadRequest, data: bytes) -> None:
         key = object_key(body.kind, body.digest)
         answer = self._client.post(UPLOADS, body)
         if answer.key != key:
             raise IntegrityError(f"{self.url} answers an upload with another key than {key}", "tell its owner")
-        if isinstance(answer, work.UploadExists):
-            return answer
-        upload(answer, data, self._uploads)
-        return None
+        if isinstance(answer, work.UploadNeeded):
+            upload(answer, data, self._uploads)
 
     def heartbeat(self, beat: work.HeartbeatRequest) -> work.HeartbeatResponse:
         return self._client.post(HEARTBEATS, beat)

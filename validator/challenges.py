@@ -138,7 +138,7 @@ def decided(files: Iterable[Submission]) -> Iterator[Submission]:
     """Yield a node's files in order, without void ones, up to the first that is not decided: what follows waits for it,
     so that the evidence never changes afterwards."""
     for file in sorted(files, key=lambda one: one.sequence):
-        if not file.votes_code and file.code != Code.LATE:
+        if not file.votes_code:
             return
         if Code.VOID not in (file.votes_code, file.code):
             yield file
@@ -147,7 +147,7 @@ def decided(files: Iterable[Submission]) -> Iterator[Submission]:
 def file_evidence(file: Submission, model: NullModel, documents: Documents) -> FileEvidence:
     """Return what one decided file adds. Only accepted files count: a refused one has cost its node already."""
     if not Code(file.code).is_accept:
-        return FileEvidence(file, () if file.code == Code.LATE else ("figures of files that were not accepted",))
+        return FileEvidence(file, ("figures of files that were not accepted",))
     nats, notes, seen = list[Nats](), list[str](), list[DocumentSums]()
     for verdict in documents(file):
         try:

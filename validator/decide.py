@@ -139,20 +139,16 @@ def to_finalize(state: State, pool: int, now: int) -> list[Submission]:
 
 
 def judged_files(lane: Lane, files: list[Submission]) -> list[Submission]:
-    """Return the files that the newest round votes on: those attested, or those that the first round left undecided."""
+    """Return the files that the newest round votes on: all, or those that the first round left undecided."""
     if lane.round.round == 0:
-        return [file for file in files if lane.is_judged(file.place)]
+        return files
     return [file for file in files if code_at(lane.rounds[0].codes, file.place) is Code.UNDECIDED]
 
 
 def will_never_be_drawn(state: State, lane: Lane) -> bool:
-    """Whether the newest round's committee can be drawn no more: nothing was attested in time, or nobody drew it."""
+    """Whether the newest round's committee can be drawn no more, because nobody drew it in time."""
     current, terms = lane.round, state.pools[lane.pool].terms
-    if current.drawn:
-        return False
-    if not current.seed_block:
-        return state.head >= lane.last_block + terms.attestBlocks
-    return state.head > current.seed_block + terms.drawBlocks
+    return not current.drawn and state.head > current.seed_block + terms.drawBlocks
 
 
 def seats_of(state: State, voters: Container[str]) -> set[int]:

@@ -62,7 +62,7 @@ def replay(config: ProcessConfig, sequences: Sequence[int] = ()) -> Iterator[Rep
     pool_client = PoolClient(config, None)
     try:
         state = pool_client.refresh()
-        unjudged = (Code.NONE, Code.VOID, Code.LATE)
+        unjudged = (Code.NONE, Code.VOID)
         decided = {f.sequence: f for f in state.submissions_of(config.pool) if f.votes_code not in unjudged}
         if unknown := set(sequences) - decided.keys():
             what = f"submission {min(unknown)} of pool {config.pool} is unknown or not decided"

@@ -9,8 +9,7 @@ from sandbox.policy import MIB, Wanted
 class WorkerConfig(ProcessConfig):
     """A worker: one node of one pool."""
 
-    node: KeyConfig = Field(description="The node key: it signs submissions and pays their gas.")
-    claim_seconds: float = Field(30.0, gt=0, description="How often vested pay is claimed.")
+    node: KeyConfig = Field(description="The node key: it signs submissions.")
     heartbeat_seconds: float = Field(60.0, gt=0, le=600, description="Longest pause between heartbeats.")
     isolation: Wanted = Field("auto", description="How the worker is kept apart from this machine.")
     isolation_image: str = Field("", description="The container image to run, named by its digest.")

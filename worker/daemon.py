@@ -1,4 +1,4 @@
-"""The worker's process: makes files, hands them in and claims its pay, through kills, reorganisations and outages."""
+"""The worker's process: makes files and hands them in, through kills, reorganisations and outages."""
 
 import logging
 import threading
@@ -13,7 +13,7 @@ from runtime.orchestrator_client import Heartbeats
 from runtime.signed_client import ServiceError
 from worker.config import WorkerConfig
 from worker.decide import Decision, Do, decide
-from worker.submit import ReceiptKeeper, Submitter, WorkerCollaborators, WorkerProgress
+from worker.submit import Submitter, WorkerCollaborators, WorkerProgress
 
 log = logging.getLogger("muster.worker")
 
@@ -25,7 +25,7 @@ class Worker:
         self._config, self._collaborators, self._client = config, collaborators, collaborators.pool_client
         self._stopping = threading.Event()
         self._progress = WorkerProgress(self._stopping)
-        self._submitter = Submitter(collaborators, self._progress, self._stopping, config.claim_seconds)
+        self._submitter = Submitter(collaborators, self._progress, self._stopping)
         self._ahead = collaborators.ahead
         self._loaded = b""
 
@@ -37,16 +37,11 @@ class Worker:
         collaborators, model = self._collaborators, self._collaborators.producer.config.model
         beats = Heartbeats(collaborators.orchestrator, self._heartbeat, self._config.heartbeat_seconds)
         beats.start()
-        receipts = ReceiptKeeper(collaborators, self._config.poll_seconds)
-        receipts.start()
         about = collaborators.node, self._config.pool, model.source, model.license
         log.info("node %s works for pool %d: model %s, licence %s", *about)
         try:
-            code = self._loop()
-            self._submitter.claim()
-            return code
+            return self._loop()
         finally:
-            receipts.stop()
             beats.stop()
             collaborators.close()
 
@@ -58,8 +53,12 @@ class Worker:
                     log.log(logging.ERROR if decision.failed else logging.INFO, "stopping: %s", decision.reason)
                     return Exit.EJECTED if decision.failed else Exit.DONE
                 if decision.do is Do.WAIT:
+                    if decision.entry is not None:
+                        self._submitter.ask(decision.entry)
                     self._progress.pause(self._config.poll_seconds, decision.reason, "waiting")
-                elif decision.do is Do.RESUME and decision.entry is not None:
+                elif decision.do is Do.HAND_IN and decision.entry is not None:
+                    self._submitter.hand_in(decision.entry)
+                elif decision.do is Do.SUBMIT and decision.entry is not None:
                     self._submitter.submit(decision.entry)
                 elif lease := self._lease(decision):
                     self._make(lease)
@@ -74,10 +73,11 @@ class Worker:
 
     def _look(self) -> Decision:
         state, pool = self._client.refresh(), self._client.pool()
-        self._submitter.claim_if_due()
+        self._submitter.follow(state)
         seeds = self._client.seeds(pool.terms.maxLag) if pool else {}
         entries = self._collaborators.journal.all()
-        return decide(state, self._config.pool, self._collaborators.node, entries, seeds)
+        handed_in, now = self._submitter.handed_in, self._client.chain.now
+        return decide(state, self._config.pool, self._collaborators.node, entries, seeds, handed_in, now)
 
     def _lease(self, decision: Decision) -> WorkLease | None:
         try:

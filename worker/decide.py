@@ -4,28 +4,31 @@ Kills and reorganisations need no special cases: the account's counter on chain 
 says whether it exists already.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from chain.indexer.records import Account, Pool
+from chain.indexer.records import Account, Pool, Terms
 from chain.indexer.state import Standing, State, standing_of
 from worker.journal import JournalEntry
 
 
 class Do(Enum):
-    """Stop for good, wait and poll again, hand in a finished file, or make the next one."""
+    """Stop for good, wait and poll again, give a finished file to the service, submit one by its receipt, or make the
+    next one."""
 
     STOP = "stop"
     WAIT = "wait"
-    RESUME = "resume"
+    HAND_IN = "hand in"
+    SUBMIT = "submit"
     MAKE = "make"
 
 
 @dataclass(frozen=True)
 class Decision:
-    """`reason` is a sentence for people. `counter` is the due file's; `entry` the one to resume; `steps` those for
-    which a new file may be made, newest last. `failed` tells a stop by ejection from one by a closed pool."""
+    """`reason` is a sentence for people. `counter` is that of the file to make; `entry` the one to hand in or submit,
+    or the one that is waited for; `steps` those for which a new file may be made, newest last. `failed` tells a stop by
+    ejection from one by a closed pool."""
 
     do: Do
     reason: str = ""
@@ -35,10 +38,25 @@ class Decision:
     failed: bool = False
 
 
+MOST_HANDED_IN = 4  # files that may wait to be relayed while another one is made
+
+
+def relay_patience(terms: Terms) -> int:
+    """Return the seconds after which a node submits by itself what the service does not relay."""
+    return min(terms.receiptWindow // 2, 600)
+
+
 def decide(
-    state: State, pool_id: int, node: str, entries: Iterable[JournalEntry], seeds: Mapping[int, bytes]
+    state: State,
+    pool_id: int,
+    node: str,
+    entries: Iterable[JournalEntry],
+    seeds: Mapping[int, bytes],
+    handed_in: Container[str],
+    now: int,
 ) -> Decision:
-    """Return the next thing to do. `seeds`: of the steps whose seed blocks are confirmed; `entries`: the journal's."""
+    """Return the next thing to do at chain time `now`. `seeds`: of the steps whose seed blocks are confirmed; `entries`:
+    the journal's; `handed_in`: the stems of those that the service has."""
     pool, account = state.pools.get(pool_id), state.accounts.get((pool_id, node))
     standing = standing_of(account)
     if pool is None:
@@ -55,20 +73,38 @@ def decide(
     # The contract takes files for these, and their seeds are deep enough to be built on.
     oldest = max(account.joined_step, pool.step - pool.terms.maxLag, 0)
     steps = tuple(step for step in range(oldest, pool.step + 1) if step in seeds)
-    for entry in entries:
-        current = entry.step in steps and seeds[entry.step] == entry.step_seed
-        takes = _promised(entry, pool, account, seeds) or (current and not _closed(pool_id, pool, standing))
-        if entry.counter == account.counter and takes:
-            return Decision(Do.RESUME, "a finished file is not on chain", entry.counter, entry, steps)
     closed = _closed(pool_id, pool, standing)
-    waiting = next(state.unattested(pool_id, node), None) if closed and closed.do is Do.STOP else None
-    if waiting is not None:
-        return Decision(Do.WAIT, f"submission {waiting.sequence} is not attested yet: its receipt may be needed")
-    if closed:
+
+    def takes(entry: JournalEntry) -> bool:
+        current = entry.step in steps and seeds[entry.step] == entry.step_seed
+        return _promised(entry, pool, account, seeds) or (current and not closed)
+
+    counter, waiting = account.counter, list[JournalEntry]()
+    usable = {entry.counter: entry for entry in entries if takes(entry)}
+    while counter in usable and usable[counter].stem in handed_in:
+        waiting.append(usable[counter])
+        counter += 1
+    if waiting and _is_left_out(state, waiting[0], pool, account, now):
+        return Decision(Do.SUBMIT, "the service does not relay a file", entry=waiting[0])
+    if counter in usable:
+        return Decision(Do.HAND_IN, "a finished file is not on chain", entry=usable[counter])
+    if closed and not waiting:
         return closed
+    if closed or len(waiting) >= MOST_HANDED_IN:
+        files = f"{len(waiting)} files wait for the service to relay them, the first is file {account.counter}"
+        return Decision(Do.WAIT, files, entry=waiting[0])
     if not steps:
         return Decision(Do.WAIT, "no policy step with a confirmed seed that this node may work for")
-    return Decision(Do.MAKE, "", account.counter, None, steps)
+    return Decision(Do.MAKE, "", counter, None, steps)
+
+
+def _is_left_out(state: State, entry: JournalEntry, pool: Pool, account: Account, now: int) -> bool:
+    """Whether the service could have relayed a file for long. It can since it has it, and the earlier ones are on
+    chain."""
+    if entry.receipt is None or entry.overdue:
+        return False
+    last = state.submissions[account.pool, account.sequences[-1]].time if account.sequences else 0
+    return now >= max(entry.receipt.time, last) + relay_patience(pool.terms)
 
 
 def _promised(entry: JournalEntry, pool: Pool, account: Account, seeds: Mapping[int, bytes]) -> bool:

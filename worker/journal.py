@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from protocol.api.work import UploadReceipt
+from protocol.api.work import UNSIGNED, SubmissionRequest, UploadReceipt
 from protocol.encoding import HEX_RECORD, Bytes32
 from protocol.errors import IntegrityError, first_line
 from protocol.files import write_atomic
@@ -39,6 +39,19 @@ class JournalEntry:
     rows: int
     receipt: UploadReceipt | None = None
     overdue: bool = False
+
+    def submission(self, size: int) -> SubmissionRequest:
+        """Return what the node is to sign to submit the file, of `size` bytes."""
+        return SubmissionRequest(
+            step=self.step,
+            counter=self.counter,
+            units=self.units,
+            rows=self.rows,
+            root=self.root.hex(),
+            sha256=self.sha256.hex(),
+            size=size,
+            signature=UNSIGNED,
+        )
 
     @property
     def stem(self) -> str:
@@ -78,10 +91,6 @@ class Journal:
         changed = replace(entry, **changes)
         self._note(changed)
         return changed
-
-    def receipt(self, sha256: bytes) -> UploadReceipt | None:
-        """Return the receipt of an uploaded file. Safe in any thread."""
-        return next((one.receipt for one in list(self.entries.values()) if one.sha256 == sha256), None)
 
     def data(self, entry: JournalEntry) -> bytes:
         """Return the file's bytes. Raises IntegrityError, and removes the entry, if the disk lost or changed them."""

@@ -1,8 +1,8 @@
 """Signing outside the isolation: an isolated worker holds no key and asks this server over a Unix socket.
 
 The server runs in the process that started the isolated worker. It signs only what a worker of its pool sends: HTTP
-requests to the pool's service, announcements of the weights that it serves, and the transactions by which it submits,
-claims and attests. It gets every message in its parts and computes the digest itself. Questions, connections,
+requests to the pool's service, submissions of its files, announcements of the weights that it serves, and the
+transactions by which it submits with a receipt. It gets every message in its parts and computes the digest itself. Questions, connections,
 signatures and lines of its log are limited. Whoever takes over the engine can thus send worthless files as this node,
 but gets no key, no other signature and no other transaction.
 """
@@ -30,7 +30,14 @@ from chain.deployment import Deployment
 from chain.transactions import price_limit
 from protocol import signing
 from protocol.accounts import LocalAccount
-from protocol.api.work import ANNOUNCEMENT_DOMAIN, ANNOUNCEMENT_STRUCT, MAX_SECONDS, SKEW_SECONDS
+from protocol.api.work import (
+    ANNOUNCEMENT_DOMAIN,
+    ANNOUNCEMENT_STRUCT,
+    MAX_SECONDS,
+    POOLS_DOMAIN,
+    SKEW_SECONDS,
+    SUBMISSION_STRUCT,
+)
 from protocol.encoding import parse_json
 from protocol.errors import MusterError, UnreachableError, printable
 from protocol.http import signing as requests
@@ -45,7 +52,7 @@ _CONNECTIONS = 16
 _REQUESTS_A_MINUTE, _TRANSACTIONS_A_MINUTE, _LINES_A_MINUTE = 600, 60, 20
 _MOST_GAS = 5_000_000
 _CLOCK_SECONDS = 120
-_PATHS = ("/v1/leases", "/v1/uploads", "/v1/receipts", "/v1/heartbeats", "/v1/sources")
+_PATHS = ("/v1/leases", "/v1/uploads", "/v1/submissions", "/v1/heartbeats", "/v1/sources")
 
 
 class SignatureRefused(MusterError):
@@ -102,13 +109,10 @@ class SigningRules:
         self._prefix = urlsplit(self._audience).path
         serve = config.serve_weights
         self._public_url = requests.service_url(serve.public_url) if serve and serve.public_url else None
-        pools = abi.load("Pools")
-        allowed = [(self._pools, pools[name]) for name in ("submit", "submitWithReceipt", "claim")]
-        allowed.append((deployment.address("Court"), abi.load("Court")["attestByReceipt"]))
-        self._functions = {(contract, bytes(function.selector)): function for contract, function in allowed}
+        self._submit = abi.load("Pools")["submitWithReceipt"]
 
     def check_message(self, domain: signing.Domain, struct: str, values: list[signing.Value]) -> None:
-        """Raise SignatureRefused unless this is a request to the pool's service or an announcement of this worker."""
+        """Raise SignatureRefused unless this is a request to the pool's service, or a submission or an announcement of this worker."""
         if (domain.version, domain.chain_id, domain.contract.lower()) != ("1", self._chain_id, self._pools.lower()):
             raise SignatureRefused("a message for other contracts", "")
         if (domain.name, struct) == (requests.DOMAIN, requests.STRUCT):
@@ -119,6 +123,10 @@ class SigningRules:
             if not abs(int(cast(int, at)) - time.time()) <= _CLOCK_SECONDS:
                 raise SignatureRefused("a request of another time", "")
             return
+        if (domain.name, struct) == (POOLS_DOMAIN, SUBMISSION_STRUCT):
+            pool, node, *_ = values
+            if (pool, str(node).lower()) == (self._pool, self._address.lower()):
+                return
         if (domain.name, struct) == (ANNOUNCEMENT_DOMAIN, ANNOUNCEMENT_STRUCT):
             pool, url, until = values
             reach = MAX_SECONDS + SKEW_SECONDS
@@ -127,7 +135,7 @@ class SigningRules:
         raise SignatureRefused(f"a message {struct.partition('(')[0]} of {domain.name}", "")
 
     def check_transaction(self, fields: dict[str, Any]) -> None:
-        """Raise SignatureRefused unless the transaction submits, claims or attests in the pool, or fills a nonce."""
+        """Raise SignatureRefused unless the transaction submits a file of this node in the pool, or fills a nonce."""
         try:
             asked = _Transaction.model_validate(fields)
         except ValueError:
@@ -136,13 +144,11 @@ class SigningRules:
             raise SignatureRefused("a transaction of another chain, or at too high a price", "")
         if asked.to.lower() == self._address.lower() and not asked.data:
             return  # fills a gap of nonces
-        function = self._functions.get((asked.to, asked.data[:4]))
-        if function is None:
+        if (asked.to, asked.data[:4]) != (self._pools, bytes(self._submit.selector)):
             raise SignatureRefused(f"a call of 0x{asked.data[:4].hex()} at {asked.to}", "")
-        named = function.inputs.named(asked.data[4:])
-        pool = named["work"]["packed"] >> 128 if "work" in named else named["pool"]
-        if pool != self._pool or str(named.get("node", self._address)).lower() != self._address.lower():
-            raise SignatureRefused(f"a call of {function.name} for pool {pool} or another node", "")
+        named = self._submit.inputs.named(asked.data[4:])
+        if (named["pool"], str(named["file"]["node"]).lower()) != (self._pool, self._address.lower()):
+            raise SignatureRefused(f"a submission for pool {named['pool']} or another node", "")
 
 
 class SignerServer:

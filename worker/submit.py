@@ -1,25 +1,21 @@
-"""Handing finished files in, presenting their receipts, and claiming what they earn."""
+"""Handing finished files to the service, and submitting by receipt what it does not relay."""
 
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from typing import Self
 
-from chain.contracts import Submitted, WorkItem
+from chain.contracts import SignedFile, refused_file
 from chain.errors import ContractError, TransactionError
-from chain.indexer.records import Submission
 from chain.indexer.state import State
 from engines.base import Engine
 from protocol.api.work import HeartbeatRequest, UploadReceipt, WorkLease
 from protocol.config import PoolConfig
-from protocol.encoding import show_tokens
-from protocol.errors import ConfigError, MusterError
+from protocol.errors import ConfigError
 from protocol.evidence.figures import engine_key
 from protocol.waits import WAITS
-from runtime.entry import essential
 from runtime.orchestrator_client import OrchestratorClient, heartbeat
 from runtime.pool_client import PoolClient
 from runtime.relay import serve_as_peer
@@ -118,177 +114,116 @@ class WorkerCollaborators:
         self.pool_client.close()
 
 
-_FEW = 4  # files of a lane up to which all of their receipts cost less gas than the service's one attestation of them
-
-
-class ReceiptKeeper:
-    """Presents receipts of files that the service left out, before they count as late; in a thread of its own, because
-    making a file takes longer than a lane waits."""
-
-    def __init__(self, collaborators: WorkerCollaborators, poll_seconds: float) -> None:
-        self._collaborators, self._poll = collaborators, poll_seconds
-        self._stopping = threading.Event()
-        self._thread = essential("receipts", self._run)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stopping.set()
-        self._thread.join(timeout=5)
-
-    def _run(self) -> None:
-        while not self._stopping.wait(self._poll):
-            try:
-                self.once()
-            except MusterError as error:
-                log.info("no receipt is presented: %s", error)
-            except Exception:
-                # A bug here must not end the thread: files that the service leaves out would be late.
-                log.exception("no receipt is presented")
-
-    def once(self) -> None:
-        client, journal = self._collaborators.pool_client, self._collaborators.journal
-        client.refresh()
-        for file in running_out(client.state, client.config.pool, self._collaborators.node):
-            receipt = journal.receipt(file.sha256)
-            if receipt is not None and not self._stopping.is_set():
-                log.warning("the service did not attest submission %d: presenting its receipt", file.sequence)
-                try:
-                    client.suite.court.attest_by_receipt(file, receipt).send()
-                except ContractError as error:
-                    log.warning("the receipt of submission %d is not taken: %s", file.sequence, error)
-
-
-def worth_presenting(state: State, pool_id: int) -> bool:
-    """Whether the node's next file should be submitted with its receipt: the pool's lanes hold few files, and those of
-    the open lane brought theirs, so that its committee is drawn without waiting for the service."""
-    newest = list(islice(state.recent_lanes(pool_id, since=-1), 2))
-    if newest and not newest[0].ended(state.head):
-        if newest[0].missing or len(newest[0].sequences) >= _FEW:
-            return False
-        newest = newest[1:]
-    return all(len(lane.sequences) <= _FEW for lane in newest[:1])
-
-
-def running_out(state: State, pool_id: int, node: str) -> Iterator[Submission]:
-    """Yield the node's files that the service did not attest in the first half of its time, and still can."""
-    for file in state.unattested(pool_id, node):
-        lane = state.lane_of(file)
-        if lane.ended(state.head) and state.head >= lane.last_block + state.pools[pool_id].terms.attestBlocks // 2:
-            yield file
-
-
-# --- Submission
-
-
 _KEPT_FILES = 64
 _CATCH_UP = 30.0
+_ASK_SECONDS = 5.0
 # Seconds by which a service's clock may be ahead of the chain's: its receipt counts once the chain is there
 _AHEAD = 15
-_UNUSABLE = frozenset({"BadReceipt", "ReceiptOutOfTime"})  # refusals of a receipt that say nothing against the file
-# Refusals that the receipt of an earlier upload overrides
-_PROMISED = frozenset({"WrongStatus", "StepOutOfRange", "NotMember"})
+# Refusals after which a receipt is worth nothing any more
+_OVERDUE = frozenset({"ReceiptOutOfTime", "WrongStatus", "StepOutOfRange", "NotMember"})
 
 
 class Submitter:
-    """Hands finished files in, and claims vested pay every `claim_seconds`. Whatever fails is tried again."""
+    """Hands finished files to the service, which relays them, and submits by receipt what it does not relay. Whatever
+    fails is tried again: the journal's entry stays until the chain shows the file. `handed_in`: the entries that the
+    service has, as far as this process knows."""
 
     def __init__(
-        self,
-        collaborators: WorkerCollaborators,
-        progress: WorkerProgress,
-        stopping: threading.Event,
-        claim_seconds: float,
+        self, collaborators: WorkerCollaborators, progress: WorkerProgress, stopping: threading.Event
     ) -> None:
         self._collaborators, self._client = collaborators, collaborators.pool_client
         self._progress, self._stopping = progress, stopping
-        self._claim_seconds, self._next_claim = claim_seconds, 0.0
+        self.handed_in: set[str] = set()
+        self._landed, self._asked = -1, 0.0
 
-    def submit(self, entry: JournalEntry) -> None:
-        journal, progress = self._collaborators.journal, self._progress
-        if not self._counts(entry.receipt):
-            progress.phase = "uploading"
-            receipt = self._collaborators.orchestrator.upload_rollouts(journal.data(entry))
-            if not self._counts(receipt):
-                self._wait_for_service(receipt)
-                return
-            entry = journal.change(entry, receipt=receipt)
-        progress.phase = "submitting"
-        try:
-            landed = self._send(entry)
-        except ContractError as error:
-            self._refused(entry, error)
+    def follow(self, state: State) -> None:
+        """Note which files are on chain. What a reorganisation removed has to be handed in again."""
+        account = state.accounts.get((self._client.config.pool, self._collaborators.node))
+        if account is None or account.counter == self._landed:
             return
-        except TransactionError as error:
-            unknown = f"whether file {entry.counter} was submitted is unknown"
-            known = unknown if error.tx_hash else f"file {entry.counter} is not submitted yet"
-            progress.pause(1.0, f"{known}: {error}", "submitting")
-            return
-        progress.lease = None
-        progress.submitted += 1
-        log.info("file %d is submission %d", entry.counter, landed.sequence)
-        journal.prune(entry.counter - _KEPT_FILES)
-        self._catch_up(landed.receipt.block)
+        if 0 <= self._landed < account.counter:
+            self._progress.submitted += account.counter - self._landed
+            for counter in range(self._landed, account.counter):
+                log.info("file %d is submission %d", counter, account.sequences[counter])
+        self._landed = account.counter
+        journal = self._collaborators.journal
+        self.handed_in = {one.stem for one in journal.all() if one.counter >= account.counter} & self.handed_in
+        journal.prune(account.counter - _KEPT_FILES)
 
-    def _counts(self, receipt: UploadReceipt | None) -> bool:
-        """Whether the chain would take the receipt: without one, a file that the service leaves out is late and
-        fined."""
+    def hand_in(self, entry: JournalEntry) -> None:
+        """Upload a file and give the service what it needs to relay it."""
+        progress, journal = self._progress, self._collaborators.journal
+        progress.phase = "uploading"
+        data = journal.data(entry)
+        self._collaborators.orchestrator.upload_rollouts(data)
+        if self._ask(entry, len(data)):
+            self.handed_in.add(entry.stem)
+            progress.lease = None
+
+    def ask(self, entry: JournalEntry) -> None:
+        """Ask the service, from time to time, what became of a file that it has."""
+        if entry.receipt is not None and time.monotonic() >= self._asked + _ASK_SECONDS:
+            self._ask(entry, entry.receipt.size)
+
+    def _ask(self, entry: JournalEntry, size: int) -> bool:
+        """Return whether the service gave a receipt that counts on chain. Without one, it could leave the file out for
+        good."""
+        self._asked = time.monotonic()
+        answer = self._collaborators.orchestrator.hand_in(self._signed(entry, size).file)
+        if not self._counts(answer.receipt):
+            self._wait_for_service(answer.receipt)
+            return False
+        if answer.receipt != entry.receipt:
+            self._collaborators.journal.change(entry, receipt=answer.receipt, overdue=False)
+        if answer.state == "refused":
+            self._progress.pause(3.0, f"file {entry.counter} is not taken: {answer.reason}", "waiting")
+        return True
+
+    def _signed(self, entry: JournalEntry, size: int) -> SignedFile:
+        client, file = self._client, entry.submission(size)
+        account = client.client.account
+        assert account is not None
+        return SignedFile(str(account.address), file.signed(account, client.pool_id))
+
+    def _counts(self, receipt: UploadReceipt) -> bool:
+        """Whether the chain would take the receipt."""
         pool, now = self._client.pool(), self._client.client.now()
-        if pool is None or receipt is None or not pool.is_service(receipt.signer, now):
+        if pool is None or not pool.is_service(receipt.signer, now):
             return False
         return now - pool.terms.receiptWindow <= receipt.time <= now + _AHEAD
 
-    def _wait_for_service(self, receipt: UploadReceipt | None) -> None:
-        pool, signer = self._client.pool(), receipt.signer if receipt else "nobody"
+    def _wait_for_service(self, receipt: UploadReceipt) -> None:
+        pool = self._client.pool()
         named = pool.service if pool and pool.service else "no key"
-        when = f", of time {receipt.time}" if receipt else ""
-        reason = f"nothing is submitted: {signer} signs the service's receipts{when}; the pool's owner named {named}"
-        self._progress.pause(5.0, reason, "waiting")
+        signer = f"{receipt.signer} signs the service's receipts, of time {receipt.time}"
+        self._progress.pause(5.0, f"nothing is handed in: {signer}; the pool's owner named {named}", "waiting")
 
-    def _send(self, entry: JournalEntry) -> Submitted:
-        pools, pool = self._client.suite.pools, self._client.config.pool
-        item = WorkItem(entry.root, entry.sha256, entry.units, entry.rows)
-        if entry.receipt and not entry.overdue and worth_presenting(self._client.state, pool):
-            try:
-                return pools.submit(pool, entry.step, entry.counter, item, entry.receipt).send()
-            except ContractError as error:
-                if error.name not in _UNUSABLE:
-                    raise
-                log.info("file %d is submitted without its receipt: %s", entry.counter, error)
+    def submit(self, entry: JournalEntry) -> None:
+        """Submit a file by its receipt, which costs the node gas, because the service does not relay it."""
+        assert entry.receipt is not None
+        pools, signed = self._client.suite.pools, self._signed(entry, entry.receipt.size)
+        unrelayed = f"the service does not relay file {entry.counter}"
+        self._progress.phase = "submitting"
         try:
-            return pools.submit(pool, entry.step, entry.counter, item).send()
+            landed = pools.submit_with_receipt(self._client.config.pool, signed, entry.receipt).send()
         except ContractError as error:
-            if error.name not in _PROMISED or entry.receipt is None or entry.overdue:
-                raise
-            return pools.submit(pool, entry.step, entry.counter, item, entry.receipt).send()
-
-    def claim_if_due(self) -> None:
-        if time.monotonic() >= self._next_claim:
-            self.claim()
-
-    def claim(self) -> None:
-        """Claim what has vested, for the operator. Failures are logged: the next claim covers them."""
-        self._next_claim = time.monotonic() + self._claim_seconds
-        client = self._client
-        try:
-            hint = client.state.claim_hint(client.config.pool, self._collaborators.node, client.client.now())
-            if hint is not None:
-                log.info("claimed %s tokens", show_tokens(client.suite.pools.claim(hint).send()))
-        except MusterError as error:
-            log.info("nothing claimed: %s", error)
+            self._refused(entry, error)
+        except TransactionError as error:
+            todo = "its fate is unknown" if error.tx_hash else f"send ether to {signed.node}, or tell the pool's owner"
+            self._progress.pause(5.0, f"{unrelayed}: {todo} ({error})", "submitting")
+        else:
+            log.warning("%s: the node submitted it by its receipt", unrelayed)
+            self._catch_up(landed.block)
 
     def _refused(self, entry: JournalEntry, error: ContractError) -> None:
         """React to a refusal: the next poll of the chain decides, and until then the worker waits."""
-        if error.call == "Pools.submitWithReceipt" and error.name in {"ReceiptOutOfTime", *_PROMISED}:
+        refused = refused_file(error)
+        reason = refused.reason if refused else error
+        if reason.name in _OVERDUE:
             self._collaborators.journal.change(entry, overdue=True)
-        if error.name == "OverLimit":
-            self.claim()
-        if error.name == "CounterMismatch":
-            # Most often our own transaction before a kill: the next state shows it.
-            self._progress.pause(1.0, f"file {entry.counter}: {error}", "submitting")
-            return
-        self._progress.pause(3.0, f"file {entry.counter} is not taken: {error}", "waiting")
+        # A mismatch is most often the relayed file, which the next state shows.
+        seconds = 1.0 if reason.name == "CounterMismatch" else 3.0
+        self._progress.pause(seconds, f"file {entry.counter} is not taken: {reason}", "waiting")
 
     def _catch_up(self, block: int) -> None:
         """Wait until the state has reached our own transaction, or it would be sent again."""

@@ -109,8 +109,7 @@ def _with_archive(state: State, archive: Archive) -> State:
 def _is_final(state: State, lane: Lane) -> bool:
     files, keys = state.files_of(lane), [(lane.pool, sequence) for sequence in lane.sequences]
     return (
-        lane.ended(state.head)
-        and all(file.is_final(state.time) and not file.disputed for file in files)
+        all(file.is_final(state.time) and not file.disputed for file in files)
         and not any(one.duties for one in lane.rounds if one.settled)
         and not any(state.accounts[file.pool, file.node].frozen for file in files)
         and all((key not in state.disputes or state.disputes[key].resolved) for key in keys)

@@ -25,7 +25,6 @@ class Status(StrEnum):
     UNAVAILABLE = "unavailable"
     VOID = "void"
     CANARY = "canary"
-    LATE = "late"
 
 
 @cache
@@ -52,8 +51,6 @@ class Terms:
     committee: int
     jury: int
     appealJury: int
-    laneBlocks: int
-    attestBlocks: int
     maxLag: int
     auditRate: int
     drawBlocks: int
@@ -96,7 +93,7 @@ class Step:
 
 @dataclass
 class Pool:
-    """`status`: none, open, paused, closing, settled, understaffed. `service`: the key that attests uploads, at
+    """`status`: none, open, paused, closing, settled, understaffed. `service`: the key that relays files, at
     `service_url` (unchecked); the one before it may until `previous_until`. `forfeited`: slashed nodes' burnt pay.
     `refused`: files that were refused and are not finalised."""
 
@@ -128,7 +125,7 @@ class Pool:
         return self.terms.group or self.pool
 
     def is_service(self, key: str, now: int) -> bool:
-        """Return whether the chain takes what a key attests or signs at chain time `now`."""
+        """Return whether the chain takes what a key relays or signs at chain time `now`."""
         return key == self.service or (key == self.previous_service and now < self.previous_until)
 
     @property
@@ -180,11 +177,6 @@ class Account:
     @property
     def barrier(self) -> int:
         return min(self.frozen_at or self.slashed_at, self.slashed_at or self.frozen_at)
-
-
-def pack_work(pool: int, step: int, counter: int, units: int, rows: int) -> int:
-    """Pack what a file's hashes do not say into one word, as it is submitted and bound."""
-    return pool << 128 | step << 64 | counter << 40 | units << 16 | rows
 
 
 @dataclass
@@ -239,13 +231,13 @@ class Submission:
     def is_final(self, now: int) -> bool:
         """Return whether the outcome stands for good at chain time `now`."""
         by_the_clock = self.is_paid and not self.disputed and now >= self.final_time
-        return self.finalized or self.status is Status.LATE or by_the_clock
+        return self.finalized or by_the_clock
 
     @property
     def inner(self) -> bytes:
         """`Pools.innerHash`: what a claim, a settlement and a finalisation name the file by."""
-        packed = pack_work(self.pool, self.step, self.counter, self.units, self.rows)
-        return keccak(encode_words(self.root, self.sha256, packed | self.sequence << 96))
+        work = self.step << 64 | self.counter << 40 | self.units << 16 | self.rows
+        return keccak(encode_words(self.root, self.sha256, self.pool << 128 | self.sequence << 96 | work))
 
     @property
     def file_ref(self) -> tuple[bytes, str]:
@@ -261,7 +253,7 @@ class Submission:
 
 @dataclass
 class Node:
-    """A node key at Stakes; `pool` 0 when in none."""
+    """A node key at Stakes; `pool` 0 when in none. `loan`: how much of its stake its `sponsor` lent."""
 
     node: str
     operator: str
@@ -271,6 +263,8 @@ class Node:
     frozen: int = 0
     slashed: int = 0
     block: int = 0
+    sponsor: str = ""
+    loan: int = 0
 
 
 @dataclass
@@ -388,34 +382,12 @@ class Round(Panel):
 
 @dataclass
 class Lane:
-    """Up to sixteen submissions with one committee. `start` is its first submission's block, `last_block` the last one
-    in which it takes any. `attested`: bit p is set once the upload of the file at place p was attested; until anything
-    is, `rounds[0].seed_block` is 0."""
+    """One to sixteen submissions with one committee."""
 
     pool: int
     lane: int
-    start: int
-    last_block: int
     rounds: list[Round]
     sequences: list[int] = field(default_factory=list)
-    attested: int = 0
-
-    @property
-    def full(self) -> bool:
-        return len(self.sequences) == LANE
-
-    def ended(self, head: int) -> bool:
-        """Return whether it takes no more files after block `head`."""
-        return self.full or head >= self.last_block
-
-    @property
-    def missing(self) -> int:
-        """The places of its files that are not attested, as a bitmap."""
-        return (1 << len(self.sequences)) - 1 & ~self.attested
-
-    def is_judged(self, place: int) -> bool:
-        """Return whether its committee votes on the file at a place: what was not attested is late, whatever it is."""
-        return self.attested >> place & 1 == 1
 
     @property
     def round(self) -> Round:

@@ -36,7 +36,7 @@ from chain.indexer.records import (
 )
 from chain.indexer.state import State
 from protocol.encoding import keccak
-from protocol.verdict import LANE, Code
+from protocol.verdict import Code
 
 Args = dict[str, Any]
 ZERO = "0x" + "00" * 20
@@ -112,12 +112,6 @@ def eject(account: Account, since: int) -> None:
     account.ejected, account.member, account.limit = True, False, 0
 
 
-def fix_seed(lane: Lane, pool: Pool) -> None:
-    if lane.attested:
-        last = lane.last_block + pool.terms.attestBlocks if lane.missing else lane.last_block
-        lane.rounds[0].seed_block = last + 1
-
-
 class MusterToken(Reducer):
     def Transfer(self, a: Args) -> None:
         state, sender, to, amount = self.state, a["from"], a["to"], a["value"]
@@ -137,10 +131,18 @@ class Stakes(Reducer):
     def NodeRegistered(self, a: Args) -> None:
         self.state.nodes[a["node"]] = Node(a["node"], a["operator"], a["stake"], block=self.event.block)
 
+    def StakeLent(self, a: Args) -> None:
+        node = self.state.nodes[a["node"]]
+        node.sponsor, node.loan = a["sponsor"], a["amount"]
+
+    def LoanRepaid(self, a: Args) -> None:
+        self.state.nodes[a["node"]].loan -= a["amount"]
+
     def NodeSlashed(self, a: Args) -> None:
         node = self.state.nodes[a["node"]]
         node.stake, node.frozen = a["stake"], a["frozen"]
         node.slashed += a["amount"]
+        node.loan = min(node.loan, node.stake)
         if not node.stake:
             node.pool = 0
         # Which file caused it is in the FileFinalized that Pools emits right after, in the same transaction.
@@ -243,21 +245,11 @@ class Pools(Reducer):
         account.sequences.append(sub.sequence)
         account.counter = sub.counter + 1
         account.units_pending += sub.units
+        # The seed block is in the LaneSubmitted that follows its last file, in the same transaction.
         lane = state.lanes.get((sub.pool, sub.lane))
         if lane is None:
-            last_block = event.block + pool.terms.laneBlocks
-            lane = Lane(sub.pool, sub.lane, event.block, last_block, [Round(0, seed_block=0)])
-            state.lanes[sub.pool, sub.lane] = lane
+            lane = state.lanes[sub.pool, sub.lane] = Lane(sub.pool, sub.lane, [Round(0, seed_block=0)])
         lane.sequences.append(sub.sequence)
-        if len(lane.sequences) == LANE:
-            lane.last_block = min(lane.last_block, event.block)
-        fix_seed(lane, pool)
-
-    def ReceiptPresented(self, a: Args) -> None:
-        sub = self.file(a)
-        lane = self.state.lane_of(sub)
-        lane.attested |= 1 << sub.place
-        fix_seed(lane, self.state.pools[sub.pool])
 
     def MirrorAnnounced(self, a: Args) -> None:
         state, key, sender = self.state, (a["pool"], a["sequence"]), a["sender"]
@@ -287,7 +279,7 @@ class Pools(Reducer):
         elif sub.status == Status.REJECTED:
             freeze(account, sub, event.timestamp)
         sub.finalized = sub.status == Status.VOID
-        if sub.status in (Status.REJECTED, Status.MALFORMED, Status.UNAVAILABLE, Status.LATE):
+        if sub.status in (Status.REJECTED, Status.MALFORMED, Status.UNAVAILABLE):
             self.state.pools[sub.pool].refused.add(sub.sequence)
 
     def FileDisputed(self, a: Args) -> None:
@@ -367,9 +359,8 @@ class Court(Reducer):
     def ServiceAnnounced(self, a: Args) -> None:
         self.state.pools[a["pool"]].service_url = a["url"][:MAX_URL]
 
-    def LaneAttested(self, a: Args) -> None:
-        lane = self.state.lanes[a["pool"], a["lane"]]
-        lane.attested, lane.rounds[0].seed_block = a["places"], a["seedBlock"]
+    def LaneSubmitted(self, a: Args) -> None:
+        self.state.lanes[a["pool"], a["lane"]].round.seed_block = a["seedBlock"]
 
     def round(self, which: int) -> Round:
         return self.state.lanes[which >> 64, which >> 32 & 0xFFFFFFFF].rounds[which >> 8 & 0xFF]

@@ -155,24 +155,6 @@ class State:
         known = self.mirrors.get((submission.pool, submission.sequence))
         return known.urls if known else ()
 
-    def recent_lanes(self, pool: int, since: int) -> Iterator[Lane]:
-        """Yield the pool's lanes that began after block `since`, newest first."""
-        for sequence in reversed(self.pools[pool].sequences):
-            lane = self.lanes[pool, sequence >> 4]
-            if lane.start <= since:
-                return
-            if sequence == lane.sequences[0]:
-                yield lane
-
-    def unattested(self, pool: int, node: str) -> Iterator[Submission]:
-        """Yield the node's files that are not attested and can still be, newest first."""
-        for file in reversed(self.submissions_of(pool, node)):
-            lane = self.lane_of(file)
-            if self.head >= lane.last_block + self.pools[pool].terms.attestBlocks:
-                return
-            if file.status == Status.PENDING and not lane.is_judged(file.place):
-                yield file
-
     def seats_of_voter(self, voter: str) -> list[Seat]:
         return [seat for seat in self.seats.values() if seat.voter == voter and not seat.closed]
 

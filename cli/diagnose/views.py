@@ -38,8 +38,6 @@ def waiting(state: State, sub: Submission, now: int) -> str:
 def _lane(lane: Lane, sub: Submission) -> str:
     newest = lane.round
     again = " (second committee)" if newest.round else ""
-    if newest.round == 0 and not lane.is_judged(sub.place):
-        return f"waiting for the pool's service to attest its upload since {clock(sub.time)}"
     if not newest.drawn:
         return f"waiting for block {newest.seed_block} and the committee's draw{again} since {clock(sub.time)}"
     if not newest.all_committed:
@@ -362,11 +360,10 @@ MEANING = {
     Code.REJECT_TERMINATION: "an answer in it ends where the model would not have ended",
     Code.REJECT_COMMITMENT: "its bytes are not those that were committed to on chain",
     Code.MALFORMED: "it is not a file of the pool's format",
-    Code.UNAVAILABLE: "its judges could not get its bytes, though the pool's service had attested them; it is paid",
+    Code.UNAVAILABLE: "its judges could not get its bytes, though the pool's service had taken them; it is paid",
     Code.CANARY: "the pool's owner planted it to see whether validators look; it never counted",
     Code.VOID: "nobody's votes decided it: not enough of the committee voted in time, and nobody is blamed",
     Code.UNDECIDED: "its committee did not agree",
-    Code.LATE: "nobody attested its upload in time, so it was never judged and is not paid",
 }
 
 

@@ -45,7 +45,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _SHOWN = 10
 
 ServiceKeyOption = Annotated[
-    str | None, address_option("--service-key", "Address of the key that attests uploads: the orchestrator's.")
+    str | None, address_option("--service-key", "Address of the key that relays files: the orchestrator's.")
 ]
 UrlOption = Annotated[str | None, typer.Option("--url", help="Where the pool's service answers, for everybody to see.")]
 ConfigFile = Annotated[Path, typer.Option(help="Pool configuration, TOML or JSON (muster pool init).")]
@@ -218,7 +218,7 @@ def _terms_text(config: "PoolConfig", terms: "Terms", unbonding: int) -> str:
             "stake": f"{show_tokens(terms.minStake)} tokens at least; work in flight up to {terms.leverage} times it",
             "committee": f"{terms.committee} seats; juries of {terms.jury}, then {terms.appealJury or 'none'}",
             "judges": f"seats that chose {judges}, {needed(terms)} at least",
-            "uploads": f"attested within {terms.attestBlocks} blocks; receipts hold {seconds(terms.receiptWindow)}",
+            "receipts": f"hold {seconds(terms.receiptWindow)}",
             "audit": f"{terms.audit_fraction:.0%} of rollouts",
             "windows": f"commit {seconds(terms.commitWindow)}, reveal {seconds(terms.revealWindow)}, "
             f"challenge {seconds(terms.challengeWindow)}",
@@ -238,7 +238,7 @@ def _service_calls(
     court, planned = session.suite.court, []
     if service_key is not None:
         call = court.set_service(pool, service_key)
-        planned.append(PlannedTransaction(f"pool {pool}'s service attests with key {service_key}", call, after))
+        planned.append(PlannedTransaction(f"pool {pool}'s service relays with key {service_key}", call, after))
     if url is not None:
         call = court.announce_service(pool, service_url(url))
         planned.append(PlannedTransaction(f"pool {pool}'s service answers at {service_url(url)}", call, after))
@@ -252,7 +252,7 @@ app.command("calibrate", _CALIBRATE)(calibrate)
 
 @app.command("serve", "muster pool serve")
 def serve(config: ProcessConfigOption = None) -> None:
-    """Run the pool's service: leases, upload tickets, attestations, the dashboard."""
+    """Run the pool's service: leases, upload tickets, relaying files, the dashboard."""
     from cli.run.process import profile_config
     from orchestrator.main import run
 

@@ -380,8 +380,6 @@ class TermsFile(BaseModel):
     committee: U8 = 3
     jury: U8 = 7
     appeal_jury: U8 = 15
-    lane_blocks: U8 = 8
-    attest_blocks: U8 = 60
     max_lag: U8 = 2
     audit_rate: U24 = 65536
     draw_blocks: U16 = 1800

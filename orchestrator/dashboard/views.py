@@ -391,7 +391,6 @@ def get_submission(query: Query, sequence: Number) -> views.SubmissionView:
         "root": sub.root.hex(),
         "key": object_key("rollouts", sub.sha256),
         "lane": sub.lane,
-        "attested": state.lane_of(sub).is_judged(sub.place),
         "final": sub.final_time or None,
         "panels": panels(state, sub),
         "dispute": next((one for one in query.disputes() if one.sequence == sequence), None),

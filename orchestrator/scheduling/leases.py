@@ -149,13 +149,21 @@ class LeaseChange:
 
 
 class Leases:
-    """Grants and renews leases, one decision at a time. `file_units`: output tokens of the largest file."""
+    """Grants and renews leases, one decision at a time. `file_units`: output tokens of the largest file; `handed_in`:
+    how many of a node's files, from a counter on, wait to be relayed."""
 
     def __init__(
-        self, db: Database, view: PoolView, rule: Rule, file_units: int, clock: Callable[[], float] = time.time
+        self,
+        db: Database,
+        view: PoolView,
+        rule: Rule,
+        file_units: int,
+        handed_in: Callable[[str, int], int] = lambda node, counter: 0,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._db, self._store = db, LeaseStore(db)
         self._view, self._rule, self._file_units, self._clock = view, rule, file_units, clock
+        self._handed_in = handed_in
         self._lock = threading.Lock()
         self._asked: dict[str, float] = {}
         self._progress: tuple[tuple[int, ...], float] = ((), clock())
@@ -217,7 +225,8 @@ class Leases:
         now, account = self._clock(), self._view.account(self._view.state, address)
         next_counter, joined = (account.counter, account.joined_step) if account else (0, 0)
         own = [lease for lease in self._store.held_by(address) if lease.counter >= next_counter]
-        node = Requester(address, next_counter, joined, barred(account, self._view.pool_id), ready, own)
+        handed_in = self._handed_in(address, next_counter)
+        node = Requester(address, next_counter, joined, barred(account, self._view.pool_id), ready, own, handed_in)
         return scheduler.decide(self._rule, self._queue_state(), node, counter, now)
 
     def _sync(self) -> None:

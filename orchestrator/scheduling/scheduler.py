@@ -196,7 +196,8 @@ def _patience(rule: Rule, pace: Pace, node: str) -> float:
 @dataclass(frozen=True)
 class Requester:
     """A node that asks for work. `counter`: its next one on chain; `barred`: why it may not submit, or empty; `ready`:
-    the newest policy step whose weights it says it has, or None if it says nothing; `leases`: its open ones."""
+    the newest policy step whose weights it says it has, or None if it says nothing; `leases`: its open ones;
+    `handed_in`: its files from that counter on that wait to be relayed."""
 
     address: str
     counter: int
@@ -204,6 +205,7 @@ class Requester:
     barred: str = ""
     ready: int | None = None
     leases: Collection[Lease] = ()
+    handed_in: int = 0
 
 
 @dataclass(frozen=True)
@@ -243,15 +245,17 @@ def decide(rule: Rule, queue: QueueState, node: Requester, counter: int | None, 
     wanted = node.counter if counter is None else counter
     if wanted < node.counter:
         return Wait(1.0, f"file {wanted} of this node is on chain already, its next is {node.counter}")
-    if wanted >= node.counter + _AHEAD:
-        return Wait(2.0, f"file {wanted} is too far ahead of file {node.counter}, the next that the chain expects")
+    due = node.counter + node.handed_in
+    if wanted >= due + _AHEAD:
+        return Wait(2.0, f"file {wanted} is too far ahead of file {due}, the next that this node is to hand in")
     step = _step(rule, queue, node)
     if isinstance(step, Wait):
         return step
     own = {lease.counter: lease for lease in node.leases if lease.expires > now}
     held = own.get(wanted)
-    if held is None and len(own) >= _AHEAD:
-        return Wait(2.0, f"this node has {len(own)} open leases; submit one or let it run out")
+    making = sum(one >= due for one in own)
+    if held is None and making >= _AHEAD:
+        return Wait(2.0, f"this node has {making} open leases; hand in a file or let one run out")
     if _may_finish_download(rule, queue, node, step) and (held is None or held.step < step):
         earlier = _lease(rule, queue, node, step - 1, wanted, held, now)
         if not isinstance(earlier, Wait):

@@ -78,6 +78,8 @@ LEASES: Post[work.LeaseRequest, work.LeaseResponse] = Post(
 UPLOADS: Post[work.UploadRequest, work.UploadResponse] = Post(
     "/v1/uploads", work.UploadRequest, TypeAdapter(work.UploadResponse)
 )
-RECEIPTS = _post("/v1/receipts", work.ReceiptRequest, work.ReceiptResponse)
+SUBMIT = _post("/v1/submissions", work.SubmissionRequest, work.SubmissionResponse)
+JOINS = _post("/v1/joins", work.JoinRequest, work.MembershipResponse)
+LEAVES = _post("/v1/leaves", work.LeaveRequest, work.MembershipResponse)
 HEARTBEATS = _post("/v1/heartbeats", work.HeartbeatRequest, work.HeartbeatResponse)
 STEPS = _post("/v1/steps", work.StepRequest, work.StepResponse)

@@ -153,7 +153,6 @@ class SubmissionView(SubmissionEntry):
     root: str
     key: str
     lane: int
-    attested: bool
     final: int | None
     finalized: bool
     panels: Rows[PanelEntry]

@@ -1,6 +1,7 @@
 """What nodes, trainers and sources of weights send to a pool's service, and its answers.
 
-What is signed by EIP-712 here is worth something to others: evaluations, upload receipts and announcements.
+What is signed by EIP-712 here is worth something to others: evaluations, upload receipts, submissions, joining and
+leaving, and announcements.
 """
 
 import hashlib
@@ -196,25 +197,105 @@ class UploadNeeded(UploadTicket):
 
 
 class UploadExists(ResponseBody):
-    """The bytes are in the bucket already; nothing has to be sent. `receipt` for a rollout file."""
+    """The bytes are in the bucket already; nothing has to be sent."""
 
     key: Key
     exists: Literal[True] = True
-    receipt: UploadReceipt | None = None
 
 
 UploadResponse = Annotated[UploadNeeded | UploadExists, Field(discriminator="exists")]
 
 
-class ReceiptRequest(RequestBody):
-    """Ask for the receipt of a rollout file that was uploaded."""
+# Submissions: a node signs what it says of its file, and the service relays up to sixteen in one transaction
 
+POOLS_DOMAIN = "muster-pools"
+SUBMISSION_STRUCT = (
+    "Submission(uint256 pool,address node,uint256 step,uint256 counter,uint256 units,uint256 rows,bytes32 root,"
+    "bytes32 file)"
+)
+
+
+class SubmissionRequest(RequestBody):
+    """Ask to have an uploaded rollout file of `size` bytes relayed to the chain, or what became of it. `signature` is
+    the node's EIP-712 signature of SUBMISSION_STRUCT."""
+
+    step: StepNumber
+    counter: Counter
+    units: int = Field(ge=0, lt=1 << 24)
+    rows: int = Field(ge=0, lt=1 << 16)
+    root: Hex64
     sha256: Hex64
     size: Size
+    signature: Signature
+
+    def on_chain(self, node: str) -> tuple[str, int, int, int, int, bytes, bytes]:
+        """`FileData` of contracts/src/libraries/Types.sol."""
+        root, sha256 = bytes.fromhex(self.root), bytes.fromhex(self.sha256)
+        return node, self.step, self.counter, self.units, self.rows, root, sha256
+
+    def digest(self, pool: PoolId, node: str) -> signing.Digest:
+        """Return the 32 bytes that the node's signature covers."""
+        return signing.digest(pool.domain(POOLS_DOMAIN), SUBMISSION_STRUCT, pool.pool, *self.on_chain(node))
+
+    def check(self, pool: PoolId, node: str) -> None:
+        """Raise IntegrityError unless `node` signed this for that pool."""
+        signing.check_signer(
+            self.digest(pool, node),
+            self.signature,
+            node,
+            lambda why: IntegrityError(f"submission {self.counter} for pool {pool.pool}: {why}", "sign it as the node"),
+        )
+
+    def signed(self, account: LocalAccount, pool: PoolId) -> "SubmissionRequest":
+        """Return the same with the account's signature."""
+        signature = signing.sign(account, self.digest(pool, str(account.address)))
+        return self.model_copy(update={"signature": "0x" + signature.hex()})
 
 
-class ReceiptResponse(ResponseBody):
+UNSIGNED = "0x" + "00" * 65
+
+
+class SubmissionResponse(ResponseBody):
+    """What became of a submission: `waiting` to be relayed; `landed` as number `sequence`, in lane `sequence` // 16; or
+    `refused` by the contract for a `reason`, and tried again from time to time. With the `receipt` the node can submit
+    the file itself."""
+
+    state: Literal["waiting", "landed", "refused"]
     receipt: UploadReceipt
+    sequence: Sequence | None = None
+    reason: Reason = ""
+
+
+# Membership without ether: a node signs that it joins or leaves, and the service sends it
+
+JOIN_STRUCT = "Join(uint256 pool,address node,uint256 nonce,uint256 expiry)"
+LEAVE_STRUCT = "Leave(uint256 pool,address node,uint256 nonce,uint256 expiry)"
+
+
+class JoinRequest(RequestBody):
+    """Ask the service to lend the sender its stake, register it under `operator`, who gets its pay, and let it join the
+    pool. `sponsorship` and `join` are the node's EIP-712 signatures of the contracts' structs, usable until `expiry`
+    (chain time)."""
+
+    operator: Address
+    expiry: int = Field(ge=0, lt=1 << 40)
+    sponsorship: Signature
+    join: Signature
+
+
+class LeaveRequest(RequestBody):
+    """Ask the service to let the sender leave the pool: `leave` is the node's EIP-712 signature of LEAVE_STRUCT."""
+
+    expiry: int = Field(ge=0, lt=1 << 40)
+    leave: Signature
+
+
+class MembershipResponse(ResponseBody):
+    """Whether the sender is a `member` now. Until that is what it asked for, it may ask again; `reason` says why the
+    service cannot do it now."""
+
+    member: bool
+    reason: Reason = ""
 
 
 # leases, heartbeats and step reports

@@ -1,0 +1,254 @@
+"""Relaying what nodes signed: their files, up to sixteen in one transaction of the service, and their claims.
+
+A submission waits in the database until the chain shows its file. So a restart, a lost transaction or a reorganisation
+loses none, and none is paid twice: a lane with a file that is on chain already reverts as a whole.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import batched, groupby
+from typing import Any
+
+from sqlalchemy import delete, func, select, update
+
+from chain.client import ChainClient
+from chain.contracts import ContractCall, Pools, SignedFile, refused_file
+from chain.errors import ContractError
+from chain.indexer.state import State
+from chain.transactions import Receipt
+from orchestrator.auth import HttpError
+from orchestrator.chain import PoolView
+from orchestrator.db import Database, SubmissionRow
+from orchestrator.uploads import Uploads
+from protocol.api import work
+from protocol.errors import ConfigError, printable
+from protocol.verdict import LANE
+
+log = logging.getLogger("muster.orchestrator")
+LANES_AT_ONCE = 8
+AHEAD = 16  # counters beyond the next one on chain that a node may hand in
+RETRY_SECONDS = 10.0
+# Refusals that the receipt of an earlier upload overrides
+_PROMISED = frozenset({"StepOutOfRange", "NotMember"})
+_GAS_ROOM = 50_000  # a lane's gas may grow until it is mined
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A row of `submissions`."""
+
+    node: str
+    counter: int
+    received: float
+    tried: float = 0.0
+    reason: str = ""
+    body: str = ""
+
+    def is_due(self, now: float) -> bool:
+        """Whether to try it: one that was refused is tried again after a pause that doubles."""
+        return not self.reason or now >= self.tried + max(RETRY_SECONDS, self.tried - self.received)
+
+    @property
+    def signed(self) -> SignedFile:
+        return SignedFile(self.node, work.SubmissionRequest.model_validate_json(self.body))
+
+
+def plan(
+    waiting: Iterable[Waiting], next_counter: Callable[[str], int | None], now: float, lane_seconds: float
+) -> list[list[Waiting]]:
+    """Return the lanes to send now: full ones, and a shorter last one whose oldest file waits `lane_seconds`.
+
+    `next_counter` of a node that may not submit is None. A node's files are in one lane at most, in the order of their
+    counters from its next one on: what follows a gap or a refused file waits. Files that were refused come last, so
+    that hostile ones hold up nobody."""
+    runs = []
+    for node, rows in groupby(sorted(waiting, key=lambda one: (one.node, one.counter)), lambda one: one.node):
+        expected, run = next_counter(node), []
+        for row in rows:
+            if row.counter == expected and row.is_due(now):
+                run.append(row)
+                expected += 1
+        if run:
+            runs.append(run)
+    runs.sort(key=lambda run: (bool(run[0].reason), run[0].received))
+    lanes: list[list[Waiting]] = [[]]
+    for run in runs:
+        if len(lanes[-1]) == LANE:
+            lanes.append([])
+        lanes[-1] += run[: LANE - len(lanes[-1])]
+    if len(lanes[-1]) < LANE and all(now < row.received + lane_seconds for row in lanes[-1]):
+        lanes.pop()
+    return lanes[:LANES_AT_ONCE]
+
+
+class Relay:
+    """Takes signed submissions of nodes and, in the replica that `leads`, sends them in lanes. `pools` sends as the
+    service's key. `lane_seconds`: how long a file waits for others to fill its lane. Thread-safe."""
+
+    def __init__(
+        self,
+        db: Database,
+        view: PoolView,
+        uploads: Uploads,
+        pools: Pools,
+        lane_seconds: float,
+        leads: Callable[[], bool] = lambda: True,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._db, self._view, self._uploads, self._pools = db, view, uploads, pools
+        self._lane_seconds, self._leads, self._clock = lane_seconds, leads, clock
+        self._sent_until = 0  # what is sent is in the state of this block
+
+    def take(self, node: str, body: work.SubmissionRequest) -> work.SubmissionResponse:
+        """Keep a submission of the request's sender, and say what became of it. Raises HttpError 403 or 409,
+        IntegrityError for a signature of somebody else or for another pool, and what `Uploads.receipt` does."""
+        body.check(self._uploads.pool, node)
+        receipt, state = self._uploads.receipt(node, body.sha256, body.size), self._view.state
+        account = self._view.account(state, node)
+        expected = account.counter if account else 0
+        if account and body.counter < expected:
+            file = state.submissions[self._view.pool_id, account.sequences[body.counter]]
+            if file.sha256.hex() == body.sha256:
+                return work.SubmissionResponse(state="landed", receipt=receipt, sequence=file.sequence)
+            raise HttpError(409, f"file {body.counter} of {node} is on chain with other bytes", "read the counter again")
+        if body.counter >= expected + AHEAD:
+            what = f"file {body.counter} is too far ahead of file {expected}, the next that the chain expects"
+            raise HttpError(409, what, "wait until the earlier ones are on chain")
+        reason = self._keep(node, body)
+        return work.SubmissionResponse(state="refused" if reason else "waiting", receipt=receipt, reason=reason)
+
+    def handed_in(self, node: str, expected: int) -> int:
+        """Return how many files of a node wait, from counter `expected` on."""
+        rows = (SubmissionRow.node == node) & (SubmissionRow.counter >= expected)
+        with self._db.reading() as session:
+            return session.scalar(select(func.count()).select_from(SubmissionRow).where(rows)) or 0
+
+    def work(self) -> None:
+        """Send what is due, if this replica leads. Raises MusterError for what keeps every file from being relayed."""
+        state, now, pool = self._view.state, self._clock(), self._view.pool(self._view.state)
+        self._check_key(state)
+        if pool is None or not self._leads() or state.head < self._sent_until:
+            return
+        waiting = self._waiting(state, now)
+        lanes = plan(waiting, lambda node: self._next_counter(state, node), now, self._lane_seconds)
+        takes_lanes = pool.status == "open"
+        calls = [call for lane in lanes for call in (self._lane(lane) if takes_lanes else map(self._promised, lane))]
+        ready = [call for call in calls if call is not None]
+        try:
+            for block in send_all(self._pools.client, ready):
+                log.info("relayed a lane in block %d", block)
+        finally:
+            if ready:
+                self._sent_until = self._pools.client.head().number
+
+    def _check_key(self, state: State) -> None:
+        pool, key = self._view.pool(state), self._pools.client.address
+        if pool is not None and not pool.is_service(key, state.time):
+            cure = "start it with that key, or name its own: muster pool set-service"
+            raise ConfigError(f"this service has the key {key}, and the pool's owner named {pool.service or 'none'}", cure)
+
+    def _next_counter(self, state: State, node: str) -> int | None:
+        account = self._view.account(state, node)
+        return account.counter if account is not None else None
+
+    def _keep(self, node: str, body: work.SubmissionRequest) -> str:
+        """Store a submission in place of another one of its counter; return why it was refused, if it was."""
+        document = body.model_dump_json()
+        with self._db.session() as session:
+            row = session.get(SubmissionRow, (node, body.counter))
+            if row is None or row.body != document:
+                made = SubmissionRow(node=node, counter=body.counter, received=self._clock(), body=document)
+                made.tried, made.reason = 0.0, ""
+                row = session.merge(made)
+            return row.reason
+
+    def _waiting(self, state: State, now: float) -> list[Waiting]:
+        """Return the submissions that the chain does not show, and forget the others."""
+        columns = [getattr(SubmissionRow, name) for name in Waiting.__dataclass_fields__]
+        with self._db.reading() as session:
+            rows = [Waiting(*row) for row in session.execute(select(*columns))]
+        pool = self._view.pool(state)
+        oldest = now - pool.terms.receiptWindow if pool else 0.0
+        over = {row for row in rows if row.counter < (self._next_counter(state, row.node) or 0) or row.received < oldest}
+        if over:
+            with self._db.session() as session:
+                for row in over:
+                    same = (SubmissionRow.node == row.node) & (SubmissionRow.counter == row.counter)
+                    session.execute(delete(SubmissionRow).where(same, SubmissionRow.received == row.received))
+        return [row for row in rows if row not in over]
+
+    def _lane(self, lane: list[Waiting]) -> Iterator[ContractCall[Receipt] | None]:
+        """Yield the call for those files of a lane that the contract takes now. Those that it names are noted with its
+        reason, and those of the same node after it wait; what the service's receipt promises is sent by that."""
+        while lane:
+            call = self._pools.submit_lane(self._view.pool_id, [row.signed for row in lane])
+            try:
+                self._pools.client.simulate(call)
+            except ContractError as error:
+                refused = refused_file(error)
+                if refused is None:
+                    raise
+                bad = lane[refused.index]
+                lane = [row for row in lane if row.node != bad.node or row.counter < bad.counter]
+                if refused.reason.name in _PROMISED:
+                    yield self._promised(bad)
+                else:
+                    self._note(bad, refused.reason)
+            else:
+                yield call
+                return
+
+    def _promised(self, row: Waiting) -> ContractCall[Receipt] | None:
+        """Return the call that submits a file by its receipt, None if the contract does not take that."""
+        file = row.signed.file
+        receipt = self._uploads.stored_receipt(row.node, file.sha256, file.size)
+        call = self._pools.submit_with_receipt(self._view.pool_id, row.signed, receipt)
+        try:
+            self._pools.client.simulate(call)
+        except ContractError as error:
+            refused = refused_file(error)
+            self._note(row, refused.reason if refused else error)
+            return None
+        return call
+
+    def _note(self, row: Waiting, error: ContractError) -> None:
+        """Note why a file is refused, unless it is on chain already and the state will show it."""
+        if error.name == "CounterMismatch":
+            return
+        reason = printable(error.what, 200)
+        if reason != row.reason:
+            log.warning("file %d of %s is not relayed: %s", row.counter, row.node, reason)
+        same = (SubmissionRow.node == row.node) & (SubmissionRow.counter == row.counter)
+        noted = update(SubmissionRow).where(same, SubmissionRow.received == row.received)
+        with self._db.session() as session:
+            session.execute(noted.values(tried=self._clock(), reason=reason))
+
+
+def send_all(client: ChainClient, calls: Sequence[ContractCall[Any]]) -> Iterator[int]:
+    """Send calls one right after the other, and yield the blocks in which they are mined. Raises what `send_all` of the
+    client does."""
+    priced = [(call, client.estimate(call) * 5 // 4 + _GAS_ROOM) for call in calls]
+    for receipt in client.send_all(priced) if priced else ():
+        yield receipt.block
+
+
+class Claims:
+    """Claims what has vested for every node of the pool, in the replica that `leads`: its operator is paid, and needs no
+    ether."""
+
+    def __init__(self, view: PoolView, pools: Pools, leads: Callable[[], bool] = lambda: True) -> None:
+        self._view, self._pools, self._leads = view, pools, leads
+
+    def work(self) -> None:
+        """Send one claim for every node that has something to claim."""
+        if not self._leads():
+            return
+        state, client = self._view.state, self._pools.client
+        now, pool = client.now(), self._view.pool_id
+        nodes = [node for (number, node), one in state.accounts.items() if number == pool and one.units_awarded]
+        hints = [hint for node in nodes if (hint := state.claim_hint(pool, node, now)) is not None]
+        for some in batched(hints, LANE):
+            for _ in send_all(client, [self._pools.claim(hint) for hint in some]):
+                pass

@@ -1,0 +1,163 @@
+"""Nodes join and leave without ether or tokens: they sign, the service sends, and lends the pool's least stake.
+
+What that can cost is bounded: `most` loans are open at a time, and at most `a_day` are given in 24 hours, however many
+keys somebody makes. A loan comes back before its node's operator can withdraw anything.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+
+from sqlalchemy import delete, func, select, update
+
+from chain.errors import ContractError
+from chain.indexer.state import State
+from chain.suite import Suite
+from orchestrator.auth import HttpError
+from orchestrator.chain import PoolView
+from orchestrator.db import Database, MembershipRow
+from protocol.api import work
+from protocol.errors import MusterError, printable
+
+log = logging.getLogger("muster.orchestrator")
+DAY = 86_400
+MOST_WAITING = 256
+_AT_ONCE = 16
+
+
+class Sponsor:
+    """Takes signed wishes to join or leave, which wait in the database, and fulfils them in the replica that `leads`.
+    `suite` sends as the service's key, which lends. Thread-safe."""
+
+    def __init__(
+        self,
+        db: Database,
+        view: PoolView,
+        suite: Suite,
+        most: int,
+        a_day: int,
+        leads: Callable[[], bool] = lambda: True,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._db, self._view, self._suite, self._leads, self._clock = db, view, suite, leads, clock
+        self.most, self._a_day = most, a_day
+        self._sent_until = 0  # what is sent is in the state of this block
+
+    def join(self, node: str, body: work.JoinRequest) -> work.MembershipResponse:
+        """Keep a node's wish to join. Raises HttpError 403 where nothing is lent, 400 or 429."""
+        if self._is_member(node):
+            return work.MembershipResponse(member=True)
+        if not self.most:
+            raise HttpError(403, "this pool's service lends no stake", "stake tokens of your own: muster node join")
+        return work.MembershipResponse(member=False, reason=self._keep(node, body, body.expiry))
+
+    def leave(self, node: str, body: work.LeaveRequest) -> work.MembershipResponse:
+        """Keep a node's wish to leave. Raises HttpError 400 or 429."""
+        if not self._is_member(node):
+            return work.MembershipResponse(member=False)
+        return work.MembershipResponse(member=True, reason=self._keep(node, body, body.expiry))
+
+    def work(self) -> None:
+        """Take the next step of every wish that waits, if this replica leads."""
+        state = self._view.state
+        if not self._leads() or state.head < self._sent_until:
+            return
+        columns = MembershipRow.node, MembershipRow.joins, MembershipRow.lent, MembershipRow.body
+        waiting = select(*columns).where(MembershipRow.done.is_(False)).order_by(MembershipRow.received)
+        with self._db.reading() as session:
+            rows = session.execute(waiting.limit(_AT_ONCE)).all()
+        for node, joins, lent, body in rows:
+            try:
+                reason = self._join(state, node, lent, body) if joins else self._leave(node, body)
+            except ContractError as error:
+                reason = printable(error.what, 200)
+                log.warning("node %s cannot %s: %s", node, "join" if joins else "leave", reason)
+            done = self._is_member(node) == joins
+            self._set(node, done=done, reason=reason, **({} if done or not reason else {"received": self._clock()}))
+        if rows:
+            self._sent_until = self._suite.client.head().number
+            self._forget()
+
+    def take_back(self) -> None:
+        """Take back the loans of nodes that are in no pool and whose stake is free, if this replica leads."""
+        if not self._leads():
+            return
+        state, now, own = self._view.state, self._suite.client.now(), self._suite.client.address
+        with self._db.reading() as session:
+            joining = set(session.scalars(select(MembershipRow.node).where(MembershipRow.done.is_(False))))
+        for node in state.nodes.values():
+            if node.sponsor == own and node.loan and not node.pool and node.release_at <= now and not node.frozen:
+                if node.node not in joining:
+                    self._suite.stakes.repay(node.node).send()
+                    log.info("the stake of node %s is paid back", node.node)
+
+    def _is_member(self, node: str) -> bool:
+        account = self._view.account(self._view.state, node)
+        return account is not None and account.member
+
+    def _keep(self, node: str, body: work.JoinRequest | work.LeaveRequest, expiry: int) -> str:
+        """Store a wish in place of the node's earlier one; return why it could not be fulfilled yet, if so."""
+        if not self._view.state.time < expiry <= self._clock() + DAY:
+            raise HttpError(400, f"the signatures end at {expiry}", "sign them for an hour or so")
+        document, joins = body.model_dump_json(), isinstance(body, work.JoinRequest)
+        with self._db.session() as session:
+            row = session.get(MembershipRow, node)
+            if row is not None and row.body == document and not row.done:
+                return row.reason
+            waiting = select(func.count()).where(MembershipRow.done.is_(False))
+            if (session.scalar(waiting) or 0) >= MOST_WAITING:
+                raise HttpError(429, f"{MOST_WAITING} nodes wait to join or leave", "ask again later", 60)
+            lent = row.lent if row else 0.0
+            values = {"joins": joins, "received": self._clock(), "lent": lent, "done": False, "reason": ""}
+            session.merge(MembershipRow(node=node, body=document, **values))
+        return ""
+
+    def _join(self, state: State, node: str, lent: float, body: str) -> str:
+        """Register a node, or let it join if it is registered; return why that cannot be, or empty."""
+        asked, known, pool = work.JoinRequest.model_validate_json(body), state.nodes.get(node), self._view.pool(state)
+        if pool is None or self._is_member(node):
+            return ""
+        if known is None:
+            if not lent:
+                if reason := self._full(state):
+                    return reason
+                # Before it is sent: what a crash leaves unsent counts as lent.
+                self._set(node, lent=self._clock())
+            stake, sponsorship = pool.terms.minStake, bytes.fromhex(asked.sponsorship[2:])
+            self._suite.stakes.register_for(node, asked.operator, stake, asked.expiry, sponsorship).send()
+            log.info("lent node %s its stake", node)
+            return ""
+        self._suite.pools.join_for(pool.pool, node, asked.expiry, bytes.fromhex(asked.join[2:]), b"").send()
+        log.info("node %s joined", node)
+        return ""
+
+    def _leave(self, node: str, body: str) -> str:
+        asked = work.LeaveRequest.model_validate_json(body)
+        if self._is_member(node):
+            leaving = bytes.fromhex(asked.leave[2:])
+            self._suite.pools.leave_for(self._view.pool_id, node, asked.expiry, leaving).send()
+            log.info("node %s left", node)
+        return ""
+
+    def _full(self, state: State) -> str:
+        """Return why no further loan is given now, or empty."""
+        since = self._clock() - DAY
+        with self._db.reading() as session:
+            recent = set(session.scalars(select(MembershipRow.node).where(MembershipRow.lent > since)))
+        own = self._suite.client.address
+        open_loans = {one.node for one in state.nodes.values() if one.sponsor == own and one.loan}
+        if len(open_loans | {node for node in recent if node not in state.nodes}) >= self.most:
+            return f"{self.most} nodes work with lent stakes, as many as this service lends to: ask again later"
+        if len(recent) >= self._a_day:
+            return f"{self._a_day} stakes were lent in the last 24 hours, as many as this service lends: ask again later"
+        return ""
+
+    def _set(self, node: str, **values: object) -> None:
+        with self._db.session() as session:
+            session.execute(update(MembershipRow).where(MembershipRow.node == node).values(**values))
+
+    def _forget(self) -> None:
+        """Drop wishes that are too old to be fulfilled, and those that were; a loan is remembered for a day."""
+        old = (MembershipRow.received < self._clock() - DAY) & (MembershipRow.lent < self._clock() - DAY)
+        with self._db.session() as session:
+            session.execute(delete(MembershipRow).where(old))
