@@ -12,12 +12,12 @@ import {Reckoning} from "./libraries/Reckoning.sol";
 import {SuiteLib} from "./libraries/SuiteLib.sol";
 import {Tally} from "./libraries/Tally.sol";
 import {TypedData} from "./libraries/TypedData.sol";
-import {FileData, FileRef, PoolTerms, Receipt, Suite} from "./libraries/Types.sol";
+import {FileRef, PoolTerms, Receipt, Suite} from "./libraries/Types.sol";
 import {Voting} from "./libraries/Voting.sol";
 import {ECDSA} from "@openzeppelin/contracts/utils/cryptography/ECDSA.sol";
 
 /// @title Court
-/// @notice Committees over lanes: their terms, attestation of bytes, the draw, hidden votes, outcomes and fees.
+/// @notice Committees over lanes: their terms, the draw, hidden votes, outcomes and fees.
 contract Court is ICourt {
     using LaneSlot for uint256;
 
@@ -30,14 +30,11 @@ contract Court is ICourt {
     /// @dev What every call of a round needs of a pool's terms, in one word.
     struct Terms {
         uint8 committee;
-        uint8 attestBlocks;
         uint16 drawBlocks;
         uint32 commitWindow;
         uint32 revealWindow;
         uint32 challengeWindow;
-        /// Seconds for which a receipt, and a service key that was replaced, counts: for its window to submit, and from
-        /// there to the last chance to attest.
-        uint32 receiptLife;
+        uint32 receiptWindow;
         uint32 fee;
         uint32 group;
     }
@@ -54,7 +51,6 @@ contract Court is ICourt {
     address public immutable appeals;
     address public immutable canaries;
     uint256 public immutable epochBlocks;
-    uint256 private immutable _blockSeconds;
 
     mapping(uint256 pool => PoolTerms) private _promised;
     mapping(uint256 pool => Terms) private _terms;
@@ -72,7 +68,6 @@ contract Court is ICourt {
         appeals = suite.appeals;
         canaries = suite.canaries;
         epochBlocks = ISeats(suite.seats).epochBlocks();
-        _blockSeconds = IParams(suite.params).blockSeconds();
     }
 
     // ---- A pool's terms
@@ -81,15 +76,13 @@ contract Court is ICourt {
     function registerPool(uint256 pool, PoolTerms calldata terms) external {
         if (msg.sender != address(pools)) revert NotPools();
         _promised[pool] = terms;
-        uint256 blocks = uint256(terms.laneBlocks) + terms.attestBlocks + 1;
         _terms[pool] = Terms({
             committee: terms.committee,
-            attestBlocks: terms.attestBlocks,
             drawBlocks: terms.drawBlocks,
             commitWindow: terms.commitWindow,
             revealWindow: terms.revealWindow,
             challengeWindow: terms.challengeWindow,
-            receiptLife: uint32(terms.receiptWindow + blocks * _blockSeconds),
+            receiptWindow: terms.receiptWindow,
             fee: terms.fee,
             group: terms.group
         });
@@ -107,15 +100,15 @@ contract Court is ICourt {
         return _promised[pool];
     }
 
-    // ---- Attestation: which files of a lane had their bytes in the pool's storage, fixed before the seed of the draw
-    // is known
+    // ---- The pool's service: what it relays or gave a receipt for is in the pool's storage
 
     /// @inheritdoc ICourt
     function setService(uint256 pool, address service) external {
         if (pools.ownerOf(pool) != msg.sender) revert IPools.NotOwner();
         Service storage keys = _services[pool];
         if (block.timestamp < keys.previousUntil) revert TooSoon(keys.previousUntil);
-        uint256 until = keys.current == address(0) ? 0 : block.timestamp + _terms[pool].receiptLife;
+        // one second more than the oldest receipt that it signed
+        uint256 until = keys.current == address(0) ? 0 : block.timestamp + _terms[pool].receiptWindow + 1;
         (keys.previous, keys.previousUntil, keys.current) = (keys.current, uint40(until), service);
         emit ServiceSet(pool, service, until);
     }
@@ -127,33 +120,18 @@ contract Court is ICourt {
     }
 
     /// @inheritdoc ICourt
-    function attest(uint256 pool, uint256 lane, uint256 places) external {
-        Service storage keys = _services[pool];
-        bool known = msg.sender == keys.current || (msg.sender == keys.previous && block.timestamp < keys.previousUntil);
-        if (!known) revert NotService();
-        _attest(pool, lane, places);
-    }
-
-    /// @inheritdoc ICourt
-    function attestByReceipt(uint256 pool, uint256 sequence, FileData calldata file, Receipt calldata receipt)
-        external
-    {
-        bytes20 digest = pools.digestOf(pools.innerHash(pool, sequence, file), file.node);
-        if (pools.submissionOf(pool, sequence).digest != digest) revert IPools.WrongFile(sequence);
-        checkReceipt(pool, file.node, file.fileHash, receipt);
-        // bytes are not kept for ever: an old receipt must not have the same file paid once more, as unavailable
-        if (receipt.time + _terms[pool].receiptLife < block.timestamp) revert BadReceipt();
-        _attest(pool, sequence >> 4, 1 << (sequence & 15));
-    }
-
-    /// @inheritdoc ICourt
-    function checkReceipt(uint256 pool, address node, bytes32 fileHash, Receipt calldata receipt) public view {
-        Service storage keys = _services[pool];
+    function checkReceipt(uint256 pool, address node, bytes32 fileHash, Receipt calldata receipt) external view {
         bytes32 digest = receiptDigest(pool, node, fileHash, receipt.size, receipt.time);
         // never ERC-1271: what a contract acknowledged it can deny, when the work is there
         (address signer,,) = ECDSA.tryRecoverCalldata(digest, receipt.signature);
-        bool known = signer == keys.current || (signer == keys.previous && block.timestamp < keys.previousUntil);
-        if (signer == address(0) || !known || receipt.time > block.timestamp) revert BadReceipt();
+        if (!isService(pool, signer) || receipt.time > block.timestamp) revert BadReceipt();
+    }
+
+    /// @inheritdoc ICourt
+    function isService(uint256 pool, address who) public view returns (bool) {
+        Service storage keys = _services[pool];
+        if (who == address(0)) return false;
+        return who == keys.current || (who == keys.previous && block.timestamp < keys.previousUntil);
     }
 
     /// @inheritdoc ICourt
@@ -172,51 +150,20 @@ contract Court is ICourt {
         return TypedData.digest(keccak256("muster-receipts"), address(pools), hash);
     }
 
-    /// @dev The seed's block S is the next one once all files are attested, and the one after the last chance
-    /// otherwise: a complete lane takes nothing more, so S cannot move after its hash is known. What came with its
-    /// receipt was attested by that.
-    function _attest(uint256 pool, uint256 lane, uint256 places) private {
-        uint256 key = _key(pool, lane, 0);
-        uint256 word = _lanes[key];
-        if (word.settled()) revert AlreadySettled();
-        if (word.seed() != 0) revert AlreadyDrawn();
-        uint256 attested = Codes.gather(word.codes());
-        (uint256 end, uint256 files, uint256 presented) = pools.presentedIn(pool, lane, attested | places);
-        if (files == 0) revert NoSuchLane();
-        if (files < 16 && block.number <= end) revert LaneOpen(end);
-        uint256 last = end + _terms[pool].attestBlocks;
-        if (block.number > last) revert AttestationOver(last);
-        if (places >> files != 0) revert NoSuchFile();
-        attested |= presented;
-        if (places & ~attested == 0) revert NothingNew();
-        attested |= places;
-        word = _attested(pool, end, files, attested, block.number + 1);
-        _lanes[key] = word;
-        emit LaneAttested(pool, lane, attested, word.seedBlock());
-    }
-
-    /// @dev The word of an attested lane. S is block `complete` if all files are; else the one after the last chance.
-    function _attested(uint256 pool, uint256 end, uint256 files, uint256 places, uint256 complete)
-        private
-        view
-        returns (uint256)
-    {
-        uint256 seedBlock = places + 1 == 1 << files ? complete : end + _terms[pool].attestBlocks + 1;
-        return uint256(0).withTime(seedBlock).withCodes(Codes.spread(places, Codes.UNDECIDED));
-    }
-
-    /// @dev Last block in which a file of the lane can be attested.
-    function _lastChance(uint256 pool, uint256 lane) private view returns (uint256) {
-        (, uint256 end, uint256 files) = pools.laneOf(pool, lane);
-        if (files == 0) revert NoSuchLane();
-        return end + _terms[pool].attestBlocks;
-    }
-
     // ---- Draw
 
     /// @inheritdoc ICourt
+    function openLane(uint256 pool, uint256 lane, uint256 files) external {
+        if (msg.sender != address(pools)) revert NotPools();
+        uint256 seedBlock = block.number + 1; // nobody knows its hash yet
+        uint256 codes = Codes.spread((1 << files) - 1, Codes.UNDECIDED);
+        _lanes[_key(pool, lane, 0)] = uint256(0).withTime(seedBlock).withCodes(codes);
+        emit LaneSubmitted(pool, lane, files, seedBlock);
+    }
+
+    /// @inheritdoc ICourt
     function draw(uint256 pool, uint256 lane, uint256 round) external {
-        uint256 word = _word(pool, lane, round);
+        uint256 word = _lanes[_key(pool, lane, round)];
         if (word.settled()) revert AlreadySettled();
         if (word.seed() != 0) revert AlreadyDrawn();
         _lanes[_key(pool, lane, round)] = _draw(word, pool, lane, round);
@@ -228,7 +175,7 @@ contract Court is ICourt {
         view
         returns (uint256[] memory members, address[] memory voters, bytes32 seed, bool drawn)
     {
-        uint256 word = _word(pool, lane, round);
+        uint256 word = _lanes[_key(pool, lane, round)];
         drawn = word.seed() != 0;
         if (drawn) {
             seed = bytes32(word.seed());
@@ -244,7 +191,7 @@ contract Court is ICourt {
 
     /// @inheritdoc ICourt
     function roundOf(uint256 pool, uint256 lane, uint256 round) external view returns (Round memory round_) {
-        uint256 word = _word(pool, lane, round);
+        uint256 word = _lanes[_key(pool, lane, round)];
         Terms storage terms = _terms[pool];
         round_.settled = word.settled();
         round_.codes = word.codes();
@@ -267,15 +214,6 @@ contract Court is ICourt {
             round_.commitUntil = round_.drawnAt + terms.commitWindow;
             round_.revealUntil = round_.commitUntil + terms.revealWindow;
         }
-    }
-
-    /// @dev The word of a round; for a lane of which nothing is written yet, what the receipts that its files came with
-    /// say. It takes more files until its last block, which is before that seed: once S is known, S is fixed.
-    function _word(uint256 pool, uint256 lane, uint256 round) private view returns (uint256 word) {
-        word = _lanes[_key(pool, lane, round)];
-        if (word != 0 || round != 0) return word;
-        (uint256 end, uint256 files, uint256 places) = pools.presentedIn(pool, lane, 0);
-        return places == 0 ? 0 : _attested(pool, end, files, places, end + 1);
     }
 
     function _draw(uint256 word, uint256 pool, uint256 lane, uint256 round) private returns (uint256) {
@@ -405,7 +343,7 @@ contract Court is ICourt {
         private
         returns (uint256 word, Voting.Body memory body)
     {
-        word = _word(pool, lane, round);
+        word = _lanes[_key(pool, lane, round)];
         if (word.settled()) revert AlreadySettled();
         if (word.seed() == 0) word = _draw(word, pool, lane, round);
         if (member >= LaneSlot.MOST) revert NotVoter();
@@ -435,10 +373,10 @@ contract Court is ICourt {
     /// @inheritdoc ICourt
     function settle(uint256 pool, uint256 lane, uint256 round, FileRef[] calldata files) public {
         uint256 key = _key(pool, lane, round);
-        uint256 word = _word(pool, lane, round);
+        uint256 word = _lanes[key];
         if (word.settled()) revert AlreadySettled();
         Terms storage terms = _terms[pool];
-        _checkSettleable(word, terms, pool, lane, round);
+        _checkSettleable(word, terms);
         uint256[] memory votes;
         if (word.seed() != 0) votes = _votes(word, key, terms.committee);
         uint256 codes = Tally.lane(votes, word.codes(), terms.committee, round == 0 ? Codes.UNDECIDED : Codes.VOID);
@@ -446,7 +384,7 @@ contract Court is ICourt {
         emit LaneSettled(_which(pool, lane, round), codes);
         if (round == 0) _redraw(pool, lane, key, codes);
         if (word.seed() != 0) _blame(word, pool, lane, round, votes, codes);
-        pools.settleLane(pool, lane, round, codes, terms.challengeWindow, files);
+        pools.settleLane(pool, lane, codes, terms.challengeWindow, files);
     }
 
     /// @inheritdoc ICourt
@@ -531,18 +469,15 @@ contract Court is ICourt {
     }
 
     /// @dev A drawn round once its votes can be counted. One that was not drawn once it can be drawn no more, for the
-    /// next committee; or, when nothing of it was attested, once nothing can be.
-    function _checkSettleable(uint256 word, Terms storage terms, uint256 pool, uint256 lane, uint256 round)
-        private
-        view
-    {
+    /// next committee.
+    function _checkSettleable(uint256 word, Terms storage terms) private view {
         if (word.seed() != 0) {
             uint256 until = Voting.countableFrom(_body(word, terms));
             if (block.timestamp < until) revert NotSettleable(until);
             return;
         }
-        if (word == 0 && round == 1) revert NoSuchLane();
-        uint256 last = word == 0 ? _lastChance(pool, lane) : word.seedBlock() + terms.drawBlocks;
+        if (word == 0) revert NoSuchLane();
+        uint256 last = word.seedBlock() + terms.drawBlocks;
         if (block.number <= last) revert NotSettleable(last + 1);
     }
 

@@ -16,11 +16,12 @@ import {PoolSlot} from "./libraries/PoolSlot.sol";
 import {SuiteLib} from "./libraries/SuiteLib.sol";
 import {TermsLib} from "./libraries/TermsLib.sol";
 import {TypedData} from "./libraries/TypedData.sol";
-import {FileData, FileRef, PoolTerms, Receipt, Suite, Work} from "./libraries/Types.sol";
+import {FileData, FileRef, PoolTerms, Receipt, Suite} from "./libraries/Types.sol";
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
 import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
 import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
 import {Hashes} from "@openzeppelin/contracts/utils/cryptography/Hashes.sol";
+import {MessageHashUtils} from "@openzeppelin/contracts/utils/cryptography/MessageHashUtils.sol";
 import {SignatureChecker} from "@openzeppelin/contracts/utils/cryptography/SignatureChecker.sol";
 
 /// @title Pools
@@ -57,7 +58,13 @@ contract Pools is IPools, ReentrancyGuardTransient {
     }
 
     bytes32 public constant INVITE_TYPEHASH = keccak256("Invite(uint256 pool,address node,uint256 expiry)");
-    uint256 private constant FRESH = FileSlot.PENDING << 248;
+    /// The struct `FileData` with its pool.
+    bytes32 public constant SUBMISSION_TYPEHASH = keccak256(
+        "Submission(uint256 pool,address node,uint256 step,uint256 counter,uint256 units,uint256 rows,bytes32 root,bytes32 file)"
+    );
+    bytes32 public constant JOIN_TYPEHASH = keccak256("Join(uint256 pool,address node,uint256 nonce,uint256 expiry)");
+    bytes32 public constant LEAVE_TYPEHASH = keccak256("Leave(uint256 pool,address node,uint256 nonce,uint256 expiry)");
+    bytes32 private constant DOMAIN = keccak256("muster-pools");
 
     IERC20 public immutable token;
     IParams private immutable params;
@@ -77,6 +84,8 @@ contract Pools is IPools, ReentrancyGuardTransient {
     mapping(uint256 member => Word) private _accounts;
     /// By FileId.
     mapping(uint256 id => uint256 slot) private _files;
+    /// @inheritdoc IPools
+    mapping(address node => uint256) public nonceOf;
 
     modifier onlyOwner(uint256 pool) {
         _checkOwner(pool);
@@ -126,13 +135,7 @@ contract Pools is IPools, ReentrancyGuardTransient {
         if (pool > type(uint24).max) revert AmountTooLarge();
         if (terms.group == 0) terms.group = uint32(pool);
         _pools[pool].word = PoolSlot.pack(
-                terms.rate,
-                terms.fee,
-                terms.maxUnits,
-                terms.laneBlocks,
-                terms.maxLag,
-                terms.committee,
-                uint256(Status.Open)
+                terms.rate, terms.fee, terms.maxUnits, terms.maxLag, terms.committee, uint256(Status.Open)
             ).withFree(budget);
         _desks[pool] = Desk({
             owner: msg.sender,
@@ -250,25 +253,37 @@ contract Pools is IPools, ReentrancyGuardTransient {
     /// @inheritdoc IPools
     function join(uint256 pool, address node) external {
         if (_desks[pool].inviteOnly) revert InviteRequired();
+        _onlyNode(node);
         _join(pool, node);
     }
 
     /// @inheritdoc IPools
     function joinWithInvite(uint256 pool, address node, uint256 expiry, bytes calldata invite) external {
-        if (block.timestamp > expiry) revert InviteExpired();
-        bytes32 digest = inviteDigest(pool, node, expiry);
-        if (!SignatureChecker.isValidSignatureNowCalldata(_desks[pool].owner, digest, invite)) revert BadInvite();
+        if (block.timestamp > expiry) revert SignatureExpired();
+        _checkInvite(pool, node, expiry, invite);
+        _onlyNode(node);
+        _join(pool, node);
+    }
+
+    /// @inheritdoc IPools
+    function joinFor(uint256 pool, address node, uint256 expiry, bytes calldata signature, bytes calldata invite)
+        external
+    {
+        if (_desks[pool].inviteOnly) _checkInvite(pool, node, expiry, invite);
+        _useSignature(node, expiry, joinDigest(pool, node, expiry), signature);
         _join(pool, node);
     }
 
     /// @inheritdoc IPools
     function leavePool(uint256 pool, address node) external {
-        uint256 account = _accounts[_member(pool, node)].word;
-        if (account.limit() == 0) revert NotMember();
-        _onlyNode(node, stakes.operatorOf(node));
-        _accounts[_member(pool, node)].word = account.withLimit(0);
-        emit NodeLeft(pool, node, false);
-        stakes.unbind(node, block.timestamp + _desks[pool].unbonding);
+        _onlyNode(node);
+        _leave(pool, node);
+    }
+
+    /// @inheritdoc IPools
+    function leaveFor(uint256 pool, address node, uint256 expiry, bytes calldata signature) external {
+        _useSignature(node, expiry, leaveDigest(pool, node, expiry), signature);
+        _leave(pool, node);
     }
 
     /// @inheritdoc IPools
@@ -299,8 +314,42 @@ contract Pools is IPools, ReentrancyGuardTransient {
 
     /// @inheritdoc IPools
     function inviteDigest(uint256 pool, address node, uint256 expiry) public view returns (bytes32) {
-        bytes32 hash = keccak256(abi.encode(INVITE_TYPEHASH, pool, node, expiry));
-        return TypedData.digest(keccak256("muster-pools"), address(this), hash);
+        return TypedData.digest(DOMAIN, address(this), keccak256(abi.encode(INVITE_TYPEHASH, pool, node, expiry)));
+    }
+
+    /// @inheritdoc IPools
+    function joinDigest(uint256 pool, address node, uint256 expiry) public view returns (bytes32) {
+        return _nonceDigest(JOIN_TYPEHASH, pool, node, expiry);
+    }
+
+    /// @inheritdoc IPools
+    function leaveDigest(uint256 pool, address node, uint256 expiry) public view returns (bytes32) {
+        return _nonceDigest(LEAVE_TYPEHASH, pool, node, expiry);
+    }
+
+    function _nonceDigest(bytes32 typehash, uint256 pool, address node, uint256 expiry) private view returns (bytes32) {
+        bytes32 hash = keccak256(abi.encode(typehash, pool, node, nonceOf[node], expiry));
+        return TypedData.digest(DOMAIN, address(this), hash);
+    }
+
+    /// @dev What a node's key signed is done once.
+    function _useSignature(address node, uint256 expiry, bytes32 digest, bytes calldata signature) private {
+        if (block.timestamp > expiry) revert SignatureExpired();
+        if (!TypedData.signedBy(node, digest, signature)) revert BadSignature();
+        ++nonceOf[node];
+    }
+
+    function _checkInvite(uint256 pool, address node, uint256 expiry, bytes calldata invite) private view {
+        bytes32 digest = inviteDigest(pool, node, expiry);
+        if (!SignatureChecker.isValidSignatureNowCalldata(_desks[pool].owner, digest, invite)) revert BadInvite();
+    }
+
+    function _leave(uint256 pool, address node) private {
+        uint256 account = _accounts[_member(pool, node)].word;
+        if (account.limit() == 0) revert NotMember();
+        _accounts[_member(pool, node)].word = account.withLimit(0);
+        emit NodeLeft(pool, node, false);
+        stakes.unbind(node, block.timestamp + _desks[pool].unbonding);
     }
 
     function _join(uint256 pool, address node) private {
@@ -313,7 +362,6 @@ contract Pools is IPools, ReentrancyGuardTransient {
         if (first.removed() || first.slashed()) revert Removed();
         if (first.limit() != 0) revert AlreadyMember();
         (address operator, uint256 stake) = stakes.bind(node, pool, _desks[pool].minStake);
-        _onlyNode(node, operator);
         uint256 limit = _limit(pool, p, stake);
         // Only steps whose seed block is later than the join: nobody can pick an address that has easy problems.
         uint256 steps = p.steps();
@@ -324,14 +372,14 @@ contract Pools is IPools, ReentrancyGuardTransient {
 
     /// @dev Of a node that may be no member any more: its limit, out of the stake that is still locked here, and the
     /// last time at which it was one.
-    function _lockedLimit(uint256 pool, uint256 state, uint256 account)
+    function _lockedLimit(uint256 pool, uint256 state, uint256 account, address who)
         private
         view
         returns (uint256 limit, uint256 last)
     {
         limit = account.limit();
         if (limit != 0) return (limit, block.timestamp);
-        IStakes.Node memory node = stakes.nodeOf(msg.sender);
+        IStakes.Node memory node = stakes.nodeOf(who);
         Desk storage desk = _desks[pool];
         bool locked = node.pool == 0 && node.lastPool == pool && node.stake >= desk.minStake;
         if (!locked || account.slashed()) revert NotMember();
@@ -360,65 +408,55 @@ contract Pools is IPools, ReentrancyGuardTransient {
         if (limit > AccountSlot.MAX_34) limit = AccountSlot.MAX_34;
     }
 
-    function _onlyNode(address node, address operator) private view {
-        if (msg.sender != node && msg.sender != operator) revert NotOperatorOrNode();
+    function _onlyNode(address node) private view {
+        if (msg.sender != node && msg.sender != stakes.operatorOf(node)) revert NotOperatorOrNode();
     }
 
     // ---- A submission comes in
 
     /// @inheritdoc IPools
-    function submit(Work calldata work) external returns (uint256 sequence) {
-        uint256 pool = PackedWork.pool(work.packed);
-        Word storage poolWord = _pools[pool];
-        Word storage accountWord = _accounts[_member(pool, msg.sender)];
-        uint256 state = poolWord.word;
-        uint256 account = accountWord.word;
-        _onlyOpen(state);
-        (state, account, sequence) = _place(state, account, account.limit(), state.maxLag(), pool, work, FRESH);
-        poolWord.word = state;
-        accountWord.word = account;
-    }
-
-    /// @inheritdoc IPools
-    function submitMany(Work[] calldata works) external returns (uint256 firstSequence, uint256 lastSequence) {
-        if (works.length == 0 || works.length > 16) revert BadCount();
-        uint256 pool = PackedWork.pool(works[0].packed);
+    function submitLane(uint256 pool, FileData[] calldata files, bytes[] calldata signatures)
+        external
+        returns (uint256 lane)
+    {
+        if (msg.sender != _desks[pool].owner && !court.isService(pool, msg.sender)) revert NotService();
+        if (files.length == 0 || files.length > 16 || files.length != signatures.length) revert BadCount();
         uint256 state = _pools[pool].word;
-        uint256 account = _accounts[_member(pool, msg.sender)].word;
-        _onlyOpen(state);
-        for (uint256 i = 0; i < works.length; ++i) {
-            (state, account, lastSequence) =
-                _place(state, account, account.limit(), state.maxLag(), pool, works[i], FRESH);
-            if (i == 0) firstSequence = lastSequence;
+        if (state.status() != uint256(Status.Open)) revert WrongStatus(Status(state.status()));
+        lane = state.lanes();
+        bytes32 domain = TypedData.domain(DOMAIN, address(this));
+        for (uint256 i = 0; i < files.length; ++i) {
+            Word storage accountWord = _accounts[_member(pool, files[i].node)];
+            uint256 account = accountWord.word;
+            _checkSigned(pool, i, files[i], domain, signatures[i]);
+            (state, accountWord.word) =
+                _place(state, account, account.limit(), state.maxLag(), pool, (lane << 4) | i, files[i]);
         }
-        _pools[pool].word = state;
-        _accounts[_member(pool, msg.sender)].word = account;
+        _openLane(pool, state, files.length);
     }
 
     /// @inheritdoc IPools
-    function submitWithReceipt(Work calldata work, Receipt calldata receipt) external returns (uint256 sequence) {
-        uint256 pool = PackedWork.pool(work.packed);
+    function submitWithReceipt(uint256 pool, FileData calldata file, bytes calldata signature, Receipt calldata receipt)
+        external
+        returns (uint256 sequence)
+    {
+        Word storage accountWord = _accounts[_member(pool, file.node)];
         uint256 state = _pools[pool].word;
-        uint256 account = _accounts[_member(pool, msg.sender)].word;
-        court.checkReceipt(pool, msg.sender, work.fileHash, receipt);
-        (uint256 limit, uint256 last) = _lockedLimit(pool, state, account);
+        uint256 account = accountWord.word;
+        court.checkReceipt(pool, file.node, file.fileHash, receipt);
+        (uint256 limit, uint256 last) = _lockedLimit(pool, state, account, file.node);
         uint256 first = block.timestamp - _desks[pool].receiptWindow;
-        last = _lastInTime(pool, state, PackedWork.step(work.packed), last);
+        last = _lastInTime(pool, state, file.step, last);
         if (receipt.time < first || receipt.time > last) revert ReceiptOutOfTime(first, last);
-        (state, account, sequence) =
-            _place(state, account, limit, PoolSlot.MAX_STEPS, pool, work, FRESH | FileSlot.ATTESTED);
-        _pools[pool].word = state;
-        _accounts[_member(pool, msg.sender)].word = account;
-        emit ReceiptPresented(FileId.pack(pool, sequence));
+        _checkSigned(pool, 0, file, TypedData.domain(DOMAIN, address(this)), signature);
+        sequence = state.lanes() << 4;
+        (state, accountWord.word) = _place(state, account, limit, PoolSlot.MAX_STEPS, pool, sequence, file);
+        _openLane(pool, state, 1);
     }
 
     /// @inheritdoc IPools
     function announceMirror(uint256 pool, uint256 sequence, string calldata uri) external {
         emit MirrorAnnounced(pool, sequence, msg.sender, uri);
-    }
-
-    function _onlyOpen(uint256 state) private pure {
-        if (state.status() != uint256(Status.Open)) revert WrongStatus(Status(state.status()));
     }
 
     /// @dev The last time, at most `last`, at which nothing but the node itself spoke against work for `step`.
@@ -432,90 +470,91 @@ contract Pools is IPools, ReentrancyGuardTransient {
         return published < last ? published : last;
     }
 
-    /// @dev One file: next place, limits, reservation, storage, event. Returns the words of pool and account to write.
-    /// @param fresh Phase and flags of its slot.
+    /// @dev Its node signed what the lane says of file `index`.
+    function _checkSigned(uint256 pool, uint256 index, FileData calldata file, bytes32 domain, bytes calldata signature)
+        private
+        pure
+    {
+        bytes32 hash = keccak256(abi.encode(SUBMISSION_TYPEHASH, pool, file));
+        if (!TypedData.signedBy(file.node, MessageHashUtils.toTypedDataHash(domain, hash), signature)) {
+            revert FileRefused(index, abi.encodeWithSelector(BadSignature.selector));
+        }
+    }
+
+    /// @dev One file at its place: limits, reservation, storage, event. Returns the words of pool and account to write.
     function _place(
         uint256 state,
         uint256 account,
         uint256 limit,
         uint256 maxLag,
         uint256 pool,
-        Work calldata work,
-        uint256 fresh
-    ) private returns (uint256, uint256, uint256 sequence) {
-        uint256 packed = work.packed;
-        uint256 units = PackedWork.units(packed);
-        _mayWork(state, account, packed ^ (pool << 128), maxLag);
+        uint256 sequence,
+        FileData calldata file
+    ) private returns (uint256, uint256) {
+        bytes memory refusal = _refusal(state, account, limit, maxLag, file);
+        if (refusal.length != 0) revert FileRefused(sequence & 15, refusal);
+        uint256 placed = PackedWork.placed(pool, sequence, file);
+        uint256 digest = _digest(_inner(file.root, file.fileHash, placed), file.node);
+        _files[FileId.pack(pool, sequence)] = FileSlot.pack(digest, file.units, 0, 0, FileSlot.PENDING);
+        emit WorkSubmitted(file.node, placed, file.root, file.fileHash);
         unchecked {
-            if (account.open() + units > limit) {
-                if (limit == 0) revert NotMember();
-                revert OverLimit(account.open() + units, limit);
-            }
-            uint256 cost = Charging.reserved(units, state);
-            if (cost > state.free()) revert EscrowExhausted(cost, state.free());
-            state -= cost;
-
-            sequence = state.sequence();
-            uint256 start = state.laneStart();
-            if (block.number > start + state.laneBlocks()) sequence = (sequence + 15) & ~uint256(15);
-            if (sequence & 15 == 0) start = block.number;
-            if (sequence >= PoolSlot.MAX_SEQUENCE) revert AmountTooLarge();
-            state = state.withLane(sequence + 1, start);
+            return (state - Charging.reserved(file.units, state), account.submitted(file.units)); // it is free
         }
-        bytes32 root = work.root;
-        bytes32 fileHash = work.fileHash;
-        uint256 placed = PackedWork.placed(packed, sequence);
-        uint256 digest = _digest(_inner(root, fileHash, placed), msg.sender);
-        _files[PackedWork.id(placed)] = FileSlot.pack(digest, units, block.number, 0, 0) | fresh;
-        emit WorkSubmitted(msg.sender, placed, root, fileHash);
-        return (state, account.submitted(units), sequence);
     }
 
-    /// @dev What a node says of its file, against its account and its pool's steps. `packed` is without the pool: what
-    /// is left above the step, of another pool or a sequence of the node's own, makes it a step that nobody published.
-    function _mayWork(uint256 state, uint256 account, uint256 packed, uint256 maxLag) private pure {
+    /// @dev The error for which a file cannot come in, or nothing.
+    function _refusal(uint256 state, uint256 account, uint256 limit, uint256 maxLag, FileData calldata file)
+        private
+        pure
+        returns (bytes memory)
+    {
         unchecked {
-            uint256 counter = PackedWork.counter(packed);
-            if (account.counter() != counter) revert CounterMismatch(counter, account.counter());
+            if (limit == 0) return abi.encodeWithSelector(NotMember.selector);
+            if (account.counter() != file.counter) {
+                return abi.encodeWithSelector(CounterMismatch.selector, file.counter, account.counter());
+            }
             if (account.underWay() >= TermsLib.MAX_UNSETTLED) {
-                if (account.frozen() != 0) revert NodeIsFrozen();
-                revert TooManyUnsettled(TermsLib.MAX_UNSETTLED);
+                if (account.frozen() != 0) return abi.encodeWithSelector(NodeIsFrozen.selector);
+                return abi.encodeWithSelector(TooManyUnsettled.selector, TermsLib.MAX_UNSETTLED);
             }
-            uint256 step = packed >> 64;
             // of a step that is not published yet it wraps
-            uint256 lag = state.steps() - 1 - step;
-            if (lag > maxLag) revert StepOutOfRange(step, account.joinedStep(), state.steps());
-            if (step < account.joinedStep()) revert StepOutOfRange(step, account.joinedStep(), state.steps());
-            if (PackedWork.units(packed) - 1 >= state.maxUnits()) {
-                revert BadUnits(PackedWork.units(packed), state.maxUnits()); // 0 wraps
+            if (state.steps() - 1 - file.step > maxLag || file.step < account.joinedStep()) {
+                return abi.encodeWithSelector(StepOutOfRange.selector, file.step, account.joinedStep(), state.steps());
             }
-            if (PackedWork.rows(packed) == 0) revert BadRows();
-            if (counter == AccountSlot.MAX_COUNTER) revert AmountTooLarge();
+            if (file.units == 0 || file.units > state.maxUnits()) {
+                return abi.encodeWithSelector(BadUnits.selector, file.units, state.maxUnits());
+            }
+            if (file.rows == 0) return abi.encodeWithSelector(BadRows.selector);
+            if (file.counter == AccountSlot.MAX_COUNTER) return abi.encodeWithSelector(AmountTooLarge.selector);
+            uint256 open = account.open() + file.units;
+            if (open > limit) return abi.encodeWithSelector(OverLimit.selector, open, limit);
+            uint256 cost = Charging.reserved(file.units, state);
+            if (cost > state.free()) return abi.encodeWithSelector(EscrowExhausted.selector, cost, state.free());
         }
+        return "";
+    }
+
+    /// @dev The lane is complete with the call that submits it.
+    function _openLane(uint256 pool, uint256 state, uint256 files) private {
+        uint256 lane = state.lanes();
+        if (lane == PoolSlot.MAX_LANES) revert AmountTooLarge();
+        _pools[pool].word = state.withLanes(lane + 1);
+        court.openLane(pool, lane, files);
     }
 
     // ---- Its committee settles it
 
     /// @inheritdoc IPools
-    function settleLane(
-        uint256 pool,
-        uint256 lane,
-        uint256 round,
-        uint256 codes,
-        uint256 window,
-        FileRef[] calldata files
-    ) external onlyCourt {
+    function settleLane(uint256 pool, uint256 lane, uint256 codes, uint256 window, FileRef[] calldata files)
+        external
+        onlyCourt
+    {
         uint256 state = _pools[pool].word;
         uint256 before = state;
         uint256 sequence = lane << 4;
-        if (files.length == 0 || files.length > 16) revert BadCount();
-        uint256 next = sequence + files.length;
-        if (files.length < 16 && state.sequence() != next && _files[FileId.checked(pool, next)] != 0) {
-            revert BadCount();
-        }
+        if (files.length > 16 || codes >> (files.length << 2) != 0) revert BadCount();
         for (uint256 i = 0; i < files.length; ++i) {
             uint256 code = Codes.get(codes, i);
-            if (code == Codes.NONE && round == 0) code = Codes.LATE;
             if (code == Codes.NONE || code == Codes.UNDECIDED) continue;
             state = _settle(state, pool, sequence + i, files[i], code, window);
         }
@@ -551,13 +590,11 @@ contract Pools is IPools, ReentrancyGuardTransient {
         } else if (code == Codes.VOID) {
             account = account.unsettledLess();
             phase = FileSlot.FINAL;
-        } else if (code == Codes.LATE) {
-            time = block.timestamp; // nothing can be said against it
         } else if (Codes.isReject(code)) {
             account = account.frozenMore(block.timestamp);
             flags = FileSlot.FROZEN;
         }
-        if (code == Codes.VOID || code == Codes.LATE) {
+        if (code == Codes.VOID) {
             state = _credit(state, Charging.refund(code, units, state));
         }
         _accounts[_member(pool, node)].word = account;
@@ -654,7 +691,7 @@ contract Pools is IPools, ReentrancyGuardTransient {
             _refundFees(pool, code);
             emit FileFinalized(FileId.pack(pool, sequence), code, 0);
         } else {
-            if (code != Codes.LATE) time -= _desks[pool].challengeWindow;
+            time -= _desks[pool].challengeWindow;
             bool frozen = slot & FileSlot.FROZEN != 0;
             _charge(pool, sequence, file.node, Charging.Unpaid(code, slot.amount(), time, time, frozen, 0, msg.sender));
         }
@@ -723,8 +760,7 @@ contract Pools is IPools, ReentrancyGuardTransient {
         if (unpaid.frozen) account = account.frozenLess();
         if (!rejected && unpaid.frozen && account.frozen() == 0) emit NodeReleased(pool, node);
         _accounts[_member(pool, node)].word = account;
-        // what was late was refunded at once
-        uint256 back = unpaid.code == Codes.LATE ? 0 : Charging.refund(unpaid.code, unpaid.units, state);
+        uint256 back = Charging.refund(unpaid.code, unpaid.units, state);
         if (order.bps + order.amount != 0) {
             uint256 left;
             uint256 feesPaid;
@@ -786,8 +822,7 @@ contract Pools is IPools, ReentrancyGuardTransient {
             status: Status(state.status()),
             free: state.free(),
             steps: state.steps(),
-            sequence: state.sequence(),
-            laneStart: state.laneStart(),
+            lanes: state.lanes(),
             seedBlock: desk.seedBlock,
             unbonding: desk.unbonding,
             settleAt: closed ? uint256(desk.since) + desk.unbonding : 0
@@ -820,7 +855,6 @@ contract Pools is IPools, ReentrancyGuardTransient {
     /// @inheritdoc IPools
     function submissionOf(uint256 pool, uint256 sequence) external view returns (Submission memory) {
         uint256 slot = _files[FileId.checked(pool, sequence)];
-        bool pending = slot.phase() == FileSlot.PENDING;
         bool cumulative = slot & FileSlot.CUMULATIVE != 0;
         return Submission({
             digest: bytes20(slot.digest()),
@@ -828,8 +862,7 @@ contract Pools is IPools, ReentrancyGuardTransient {
             code: slot.code(),
             units: cumulative ? 0 : slot.amount(),
             earned: cumulative ? slot.amount() : 0,
-            submittedAt: pending ? slot.submittedAt() : 0,
-            finalAt: pending ? 0 : slot.finalAt()
+            finalAt: slot.finalAt()
         });
     }
 
@@ -855,54 +888,19 @@ contract Pools is IPools, ReentrancyGuardTransient {
     }
 
     /// @inheritdoc IPools
-    function laneOf(uint256 pool, uint256 lane) public view returns (uint256 start, uint256 end, uint256 files) {
-        uint256 id = FileId.checked(pool, lane << 4);
-        uint256 state = _pools[pool].word;
-        files = _filled(state, id);
-        uint256 first = _files[id];
-        if (first.phase() != FileSlot.PENDING) return (0, 0, files);
-        start = first.submittedAt();
-        end = start + state.laneBlocks();
-        if (files < 16) return (start, end, files);
-        uint256 last = _files[id | 15].submittedAt();
-        if (last < end) end = last;
-    }
-
-    /// @inheritdoc IPools
-    function presentedIn(uint256 pool, uint256 lane, uint256 known)
-        external
-        view
-        returns (uint256 end, uint256 files, uint256 places)
-    {
-        (, end, files) = laneOf(pool, lane);
-        bool all = known + 1 == 1 << files;
-        for (uint256 place = 0; place < files; ++place) {
-            if (_files[FileId.pack(pool, (lane << 4) | place)] & FileSlot.ATTESTED != 0) places |= 1 << place;
-            else if (all) break;
-        }
-    }
-
-    /// @inheritdoc IPools
     function innerHash(uint256 pool, uint256 sequence, FileData calldata file) public pure returns (bytes32) {
         FileId.checked(pool, sequence);
-        uint256 packed = PackedWork.pack(pool, file.step, file.counter, file.units, file.rows);
-        return _inner(file.root, file.fileHash, PackedWork.placed(packed, sequence));
+        return _inner(file.root, file.fileHash, PackedWork.placed(pool, sequence, file));
+    }
+
+    /// @inheritdoc IPools
+    function submissionDigest(uint256 pool, FileData calldata file) external view returns (bytes32) {
+        return TypedData.digest(DOMAIN, address(this), keccak256(abi.encode(SUBMISSION_TYPEHASH, pool, file)));
     }
 
     /// @inheritdoc IPools
     function digestOf(bytes32 inner, address node) public pure returns (bytes20) {
         return bytes20(uint160(_digest(inner, node)));
-    }
-
-    /// @dev How many places of the lane that begins at `id` are taken. They fill in order, and the pool's word counts
-    /// those of the newest lane.
-    function _filled(uint256 state, uint256 id) private view returns (uint256 files) {
-        uint256 next = state.sequence();
-        if (next >> 4 == (id & type(uint32).max) >> 4) return next & 15;
-        if (_files[id | 15] != 0) return 16;
-        for (uint256 half = 8; half != 0; half >>= 1) {
-            if (_files[id + files + half - 1] != 0) files += half;
-        }
     }
 
     // ---- Shared checks

@@ -8,7 +8,6 @@ import {SuiteLib} from "./libraries/SuiteLib.sol";
 import {TypedData} from "./libraries/TypedData.sol";
 import {Suite} from "./libraries/Types.sol";
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
-import {IERC20Permit} from "@openzeppelin/contracts/token/ERC20/extensions/IERC20Permit.sol";
 import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
 import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
 import {SignatureChecker} from "@openzeppelin/contracts/utils/cryptography/SignatureChecker.sol";
@@ -18,6 +17,8 @@ contract Stakes is IStakes, ReentrancyGuardTransient {
     using SafeERC20 for IERC20;
 
     bytes32 public constant CONSENT_TYPEHASH = keccak256("Consent(address node,address operator,uint256 expiry)");
+    bytes32 public constant SPONSORSHIP_TYPEHASH =
+        keccak256("Sponsorship(address node,address operator,address sponsor,uint256 expiry)");
     uint256 public constant MAX_STAKE = type(uint56).max;
 
     struct Slot {
@@ -32,6 +33,12 @@ contract Stakes is IStakes, ReentrancyGuardTransient {
         uint24 lastPool;
     }
 
+    /// @dev A slash takes of the stake alone: what is left of a loan is at most the stake.
+    struct Loan {
+        address sponsor;
+        uint56 amount;
+    }
+
     IERC20 public immutable token;
     IParams public immutable params;
     address public immutable pools;
@@ -42,6 +49,7 @@ contract Stakes is IStakes, ReentrancyGuardTransient {
     uint256 public unburnt;
     mapping(address node => Slot) private _nodes;
     mapping(address node => Exit) private _exits;
+    mapping(address node => Loan) private _loans;
 
     modifier onlyPools() {
         if (msg.sender != pools) revert NotPools();
@@ -64,22 +72,19 @@ contract Stakes is IStakes, ReentrancyGuardTransient {
 
     /// @inheritdoc IStakes
     function registerNode(address node, uint256 amount, uint256 expiry, bytes calldata consent) external nonReentrant {
-        _register(node, amount, expiry, consent);
+        _register(node, msg.sender, amount, expiry, consentDigest(node, msg.sender, expiry), consent);
     }
 
     /// @inheritdoc IStakes
-    function registerNodeWithPermit(
-        address node,
-        uint256 amount,
-        uint256 expiry,
-        bytes calldata consent,
-        Permit calldata permit
-    ) external nonReentrant {
-        // A permit that somebody else used up first has left the allowance it grants: so its failure is no matter.
-        try IERC20Permit(address(token))
-            .permit(msg.sender, address(this), amount, permit.deadline, permit.v, permit.r, permit.s) {}
-            catch {}
-        _register(node, amount, expiry, consent);
+    function registerFor(address node, address operator, uint256 amount, uint256 expiry, bytes calldata consent)
+        external
+        nonReentrant
+    {
+        if (operator == address(0)) revert NotOperator();
+        bytes32 digest = sponsorshipDigest(node, operator, msg.sender, expiry);
+        _loans[node] = Loan(msg.sender, uint56(amount));
+        _register(node, operator, amount, expiry, digest, consent);
+        emit StakeLent(node, msg.sender, amount);
     }
 
     /// @inheritdoc IStakes
@@ -88,6 +93,8 @@ contract Stakes is IStakes, ReentrancyGuardTransient {
         if (slot.operator == address(0)) revert UnknownNode();
         uint256 stake = slot.stake + amount;
         if (stake > MAX_STAKE) revert AmountTooLarge();
+        // what a slash took of the loan is not to be paid back out of this
+        if (_loans[node].amount > slot.stake) _loans[node].amount = slot.stake;
         slot.stake = uint56(stake);
         emit StakeDeposited(node, amount, stake);
         token.safeTransferFrom(msg.sender, address(this), amount);
@@ -97,14 +104,15 @@ contract Stakes is IStakes, ReentrancyGuardTransient {
     function withdraw(address node, uint256 amount) external nonReentrant {
         Slot storage slot = _nodes[node];
         if (slot.operator != msg.sender) revert NotOperator();
-        if (slot.pool != 0) revert InPool(slot.pool);
-        uint256 releaseAt = _exits[node].releaseAt;
-        if (block.timestamp < releaseAt || slot.frozen != 0) revert StakeLocked(releaseAt, slot.frozen);
-        if (amount > slot.stake) revert StakeTooLow(slot.stake, amount);
-        uint256 stake = slot.stake - amount;
-        slot.stake = uint56(stake);
-        emit StakeWithdrawn(node, msg.sender, amount, stake);
-        token.safeTransfer(msg.sender, amount);
+        _withdraw(node, amount);
+    }
+
+    /// @inheritdoc IStakes
+    function repay(address node) external nonReentrant {
+        (address sponsor, uint256 amount) = loanOf(node);
+        if (sponsor != msg.sender) revert NotSponsor();
+        if (amount == 0) revert NothingLent();
+        _withdraw(node, amount);
     }
 
     /// @inheritdoc IStakes
@@ -214,22 +222,64 @@ contract Stakes is IStakes, ReentrancyGuardTransient {
     }
 
     /// @inheritdoc IStakes
+    function loanOf(address node) public view returns (address sponsor, uint256 amount) {
+        (sponsor, amount) = (_loans[node].sponsor, _loans[node].amount);
+        uint256 stake = _nodes[node].stake;
+        if (amount > stake) amount = stake;
+    }
+
+    /// @inheritdoc IStakes
     function consentDigest(address node, address operator, uint256 expiry) public view returns (bytes32) {
         bytes32 hash = keccak256(abi.encode(CONSENT_TYPEHASH, node, operator, expiry));
         return TypedData.digest(keccak256("muster-stakes"), address(this), hash);
     }
 
-    function _register(address node, uint256 amount, uint256 expiry, bytes calldata consent) private {
+    /// @inheritdoc IStakes
+    function sponsorshipDigest(address node, address operator, address sponsor, uint256 expiry)
+        public
+        view
+        returns (bytes32)
+    {
+        bytes32 hash = keccak256(abi.encode(SPONSORSHIP_TYPEHASH, node, operator, sponsor, expiry));
+        return TypedData.digest(keccak256("muster-stakes"), address(this), hash);
+    }
+
+    function _register(
+        address node,
+        address operator,
+        uint256 amount,
+        uint256 expiry,
+        bytes32 digest,
+        bytes calldata consent
+    ) private {
         if (params.paused()) revert Paused();
         if (_nodes[node].operator != address(0)) revert AlreadyRegistered();
         if (amount > MAX_STAKE) revert AmountTooLarge();
         if (block.timestamp > expiry) revert ConsentExpired();
-        if (!SignatureChecker.isValidSignatureNowCalldata(node, consentDigest(node, msg.sender, expiry), consent)) {
-            revert BadConsent();
-        }
-        _nodes[node] = Slot({operator: msg.sender, stake: uint56(amount), pool: 0, frozen: 0});
-        emit NodeRegistered(node, msg.sender, amount);
+        if (!SignatureChecker.isValidSignatureNowCalldata(node, digest, consent)) revert BadConsent();
+        _nodes[node] = Slot({operator: operator, stake: uint56(amount), pool: 0, frozen: 0});
+        emit NodeRegistered(node, operator, amount);
         token.safeTransferFrom(msg.sender, address(this), amount);
+    }
+
+    /// @dev Of a free stake: first to its sponsor, up to the loan, then to its operator.
+    function _withdraw(address node, uint256 amount) private {
+        Slot storage slot = _nodes[node];
+        if (slot.pool != 0) revert InPool(slot.pool);
+        uint256 releaseAt = _exits[node].releaseAt;
+        if (block.timestamp < releaseAt || slot.frozen != 0) revert StakeLocked(releaseAt, slot.frozen);
+        if (amount > slot.stake) revert StakeTooLow(slot.stake, amount);
+        (address sponsor, uint256 loan) = loanOf(node);
+        uint256 repaid = amount < loan ? amount : loan;
+        uint256 stake = slot.stake - amount;
+        slot.stake = uint56(stake);
+        emit StakeWithdrawn(node, slot.operator, amount, stake);
+        if (repaid != 0) {
+            _loans[node].amount = uint56(loan - repaid);
+            emit LoanRepaid(node, sponsor, repaid);
+            token.safeTransfer(sponsor, repaid);
+        }
+        if (amount != repaid) token.safeTransfer(slot.operator, amount - repaid);
     }
 
     /// @dev What of a penalty nobody gets waits to be burnt, in bulk; but for the share of whoever collects it.

@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {FileData, FileRef, PoolTerms, Receipt} from "../libraries/Types.sol";
+import {FileRef, PoolTerms, Receipt} from "../libraries/Types.sol";
 import {IVoting} from "./IVoting.sol";
 
 /// @title ICourt
-/// @notice Committees over lanes: attestation, draw, hidden votes, outcome. A lane's committee judges the files whose
-/// bytes were attested before the block that seeds its draw, by the pool's service key or by its receipt. The others
-/// are late. A fresh committee (round 1) judges what round 0 left undecided because it disagreed, kept silent or was
+/// @notice Committees over lanes: draw, hidden votes, outcome. The block after a lane's submission seeds its draw: the
+/// bytes of its files are in the pool's storage before anybody knows who judges them. A fresh committee (round 1) judges what round 0 left undecided because it disagreed, kept silent or was
 /// never drawn. What round 1 leaves undecided is void. A drawn seat that does not reveal loses `withheldPenalty` per
 /// file at settlement.
 ///
-/// A round: seed block fixed and mined → draw (by anyone, or with the first commit) → commit → reveal (once all have
+/// A round: seed block mined → draw (by anyone, or with the first commit) → commit → reveal (once all have
 /// committed, or after the commit window) → settle (once all have revealed, or after the reveal window).
 interface ICourt is IVoting {
     struct Round {
-        /// Block whose hash seeds the draw, if drawn now; 0 once drawn, and before anything is attested.
+        /// Block whose hash seeds the draw, if drawn now; 0 once drawn.
         uint256 seedBlock;
         /// Seed of the draw and of the audit sample: eight random bytes, left-padded; zero before the draw.
         bytes32 seed;
@@ -30,8 +29,8 @@ interface ICourt is IVoting {
         /// Time of settlement.
         uint256 settledAt;
         bool settled;
-        /// Sixteen 4-bit codes: UNDECIDED for a place that this round judges, then its outcome; NONE without a file or
-        /// an attestation.
+        /// Sixteen 4-bit codes: UNDECIDED for a place that this round judges, then its outcome; NONE without a
+        /// file.
         uint256 codes;
         /// Deadlines, 0 before the draw.
         uint256 commitUntil;
@@ -42,8 +41,8 @@ interface ICourt is IVoting {
     event ServiceSet(uint256 indexed pool, address service, uint256 previousUntil);
     /// @notice The URL of the pool's service.
     event ServiceAnnounced(uint256 indexed pool, string url);
-    /// @notice `places` has a bit for each attested file of the lane; `seedBlock` is the block that this fixes.
-    event LaneAttested(uint256 indexed pool, uint256 indexed lane, uint256 places, uint256 seedBlock);
+    /// @notice A lane of so many files, from place 0 on. The hash of `seedBlock` will draw its committee.
+    event LaneSubmitted(uint256 indexed pool, uint256 indexed lane, uint256 files, uint256 seedBlock);
     /// @notice which = pool << 64 | lane << 32 | round << 8; drawn: seed 64 | up to five seats of 16, lowest first.
     event CommitteeDrawn(uint256 which, uint256 seedBlock, uint256 drawn);
     /// @notice ballot = pool << 64 | lane << 32 | seat << 16 | round << 8 | member.
@@ -71,14 +70,8 @@ interface ICourt is IVoting {
 
     error NotPools();
     error NotAppeals();
-    /// @notice No such lane or round, or nothing of it is attested.
+    /// @notice No such lane or round.
     error NoSuchLane();
-    error NotService();
-    /// @notice The lane takes files until the end of block `end`.
-    error LaneOpen(uint256 end);
-    error AttestationOver(uint256 lastBlock);
-    error NoSuchFile();
-    error NothingNew();
     /// @notice Not signed for this node and file by a valid key of this pool's service, or from the future.
     error BadReceipt();
     /// @notice The key before the present one is still valid.
@@ -89,18 +82,12 @@ interface ICourt is IVoting {
     error NotSettled();
     error NotFinal(uint256 time);
 
-    // ---- Attestation
-    /// @notice Sets the key that attests and signs receipts. Pool owner only. The previous key stays valid for
-    /// `receiptWindow` seconds and the time that a lane takes to be attested, so a receipt that was valid at the
-    /// submission is valid until the last chance to attest. No other rotation is possible meanwhile.
+    // ---- Service
+    /// @notice Sets the key that relays submissions and signs receipts. Pool owner only. The previous key stays valid as
+    /// long as a receipt that it signed before allows a submission. No other rotation is possible meanwhile.
     function setService(uint256 pool, address service) external;
     /// @notice Announces the URL of the pool's service. Pool owner only. Emits an event and stores nothing.
     function announceService(uint256 pool, string calldata url) external;
-    /// @notice Attests that the bytes of the files in `places` (bit p: place p) are in the pool's storage. Service key
-    /// only, from the lane's end until `attestBlocks` blocks later.
-    function attest(uint256 pool, uint256 lane, uint256 places) external;
-    /// @notice Attests one file by its receipt; anyone may call.
-    function attestByReceipt(uint256 pool, uint256 sequence, FileData calldata file, Receipt calldata receipt) external;
 
     // ---- Votes
     /// @notice Draws the committee of a round and fixes its seed. Anyone may call once the seed block is mined; the
@@ -148,6 +135,8 @@ interface ICourt is IVoting {
     function closeMember(uint256 pool, uint256 lane, uint256 round, uint256 member) external;
 
     // Hooks.
+    /// @notice A lane of one to sixteen files. Pools only.
+    function openLane(uint256 pool, uint256 lane, uint256 files) external;
     /// @notice Stores the terms of a new pool. Pools only.
     function registerPool(uint256 pool, PoolTerms calldata terms) external;
     /// @notice Sets the outcome of one file in the round that decided it. Appeals and Canaries only. A file that goes
@@ -161,6 +150,8 @@ interface ICourt is IVoting {
     function termsOf(uint256 pool) external view returns (PoolTerms memory);
     /// @notice The service key, and the one before it, which is valid until `previousUntil`.
     function serviceOf(uint256 pool) external view returns (address service, address previous, uint256 previousUntil);
+    /// @notice Whether this is the service key, or the one before it while that is valid.
+    function isService(uint256 pool, address who) external view returns (bool);
     /// @notice Reverts unless a valid key of the pool's service signed the receipt for this node and file.
     function checkReceipt(uint256 pool, address node, bytes32 fileHash, Receipt calldata receipt) external view;
     /// @notice The digest that the service signs (see `Receipt`). ERC-1271 signatures do not count.

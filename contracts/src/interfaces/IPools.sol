@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {FileData, FileRef, PoolTerms, Receipt, Work} from "../libraries/Types.sol";
+import {FileData, FileRef, PoolTerms, Receipt} from "../libraries/Types.sol";
 
 /// @title IPools
-/// @notice Pools with escrowed budgets, their nodes' accounts and submissions, and pay. Every submission gets a
-/// sequence number in its pool. Sixteen consecutive numbers are a lane (`lane = sequence >> 4`, `place = sequence &
-/// 15`), which one committee judges together. A lane that closes early leaves unused places.
+/// @notice Pools with escrowed budgets, their nodes' accounts and submissions, and pay. A node signs its submission, and
+/// the pool's service relays up to sixteen in one call. They are a lane, which one committee judges together. Every
+/// submission gets a sequence number in its pool (`lane = sequence >> 4`, `place = sequence & 15`). A lane of fewer
+/// leaves unused places.
 interface IPools {
     enum Status {
         None,
@@ -33,10 +34,8 @@ interface IPools {
         uint256 free;
         /// Steps published; the current step is steps − 1.
         uint256 steps;
-        /// The next submission's sequence, if it still fits the open lane.
-        uint256 sequence;
-        /// Block of the open lane's first submission.
-        uint256 laneStart;
+        /// Lanes so far: the next one's number.
+        uint256 lanes;
         /// Block whose hash seeds the current step.
         uint256 seedBlock;
         /// Seconds that stake stays locked after leaving this pool.
@@ -79,8 +78,6 @@ interface IPools {
         uint256 units;
         /// For a file to be paid: the node's `earned` including it. A claim can name it.
         uint256 earned;
-        /// Pending: block of submission.
-        uint256 submittedAt;
         /// Once settled: when the outcome becomes final, unless it is disputed, and pay vests.
         uint256 finalAt;
     }
@@ -101,15 +98,13 @@ interface IPools {
     event LimitSet(uint256 indexed pool, address indexed node, uint256 limit);
     /// @notice `removed`: by the owner, for good; otherwise the node left by itself.
     event NodeLeft(uint256 indexed pool, address indexed node, bool removed);
-    /// @notice placed = pool << 128 | sequence << 96 | step << 64 | counter << 40 | units << 16 | rows: the same word
+    /// @notice file = pool << 32 | sequence, here and below, where it is one word.
+    /// placed = pool << 128 | sequence << 96 | step << 64 | counter << 40 | units << 16 | rows: the same word
     /// that `innerHash` binds.
     event WorkSubmitted(address node, uint256 placed, bytes32 root, bytes32 fileHash);
-    /// @notice A submission came with the receipt of its upload, which attests it. file = pool << 32 | sequence, here
-    /// and below.
-    event ReceiptPresented(uint256 file);
     /// @notice Another place to fetch a file from. Anyone can emit it; readers decide whom to believe.
     event MirrorAnnounced(uint256 indexed pool, uint256 indexed sequence, address indexed sender, string uri);
-    /// @notice A file's outcome by its committee, or void, or late. Final at `time` unless disputed. A fraud code
+    /// @notice A file's outcome by its committee, or void. Final at `time` unless disputed. A fraud code
     /// freezes the node.
     event FileSettled(uint256 file, uint256 code, uint256 time);
     event FileDisputed(uint256 indexed pool, address indexed node, uint256 indexed sequence);
@@ -135,13 +130,16 @@ interface IPools {
     error NotOwner();
     error NotCourt();
     error NotOperatorOrNode();
+    error NotService();
+    /// @notice Not signed by the node's own key for this.
+    error BadSignature();
+    error SignatureExpired();
     error Paused();
     error WrongStatus(Status status);
     error AmountTooLarge();
     error StepMismatch(uint256 expected, uint256 actual);
     error InviteRequired();
     error BadInvite();
-    error InviteExpired();
     error Removed();
     error AlreadyMember();
     error NotMember();
@@ -152,6 +150,8 @@ interface IPools {
     error PayAboveBonds(uint256 pay, uint256 bonds);
     /// @notice The caller expected counter `expected`, the account is at `actual`.
     error CounterMismatch(uint256 expected, uint256 actual);
+    /// @notice File `index` of the lane cannot come in; `reason` is the encoded error. The others may without it.
+    error FileRefused(uint256 index, bytes reason);
     /// @notice The receipt's time must be from `first` to `last`.
     error ReceiptOutOfTime(uint256 first, uint256 last);
     error StepOutOfRange(uint256 step, uint256 first, uint256 last);
@@ -193,24 +193,36 @@ interface IPools {
     /// @notice Joins with the pool owner's EIP-712 signature of Invite(uint256 pool,address node,uint256 expiry),
     /// domain {name "muster-pools", version "1", chainId, this}. Contract owners sign by ERC-1271.
     function joinWithInvite(uint256 pool, address node, uint256 expiry, bytes calldata invite) external;
+    /// @notice Joins with the node key's EIP-712 signature of Join(uint256 pool,address node,uint256 nonce,uint256
+    /// expiry), same domain, and for its pool's `inviteOnly` an invite of the same expiry. Anyone may send it, once.
+    function joinFor(uint256 pool, address node, uint256 expiry, bytes calldata signature, bytes calldata invite)
+        external;
     /// @notice The node or its operator leaves; the stake unlocks `unbonding` seconds later.
     function leavePool(uint256 pool, address node) external;
+    /// @notice Leaves with the node key's signature of Leave(uint256 pool,address node,uint256 nonce,uint256 expiry).
+    function leaveFor(uint256 pool, address node, uint256 expiry, bytes calldata signature) external;
     /// @notice Recomputes a member's limit after its stake grew; anyone may call.
     function refresh(uint256 pool, address node) external;
     /// @notice Pays the operator everything of `node` that vested up to its submission `sequence`; anyone may call. An
     /// older submission than the latest vested one pays less. The cost is constant.
     function claim(uint256 pool, address node, uint256 sequence, bytes32 inner) external returns (uint256 amount);
 
-    // ---- Node key
-    /// @notice Submits one file. Its counter, from which its problems were derived, must be the account's.
-    function submit(Work calldata work) external returns (uint256 sequence);
-    /// @notice Submits up to sixteen files to one pool, with consecutive counters.
-    function submitMany(Work[] calldata works) external returns (uint256 firstSequence, uint256 lastSequence);
-    /// @notice Submits a file that the pool's storage took in time. Its receipt is at most `receiptWindow` seconds old.
-    /// It must precede whatever else would refuse the file: the pool's pause or closing, the newer step that put its
-    /// step out of `maxLag`, or the node's leaving or removal, whose locked stake then sets its limit. The receipt also
-    /// attests the file. If all files of a lane come with receipts, the block after the lane's end seeds the draw.
-    function submitWithReceipt(Work calldata work, Receipt calldata receipt) external returns (uint256 sequence);
+    // ---- Submissions
+    /// @notice Submits a lane of one to sixteen files, of which the caller states that their bytes are in the pool's
+    /// storage. Service key or owner only. Each has its node's EIP-712 signature of Submission(uint256 pool,address
+    /// node,uint256 step,uint256 counter,uint256 units,uint256 rows,bytes32 root,bytes32 file), domain as for invites,
+    /// and its counter, from which its problems were derived, must be the account's. Reverts with `FileRefused` for the
+    /// first file that cannot come in.
+    function submitLane(uint256 pool, FileData[] calldata files, bytes[] calldata signatures)
+        external
+        returns (uint256 lane);
+    /// @notice Submits a file that the pool's storage took in time, in a lane of its own; anyone may send it. Its
+    /// receipt is at most `receiptWindow` seconds old. It must precede whatever else would refuse the file: the pool's
+    /// pause or closing, the newer step that put its step out of `maxLag`, or the node's leaving or removal, whose
+    /// locked stake then sets its limit.
+    function submitWithReceipt(uint256 pool, FileData calldata file, bytes calldata signature, Receipt calldata receipt)
+        external
+        returns (uint256 sequence);
     /// @notice Announces where else a file can be fetched. Emits an event and stores nothing.
     function announceMirror(uint256 pool, uint256 sequence, string calldata uri) external;
 
@@ -219,23 +231,16 @@ interface IPools {
     /// Every new step does the same.
     function reviewSeats(uint256 pool) external;
     /// @notice Makes a file final that was not accepted: slashes or charges its node and refunds the pool. Anyone may
-    /// call after the challenge window, or at once if it was late.
+    /// call after the challenge window.
     function finalize(uint256 pool, uint256 sequence, FileRef calldata file) external;
     /// @notice Burns the pay of an accepted file that had not vested when its node was slashed. Anyone may call after
     /// its challenge window.
     function forfeit(uint256 pool, uint256 sequence, FileData calldata file) external;
 
     // ---- Hooks of Court, Appeals, Canaries and NodeChallenges
-    /// @notice Writes a round's outcomes: sixteen 4-bit codes, place 0 lowest. UNDECIDED stays pending. NONE means late
-    /// in round 0, and decided by round 0 in round 1.
-    function settleLane(
-        uint256 pool,
-        uint256 lane,
-        uint256 round,
-        uint256 codes,
-        uint256 window,
-        FileRef[] calldata files
-    ) external;
+    /// @notice Writes a round's outcomes: sixteen 4-bit codes, place 0 lowest. UNDECIDED stays pending. NONE is
+    /// not this round's matter.
+    function settleLane(uint256 pool, uint256 lane, uint256 codes, uint256 window, FileRef[] calldata files) external;
     function payFees(uint256 pool, address to, uint256 paid, uint256 burnt) external;
     /// @notice Begins a dispute or canary: holds the file's pay.
     function hold(uint256 pool, uint256 sequence, FileData calldata file) external returns (uint256 code);
@@ -260,21 +265,19 @@ interface IPools {
         external
         view
         returns (uint256 units, uint256 amount);
-    /// @notice The number of files of a lane. Until its first outcome is known, also the block of its first submission
-    /// and the last block in which it takes files.
-    function laneOf(uint256 pool, uint256 lane) external view returns (uint256 start, uint256 end, uint256 files);
-    /// @notice The lane's last block and its files, as in `laneOf`, and a bitmap of those that came with their receipt.
-    /// If `known` has all places, the bitmap ends with the first file that came without.
-    function presentedIn(uint256 pool, uint256 lane, uint256 known)
-        external
-        view
-        returns (uint256 end, uint256 files, uint256 places);
     function canaryRootOf(uint256 pool, uint256 step) external view returns (bytes32);
     /// @notice keccak256(abi.encode(root, fileHash, placed)),
     /// placed = pool << 128 | sequence << 96 | step << 64 | counter << 40 | units << 16 | rows.
     function innerHash(uint256 pool, uint256 sequence, FileData calldata file) external pure returns (bytes32);
     /// @notice First 20 bytes of keccak256(abi.encode(inner, node)).
     function digestOf(bytes32 inner, address node) external pure returns (bytes20);
+    /// @notice The EIP-712 digest that a node signs of its file.
+    function submissionDigest(uint256 pool, FileData calldata file) external view returns (bytes32);
+    /// @notice How often the node's signature was used to join or leave.
+    function nonceOf(address node) external view returns (uint256);
+    /// @notice The EIP-712 digests that a node signs to join or leave once, with its present nonce.
+    function joinDigest(uint256 pool, address node, uint256 expiry) external view returns (bytes32);
+    function leaveDigest(uint256 pool, address node, uint256 expiry) external view returns (bytes32);
     /// @notice The EIP-712 digest that a pool owner signs to invite a node.
     function inviteDigest(uint256 pool, address node, uint256 expiry) external view returns (bytes32);
 }

@@ -7,13 +7,6 @@ pragma solidity 0.8.37;
 /// it is frozen. Only Pools binds nodes. Only Pools and NodeChallenges freeze and slash, on verdicts and open
 /// challenges.
 interface IStakes {
-    struct Permit {
-        uint256 deadline;
-        uint8 v;
-        bytes32 r;
-        bytes32 s;
-    }
-
     struct Node {
         /// The owner of the stake, who receives the pay; zero for an unknown node.
         address operator;
@@ -48,6 +41,9 @@ interface IStakes {
     }
 
     event NodeRegistered(address indexed node, address indexed operator, uint256 stake);
+    event StakeLent(address indexed node, address indexed sponsor, uint256 amount);
+    /// @notice Part of a withdrawal went to the sponsor.
+    event LoanRepaid(address indexed node, address indexed sponsor, uint256 amount);
     event StakeDeposited(address indexed node, uint256 amount, uint256 stake);
     event StakeWithdrawn(address indexed node, address indexed operator, uint256 amount, uint256 stake);
     event NodeBound(address indexed node, uint256 indexed pool);
@@ -65,6 +61,8 @@ interface IStakes {
     event Collected(address indexed node, address indexed collector, uint256 amount);
 
     error NotOperator();
+    error NotSponsor();
+    error NothingLent();
     error NotPools();
     error Paused();
     error AlreadyRegistered();
@@ -84,19 +82,22 @@ interface IStakes {
     /// this}.
     function registerNode(address node, uint256 amount, uint256 expiry, bytes calldata consent) external;
 
-    /// @notice Registers with an ERC-2612 permit of exactly `amount` instead of an approval.
-    function registerNodeWithPermit(
-        address node,
-        uint256 amount,
-        uint256 expiry,
-        bytes calldata consent,
-        Permit calldata permit
-    ) external;
+    /// @notice Registers `node` under `operator`; the stake is a loan of the caller. It goes back to the caller before
+    /// the operator can withdraw anything. A slash takes of it like of any stake.
+    /// @param consent The node key's signature of Sponsorship(address node,address operator,address sponsor,uint256
+    /// expiry), same domain.
+    function registerFor(address node, address operator, uint256 amount, uint256 expiry, bytes calldata consent)
+        external;
+
+    /// @notice Sends a free stake back to its sponsor, up to the loan. Sponsor only: anybody else could take a node its
+    /// stake before it joins.
+    function repay(address node) external;
 
     /// @notice Adds stake; anyone may pay. The limit in a pool grows after `Pools.refresh`.
     function deposit(address node, uint256 amount) external;
 
-    /// @notice Sends stake to its operator. Operator only; see `withdrawable`.
+    /// @notice Sends stake to its operator, but what is lent of it to its sponsor first. Operator only; see
+    /// `withdrawable`.
     function withdraw(address node, uint256 amount) external;
 
     /// @notice Burns what slashes took and nobody gets; anyone may call. One base unit stays, so that the next slash
@@ -120,6 +121,12 @@ interface IStakes {
     function withdrawable(address node) external view returns (uint256);
     /// @notice Base units that were taken and are not burnt yet.
     function unburnt() external view returns (uint256);
+    /// @notice Who lent of the node's stake, and how much of it is left.
+    function loanOf(address node) external view returns (address sponsor, uint256 amount);
+    function sponsorshipDigest(address node, address operator, address sponsor, uint256 expiry)
+        external
+        view
+        returns (bytes32);
     /// @notice The EIP-712 digest that the node key signs.
     function consentDigest(address node, address operator, uint256 expiry) external view returns (bytes32);
 }

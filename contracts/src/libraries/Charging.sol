@@ -44,8 +44,8 @@ library Charging {
         return kind == Codes.KIND_UNAVAILABLE ? fee >> 2 : fee;
     }
 
-    /// @notice What of the reservation nobody is paid. A late or void file's is free at settlement, any other's once
-    /// the outcome is final.
+    /// @notice What of the reservation nobody is paid. A void file's is free at settlement, any other's once the
+    /// outcome is final.
     function refund(uint256 code, uint256 units, uint256 pool) internal pure returns (uint256) {
         unchecked {
             uint256 pay = Codes.isPaid(code) ? 0 : units * pool.rate(); // 24 + 32 bits
@@ -62,7 +62,7 @@ library Charging {
     /// @notice What is burnt of the node's stake besides, unless the file was rejected, which costs a share of all of
     /// it.
     function penalty(uint256 code, uint256 malformed) internal pure returns (uint256) {
-        return code == Codes.MALFORMED || code == Codes.LATE ? malformed : 0;
+        return code == Codes.MALFORMED ? malformed : 0;
     }
 
     /// @notice The order to Stakes for a file that is not paid: what to take, how it is split, and below which stake

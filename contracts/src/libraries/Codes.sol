@@ -3,9 +3,9 @@ pragma solidity 0.8.37;
 
 /// @title Codes
 /// @notice The codes of votes and outcomes. Votes use 1 to 11; 12 to 15 exist only as outcomes of a file, in the same
-/// four bits; 16 is only a file's: no committee ever saw it.
+/// four bits.
 library Codes {
-    /// No vote; or nothing to judge at this place of the lane: no file, or one that was not attested.
+    /// No vote; or nothing to judge at this place of the lane.
     uint256 internal constant NONE = 0;
     /// Every check passed.
     uint256 internal constant ACCEPT = 1;
@@ -27,18 +27,16 @@ library Codes {
     uint256 internal constant REJECT_COMMITMENT = 9;
     /// Not a readable rollout file.
     uint256 internal constant MALFORMED = 10;
-    /// Nowhere to be fetched, though its receipt says that it was uploaded: paid, never trained on.
+    /// Nowhere to be fetched, though its pool's service took it: paid, never trained on.
     uint256 internal constant UNAVAILABLE = 11;
     /// Outcome only: opened as a canary; unpaid, its decoy node free.
     uint256 internal constant CANARY = 12;
     /// Outcome only: undecided twice, or never drawn or voted on; unpaid, unslashed.
     uint256 internal constant VOID = 13;
-    /// Of a lane only: attested and not decided yet, or not by the first committee.
+    /// Of a lane only: not decided yet, or not by the first committee.
     uint256 internal constant UNDECIDED = 14;
     /// Outcome only: before a jury, or in an opened canary's contest window.
     uint256 internal constant DISPUTED = 15;
-    /// Of a file only: its bytes were not attested in time; unpaid, a small penalty.
-    uint256 internal constant LATE = 16;
 
     /// Classes of codes, for fees and penalties.
     uint256 internal constant KIND_NONE = 0;
@@ -47,7 +45,7 @@ library Codes {
     uint256 internal constant KIND_MALFORMED = 3;
     uint256 internal constant KIND_UNAVAILABLE = 4;
 
-    /// @notice The kind of a code. A canary counts as a reject; void, undecided, disputed and late have none.
+    /// @notice The kind of a code. A canary counts as a reject; void, undecided and disputed have none.
     function kind(uint256 code) internal pure returns (uint256) {
         if (code == ACCEPT || code == UNSURE) return KIND_ACCEPT;
         if (isReject(code) || code == CANARY) return KIND_REJECT;
@@ -69,7 +67,7 @@ library Codes {
         return first != KIND_UNAVAILABLE && second != KIND_UNAVAILABLE && first != KIND_NONE && second != KIND_NONE;
     }
 
-    /// @notice Whether a file of this outcome is paid: an upload receipt keeps the pay of what cannot be fetched later.
+    /// @notice Whether a file of this outcome is paid: what the service took and cannot be fetched later keeps its pay.
     function isPaid(uint256 code) internal pure returns (bool) {
         return code == ACCEPT || code == UNSURE || code == UNAVAILABLE;
     }

@@ -4,14 +4,12 @@ pragma solidity 0.8.37;
 /// @title FileSlot
 /// @notice A submission in one word: digest 160 | amount 48 | time 32 | code 8 | phase 4 | flags 4, lowest first. The
 /// amount are the node's earned units including this file when CUMULATIVE is set, the file's units otherwise. The time
-/// is the block of the submission while it is pending, afterwards when it becomes final or vests.
+/// is when it becomes final or vests, 0 while it is pending.
 library FileSlot {
     /// The amount is cumulative: the file was to be paid once, and can stand as a claim's hint.
     uint256 internal constant CUMULATIVE = 1 << 252;
     /// The file counts as a frozen one in its node's account.
     uint256 internal constant FROZEN = 1 << 253;
-    /// While it is pending: its node presented the receipt of its upload when it submitted it.
-    uint256 internal constant ATTESTED = 1 << 254;
 
     uint256 internal constant PENDING = 1;
     uint256 internal constant SETTLED = 2;
@@ -32,11 +30,6 @@ library FileSlot {
 
     function amount(uint256 word) internal pure returns (uint256) {
         return (word >> 160) & 0xffffffffffff;
-    }
-
-    /// @notice Pending: the block of its submission.
-    function submittedAt(uint256 word) internal pure returns (uint256) {
-        return (word >> 208) & 0xffffffff;
     }
 
     /// @notice Settled: when its outcome becomes final, and its pay vests.

@@ -3,24 +3,20 @@ pragma solidity 0.8.37;
 
 /// @title PoolSlot
 /// @notice What a submission needs to know of its pool, in one word:
-/// free 64 | rate 32 | fee 32 | sequence 28 | lane start 32 | max units 24 | steps 20 | lane blocks 8 | max lag 4 |
-/// committee 4 | status 8, lowest first.
+/// free 64 | rate 32 | fee 32 | lanes 24 | max units 24 | steps 20 | max lag 4 | committee 4 | status 8, lowest first.
 library PoolSlot {
     uint256 internal constant MAX_FREE = type(uint64).max;
-    uint256 internal constant MAX_SEQUENCE = (1 << 28) - 1;
+    uint256 internal constant MAX_LANES = (1 << 24) - 1;
     uint256 internal constant MAX_STEPS = (1 << 20) - 1;
 
-    function pack(
-        uint256 rate_,
-        uint256 fee_,
-        uint256 maxUnits_,
-        uint256 laneBlocks_,
-        uint256 maxLag_,
-        uint256 committee_,
-        uint256 status_
-    ) internal pure returns (uint256) {
-        return (rate_ << 64) | (fee_ << 96) | (maxUnits_ << 188) | (laneBlocks_ << 232) | (maxLag_ << 240)
-            | (committee_ << 244) | (status_ << 248);
+    function pack(uint256 rate_, uint256 fee_, uint256 maxUnits_, uint256 maxLag_, uint256 committee_, uint256 status_)
+        internal
+        pure
+        returns (uint256)
+    {
+        return
+            (rate_ << 64) | (fee_ << 96) | (maxUnits_ << 152) | (maxLag_ << 196) | (committee_ << 200)
+                | (status_ << 204);
     }
 
     function free(uint256 word) internal pure returns (uint256) {
@@ -35,36 +31,29 @@ library PoolSlot {
         return (word >> 96) & 0xffffffff;
     }
 
-    function sequence(uint256 word) internal pure returns (uint256) {
-        return (word >> 128) & MAX_SEQUENCE;
-    }
-
-    function laneStart(uint256 word) internal pure returns (uint256) {
-        return (word >> 156) & 0xffffffff;
+    /// @notice Lanes so far: the next one's number.
+    function lanes(uint256 word) internal pure returns (uint256) {
+        return (word >> 128) & MAX_LANES;
     }
 
     function maxUnits(uint256 word) internal pure returns (uint256) {
-        return (word >> 188) & 0xffffff;
+        return (word >> 152) & 0xffffff;
     }
 
     function steps(uint256 word) internal pure returns (uint256) {
-        return (word >> 212) & MAX_STEPS;
-    }
-
-    function laneBlocks(uint256 word) internal pure returns (uint256) {
-        return (word >> 232) & 0xff;
+        return (word >> 176) & MAX_STEPS;
     }
 
     function maxLag(uint256 word) internal pure returns (uint256) {
-        return (word >> 240) & 0xf;
+        return (word >> 196) & 0xf;
     }
 
     function committee(uint256 word) internal pure returns (uint256) {
-        return (word >> 244) & 0xf;
+        return (word >> 200) & 0xf;
     }
 
     function status(uint256 word) internal pure returns (uint256) {
-        return word >> 248;
+        return (word >> 204) & 0xff;
     }
 
     /// @notice All committee fees of one file.
@@ -78,15 +67,15 @@ library PoolSlot {
         return (word & ~MAX_FREE) | value;
     }
 
-    function withLane(uint256 word, uint256 sequence_, uint256 start) internal pure returns (uint256) {
-        return (word & ~(((uint256(1) << 60) - 1) << 128)) | (sequence_ << 128) | (start << 156);
+    function withLanes(uint256 word, uint256 value) internal pure returns (uint256) {
+        return (word & ~(MAX_LANES << 128)) | (value << 128);
     }
 
     function withSteps(uint256 word, uint256 value) internal pure returns (uint256) {
-        return (word & ~(MAX_STEPS << 212)) | (value << 212);
+        return (word & ~(MAX_STEPS << 176)) | (value << 176);
     }
 
     function withStatus(uint256 word, uint256 value) internal pure returns (uint256) {
-        return (word & ((uint256(1) << 248) - 1)) | (value << 248);
+        return (word & ~(uint256(0xff) << 204)) | (value << 204);
     }
 }

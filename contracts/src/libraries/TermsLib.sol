@@ -17,7 +17,7 @@ library TermsLib {
     uint256 internal constant FIRST_SHARED_GROUP = 1 << 24;
 
     /// @notice Reverts on terms out of bounds; returns the unbonding period U in seconds.
-    /// U = (R + 1 + D + 4 draws) blocks + 2 (C + V) + W + receipts + 2 (A + Cj + Vj), and an eighth more.
+    /// U = (1 + 4 draws) blocks + 2 (C + V) + W + receipts + 2 (A + Cj + Vj), and an eighth more.
     function check(
         PoolTerms calldata terms,
         uint256 withheldPenalty,
@@ -50,8 +50,6 @@ library TermsLib {
             revert IParams.BadTerms("appealJury");
         }
         if (terms.group != 0 && terms.group < FIRST_SHARED_GROUP) revert IParams.BadTerms("group");
-        if (terms.laneBlocks == 0) revert IParams.BadTerms("laneBlocks");
-        if (terms.attestBlocks < 2) revert IParams.BadTerms("attestBlocks");
         if (terms.maxLag > 15) revert IParams.BadTerms("maxLag");
         if (terms.auditRate == 0 || terms.auditRate > 65536) revert IParams.BadTerms("auditRate");
         if (terms.drawBlocks < 8 || terms.drawBlocks > MAX_DRAW_BLOCKS) revert IParams.BadTerms("drawBlocks");
@@ -62,7 +60,7 @@ library TermsLib {
         _window(terms.juryCommitWindow, minWindow, "juryCommitWindow");
         _window(terms.juryRevealWindow, minWindow, "juryRevealWindow");
         _window(terms.receiptWindow, minWindow, "receiptWindow");
-        uint256 blocks = uint256(terms.laneBlocks) + 1 + terms.attestBlocks + 4 * uint256(terms.drawBlocks);
+        uint256 blocks = 1 + 4 * uint256(terms.drawBlocks);
         uint256 committees = 2 * (uint256(terms.commitWindow) + terms.revealWindow);
         uint256 juries = 2 * (uint256(terms.appealWindow) + terms.juryCommitWindow + terms.juryRevealWindow);
         unbonding = blocks * blockSeconds + committees + terms.challengeWindow + terms.receiptWindow + juries;

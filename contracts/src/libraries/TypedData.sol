@@ -12,8 +12,12 @@ library TypedData {
 
     /// @param name keccak256 of the domain's name. @param structHash The struct's hash, type first.
     function digest(bytes32 name, address verifyingContract, bytes32 structHash) internal view returns (bytes32) {
-        bytes32 domain = keccak256(abi.encode(DOMAIN_TYPEHASH, name, keccak256("1"), block.chainid, verifyingContract));
-        return MessageHashUtils.toTypedDataHash(domain, structHash);
+        return MessageHashUtils.toTypedDataHash(domain(name, verifyingContract), structHash);
+    }
+
+    /// @notice The domain's separator.
+    function domain(bytes32 name, address verifyingContract) internal view returns (bytes32) {
+        return keccak256(abi.encode(DOMAIN_TYPEHASH, name, keccak256("1"), block.chainid, verifyingContract));
     }
 
     /// @notice Whether `signer` signed. Ordinary keys only, and one signature each: a contract's could say later that

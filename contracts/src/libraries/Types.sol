@@ -35,10 +35,6 @@ struct PoolTerms {
     uint8 jury;
     /// Seats of the second jury (odd, up to 15), or 0 when the first jury is final.
     uint8 appealJury;
-    /// R: a lane takes submissions for this many blocks after its first one.
-    uint8 laneBlocks;
-    /// D: blocks after a lane's end in which its files' bytes can be attested; whatever is not is late.
-    uint8 attestBlocks;
     /// How many steps behind the newest a submission may be.
     uint8 maxLag;
     /// Share of rollouts audited: 1 to 65536; 65536 is every rollout.
@@ -58,8 +54,7 @@ struct PoolTerms {
     uint32 juryCommitWindow;
     /// Vj: seconds for jurors to reveal, after the commit window.
     uint32 juryRevealWindow;
-    /// Seconds for which an upload receipt allows a submission. To attest, it counts until the last chance of what was
-    /// submitted by then. So does a service key that was replaced.
+    /// Seconds for which an upload receipt allows a submission, and for which a service key that was replaced counts.
     uint32 receiptWindow;
     /// Validator group that judges: 0 for the seats that opted into this pool, or a group from 2^24 on that pools
     /// share.
@@ -70,24 +65,18 @@ struct PoolTerms {
     bytes32 configHash;
 }
 
-/// @notice What a node says of its file.
-struct Work {
-    /// Pool, step, counter, paid units (output tokens, EOS included) and rollouts of the file (PackedWork).
-    uint256 packed;
-    /// Merkle root over the file's rollouts.
-    bytes32 root;
-    /// SHA-256 of the file.
-    bytes32 fileHash;
-}
-
-/// @notice Everything that a submission's stored digest binds; `WorkSubmitted` carries it.
+/// @notice What a node signs of its file, and its submission's stored digest binds; `WorkSubmitted` carries it.
 struct FileData {
     address node;
     uint24 step;
     uint24 counter;
+    /// Paid units: output tokens, EOS included.
     uint24 units;
+    /// Rollouts of the file.
     uint16 rows;
+    /// Merkle root over the file's rollouts.
     bytes32 root;
+    /// SHA-256 of the file.
     bytes32 fileHash;
 }
 
