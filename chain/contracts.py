@@ -212,8 +212,8 @@ class Stakes(Contract):
     a node under the caller. `deposit` adds stake: follow with `pools.refresh` to raise the limit in the node's pool.
     `withdraw` takes unlocked stake back.
 
-    Called by sponsors: `register_for` (node, operator, base units, expiry and signature of the node's Sponsorship) lends
-    a node its stake, and `repay` takes what is unlocked of it back."""
+    Called by sponsors: `register_for` (node, operator, base units, expiry and signature of the node's Sponsorship)
+    lends a node its stake, and `repay` takes what is unlocked of it back."""
 
     name = "Stakes"
     register_node = Sends[[str, int, int, bytes], Receipt](takes=1)

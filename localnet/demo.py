@@ -3,7 +3,6 @@
 `muster demo` runs it once; `localnet.real` runs it so that an interrupted run can be continued.
 """
 
-import hashlib
 import json
 import time
 from abc import ABC, abstractmethod
@@ -13,7 +12,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from chain.contracts import WorkItem
 from chain.deploy import deploy
 from chain.deployment import Deployment
 from chain.indexer.follower import Follower
@@ -185,12 +183,12 @@ class Challenger(ABC):
 
 
 class Disputer(Challenger):
-    """Acts for the operators of the demo's honest nodes, who know that they did not cheat."""
+    """Acts for the demo's honest nodes, who know that they did not cheat: a watcher pays, as nodes hold no tokens."""
 
     def wronged(self, state: State, file: Submission) -> tuple[str, str]:
         ring, honest = self.onboarding.ring, [node.name for node in self.onboarding.plan.nodes if not node.attack]
         who = next((name for name in honest if ring[f"node-{name}"].address == file.node), "")
-        return (f"operator-{who}" if who else ""), "honest work was rejected"
+        return ("watcher" if who else ""), f"honest work of {who} was rejected"
 
 
 class DodgingValidator(Challenger):
@@ -203,31 +201,6 @@ class DodgingValidator(Challenger):
         ours = [member for member, seat in enumerate(decided.seats) if state.seats[seat].owner == owner]
         accepted = any(decided.code_at(file.place, member).is_accept for member in ours)
         return (name if accepted else ""), "its seat accepted the file without a look"
-
-
-class Absentee:
-    """Submits one such file, as soon as there is a policy step to work for."""
-
-    def __init__(self, onboarding: Onboarding, say: Callable[[str], None]) -> None:
-        self.onboarding, self.say, self.done = onboarding, say, False
-
-    def look(self, state: State) -> None:
-        step = state.usable_step(POOL, LOCAL.confirmations)
-        if self.done or step is None:
-            return
-        name = self.onboarding.plan.absentee
-        address = self.onboarding.ring[f"node-{name}"].address
-        if any(sub.node == address for sub in state.submissions_of(POOL)):
-            self.done = True  # in a run that was interrupted since
-            return
-        root, content = (hashlib.sha256(word).digest() for word in (b"no rows", b"no file"))
-        item = WorkItem(root, content, state.pools[POOL].terms.maxUnits, 8)
-        try:
-            file = self.onboarding.suite(f"node-{name}").pools.submit(POOL, step, 0, item)
-            self.say(f"{name} submits file {file.send().sequence}, but uploads nothing")
-            self.done = True
-        except MusterError as error:
-            self.say(f"{name} could not submit: {error}")
 
 
 @dataclass
@@ -285,7 +258,8 @@ class Demo:
             monitor = self.follow()
             self.settle(monitor)
             state = monitor.state
-            outcome = write_results(self.plan, self.ring, self.progress, state, self._diloco_summary(state))
+            client = self.onboarding.client("deployer")
+            outcome = write_results(self.plan, self.ring, self.progress, client, state, self._diloco_summary(state))
             if self.keep:
                 self.say(f"the network stays up: {self.plan.http_url}/ · Ctrl-C stops it")
                 while not self.stop():
@@ -343,15 +317,17 @@ class Demo:
         self.network.publish_config(self.config)
         self.start_nodes()
         self.onboarding.give_tokens()
-        self.onboarding.bond_and_register()
+        self.onboarding.bond()
         seats = sum(v.seats for v in plan.validators)
-        self.say(f"{seats} seats bonded and opted into pool {POOL}, {len(plan.members)} nodes registered")
+        self.say(f"{seats} seats bonded and opted into pool {POOL}")
         self.say("waiting for the epoch in which the seats can be drawn")
         pool = self.onboarding.create_pool(self.config)
         if pool != POOL:
             raise MusterError(f"the pool got number {pool} on a fresh chain", "start again")
-        self.say(f"pool {pool} escrowed its budget and named its service's key, all nodes joined")
+        self.say(f"pool {pool} escrowed its budget and named its service's key")
         self.network.start_orchestrator(POOL)
+        self.onboarding.join(plan.http_url)
+        self.say(f"{len(plan.members)} nodes joined through the service, without ether or tokens")
         self.say(f"dashboard: {plan.http_url}/")
 
     def start_nodes(self) -> None:
@@ -401,7 +377,7 @@ class Demo:
 
     def onlookers(self) -> list[Onlooker]:
         """Who looks at every new state of the chain, and acts."""
-        kinds = Disputer, DodgingValidator, Absentee
+        kinds = Disputer, DodgingValidator
         found: list[Onlooker] = [kind(self.onboarding, self.say).look for kind in kinds]
         return [*found, self.diloco_killer.look] if self.plan.diloco_workers else found
 

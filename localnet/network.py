@@ -173,8 +173,13 @@ class Network(Processes):
             "s3": self.s3_settings().model_dump(mode="json"),
             "heartbeat_seconds": 5,
             "lease_seconds": 30,
+            "lane_seconds": 2,
+            "claim_seconds": 5,
+            "most_loans": 64,
+            "loans_a_day": 256,
         }
-        self._start_role("orchestrator", "orchestrator", values | self.service_settings)
+        censored = self.ring[f"node-{self.plan.censored}"].address if self.plan.censored else ""
+        self._start_role("orchestrator", "orchestrator", values | self.service_settings, censored)
         self.wait("the orchestrator to answer", lambda: answers(f"{self.plan.http_url}/health"), "orchestrator")
 
     def start_trainer(self, pool: int, base: Path) -> None:
@@ -229,7 +234,7 @@ class Network(Processes):
         name = f"worker-{spec.name}"
         values = self._client_settings(pool, name) | self.worker_isolation
         engine = {"name": spec.engine, "dtype": self.plan.dtype, "threads": 1, "batch": self.plan.worker_batch}
-        values |= {"node": self.ring[f"node-{spec.name}"].reference(), "engine": engine, "claim_seconds": 5}
+        values |= {"node": self.ring[f"node-{spec.name}"].reference(), "engine": engine}
         self._start_role(name, "worker", values, spec.attack)
 
     # Shared

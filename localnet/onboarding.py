@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,10 @@ from localnet.plan import POOL, STAKE, DemoPlan, budget, pool_terms
 from protocol.accounts import LocalAccount
 from protocol.config import PoolConfig
 from protocol.encoding import TOKEN
+from protocol.identity import PoolId
+from protocol.waits import wait_for
 from runtime import keystore
+from runtime.orchestrator_client import OrchestratorClient, join_request
 
 
 @dataclass(frozen=True)
@@ -52,14 +56,18 @@ class KeyRing(dict[str, RoleKey]):
 
 
 def names(plan: DemoPlan) -> list[str]:
-    """Every key of a run: governance, the pool's owner and service, an operator and a node key per node,
-    an owner and voters per validator process, a key per DiLoCo worker."""
-    out = ["deployer", "owner", "service"]
-    for name in plan.members:
-        out += [f"operator-{name}", f"node-{name}"]
+    """Every key of a run: those of `payers`, an operator and a node key per node, a key per DiLoCo worker."""
+    members = [f"{kind}-{name}" for name in plan.members for kind in ("operator", "node")]
+    return [*dict.fromkeys([*payers(plan), *members]), *plan.diloco_workers]
+
+
+def payers(plan: DemoPlan) -> list[str]:
+    """Keys that send transactions: governance, the pool's owner and service, who disputes for honest nodes, an owner
+    and voters per validator process, and the node that its service does not relay."""
+    out = ["deployer", "owner", "service", "watcher"]
     for validator in plan.validators:
         out += [f"validator-{validator.name}", *voter_names(validator.name, validator.seats)]
-    return [*out, *plan.diloco_workers]
+    return [*out, f"node-{plan.censored}"] if plan.censored else out
 
 
 def voter_names(validator: str, seats: int) -> list[str]:
@@ -68,7 +76,7 @@ def voter_names(validator: str, seats: int) -> list[str]:
 
 ETHER = 10**18
 SPARE = 100 * TOKEN
-CONSENT_SECONDS = 3600
+JOIN_SECONDS = 120.0
 
 
 class Onboarding:
@@ -88,24 +96,23 @@ class Onboarding:
         return self._suites[name]
 
     def give_gas(self) -> None:
-        """Ether for everybody, which a local chain creates on request (a public test network has faucets)."""
+        """Ether for who pays gas, which a local chain creates on request (a public test network has faucets)."""
         client = self.client("deployer")
-        for name in names(self.plan):
+        for name in payers(self.plan):
             client.request("anvil_setBalance", [self.ring[name].address, hex(100 * ETHER)])
 
     def give_tokens(self) -> None:
-        """Test tokens minted by governance: stakes, bonds, the pool's budget, and some to spare."""
+        """Test tokens minted by governance: what the service lends, bonds, the pool's budget, and some to spare."""
         suite = self.suite("deployer")
         bond = suite.seats.bond()
         amounts = {"owner": budget(self.plan.steps) + SPARE}
-        amounts |= {f"operator-{name}": STAKE + SPARE for name in self.plan.members}
+        amounts |= {"service": len(self.plan.members) * STAKE, "watcher": SPARE}
         amounts |= {f"validator-{v.name}": v.seats * bond + SPARE for v in self.plan.validators}
         side_by_side([suite.token.mint(self.ring[name].address, amount).send for name, amount in amounts.items()])
 
-    def bond_and_register(self) -> None:
-        """Validators bond their seats, operators stake for their nodes; side by side."""
-        bonds = [partial(self._bond, v.name, v.seats) for v in self.plan.validators]
-        side_by_side([*bonds, *(partial(self._register, name) for name in self.plan.members)])
+    def bond(self) -> None:
+        """Validators bond their seats, side by side."""
+        side_by_side([partial(self._bond, v.name, v.seats) for v in self.plan.validators])
 
     def _bond(self, name: str, seats: int) -> None:
         """Seats that judge the pool to come."""
@@ -116,23 +123,25 @@ class Onboarding:
         for voter in voter_names(name, seats):
             suite.seats.open_seat(self.ring[voter].address, [POOL]).send()
 
-    def _register(self, name: str) -> None:
-        suite, node = self.suite(f"operator-{name}"), self.ring[f"node-{name}"]
-        expiry = suite.client.now() + CONSENT_SECONDS
-        consent = suite.stakes.sign_consent(node.account, suite.client.address, expiry)
-        suite.stakes.register_node(node.address, STAKE, expiry, consent).send()
+    def join(self, url: str) -> None:
+        """Every node joins through the service at `url`, which lends its stake."""
+        side_by_side([partial(self._join, url, name) for name in self.plan.members])
+
+    def _join(self, url: str, name: str) -> None:
+        node, suite, sponsor = self.ring[f"node-{name}"].account, self.suite(f"node-{name}"), self.ring["service"]
+        pool = PoolId(self.plan.chain_id, suite.pools.address, POOL)
+        wish = join_request(suite, node, self.ring[f"operator-{name}"].address, sponsor.address, POOL)
+        with closing(OrchestratorClient(url, node, pool)) as service:
+            wait_for(f"node {name} to join", lambda: service.join(wish).member, JOIN_SECONDS, hint="see its log")
 
     def create_pool(self, config: PoolConfig) -> int:
-        """Once the seats are drawable: escrow the budget, name the service, let every node join. Returns the pool's
-        number."""
+        """Once the seats are drawable: escrow the budget, and name the service. Returns the pool's number."""
         suite = self.suite("owner")
         blocks = suite.seats.epoch_blocks()
         suite.client.wait_for_block((suite.client.head().number // blocks + 1) * blocks)
         pool = suite.pools.create_pool(pool_terms(config, self.plan.patience), budget(self.plan.steps)).send()
         suite.court.set_service(pool, self.ring["service"].address).send()
         suite.court.announce_service(pool, self.plan.http_url).send()
-        joins = {name: self.suite(f"operator-{name}").pools.join for name in self.plan.members}
-        side_by_side([join(pool, self.ring[f"node-{name}"].address).send for name, join in joins.items()])
         return pool
 
 

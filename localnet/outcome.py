@@ -5,11 +5,15 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from chain.indexer.records import Canary, Lane, Status
+from web3 import Web3
+
+from chain.abi import checksum
+from chain.client import ChainClient
+from chain.indexer.records import Canary, Lane
 from chain.indexer.state import State, needed, seats_in
 from localnet.diloco import diloco_faults, diloco_highlights
 from localnet.network import ProgressPrinter
-from localnet.onboarding import KeyRing
+from localnet.onboarding import KeyRing, names, payers
 from localnet.plan import POOL, DemoPlan
 from orchestrator.dashboard.results import (
     Agreement,
@@ -28,19 +32,30 @@ from protocol.errors import IntegrityError
 from protocol.verdict import LANE, Verdict
 
 
-def safeguards(state: State, pool: int) -> Safeguards:
-    """Read from events alone."""
-    lanes = state.lanes_of(pool)
-    late = [file for file in state.submissions_of(pool) if file.status is Status.LATE]
+def safeguards(plan: DemoPlan, ring: KeyRing, client: ChainClient, state: State, pool: int) -> Safeguards:
+    """Read from the chain alone."""
+    lanes, files = state.lanes_of(pool), state.submissions_of(pool)
+    transactions = dict.fromkeys(file.tx for file in files)
+    found = client.batch([("eth_getTransactionByHash", [tx]) for tx in transactions])
+    sender = {tx: checksum(one["from"]) for tx, one in zip(transactions, found, strict=True)}
+    by_receipt = [file.sequence for file in files if sender[file.tx] == file.node]
+    poor = [ring[name].address for name in names(plan) if name not in payers(plan) + plan.diloco_workers]
     return Safeguards(
-        attested=sum(lane.attested.bit_count() for lane in lanes),
-        late=[file.sequence for file in late],
-        late_fines=sum(file.slashed for file in late),
+        relayed=len(files) - len(by_receipt),
+        by_receipt=by_receipt,
+        censored=bool(plan.censored),
+        without_ether=sum(not client.balance(one) and not transactions_of(client, one) for one in poor),
+        members=len(poor),
         opted_in=len(seats_in(state, state.pools[pool])),
         needed=needed(state.pools[pool].terms),
         silent=[one for lane in lanes if (one := _silent(state, lane))],
         dodged=[one for canary in state.canaries.values() if canary.pool == pool for one in _dodged(state, canary)],
     )
+
+
+def transactions_of(client: ChainClient, address: str) -> int:
+    account = Web3.to_checksum_address(address)
+    return client.number("eth_getTransactionCount", lambda eth: eth.get_transaction_count(account))
 
 
 def _silent(state: State, lane: Lane) -> SilentCommittee | None:
@@ -68,10 +83,12 @@ def _dodged(state: State, canary: Canary) -> Iterator[DodgedCanary]:
 
 def broken_safeguards(found: Safeguards) -> Iterator[str]:
     """Yield each safeguard that failed, in words. Every run must keep these, whatever the draws of committees."""
-    if not found.attested:
-        yield "no upload was attested"
-    if not found.late or not found.late_fines:
-        yield "the file that was never uploaded is not void and fined"
+    if not found.relayed:
+        yield "no file was relayed"
+    if found.censored and not found.by_receipt:
+        yield "the node that the service does not relay submitted nothing by its receipt"
+    if found.without_ether < found.members:
+        yield f"{found.members - found.without_ether} nodes or operators held ether"
     if found.opted_in < found.needed:
         yield f"{found.opted_in} seats opted in, the pool needs {found.needed}"
     for committee in found.silent:
@@ -84,10 +101,10 @@ def broken_safeguards(found: Safeguards) -> Iterator[str]:
 
 def shown_safeguards(found: Safeguards) -> Iterator[str]:
     """The same for people."""
-    yield f"uploads: {found.attested} files attested before their committee was drawn"
-    if found.late:
-        names = ", ".join(map(str, found.late))
-        yield f"file {names} was never uploaded: void, its node paid {show_tokens(found.late_fines)} MUS"
+    yield f"files: {found.relayed} relayed by the service; {found.without_ether} nodes and operators never held ether"
+    if found.by_receipt:
+        numbers = ", ".join(map(str, found.by_receipt))
+        yield f"file {numbers}: not relayed by the service, submitted by the node with its receipt"
     yield f"seats: {found.opted_in} opted into the pool, which needs {found.needed}"
     for committee in found.silent:
         fined = show_tokens(committee.fined)
@@ -158,7 +175,12 @@ class Outcome:
 
 
 def write_results(
-    plan: DemoPlan, ring: KeyRing, progress: ProgressPrinter, state: State, diloco: DilocoSummary | None = None
+    plan: DemoPlan,
+    ring: KeyRing,
+    progress: ProgressPrinter,
+    client: ChainClient,
+    state: State,
+    diloco: DilocoSummary | None = None,
 ) -> Outcome:
     """Everything from the orchestrator's record, which it has compared with the chain."""
     summarise = partial(
@@ -168,7 +190,7 @@ def write_results(
         cheaters=[ring[f"node-{node.name}"].address for node in plan.nodes if node.cheats],
         decoys=[ring[f"node-{node.name}"].address for node in plan.nodes if node.decoy],
         agreement=agreement(plan),
-        safeguards=safeguards(state, POOL),
+        safeguards=safeguards(plan, ring, client, state, POOL),
         diloco=diloco,
     )
     summary = save_results(plan.http_url, plan.root, summarise)

@@ -77,8 +77,9 @@ class DemoPlan(RunFolder):
     http_port: int
     nodes: tuple[NodeSpec, ...]
     validators: tuple[ValidatorSpec, ...]
-    # A registered node without a process, which hands in a file that it never uploads; empty for none.
-    absentee: str = "dave"
+    absentee: str = ""  # a node of the pool without a process; empty for none
+    # The node whose first files the service does not relay: the only one that has ether. Empty for none.
+    censored: str = "bob"
     chain_id: int = 31337
     dtype: str = "float32"  # what workers, validators and the evaluation compute in
     worker_batch: int = 64  # how many rollouts workers generate at once
@@ -227,7 +228,7 @@ def pool_terms(config: PoolConfig, patience: int = 1) -> Terms:
         appealWindow=5 * patience,
         juryCommitWindow=25 * patience,
         juryRevealWindow=20 * patience,
-        receiptWindow=60 * patience,
+        receiptWindow=40 * patience,
         group=0,
         inviteOnly=False,
         configHash=config.digest,

@@ -19,7 +19,7 @@ class OrchestratorConfig(DaemonConfig):
     pool: int = Field(ge=1, description="The pool's number.")
     pool_config: Path = Field(description="The document that the pool was created with.")
     owner: str = Field("", description="The pool owner's address. The service refuses to start for another's pool.")
-    key: KeyConfig = Field(description="Signs upload receipts and relays files. It holds gas, and the tokens that it lends.")
+    key: KeyConfig = Field(description="Signs upload receipts and relays files. It holds gas, and tokens to lend.")
     s3: S3Settings = Field(description="The pool's bucket.")
     host: str = Field("127.0.0.1", description="The address to listen on.")
     port: int = Field(8700, ge=1, le=65535, description="The port to listen on.")

@@ -189,9 +189,9 @@ def build(config: OrchestratorConfig, signer: LocalAccount, home: Path, stack: E
     claims = Claims(view, suite.pools, leader.leads)
     service.tasks = [
         *background_tasks(service, chain_watcher, nonces, leader, config.poll_seconds),
-        BackgroundTask("relay", relay.work, config.poll_seconds),
-        BackgroundTask("claims", claims.work, config.claim_seconds),
-        BackgroundTask("membership", sponsor.work, config.poll_seconds),
+        BackgroundTask("relay", relay.turn, config.poll_seconds),
+        BackgroundTask("claims", claims.turn, config.claim_seconds),
+        BackgroundTask("membership", sponsor.turn, config.poll_seconds),
         BackgroundTask("loans", sponsor.take_back, config.claim_seconds),
     ]
     return create_app(service, guard, rate=config.rate, burst=config.burst)

@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import batched, groupby
+from itertools import groupby
 from typing import Any
 
 from sqlalchemy import delete, func, select, update
@@ -112,7 +112,8 @@ class Relay:
             file = state.submissions[self._view.pool_id, account.sequences[body.counter]]
             if file.sha256.hex() == body.sha256:
                 return work.SubmissionResponse(state="landed", receipt=receipt, sequence=file.sequence)
-            raise HttpError(409, f"file {body.counter} of {node} is on chain with other bytes", "read the counter again")
+            what = f"file {body.counter} of {node} is on chain with other bytes"
+            raise HttpError(409, what, "read the counter again")
         if body.counter >= expected + AHEAD:
             what = f"file {body.counter} is too far ahead of file {expected}, the next that the chain expects"
             raise HttpError(409, what, "wait until the earlier ones are on chain")
@@ -125,13 +126,13 @@ class Relay:
         with self._db.reading() as session:
             return session.scalar(select(func.count()).select_from(SubmissionRow).where(rows)) or 0
 
-    def work(self) -> None:
+    def turn(self) -> None:
         """Send what is due, if this replica leads. Raises MusterError for what keeps every file from being relayed."""
         state, now, pool = self._view.state, self._clock(), self._view.pool(self._view.state)
         self._check_key(state)
         if pool is None or not self._leads() or state.head < self._sent_until:
             return
-        waiting = self._waiting(state, now)
+        waiting = self.waiting(state, now)
         lanes = plan(waiting, lambda node: self._next_counter(state, node), now, self._lane_seconds)
         takes_lanes = pool.status == "open"
         calls = [call for lane in lanes for call in (self._lane(lane) if takes_lanes else map(self._promised, lane))]
@@ -146,8 +147,8 @@ class Relay:
     def _check_key(self, state: State) -> None:
         pool, key = self._view.pool(state), self._pools.client.address
         if pool is not None and not pool.is_service(key, state.time):
-            cure = "start it with that key, or name its own: muster pool set-service"
-            raise ConfigError(f"this service has the key {key}, and the pool's owner named {pool.service or 'none'}", cure)
+            what = f"this service has the key {key}, and the pool's owner named {pool.service or 'none'}"
+            raise ConfigError(what, "start it with that key, or name its own: muster pool set-service")
 
     def _next_counter(self, state: State, node: str) -> int | None:
         account = self._view.account(state, node)
@@ -164,14 +165,15 @@ class Relay:
                 row = session.merge(made)
             return row.reason
 
-    def _waiting(self, state: State, now: float) -> list[Waiting]:
+    def waiting(self, state: State, now: float) -> list[Waiting]:
         """Return the submissions that the chain does not show, and forget the others."""
         columns = [getattr(SubmissionRow, name) for name in Waiting.__dataclass_fields__]
         with self._db.reading() as session:
             rows = [Waiting(*row) for row in session.execute(select(*columns))]
         pool = self._view.pool(state)
         oldest = now - pool.terms.receiptWindow if pool else 0.0
-        over = {row for row in rows if row.counter < (self._next_counter(state, row.node) or 0) or row.received < oldest}
+        landed = {row for row in rows if row.counter < (self._next_counter(state, row.node) or 0)}
+        over = landed | {row for row in rows if row.received < oldest}
         if over:
             with self._db.session() as session:
                 for row in over:
@@ -235,13 +237,13 @@ def send_all(client: ChainClient, calls: Sequence[ContractCall[Any]]) -> Iterato
 
 
 class Claims:
-    """Claims what has vested for every node of the pool, in the replica that `leads`: its operator is paid, and needs no
+    """Claims what has vested for every node of the pool, in the replica that `leads`: operators are paid without
     ether."""
 
     def __init__(self, view: PoolView, pools: Pools, leads: Callable[[], bool] = lambda: True) -> None:
         self._view, self._pools, self._leads = view, pools, leads
 
-    def work(self) -> None:
+    def turn(self) -> None:
         """Send one claim for every node that has something to claim."""
         if not self._leads():
             return
@@ -249,6 +251,6 @@ class Claims:
         now, pool = client.now(), self._view.pool_id
         nodes = [node for (number, node), one in state.accounts.items() if number == pool and one.units_awarded]
         hints = [hint for node in nodes if (hint := state.claim_hint(pool, node, now)) is not None]
-        for some in batched(hints, LANE):
-            for _ in send_all(client, [self._pools.claim(hint) for hint in some]):
-                pass
+        for first in range(0, len(hints), LANE):
+            calls = [self._pools.claim(hint) for hint in hints[first : first + LANE]]
+            log.info("claimed for %d nodes", len(list(send_all(client, calls))))

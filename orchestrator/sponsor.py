@@ -17,7 +17,7 @@ from orchestrator.auth import HttpError
 from orchestrator.chain import PoolView
 from orchestrator.db import Database, MembershipRow
 from protocol.api import work
-from protocol.errors import MusterError, printable
+from protocol.errors import printable
 
 log = logging.getLogger("muster.orchestrator")
 DAY = 86_400
@@ -57,7 +57,7 @@ class Sponsor:
             return work.MembershipResponse(member=False)
         return work.MembershipResponse(member=True, reason=self._keep(node, body, body.expiry))
 
-    def work(self) -> None:
+    def turn(self) -> None:
         """Take the next step of every wish that waits, if this replica leads."""
         state = self._view.state
         if not self._leads() or state.head < self._sent_until:
@@ -86,10 +86,10 @@ class Sponsor:
         with self._db.reading() as session:
             joining = set(session.scalars(select(MembershipRow.node).where(MembershipRow.done.is_(False))))
         for node in state.nodes.values():
-            if node.sponsor == own and node.loan and not node.pool and node.release_at <= now and not node.frozen:
-                if node.node not in joining:
-                    self._suite.stakes.repay(node.node).send()
-                    log.info("the stake of node %s is paid back", node.node)
+            free = not node.pool and node.release_at <= now and not node.frozen and node.node not in joining
+            if free and node.loan and node.sponsor == own:
+                self._suite.stakes.repay(node.node).send()
+                log.info("the stake of node %s is paid back", node.node)
 
     def _is_member(self, node: str) -> bool:
         account = self._view.account(self._view.state, node)
@@ -149,7 +149,7 @@ class Sponsor:
         if len(open_loans | {node for node in recent if node not in state.nodes}) >= self.most:
             return f"{self.most} nodes work with lent stakes, as many as this service lends to: ask again later"
         if len(recent) >= self._a_day:
-            return f"{self._a_day} stakes were lent in the last 24 hours, as many as this service lends: ask again later"
+            return f"{self._a_day} stakes were lent in the last 24 hours, as many as are lent: ask again later"
         return ""
 
     def _set(self, node: str, **values: object) -> None:

@@ -79,8 +79,8 @@ class Uploads:
         return self.stored_receipt(address, sha256, size)
 
     def stored_receipt(self, address: str, sha256: str, size: int) -> UploadReceipt:
-        """Return the receipt of a file that was in the bucket, with the time at which it was first given while the chain
-        accepts that one."""
+        """Return the receipt of a file that was in the bucket, with the time at which it was first given while the
+        chain accepts that one."""
         values = {"sha256": sha256, "node": address, "now": int(self.clock()), "oldest": self._oldest_receipt()}
         with self.db.session() as session:
             given: int = session.execute(_GIVE_RECEIPT, values).scalar_one()

@@ -10,6 +10,7 @@ from typing import Literal
 
 from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
+from chain.suite import Suite
 from protocol import VERSION, behind
 from protocol.accounts import LocalAccount
 from protocol.api import work
@@ -30,6 +31,7 @@ log = logging.getLogger("muster.service")
 RETRY_SECONDS = 10.0  # longest pause after a heartbeat that failed
 LEAST_SECONDS = 1.0  # the shortest pause between heartbeats that a service may ask for
 _TICKETS = 3
+_JOIN_SECONDS = 3600
 
 
 class OrchestratorClient:
@@ -107,6 +109,22 @@ class OrchestratorClient:
     def close(self) -> None:
         self._client.close()
         self._uploads.close()
+
+
+def join_request(suite: Suite, node: LocalAccount, operator: str, sponsor: str, pool: int) -> work.JoinRequest:
+    """Sign, as the node, that `sponsor` (a service's key) lends its stake, registers it under `operator` and lets it
+    join a pool, within an hour."""
+    expiry = suite.client.now() + _JOIN_SECONDS
+    sponsorship = suite.stakes.sign_sponsorship(node, operator, sponsor, expiry)
+    join = suite.pools.sign_join(node, pool, expiry)
+    signatures = {"sponsorship": "0x" + sponsorship.hex(), "join": "0x" + join.hex()}
+    return work.JoinRequest(operator=operator, expiry=expiry, **signatures)
+
+
+def leave_request(suite: Suite, node: LocalAccount, pool: int) -> work.LeaveRequest:
+    """Sign, as the node, that it leaves a pool, within an hour."""
+    expiry = suite.client.now() + _JOIN_SECONDS
+    return work.LeaveRequest(expiry=expiry, leave="0x" + suite.pools.sign_leave(node, pool, expiry).hex())
 
 
 def heartbeat(

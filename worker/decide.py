@@ -55,8 +55,8 @@ def decide(
     handed_in: Container[str],
     now: int,
 ) -> Decision:
-    """Return the next thing to do at chain time `now`. `seeds`: of the steps whose seed blocks are confirmed; `entries`:
-    the journal's; `handed_in`: the stems of those that the service has."""
+    """Return the next thing to do at chain time `now`. `seeds`: of the steps whose seed blocks are confirmed;
+    `entries`: the journal's; `handed_in`: the stems of those that the service has."""
     pool, account = state.pools.get(pool_id), state.accounts.get((pool_id, node))
     standing = standing_of(account)
     if pool is None:

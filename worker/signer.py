@@ -2,9 +2,9 @@
 
 The server runs in the process that started the isolated worker. It signs only what a worker of its pool sends: HTTP
 requests to the pool's service, submissions of its files, announcements of the weights that it serves, and the
-transactions by which it submits with a receipt. It gets every message in its parts and computes the digest itself. Questions, connections,
-signatures and lines of its log are limited. Whoever takes over the engine can thus send worthless files as this node,
-but gets no key, no other signature and no other transaction.
+transactions by which it submits with a receipt. It gets every message in its parts and computes the digest itself.
+Questions, connections, signatures and lines of its log are limited. Whoever takes over the engine can thus send
+worthless files as this node, but gets no key, no other signature and no other transaction.
 """
 
 import json
@@ -112,7 +112,8 @@ class SigningRules:
         self._submit = abi.load("Pools")["submitWithReceipt"]
 
     def check_message(self, domain: signing.Domain, struct: str, values: list[signing.Value]) -> None:
-        """Raise SignatureRefused unless this is a request to the pool's service, or a submission or an announcement of this worker."""
+        """Raise SignatureRefused unless this is a request to the pool's service, or a submission or announcement of
+        this worker."""
         if (domain.version, domain.chain_id, domain.contract.lower()) != ("1", self._chain_id, self._pools.lower()):
             raise SignatureRefused("a message for other contracts", "")
         if (domain.name, struct) == (requests.DOMAIN, requests.STRUCT):

@@ -128,9 +128,7 @@ class Submitter:
     fails is tried again: the journal's entry stays until the chain shows the file. `handed_in`: the entries that the
     service has, as far as this process knows."""
 
-    def __init__(
-        self, collaborators: WorkerCollaborators, progress: WorkerProgress, stopping: threading.Event
-    ) -> None:
+    def __init__(self, collaborators: WorkerCollaborators, progress: WorkerProgress, stopping: threading.Event) -> None:
         self._collaborators, self._client = collaborators, collaborators.pool_client
         self._progress, self._stopping = progress, stopping
         self.handed_in: set[str] = set()

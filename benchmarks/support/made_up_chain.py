@@ -19,7 +19,7 @@ from protocol.verdict import Code
 
 CHAIN_ID = 31337
 NODES = 1000
-TERMS = (10, 100, 50, 1000, 10, 100_000, 3, 5, 0, 2, 4, 4, 65536, 100, 10, 10, 20, 10, 10, 10, 10, 0, False, b"\1" * 32)
+TERMS = (10, 100, 50, 1000, 10, 100_000, 3, 5, 0, 4, 65536, 100, 10, 10, 20, 10, 10, 10, 10, 0, False, b"\1" * 32)
 PENDING, DISPUTABLE = 40, 40  # files that wait for their outcome; those after them whose refusal is not final
 
 

@@ -179,6 +179,11 @@ class Account:
         return min(self.frozen_at or self.slashed_at, self.slashed_at or self.frozen_at)
 
 
+def pack_work(pool: int, step: int, counter: int, units: int, rows: int) -> int:
+    """Pack what a file's hashes do not say into one word, without its sequence."""
+    return pool << 128 | step << 64 | counter << 40 | units << 16 | rows
+
+
 @dataclass
 class Submission:
     """One file. `code` is the current outcome (0 while pending), `votes_code` the committee's before any dispute.
@@ -236,8 +241,8 @@ class Submission:
     @property
     def inner(self) -> bytes:
         """`Pools.innerHash`: what a claim, a settlement and a finalisation name the file by."""
-        work = self.step << 64 | self.counter << 40 | self.units << 16 | self.rows
-        return keccak(encode_words(self.root, self.sha256, self.pool << 128 | self.sequence << 96 | work))
+        packed = pack_work(self.pool, self.step, self.counter, self.units, self.rows)
+        return keccak(encode_words(self.root, self.sha256, packed | self.sequence << 96))
 
     @property
     def file_ref(self) -> tuple[bytes, str]:

@@ -25,7 +25,7 @@ A = TypeVar("A")
 D = TypeVar("D", bound=BaseModel)
 FOLLOW_SECONDS = 3.0
 MOST_DETAILS = 48
-REFUSALS = ("rejected", "malformed", "unavailable", "void", "canary", "late")
+REFUSALS = ("rejected", "malformed", "unavailable", "void", "canary")
 
 
 class FileCounts(BaseModel):
@@ -93,12 +93,15 @@ class DodgedCanary(BaseModel):
 
 
 class Safeguards(BaseModel):
-    """What the chain says of a run's rules. `attested`: files whose upload was attested before their draw; `late`: the
-    others, whose nodes paid `late_fines`; `opted_in`: seats that chose the pool's group, of the `needed` ones."""
+    """What the chain says of a run's rules. `relayed`: files that the service relayed; `by_receipt`: those that a node
+    submitted itself, as the one that is `censored` has to; `without_ether`: how many of the other nodes and operators,
+    `members` in all, never held any; `opted_in`: seats that chose the pool's group, of the `needed` ones."""
 
-    attested: int
-    late: list[int]
-    late_fines: Amount
+    relayed: int
+    by_receipt: list[int]
+    censored: bool
+    without_ether: int
+    members: int
     opted_in: int
     needed: int
     silent: list[SilentCommittee]

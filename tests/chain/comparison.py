@@ -1,6 +1,8 @@
 """The projected state beside the contracts' own views, record by record."""
 
-from chain.indexer.records import Status
+from collections.abc import Iterator
+
+from chain.indexer.records import Lane
 from chain.indexer.reducers import STATUSES, ZERO
 from chain.indexer.state import State
 from protocol.verdict import LANE, code_at
@@ -18,9 +20,6 @@ def compare_pools(game: Game, state: State) -> None:
         service, previous, until = court.read("serviceOf", number)
         assert (pool.service or ZERO, pool.previous_service or ZERO, pool.previous_until) == (service, previous, until)
     for key, lane in state.lanes.items():
-        _, end, files = game.suite.pools.read("laneOf", *key)
-        assert files == len(lane.sequences)
-        assert end in (0, lane.last_block)
         for round_ in lane.rounds:
             seen = court.read("roundOf", *key, round_.round)
             assert (round_.settled, round_.seats) == (seen["settled"], tuple(seen["seats"]))
@@ -28,12 +27,12 @@ def compare_pools(game: Game, state: State) -> None:
             if round_.settled:
                 assert (round_.codes, round_.settled_time) == (seen["codes"], seen["settledAt"])
             elif round_.round == 0:
-                assert places(seen["codes"]) == lane.attested
+                assert [place for place in range(LANE) if code_at(seen["codes"], place)] == list(places(lane))
+                assert round_.drawn or round_.seed_block == seen["seedBlock"]
 
 
-def places(codes: int) -> int:
-    """The places of a word of codes that have one, as a bitmap."""
-    return sum(1 << place for place in range(LANE) if code_at(codes, place))
+def places(lane: Lane) -> Iterator[int]:
+    return (sequence % LANE for sequence in lane.sequences)
 
 
 def compare(game: Game) -> State:
@@ -50,8 +49,7 @@ def compare(game: Game) -> State:
         seen = suite.pools.read("submissionOf", *key)
         assert (sub.code, bool(sub.disputed)) == (seen["code"], seen["phase"] == 3), key
         assert (seen["earned"], seen["units"]) == (sub.cumulative, 0 if sub.cumulative else sub.units), key
-        pending = sub.status == Status.PENDING
-        assert (seen["submittedAt"], seen["finalAt"]) == ((sub.block, 0) if pending else (0, sub.final_time)), key
+        assert seen["finalAt"] == sub.final_time, key
     compare_pools(game, state)
     for number, seat in state.seats.items():
         on_chain = suite.seats.seat_of(number)
@@ -61,6 +59,7 @@ def compare(game: Game) -> State:
         at_stakes = suite.stakes.node_of(address)
         for name in ("operator", "stake", "pool", "frozen"):
             assert getattr(node, name) == getattr(at_stakes, name)
+        assert (node.sponsor or ZERO, node.loan) == suite.stakes.read("loanOf", address)
     for number, challenge in state.challenges.items():
         held = suite.node_challenges.read("challengeOf", number)
         for name in ("outcome", "trial", "bond", "pool", "node", "accuser"):

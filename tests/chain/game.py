@@ -1,18 +1,19 @@
 """A small pool with eleven seats, played on a real chain: what tests of state, follower and facades share."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from chain.contracts import BallotContract, Place, WorkItem
+from chain.contracts import BallotContract, Place, SignedFile
 from chain.indexer.follower import Follower
 from chain.indexer.projection import Projection
 from chain.indexer.records import Submission, Terms
 from chain.indexer.state import State
 from chain.suite import Suite
 from protocol.accounts import LocalAccount
-from protocol.api.work import ReceiptSigner, UploadReceipt
+from protocol.api.work import UNSIGNED, ReceiptSigner, SubmissionRequest, UploadReceipt
 from protocol.identity import PoolId
 from tests.conftest import TOKEN, Deployed
 
@@ -32,8 +33,6 @@ def terms(**changes: object) -> Terms:
         "committee": 3,
         "jury": 5,
         "appealJury": 0,
-        "laneBlocks": 4,
-        "attestBlocks": 4,
         "maxLag": 2,
         "auditRate": 65536,
         "drawBlocks": 100,
@@ -51,6 +50,21 @@ def terms(**changes: object) -> Terms:
     return Terms.of(values | changes)
 
 
+@dataclass(frozen=True)
+class WorkItem:
+    """What a node says of its file: Merkle root and SHA-256 (32 bytes each), units and rows."""
+
+    root: bytes
+    sha256: bytes
+    units: int
+    rows: int
+
+    def signed(self, node: LocalAccount, pool: PoolId, step: int, counter: int) -> SignedFile:
+        hashes = {"root": self.root.hex(), "sha256": self.sha256.hex(), "size": 1000, "signature": UNSIGNED}
+        said = SubmissionRequest(step=step, counter=counter, units=self.units, rows=self.rows, **hashes)  # type: ignore[arg-type]
+        return SignedFile(str(node.address), said.signed(node, pool))
+
+
 def work(text: str, units: int = 1000, rows: int = 8) -> WorkItem:
     root, sha256 = (hashlib.sha256(word + text.encode()).digest() for word in (b"root", b""))
     return WorkItem(root, sha256, units, rows)
@@ -59,7 +73,7 @@ def work(text: str, units: int = 1000, rows: int = 8) -> WorkItem:
 @dataclass
 class Game:
     """`voters[seat]` is a seat's suite for its voting key; `owner` owns the pool, `validator` all seats. `service`:
-    the key that attests uploads."""
+    the key that relays files."""
 
     deployed: Deployed
     projection: Projection
@@ -101,22 +115,33 @@ class Game:
         if head < block:
             self.deployed.chain.mine(block - head)
 
-    def submit(self, node: LocalAccount, step: int, item: WorkItem, receipt: UploadReceipt | None = None) -> Submission:
-        counter = self.state.accounts[self.pool, node.address].counter
-        done = self.deployed.suite(node).pools.submit(self.pool, step, counter, item, receipt).send()
-        return self.state.submissions[self.pool, done.sequence]
+    @property
+    def pool_id(self) -> PoolId:
+        return PoolId(self.suite.client.chain_id, self.suite.pools.address, self.pool)
 
-    def attest(self, lane: int, places: int | None = None) -> None:
-        """The service says that the bytes of these places (all of them unless given) were uploaded."""
-        record = self.state.lanes[self.pool, lane]
-        self.mine_to(record.last_block)
-        court = self.deployed.suite(self.service).court
-        court.attest(self.pool, lane, record.missing if places is None else places).send()
+    def submit(self, node: LocalAccount, step: int, item: WorkItem, receipt: UploadReceipt | None = None) -> Submission:
+        """A lane of one file: by the service, or by the node itself with its receipt."""
+        if receipt is None:
+            return self.submit_lane(step, (node, item))[0]
+        counter = self.state.accounts[self.pool, node.address].counter
+        pools = self.deployed.suite(node).pools
+        pools.submit_with_receipt(self.pool, item.signed(node, self.pool_id, step, counter), receipt).send()
+        return self.state.submissions[self.pool, self.state.pools[self.pool].sequences[-1]]
+
+    def submit_lane(self, step: int, *files: tuple[LocalAccount, WorkItem]) -> list[Submission]:
+        """The service relays files as one lane."""
+        state, given = self.state, Counter[str]()
+        signed = []
+        for node, item in files:
+            counter = state.accounts[self.pool, node.address].counter + given[node.address]
+            signed.append(item.signed(node, self.pool_id, step, counter))
+            given[node.address] += 1
+        self.deployed.suite(self.service).pools.submit_lane(self.pool, signed).send()
+        return [self.state.submissions[self.pool, one] for one in self.state.pools[self.pool].sequences[-len(files) :]]
 
     def receipt(self, node: str, sha256: bytes, time: int) -> UploadReceipt:
         """The service's word that a node's file was uploaded at chain time `time`."""
-        at = PoolId(self.suite.client.chain_id, self.suite.pools.address, self.pool)
-        return ReceiptSigner(self.service, at).sign(node, sha256.hex(), 1000, time)
+        return ReceiptSigner(self.service, self.pool_id).sign(node, sha256.hex(), 1000, time)
 
     def committee(self, lane: int, round: int = 0) -> tuple[int, ...]:
         """The seats of a lane's committee, once its seed block is mined."""
@@ -126,9 +151,7 @@ class Game:
         return committee.seats
 
     def vote(self, lane: int, codes: Mapping[int, int], round: int = 0) -> None:
-        """Attest if nothing is, draw, commit, reveal and settle; `codes`: place → code that every member votes."""
-        if not self.state.lanes[self.pool, lane].attested:
-            self.attest(lane)
+        """Draw, commit, reveal and settle; `codes`: place → code that every member votes."""
         place, seats = (self.pool, lane, round), self.committee(lane, round)
         word = sum(code << (4 * place) for place, code in codes.items())
         self.cast(place, [(self.voters[seat].court, word) for seat in seats])

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from chain.errors import ContractError
-from chain.indexer.records import Lane, Status, Submission
+from chain.indexer.records import Status, Submission
 from protocol.accounts import LocalAccount
-from protocol.api.work import UploadReceipt
 from protocol.verdict import Code
 from tests.chain.comparison import compare
 from tests.chain.game import Game, begin, work
@@ -24,14 +23,10 @@ class Play:
         self.random = random.Random(seed)
         self.nodes = [game.node() for _ in range(6)]
         self.counts: Counter[str] = Counter()
-        self.uploaded = dict[bytes, UploadReceipt]()
-        self.forged = game.receipt(self.nodes[0][1].address, bytes(32), 0)
         self.moves = {
             self.submit: 12,
             self.vote: 14,
-            self.attest: 6,
-            self.present_receipt: 2,
-            self.settle_nothing: 1,
+            self.relay: 8,
             self.pause_or_resume: 2,
             self.hire_or_dismiss: 1,
             self.rotate_service: 1,
@@ -74,27 +69,12 @@ class Play:
         if ago is not None:
             receipt = self.game.receipt(node.address, item.sha256, self.game.suite.client.now() - ago)
         self.game.submit(node, max(0, step - self.random.randint(0, 3)), item, receipt)
-        if receipt is not None:
-            self.uploaded[item.sha256] = receipt
 
-    def open_lanes(self) -> list[Lane]:
-        """Those of which something can still be attested."""
-        state, patience = self.game.state, self.game.state.pools[self.game.pool].terms.attestBlocks
-        return [lane for lane in state.lanes.values() if lane.missing and state.head < lane.last_block + patience]
-
-    def attest(self) -> None:
-        lane = self.random.choice(self.open_lanes())
-        self.game.attest(lane.lane, self.random.randint(1, (1 << len(lane.sequences)) - 1))
-
-    def present_receipt(self) -> None:
-        file = self.pick(status=Status.PENDING)
-        self.game.mine_to(self.game.state.lane_of(file).last_block)
-        self.game.suite.court.attest_by_receipt(file, self.uploaded.get(file.sha256) or self.forged).send()
-
-    def settle_nothing(self) -> None:
-        lane = self.random.choice([one for one in self.game.state.lanes.values() if not one.attested])
-        self.game.mine_to(lane.last_block + self.game.state.pools[self.game.pool].terms.attestBlocks)
-        self.game.settle(lane.lane)
+    def relay(self) -> None:
+        """A lane of several nodes, some of them twice."""
+        nodes = [self.node()[1] for _ in range(self.random.randint(2, 6))]
+        files = [(node, work(str(self.random.random()), self.random.randint(1, 3000))) for node in nodes]
+        self.game.submit_lane(self.game.state.pools[self.game.pool].step, *files)
 
     def pause_or_resume(self) -> None:
         pools, paused = self.game.suite.pools, self.game.state.pools[self.game.pool].status == "paused"
@@ -118,14 +98,13 @@ class Play:
         self.game.service = service
 
     def vote(self) -> None:
-        attested = [one for one in self.game.state.lanes.values() if one.attested and not one.round.settled]
-        lane = self.random.choice(attested + self.open_lanes())
+        lane = self.random.choice([one for one in self.game.state.lanes.values() if not one.round.settled])
         common = [Code.ACCEPT] * 6 + [Code.REJECT_WEIGHTS, Code.MALFORMED, Code.UNAVAILABLE, Code.UNSURE]
         codes: dict[int, int] = {s.place: self.random.choice(common) for s in self.game.state.files_of(lane)}
         self.game.vote(lane.lane, codes, lane.round.round)
 
     def finalize(self) -> None:
-        refused = self.random.choice([Status.REJECTED, Status.MALFORMED, Status.UNAVAILABLE, Status.LATE])
+        refused = self.random.choice([Status.REJECTED, Status.MALFORMED, Status.UNAVAILABLE])
         self.game.suite.pools.finalize(self.pick(status=refused, finalized=False)).send()
 
     def claim(self) -> None:
@@ -185,7 +164,6 @@ def test_random_play(deployed: Deployed, tmp_path: Path, seed: int) -> None:
             compare(game)
     assert play.counts["submit"] > 5
     assert play.counts["vote"] > 5
-    assert play.counts["attest"] >= 1
-    assert any(file.status is Status.LATE for file in game.state.submissions.values())
+    assert play.counts["relay"] >= 1
     assert play.counts["reorganise"] >= 1
     assert game.projection.state.generation >= 1

@@ -3,13 +3,13 @@
 import pytest
 from eth_utils.crypto import keccak
 
-from chain.contracts import INVITE, FailingRollout, WorkItem
+from chain.contracts import INVITE, FailingRollout, refused_file
 from chain.errors import ContractError
 from chain.indexer.records import MAX_MIRROR, MOST_NODE_MIRRORS, Status
 from protocol.rollout_file import merkle
 from protocol.verdict import Code
 from tests.chain.comparison import compare
-from tests.chain.game import FEE, RATE, Game, terms, work
+from tests.chain.game import FEE, RATE, Game, WorkItem, terms, work
 from tests.conftest import TOKEN
 from trainer.pool.canaries import StepCanaries
 
@@ -19,7 +19,7 @@ SINK = "0x000000000000000000000000000000000000dEaD"
 def test_accepted_work_is_paid_to_the_last_base_unit(game: Game) -> None:
     operator, node = game.node()
     step = game.publish()
-    files = [game.submit(node, step, work(f"file {i}", 1000 + i)) for i in range(2)]
+    files = game.submit_lane(step, *((node, work(f"file {i}", 1000 + i)) for i in range(2)))
     assert [f.counter for f in files] == [0, 1]
     assert files[0].lane == files[1].lane == 0
     assert compare(game).claim_hint(game.pool, node.address, 2**40) is None
@@ -47,15 +47,16 @@ def test_accepted_work_is_paid_to_the_last_base_unit(game: Game) -> None:
 def test_rejected_work_slashes_and_ejects(game: Game) -> None:
     _, node = game.node(stake=100 * TOKEN)
     step = game.publish()
-    good = game.submit(node, step, work("good"))
-    bad = game.submit(node, step, work("bad"))
+    good, bad = game.submit_lane(step, (node, work("good")), (node, work("bad")))
     game.vote(0, {0: Code.ACCEPT, 1: Code.REJECT_WEIGHTS})
     state, bad = compare(game), game.again(bad)
     assert bad.status == Status.REJECTED
     assert state.accounts[game.pool, node.address].frozen_at
     with pytest.raises(ContractError) as refused:
         game.submit(node, step, work("more"))
-    assert refused.value.name == "NodeIsFrozen"
+    file = refused_file(refused.value)
+    assert file is not None
+    assert (file.index, file.reason.name) == (0, "NodeIsFrozen")
     game.deployed.chain.later(61)
     game.suite.pools.finalize(bad).send()
     state = compare(game)
@@ -106,8 +107,7 @@ def test_a_dispute_won_by_the_worker(game: Game) -> None:
 def test_malformed_unavailable_and_void(game: Game) -> None:
     _, node = game.node()
     step = game.publish()
-    a = game.submit(node, step, work("a"))
-    b = game.submit(node, step, work("b"))
+    a, b = game.submit_lane(step, (node, work("a")), (node, work("b")))
     game.vote(0, {0: Code.MALFORMED, 1: Code.UNAVAILABLE})
     c = game.submit(node, step, work("c"))
     assert c.lane == 1
@@ -117,7 +117,6 @@ def test_malformed_unavailable_and_void(game: Game) -> None:
     state, stand = compare(game), [game.again(sub).status for sub in (a, b, c)]
     assert stand == [Status.MALFORMED, Status.UNAVAILABLE, Status.PENDING]
     assert not state.accounts[game.pool, node.address].ejected
-    game.attest(1)
     # Nobody draws its committee: a second one may judge it, and is not drawn either.
     for number, then in enumerate((Status.PENDING, Status.VOID)):
         game.mine_to(game.state.lanes[game.pool, 1].rounds[number].seed_block + 101)
@@ -130,7 +129,6 @@ def test_a_split_committee_gives_way_to_a_second_one(game: Game) -> None:
     _, node = game.node()
     step = game.publish()
     game.submit(node, step, work("split"))
-    game.attest(0)
     votes = zip(game.committee(0), (Code.ACCEPT, Code.REJECT_WEIGHTS), strict=False)
     game.cast((game.pool, 0, 0), [(game.voters[seat].court, code) for seat, code in votes], pause=31)
     game.deployed.chain.later(31)
@@ -150,10 +148,9 @@ def test_a_canary_that_the_committee_accepted(game: Game) -> None:
     _, node = game.node()
     planting = StepCanaries(b"\7" * 32, game.pool, 0, ((node.address, 1),))
     step = game.publish(planting.root)
-    game.submit(node, step, work("honest"))
     row = b"the row's bytes"
     planted = WorkItem(merkle.root([merkle.leaf(row)]), b"\5" * 32, 500, 1)
-    sub = game.submit(node, step, planted)
+    _, sub = game.submit_lane(step, (node, work("honest")), (node, planted))
     game.vote(0, {0: Code.ACCEPT, 1: Code.ACCEPT})
     sub = game.again(sub)
     assert planting.opening(node.address, 0) is None
@@ -246,8 +243,7 @@ def test_a_files_node_and_the_seats_that_had_it_are_believed_and_nobody_else(gam
     _, node = game.node()
     _, other = game.node()
     step = game.publish()
-    had, lacked = game.submit(node, step, work("had")), game.submit(node, step, work("lacked"))
-    game.attest(0)
+    had, lacked = game.submit_lane(step, (node, work("had")), (node, work("lacked")))
     seats = game.committee(0)
     members = [game.voters[seat] for seat in seats]
     outsider = next(suite for seat, suite in game.voters.items() if seat not in seats)

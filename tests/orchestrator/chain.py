@@ -14,7 +14,7 @@ from protocol.verdict import Code
 POOLS = "0x" + "11" * 20
 RATE, FEE, COMMITTEE, WINDOW = 10, 1001, 3, 20
 # In the order of `Terms`.
-NUMBERS = RATE, FEE, 500, 1000, 10, 100_000, COMMITTEE, 5, 0, 2, 4, 4, 65536, 100, 10, 10, WINDOW, 10, 10, 10, 10, 0
+NUMBERS = RATE, FEE, 500, 1000, 10, 100_000, COMMITTEE, 5, 0, 4, 65536, 100, 10, 10, WINDOW, 10, 10, 10, 10, 0
 TERMS = Terms(*NUMBERS, inviteOnly=False, configHash=b"\1" * 32)
 OWNER, NODE, CHEAT, VOTER, STRANGER = (Key.from_key(bytes([n]) * 32) for n in range(1, 6))
 

@@ -285,7 +285,7 @@ function hits({record, steps}, text) {
 // What pages are built of: cards, tiles, pills, tables with pages, links to everything that has a page.
 
 const TONES = new Map(Object.entries({healthy: "good", accepted: "good", accept: "good", finished: "good", training: "good",
-  open: "good", unhealthy: "warn", waiting: "warn", unsure: "warn", late: "warn", void: "warn", unavailable: "warn",
+  open: "good", unhealthy: "warn", waiting: "warn", unsure: "warn", void: "warn", unavailable: "warn",
   paused: "warn", understaffed: "warn", dead: "bad", ejected: "bad", rejected: "bad", malformed: "bad", canary: "bad"}));
 const toneOf = text => TONES.get(text) ?? (text.startsWith("reject") ? "bad" : "");
 const pill = (text, tone = toneOf(text)) => el("span", {class: `pill ${tone}`}, text);

@@ -32,7 +32,7 @@ function summed({published, rewards, submissions}) {
 
 const LINE_TONES = ["blue", "green", "amber", "violet", "red", "grey"];
 const STATUS_TONES = [["accepted", "green"], ["pending", "grey"], ["rejected", "red"], ["malformed", "amber"],
-  ["unavailable", "violet"], ["void", "blue"], ["canary", "violet"], ["late", "faint"]];
+  ["unavailable", "violet"], ["void", "blue"], ["canary", "violet"]];
 
 const empty = ({steps}) => steps.map(() => null);
 const column = (history, name) => history.columns[name] ?? empty(history);
@@ -396,7 +396,7 @@ function save({name, history}) {
 
 // The run at a glance: reward, throughput, nodes on a map of states, money.
 
-const OUTCOMES = ["accepted", "pending", "rejected", "malformed", "unavailable", "void", "canary", "late"];
+const OUTCOMES = ["accepted", "pending", "rejected", "malformed", "unavailable", "void", "canary"];
 const REFUSED = OUTCOMES.slice(2);
 
 const overviewPage = {
@@ -502,8 +502,9 @@ function verdictOnRun(summary) {
     {sub: "besides the engine's reload"}]);
   if (agreement) list.push(["Verdicts that differ", `${agreement.differing.length} of ${agreement.compared}`,
     tone(!agreement.differing.length)]);
-  if (safeguards) list.push(["Files attested before their draw", count(safeguards.attested)],
-    ["Files never uploaded", count(safeguards.late.length), {sub: "void and fined"}],
+  if (safeguards) list.push(["Files relayed by the service", count(safeguards.relayed)],
+    ["Files submitted by receipt", count(safeguards.by_receipt.length), {sub: "not relayed"}],
+    ["Members without ether", `${safeguards.without_ether} of ${safeguards.members}`],
     ["Seats that opted in", `${safeguards.opted_in} of ${safeguards.needed}`],
     ["Silent committees replaced", count(safeguards.silent.length)],
     ["Canaries disputed in vain", count(safeguards.dodged.length)]);
@@ -738,7 +739,6 @@ const filePage = {
           ["Number among its node's files", count(file.counter)], ["Output tokens", count(file.units)],
           ["Completions", count(file.rows)], ["Submitted", [when(file.time, now), ` in block ${count(file.block)}`]],
           ["Decided", file.decided && clock(file.decided)], ["Final", file.final && clock(file.final)],
-          ["Upload attested", file.attested == null ? null : file.attested ? "yes" : "no"],
           ["Trained in step", stepLink(file.trained)], ["SHA-256", file.sha256 && whole(file.sha256)],
           ["Transaction", transaction(file.tx, overview?.chain)],
           ["Object", file.key && el("a", {href: `v1/objects/${file.key}`}, "Download the file")]])),
@@ -774,7 +774,7 @@ function inWords(file, now) {
   file.trained == null ? null : "."];
   const told = {rejected: "The committee found a fraud, so the node's stake is taken and the node ejected once it is final.",
     malformed: "The file is not what a worker writes. It earns nothing.", void: "No committee could decide it. Nobody is to "
-      + "blame and nobody is paid.", late: "Its upload was not attested in time. It earns nothing.",
+      + "blame and nobody is paid.",
     unavailable: "The committee could not fetch it. An upload receipt keeps its pay.",
     canary: "A planted test file: whoever accepted it was not checking."};
   return [`${file.reason || file.status}. ${told[file.status] ?? ""}`];
