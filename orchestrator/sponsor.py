@@ -84,7 +84,8 @@ class Sponsor:
             return
         state, now, own = self._view.state, self._suite.client.now(), self._suite.client.address
         with self._db.reading() as session:
-            joining = set(session.scalars(select(MembershipRow.node).where(MembershipRow.done.is_(False))))
+            wishes = MembershipRow.joins & MembershipRow.done.is_(False)
+            joining = set(session.scalars(select(MembershipRow.node).where(wishes)))
         for node in state.nodes.values():
             free = not node.pool and node.release_at <= now and not node.frozen and node.node not in joining
             if free and node.loan and node.sponsor == own:
@@ -118,13 +119,16 @@ class Sponsor:
         if pool is None or self._is_member(node):
             return ""
         if known is None:
-            if not lent:
-                if reason := self._full(state):
-                    return reason
-                # Before it is sent: what a crash leaves unsent counts as lent.
-                self._set(node, lent=self._clock())
+            if not lent and (reason := self._full(state)):
+                return reason
             stake, sponsorship = pool.terms.minStake, bytes.fromhex(asked.sponsorship[2:])
-            self._suite.stakes.register_for(node, asked.operator, stake, asked.expiry, sponsorship).send()
+            call = self._suite.stakes.register_for(node, asked.operator, stake, asked.expiry, sponsorship)
+            if approval := self._suite.token.approval(call.to, stake):
+                approval.send()
+            self._suite.client.simulate(call)
+            # Noted before it is sent: what a crash leaves unsent counts as lent, what is refused does not.
+            self._set(node, lent=lent or self._clock())
+            call.send()
             log.info("lent node %s its stake", node)
             return ""
         self._suite.pools.join_for(pool.pool, node, asked.expiry, bytes.fromhex(asked.join[2:]), b"").send()

@@ -26,6 +26,10 @@ class GamePool:
         self.newest_weights = -1
 
     @property
+    def chain(self) -> "GamePool":
+        return self
+
+    @property
     def now(self) -> int:
         return self.client.now()
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from chain.contracts import WorkItem
 from chain.indexer.records import Submission
 from dataset.document import DATA, StoredDataset
 from dataset.export import PoolOnChain, export
@@ -24,7 +23,7 @@ from storage.keys import object_key
 from storage.s3 import Bucket
 from storage.weights.manifest import ManifestScope
 from storage.weights.publish import publish
-from tests.chain.game import Game, begin
+from tests.chain.game import Game, WorkItem, begin
 from tests.conftest import Chain, deploy_on
 from tests.localnet.services.running import ServiceProcess, running, settings_of
 from tests.validator.world import CONFIG, rollouts, tokenizer_folder

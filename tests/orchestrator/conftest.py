@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from sqlalchemy import create_engine, make_url, text
@@ -21,8 +21,10 @@ from orchestrator.auth import NonceStore, RequestGuard
 from orchestrator.chain import PoolView
 from orchestrator.dashboard.documents import record
 from orchestrator.db import Database, default_url
+from orchestrator.relay import Relay
 from orchestrator.service import Service
 from orchestrator.sources import AnnouncedSources
+from orchestrator.sponsor import Sponsor
 from orchestrator.uploads import Uploads
 from protocol.accounts import LocalAccount
 from protocol.api.run import RunRecord
@@ -81,7 +83,11 @@ class Desk:
         config = PoolConfig(name="test", model=ModelConfig(source="tiny"), environments=(sums,), train=train)
         self.db = Database(default_url(self.home))
         self.view = PoolView(Projection(self.chain), 1, confirmations=1)
-        self.service = Service(self.db, self.view, self.bucket, config, self.uploads(OWNER), clock=lambda: self.now)
+        uploads, nothing = self.uploads(OWNER), cast(Any, None)  # no chain to send to
+        relay = Relay(self.db, self.view, uploads, nothing, 0.0, clock=lambda: self.now)
+        sponsor = Sponsor(self.db, self.view, nothing, 0, 1, clock=lambda: self.now)
+        parts = self.db, self.view, self.bucket, config, uploads, relay, sponsor
+        self.service = Service(*parts, clock=lambda: self.now)
         self.guard = RequestGuard(self.auth_scope, NonceStore(self.db).use, self.view.knows, clock=lambda: self.now)
         self.app = create_app(self.service, self.guard, rate=1000, burst=1000, view_seconds=0)
         self.http = TestClient(self.app, base_url=URL, raise_server_exceptions=False, follow_redirects=False)

@@ -12,7 +12,7 @@ from orchestrator.scheduling.aggregates import ConsumedFiles, FileAggregates
 from protocol.verdict import Code
 from tests.orchestrator.chain import FEE, NODE, ScriptedChain, started
 
-OUTCOMES = (Code.ACCEPT, Code.UNSURE, Code.MALFORMED, Code.UNAVAILABLE, Code.REJECT_WEIGHTS, Code.LATE)
+OUTCOMES = (Code.ACCEPT, Code.UNSURE, Code.MALFORMED, Code.UNAVAILABLE, Code.REJECT_WEIGHTS, Code.VOID)
 codes = st.sampled_from([int(one) for one in OUTCOMES])
 acts = st.one_of(
     st.tuples(st.just("submit"), st.integers(1, 500)),

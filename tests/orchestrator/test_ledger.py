@@ -41,7 +41,7 @@ class Budget:
         self.free -= units * RATE + FEES
 
     def returned(self, code: Code, units: int, fees_from_stake: int) -> None:
-        if code in (Code.VOID, Code.LATE):
+        if code is Code.VOID:
             self.free += units * RATE + FEES
         elif code is Code.UNAVAILABLE:
             self.free += FEES - COMMITTEE * (FEE >> 2)
@@ -49,9 +49,8 @@ class Budget:
             self.free += units * RATE + fees_from_stake
 
 
-REFUNDED = (Code.VOID, Code.LATE)
 outcomes = st.sampled_from(
-    [Code.NONE, Code.ACCEPT, Code.UNSURE, Code.MALFORMED, Code.UNAVAILABLE, Code.CANARY, Code.REJECT_WEIGHTS, *REFUNDED]
+    [Code.NONE, Code.ACCEPT, Code.UNSURE, Code.MALFORMED, Code.UNAVAILABLE, Code.CANARY, Code.REJECT_WEIGHTS, Code.VOID]
 )
 
 
@@ -68,15 +67,13 @@ def test_free_budget_follows_from_the_events_alone(files: list[tuple[Code, int, 
         quarter = FEE >> 2 if code is Code.UNAVAILABLE else FEE
         if code.is_paid:
             claimable += units
-        if code in REFUNDED:
+        if code is Code.VOID:
             budget.returned(code, units, 0)
         elif final and not code.is_accept:
             fees = 0 if code in (Code.CANARY, Code.UNAVAILABLE) else FEES
             chain.finalize(NODE, sequence, code, fees, fees)
             budget.returned(code, units, fees)
-        if final and code is Code.LATE:
-            chain.finalize(NODE, sequence, code, 7, 0)
-        if close and code not in REFUNDED and (final or code.is_accept):
+        if close and code is not Code.VOID and (final or code.is_accept):
             chain.fee(VOTER, 2 * quarter, quarter)
     if claimable:
         chain.claim(NODE, claimable)
@@ -237,7 +234,8 @@ def test_the_ledger_equals_the_chain_through_every_outcome(audit: Audit) -> None
     game = audit.game
     (operator, node), (_, second) = game.node(), game.node()
     codes = {0: Code.ACCEPT, 1: Code.UNSURE, 2: Code.MALFORMED, 3: Code.UNAVAILABLE, 4: Code.REJECT_WEIGHTS}
-    files = [audit.submit(f"file {i}", 1000 + i, node if i < 4 else second) for i in range(5)]
+    made = [(node if i < 4 else second, work(f"file {i}", 1000 + i)) for i in range(5)]
+    files = game.submit_lane(game.publish(), *made)
     audit.agree()
     game.vote(0, {place: int(code) for place, code in codes.items()})
     audit.agree()
@@ -261,21 +259,17 @@ def test_the_ledger_equals_the_chain_through_every_outcome(audit: Audit) -> None
 def test_a_void_lane_gives_everything_back(audit: Audit) -> None:
     game = audit.game
     audit.submit("lost")
-    game.attest(0)
     for number in range(2):  # neither its committee nor a second one is drawn
         game.deployed.chain.mine(120)
         game.suite.court.settle((game.pool, 0, number), game.state.files_of(game.state.lanes[game.pool, 0])).send()
     assert audit.agree().free == audit.view.state.pools[game.pool].funded
 
 
-def test_the_escrow_is_exact_for_files_that_were_late_or_that_a_jury_could_not_get(audit: Audit) -> None:
+def test_the_escrow_is_exact_for_a_file_that_a_jury_could_not_get(audit: Audit) -> None:
     game = audit.game
-    (_, node), (_, absent) = game.node(), game.node()
-    lost, late = audit.submit("lost", node=node), audit.submit("late", node=absent)
-    game.attest(0, 0b01)
+    lost = audit.submit("lost", node=game.node()[1])
     game.vote(0, {0: Code.ACCEPT})
     audit.agree()
-    assert audit.finalize(late).reserved == 0
     trial = game.suite.appeals.dispute(game.state.submissions[game.pool, lost.sequence]).send()
     audit.agree()
     game.try_case(trial, Code.UNAVAILABLE)

@@ -96,14 +96,12 @@ def test_worst_finding_decides(codes: list[Code], expected: Code) -> None:
     assert combine([Finding("c", code, {}) for code in codes]) is expected
 
 
-@given(st.lists(st.sampled_from(sorted(set(Code) - {Code.LATE})), max_size=16))
+@given(st.lists(st.sampled_from(sorted(Code)), max_size=16))
 def test_packing(codes: list[Code]) -> None:
     assert unpack(pack(codes))[: len(codes)] == codes
     assert pack(codes) < 2**64
     with pytest.raises(ValueError, match="at most 16"):
         pack([Code.ACCEPT] * 17)
-    with pytest.raises(ValueError, match="LATE"):
-        pack([Code.ACCEPT, Code.LATE])
 
 
 def test_votes_are_counted_as_the_contract_counts_them() -> None:

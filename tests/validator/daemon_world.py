@@ -100,9 +100,8 @@ class ValidatorWorld:
         judge = judge_of(self.folder / "verdicts", self.objects, self.judge, files=files)
         return PoolCollaborators(client, service, judge, self.config, self.patience, self.patience)
 
-    def attested(self) -> tuple[str, ...]:
-        """Attest the file, and mine the seed of its committee; the members' voting keys."""
-        self.game.attest(0)
+    def drawable(self) -> tuple[str, ...]:
+        """Mine the seed of the file's committee; the members' voting keys."""
         self.game.mine_to(self.lane.round.seed_block + 1)
         committee = self.game.suite.court.committee_of((self.game.pool, 0, 0))
         assert committee is not None
@@ -166,11 +165,10 @@ def second_pool(
 
 
 def with_file(game: Game) -> Lane:
-    """The pool's first lane, with one attested file and its seed mined."""
+    """The pool's first lane, of one file, with its seed mined."""
     _, node = game.node()
     game.publish()
     game.submit(node, 0, work("b"))
-    game.attest(0)
     lane = game.state.lanes[game.pool, 0]
     game.mine_to(lane.round.seed_block + 1)
     return lane

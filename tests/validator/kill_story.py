@@ -134,7 +134,6 @@ class Story:
         town.serving = True
         town.bucket.put(object_key("rollouts", hashlib.sha256(data).digest()), data)
         self._place = game.pool, game.submit(town.node, 0, work(text)).sequence
-        game.attest(self._lane.lane)
         game.mine_to(self._lane.rounds[0].seed_block + 1)
         self._fined = self._penalties
         found = game.suite.court.committee_of((game.pool, self._lane.lane, 0))

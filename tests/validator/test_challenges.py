@@ -72,11 +72,9 @@ def test_one_honest_document_protects_from_lying_ones() -> None:
     assert {one.documents for one in found} == {3}
 
 
-def test_what_follows_an_undecided_file_waits_and_a_late_one_adds_nothing() -> None:
+def test_what_follows_an_undecided_file_waits() -> None:
     files = [file(3, Code.VOID, Code.VOID), file(1), file(2), file(4, Code.NONE, Code.NONE), file(5)]
     assert [one.sequence for one in decided(files)] == [1, 2]
-    late = file_evidence(file(1, Code.LATE, Code.NONE), LAW, lambda _: [document(5)])
-    assert (late.nats, late.notes) == ({}, ())
 
 
 @pytest.mark.parametrize(
@@ -116,7 +114,7 @@ OPENED = 1000
 
 
 def final(sequence: int, code: Code = Code.ACCEPT) -> Submission:
-    return replace(file(sequence, code, Code.NONE if code is Code.LATE else code), final_time=OPENED)
+    return replace(file(sequence, code, code), final_time=OPENED)
 
 
 def challenge(*sequences: int) -> NodeChallenge:
@@ -149,7 +147,7 @@ def test_a_run_of_cheated_files_is_rejected_and_an_honest_one_accepted() -> None
     assert vote(range(1), files, misses=1) is Code.ACCEPT  # one of them could be honest
 
 
-REFUSED = (Code.REJECT_WEIGHTS, Code.VOID, Code.MALFORMED, Code.UNAVAILABLE, Code.LATE, Code.CANARY)
+REFUSED = (Code.REJECT_WEIGHTS, Code.VOID, Code.MALFORMED, Code.UNAVAILABLE, Code.CANARY)
 
 
 @pytest.mark.parametrize("refused", [{}, dict(zip((2, 3, 5, 6, 7, 8), REFUSED, strict=True))], ids=["none", "six"])
@@ -287,7 +285,7 @@ def by_definition(found: Sequence[FileEvidence], most: int, spare: float) -> Pro
 @pytest.mark.parametrize("seed", range(30))
 def test_all_runs_side_by_side_come_to_what_each_comes_to_alone(seed: int) -> None:
     drawn = random.Random(seed)
-    kinds = [0, 0, 1, 1, 1, Code.LATE, Code.MALFORMED]
+    kinds = [0, 0, 1, 1, 1, Code.CANARY, Code.MALFORMED]
     found = life(*drawn.choices(kinds, weights=[drawn.random() for _ in kinds], k=40))
     for most, spare in ((256, SPARE_NATS), (256, -8.0), (5, -8.0), (2, -12.0)):
         assert shortest_run(found, most, spare) == by_definition(found, most, spare)

@@ -21,7 +21,7 @@ def test_a_file_is_judged_before_the_draw_then_voted_on_settled_published_and_pa
     turns(validator, lambda: world.judge.sequences)
     assert not world.lane.round.drawn
     assert not list((world.folder / "ballots").iterdir())
-    world.attested()
+    world.drawable()
     turns(validator, lambda: world.lane.round.settled)
     assert world.file.code == Code.ACCEPT
     assert len(world.lane.round.reveals) == 3
@@ -36,7 +36,7 @@ def test_a_file_is_judged_before_the_draw_then_voted_on_settled_published_and_pa
 
 
 def test_a_validator_killed_between_commit_and_reveal_reveals_the_same_votes(world: ValidatorWorld) -> None:
-    first = world.start(world.attested()[1])
+    first = world.start(world.drawable()[1])
     turns(first, lambda: world.lane.round.commits)
     world.stop()
     committed = dict(world.lane.round.commits)
@@ -49,7 +49,7 @@ def test_a_validator_killed_between_commit_and_reveal_reveals_the_same_votes(wor
 
 
 def test_the_last_to_commit_commits_and_shows_its_vote_in_one_transaction(world: ValidatorWorld) -> None:
-    members = world.attested()
+    members = world.drawable()
     first = world.start(*members[:2])
     turns(first, lambda: len(world.lane.round.commits) == 2)
     world.stop()
@@ -65,7 +65,6 @@ def test_the_last_to_commit_commits_and_shows_its_vote_in_one_transaction(world:
 def test_one_process_judges_for_all_pools_of_its_seats_also_for_those_that_come_later(world: ValidatorWorld) -> None:
     validator, game = world.start(), world.game
     turns(validator, lambda: world.opened == [("http://configured", False)])
-    game.attest(0)
     other = second_pool(world)
     assert game.state.pools[other.pool].status == "understaffed"
     turns(validator, lambda: game.state.pools[other.pool].status == "open")
@@ -86,7 +85,6 @@ def test_a_pool_that_cannot_be_served_is_said_loudly_and_nothing_is_voted_there(
 ) -> None:
     validator, game = world.start(), world.game
     turns(validator, lambda: world.opened)
-    game.attest(0)
     world.unreachable = {game.pool + 1}
     other = second_pool(world, url)
     game.suite.pools.review_seats(other.pool).send()
@@ -117,7 +115,7 @@ def test_a_pool_is_served_until_no_draw_can_reach_a_seat_that_opted_out(world: V
 
 def test_ballots_go_once_their_round_is_final_and_not_before(world: ValidatorWorld) -> None:
     validator, game, ballots = world.start(), world.game, world.folder / "ballots"
-    world.attested()
+    world.drawable()
     turns(validator, lambda: world.lane.round.settled)
 
     def sweep() -> list[str]:

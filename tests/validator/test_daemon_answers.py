@@ -88,10 +88,8 @@ def test_what_was_judged_keeps_its_verdict_and_a_served_lane_is_judged_as_ever(w
     other = open_pool(world, FAMILY)
     _, node = other.node()
     other.publish()
-    gone = other.submit(node, 0, work("gone"))
-    other.submit(node, 0, work("here"))
+    gone, _ = other.submit_lane(0, (node, work("gone")), (node, work("here")))
     world.objects.withheld[gone.sha256] = [UnreachableError("nobody answers for it", "start the storage")] * 99_999
-    other.attest(0)
     other.mine_to(other.state.lanes[other.pool, 0].round.seed_block + 1)
     commit_until = draw(other).round.commit_until
     validator = world.start()
@@ -102,7 +100,6 @@ def test_what_was_judged_keeps_its_verdict_and_a_served_lane_is_judged_as_ever(w
     assert [other.state.submissions[other.pool, n].code for n in (0, 1)] == [Code.UNAVAILABLE, Code.ACCEPT]
     turns(validator, lambda: f"CANNOT SERVE pool {other.pool}" in world.service.beats[-1].phase)
     other.submit(node, 0, work("next"))
-    other.attest(1)
     other.mine_to(other.state.lanes[other.pool, 1].round.seed_block + 1)
     turns(validator, lambda: other.state.lanes[other.pool, 1].round.settled)
     assert other.state.submissions[other.pool, 16].code == Code.ACCEPT

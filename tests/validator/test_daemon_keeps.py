@@ -107,7 +107,7 @@ def owner(deployed: Deployed, tmp_path: Path) -> Iterator[HidingOwner]:
         send(handler, 404 if data is None else 200, data or b"")
 
     worlds = [ValidatorWorld(game, tmp_path / name) for name in ("committee", "others")]
-    members = list(worlds[0].attested())
+    members = list(worlds[0].drawable())
     with mirror(answer) as service:
         for world in worlds:
             world.folder.mkdir()

@@ -64,14 +64,11 @@ def world(deployed: Deployed, tmp_path: Path) -> Iterator[ValidatorWorld]:
 
 
 def submitted(world: ValidatorWorld, count: int) -> tuple[LocalAccount, LocalAccount, list[int]]:
-    """(operator, node, places): so many files of a new node, attested."""
+    """(operator, node, places): so many files of a new node, in one lane."""
     game = world.game
     operator, node = game.node()
     step = game.publish()
-    files = [game.submit(node, step, work(f"{node.address} {number}")) for number in range(count)]
-    for lane in {file.lane for file in files}:
-        if not game.state.lanes[game.pool, lane].attested:
-            game.attest(lane)
+    files = game.submit_lane(step, *((node, work(f"{node.address} {number}")) for number in range(count)))
     return operator, node, [file.sequence for file in files]
 
 

@@ -32,7 +32,6 @@ def game(deployed: Deployed, tmp_path: Path) -> Iterator[Game]:
     _, node = game.node()
     game.publish()
     game.submit(node, 0, work("a"))
-    game.attest(0)
     game.mine_to(game.state.lanes[game.pool, 0].round.seed_block + 1)
     yield game
     deployed.chain.rpc("evm_setAutomine", True)

@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from chain.indexer.records import Account, Pool, Step, Terms
+from chain.indexer.records import Account, Pool, Step, Submission, Terms
 from chain.indexer.state import State
 from protocol.accounts import Account as Key
 from protocol.api.work import ReceiptSigner
 from protocol.identity import PoolId
-from worker.decide import Do, decide
+from worker.decide import MOST_HANDED_IN, Decision, Do, relay_patience
+from worker.decide import decide as decided
 from worker.journal import JournalEntry
 
 NODE = "0x" + "11" * 20
@@ -29,6 +30,18 @@ def chain(**account: object) -> State:
     return State(pools={1: pool}, accounts={(1, NODE): member})
 
 
+def decide(
+    state: State,
+    pool: int,
+    node: str,
+    entries: list[JournalEntry],
+    seeds: dict[int, bytes],
+    handed_in: tuple[JournalEntry, ...] = (),
+    now: int = 0,
+) -> Decision:
+    return decided(state, pool, node, entries, seeds, {entry.stem for entry in handed_in}, now)
+
+
 def later(steps: int) -> State:
     """The chain with so many policy steps."""
     state = chain()
@@ -45,7 +58,7 @@ def test_makes_the_file_that_is_due() -> None:
 def test_killed_after_the_file_was_made_or_its_submission_dropped_resumes_it(older: JournalEntry) -> None:
     mine = file(4, 2, SEEDS[2])
     decision = decide(chain(), 1, NODE, [older, mine], SEEDS)
-    assert (decision.do, decision.entry) == (Do.RESUME, mine)
+    assert (decision.do, decision.entry) == (Do.HAND_IN, mine)
 
 
 def test_killed_after_the_transaction_makes_the_next() -> None:
@@ -102,17 +115,17 @@ def test_a_file_with_a_receipt_is_handed_in_though_the_pool_takes_no_others(stat
     state = chain()
     state.pools[1].status = status
     assert decide(state, 1, NODE, [promised()], SEEDS).entry == promised()
-    assert decide(state, 1, NODE, [replace(promised(), overdue=True)], SEEDS).do is not Do.RESUME
-    assert decide(state, 1, NODE, [replace(promised(), receipt=None)], SEEDS).do is not Do.RESUME
+    assert decide(state, 1, NODE, [replace(promised(), overdue=True)], SEEDS).do is not Do.HAND_IN
+    assert decide(state, 1, NODE, [replace(promised(), receipt=None)], SEEDS).do is not Do.HAND_IN
 
 
 @pytest.mark.parametrize("account", [{"removed": True}, {"member": False}])
 def test_a_file_with_a_receipt_is_handed_in_though_its_node_is_no_member(account: dict[str, object]) -> None:
-    assert decide(chain(**account), 1, NODE, [promised()], SEEDS).do is Do.RESUME
+    assert decide(chain(**account), 1, NODE, [promised()], SEEDS).do is Do.HAND_IN
 
 
 def test_a_file_with_a_receipt_is_handed_in_though_its_step_has_passed() -> None:
-    assert decide(later(9), 1, NODE, [promised()], {8: b"\x08" * 32}).do is Do.RESUME
+    assert decide(later(9), 1, NODE, [promised()], {8: b"\x08" * 32}).do is Do.HAND_IN
 
 
 @pytest.mark.parametrize("step_seed", [b"\x09" * 32, b"\x02" * 31 + b"\x03"])
@@ -126,3 +139,55 @@ def test_where_a_receipt_does_not_help() -> None:
     assert decide(chain(joined_step=2), 1, NODE, [promised(1, SEEDS[1])], SEEDS).do is Do.MAKE
     assert decide(chain(ejected=True), 1, NODE, [promised()], SEEDS).do is Do.STOP
     assert decide(State(), 1, NODE, [], SEEDS).do is Do.WAIT
+
+
+def promised_at(counter: int, time: int = 7) -> JournalEntry:
+    receipt = RECEIPT.model_copy(update={"time": time})
+    return replace(file(counter, 2, SEEDS[2]), receipt=receipt, sha256=bytes([counter]) * 32)
+
+
+def test_the_next_files_are_made_while_the_first_wait_to_be_relayed() -> None:
+    files = tuple(promised_at(4 + number) for number in range(MOST_HANDED_IN))
+    for count in range(MOST_HANDED_IN):
+        decision = decide(chain(), 1, NODE, list(files), SEEDS, files[:count])
+        assert (decision.do, decision.entry) == (Do.HAND_IN, files[count])
+        decision = decide(chain(), 1, NODE, list(files[:count]), SEEDS, files[:count])
+        assert (decision.do, decision.counter) == (Do.MAKE, 4 + count)
+    decision = decide(chain(), 1, NODE, list(files), SEEDS, files)
+    assert (decision.do, decision.entry) == (Do.WAIT, files[0])
+    assert decision.reason.startswith("4 files wait for the service to relay them, the first is file 4")
+
+
+def test_a_file_that_waits_and_no_longer_fits_is_made_again_and_what_follows_it_is_kept() -> None:
+    """A reorganisation changed its seed, or its step has passed."""
+    gone, kept = replace(promised_at(4), step_seed=b"\x09" * 32), promised_at(5)
+    decision = decide(chain(), 1, NODE, [gone, kept], SEEDS, (gone, kept))
+    assert (decision.do, decision.counter) == (Do.MAKE, 4)
+    again = replace(promised_at(4), sha256=b"\x44" * 32)
+    assert decide(chain(), 1, NODE, [gone, kept, again], SEEDS, (gone, kept)).entry == again
+
+
+@pytest.mark.parametrize(("window", "patience"), [(40, 20), (86_400, 600)])
+def test_what_the_service_does_not_relay_in_time_is_submitted(window: int, patience: int) -> None:
+    state = chain()
+    pool = state.pools[1]
+    pool.terms = replace(pool.terms, receiptWindow=window)
+    assert relay_patience(pool.terms) == patience
+    mine, due = promised_at(4, time=1000), 1000 + patience
+    assert decide(state, 1, NODE, [mine], SEEDS, (mine,), due - 1).do is Do.MAKE
+    decision = decide(state, 1, NODE, [mine], SEEDS, (mine,), due)
+    assert (decision.do, decision.entry) == (Do.SUBMIT, mine)
+    assert decide(state, 1, NODE, [replace(mine, overdue=True)], SEEDS, (mine,), due).do is Do.MAKE
+    pool.status = "paused"
+    assert decide(state, 1, NODE, [mine], SEEDS, (mine,), due - 1).do is Do.WAIT
+    assert decide(state, 1, NODE, [mine], SEEDS, (mine,), due).do is Do.SUBMIT
+
+
+def test_the_service_has_its_time_from_when_the_file_before_landed() -> None:
+    state = chain()
+    state.pools[1].terms = replace(state.pools[1].terms, receiptWindow=40)
+    state.accounts[1, NODE].sequences.append(48)
+    state.submissions[1, 48] = Submission(1, 48, NODE, 2, 3, 1, 8, bytes(32), bytes(32), 9, 1500, "")
+    mine = promised_at(4, time=1000)
+    assert decide(state, 1, NODE, [mine], SEEDS, (mine,), 1519).do is Do.MAKE
+    assert decide(state, 1, NODE, [mine], SEEDS, (mine,), 1520).do is Do.SUBMIT

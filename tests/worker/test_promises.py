@@ -1,24 +1,21 @@
 """What a receipt promises, on a real chain: a file that the pool's storage took in time is judged and paid, whatever
 the service or the owner does then."""
 
+import logging
 from collections.abc import Callable
 
 import pytest
 
 from chain.errors import ContractError
-from chain.indexer.records import Status, Submission
+from chain.indexer.records import Status
 from protocol.api.work import HeartbeatRequest, HeartbeatResponse
 from protocol.verdict import Code
 from runtime.entry import Exit
 from tests.chain.game import RATE, Game, work
+from tests.conftest import ETHER
 from tests.worker.world import ScriptedService, WorkerWorld
+from worker.decide import MOST_HANDED_IN, relay_patience
 from worker.journal import Journal
-from worker.submit import ReceiptKeeper, worth_presenting
-
-
-def keeper(world: WorkerWorld) -> ReceiptKeeper:
-    """That of a worker which was killed and started again: it has the journal and nothing else."""
-    return ReceiptKeeper(world.collaborators(ScriptedService(files=0)), 1.0)
 
 
 def paid(world: WorkerWorld, sequence: int) -> int:
@@ -31,95 +28,108 @@ def paid(world: WorkerWorld, sequence: int) -> int:
     return game.suite.pools.claim(hint).send()
 
 
-def beside_a_friend(world: WorkerWorld, files: int = 1) -> list[Submission]:
-    """The worker's files in a lane that waits for the service anyway: a friend's is in it, without a receipt."""
-    friend = world.game.node()[1]
-    step = world.game.publish()
-    world.game.submit(friend, step, work("a friend's"))
-    assert world.start(ScriptedService(files=files)).run() == Exit.DONE
-    return world.submissions[1:]
+def nonce(world: WorkerWorld) -> int:
+    """How many transactions the node has sent."""
+    return int(world.game.deployed.chain.rpc("eth_getTransactionCount", world.account.address, "latest"), 16)
 
 
-def test_a_worker_brings_its_receipt_where_lanes_hold_few_files(world: WorkerWorld) -> None:
-    """The service never attests anything."""
-    game = world.game
+def patience(world: WorkerWorld) -> int:
+    return relay_patience(world.game.state.pools[world.game.pool].terms)
+
+
+def test_a_worker_without_ether_is_relayed_and_paid(world: WorkerWorld) -> None:
+    world.game.deployed.chain.fund(world.account.address, 0)
     assert world.start(ScriptedService(files=1)).run() == Exit.DONE
     (file,) = world.submissions
-    lane = game.state.lane_of(file)
-    assert (lane.attested, lane.round.seed_block) == (1, lane.last_block + 1)
-    seen = game.suite.court.read("roundOf", game.pool, lane.lane, 0)
-    assert seen["seedBlock"] == lane.round.seed_block
     assert paid(world, file.sequence) == file.units * RATE
+    assert nonce(world) == 0
 
 
-def test_a_lane_that_waits_for_the_service_anyway_is_left_to_it(world: WorkerWorld) -> None:
-    (file,) = beside_a_friend(world)
-    assert (file.place, world.game.state.lane_of(file).attested) == (1, 0)
-
-
-def test_a_file_whose_receipt_is_not_taken_is_submitted_without_it(world: WorkerWorld) -> None:
-    """The service's clock is ahead of the chain's, which goes on by a second a block however long the test takes."""
-    game = world.game
-    service = ScriptedService(files=1)
+def test_a_censored_worker_submits_by_its_receipt_once_the_service_had_its_time(world: WorkerWorld) -> None:
+    service = ScriptedService(files=1, relays=False)
     worker = world.start(service)
-    service.receipt = lambda sha256: game.receipt(world.account.address, sha256, game.suite.client.now() + 10)
-    game.deployed.chain.rpc("anvil_setBlockTimestampInterval", 1)
-    try:
-        assert worker.run() == Exit.DONE
-    finally:
-        game.deployed.chain.rpc("anvil_removeBlockTimestampInterval")
+    waited = list[int]()
+
+    def heartbeat(beat: HeartbeatRequest) -> HeartbeatResponse:
+        """Let time pass once the file is handed in; nothing is sent before."""
+        if service.handed_in and not waited:
+            waited.append(nonce(world))
+            world.game.deployed.chain.later(patience(world))
+        return HeartbeatResponse(next=1.0, step=None, lease_expires=None)
+
+    service.heartbeat = heartbeat  # type: ignore[method-assign]
+    assert worker.run() == Exit.DONE
     (file,) = world.submissions
-    assert game.state.lane_of(file).attested == 0
+    assert (waited, nonce(world)) == ([0], 1)
+    assert paid(world, file.sequence) == file.units * RATE
 
 
-@pytest.mark.parametrize(("files", "worth"), [(0, True), (4, True), (5, False), (16, False)])
-def test_receipts_are_worth_their_gas_where_the_last_lane_held_few_files(
-    world: WorkerWorld, files: int, worth: bool
+def test_a_worker_makes_files_while_the_first_ones_wait(world: WorkerWorld) -> None:
+    service = ScriptedService(files=MOST_HANDED_IN + 1, relays=False)
+    worker = world.start(service)
+
+    def heartbeat(beat: HeartbeatRequest) -> HeartbeatResponse:
+        if len(service.handed_in) == MOST_HANDED_IN and beat.phase == "waiting":
+            service.relays = True
+            service.relay()
+        return HeartbeatResponse(next=1.0, step=None, lease_expires=None)
+
+    service.heartbeat = heartbeat  # type: ignore[method-assign]
+    assert worker.run() == Exit.DONE
+    assert [file.counter for file in world.submissions] == list(range(MOST_HANDED_IN + 1))
+    assert [file.lane for file in world.submissions] == [0] * MOST_HANDED_IN + [1]
+
+
+def test_a_worker_killed_after_handing_in_loses_and_repeats_nothing(world: WorkerWorld) -> None:
+    first = ScriptedService(files=2, relays=False)
+    killed = world.start(first)
+    first.after = killed.stop
+    killed.run()
+    assert world.submissions == []
+    (entry,) = Journal(world.folder / "journal").all()
+    second = ScriptedService(files=2)
+    assert world.start(second).run() == Exit.DONE
+    assert [file.sha256.hex() for file in world.submissions] == [one.file.sha256 for one in second.handed_in]
+    assert world.submissions[0].sha256 == entry.sha256
+    assert first.handed_in == second.handed_in[:1], "the same signature"
+
+
+def test_a_worker_without_ether_says_what_to_do_until_it_is_relayed(
+    world: WorkerWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
-    game = world.game
-    friend = game.node()[1]
-    step = game.publish()
-    items = [work(f"{i}").as_tuple(game.pool, step, i) for i in range(files)]
-    if items:
-        game.deployed.suite(friend).pools.call("submitMany", items).send()
-        assert not worth_presenting(game.state, game.pool) or files == 16, "it waits for the service"
-        game.mine_to(game.state.lanes[game.pool, 0].last_block)
-    assert worth_presenting(game.state, game.pool) == worth
+    game, service = world.game, ScriptedService(files=1, relays=False)
+    game.deployed.chain.fund(world.account.address, 0)
+    worker = world.start(service)
+    service.after = lambda: game.deployed.chain.later(patience(world))
+
+    def heartbeat(beat: HeartbeatRequest) -> HeartbeatResponse:
+        if "send ether to" in caplog.text:
+            game.deployed.chain.fund(world.account.address, ETHER)
+        return HeartbeatResponse(next=1.0, step=None, lease_expires=None)
+
+    service.heartbeat = heartbeat  # type: ignore[method-assign]
+    with caplog.at_level(logging.INFO, "muster.worker"):
+        assert worker.run() == Exit.DONE
+    assert f"the service does not relay file 0: send ether to {world.account.address}" in caplog.text
+    assert len(world.submissions) == 1
 
 
-def test_a_worker_presents_its_receipt_to_a_chain_whose_service_is_silent_and_is_paid(world: WorkerWorld) -> None:
-    game = world.game
-    (file,) = beside_a_friend(world)
-    lane = game.state.lane_of(file)
-    game.mine_to(lane.last_block + 1)
-    again = keeper(world)
-    again.once()
-    assert game.state.lane_of(file).attested == 0, "the service has half of the time for itself"
-    game.mine_to(lane.last_block + 2)
-    again.once()
-    assert game.state.lane_of(file).attested == 0b10
-    assert paid(world, file.sequence) == file.units * RATE
+def test_a_worker_says_why_the_service_cannot_relay_its_file(
+    world: WorkerWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    service = ScriptedService(files=1, relays=False)
+    service.refuses = "the pool's budget has 0 tokens left"
+    worker = world.start(service)
 
+    def heartbeat(beat: HeartbeatRequest) -> HeartbeatResponse:
+        if "is not taken" in caplog.text:
+            worker.stop()
+        return HeartbeatResponse(next=1.0, step=None, lease_expires=None)
 
-def test_what_the_service_leaves_out_on_purpose_is_attested_by_its_receipt(world: WorkerWorld) -> None:
-    game = world.game
-    (file,) = beside_a_friend(world)
-    game.attest(0, 0b01)
-    game.mine_to(game.state.lane_of(file).last_block + 2)
-    keeper(world).once()
-    assert game.state.lane_of(file).attested == 0b11
-    assert paid(world, file.sequence) == file.units * RATE
-
-
-def test_one_receipt_that_the_chain_refuses_does_not_hold_up_another(world: WorkerWorld) -> None:
-    game = world.game
-    beside_a_friend(world, files=2)
-    journal = Journal(world.folder / "journal")
-    last = journal.all()[-1]
-    journal.change(last, receipt=game.receipt(world.account.address, bytes(32), game.suite.client.now()))
-    game.mine_to(game.state.lanes[game.pool, 0].last_block + 2)
-    keeper(world).once()
-    assert game.state.lanes[game.pool, 0].attested == 0b010
+    service.heartbeat = heartbeat  # type: ignore[method-assign]
+    with caplog.at_level(logging.INFO, "muster.worker"):
+        worker.run()
+    assert "file 0 is not taken: the pool's budget has 0 tokens left" in caplog.text
 
 
 def close(game: Game) -> None:
@@ -142,12 +152,13 @@ def move_on(game: Game) -> None:
 
 @pytest.mark.parametrize("act", [close, pause, remove, move_on])
 def test_an_owner_cannot_take_a_file_and_then_refuse_it(world: WorkerWorld, act: Callable[[Game], None]) -> None:
-    game, service = world.game, ScriptedService(files=1)
+    game, service = world.game, ScriptedService(files=1, relays=False)
     worker = world.start(service)
 
     def taken() -> None:
+        game.deployed.chain.later(1)
         act(game)
-        game.deployed.chain.rpc("evm_setIntervalMining", 1)
+        game.deployed.chain.later(patience(world))
 
     def heartbeat(beat: HeartbeatRequest) -> HeartbeatResponse:
         if act is pause and game.projection.state.submissions:
@@ -159,38 +170,30 @@ def test_an_owner_cannot_take_a_file_and_then_refuse_it(world: WorkerWorld, act:
     assert worker.run() in (Exit.DONE, Exit.EJECTED)
     (file,) = world.submissions
     assert file.status is Status.PENDING
-    game.deployed.chain.rpc("evm_setAutomine", True)
-    if not game.state.lane_of(file).attested:
-        game.attest(file.lane)
     assert paid(world, file.sequence) == file.units * RATE
 
 
 @pytest.mark.parametrize("act", [pause, remove, move_on])
 def test_without_an_earlier_receipt_the_same_act_refuses_it(world: WorkerWorld, act: Callable[[Game], None]) -> None:
     """The receipt is given after the owner's act: it promises nothing."""
-    game, service = world.game, ScriptedService(files=1)
+    game, service = world.game, ScriptedService(files=1, relays=False)
     worker = world.start(service)
 
     def late() -> None:
         act(game)
-        worker.stop()
         game.deployed.chain.later(5)
 
-    service.before = late
+    def heartbeat(beat: HeartbeatRequest) -> HeartbeatResponse:
+        if any(entry.overdue for entry in Journal(world.folder / "journal").all()):
+            worker.stop()
+        return HeartbeatResponse(next=1.0, step=None, lease_expires=None)
+
+    service.before, service.after = late, lambda: game.deployed.chain.later(patience(world))
+    service.heartbeat = heartbeat  # type: ignore[method-assign]
     assert worker.run() in (Exit.DONE, Exit.EJECTED)
     assert world.submissions == []
-    (entry,) = Journal(world.folder / "journal").all()
+    (entry, *_) = Journal(world.folder / "journal").all()
     assert (entry.receipt is not None, entry.overdue) == (True, True)
-
-
-def test_a_worker_of_a_closed_pool_stays_until_its_files_are_attested(world: WorkerWorld) -> None:
-    """The service is silent: nobody else has the receipt."""
-    game = world.game
-    (file,) = beside_a_friend(world)
-    close(game)
-    game.mine_to(game.state.lane_of(file).last_block + 2)
-    assert world.start(ScriptedService(files=9)).run() == Exit.DONE
-    assert game.state.lane_of(file).attested == 0b10
 
 
 def test_receipts_of_the_key_before_the_last_rotation_count_for_a_while(world: WorkerWorld) -> None:
@@ -199,23 +202,20 @@ def test_receipts_of_the_key_before_the_last_rotation_count_for_a_while(world: W
     assert world.start(ScriptedService(files=1)).run() == Exit.DONE
     game.suite.court.set_service(game.pool, new.address).send()
     pool, now = game.state.pools[game.pool], game.suite.client.now()
-    terms = pool.terms
-    # a receipt that is good at the submission is good until the file's last chance; a block counts one second here
-    life = terms.receiptWindow + terms.laneBlocks + terms.attestBlocks + 1
-    assert pool.previous_until == now + life
+    assert pool.previous_until == now + pool.terms.receiptWindow + 1
     taken = [pool.is_service(key.address, at) for key in (old, new) for at in (now, pool.previous_until)]
     assert taken == [True, False, True, True]
     assert world.start(ScriptedService(files=2)).run() == Exit.DONE
-    game.deployed.chain.later(life)
+    game.deployed.chain.later(pool.terms.receiptWindow + 1)
     game.service = new
     assert world.start(ScriptedService(files=3)).run() == Exit.DONE
     assert [file.counter for file in world.submissions] == [0, 1, 2]
 
 
-def test_nothing_is_submitted_on_the_word_of_a_key_that_the_owner_did_not_name(world: WorkerWorld) -> None:
-    world.game.service, service = world.game.deployed.chain.account(), ScriptedService(files=1)
+def test_nothing_is_handed_in_for_good_on_the_word_of_a_key_that_the_owner_did_not_name(world: WorkerWorld) -> None:
+    world.game.service, service = world.game.deployed.chain.account(), ScriptedService(files=1, relays=False)
     worker = world.start(service)
-    service.before = worker.stop
+    service.after = worker.stop
     assert worker.run() == Exit.DONE
     assert world.submissions == []
     assert [entry.receipt for entry in Journal(world.folder / "journal").all()] == [None]

@@ -1,4 +1,4 @@
-"""What a worker says of a file whose transaction fails."""
+"""What a worker says of a file that it submits itself."""
 
 import logging
 import threading
@@ -15,23 +15,22 @@ from worker.submit import Submitter, WorkerProgress
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (TransactionError("the endpoint asks 20 gwei", "wait"), "file 3 is not submitted yet: the endpoint asks"),
-        (TransactionError("not mined in time", tx_hash="0xab"), "whether file 3 was submitted is unknown: not mined"),
+        (TransactionError("0xN has 0 ETH", "send some"), "send ether to 0xN, or tell the pool's owner (0xN has 0 ETH"),
+        (TransactionError("not mined in time", tx_hash="0xab"), "its fate is unknown (not mined in time"),
     ],
 )
-def test_what_was_never_sent_is_not_called_unknown(
+def test_what_to_do_for_a_file_that_the_service_does_not_relay(
     error: TransactionError, said: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     stopping = threading.Event()
     stopping.set()  # it pauses for nobody
-    parts: Any = SimpleNamespace(pool_client=None, journal=None)
+    client: Any = MagicMock()
+    client.suite.pools.submit_with_receipt.return_value.send.side_effect = error
     progress = WorkerProgress(stopping)
-    submitter = Submitter(parts, progress, stopping, 60.0)
-
-    monkeypatch.setattr(submitter, "_counts", lambda receipt: True)
-    monkeypatch.setattr(submitter, "_send", MagicMock(side_effect=error))
-    entry: Any = SimpleNamespace(counter=3, receipt=None)
+    submitter = Submitter(SimpleNamespace(pool_client=client, journal=None), progress, stopping)  # type: ignore[arg-type]
+    monkeypatch.setattr(submitter, "_signed", lambda entry, size: SimpleNamespace(node="0xN"))
+    entry: Any = SimpleNamespace(counter=3, receipt=SimpleNamespace(size=1))
     with caplog.at_level(logging.INFO, "muster.worker"):
         submitter.submit(entry)
-    assert said in caplog.text
+    assert f"the service does not relay file 3: {said}" in caplog.text
     assert progress.phase == "submitting"

@@ -72,10 +72,7 @@ COMMITS = {m: bytes(32) for m in range(3)}
 def test_a_pending_file_says_what_it_waits_for(turn: Round, words: str) -> None:
     sub = make_sub()
     state = make_state(sub)
-    lane = state.lanes[1, 0] = Lane(1, 0, 5, 5, [turn], [0])
-    if turn.round == 0:
-        assert "the pool's service to attest its upload since" in waiting(state, sub, 1250)
-    lane.attested = 1
+    state.lanes[1, 0] = Lane(1, 0, [turn], [0])
     assert words in waiting(state, sub, 1250)
     assert reason(state, sub) == ""
 
@@ -216,7 +213,7 @@ def test_a_pool_says_what_it_is_doing() -> None:
 def told(now: int = 2000, **changes: int) -> str:
     sub = make_sub(**changes)
     state = make_state(sub)
-    state.lanes[1, 0] = Lane(1, 0, 5, 6, [drawn(commits=COMMITS, reveals=VOTES)], [0], attested=1)
+    state.lanes[1, 0] = Lane(1, 0, [drawn(commits=COMMITS, reveals=VOTES)], [0])
     return why_text(why_view(state, sub, now), ["toploc: mantissa_mean 1.5 (seat 5, 6)"])
 
 
@@ -244,7 +241,7 @@ def test_a_file_under_way_says_what_it_waits_for() -> None:
     assert "Outcome" not in said
 
 
-@pytest.mark.parametrize("code", [Code.ACCEPT, Code.LATE, Code.VOID, Code.MALFORMED])
+@pytest.mark.parametrize("code", [Code.ACCEPT, Code.VOID, Code.MALFORMED])
 def test_a_file_earns_or_leaves_the_stake_alone(code: Code) -> None:
     said = told(code=code, decided_time=1500, final_time=1600)
     earned = "It earns 0.000001 tokens.\nThat is final."

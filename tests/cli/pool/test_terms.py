@@ -22,7 +22,6 @@ max_units = 65536
 committee = 3
 jury = 5
 appeal_jury = 0
-lane_blocks = 4
 commit_window = 60
 reveal_window = 30
 challenge_window = 120

@@ -1,0 +1,302 @@
+"""The service relays what nodes signed, on a real chain: nothing is lost or sent twice, and nobody holds up others."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from chain.errors import ContractError, TransactionError
+from chain.indexer.records import Status
+from orchestrator.auth import HttpError
+from orchestrator.relay import AHEAD, RETRY_SECONDS
+from protocol.errors import ConfigError, IntegrityError, printable
+from protocol.verdict import Code
+from protocol.waits import wait_for
+from runtime.diagnose import LONGEST
+from tests.chain.game import FEE, RATE, Game, begin, work
+from tests.conftest import ETHER, Deployed
+from tests.orchestrator.relay_bench import Bench
+
+
+@pytest.fixture
+def bench(deployed: Deployed, tmp_path: Path) -> Bench:
+    return Bench(begin(deployed, tmp_path), tmp_path)
+
+
+def test_files_of_nodes_without_ether_are_judged_and_paid(bench: Bench, deployed: Deployed) -> None:
+    game = bench.game
+    operator, node = game.node()
+    other = game.node()[1]
+    for account in (operator, node, other):
+        deployed.chain.fund(account.address, 0)
+    game.publish()
+    for maker, counter in ((node, 0), (other, 0), (node, 1)):
+        answer = bench.hand_in(maker, counter)
+        assert (answer.state, answer.sequence, answer.reason) == ("waiting", None, "")
+    files = bench.turn()
+    assert len(files) == 3
+    assert {file.lane for file in files} == {0}
+    assert [bench.hand_in(node, counter).sequence for counter in (0, 1)] == [
+        file.sequence for file in files if file.node == node.address
+    ]
+    assert bench.hand_in(node, 0).state == "landed"
+    game.vote(0, dict.fromkeys(range(3), Code.ACCEPT))
+    deployed.chain.later(61)
+    bench.view.refresh()
+    before = game.state.balances[operator.address]
+    bench.claims.turn()
+    assert game.state.balances[operator.address] == before + 2000 * RATE
+    assert [game.suite.court.close((game.pool, 0, 0), j).send() for j in range(3)] == [3 * FEE] * 3
+    sent = bench.nonce(game.service)
+    bench.view.refresh()
+    bench.claims.turn()
+    assert bench.nonce(game.service) == sent, "nothing is left to claim"
+
+
+def test_what_the_contract_refuses_is_named_with_its_reason_and_the_others_go(bench: Bench) -> None:
+    game = bench.game
+    (_, greedy), (_, honest) = game.node(), game.node()
+    game.publish()
+    for counter in range(2):
+        bench.hand_in(greedy, counter, units=100_001 if counter == 0 else 1000)
+    bench.hand_in(honest, 0)
+    assert [file.node for file in bench.turn()] == [honest.address]
+    refused = bench.hand_in(greedy, 0, units=100_001)
+    assert refused.state == "refused"
+    assert "100001 output tokens" in refused.reason
+    assert bench.hand_in(greedy, 1).state == "waiting", "it follows the refused one"
+    sent = bench.nonce(game.service)
+    bench.turn()
+    assert bench.nonce(game.service) == sent
+    assert bench.hand_in(greedy, 0).state == "waiting", "another file takes the place of the refused one"
+    assert [file.counter for file in bench.turn() if file.node == greedy.address] == [0, 1]
+
+
+def test_a_refused_file_is_tried_again_later(bench: Bench) -> None:
+    """A file of a frozen node lands once the node is free again."""
+    game = bench.game
+    _, node = game.node()
+    game.publish()
+    bench.hand_in(node, 0)
+    (file,) = bench.turn()
+    bench.hand_in(node, 1)
+    game.vote(0, {0: Code.REJECT_SAMPLING})
+    bench.turn()
+    (row,) = bench.relay.waiting(bench.view.state, bench.clock())
+    assert "NodeIsFrozen" in row.reason
+    trial = game.suite.appeals.dispute(game.again(file)).send()
+    game.try_case(trial, Code.ACCEPT)
+    game.suite.appeals.conclude(game.again(file)).send()
+    assert len(bench.turn()) == 1, "not yet"
+    bench.ahead = RETRY_SECONDS
+    assert len(bench.turn()) == 2
+
+
+def test_a_lane_that_reverts_because_a_file_became_invalid_loses_nothing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner removes a node between the simulation and the block."""
+    game = bench.game
+    (_, gone), (_, honest) = game.node(), game.node()
+    game.publish()
+    bench.hand_in(gone, 0)
+    bench.hand_in(honest, 0)
+    relay_client = bench.relay._pools.client
+    estimate = relay_client.estimate
+
+    def then_removed(call: object) -> int:
+        gas = estimate(call)  # type: ignore[arg-type]
+        game.suite.pools.remove_node(game.pool, gone.address).send()
+        return gas
+
+    monkeypatch.setattr(relay_client, "estimate", then_removed)
+    with pytest.raises(ContractError) as reverted:
+        bench.turn()
+    assert reverted.value.tx_hash
+    monkeypatch.undo()
+    files = bench.turn()
+    assert {file.node for file in files} == {honest.address, gone.address}
+    lanes = {file.node: file.lane for file in files}
+    assert lanes[gone.address] != lanes[honest.address], "the removed node's receipt came before its removal"
+
+
+@pytest.mark.parametrize("step", ["taken", "sent", "mined"])
+def test_a_service_that_dies_at_any_step_of_a_relay_relays_once(bench: Bench, step: str) -> None:
+    game, chain = bench.game, bench.game.deployed.chain
+    _, node = game.node()
+    game.publish()
+    bench.hand_in(node, 0)
+    if step == "sent":
+        chain.rpc("evm_setAutomine", False)
+        with ThreadPoolExecutor(1) as dying:
+            turn = dying.submit(bench.turn)
+            wait_for("the lane to be sent", lambda: int(chain.rpc("txpool_status")["pending"], 16) == 1, 60)
+            bench.start(game.service)
+            chain.rpc("evm_setAutomine", True)
+            chain.mine()
+            turn.result()
+    elif step == "mined":
+        bench.relay.turn()
+    sent = bench.nonce(game.service)
+    bench.start(game.service)
+    assert [file.counter for file in bench.turn()] == [0]
+    bench.turn()
+    assert bench.nonce(game.service) == sent + (step == "taken"), "nothing is sent again"
+
+
+def test_a_second_leader_pays_gas_and_submits_nothing_twice(bench: Bench, tmp_path: Path) -> None:
+    """Both planned the same lane before either was mined."""
+    game, chain = bench.game, bench.game.deployed.chain
+    _, node = game.node()
+    game.publish()
+    bench.hand_in(node, 0)
+    other = Bench(game, tmp_path)
+    chain.rpc("evm_setAutomine", False)
+    with ThreadPoolExecutor(2) as both:
+        turns = [both.submit(one.turn) for one in (bench, other)]
+        wait_for("both to be sent", lambda: int(chain.rpc("txpool_status")["pending"], 16) == 2, 60)
+        chain.rpc("evm_setAutomine", True)
+        chain.mine()
+        ends = [turn.exception() for turn in turns]
+    assert sorted(isinstance(end, ContractError) for end in ends) == [False, True]
+    assert [file.counter for file in game.state.submissions_of(game.pool)] == [0]
+    assert len(bench.turn()) == len(other.turn()) == 1
+
+
+def test_a_replica_that_does_not_lead_takes_files_for_the_one_that_does(bench: Bench, tmp_path: Path) -> None:
+    game = bench.game
+    _, node = game.node()
+    game.publish()
+    follower = Bench(game, tmp_path)
+    follower.leads = False
+    follower.bucket = bench.bucket
+    follower.start(game.service)
+    assert follower.hand_in(node, 0).state == "waiting"
+    assert follower.turn() == []
+    assert len(bench.turn()) == 1
+    assert follower.hand_in(node, 0).state == "landed"
+
+
+def test_a_lane_that_a_reorganisation_took_away_is_relayed_again_when_its_node_hands_it_in(bench: Bench) -> None:
+    game = bench.game
+    _, node = game.node()
+    game.publish()
+    bench.hand_in(node, 0)
+    assert len(bench.turn()) == 1
+    bench.turn()
+    game.deployed.chain.rpc("anvil_reorg", 1, [])
+    game.deployed.chain.mine()
+    assert bench.turn() == []
+    assert bench.hand_in(node, 0).state == "waiting"
+    assert len(bench.turn()) == 1
+
+
+def test_a_forged_submission_is_refused_in_words(bench: Bench) -> None:
+    game = bench.game
+    (_, node), (_, thief) = game.node(), game.node()
+    game.publish()
+    bench.view.refresh()
+    mine = bench.request(node, 0)
+    elsewhere = work("elsewhere").signed(node, replace(game.pool_id, pool=game.pool + 1), 0, 0).file
+    other_chain = work("elsewhere").signed(node, replace(game.pool_id, chain_id=1), 0, 0).file
+    for sender, forged in (
+        (thief, mine),
+        (node, elsewhere),
+        (node, other_chain),
+        (node, mine.model_copy(update={"units": 99_999})),
+        (node, mine.model_copy(update={"counter": 1})),
+    ):
+        with pytest.raises(IntegrityError, match=rf"for pool {game.pool}: it is not signed by {sender.address}"):
+            bench.relay.take(sender.address, forged)
+    with pytest.raises(IntegrityError, match="its signature: a signature ends in 27 or 28, not 0"):
+        bench.relay.take(node.address, mine.model_copy(update={"signature": mine.signature[:-2] + "00"}))
+    assert bench.turn() == []
+
+
+def test_strangers_missing_bytes_and_counters_out_of_reach_are_refused(bench: Bench) -> None:
+    game = bench.game
+    _, node = game.node()
+    game.publish()
+    bench.view.refresh()
+    stranger, missing = game.deployed.chain.account(), work("never uploaded").signed(node, game.pool_id, 0, 0).file
+    for sender, request, status, words in (
+        (stranger, bench.request(stranger, 0), 403, "has not joined"),
+        (node, missing, 404, "is not in the bucket"),
+        (node, bench.request(node, AHEAD), 409, f"file {AHEAD} is too far ahead of file 0"),
+    ):
+        with pytest.raises(HttpError, match=words) as refused:
+            bench.relay.take(sender.address, request)
+        assert refused.value.status == status
+    bench.hand_in(node, 0)
+    bench.turn()
+    with pytest.raises(HttpError, match="on chain with other bytes") as refused:
+        bench.relay.take(node.address, bench.request(node, 0, "another"))
+    assert refused.value.status == 409
+
+
+def pause(game: Game) -> None:
+    game.suite.pools.pause_pool(game.pool).send()
+
+
+def close(game: Game) -> None:
+    game.suite.pools.close_pool(game.pool).send()
+
+
+def move_on(game: Game) -> None:
+    for _ in range(game.state.pools[game.pool].terms.maxLag + 1):
+        game.publish()
+
+
+@pytest.mark.parametrize("act", [pause, close, move_on])
+def test_the_service_keeps_what_its_receipt_promised(bench: Bench, act: Callable[[Game], None]) -> None:
+    game = bench.game
+    _, node = game.node()
+    game.publish()
+    game.deployed.chain.later(2)
+    bench.hand_in(node, 0)
+    game.deployed.chain.later(2)
+    act(game)
+    assert [file.status for file in bench.turn()] == [Status.PENDING]
+
+
+def test_a_file_that_its_node_submitted_itself_is_not_relayed(bench: Bench) -> None:
+    game = bench.game
+    _, node = game.node()
+    game.publish()
+    receipt = bench.hand_in(node, 0).receipt
+    signed = work(f"{node.address} 0").signed(node, game.pool_id, 0, 0)
+    game.deployed.suite(node).pools.submit_with_receipt(game.pool, signed, receipt).send()
+    sent = bench.nonce(game.service)
+    bench.relay.turn()  # its state does not show the file yet
+    assert len(bench.turn()) == 1
+    assert (bench.nonce(game.service), bench.hand_in(node, 0).state) == (sent, "landed")
+
+
+def test_a_key_that_the_owner_did_not_name_relays_nothing_and_says_so(bench: Bench) -> None:
+    game = bench.game
+    _, node = game.node()
+    game.publish()
+    bench.hand_in(node, 0)
+    other = game.deployed.chain.account()
+    bench.start(other)
+    with pytest.raises(ConfigError) as wrong:
+        bench.turn()
+    expected = f"this service has the key {other.address}, and the pool's owner named {game.service.address}"
+    assert wrong.value.what == expected
+    assert printable(wrong.value.what, LONGEST) == wrong.value.what
+    bench.start(game.service)
+    assert len(bench.turn()) == 1
+
+
+def test_a_service_key_without_gas_says_so_until_it_has_some(bench: Bench) -> None:
+    game, chain = bench.game, bench.game.deployed.chain
+    _, node = game.node()
+    game.publish()
+    bench.hand_in(node, 0)
+    chain.fund(game.service.address, 0)
+    with pytest.raises(TransactionError, match="ETH for gas"):
+        bench.turn()
+    chain.fund(game.service.address, ETHER)
+    assert len(bench.turn()) == 1

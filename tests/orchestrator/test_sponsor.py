@@ -1,0 +1,155 @@
+"""Nodes join and leave without ether or tokens, on a real chain, and what that can cost the service is bounded."""
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.auth import HttpError
+from orchestrator.sponsor import DAY, MOST_WAITING
+from protocol.accounts import LocalAccount
+from protocol.api.work import JoinRequest, MembershipResponse
+from runtime.orchestrator_client import join_request, leave_request
+from tests.chain.game import Game, begin
+from tests.conftest import TOKEN, Deployed
+from tests.orchestrator.relay_bench import Bench
+
+LEAST = 10 * TOKEN  # what the game's pool wants at stake
+
+
+@pytest.fixture
+def bench(deployed: Deployed, tmp_path: Path) -> Bench:
+    game = begin(deployed, tmp_path)
+    deployed.suite(deployed.governance).token.mint(game.service.address, 100 * LEAST).send()
+    made = Bench(game, tmp_path)
+    made.start(game.service, most=2)
+    return made
+
+
+def wish(bench: Bench, node: LocalAccount, operator: str = "", sponsor: str = "") -> JoinRequest:
+    game, operator = bench.game, operator or str(bench.game.deployed.chain.account().address)
+    return join_request(game.suite, node, operator, sponsor or str(game.service.address), game.pool)
+
+
+def turns(bench: Bench, count: int = 2) -> None:
+    for _ in range(count):
+        bench.view.refresh()
+        bench.sponsor.turn()
+        bench.view.refresh()
+
+
+def join(bench: Bench, request: JoinRequest | None = None) -> tuple[LocalAccount, MembershipResponse]:
+    """A new key's wish to join, as it stands after two turns."""
+    node = poor(bench.game)
+    asked = request or wish(bench, node)
+    bench.sponsor.join(node.address, asked)
+    turns(bench)
+    return node, bench.sponsor.join(node.address, asked)
+
+
+def poor(game: Game) -> LocalAccount:
+    node = game.deployed.chain.account()
+    game.deployed.chain.fund(node.address, 0)
+    return node
+
+
+def test_a_key_that_never_held_anything_joins_and_leaves_and_the_loan_comes_back(bench: Bench) -> None:
+    game, operator = bench.game, str(bench.game.deployed.chain.account().address)
+    node, before = poor(game), game.suite.token.balance_of(game.service.address)
+    asked = wish(bench, node, operator)
+    assert bench.sponsor.join(node.address, asked) == MembershipResponse(member=False)
+    turns(bench)
+    assert bench.sponsor.join(node.address, asked) == MembershipResponse(member=True)
+    known = game.state.nodes[node.address]
+    assert (known.operator, known.stake, known.loan, known.sponsor) == (operator, LEAST, LEAST, game.service.address)
+    assert game.suite.token.balance_of(game.service.address) == before - LEAST
+    leaving = leave_request(game.suite, node, game.pool)
+    assert bench.sponsor.leave(node.address, leaving) == MembershipResponse(member=True)
+    turns(bench, 1)
+    assert bench.sponsor.leave(node.address, leaving) == MembershipResponse(member=False)
+    bench.sponsor.take_back()
+    assert game.state.nodes[node.address].loan == LEAST, "its stake is still locked"
+    game.deployed.chain.later(game.state.pools[game.pool].unbonding + 1)
+    bench.view.refresh()
+    bench.sponsor.take_back()
+    assert game.suite.token.balance_of(game.service.address) == before
+    assert game.state.nodes[node.address].loan == 0
+    assert bench.nonce(node) == 0
+
+
+def test_a_service_that_dies_between_loan_and_joining_goes_on(bench: Bench) -> None:
+    node = poor(bench.game)
+    bench.sponsor.join(node.address, wish(bench, node))
+    turns(bench, 1)
+    assert bench.game.state.nodes[node.address].pool == 0
+    bench.sponsor.take_back()
+    bench.start(bench.game.service, most=2)
+    turns(bench, 1)
+    assert bench.game.state.nodes[node.address].pool == bench.game.pool
+
+
+def test_no_more_loans_are_open_than_the_owner_allows(bench: Bench) -> None:
+    first, second, third = (join(bench) for _ in range(3))
+    assert [answer.member for _, answer in (first, second, third)] == [True, True, False]
+    assert third[1].reason.startswith("2 nodes work with lent stakes")
+    assert third[0].address not in bench.game.state.nodes
+    # It joins once another one has left and its loan is back.
+    bench.sponsor.leave(first[0].address, leave_request(bench.game.suite, first[0], bench.game.pool))
+    turns(bench, 1)
+    bench.game.deployed.chain.later(bench.game.state.pools[bench.game.pool].unbonding + 1)
+    bench.view.refresh()
+    bench.sponsor.take_back()
+    assert join(bench)[1].member
+
+
+def test_no_more_loans_are_given_in_a_day_than_the_owner_allows(bench: Bench) -> None:
+    bench.start(bench.game.service, most=9, a_day=2)
+    answers = [join(bench)[1] for _ in range(3)]
+    assert [answer.member for answer in answers] == [True, True, False]
+    assert answers[2].reason.startswith("2 stakes were lent in the last 24 hours")
+    bench.start(bench.game.service, most=9, a_day=2)
+    assert not join(bench)[1].member, "a restart forgets no loan"
+    bench.ahead = DAY + 1.0
+    node = poor(bench.game)
+    bench.game.deployed.chain.later(DAY)
+    bench.sponsor.join(node.address, wish(bench, node))
+    turns(bench)
+    assert bench.game.state.nodes[node.address].pool == bench.game.pool
+
+
+def test_what_a_node_did_not_sign_costs_nothing_and_is_refused_in_words(bench: Bench) -> None:
+    game, sent = bench.game, bench.nonce(bench.game.service)
+    node, other = poor(game), poor(game)
+    for forged in (
+        wish(bench, other),
+        wish(bench, node, sponsor=str(game.owner.address)),
+        wish(bench, node).model_copy(update={"operator": str(other.address)}),
+    ):
+        bench.sponsor.join(node.address, forged)
+        turns(bench)
+        answer = bench.sponsor.join(node.address, forged)
+        assert not answer.member
+        assert "BadSignature" in answer.reason or "BadConsent" in answer.reason
+    assert node.address not in game.state.nodes
+    assert bench.nonce(game.service) <= sent + 1, "an approval at most"
+    assert join(bench)[1].member, "what was refused counts as no loan"
+
+
+def test_a_stranger_cannot_fill_the_queue_or_ask_for_ever(bench: Bench) -> None:
+    node = poor(bench.game)
+    asked = wish(bench, node)
+    with pytest.raises(HttpError, match="sign them for an hour or so"):
+        bench.sponsor.join(node.address, asked.model_copy(update={"expiry": asked.expiry + 2 * DAY}))
+    with pytest.raises(HttpError, match="sign them for an hour or so"):
+        bench.sponsor.join(node.address, asked.model_copy(update={"expiry": 1}))
+    for number in range(MOST_WAITING):
+        bench.sponsor.join(f"0x{number:040x}", asked)
+    with pytest.raises(HttpError, match="wait to join or leave") as full:
+        bench.sponsor.join(node.address, asked)
+    assert full.value.status == 429
+
+
+def test_a_service_that_lends_nothing_says_so(bench: Bench) -> None:
+    bench.start(bench.game.service, most=0)
+    with pytest.raises(HttpError, match="lends no stake") as refused:
+        bench.sponsor.join(bench.game.owner.address, wish(bench, bench.game.owner))
+    assert refused.value.status == 403
