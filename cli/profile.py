@@ -147,7 +147,7 @@ _FIELDS_OF = {"operator": ("isolation", "isolation_image"), "validator": (), "ow
 _KEYS = {
     "operator": (
         ("[key]", "operator", "Holds the stake and receives the pay."),
-        ("[node]", "node", "Signs the node's files, pays their gas."),
+        ("[node]", "node", "Signs the node's files."),
     ),
     "validator": (
         ("[key]", "validator", "Pays the bonds, owns the seats and receives the fees."),

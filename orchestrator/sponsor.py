@@ -22,6 +22,8 @@ from protocol.errors import printable
 log = logging.getLogger("muster.orchestrator")
 DAY = 86_400
 MOST_WAITING = 256
+RETRY_SECONDS = 10.0
+EXPIRED = "the signatures have expired: sign them again"
 _AT_ONCE = 16
 
 
@@ -62,18 +64,19 @@ class Sponsor:
         state = self._view.state
         if not self._leads() or state.head < self._sent_until:
             return
-        columns = MembershipRow.node, MembershipRow.joins, MembershipRow.lent, MembershipRow.body
-        waiting = select(*columns).where(MembershipRow.done.is_(False)).order_by(MembershipRow.received)
+        now, row = self._clock(), MembershipRow
+        due = row.done.is_(False) & ((row.reason == "") | (row.received < now - RETRY_SECONDS))
+        waiting = select(row.node, row.joins, row.lent, row.body).where(due).order_by(row.received)
         with self._db.reading() as session:
             rows = session.execute(waiting.limit(_AT_ONCE)).all()
         for node, joins, lent, body in rows:
             try:
-                reason = self._join(state, node, lent, body) if joins else self._leave(node, body)
+                reason = self._join(state, node, lent, body) if joins else self._leave(state, node, body)
             except ContractError as error:
                 reason = printable(error.what, 200)
                 log.warning("node %s cannot %s: %s", node, "join" if joins else "leave", reason)
-            done = self._is_member(node) == joins
-            self._set(node, done=done, reason=reason, **({} if done or not reason else {"received": self._clock()}))
+            done = self._is_member(node) == joins or reason == EXPIRED
+            self._set(node, done=done, reason=reason, **({"received": now} if reason else {}))
         if rows:
             self._sent_until = self._suite.client.head().number
             self._forget()
@@ -103,7 +106,7 @@ class Sponsor:
         document, joins = body.model_dump_json(), isinstance(body, work.JoinRequest)
         with self._db.session() as session:
             row = session.get(MembershipRow, node)
-            if row is not None and row.body == document and not row.done:
+            if row is not None and row.body == document:
                 return row.reason
             waiting = select(func.count()).where(MembershipRow.done.is_(False))
             if (session.scalar(waiting) or 0) >= MOST_WAITING:
@@ -118,6 +121,8 @@ class Sponsor:
         asked, known, pool = work.JoinRequest.model_validate_json(body), state.nodes.get(node), self._view.pool(state)
         if pool is None or self._is_member(node):
             return ""
+        if state.time >= asked.expiry:
+            return EXPIRED
         if known is None:
             if not lent and (reason := self._full(state)):
                 return reason
@@ -135,8 +140,10 @@ class Sponsor:
         log.info("node %s joined", node)
         return ""
 
-    def _leave(self, node: str, body: str) -> str:
+    def _leave(self, state: State, node: str, body: str) -> str:
         asked = work.LeaveRequest.model_validate_json(body)
+        if state.time >= asked.expiry:
+            return EXPIRED
         if self._is_member(node):
             leaving = bytes.fromhex(asked.leave[2:])
             self._suite.pools.leave_for(self._view.pool_id, node, asked.expiry, leaving).send()

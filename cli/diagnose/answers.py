@@ -25,7 +25,7 @@ QUESTIONS = {
 _SILENT = ("unhealthy", "dead", "waiting")  # states of a process from which the service misses heartbeats
 _SHOWN = 10  # lines of one kind at most
 _ETHER = 10**18
-_FILE_GAS, _FEW_FILES = 62_500, 20
+_FEW_FILES = 20
 _LANE_GAS, _FEW_LANES = 125_000, 10
 _REFUSED = ("rejected", "malformed", "unavailable", "void", "canary", "late")
 _TAKES_WORK = ("open", "paused", "understaffed")
@@ -218,7 +218,7 @@ def _standing(chain: Facts) -> str:
 
 def node_answers(look: StatusLook) -> FiveAnswers:
     """Answer for a node. The chain's facts: `view` (of views.node_view, or None: not registered), `now` (chain
-    time), `wei`, `gas_price`, and of the pool that is meant `pool` (0: none), `status`, `least` stake. The service's:
+    time), and of the pool that is meant `pool` (0: none), `status`, `least` stake. The service's:
     its `NodeEntry`. The process's: `log`, `unsubmitted`."""
     view = look.chain.facts["view"] if look.chain.facts else None
     accounts = view["accounts"] if view else []
@@ -272,7 +272,7 @@ def node_answers(look: StatusLook) -> FiveAnswers:
 
 
 def _node_chores(look: StatusLook, chain: Facts) -> list[str]:
-    """Return what stage, disputes, stake, pay and gas ask for."""
+    """Return what stage, disputes, stake and pay ask for."""
     view, now, down, lines = chain["view"], chain["now"], look.process.down, []
     stage, standing = node_stage(chain, look.finished), _standing(chain)
     if view is None:
@@ -297,12 +297,8 @@ def _node_chores(look: StatusLook, chain: Facts) -> list[str]:
     if stage in (NodeStage.MEMBER, NodeStage.NOT_JOINED) and view["stake"] < chain["least"]:
         lacks = show_tokens(chain["least"] - view["stake"])
         lines.append(f"add {lacks} tokens to the stake: muster node join --stake {lacks}")
-    if stage is NodeStage.MEMBER:
-        needs = _FEW_FILES * _FILE_GAS * chain["gas_price"]
-        if standing == "member" and chain["wei"] < needs:
-            lines.append(gas_line(f"{_FEW_FILES} files", needs, look.who))
-        if down:
-            lines.append(f"start the process, if it runs on no other machine: muster node up ({down})")
+    if stage is NodeStage.MEMBER and down:
+        lines.append(f"start the process, if it runs on no other machine: muster node up ({down})")
     return lines
 
 

@@ -36,14 +36,13 @@ GIB, _MIB, _ETHER = 1 << 30, 1 << 20, 10**18
 _LOCAL_CHAIN = 31337
 _SLOWEST = 0.25 * _MIB
 _SETUP = "run `make setup`"
-# Gas of some twenty files of a node, of ten lanes of a voter, of registering or bonding once.
+# Gas of ten lanes of a voter or relayed by a service, of registering or bonding once. A node needs none.
 _GAS = {
     "operator": 700_000,
-    "node": 1_250_000,
     "validator": 500_000,
     "voter": 1_250_000,
     "owner": 2_000_000,
-    "service": 1_250_000,
+    "service": 10_000_000,
 }
 
 
@@ -488,14 +487,17 @@ def money(profile: "Profile") -> Iterator[Check]:
 
     try:
         session = open_session(profile.deployment, profile.rpc)
-        price = session.client.gas_price()
-        for name, key in profile.named_keys():
-            if key.keystore.exists():
-                address = address_of(key.keystore)
-                yield judge_gas(name, address, session.client.balance(address), _GAS[name] * price)
+        price, joined = session.client.gas_price(), False
         if profile.node and profile.node.keystore.exists() and profile.pool:
             node, least = address_of(profile.node.keystore), session.suite.court.terms_of(profile.pool).minStake
-            yield judge_stake(node, session.suite.stakes.node_of(node).stake, least)
+            known = session.suite.stakes.node_of(node)
+            joined = known.pool != 0
+            yield judge_stake(node, known.stake, least)
+        for name, key in profile.named_keys():
+            # An operator whose node has joined sends nothing more: the service claims for it.
+            if key.keystore.exists() and name in _GAS and not (joined and name == "operator"):
+                address = address_of(key.keystore)
+                yield judge_gas(name, address, session.client.balance(address), _GAS[name] * price)
     except MusterError as error:
         yield failed("gas", f"cannot be asked: {error.what}", error.hint)
 

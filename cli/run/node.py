@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 
 app = Commands(help="Run a node: try it, join, earn, leave.", no_args_is_help=True)
 _CONSENT_SECONDS, _PAPER_SECONDS = 3600, 86_400
+_LEAVE_SECONDS = 120.0
+SponsorOption = Annotated[
+    bool, typer.Option("--sponsor", help="Let the pool's service pay, and lend the stake: no ether or token is needed.")
+]
 
 
 # Working
@@ -43,6 +47,7 @@ def up(
     by: UpOptions,
     stake: Annotated[int | None, tokens_option("--stake", "Tokens to stake; the pool's least if missing.")] = None,
     invite: InviteOption = None,
+    sponsor: SponsorOption = False,
     isolation: Annotated[
         str | None, typer.Option(help="How the worker is kept apart: auto, container, bubblewrap or none.")
     ] = None,
@@ -63,7 +68,7 @@ def up(
     from cli.run.up import NodeUp, open_up_profile
 
     profile = with_isolation(open_up_profile("operator", by.url, by.rpc), isolation)
-    NodeUp(profile, stake or 0, by.yes, invite).run(by.dry_run, by.json)
+    NodeUp(profile, stake or 0, by.yes, invite, sponsor).run(by.dry_run, by.json)
 
 
 @app.command("dry-run", "muster node dry-run --worker vllm:bfloat16:cuda")
@@ -209,9 +214,13 @@ def write_consent(
 
 
 @app.command("leave", "muster node leave")
-def leave(node: NodeOption, by: Paying) -> None:
-    """Leave the pool, or take the stake back once it is unlocked: run it again after each waiting time."""
+def leave(node: NodeOption, by: Paying, sponsor: SponsorOption = False) -> None:
+    """Leave the pool, or take the stake back once it is unlocked: run it again after each waiting time.
+
+    With --sponsor the key is the node's own, and the pool's service sends what it signs."""
     session = by.open()
+    if sponsor:
+        return leave_by_service(session, node, by)
     stakes = session.suite.stakes
     known, free = stakes.node_of(node), stakes.withdrawable(node)
     if known.pool:
@@ -229,6 +238,27 @@ def leave(node: NodeOption, by: Paying) -> None:
         when = f"the stake unlocks at {clock(known.release_at)}; run this again then"
         raise ConfigError(what, when if known.stake else "nothing has to be done")
     act(session, [PlannedTransaction(title, call)], by, node=node, **facts)
+
+
+def leave_by_service(session: "Session", node: str, by: Paying) -> None:
+    """Ask the service of the node's pool to let it leave, and wait until it did."""
+    from cli.plan import confirm
+    from cli.run.up import sponsor_of
+    from protocol.waits import wait_for
+    from runtime.orchestrator_client import leave_request
+
+    account, number = session.client.account, session.suite.stakes.node_of(node).pool
+    if account is None or account.address != node:
+        raise ConfigError(f"{session.client.address} is not the key of node {node}", "pass the node's --keystore")
+    if not number:
+        raise ConfigError(f"node {node} is in no pool", "its loan comes back by itself once the stake is unlocked")
+    pool = session.state().pools[number]
+    if not by.yes:
+        confirm(f"Leave pool {number}? The stake unlocks {seconds(pool.unbonding)} later.")
+    wish = leave_request(session.suite, account, number)
+    with sponsor_of(session, pool, account) as service:
+        wait_for(f"node {node} to leave", lambda: not service.leave(wish).member, _LEAVE_SECONDS, poll=1.0)
+    emit({"node": node, "pool": number}, by.json, lambda: f"node {node} left pool {number}")
 
 
 # Pay and disputes
@@ -320,12 +350,9 @@ def chain_facts(session: "Session", state: "State", node: str, pool: int | None)
     view = node_view(state, node, now, pool)
     accounts = view["accounts"] if view else []  # of a node that is in no pool, the last one is meant
     meant = state.pools.get(pool or (view["pool"] if view else 0) or (accounts[-1]["pool"] if accounts else 0))
-    wei = session.client.balance(node)
     return {
-        "view": view | {"wei": wei} if view else None,
+        "view": view,
         "now": now,
-        "wei": wei,
-        "gas_price": session.client.gas_price(),
         "pool": meant.pool if meant else 0,
         "status": meant.status if meant else "",
         "least": meant.terms.minStake if meant else 0,

@@ -20,6 +20,7 @@ class UpDo(Enum):
     ASK = "ask"
     ETHER = "ether"
     TOKENS = "tokens"
+    SPONSOR = "be sponsored"
     REGISTER = "register"
     DEPOSIT = "deposit"
     JOIN = "join"
@@ -59,7 +60,7 @@ def closed_step(pool: int, status: str, consequence: str) -> UpStep | None:
 class NodeFacts:
     """What is known of a node. Wei and base units. `operator` and `node` are empty while the keys are missing;
     `registered_to`: the node's operator on chain, or empty; `least`: the pool's least stake, `wanted` the one that was
-    asked for; `elsewhere`: another pool that the node is in, or 0."""
+    asked for; `sponsored`: the pool's service is to lend it; `elsewhere`: another pool that the node is in, or 0."""
 
     pool: int
     operator: str = ""
@@ -67,13 +68,12 @@ class NodeFacts:
     agreed: bool = False
     operator_wei: int = 0
     operator_needs: int = 0
-    node_wei: int = 0
-    node_needs: int = 0
     tokens: int = 0
     registered_to: str = ""
     stake: int = 0
     least: int = 0
     wanted: int = 0
+    sponsored: bool = False
     standing: Standing = Standing.NOT_JOINED
     pool_status: str = "open"
     invite_only: bool = False
@@ -92,6 +92,8 @@ def next_node_step(facts: NodeFacts) -> UpStep:
     if missing or joins:
         if not facts.agreed:
             return UpStep(UpDo.ASK, "the pool's terms", missing)
+        if joins and facts.sponsored and facts.pool_status != "paused":
+            return UpStep(UpDo.SPONSOR, "the pool's service lends the stake and lets the node join")
         why, stake = "the operator's key pays gas to register and join", f"the stake is {show_tokens(missing)} tokens"
         if step := lacking(UpDo.ETHER, why, facts.operator_wei, facts.operator_needs, facts.operator):
             return step
@@ -105,9 +107,7 @@ def next_node_step(facts: NodeFacts) -> UpStep:
         return UpStep(UpDo.WAIT, f"pool {facts.pool} is paused by its owner: nobody can join")
     if joins:
         return UpStep(UpDo.JOIN, f"join pool {facts.pool}")
-    why = "the node's key pays the gas of its files"
-    step = lacking(UpDo.ETHER, why, facts.node_wei, facts.node_needs, facts.node)
-    return step or UpStep(UpDo.RUN, f"the node works for pool {facts.pool}")
+    return UpStep(UpDo.RUN, f"the node works for pool {facts.pool}")
 
 
 def node_refusal(facts: NodeFacts) -> UpStep | None:

@@ -7,8 +7,8 @@ send where and waits for it.
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -29,13 +29,17 @@ from cli.run.init import make_profile
 from cli.run.process import UpProcess, isolation_words, write_config
 from cli.run.steps import NodeFacts, UpDo, UpStep, ValidatorFacts, next_node_step, next_validator_step
 from cli.session import Session, ask_access, check_access, open_session
+from protocol.accounts import LocalAccount
+from protocol.api.work import JoinRequest
 from protocol.config import PoolConfig
 from protocol.encoding import load_document, show_tokens
 from protocol.errors import ConfigError, MusterError
 from protocol.files import write_atomic
+from protocol.identity import PoolId
 from protocol.waits import WAITS
 from runtime.diagnose import ServiceView, WatchLimits
 from runtime.keystore import address_of, ensure_key, open_key
+from runtime.orchestrator_client import OrchestratorClient, join_request
 from runtime.presence import last_line
 from validator.config import READY, UNSERVED
 
@@ -44,8 +48,8 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", NodeFacts, ValidatorFacts)
 ETHER = 10**18
-# Gas with room: registering, staking and joining; approving and bonding a seat, for each voting key; some eighty files
-# of a node, or forty lanes of a voter.
+# Gas with room: registering, staking and joining; approving and bonding a seat, for each voting key; some forty lanes
+# of a voter.
 ONBOARDING_GAS, BONDING_GAS, WORKING_GAS = 700_000, 500_000, 5_000_000
 _LOCAL_CHAIN = 31337
 _ETHER_FAUCETS = {84532: "https://docs.base.org/base-chain/tools/network-faucets"}
@@ -264,12 +268,17 @@ class Up(ABC, Generic[F]):
 
 
 class NodeUp(Up[NodeFacts]):
-    """One node. `wanted`: the stake that was asked for, in base units (0: the pool's least)."""
+    """One node. `wanted`: the stake that was asked for, in base units (0: the pool's least); `sponsored`: the pool's
+    service is to lend it."""
 
     next_step = staticmethod(next_node_step)
 
-    def __init__(self, profile: Profile, wanted: int = 0, yes: bool = False, invite: Path | None = None) -> None:
+    def __init__(
+        self, profile: Profile, wanted: int = 0, yes: bool = False, invite: Path | None = None, sponsored: bool = False
+    ) -> None:
         super().__init__(profile, yes)
+        self.sponsored, self._told = sponsored, ""
+        self._wish: JoinRequest | None = None
         if profile.node is None:
             raise ConfigError("the profile names no key of the node", "add a table [node], or: muster init operator")
         self.wanted, self.node_key, self.invite = wanted, profile.node, None
@@ -295,10 +304,9 @@ class NodeUp(Up[NodeFacts]):
             agreed=self.yes or self.agreement.exists(),
             operator_wei=client.balance(operator),
             operator_needs=ONBOARDING_GAS * price,
-            node_wei=client.balance(node),
-            node_needs=WORKING_GAS * price,
             tokens=self.session.suite.token.balance_of(operator),
             wanted=self.wanted,
+            sponsored=self.sponsored,
             invited=self.invite is not None,
         )
 
@@ -312,6 +320,21 @@ class NodeUp(Up[NodeFacts]):
         check_scoring(config)
         terms = terms_for_node(state, state.pools[self.pool], config, amount, now)
         return terms, "Register, stake and join under these terms?"
+
+    def take(self, facts: NodeFacts, step: UpStep) -> None:
+        """To be sponsored, ask the pool's service, and say once why it cannot lend now."""
+        if step.do is not UpDo.SPONSOR:
+            return super().take(facts, step)
+        pool, suite = self.pool_of(self.session.state()), self.session.suite
+        node = open_key(self.node_key.keystore, self.node_key.password_file, "node key")
+        if self._wish is None or self._wish.expiry < suite.client.now() + 60:
+            self._wish = join_request(suite, node, facts.operator, pool.service, self.pool)
+        with sponsor_of(self.session, pool, node, self.profile.service) as service:
+            why = service.join(self._wish).reason or step.why
+        if why != self._told:
+            self._told = why
+            typer.echo(why)
+        time.sleep(_FUNDS_SECONDS)
 
     def send(self, facts: NodeFacts, step: UpStep, suite: Suite) -> str:
         if step.do is UpDo.REGISTER:
@@ -343,6 +366,18 @@ class NodeUp(Up[NodeFacts]):
 
         process.start()
         return process.run(report)
+
+
+@contextmanager
+def sponsor_of(
+    session: Session, pool: Pool, node: LocalAccount, url: str | None = None
+) -> Iterator[OrchestratorClient]:
+    """Open the service of a pool, asked by a node. Raises ConfigError where the pool announced none."""
+    if not (url or pool.service_url) or not pool.service:
+        raise ConfigError(f"the owner of pool {pool.pool} announced no service", "join as its operator, with a stake")
+    named = PoolId(session.client.chain_id, session.suite.pools.address, pool.pool)
+    with closing(OrchestratorClient(url or pool.service_url, node, named)) as service:
+        yield service
 
 
 def node_facts(state: State, pool: Pool, operator: str, node: str, **more: Any) -> NodeFacts:

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.auth import HttpError
-from orchestrator.sponsor import DAY, MOST_WAITING
+from orchestrator.db import MembershipRow
+from orchestrator.sponsor import DAY, EXPIRED, MOST_WAITING, RETRY_SECONDS
 from protocol.accounts import LocalAccount
 from protocol.api.work import JoinRequest, MembershipResponse
 from runtime.orchestrator_client import join_request, leave_request
@@ -92,13 +93,32 @@ def test_no_more_loans_are_open_than_the_owner_allows(bench: Bench) -> None:
     assert [answer.member for _, answer in (first, second, third)] == [True, True, False]
     assert third[1].reason.startswith("2 nodes work with lent stakes")
     assert third[0].address not in bench.game.state.nodes
-    # It joins once another one has left and its loan is back.
+    # Another one leaves and its loan comes back.
     bench.sponsor.leave(first[0].address, leave_request(bench.game.suite, first[0], bench.game.pool))
     turns(bench, 1)
     bench.game.deployed.chain.later(bench.game.state.pools[bench.game.pool].unbonding + 1)
     bench.view.refresh()
     bench.sponsor.take_back()
-    assert join(bench)[1].member
+    turns(bench)
+    assert third[0].address not in bench.game.state.nodes, "a refused wish is tried again after a while"
+    bench.ahead = RETRY_SECONDS + 1
+    turns(bench)
+    assert bench.game.state.nodes[third[0].address].pool == bench.game.pool
+
+
+def test_a_wish_whose_signatures_expired_is_dropped(bench: Bench) -> None:
+    bench.start(bench.game.service, most=1)
+    join(bench)
+    node, answer = join(bench)
+    assert answer.reason.startswith("1 nodes work with lent stakes")
+    bench.game.deployed.chain.later(3601)
+    bench.game.publish()
+    bench.ahead = RETRY_SECONDS + 1
+    turns(bench)
+    with bench.uploads.db.reading() as session:
+        row = session.get(MembershipRow, node.address)
+        assert row is not None
+        assert (row.done, row.reason) == (True, EXPIRED)
 
 
 def test_no_more_loans_are_given_in_a_day_than_the_owner_allows(bench: Bench) -> None:

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from chain.indexer.state import Standing
 from cli.run.steps import NodeFacts, UpDo, UpStep, ValidatorFacts, next_node_step, next_validator_step
 
-NOTHING = NodeFacts(1, least=200, wanted=0, operator_needs=10, node_needs=5)
+NOTHING = NodeFacts(1, least=200, wanted=0, operator_needs=10)
 READY = replace(
-    NOTHING, operator="0xA", node="0xB", agreed=True, operator_wei=10, node_wei=5, registered_to="0xA", stake=200,
+    NOTHING, operator="0xA", node="0xB", agreed=True, operator_wei=10, registered_to="0xA", stake=200,
     standing=Standing.MEMBER,
 )  # fmt: skip
 
@@ -23,10 +23,8 @@ def taken(facts: NodeFacts, step: UpStep) -> NodeFacts:
             return replace(facts, operator="0xA", node="0xB")
         case UpDo.ASK:
             return replace(facts, agreed=True)
-        case UpDo.ETHER if step.address == facts.operator:
-            return replace(facts, operator_wei=facts.operator_wei + step.amount)
         case UpDo.ETHER:
-            return replace(facts, node_wei=facts.node_wei + step.amount)
+            return replace(facts, operator_wei=facts.operator_wei + step.amount)
         case UpDo.TOKENS:
             return replace(facts, tokens=facts.tokens + step.amount)
         case UpDo.REGISTER:
@@ -35,6 +33,9 @@ def taken(facts: NodeFacts, step: UpStep) -> NodeFacts:
         case UpDo.DEPOSIT:
             assert facts.tokens >= step.amount
             return replace(facts, stake=facts.stake + step.amount, tokens=facts.tokens - step.amount)
+        case UpDo.SPONSOR:
+            assert facts.sponsored
+            return replace(facts, registered_to="0xA", stake=facts.least, standing=Standing.MEMBER)
         case UpDo.JOIN:
             assert facts.stake >= facts.least
             return replace(facts, standing=Standing.MEMBER)
@@ -49,10 +50,19 @@ def test_from_nothing_to_earning_in_this_order() -> None:
         order.append(step.do)
         facts = taken(facts, step)
     assert order == [
-        UpDo.MAKE_KEYS, UpDo.ASK, UpDo.ETHER, UpDo.TOKENS, UpDo.REGISTER, UpDo.JOIN, UpDo.ETHER,
+        UpDo.MAKE_KEYS, UpDo.ASK, UpDo.ETHER, UpDo.TOKENS, UpDo.REGISTER, UpDo.JOIN,
     ]  # fmt: skip
     assert facts.stake == 200
     assert replace(facts, tokens=0) == READY
+
+
+def test_a_sponsored_node_needs_neither_ether_nor_tokens() -> None:
+    facts, order = replace(NOTHING, sponsored=True), []
+    while (step := next_node_step(facts)).do is not UpDo.RUN:
+        order.append(step.do)
+        facts = taken(facts, step)
+    assert order == [UpDo.MAKE_KEYS, UpDo.ASK, UpDo.SPONSOR]
+    assert (facts.operator_wei, facts.tokens) == (0, 0)
 
 
 @given(
@@ -64,8 +74,7 @@ def test_from_nothing_to_earning_in_this_order() -> None:
         agreed=st.booleans(),
         operator_wei=st.integers(0, 12),
         operator_needs=st.just(10),
-        node_wei=st.integers(0, 6),
-        node_needs=st.just(5),
+        sponsored=st.booleans(),
         tokens=st.integers(0, 400),
         registered_to=st.sampled_from(["", "0xA", "0xC"]),
         stake=st.integers(0, 400),
@@ -90,7 +99,6 @@ def test_whatever_is_there_it_ends_at_work_or_at_a_reason(facts: NodeFacts) -> N
         assert facts.registered_to == facts.operator == "0xA"
         assert facts.standing in (Standing.MEMBER, Standing.FROZEN)
         assert facts.stake >= facts.least
-        assert facts.node_wei >= facts.node_needs
 
 
 @pytest.mark.parametrize(
