@@ -10,6 +10,7 @@ import {IPools} from "./interfaces/IPools.sol";
 import {ISeats} from "./interfaces/ISeats.sol";
 import {Audit} from "./libraries/Audit.sol";
 import {Codes} from "./libraries/Codes.sol";
+import {FileDigest} from "./libraries/FileDigest.sol";
 import {FileId} from "./libraries/FileId.sol";
 import {SuiteLib} from "./libraries/SuiteLib.sol";
 import {TypedData} from "./libraries/TypedData.sol";
@@ -157,8 +158,8 @@ contract Canaries is ICanaries, ReentrancyGuardTransient {
     {
         IPools.Submission memory submission = pools.submissionOf(pool, sequence);
         if (submission.phase == IPools.Phase.Disputed) {
-            bytes32 inner = pools.innerHash(pool, sequence, file);
-            if (pools.digestOf(inner, file.node) != submission.digest) revert NotThisFile();
+            bytes32 inner = FileDigest.inner(pool, sequence, file);
+            if (FileDigest.digest(inner, file.node) != uint160(submission.digest)) revert NotThisFile();
             if (block.timestamp >= submission.finalAt) revert WindowOver(submission.finalAt);
             return appeals.cancel(pool, sequence);
         }

@@ -73,9 +73,16 @@ contract Court is ICourt {
     // ---- A pool's terms
 
     /// @inheritdoc ICourt
-    function registerPool(uint256 pool, PoolTerms calldata terms) external {
+    function registerPool(uint256 pool, PoolTerms calldata terms) external returns (uint256 unbonding) {
         if (msg.sender != address(pools)) revert NotPools();
+        unbonding = params.checkTerms(terms);
+        // the same seats may judge all of a lane's files wrongly
+        uint256 pay = 16 * uint256(terms.maxUnits) * terms.rate;
+        uint256 bonds = (terms.committee / 2 + 1) * seats.minBond();
+        if (pay > bonds) revert PayAboveBonds(pay, bonds);
+        uint32 group = terms.group == 0 ? uint32(pool) : terms.group;
         _promised[pool] = terms;
+        _promised[pool].group = group;
         _terms[pool] = Terms({
             committee: terms.committee,
             drawBlocks: terms.drawBlocks,
@@ -84,7 +91,7 @@ contract Court is ICourt {
             challengeWindow: terms.challengeWindow,
             receiptWindow: terms.receiptWindow,
             fee: terms.fee,
-            group: terms.group
+            group: group
         });
     }
 

@@ -8,6 +8,7 @@ import {IParams} from "./interfaces/IParams.sol";
 import {IPools} from "./interfaces/IPools.sol";
 import {IStakes} from "./interfaces/IStakes.sol";
 import {Codes} from "./libraries/Codes.sol";
+import {FileDigest} from "./libraries/FileDigest.sol";
 import {JuryTerms} from "./libraries/JuryTerms.sol";
 import {SuiteLib} from "./libraries/SuiteLib.sol";
 import {PoolTerms, Suite} from "./libraries/Types.sol";
@@ -135,7 +136,7 @@ contract NodeChallenges is INodeChallenges, ReentrancyGuardTransient {
             if (!ended || Codes.kind(file.code) != Codes.KIND_ACCEPT || block.timestamp < file.finalAt) {
                 revert NotAccepted(sequence);
             }
-            if (file.digest != pools.digestOf(inners[i], node)) revert NotThisFile(sequence);
+            if (uint160(file.digest) != FileDigest.digest(inners[i], node)) revert NotThisFile(sequence);
         }
     }
 

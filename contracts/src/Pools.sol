@@ -4,14 +4,13 @@ pragma solidity 0.8.37;
 import {ICourt} from "./interfaces/ICourt.sol";
 import {IParams} from "./interfaces/IParams.sol";
 import {IPools} from "./interfaces/IPools.sol";
-import {ISeats} from "./interfaces/ISeats.sol";
 import {IStakes} from "./interfaces/IStakes.sol";
 import {AccountSlot} from "./libraries/AccountSlot.sol";
 import {Charging} from "./libraries/Charging.sol";
 import {Codes} from "./libraries/Codes.sol";
+import {FileDigest} from "./libraries/FileDigest.sol";
 import {FileId} from "./libraries/FileId.sol";
 import {FileSlot} from "./libraries/FileSlot.sol";
-import {PackedWork} from "./libraries/PackedWork.sol";
 import {PoolSlot} from "./libraries/PoolSlot.sol";
 import {SuiteLib} from "./libraries/SuiteLib.sol";
 import {TermsLib} from "./libraries/TermsLib.sol";
@@ -20,7 +19,6 @@ import {FileData, FileRef, PoolTerms, Receipt, Suite} from "./libraries/Types.so
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
 import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
 import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
-import {Hashes} from "@openzeppelin/contracts/utils/cryptography/Hashes.sol";
 import {MessageHashUtils} from "@openzeppelin/contracts/utils/cryptography/MessageHashUtils.sol";
 import {SignatureChecker} from "@openzeppelin/contracts/utils/cryptography/SignatureChecker.sol";
 
@@ -57,19 +55,19 @@ contract Pools is IPools, ReentrancyGuardTransient {
         uint40 publishedAt;
     }
 
-    bytes32 public constant INVITE_TYPEHASH = keccak256("Invite(uint256 pool,address node,uint256 expiry)");
+    bytes32 private constant INVITE_TYPEHASH = keccak256("Invite(uint256 pool,address node,uint256 expiry)");
     /// The struct `FileData` with its pool.
-    bytes32 public constant SUBMISSION_TYPEHASH = keccak256(
+    bytes32 private constant SUBMISSION_TYPEHASH = keccak256(
         "Submission(uint256 pool,address node,uint256 step,uint256 counter,uint256 units,uint256 rows,bytes32 root,bytes32 file)"
     );
-    bytes32 public constant JOIN_TYPEHASH = keccak256("Join(uint256 pool,address node,uint256 nonce,uint256 expiry)");
-    bytes32 public constant LEAVE_TYPEHASH = keccak256("Leave(uint256 pool,address node,uint256 nonce,uint256 expiry)");
+    bytes32 private constant JOIN_TYPEHASH = keccak256("Join(uint256 pool,address node,uint256 nonce,uint256 expiry)");
+    bytes32 private constant LEAVE_TYPEHASH =
+        keccak256("Leave(uint256 pool,address node,uint256 nonce,uint256 expiry)");
     bytes32 private constant DOMAIN = keccak256("muster-pools");
 
     IERC20 public immutable token;
     IParams private immutable params;
     IStakes private immutable stakes;
-    ISeats private immutable seats;
     ICourt private immutable court;
     address private immutable appeals;
     address private immutable canaries;
@@ -112,7 +110,6 @@ contract Pools is IPools, ReentrancyGuardTransient {
         token = IERC20(suite.token);
         params = IParams(suite.params);
         stakes = IStakes(suite.stakes);
-        seats = ISeats(suite.seats);
         court = ICourt(suite.court);
         appeals = suite.appeals;
         canaries = suite.canaries;
@@ -124,15 +121,10 @@ contract Pools is IPools, ReentrancyGuardTransient {
     /// @inheritdoc IPools
     function createPool(PoolTerms memory terms, uint256 budget) external nonReentrant returns (uint256 pool) {
         if (params.paused()) revert Paused();
-        uint256 unbonding = params.checkTerms(terms);
         if (budget > PoolSlot.MAX_FREE) revert AmountTooLarge();
-        // the same seats may judge all of a lane's files wrongly
-        uint256 pay = 16 * uint256(terms.maxUnits) * terms.rate;
-        uint256 bonds = (terms.committee / 2 + 1) * seats.minBond();
-        if (pay > bonds) revert PayAboveBonds(pay, bonds);
-
         pool = ++poolCount;
         if (pool > type(uint24).max) revert AmountTooLarge();
+        uint256 unbonding = court.registerPool(pool, terms);
         if (terms.group == 0) terms.group = uint32(pool);
         _pools[pool].word = PoolSlot.pack(
                 terms.rate, terms.fee, terms.maxUnits, terms.maxLag, terms.committee, uint256(Status.Open)
@@ -150,7 +142,6 @@ contract Pools is IPools, ReentrancyGuardTransient {
         });
         emit PoolCreated(pool, msg.sender, terms.configHash, terms, unbonding);
         emit PoolFunded(pool, msg.sender, budget);
-        court.registerPool(pool, terms);
         _review(pool);
         token.safeTransferFrom(msg.sender, address(this), budget);
     }
@@ -270,7 +261,7 @@ contract Pools is IPools, ReentrancyGuardTransient {
         external
     {
         if (_desks[pool].inviteOnly) _checkInvite(pool, node, expiry, invite);
-        _useSignature(node, expiry, joinDigest(pool, node, expiry), signature);
+        _useSignature(node, expiry, JOIN_TYPEHASH, pool, signature);
         _join(pool, node);
     }
 
@@ -282,7 +273,7 @@ contract Pools is IPools, ReentrancyGuardTransient {
 
     /// @inheritdoc IPools
     function leaveFor(uint256 pool, address node, uint256 expiry, bytes calldata signature) external {
-        _useSignature(node, expiry, leaveDigest(pool, node, expiry), signature);
+        _useSignature(node, expiry, LEAVE_TYPEHASH, pool, signature);
         _leave(pool, node);
     }
 
@@ -312,35 +303,18 @@ contract Pools is IPools, ReentrancyGuardTransient {
         emit NodeExpelled(pool, node);
     }
 
-    /// @inheritdoc IPools
-    function inviteDigest(uint256 pool, address node, uint256 expiry) public view returns (bytes32) {
-        return TypedData.digest(DOMAIN, address(this), keccak256(abi.encode(INVITE_TYPEHASH, pool, node, expiry)));
-    }
-
-    /// @inheritdoc IPools
-    function joinDigest(uint256 pool, address node, uint256 expiry) public view returns (bytes32) {
-        return _nonceDigest(JOIN_TYPEHASH, pool, node, expiry);
-    }
-
-    /// @inheritdoc IPools
-    function leaveDigest(uint256 pool, address node, uint256 expiry) public view returns (bytes32) {
-        return _nonceDigest(LEAVE_TYPEHASH, pool, node, expiry);
-    }
-
-    function _nonceDigest(bytes32 typehash, uint256 pool, address node, uint256 expiry) private view returns (bytes32) {
-        bytes32 hash = keccak256(abi.encode(typehash, pool, node, nonceOf[node], expiry));
-        return TypedData.digest(DOMAIN, address(this), hash);
-    }
-
     /// @dev What a node's key signed is done once.
-    function _useSignature(address node, uint256 expiry, bytes32 digest, bytes calldata signature) private {
+    function _useSignature(address node, uint256 expiry, bytes32 typehash, uint256 pool, bytes calldata signature)
+        private
+    {
         if (block.timestamp > expiry) revert SignatureExpired();
-        if (!TypedData.signedBy(node, digest, signature)) revert BadSignature();
-        ++nonceOf[node];
+        bytes32 hash = keccak256(abi.encode(typehash, pool, node, nonceOf[node]++, expiry));
+        if (!TypedData.signedBy(node, TypedData.digest(DOMAIN, address(this), hash), signature)) revert BadSignature();
     }
 
     function _checkInvite(uint256 pool, address node, uint256 expiry, bytes calldata invite) private view {
-        bytes32 digest = inviteDigest(pool, node, expiry);
+        bytes32 digest =
+            TypedData.digest(DOMAIN, address(this), keccak256(abi.encode(INVITE_TYPEHASH, pool, node, expiry)));
         if (!SignatureChecker.isValidSignatureNowCalldata(_desks[pool].owner, digest, invite)) revert BadInvite();
     }
 
@@ -415,43 +389,35 @@ contract Pools is IPools, ReentrancyGuardTransient {
     // ---- A submission comes in
 
     /// @inheritdoc IPools
-    function submitLane(uint256 pool, FileData[] calldata files, bytes[] calldata signatures)
-        external
-        returns (uint256 lane)
-    {
-        if (msg.sender != _desks[pool].owner && !court.isService(pool, msg.sender)) revert NotService();
-        if (files.length == 0 || files.length > 16 || files.length != signatures.length) revert BadCount();
+    function submitLane(
+        uint256 pool,
+        FileData[] calldata files,
+        bytes[] calldata signatures,
+        Receipt[] calldata receipts
+    ) external returns (uint256 lane) {
+        bool relayed = receipts.length == 0;
         uint256 state = _pools[pool].word;
-        if (state.status() != uint256(Status.Open)) revert WrongStatus(Status(state.status()));
+        if (files.length == 0 || files.length > 16 || files.length != signatures.length) revert BadCount();
+        if (relayed) {
+            if (msg.sender != _desks[pool].owner && !court.isService(pool, msg.sender)) revert NotService();
+            if (state.status() != uint256(Status.Open)) revert WrongStatus(Status(state.status()));
+        } else if (files.length != receipts.length) {
+            revert BadCount();
+        }
         lane = state.lanes();
+        if (lane == PoolSlot.MAX_LANES) revert AmountTooLarge();
         bytes32 domain = TypedData.domain(DOMAIN, address(this));
         for (uint256 i = 0; i < files.length; ++i) {
             Word storage accountWord = _accounts[_member(pool, files[i].node)];
             uint256 account = accountWord.word;
-            _checkSigned(pool, i, files[i], domain, signatures[i]);
+            (uint256 limit, uint256 maxLag) = relayed
+                ? (account.limit(), state.maxLag())
+                : (_limitInTime(pool, state, account, files[i], receipts[i]), PoolSlot.MAX_STEPS);
             (state, accountWord.word) =
-                _place(state, account, account.limit(), state.maxLag(), pool, (lane << 4) | i, files[i]);
+                _place(state, account, limit, maxLag, pool, (lane << 4) | i, files[i], domain, signatures[i]);
         }
-        _openLane(pool, state, files.length);
-    }
-
-    /// @inheritdoc IPools
-    function submitWithReceipt(uint256 pool, FileData calldata file, bytes calldata signature, Receipt calldata receipt)
-        external
-        returns (uint256 sequence)
-    {
-        Word storage accountWord = _accounts[_member(pool, file.node)];
-        uint256 state = _pools[pool].word;
-        uint256 account = accountWord.word;
-        court.checkReceipt(pool, file.node, file.fileHash, receipt);
-        (uint256 limit, uint256 last) = _lockedLimit(pool, state, account, file.node);
-        uint256 first = block.timestamp - _desks[pool].receiptWindow;
-        last = _lastInTime(pool, state, file.step, last);
-        if (receipt.time < first || receipt.time > last) revert ReceiptOutOfTime(first, last);
-        _checkSigned(pool, 0, file, TypedData.domain(DOMAIN, address(this)), signature);
-        sequence = state.lanes() << 4;
-        (state, accountWord.word) = _place(state, account, limit, PoolSlot.MAX_STEPS, pool, sequence, file);
-        _openLane(pool, state, 1);
+        _pools[pool].word = state.withLanes(lane + 1);
+        court.openLane(pool, lane, files.length);
     }
 
     /// @inheritdoc IPools
@@ -459,29 +425,31 @@ contract Pools is IPools, ReentrancyGuardTransient {
         emit MirrorAnnounced(pool, sequence, msg.sender, uri);
     }
 
-    /// @dev The last time, at most `last`, at which nothing but the node itself spoke against work for `step`.
-    function _lastInTime(uint256 pool, uint256 state, uint256 step, uint256 last) private view returns (uint256) {
+    /// @dev The node's limit if the receipt of its file came before all that would refuse it.
+    function _limitInTime(
+        uint256 pool,
+        uint256 state,
+        uint256 account,
+        FileData calldata file,
+        Receipt calldata receipt
+    ) private view returns (uint256 limit) {
+        uint256 last;
+        (limit, last) = _lockedLimit(pool, state, account, file.node);
         uint256 status = state.status();
         if (status == uint256(Status.Settled)) revert WrongStatus(Status.Settled);
         if (status != uint256(Status.Open) && _desks[pool].since < last) last = _desks[pool].since;
-        uint256 newer = step + state.maxLag() + 1;
-        if (newer >= state.steps()) return last;
-        uint256 published = _steps[pool][newer].publishedAt;
-        return published < last ? published : last;
-    }
-
-    /// @dev Its node signed what the lane says of file `index`.
-    function _checkSigned(uint256 pool, uint256 index, FileData calldata file, bytes32 domain, bytes calldata signature)
-        private
-        pure
-    {
-        bytes32 hash = keccak256(abi.encode(SUBMISSION_TYPEHASH, pool, file));
-        if (!TypedData.signedBy(file.node, MessageHashUtils.toTypedDataHash(domain, hash), signature)) {
-            revert FileRefused(index, abi.encodeWithSelector(BadSignature.selector));
+        uint256 newer = uint256(file.step) + state.maxLag() + 1;
+        if (newer < state.steps()) {
+            uint256 published = _steps[pool][newer].publishedAt;
+            if (published < last) last = published;
         }
+        uint256 first = block.timestamp - _desks[pool].receiptWindow;
+        if (receipt.time < first || receipt.time > last) revert ReceiptOutOfTime(first, last);
+        court.checkReceipt(pool, file.node, file.fileHash, receipt);
     }
 
-    /// @dev One file at its place: limits, reservation, storage, event. Returns the words of pool and account to write.
+    /// @dev One file at its place: signature, limits, reservation, storage, event. Returns the words of pool and account
+    /// to write.
     function _place(
         uint256 state,
         uint256 account,
@@ -489,12 +457,18 @@ contract Pools is IPools, ReentrancyGuardTransient {
         uint256 maxLag,
         uint256 pool,
         uint256 sequence,
-        FileData calldata file
+        FileData calldata file,
+        bytes32 domain,
+        bytes calldata signature
     ) private returns (uint256, uint256) {
-        bytes memory refusal = _refusal(state, account, limit, maxLag, file);
-        if (refusal.length != 0) revert FileRefused(sequence & 15, refusal);
-        uint256 placed = PackedWork.placed(pool, sequence, file);
-        uint256 digest = _digest(_inner(file.root, file.fileHash, placed), file.node);
+        (bytes4 error_, uint256 a, uint256 b, uint256 c) = _refusal(state, account, limit, maxLag, file);
+        bytes32 hash = keccak256(abi.encode(SUBMISSION_TYPEHASH, pool, file));
+        if (!TypedData.signedBy(file.node, MessageHashUtils.toTypedDataHash(domain, hash), signature)) {
+            error_ = BadSignature.selector;
+        }
+        if (error_ != 0) revert FileRefused(sequence & 15, abi.encodePacked(error_, a, b, c));
+        uint256 placed = FileDigest.placed(pool, sequence, file);
+        uint256 digest = FileDigest.digest(FileDigest.inner(file.root, file.fileHash, placed), file.node);
         _files[FileId.pack(pool, sequence)] = FileSlot.pack(digest, file.units, 0, 0, FileSlot.PENDING);
         emit WorkSubmitted(file.node, placed, file.root, file.fileHash);
         unchecked {
@@ -502,44 +476,33 @@ contract Pools is IPools, ReentrancyGuardTransient {
         }
     }
 
-    /// @dev The error for which a file cannot come in, or nothing.
+    /// @dev The error for which a file cannot come in, or zero, and its arguments.
     function _refusal(uint256 state, uint256 account, uint256 limit, uint256 maxLag, FileData calldata file)
         private
         pure
-        returns (bytes memory)
+        returns (bytes4 error_, uint256 a, uint256 b, uint256 c)
     {
         unchecked {
-            if (limit == 0) return abi.encodeWithSelector(NotMember.selector);
-            if (account.counter() != file.counter) {
-                return abi.encodeWithSelector(CounterMismatch.selector, file.counter, account.counter());
-            }
+            (uint256 counter, uint256 units) = (file.counter, file.units);
+            if (limit == 0) return (NotMember.selector, 0, 0, 0);
+            if (account.counter() != counter) return (CounterMismatch.selector, counter, account.counter(), 0);
             if (account.underWay() >= TermsLib.MAX_UNSETTLED) {
-                if (account.frozen() != 0) return abi.encodeWithSelector(NodeIsFrozen.selector);
-                return abi.encodeWithSelector(TooManyUnsettled.selector, TermsLib.MAX_UNSETTLED);
+                if (account.frozen() != 0) return (NodeIsFrozen.selector, 0, 0, 0);
+                return (TooManyUnsettled.selector, TermsLib.MAX_UNSETTLED, 0, 0);
             }
-            // of a step that is not published yet it wraps
-            if (state.steps() - 1 - file.step > maxLag || file.step < account.joinedStep()) {
-                return abi.encodeWithSelector(StepOutOfRange.selector, file.step, account.joinedStep(), state.steps());
+            uint256 lag = state.steps() - 1 - file.step; // of a step that is not published yet it wraps
+            if (lag > maxLag || file.step < account.joinedStep()) {
+                return (StepOutOfRange.selector, file.step, account.joinedStep(), state.steps());
             }
-            if (file.units == 0 || file.units > state.maxUnits()) {
-                return abi.encodeWithSelector(BadUnits.selector, file.units, state.maxUnits());
-            }
-            if (file.rows == 0) return abi.encodeWithSelector(BadRows.selector);
-            if (file.counter == AccountSlot.MAX_COUNTER) return abi.encodeWithSelector(AmountTooLarge.selector);
-            uint256 open = account.open() + file.units;
-            if (open > limit) return abi.encodeWithSelector(OverLimit.selector, open, limit);
-            uint256 cost = Charging.reserved(file.units, state);
-            if (cost > state.free()) return abi.encodeWithSelector(EscrowExhausted.selector, cost, state.free());
+            // 0 wraps
+            if (units - 1 >= state.maxUnits()) return (BadUnits.selector, units, state.maxUnits(), 0);
+            if (file.rows == 0) return (BadRows.selector, 0, 0, 0);
+            if (counter == AccountSlot.MAX_COUNTER) return (AmountTooLarge.selector, 0, 0, 0);
+            a = account.open() + units;
+            if (a > limit) return (OverLimit.selector, a, limit, 0);
+            a = Charging.reserved(units, state);
+            if (a > state.free()) return (EscrowExhausted.selector, a, state.free(), 0);
         }
-        return "";
-    }
-
-    /// @dev The lane is complete with the call that submits it.
-    function _openLane(uint256 pool, uint256 state, uint256 files) private {
-        uint256 lane = state.lanes();
-        if (lane == PoolSlot.MAX_LANES) revert AmountTooLarge();
-        _pools[pool].word = state.withLanes(lane + 1);
-        court.openLane(pool, lane, files);
     }
 
     // ---- Its committee settles it
@@ -720,7 +683,7 @@ contract Pools is IPools, ReentrancyGuardTransient {
 
     /// @inheritdoc IPools
     function forfeit(uint256 pool, uint256 sequence, FileData calldata file) external nonReentrant {
-        uint256 slot = _checked(pool, sequence, innerHash(pool, sequence, file), file.node);
+        uint256 slot = _checked(pool, sequence, FileDigest.inner(pool, sequence, file), file.node);
         uint256 account = _accounts[_member(pool, file.node)].word;
         bool lost = account.slashed() && slot.finalAt() > account.barrier();
         if (!lost || slot & FileSlot.CUMULATIVE == 0 || slot.phase() == FileSlot.DISPUTED) {
@@ -867,40 +830,8 @@ contract Pools is IPools, ReentrancyGuardTransient {
     }
 
     /// @inheritdoc IPools
-    function claimable(uint256 pool, address node, uint256 sequence)
-        external
-        view
-        returns (uint256 units, uint256 amount)
-    {
-        uint256 account = _accounts[_member(pool, node)].word;
-        uint256 slot = _files[FileId.checked(pool, sequence)];
-        uint256 barrier = account.barrier();
-        bool vested = block.timestamp >= slot.finalAt() && (barrier == 0 || slot.finalAt() <= barrier);
-        if (slot & FileSlot.CUMULATIVE != 0 && vested && slot.amount() > account.spent()) {
-            units = slot.amount() - account.spent();
-        }
-        amount = units * _pools[pool].word.rate();
-    }
-
-    /// @inheritdoc IPools
     function canaryRootOf(uint256 pool, uint256 step) external view returns (bytes32) {
         return _steps[pool][step].canaryRoot;
-    }
-
-    /// @inheritdoc IPools
-    function innerHash(uint256 pool, uint256 sequence, FileData calldata file) public pure returns (bytes32) {
-        FileId.checked(pool, sequence);
-        return _inner(file.root, file.fileHash, PackedWork.placed(pool, sequence, file));
-    }
-
-    /// @inheritdoc IPools
-    function submissionDigest(uint256 pool, FileData calldata file) external view returns (bytes32) {
-        return TypedData.digest(DOMAIN, address(this), keccak256(abi.encode(SUBMISSION_TYPEHASH, pool, file)));
-    }
-
-    /// @inheritdoc IPools
-    function digestOf(bytes32 inner, address node) public pure returns (bytes20) {
-        return bytes20(uint160(_digest(inner, node)));
     }
 
     // ---- Shared checks
@@ -919,26 +850,10 @@ contract Pools is IPools, ReentrancyGuardTransient {
         return (pool << 160) | uint160(node);
     }
 
-    /// @dev keccak256(abi.encode(root, fileHash, placed)); every submission pays for it, so the words lie beyond the
-    /// free memory pointer, which stays where it is.
-    function _inner(bytes32 root, bytes32 fileHash, uint256 placed) private pure returns (bytes32 inner) {
-        assembly ("memory-safe") {
-            let words := mload(0x40)
-            mstore(words, root)
-            mstore(add(words, 0x20), fileHash)
-            mstore(add(words, 0x40), placed)
-            inner := keccak256(words, 0x60)
-        }
-    }
-
-    function _digest(bytes32 inner, address node) private pure returns (uint256) {
-        return uint256(Hashes.efficientKeccak256(inner, bytes32(uint256(uint160(node))))) >> 96;
-    }
-
     /// @dev The file's slot, after checking that `inner` and `node` are what it binds.
     function _checked(uint256 pool, uint256 sequence, bytes32 inner, address node) private view returns (uint256 slot) {
         slot = _files[FileId.checked(pool, sequence)];
-        if (slot.phase() == 0 || slot.digest() != _digest(inner, node)) revert WrongFile(sequence);
+        if (slot.phase() == 0 || slot.digest() != FileDigest.digest(inner, node)) revert WrongFile(sequence);
     }
 
     /// @dev A submission's slot in the phase that a call needs, after checking that `file` is what it binds.
@@ -947,7 +862,7 @@ contract Pools is IPools, ReentrancyGuardTransient {
         view
         returns (uint256 slot)
     {
-        slot = _checked(pool, sequence, innerHash(pool, sequence, file), file.node);
+        slot = _checked(pool, sequence, FileDigest.inner(pool, sequence, file), file.node);
         if (slot.phase() != phase) revert WrongPhase(sequence, Phase(slot.phase()));
     }
 }

@@ -69,6 +69,8 @@ interface ICourt is IVoting {
     );
 
     error NotPools();
+    /// @notice A lane of the largest files would earn more than the bonds of a committee's majority.
+    error PayAboveBonds(uint256 pay, uint256 bonds);
     error NotAppeals();
     /// @notice No such lane or round.
     error NoSuchLane();
@@ -137,8 +139,8 @@ interface ICourt is IVoting {
     // Hooks.
     /// @notice A lane of one to sixteen files. Pools only.
     function openLane(uint256 pool, uint256 lane, uint256 files) external;
-    /// @notice Stores the terms of a new pool. Pools only.
-    function registerPool(uint256 pool, PoolTerms calldata terms) external;
+    /// @notice Checks and stores the terms of a new pool; returns its unbonding seconds. Pools only.
+    function registerPool(uint256 pool, PoolTerms calldata terms) external returns (uint256 unbonding);
     /// @notice Sets the outcome of one file in the round that decided it. Appeals and Canaries only. A file that goes
     /// before a jury freezes the seats of its committee until they are closed.
     function setOutcome(uint256 pool, uint256 sequence, uint256 code) external;

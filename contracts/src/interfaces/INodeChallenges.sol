@@ -81,7 +81,7 @@ interface INodeChallenges {
     error Undecided();
 
     /// @notice Accuses `node` by the files at `sequences`, one to `MAX_FILES` in ascending order; `inners` are their
-    /// `Pools.innerHash`. Takes `bondOf(pool, files)` (approved before). The accuser must make the files' bytes
+    /// `FileRef.inner`. Takes `bondOf(pool, files)` (approved before). The accuser must make the files' bytes
     /// available.
     function open(uint256 pool, address node, uint256[] calldata sequences, bytes32[] calldata inners, bytes32 evidence)
         external

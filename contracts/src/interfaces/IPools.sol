@@ -69,7 +69,7 @@ interface IPools {
     }
 
     struct Submission {
-        /// First 20 bytes of the digest; see `digestOf`.
+        /// First 20 bytes of the digest; see `FileDigest`.
         bytes20 digest;
         Phase phase;
         /// Outcome (Codes), 0 while pending.
@@ -100,7 +100,7 @@ interface IPools {
     event NodeLeft(uint256 indexed pool, address indexed node, bool removed);
     /// @notice file = pool << 32 | sequence, here and below, where it is one word.
     /// placed = pool << 128 | sequence << 96 | step << 64 | counter << 40 | units << 16 | rows: the same word
-    /// that `innerHash` binds.
+    /// that the file's digest binds.
     event WorkSubmitted(address node, uint256 placed, bytes32 root, bytes32 fileHash);
     /// @notice Another place to fetch a file from. Anyone can emit it; readers decide whom to believe.
     event MirrorAnnounced(uint256 indexed pool, uint256 indexed sequence, address indexed sender, string uri);
@@ -146,11 +146,10 @@ interface IPools {
     error NodeIsFrozen();
     /// @notice The node has `most` files under way, the maximum.
     error TooManyUnsettled(uint256 most);
-    /// @notice A lane of the largest files would earn more than the bonds of a committee's majority.
-    error PayAboveBonds(uint256 pay, uint256 bonds);
     /// @notice The caller expected counter `expected`, the account is at `actual`.
     error CounterMismatch(uint256 expected, uint256 actual);
-    /// @notice File `index` of the lane cannot come in; `reason` is the encoded error. The others may without it.
+    /// @notice File `index` of the lane cannot come in; `reason` are the error's selector and its arguments, in
+    /// three words. The others may without it.
     error FileRefused(uint256 index, bytes reason);
     /// @notice The receipt's time must be from `first` to `last`.
     error ReceiptOutOfTime(uint256 first, uint256 last);
@@ -208,21 +207,20 @@ interface IPools {
     function claim(uint256 pool, address node, uint256 sequence, bytes32 inner) external returns (uint256 amount);
 
     // ---- Submissions
-    /// @notice Submits a lane of one to sixteen files, of which the caller states that their bytes are in the pool's
-    /// storage. Service key or owner only. Each has its node's EIP-712 signature of Submission(uint256 pool,address
-    /// node,uint256 step,uint256 counter,uint256 units,uint256 rows,bytes32 root,bytes32 file), domain as for invites,
-    /// and its counter, from which its problems were derived, must be the account's. Reverts with `FileRefused` for the
-    /// first file that cannot come in.
-    function submitLane(uint256 pool, FileData[] calldata files, bytes[] calldata signatures)
-        external
-        returns (uint256 lane);
-    /// @notice Submits a file that the pool's storage took in time, in a lane of its own; anyone may send it. Its
-    /// receipt is at most `receiptWindow` seconds old. It must precede whatever else would refuse the file: the pool's
-    /// pause or closing, the newer step that put its step out of `maxLag`, or the node's leaving or removal, whose
-    /// locked stake then sets its limit.
-    function submitWithReceipt(uint256 pool, FileData calldata file, bytes calldata signature, Receipt calldata receipt)
-        external
-        returns (uint256 sequence);
+    /// @notice Submits a lane of one to sixteen files whose bytes are in the pool's storage, as their receipts say, or,
+    /// without any, the caller: the service key or the owner. Anyone may send files with receipts.
+    /// Each has its node's EIP-712 signature of Submission(uint256 pool,address node,uint256 step,uint256 counter,uint256
+    /// units,uint256 rows,bytes32 root,bytes32 file), domain as for invites, and its counter, from which its problems
+    /// were derived, must be the account's. Reverts with `FileRefused` for the first file that cannot come in.
+    /// A receipt is at most `receiptWindow` seconds old. It must precede whatever else would refuse the file: the pool's
+    /// pause or closing, the newer step that put its step out of `maxLag`, or the node's leaving or removal, whose locked
+    /// stake then sets its limit.
+    function submitLane(
+        uint256 pool,
+        FileData[] calldata files,
+        bytes[] calldata signatures,
+        Receipt[] calldata receipts
+    ) external returns (uint256 lane);
     /// @notice Announces where else a file can be fetched. Emits an event and stores nothing.
     function announceMirror(uint256 pool, uint256 sequence, string calldata uri) external;
 
@@ -260,24 +258,7 @@ interface IPools {
     function ownerOf(uint256 pool) external view returns (address);
     function accountOf(uint256 pool, address node) external view returns (Account memory);
     function submissionOf(uint256 pool, uint256 sequence) external view returns (Submission memory);
-    /// @notice Units and base units that a claim by the latest vested submission `sequence` would pay.
-    function claimable(uint256 pool, address node, uint256 sequence)
-        external
-        view
-        returns (uint256 units, uint256 amount);
     function canaryRootOf(uint256 pool, uint256 step) external view returns (bytes32);
-    /// @notice keccak256(abi.encode(root, fileHash, placed)),
-    /// placed = pool << 128 | sequence << 96 | step << 64 | counter << 40 | units << 16 | rows.
-    function innerHash(uint256 pool, uint256 sequence, FileData calldata file) external pure returns (bytes32);
-    /// @notice First 20 bytes of keccak256(abi.encode(inner, node)).
-    function digestOf(bytes32 inner, address node) external pure returns (bytes20);
-    /// @notice The EIP-712 digest that a node signs of its file.
-    function submissionDigest(uint256 pool, FileData calldata file) external view returns (bytes32);
     /// @notice How often the node's signature was used to join or leave.
     function nonceOf(address node) external view returns (uint256);
-    /// @notice The EIP-712 digests that a node signs to join or leave once, with its present nonce.
-    function joinDigest(uint256 pool, address node, uint256 expiry) external view returns (bytes32);
-    function leaveDigest(uint256 pool, address node, uint256 expiry) external view returns (bytes32);
-    /// @notice The EIP-712 digest that a pool owner signs to invite a node.
-    function inviteDigest(uint256 pool, address node, uint256 expiry) external view returns (bytes32);
 }

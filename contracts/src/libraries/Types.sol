@@ -91,7 +91,7 @@ struct Receipt {
     bytes signature;
 }
 
-/// @notice The short form of the same proof: `inner` is `Pools.innerHash(...)`.
+/// @notice The short form of the same proof: see `FileDigest`.
 struct FileRef {
     bytes32 inner;
     address node;
