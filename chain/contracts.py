@@ -353,15 +353,14 @@ class Pools(Contract):
         named = submission.pool, submission.node, submission.sequence, submission.inner
         return self.call("claim", *named, result="Claimed.amount")
 
-    def submit_lane(self, pool: int, files: Sequence[SignedFile]) -> ContractCall[Receipt]:
-        """Submit one to sixteen files as one lane, as the pool's service, which has their bytes."""
+    def submit_lane(
+        self, pool: int, files: Sequence[SignedFile], receipts: Sequence[UploadReceipt] = ()
+    ) -> ContractCall[Receipt]:
+        """Submit one to sixteen files as one lane: as the pool's service, which has their bytes, or as anybody by the
+        receipts of their uploads, one a file. By receipts they are taken although the pool has paused or closed, or the
+        step has passed, since."""
         named, signatures = zip(*(one.on_chain for one in files), strict=True)
-        return self.call("submitLane", pool, list(named), list(signatures))
-
-    def submit_with_receipt(self, pool: int, signed: SignedFile, upload: UploadReceipt) -> ContractCall[Receipt]:
-        """Submit one file as anybody, by the receipt of its upload. It is taken although the pool has paused or closed,
-        or the step has passed, since."""
-        return self.call("submitWithReceipt", pool, *signed.on_chain, upload.on_chain)
+        return self.call("submitLane", pool, list(named), list(signatures), [one.on_chain for one in receipts])
 
     def sign_join(self, node: LocalAccount, pool: int, expiry: int) -> bytes:
         """Sign that the node joins a pool, usable once until `expiry` (chain time)."""

@@ -206,7 +206,7 @@ class Relay:
         """Return the call that submits a file by its receipt, None if the contract does not take that."""
         file = row.signed.file
         receipt = self._uploads.stored_receipt(row.node, file.sha256, file.size)
-        call = self._pools.submit_with_receipt(self._view.pool_id, row.signed, receipt)
+        call = self._pools.submit_lane(self._view.pool_id, [row.signed], [receipt])
         try:
             self._pools.client.simulate(call)
         except ContractError as error:

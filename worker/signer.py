@@ -109,7 +109,7 @@ class SigningRules:
         self._prefix = urlsplit(self._audience).path
         serve = config.serve_weights
         self._public_url = requests.service_url(serve.public_url) if serve and serve.public_url else None
-        self._submit = abi.load("Pools")["submitWithReceipt"]
+        self._submit = abi.load("Pools")["submitLane"]
 
     def check_message(self, domain: signing.Domain, struct: str, values: list[signing.Value]) -> None:
         """Raise SignatureRefused unless this is a request to the pool's service, or a submission or announcement of
@@ -148,7 +148,8 @@ class SigningRules:
         if (asked.to, asked.data[:4]) != (self._pools, bytes(self._submit.selector)):
             raise SignatureRefused(f"a call of 0x{asked.data[:4].hex()} at {asked.to}", "")
         named = self._submit.inputs.named(asked.data[4:])
-        if (named["pool"], str(named["file"]["node"]).lower()) != (self._pool, self._address.lower()):
+        nodes = {str(file["node"]).lower() for file in named["files"]}
+        if named["pool"] != self._pool or nodes != {self._address.lower()}:
             raise SignatureRefused(f"a submission for pool {named['pool']} or another node", "")
 
 

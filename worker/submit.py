@@ -203,7 +203,7 @@ class Submitter:
         unrelayed = f"the service does not relay file {entry.counter}"
         self._progress.phase = "submitting"
         try:
-            landed = pools.submit_with_receipt(self._client.config.pool, signed, entry.receipt).send()
+            landed = pools.submit_lane(self._client.config.pool, [signed], [entry.receipt]).send()
         except ContractError as error:
             self._refused(entry, error)
         except TransactionError as error:

@@ -125,7 +125,7 @@ class Game:
             return self.submit_lane(step, (node, item))[0]
         counter = self.state.accounts[self.pool, node.address].counter
         pools = self.deployed.suite(node).pools
-        pools.submit_with_receipt(self.pool, item.signed(node, self.pool_id, step, counter), receipt).send()
+        pools.submit_lane(self.pool, [item.signed(node, self.pool_id, step, counter)], [receipt]).send()
         return self.state.submissions[self.pool, self.state.pools[self.pool].sequences[-1]]
 
     def submit_lane(self, step: int, *files: tuple[LocalAccount, WorkItem]) -> list[Submission]:

@@ -267,7 +267,7 @@ def test_a_file_that_its_node_submitted_itself_is_not_relayed(bench: Bench) -> N
     game.publish()
     receipt = bench.hand_in(node, 0).receipt
     signed = work(f"{node.address} 0").signed(node, game.pool_id, 0, 0)
-    game.deployed.suite(node).pools.submit_with_receipt(game.pool, signed, receipt).send()
+    game.deployed.suite(node).pools.submit_lane(game.pool, [signed], [receipt]).send()
     sent = bench.nonce(game.service)
     bench.relay.turn()  # its state does not show the file yet
     assert len(bench.turn()) == 1

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, nullcontext, suppress
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, cast
@@ -22,7 +21,7 @@ from chain.deployment import Deployment
 from chain.transactions import Call
 from protocol import signing
 from protocol.accounts import Account, LocalAccount
-from protocol.api.work import announce
+from protocol.api.work import UNSIGNED, SubmissionRequest, announce
 from protocol.errors import UnreachableError
 from protocol.http import signing as requests
 from protocol.http.signing import AuthScope, parse_headers, sign_request, verify_request
@@ -111,6 +110,18 @@ def test_it_announces_its_own_weights_only(made: Signing) -> None:
         announce(made.remote, pool, "https://elsewhere.example", now + 60, None)
     with pytest.raises(SignatureRefused):
         announce(made.remote, PoolId(pool.chain_id, pool.pools, 2), PUBLIC, now + 60, None)
+
+
+def test_it_signs_submissions_of_its_own_node_and_pool_only(made: Signing) -> None:
+    pool = PoolId(Suite.chain_id, signing.checked_address(POOLS), 1)
+    file = SubmissionRequest(
+        step=0, counter=0, units=1, rows=1, root="00" * 32, sha256="11" * 32, size=1, signature=UNSIGNED
+    )
+    file.signed(made.remote, pool).check(pool, str(made.key.address))
+    with pytest.raises(SignatureRefused):
+        file.signed(made.remote, PoolId(pool.chain_id, pool.pools, 2))
+    with pytest.raises(SignatureRefused):
+        signing.sign(made.remote, file.digest(pool, signing.checked_address(COURT)))
 
 
 def test_neither_digests_nor_other_messages_are_signed(made: Signing) -> None:
@@ -273,7 +284,7 @@ def game(deployed: Deployed, tmp_path: Path) -> Game:
     return begin(deployed, tmp_path)
 
 
-def test_on_chain_it_submits_and_claims_but_moves_no_money(game: Game, tmp_path: Path) -> None:
+def test_on_chain_it_submits_its_own_files_and_moves_no_money(game: Game, tmp_path: Path) -> None:
     operator, node = game.node()
     step = game.publish()
     made = Signing(tmp_path, node, configured(tmp_path, game.pool), game.deployed.deployment)
@@ -282,11 +293,13 @@ def test_on_chain_it_submits_and_claims_but_moves_no_money(game: Game, tmp_path:
         now = game.suite.client.now()
         item = work("second")
         game.submit(made.remote, step, item, game.receipt(str(node.address), item.sha256, now))
-        suite = game.deployed.suite(made.remote)
-        made.remote.sign_transaction(as_transaction(suite.pools.claim(first)))
+        suite, other = game.deployed.suite(made.remote), game.deployed.chain.account()
+        mine, foreign = (item.signed(key, game.pool_id, step, 2) for key in (node, other))
         for call in (
-            suite.pools.claim(replace(first, node=str(operator.address))),
-            suite.pools.submit(game.pool + 1, step, 2, item),
+            suite.pools.claim(first),
+            suite.pools.submit_lane(game.pool + 1, [mine]),
+            suite.pools.submit_lane(game.pool, [mine, foreign]),
+            suite.pools.submit_lane(game.pool, [foreign]),
             suite.pools.leave_pool(game.pool, str(node.address)),
             suite.token.transfer(str(operator.address), 0),
         ):

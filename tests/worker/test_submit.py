@@ -25,7 +25,7 @@ def test_what_to_do_for_a_file_that_the_service_does_not_relay(
     stopping = threading.Event()
     stopping.set()  # it pauses for nobody
     client: Any = MagicMock()
-    client.suite.pools.submit_with_receipt.return_value.send.side_effect = error
+    client.suite.pools.submit_lane.return_value.send.side_effect = error
     progress = WorkerProgress(stopping)
     submitter = Submitter(SimpleNamespace(pool_client=client, journal=None), progress, stopping)  # type: ignore[arg-type]
     monkeypatch.setattr(submitter, "_signed", lambda entry, size: SimpleNamespace(node="0xN"))
