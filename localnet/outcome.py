@@ -49,7 +49,7 @@ def safeguards(plan: DemoPlan, ring: KeyRing, client: ChainClient, state: State,
         opted_in=len(seats_in(state, state.pools[pool])),
         needed=needed(state.pools[pool].terms),
         silent=[one for lane in lanes if (one := _silent(state, lane))],
-        dodged=[one for canary in state.canaries.values() if canary.pool == pool for one in _dodged(state, canary)],
+        dodged=dodged_canaries(state, pool),
     )
 
 
@@ -68,6 +68,10 @@ def _silent(state: State, lane: Lane) -> SilentCommittee | None:
     cause = "seat", lane.pool, lane.lane << 4, first.settled_time
     fines = [one.amount for one in state.slashes if (one.kind, one.pool, one.sequence, one.time) == cause]
     return SilentCommittee(lane=lane.lane, absent=absent, fined=sum(fines))
+
+
+def dodged_canaries(state: State, pool: int) -> list[DodgedCanary]:
+    return [one for canary in state.canaries.values() if canary.pool == pool for one in _dodged(state, canary)]
 
 
 def _dodged(state: State, canary: Canary) -> Iterator[DodgedCanary]:

@@ -51,13 +51,13 @@ def check_agreement(run: Run) -> None:
 
 
 def check_safeguards(run: Run) -> None:
-    """Everything that was judged was attested first; what was never uploaded is void and was fined."""
+    """The service relayed all but what it censored, which the node submitted itself; nobody else held ether."""
     found = run.summary["safeguards"]
     assert found["needed"] == 11
     assert 11 <= found["opted_in"] <= 12, "the lazy seat may have been evicted"
-    assert found["late"] == [0]
-    assert found["late_fines"] == str(10**9)
-    assert found["attested"] == run.summary["submissions"]["total"] - 1
+    assert 1 <= len(found["by_receipt"]) <= 2
+    assert found["relayed"] == run.summary["submissions"]["total"] - len(found["by_receipt"])
+    assert found["without_ether"] == found["members"] == 7
 
 
 def check_replay(run: Run) -> None:

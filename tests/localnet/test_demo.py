@@ -1,4 +1,4 @@
-"""The demo run: what it loads, the node that never uploads, and `--chaos`."""
+"""The demo run: what it loads, its disputes, and `--chaos`."""
 
 import os
 import subprocess
@@ -10,15 +10,11 @@ from typing import Any, cast
 
 import pytest
 
-from chain.contracts import WorkItem
 from chain.indexer.records import Status, Submission
 from chain.indexer.state import State
 from localnet import demo
-from localnet.demo import Absentee, Challenger, Chaos
+from localnet.demo import Challenger, Chaos
 from localnet.onboarding import Onboarding
-from localnet.plan import pool_terms
-from localnet.real import real_config
-from protocol.config import BF16_CHECKS
 from protocol.errors import MusterError, UnreachableError
 from runtime.supervisor import Child, Supervisor
 
@@ -27,34 +23,6 @@ def test_the_demo_itself_loads_neither_pytorch_nor_pyarrow() -> None:
     code = "import sys, localnet.demo; print([m for m in ('torch', 'transformers', 'pyarrow') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "[]\n"
-
-
-class FirstFile:
-    """Stands for the suite of contracts: remembers what is handed in."""
-
-    def __init__(self) -> None:
-        self.items: list[WorkItem] = []
-        self.pools = self
-
-    def submit(self, _pool: int, _step: int, _counter: int, item: WorkItem) -> "FirstFile":
-        self.items.append(item)
-        return self
-
-    def send(self) -> Any:
-        return SimpleNamespace(sequence=0)
-
-
-def test_the_absentee_claims_no_more_units_than_the_pool_takes() -> None:
-    suite, terms = FirstFile(), pool_terms(real_config("a model", 1, 24, BF16_CHECKS))
-    node = SimpleNamespace(address="0xD")
-    onboarding = SimpleNamespace(
-        plan=SimpleNamespace(absentee="dave"), ring={"node-dave": node}, suite=lambda _name: suite
-    )
-    state = SimpleNamespace(
-        usable_step=lambda *_: 0, submissions_of=lambda _pool: [], pools={1: SimpleNamespace(terms=terms)}
-    )
-    Absentee(cast(Onboarding, onboarding), lambda _line: None).look(cast(State, state))
-    assert [item.units for item in suite.items] == [terms.maxUnits]
 
 
 def test_a_dispute_that_the_chain_does_not_take_is_tried_again_until_its_window_ends() -> None:

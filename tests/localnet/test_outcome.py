@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
@@ -9,8 +10,8 @@ from pydantic import BaseModel
 
 from chain.indexer.records import Canary, Dispute, Pool, Seat
 from chain.indexer.state import State
-from localnet.outcome import agreement, broken_safeguards, highlights, problems, safeguards
-from localnet.plan import DemoPlan, ValidatorSpec
+from localnet.outcome import agreement, broken_safeguards, dodged_canaries, highlights, problems, safeguards
+from localnet.plan import DemoPlan, NodeSpec, ValidatorSpec
 from orchestrator.dashboard.results import (
     Agreement,
     CheaterSummary,
@@ -25,6 +26,7 @@ from protocol.api.run import CanaryEntry, DisputeEntry
 from protocol.verdict import Code, Finding, Verdict
 from tests.chain.game import SEATS, begin, terms, work
 from tests.conftest import TOKEN, Deployed
+from tests.e2e.networks import network_plan
 from tests.validator.test_replay import verdict
 
 T = TypeVar("T", bound=BaseModel)
@@ -48,9 +50,11 @@ AGREEMENT = Agreement(
 DISPUTES: list[dict[str, Any]] = [{"sequence": n, "overturned": n == 3} for n in (3, 4)]
 CANARIES: list[dict[str, Any]] = [{"slashed": {}}, {"slashed": {"2": 1}}]
 SAFEGUARDS = Safeguards(
-    attested=60,
-    late=[0],
-    late_fines=TOKEN,
+    relayed=60,
+    by_receipt=[32, 80],
+    censored=True,
+    without_ether=7,
+    members=7,
     opted_in=11,
     needed=11,
     silent=[SilentCommittee(lane=4, absent=[2, 9], fined=400_000_000)],
@@ -98,9 +102,9 @@ def test_a_good_run_has_no_problem() -> None:
         ({"cheaters": [changed(CHEATER, ejected=False)]}, "the cheater 0xM got away"),
         ({"cheaters": [changed(CHEATER, slashed=False)]}, "the cheater 0xM got away"),
         ({"cheaters": [changed(CHEATER, rollouts_trained=8)]}, "8 rollouts of the cheater 0xM were trained on"),
-        ({"safeguards": changed(SAFEGUARDS, attested=0)}, "no upload was attested"),
-        ({"safeguards": changed(SAFEGUARDS, late=[])}, "the file that was never uploaded is not void and fined"),
-        ({"safeguards": changed(SAFEGUARDS, late_fines=0)}, "the file that was never uploaded is not void and fined"),
+        ({"safeguards": changed(SAFEGUARDS, relayed=0)}, "no file was relayed"),
+        ({"safeguards": changed(SAFEGUARDS, by_receipt=[])}, "does not relay submitted nothing by its receipt"),
+        ({"safeguards": changed(SAFEGUARDS, without_ether=6)}, "1 nodes or operators held ether"),
         ({"safeguards": changed(SAFEGUARDS, opted_in=10)}, "10 seats opted in, the pool needs 11"),
         ({"safeguards": changed(SAFEGUARDS, silent=[UNFINED])}, "the silent seats [2, 9] of lane 4 paid nothing"),
         ({"safeguards": changed(SAFEGUARDS, dodged=[UNSLASHED])}, "seat 3 dodged canary 96"),
@@ -129,8 +133,8 @@ def test_a_run_is_summed_up_in_a_few_lines() -> None:
         "cheater 0xM: slashed and ejected (reject: weights), 0 rollouts trained",
         "dispute won: the jury overturned the wrong outcome of file 3",
         "canaries: 2 opened, 1 accepted by a lazy validator, which paid",
-        "uploads: 60 files attested before their committee was drawn",
-        "file 0 was never uploaded: void, its node paid 1 MUS",
+        "files: 60 relayed by the service; 7 nodes and operators never held ether",
+        "file 32, 80: not relayed by the service, submitted by the node with its receipt",
         "seats: 11 opted into the pool, which needs 11",
         "lane 4: seats [2, 9] kept silent, paid 0.4 MUS, and were replaced",
         "canary 96: seat 3 had disputed it to dodge, and lost 20 MUS",
@@ -139,30 +143,39 @@ def test_a_run_is_summed_up_in_a_few_lines() -> None:
     ]
 
 
-def test_attested_late_and_silent_are_told_by_the_chain(deployed: Deployed, tmp_path: Path) -> None:
+def test_who_relayed_who_held_ether_and_who_kept_silent_are_told_by_the_chain(
+    deployed: Deployed, tmp_path: Path
+) -> None:
     game = begin(deployed, tmp_path)
-    (_, honest), (_, absent) = game.node(), game.node()
+    (operator, honest), (_, censored) = game.node(), game.node()
+    for account in (operator, honest):
+        deployed.chain.fund(account.address, 0)
     game.publish()
     game.submit(honest, 0, work("a"))
-    late = game.submit(absent, 0, work("b"))
-    assert (late.lane, late.place) == (0, 1)
-    game.attest(0, 0b01)
     speaker, *silent = game.committee(0)
     game.cast((game.pool, 0, 0), [(game.voters[speaker].court, Code.ACCEPT)], pause=31)
     game.settle(0)
-    assert safeguards(game.state, game.pool).silent == [], "no other committee has decided yet"
+    plan = network_plan(tmp_path, 1, (NodeSpec("a", ""), NodeSpec("b", "")), ())
+    plan = replace(plan, censored="b")
+    keys = {"node-a": honest, "node-b": censored, "operator-a": honest, "operator-b": honest}
+    ring: Any = {name: SimpleNamespace(address=key.address) for name, key in keys.items()}
+
+    def found() -> Safeguards:
+        return safeguards(plan, ring, game.suite.client, game.state, game.pool)
+
+    assert found().silent == [], "no other committee has decided yet"
     game.vote(0, {0: Code.ACCEPT}, round=1)
-    before = safeguards(game.state, game.pool)
-    assert (before.attested, before.late, before.late_fines) == (1, [1], 0)
-    assert "the file that was never uploaded is not void and fined" in list(broken_safeguards(before))
-    game.suite.pools.finalize(game.state.submissions[game.pool, 1]).send()
-    found = safeguards(game.state, game.pool)
-    values = game.suite.params.values()
-    assert found.late_fines == values["malformedPenalty"] == TOKEN
-    assert (found.opted_in, found.needed) == (SEATS, SEATS)
-    (one,) = found.silent
-    assert (one.lane, sorted(one.absent), one.fined) == (0, sorted(silent), 2 * values["withheldPenalty"])
-    assert list(broken_safeguards(found)) == []
+    assert "does not relay submitted nothing" in " ".join(broken_safeguards(found()))
+    item, now = work("b"), game.suite.client.now()
+    mine = game.submit(censored, 0, item, game.receipt(censored.address, item.sha256, now))
+    after, values = found(), game.suite.params.values()
+    assert (after.relayed, after.by_receipt, after.without_ether, after.members) == (1, [mine.sequence], 3, 3)
+    assert (after.opted_in, after.needed) == (SEATS, SEATS)
+    (one,) = after.silent
+    assert (one.lane, sorted(one.absent), one.fined) == (0, sorted(silent), values["withheldPenalty"])
+    assert list(broken_safeguards(after)) == []
+    deployed.chain.fund(honest.address, 1)
+    assert list(broken_safeguards(found())) == ["3 nodes or operators held ether"]
 
 
 def dodging(*canaries: tuple[int, int], disputer: str = "0xlazy", upheld: bool = True) -> list[DodgedCanary]:
@@ -175,7 +188,7 @@ def dodging(*canaries: tuple[int, int], disputer: str = "0xlazy", upheld: bool =
         state.canaries[1, file] = opened
     if disputer:
         state.disputes[1, 38] = Dispute(1, 38, disputer, 1, 5, 9)
-    return safeguards(state, 1).dodged
+    return dodged_canaries(state, 1)
 
 
 def test_only_the_accused_seats_own_dispute_counts_as_dodging() -> None:

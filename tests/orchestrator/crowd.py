@@ -115,7 +115,7 @@ class Crowd:
             start = records.Round(
                 seed_block=sub.block, round=0, seed=b"\5" * 32, seats=(0, 3, 7), drawn_time=sub.time + 5
             )
-            lane = Lane(1, sub.lane, sub.block, sub.block + 9, [start], attested=(1 << 16) - 1)
+            lane = Lane(1, sub.lane, [start])
             self.state.lanes[1, sub.lane] = lane
         lane.sequences.append(sub.sequence)
         one = lane.rounds[0]

@@ -11,7 +11,7 @@ from orchestrator.background import Leader
 from orchestrator.db import SCHEMA_VERSION, Database, default_url
 from orchestrator.heartbeats import HeartbeatStore
 from orchestrator.uploads import TICKETS_AT_ONCE, Uploads
-from protocol.api.work import HeartbeatRequest, ReceiptRequest, ReceiptSigner, UploadNeeded, UploadRequest
+from protocol.api.work import HeartbeatRequest, ReceiptSigner, UploadNeeded, UploadRequest
 from protocol.errors import ConfigError, MusterError
 from protocol.waits import wait_for
 from tests.orchestrator.chain import NODE, OWNER, TERMS
@@ -91,12 +91,11 @@ def test_tickets_and_receipts_are_the_same_on_every_replica(replica: Open, desk:
     desk.bucket.sizes[f"rollouts/{3:064x}.parquet"] = 5
     assert isinstance(other.ticket(NODE.address, wanted), UploadNeeded)
     desk.bucket.sizes[f"rollouts/{SHA}.parquet"] = 5
-    ask = ReceiptRequest(sha256=SHA, size=5)
-    first = one.receipt(NODE.address, ask)
+    first = one.receipt(NODE.address, SHA, 5)
     desk.now += 5
-    assert other.receipt(NODE.address, ask) == first
+    assert other.receipt(NODE.address, SHA, 5) == first
     desk.now += TERMS.receiptWindow
-    assert one.receipt(NODE.address, ask).receipt.time == int(desk.now)
+    assert one.receipt(NODE.address, SHA, 5).time == int(desk.now)
 
 
 def test_a_connection_that_ended_unused_is_replaced(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ class Staged:
         self.view.refresh()
         self.rule = Rule(3, 1, 8, lease_seconds=30.0)
         self.dbs = [replica() for _ in range(2)]
-        self.replicas = [Leases(db, self.view, self.rule, 100, lambda: self.now) for db in self.dbs]
+        self.replicas = [Leases(db, self.view, self.rule, 100, clock=lambda: self.now) for db in self.dbs]
 
     def ask(self, number: int, counter: int | None = None, ready: int | None = None, at: int = 0) -> Decision:
         return self.replicas[at].request(NODES[number].address, counter, ready)

@@ -21,7 +21,7 @@ from environments.pool import _sizes
 from orchestrator.auth import strict_object
 from protocol.accounts import Account, LocalAccount
 from protocol.api.endpoints import STATUS
-from protocol.api.work import NoLease, ReceiptSigner, UploadReceipt
+from protocol.api.work import UNSIGNED, NoLease, ReceiptSigner, SubmissionRequest, UploadReceipt
 from protocol.config import PoolConfig
 from protocol.encoding import canonical_json, load_document, parse_json, parse_toml
 from protocol.errors import IntegrityError, MusterError, UnreachableError
@@ -226,22 +226,29 @@ FORGED: dict[str, dict[str, Any]] = {
 
 
 def receipt_for(account: LocalAccount, changed: dict[str, Any], pool: PoolId = POOL, **signed: Any) -> bytes:
-    """The answer to an upload of b"file", with a receipt that was signed with `signed` and then `changed`."""
+    """The answer to a submission of b"file", with a receipt that was signed with `signed` and then `changed`."""
     sha256 = hashlib.sha256(b"file").hexdigest()
     values: dict[str, Any] = {"node": account.address, "sha256": sha256, "size": 4, "time": 7} | signed
     receipt = ReceiptSigner(Account.create(), pool).sign(**values).model_dump() | changed
-    key = object_key("rollouts", bytes.fromhex(sha256))
-    return json.dumps({"key": key, "exists": True, "receipt": receipt}).encode()
+    return json.dumps({"state": "waiting", "receipt": receipt}).encode()
 
 
-def test_a_true_receipt_is_kept_and_none_is_none() -> None:
+HANDED_IN = SubmissionRequest(
+    step=0,
+    counter=0,
+    units=1,
+    rows=1,
+    root="00" * 32,
+    sha256=hashlib.sha256(b"file").hexdigest(),
+    size=4,
+    signature=UNSIGNED,
+)
+
+
+def test_a_true_receipt_is_kept() -> None:
     account = Account.create()
-    receipt = service_answering(receipt_for(account, {}), account).upload_rollouts(b"file")
-    assert receipt is not None
+    receipt = service_answering(receipt_for(account, {}), account).hand_in(HANDED_IN).receipt
     assert UploadReceipt.model_validate(json.loads(canonical_json(receipt.model_dump()))) == receipt
-    key = object_key("rollouts", hashlib.sha256(b"file").digest())
-    none = b'{"key": "' + key.encode() + b'", "exists": true, "receipt": null}'
-    assert service_answering(none, account).upload_rollouts(b"file") is None
 
 
 SIGNED: dict[str, tuple[dict[str, Any], str]] = {
@@ -267,7 +274,7 @@ def test_receipts_that_are_not_for_this_file_are_refused(
     account = Account.create()
     service = service_answering(receipt_for(account, changed, **signed), account)
     with pytest.raises(IntegrityError, match=said):
-        service.upload_rollouts(b"file")
+        service.hand_in(HANDED_IN)
 
 
 def chain_answering(data: bytes) -> FailoverProvider:

@@ -9,7 +9,7 @@ from runtime.pool_client import ChainConnection
 
 
 def test_two_threads_never_refresh_at_once() -> None:
-    """A worker's receipts are presented by a thread of their own while a file is made."""
+    """A worker fetches the next weights in a thread of its own while a file is made."""
     inside: list[int] = []
     overlaps: list[int] = []
 

@@ -28,7 +28,6 @@ from validator.config import ServeConfig
 from validator.judging.queue import JudgeQueue
 from validator.retention import FileServer, RetentionStore
 from worker.signer import SignerServer, _Server
-from worker.submit import ReceiptKeeper
 
 
 def webhooks(folder: Path) -> None:
@@ -48,7 +47,6 @@ THREADS: dict[str, tuple[Any, str, Callable[[Path], object]]] = {
     "stall guard": (StallGuard, "_run", lambda folder: StallGuard(folder).start()),
     "weights-ahead": (WeightsAhead, "_look", lambda _: WeightsAhead(MagicMock(), 0.01).start()),
     "webhooks": (watch.Watcher, "_post", webhooks),
-    "receipts": (ReceiptKeeper, "once", lambda _: ReceiptKeeper(MagicMock(), 0.01).start()),
     "signer": (_Server, "serve_forever", lambda folder: SignerServer(folder, Account.create(), MagicMock())),
     "judge": (JudgeQueue, "_next", lambda _: JudgeQueue(MagicMock()).start()),
     "retained files": (HttpServer, "serve", retained_files),

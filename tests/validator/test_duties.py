@@ -48,7 +48,7 @@ def judged(**changes: Any) -> tuple[State, Lane, list[Submission]]:
         setattr(file, name, value)
     turn = Round(0, seed_block=7, seats=(4, 5, 6), settled=True, settled_time=SETTLED)
     state.submissions[1, 0] = file
-    return state, Lane(1, 0, 5, 5, [turn], [0]), [file]
+    return state, Lane(1, 0, [turn], [0]), [file]
 
 
 @pytest.mark.parametrize("changes", [{}, {"finalized": True}], ids=["undisputed", "dispute is over"])

@@ -78,11 +78,11 @@ class SchedulingService(ScriptedService):
 
     def __init__(self, world: PublishingWorld) -> None:
         super().__init__(files=3)
-        self.world, self.said, self.reached = world, list[tuple[int | None, int]](), dict[str, int]()
+        self.publishing, self.said, self.reached = world, list[tuple[int | None, int]](), dict[str, int]()
         self.end, self.after = time.monotonic() + 2 * BOUND, self._uploaded
 
     def request_lease(self, counter: int, ready: int | None = None) -> NoLease | WorkLease:
-        world, usable = self.world, len(self.world.steps) - 1
+        world, usable = self.publishing, len(self.publishing.steps) - 1
         if counter == 1:
             assert world.asked_for.wait(BOUND), "the next weights are on their way"
         if counter == 2 and ready != 1:
@@ -101,9 +101,9 @@ class SchedulingService(ScriptedService):
 
     def _uploaded(self) -> None:
         if len(self.uploads) == 1:
-            self.world.publish()
+            self.publishing.publish()
         elif len(self.uploads) == 2:
-            self.world.may_come.set()
+            self.publishing.may_come.set()
 
 
 @pytest.fixture

@@ -82,7 +82,7 @@ def node_look() -> StatusLook:
     for number, sub in enumerate(state.submissions_of(1, NODE)[:2]):
         sub.cumulative = 100 * (number + 1)
     chain = {
-        "view": node_view(state, NODE, CHAIN_NOW), "now": CHAIN_NOW, "wei": 10**18, "gas_price": 10**6,
+        "view": node_view(state, NODE, CHAIN_NOW), "now": CHAIN_NOW,
         "pool": 1, "status": "open", "least": 500, "service": "",
     }  # fmt: skip
     return look(NODE, chain)
@@ -143,7 +143,6 @@ def test_without_the_process_a_node_is_told_to_start_it() -> None:
     [
         ({"view": None}, "register and join: muster node up"),
         ({"least": 600}, "add 0.0000001 tokens to the stake: muster node join --stake"),
-        ({"wei": 0}, "gas for fewer than 20 files is left: send 0.000001 ETH to"),
     ],
 )
 def test_what_a_node_lacks_is_said_with_its_cure(facts: dict[str, Any], words: str) -> None:
@@ -190,7 +189,7 @@ def seats_look() -> StatusLook:
     state.seats[5] = Seat(5, OWNER, NODE, 90, 1, earned=40, penalised=10, groups=(1,))
     state.seats[6] = Seat(6, OWNER, NODE, 100, 1, left_epoch=3, release_at=1990)
     state.slashes.append(Slash("seat", "5", 1, 0, Code.REJECT_WEIGHTS, 10, 9, 1400, "0xt"))
-    state.lanes[1, 0] = Lane(1, 0, 5, 5, [drawn(commits={1: bytes(32)})], [0])
+    state.lanes[1, 0] = Lane(1, 0, [drawn(commits={1: bytes(32)})], [0])
     chain = {
         "seats": [seat_view(state, seat, CHAIN_NOW) for seat in state.seats.values()], "now": CHAIN_NOW, "epoch": 9,
         "bond": 100, "gas_price": 10**6, "voters": {NODE: 0}, "open": list(open_rounds(state, 5)), "service": "",

@@ -80,7 +80,7 @@ def test_a_pending_file_says_what_it_waits_for(turn: Round, words: str) -> None:
 def test_a_decided_file_waits_for_its_window_then_for_a_keeper_then_for_nothing() -> None:
     sub = make_sub(code=int(Code.REJECT_WEIGHTS), final_time=2000, decided_time=1300)
     state = make_state(sub)
-    state.lanes[1, 0] = Lane(1, 0, 5, 5, [drawn(reveals=VOTES, settled=True)], [0])
+    state.lanes[1, 0] = Lane(1, 0, [drawn(reveals=VOTES, settled=True)], [0])
     assert "challenge window" in waiting(state, sub, 1999)
     assert "finalize" in waiting(state, sub, 2000)
     sub.finalized = True
@@ -140,7 +140,7 @@ def test_standing(changes: dict[str, int], words: str) -> None:
 def test_fees_are_due_once_the_window_is_over_and_no_file_is_disputed() -> None:
     state = make_state(make_sub())
     turn = drawn(reveals=VOTES, settled=True, settled_time=1400, codes=pack([Code.ACCEPT]))
-    state.lanes[1, 0] = Lane(1, 0, 5, 5, [turn], [0])
+    state.lanes[1, 0] = Lane(1, 0, [turn], [0])
     assert list(due(state, 5, 1499)) == []
     assert list(due(state, 5, 1500)) == [(1, 0, 0, 1)]
     assert list(due(state, 9, 1500)) == []
@@ -153,7 +153,7 @@ def test_fees_are_due_once_the_window_is_over_and_no_file_is_disputed() -> None:
 
 def test_a_seat_shows_its_votes_and_penalties() -> None:
     state = make_state(make_sub())
-    state.lanes[1, 0] = Lane(1, 0, 5, 5, [drawn(reveals={1: VOTES[1]})], [0])
+    state.lanes[1, 0] = Lane(1, 0, [drawn(reveals={1: VOTES[1]})], [0])
     state.slashes.append(Slash("seat", "5", 1, 0, 0, 7, 9, 1400, "0xt"))
     state.slashes.append(Slash("node", NODE, 1, 0, 3, 7, 9, 1400, "0xt"))
     seat = state.seats[5] = Seat(5, OWNER, NODE, 100, 1, penalised=7, groups=(1, group_number("qwen3")))

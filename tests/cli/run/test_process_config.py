@@ -53,8 +53,8 @@ def test_workers_and_validators_compute_in_the_pools_dtype(
 def test_what_the_profile_says_of_a_process_goes_before(service: StubService) -> None:
     open_up_profile("operator", service.url, None)
     path = profile_path("operator")
-    path.write_text(path.read_text() + "claim_seconds = 5\n")
-    assert load_document(profile_config("worker"), WorkerConfig).claim_seconds == 5
+    path.write_text(path.read_text() + "poll_seconds = 5\n")
+    assert load_document(profile_config("worker"), WorkerConfig).poll_seconds == 5
     path.write_text(path.read_text().replace('password_file = "keys/node.password"\n', ""))
     assert load_document(profile_config("worker"), WorkerConfig).node.password_file is None
     with pytest.raises(ConfigError, match="has no password file"):
