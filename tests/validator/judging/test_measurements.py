@@ -1,14 +1,19 @@
 """What becomes of a prefill's errors."""
 
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 
+from engines.base import Prefilled
+from engines.prefill import Sequences
 from protocol.evidence.figures import unexplained
 from protocol.toploc.proofs import build, verify
 from tests.validator.world import context
-from validator.judging.measurements import _mantissas, row_figures
+from validator.judging import measurements
+from validator.judging.measurements import _mantissas, measure, row_figures
 
 
 @pytest.mark.parametrize(("tokens", "judged"), [(33, False), (34, True)])
@@ -42,3 +47,37 @@ def test_misses_are_explained_by_their_own_tokens() -> None:
     assert 0 < share < 1
     assert abs(found.unexplained - 1.0 - share) < 1e-5
     assert row_figures(row, measured).unexplained == 0.0
+
+
+class RandomEngine:
+    """A model of one matrix. `projected`: of how many rows logits were made, one call after the other."""
+
+    def __init__(self, vocabulary: int) -> None:
+        self.source = torch.Generator().manual_seed(5)
+        self.head = torch.randn(vocabulary, 128, generator=self.source) / 8
+        self.projected: list[int] = []
+
+    def prefill(self, sequences: Sequences) -> Iterator[Prefilled]:
+        for _, output in sequences:
+            yield Prefilled(torch.randn(len(output), 128, generator=self.source), self.project)
+
+    def project(self, states: torch.Tensor) -> torch.Tensor:
+        self.projected.append(len(states))
+        return states @ self.head.T
+
+
+def test_logits_of_a_long_text_are_never_in_memory_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = replace(context(), measurements=None)
+    vocabulary, tokens = honest.environment.vocabulary, sum(len(row.output_tokens) for row in honest.rollouts)
+    whole: Any = RandomEngine(vocabulary)
+    expected = measure(honest, whole)
+    assert whole.projected == [tokens]
+    monkeypatch.setattr(measurements, "LOGITS_BYTES", 5 * 4 * vocabulary)
+    small: Any = RandomEngine(vocabulary)
+    found = measure(honest, small)
+    assert max(small.projected) == 5
+    assert sum(small.projected) == tokens
+    for one, other in zip(found, expected, strict=True):
+        assert one.mantissas == other.mantissas
+        for name in ("gaps", "logprobs", "expected", "surprise", "overconfidence"):
+            assert getattr(one, name) == pytest.approx(getattr(other, name), abs=1e-4), name
