@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -76,7 +77,7 @@ class Prefilled:
         """The states in bfloat16, as proofs take them."""
         return self.states.bfloat16()
 
-    @property
+    @cached_property
     def logits(self) -> "torch.Tensor":
         """The logits of all rows of a short text."""
         return self.project(self.states)

@@ -46,7 +46,8 @@ class VllmEngine:
         importlib.import_module("vllm.entrypoints.llm")
         import vllm
 
-        self.info = EngineInfo("vllm", str(vllm.__version__), dtype, arithmetic_of(device))
+        ranks = {"tp": tensor_parallel_size} if tensor_parallel_size > 1 else {}
+        self.info = EngineInfo("vllm", str(vllm.__version__), dtype, arithmetic_of(device, **ranks))
         self.dtype, self.device, self.max_batch = dtype, device, max_batch
         self._ranks, self._cache_bytes = tensor_parallel_size, cache_bytes
         self._max_len = 0
