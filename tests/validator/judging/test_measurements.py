@@ -1,7 +1,9 @@
 """What becomes of a prefill's errors."""
 
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ import torch
 from engines.base import Prefilled
 from engines.prefill import Sequences
 from protocol.evidence.figures import unexplained
+from protocol.sampling.noise import Gaps, verify_rows
 from protocol.toploc.proofs import build, verify
 from tests.validator.world import context
 from validator.judging import measurements
@@ -81,3 +84,37 @@ def test_logits_of_a_long_text_are_never_in_memory_together(monkeypatch: pytest.
         assert one.mantissas == other.mantissas
         for name in ("gaps", "logprobs", "expected", "surprise", "overconfidence"):
             assert getattr(one, name) == pytest.approx(getattr(other, name), abs=1e-4), name
+
+
+class OnDevice(torch.Tensor):
+    """A tensor that only `cpu` brings to NumPy, as one on a GPU."""
+
+    is_cuda = True
+
+    def cpu(self, *_: Any, **__: Any) -> torch.Tensor:
+        return self.as_subclass(torch.Tensor)
+
+    def numpy(self, *_: Any, **__: Any) -> Any:
+        raise TypeError("can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() first.")
+
+    __array__ = numpy
+
+
+def test_what_is_on_a_device_is_judged_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernels themselves are compared in tests/protocol/sampling/test_noise_cuda.py."""
+    honest = replace(context(), measurements=None)
+
+    def judged(logits: torch.Tensor, *facts: Any) -> Gaps:
+        assert isinstance(logits, OnDevice)
+        return verify_rows(logits.cpu(), *facts)
+
+    class DeviceEngine(RandomEngine):
+        def prefill(self, sequences: Sequences) -> Iterator[Prefilled]:
+            for one in super().prefill(sequences):
+                yield replace(one, states=one.states.as_subclass(OnDevice))
+
+    on_cpu: Any = RandomEngine(honest.environment.vocabulary)
+    on_device: Any = DeviceEngine(honest.environment.vocabulary)
+    monkeypatch.setitem(sys.modules, "protocol.sampling.cuda_verify", SimpleNamespace(verify=judged))
+    monkeypatch.setattr("protocol.sampling.cuda_verify", sys.modules["protocol.sampling.cuda_verify"], raising=False)
+    assert measure(honest, on_device) == measure(honest, on_cpu)
