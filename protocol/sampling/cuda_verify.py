@@ -10,7 +10,6 @@ import triton.language as tl
 
 from protocol.errors import MusterError
 from protocol.sampling.cuda import _exponential, _number, _random, check, race, signed_words
-from protocol.sampling.noise import Gaps
 
 
 @triton.jit
@@ -32,8 +31,9 @@ def verify(
     keys: Sequence[tuple[int, int, int]],
     positions: Sequence[int],
     temperature: float,
-) -> Gaps:
-    """Return what `noise.verify_rows` does, for logits [T, V] float32 on a CUDA device and tokens `chosen` int64."""
+) -> tuple[np.ndarray, ...]:
+    """Return the figures of `noise.Gaps`, in its order, for logits [T, V] float32 on a CUDA device and tokens `chosen`
+    int64."""
     check(logits, keys, positions, temperature)
     logits, device, rows = logits.contiguous(), logits.device, len(chosen)
     words, places = signed_words(keys).to(device), signed_words([positions])[0].to(device)
@@ -52,4 +52,4 @@ def verify(
     gaps, logprobs, best_logprobs, roots, squares, best = torch.stack([*figures, best.double()]).cpu().numpy()
     if not np.isfinite(best_logprobs).all():
         raise MusterError("the model's logits are not finite", "its weights are broken; load them again")
-    return Gaps(gaps, logprobs, best.astype(np.int64), best_logprobs, roots, squares)
+    return gaps, logprobs, best.astype(np.int64), best_logprobs, roots, squares

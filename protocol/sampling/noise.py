@@ -145,8 +145,7 @@ def verify_rows(
     if getattr(logits, "is_cuda", False):
         from protocol.sampling import cuda_verify
 
-        seen: Gaps = cuda_verify.verify(logits, chosen, keys, positions, temperature)
-        return seen
+        return Gaps(*cuda_verify.verify(logits, chosen, keys, positions, temperature))
     matrix = _checked(logits, len(chosen), keys, positions, temperature)
     return _raced(matrix, chosen, keys, positions, temperature, threads)
 

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import astuple, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 from engines.base import Prefilled
 from engines.prefill import Sequences
 from protocol.evidence.figures import unexplained
-from protocol.sampling.noise import Gaps, verify_rows
+from protocol.sampling.noise import verify_rows
 from protocol.toploc.proofs import build, verify
 from tests.validator.world import context
 from validator.judging import measurements
@@ -104,9 +104,9 @@ def test_what_is_on_a_device_is_judged_there(monkeypatch: pytest.MonkeyPatch) ->
     """The kernels themselves are compared in tests/protocol/sampling/test_noise_cuda.py."""
     honest = replace(context(), measurements=None)
 
-    def judged(logits: torch.Tensor, *facts: Any) -> Gaps:
+    def judged(logits: torch.Tensor, *facts: Any) -> tuple[Any, ...]:
         assert isinstance(logits, OnDevice)
-        return verify_rows(logits.cpu(), *facts)
+        return astuple(verify_rows(logits.cpu(), *facts))
 
     class DeviceEngine(RandomEngine):
         def prefill(self, sequences: Sequences) -> Iterator[Prefilled]:
