@@ -86,7 +86,7 @@ contract HalmosProofs {
     {
         if (phase > 15) return;
         uint256 f = FileSlot.pack(digest, amount, time, code, phase) | (flag ? FileSlot.CUMULATIVE : 0);
-        assert(f.digest() == digest && f.amount() == amount && f.finalAt() == time && f.submittedAt() == time);
+        assert(f.digest() == digest && f.amount() == amount && f.finalAt() == time);
         assert(f.code() == code && f.phase() == phase && (f & FileSlot.CUMULATIVE != 0) == flag);
         assert(f.withPhase(4).phase() == 4 && f.withPhase(4).code() == code);
     }
@@ -99,11 +99,11 @@ contract HalmosProofs {
         assert(less.free() == free - cost && less >> 64 == p >> 64);
     }
 
-    function check_poolLane(uint256 p, uint256 sequence, uint256 start) external pure {
-        if (sequence > PoolSlot.MAX_SEQUENCE || start > type(uint32).max) return;
-        uint256 q = p.withLane(sequence, start);
-        assert(q.sequence() == sequence && q.laneStart() == start);
-        assert(q.free() == p.free() && q.rate() == p.rate() && q.fee() == p.fee() && q >> 188 == p >> 188);
+    function check_poolLanes(uint256 p, uint256 lanes) external pure {
+        if (lanes > PoolSlot.MAX_LANES) return;
+        uint256 q = p.withLanes(lanes);
+        assert(q.lanes() == lanes);
+        assert(q.free() == p.free() && q.rate() == p.rate() && q.fee() == p.fee() && q >> 152 == p >> 152);
     }
 
     /// Charging: of what a file reserved every base unit is paid to its node, owed to its committee's seats, or refunded.
@@ -111,8 +111,8 @@ contract HalmosProofs {
         external
         pure
     {
-        if (code == 0 || code > Codes.LATE || seats > 15) return;
-        uint256 p = PoolSlot.pack(rate, fee, 0, 0, 0, seats, 0);
+        if (code == 0 || code > Codes.DISPUTED || seats > 15) return;
+        uint256 p = PoolSlot.pack(rate, fee, 0, 0, seats, 0);
         uint256 pay = Codes.isPaid(code) ? uint256(units) * rate : 0;
         uint256 owed = uint256(seats) * Charging.share(code, fee);
         assert(pay + owed + Charging.refund(code, units, p) == Charging.reserved(units, p));
@@ -120,14 +120,13 @@ contract HalmosProofs {
 
     /// Charging: who is paid is charged nothing; nobody's stake pays more fees than its committee is owed.
     function check_chargesAreTheFilesOwn(uint8 code, uint32 fee, uint8 seats, uint56 malformed) external pure {
-        if (code == 0 || code > Codes.LATE || seats > 15) return;
-        uint256 p = PoolSlot.pack(1, fee, 0, 0, 0, seats, 0);
+        if (code == 0 || code > Codes.DISPUTED || seats > 15) return;
+        uint256 p = PoolSlot.pack(1, fee, 0, 0, seats, 0);
         uint256 advanced = Charging.advanced(code, p);
         assert(advanced <= uint256(seats) * Charging.share(code, fee));
         if (Codes.isPaid(code) || code == Codes.CANARY || code == Codes.VOID) {
             assert(advanced == 0 && Charging.penalty(code, malformed) == 0);
         }
-        if (code == Codes.LATE) assert(advanced == 0 && Charging.penalty(code, malformed) == malformed);
     }
 
     /// Sixteen places and sixteen codes say the same.

@@ -7,31 +7,12 @@ import {IParams} from "../src/interfaces/IParams.sol";
 import {IPools} from "../src/interfaces/IPools.sol";
 import {IStakes} from "../src/interfaces/IStakes.sol";
 import {Codes} from "../src/libraries/Codes.sol";
-import {FileData, PoolTerms, Receipt} from "../src/libraries/Types.sol";
+import {FileData, PoolTerms} from "../src/libraries/Types.sol";
 import {Planting} from "./helpers/Planting.sol";
-
-/// @notice A service key that is a contract: it acknowledges its signatures until it does not.
-contract Fickle {
-    bool internal denying;
-
-    function deny() external {
-        denying = true;
-    }
-
-    function isValidSignature(bytes32, bytes calldata) external view returns (bytes4) {
-        return denying ? bytes4(0) : Fickle.isValidSignature.selector;
-    }
-}
 
 /// @notice Attacks of coalitions: owners with their service key, workers, and seats.
 contract AdversaryTest is Planting {
     uint256 internal constant PAY = 1_000 * 1e6;
-
-    function _receipt(string memory signer, uint256 p, uint256 s, uint256 time) internal view returns (Receipt memory) {
-        FileData memory f = files[pool][s];
-        bytes32 digest = court.receiptDigest(p, f.node, f.fileHash, 1_234, time);
-        return Receipt({size: 1_234, time: uint40(time), signature: _sign(key(signer), digest)});
-    }
 
     // Workers and seats
 
@@ -92,84 +73,6 @@ contract AdversaryTest is Planting {
         }
     }
 
-    /// A receipt that was good at the submission is good until the lane's last chance, whatever happens to the key.
-    function test_rotationCannotOutrunAReceipt() public {
-        PoolTerms memory t = defaultTerms();
-        (t.receiptWindow, t.laneBlocks, t.attestBlocks) = (2, 100, 32);
-        pool = _createPool(t);
-        address other = _register(operator, "other", STAKE);
-        vm.prank(operator);
-        pools.join(pool, other);
-        _step();
-        uint256 s = _submitFrom(other, 1_000);
-        Receipt memory r = _receipt("service", pool, s, clock);
-        vm.prank(owner);
-        court.setService(pool, account("second"));
-        _wait(2);
-        (, bytes memory answer) = _rotate("third");
-        assertEq(bytes4(answer), ICourt.TooSoon.selector);
-        _blocks(101);
-        (, answer) = _rotate("third");
-        assertEq(bytes4(answer), ICourt.TooSoon.selector);
-        _blocks(31);
-        court.attestByReceipt(pool, s, files[pool][s], r); // block end + D
-        _voteAll(0, Codes.ACCEPT);
-        _passWindow();
-        assertEq(_claim(s), PAY);
-        (bool done,) = _rotate("third");
-        assertTrue(done);
-    }
-
-    function _rotate(string memory next) internal returns (bool done, bytes memory answer) {
-        vm.prank(owner);
-        return address(court).call(abi.encodeCall(court.setService, (pool, account(next))));
-    }
-
-    /// What a contract "signed" it can deny later, when the work is there: only a key's own signature is a receipt.
-    function test_contractsGiveNoReceipts() public {
-        uint256 s = _submit();
-        _blocks(3);
-        address fickle = address(new Fickle());
-        vm.prank(owner);
-        court.setService(pool, fickle);
-        FileData memory f = files[pool][s];
-        vm.expectRevert(ICourt.BadReceipt.selector);
-        court.checkReceipt(pool, node, f.fileHash, Receipt(1, uint40(clock), "anything"));
-        vm.prank(fickle);
-        court.attest(pool, 0, 1); // attesting is an act of its own
-        assertEq(court.roundOf(pool, 0, 0).seedBlock, height + 1);
-    }
-
-    /// A key whose account gets code (EIP-7702) has signed what it signed.
-    function test_codeAtTheServicesAccountDeniesNoReceipt() public {
-        uint256 s = _submit();
-        Receipt memory r = _receipt("service", pool, s, clock);
-        _blocks(3);
-        Fickle fickle = new Fickle();
-        vm.etch(account("service"), address(fickle).code);
-        vm.store(account("service"), 0, bytes32(uint256(1)));
-        court.attestByReceipt(pool, s, files[pool][s], r);
-        assertEq(court.roundOf(pool, 0, 0).seedBlock, height + 1);
-    }
-
-    /// A receipt says that the bytes are there now, not for ever: with an old one, of a file that is long gone, nobody
-    /// has the same file paid again as unavailable.
-    function test_oldReceiptAttestsNothing() public {
-        uint256 uploaded = clock;
-        uint256 life = 600 + 2 + 32 + 1;
-        uint256 s = _submit();
-        Receipt memory r = _receipt("service", pool, s, uploaded);
-        _blocks(3);
-        FileData memory f = files[pool][s];
-        _wait(uploaded + life - clock);
-        uint256 snapshot = vm.snapshot();
-        court.attestByReceipt(pool, s, f, r);
-        vm.revertTo(snapshot);
-        _wait(1);
-        vm.expectRevert(ICourt.BadReceipt.selector);
-        court.attestByReceipt(pool, s, f, r);
-    }
-
     // Extreme parameters
 
     /// No pool's terms let a member keep a stake that allows no unit: the penalty that shrinks it could not be taken.
@@ -188,7 +91,7 @@ contract AdversaryTest is Planting {
     /// A node that moved on while its old pool owed it a verdict is out of its new pool too when that verdict takes its
     /// stake: no membership outlives the stake under it.
     function test_slashInTheOldPoolEndsTheNewMembership() public {
-        (uint256 first, uint256 second, uint256 s) = _twoPools(true);
+        (uint256 first, uint256 second, uint256 s) = _twoPools();
         pool = first;
         _voteAll(0, Codes.REJECT_WEIGHTS);
         _passWindow();
@@ -201,14 +104,14 @@ contract AdversaryTest is Planting {
     /// Nor a penalty that leaves less than the new pool's least; while one that leaves enough keeps it there, also when it
     /// is less than the old one's.
     function test_penaltyInTheOldPoolKeepsTheNewOnesRules() public {
-        (uint256 first, uint256 second, uint256 s) = _twoPools(false);
-        _blocks(40);
+        (uint256 first, uint256 second, uint256 s) = _twoPools();
         pool = first;
-        court.settle(first, 0, 0, _refs(0)); // nobody attested it
+        _voteAll(0, Codes.MALFORMED);
+        _passWindow();
         pools.finalize(first, s, _ref(s));
-        assertEq(stakes.stakeOf(node), STAKE - 1e9);
+        assertEq(stakes.stakeOf(node), STAKE - 1e9 - FEES);
         assertEq(stakes.nodeOf(node).pool, second);
-        assertEq(pools.accountOf(second, node).limit, (STAKE - 1e9) * 4 / 1e6);
+        assertEq(pools.accountOf(second, node).limit, (STAKE - 1e9 - FEES) * 4 / 1e6);
         vm.expectRevert(abi.encodeWithSelector(IStakes.InPool.selector, second));
         vm.prank(operator);
         stakes.withdraw(node, 1);
@@ -216,7 +119,7 @@ contract AdversaryTest is Planting {
 
     /// @dev `node` has a file in a pool that asks for its whole stake, leaves it, and is in a second one when nobody has
     /// judged that file yet.
-    function _twoPools(bool attested) internal returns (uint256 first, uint256 second, uint256 s) {
+    function _twoPools() internal returns (uint256 first, uint256 second, uint256 s) {
         second = pool;
         vm.prank(operator);
         pools.leavePool(second, node);
@@ -229,7 +132,6 @@ contract AdversaryTest is Planting {
         pools.join(first, node);
         _step();
         s = _submit();
-        if (attested) _attest(0);
         vm.prank(operator);
         pools.leavePool(first, node);
         _wait(pools.poolOf(first).unbonding);

@@ -89,21 +89,20 @@ contract BoundariesTest is Planting {
     /// of its stake is locked for as long as that pool may need it.
     function test_stakeThatShrinksElsewhereEndsTheMembership() public {
         uint256 first = pool;
-        uint256 s = _submit(); // and nobody attests it, or settles its lane, for long
+        uint256 s = _submit(); // and nobody settles its lane for long
         PoolTerms memory t = defaultTerms();
         t.minStake = uint56(STAKE);
         _moveTo(t);
         uint256 second = pool;
         assertTrue(pools.accountOf(second, node).limit != 0);
         pool = first;
-        _blocks(40);
-        court.settle(first, 0, 0, _refs(0));
-        assertEq(_code(s), Codes.LATE);
+        _vote(0, 1, _three(_all(10), _all(10), _all(10)));
+        _passWindow();
         FileRef memory ref = _ref(s);
         vm.expectEmit(address(pools));
         emit IPools.NodeLeft(second, node, false);
         pools.finalize(first, s, ref);
-        assertEq(stakes.stakeOf(node), STAKE - 1e9);
+        assertEq(stakes.stakeOf(node), STAKE - 1e9 - FEES);
         assertEq(pools.accountOf(second, node).limit, 0);
         assertEq(stakes.nodeOf(node).releaseAt, clock + pools.poolOf(second).unbonding);
     }

@@ -7,7 +7,7 @@ import {IPools} from "../src/interfaces/IPools.sol";
 import {IStakes} from "../src/interfaces/IStakes.sol";
 import {IVoting} from "../src/interfaces/IVoting.sol";
 import {Codes} from "../src/libraries/Codes.sol";
-import {FileRef, PoolTerms, Work} from "../src/libraries/Types.sol";
+import {FileRef, PoolTerms} from "../src/libraries/Types.sol";
 import {Planting} from "./helpers/Planting.sol";
 
 /// @notice Rare paths: limits of packed fields, outcomes that change late, the last reveal that settles.
@@ -92,9 +92,7 @@ contract CornersTest is Planting {
 
     /// Only that file's outcome moves.
     function test_verdictChangesOneFileOfItsLane() public {
-        _submit();
-        uint256 s = _submit();
-        _submit();
+        uint256 s = _submitLane(3) + 1;
         _voteAll(0, Codes.ACCEPT);
         _juryVotes(_dispute(stranger, s), Codes.REJECT_WEIGHTS);
         assertEq(court.roundOf(pool, 0, 0).codes, 0x101 | (Codes.DISPUTED << 4));
@@ -105,7 +103,7 @@ contract CornersTest is Planting {
     /// Nobody has a duty in a round that had no committee.
     function test_roundWithoutCommitteeHasNoMemberToClose() public {
         _submit();
-        _blocks(2 + 32 + 1);
+        _blocks(1 + 64 + 1);
         court.settle(pool, 0, 0, _refs(0));
         _passWindow();
         vm.expectRevert(IVoting.NotDrawn.selector);
@@ -132,26 +130,6 @@ contract CornersTest is Planting {
         vm.prank(operator);
         pools.join(fresh, late);
         assertEq(pools.accountOf(fresh, late).joinedStep, 1);
-    }
-
-    function test_digestHasTwentyBytesOfItsHash() public {
-        bytes32 inner = keccak256("inner");
-        assertEq(pools.digestOf(inner, node), bytes20(keccak256(abi.encode(inner, node))));
-    }
-
-    function test_submissionsOfOneCallSayTheirSequences() public {
-        Work[] memory works = new Work[](3);
-        for (uint256 i = 0; i < 3; ++i) {
-            works[i] = _work(0, i, Draft(bytes32(i + 1), bytes32(i + 1), 10, 8));
-        }
-        _submit();
-        for (uint256 i = 0; i < 3; ++i) {
-            works[i].packed += uint256(1) << 40; // the counter after the first file's
-        }
-        vm.prank(node);
-        (uint256 first, uint256 last) = pools.submitMany(works);
-        assertEq(first, 1);
-        assertEq(last, 3);
     }
 
     /// A second jury without majority blames nobody of it, whatever the outcome in the end.
@@ -189,17 +167,15 @@ contract CornersTest is Planting {
         Draft memory w = Draft(keccak256("r"), keccak256("f"), 1, 1);
         PoolTerms memory terms = defaultTerms();
         vm.store(address(pools), account_, bytes32(a | (((1 << 22) - 1) << 160)));
-        vm.expectRevert(IPools.AmountTooLarge.selector);
-        vm.prank(node);
-        pools.submit(_work(0, (1 << 22) - 1, w));
+        _refused(_work(0, (1 << 22) - 1, w), abi.encodePacked(IPools.AmountTooLarge.selector));
         vm.store(address(pools), account_, bytes32(a));
-        vm.store(
-            address(pools), pool_, bytes32(p | (((uint256(1) << 28) - 1) << 128) | (((uint256(1) << 32) - 1) << 156))
-        );
-        vm.expectRevert(IPools.AmountTooLarge.selector);
-        vm.prank(node);
-        pools.submit(_work(0, 0, w));
-        vm.store(address(pools), pool_, bytes32(p | (((uint256(1) << 20) - 1) << 212)));
+        vm.store(address(pools), pool_, bytes32(p | (((uint256(1) << 24) - 1) << 128)));
+        bytes memory relay = _relaying(_work(0, 0, w));
+        vm.prank(account("service"));
+        (bool ok, bytes memory answer) = address(pools).call(relay);
+        assertFalse(ok);
+        assertEq(bytes4(answer), IPools.AmountTooLarge.selector);
+        vm.store(address(pools), pool_, bytes32(p | (((uint256(1) << 20) - 1) << 176)));
         vm.expectRevert(IPools.AmountTooLarge.selector);
         vm.prank(owner);
         pools.publishStep(pool, (1 << 20) - 1, 0, 0);

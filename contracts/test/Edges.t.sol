@@ -7,7 +7,7 @@ import {IPools} from "../src/interfaces/IPools.sol";
 import {ISeats} from "../src/interfaces/ISeats.sol";
 import {IStakes} from "../src/interfaces/IStakes.sol";
 import {Codes} from "../src/libraries/Codes.sol";
-import {PoolTerms, Work} from "../src/libraries/Types.sol";
+import {PoolTerms} from "../src/libraries/Types.sol";
 import {Network} from "./helpers/Network.sol";
 
 /// @notice The last second, the last base unit, and what a view says of a thing half done.
@@ -116,12 +116,10 @@ contract EdgesTest is Network {
         uint256 s = _submit();
         assertEq(pools.submissionOf(pool, s).units, 1_000);
         assertEq(pools.submissionOf(pool, s).earned, 0);
-        assertEq(pools.submissionOf(pool, s).submittedAt, height);
         assertEq(pools.submissionOf(pool, s).finalAt, 0);
         _voteAll(0, Codes.ACCEPT);
         assertEq(pools.submissionOf(pool, s).units, 0);
         assertEq(pools.submissionOf(pool, s).earned, 1_000);
-        assertEq(pools.submissionOf(pool, s).submittedAt, 0);
         assertEq(pools.submissionOf(pool, s).finalAt, clock + 3600);
     }
 
@@ -223,11 +221,10 @@ contract EdgesTest is Network {
         uint256 a = uint256(vm.load(address(pools), account_));
         uint256 p = uint256(vm.load(address(pools), pool_));
         vm.store(address(pools), account_, bytes32(a | (((1 << 22) - 2) << 160)));
-        vm.store(address(pools), pool_, bytes32(p | (((uint256(1) << 28) - 2) << 128) | (height << 156)));
+        vm.store(address(pools), pool_, bytes32(p | (((uint256(1) << 24) - 2) << 128)));
         Draft memory w = Draft(keccak256("r"), keccak256("f"), 1, 1);
-        vm.prank(node);
-        assertEq(pools.submit(_work(0, (1 << 22) - 2, w)), (1 << 28) - 2);
-        vm.store(address(pools), pool_, bytes32(p & ~(uint256(1) << 212) | (((uint256(1) << 20) - 2) << 212)));
+        assertEq(_relay(_one(_work(0, (1 << 22) - 2, w))), ((1 << 24) - 2) << 4);
+        vm.store(address(pools), pool_, bytes32(p & ~(uint256(1) << 176) | (((uint256(1) << 20) - 2) << 176)));
         vm.prank(owner);
         pools.publishStep(pool, (1 << 20) - 2, 0, 0);
         assertEq(pools.poolOf(pool).steps, (1 << 20) - 1);
@@ -236,18 +233,6 @@ contract EdgesTest is Network {
         vm.store(address(seats), bytes32(uint256(0)), bytes32(uint256(65534)));
         _openSeats(1);
         assertEq(seats.opened(), 65535);
-    }
-
-    function test_sixteenFilesFitOneCall() public {
-        Work[] memory works = new Work[](16);
-        for (uint256 i = 0; i < 16; ++i) {
-            works[i] = _work(0, i, Draft(keccak256(abi.encode(i)), keccak256("f"), 1, 1));
-        }
-        vm.prank(node);
-        (uint256 first, uint256 last) = pools.submitMany(works);
-        assertEq(first, 0);
-        assertEq(last, 15);
-        assertEq(pools.accountOf(pool, node).counter, 16);
     }
 
     function test_onlyTheSuiteMovesBonds() public {
@@ -291,8 +276,7 @@ contract EdgesTest is Network {
         assertEq(p.owner, owner);
         assertEq(p.free, BUDGET);
         assertEq(p.steps, 0);
-        assertEq(p.sequence, 0);
-        assertEq(p.laneStart, 0);
+        assertEq(p.lanes, 0);
         assertEq(p.seedBlock, 0);
         assertEq(p.settleAt, 0);
     }

@@ -286,7 +286,6 @@ contract EventsTest is Planting {
 
     function test_bodiesAreAnnouncedWithTheirSeeds() public {
         uint256 s = _submit();
-        _attest(0);
         uint256 seedBlock = court.roundOf(pool, 0, 0).seedBlock;
         _blocks(seedBlock + 1 - height);
         (uint256[] memory members,, bytes32 seed,) = court.committeeOf(pool, 0, 0);

@@ -2,16 +2,14 @@
 pragma solidity 0.8.37;
 
 import {IPools} from "../src/interfaces/IPools.sol";
-import {IStakes} from "../src/interfaces/IStakes.sol";
 import {Codes} from "../src/libraries/Codes.sol";
-import {FileData, FileRef, Receipt, Work} from "../src/libraries/Types.sol";
+import {FileData, FileRef, Receipt} from "../src/libraries/Types.sol";
 import {MeasuringChallenges} from "./helpers/MeasuringChallenges.sol";
 
 /// @notice Measures calls as whole transactions (run with --isolate: base cost and calldata included) in steady state,
 /// while the network grows. contracts/tools/gas.mjs reads what it writes.
 contract GasTest is MeasuringChallenges {
-    /// Of the latest lane: its attestation, the commit that draws, the last member's vote.
-    uint256 internal attesting;
+    /// Of the latest lane: the commit that draws, the last member's vote.
     uint256 internal drawing;
     uint256 internal voting;
 
@@ -54,8 +52,7 @@ contract GasTest is MeasuringChallenges {
             crowd.push(member);
         }
         _step();
-        uint256 from = pools.poolOf(pool).sequence;
-        for (uint256 i = from; i < n; ++i) {
+        for (uint256 i = pools.poolOf(pool).lanes * 16; i < n; ++i) {
             _submitFrom(crowd[i % crowd.length], 10);
         }
         _blocks(4);
@@ -65,10 +62,9 @@ contract GasTest is MeasuringChallenges {
         _settleUp();
         _register_(suffix);
         _optIn(suffix);
-        uint256 lane = _laneOfOne(suffix);
-        lane = _laneOf16(suffix, lane + 1);
-        _many(suffix);
-        _slash(suffix, pools.poolOf(pool).sequence / 16 + 1);
+        _laneOfOne(suffix);
+        _laneOf16(suffix);
+        _slash(suffix);
         _challengeCosts(suffix);
     }
 
@@ -82,23 +78,14 @@ contract GasTest is MeasuringChallenges {
         string memory name = string.concat("fresh", s);
         address op = account(string.concat("fresh op", s));
         address n = account(name);
-        _give(op, address(stakes), 2 * STAKE);
+        _give(op, address(stakes), STAKE);
         bytes memory consent = _sign(key(name), stakes.consentDigest(n, op, clock + 60));
         vm.prank(op);
         stakes.registerNode(n, STAKE, clock + 60, consent);
         _note(string.concat("register", s), _used());
 
-        string memory second = string.concat("second", s);
-        address m = account(second);
-        vm.prank(op);
-        token.approve(address(stakes), 0);
-        consent = _sign(key(second), stakes.consentDigest(m, op, clock + 60));
-        IStakes.Permit memory permit = _permit(op, key(string.concat("fresh op", s)));
-        vm.prank(op);
-        stakes.registerNodeWithPermit(m, STAKE, clock + 60, consent, permit);
-        _note(string.concat("register_permit", s), _used());
-
-        bytes memory invite = _sign(key("owner"), pools.inviteDigest(pool, n, clock + 60));
+        _sponsor(s);
+        bytes memory invite = _sign(key("owner"), _inviteDigest(pool, n, clock + 60));
         vm.prank(n);
         pools.joinWithInvite(pool, n, clock + 60, invite);
         _note(string.concat("join", s), _used());
@@ -115,42 +102,28 @@ contract GasTest is MeasuringChallenges {
         _note(string.concat("opt_in", s), _used());
     }
 
-    function _permit(address who, uint256 k) internal view returns (IStakes.Permit memory p) {
-        bytes32 digest = keccak256(
-            abi.encodePacked(
-                "\x19\x01",
-                token.DOMAIN_SEPARATOR(),
-                keccak256(
-                    abi.encode(
-                        keccak256("Permit(address owner,address spender,uint256 value,uint256 nonce,uint256 deadline)"),
-                        who,
-                        address(stakes),
-                        STAKE,
-                        token.nonces(who),
-                        clock + 60
-                    )
-                )
-            )
-        );
-        p.deadline = clock + 60;
-        (p.v, p.r, p.s) = vm.sign(k, digest);
+    /// @dev A sponsor registers a node, which joins by its signature, and has its loan back.
+    function _sponsor(string memory s) internal {
+        string memory name = string.concat("sponsored", s);
+        address n = account(name);
+        _give(stranger, address(stakes), STAKE);
+        bytes memory consent = _sign(key(name), stakes.sponsorshipDigest(n, operator, stranger, clock + 60));
+        vm.prank(stranger);
+        stakes.registerFor(n, operator, STAKE, clock + 60, consent);
+        _note(string.concat("register_for", s), _used());
+        bytes memory join = _sign(key(name), _memberDigest("Join", pool, n, 0, clock + 60));
+        pools.joinFor(pool, n, clock + 60, join, "");
+        _note(string.concat("join_for", s), _used());
     }
 
-    /// @dev A lane's way to its outcomes in the fewest transactions: attestation by the service, unless its files came with
-    /// their receipts, a commit that draws, a commit, commit and reveal of the last member in one call, a reveal, and one
+    /// @dev A lane's way to its outcomes in the fewest transactions: a commit that draws, a commit, commit and reveal of the last member in one call, a reveal, and one
     /// that settles. Returns the gas of all but the last, and of the last.
     function _judge(uint256 lane, uint256 code) internal returns (uint256 votes, uint256 settling) {
-        attesting = 0;
-        if (court.roundOf(pool, lane, 0).seedBlock == 0) {
-            _attest(lane);
-            attesting = _used();
-        }
-        votes = attesting;
         uint256 seedBlock = court.roundOf(pool, lane, 0).seedBlock;
         if (height <= seedBlock) _blocks(seedBlock + 1 - height);
         _commit(lane, 0, 0, _all(code));
         drawing = _used();
-        votes += drawing;
+        votes = drawing;
         _commit(lane, 0, 1, _all(code));
         votes += _used();
         (, address[] memory voters,,) = court.committeeOf(pool, lane, 0);
@@ -166,44 +139,34 @@ contract GasTest is MeasuringChallenges {
         settling = _used();
     }
 
-    /// @dev Two lives: one whose lane the service attests, one whose node presents the receipt with its submission.
-    function _laneOfOne(string memory s) internal returns (uint256 lane) {
+    /// @dev Two lives: one that the service relays alone, one that comes with its receipt.
+    function _laneOfOne(string memory s) internal {
         uint256 sequence = _submit();
         uint256 submitting = _used();
-        _note(string.concat("submit", s), submitting);
+        _note(string.concat("submit_lane1", s), submitting);
         (uint256 votes, uint256 settling) = _judge(sequence / 16, Codes.ACCEPT);
-        _note(string.concat("attest_lane1", s), attesting);
         _note(string.concat("last_reveal_and_settle_lane1", s), settling);
-        _note(string.concat("life_lane1_attested", s), submitting + votes + settling + _paid(sequence));
-        _blocks(4);
-
-        sequence = _present();
-        lane = sequence / 16;
-        submitting = _used();
-        _note(string.concat("submit_with_receipt", s), submitting);
-        (votes, settling) = _judge(lane, Codes.ACCEPT);
         _note(string.concat("draw_and_commit", s), drawing);
         _note(string.concat("vote", s), voting);
         uint256 claiming = _paid(sequence);
         _note(string.concat("claim", s), claiming);
         _note(string.concat("life_lane1", s), submitting + votes + settling + claiming);
-        court.closeMember(pool, lane, 0, 0);
-        court.closeMember(pool, lane, 0, 1);
+        court.closeMember(pool, sequence / 16, 0, 0);
+        court.closeMember(pool, sequence / 16, 0, 1);
         _note(string.concat("close_member_lane1", s), _used());
-        _blocks(4);
+        _present();
+        _note(string.concat("submit_with_receipt", s), _used());
     }
 
     /// @dev A submission of `node` with its receipt.
-    function _present() internal returns (uint256 sequence) {
-        IPools.Account memory a = pools.accountOf(pool, node);
-        uint256 step = pools.poolOf(pool).steps - 1;
-        bytes32 hash = keccak256(abi.encode(node, a.counter));
-        Draft memory w = Draft({root: hash, fileHash: hash, units: 1_000, rows: 8});
-        bytes memory signature = _sign(key("service"), court.receiptDigest(pool, node, hash, 1_000_000, clock));
-        Work memory work = _work(step, a.counter, w);
+    function _present() internal {
+        FileData[] memory lane = _one(_next(node, 1_000, 0));
+        bytes32 digest = court.receiptDigest(pool, node, lane[0].fileHash, 1_000_000, clock);
+        Receipt[] memory receipts = new Receipt[](1);
+        receipts[0] = Receipt(1_000_000, uint40(clock), _sign(key("service"), digest));
+        bytes[] memory signatures = _signatures(lane);
         vm.prank(node);
-        sequence = pools.submitWithReceipt(work, Receipt(1_000_000, uint40(clock), signature));
-        files[pool][sequence] = FileData(node, uint24(step), uint24(a.counter), 1_000, 8, hash, hash);
+        pools.submitLane(pool, lane, signatures, receipts);
     }
 
     function _paid(uint256 sequence) internal returns (uint256) {
@@ -213,48 +176,32 @@ contract GasTest is MeasuringChallenges {
         return _used();
     }
 
-    function _laneOf16(string memory s, uint256) internal returns (uint256 lane) {
-        uint256 sum;
-        uint256 sequence;
+    /// @dev A full lane of as many nodes as there are, up to sixteen.
+    function _laneOf16(string memory s) internal {
+        FileData[] memory files_ = new FileData[](16);
         for (uint256 i = 0; i < 16; ++i) {
-            sequence = _submit();
-            sum += _used();
+            uint256 others = crowd.length < 15 ? crowd.length : 15;
+            uint256 who = i % (others + 1);
+            files_[i] = _next(who == others ? node : crowd[who], 1_000, i / (others + 1));
         }
-        lane = sequence / 16;
+        uint256 sequence = _relay(files_);
+        uint256 submitting = _used();
+        _note(string.concat("submit_lane16_per_file", s), submitting / 16);
+        uint256 lane = sequence / 16;
         (uint256 votes, uint256 settling) = _judge(lane, Codes.ACCEPT);
-        _note(string.concat("attest_lane16", s), attesting);
         _note(string.concat("last_reveal_and_settle_lane16", s), settling);
         _passWindow();
-        bytes32 inner = _inner(sequence);
-        pools.claim(pool, node, sequence, inner);
-        _note(string.concat("life_lane16", s), (sum + votes + settling + _used()) / 16);
-        _note(string.concat("claim_after_many", s), _used());
+        bytes32 inner = _inner(sequence + 15);
+        pools.claim(pool, files[pool][sequence + 15].node, sequence + 15, inner);
+        _note(string.concat("life_lane16", s), (submitting + votes + settling + _used()) / 16);
         court.closeMember(pool, lane, 0, 0);
         _note(string.concat("close_member_lane16", s), _used());
-        _blocks(4);
-    }
-
-    function _many(string memory s) internal {
-        Work[] memory works = new Work[](16);
-        uint256 counter = pools.accountOf(pool, node).counter;
-        uint256 step = pools.poolOf(pool).steps - 1;
-        for (uint256 i = 0; i < 16; ++i) {
-            Draft memory w = Draft(keccak256(abi.encode(s, i)), keccak256(abi.encode(i, s)), 1_000, 8);
-            works[i] = _work(step, counter + i, w);
-        }
-        vm.prank(node);
-        (uint256 first,) = pools.submitMany(works);
-        _note(string.concat("submit_many_per_file", s), _used() / 16);
-        for (uint256 i = 0; i < 16; ++i) {
-            files[pool][first + i] =
-                FileData(node, uint24(step), uint24(counter + i), 1_000, 8, works[i].root, works[i].fileHash);
-        }
-        _judge(first / 16, Codes.ACCEPT);
-        _blocks(4);
+        _submitLane(16);
+        _note(string.concat("submit_lane16_of_one_node_per_file", s), _used() / 16);
     }
 
     /// @dev What rejecting costs on top of accepting, and the burn.
-    function _slash(string memory s, uint256) internal {
+    function _slash(string memory s) internal {
         address n = account(string.concat("fresh", s));
         _step();
         uint256 first = _submitFrom(n, 1_000);

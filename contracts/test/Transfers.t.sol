@@ -82,26 +82,14 @@ contract TransfersTest is Planting {
         pools.finalize(pool, s, _ref(s));
         _closeAll(0, 0);
         _blocks(4);
-        uint256 late = _submit();
-        _blocks(4);
-        assertEq(_lateAfter(late), 0);
-        pools.finalize(pool, late, _ref(late));
         uint256 bad = _submit();
-        _voteAll(2, Codes.REJECT_WEIGHTS);
+        _voteAll(1, Codes.REJECT_WEIGHTS);
         _passWindow();
         pools.finalize(pool, bad, _ref(bad));
-        _closeAll(2, 0);
+        _closeAll(1, 0);
         _ended(0);
         assertEq(pools.poolOf(pool).free, BUDGET);
         assertEq(token.balanceOf(address(pools)), BUDGET);
-    }
-
-    /// @dev Settles the lane of a file that nobody attested; returns what is reserved for it.
-    function _lateAfter(uint256 sequence) private returns (uint256) {
-        _blocks(64);
-        court.settle(pool, sequence / 16, 0, _refs(sequence / 16));
-        assertEq(_code(sequence), Codes.LATE);
-        return BUDGET - pools.poolOf(pool).free;
     }
 
     function test_disputesOfAllOutcomesEnd() public {

@@ -72,11 +72,8 @@ contract CanaryAttacksTest is Losses {
         address[] memory who = new address[](1);
         who[0] = node;
         _plantStep(who);
-        for (uint256 i = 0; i < 17; ++i) {
-            _submit();
-            if (i == 15) _blocks(4);
-        }
-        uint256 s = pools.poolOf(pool).sequence - 1; // counter 16: only 0 to 15 are planted
+        uint256 last = _submitLane(16) + 15;
+        uint256 s = _submit(); // counter 16: only 0 to 15 are planted
         _voteAll(s / 16, Codes.ACCEPT);
         FileData memory f = files[pool][s];
         ICanaries.Planted memory p = _openingAt(f, 0);
@@ -85,10 +82,10 @@ contract CanaryAttacksTest is Losses {
         vm.prank(owner);
         canaries.open(pool, s, f, p, r, 3);
         // the last of those that were planted can be
-        assertEq(files[pool][s - 1].counter, 15);
-        _voteAll((s - 1) / 16, Codes.ACCEPT);
-        _openCanary(s - 1);
-        assertEq(canaries.canaryOf(pool, s - 1).accused.length, 3);
+        assertEq(files[pool][last].counter, 15);
+        _voteAll(last / 16, Codes.ACCEPT);
+        _openCanary(last);
+        assertEq(canaries.canaryOf(pool, last).accused.length, 3);
     }
 
     /// A proof has the tree's depth: an inner node, or a lone leaf as the root, is no planted file.
@@ -103,9 +100,12 @@ contract CanaryAttacksTest is Losses {
         pools.publishStep(pool, 3, keccak256("manifest"), right);
         vm.stopPrank();
         _blocks(2);
+        FileData[] memory lane = new FileData[](3);
         for (uint256 i = 0; i < 3; ++i) {
-            _submitStep(uint24(1 + i));
+            lane[i] = _next(node, 1_000, i);
+            lane[i].step = uint24(1 + i);
         }
+        _relay(lane);
         _voteAll(0, Codes.ACCEPT);
         _refusesDepth(0, 0);
         _refusesDepth(1, 5);
@@ -116,15 +116,6 @@ contract CanaryAttacksTest is Losses {
         vm.prank(owner);
         canaries.open(pool, 2, f, p, r, 3);
         assertEq(canaries.canaryOf(pool, 2).accused.length, 3);
-    }
-
-    function _submitStep(uint24 step) private {
-        uint24 counter = uint24(pools.accountOf(pool, node).counter);
-        bytes32 salt = keccak256(abi.encode(node, uint256(counter)));
-        Draft memory w = Draft(keccak256(abi.encode(salt)), keccak256(abi.encode(salt)), 1_000, 8);
-        vm.prank(node);
-        uint256 s = pools.submit(_work(step, counter, w));
-        files[pool][s] = FileData(node, step, counter, 1_000, 8, w.root, w.fileHash);
     }
 
     function _refusesDepth(uint256 s, uint256 depth) private {

@@ -52,9 +52,7 @@ contract MoneyAttacksTest is Losses {
         pool = poor;
         _step();
         uint256 s = _submit(); // takes all of it
-        vm.expectRevert(abi.encodeWithSelector(IPools.EscrowExhausted.selector, 1e6 + FEES, 0));
-        vm.prank(node);
-        pools.submit(_work(0, 1, Draft(keccak256("r"), keccak256("f"), 1, 1)));
+        _refused(_next(node, 1, 0), abi.encodeWithSelector(IPools.EscrowExhausted.selector, 1e6 + FEES, 0));
         _voteAll(0, Codes.ACCEPT);
         _passWindow();
         assertEq(_claim(s), PAY); // what was accepted for checking is paid
@@ -62,11 +60,7 @@ contract MoneyAttacksTest is Losses {
 
     /// Fees of rejected and malformed dust come from the submitter's stake.
     function test_dustDoesNotDrainTheEscrow() public {
-        uint256 first;
-        for (uint256 i = 0; i < 16; ++i) {
-            uint256 s = _submitFrom(node, 1);
-            if (i == 0) first = s;
-        }
+        uint256 first = _submitLaneFrom(node, 1, 16);
         _voteAll(0, Codes.MALFORMED);
         _passWindow();
         for (uint256 i = 0; i < 16; ++i) {
@@ -83,9 +77,7 @@ contract MoneyAttacksTest is Losses {
         for (uint256 i = 0; i < 40; ++i) {
             _submitFrom(node, 100_000);
         }
-        vm.expectRevert(abi.encodeWithSelector(IPools.OverLimit.selector, 4_000_001, 4_000_000));
-        vm.prank(node);
-        pools.submit(_work(0, 40, Draft(keccak256("r"), keccak256("f"), 1, 1)));
+        _refused(_next(node, 1, 0), abi.encodeWithSelector(IPools.OverLimit.selector, 4_000_001, 4_000_000));
     }
 
     function test_nodeCheatsItsSiblingsDoNotSuffer() public {
@@ -93,8 +85,10 @@ contract MoneyAttacksTest is Losses {
         vm.prank(operator);
         pools.join(pool, good);
         _step();
-        uint256 bad = _submit();
-        uint256 fine = _submitFrom(good, 1_000);
+        FileData[] memory lane = new FileData[](2);
+        (lane[0], lane[1]) = (_next(node, 1_000, 0), _next(good, 1_000, 0));
+        uint256 bad = _relay(lane);
+        uint256 fine = bad + 1;
         uint256 codes = Codes.set(_all(1), bad & 15, Codes.REJECT_DUPLICATE);
         _vote(bad / 16, 0, _three(codes, codes, codes));
         _passWindow();

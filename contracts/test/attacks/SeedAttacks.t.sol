@@ -15,16 +15,13 @@ contract SeedAttacksTest is Losses {
         vm.prank(stranger);
         pools.join(pool, late);
         assertEq(pools.accountOf(pool, late).joinedStep, 1);
-        vm.expectRevert(abi.encodeWithSelector(IPools.StepOutOfRange.selector, 0, 1, 1));
-        vm.prank(late);
-        pools.submit(_work(0, 0, Draft(keccak256("r"), keccak256("f"), 10, 1)));
+        _refused(_next(late, 10, 0), abi.encodeWithSelector(IPools.StepOutOfRange.selector, 0, 1, 1));
         _step();
         assertEq(_submitFrom(late, 10), 0); // from the next step on it can
     }
 
     function test_seedCannotBeGroundByLatePinning() public {
         _submit();
-        _attest(0);
         uint256 seedBlock = court.roundOf(pool, 0, 0).seedBlock;
         _blocks(seedBlock + 1 - height);
         (uint256[] memory early,, bytes32 seed,) = court.committeeOf(pool, 0, 0);
@@ -36,7 +33,6 @@ contract SeedAttacksTest is Losses {
 
     function test_missedWindowMovesTheSeedForEverybody() public {
         _submit();
-        _attest(0);
         uint256 seedBlock = court.roundOf(pool, 0, 0).seedBlock;
         PoolTerms memory t = defaultTerms();
         _blocks(uint256(t.drawBlocks) + 1 + seedBlock - height); // longer than a draw may wait

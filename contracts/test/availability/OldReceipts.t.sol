@@ -4,7 +4,7 @@ pragma solidity 0.8.37;
 import {ICourt} from "../../src/interfaces/ICourt.sol";
 import {IPools} from "../../src/interfaces/IPools.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
-import {PoolTerms, Receipt} from "../../src/libraries/Types.sol";
+import {FileData, PoolTerms, Receipt} from "../../src/libraries/Types.sol";
 import {Receipting} from "../helpers/Receipting.sol";
 
 /// @notice Receipts outlast what the owner does afterwards: what was uploaded in time is judged and paid.
@@ -15,10 +15,6 @@ contract OldReceiptsTest is Receipting {
         vm.prank(owner);
         pools.pausePool(pool);
         _wait(100);
-        Draft memory w = Draft(keccak256("r"), keccak256("f"), 1, 1);
-        vm.expectRevert(abi.encodeWithSelector(IPools.WrongStatus.selector, IPools.Status.Paused));
-        vm.prank(node);
-        pools.submit(_work(0, 0, w));
         _lateReverts(0, clock - 99, _outOfTime(clock - WINDOW, clock - 100)); // made in the pause
         uint256 s = _late(0, uploaded);
         assertEq(pools.poolOf(pool).free, BUDGET - PAY - FEES);
@@ -54,8 +50,7 @@ contract OldReceiptsTest is Receipting {
         _lateReverts(0, uploaded + 1, _outOfTime(clock - WINDOW, uploaded));
         // and everything that may happen to it happens before the owner can take what is left
         PoolTerms memory t = defaultTerms();
-        uint256 life =
-            (t.laneBlocks + 1 + t.attestBlocks + 4 * uint256(t.drawBlocks)) + 2 * uint256(120) + 3600 + 2 * 720;
+        uint256 life = (1 + 4 * uint256(t.drawBlocks)) + 2 * uint256(120) + 3600 + 2 * 720;
         assertGt(settleAt, clock + life);
         _isPaid(s);
         _blocks(settleAt - clock);
@@ -70,10 +65,7 @@ contract OldReceiptsTest is Receipting {
         vm.prank(owner);
         pools.removeNode(pool, node);
         _wait(50);
-        Draft memory w = Draft(keccak256("r"), keccak256("f"), 1, 1);
-        vm.expectRevert(IPools.NotMember.selector);
-        vm.prank(node);
-        pools.submit(_work(0, 0, w));
+        _refused(_for(0), abi.encodePacked(IPools.NotMember.selector));
         _lateReverts(0, clock, _outOfTime(clock - WINDOW, clock - 50));
         uint256 s = _late(0, uploaded);
         assertEq(pools.accountOf(pool, node).limit, 0); // it is no member again
@@ -98,28 +90,22 @@ contract OldReceiptsTest is Receipting {
     function test_whoLeftHasTheLimitOfItsLockedStake() public {
         vm.prank(operator);
         pools.leavePool(pool, node);
-        (Draft memory w,) = _next(node, clock);
-        w.units = 100_000;
-        for (uint256 i = 0; i < 40; ++i) {
-            Receipt memory r = _signed("service", pool, node, w.fileHash, clock);
-            vm.prank(node);
-            pools.submitWithReceipt(_work(0, i, w), r);
+        for (uint256 i = 0; i < 41; ++i) {
+            FileData memory f = _next(node, i < 40 ? 100_000 : 1, 0);
+            Receipt memory r = _signed("service", pool, node, f.fileHash, clock);
+            bytes memory reason = abi.encodeWithSelector(IPools.OverLimit.selector, 4_000_001, 4_000_000);
+            if (i < 40) _present(f, r);
+            else _presentReverts(f, r, _refusal(0, reason));
         }
-        w.units = 1;
-        Receipt memory last = _signed("service", pool, node, w.fileHash, clock);
-        vm.expectRevert(abi.encodeWithSelector(IPools.OverLimit.selector, 4_000_001, 4_000_000));
-        vm.prank(node);
-        pools.submitWithReceipt(_work(0, 40, w), last);
     }
 
     function test_strangersFrozenAndSlashedNodesStayRefused() public {
-        (Draft memory w, Receipt memory r) = _next(stranger, clock);
-        vm.expectRevert(IPools.NotMember.selector);
-        vm.prank(stranger);
-        pools.submitWithReceipt(_work(0, 0, w), r);
+        FileData memory f = _next(stranger, 1_000, 0);
+        bytes memory none = abi.encodeWithSelector(IPools.NotMember.selector);
+        _presentReverts(f, _signed("service", pool, stranger, f.fileHash, clock), none);
         uint256 s = _submit();
         _voteAll(0, Codes.REJECT_WEIGHTS);
-        _lateReverts(0, clock, abi.encodeWithSelector(IPools.NodeIsFrozen.selector));
+        _lateReverts(0, clock, _refusal(IPools.NodeIsFrozen.selector));
         _passWindow();
         pools.finalize(pool, s, _ref(s));
         _lateReverts(0, clock, abi.encodeWithSelector(IPools.NotMember.selector));
@@ -135,8 +121,9 @@ contract OldReceiptsTest is Receipting {
         _moveTo(t);
         uint256 uploaded = clock;
         uint256 s = _submit();
-        _blocks(2 + D + 1);
-        court.settle(pool, 0, 0, _refs(0));
+        _voteAll(0, Codes.MALFORMED);
+        _passWindow();
+        uploaded = clock;
         pools.finalize(pool, s, _ref(s)); // a penalty, and it is out
         _lateReverts(0, uploaded, abi.encodeWithSelector(IPools.NotMember.selector));
     }
@@ -159,10 +146,7 @@ contract OldReceiptsTest is Receipting {
         _wait(10);
         uint256 newer = clock; // the third step after this one puts it out of the lag of two
         _step();
-        Draft memory w = Draft(keccak256("r"), keccak256("f"), 1, 1);
-        vm.expectRevert(abi.encodeWithSelector(IPools.StepOutOfRange.selector, 0, 0, 4));
-        vm.prank(node);
-        pools.submit(_work(0, 0, w));
+        _refused(_for(0), abi.encodeWithSelector(IPools.StepOutOfRange.selector, 0, 0, 4));
         _lateReverts(0, newer + 1, _outOfTime(clock - WINDOW, newer));
         uint256 s = _late(0, uploaded);
         _late(0, newer);
@@ -171,24 +155,19 @@ contract OldReceiptsTest is Receipting {
     }
 
     function test_receiptChangesNothingElse() public {
-        (Draft memory w, Receipt memory r) = _next(node, clock);
-        vm.startPrank(node);
-        vm.expectRevert(abi.encodeWithSelector(IPools.CounterMismatch.selector, 1, 0));
-        pools.submitWithReceipt(_work(0, 1, w), r);
-        vm.expectRevert(abi.encodeWithSelector(IPools.StepOutOfRange.selector, 1, 0, 1));
-        pools.submitWithReceipt(_work(1, 0, w), r);
-        w.units = 100_001;
-        vm.expectRevert(abi.encodeWithSelector(IPools.BadUnits.selector, 100_001, 100_000));
-        pools.submitWithReceipt(_work(0, 0, w), r);
-        (w.units, w.rows) = (1_000, 0);
-        vm.expectRevert(IPools.BadRows.selector);
-        pools.submitWithReceipt(_work(0, 0, w), r);
-        w.rows = 8;
-        w.fileHash = keccak256("another");
-        vm.expectRevert(ICourt.BadReceipt.selector);
-        pools.submitWithReceipt(_work(0, 0, w), r);
-        vm.stopPrank();
-        _lateReverts(0, clock + 1, abi.encodeWithSelector(ICourt.BadReceipt.selector)); // from the future
+        FileData memory f = _for(0);
+        Receipt memory r = _signed("service", pool, node, f.fileHash, clock);
+        f.counter = 1;
+        _presentReverts(f, r, _refusal(0, abi.encodeWithSelector(IPools.CounterMismatch.selector, 1, 0)));
+        (f.counter, f.step) = (0, 1);
+        _presentReverts(f, r, _refusal(0, abi.encodeWithSelector(IPools.StepOutOfRange.selector, 1, 0, 1)));
+        (f.step, f.units) = (0, 100_001);
+        _presentReverts(f, r, _refusal(0, abi.encodeWithSelector(IPools.BadUnits.selector, 100_001, 100_000)));
+        (f.units, f.rows) = (1_000, 0);
+        _presentReverts(f, r, _refusal(IPools.BadRows.selector));
+        (f.rows, f.fileHash) = (8, keccak256("another"));
+        _presentReverts(f, r, abi.encodeWithSelector(ICourt.BadReceipt.selector));
+        _lateReverts(0, clock + 1, _outOfTime(clock - WINDOW, clock)); // from the future
         _isPaid(_late(0, clock));
     }
 
@@ -196,9 +175,8 @@ contract OldReceiptsTest is Receipting {
         address late = _register(stranger, "late", STAKE);
         vm.prank(stranger);
         pools.join(pool, late);
-        (Draft memory w, Receipt memory r) = _next(late, clock);
-        vm.expectRevert(abi.encodeWithSelector(IPools.StepOutOfRange.selector, 0, 1, 1));
-        vm.prank(late);
-        pools.submitWithReceipt(_work(0, 0, w), r);
+        FileData memory f = _next(late, 1_000, 0);
+        Receipt memory r = _signed("service", pool, late, f.fileHash, clock);
+        _presentReverts(f, r, _refusal(0, abi.encodeWithSelector(IPools.StepOutOfRange.selector, 0, 1, 1)));
     }
 }

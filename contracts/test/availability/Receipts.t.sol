@@ -7,70 +7,98 @@ import {Codes} from "../../src/libraries/Codes.sol";
 import {FileData, Receipt} from "../../src/libraries/Types.sol";
 import {Receipting} from "../helpers/Receipting.sol";
 
-/// @notice A receipt attests its file when the service is silent, and nothing else.
-contract ReceiptsTest is Receipting {
-    /// The service is silent: the node, or whoever, presents the receipt, and the file is judged and paid.
-    function test_receiptAttestsWhenTheServiceIsSilent() public {
-        uint256 s = _submit();
-        _submit();
-        _blocks(3);
-        Receipt memory r = _receipt(s);
-        FileData memory f = files[pool][s];
-        vm.prank(stranger);
-        court.attestByReceipt(pool, s, f, r);
-        assertEq(Codes.gather(court.roundOf(pool, 0, 0).codes), 1);
-        vm.expectRevert(ICourt.NothingNew.selector);
-        court.attestByReceipt(pool, s, f, r);
-        _vote(0, 0, _three(_all(1), _all(1), _all(1)));
-        assertEq(_code(s), Codes.ACCEPT);
-        assertEq(_code(s + 1), Codes.LATE); // its node had none
-        _passWindow();
-        assertEq(_claim(s), PAY);
+/// @notice A service key that is a contract: it acknowledges its signatures until it does not.
+contract Fickle {
+    function isValidSignature(bytes32, bytes calldata) external pure returns (bytes4) {
+        return Fickle.isValidSignature.selector;
     }
+}
 
-    function test_lastReceiptFixesTheSeed() public {
-        uint256 s = _submit();
-        _blocks(3);
-        court.attestByReceipt(pool, s, files[pool][s], _receipt(s));
+/// @notice A file with its receipt needs nobody's leave, and comes in once.
+contract ReceiptsTest is Receipting {
+    /// The service is silent: whoever sends the node's file and the receipt has it judged and paid.
+    function test_receiptStandsInForTheService() public {
+        uint256 s = _late(0, clock);
         assertEq(court.roundOf(pool, 0, 0).seedBlock, height + 1);
         _isPaid(s);
     }
 
-    function test_receiptOfAnotherThingDoesNotCount() public {
-        uint256 s = _submit();
-        _submit();
-        _blocks(3);
-        FileData memory f = files[pool][s];
-        _refuses(s, _signed("stranger", pool, node, f.fileHash, clock)); // another key
-        _refuses(s, _signed("service", pool + 1, node, f.fileHash, clock)); // another pool
-        _refuses(s, _signed("service", pool, stranger, f.fileHash, clock)); // another node
-        _refuses(s, _signed("service", pool, node, keccak256("other"), clock)); // another file
-        _refuses(s, _signed("service", pool, node, f.fileHash, clock + 1)); // from the future
-        Receipt memory r = _receipt(s);
-        r.size += 1;
-        _refuses(s, r);
-        r.size -= 1;
-        r.time -= 1;
-        _refuses(s, r);
-        r.time += 1;
-        r.signature = "";
-        _refuses(s, r);
-        vm.chainId(999);
-        r = _receipt(s);
-        vm.chainId(31337);
-        _refuses(s, r); // another chain
-        r = _receipt(s);
-        f.fileHash = files[pool][s + 1].fileHash;
-        Receipt memory others = _receipt(s + 1);
-        vm.expectRevert(abi.encodeWithSelector(IPools.WrongFile.selector, s));
-        court.attestByReceipt(pool, s, f, others); // a receipt for another submission
-        court.attestByReceipt(pool, s, files[pool][s], r);
+    function test_severalFilesWithTheirReceiptsAreOneLane() public {
+        FileData[] memory lane = new FileData[](3);
+        Receipt[] memory receipts = new Receipt[](3);
+        for (uint256 i = 0; i < 3; ++i) {
+            lane[i] = _next(node, 1_000, i);
+            receipts[i] = _signed("service", pool, node, lane[i].fileHash, clock);
+        }
+        bytes[] memory signatures = _signatures(lane);
+        receipts[2].time -= 1; // the service did not sign this
+        vm.expectRevert(ICourt.BadReceipt.selector);
+        pools.submitLane(pool, lane, signatures, receipts);
+        receipts[2].time += 1;
+        assertEq(pools.submitLane(pool, lane, signatures, receipts), 0);
+        assertEq(court.roundOf(pool, 0, 0).codes, Codes.spread(7, Codes.UNDECIDED));
     }
 
-    function _refuses(uint256 s, Receipt memory r) internal {
-        FileData memory f = files[pool][s];
+    /// Neither the relay nor a receipt has a file paid that the other brought in.
+    function test_fileIsRelayedOrPresentedNeverBoth() public {
+        FileData memory f = _for(0);
+        Receipt memory r = _signed("service", pool, node, f.fileHash, clock);
+        bytes memory twice = abi.encodeWithSelector(IPools.CounterMismatch.selector, 0, 1);
+        uint256 snapshot = vm.snapshot();
+        _present(f, r);
+        _refused(f, twice);
+        _presentReverts(f, r, _refusal(0, twice));
+        vm.revertTo(snapshot);
+        _relay(_one(f));
+        _presentReverts(f, r, _refusal(0, twice));
+        assertEq(pools.poolOf(pool).free, BUDGET - PAY - FEES);
+    }
+
+    function test_receiptOfAnotherThingDoesNotCount() public {
+        FileData memory f = _for(0);
+        _refuses(f, _signed("stranger", pool, node, f.fileHash, clock)); // another key
+        _refuses(f, _signed("service", pool + 1, node, f.fileHash, clock)); // another pool
+        _refuses(f, _signed("service", pool, stranger, f.fileHash, clock)); // another node
+        _refuses(f, _signed("service", pool, node, keccak256("other"), clock)); // another file
+        Receipt memory r = _signed("service", pool, node, f.fileHash, clock);
+        r.size += 1;
+        _refuses(f, r);
+        r.size -= 1;
+        r.time -= 1;
+        _refuses(f, r);
+        r.time += 1;
+        r.signature = "";
+        _refuses(f, r);
+        vm.chainId(999);
+        r = _signed("service", pool, node, f.fileHash, clock);
+        vm.chainId(31337);
+        _refuses(f, r); // another chain
+        r = _signed("service", pool, node, f.fileHash, clock + 1);
         vm.expectRevert(ICourt.BadReceipt.selector);
-        court.attestByReceipt(pool, s, f, r);
+        court.checkReceipt(pool, node, f.fileHash, r); // from the future
+        _present(f, _signed("service", pool, node, f.fileHash, clock));
+    }
+
+    function _refuses(FileData memory f, Receipt memory r) internal {
+        _presentReverts(f, r, abi.encodeWithSelector(ICourt.BadReceipt.selector));
+    }
+
+    /// What a contract "signed" it can deny later, when the work is there: only a key's own signature is a receipt.
+    function test_contractsGiveNoReceipts() public {
+        address fickle = address(new Fickle());
+        vm.prank(owner);
+        court.setService(pool, fickle);
+        FileData memory f = _for(0);
+        _refuses(f, Receipt(1, uint40(clock), "anything"));
+        bytes[] memory signatures = _signatures(_one(f));
+        vm.prank(fickle);
+        pools.submitLane(pool, _one(f), signatures, new Receipt[](0)); // relaying is an act of its own
+    }
+
+    /// A key whose account gets code (EIP-7702) has signed what it signed.
+    function test_codeAtTheServicesAccountDeniesNoReceipt() public {
+        vm.etch(account("service"), hex"600080fd");
+        _late(0, clock);
     }
 
     /// The digest is EIP-712's, of Pools' domain, spelled out.
@@ -99,35 +127,48 @@ contract ReceiptsTest is Receipting {
     }
 
     function test_previousKeyCountsForAWhile() public {
-        uint256 s = _submit();
-        Receipt memory r = _receipt(s);
-        FileData memory f = files[pool][s];
-        _blocks(3);
+        FileData memory f = _for(0);
+        Receipt memory r = _signed("service", pool, node, f.fileHash, clock);
         vm.expectRevert(IPools.NotOwner.selector);
         court.setService(pool, stranger);
         vm.prank(owner);
         court.setService(pool, account("second"));
-        (address current, address previous, uint256 until) = court.serviceOf(pool);
-        assertEq(current, account("second"));
-        assertEq(previous, account("service"));
-        assertEq(until, clock + WINDOW + 2 + D + 1); // and a lane's time to be attested
+        uint256 until = clock + WINDOW + 1;
+        _names("second", "service", until);
+        _wait(WINDOW);
         vm.expectRevert(abi.encodeWithSelector(ICourt.TooSoon.selector, until));
         vm.prank(owner);
         court.setService(pool, account("third"));
-        _wait(until - clock - 1);
-        court.checkReceipt(pool, node, f.fileHash, r);
         uint256 snapshot = vm.snapshot();
-        _attest(0); // by the previous key
+        _present(f, r); // in the last second of both
+        vm.revertTo(snapshot);
+        _relay(_one(f)); // by the previous key
         vm.revertTo(snapshot);
         _wait(1);
         vm.expectRevert(ICourt.BadReceipt.selector);
-        court.attestByReceipt(pool, s, f, r);
-        vm.expectRevert(ICourt.NotService.selector);
+        court.checkReceipt(pool, node, f.fileHash, r);
+        bytes memory relay = _relaying(f);
         vm.prank(account("service"));
-        court.attest(pool, 0, 1);
+        (bool ok, bytes memory answer) = address(pools).call(relay);
+        assertFalse(ok);
+        assertEq(bytes32(bytes4(answer)), bytes32(IPools.NotService.selector));
+        vm.prank(account("second"));
+        (ok,) = address(pools).call(relay);
+        assertTrue(ok);
         vm.prank(owner);
         court.setService(pool, account("third")); // the next rotation
-        court.checkReceipt(pool, node, f.fileHash, _signed("second", pool, node, f.fileHash, clock));
-        court.attestByReceipt(pool, s, f, _signed("third", pool, node, f.fileHash, clock));
+        _counts("second", f);
+        _counts("third", f);
+    }
+
+    function _names(string memory now_, string memory before, uint256 time) private {
+        (address current, address previous, uint256 until) = court.serviceOf(pool);
+        assertEq(current, account(now_));
+        assertEq(previous, account(before));
+        assertEq(until, time);
+    }
+
+    function _counts(string memory signer, FileData memory f) private view {
+        court.checkReceipt(pool, node, f.fileHash, _signed(signer, pool, node, f.fileHash, clock));
     }
 }

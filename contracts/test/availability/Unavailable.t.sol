@@ -6,7 +6,7 @@ import {Codes} from "../../src/libraries/Codes.sol";
 import {FileData, FileRef} from "../../src/libraries/Types.sol";
 import {Losses} from "../helpers/Losses.sol";
 
-/// @notice A file that was attested and that nobody gets later: who pays, and whom nobody can blame.
+/// @notice A file that the service took and that nobody gets later: who pays, and whom nobody can blame.
 contract UnavailableTest is Losses {
     /// A worker (with the service) hides its files from the committee and shows them to the jury: honest seats lose
     /// nothing, who disputes gains nothing, the pay was due anyway.
@@ -15,7 +15,7 @@ contract UnavailableTest is Losses {
         _voteAll(0, Codes.UNAVAILABLE);
         assertEq(pools.accountOf(pool, node).earned, 1_000);
         uint256 trial = _dispute(stranger, s);
-        (uint256 units,) = pools.claimable(pool, node, s);
+        (uint256 units,) = _claimable(s);
         assertEq(pools.accountOf(pool, node).spent, 1_000); // held
         _juryVotes(trial, Codes.ACCEPT);
         _conclude(s);
@@ -132,7 +132,7 @@ contract UnavailableTest is Losses {
         assertEq(token.balanceOf(address(pools)), BUDGET - PAY - 3 * (FEE / 4));
     }
 
-    /// An attested file that the storage then loses is the owner's cost: its node and the seats have done their work.
+    /// A file that the storage took and then loses is the owner's cost: its node and the seats have done their work.
     function test_unavailableFromTheStorage() public {
         uint256 s = _submit();
         _voteAll(0, Codes.UNAVAILABLE);

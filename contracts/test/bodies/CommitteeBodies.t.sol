@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {ICourt} from "../../src/interfaces/ICourt.sol";
 import {IParams} from "../../src/interfaces/IParams.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {Losses} from "../helpers/Losses.sol";
@@ -51,7 +50,6 @@ contract CommitteeBodiesTest is Losses {
 
     function test_seatWithoutBondIsNeverDrawn() public {
         _submit();
-        _attest(0);
         _blocks(2);
         (uint256[] memory before,,,) = court.committeeOf(pool, 0, 0);
         uint256 spare = BOND - seats.minBond();
@@ -68,24 +66,6 @@ contract CommitteeBodiesTest is Losses {
         seats.penalise(before[0], spare, SINK); // what is left is still enough
         (uint256[] memory same,,,) = court.committeeOf(pool, 0, 0);
         assertEq(same, after_);
-    }
-
-    function test_fullLaneClosesAtOnce() public {
-        for (uint256 i = 0; i < 15; ++i) {
-            _submit();
-        }
-        vm.expectRevert(abi.encodeWithSelector(ICourt.LaneOpen.selector, height + 2));
-        vm.prank(account("service"));
-        court.attest(pool, 0, 1); // two blocks may bring more files
-        _submit();
-        _attest(0);
-        assertEq(court.roundOf(pool, 0, 0).seedBlock, height + 1);
-        _blocks(2);
-        court.draw(pool, 0, 0);
-        uint256 next = _submit();
-        assertEq(next, 16);
-        (, uint256 end,) = pools.laneOf(pool, 1);
-        assertEq(end, height + 2);
     }
 
     /// Who rejects honest work pays, when a jury says so, what the work would have earned: an owner whose seats take it

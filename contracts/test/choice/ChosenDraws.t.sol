@@ -91,7 +91,6 @@ contract ChosenDrawsTest is Choosing {
         _blocks(80);
         uint256 s = _submit();
         uint256 lane = s / 16;
-        _attest(lane);
         _blocks(2);
         (uint256[] memory members,,,) = court.committeeOf(pool, lane, 0);
         _out(members[0], FAMILY);

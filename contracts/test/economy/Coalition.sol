@@ -42,7 +42,7 @@ abstract contract Coalition is Contest {
         }
         for (uint256 i = count; i > 0; --i) {
             uint256 sequence = lane * 16 + i - 1;
-            (, uint256 amount) = pools.claimable(pool, files[pool][sequence].node, sequence);
+            (, uint256 amount) = _claimable(sequence);
             if (amount != 0) _claim(sequence);
             else try pools.forfeit(pool, sequence, files[pool][sequence]) {} catch {}
         }

@@ -6,7 +6,7 @@ import {Codes} from "../../src/libraries/Codes.sol";
 import {FileData, FileRef, Receipt} from "../../src/libraries/Types.sol";
 import {Market} from "./Market.sol";
 
-/// @notice A lane's files, their attestation and its committees.
+/// @notice A lane's files and its committees.
 abstract contract Lane is Market {
     /// In a strategy's votes: what an honest seat would vote.
     uint256 internal constant TRUTH = 12;
@@ -14,7 +14,7 @@ abstract contract Lane is Market {
     uint256 internal constant WITH_MAJORITY = 1;
     uint256 internal constant WITH_ALL = 2;
     uint256 internal constant IN_MINORITY = 3;
-    uint256 internal constant SERVICE_SILENT = 1;
+    uint256 internal constant SERVICE_RELAYS = 0;
     uint256 internal constant SERVICE_ROTATED = 2;
     uint256 internal constant POOL_PAUSED = 3;
 
@@ -37,54 +37,49 @@ abstract contract Lane is Market {
         count = plan.files + plan.others;
         uploadedAt = clock;
         _wait(1);
-        bool paused = plan.service == POOL_PAUSED;
-        if (paused) {
-            vm.prank(owner);
-            pools.pausePool(pool);
-        }
+        FileData[] memory files_ = new FileData[](count);
         for (uint256 i = 0; i < count; ++i) {
             bool own = i < plan.files;
-            uint256 sequence = _handIn(own ? coalitionNode : honestNode, paused);
-            if (i == 0) lane = sequence / 16;
+            files_[i] = own ? _made(coalitionNode, i) : _made(honestNode, i - plan.files);
             kinds[i] = own ? (plan.held ? Kind.Held : Kind.Own) : Kind.Other;
         }
         if (decoy) kinds[count - 1] = Kind.Decoy;
-        _blocks(uint256(defaultTerms().laneBlocks) + 1);
-        _attestAll();
-        if (!paused) return;
-        vm.prank(owner);
-        pools.resumePool(pool);
+        _send(files_);
     }
 
-    /// @dev The service attests what it has. One that keeps silent, or was replaced, attests the coalition's files only,
-    /// and the others' workers present their receipts.
-    function _attestAll() private {
+    /// @dev The service relays the lane. Where it is silent, was replaced, or its pool is paused, anybody sends the files
+    /// with their receipts.
+    function _send(FileData[] memory files_) private {
         string memory signer = _serviceName();
-        bool silent = plan.service == SERVICE_SILENT || plan.service == SERVICE_ROTATED;
         if (plan.service == SERVICE_ROTATED) {
-            _wait(defaultTerms().receiptWindow);
+            _wait(defaultTerms().receiptWindow + 1);
             uploadedAt = clock;
             signer = _serviceName();
             ++rotations;
             vm.prank(owner);
             court.setService(pool, account(_serviceName()));
         }
-        uint256 places = (1 << (silent ? plan.files : count)) - 1;
-        if (plan.held) places &= ~((1 << plan.files) - 1);
-        if (places != 0 && plan.service != POOL_PAUSED) {
-            vm.prank(account(signer));
-            court.attest(pool, lane, places);
+        bool paused = plan.service == POOL_PAUSED;
+        if (paused) {
+            vm.prank(owner);
+            pools.pausePool(pool);
         }
-        for (uint256 i = plan.files; silent && i < count; ++i) {
-            uint256 sequence = lane * 16 + i;
-            FileData memory f = files[pool][sequence];
-            Receipt memory receipt = _receipt(signer, f.node, f.fileHash);
-            court.attestByReceipt(pool, sequence, f, receipt);
+        Receipt[] memory receipts = new Receipt[](plan.service == SERVICE_RELAYS ? 0 : count);
+        for (uint256 i = 0; i < receipts.length; ++i) {
+            receipts[i] = _receipt(signer, files_[i].node, files_[i].fileHash);
         }
+        bytes[] memory signatures = _signatures(files_);
+        vm.prank(account(signer));
+        lane = pools.submitLane(pool, files_, signatures, receipts);
+        for (uint256 i = 0; i < count; ++i) {
+            files[pool][lane * 16 + i] = files_[i];
+        }
+        if (!paused) return;
+        vm.prank(owner);
+        pools.resumePool(pool);
     }
 
     function _judge(uint256 round) internal {
-        if (court.roundOf(pool, lane, round).seedBlock == 0) return _settle(round); // nothing was attested
         _draw(lane, round);
         (uint256[] memory members,, bytes32 seed,) = court.committeeOf(pool, lane, round);
         _touch(members);
@@ -105,7 +100,6 @@ abstract contract Lane is Market {
     }
 
     function _settle(uint256 round) private {
-        if (court.roundOf(pool, lane, round).seed == 0) _blocks(uint256(defaultTerms().attestBlocks) + 1);
         FileRef[] memory refs = _refs(lane);
         vm.prank(coalition);
         court.settle(pool, lane, round, refs);

@@ -2,7 +2,7 @@
 pragma solidity 0.8.37;
 
 import {IPools} from "../../src/interfaces/IPools.sol";
-import {FileData, PoolTerms, Receipt, Work} from "../../src/libraries/Types.sol";
+import {FileData, PoolTerms, Receipt} from "../../src/libraries/Types.sol";
 import {Planting} from "../helpers/Planting.sol";
 
 /// @notice What the shipped networks and pools fix; windows in seconds, amounts in base units.
@@ -221,20 +221,12 @@ abstract contract Market is Planting {
 
     // Work
 
-    /// @param paused The pool takes nothing any more but what was uploaded before.
-    function _handIn(address n, bool paused) internal returns (uint256 sequence) {
-        IPools.Account memory a = pools.accountOf(pool, n);
-        uint256 step = pools.poolOf(pool).steps - 1;
-        bytes32 row = keccak256(abi.encode(n, a.counter));
-        Draft memory d = Draft({
-            root: keccak256(abi.encode(row)), fileHash: row, units: uint24(plan.units), rows: uint16(plan.rows)
-        });
-        Work memory work = _work(step, a.counter, d);
-        Receipt memory receipt = _receipt(_serviceName(), n, row);
-        vm.prank(n);
-        if (paused) sequence = pools.submitWithReceipt(work, receipt);
-        else sequence = pools.submit(work);
-        files[pool][sequence] = FileData(n, uint24(step), uint24(a.counter), d.units, d.rows, d.root, row);
+    /// @dev The node's file after `ahead` others.
+    function _made(address n, uint256 ahead) internal view returns (FileData memory) {
+        uint256 counter = pools.accountOf(pool, n).counter + ahead;
+        bytes32 row = keccak256(abi.encode(n, counter));
+        Draft memory d = Draft(keccak256(abi.encode(row)), row, uint24(plan.units), uint16(plan.rows));
+        return _work(n, pools.poolOf(pool).steps - 1, counter, d);
     }
 
     function _receipt(string memory signer, address n, bytes32 fileHash) internal view returns (Receipt memory) {

@@ -4,7 +4,7 @@ pragma solidity 0.8.37;
 import {IParams} from "../../src/interfaces/IParams.sol";
 import {IPools} from "../../src/interfaces/IPools.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
-import {Receipt} from "../../src/libraries/Types.sol";
+import {FileData, Receipt} from "../../src/libraries/Types.sol";
 import {Planting} from "../helpers/Planting.sol";
 
 /// @notice Amounts, limits and windows of whole calls, with random sizes, orders and times.
@@ -14,17 +14,19 @@ contract MoneyTest is Planting {
     /// Whatever order claims come in, each accepted file is paid once, and not before it vests.
     function testFuzz_claimsInAnyOrderPayEachFileOnce(uint24[6] memory units, uint256 order) public {
         uint256 sum;
+        FileData[] memory lane = new FileData[](6);
         for (uint256 i = 0; i < 6; ++i) {
             units[i] = 1 + units[i] % 50_000;
-            _submitFrom(node, units[i]);
+            lane[i] = _next(node, units[i], i);
             sum += units[i];
         }
+        _relay(lane);
         _voteAll(0, Codes.ACCEPT);
         _passWindow();
         uint256 paid;
         for (uint256 i = 0; i < 20; ++i) {
             uint256 sequence = uint256(keccak256(abi.encode(order, i))) % 6;
-            (uint256 due, uint256 amount) = pools.claimable(pool, node, sequence);
+            (uint256 due, uint256 amount) = _claimable(sequence);
             if (due == 0) {
                 bytes32 inner = _inner(sequence);
                 vm.expectRevert(IPools.NothingToClaim.selector);
@@ -34,7 +36,7 @@ contract MoneyTest is Planting {
             assertEq(_claim(sequence), amount);
             paid += due;
         }
-        (uint256 rest,) = pools.claimable(pool, node, 5);
+        (uint256 rest,) = _claimable(5);
         assertEq(paid + rest, sum);
         if (rest != 0) _claim(5);
         assertEq(token.balanceOf(operator), sum * 1e6);
@@ -85,10 +87,7 @@ contract MoneyTest is Planting {
         if (open + units <= limit) return; // sixty-four files are under way: another bound
         bytes memory reason = abi.encodeWithSelector(IPools.OverLimit.selector, open + units, limit);
         if (open / units == 64) reason = abi.encodeWithSelector(IPools.TooManyUnsettled.selector, 64);
-        uint256 counter = pools.accountOf(pool, node).counter;
-        vm.expectRevert(reason);
-        vm.prank(node);
-        pools.submit(_work(0, counter, Draft(keccak256("r"), keccak256("f"), units, 1)));
+        _refused(_next(node, units, 0), reason);
     }
 
     // Penalties
@@ -98,9 +97,7 @@ contract MoneyTest is Planting {
         v.slashBps = 5_000 + bps % 5_001;
         _govern(v);
         uint256 n = others % 15;
-        for (uint256 i = 0; i <= n; ++i) {
-            _submit();
-        }
+        _submitLane(n + 1);
         uint256 codes = Codes.set(_all(Codes.MALFORMED), 0, Codes.REJECT_WEIGHTS);
         _vote(0, 0, _three(codes, codes, codes));
         _passWindow();
@@ -120,9 +117,7 @@ contract MoneyTest is Planting {
         v.malformedPenalty = uint56(1 + penalty % 500e9);
         _govern(v);
         uint256 n = 1 + files_ % 3;
-        for (uint256 i = 0; i < n; ++i) {
-            _submit();
-        }
+        _submitLane(n);
         _voteAll(0, Codes.MALFORMED);
         _passWindow();
         uint256 left = STAKE;
@@ -135,28 +130,6 @@ contract MoneyTest is Planting {
         }
         assertEq(pools.poolOf(pool).free, BUDGET);
         assertEq(token.balanceOf(address(pools)), BUDGET + n * FEES); // the committees' fees, paid by the node
-    }
-
-    function testFuzz_lateFilesCostThePenaltyEach(uint16 attested, uint56 penalty) public {
-        IParams.Values memory v = defaultValues();
-        v.malformedPenalty = uint56(1 + penalty % 20e9);
-        _govern(v);
-        for (uint256 i = 0; i < 16; ++i) {
-            _submit();
-        }
-        if (attested == 0) attested = 1;
-        _attestPlaces(0, attested);
-        _voteAll(0, Codes.ACCEPT);
-        uint256 late;
-        for (uint256 i = 0; i < 16; ++i) {
-            bool in_ = attested >> i & 1 == 1;
-            assertEq(_code(i), in_ ? Codes.ACCEPT : Codes.LATE);
-            if (in_) continue;
-            ++late;
-            pools.finalize(pool, i, _ref(i)); // at once
-        }
-        assertEq(STAKE - stakes.stakeOf(node), late * v.malformedPenalty);
-        assertEq(pools.poolOf(pool).free, BUDGET - (16 - late) * (1e9 + FEES));
     }
 
     /// Who accepted a forged file pays its pay together, and no less than the penalty each.
@@ -257,8 +230,13 @@ contract MoneyTest is Planting {
         if (!fresh) {
             vm.expectRevert(abi.encodeWithSelector(IPools.ReceiptOutOfTime.selector, clock - 600, last));
         }
-        vm.prank(node);
-        pools.submitWithReceipt(_work(0, 0, w), receipt);
+        this.present(_work(0, 0, w), receipt);
         assertEq(pools.accountOf(pool, node).counter, fresh ? 1 : 0);
+    }
+
+    function present(FileData calldata file, Receipt calldata receipt) external {
+        Receipt[] memory receipts = new Receipt[](1);
+        receipts[0] = receipt;
+        pools.submitLane(pool, _one(file), _signatures(_one(file)), receipts);
     }
 }

@@ -23,30 +23,24 @@ contract SlotsTest is PRBTest {
         uint32 rate,
         uint32 fee,
         uint24 maxUnits,
-        uint8 laneBlocks,
         uint8 lag,
         uint8 committee,
         uint8 status
     ) public pure {
         (lag, committee) = (lag & 15, committee & 15);
-        uint256 w = PoolSlot.pack(rate, fee, maxUnits, laneBlocks, lag, committee, status).withFree(free);
+        uint256 w = PoolSlot.pack(rate, fee, maxUnits, lag, committee, status).withFree(free);
         require(w.free() == free && w.rate() == rate && w.fee() == fee && w.maxUnits() == maxUnits, "low");
-        require(w.laneBlocks() == laneBlocks && w.maxLag() == lag && w.committee() == committee, "middle");
-        require(w.status() == status && w.sequence() == 0 && w.laneStart() == 0 && w.steps() == 0, "rest");
+        require(w.maxLag() == lag && w.committee() == committee, "middle");
+        require(w.status() == status && w.lanes() == 0 && w.steps() == 0, "rest");
         require(w.fees() == uint256(fee) * committee, "fees");
     }
 
-    function testFuzz_poolSettersTouchOneField(uint256 w, uint64 free, uint32 place, uint32 start, uint256 more)
-        public
-        pure
-    {
-        uint256 sequence = place & PoolSlot.MAX_SEQUENCE;
+    function testFuzz_poolSettersTouchOneField(uint256 w, uint64 free, uint256 more) public pure {
+        uint256 lanes = (more >> 64) & PoolSlot.MAX_LANES;
         uint256 steps = more & PoolSlot.MAX_STEPS;
         uint256 status = (more >> 32) & 255;
         require(w.withFree(free).free() == free && w.withFree(free).withFree(w.free()) == w, "free");
-        uint256 lane = w.withLane(sequence, start);
-        require(lane.sequence() == sequence && lane.laneStart() == start, "lane");
-        require(lane.withLane(w.sequence(), w.laneStart()) == w, "only the lane");
+        require(w.withLanes(lanes).lanes() == lanes && w.withLanes(lanes).withLanes(w.lanes()) == w, "lanes");
         require(w.withSteps(steps).steps() == steps && w.withSteps(steps).withSteps(w.steps()) == w, "steps");
         require(w.withStatus(status).status() == status, "status");
         require(w.withStatus(status).withStatus(w.status()) == w, "only the status");
@@ -101,7 +95,7 @@ contract SlotsTest is PRBTest {
     {
         uint256 phase = kind & 15;
         uint256 w = FileSlot.pack(digest, amount, time, code, phase);
-        require(w.digest() == digest && w.amount() == amount && w.submittedAt() == time, "low");
+        require(w.digest() == digest && w.amount() == amount, "low");
         require(w.finalAt() == time && w.code() == code && w.phase() == phase && w.flags() == 0, "high");
         uint256 flagged = w | FileSlot.CUMULATIVE | FileSlot.FROZEN;
         require(flagged.flags() == FileSlot.CUMULATIVE | FileSlot.FROZEN && flagged.phase() == phase, "flags");

@@ -121,8 +121,6 @@ contract Deployer is PRBTest {
             committee: 3,
             jury: 5,
             appealJury: 0,
-            laneBlocks: 2,
-            attestBlocks: 32,
             maxLag: 2,
             auditRate: 65536,
             drawBlocks: 64,

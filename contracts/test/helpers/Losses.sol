@@ -9,7 +9,7 @@ contract Losses is Planting {
     uint256 internal constant PAY = 1_000 * 1e6;
     /// Of a dispute in the default pool.
     uint256 internal constant DEPOSIT = 5 * 5e8 + 5e9;
-    /// Of a node for a malformed or late file.
+    /// Of a node for a malformed file.
     uint256 internal constant PENALTY = 1e9;
 
     function _loss(uint256 seat) internal view returns (uint256) {

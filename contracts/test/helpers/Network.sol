@@ -6,8 +6,8 @@ import {IParams} from "../../src/interfaces/IParams.sol";
 import {IPools} from "../../src/interfaces/IPools.sol";
 import {IStakes} from "../../src/interfaces/IStakes.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
-import {PackedWork} from "../../src/libraries/PackedWork.sol";
-import {FileData, FileRef, PoolTerms, Work} from "../../src/libraries/Types.sol";
+import {TypedData} from "../../src/libraries/TypedData.sol";
+import {FileData, FileRef, PoolTerms, Receipt} from "../../src/libraries/Types.sol";
 import {Deployer} from "./Deploy.sol";
 
 /// @notice A whole network with an own clock, and one short call per thing that people do.
@@ -186,35 +186,140 @@ contract Network is Deployer {
         uint16 rows;
     }
 
-    function _work(uint256 step, uint256 counter, Draft memory d) internal view returns (Work memory) {
-        return Work(PackedWork.pack(pool, step, counter, d.units, d.rows), d.root, d.fileHash);
+    /// @dev The file of a draft, from `node`.
+    function _work(uint256 step, uint256 counter, Draft memory d) internal view returns (FileData memory) {
+        return _work(node, step, counter, d);
+    }
+
+    function _work(address n, uint256 step, uint256 counter, Draft memory d) internal pure returns (FileData memory) {
+        return FileData(n, uint24(step), uint24(counter), d.units, d.rows, d.root, d.fileHash);
+    }
+
+    /// @dev The next file of a node, or the one `ahead` of it.
+    function _next(address n, uint24 units, uint256 ahead) internal view returns (FileData memory) {
+        uint256 counter = pools.accountOf(pool, n).counter + ahead;
+        bytes32 hash = keccak256(abi.encode(keccak256(abi.encode(n, counter))));
+        return _work(n, pools.poolOf(pool).steps - 1, counter, Draft(hash, hash, units, 8));
     }
 
     function _submit() internal returns (uint256) {
         return _submitFrom(node, 1_000);
     }
 
-    function _submitFrom(address n, uint24 units) internal returns (uint256 sequence) {
-        IPools.Account memory a = pools.accountOf(pool, n);
-        uint256 step = pools.poolOf(pool).steps - 1;
-        bytes32 salt = keccak256(abi.encode(n, a.counter));
-        Draft memory w =
-            Draft({root: keccak256(abi.encode(salt)), fileHash: keccak256(abi.encode(salt)), units: units, rows: 8});
-        vm.prank(n);
-        sequence = pools.submit(_work(step, a.counter, w));
-        files[pool][sequence] = FileData({
-            node: n,
-            step: uint24(step),
-            counter: uint24(a.counter),
-            units: units,
-            rows: 8,
-            root: w.root,
-            fileHash: w.fileHash
-        });
+    /// @dev A lane of one file; its sequence.
+    function _submitFrom(address n, uint24 units) internal returns (uint256) {
+        return _relay(_one(_next(n, units, 0)));
+    }
+
+    /// @dev A lane of so many files of `node`; the sequence of the first.
+    function _submitLane(uint256 count) internal returns (uint256) {
+        return _submitLaneFrom(node, 1_000, count);
+    }
+
+    function _submitLaneFrom(address n, uint24 units, uint256 count) internal returns (uint256) {
+        FileData[] memory lane = new FileData[](count);
+        for (uint256 i = 0; i < count; ++i) {
+            lane[i] = _next(n, units, i);
+        }
+        return _relay(lane);
+    }
+
+    function _one(FileData memory f) internal pure returns (FileData[] memory lane) {
+        lane = new FileData[](1);
+        lane[0] = f;
+    }
+
+    /// @dev The service relays a lane; the sequence of its first file.
+    function _relay(FileData[] memory lane) internal returns (uint256 first) {
+        bytes[] memory signatures = _signatures(lane);
+        vm.prank(account("service"));
+        first = pools.submitLane(pool, lane, signatures, new Receipt[](0)) << 4;
+        for (uint256 i = 0; i < lane.length; ++i) {
+            files[pool][first + i] = lane[i];
+        }
+    }
+
+    /// @dev The call by which the service relays one file.
+    function _relaying(FileData memory f) internal view returns (bytes memory) {
+        FileData[] memory lane = _one(f);
+        return abi.encodeCall(pools.submitLane, (pool, lane, _signatures(lane), new Receipt[](0)));
+    }
+
+    /// @dev The service relays one file and is refused: `reason` is the error with its arguments.
+    function _refused(FileData memory f, bytes memory reason) internal {
+        _refusedLane(_one(f), 0, reason);
+    }
+
+    function _refusedLane(FileData[] memory lane, uint256 index, bytes memory reason) internal {
+        bytes[] memory signatures = _signatures(lane);
+        vm.expectRevert(_refusal(index, reason));
+        vm.prank(account("service"));
+        pools.submitLane(pool, lane, signatures, new Receipt[](0));
+    }
+
+    /// @dev The error with which a lane is refused for one of its files.
+    function _refusal(uint256 index, bytes memory reason) internal pure returns (bytes memory) {
+        bytes memory padded = bytes.concat(reason, new bytes(100 - reason.length));
+        return abi.encodeWithSelector(IPools.FileRefused.selector, index, padded);
+    }
+
+    function _refusal(bytes4 reason) internal pure returns (bytes memory) {
+        return _refusal(0, abi.encodePacked(reason));
+    }
+
+    function _signatures(FileData[] memory lane) internal view returns (bytes[] memory signatures) {
+        signatures = new bytes[](lane.length);
+        for (uint256 i = 0; i < lane.length; ++i) {
+            uint256 signer = nodeKeys[lane[i].node];
+            signatures[i] = _sign(signer == 0 ? 1 : signer, _submissionDigest(pool, lane[i]));
+        }
+    }
+
+    function _submissionDigest(uint256 p, FileData memory f) internal view returns (bytes32) {
+        string memory fields =
+            "uint256 pool,address node,uint256 step,uint256 counter,uint256 units,uint256 rows,bytes32 root,bytes32 file";
+        bytes32 typehash = keccak256(bytes(string.concat("Submission(", fields, ")")));
+        return _typed(
+            keccak256(abi.encode(typehash, p, f.node, f.step, f.counter, f.units, uint256(f.rows), f.root, f.fileHash))
+        );
+    }
+
+    function _inviteDigest(uint256 p, address n, uint256 expiry) internal view returns (bytes32) {
+        bytes32 typehash = keccak256("Invite(uint256 pool,address node,uint256 expiry)");
+        return _typed(keccak256(abi.encode(typehash, p, n, expiry)));
+    }
+
+    /// @dev What a node signs to join (`"Join"`) or leave (`"Leave"`).
+    function _memberDigest(string memory verb, uint256 p, address n, uint256 nonce, uint256 expiry)
+        internal
+        view
+        returns (bytes32)
+    {
+        bytes32 typehash =
+            keccak256(bytes(string.concat(verb, "(uint256 pool,address node,uint256 nonce,uint256 expiry)")));
+        return _typed(keccak256(abi.encode(typehash, p, n, nonce, expiry)));
+    }
+
+    function _typed(bytes32 structHash) private view returns (bytes32) {
+        return TypedData.digest(keccak256("muster-pools"), address(pools), structHash);
     }
 
     function _inner(uint256 sequence) internal view returns (bytes32) {
-        return pools.innerHash(pool, sequence, files[pool][sequence]);
+        return _innerOf(sequence, files[pool][sequence]);
+    }
+
+    function _innerOf(uint256 sequence, FileData memory f) internal view returns (bytes32) {
+        uint256 what = (uint256(f.step) << 64) | (uint256(f.counter) << 40) | (uint256(f.units) << 16) | f.rows;
+        return keccak256(abi.encode(f.root, f.fileHash, (pool << 128) | (sequence << 96) | what));
+    }
+
+    /// @dev Units and base units that a claim by this file would pay.
+    function _claimable(uint256 sequence) internal view returns (uint256 units, uint256 amount) {
+        IPools.Account memory a = pools.accountOf(pool, files[pool][sequence].node);
+        IPools.Submission memory s = pools.submissionOf(pool, sequence);
+        bool vested = clock >= s.finalAt && (a.barrier == 0 || s.finalAt <= a.barrier);
+        if (vested && s.earned > a.spent) units = s.earned - a.spent;
+        amount = units * court.termsOf(pool).rate;
     }
 
     function _ref(uint256 sequence) internal view returns (FileRef memory) {
@@ -230,21 +335,6 @@ contract Network is Deployer {
         }
     }
 
-    // Attestation
-
-    /// @dev What the service does at a lane's end, when it has the bytes of all files.
-    function _attest(uint256 lane) internal {
-        (,, uint256 n) = pools.laneOf(pool, lane);
-        _attestPlaces(lane, (1 << n) - 1);
-    }
-
-    function _attestPlaces(uint256 lane, uint256 places) internal {
-        (, uint256 end, uint256 n) = pools.laneOf(pool, lane);
-        if (n < 16 && height <= end) _blocks(end + 1 - height);
-        vm.prank(account("service"));
-        court.attest(pool, lane, places);
-    }
-
     // Votes
 
     /// @dev Sixteen times one code.
@@ -257,9 +347,8 @@ contract Network is Deployer {
         (votes[0], votes[1], votes[2]) = (a, b, c);
     }
 
-    /// @dev Attests what nobody did before, moves past the seed block and draws.
+    /// @dev Moves past the seed block and draws.
     function _draw(uint256 lane, uint256 round) internal {
-        if (round == 0 && court.roundOf(pool, lane, 0).codes == 0) _attest(lane);
         uint256 seedBlock = court.roundOf(pool, lane, round).seedBlock;
         if (height <= seedBlock) _blocks(seedBlock + 1 - height);
         court.draw(pool, lane, round);

@@ -4,7 +4,7 @@ pragma solidity 0.8.37;
 import {ICanaries} from "../../src/interfaces/ICanaries.sol";
 import {IPools} from "../../src/interfaces/IPools.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
-import {FileData, Work} from "../../src/libraries/Types.sol";
+import {FileData} from "../../src/libraries/Types.sol";
 import {Network} from "./Network.sol";
 
 /// @notice What a pool owner needs for canaries: trees of sixteen salted leaves.

@@ -8,7 +8,6 @@ import {Losses} from "./Losses.sol";
 
 /// @notice The service's receipts, and files that are submitted with them.
 contract Receipting is Losses {
-    uint256 internal constant D = 32;
     uint256 internal constant WINDOW = 600;
 
     function _signed(string memory signer, uint256 p, address n, bytes32 fileHash, uint256 time)
@@ -25,32 +24,40 @@ contract Receipting is Losses {
         return _signed("service", pool, f.node, f.fileHash, clock);
     }
 
-    /// @dev A node's next file, and a receipt of `time` for it.
-    function _next(address n, uint256 time) internal view returns (Draft memory w, Receipt memory r) {
-        bytes32 salt = keccak256(abi.encode(n, pools.accountOf(pool, n).counter));
-        w = Draft({root: keccak256(abi.encode(salt)), fileHash: salt, units: 1_000, rows: 8});
-        r = _signed("service", pool, n, salt, time);
+    /// @dev `node`'s next file, for `step`.
+    function _for(uint256 step) internal view returns (FileData memory f) {
+        f = _next(node, 1_000, 0);
+        f.step = uint24(step);
     }
 
-    function _record(uint256 sequence, address n, uint256 step, uint256 counter, Draft memory w) internal {
-        files[pool][sequence] = FileData(n, uint24(step), uint24(counter), w.units, w.rows, w.root, w.fileHash);
-    }
-
-    /// @dev `node` submits for `step` with a receipt of `time`.
+    /// @dev A stranger submits `node`'s next file for `step`, with a receipt of `time`.
     function _late(uint256 step, uint256 time) internal returns (uint256 sequence) {
-        (Draft memory w, Receipt memory r) = _next(node, time);
-        uint256 counter = pools.accountOf(pool, node).counter;
-        vm.prank(node);
-        sequence = pools.submitWithReceipt(_work(step, counter, w), r);
-        _record(sequence, node, step, counter, w);
+        FileData memory f = _for(step);
+        sequence = _present(f, _signed("service", pool, node, f.fileHash, time));
+    }
+
+    function _present(FileData memory f, Receipt memory receipt) internal returns (uint256 sequence) {
+        bytes[] memory signatures = _signatures(_one(f));
+        vm.prank(stranger);
+        sequence = pools.submitLane(pool, _one(f), signatures, _only(receipt)) << 4;
+        files[pool][sequence] = f;
+    }
+
+    function _only(Receipt memory receipt) internal pure returns (Receipt[] memory receipts) {
+        receipts = new Receipt[](1);
+        receipts[0] = receipt;
     }
 
     function _lateReverts(uint256 step, uint256 time, bytes memory reason) internal {
-        (Draft memory w, Receipt memory r) = _next(node, time);
-        uint256 counter = pools.accountOf(pool, node).counter;
+        FileData memory f = _for(step);
+        _presentReverts(f, _signed("service", pool, node, f.fileHash, time), reason);
+    }
+
+    function _presentReverts(FileData memory f, Receipt memory receipt, bytes memory reason) internal {
+        bytes[] memory signatures = _signatures(_one(f));
         vm.expectRevert(reason);
-        vm.prank(node);
-        pools.submitWithReceipt(_work(step, counter, w), r);
+        vm.prank(stranger);
+        pools.submitLane(pool, _one(f), signatures, _only(receipt));
     }
 
     function _outOfTime(uint256 first, uint256 last) internal pure returns (bytes memory) {

@@ -135,7 +135,7 @@ abstract contract BenchHandler is World {
 
     function _openable(uint256 sequence) private view returns (bool) {
         GhostFile storage f = ghostFiles[sequence];
-        if (f.code == Codes.LATE || clock >= f.time || !_planted(files[pool][sequence])) return false;
+        if (clock >= f.time || !_planted(files[pool][sequence])) return false;
         if (ghostDisputes[sequence].canary != 0 || ghostDisputes[sequence].concluded) return false;
         return
             f.phase == IPools.Phase.Settled || (f.phase == IPools.Phase.Disputed && ghostDisputes[sequence].open != 0);

@@ -4,10 +4,9 @@ pragma solidity 0.8.37;
 import {ICourt} from "../../src/interfaces/ICourt.sol";
 import {IVoting} from "../../src/interfaces/IVoting.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
-import {FileData, Receipt} from "../../src/libraries/Types.sol";
 import {WorkHandler} from "./WorkHandler.sol";
 
-/// @notice What the service, committees and the keepers of lanes do. Honest members vote in time once their committee is
+/// @notice What committees and the keepers of lanes do. Honest members vote in time once their committee is
 /// drawn; whether it is, and when it is counted, is chance.
 abstract contract CommitteeHandler is WorkHandler {
     function blocks(uint256 n) external acts {
@@ -20,30 +19,9 @@ abstract contract CommitteeHandler is WorkHandler {
         _reach("pass");
     }
 
-    /// @dev The service says which bytes it has, all at once.
-    function attest(uint256 i) external acts {
-        (bool any, uint256 lane, uint256 round) = _pickLane(i);
-        if (any && round == 0 && _attestLane(lane)) _reach("attest");
-    }
-
-    /// @dev The service is silent: a worker shows its receipt.
-    function present(uint256 i) external acts {
-        for (uint256 k = 0; k < sequences.length; ++k) {
-            uint256 sequence = sequences[(i % sequences.length + k) % sequences.length];
-            GhostRound storage r = ghostRounds[(sequence >> 4) << 1];
-            if (withheld[sequence] || r.settled || r.seats.length != 0) continue;
-            if (Codes.get(r.codes, sequence & 15) != Codes.NONE || !_attestable(sequence >> 4)) continue;
-            FileData memory f = files[pool][sequence];
-            Receipt memory receipt = _receipt(f.node, f.fileHash, clock);
-            court.attestByReceipt(pool, sequence, f, receipt);
-            return _reach("present");
-        }
-    }
-
     function judge(uint256 i, uint256 settles) external acts {
         (bool any, uint256 lane, uint256 round) = _pickLane(i);
         if (!any) return;
-        if (round == 0 && !_attestLane(lane) && ghostRounds[lane << 1].codes == 0) return;
         if (!_drawLane(lane, round)) return;
         _voteLane(lane, round);
         if (settles % 4 != 0 && _settleLane(lane, round)) _reach(round == 0 ? "judge" : "judge again");
@@ -65,9 +43,9 @@ abstract contract CommitteeHandler is WorkHandler {
         if (done) _reach("neglect");
     }
 
-    /// @dev Past the last block in which a lane can be attested or drawn, and the windows of a committee.
+    /// @dev Past the last block in which a lane can be drawn, and the windows of a committee.
     function _pastLane() internal {
-        _blocks(uint256(defaultTerms().laneBlocks) + defaultTerms().attestBlocks + defaultTerms().drawBlocks + 2);
+        _blocks(uint256(defaultTerms().drawBlocks) + 3);
         _wait(uint256(defaultTerms().commitWindow) + defaultTerms().revealWindow);
     }
 
@@ -83,27 +61,6 @@ abstract contract CommitteeHandler is WorkHandler {
     }
 
     // Steps
-
-    /// @dev Whether files of a lane can still be attested, once it takes no more.
-    function _attestable(uint256 lane) internal returns (bool) {
-        (, uint256 end, uint256 count) = pools.laneOf(pool, lane);
-        if (count < 16 && height <= end) _blocks(end + 1 - height);
-        return height <= end + defaultTerms().attestBlocks;
-    }
-
-    function _attestLane(uint256 lane) internal returns (bool) {
-        if (ghostRounds[lane << 1].seats.length != 0 || !_attestable(lane)) return false;
-        (,, uint256 count) = pools.laneOf(pool, lane);
-        uint256 places;
-        for (uint256 place = 0; place < count; ++place) {
-            uint256 sequence = (lane << 4) | place;
-            bool known = Codes.get(ghostRounds[lane << 1].codes, place) != Codes.NONE;
-            if (!withheld[sequence] && !known) places |= 1 << place;
-        }
-        if (places == 0) return false;
-        _attestPlaces(lane, places);
-        return true;
-    }
 
     function _drawLane(uint256 lane, uint256 round) internal returns (bool) {
         ICourt.Round memory r = court.roundOf(pool, lane, round);

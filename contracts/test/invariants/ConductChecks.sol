@@ -30,8 +30,7 @@ abstract contract ConductChecks is World {
         }
     }
 
-    /// @notice An honest worker's stake pays only for files that a captured committee or jury rejected, and for what was
-    /// never attested.
+    /// @notice An honest worker's stake pays only for files that a captured committee or jury rejected.
     function honestWorkersLoseOnlyToCapturedBodies() external view {
         for (uint256 i = 0; i < everyNode.length; ++i) {
             if (kindOf[everyNode[i]] != HONEST) continue;
@@ -40,7 +39,6 @@ abstract contract ConductChecks is World {
             for (uint256 k = 0; k < sequences.length; ++k) {
                 GhostFile storage f = ghostFiles[sequences[k]];
                 if (f.node != everyNode[i] || f.code == Codes.CANARY) continue;
-                if (f.code == Codes.LATE) ++wronged; // the service was silent, and nobody showed its receipt
                 uint256 kind = Codes.kind(f.code);
                 if (kind != Codes.KIND_REJECT && kind != Codes.KIND_MALFORMED) continue;
                 require(_committeeCaptured(sequences[k]) || _captured(sequences[k]), "an honest file was rejected");

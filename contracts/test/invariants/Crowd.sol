@@ -15,7 +15,7 @@ import {StateChecks} from "./StateChecks.sol";
 contract Crowd is CommitteeHandler, BenchHandler, SeatHandler, OwnerHandler, MoneyChecks, StateChecks, ConductChecks {
     /// @notice What a campaign calls; the commonest actions more than once.
     function actions() external pure returns (bytes4[] memory list) {
-        bytes4[32] memory once = [
+        bytes4[30] memory once = [
             this.submit.selector,
             this.submitLate.selector,
             this.arrive.selector,
@@ -26,8 +26,6 @@ contract Crowd is CommitteeHandler, BenchHandler, SeatHandler, OwnerHandler, Mon
             this.withdraw.selector,
             this.blocks.selector,
             this.pass.selector,
-            this.attest.selector,
-            this.present.selector,
             this.settle.selector,
             this.neglect.selector,
             this.neglect.selector,
@@ -147,7 +145,6 @@ contract Crowd is CommitteeHandler, BenchHandler, SeatHandler, OwnerHandler, Mon
             (bool any, uint256 lane, uint256 round) = _pickLane(0);
             if (!any) return;
             if (_settleLane(lane, round)) continue;
-            if (round == 0) _attestLane(lane);
             if (_drawLane(lane, round)) _voteLane(lane, round);
             if (_settleLane(lane, round)) continue;
             _pastLane();

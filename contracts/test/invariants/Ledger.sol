@@ -213,7 +213,7 @@ abstract contract Ledger is Planting {
             --a.unsettled;
         }
         _reach(string.concat("outcome ", _text(code)));
-        if (code == Codes.VOID || code == Codes.LATE) ghostFree += f.units * _rate() + _fees();
+        if (code == Codes.VOID) ghostFree += f.units * _rate() + _fees();
     }
 
     function _resolved(GhostFile storage f, uint256 code, uint256 time) private {
@@ -246,7 +246,7 @@ abstract contract Ledger is Planting {
             ghostFree += _unearned();
             return;
         }
-        uint256 settledAt = _settledAt(f.time, code);
+        uint256 settledAt = _settledAt(f.time);
         f.code = code;
         --a.unsettled;
         (uint256 cost, uint256 fees) = _cost(a, code, settledAt);
@@ -254,7 +254,7 @@ abstract contract Ledger is Planting {
         if (code == Codes.CANARY) _reach("outcome 12");
         if (taken != 0) ++a.charges;
         a.lost += taken;
-        if (code != Codes.LATE) ghostFree += f.units * _rate() + fees;
+        ghostFree += f.units * _rate() + fees;
         if (Codes.isReject(code)) {
             uint256 since = was && disputed ? clock : settledAt;
             if (a.barrier == 0 || since < a.barrier) a.barrier = since;
@@ -263,9 +263,8 @@ abstract contract Ledger is Planting {
         if (f.frozen) _thaw(f, a);
     }
 
-    /// @dev Late work has no challenge window: its `time` is when it was settled.
-    function _settledAt(uint256 time, uint256 code) internal view returns (uint256) {
-        return code == Codes.LATE ? time : time - defaultTerms().challengeWindow;
+    function _settledAt(uint256 time) internal pure returns (uint256) {
+        return time - defaultTerms().challengeWindow;
     }
 
     /// @dev What a file that is finally not paid costs its node, and how much of it is the committee's fees.
@@ -273,7 +272,7 @@ abstract contract Ledger is Planting {
         if (code == Codes.CANARY) return (0, 0);
         (uint256 bps,, uint256 malformed) = params.slashing(settledAt);
         uint256 stake = lastSlash.before;
-        uint256 fees = code == Codes.LATE ? 0 : _fees();
+        uint256 fees = _fees();
         uint256 cost = Codes.isReject(code) ? stake * bps / 10_000 : malformed + fees;
         uint256 kept = a.unsettled * _fees();
         uint256 most = stake > kept ? stake - kept : 0;

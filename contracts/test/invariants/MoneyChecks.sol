@@ -42,7 +42,7 @@ abstract contract MoneyChecks is World {
         uint256 pay = ghostFiles[sequence].units * _rate();
         if (f.phase == IPools.Phase.Pending) return pay + _fees();
         if (f.phase == IPools.Phase.Disputed) return pay + _fees();
-        if (f.code == Codes.VOID || f.code == Codes.LATE) return 0;
+        if (f.code == Codes.VOID) return 0;
         if (f.phase == IPools.Phase.Settled && !Codes.isPaid(f.code)) sum = pay;
         ICourt.Round memory r = court.roundOf(pool, sequence >> 4, 0);
         if (Codes.get(r.codes, sequence & 15) == Codes.UNDECIDED) r = court.roundOf(pool, sequence >> 4, 1);

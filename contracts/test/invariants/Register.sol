@@ -74,7 +74,6 @@ abstract contract Register is Ledger {
         for (uint256 i = 0; i < logs.length; ++i) {
             address from = logs[i].emitter;
             if (from == address(token)) _foldToken(logs[i]);
-            else if (logs[i].topics[0] == IPools.ReceiptPresented.selector) _foldReceipt(logs[i]);
             else if (from == address(pools)) _foldPools(logs[i]);
             else if (from == address(stakes)) _foldStakes(logs[i]);
             else if (from == address(seats)) _foldSeats(logs[i], uint256(logs[i].topics[1]));
@@ -148,15 +147,6 @@ abstract contract Register is Ledger {
         if (revealed) r.revealed |= 1 << member;
     }
 
-    /// @dev A file's receipt came with it.
-    function _foldReceipt(Vm.Log memory log) private {
-        uint256 sequence = uint256(bytes32(log.data)) ^ (pool << 32);
-        if (sequence >> 32 != 0) return;
-        GhostRound storage r = ghostRounds[(sequence >> 4) << 1];
-        _expect(r.seats.length == 0, "work came into a drawn lane");
-        r.codes = Codes.set(r.codes, sequence & 15, Codes.UNDECIDED);
-    }
-
     function _foldCourt(Vm.Log memory log) private {
         bytes32 t = log.topics[0];
         if (t == ICourt.VoteCommitted.selector || t == ICourt.VoteRevealed.selector) {
@@ -172,9 +162,10 @@ abstract contract Register is Ledger {
         }
         if (t == ICourt.ServiceSet.selector || uint256(log.topics[1]) != pool) return;
         uint256 lane = uint256(log.topics[2]);
-        if (t == ICourt.LaneAttested.selector) {
-            (uint256 places,) = abi.decode(log.data, (uint256, uint256));
-            ghostRounds[lane << 1].codes = Codes.spread(places, Codes.UNDECIDED);
+        if (t == ICourt.LaneSubmitted.selector) {
+            (uint256 count,) = abi.decode(log.data, (uint256, uint256));
+            _expect(ghostRounds[lane << 1].codes == 0, "a lane was submitted twice");
+            ghostRounds[lane << 1].codes = Codes.spread((1 << count) - 1, Codes.UNDECIDED);
         } else if (t == ICourt.LaneRedrawn.selector) {
             uint256 open = ghostRounds[lane << 1].codes;
             for (uint256 i = 0; i < 16; ++i) {

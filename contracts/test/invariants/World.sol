@@ -8,7 +8,7 @@ import {PoolTerms} from "../../src/libraries/Types.sol";
 import {Register} from "./Register.sol";
 
 /// @notice Who takes part, and what each of them is like. Four workers: one honest, one that forges, one whose files
-/// nobody can read, one that uploads late. Seats: honest ones (five of ten), lazy ones that accept everything, absent
+/// nobody can read, one whose planted files are forged. Seats: honest ones (five of ten), lazy ones that accept everything, absent
 /// ones, colluding ones that say the opposite. Besides them the owner, governance, a disputer and whoever calls.
 abstract contract World is Register {
     enum Mood {
@@ -21,7 +21,7 @@ abstract contract World is Register {
     uint256 internal constant HONEST = 0;
     uint256 internal constant FORGER = 1;
     uint256 internal constant SLOPPY = 2;
-    uint256 internal constant LATE = 3;
+    uint256 internal constant DECOY = 3;
     uint256 internal constant SEATS_AT_START = 24;
 
     /// The four that work now, and all that ever did; whoever was ejected is followed by another of its kind.
@@ -29,8 +29,6 @@ abstract contract World is Register {
     address[] internal everyNode;
     mapping(address node => uint256 kind) internal kindOf;
     address internal watcher = account("watcher");
-    /// The files whose bytes never came in time.
-    mapping(uint256 sequence => bool) internal withheld;
 
     function start() external {
         vm.recordLogs();
@@ -87,7 +85,7 @@ abstract contract World is Register {
         uint256 kind = kindOf[files[pool][sequence].node];
         if (kind == FORGER) return Codes.REJECT_SAMPLING;
         if (kind == SLOPPY && files[pool][sequence].counter % 2 == 0) return Codes.MALFORMED;
-        if (kind == LATE && _planted(files[pool][sequence])) return Codes.REJECT_WEIGHTS;
+        if (kind == DECOY && _planted(files[pool][sequence])) return Codes.REJECT_WEIGHTS;
         return Codes.ACCEPT;
     }
 
@@ -125,10 +123,9 @@ abstract contract World is Register {
 
     /// @dev The first unsettled lane, and its round.
     function _pickLane(uint256 i) internal view returns (bool, uint256 lane, uint256 round) {
-        uint256 lanes = pools.poolOf(pool).sequence / 16 + 1;
+        uint256 lanes = pools.poolOf(pool).lanes;
         for (uint256 k = 0; k < lanes; ++k) {
             lane = (i % lanes + k) % lanes;
-            if (files[pool][lane << 4].node == address(0)) continue;
             if (!ghostRounds[lane << 1].settled) return (true, lane, 0);
             if (ghostRounds[(lane << 1) | 1].codes != 0 && !ghostRounds[(lane << 1) | 1].settled) {
                 return (true, lane, 1);

@@ -50,11 +50,6 @@ contract AccountRefusalsTest is Refusing {
         call = abi.encodeCall(stakes.registerNode, (unknown, 1, clock, consent));
         _no(stranger, s, call, IStakes.Paused.selector);
         params.setPaused(false);
-        // a permit that fails (here: used up, or never valid) is no matter when the allowance is there
-        IStakes.Permit memory permit;
-        _give(stranger, s, 1e9);
-        call = abi.encodeCall(stakes.registerNodeWithPermit, (unknown, 1e9, clock, consent, permit));
-        _yes(stranger, s, call);
     }
 
     function test_seats() public {

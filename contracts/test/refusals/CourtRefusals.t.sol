@@ -14,6 +14,7 @@ contract CourtRefusalsTest is Refusing {
         address c = address(court);
         PoolTerms memory t = defaultTerms();
         _no(stranger, c, abi.encodeCall(court.registerPool, (1, t)), ICourt.NotPools.selector);
+        _no(stranger, c, abi.encodeCall(court.openLane, (pool, 0, 1)), ICourt.NotPools.selector);
         _no(stranger, c, abi.encodeCall(court.setOutcome, (1, 0, 1)), ICourt.NotAppeals.selector);
         _no(stranger, c, abi.encodeCall(court.draw, (pool, 0, 0)), ICourt.NoSuchLane.selector);
         _no(stranger, c, abi.encodeCall(court.draw, (pool, 0, 2)), ICourt.NoSuchLane.selector);
@@ -22,9 +23,6 @@ contract CourtRefusalsTest is Refusing {
         assertEq(court.roundOf(pool, 0, 0).seedBlock, 0);
         assertEq(court.roundOf(pool, 0, 1).seedBlock, 0);
         _submit();
-        _no(stranger, c, abi.encodeCall(court.draw, (pool, 0, 0)), ICourt.NoSuchLane.selector); // nothing attested
-        assertEq(court.roundOf(pool, 0, 0).seedBlock, 0);
-        _attest(0);
         assertEq(court.roundOf(pool, 0, 0).seedBlock, height + 1);
         _no(stranger, c, abi.encodeCall(court.draw, (pool, 0, 0)), IVoting.SeedNotMined.selector);
         FileRef[] memory refs = _refs(0);
@@ -50,7 +48,6 @@ contract CourtRefusalsTest is Refusing {
     function test_courtVotes() public {
         address c = address(court);
         _submit();
-        _attest(0);
         _blocks(4);
         (uint256[] memory members, address[] memory voters, bytes32 seed, bool drawn) = court.committeeOf(pool, 0, 0);
         assertFalse(drawn);
@@ -134,7 +131,6 @@ contract CourtRefusalsTest is Refusing {
 
     function test_drawNeedsEnoughSeats() public {
         _submit();
-        _attest(0);
         uint256 lastDraw = court.roundOf(pool, 0, 0).seedBlock + 64;
         for (uint256 i = 1; i <= SEATS - 2; ++i) {
             vm.prank(_seatOwner(i));
@@ -145,7 +141,6 @@ contract CourtRefusalsTest is Refusing {
         bytes memory over = abi.encodeWithSelector(ICourt.DrawOver.selector, lastDraw);
         _no(stranger, address(court), abi.encodeCall(court.draw, (pool, 0, 0)), over);
         uint256 next = _submit();
-        _attest(next / 16);
         _blocks(2);
         bytes memory few = abi.encodeWithSelector(IVoting.TooFewSeats.selector, 2);
         _no(stranger, address(court), abi.encodeCall(court.draw, (pool, next / 16, 0)), few);

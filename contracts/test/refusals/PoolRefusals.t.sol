@@ -4,7 +4,7 @@ pragma solidity 0.8.37;
 import {IParams} from "../../src/interfaces/IParams.sol";
 import {IPools} from "../../src/interfaces/IPools.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
-import {FileData, FileRef, PoolTerms, Work} from "../../src/libraries/Types.sol";
+import {FileData, FileRef, PoolTerms, Receipt} from "../../src/libraries/Types.sol";
 import {Refusing} from "../helpers/Refusing.sol";
 
 /// @notice Pools says no, with the right error, to who may not make a call or at the wrong time.
@@ -29,8 +29,7 @@ contract PoolRefusalsTest is Refusing {
         _no(owner, p, abi.encodeCall(pools.publishStep, (pool, 2, 0, 0)), IPools.StepMismatch.selector);
         _no(owner, p, abi.encodeCall(pools.resumePool, (pool)), IPools.WrongStatus.selector);
         _yes(owner, p, abi.encodeCall(pools.pausePool, (pool)));
-        Draft memory w = Draft(keccak256("r"), keccak256("f"), 1, 1);
-        _no(node, p, abi.encodeCall(pools.submit, (_work(0, 0, w))), IPools.WrongStatus.selector);
+        _no(owner, p, _relaying(_next(node, 1, 0)), IPools.WrongStatus.selector);
         _no(stranger, p, abi.encodeCall(pools.join, (pool, stranger)), IPools.WrongStatus.selector);
         _yes(owner, p, abi.encodeCall(pools.publishStep, (pool, 1, 0, 0)));
         _yes(owner, p, abi.encodeCall(pools.resumePool, (pool)));
@@ -86,41 +85,44 @@ contract PoolRefusalsTest is Refusing {
     function test_poolWork() public {
         address p = address(pools);
         Draft memory w = Draft(keccak256("r"), keccak256("f"), 1, 1);
-        _no(stranger, p, abi.encodeCall(pools.submit, (_work(0, 0, w))), IPools.NotMember.selector);
-        bytes memory reason = abi.encodeWithSelector(IPools.CounterMismatch.selector, 1, 0);
-        _no(node, p, abi.encodeCall(pools.submit, (_work(0, 1, w))), reason);
-        reason = abi.encodeWithSelector(IPools.StepOutOfRange.selector, 1, 0, 1);
-        _no(node, p, abi.encodeCall(pools.submit, (_work(1, 0, w))), reason);
+        nodeKeys[stranger] = key("stranger");
+        _refused(_work(stranger, 0, 0, w), abi.encodePacked(IPools.NotMember.selector));
+        _refused(_work(0, 1, w), abi.encodeWithSelector(IPools.CounterMismatch.selector, 1, 0));
+        _refused(_work(1, 0, w), abi.encodeWithSelector(IPools.StepOutOfRange.selector, 1, 0, 1));
         w.units = 0;
-        reason = abi.encodeWithSelector(IPools.BadUnits.selector, 0, 100_000);
-        _no(node, p, abi.encodeCall(pools.submit, (_work(0, 0, w))), reason);
+        _refused(_work(0, 0, w), abi.encodeWithSelector(IPools.BadUnits.selector, 0, 100_000));
         w.units = 100_001;
-        reason = abi.encodeWithSelector(IPools.BadUnits.selector, 100_001, 100_000);
-        _no(node, p, abi.encodeCall(pools.submit, (_work(0, 0, w))), reason);
+        _refused(_work(0, 0, w), abi.encodeWithSelector(IPools.BadUnits.selector, 100_001, 100_000));
         w.units = 1;
         w.rows = 0;
-        _no(node, p, abi.encodeCall(pools.submit, (_work(0, 0, w))), IPools.BadRows.selector);
-        _no(node, p, abi.encodeCall(pools.submitMany, (new Work[](0))), IPools.BadCount.selector);
-        _no(node, p, abi.encodeCall(pools.submitMany, (new Work[](17))), IPools.BadCount.selector);
+        _refused(_work(0, 0, w), abi.encodePacked(IPools.BadRows.selector));
         w.rows = 1;
-        Work[] memory many = new Work[](3);
-        (many[0], many[1], many[2]) = (_work(0, 0, w), _work(0, 1, w), _work(0, 2, w));
-        _yes(node, p, abi.encodeCall(pools.submitMany, (many)));
-        assertEq(pools.accountOf(pool, node).counter, 3);
-        (uint256 start, uint256 end, uint256 count) = pools.laneOf(pool, 0);
-        assertEq(end, height + 2);
-        assertEq(start, height);
-        assertEq(count, 3);
-        _blocks(3); // the lane is closed by now: the next file opens another
-        vm.prank(node);
-        assertEq(pools.submit(_work(0, 3, w)), 16);
+        _no(stranger, p, _relaying(_work(0, 0, w)), IPools.NotService.selector);
+        _no(node, p, _relaying(_work(0, 0, w)), IPools.NotService.selector);
+        FileData[] memory lane = new FileData[](17);
+        bytes memory call = abi.encodeCall(pools.submitLane, (pool, lane, new bytes[](17), new Receipt[](0)));
+        _no(owner, p, call, IPools.BadCount.selector);
+        assembly ("memory-safe") {
+            mstore(lane, 2)
+        }
+        (lane[0], lane[1]) = (_work(0, 0, w), _work(0, 1, w));
+        bytes[] memory signatures = _signatures(lane);
+        call = abi.encodeCall(pools.submitLane, (pool, new FileData[](0), new bytes[](0), new Receipt[](0)));
+        _no(owner, p, call, IPools.BadCount.selector);
+        call = abi.encodeCall(pools.submitLane, (pool, lane, new bytes[](1), new Receipt[](0)));
+        _no(owner, p, call, IPools.BadCount.selector);
+        call = abi.encodeCall(pools.submitLane, (pool, lane, signatures, new Receipt[](1)));
+        _no(owner, p, call, IPools.BadCount.selector);
+        _yes(owner, p, abi.encodeCall(pools.submitLane, (pool, lane, signatures, new Receipt[](0))));
+        assertEq(pools.accountOf(pool, node).counter, 2);
+        assertEq(pools.poolOf(pool).lanes, 1);
+        assertEq(court.roundOf(pool, 0, 0).codes, Codes.spread(3, Codes.UNDECIDED));
+        assertEq(_relay(_one(_work(0, 2, w))), 16); // a lane is complete with its call
         for (uint256 i = 0; i < 4; ++i) {
             _step();
         }
-        _no(node, p, abi.encodeCall(pools.submit, (_work(1, 4, w))), IPools.StepOutOfRange.selector);
-        uint256 far = type(uint64).max; // the most that its word holds
-        _no(node, p, abi.encodeCall(pools.submit, (_work(far, 4, w))), IPools.StepOutOfRange.selector);
-        _yes(node, p, abi.encodeCall(pools.submit, (_work(2, 4, w))));
+        _refused(_work(1, 3, w), abi.encodeWithSelector(IPools.StepOutOfRange.selector, 1, 0, 5));
+        _relay(_one(_work(2, 3, w)));
         _yes(node, p, abi.encodeCall(pools.announceMirror, (pool, 17, "https://mirror")));
         assertEq(court.termsOf(pool).rate, 1e6);
         assertEq(pools.canaryRootOf(pool, 0), bytes32(0));
@@ -131,7 +133,7 @@ contract PoolRefusalsTest is Refusing {
         uint256 s = _submit();
         FileData memory f = files[pool][s];
         FileRef memory ref = _ref(s);
-        _no(stranger, p, abi.encodeCall(pools.settleLane, (pool, 0, 0, 1, 3600, _refs(0))), IPools.NotCourt.selector);
+        _no(stranger, p, abi.encodeCall(pools.settleLane, (pool, 0, 1, 3600, _refs(0))), IPools.NotCourt.selector);
         _no(stranger, p, abi.encodeCall(pools.payFees, (pool, stranger, 1, 1)), IPools.NotCourt.selector);
         _no(stranger, p, abi.encodeCall(pools.hold, (pool, s, f)), IPools.NotCourt.selector);
         _no(stranger, p, abi.encodeCall(pools.freezeHeld, (pool, s, f)), IPools.NotCourt.selector);
@@ -145,18 +147,18 @@ contract PoolRefusalsTest is Refusing {
         _no(stranger, p, abi.encodeCall(pools.claim, (pool, node, s, ref.inner)), IPools.NothingToClaim.selector);
         _no(stranger, p, abi.encodeCall(pools.claim, (pool, node, 99, ref.inner)), IPools.WrongFile.selector);
         _vote0();
-        (uint256 units,) = pools.claimable(pool, node, s);
+        (uint256 units,) = _claimable(s);
         assertEq(units, 0);
         _no(stranger, p, abi.encodeCall(pools.finalize, (pool, s, ref)), IPools.WrongPhase.selector);
         _passWindow();
-        (units,) = pools.claimable(pool, node, s);
+        (units,) = _claimable(s);
         assertEq(units, 1_000);
         _no(b, p, abi.encodeCall(pools.hold, (pool, s, f)), IPools.WindowOver.selector);
         _claim(s);
         _no(stranger, p, abi.encodeCall(pools.claim, (pool, node, s, ref.inner)), IPools.NothingToClaim.selector);
         address c = address(court);
-        _no(c, p, abi.encodeCall(pools.settleLane, (pool, 0, 0, 1, 3600, _refs(0))), IPools.WrongPhase.selector);
-        _no(c, p, abi.encodeCall(pools.settleLane, (pool, 0, 0, 1, 3600, new FileRef[](0))), IPools.BadCount.selector);
+        _no(c, p, abi.encodeCall(pools.settleLane, (pool, 0, 1, 3600, _refs(0))), IPools.WrongPhase.selector);
+        _no(c, p, abi.encodeCall(pools.settleLane, (pool, 0, 1, 3600, new FileRef[](0))), IPools.BadCount.selector);
     }
 
     function _vote0() internal {
@@ -166,16 +168,13 @@ contract PoolRefusalsTest is Refusing {
     function test_frozenNodeWaits() public {
         uint256 s = _submit();
         _voteAll(0, 3);
-        Draft memory w = Draft(keccak256("r"), keccak256("f"), 1, 1);
-        _no(node, address(pools), abi.encodeCall(pools.submit, (_work(0, 1, w))), IPools.NodeIsFrozen.selector);
+        _refused(_next(node, 1, 0), abi.encodePacked(IPools.NodeIsFrozen.selector));
         FileRef memory ref = _ref(s);
         _no(stranger, address(pools), abi.encodeCall(pools.finalize, (pool, s, ref)), IPools.NotYet.selector);
     }
 
     function test_fullLaneAndWrongCount() public {
-        for (uint256 i = 0; i < 17; ++i) {
-            _submit();
-        }
+        _submitLane(16);
         _draw(0, 0);
         for (uint256 i = 0; i < 3; ++i) {
             _commit(0, 0, i, _all(1));

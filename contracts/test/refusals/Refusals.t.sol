@@ -159,12 +159,6 @@ contract RefusalsTest is Refusing {
         t.appealJury = 8;
         _badTerms(t, "appealJury");
         t = defaultTerms();
-        t.laneBlocks = 0;
-        _badTerms(t, "laneBlocks");
-        t = defaultTerms();
-        t.attestBlocks = 1;
-        _badTerms(t, "attestBlocks");
-        t = defaultTerms();
         t.maxLag = 16;
         _badTerms(t, "maxLag");
         t = defaultTerms();

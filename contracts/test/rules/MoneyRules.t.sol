@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {ICourt} from "../../src/interfaces/ICourt.sol";
 import {IParams} from "../../src/interfaces/IParams.sol";
 import {IPools} from "../../src/interfaces/IPools.sol";
 import {IStakes} from "../../src/interfaces/IStakes.sol";
 import {AccountSlot} from "../../src/libraries/AccountSlot.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
-import {PoolTerms} from "../../src/libraries/Types.sol";
+import {FileData, PoolTerms} from "../../src/libraries/Types.sol";
 import {Network} from "../helpers/Network.sol";
 
 /// @notice Who pays for what: each rule fails for the attack and holds for the honest case beside it.
 contract MoneyRulesTest is Network {
     /// A node whose whole stake goes with its first rejected file still pays the committees of all the others.
     function test_everyRejectedFileOfALaneIsPaidByTheNode() public {
-        for (uint256 i = 0; i < 20; ++i) {
-            _submit(); // a full lane, and four files in the next
-        }
+        _submitLane(16);
+        _submitLane(4);
         _voteAll(0, Codes.REJECT_WEIGHTS);
         _voteAll(1, Codes.MALFORMED);
         _passWindow();
@@ -31,9 +31,7 @@ contract MoneyRulesTest is Network {
     }
 
     function test_acceptedFilesAreTheOwnersCost() public {
-        for (uint256 i = 0; i < 16; ++i) {
-            _submit();
-        }
+        _submitLane(16);
         _voteAll(0, Codes.ACCEPT);
         _passWindow();
         assertEq(_claim(15), 16 * 1e9);
@@ -52,10 +50,7 @@ contract MoneyRulesTest is Network {
         _passWindow();
         pools.finalize(pool, s, _ref(s)); // takes 1.03 of 1,000
         assertEq(stakes.stakeOf(node), STAKE - 1e9 - FEES);
-        Draft memory w = Draft(keccak256("r"), keccak256("f"), 1, 1);
-        vm.expectRevert(IPools.NotMember.selector);
-        vm.prank(node);
-        pools.submit(_work(0, 1, w));
+        _refused(_next(node, 1, 0), abi.encodePacked(IPools.NotMember.selector));
         vm.expectRevert(abi.encodeWithSelector(IStakes.StakeTooLow.selector, STAKE - 1e9 - FEES, STAKE));
         vm.prank(operator);
         pools.join(pool, node);
@@ -83,7 +78,7 @@ contract MoneyRulesTest is Network {
         _createPool(t);
         t.maxUnits += 1;
         _give(owner, address(pools), 1);
-        vm.expectRevert(abi.encodeWithSelector(IPools.PayAboveBonds.selector, 16 * 100_001 * 1e6, 1_600e9));
+        vm.expectRevert(abi.encodeWithSelector(ICourt.PayAboveBonds.selector, 16 * 100_001 * 1e6, 1_600e9));
         vm.prank(owner);
         pools.createPool(t, 0);
     }
@@ -128,20 +123,16 @@ contract MoneyRulesTest is Network {
     }
 
     function test_noMoreFilesUnderWayThanTheLeastStakeCovers() public {
-        for (uint256 i = 0; i < 64; ++i) {
-            _submitFrom(node, 1);
+        for (uint256 i = 0; i < 4; ++i) {
+            _submitLaneFrom(node, 1, 16);
         }
-        Draft memory w = Draft(keccak256("r"), keccak256("f"), 1, 1);
-        vm.expectRevert(abi.encodeWithSelector(IPools.TooManyUnsettled.selector, 64));
-        vm.prank(node);
-        pools.submit(_work(0, 64, w));
+        bytes memory reason = abi.encodeWithSelector(IPools.TooManyUnsettled.selector, 64);
+        _refused(_next(node, 1, 0), reason);
         _voteAll(0, Codes.ACCEPT); // sixteen fewer
-        for (uint256 i = 0; i < 16; ++i) {
-            _submitFrom(node, 1);
-        }
-        vm.expectRevert(abi.encodeWithSelector(IPools.TooManyUnsettled.selector, 64));
-        vm.prank(node);
-        pools.submit(_work(0, 80, w));
+        _submitLaneFrom(node, 1, 15);
+        FileData[] memory lane = new FileData[](2);
+        (lane[0], lane[1]) = (_next(node, 1, 0), _next(node, 1, 1));
+        _refusedLane(lane, 1, reason);
         PoolTerms memory t = defaultTerms();
         (t.minStake, t.juryFee) = (uint56(64 * FEES) - 1, 1e9);
         vm.expectRevert(abi.encodeWithSelector(IParams.BadTerms.selector, "juryFee"));
@@ -160,10 +151,7 @@ contract MoneyRulesTest is Network {
         uint256 a = uint256(vm.load(address(pools), slot));
         vm.store(address(pools), slot, bytes32(a | (((uint256(1) << 22) - 2) << 160)));
         Draft memory w = Draft(keccak256("r"), keccak256("f"), 1, 1);
-        vm.prank(node);
-        pools.submit(_work(0, (1 << 22) - 2, w)); // the last one
-        vm.expectRevert(IPools.AmountTooLarge.selector);
-        vm.prank(node);
-        pools.submit(_work(0, (1 << 22) - 1, w));
+        _relay(_one(_work(0, (1 << 22) - 2, w))); // the last one
+        _refused(_work(0, (1 << 22) - 1, w), abi.encodePacked(IPools.AmountTooLarge.selector));
     }
 }
