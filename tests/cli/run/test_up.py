@@ -42,7 +42,7 @@ def test_up_takes_every_step_once_whenever_it_is_interrupted(
             break
         way.take(facts, step)
     assert taken == [
-        UpDo.MAKE_KEYS, UpDo.ETHER, UpDo.TOKENS, UpDo.REGISTER, UpDo.JOIN, UpDo.ETHER, UpDo.RUN,
+        UpDo.MAKE_KEYS, UpDo.ETHER, UpDo.TOKENS, UpDo.REGISTER, UpDo.JOIN, UpDo.RUN,
     ]  # fmt: skip
     state = way.session.state()
     assert state.nodes[facts.node].operator == facts.operator

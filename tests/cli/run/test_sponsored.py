@@ -1,0 +1,108 @@
+"""An operator without ether or token: its node joins and leaves through the pool's service."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from chain.indexer.follower import Follower
+from chain.indexer.projection import Projection
+from chain.indexer.state import Standing
+from chain.suite import Suite
+from cli.run.node import leave_by_service
+from cli.run.steps import UpDo, next_node_step
+from cli.run.up import NodeUp, open_up_profile
+from cli.session import open_session
+from orchestrator.chain import PoolView
+from orchestrator.db import Database, default_url
+from orchestrator.sponsor import Sponsor
+from protocol.accounts import LocalAccount
+from protocol.api.run import PoolAccess
+from protocol.api.work import JoinRequest, LeaveRequest, MembershipResponse
+from protocol.errors import ConfigError
+from tests.cli.joining import CONFIG, StubService
+from tests.cli.pool_files import TERMS, create_pool
+from tests.conftest import TOKEN, Deployed
+
+
+@dataclass
+class Lender:
+    """A service that lends `most` stakes; `client` stands for the client of its interface."""
+
+    suite: Suite
+    view: PoolView
+    sponsor: Sponsor
+
+    def client(self, _url: str, node: LocalAccount, _pool: object) -> Any:
+        def asked(ask: Callable[[str, Any], MembershipResponse]) -> Callable[[Any], MembershipResponse]:
+            def answer(wish: JoinRequest | LeaveRequest) -> MembershipResponse:
+                self.view.refresh()
+                found = ask(str(node.address), wish)
+                self.sponsor.turn()
+                return found
+
+            return answer
+
+        return SimpleNamespace(join=asked(self.sponsor.join), leave=asked(self.sponsor.leave), close=lambda: None)
+
+
+@pytest.fixture
+def lender(
+    home: Path, service: StubService, shared_suite: Deployed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Lender:
+    owner, key = shared_suite.chain.account(), shared_suite.chain.account()
+    suite = shared_suite.suite(owner)
+    terms = TERMS.replace("invite_only = true", "invite_only = false")
+    number = create_pool(suite, tmp_path, CONFIG.digest, terms)
+    suite.court.set_service(number, key.address).send()
+    suite.court.announce_service(number, service.url).send()
+    shared_suite.suite(shared_suite.governance).token.mint(key.address, 1000 * TOKEN).send()
+    service.access = PoolAccess(
+        pool=number, rpc=[shared_suite.chain.url], config_hash=CONFIG.digest.hex(),
+        deployment=suite.deployment.model_dump_json(),
+    )  # fmt: skip
+    follower = Follower(suite.client, suite.deployment, tmp_path / "service.sqlite")
+    view = PoolView(Projection(follower), number, 0)
+    view.refresh()
+    made = Lender(suite, view, Sponsor(Database(default_url(tmp_path)), view, shared_suite.suite(key), 1, 1))
+    monkeypatch.setattr("cli.run.up.OrchestratorClient", made.client)
+    monkeypatch.setattr("cli.run.up._FUNDS_SECONDS", 0.0)
+    return made
+
+
+def test_a_sponsored_node_joins_and_leaves_without_ether_or_token(lender: Lender, service: StubService) -> None:
+    way = NodeUp(open_up_profile("operator", service.url, None), yes=True, sponsored=True)
+    taken = list[UpDo]()
+    while (step := next_node_step(facts := way.facts())).do is not UpDo.RUN:
+        taken.append(step.do)
+        way.take(facts, step)
+    assert set(taken) == {UpDo.MAKE_KEYS, UpDo.SPONSOR}
+    assert (facts.registered_to, facts.standing) == (facts.operator, Standing.MEMBER)
+    client = way.session.client
+    assert [client.balance(one) for one in (facts.operator, facts.node)] == [0, 0]
+    assert way.session.suite.token.balance_of(facts.operator) == 0
+
+    by: Any = SimpleNamespace(yes=True, json=True)
+    profile = way.profile
+    with pytest.raises(ConfigError, match="is not the key of node"):
+        leave_by_service(
+            open_session(profile.deployment, profile.rpc, profile.key.keystore, profile.key.password_file),
+            facts.node,
+            by,
+        )
+    node = way.node_key
+    leave_by_service(open_session(profile.deployment, profile.rpc, node.keystore, node.password_file), facts.node, by)
+    assert way.facts().standing is Standing.LEFT
+
+
+def test_why_the_service_cannot_lend_now_is_said_once(
+    lender: Lender, service: StubService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lender.sponsor._a_day = 0
+    way = NodeUp(open_up_profile("operator", service.url, None), yes=True, sponsored=True)
+    for _ in range(4):
+        way.take(facts := way.facts(), next_node_step(facts))
+    assert capsys.readouterr().out.count("0 stakes were lent in the last 24 hours") == 1
