@@ -126,15 +126,15 @@ def test_a_data_pool_collects_what_it_buys_and_closes(bought: SoldWork, tmp_path
         assert all(bought.bucket.size(shard.key) == shard.size for file in files[-1] for shard in file.shards)
     assert files[0] == files[1] == files[2], "the same weights"
 
-    bought.submit(early, 1, step=1)
-    bought.judge(bought.submit(late, 2, step=2), Code.ACCEPT, Code.ACCEPT)
+    for node, number in ((early, 1), (late, 2)):
+        bought.judge(bought.submit(node, number, step=number), Code.ACCEPT)
     bought.judge(bought.submit(early, 3, step=1), Code.REJECT_SAMPLING)
     keepers.look()
     game.deployed.chain.later(61)
     keepers.look()
     assert pool().status == "open", "12 rollouts are not 20"
-    bought.submit(late, 4, step=2)
-    bought.judge(bought.submit(late, 5, step=2), Code.ACCEPT, Code.ACCEPT)
+    for number in (4, 5):
+        bought.judge(bought.submit(late, number, step=2), Code.ACCEPT)
     keepers.look()
     assert pool().status == "open", "24 are accepted, 12 of them not for good"
     game.deployed.chain.later(61)

@@ -80,7 +80,7 @@ FAULTS: dict[str, list[Fault]] = {
     "chain_stale": [machine(head_age=500.0)],
     "service_lost": [machine(service_error="no", service=None)],
     "database_lost": [service(ready=False)],
-    "service_trouble": [service(problems=("lane 3 is not attested",))],
+    "service_trouble": [service(problems=("relay: the key has no ETH for gas",))],
     "storage_lost": [machine(storage_error="no")],
     "version_behind": [service(version="0.0.1")],
     "gas_low": [machine(transactions_left={"node": 19})],

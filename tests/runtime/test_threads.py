@@ -77,7 +77,6 @@ OTHERS = {
     "localnet/background.py": "logs what it cannot write and goes on",
     "localnet/services/chain.py": "the chain's process ends without its miner",
     "orchestrator/background.py": "supervised; /ready shows what fails",
-    "orchestrator/chain.py": "attests one lane; the next turn tries again",
     "runtime/entry.py": "makes the essential ones",
     "runtime/relay.py": "supervised; begins again, and its status says why",
     "storage/sources.py": "makes one request",

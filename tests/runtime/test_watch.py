@@ -112,7 +112,7 @@ def test_each_fault_is_raised_by_the_next_look_and_over_once_it_is_gone(
     service.statuses |= {"/ready": 503, "/v1/status": 500, f"/v1/nodes/{ADDRESS}": 500}
     assert raised(watcher, deployed) == {"database_lost"}, "a service without its database can say little else"
     service.statuses.clear()
-    service.documents["/ready"] = {"problems": ["lane 4 is not attested"]}
+    service.documents["/ready"] = {"problems": ["relay: the key has no ETH for gas"]}
     assert raised(watcher, deployed) == {"database_lost", "service_trouble"}
     service.documents["/ready"] = {"problems": []}
     for _ in range(CLEAR_AFTER):

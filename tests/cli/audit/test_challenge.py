@@ -48,7 +48,7 @@ def test_a_challenge_from_its_price_to_its_end(muster: Muster, deployed: Deploye
     game = begin(deployed, tmp_path)
     _, node = game.node()
     step = game.publish()
-    files = [game.submit(node, step, work(str(number))) for number in range(3)]
+    files = game.submit_lane(step, *((node, work(str(number))) for number in range(3)))
     game.vote(files[0].lane, dict.fromkeys((file.place for file in files), Code.ACCEPT))
     deployed.deployment.save(tmp_path / "deployment.json")
     muster.deployment, muster.rpc = tmp_path / "deployment.json", deployed.chain.url
