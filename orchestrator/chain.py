@@ -19,12 +19,12 @@ RECONCILE_SECONDS = 5.0
 class PoolView:
     """Pool `pool_id` of a projection, shared by the thread that follows the chain and those of requests. Steps are
     usable once their seed block has `confirmations` blocks on top. `error`: why the chain could not be followed at the
-    last try; `heard`: when the chain last answered (Unix seconds), `moved`: with a new
+    last try, or else `unrelayed`, why files are not relayed; `heard`: when the chain last answered (Unix seconds), `moved`: with a new
     block."""
 
     def __init__(self, projection: Projection, pool: int, confirmations: int) -> None:
         self.projection, self.pool_id, self.confirmations = projection, pool, confirmations
-        self.error = ""
+        self.error = self.unrelayed = ""
         self.heard: float | None = None
         self.moved: float | None = None
 
@@ -90,7 +90,7 @@ class ChainWatcher:
     def poll(self) -> None:
         self._view.refresh()
         state = self._view.state
-        self._view.error = ""
+        self._view.error = self._view.unrelayed
         if self.current or time.monotonic() - self._reconciled_time < RECONCILE_SECONDS:
             return
         result = reconcile(state, self._view.pool_id, self._suite)

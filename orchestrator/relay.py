@@ -6,24 +6,23 @@ loses none, and none is paid twice: a lane with a file that is on chain already 
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
 
 from sqlalchemy import delete, func, select, update
 
 from chain.client import ChainClient
-from chain.contracts import ContractCall, Pools, SignedFile, refused_file
+from chain.contracts import Pools, SignedFile, refused_file
 from chain.errors import ContractError
 from chain.indexer.state import State
-from chain.transactions import Receipt
+from chain.transactions import Call
 from orchestrator.auth import HttpError
 from orchestrator.chain import PoolView
 from orchestrator.db import Database, SubmissionRow
 from orchestrator.uploads import Uploads
 from protocol.api import work
-from protocol.errors import ConfigError, printable
+from protocol.errors import ConfigError, MusterError, printable
 from protocol.verdict import LANE
 
 log = logging.getLogger("muster.orchestrator")
@@ -33,6 +32,10 @@ RETRY_SECONDS = 10.0
 # Refusals that the receipt of an earlier upload overrides
 _PROMISED = frozenset({"StepOutOfRange", "NotMember"})
 _GAS_ROOM = 50_000  # a lane's gas may grow until it is mined
+
+
+PricedCall = tuple[Call, int]
+"""A call, and the gas to send it with."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +131,14 @@ class Relay:
 
     def turn(self) -> None:
         """Send what is due, if this replica leads. Raises MusterError for what keeps every file from being relayed."""
+        try:
+            self._turn()
+            self._view.unrelayed = ""
+        except MusterError as error:
+            self._view.unrelayed = f"files are not relayed: {error.what}"
+            raise
+
+    def _turn(self) -> None:
         state, now, pool = self._view.state, self._clock(), self._view.pool(self._view.state)
         self._check_key(state)
         if pool is None or not self._leads() or state.head < self._sent_until:
@@ -135,11 +146,11 @@ class Relay:
         waiting = self.waiting(state, now)
         lanes = plan(waiting, lambda node: self._next_counter(state, node), now, self._lane_seconds)
         takes_lanes = pool.status == "open"
-        calls = [call for lane in lanes for call in (self._lane(lane) if takes_lanes else map(self._promised, lane))]
-        ready = [call for call in calls if call is not None]
+        priced = [call for lane in lanes for call in (self._lane(lane) if takes_lanes else map(self._promised, lane))]
+        ready = [call for call in priced if call is not None]
         try:
-            for block in send_all(self._pools.client, ready):
-                log.info("relayed a lane in block %d", block)
+            for receipt in self._pools.client.send_all(ready) if ready else ():
+                log.info("relayed a lane in block %d", receipt.block)
         finally:
             if ready:
                 self._sent_until = self._pools.client.head().number
@@ -181,13 +192,13 @@ class Relay:
                     session.execute(delete(SubmissionRow).where(same, SubmissionRow.received == row.received))
         return [row for row in rows if row not in over]
 
-    def _lane(self, lane: list[Waiting]) -> Iterator[ContractCall[Receipt] | None]:
-        """Yield the call for those files of a lane that the contract takes now. Those that it names are noted with its
+    def _lane(self, lane: list[Waiting]) -> Iterator[PricedCall | None]:
+        """Yield the call, and its gas, for those files of a lane that the contract takes now. Those that it names are noted with its
         reason, and those of the same node after it wait; what the service's receipt promises is sent by that."""
         while lane:
             call = self._pools.submit_lane(self._view.pool_id, [row.signed for row in lane])
             try:
-                self._pools.client.simulate(call)
+                gas = priced(self._pools.client, call)
             except ContractError as error:
                 refused = refused_file(error)
                 if refused is None:
@@ -199,21 +210,20 @@ class Relay:
                 else:
                     self._note(bad, refused.reason)
             else:
-                yield call
+                yield call, gas
                 return
 
-    def _promised(self, row: Waiting) -> ContractCall[Receipt] | None:
-        """Return the call that submits a file by its receipt, None if the contract does not take that."""
+    def _promised(self, row: Waiting) -> PricedCall | None:
+        """Return the call, and its gas, that submits a file by its receipt, None if the contract does not take that."""
         file = row.signed.file
         receipt = self._uploads.stored_receipt(row.node, file.sha256, file.size)
         call = self._pools.submit_lane(self._view.pool_id, [row.signed], [receipt])
         try:
-            self._pools.client.simulate(call)
+            return call, priced(self._pools.client, call)
         except ContractError as error:
             refused = refused_file(error)
             self._note(row, refused.reason if refused else error)
             return None
-        return call
 
     def _note(self, row: Waiting, error: ContractError) -> None:
         """Note why a file is refused, unless it is on chain already and the state will show it."""
@@ -228,12 +238,9 @@ class Relay:
             session.execute(noted.values(tried=self._clock(), reason=reason))
 
 
-def send_all(client: ChainClient, calls: Sequence[ContractCall[Any]]) -> Iterator[int]:
-    """Send calls one right after the other, and yield the blocks in which they are mined. Raises what `send_all` of the
-    client does."""
-    priced = [(call, client.estimate(call) * 5 // 4 + _GAS_ROOM) for call in calls]
-    for receipt in client.send_all(priced) if priced else ():
-        yield receipt.block
+def priced(client: ChainClient, call: Call) -> int:
+    """Return the gas to send a call with. Raises ContractError if it would be refused."""
+    return client.estimate(call) * 5 // 4 + _GAS_ROOM
 
 
 class Claims:
@@ -252,5 +259,12 @@ class Claims:
         nodes = [node for (number, node), one in state.accounts.items() if number == pool and one.units_awarded]
         hints = [hint for node in nodes if (hint := state.claim_hint(pool, node, now)) is not None]
         for first in range(0, len(hints), LANE):
-            calls = [self._pools.claim(hint) for hint in hints[first : first + LANE]]
-            log.info("claimed for %d nodes", len(list(send_all(client, calls))))
+            ready = list[PricedCall]()
+            for hint in hints[first : first + LANE]:
+                call = self._pools.claim(hint)
+                try:
+                    ready.append((call, priced(client, call)))
+                except ContractError as error:
+                    log.info("nothing is claimed for %s: %s", hint.node, error)
+            if ready:
+                log.info("claimed for %d nodes", len(list(client.send_all(ready))))

@@ -92,8 +92,11 @@ class Sponsor:
         for node in state.nodes.values():
             free = not node.pool and node.release_at <= now and not node.frozen and node.node not in joining
             if free and node.loan and node.sponsor == own:
-                self._suite.stakes.repay(node.node).send()
-                log.info("the stake of node %s is paid back", node.node)
+                try:
+                    self._suite.stakes.repay(node.node).send()
+                    log.info("the stake of node %s is paid back", node.node)
+                except ContractError as error:
+                    log.info("the stake of node %s is not paid back yet: %s", node.node, error)
 
     def _is_member(self, node: str) -> bool:
         account = self._view.account(self._view.state, node)

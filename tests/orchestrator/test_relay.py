@@ -285,7 +285,9 @@ def test_a_key_that_the_owner_did_not_name_relays_nothing_and_says_so(bench: Ben
         bench.turn()
     expected = f"this service has the key {other.address}, and the pool's owner named {game.service.address}"
     assert wrong.value.what == expected
-    assert printable(wrong.value.what, LONGEST) == wrong.value.what
+    shown = bench.view.unrelayed
+    assert shown == f"files are not relayed: {expected}"
+    assert printable(shown, LONGEST) == shown
     bench.start(game.service)
     assert len(bench.turn()) == 1
 
@@ -298,5 +300,6 @@ def test_a_service_key_without_gas_says_so_until_it_has_some(bench: Bench) -> No
     chain.fund(game.service.address, 0)
     with pytest.raises(TransactionError, match="ETH for gas"):
         bench.turn()
+    assert "ETH for gas" in bench.view.unrelayed
     chain.fund(game.service.address, ETHER)
-    assert len(bench.turn()) == 1
+    assert (len(bench.turn()), bench.view.unrelayed) == (1, "")
