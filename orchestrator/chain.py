@@ -19,8 +19,8 @@ RECONCILE_SECONDS = 5.0
 class PoolView:
     """Pool `pool_id` of a projection, shared by the thread that follows the chain and those of requests. Steps are
     usable once their seed block has `confirmations` blocks on top. `error`: why the chain could not be followed at the
-    last try, or else `unrelayed`, why files are not relayed; `heard`: when the chain last answered (Unix seconds), `moved`: with a new
-    block."""
+    last try, or else `unrelayed`: why files are not relayed; `heard`: when the chain last answered (Unix seconds),
+    `moved`: with a new block."""
 
     def __init__(self, projection: Projection, pool: int, confirmations: int) -> None:
         self.projection, self.pool_id, self.confirmations = projection, pool, confirmations

@@ -146,8 +146,8 @@ class Relay:
         waiting = self.waiting(state, now)
         lanes = plan(waiting, lambda node: self._next_counter(state, node), now, self._lane_seconds)
         takes_lanes = pool.status == "open"
-        priced = [call for lane in lanes for call in (self._lane(lane) if takes_lanes else map(self._promised, lane))]
-        ready = [call for call in priced if call is not None]
+        found = [call for lane in lanes for call in (self._lane(lane) if takes_lanes else map(self._promised, lane))]
+        ready = [call for call in found if call is not None]
         try:
             for receipt in self._pools.client.send_all(ready) if ready else ():
                 log.info("relayed a lane in block %d", receipt.block)
@@ -193,8 +193,8 @@ class Relay:
         return [row for row in rows if row not in over]
 
     def _lane(self, lane: list[Waiting]) -> Iterator[PricedCall | None]:
-        """Yield the call, and its gas, for those files of a lane that the contract takes now. Those that it names are noted with its
-        reason, and those of the same node after it wait; what the service's receipt promises is sent by that."""
+        """Yield the call, and its gas, for those files of a lane that the contract takes now. Those that it names are
+        noted with its reason, and those of the same node after it wait; what a receipt promises is sent with it."""
         while lane:
             call = self._pools.submit_lane(self._view.pool_id, [row.signed for row in lane])
             try:

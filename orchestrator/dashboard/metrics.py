@@ -51,9 +51,7 @@ class _Run(Collector):
         yield from participant_metrics(service.heartbeats.newest(), now)
         yield GaugeMetricFamily("muster_head_block", "Block up to which the chain is followed.", state.head)
         trouble = int(bool(view.error))
-        yield GaugeMetricFamily(
-            "muster_chain_trouble", "1 while the chain cannot be followed, or files not relayed.", trouble
-        )
+        yield GaugeMetricFamily("muster_chain_trouble", "1 while following the chain or relaying fails.", trouble)
         failing = sum(bool(task.problem) for task in service.tasks)
         yield GaugeMetricFamily("muster_tasks_failing", "Background tasks of this replica that fail.", failing)
         yield GaugeMetricFamily("muster_policy_step", "Newest published step, -1 before.", pool.step if pool else -1)
