@@ -226,7 +226,6 @@ def plan_of(folder: NetworkFolder, settings: NetworkSettings) -> DemoPlan:
         http_port=http,
         nodes=tuple(NodeSpec(str(i + 1), "transformers") for i in range(settings.workers)),
         validators=tuple(ValidatorSpec(str(i + 1), count) for i, count in enumerate(seats)),
-        censored="",
         patience=2,
         background=True,
         metrics_port=metrics,

@@ -79,7 +79,7 @@ class DemoPlan(RunFolder):
     validators: tuple[ValidatorSpec, ...]
     absentee: str = ""  # a node of the pool without a process; empty for none
     # The node whose first files the service does not relay: the only one that has ether. Empty for none.
-    censored: str = "bob"
+    censored: str = ""
     chain_id: int = 31337
     dtype: str = "float32"  # what workers, validators and the evaluation compute in
     worker_batch: int = 64  # how many rollouts workers generate at once
@@ -147,7 +147,7 @@ def make_plan(
     ports = claim_port("chain", chain_port), claim_port("s3", s3_port), claim_port("http", http_port)
     root = new_run_folder(runs, seed)
     # A whole file of the demo's: with so small a model a step of decoding costs the same for one rollout as for all.
-    return DemoPlan(root, seed, steps, *ports, *cast(CHEAT, CANARY), worker_batch=128, diloco=diloco)
+    return DemoPlan(root, seed, steps, *ports, *cast(CHEAT, CANARY), censored="bob", worker_batch=128, diloco=diloco)
 
 
 def cast(cheat: str, canary: str) -> tuple[tuple[NodeSpec, ...], tuple[ValidatorSpec, ...]]:

@@ -44,7 +44,7 @@ def network_plan(
 ) -> DemoPlan:
     """A network of nobody else, at free ports."""
     chain, s3, http = (claim_port(name, 0) for name in ("chain", "s3", "http"))
-    return DemoPlan(root, 1, steps, chain, s3, http, nodes, validators, censored="", **more)
+    return DemoPlan(root, 1, steps, chain, s3, http, nodes, validators, **more)
 
 
 class PlainDemo(Demo):
