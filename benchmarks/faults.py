@@ -67,9 +67,7 @@ class Testbed(Demo):
         os.environ["PYTHONPATH"] = str(ROOT)  # every process finds the launcher
         chain, s3, http = (claim_port(name, 0) for name in ("chain", "s3", "http"))
         people = (NodeSpec(HONEST, "transformers"),), (ValidatorSpec("xena", SEATS),)
-        plan = DemoPlan(
-            root, 7, 5000, chain, s3, http, *people, absentee=CHEATER, censored="", patience=3, background=True
-        )
+        plan = DemoPlan(root, 7, 5000, chain, s3, http, *people, absentee=CHEATER, patience=3, background=True)
         super().__init__(plan, pool_config(plan.seed, plan.steps))
         self.computes, self.disk, self.clock = computes, plan.home(WORKER), root / "clock"
         self.common = {"deployment": str(plan.deployment), "pool": POOL, "allow_private_sources": True}
