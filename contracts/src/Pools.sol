@@ -464,7 +464,7 @@ contract Pools is IPools, ReentrancyGuardTransient {
         (bytes4 error_, uint256 a, uint256 b, uint256 c) = _refusal(state, account, limit, maxLag, file);
         bytes32 hash = keccak256(abi.encode(SUBMISSION_TYPEHASH, pool, file));
         if (!TypedData.signedBy(file.node, MessageHashUtils.toTypedDataHash(domain, hash), signature)) {
-            error_ = BadSignature.selector;
+            (error_, a, b, c) = (BadSignature.selector, 0, 0, 0);
         }
         if (error_ != 0) revert FileRefused(sequence & 15, abi.encodePacked(error_, a, b, c));
         uint256 placed = FileDigest.placed(pool, sequence, file);

@@ -111,8 +111,7 @@ contract CommitteeAttacksTest is Losses {
     }
 
     function test_withheldRevealCostsMoreThanMinority() public {
-        _submit();
-        _submit();
+        _submitLane(2);
         _draw(0, 0);
         for (uint256 i = 0; i < 3; ++i) {
             _commit(0, 0, i, _all(i == 2 ? 3 : 1));
@@ -132,8 +131,7 @@ contract CommitteeAttacksTest is Losses {
 
     /// The same vote, shown: half as dear.
     function test_revealedMinorityPaysPerFile() public {
-        _submit();
-        _submit();
+        _submitLane(2);
         _vote(0, 0, _three(_all(1), _all(1), _all(3)));
         _passWindow();
         _closeAll(0, 0);

@@ -98,8 +98,8 @@ contract CanaryBodiesTest is Losses {
 
     /// One true canary in a lane gives the owner no way to take the other files' pay.
     function test_falseCanariesBesideATrueOneDenyNobodysPay() public {
-        uint256 first = _submitPlanted();
-        uint256 second = _submit();
+        uint256 first = _submitPlanted(2);
+        uint256 second = first + 1;
         _voteAll(first / 16, Codes.ACCEPT);
         _openCanary(first);
         uint256 back = canaries.canaryOf(pool, first).deposit;
@@ -124,10 +124,7 @@ contract CanaryBodiesTest is Losses {
             seats.openSeat(_voter(seat), _classes(FAMILY));
         }
         _nextEpoch();
-        uint256 s = _submitPlanted();
-        for (uint256 i = 0; i < 3; ++i) {
-            _submit();
-        }
+        uint256 s = _submitPlanted(4);
         _voteAll(s / 16, Codes.ACCEPT);
         uint256[] memory drawn = court.roundOf(pool, s / 16, 0).seats;
         for (uint256 i = 0; i < 4; ++i) {

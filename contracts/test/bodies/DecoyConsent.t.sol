@@ -74,16 +74,17 @@ contract DecoyConsentTest is Losses {
         ICanaries.Planted memory p = _opening(files[pool][s]);
         vm.revertTo(snapshot);
         _submitFrom(early, 1_000);
-        assertEq(_submit(), s + 1);
+        assertEq(_submit(), s + 16);
         vm.prank(operator);
         pools.leavePool(pool, node);
+        s += 16;
         _voteAll(s / 16, Codes.ACCEPT);
-        FileData memory f = files[pool][s + 1];
+        FileData memory f = files[pool][s];
         ICanaries.Rollout memory r = ICanaries.Rollout(0, _rowHash(f), new bytes32[](0));
         _give(owner, address(canaries), 100_000e9);
         vm.prank(owner);
-        canaries.open(pool, s + 1, f, p, r, 3);
-        assertEq(canaries.canaryOf(pool, s + 1).accused.length, 3);
+        canaries.open(pool, s, f, p, r, 3);
+        assertEq(canaries.canaryOf(pool, s).accused.length, 3);
     }
 
     function _refusesToOpen(uint256 s, bytes memory consent) private {

@@ -49,9 +49,7 @@ contract MissingFilesTest is Losses {
 
     /// Sixteen files hidden from the committee and shown to the jury: no seat loses anything, the framer pays the juries.
     function test_hidingFilesFromTheCommitteeFramesNobody() public {
-        for (uint256 i = 0; i < 16; ++i) {
-            _submit();
-        }
+        _submitLane(16);
         _voteAll(0, Codes.UNAVAILABLE);
         uint256 spent;
         for (uint256 i = 0; i < 16; ++i) {

@@ -128,9 +128,7 @@ contract UnderstaffedTest is Choosing {
 
     /// A family's seats owe nothing to a pool whose model nobody can have: they say so, and are paid for the attempt.
     function test_familyPoolWithAModelNobodyCanHaveCostsNoSeatAnything() public {
-        for (uint256 i = 0; i < 16; ++i) {
-            _submit();
-        }
+        _submitLane(16);
         _voteAll(0, Codes.UNAVAILABLE);
         _passWindow();
         _closeAll(0, 0);

@@ -65,9 +65,7 @@ contract FindingsTest is Planting {
     /// The same for every file of a lane: the least bonds of a majority cover sixteen of the largest. (They covered one
     /// file's pay: who rejected nine was out of bond after three, and with a captured jury now and then an owner gained.)
     function test_aLanesWrongRejectionsCostWhatItsWorkWouldHaveEarned() public {
-        for (uint256 i = 0; i < 16; ++i) {
-            _submitFrom(node, 100_000);
-        }
+        _submitLaneFrom(node, 100_000, 16);
         _vote(0, 0, _three(_all(Codes.REJECT_WEIGHTS), _all(Codes.REJECT_WEIGHTS), _all(Codes.ACCEPT)));
         uint256[] memory members = court.roundOf(pool, 0, 0).seats;
         for (uint256 i = 0; i < 16; ++i) {
@@ -85,9 +83,7 @@ contract FindingsTest is Planting {
     /// that had not vested is burnt. (It went to the owner: of fifteen juries nearly always one was captured.)
     function test_aCapturedJuryTakesTheOwnerNoMoreThanItsFilesPay() public {
         uint256 pay = 100_000 * 1e6;
-        for (uint256 i = 0; i < 4; ++i) {
-            _submitFrom(node, 100_000);
-        }
+        _submitLaneFrom(node, 100_000, 4);
         _voteAll(0, Codes.REJECT_WEIGHTS);
         for (uint256 i = 0; i < 4; ++i) {
             _juryVotes(_dispute(operator, i), i == 3 ? Codes.REJECT_WEIGHTS : Codes.ACCEPT);

@@ -71,10 +71,15 @@ contract Planting is Network {
 
     /// @dev The node's next file, planted.
     function _submitPlanted() internal returns (uint256) {
+        return _submitPlanted(1);
+    }
+
+    /// @dev A lane of the node's next files, planted; the first one's sequence.
+    function _submitPlanted(uint256 count) internal returns (uint256) {
         address[] memory who = new address[](1);
         who[0] = node;
         _plantStep(who);
-        return _submit();
+        return _submitLane(count);
     }
 
     function _place(FileData memory f) internal view returns (uint256) {

@@ -36,7 +36,7 @@ contract AccountRefusalsTest is Refusing {
         _yes(operator, s, abi.encodeCall(stakes.withdraw, (node, STAKE)));
         assertEq(token.balanceOf(operator), STAKE);
         _no(operator, address(pools), abi.encodeCall(pools.join, (pool, node)), IStakes.StakeTooLow.selector);
-        _no(stranger, address(pools), abi.encodeCall(pools.join, (pool, unknown)), IStakes.UnknownNode.selector);
+        _no(unknown, address(pools), abi.encodeCall(pools.join, (pool, unknown)), IStakes.UnknownNode.selector);
         IStakes.Node memory n = stakes.nodeOf(node);
         assertEq(n.operator, operator);
         assertEq(n.lastPool, pool);

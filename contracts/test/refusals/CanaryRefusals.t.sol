@@ -78,11 +78,8 @@ contract CanaryRefusalsTest is Refusing {
     }
 
     function test_oneCanarySlashPerLane() public {
-        address[] memory who = new address[](1);
-        who[0] = node;
-        _plantStep(who);
-        uint256 first = _submit();
-        uint256 second = _submit();
+        uint256 first = _submitPlanted(2);
+        uint256 second = first + 1;
         _voteAll(first / 16, 1);
         _openCanary(first);
         _openCanary(second);

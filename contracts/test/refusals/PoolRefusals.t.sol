@@ -14,7 +14,7 @@ contract PoolRefusalsTest is Refusing {
         PoolTerms memory t = defaultTerms();
         params.setPaused(true);
         _no(owner, p, abi.encodeCall(pools.createPool, (t, 0)), IPools.Paused.selector);
-        _no(stranger, p, abi.encodeCall(pools.join, (pool, account("x"))), IPools.Paused.selector);
+        _no(account("x"), p, abi.encodeCall(pools.join, (pool, account("x"))), IPools.Paused.selector);
         params.setPaused(false);
         t.jury = 7;
         assertEq(uint256(pools.poolOf(_createPool(t)).status), uint256(IPools.Status.Understaffed));

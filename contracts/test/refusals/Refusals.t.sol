@@ -180,9 +180,9 @@ contract RefusalsTest is Refusing {
         t = defaultTerms();
         t.challengeWindow = 29 days;
         _badTerms(t, "unbonding"); // longer than validators' bonds stay
-        // nine eighths of: blocks of the lane, its attestation and four draws, two rounds, the challenge, a receipt's life,
+        // nine eighths of: blocks of the seed and four draws, two rounds, the challenge, a receipt's life,
         // two juries
-        uint256 sum = (2 + 1 + 32 + 4 * 64) + 2 * 120 + 3600 + 600 + 2 * (600 + 120);
+        uint256 sum = (1 + 4 * 64) + 2 * 120 + 3600 + 600 + 2 * (600 + 120);
         assertEq(params.checkTerms(defaultTerms()), sum + sum / 8);
     }
 }

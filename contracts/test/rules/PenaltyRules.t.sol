@@ -39,8 +39,7 @@ contract PenaltyRulesTest is Network {
     }
 
     function test_absenceIsPaidAtSettlement() public {
-        _submit();
-        _submit();
+        _submitLane(2);
         _draw(0, 0);
         _commit(0, 0, 0, _all(1));
         _commit(0, 0, 1, _all(1));

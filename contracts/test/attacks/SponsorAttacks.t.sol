@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {IParams} from "../../src/interfaces/IParams.sol";
+import {IStakes} from "../../src/interfaces/IStakes.sol";
+import {Codes} from "../../src/libraries/Codes.sol";
+import {Losses} from "../helpers/Losses.sol";
+
+/// @notice A sponsor lends a node its stake: what is left of it comes back to the sponsor, and the rest of the stake is
+/// the operator's.
+contract SponsorAttacksTest is Losses {
+    address internal sponsor = account("sponsor");
+    address internal lent = account("lent");
+
+    function setUp() public override {
+        super.setUp();
+        nodeKeys[lent] = key("lent");
+        _give(sponsor, address(stakes), STAKE);
+        bytes memory consent = _consent(operator, sponsor);
+        vm.prank(sponsor);
+        stakes.registerFor(lent, operator, STAKE, clock + 60, consent);
+    }
+
+    function _consent(address op, address who) private view returns (bytes memory) {
+        return _sign(key("lent"), stakes.sponsorshipDigest(lent, op, who, clock + 60));
+    }
+
+    function _isLent(uint256 amount) private {
+        (address who, uint256 left) = stakes.loanOf(lent);
+        assertEq(who, sponsor);
+        assertEq(left, amount);
+    }
+
+    function _joinPool() private {
+        bytes memory join = _sign(key("lent"), _memberDigest("Join", pool, lent, 0, clock + 60));
+        pools.joinFor(pool, lent, clock + 60, join, "");
+        _step();
+    }
+
+    function _free() private {
+        if (stakes.nodeOf(lent).pool != 0) {
+            vm.prank(operator);
+            pools.leavePool(pool, lent);
+        }
+        _wait(30 days);
+    }
+
+    /// A node that never had ether or a token is registered, joins, works, is paid and leaves by its key alone.
+    function test_nodeWithoutAnythingIsPaid() public {
+        _joinPool();
+        uint256 s = _submitFrom(lent, 1_000);
+        _voteAll(0, Codes.ACCEPT);
+        _passWindow();
+        assertEq(_claim(s), PAY);
+        assertEq(token.balanceOf(operator), PAY);
+        bytes memory leave = _sign(key("lent"), _memberDigest("Leave", pool, lent, 1, clock + 60));
+        pools.leaveFor(pool, lent, clock + 60, leave);
+        _wait(30 days);
+        vm.prank(sponsor);
+        stakes.repay(lent);
+        assertEq(token.balanceOf(sponsor), STAKE);
+        assertEq(token.balanceOf(operator), PAY);
+        _isLent(0);
+    }
+
+    /// The consent names the sponsor: nobody else can use it up with another amount.
+    function test_consentIsForOneSponsor() public {
+        lent = account("second");
+        bytes memory consent = _sign(key("second"), stakes.sponsorshipDigest(lent, operator, sponsor, clock + 60));
+        vm.expectRevert(IStakes.BadConsent.selector);
+        vm.prank(stranger);
+        stakes.registerFor(lent, operator, 0, clock + 60, consent);
+        vm.expectRevert(IStakes.BadConsent.selector);
+        vm.prank(operator);
+        stakes.registerNode(lent, 0, clock + 60, consent);
+        vm.expectRevert(IStakes.BadConsent.selector);
+        vm.prank(sponsor);
+        stakes.registerFor(lent, stranger, 0, clock + 60, consent); // nor for another operator
+        vm.expectRevert(IStakes.NotOperator.selector);
+        vm.prank(sponsor);
+        stakes.registerFor(lent, address(0), 0, clock + 60, consent);
+        vm.expectRevert(IStakes.AmountTooLarge.selector);
+        vm.prank(sponsor);
+        stakes.registerFor(lent, operator, 1 << 56, clock + 60, consent);
+        vm.prank(sponsor);
+        stakes.registerFor(lent, operator, 0, clock + 60, consent);
+        vm.expectRevert(IStakes.AlreadyRegistered.selector);
+        vm.prank(sponsor);
+        stakes.registerFor(lent, operator, 0, clock + 60, consent);
+    }
+
+    /// Anybody else could take a node its stake before it joins.
+    function test_onlyTheSponsorCallsTheLoan() public {
+        address[3] memory others = [operator, lent, stranger];
+        for (uint256 i = 0; i < 3; ++i) {
+            vm.expectRevert(IStakes.NotSponsor.selector);
+            vm.prank(others[i]);
+            stakes.repay(lent);
+        }
+        vm.expectRevert(IStakes.NotSponsor.selector);
+        vm.prank(sponsor);
+        stakes.repay(node); // which nobody sponsors
+        vm.prank(sponsor);
+        stakes.repay(lent);
+        vm.expectRevert(IStakes.NothingLent.selector);
+        vm.prank(sponsor);
+        stakes.repay(lent);
+    }
+
+    function test_loanIsLockedLikeAnyStake() public {
+        _joinPool();
+        vm.expectRevert(abi.encodeWithSelector(IStakes.InPool.selector, pool));
+        vm.prank(sponsor);
+        stakes.repay(lent);
+        vm.prank(operator);
+        pools.leavePool(pool, lent);
+        uint256 releaseAt = clock + pools.poolOf(pool).unbonding;
+        _wait(releaseAt - clock - 1);
+        vm.expectRevert(abi.encodeWithSelector(IStakes.StakeLocked.selector, releaseAt, 0));
+        vm.prank(sponsor);
+        stakes.repay(lent);
+        _wait(1);
+        vm.prank(sponsor);
+        stakes.repay(lent);
+    }
+
+    /// The operator has nothing of the loan, and everything of what it staked itself.
+    function test_withdrawalsRepayFirst() public {
+        _give(operator, address(stakes), 300e9);
+        vm.prank(operator);
+        stakes.deposit(lent, 300e9);
+        vm.startPrank(operator);
+        stakes.withdraw(lent, 400e9);
+        assertEq(token.balanceOf(sponsor), 400e9);
+        assertEq(token.balanceOf(operator), 0);
+        _isLent(STAKE - 400e9);
+        vm.expectEmit(address(stakes));
+        emit IStakes.LoanRepaid(lent, sponsor, STAKE - 400e9);
+        stakes.withdraw(lent, STAKE - 400e9 + 100e9);
+        vm.stopPrank();
+        assertEq(token.balanceOf(sponsor), STAKE);
+        assertEq(token.balanceOf(operator), 100e9);
+        _isLent(0);
+        vm.prank(operator);
+        stakes.withdraw(lent, 200e9);
+        assertEq(token.balanceOf(operator), 300e9);
+    }
+
+    /// @dev Half of the stake is slashed.
+    function _slashHalf() private {
+        IParams.Values memory v = defaultValues();
+        v.slashBps = 5_000;
+        _govern(v);
+        _joinPool2();
+        uint256 s = _submitFrom(lent, 1_000);
+        _voteAll(0, Codes.REJECT_WEIGHTS);
+        _passWindow();
+        pools.finalize(pool, s, _ref(s));
+        assertEq(stakes.stakeOf(lent), STAKE / 2);
+    }
+
+    function _joinPool2() private {
+        vm.prank(operator);
+        pools.join(pool, lent);
+        _step();
+    }
+
+    /// A slash burns what was lent: nothing that comes later pays it back.
+    function test_slashBurnsTheLoan() public {
+        _slashHalf();
+        _isLent(STAKE / 2);
+        _give(operator, address(stakes), STAKE);
+        vm.prank(operator);
+        stakes.deposit(lent, STAKE);
+        _isLent(STAKE / 2);
+        _free();
+        vm.prank(sponsor);
+        stakes.repay(lent);
+        assertEq(token.balanceOf(sponsor), STAKE / 2);
+        vm.prank(operator);
+        stakes.withdraw(lent, STAKE);
+        assertEq(token.balanceOf(operator), STAKE);
+    }
+
+    /// The operator's own part of a stake goes before the loan does.
+    function test_slashTakesTheOperatorsPartFirst() public {
+        _give(operator, address(stakes), STAKE);
+        vm.prank(operator);
+        stakes.deposit(lent, STAKE);
+        IParams.Values memory v = defaultValues();
+        v.slashBps = 6_000;
+        _govern(v);
+        _joinPool2();
+        uint256 s = _submitFrom(lent, 1_000);
+        _voteAll(0, Codes.REJECT_WEIGHTS);
+        _passWindow();
+        pools.finalize(pool, s, _ref(s));
+        _isLent(2 * STAKE * 4 / 10);
+        _free();
+        vm.prank(operator);
+        stakes.withdraw(lent, 2 * STAKE * 4 / 10);
+        assertEq(token.balanceOf(sponsor), 2 * STAKE * 4 / 10);
+        assertEq(token.balanceOf(operator), 0);
+    }
+}
