@@ -36,7 +36,7 @@ def terms(**changes: object) -> Terms:
         "attestBlocks": 4,
         "maxLag": 2,
         "auditRate": 65536,
-        "drawBlocks": 100,
+        "drawBlocks": 24,
         "commitWindow": 30,
         "revealWindow": 30,
         "challengeWindow": 60,

@@ -38,21 +38,21 @@ class Budget:
         self.free = BUDGET
 
     def submitted(self, units: int) -> None:
-        self.free -= units * RATE + FEES
+        self.free -= units * RATE + 2 * FEES
+
+    def settled(self, code: Code, units: int) -> None:
+        """The fees of the second committee go back; of what is late, everything."""
+        self.free += FEES
+        if code is Code.LATE:
+            self.free += units * RATE + FEES
 
     def returned(self, code: Code, units: int, fees_from_stake: int) -> None:
-        if code in (Code.VOID, Code.LATE):
-            self.free += units * RATE + FEES
-        elif code is Code.UNAVAILABLE:
-            self.free += FEES - COMMITTEE * (FEE >> 2)
-        elif not code.is_paid:
+        if not code.is_paid:
             self.free += units * RATE + fees_from_stake
 
 
-REFUNDED = (Code.VOID, Code.LATE)
-outcomes = st.sampled_from(
-    [Code.NONE, Code.ACCEPT, Code.UNSURE, Code.MALFORMED, Code.UNAVAILABLE, Code.CANARY, Code.REJECT_WEIGHTS, *REFUNDED]
-)
+PAID = (Code.ACCEPT, Code.UNSURE, Code.UNAVAILABLE, Code.VOID)
+outcomes = st.sampled_from([Code.NONE, *PAID, Code.MALFORMED, Code.CANARY, Code.REJECT_WEIGHTS, Code.LATE])
 
 
 @settings(max_examples=200, deadline=None)
@@ -65,19 +65,17 @@ def test_free_budget_follows_from_the_events_alone(files: list[tuple[Code, int, 
         if code is Code.NONE:
             continue
         chain.settle(NODE, sequence, code, units)
-        quarter = FEE >> 2 if code is Code.UNAVAILABLE else FEE
+        budget.settled(code, units)
         if code.is_paid:
             claimable += units
-        if code in REFUNDED:
-            budget.returned(code, units, 0)
-        elif final and not code.is_accept:
-            fees = 0 if code in (Code.CANARY, Code.UNAVAILABLE) else FEES
-            chain.finalize(NODE, sequence, code, fees, fees)
-            budget.returned(code, units, fees)
         if final and code is Code.LATE:
             chain.finalize(NODE, sequence, code, 7, 0)
-        if close and code not in REFUNDED and (final or code.is_accept):
-            chain.fee(VOTER, 2 * quarter, quarter)
+        elif final and not code.is_paid:
+            fees = 0 if code is Code.CANARY else FEES
+            chain.finalize(NODE, sequence, code, fees, fees)
+            budget.returned(code, units, fees)
+        if close and code is not Code.LATE and (final or code.is_paid):
+            chain.fee(VOTER, 2 * FEE, FEE)
     if claimable:
         chain.claim(NODE, claimable)
     view = escrow(replay(chain.events), 1)

@@ -244,8 +244,8 @@ def test_a_file_under_way_says_what_it_waits_for() -> None:
     assert "Outcome" not in said
 
 
-@pytest.mark.parametrize("code", [Code.ACCEPT, Code.LATE, Code.VOID, Code.MALFORMED])
+@pytest.mark.parametrize("code", [Code.ACCEPT, Code.VOID, Code.LATE, Code.MALFORMED])
 def test_a_file_earns_or_leaves_the_stake_alone(code: Code) -> None:
     said = told(code=code, decided_time=1500, final_time=1600)
     earned = "It earns 0.000001 tokens.\nThat is final."
-    assert (earned if code is Code.ACCEPT else "It is not paid; the stake is untouched.") in said
+    assert (earned if code.is_paid else "It is not paid; the stake is untouched.") in said
