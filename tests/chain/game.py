@@ -125,6 +125,13 @@ class Game:
         assert committee is not None
         return committee.seats
 
+    def draw(self, lane: int) -> None:
+        """Draw the newest committee, as anybody may after half of the time for it: from now on silence costs."""
+        state = self.state
+        current, terms = state.lanes[self.pool, lane].round, state.pools[self.pool].terms
+        self.mine_to(current.seed_block + terms.drawBlocks // 2)
+        self.suite.court.call("draw", self.pool, lane, current.round).send()
+
     def vote(self, lane: int, codes: Mapping[int, int], round: int = 0) -> None:
         """Attest if nothing is, draw, commit, reveal and settle; `codes`: place → code that every member votes."""
         if not self.state.lanes[self.pool, lane].attested:
