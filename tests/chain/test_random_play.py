@@ -125,7 +125,7 @@ class Play:
         self.game.vote(lane.lane, codes, lane.round.round)
 
     def finalize(self) -> None:
-        refused = self.random.choice([Status.REJECTED, Status.MALFORMED, Status.UNAVAILABLE, Status.LATE])
+        refused = self.random.choice([Status.REJECTED, Status.MALFORMED, Status.LATE])
         self.game.suite.pools.finalize(self.pick(status=refused, finalized=False)).send()
 
     def claim(self) -> None:

@@ -112,8 +112,7 @@ def test_malformed_unavailable_and_void(game: Game) -> None:
     c = game.submit(node, step, work("c"))
     assert c.lane == 1
     game.deployed.chain.later(61)
-    for sub in (a, b):
-        game.suite.pools.finalize(game.again(sub)).send()
+    game.suite.pools.finalize(game.again(a)).send()
     state, stand = compare(game), [game.again(sub).status for sub in (a, b, c)]
     assert stand == [Status.MALFORMED, Status.UNAVAILABLE, Status.PENDING]
     assert not state.accounts[game.pool, node.address].ejected
@@ -124,6 +123,9 @@ def test_malformed_unavailable_and_void(game: Game) -> None:
         game.settle(1, number)
         compare(game)
         assert game.again(c).status == then
+    game.deployed.chain.later(61)
+    assert game.claim(node) == (b.units + c.units) * RATE
+    compare(game)
 
 
 def test_a_split_committee_gives_way_to_a_second_one(game: Game) -> None:

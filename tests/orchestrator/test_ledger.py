@@ -212,8 +212,7 @@ class Audit:
         return self.agree()
 
     def close_committee(self) -> EscrowEntry:
-        for member in range(3):
-            self.game.suite.court.close((self.game.pool, 0, 0), member).send()
+        self.game.suite.court.close_committee(self.game.pool, 0, 0).send()
         return self.agree()
 
     def claim(self, node: str) -> int:
@@ -240,7 +239,7 @@ def test_the_ledger_equals_the_chain_through_every_outcome(audit: Audit) -> None
     game.vote(0, {place: int(code) for place, code in codes.items()})
     audit.agree()
     game.deployed.chain.later(61)
-    for place in (2, 3, 4):
+    for place in (2, 4):
         audit.finalize(files[place])
     audit.close_committee()
     assert audit.claim(node.address) == 3004 * GAME_RATE
@@ -253,17 +252,21 @@ def test_the_ledger_equals_the_chain_through_every_outcome(audit: Audit) -> None
     view = audit.agree()
     assert (view.reserved, view.unpaid, view.owed_fees) == (0, 0, 0)
     assert view.fees == 3 * (4 * GAME_FEE + GAME_FEE // 4)
+    assert view.burnt == 3 * (GAME_FEE - GAME_FEE // 4), "what a committee does not earn for what it could not get"
     assert view.held == view.free == game.suite.pools.pool_of(game.pool).free
 
 
-def test_a_void_lane_gives_everything_back(audit: Audit) -> None:
+def test_a_void_lane_that_nobody_was_drawn_for_gives_its_fees_back(audit: Audit) -> None:
     game = audit.game
-    audit.submit("lost")
+    lost = audit.submit("lost")
     game.attest(0)
     for number in range(2):  # neither its committee nor a second one is drawn
         game.deployed.chain.mine(120)
         game.suite.court.settle((game.pool, 0, number), game.state.files_of(game.state.lanes[game.pool, 0])).send()
-    assert audit.agree().free == audit.view.state.pools[game.pool].funded
+    assert audit.agree().free == audit.view.state.pools[game.pool].funded - lost.units * GAME_RATE
+    game.deployed.chain.later(61)
+    assert audit.claim(lost.node) == lost.units * GAME_RATE
+    audit.agree()
 
 
 def test_the_escrow_is_exact_for_files_that_were_late_or_that_a_jury_could_not_get(audit: Audit) -> None:

@@ -10,8 +10,8 @@ library Reckoning {
 
     /// @notice Per file one fee: paid for a vote of the outcome's kind, burnt otherwise. For a file that it could not get,
     /// or that two committees left undecided, a seat is paid an attempt's worth. A vote that contradicts the outcome costs
-    /// `minority`, no valid vote `withheld`. A vote of unavailable where others could judge costs another fee: enough to
-    /// make looking the better choice, too little to ruin a seat that bytes are kept from.
+    /// `minority`, no valid vote `withheld`. A vote of unavailable where others could judge costs another fee, and at
+    /// most `minority`: enough to make looking the better choice, too little to ruin a seat that bytes are kept from.
     /// @param votes Sixteen codes, 0 where there is no vote. @param codes Final outcomes.
     function member(uint256 votes, uint256 codes, uint256 fee, uint256 minority, uint256 withheld)
         internal
@@ -25,7 +25,7 @@ library Reckoning {
             uint256 share;
             if (!Codes.isVote(vote)) penalty += withheld;
             else if (Codes.kind(vote) == Codes.kind(code)) share = vote == Codes.UNAVAILABLE ? fee >> 2 : fee;
-            else if (vote == Codes.UNAVAILABLE) penalty += fee;
+            else if (vote == Codes.UNAVAILABLE) penalty += fee < minority ? fee : minority;
             // on a canary the slash is the penalty
             else if (code != Codes.CANARY && Codes.contradict(vote, code)) penalty += minority;
             paid += share;

@@ -100,7 +100,7 @@ contract JudgingTest is PRBTest {
             uint256 due = voted && same ? (vote == 11 ? fee / 4 : uint256(fee)) : 0;
             (sums[0], sums[1]) = (sums[0] + due, sums[1] + fee - due);
             if (!voted) sums[2] += withheld;
-            else if (vote == 11) sums[2] += same ? 0 : fee;
+            else if (vote == 11) sums[2] += same ? 0 : fee < minority ? fee : minority;
             else if ((vote <= 2) != (code <= 2) && code < 11) sums[2] += minority;
         }
         require(paid == sums[0] && burnt == sums[1] && penalty == sums[2], "member");

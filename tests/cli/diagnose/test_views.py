@@ -144,14 +144,18 @@ def test_fees_are_due_once_the_window_is_over_and_no_file_is_disputed() -> None:
     state = make_state(make_sub())
     turn = drawn(reveals=VOTES, settled=True, settled_time=1400, codes=pack([Code.ACCEPT]))
     state.lanes[1, 0] = Lane(1, 0, 5, 5, [turn], [0])
-    assert list(due(state, 5, 1499)) == []
-    assert list(due(state, 5, 1500)) == [(1, 0, 0, 1)]
-    assert list(due(state, 9, 1500)) == []
+    assert list(due(state, [5], 1499)) == []
+    assert list(due(state, [5], 1500)) == [(1, 0, 0)]
+    assert list(due(state, [9], 1500)) == []
     turn.codes = pack([Code.DISPUTED])
-    assert list(due(state, 5, 1500)) == []
-    turn.codes = pack([Code.ACCEPT])
+    assert list(due(state, [5], 1500)) == []
+    turn.codes = pack([Code.UNDECIDED])
+    again = Round(1, seed_block=9, settled=True, settled_time=1450, codes=pack([Code.ACCEPT]))
+    state.lanes[1, 0].rounds.append(again)
+    assert list(due(state, [5], 1549)) == []
+    assert list(due(state, [5], 1550)) == [(1, 0, 0)]
     turn.closed.add(1)
-    assert list(due(state, 5, 1500)) == []
+    assert list(due(state, [5], 1500)) == []
 
 
 def test_a_seat_shows_its_votes_and_penalties() -> None:
