@@ -398,7 +398,6 @@ class BallotContract(Contract):
     """A contract at which drawn members commit to hidden votes, reveal them and are paid."""
 
     committee_view = ""
-    close_function, paid = "", ""
 
     def committee_of(self, place: Place) -> Committee | None:
         """Committee or jury, drawn or not; None while its seed block is not mined."""
@@ -425,18 +424,15 @@ class BallotContract(Contract):
         sent, while anybody else has not committed."""
         return self.call("vote", *place, member, codes, verdict_hash, salt)
 
-    def close(self, place: Place, member: int) -> ContractCall[int]:
-        """Pay one member once nothing can change any more; returns the base units its seat's owner got."""
-        return self.call(self.close_function, *place, member, result=self.paid)
-
 
 class Court(BallotContract):
     """Called by validators' voting keys and keepers, and by pools' owners: `set_service` names the key that relays
-    submissions and signs receipts, `announce_service` the URL of the pool's service."""
+    submissions and signs receipts, `announce_service` the URL of the pool's service. `close_committee` (pool, lane,
+    round) pays and fines its members once nothing that judges their votes can change any more."""
 
     name = "Court"
     committee_view = "committeeOf"
-    close_function, paid = "closeMember", "MemberClosed.paid"
+    close_committee = Sends[[int, int, int], Receipt]()
     set_service = Sends[[int, str], Receipt]()
     announce_service = Sends[[int, str], Receipt]()
     staffed = Reads[[int], bool]()
@@ -464,8 +460,11 @@ class Juries(BallotContract):
 
     name = "Juries"
     committee_view = "juryOf"
-    close_function, paid = "closeJuror", "JurorClosed.paid"
     draw = Sends[[int], Receipt]()
+
+    def close(self, trial: int, juror: int) -> ContractCall[int]:
+        """Pay or fine one juror of a concluded case; returns the base units its seat's owner got."""
+        return self.call("closeJuror", trial, juror, result="JurorClosed.paid")
 
 
 # Disputes, appeals and canaries

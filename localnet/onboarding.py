@@ -115,7 +115,7 @@ class Onboarding:
         side_by_side([partial(self._bond, v.name, v.seats) for v in self.plan.validators])
 
     def _bond(self, name: str, seats: int) -> None:
-        """Seats that judge the pool to come."""
+        """Seats that judge the pool, which exists."""
         suite = self.suite(f"validator-{name}")
         approval = suite.token.approval(suite.seats.address, seats * suite.seats.bond())
         if approval is not None:
@@ -135,14 +135,19 @@ class Onboarding:
             wait_for(f"node {name} to join", lambda: service.join(wish).member, JOIN_SECONDS, hint="see its log")
 
     def create_pool(self, config: PoolConfig) -> int:
-        """Once the seats are drawable: escrow the budget, and name the service. Returns the pool's number."""
+        """Escrow the budget and name the service. Returns the pool's number, which seats can opt into."""
         suite = self.suite("owner")
-        blocks = suite.seats.epoch_blocks()
-        suite.client.wait_for_block((suite.client.head().number // blocks + 1) * blocks)
         pool = suite.pools.create_pool(pool_terms(config, self.plan.patience), budget(self.plan.steps)).send()
         suite.court.set_service(pool, self.ring["service"].address).send()
         suite.court.announce_service(pool, self.plan.http_url).send()
         return pool
+
+    def open_pool(self, pool: int) -> None:
+        """Let the pool take work, once the seats are drawable."""
+        suite = self.suite("owner")
+        blocks = suite.seats.epoch_blocks()
+        suite.client.wait_for_block((suite.client.head().number // blocks + 1) * blocks)
+        suite.pools.review_seats(pool).send()
 
 
 def side_by_side(jobs: Sequence[Callable[[], object]]) -> None:

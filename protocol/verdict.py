@@ -53,8 +53,9 @@ class Code(IntEnum):
 
     @property
     def is_paid(self) -> bool:
-        """Whether the file is paid: what the service took keeps its pay if it cannot be fetched later."""
-        return self.is_accept or self is Code.UNAVAILABLE
+        """Whether the file is paid: what the service took keeps its pay if it cannot be fetched later, or if two
+        committees left it undecided."""
+        return self.is_accept or self in (Code.UNAVAILABLE, Code.VOID)
 
     @property
     def label(self) -> str:

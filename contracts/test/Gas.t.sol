@@ -52,8 +52,8 @@ contract GasTest is MeasuringChallenges {
             crowd.push(member);
         }
         _step();
-        for (uint256 i = pools.poolOf(pool).lanes * 16; i < n; ++i) {
-            _submitFrom(crowd[i % crowd.length], 10);
+        for (uint256 lane = pools.poolOf(pool).lanes; lane < n / 16; ++lane) {
+            _submitLaneFrom(crowd[lane % crowd.length], 10, 16);
         }
         _blocks(4);
     }
@@ -78,6 +78,7 @@ contract GasTest is MeasuringChallenges {
         string memory name = string.concat("fresh", s);
         address op = account(string.concat("fresh op", s));
         address n = account(name);
+        nodeKeys[n] = key(name);
         _give(op, address(stakes), STAKE);
         bytes memory consent = _sign(key(name), stakes.consentDigest(n, op, clock + 60));
         vm.prank(op);
@@ -151,9 +152,8 @@ contract GasTest is MeasuringChallenges {
         uint256 claiming = _paid(sequence);
         _note(string.concat("claim", s), claiming);
         _note(string.concat("life_lane1", s), submitting + votes + settling + claiming);
-        court.closeMember(pool, sequence / 16, 0, 0);
-        court.closeMember(pool, sequence / 16, 0, 1);
-        _note(string.concat("close_member_lane1", s), _used());
+        court.closeCommittee(pool, sequence / 16, 0);
+        _note(string.concat("close_committee_lane1", s), _used());
         _present();
         _note(string.concat("submit_with_receipt", s), _used());
     }
@@ -194,10 +194,11 @@ contract GasTest is MeasuringChallenges {
         bytes32 inner = _inner(sequence + 15);
         pools.claim(pool, files[pool][sequence + 15].node, sequence + 15, inner);
         _note(string.concat("life_lane16", s), (submitting + votes + settling + _used()) / 16);
-        court.closeMember(pool, lane, 0, 0);
-        _note(string.concat("close_member_lane16", s), _used());
-        _submitLane(16);
+        court.closeCommittee(pool, lane, 0);
+        _note(string.concat("close_committee_lane16", s), _used());
+        sequence = _submitLane(16);
         _note(string.concat("submit_lane16_of_one_node_per_file", s), _used() / 16);
+        _voteAll(sequence / 16, Codes.ACCEPT);
     }
 
     /// @dev What rejecting costs on top of accepting, and the burn.

@@ -236,9 +236,16 @@ interface IPools {
     function forfeit(uint256 pool, uint256 sequence, FileData calldata file) external;
 
     // ---- Hooks of Court, Appeals, Canaries and NodeChallenges
-    /// @notice Writes a round's outcomes: sixteen 4-bit codes, place 0 lowest. UNDECIDED stays pending. NONE is
-    /// not this round's matter.
-    function settleLane(uint256 pool, uint256 lane, uint256 codes, uint256 window, FileRef[] calldata files) external;
+    /// @notice Writes a round's outcomes: sixteen 4-bit codes, place 0 lowest. UNDECIDED stays pending. NONE is not this
+    /// round's matter. `rounds`: how many committees were drawn; the fees of others go back.
+    function settleLane(
+        uint256 pool,
+        uint256 lane,
+        uint256 codes,
+        uint256 rounds,
+        uint256 window,
+        FileRef[] calldata files
+    ) external;
     function payFees(uint256 pool, address to, uint256 paid, uint256 burnt) external;
     /// @notice Begins a dispute or canary: holds the file's pay.
     function hold(uint256 pool, uint256 sequence, FileData calldata file) external returns (uint256 code);

@@ -31,7 +31,7 @@ contract SeedAttacksTest is Losses {
         assertEq(early, later);
     }
 
-    function test_missedWindowMovesTheSeedForEverybody() public {
+    function test_missedWindowGivesAFreshCommittee() public {
         _submit();
         uint256 seedBlock = court.roundOf(pool, 0, 0).seedBlock;
         PoolTerms memory t = defaultTerms();

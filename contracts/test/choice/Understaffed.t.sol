@@ -94,7 +94,7 @@ contract UnderstaffedTest is Choosing {
         uint256 free = pools.poolOf(pool).free;
         receipts[0] = early;
         pools.submitLane(pool, _one(f), signatures, receipts);
-        assertEq(free - pools.poolOf(pool).free, PAY + FEES);
+        assertEq(free - pools.poolOf(pool).free, PAY + 2 * FEES);
     }
 
     /// A pool of its own group has no seats until some choose it: a stranger's pool costs nobody anything.

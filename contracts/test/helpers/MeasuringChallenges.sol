@@ -19,8 +19,8 @@ contract MeasuringChallenges is Measuring {
         _step();
         uint256[] memory sequences = new uint256[](MOST_FILES);
         for (uint256 i = 0; i < MOST_FILES; ++i) {
-            sequences[i] = _submitFrom(n, 10);
-            if (i % 16 == 15) _voteAll(sequences[i] / 16, Codes.ACCEPT);
+            sequences[i] = i % 16 == 0 ? _submitLaneFrom(n, 10, 16) : sequences[i - 1] + 1;
+            if (i % 16 == 0) _voteAll(sequences[i] / 16, Codes.ACCEPT);
         }
         _passWindow();
         (uint256 opening,, uint256 ending) = _challengeGas(n, _last(sequences, 1), Codes.ACCEPT);

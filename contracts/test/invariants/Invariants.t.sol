@@ -150,7 +150,7 @@ contract ReachTest is Everybody {
         "outcome 13",
         "overturned",
         "overturned to pay",
-        "close member",
+        "close committee",
         "dispute",
         "canary",
         "canary before dispute",

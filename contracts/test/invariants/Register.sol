@@ -147,6 +147,12 @@ abstract contract Register is Ledger {
         if (revealed) r.revealed |= 1 << member;
     }
 
+    function _drawnFor(uint256 sequence) internal view override returns (uint256 drawn) {
+        for (uint256 round = 0; round < 2; ++round) {
+            if (ghostRounds[((sequence >> 4) << 1) | round].seats.length != 0) ++drawn;
+        }
+    }
+
     function _foldCourt(Vm.Log memory log) private {
         bytes32 t = log.topics[0];
         if (t == ICourt.VoteCommitted.selector || t == ICourt.VoteRevealed.selector) {
