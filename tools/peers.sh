@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # What tests and benchmarks compare us with: the reference toploc, built from source, in build/peers; TRL in
 # build/peers-trl, beside our own torch and transformers; shardcast in build/peers-shardcast; torchft in
-# build/peers-torchft; schemathesis, which calls the service by its document, in build/peers-schemathesis; Triton, whose interpreter
-# and compiler need no GPU, in build/peers-triton.
+# build/peers-torchft; schemathesis, which calls the service by its document, in build/peers-schemathesis; Triton, whose
+# interpreter and compiler need no GPU, in build/peers-triton.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 pip=(.venv/bin/python -m pip install --quiet --no-deps)
