@@ -44,16 +44,28 @@ class MusterWorker:
         """Return and forget finished completions of (ticket, tokens, whether the tail is wanted)."""
         return None if self.rank else self.muster_records.collect(asked)
 
+    def muster_states(self, tickets: list[int]) -> list[torch.Tensor] | None:
+        """Return and forget the states [n, d] of prefilled requests, in the compute dtype; on the CPU where this is
+        another process than the engine's."""
+        states = [torch.cat(self.muster_prefilled.pop(ticket)) for ticket in tickets]
+        if self.rank:
+            return None
+        return [one.cpu() for one in states] if self._apart else states
+
     @torch.inference_mode()
-    def muster_project(self, tickets: list[int]) -> list[tuple[torch.Tensor, torch.Tensor]] | None:
-        """Return and forget (hidden bf16 [n, d], logits float32 [n, V]) of prefilled requests, on the CPU. Every rank
-        multiplies with its part of the vocabulary; the first one answers."""
-        rows = [torch.cat(self.muster_prefilled.pop(ticket)) for ticket in tickets]
-        logits = self.model_runner.get_model().compute_logits(torch.cat(rows))
+    def muster_project(self, states: torch.Tensor) -> torch.Tensor | None:
+        """Return logits [n, V] float32 of states [n, d]. Every rank multiplies with its part of the vocabulary; the
+        first one answers, on the CPU where it is another process."""
+        runner = self.model_runner
+        logits = runner.get_model().compute_logits(states.to(runner.device))
         if self.rank or logits is None:
             return None
-        parts = torch.split(logits.cpu().float(), [len(row) for row in rows])
-        return [(row.to("cpu", torch.bfloat16), part) for row, part in zip(rows, parts, strict=True)]
+        out: torch.Tensor = logits.float()
+        return out.cpu() if self._apart else out
+
+    @property
+    def _apart(self) -> bool:
+        return bool(self.model_runner.vllm_config.parallel_config.world_size > 1)
 
     def muster_forget(self, tickets: list[int]) -> None:
         """Drop what is kept of these requests, finished or not, and a step that failed half-way."""

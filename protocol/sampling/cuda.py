@@ -163,14 +163,21 @@ def signed_words(values: Sequence[Sequence[int]]) -> torch.Tensor:
     return torch.from_numpy(np.array(values, dtype=np.uint64).view(np.int64))
 
 
-def choose(
+def check(
     logits: torch.Tensor, keys: Sequence[tuple[int, int, int]], positions: Sequence[int], temperature: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return tokens and log-probabilities of `noise.choose` for logits [B, V] float32 on a CUDA device."""
+) -> None:
+    """Raise MusterError for other shapes, types or temperatures than a race has."""
     if logits.dtype != torch.float32 or logits.ndim != 2 or not len(logits) == len(keys) == len(positions):
         raise MusterError(f"logits {tuple(logits.shape)} for {len(keys)} keys", "give float32 [rows, vocabulary]")
     if not temperature > 0:
         raise MusterError(f"temperature {temperature} is not positive", "set sampling.temperature above 0")
+
+
+def choose(
+    logits: torch.Tensor, keys: Sequence[tuple[int, int, int]], positions: Sequence[int], temperature: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return tokens and log-probabilities of `noise.choose` for logits [B, V] float32 on a CUDA device."""
+    check(logits, keys, positions, temperature)
     device = logits.device
     tokens, logprobs = race(
         logits.contiguous(),

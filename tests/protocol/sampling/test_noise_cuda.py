@@ -11,7 +11,7 @@ import pytest
 CASE = """
 import sys
 import numpy as np, torch
-from protocol.sampling import cuda, noise
+from protocol.sampling import cuda, cuda_verify, noise
 device = sys.argv[1]
 cuda.BLOCKS = int(sys.argv[2])
 source = np.random.default_rng(0)
@@ -23,6 +23,17 @@ for vocabulary, temperature in ((1, 1.0), (7, 0.3), (265, 0.7), (3000, 1.0), (90
     tokens, logprobs = cuda.choose(torch.from_numpy(logits).to(device), keys, positions, temperature)
     assert tokens.tolist() == expected.tokens.tolist(), vocabulary
     assert np.abs(logprobs - expected.logprobs).max() < 1e-5
+    if vocabulary < 2:
+        continue
+    given = np.append(expected.tokens[:3], source.integers(0, vocabulary, 3)), keys, positions, temperature
+    judged = logits.copy()
+    judged[5, given[0][5]] = -np.inf
+    right = noise.verify_rows(judged, *given)
+    found = noise.Gaps(*cuda_verify.verify(torch.from_numpy(judged).to(device), *given))
+    assert found.best.tolist() == right.best.tolist()
+    assert not found.gaps[:3].any()
+    for name, values in vars(right).items():
+        np.testing.assert_allclose(getattr(found, name), values, rtol=1e-5, atol=1e-5, err_msg=name)
     if vocabulary < 265:
         continue
     words, places = cuda.signed_words(keys).to(device), torch.tensor(positions, device=device)
