@@ -125,13 +125,13 @@ class Policy:
         """Return what exports the weights as they are now, for rank 0 to call later and on any thread: it holds a copy
         in host memory. Every rank must call this."""
         weights: dict[str, Tensor] = {}
+        held = self.model.state_dict(keep_vars=True)
         copies: dict[int, Tensor] = {}  # tied weights stay one
-        for name, full in merged(self.model.state_dict(), self._lora):
+        for name, full in merged(held, self._lora):
             if self.placement.ranks.rank == 0:
-                narrow = full.to("cpu", self.dtype)
-                if narrow.data_ptr() == full.data_ptr():
-                    narrow = copies.setdefault(full.data_ptr(), narrow.clone())
-                weights[name] = narrow
+                if (same := id(held[name])) not in copies:
+                    copies[same] = full.to("cpu", self.dtype, copy=True)
+                weights[name] = copies[same]
         return lambda folder: write_folder(folder, lambda aside: self._fill(aside, weights))
 
     def _fill(self, folder: Path, weights: dict[str, Tensor]) -> None:
