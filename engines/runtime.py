@@ -90,8 +90,10 @@ def _hide_from_vllm() -> None:
     kind.__getattr__ = without_dunders
 
 
-def arithmetic_of(device: str) -> str:
-    """Return a device's name in files: `cpu` stands for processors with AVX-512, others are named by their kernels.
+def arithmetic_of(device: str, **attributes: object) -> str:
+    """Return a device's name in files, `device[:attributes]`: what decides how an engine rounds besides its name and
+    dtype (protocol.evidence.figures.arithmetic_label). An attribute is `name=value`, sorted by name and joined by
+    commas; engines leave out what they always do, and `cpu` alone stands for processors with AVX-512.
 
     In bfloat16 torch rounds differently with AVX2: honest files measured on the other kind of processor differ three
     times as much as on their own, which no null model that was measured on one kind allows.
@@ -99,9 +101,10 @@ def arithmetic_of(device: str) -> str:
     import torch
 
     kernels = torch.backends.cpu.get_cpu_capability()
-    if device != "cpu" or kernels == "AVX512":
-        return device
-    return f"{device}-{platform.machine()}-{kernels}".lower()
+    if device == "cpu" and kernels != "AVX512":
+        attributes["kernels"] = f"{platform.machine()}-{kernels}"
+    found = ",".join(f"{name}={value}" for name, value in sorted(attributes.items())).lower()
+    return f"{device}:{found}" if found else device
 
 
 class StepPace:

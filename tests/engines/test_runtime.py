@@ -12,7 +12,6 @@ from engines import factory, runtime
 from engines.hf import TransformersEngine
 from engines.runtime import StepPace, arithmetic_of
 from protocol.errors import ConfigError, MusterError
-from protocol.evidence.null_model import EvidenceConfig, PairNullModel
 from runtime.process import EngineConfig
 from validator.judging.pipeline import LoadedEngine, OtherEngines
 
@@ -132,9 +131,9 @@ def test_blocks_within_a_block_and_steps_outside_of_any_change_nothing(clock: St
     ("kernels", "machine", "name"),
     [
         ("AVX512", "x86_64", "cpu"),
-        ("AVX2", "x86_64", "cpu-x86_64-avx2"),
-        ("DEFAULT", "arm64", "cpu-arm64-default"),
-        ("SVE256", "aarch64", "cpu-aarch64-sve256"),
+        ("AVX2", "x86_64", "cpu:kernels=x86_64-avx2"),
+        ("DEFAULT", "arm64", "cpu:kernels=arm64-default"),
+        ("SVE256", "aarch64", "cpu:kernels=aarch64-sve256"),
     ],
 )
 def test_a_processor_is_named_by_its_kernels(
@@ -144,17 +143,16 @@ def test_a_processor_is_named_by_its_kernels(
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: kernels)
     assert arithmetic_of("cpu") == name
     assert arithmetic_of("cuda") == "cuda"
+    assert arithmetic_of("cuda", tp=2, attention="eager") == "cuda:attention=eager,tp=2"
 
 
-def test_a_law_of_one_kind_of_processor_says_nothing_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_kind_of_processor_is_not_taken_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
     """An honest node without AVX-512 would be accused with its first file by jurors with it, and the other way round:
-    neither its files nor such a juror's measurements belong to the law."""
+    neither its files nor such a juror's measurements belong to the same null model."""
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
     usual = LoadedEngine(TransformersEngine("bfloat16")).key
-    law = EvidenceConfig(audit_rate=65536, null_models=(PairNullModel(worker=usual, verifier=usual, bets={}),))
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
     other = LoadedEngine(TransformersEngine("bfloat16")).key
-    assert law.refuses(other)
     assert other != usual
     made: Any = TransformersEngine("bfloat16")
     monkeypatch.setattr(EngineConfig, "make", lambda _: made)

@@ -99,6 +99,6 @@ def test_bytes_that_are_gone_are_no_verdict(monkeypatch: pytest.MonkeyPatch) -> 
     verdicts[4] = replace(verdicts[4], code=Code.UNAVAILABLE)
     with pytest.raises(MusterError, match="the bytes of files 4 cannot be had from https"):
         verify._ours(Any, config, record)  # type: ignore[arg-type]
-    no_null_model = verify._ours(Any, config, tried(model=None))  # type: ignore[arg-type]
-    assert no_null_model is not None
-    assert no_null_model.code is Code.ACCEPT
+    without = verify._ours(Any, config, tried(evidence=None))  # type: ignore[arg-type]
+    assert without is not None
+    assert without.code is Code.ACCEPT
