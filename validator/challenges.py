@@ -134,13 +134,19 @@ def judge_challenge(
     config: EvidenceConfig | None,
     verdicts: Mapping[int, Verdict],
 ) -> ChallengeVerdict:
-    """Return a juror's vote on a challenge.
+    """Return a juror's vote on a challenge: a reject code, which slashes, only where the juror's own checks refuse a
+    file by the rows that were drawn. What files show together ends the membership (DIFFERENT): the node computes
+    otherwise than was calibrated, as an honest one may.
 
     files: all of the node's in the pool. config: how the pool judges a history, None if it does not. verdicts: ours on
     the named files, by the rows that the jury's seed drew.
     """
     if config is None:
         return ChallengeVerdict(Code.ACCEPT, no_evidence(config))
+    refused = [name for name in challenge.sequences if verdicts[name].code.is_reject]
+    if refused:
+        code = verdicts[refused[0]].code
+        return ChallengeVerdict(code, f"files {', '.join(map(str, refused))} are refused: {code.label}")
     missing = [name for name in challenge.sequences if verdicts[name].code is Code.UNAVAILABLE]
     if missing:
         return ChallengeVerdict(Code.UNAVAILABLE, f"files {', '.join(map(str, missing))} could not be judged")
@@ -151,25 +157,14 @@ def judge_challenge(
         return ChallengeVerdict(Code.ACCEPT, "it leaves out files between the first and the last that it names")
     evidence, found = history_evidence(run, lambda file: [verdicts[file.sequence]], before)
     if evidence.accused:
-        why = f"e^{evidence.peak:.1f}, most of it by {evidence.most}: no node's that computes as was calibrated"
-        return ChallengeVerdict(shown_by(evidence, verdicts.values()), why, evidence, found)
+        why = f"e^{evidence.peak:.1f}: it computes otherwise than was calibrated, above all in {evidence.most}"
+        return ChallengeVerdict(Code.DIFFERENT, why, evidence, found)
     blind = [name for name in challenge.sequences if config.own_engine and len({*engines_of(verdicts[name])}) > 1]
     if blind:
         listed = ", ".join(map(str, blind))
         why = f"e^{evidence.peak:.1f} by another engine than made files {listed}, which clears nobody"
         return ChallengeVerdict(Code.UNAVAILABLE, why, evidence, found)
     return ChallengeVerdict(Code.ACCEPT, f"e^{evidence.peak:.1f}: nothing shown", evidence, found)
-
-
-def shown_by(evidence: NodeEvidence, verdicts: Iterable[Verdict]) -> Code:
-    """Return the vote against a node whose evidence is beyond the bound.
-
-    Figures beyond the null model alone show that the node computes otherwise than was calibrated, which an honest one
-    may: DIFFERENT ends its membership and slashes nothing. A reject code, which slashes, needs a file besides that the
-    juror's own checks refuse, as they would have in its committee: their thresholds leave room for every engine.
-    """
-    refused = [one.code for one in verdicts if one.code.is_reject]
-    return refused[0] if refused else Code.DIFFERENT
 
 
 def challengeable(files: Sequence[Submission], now: int, first: int, last: int) -> list[Submission]:

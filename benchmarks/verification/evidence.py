@@ -87,7 +87,9 @@ def _plain_norms(model: Any) -> None:
 
 
 def _norm(module: Any, hidden: torch.Tensor) -> torch.Tensor:
-    return module.weight * hidden * torch.rsqrt(hidden.pow(2).mean(-1, keepdim=True) + module.variance_epsilon)
+    scale = torch.rsqrt(hidden.pow(2).mean(-1, keepdim=True) + module.variance_epsilon)
+    scaled: torch.Tensor = module.weight * hidden * scale
+    return scaled
 
 
 def _split(model: Any) -> None:

@@ -152,6 +152,16 @@ class NodeEvidence:
         return self.peak >= LIMIT_NATS
 
 
+def files_until_accused(nats: Nats, most: int = 256) -> int | None:
+    """Return after how many files like one that pays `nats` a node is accused; None if not after `most`."""
+    evidence = NodeEvidence()
+    for number in range(1, most + 1):
+        evidence.add(nats)
+        if evidence.accused:
+            return number
+    return None
+
+
 def _plus(a: float, b: float) -> float:
     high, low = max(a, b), min(a, b)
     return high if low == -math.inf else high + math.log1p(math.exp(low - high))

@@ -236,15 +236,16 @@ def test_files_of_steps_without_a_null_model_convict_nobody() -> None:
     }
 
 
-def test_only_a_file_that_is_refused_besides_makes_the_evidence_a_reason_to_slash() -> None:
+def test_only_a_file_that_is_refused_by_itself_is_a_reason_to_slash() -> None:
     """Honest engines that compute otherwise than was calibrated are accused; their files pass every check."""
     files, named, found = [final(number) for number in range(16)], challenge(*range(16)), verdicts(16, 1)
-    assert judge_challenge(named, files, POLICY, found).code is Code.DIFFERENT
+    judged = judge_challenge(named, files, POLICY, found)
+    assert judged.code is Code.DIFFERENT
+    assert "above all in unexplained" in judged.why
     assert not Code.DIFFERENT.is_reject
-    refused = found | {5: replace(found[5], code=Code.REJECT_WEIGHTS)}
-    assert judge_challenge(named, files, POLICY, refused).code is Code.REJECT_WEIGHTS
-    alone = verdicts(16, 0) | {5: replace(verdicts(16, 0)[5], code=Code.REJECT_WEIGHTS)}
-    assert judge_challenge(named, files, POLICY, alone).code is Code.ACCEPT, "its committee accepted it"
+    refused = verdicts(16, 0) | {5: replace(found[5], code=Code.REJECT_WEIGHTS)}
+    judged = judge_challenge(named, files, POLICY, refused)
+    assert (judged.code, judged.why) == (Code.REJECT_WEIGHTS, "files 5 are refused: reject: weights")
 
 
 def life(*files: int | Code) -> list[FileEvidence]:
@@ -316,10 +317,9 @@ def files() -> list[Submission]:
 
 def on(file: Submission, misses: int, seed: bytes) -> Verdict:
     """What an honest juror says of a file: by the rows that the seed draws. The last one of a cheat is refused."""
-    refused = misses and file.sequence == FILES - 1
     return replace(
         document(misses),
-        code=Code.REJECT_SAMPLING if refused else Code.ACCEPT,
+        code=Code.REJECT_SAMPLING if misses and file.sequence == FILES - 1 else Code.ACCEPT,
         sequence=file.sequence, node=NODE, sha256=file.sha256.hex(), lane_seed=seed.hex(), config_hash=CONFIG.hex(),
         audited=audit_sample(seed, file.sequence, ROWS, RATE),
     )  # fmt: skip
@@ -359,8 +359,7 @@ def test_an_honest_challenge_follows_from_its_documents_to_its_outcome() -> None
     found = juror_replay(record, 2, ballot(record).canonical())
     assert (found.fault, found.note) == ("", "")
     assert found.judged is not None
-    assert found.judged.evidence is not None
-    assert found.judged.evidence.accused
+    assert found.judged.why == f"files {FILES - 1} are refused: reject: sampling"
     ours = judge_challenge(
         record.challenge, record.files, POLICY, {one.sequence: one for one in ballot(record).verdicts}
     )

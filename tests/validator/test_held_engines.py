@@ -61,8 +61,9 @@ def judge_of(
     objects: Any = lambda key, limit: world.context().data  # noqa: E731
     loaded, sources = LoadedEngine(engine(own), Others(other)), Sources(objects)
     made = kind(config_of(*pairs), loaded, sources, lambda _: folder, VerdictStore(folder), None, one)
-    models = [PairNullModel(worker=worker, verifier=verifier, bets=BET) for worker, verifier in pairs]
-    made._step_null_models = lambda _: StepNullModels(audit_rate=1, pairs=tuple(models)) if models else None  # type: ignore[method-assign]
+    models = tuple(PairNullModel(worker=worker, verifier=verifier, bets=BET) for worker, verifier in pairs)
+    known = StepNullModels(audit_rate=1, pairs=models) if models else None
+    made._step_null_models = MagicMock(return_value=known)  # type: ignore[method-assign]
     return made, used
 
 
