@@ -135,13 +135,17 @@ def verify_rows(
 ) -> Gaps:
     """Recompute the race of tokens of any completions, together; what is found of a row depends on that row alone.
 
-    logits: [T, V] float32 (array or tensor), row t produced tokens[t] under keys[t] at positions[t].
+    logits: [T, V] float32 (array, or tensor on any device), row t produced tokens[t] under keys[t] at positions[t].
     threads: how many share the work on a CPU. Raises MusterError on a token outside the vocabulary, a wrong count or
     broken logits.
     """
     chosen = np.asarray(tokens, dtype=np.int64)
     if len(chosen) and (chosen.min() < 0 or chosen.max() >= logits.shape[1]):
         raise MusterError(f"a token outside the vocabulary of {logits.shape[1]}", "check the tokens before sampling")
+    if getattr(logits, "is_cuda", False):
+        from protocol.sampling import cuda_verify
+
+        return Gaps(*cuda_verify.verify(logits, chosen, keys, positions, temperature))
     matrix = _checked(logits, len(chosen), keys, positions, temperature)
     return _raced(matrix, chosen, keys, positions, temperature, threads)
 

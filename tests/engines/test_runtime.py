@@ -10,7 +10,7 @@ import torch
 
 from engines import factory, runtime
 from engines.hf import TransformersEngine
-from engines.runtime import StepPace, arithmetic_of
+from engines.runtime import StepPace, arithmetic_of, device_lost
 from protocol.errors import ConfigError, MusterError
 from runtime.process import EngineConfig
 from validator.judging.pipeline import LoadedEngine, OtherEngines
@@ -142,8 +142,25 @@ def test_a_processor_is_named_by_its_kernels(
     monkeypatch.setattr("platform.machine", lambda: machine)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: kernels)
     assert arithmetic_of("cpu") == name
-    assert arithmetic_of("cuda") == "cuda"
-    assert arithmetic_of("cuda", tp=2, attention="eager") == "cuda:attention=eager,tp=2"
+
+
+def test_a_card_is_named_by_what_libraries_choose_kernels_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", {"cuda:0": (9, 0), "cuda:1": (9, 0), "cuda": (8, 9)}.get)
+    monkeypatch.setattr(torch, "__version__", "2.13.0+cu130")
+    assert arithmetic_of("cuda") == "cuda:build=torch2.13.0+cu130,card=sm89"
+    assert arithmetic_of("cuda:1") == arithmetic_of("cuda:0") == "cuda:build=torch2.13.0+cu130,card=sm90"
+    assert arithmetic_of("cuda:1", tp=2) == "cuda:build=torch2.13.0+cu130,card=sm90,tp=2"
+
+
+def test_an_error_after_which_a_device_is_lost_is_told_from_memory_that_ran_out() -> None:
+    def wrapped(error: Exception) -> MusterError:
+        try:
+            raise MusterError("the engine failed") from error
+        except MusterError as caught:
+            return caught
+
+    assert device_lost(wrapped(torch.AcceleratorError("CUDA error: an illegal memory access was encountered")))
+    assert not device_lost(wrapped(torch.OutOfMemoryError("CUDA out of memory")))
 
 
 def test_one_kind_of_processor_is_not_taken_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
