@@ -95,7 +95,7 @@ def test_a_node_hears_before_it_joins_that_its_history_would_accuse_it() -> None
         made: Any = SimpleNamespace(commitment=file.facts.commitment, data=b"", engine=own, seconds=1.0)
         return str(dry_run_view(file.facts.work, made, Judged(verdict, 1.0), MONEY, pool)["evidence"])
 
-    assert said(wild, models).startswith("WOULD BE ACCUSED after 4 such files, above all by gaps")
+    assert said(wild, models).startswith("WOULD BE ACCUSED after 3 such files, above all by gaps")
     assert said(base, models) == "nothing shown: files like this one never accuse a node"
     assert said(base, None).startswith("unknown: the policy step has no null model for files of hf:float32:cpu")
 
