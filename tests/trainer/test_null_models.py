@@ -51,13 +51,13 @@ def test_a_step_is_published_with_what_was_learned_of_its_weights(
 ) -> None:
     step_folder(tmp_path / "policies" / "step-000003", 3)
     world = World(tmp_path, monkeypatch)
-    assert world.publisher.prepared(3, [b"\1" * 32] * 3).manifest.null_models is None
+    assert world.publisher.prepared(3, (b"\1" * 32,) * 3).manifest.null_models is None
     world.learner.learn(3)
     (argv,) = world.runs
     for option, value in (("--weights", tmp_path / "policies/step-000003"), ("--audit-rate", 4096), ("--step", 3)):
         assert argv[argv.index(option) + 1] == str(value)
     assert argv[argv.index("--engine") + 1] == "transformers:float32:cpu"
-    manifest = world.publisher.prepared(3, [b"\1" * 32] * 3).manifest
+    manifest = world.publisher.prepared(3, (b"\1" * 32,) * 3).manifest
     assert manifest.null_models == MODELS
     assert manifest.pool_id == PUBLISHER.pool
     assert type(manifest).model_validate_json(manifest.canonical()).digest == manifest.digest
