@@ -24,7 +24,7 @@ class MemoryConfig(Document):
     """What is traded for memory and time."""
 
     row_tokens: int = Field(8192, ge=1, description="Tokens that a rank trains at once, packed.")
-    head_chunk_mib: int = Field(64, ge=1, description="Logits that exist at once, in MiB.")
+    head_chunk_mib: int = Field(0, ge=0, description="Logits at once, in MiB; 0: 64 on a CPU, 640 on a GPU.")
     checkpoint_activations: bool = Field(False, description="Compute activations twice instead of keeping them.")
     offload_optimizer: bool = Field(False, description="Keep the optimizer's state in host memory between updates.")
     offload_reference: bool = Field(False, description="Keep the base model's shards in host memory between uses.")
@@ -75,6 +75,16 @@ class EvaluationProcessConfig(Document):
     seconds: float = Field(3600.0, gt=0, description="Time limit of one policy step's evaluation.")
 
 
+class NullModelConfig(Document):
+    """How the trainer learns what honest work with a policy step's weights errs by, in a pool with `evidence`."""
+
+    every: int = Field(1, ge=1, description="Every how many policy steps; files of the others give no evidence.")
+    files: int = Field(64, ge=16, le=100_000, description="Honest files that are made and measured for each.")
+    batches: tuple[int, ...] = Field((8, 64), min_length=1, description="Completions that workers decode at once.")
+    seconds: float = Field(1800.0, gt=0, description="Time limit; a step whose time is over has no null model.")
+    nice: int = Field(0, ge=0, le=19, description="Priority of the process, as of `nice`: the step waits for it.")
+
+
 class TrainerConfig(ProcessConfig):
     """The pool owner's trainer; docs/design/training.md explains `guards`, `parallel` and `memory`."""
 
@@ -83,10 +93,12 @@ class TrainerConfig(ProcessConfig):
     base: Path | None = Field(None, description="Folder of policy step 0; the pool's `model.source` if None.")
     seed: int = Field(0, ge=0, description="Seed of the demo's own base model.")
     heartbeat_seconds: float = Field(60.0, gt=0, le=600, description="Longest pause between heartbeats.")
+    checkpoint_seconds: float = Field(600.0, ge=0, description="Training that a kill may cost: it is repeated.")
     keep_exports: int = Field(4, ge=2, description="Policy folders kept on disk.")
     decoy: KeyConfig | None = Field(None, description="Key of a node of the owner's whose every file is a canary.")
     metrics: MetricsConfig = MetricsConfig()
     evaluation: EvaluationProcessConfig = EvaluationProcessConfig()
+    null_models: NullModelConfig = NullModelConfig()
     missing_seconds: float = Field(
         60.0, ge=0, description="How long an accepted file may be absent, or unscorable while others can be scored."
     )

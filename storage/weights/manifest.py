@@ -2,8 +2,10 @@
 (docs/reference/protocol.md, section 8)."""
 
 import hashlib
-from collections.abc import Iterator
+import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -14,6 +16,7 @@ from protocol.accounts import LocalAccount
 from protocol.api.base import Address, Hex64
 from protocol.encoding import Document, canonical_json, parse_json
 from protocol.errors import ConfigError, IntegrityError, first_problem
+from protocol.evidence.null_model import StepNullModels
 from protocol.identity import PoolId
 from storage.keys import object_key
 
@@ -108,7 +111,8 @@ class StepWorkers(_Part):
 class Manifest(_Part):
     """`parent` is the digest of the step before (64 hex digits), empty for the first; `pools` is EIP-55. `snapshot`:
     whether the files' own shards are published too; without them the `deltas` are the only way to this step.
-    `made_by`: the DiLoCo workers that trained the step, if there were any."""
+    `made_by`: the DiLoCo workers that trained the step, if there were any. `null_models`: of honest work with these
+    weights; without them the step's files give no evidence."""
 
     version: Literal[1] = 1
     chain_id: Count
@@ -121,6 +125,7 @@ class Manifest(_Part):
     snapshot: Annotated[bool, Field(strict=True)] = True
     deltas: Annotated[tuple[StepDelta, ...], Field(max_length=MAX_DELTAS), FailFast()] = ()
     made_by: StepWorkers | None = None
+    null_models: StepNullModels | None = None
 
     @field_validator("pools")
     @classmethod
@@ -250,6 +255,7 @@ def _check_version(fields: Any, expected: bytes) -> None:
 # Small enough that a relay's clients do not wait long for a shard that is on its way there.
 SHARD_BYTES = 4 << 20
 _READ = 256 << 10
+HASHING_THREADS = min(16, os.cpu_count() or 1)
 # Of deltas, which many pass on to each other at once: a wrong one is found out sooner.
 DELTA_SHARD_BYTES = 1 << 20
 
@@ -264,18 +270,15 @@ def weight_files(folder: Path, shard_size: int = SHARD_BYTES) -> tuple[WeightFil
     paths = sorted(folder.iterdir(), key=lambda path: path.name.lower())
     if not paths:
         raise ConfigError(f"the weights folder {folder} is empty", "save a model into it first")
-    files = []
     for path in paths:
         if path.is_symlink() or not path.is_file():
             raise ConfigError(f"{path} is not a plain file", "weights folders hold plain files only")
-        try:
-            files.append(_weight_file(path, shard_size))
-        except ValueError as error:
-            raise ConfigError(f"{path} cannot be published: {error}", "rename it") from None
-    return tuple(files)
+    with ThreadPoolExecutor(HASHING_THREADS) as threads:
+        return tuple(threads.map(partial(_weight_file, shard_size=shard_size), paths))
 
 
 def _weight_file(path: Path, shard_size: int) -> WeightFile:
+    """Read a file once. Raises ConfigError for a name that no manifest may have."""
     whole, size, shards = hashlib.sha256(), 0, list[Shard]()
     with path.open("rb", buffering=0) as file:
         while True:
@@ -286,12 +289,16 @@ def _weight_file(path: Path, shard_size: int) -> WeightFile:
                 state.update(data)
                 size += len(data)
             if size == begin:
-                return WeightFile(name=path.name, size=size, sha256=whole.hexdigest(), shards=tuple(shards))
+                break
             shards.append(Shard(sha256=state.hexdigest(), size=size - begin))
+    try:
+        return WeightFile(name=path.name, size=size, sha256=whole.hexdigest(), shards=tuple(shards))
+    except ValueError as error:
+        raise ConfigError(f"{path} cannot be published: {error}", "rename it") from None
 
 
-def read_shards(path: Path, shard_size: int) -> Iterator[bytes]:
-    """Yield the shards' bytes of one file, in order."""
+def read_shard(path: Path, shard_size: int, number: int) -> bytes:
+    """Return the bytes of a file's shard `number`."""
     with path.open("rb") as file:
-        while data := file.read(shard_size):
-            yield data
+        file.seek(number * shard_size)
+        return file.read(shard_size)
