@@ -60,7 +60,7 @@ const reward = (n) => {
   return Math.min(deposit(n), share * slash + share * fined);
 };
 const lockup = ({ terms: t, suite }) =>
-  (9 / 8) * ((t.lane_blocks + 1 + t.attest_blocks + 4 * t.draw_blocks) * suite.block_seconds + 2 * (t.commit_window + t.reveal_window) +
+  (9 / 8) * ((1 + 4 * t.draw_blocks) * suite.block_seconds + 2 * (t.commit_window + t.reveal_window) +
     t.challenge_window + t.receipt_window + 2 * (t.appeal_window + t.jury_commit_window + t.jury_reveal_window));
 // A node challenge over `files` files: a juror's fee, the bond, its jurors' time to commit, and how long it can hold a stake:
 // two juries, each drawn by the end of the third epoch after its seed's (JuryTerms.sol, Epochs.sol).
@@ -129,7 +129,6 @@ const parameters = {
   "committee, jury, second jury": figures["committee, jury, second jury"],
   drawBlocks: (n) => number(n.terms.draw_blocks),
   fee: (n) => tokens(n.terms.fee),
-  attestBlocks: (n) => number(n.terms.attest_blocks),
   receiptWindow: (n) => duration(n.terms.receipt_window),
 };
 

@@ -80,7 +80,7 @@ contract RelayAttacksTest is Receipting {
         _refusedLane(lane, 1, again); // in one lane
         _relay(_one(lane[0]));
         _refused(lane[0], again); // nor in two
-        assertEq(pools.poolOf(pool).free, BUDGET - PAY - FEES);
+        assertEq(pools.poolOf(pool).free, BUDGET - PAY - 2 * FEES);
     }
 
     function test_countersHaveNoGap() public {
@@ -100,7 +100,7 @@ contract RelayAttacksTest is Receipting {
         }
         _relay(lane);
         assertEq(pools.accountOf(pool, node).pending, 1_600_000);
-        assertEq(pools.poolOf(pool).free, BUDGET - 16 * (100_000 * 1e6 + FEES));
+        assertEq(pools.poolOf(pool).free, BUDGET - 16 * (100_000 * 1e6 + 2 * FEES));
         _submitLaneFrom(node, 100_000, 16);
         for (uint256 i = 0; i < 16; ++i) {
             lane[i] = _next(node, 100_000, i);

@@ -51,7 +51,7 @@ contract ReceiptsTest is Receipting {
         vm.revertTo(snapshot);
         _relay(_one(f));
         _presentReverts(f, r, _refusal(0, twice));
-        assertEq(pools.poolOf(pool).free, BUDGET - PAY - FEES);
+        assertEq(pools.poolOf(pool).free, BUDGET - PAY - 2 * FEES);
     }
 
     function test_receiptOfAnotherThingDoesNotCount() public {

@@ -112,13 +112,22 @@ abstract contract MoneyChecks is World {
         }
     }
 
-    /// @notice What open files may still cost their committees is at stake, until their node's stake can leave.
+    /// @notice What open files may still cost their committees is at stake, until their node's stake can leave. Nothing
+    /// is for a file that was accepted and is held after its node lost its stake for another.
     function stakeCoversOpenFiles() external view {
         for (uint256 i = 0; i < everyNode.length; ++i) {
             address n = everyNode[i];
             // out of its pool for so long that whatever it did there should be final
             if (stakes.nodeOf(n).pool != pool && clock >= stakes.nodeOf(n).releaseAt) continue;
-            require(stakes.stakeOf(n) >= ghostAccounts[n].unsettled * _fees(), "too little at stake");
+            uint256 files = ghostAccounts[n].unsettled - (ghostAccounts[n].slashed ? _heldAsPaid(n) : 0);
+            require(stakes.stakeOf(n) >= files * _fees(), "too little at stake");
+        }
+    }
+
+    function _heldAsPaid(address n) private view returns (uint256 count) {
+        for (uint256 i = 0; i < sequences.length; ++i) {
+            GhostFile storage f = ghostFiles[sequences[i]];
+            if (f.node == n && f.phase == IPools.Phase.Disputed && Codes.isPaid(f.code)) ++count;
         }
     }
 }

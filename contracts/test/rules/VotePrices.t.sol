@@ -64,8 +64,7 @@ contract VotePricesTest is Losses {
 
     /// What one committee decides in a lane is not touched by what the next one decides of it.
     function test_eachPlaceIsJudgedByTheCommitteeThatDecidedIt() public {
-        _submit();
-        _submit();
+        _submitLane(2);
         uint256 rejects = Codes.ACCEPT | (Codes.REJECT_WEIGHTS << 4);
         uint256 accepts = Codes.ACCEPT | (Codes.ACCEPT << 4);
         _vote(0, 0, _three(rejects, accepts, Codes.ACCEPT | (Codes.UNAVAILABLE << 4)));
@@ -154,9 +153,7 @@ contract VotePricesTest is Losses {
 
     /// Sixteen forged files that others reject: who says that it could not get them loses a fee for each.
     function test_unavailableWhereOthersJudgeCostsAFeeAFile() public {
-        for (uint256 i = 0; i < 16; ++i) {
-            _submit();
-        }
+        _submitLane(16);
         uint256 rejects = _all(Codes.REJECT_WEIGHTS);
         _vote(0, 0, _three(rejects, rejects, _all(Codes.UNAVAILABLE)));
         assertEq(seats.seatOf(_seat(0, 2)).frozen, 1); // and cannot leave before
@@ -233,8 +230,8 @@ contract VotePricesTest is Losses {
     /// A stranger's pool that floods a shared group: its absent seats lose the cap, and the stranger both committees' fees
     /// of every file.
     function test_floodingCostsItsOwnerAndNotItsSeatsMoreThanTheCap() public {
-        for (uint256 i = 0; i < 64; ++i) {
-            _submitFrom(node, 1);
+        for (uint256 lane = 0; lane < 4; ++lane) {
+            _submitLaneFrom(node, 1, 16);
         }
         for (uint256 lane = 0; lane < 4; ++lane) {
             for (uint256 round = 0; round < 2; ++round) {
