@@ -103,7 +103,10 @@ def test_a_good_run_has_no_problem() -> None:
         ({"cheaters": [changed(CHEATER, slashed=False)]}, "the cheater 0xM got away"),
         ({"cheaters": [changed(CHEATER, rollouts_trained=8)]}, "8 rollouts of the cheater 0xM were trained on"),
         ({"safeguards": changed(SAFEGUARDS, relayed=0)}, "no file was relayed"),
-        ({"safeguards": changed(SAFEGUARDS, by_receipt=[])}, "does not relay submitted nothing by its receipt"),
+        (
+            {"safeguards": changed(SAFEGUARDS, by_receipt=[])},
+            "the node that the service does not relay submitted nothing by its receipt",
+        ),
         ({"safeguards": changed(SAFEGUARDS, without_ether=6)}, "1 nodes or operators held ether"),
         ({"safeguards": changed(SAFEGUARDS, opted_in=10)}, "10 seats opted in, the pool needs 11"),
         ({"safeguards": changed(SAFEGUARDS, silent=[UNFINED])}, "the silent seats [2, 9] of lane 4 paid nothing"),
@@ -172,7 +175,7 @@ def test_who_relayed_who_held_ether_and_who_kept_silent_are_told_by_the_chain(
     assert (after.relayed, after.by_receipt, after.without_ether, after.members) == (1, [mine.sequence], 3, 3)
     assert (after.opted_in, after.needed) == (SEATS, SEATS)
     (one,) = after.silent
-    assert (one.lane, sorted(one.absent), one.fined) == (0, sorted(silent), values["withheldPenalty"])
+    assert (one.lane, sorted(one.absent), one.fined) == (0, sorted(silent), 2 * values["withheldPenalty"])
     assert list(broken_safeguards(after)) == []
     deployed.chain.fund(honest.address, 1)
     assert list(broken_safeguards(found())) == ["3 nodes or operators held ether"]
