@@ -77,7 +77,7 @@ class TransformersEngine:
                 if self.device != "cpu":
                     torch.cuda.synchronize(self.device)  # a device that hangs is noticed here, not by the caller
             for rows in states:
-                yield Prefilled(rows, self._head)
+                yield Prefilled(rows, self._vocabulary, self._head)
 
     def _forward(self, ids: torch.Tensor, mask: torch.Tensor | None, positions: torch.Tensor, cache: Any) -> Any:
         decoder = self.model.get_decoder()

@@ -41,24 +41,28 @@ def measure(context: CheckContext, engine: Engine) -> tuple[RowMeasurements, ...
     ]
     out: list[RowMeasurements] = []
     waiting: dict[int, Prefilled] = {}
-    together = max(1, min(_ROWS, LOGITS_BYTES // (4 * context.environment.vocabulary)))
     for row, replies, prefilled in zip(rows, inserted, engine.prefill(sequences), strict=True):
         if replies:  # nobody sampled or proved the environment's replies
             places = sampled_places(len(context.rollouts[row].output_tokens), replies)
             prefilled = replace(prefilled, states=prefilled.states[places])
         waiting[row] = prefilled
-        if sum(len(one.states) for one in waiting.values()) >= together:
-            out += _measured(context, waiting, together)
+        if sum(len(one.states) for one in waiting.values()) >= _together(prefilled):
+            out += _measured(context, waiting)
             waiting.clear()
-    return (*out, *_measured(context, waiting, together))
+    return (*out, *_measured(context, waiting))
 
 
-def _measured(context: CheckContext, prefilled: Mapping[int, Prefilled], together: int) -> Iterator[RowMeasurements]:
+def _together(prefilled: Prefilled) -> int:
+    """Return of how many rows logits are made and judged together."""
+    return max(1, min(_ROWS, LOGITS_BYTES // (4 * prefilled.vocabulary)))
+
+
+def _measured(context: CheckContext, prefilled: Mapping[int, Prefilled]) -> Iterator[RowMeasurements]:
     if not prefilled:
         return
     seen = list(prefilled.values())
     compared = compare_many([one.hidden for one in seen], [context.rollouts[row].proofs for row in prefilled])
-    choices, start = _choices(context, prefilled, together), 0
+    choices, start = _choices(context, prefilled), 0
     for row, (chunks, drift) in zip(prefilled, compared, strict=True):
         rollout = context.rollouts[row]
         tokens = len(rollout.output_tokens)
@@ -79,8 +83,8 @@ def _measured(context: CheckContext, prefilled: Mapping[int, Prefilled], togethe
         )
 
 
-def _choices(context: CheckContext, prefilled: Mapping[int, Prefilled], together: int) -> Gaps:
-    """Recompute the races of all tokens of some rows, one row after another, `together` tokens at a time."""
+def _choices(context: CheckContext, prefilled: Mapping[int, Prefilled]) -> Gaps:
+    """Recompute the races of all tokens of some rows, one row after another."""
     tokens: list[int] = []
     keys: list[NoiseKey] = []
     positions: list[int] = []
@@ -88,16 +92,16 @@ def _choices(context: CheckContext, prefilled: Mapping[int, Prefilled], together
         tokens += rollout.output_tokens
         keys += [noise_key(context.facts.work, rollout.slot, rollout.sample)] * len(rollout.output_tokens)
         positions += range(len(rollout.output_tokens))
-    states = torch.cat([one.states for one in prefilled.values()])
-    project, threads = next(iter(prefilled.values())).project, torch.get_num_threads()
-    found = []
+    states = torch.cat([own.states for own in prefilled.values()])
+    one, threads = next(iter(prefilled.values())), torch.get_num_threads()
+    together, found = _together(one), []
     for start in range(0, len(tokens), together):
         part = slice(start, start + together)
         given = tokens[part], keys[part], positions[part], context.config.work.temperature
         with PACE.computing():  # a device that hangs is noticed here
-            found.append(verify_rows(project(states[part]), *given, threads=threads))
+            found.append(verify_rows(one.project(states[part]), *given, threads=threads))
             PACE.step()
-    return Gaps(*map(np.concatenate, zip(*(astuple(one) for one in found), strict=True)))
+    return Gaps(*map(np.concatenate, zip(*map(astuple, found), strict=True)))
 
 
 def _mantissas(errors: Sequence[ChunkErrors], tokens: int) -> tuple[float, ...]:

@@ -62,7 +62,7 @@ class RandomEngine:
 
     def prefill(self, sequences: Sequences) -> Iterator[Prefilled]:
         for _, output in sequences:
-            yield Prefilled(torch.randn(len(output), 128, generator=self.source), self.project)
+            yield Prefilled(torch.randn(len(output), 128, generator=self.source), len(self.head), self.project)
 
     def project(self, states: torch.Tensor) -> torch.Tensor:
         self.projected.append(len(states))
