@@ -298,7 +298,7 @@ def status(
     look: PoolReading,
     last: Annotated[int, typer.Option(min=0, help="Show that many files; 0 for all.")] = 20,
     evidence: Annotated[
-        bool, typer.Option("--evidence", help="Add up what judges published of all files, by the pool's null model.")
+        bool, typer.Option("--evidence", help="Add up what judges published of all files, by null models.")
     ] = False,
 ) -> None:
     """Answer whether the network sees the node, what it does, earned, was refused, and what to do next.
