@@ -53,8 +53,9 @@ def test_a_worker_whose_device_is_lost_ends_and_says_why(world: WorkerWorld, mon
         raise MusterError("vLLM failed") from torch.AcceleratorError(why)
 
     monkeypatch.setattr(worker._collaborators.producer, "make", fail)
+    monkeypatch.setattr(worker._config, "home", world.folder, raising=False)
     assert worker.run() == Exit.STALLED
-    assert crash_message(worker._config.home) == "vLLM failed"
+    assert crash_message(world.folder) == "vLLM failed"
     assert world.submissions == []
 
 
