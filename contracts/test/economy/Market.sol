@@ -88,8 +88,9 @@ abstract contract Market is Planting {
             _openSeat(i < plan.seats);
         }
         _blocks(2 * seats.epochBlocks());
+        PoolTerms memory terms = _terms();
         vm.prank(owner);
-        pool = pools.createPool(_terms(), RICHES / 100);
+        pool = pools.createPool(terms, RICHES / 100);
         vm.prank(owner);
         court.setService(pool, account(_serviceName()));
         coalitionNode = _newNode(coalition, plan.files);
