@@ -115,7 +115,7 @@ abstract contract Market is Planting {
         t.appealJury = uint8(rules.appealJury);
         t.auditRate = uint24(rules.auditRate);
         t.challengeWindow = uint32(rules.challengeWindow);
-        t.drawBlocks = uint16(3 * seats.epochBlocks());
+        if (t.drawBlocks > 3 * seats.epochBlocks()) t.drawBlocks = uint16(3 * seats.epochBlocks());
         t.commitWindow = t.revealWindow = uint32(60 + 16 * params.minWindow());
     }
 
