@@ -408,13 +408,14 @@ contract Pools is IPools, ReentrancyGuardTransient {
         if (lane == PoolSlot.MAX_LANES) revert AmountTooLarge();
         bytes32 domain = TypedData.domain(DOMAIN, address(this));
         for (uint256 i = 0; i < files.length; ++i) {
-            Word storage accountWord = _accounts[_member(pool, files[i].node)];
+            FileData calldata file = files[i];
+            Word storage accountWord = _accounts[_member(pool, file.node)];
             uint256 account = accountWord.word;
             (uint256 limit, uint256 maxLag) = relayed
                 ? (account.limit(), state.maxLag())
-                : (_limitInTime(pool, state, account, files[i], receipts[i]), PoolSlot.MAX_STEPS);
+                : (_limitInTime(pool, state, account, file, receipts[i]), PoolSlot.MAX_STEPS);
             (state, accountWord.word) =
-                _place(state, account, limit, maxLag, pool, (lane << 4) | i, files[i], domain, signatures[i]);
+                _place(state, account, limit, maxLag, pool, (lane << 4) | i, file, domain, signatures[i]);
         }
         _pools[pool].word = state.withLanes(lane + 1);
         court.openLane(pool, lane, files.length);
@@ -462,8 +463,8 @@ contract Pools is IPools, ReentrancyGuardTransient {
         bytes calldata signature
     ) private returns (uint256, uint256) {
         (bytes4 error_, uint256 a, uint256 b, uint256 c) = _refusal(state, account, limit, maxLag, file);
-        bytes32 hash = keccak256(abi.encode(SUBMISSION_TYPEHASH, pool, file));
-        if (!TypedData.signedBy(file.node, MessageHashUtils.toTypedDataHash(domain, hash), signature)) {
+        bytes32 signed = MessageHashUtils.toTypedDataHash(domain, _submissionHash(pool, file));
+        if (!TypedData.signedBy(file.node, signed, signature)) {
             (error_, a, b, c) = (BadSignature.selector, 0, 0, 0);
         }
         if (error_ != 0) revert FileRefused(sequence & 15, abi.encodePacked(error_, a, b, c));
@@ -473,6 +474,19 @@ contract Pools is IPools, ReentrancyGuardTransient {
         emit WorkSubmitted(file.node, placed, file.root, file.fileHash);
         unchecked {
             return (state - Charging.reserved(file.units, state), account.submitted(file.units)); // it is free
+        }
+    }
+
+    /// @dev keccak256(abi.encode(SUBMISSION_TYPEHASH, pool, file)), from the file's words as they came: a word that is no
+    /// value of its type reverts where the field is read. Every submission pays for it.
+    function _submissionHash(uint256 pool, FileData calldata file) private pure returns (bytes32 hash) {
+        bytes32 typehash = SUBMISSION_TYPEHASH;
+        assembly ("memory-safe") {
+            let words := mload(0x40)
+            mstore(words, typehash)
+            mstore(add(words, 0x20), pool)
+            calldatacopy(add(words, 0x40), file, 0xe0)
+            hash := keccak256(words, 0x120)
         }
     }
 
