@@ -228,7 +228,7 @@ def test_a_receipt_counts_for_its_own_file_node_and_time_only(world: WorkerWorld
     for name, address, sha256, time in (
         ("BadReceipt", game.owner.address, item.sha256, now),
         ("BadReceipt", node.address, bytes(32), now),
-        ("BadReceipt", node.address, item.sha256, now + 3600),
+        ("ReceiptOutOfTime", node.address, item.sha256, now + 3600),
         ("ReceiptOutOfTime", node.address, item.sha256, now - 40),
     ):
         with pytest.raises(ContractError) as refused:
