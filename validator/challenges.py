@@ -33,7 +33,7 @@ from protocol.evidence.null_model import (
     least,
 )
 from protocol.seeds import audit_sample, jury_seed
-from protocol.verdict import BallotDocument, Code, Verdict, tally
+from protocol.verdict import BallotDocument, Code, Verdict, challenge_label, tally
 from validator.decide import trial_name
 
 Nats = Mapping[str, tuple[float, ...]]
@@ -193,13 +193,20 @@ def challenged_run(files: Sequence[Submission], named: Sequence[int]) -> tuple[i
 def judge_challenge(
     challenge: NodeChallenge, files: Sequence[Submission], model: NullModel | None, verdicts: Mapping[int, Verdict]
 ) -> ChallengeVerdict:
-    """Return a juror's vote on a challenge.
+    """Return a juror's vote on a challenge: a reject code, which slashes, only where a file is refused by itself; what
+    files show together ends the membership (MALFORMED: "computes otherwise than calibrated").
 
     files: all of the node's in the pool. model: the pool's null model, None if it names none that holds for its terms.
     verdicts: ours on the named files, by the rows that the jury's seed drew.
     """
     if model is None:
         return ChallengeVerdict(Code.ACCEPT, "the pool names no null model")
+    refused = [name for name in challenge.sequences if verdicts[name].code.is_reject]
+    if refused:
+        code = verdicts[refused[0]].code
+        return ChallengeVerdict(
+            code, f"files {', '.join(map(str, refused))} are refused by the drawn rows: {code.label}"
+        )
     missing = [name for name in challenge.sequences if verdicts[name].code is Code.UNAVAILABLE]
     if missing:
         return ChallengeVerdict(Code.UNAVAILABLE, f"files {', '.join(map(str, missing))} could not be judged")
@@ -210,7 +217,8 @@ def judge_challenge(
         return ChallengeVerdict(Code.ACCEPT, "it leaves out files between the first and the last that it names")
     evidence, found = history_evidence(run, model, lambda file: [verdicts[file.sequence]], before)
     if evidence.accused:
-        return ChallengeVerdict(_reason(evidence), f"e^{evidence.peak:.1f}: no honest node's", evidence, found)
+        why = f"e^{evidence.peak:.1f}: computes otherwise than calibrated, above all in {_most(evidence)}"
+        return ChallengeVerdict(Code.MALFORMED, why, evidence, found)
     blind = [name for name in challenge.sequences if not model.clears(verdicts[name])]
     if blind:
         listed = ", ".join(map(str, blind))
@@ -219,9 +227,8 @@ def judge_challenge(
     return ChallengeVerdict(Code.ACCEPT, f"e^{evidence.peak:.1f}: nothing shown", evidence, found)
 
 
-def _reason(evidence: NodeEvidence) -> Code:
-    most = max(evidence.wealth, key=evidence.nats)
-    return Code.REJECT_SAMPLING if most in ("unexplained", "gaps") else Code.REJECT_WEIGHTS
+def _most(evidence: NodeEvidence) -> str:
+    return max(evidence.wealth, key=evidence.nats)
 
 
 def challengeable(files: Sequence[Submission], now: int, first: int, last: int) -> list[Submission]:
@@ -333,7 +340,8 @@ def juror_replay(record: ChallengeRecord, member: int, document: bytes) -> Juror
     judged = judge_challenge(record.challenge, record.files, record.model, verdicts)
     if judged.code == vote:
         return JurorReplay(seat, vote, judged)
-    differs = f"it voted {vote.label}, but its verdict document adds up to {judged.code.label} ({judged.why})"
+    said, says = challenge_label(vote), challenge_label(judged.code)
+    differs = f"it voted {said}, but its verdict document adds up to {says} ({judged.why})"
     # Nobody loses by `unavailable`: a juror that did not get the pool's null model in time owes that vote.
     noted = vote is Code.UNAVAILABLE
     return JurorReplay(seat, vote, judged, differs if noted else "", "" if noted else differs)
@@ -360,16 +368,17 @@ def faults_of(record: ChallengeRecord, seed_block_hash: bytes | None) -> Iterato
         yield f"the seed of jury {trial.trial} does not follow from block {trial.seed_block}"
     if challenge.outcome is ChallengeOutcome.OPEN:
         return
-    # Every jury but the last had no majority; the last one's votes give the outcome, and this its consequence.
+    # A first jury found no verdict, or was appealed against; the last one's votes give the outcome.
     for jury in record.trials[:-1]:
-        if (code := majority(jury)) is not Code.NONE:
-            yield f"jury {jury.trial} was replaced, though its votes come to {code.label}"
+        if (code := majority(jury)) not in (Code.NONE, Code.UNAVAILABLE) and not jury.appellant:
+            yield f"jury {jury.trial} was replaced, though its votes come to {challenge_label(code)}"
     code = majority(trial)
     if code != challenge.code or outcome_for(code) is not challenge.outcome:
-        votes = f"the votes come to {code.label}: {outcome_for(code).name.lower()}"
-        yield f"{votes}; the chain says {Code(challenge.code).label}: {challenge.outcome.name.lower()}"
-    if challenge.outcome is ChallengeOutcome.UPHELD and not (record.account and record.account.ejected):
-        yield "it was upheld, and the node was not ejected"
+        votes = f"the votes come to {challenge_label(code)}: {outcome_for(code).name.lower()}"
+        says = challenge_label(Code(challenge.code))
+        yield f"{votes}; the chain says {says}: {challenge.outcome.name.lower()}"
+    if challenge.outcome.ends_membership and not (record.account and record.account.ejected):
+        yield f"its outcome is {challenge.outcome.name.lower()}, and the node was not ejected"
 
 
 def majority(trial: Trial) -> Code:
@@ -384,13 +393,15 @@ def outcome_for(code: Code) -> ChallengeOutcome:
         return ChallengeOutcome.LAPSED
     if code is Code.UNAVAILABLE:
         return ChallengeOutcome.DISMISSED
+    if code is Code.MALFORMED:
+        return ChallengeOutcome.DIFFERENT
     return ChallengeOutcome.UPHELD if code.is_reject else ChallengeOutcome.REFUTED
 
 
 def contradicts(record: ChallengeRecord, ours: ChallengeVerdict) -> str:
     """Return why our own verdict and the outcome on chain cannot both be right; empty if they can."""
     outcome, should = record.challenge.outcome, outcome_for(ours.code)
-    decided = {ChallengeOutcome.UPHELD, ChallengeOutcome.REFUTED}
+    decided = {ChallengeOutcome.UPHELD, ChallengeOutcome.DIFFERENT, ChallengeOutcome.REFUTED}
     if outcome not in decided or ours.code is Code.UNAVAILABLE or should is outcome:
         return ""
     return f"it was {outcome.name.lower()}, and by our own verdict should be {should.name.lower()}: {ours.why}"

@@ -12,7 +12,7 @@ from chain.indexer.records import Account, ChallengeOutcome, NodeChallenge, Subm
 from chain.indexer.state import State
 from protocol.encoding import keccak
 from protocol.evidence.figures import RowFigures, finding
-from protocol.evidence.null_model import BETS, LIMIT_NATS, NAMES, Bet, NodeEvidence, PairNullModel
+from protocol.evidence.null_model import BETS, LIMIT_NATS, Bet, NodeEvidence, PairNullModel
 from protocol.seeds import audit_sample, jury_seed
 from protocol.verdict import BallotDocument, Code, Finding, Verdict
 from validator.challenges import (
@@ -21,7 +21,6 @@ from validator.challenges import (
     FileEvidence,
     NullModel,
     ProvenRun,
-    _reason,
     challenged_run,
     contradicts,
     decided,
@@ -31,6 +30,7 @@ from validator.challenges import (
     judge_challenge,
     juror_replay,
     majority,
+    outcome_for,
     shortest_run,
 )
 from validator.judging.queue import LaneVerdict
@@ -144,7 +144,7 @@ def vote(named: range, files: list[Submission], misses: int = 1, model: NullMode
 
 def test_a_run_of_cheated_files_is_rejected_and_an_honest_one_accepted() -> None:
     files = [final(number) for number in range(16)]
-    assert vote(range(16), files, misses=1) is Code.REJECT_SAMPLING
+    assert vote(range(16), files, misses=1) is Code.MALFORMED
     assert vote(range(16), files, misses=0) is Code.ACCEPT
     assert vote(range(1), files, misses=1) is Code.ACCEPT  # one of them could be honest
 
@@ -179,7 +179,7 @@ def test_a_challenge_names_all_accepted_files_of_its_run_and_no_other() -> None:
     del files[12:]
     named = tuple(number for number in range(12) if number not in (3, 5))
     judged = judge_challenge(challenge(*named), files, LAW, verdicts(12, 1))
-    assert judged.code is Code.REJECT_SAMPLING
+    assert judged.code is Code.MALFORMED
     assert [one.submission.sequence for one in judged.found] == [n for n in range(12) if n != 3]
 
 
@@ -225,15 +225,6 @@ def test_a_pool_without_a_null_model_convicts_nobody() -> None:
     assert "adds up to accept (the pool names no null model)" in fault(record, ballot(record))
 
 
-def test_the_reason_names_what_most_of_the_evidence_is() -> None:
-    """Misses of any kind are of sampling, so that a node is not told that its weights were wrong."""
-    for name in NAMES:
-        summed = NodeEvidence()
-        summed.add({name: (20.0,) * BETS})
-        of_weights = name in {"mantissas", "logprobs", "coherence"}
-        assert _reason(summed) is (Code.REJECT_WEIGHTS if of_weights else Code.REJECT_SAMPLING)
-
-
 def life(*files: int | Code) -> list[FileEvidence]:
     """What accepted files with so many misses add, and files that came to something else."""
     codes = [own if isinstance(own, Code) else Code.ACCEPT for own in files]
@@ -254,7 +245,7 @@ def test_the_shortest_run_that_shows_a_node_and_no_shorter_one() -> None:
     named = range(run.first, run.last + 1)
     files = [one.submission for one in found]
     judged = judge_challenge(challenge(*named), files, LAW, verdicts(run.files, 1, run.first))
-    assert judged.code is Code.REJECT_SAMPLING
+    assert judged.code is Code.MALFORMED
     assert judged.evidence is not None
     assert judged.evidence.peak == pytest.approx(run.nats)
 
@@ -322,21 +313,21 @@ def ballot(record: ChallengeRecord, misses: int = 1) -> BallotDocument:
 
 
 def tried(
-    votes: Code = Code.REJECT_SAMPLING, outcome: ChallengeOutcome = ChallengeOutcome.UPHELD, **changes: Any
+    votes: Code = Code.MALFORMED, outcome: ChallengeOutcome = ChallengeOutcome.DIFFERENT, **changes: Any
 ) -> ChallengeRecord:
-    """A challenge over twelve files that its jury of five upheld, each with the same honest document."""
+    """A challenge over twelve files that its jury of five found different, each with the same honest document."""
     accusation = replace(challenge(*range(FILES)), block=BLOCK, outcome=outcome, code=int(votes), trials=[4])
     trial = Trial(trial=4, pool=1, sequence=FILES - 1, size=5, seed_block=BLOCK + 2)
     trial.seed, trial.seats = jury_seed(HASH, 4), (10, 11, 12, 13, 14)
     made = files()
     named = {file.sequence: file for file in made}
-    account = Account(1, NODE, "0x" + "44" * 20, ejected=outcome is ChallengeOutcome.UPHELD)
+    account = Account(1, NODE, "0x" + "44" * 20, ejected=outcome.ends_membership)
     record = ChallengeRecord(accusation, made, named, [trial], account, LAW, RATE, CONFIG)
     trial.reveals = {juror: (int(votes), ballot(record).digest) for juror in range(5)}
     return replace(record, **changes)
 
 
-def fault(record: ChallengeRecord, made: BallotDocument, vote: Code = Code.REJECT_SAMPLING) -> str:
+def fault(record: ChallengeRecord, made: BallotDocument, vote: Code = Code.MALFORMED) -> str:
     """What is found wrong with a juror that voted so, bound to that document."""
     record.trial.reveals[2] = (int(vote), made.digest)
     found = juror_replay(record, 2, made.canonical())
@@ -363,7 +354,7 @@ def test_a_vote_against_its_own_document_is_found() -> None:
     record = tried()
     honest = ballot(record, misses=0)
     assert fault(record, ballot(record), Code.ACCEPT).startswith("it voted accept, but its verdict document adds up to")
-    assert "adds up to accept (e^0.0: nothing shown)" in fault(record, honest, Code.REJECT_SAMPLING)
+    assert "adds up to accept (e^0.0: nothing shown)" in fault(record, honest, Code.MALFORMED)
     # No one loses by `unavailable`, and who did not have the law in time owes it.
     record.trial.reveals[2] = (int(Code.UNAVAILABLE), honest.digest)
     unavailable = juror_replay(record, 2, honest.canonical())
@@ -375,11 +366,11 @@ def test_evidence_below_the_bound_convicts_nobody() -> None:
     record = tried()
     few = {one.sequence: one for one in ballot(record, misses=0).verdicts}
     ours = judge_challenge(record.challenge, record.files, LAW, few)
-    assert "was upheld, and by our own verdict should be refuted: e^0.0: nothing shown" in contradicts(record, ours)
+    assert "was different, and by our own verdict should be refuted: e^0.0: nothing shown" in contradicts(record, ours)
     refuted = tried(Code.ACCEPT, ChallengeOutcome.REFUTED)
     all_files = {one.sequence: one for one in ballot(record).verdicts}
     guilty = judge_challenge(record.challenge, record.files, LAW, all_files)
-    assert "was refuted, and by our own verdict should be upheld" in contradicts(refuted, guilty)
+    assert "was refuted, and by our own verdict should be different" in contradicts(refuted, guilty)
     assert contradicts(refuted, ours) == ""
 
 
@@ -443,14 +434,14 @@ def with_votes(record: ChallengeRecord, *accepting: int) -> ChallengeRecord:
             lambda one: with_trial(one, seed_block=BLOCK),
         ),
         ("the seed of jury 4 does not follow from block 102", lambda one: with_trial(one, seed=b"\x07" * 32)),
-        ("the votes come to none: lapsed; the chain says reject: sampling: upheld", lambda one: with_votes(one)),
+        ("the votes come to none: lapsed; the chain says different: different", lambda one: with_votes(one)),
         (
-            "the votes come to accept: refuted; the chain says reject: sampling: upheld",
+            "the votes come to accept: refuted; the chain says different: different",
             lambda one: with_votes(one, *range(3)),
         ),
         ("the node was not ejected", lambda one: replace(one, account=Account(1, NODE, ""))),
         (
-            "jury 3 was replaced, though its votes come to reject: sampling",
+            "jury 3 was replaced, though its votes come to different",
             lambda one: replace(one, trials=[replace(one.trial, trial=3), one.trial]),
         ),
     ],
@@ -460,6 +451,23 @@ def test_what_the_contracts_would_not_have_allowed_is_found(
 ) -> None:
     (fault,) = faults_of(change(tried()), HASH)
     assert found in fault
+
+
+def test_a_first_jury_that_was_appealed_against_is_no_fault() -> None:
+    record = tried()
+    first = replace(record.trial, trial=3, appellant=NODE)
+    first.reveals = dict.fromkeys(range(5), (int(Code.ACCEPT), b""))
+    assert list(faults_of(replace(record, trials=[first, record.trial]), HASH)) == []
+
+
+def test_only_a_file_that_is_refused_by_itself_slashes() -> None:
+    record = tried()
+    fine = {one.sequence: one for one in ballot(record).verdicts}
+    assert judge_challenge(record.challenge, record.files, LAW, fine).code is Code.MALFORMED
+    coarse = fine | {3: replace(fine[3], code=Code.REJECT_TERMINATION)}
+    judged = judge_challenge(record.challenge, record.files, LAW, coarse)
+    assert (judged.code, outcome_for(judged.code)) == (Code.REJECT_TERMINATION, ChallengeOutcome.UPHELD)
+    assert judged.why == "files 3 are refused by the drawn rows: reject: termination"
 
 
 def test_an_open_challenge_has_no_outcome_to_follow() -> None:
