@@ -115,6 +115,7 @@ class Pool:
     claimed: int = 0
     fees_paid: int = 0
     fees_burnt: int = 0
+    juries_paid: int = 0
     forfeited: int = 0
     leftover: int = 0
     from_stakes: int = 0
@@ -139,8 +140,8 @@ class Pool:
     @property
     def escrow(self) -> int:
         """What Pools should hold for it, in base units."""
-        burnt = self.fees_burnt + self.forfeited
-        return self.funded + self.from_stakes - self.claimed - self.fees_paid - burnt - self.leftover
+        gone = self.claimed + self.fees_paid + self.juries_paid + self.fees_burnt + self.forfeited + self.leftover
+        return self.funded + self.from_stakes - gone
 
 
 @dataclass

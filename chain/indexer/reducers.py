@@ -351,6 +351,11 @@ class Pools(Reducer):
         self.state.pools[a["pool"]].claimed += a["amount"]
         self.pay("claim", account.operator, a["pool"], a["amount"], a["node"], a["units"])
 
+    def JuryPaid(self, a: Args) -> None:
+        self.state.pools[a["pool"]].juries_paid += a["amount"]
+        key = "juries", a["to"], a["pool"]
+        self.state.paid[key] = self.state.paid.get(key, 0) + a["amount"]
+
     def FeePaid(self, a: Args) -> None:
         pool = self.state.pools[a["pool"]]
         pool.fees_paid += a["paid"]

@@ -635,7 +635,7 @@ contract Pools is IPools, ReentrancyGuardTransient {
         paid = amount < state.free() ? amount : state.free();
         if (paid == 0) return 0;
         _pools[pool].word = state.withFree(state.free() - paid);
-        emit JuryPaid(pool, paid);
+        emit JuryPaid(pool, msg.sender, paid);
         token.safeTransfer(msg.sender, paid);
     }
 

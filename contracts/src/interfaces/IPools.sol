@@ -126,7 +126,7 @@ interface IPools {
     event NodeFrozen(uint256 indexed pool, address indexed node, uint256 frozenAt);
     event NodeReleased(uint256 indexed pool, address indexed node);
     /// @notice The budget paid the juries of a dispute or challenge, because those who were wrong could not.
-    event JuryPaid(uint256 indexed pool, uint256 amount);
+    event JuryPaid(uint256 indexed pool, address indexed to, uint256 amount);
     /// @notice A node challenge ejected the node for good. Pay that had not vested is barred.
     event NodeExpelled(uint256 indexed pool, address indexed node);
     /// @notice A node's operator was paid for `units`.
