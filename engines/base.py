@@ -1,7 +1,8 @@
 """One interface to inference: generate with proofs (workers), prefill for verification (validators). Without torch."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -64,11 +65,22 @@ class Completion:
 
 @dataclass(frozen=True)
 class Prefilled:
-    """A verifier's own pass over prompt + output, rows P−1 … P+T−2. hidden: [T, d] bfloat16, after the final norm.
-    logits: [T, V] float32, before temperature."""
+    """A verifier's own pass over prompt + output, rows P−1 … P+T−2: states [T, d] after the final norm, in the compute
+    dtype. `project` makes logits [n, V] float32, before temperature, of any n rows of the engine's states: those of a
+    long text take more memory than a device has, so that it is called with a few rows at a time."""
 
-    hidden: "torch.Tensor"
-    logits: "torch.Tensor"
+    states: "torch.Tensor"
+    project: "Callable[[torch.Tensor], torch.Tensor]"
+
+    @property
+    def hidden(self) -> "torch.Tensor":
+        """The states in bfloat16, as proofs take them."""
+        return self.states.bfloat16()
+
+    @cached_property
+    def logits(self) -> "torch.Tensor":
+        """The logits of all rows of a short text."""
+        return self.project(self.states)
 
 
 class Loadable(Protocol):

@@ -11,7 +11,7 @@ from engines.base import Completion, EngineInfo, Prefilled, Request, Sampling, c
 from engines.decoding import decode
 from engines.loading import load_model, read_config, reload_weights, same_layout, set_threads, torch_dtype
 from engines.precision import require_full_precision
-from engines.prefill import HIDDEN_BYTES, LOGITS_BYTES, Sequences, prefill_hidden, windows
+from engines.prefill import HIDDEN_BYTES, Sequences, prefill_hidden, windows
 from engines.runtime import PACE, arithmetic_of
 from protocol.errors import MusterError
 
@@ -76,11 +76,8 @@ class TransformersEngine:
                 states = prefill_hidden(sequences[window], self._forward, self._cache, self.device, self.max_batch)
                 if self.device != "cpu":
                     torch.cuda.synchronize(self.device)  # a device that hangs is noticed here, not by the caller
-            for part in windows(sequences[window], LOGITS_BYTES // (4 * self._vocabulary)):
-                logits = self._head(torch.cat(states[part]))
-                lengths = [len(rows) for rows in states[part]]
-                for hidden, own in zip(states[part], torch.split(logits, lengths), strict=True):
-                    yield Prefilled(hidden.to(torch.bfloat16), own)
+            for rows in states:
+                yield Prefilled(rows, self._head)
 
     def _forward(self, ids: torch.Tensor, mask: torch.Tensor | None, positions: torch.Tensor, cache: Any) -> Any:
         decoder = self.model.get_decoder()
@@ -94,6 +91,7 @@ class TransformersEngine:
         PACE.step()
         return out.last_hidden_state
 
+    @torch.inference_mode()
     def _head(self, hidden: torch.Tensor) -> torch.Tensor:
         logits: torch.Tensor = self.model.get_output_embeddings()(hidden)
         return logits.float()

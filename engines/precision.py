@@ -1,9 +1,11 @@
 """Full precision where a pool's dtype is float32: set in torch, then measured before any work is done.
 
 No honest file of a machine that multiplies float32 in TF32 or bfloat16 passes a float32 pool's checks, so it must not
-begin. Torch has switches; some variables of the environment overrule them.
+begin. Torch and Triton have switches; some variables of the environment overrule them. Attention is measured apart:
+its kernels choose a precision of their own.
 """
 
+import importlib.util
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,6 +20,8 @@ Product = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 MOST_ERROR = 2.0**-20
 _ROWS, _DEPTH, _COLUMNS = 64, 512, 48
 _BITS = 24
+# What Triton's kernels multiply float32 in unless they say otherwise, as those of vLLM's attention do not: else TF32.
+_TRITON = "TRITON_F32_DEFAULT"
 # Variable → the value, besides none, that leaves float32 alone. Libraries read them before torch's switches can be set.
 _OVERRULING = {
     "NVIDIA_TF32_OVERRIDE": "0",
@@ -25,6 +29,7 @@ _OVERRULING = {
     "ONEDNN_DEFAULT_FPMATH_MODE": "STRICT",
     "DNNL_DEFAULT_FPMATH_MODE": "STRICT",
     "VLLM_FLOAT32_MATMUL_PRECISION": "highest",
+    _TRITON: "ieee",
 }
 
 
@@ -35,7 +40,7 @@ def require_full_precision(dtype: str, device: str) -> None:
         return
     check_environment(dtype)
     _set_torch()
-    for called, product in PRODUCTS.items():
+    for called, product in products(device).items():
         try:
             error = product_error(product, device)
         except (AssertionError, RuntimeError) as failure:  # torch's, for a device that it lacks or that fails
@@ -50,13 +55,16 @@ def require_full_precision(dtype: str, device: str) -> None:
 
 
 def check_environment(dtype: str) -> None:
-    """Raise ConfigError for a variable of the environment that lowers the precision of float32."""
+    """Set what Triton reads. Raises ConfigError for a variable of the environment that lowers the precision of
+    float32."""
     for name, harmless in _OVERRULING.items():
         if dtype == "float32" and (value := os.environ.get(name, "")) not in ("", harmless):
             raise ConfigError(
                 f"{name}={value} lowers the precision of float32, for which an honest node would be slashed",
                 f"unset {name} and start again",
             )
+    if dtype == "float32":
+        os.environ[_TRITON] = "ieee"
 
 
 def product_error(product: Product, device: str) -> float:
@@ -84,7 +92,32 @@ def _batched(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return torch.bmm(x[None].expand(2, -1, -1).contiguous(), w.T[None].expand(2, -1, -1).contiguous())[1]
 
 
-PRODUCTS: Mapping[str, Product] = {"a linear layer": torch.nn.functional.linear, "a batched product": _batched}
+def _attention(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """Recover products from what attention makes of them. Values are the rows of an identity, so that it returns its
+    probabilities; a last key of zeros gives what they are relative to. Factors are cut to heads of 128."""
+    keys, size = len(w) + 1, 128
+    q, k = (
+        one.reshape(len(one), -1, size).transpose(0, 1)[None] for one in (x, torch.cat([w, w.new_zeros(1, len(w[0]))]))
+    )
+    values = torch.eye(keys, size, device=x.device).expand(1, q.shape[1], -1, -1)
+    shares = torch.nn.functional.scaled_dot_product_attention(q, k, values, scale=0.5).double()[..., :keys].log()
+    return (shares[..., :-1] - shares[..., -1:]).sum(dim=(0, 1)) / 0.5
+
+
+PRODUCTS: Mapping[str, Product] = {
+    "a linear layer": torch.nn.functional.linear,
+    "a batched product": _batched,
+    "attention": _attention,
+}
+
+
+def products(device: str) -> Mapping[str, Product]:
+    """Return what is measured on a device, by its name."""
+    if device == "cpu" or importlib.util.find_spec("triton") is None:
+        return PRODUCTS
+    from engines.precision_triton import dot
+
+    return {**PRODUCTS, "a product in Triton": dot}
 
 
 def _set_torch() -> None:

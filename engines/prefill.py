@@ -10,7 +10,6 @@ from torch.nn.utils.rnn import pad_sequence
 Sequences = Sequence[tuple[tuple[int, ...], tuple[int, ...]]]
 # (input ids [B, q], mask [B, kv] or None, positions [B, q], cache) → final-norm output [B, q, d]
 Forward = Callable[[torch.Tensor, torch.Tensor | None, torch.Tensor, Any], torch.Tensor]
-LOGITS_BYTES = 128 << 20  # That engines hold at a time
 HIDDEN_BYTES = 256 << 20
 PREFILL_TOKENS = 4096  # Of one forward pass, padding included
 _PASS = 256  # What a pass costs besides its tokens, in tokens

@@ -90,8 +90,21 @@ def _hide_from_vllm() -> None:
     kind.__getattr__ = without_dunders
 
 
-def arithmetic_of(device: str) -> str:
-    """Return a device's name in files: `cpu` stands for processors with AVX-512, others are named by their kernels.
+def device_lost(error: BaseException | None) -> bool:
+    """Return whether an error, or what caused it, is one after which this process cannot use its device any more: only
+    another process can open it again. Memory that ran out is no such error."""
+    import torch
+
+    while error is not None and not isinstance(error, torch.AcceleratorError):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
+def arithmetic_of(device: str, **attributes: object) -> str:
+    """Return a device's name in files, `device[:attributes]`: what decides how an engine rounds besides its name and
+    dtype. An attribute is `name=value`, sorted by name and joined by commas; engines leave out what they always do.
+    `cpu` alone stands for processors with AVX-512. A CUDA device has its compute capability (`card`), by which
+    libraries choose their kernels, and torch's `build`; which of several cards it is decides nothing.
 
     In bfloat16 torch rounds differently with AVX2: honest files measured on the other kind of processor differ three
     times as much as on their own, which no null model that was measured on one kind allows.
@@ -99,9 +112,13 @@ def arithmetic_of(device: str) -> str:
     import torch
 
     kernels = torch.backends.cpu.get_cpu_capability()
-    if device != "cpu" or kernels == "AVX512":
-        return device
-    return f"{device}-{platform.machine()}-{kernels}".lower()
+    if device == "cpu" and kernels != "AVX512":
+        attributes["kernels"] = f"{platform.machine()}-{kernels}"
+    if device.startswith("cuda"):
+        major, minor = torch.cuda.get_device_capability(device)
+        attributes |= {"card": f"sm{major}{minor}", "build": f"torch{torch.__version__}"}
+    found = ",".join(f"{name}={value}" for name, value in sorted(attributes.items())).lower()
+    return f"{device.partition(':')[0]}:{found}" if found else device
 
 
 class StepPace:

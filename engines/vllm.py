@@ -10,7 +10,7 @@ from typing import Any
 from engines.base import FINISH_EOS, FINISH_LENGTH, Completion, EngineInfo, Prefilled, Request, Sampling, check_sequence
 from engines.loading import read_config, tensor_shapes, text_settings, torch_dtype
 from engines.precision import check_environment
-from engines.prefill import HIDDEN_BYTES, LOGITS_BYTES, Sequences, windows
+from engines.prefill import HIDDEN_BYTES, Sequences, windows
 from engines.runtime import PACE, arithmetic_of, prepare_vllm, vllm_installed
 from protocol.errors import IntegrityError, MusterError, first_line
 
@@ -46,7 +46,8 @@ class VllmEngine:
         importlib.import_module("vllm.entrypoints.llm")
         import vllm
 
-        self.info = EngineInfo("vllm", str(vllm.__version__), dtype, arithmetic_of(device))
+        ranks = {"tp": tensor_parallel_size} if tensor_parallel_size > 1 else {}
+        self.info = EngineInfo("vllm", str(vllm.__version__), dtype, arithmetic_of(device, **ranks))
         self.dtype, self.device, self.max_batch = dtype, device, max_batch
         self._ranks, self._cache_bytes = tensor_parallel_size, cache_bytes
         self._max_len = 0
@@ -153,11 +154,10 @@ class VllmEngine:
             return
         model = self._llm.llm_engine.model_config
         width = model.get_hidden_size() * (4 if self.dtype == "float32" else 2)
-        rows = LOGITS_BYTES // (4 * model.get_vocab_size())
         for window in windows(sequences, HIDDEN_BYTES // width):
-            yield from self._prefilled(sequences[window], rows)
+            yield from self._prefilled(sequences[window])
 
-    def _prefilled(self, sequences: Sequences, rows: int) -> Iterator[Prefilled]:
+    def _prefilled(self, sequences: Sequences) -> Iterator[Prefilled]:
         from vllm import SamplingParams
 
         tickets = list(itertools.islice(self._tickets, len(sequences)))
@@ -168,9 +168,12 @@ class VllmEngine:
         ]
         with self._cleanly(tickets):
             self._run([prompt + output[:-1] for prompt, output in sequences], params)
-            for part in windows(sequences, rows):
-                for hidden, logits in self._llm.collective_rpc("muster_project", args=(tickets[part],))[0]:
-                    yield Prefilled(hidden, logits)
+            for states in self._llm.collective_rpc("muster_states", args=(tickets,))[0]:
+                yield Prefilled(states, self._project)
+
+    def _project(self, states: Any) -> Any:
+        with self._cleanly([]):
+            return self._llm.collective_rpc("muster_project", args=(states,))[0]
 
     def _run(self, prompts: Sequence[tuple[int, ...]], params: list[Any]) -> list[Any]:
         given = [{"prompt_token_ids": list(prompt)} for prompt in prompts]

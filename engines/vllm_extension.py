@@ -158,17 +158,20 @@ class MusterWorker:
             for one, tail in zip(records, wanted, strict=True)
         ]
 
+    def muster_states(self, tickets: list[int]) -> list[torch.Tensor]:
+        """Return and forget the states [n, d] of prefilled requests, on the CPU, in the compute dtype."""
+        return [_PREFILLED.pop(ticket) for ticket in tickets]
+
     @torch.inference_mode()
-    def muster_project(self, tickets: list[int]) -> list[tuple[torch.Tensor, torch.Tensor]] | None:
-        """Return and forget (hidden bf16 [n, d], logits float32 [n, V]) of prefilled requests, on the CPU. Every rank
-        multiplies with its part of the vocabulary; the first one answers."""
-        rows = [_PREFILLED.pop(ticket) for ticket in tickets]
+    def muster_project(self, states: torch.Tensor) -> torch.Tensor | None:
+        """Return logits [n, V] float32 of states [n, d]. Every rank multiplies with its part of the vocabulary; the
+        first one answers, on the CPU where it is another process."""
         runner = self.model_runner
-        logits = runner.get_model().compute_logits(torch.cat(rows).to(runner.device))
+        logits = runner.get_model().compute_logits(states.to(runner.device))
         if self.rank or logits is None:
             return None
-        parts = torch.split(logits.cpu().float(), [len(row) for row in rows])
-        return [(row.to(torch.bfloat16), part) for row, part in zip(rows, parts, strict=True)]
+        out: torch.Tensor = logits.float()
+        return out if runner.vllm_config.parallel_config.world_size == 1 else out.cpu()
 
     def muster_forget(self, tickets: list[int]) -> None:
         """Drop what is kept of these requests, finished or not, and a step that failed half-way."""

@@ -26,8 +26,9 @@ class MemoryConfig(Document):
     row_tokens: int = Field(8192, ge=1, description="Tokens that a rank trains at once, packed.")
     head_chunk_mib: int = Field(64, ge=1, description="Logits that exist at once, in MiB.")
     checkpoint_activations: bool = Field(False, description="Compute activations twice instead of keeping them.")
-    offload_optimizer: bool = Field(False, description="Keep the policy's shards in host memory between uses.")
+    offload_optimizer: bool = Field(False, description="Keep the optimizer's state in host memory between updates.")
     offload_reference: bool = Field(False, description="Keep the base model's shards in host memory between uses.")
+    reduce_dtype: Literal["float32", "bfloat16"] = Field("float32", description="What gradients are summed in.")
     compile: bool = Field(False, description="Compile the blocks: slower first steps, faster ones after.")
 
 

@@ -45,7 +45,7 @@ class Learner:
         self.temperature = temperature
         self.placement = placement or Placement()
         self.policy = Policy(folder, dtype, self.placement, lora=config.lora)
-        self.optimizers = build_optimizers(self.policy.model, config)
+        self.optimizers = build_optimizers(self.policy.model, config, self.placement.memory.offload_optimizer)
         penalty = config.algorithm.kl.coefficient > 0
         self.reference = Policy(folder, dtype, self.placement, frozen=True) if penalty else None
         self.generator = torch.Generator().manual_seed(seed)

@@ -9,34 +9,72 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Replicate
 
 from protocol.config import TrainConfig
-from protocol.errors import ConfigError
 from trainer.model.sharding import model_blocks, whole
 
 
-class GatheredMuon(torch.optim.Muon):
-    """torch's Muon, whose every matrix is gathered for its update, one after another: equal gradients make the update
-    of a process alone. torch's own works on shards too, but exchanges products many times for each matrix. Every rank
-    computes the same update: sharding saves memory here, not time."""
+class _OneByOne(torch.optim.Optimizer):
+    """Updates one parameter after another. `offload` keeps the state in the host's memory between updates, so that a
+    device holds that of one parameter at a time."""
+
+    offload = False
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
         for group in self.param_groups:
+            settings = {name: value for name, value in group.items() if name != "params"}
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    self._update(parameter, group)
+                    state = {name: value.to(parameter.device) for name, value in self.state[parameter].items()}
+                    self.state[parameter] = self._update(parameter, settings, state)
+                    self._put_away(parameter)
 
-    def _update(self, parameter: Tensor, group: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict(state_dict)
+        for parameter in self.state:
+            self._put_away(parameter)
+
+    def _put_away(self, parameter: Tensor) -> None:
+        if self.offload:
+            self.state[parameter] = {name: value.to("cpu") for name, value in self.state[parameter].items()}
+
+    def _update(self, parameter: nn.Parameter, settings: dict[str, Any], state: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Update a parameter by its gradient; return its state afterwards."""
+        raise NotImplementedError
+
+
+class OneByOneAdamW(_OneByOne, torch.optim.AdamW):
+    """torch's AdamW."""
+
+    def _update(self, parameter: nn.Parameter, settings: dict[str, Any], state: dict[str, Tensor]) -> dict[str, Tensor]:
+        return _updated(torch.optim.AdamW([parameter], fused=True), settings, state)
+
+
+class GatheredMuon(_OneByOne, torch.optim.Muon):
+    """torch's Muon, whose every matrix is gathered for its update: equal gradients make the update of a process alone.
+    torch's own works on shards too, but exchanges products many times for each matrix. Every rank computes the same
+    update: sharding saves memory here, not time."""
+
+    def _update(self, parameter: nn.Parameter, settings: dict[str, Any], state: dict[str, Tensor]) -> dict[str, Tensor]:
         assert parameter.grad is not None
-        state = self.state[parameter]
-        if "momentum_buffer" not in state:
-            state["momentum_buffer"] = torch.zeros_like(parameter.grad)
         matrix = nn.Parameter(whole(parameter.detach()).clone())
         matrix.grad = whole(parameter.grad)
-        alone = torch.optim.Muon([matrix], **{name: value for name, value in group.items() if name != "params"})
-        alone.state[matrix]["momentum_buffer"] = momentum = whole(state["momentum_buffer"]).clone()
-        alone.step()  # type: ignore[no-untyped-call]
+        before = {name: whole(value).clone() for name, value in state.items()}
+        after = _updated(torch.optim.Muon([matrix]), settings, before)
         _copy(parameter, matrix.detach())
-        _copy(state["momentum_buffer"], momentum)
+        kept = {name: torch.zeros_like(parameter.grad) for name in after}
+        for name, value in kept.items():
+            _copy(value, after[name])
+        return kept
+
+
+def _updated(alone: torch.optim.Optimizer, settings: dict[str, Any], state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Let an optimizer of one parameter take a step from this state; return the state afterwards."""
+    (group,) = alone.param_groups
+    group |= settings
+    if state:
+        alone.state[group["params"][0]] = state
+    alone.step()
+    return dict(alone.state[group["params"][0]])
 
 
 def _copy(target: Tensor, value: Tensor) -> None:
@@ -61,9 +99,9 @@ def learning_rate(config: TrainConfig, update: int) -> float:
     return config.optimizer.method.learning_rate * rising * share
 
 
-def build_optimizers(model: Any, config: TrainConfig) -> list[torch.optim.Optimizer]:
-    """Build AdamW, or Muon for the blocks' matrices and AdamW for the rest. Only matrices are decayed: norms and biases
-    are not. Call it once the model is where it will be trained. Raises ConfigError."""
+def build_optimizers(model: Any, config: TrainConfig, offload: bool = False) -> list[torch.optim.Optimizer]:
+    """Build AdamW, or Muon for the blocks' matrices and AdamW for the rest; `offload` keeps their state in the host's
+    memory. Only matrices are decayed: norms and biases are not. Call it once the model is filled."""
     method = config.optimizer.method
     parameters = [one for one in model.parameters() if one.requires_grad]
     optimizers: list[torch.optim.Optimizer] = []
@@ -71,11 +109,8 @@ def build_optimizers(model: Any, config: TrainConfig) -> list[torch.optim.Optimi
         in_blocks = {id(one) for block in model_blocks(model) for one in block.parameters() if one.ndim == 2}
         matrices = [one for one in parameters if id(one) in in_blocks]
         parameters = [one for one in parameters if id(one) not in in_blocks]
-        sharded = [one for one in matrices if isinstance(one, DTensor)]
-        if any(one.device.type != one.device_mesh.device_type for one in sharded):
-            what = "optimizer muon cannot gather matrices that `memory.offload_optimizer` keeps in the host's memory"
-            raise ConfigError(what, "switch that off, or train a pool with adamw")
-        muon = (GatheredMuon if sharded else torch.optim.Muon)(
+        one_by_one = offload or any(isinstance(one, DTensor) for one in matrices)
+        muon = (GatheredMuon if one_by_one else torch.optim.Muon)(
             matrices,
             lr=method.learning_rate,
             weight_decay=method.weight_decay,
@@ -88,7 +123,12 @@ def build_optimizers(model: Any, config: TrainConfig) -> list[torch.optim.Optimi
         {"params": [one for one in parameters if one.ndim < 2], "weight_decay": 0.0},
     ]
     betas = (method.beta1, method.beta2)
-    optimizers.append(torch.optim.AdamW(groups, lr=method.learning_rate, betas=betas, eps=method.epsilon))
+    kind = OneByOneAdamW if offload else torch.optim.AdamW
+    # Fused: torch's default keeps a copy of the weights' size while it steps.
+    optimizers.append(kind(groups, lr=method.learning_rate, betas=betas, eps=method.epsilon, fused=True))
+    for optimizer in optimizers:
+        if isinstance(optimizer, _OneByOne):
+            optimizer.offload = offload
     return optimizers
 
 

@@ -194,7 +194,7 @@ class SftLearner:
     def __init__(self, policy: Policy, optimizer: OptimizerConfig, total: int) -> None:
         self.policy, self.placement = policy, policy.placement
         self._config = TrainConfig(steps=total, optimizer=optimizer)
-        self._optimizers = build_optimizers(policy.model, self._config)
+        self._optimizers = build_optimizers(policy.model, self._config, self.placement.memory.offload_optimizer)
         self.updates = 0
 
     def update(self, examples: Sequence[Example]) -> SftMetrics:

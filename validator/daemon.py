@@ -150,6 +150,7 @@ class Validator:
         queue, problems = self._collaborators.queue, self._problems()
         kept = self._collaborators.retained.files
         phase = f"judging {queue.current}" if queue.current else "watching"
+        phase = f"{phase}; {queue.problem}" if queue.problem else phase
         return heartbeat(
             "validator",
             self._config.name,

@@ -1,13 +1,14 @@
 # mypy: ignore-errors
 # Triton is a language of its own, present only where CUDA is; type checkers cannot follow it.
-"""The protocol's sampling on CUDA: one Triton kernel makes the noise and runs the race (docs/reference/protocol.md, 4).
+"""The protocol's sampling on CUDA: Triton kernels make the noise and run the race (docs/reference/protocol.md, 4).
 
-Scores are float64 as in the protocol, so the choice agrees with the CPU's, save where the two libraries' logarithms
-differ in the last bit of a near tie.
+A first pass in float32 finds the best score of each part of the vocabulary. The second repeats in float64, as the
+protocol defines scores, the parts that are within the first one's errors of the best: one or two of a hundred, so that
+cards that are slow in float64 are not slowed down. The choice agrees with the CPU's, save where the two libraries'
+logarithms differ in the last bit of a near tie.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,91 +17,175 @@ import triton.language as tl
 
 from protocol.errors import MusterError
 
-BLOCKS = 128  # Of eight tokens, that one program handles
+BLOCKS = 128  # Of eight tokens, that one program of the first pass handles
 
 
 @triton.jit
-def _race(
-    logits, vocabulary, stride, keys, positions, temperature, best_score, best_token, parts, BLOCKS: tl.constexpr
-):
-    """Program (row, part): the best score of tokens part · 8 · BLOCKS … and the lowest token that has it."""
-    row, part = tl.program_id(0), tl.program_id(1)
-    block = part * BLOCKS + tl.arange(0, BLOCKS)
+def _random(keys, row, position, block):
+    """The 256 bits of each block: four vectors of 64-bit words."""
     c0 = (block + 1).to(tl.uint64)
-    c1 = tl.zeros_like(c0) + tl.load(positions + row).to(tl.uint64, bitcast=True)
+    c1 = tl.zeros_like(c0) + position.to(tl.uint64, bitcast=True)
     c2 = tl.zeros_like(c0) + tl.load(keys + row * 3 + 1).to(tl.uint64, bitcast=True)
     c3 = tl.zeros_like(c0) + tl.load(keys + row * 3 + 2).to(tl.uint64, bitcast=True)
     k0 = tl.zeros_like(c0) + tl.load(keys + row * 3).to(tl.uint64, bitcast=True)
     k1 = tl.zeros_like(c0)
-    m0 = tl.full((BLOCKS,), 0xD2E7470EE14C6C93, tl.uint64)
-    m1 = tl.full((BLOCKS,), 0xCA5A826395121157, tl.uint64)
+    m0 = tl.zeros_like(c0) + 0xD2E7470EE14C6C93
+    m1 = tl.zeros_like(c0) + 0xCA5A826395121157
     for _ in tl.static_range(10):
         h0, l0 = tl.umulhi(m0, c0), m0 * c0
         h1, l1 = tl.umulhi(m1, c2), m1 * c2
         c0, c1, c2, c3 = h1 ^ c1 ^ k0, l1, h0 ^ c3 ^ k1, l0
-        k0 = k0 + tl.full((BLOCKS,), 0x9E3779B97F4A7C15, tl.uint64)
-        k1 = k1 + tl.full((BLOCKS,), 0xBB67AE8584CAA73B, tl.uint64)
-    score = tl.full((), float("-inf"), tl.float64)
-    token = tl.full((), 0, tl.int64)
-    for lane in tl.static_range(8):
-        word = c0
-        if lane // 2 == 1:
-            word = c1
-        elif lane // 2 == 2:
-            word = c2
-        elif lane // 2 == 3:
-            word = c3
-        x = (word >> 32) if lane % 2 == 1 else (word & 0xFFFFFFFF)
-        u = tl.minimum((x.to(tl.float64) + 0.5) * 2.3283064365386963e-10, 0.999999940395355224609375)
-        at = block * 8 + lane
-        value = tl.load(logits + row.to(tl.int64) * stride + at, mask=at < vocabulary, other=float("-inf"))
-        # −log1p(−u): for u below 1/2 the series' compensation keeps the small values exact.
-        shifted = 1.0 - u
-        e = -tl.log(shifted) * (u / tl.maximum(1.0 - shifted, 1e-300))
-        own = value.to(tl.float64) / temperature - tl.log(e)
-        top = tl.max(own, axis=0)
-        first = tl.min(tl.where(own == top, at, 2147483647), axis=0).to(tl.int64)
-        better = (top > score) | ((top == score) & (first < token))
-        score = tl.where(better, top, score)
-        token = tl.where(better, first, token)
-    tl.store(best_score + row * parts + part, score)
-    tl.store(best_token + row * parts + part, token)
+        k0 = k0 + 0x9E3779B97F4A7C15
+        k1 = k1 + 0xBB67AE8584CAA73B
+    return c0, c1, c2, c3
 
 
-def _words(values: Sequence[Sequence[int]], device: torch.device) -> torch.Tensor:
-    return torch.from_numpy(np.array(values, dtype=np.uint64).view(np.int64)).to(device)
+@triton.jit
+def _number(words, lane: tl.constexpr):
+    """The lane-th of the eight 32-bit numbers in each block's words."""
+    word = words[lane // 2]
+    return (word >> 32) if lane % 2 == 1 else (word & 0xFFFFFFFF)
+
+
+@triton.jit
+def _exponential32(x):
+    """−log1p(−u) within 4e-6 of itself: a series below 1/4, and 1 − u from the complement's bits above it."""
+    u = (x.to(tl.float32) + 0.5) * 2.3283064365386963e-10
+    rest = ((4294967295 - x).to(tl.float32) + 0.5) * 2.3283064365386963e-10
+    series = 1.0 / 9
+    series = 1.0 / 8 + u * series
+    series = 1.0 / 7 + u * series
+    series = 1.0 / 6 + u * series
+    series = 1.0 / 5 + u * series
+    series = 1.0 / 4 + u * series
+    series = 1.0 / 3 + u * series
+    series = 1.0 / 2 + u * series
+    series = 1.0 + u * series
+    return tl.where(u < 0.25, u * series, -tl.log(tl.maximum(rest, 5.9604645e-08)))
+
+
+@triton.jit
+def _exponential(x):
+    """−log1p(−u); for u below 1/2 the compensation keeps small values exact."""
+    u = tl.minimum((x.to(tl.float64) + 0.5) * 2.3283064365386963e-10, 0.999999940395355224609375)
+    shifted = 1.0 - u
+    return -tl.log(shifted) * (u / tl.maximum(1.0 - shifted, 1e-300))
+
+
+@triton.jit
+def _sieve(logits, stride, vocabulary, keys, positions, temperatures, best, top, total, parts, BLOCKS: tl.constexpr):
+    """Program (row, part): of tokens part · 8 · BLOCKS …, the best score, the largest logit, and Σ exp of the logits'
+    distances from it at the temperature."""
+    row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    temperature = tl.load(temperatures + row).to(tl.float32)
+    if temperature > 0:
+        block = part * BLOCKS + tl.arange(0, BLOCKS)
+        words = _random(keys, row, tl.load(positions + row), block)
+        score = tl.full((BLOCKS,), float("-inf"), tl.float32)
+        most = tl.full((BLOCKS,), -3.0e38, tl.float32)
+        weight = tl.zeros((BLOCKS,), tl.float32)
+        for lane in tl.static_range(8):
+            at = block * 8 + lane
+            value = tl.load(logits + row * stride + at, mask=at < vocabulary, other=float("-inf"))
+            score = tl.maximum(score, value / temperature - tl.log(_exponential32(_number(words, lane))))
+            larger = tl.maximum(most, value)
+            weight = weight * tl.exp((most - larger) / temperature) + tl.exp((value - larger) / temperature)
+            most = larger
+        largest = tl.max(most, axis=0)
+        tl.store(best + row * parts + part, tl.max(score, axis=0))
+        tl.store(top + row * parts + part, largest)
+        tl.store(total + row * parts + part, tl.sum(weight * tl.exp((most - largest) / temperature), axis=0))
+
+
+@triton.jit
+def _race(
+    logits, stride, vocabulary, keys, positions, temperatures, best, top, total, parts, tokens, logprobs,
+    BLOCKS: tl.constexpr, PARTS: tl.constexpr, FORCE: tl.constexpr,
+):  # fmt: skip
+    """Program (row): the lowest token of the best float64 score, and its ln p. FORCE: its logit becomes infinite."""
+    row = tl.program_id(0).to(tl.int64)
+    temperature = tl.load(temperatures + row)
+    if temperature > 0:
+        every = tl.arange(0, PARTS)
+        there = every < parts
+        bests = tl.load(best + row * parts + every, mask=there, other=float("-inf"))
+        bound = tl.max(bests, axis=0)
+        bound = bound - 1e-3 - 1e-6 * tl.abs(bound)
+        tops = tl.load(top + row * parts + every, mask=there, other=-3.0e38).to(tl.float64)
+        largest = tl.max(tops, axis=0)
+        weights = tl.load(total + row * parts + every, mask=there, other=0.0).to(tl.float64)
+        weight = tl.sum(weights * tl.exp((tops - largest) / temperature), axis=0)
+        score = tl.full((), float("-inf"), tl.float64)
+        token = tl.full((), 0, tl.int64)
+        for part in range(parts):
+            if tl.load(best + row * parts + part) >= bound:
+                block = part * BLOCKS + tl.arange(0, BLOCKS)
+                words = _random(keys, row, tl.load(positions + row), block)
+                for lane in tl.static_range(8):
+                    at = block * 8 + lane
+                    value = tl.load(logits + row * stride + at, mask=at < vocabulary, other=float("-inf"))
+                    own = value.to(tl.float64) / temperature - tl.log(_exponential(_number(words, lane)))
+                    highest = tl.max(own, axis=0)
+                    first = tl.min(tl.where(own == highest, at, 2147483647), axis=0).to(tl.int64)
+                    better = (highest > score) | ((highest == score) & (first < token))
+                    score = tl.where(better, highest, score)
+                    token = tl.where(better, first, token)
+        value = tl.load(logits + row * stride + token).to(tl.float64)
+        tl.store(tokens + row, token)
+        tl.store(logprobs + row, (value - largest) / temperature - tl.log(weight))
+        if FORCE:
+            tl.store(logits + row * stride + token, float("inf"))
+
+
+def race(
+    logits: torch.Tensor, keys: torch.Tensor, positions: torch.Tensor, temperatures: torch.Tensor, force: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Choose a token per row of `logits` [B, V] float32, without waiting for the device.
+
+    keys: [B, 3], the words' bits as int64. positions: int64 [B]. temperatures: float64 [B]; where one is 0, nothing is
+    chosen: −1 and 0. Return tokens int64 [B] and ln p float64 [B], which is not finite where the logits are not.
+    `force`: the chosen logits become infinite in place.
+    """
+    rows, vocabulary = logits.shape
+    parts = -(-vocabulary // (8 * BLOCKS))
+    best, top, total = logits.new_empty(3, rows, parts)
+    tokens = torch.full((rows,), -1, dtype=torch.int64, device=logits.device)
+    logprobs = torch.zeros(rows, dtype=torch.float64, device=logits.device)
+    given = logits, logits.stride(0), vocabulary, keys, positions, temperatures, best, top, total, parts
+    if rows:
+        _sieve[(rows, parts)](*given, BLOCKS=BLOCKS)
+        _race[(rows,)](*given, tokens, logprobs, BLOCKS=BLOCKS, PARTS=triton.next_power_of_2(parts), FORCE=force)
+    return tokens, logprobs
+
+
+def signed_words(values: Sequence[Sequence[int]]) -> torch.Tensor:
+    """Return 64-bit words as int64 of the same bits, on the CPU."""
+    return torch.from_numpy(np.array(values, dtype=np.uint64).view(np.int64))
+
+
+def check(
+    logits: torch.Tensor, keys: Sequence[tuple[int, int, int]], positions: Sequence[int], temperature: float
+) -> None:
+    """Raise MusterError for other shapes, types or temperatures than a race has."""
+    if logits.dtype != torch.float32 or logits.ndim != 2 or not len(logits) == len(keys) == len(positions):
+        raise MusterError(f"logits {tuple(logits.shape)} for {len(keys)} keys", "give float32 [rows, vocabulary]")
+    if not temperature > 0:
+        raise MusterError(f"temperature {temperature} is not positive", "set sampling.temperature above 0")
 
 
 def choose(
     logits: torch.Tensor, keys: Sequence[tuple[int, int, int]], positions: Sequence[int], temperature: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return tokens and log-probabilities of `noise.choose` for logits [B, V] float32 on a CUDA device."""
-    if logits.dtype != torch.float32 or logits.ndim != 2 or not len(logits) == len(keys) == len(positions):
-        raise MusterError(f"logits {tuple(logits.shape)} for {len(keys)} keys", "give float32 [rows, vocabulary]")
-    if not temperature > 0:
-        raise MusterError(f"temperature {temperature} is not positive", "set sampling.temperature above 0")
-    if not bool(torch.isfinite(logits.max(dim=1).values).all()):
-        raise MusterError("the model's logits are not finite", "its weights are broken; load them again")
-    logits = logits.contiguous()
-    rows, vocabulary = logits.shape
-    parts = -(-vocabulary // (8 * BLOCKS))
-    score = torch.empty(rows, parts, dtype=torch.float64, device=logits.device)
-    token = torch.empty(rows, parts, dtype=torch.int64, device=logits.device)
-    kernel: Any = _race
-    kernel[(rows, parts)](
-        logits,
-        vocabulary,
-        logits.stride(0),
-        _words(keys, logits.device),
-        _words([positions], logits.device)[0],
-        temperature,
-        score,
-        token,
-        parts,
-        BLOCKS=BLOCKS,
+    check(logits, keys, positions, temperature)
+    device = logits.device
+    tokens, logprobs = race(
+        logits.contiguous(),
+        signed_words(keys).to(device),
+        signed_words([positions])[0].to(device),
+        torch.full((len(keys),), temperature, dtype=torch.float64, device=device),
     )
-    # argmax returns the first part that has the maximum; parts ascend, so ties go to the lowest token.
-    best = torch.where(score == score.amax(1, keepdim=True), token, vocabulary).amin(1)
-    scaled = logits.double() / temperature
-    logprobs = scaled.gather(1, best[:, None])[:, 0] - torch.logsumexp(scaled, dim=1)
-    return best.cpu().numpy(), logprobs.cpu().numpy()
+    found = logprobs.cpu().numpy()
+    if not np.isfinite(found).all():
+        raise MusterError("the model's logits are not finite", "its weights are broken; load them again")
+    return tokens.cpu().numpy(), found

@@ -1,21 +1,21 @@
 """Sampling that anyone can recompute: counter-based noise and the token it chooses (docs/reference/protocol.md, 4).
 
-A token wins the exponential race argmin E/p, which is argmax logit/T − ln E. Because E ≥ u, the race is decided exactly
-(float64) among the few tokens with u/p below the best known E/p; float32 sieves out the rest.
+A token wins the exponential race argmin E/p, which is argmax logit/T − ln E. Because E ≥ u, a token whose u/p exceeds
+the best E/p known so far cannot win. Float32 sieves out all others, and float64 decides the race among the few that are
+left. Where the weights of a block are so small that no u is small enough, its noise is not even made.
 
 The random numbers are Philox4x64-10 with a counter per row (Salmon et al., "Parallel random numbers: as easy as 1, 2,
-3", 2011). NumPy's own generator takes an object per row, which costs more than all arithmetic at small vocabularies.
+3", 2011). Its 64-bit products are written in halves, which compilers turn into vector instructions.
 """
 
+import math
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
 from protocol.compiled import compiled
 from protocol.errors import MusterError
@@ -28,58 +28,61 @@ Floats32 = npt.NDArray[np.float32]
 Tokens = npt.NDArray[np.int64]
 U32 = 2.0**-32
 U_MAX = 1.0 - 2.0**-24
-MOST_EXPECTED = 256.0
-"""Candidates of a race that its bound may let through on average, before a better bound is looked for."""
 # Relative slack of the float32 sieve: exponents within reach of winning are below 26, so errors stay under 1e-5.
 _SLACK = 1.0 + 1e-4
+_LARGEST = float(np.finfo(np.float32).max)
+_BLOCK = 1024  # tokens whose weights and noise are in the processor's cache together
 _ROUNDS = 10
-_M0, _M1 = np.uint64(0xD2E7470EE14C6C93), np.uint64(0xCA5A826395121157)
+_HALF, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
+_M0, _M1 = (np.uint64(0xE14C6C93), np.uint64(0xD2E7470E)), (np.uint64(0x95121157), np.uint64(0xCA5A8263))  # low, high
 _W0, _W1 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBB67AE8584CAA73B)
-_HALF = np.uint64(32)
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def _high(_context: Any, left: Any, right: Any) -> Any:
-    """Return the upper 64 bits of a product of two 64-bit words: one instruction, for which numba has no word."""
-
-    def product(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        wide = ir.IntType(128)
-        whole = builder.mul(*(builder.zext(argument, wide) for argument in arguments))
-        return builder.trunc(builder.lshr(whole, ir.Constant(wide, 64)), ir.IntType(64))
-
-    return types.uint64(types.uint64, types.uint64), product
 
 
 @compiled
-def _block(key: Word, counter: tuple[Word, Word, Word, Word]) -> tuple[Word, Word, Word, Word]:
-    """Return the four words of one block."""
-    c0, c1, c2, c3 = counter
-    k0, k1 = key, np.uint64(0)
+def _product(word: Word, factor: tuple[Word, Word]) -> tuple[Word, Word]:
+    """Return the upper and the lower 64 bits of a product."""
+    low, high = word & _LOW, word >> _HALF
+    lowest = low * factor[0]
+    inner = high * factor[0] + (lowest >> _HALF)
+    outer = low * factor[1] + (inner & _LOW)
+    return high * factor[1] + (inner >> _HALF) + (outer >> _HALF), (outer << _HALF) | (lowest & _LOW)
+
+
+@compiled
+def _philox(key: Words, position: Word, first: int, count: int, words: Words) -> None:
+    """Column i < count of `words` gets the four words of block first + i of the stream of key [3] at a position."""
+    word0, word1, word2, word3 = words[0], words[1], words[2], words[3]
+    for at in range(count):
+        # A block's number counts from one.
+        word0[at], word1[at], word2[at], word3[at] = np.uint64(first + at + 1), position, key[1], key[2]
+    k0, k1 = key[0], np.uint64(0)
     for _ in range(_ROUNDS):
-        high0, high1 = _high(_M0, c0), _high(_M1, c2)
-        c0, c1, c2, c3 = high1 ^ c1 ^ k0, _M1 * c2, high0 ^ c3 ^ k1, _M0 * c0
+        for at in range(count):
+            (high0, low0), (high1, low1) = _product(word0[at], _M0), _product(word2[at], _M1)
+            word0[at], word2[at] = high1 ^ word1[at] ^ k0, high0 ^ word3[at] ^ k1
+            word1[at], word3[at] = low1, low0
         k0 += _W0
         k1 += _W1
-    return c0, c1, c2, c3
+
+
+@compiled
+def _in_order(words: Words, count: int, out: Words) -> None:
+    """Write the words of `count` blocks one block after the other."""
+    word0, word1, word2, word3 = words[0], words[1], words[2], words[3]
+    for at in range(count):
+        out[4 * at], out[4 * at + 1], out[4 * at + 2], out[4 * at + 3] = word0[at], word1[at], word2[at], word3[at]
 
 
 @compiled
 def fill(keys: Words, positions: Words, out: npt.NDArray[np.uint32]) -> None:
     """Row i of `out` [B, V] gets the first V little-endian 32-bit numbers of the stream of keys[i] [B, 3] at
     positions[i] [B]."""
-    rows, size = out.shape
-    for row in range(rows):
-        key, position, second, third = keys[row, 0], positions[row], keys[row, 1], keys[row, 2]
-        for block in range((size + 7) // 8):
-            # A block's number counts from one.
-            words = _block(key, (np.uint64(block + 1), position, second, third))
-            at = 8 * block
-            for word in words:
-                if at < size:
-                    out[row, at] = np.uint32(word)
-                if at + 1 < size:
-                    out[row, at + 1] = np.uint32(word >> _HALF)
-                at += 2
+    blocks = (out.shape[1] + 7) // 8
+    words, ordered = np.empty((4, blocks), dtype=np.uint64), np.empty(4 * blocks, dtype=np.uint64)
+    for row in range(len(out)):
+        _philox(keys[row], positions[row], 0, blocks, words)
+        _in_order(words, blocks, ordered)
+        out[row] = ordered.view(np.uint32)[: out.shape[1]]
 
 
 # The race
@@ -107,22 +110,6 @@ class Gaps:
     log_square_sums: Floats
 
 
-def _raw(keys: Sequence[NoiseKey], positions: Sequence[int], vocab: int) -> npt.NDArray[np.uint32]:
-    """Return the first `vocab` numbers of the stream of each row, uint32 [B, V]."""
-    if any(len(key) != 3 for key in keys) or not all(0 <= word < 1 << 64 for key in keys for word in key):
-        raise MusterError("a noise key has three words of 64 bits", "see seeds.noise_key")
-    if not all(0 <= position < 1 << 64 for position in positions):
-        raise MusterError("a position is a number of 64 bits", "count them from 0")
-    out = np.empty((len(keys), vocab), dtype=np.uint32)
-    fill(np.array(keys, dtype=np.uint64).reshape(-1, 3), np.array(positions, dtype=np.uint64), out)
-    return out
-
-
-def _uniform(x: Any) -> Floats:
-    u: Floats = np.minimum((np.asarray(x, dtype=np.float64) + 0.5) * U32, U_MAX)
-    return u
-
-
 def choose(logits: Any, keys: Sequence[NoiseKey], positions: Sequence[int], temperature: float) -> Choices:
     """Sample one token per row, which depends on that row alone.
 
@@ -134,122 +121,79 @@ def choose(logits: Any, keys: Sequence[NoiseKey], positions: Sequence[int], temp
 
         return Choices(*cuda.choose(logits, keys, positions, temperature))
     matrix = _checked(logits, len(keys), keys, positions, temperature)
-    tokens = np.empty(len(keys), dtype=np.int64)
-    logprobs = np.empty(len(keys), dtype=np.float64)
-    for rows in _blocks(*matrix.shape):
-        race = _Race(matrix[rows], keys[rows], positions[rows], temperature)
-        leader = race.leaders(np.arange(len(race.noise)))
-        # Any token is a valid bound; the sieve's own leader is a tight one.
-        tokens[rows], _ = race.winners(leader, race.scores(leader))
-        logprobs[rows] = race.logprobs(tokens[rows])
-    return Choices(tokens, logprobs)
+    found = _raced(matrix, matrix.argmax(axis=1), keys, positions, temperature, 1)
+    return Choices(found.best, found.best_logprobs)
 
 
 def verify_rows(
-    logits: Any, tokens: Sequence[int], keys: Sequence[NoiseKey], positions: Sequence[int], temperature: float
+    logits: Any,
+    tokens: Sequence[int],
+    keys: Sequence[NoiseKey],
+    positions: Sequence[int],
+    temperature: float,
+    threads: int = 1,
 ) -> Gaps:
     """Recompute the race of tokens of any completions, together; what is found of a row depends on that row alone.
 
-    logits: [T, V] float32, row t produced tokens[t] under keys[t] at positions[t]. Raises MusterError on a token
-    outside the vocabulary, a wrong count or broken logits.
+    logits: [T, V] float32 (array, or tensor on any device), row t produced tokens[t] under keys[t] at positions[t].
+    threads: how many share the work on a CPU. Raises MusterError on a token outside the vocabulary, a wrong count or
+    broken logits.
     """
-    matrix = _checked(logits, len(tokens), keys, positions, temperature)
     chosen = np.asarray(tokens, dtype=np.int64)
-    if chosen.size and (chosen.min() < 0 or chosen.max() >= matrix.shape[1]):
-        raise MusterError(f"a token outside the vocabulary of {matrix.shape[1]}", "check the tokens before sampling")
-    size = len(chosen)
-    best = np.empty(size, dtype=np.int64)
-    out = Gaps(np.empty(size), np.empty(size), best, np.empty(size), np.empty(size), np.empty(size))
-    for rows in _blocks(*matrix.shape):
-        race = _Race(matrix[rows], keys[rows], positions[rows], temperature)
-        mine = race.scores(chosen[rows])
-        out.best[rows], scores = race.winners(chosen[rows], mine)
-        out.gaps[rows] = scores - mine
-        out.logprobs[rows] = race.logprobs(chosen[rows])
-        out.best_logprobs[rows] = race.logprobs(out.best[rows])
-        out.log_root_sums[rows], out.log_square_sums[rows] = race.moments()
-    return out
+    if len(chosen) and (chosen.min() < 0 or chosen.max() >= logits.shape[1]):
+        raise MusterError(f"a token outside the vocabulary of {logits.shape[1]}", "check the tokens before sampling")
+    if getattr(logits, "is_cuda", False):
+        from protocol.sampling import cuda_verify
+
+        return Gaps(*cuda_verify.verify(logits, chosen, keys, positions, temperature))
+    matrix = _checked(logits, len(chosen), keys, positions, temperature)
+    return _raced(matrix, chosen, keys, positions, temperature, threads)
 
 
-class _Race:
-    """The race of some rows: float32 weights p relative to the largest logit, raw noise, exact scores on demand."""
+def _raced(
+    logits: Floats32,
+    chosen: Tokens,
+    keys: Sequence[NoiseKey],
+    positions: Sequence[int],
+    temperature: float,
+    threads: int,
+) -> Gaps:
+    tops = logits.argmax(axis=1)  # the place of a NaN, if there is one
+    if not np.isfinite(logits[np.arange(len(tops)), tops]).all():
+        raise MusterError("the model's logits are not finite", "its weights are broken; load them again")
+    streams, places = _words(keys, positions)
+    best, figures = np.empty(len(chosen), dtype=np.int64), np.empty((5, len(chosen)))
 
-    def __init__(
-        self, logits: Floats32, keys: Sequence[NoiseKey], positions: Sequence[int], temperature: float
-    ) -> None:
-        self.logits, self.temperature = logits, temperature
-        self.top = logits.max(axis=1, keepdims=True)
-        if not np.isfinite(self.top).all():
-            raise MusterError("the model's logits are not finite", "its weights are broken; load them again")
-        self.weights = logits - self.top
-        self.weights *= np.float32(1.0 / temperature)
-        np.exp(self.weights, out=self.weights)
-        self.total = self.weights.sum(axis=1).astype(np.float64)
-        self.raw = _raw(keys, positions, logits.shape[1])
-        # Without the half: a little smaller than u · 2³², so the sieve keeps a little more than it must.
-        self.noise = self.raw.astype(np.float32)
+    def part(rows: slice) -> None:
+        _race(
+            logits[rows], tops[rows], chosen[rows], streams[rows], places[rows], temperature, best[rows],
+            figures[:, rows],
+        )  # fmt: skip
 
-    def scores(self, tokens: Tokens) -> Floats:
-        """Return the score of one token per row."""
-        return self._exact(np.arange(len(tokens)), tokens)
+    size = max(1, -(-len(chosen) // threads))
+    parts = [slice(start, start + size) for start in range(0, len(chosen), size)]
+    if len(parts) == 1:
+        part(parts[0])
+    elif parts:
+        with ThreadPoolExecutor(len(parts)) as pool:
+            list(pool.map(part, parts))
+    gaps, logprobs, best_logprobs, roots, squares = figures
+    return Gaps(gaps, logprobs, best, best_logprobs, roots, squares)
 
-    def _exact(self, rows: Tokens, tokens: Tokens) -> Floats:
-        """Return the scores of tokens[i] in row rows[i] as the protocol defines them."""
-        values = self.logits[rows, tokens].astype(np.float64) / self.temperature
-        out: Floats = values - np.log(-np.log1p(-_uniform(self.raw[rows, tokens])))
-        return out
 
-    def _limits(self, scores: Floats) -> Floats32:
-        """Return what E/p of a token must not exceed to reach a row's score: p by the top logit, E in raw numbers."""
-        with np.errstate(over="ignore"):
-            limits = np.exp(self.top[:, 0].astype(np.float64) / self.temperature - scores) * _SLACK / U32
-        out: Floats32 = np.minimum(limits, np.finfo(np.float32).max).astype(np.float32)
-        return out
-
-    def moments(self) -> tuple[Floats, Floats]:
-        """Return ln Σ p^½ and ln Σ p² of each row."""
-        roots = np.sqrt(self.weights).sum(axis=1).astype(np.float64)
-        squares = np.einsum("ij,ij->i", self.weights, self.weights).astype(np.float64)
-        total = np.log(self.total)
-        return np.log(roots) - total / 2, np.log(squares) - 2 * total
-
-    def logprobs(self, tokens: Tokens) -> Floats:
-        """Return ln p of one token per row."""
-        chosen = self.logits[np.arange(len(tokens)), tokens].astype(np.float64)
-        out: Floats = (chosen - self.top[:, 0]) / self.temperature - np.log(self.total)
-        return out
-
-    def leaders(self, rows: Tokens) -> Tokens:
-        """Return the sieve's own winners of some rows: not always the race's, but close to it."""
-        with np.errstate(divide="ignore", over="ignore"):
-            out: Tokens = np.argmin(self.noise[rows] / self.weights[rows], axis=1)
-        return out
-
-    def winners(self, bounds: Tokens, scores: Floats) -> tuple[Tokens, Floats]:
-        """Return token and score of each row's winner, the lowest of equals. bounds[row] is any token of the row, whose
-        score, scores[row], bounds the search."""
-        limits = self._limits(scores)
-        # A token far behind is a bound that lets a whole vocabulary through, and text that nobody sampled has no other.
-        if len(poor := np.flatnonzero(limits * self.total * U32 > MOST_EXPECTED)):
-            bounds, scores = bounds.copy(), scores.copy()
-            bounds[poor] = self.leaders(poor)
-            scores[poor] = self._exact(poor, bounds[poor])
-            limits = self._limits(scores)
-        # By places in one row of numbers: searching a table took a third of all sampling.
-        found = np.flatnonzero(self.noise <= self.weights * limits[:, None])
-        rows, tokens = np.divmod(found, self.noise.shape[1])
-        # The bound is a candidate in any case: rounding must leave no row without one.
-        rows, tokens = np.concatenate([rows, np.arange(len(bounds))]), np.concatenate([tokens, bounds])
-        exact = self._exact(rows, tokens)
-        order = np.lexsort((tokens, -exact, rows))
-        _, first = np.unique(rows[order], return_index=True)
-        return tokens[order][first], exact[order][first]
+def _words(keys: Sequence[NoiseKey], positions: Sequence[int]) -> tuple[Words, Words]:
+    """Return keys [B, 3] and positions [B] as words. Raises MusterError for what is no word."""
+    if any(len(key) != 3 for key in keys) or not all(0 <= word < 1 << 64 for key in keys for word in key):
+        raise MusterError("a noise key has three words of 64 bits", "see seeds.noise_key")
+    if not all(0 <= position < 1 << 64 for position in positions):
+        raise MusterError("a position is a number of 64 bits", "count them from 0")
+    return np.array(keys, dtype=np.uint64).reshape(-1, 3), np.array(positions, dtype=np.uint64)
 
 
 def _checked(
     logits: Any, rows: int, keys: Sequence[NoiseKey], positions: Sequence[int], temperature: float
 ) -> Floats32:
-    matrix = np.asarray(logits)
+    matrix = np.ascontiguousarray(logits)
     if matrix.dtype != np.float32 or matrix.ndim != 2 or matrix.shape[0] != rows or matrix.shape[1] == 0:
         raise MusterError(
             f"logits of shape {matrix.shape} and type {matrix.dtype} for {rows} rows", "give float32 [rows, vocabulary]"
@@ -261,7 +205,134 @@ def _checked(
     return matrix
 
 
-def _blocks(rows: int, vocab: int) -> list[slice]:
-    """Return rows to take together: few enough for the processor's cache, many enough to amortise Python."""
-    size = max(1, (1 << 17) // vocab)
-    return [slice(start, min(rows, start + size)) for start in range(0, rows, size)]
+@compiled
+def _race(
+    logits: Floats32,
+    tops: Tokens,
+    chosen: Tokens,
+    keys: Words,
+    positions: Words,
+    temperature: float,
+    best: Tokens,
+    figures: Floats,
+) -> None:
+    """Run the races of some rows. tops: the tokens of the largest logits. Fills best [T] and figures [5, T], those of
+    `Gaps` without `best`, in its order."""
+    inverse = np.float32(1.0 / temperature)
+    words, ordered = np.empty((4, _BLOCK // 8), dtype=np.uint64), np.empty(_BLOCK // 2, dtype=np.uint64)
+    weights, powers, noise = np.empty(_BLOCK, np.float32), np.empty(_BLOCK, np.int32), ordered.view(np.uint32)
+    two_to, weight_bits = powers.view(np.float32), weights.view(np.int32)
+    for row in range(len(logits)):
+        logit, mine = logits[row], chosen[row]
+        top = logit[tops[row]]
+        own = _score_of(logit, mine, keys[row], positions[row], temperature)
+        score, token = own, mine
+        # A token far behind lets a whole vocabulary into the race, and text that nobody sampled has no other.
+        if mine != tops[row]:
+            other = _score_of(logit, tops[row], keys[row], positions[row], temperature)
+            if other > own or (other == own and tops[row] < mine):
+                score, token = other, tops[row]
+        limit = _limit(top, score, temperature)
+        total, roots, squares = 0.0, 0.0, 0.0
+        for first in range(0, len(logit), _BLOCK):
+            size = min(_BLOCK, len(logit) - first)
+            sums = _weigh(logit[first : first + size], top, inverse, powers, weights)
+            total += float(sums[0])
+            roots += float(sums[1])
+            squares += float(sums[2])
+            # u is at least half of 2⁻³².
+            powers[0] = _largest(weight_bits[:size])
+            if two_to[0] * limit < np.float32(0.5):
+                continue
+            _philox(keys[row], positions[row], first // 8, (size + 7) // 8, words)
+            _in_order(words, (size + 7) // 8, ordered)
+            if not _count(noise[:size], weights[:size], limit):
+                continue
+            for at in range(size):
+                if np.float32(noise[at]) + np.float32(0.5) <= weights[at] * limit:
+                    exact = _score(logit[first + at], noise[at], temperature)
+                    if exact > score or (exact == score and first + at < token):
+                        score, token = exact, first + at
+                        limit = _limit(top, score, temperature)
+        best[row] = token
+        log_total = math.log(total)
+        figures[0, row] = score - own
+        figures[1, row] = (np.float64(logit[mine]) - np.float64(top)) / temperature - log_total
+        figures[2, row] = (np.float64(logit[token]) - np.float64(top)) / temperature - log_total
+        figures[3, row] = math.log(roots) - log_total / 2
+        figures[4, row] = math.log(squares) - 2 * log_total
+
+
+@compiled
+def _score(logit: Any, raw: np.uint32, temperature: float) -> Any:
+    """Return a token's score as the protocol defines it. raw: its random number."""
+    u = min((np.float64(raw) + 0.5) * U32, U_MAX)
+    return np.float64(logit) / temperature - math.log(-math.log1p(-u))
+
+
+@compiled
+def _score_of(logits: Floats32, token: int, key: Words, position: Word, temperature: float) -> Any:
+    words = np.empty((4, 1), dtype=np.uint64)
+    _philox(key, position, token // 8, 1, words)
+    word = words[token % 8 // 2, 0]
+    return _score(logits[token], np.uint32(word >> _HALF if token % 2 else word & _LOW), temperature)
+
+
+@compiled
+def _limit(top: Any, score: float, temperature: float) -> np.float32:
+    """Return what E/p of a token must not exceed to reach a score: p by the top logit, E in raw numbers."""
+    return np.float32(min(math.exp(min(top / temperature - score, 700.0)) * (_SLACK / U32), _LARGEST))
+
+
+def _weigh(
+    logits: Floats32, top: np.float32, inverse: np.float32, powers: npt.NDArray[np.int32], weights: Floats32
+) -> tuple[np.float32, np.float32, np.float32]:
+    """Fill `weights` with exp((logits − top) · inverse), 0 where that is below 2⁻¹²⁵. Return their sum, that of their
+    roots and that of their squares. `powers`: room for as many."""
+    two_to = powers.view(np.float32)
+    for at in range(len(logits)):
+        x = max((logits[at] - top) * inverse, np.float32(-87.0))
+        power = np.int32(x * np.float32(1.4426950408889634) - np.float32(0.5))  # x ≤ 0: to the nearest
+        # ln 2 in two parts, of which products with the first are exact.
+        rest = x - np.float32(power) * np.float32(0.693145751953125)
+        rest -= np.float32(power) * np.float32(1.4286068203094172e-06)
+        series = np.float32(1 / 5040)
+        series = np.float32(1 / 720) + rest * series
+        series = np.float32(1 / 120) + rest * series
+        series = np.float32(1 / 24) + rest * series
+        series = np.float32(1 / 6) + rest * series
+        series = np.float32(1 / 2) + rest * series
+        series = np.float32(1) + rest * series
+        weights[at] = np.float32(1) + rest * series
+        powers[at] = (power + np.int32(127)) << np.int32(23)
+    total = roots = squares = np.float32(0)
+    for at in range(len(logits)):
+        weight = weights[at] * two_to[at]
+        weight = weight if weight > np.float32(2.0**-125) else np.float32(0)
+        weights[at] = weight
+        total += weight
+        roots += np.sqrt(weight)
+        squares += weight * weight
+    return total, roots, squares
+
+
+def _count(noise: npt.NDArray[np.uint32], weights: Floats32, limit: np.float32) -> int:
+    """Return how many tokens of a block may reach the limit."""
+    found = 0
+    for at in range(len(weights)):
+        found += np.float32(noise[at]) + np.float32(0.5) <= weights[at] * limit
+    return found
+
+
+@compiled
+def _largest(bits: npt.NDArray[np.int32]) -> np.int32:
+    """Return the bits of the largest of some weights: none is negative, so their bits have the same order."""
+    found = np.int32(0)
+    for at in range(len(bits)):
+        found = max(found, bits[at])
+    return found
+
+
+# Sums in any order, which vector instructions need; infinities keep their meaning.
+_weigh = compiled(_weigh, fastmath={"reassoc", "contract", "nsz"})
+_count = compiled(_count)

@@ -112,7 +112,6 @@ def test_prefill_batches_do_not_matter_and_are_no_larger_than_asked_for(
     assert max(rows) == 3
     monkeypatch.setattr("engines.prefill.PREFILL_TOKENS", 90)
     monkeypatch.setattr("engines.hf.HIDDEN_BYTES", 128 * 4 * 100)
-    monkeypatch.setattr("engines.hf.LOGITS_BYTES", 300 * 4 * 40)
     for one, other, third in zip(whole, parts, engine.prefill(pairs), strict=True):
         assert torch.allclose(one.logits, other.logits, atol=1e-4)
         assert torch.allclose(one.logits, third.logits, atol=1e-4)

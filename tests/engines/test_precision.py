@@ -1,5 +1,6 @@
 """Engines that would multiply float32 in less than float32."""
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -39,6 +40,38 @@ def test_factors_of_fewer_bits_are_seen(bits: int, both: bool) -> None:
     assert lower > 4 * MOST_ERROR
 
 
+@pytest.mark.parametrize("bits", [7, 10])
+def test_attention_of_fewer_bits_is_seen(monkeypatch: pytest.MonkeyPatch, bits: int) -> None:
+    """As kernels do that choose their own precision, whatever the switches of products say."""
+    whole = torch.nn.functional.scaled_dot_product_attention
+    for which in ((1, 1, 0), (0, 0, 1)):
+
+        def lower(*given: torch.Tensor, scale: float, which: tuple[int, ...] = which) -> torch.Tensor:
+            q, k, v = (rounded(one, bits) if fewer else one for one, fewer in zip(given, which, strict=True))
+            out = whole(q, k, v, scale=scale)
+            return rounded(out, bits) if which[2] else out
+
+        monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", lower)
+        assert product_error(PRODUCTS["attention"], "cpu") > 4 * MOST_ERROR
+        with pytest.raises(MusterError, match="attention on cpu errs by"):
+            require_full_precision("float32", "cpu")
+
+
+TRITON = """
+import torch
+from engines.precision import MOST_ERROR, product_error
+from engines.precision_triton import dot
+assert product_error(dot, "cpu") < MOST_ERROR / 8
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+def test_a_product_in_triton_is_measured() -> None:
+    env = os.environ | {"TRITON_INTERPRET": "1"}
+    done = subprocess.run([sys.executable, "-c", TRITON], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
 def test_an_engine_does_not_start_on_a_device_that_rounds_or_answers_nonsense(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"torch cannot compute on cuda:99: .*check `device`"):
         TransformersEngine(device="cuda:99")
@@ -53,7 +86,12 @@ def test_an_engine_does_not_start_on_a_device_that_rounds_or_answers_nonsense(mo
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("NVIDIA_TF32_OVERRIDE", "1"), ("ONEDNN_DEFAULT_FPMATH_MODE", "ANY"), ("VLLM_FLOAT32_MATMUL_PRECISION", "high")],
+    [
+        ("NVIDIA_TF32_OVERRIDE", "1"),
+        ("TRITON_F32_DEFAULT", "tf32"),
+        ("ONEDNN_DEFAULT_FPMATH_MODE", "ANY"),
+        ("VLLM_FLOAT32_MATMUL_PRECISION", "high"),
+    ],
 )
 def test_a_variable_that_overrules_torch_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     monkeypatch.setenv(name, value)

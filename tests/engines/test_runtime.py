@@ -10,7 +10,7 @@ import torch
 
 from engines import factory, runtime
 from engines.hf import TransformersEngine
-from engines.runtime import StepPace, arithmetic_of
+from engines.runtime import StepPace, arithmetic_of, device_lost
 from protocol.errors import ConfigError, MusterError
 from protocol.evidence.null_model import EvidenceConfig, PairNullModel
 from runtime.process import EngineConfig
@@ -132,9 +132,9 @@ def test_blocks_within_a_block_and_steps_outside_of_any_change_nothing(clock: St
     ("kernels", "machine", "name"),
     [
         ("AVX512", "x86_64", "cpu"),
-        ("AVX2", "x86_64", "cpu-x86_64-avx2"),
-        ("DEFAULT", "arm64", "cpu-arm64-default"),
-        ("SVE256", "aarch64", "cpu-aarch64-sve256"),
+        ("AVX2", "x86_64", "cpu:kernels=x86_64-avx2"),
+        ("DEFAULT", "arm64", "cpu:kernels=arm64-default"),
+        ("SVE256", "aarch64", "cpu:kernels=aarch64-sve256"),
     ],
 )
 def test_a_processor_is_named_by_its_kernels(
@@ -143,7 +143,25 @@ def test_a_processor_is_named_by_its_kernels(
     monkeypatch.setattr("platform.machine", lambda: machine)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: kernels)
     assert arithmetic_of("cpu") == name
-    assert arithmetic_of("cuda") == "cuda"
+
+
+def test_a_card_is_named_by_what_libraries_choose_kernels_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", {"cuda:0": (9, 0), "cuda:1": (9, 0), "cuda": (8, 9)}.get)
+    monkeypatch.setattr(torch, "__version__", "2.13.0+cu130")
+    assert arithmetic_of("cuda") == "cuda:build=torch2.13.0+cu130,card=sm89"
+    assert arithmetic_of("cuda:1") == arithmetic_of("cuda:0") == "cuda:build=torch2.13.0+cu130,card=sm90"
+    assert arithmetic_of("cuda:1", tp=2) == "cuda:build=torch2.13.0+cu130,card=sm90,tp=2"
+
+
+def test_an_error_after_which_a_device_is_lost_is_told_from_memory_that_ran_out() -> None:
+    def wrapped(error: Exception) -> MusterError:
+        try:
+            raise MusterError("the engine failed") from error
+        except MusterError as caught:
+            return caught
+
+    assert device_lost(wrapped(torch.AcceleratorError("CUDA error: an illegal memory access was encountered")))
+    assert not device_lost(wrapped(torch.OutOfMemoryError("CUDA out of memory")))
 
 
 def test_a_law_of_one_kind_of_processor_says_nothing_of_another(monkeypatch: pytest.MonkeyPatch) -> None:

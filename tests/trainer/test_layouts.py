@@ -177,6 +177,17 @@ def test_what_saves_memory_changes_nothing(trainings: Trainings, saving: tuple[s
     assert same(trainings.on_ranks(world)[0], made)
 
 
+def test_muons_state_may_wait_in_the_hosts_memory(trainings: Trainings) -> None:
+    made = trainings.alone(optimizer=MUON, memory=ROWS.model_copy(update={"offload_optimizer": True}))
+    assert same(trainings.alone(optimizer=MUON), made)
+
+
+def test_gradients_may_be_summed_in_bfloat16(trainings: Trainings) -> None:
+    memory = ROWS.model_copy(update={"reduce_dtype": "bfloat16"})
+    made = trainings.on_ranks(2, memory=memory)[0]
+    assert 1e-6 < error(trainings.alone(), made) < 8e-3, "less than half of what the largest updates add up to"
+
+
 @pytest.mark.slow
 def test_compiled_blocks_train_as_plain_ones(trainings: Trainings) -> None:
     made = trainings.alone(memory=MemoryConfig(row_tokens=40, compile=True))

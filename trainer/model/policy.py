@@ -8,28 +8,31 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 
-from engines.loading import load_model, torch_dtype
+from engines.loading import torch_dtype
 from protocol.config import LoraConfig
 from protocol.encoding import canonical_json
-from protocol.errors import ConfigError, first_line
+from protocol.errors import ConfigError, IntegrityError, first_line
 from protocol.files import write_folder
-from protocol.models import TEMPLATES, TOKENIZER_FILES, load_tokenizer, read_object
-from trainer.data.batch import MicroBatch, Plan, WorkEstimate, plan_rows
+from protocol.models import REFETCH, TEMPLATES, TOKENIZER_FILES, load_tokenizer, read_object
+from trainer.data.batch import MicroBatch, Plan, WorkEstimate, pack_row, plan_rows
 from trainer.model.attention import install_attention
 from trainer.model.head import HeadTask, install_head
+from trainer.model.loading import empty_model, fill_model
 from trainer.model.lora import install_lora, merged
-from trainer.model.sharding import Placement
+from trainer.model.sharding import Placement, model_blocks
 
 EXTRA_FILES = (*TOKENIZER_FILES, "chat_template.jinja", "generation_config.json", "vocab.json", "merges.txt")
 
 
 class Policy:
-    """fp32 master weights of a Hugging Face folder, held as `placement` says; computes and exports in `dtype`.
+    """The weights of a Hugging Face folder, held as `placement` says; computes and exports in `dtype`.
 
-    `frozen`: a reference that is never trained; with `lora` only its additions are trained. `packs`: whether a row may
-    hold several sequences. Raises IntegrityError if the folder holds no usable causal language model, ConfigError if
-    its head or projections cannot be trained this way."""
+    What is trained is held in float32, and frozen matrices in `dtype`. `frozen`: a reference that is never trained;
+    with `lora` only its additions are trained. `packs`: whether a row may hold several sequences. Raises IntegrityError
+    if the folder holds no usable causal language model, ConfigError if its head or projections cannot be trained this
+    way."""
 
     def __init__(
         self,
@@ -42,7 +45,7 @@ class Policy:
         self.folder, self.dtype, self.placement = folder, torch_dtype(dtype), placement or Placement()
         self.device = torch.device(self.placement.device)
         memory = self.placement.memory
-        model = load_model(folder, "float32")
+        model = empty_model(folder)
         _without_dropout(model)
         self.work = WorkEstimate.of(model)
         self.packs = install_attention(model)
@@ -51,17 +54,50 @@ class Policy:
         self._lora = lora
         if lora is not None:
             install_lora(model, lora)
-        offload = memory.offload_reference if frozen else memory.offload_optimizer
+        _narrow_frozen(model, self.dtype)
+        offload = frozen and memory.offload_reference
         self.model = self.placement.place(model, self.dtype, offload)
+        fill_model(model, folder, self.device)
+        if offload:
+            model.to("cpu")
+        self._check_head()
 
     def logprobs(self, row: MicroBatch, temperature: float, entropy_gradient: bool = False) -> tuple[Tensor, Tensor]:
         """Return ln p and entropy of a packed row's output tokens, [N] float32 each, at the sampling temperature."""
+        logp, entropy = self._answers(row, temperature, entropy_gradient)[0].unbind(-1)
+        return logp, entropy
+
+    def _answers(self, row: MicroBatch, temperature: float, entropy_gradient: bool) -> Tensor:
         self.head.task = HeadTask(row.rows, row.targets, temperature, entropy_gradient)
         packing = {"position_ids": row.layout.positions, "packed": row.layout} if self.packs else {}
         mixed = self.placement.mesh is None and self.dtype != torch.float32  # sharding brings its own mixed precision
         with torch.autocast(self.device.type, self.dtype) if mixed else contextlib.nullcontext():
-            logp, entropy = self.model(input_ids=row.tokens, use_cache=False, **packing).logits[0].unbind(-1)
-        return logp, entropy
+            answers: Tensor = self.model(input_ids=row.tokens, use_cache=False, **packing).logits
+        return answers
+
+    @torch.no_grad()
+    def _check_head(self) -> None:
+        """Raise IntegrityError unless the head reads the decoder's last states, and nothing changes its answers."""
+        states, heads = list[Tensor](), list[tuple[Tensor, Tensor]]()
+        hooks = (
+            self.model.get_decoder().register_forward_hook(lambda *call: states.append(call[2].last_hidden_state)),
+            self.head.register_forward_hook(lambda _, given, made: heads.append((given[0], made))),
+        )
+        try:
+            answers = self._answers(pack_row([0], [(range(4), (1, 2, 3), 0.0)], None, self.device), 1.0, False)
+        except (RuntimeError, IndexError) as error:  # what a hostile model's sizes make of four tokens
+            raise IntegrityError(f"{self.folder}: the model cannot be run: {first_line(error)}", REFETCH) from None
+        finally:
+            for hook in hooks:
+                hook.remove()
+        if isinstance(self.model, FSDPModule):
+            self.model.reshard()  # an optimizer must find shards
+        if not torch.equal(answers, heads[0][1]) or not torch.equal(heads[0][0], states[0]):
+            raise IntegrityError(
+                f"{self.folder}: this family changes logits after its output projection, which verification does not "
+                "support",
+                "use another model",
+            )
 
     def plan(self, lengths: Sequence[int]) -> Plan:
         """Return the rows in which all ranks train sequences of these lengths."""
@@ -97,6 +133,15 @@ class Policy:
             config["chat_template"] = [{"name": name, "template": text} for name, text in sorted(templates.items())]
             path.write_bytes(canonical_json(config))
             (folder / "chat_template.jinja").unlink(missing_ok=True)
+
+
+def _narrow_frozen(model: Any, dtype: torch.dtype) -> None:
+    """Hold matrices that only products read, and nothing trains, in the type that they are rounded to before each."""
+    tied = model.get_input_embeddings().weight
+    for part in (*model_blocks(model), model.get_output_embeddings()):
+        for parameter in part.parameters():
+            if parameter.ndim >= 2 and not parameter.requires_grad and parameter is not tied:
+                parameter.data = parameter.data.to(dtype)
 
 
 def _without_dropout(model: nn.Module) -> None:

@@ -10,6 +10,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
+from engines.loading import torch_dtype
 from protocol.errors import ConfigError
 from trainer.config import MemoryConfig, ParallelConfig
 from trainer.distributed import Ranks, join_ranks, rank_device
@@ -25,10 +26,8 @@ class Placement:
     memory: MemoryConfig = field(default_factory=MemoryConfig)
 
     def place(self, model: Any, dtype: torch.dtype, offload: bool) -> Any:
-        """Move a model in float32 to its device, sharded over the mesh if there is one, computing in `dtype`.
-
-        Parameters and reduced gradients stay in float32. `offload` keeps the shards in the host's memory between uses.
-        Build the optimizer afterwards: its state is sharded alike."""
+        """Return an empty model, sharded over the mesh if there is one, to be filled and to compute in `dtype`.
+        `offload` keeps the shards in the host's memory between uses."""
         blocks = model_blocks(model)
         if self.memory.checkpoint_activations:
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
@@ -36,8 +35,8 @@ class Placement:
             for block in blocks:
                 block.compile(dynamic=True)
         if self.mesh is None:
-            return model.to(self.device)
-        precision = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
+            return model
+        precision = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch_dtype(self.memory.reduce_dtype))
         off = CPUOffloadPolicy(pin_memory=self.mesh.device_type == "cuda") if offload else OffloadPolicy()
         for part in (*blocks, model):
             fully_shard(part, mesh=self.mesh, mp_policy=precision, offload_policy=off)
@@ -55,7 +54,7 @@ def make_placement(
     device = rank_device(device)
     if device.startswith("cuda"):
         torch.cuda.set_device(device)
-    sharded = memory.offload_optimizer or memory.offload_reference  # what offloads is a part of sharding
+    sharded = memory.offload_reference  # which is a part of sharding
     ranks = ranks or join_ranks(device, parallel.timeout_seconds, grouped=sharded)
     if ranks.world == 1 and not sharded:
         return Placement(ranks, device, None, memory)

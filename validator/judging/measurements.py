@@ -8,10 +8,13 @@ so that it reaches exp(x) with probability at most exp(−x). λ = ½ grows when
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple, replace
 
+import numpy as np
 import torch
 
 from engines.base import Engine, Prefilled
+from engines.runtime import PACE
 from protocol.evidence.coherence import blocks_of
 from protocol.evidence.figures import MOST_ROWS, RowFigures, finding, rounded, unexplained
 from protocol.rollout_file.rows import Rollout, interleaved, sampled_places
@@ -22,8 +25,9 @@ from protocol.toploc.proofs import ChunkErrors, compare_many
 from protocol.verdict import Finding
 from validator.judging.checks import CheckContext, RowMeasurements
 
-# Logits that are judged together: rows of a small vocabulary cost more in calls than in arithmetic.
-_TOGETHER = 1 << 22
+LOGITS_BYTES = 128 << 20
+"""Memory of the logits that are made and judged together: enough for a device to be busy, too little to fill one."""
+_ROWS = 1 << 14  # of them, where a vocabulary is small
 
 
 @torch.inference_mode()
@@ -37,24 +41,24 @@ def measure(context: CheckContext, engine: Engine) -> tuple[RowMeasurements, ...
     ]
     out: list[RowMeasurements] = []
     waiting: dict[int, Prefilled] = {}
-    # Logits are large: they are used up a few rows at a time.
+    together = max(1, min(_ROWS, LOGITS_BYTES // (4 * context.environment.vocabulary)))
     for row, replies, prefilled in zip(rows, inserted, engine.prefill(sequences), strict=True):
         if replies:  # nobody sampled or proved the environment's replies
             places = sampled_places(len(context.rollouts[row].output_tokens), replies)
-            prefilled = Prefilled(prefilled.hidden[places], prefilled.logits[places])
+            prefilled = replace(prefilled, states=prefilled.states[places])
         waiting[row] = prefilled
-        if sum(one.logits.numel() for one in waiting.values()) >= _TOGETHER:
-            out += _measured(context, waiting)
+        if sum(len(one.states) for one in waiting.values()) >= together:
+            out += _measured(context, waiting, together)
             waiting.clear()
-    return (*out, *_measured(context, waiting))
+    return (*out, *_measured(context, waiting, together))
 
 
-def _measured(context: CheckContext, prefilled: Mapping[int, Prefilled]) -> Iterator[RowMeasurements]:
+def _measured(context: CheckContext, prefilled: Mapping[int, Prefilled], together: int) -> Iterator[RowMeasurements]:
     if not prefilled:
         return
     seen = list(prefilled.values())
     compared = compare_many([one.hidden for one in seen], [context.rollouts[row].proofs for row in prefilled])
-    choices, start = _choices(context, prefilled), 0
+    choices, start = _choices(context, prefilled, together), 0
     for row, (chunks, drift) in zip(prefilled, compared, strict=True):
         rollout = context.rollouts[row]
         tokens = len(rollout.output_tokens)
@@ -75,8 +79,8 @@ def _measured(context: CheckContext, prefilled: Mapping[int, Prefilled]) -> Iter
         )
 
 
-def _choices(context: CheckContext, prefilled: Mapping[int, Prefilled]) -> Gaps:
-    """Recompute the races of all tokens of some rows, one row after another."""
+def _choices(context: CheckContext, prefilled: Mapping[int, Prefilled], together: int) -> Gaps:
+    """Recompute the races of all tokens of some rows, one row after another, `together` tokens at a time."""
     tokens: list[int] = []
     keys: list[NoiseKey] = []
     positions: list[int] = []
@@ -84,10 +88,16 @@ def _choices(context: CheckContext, prefilled: Mapping[int, Prefilled]) -> Gaps:
         tokens += rollout.output_tokens
         keys += [noise_key(context.facts.work, rollout.slot, rollout.sample)] * len(rollout.output_tokens)
         positions += range(len(rollout.output_tokens))
-    parts = [one.logits for one in prefilled.values()]
-    # Logits of one row of a large vocabulary are not copied once more.
-    logits = (parts[0] if len(parts) == 1 else torch.cat(parts)).numpy()
-    return verify_rows(logits, tokens, keys, positions, context.config.work.temperature)
+    states = torch.cat([one.states for one in prefilled.values()])
+    project, threads = next(iter(prefilled.values())).project, torch.get_num_threads()
+    found = []
+    for start in range(0, len(tokens), together):
+        part = slice(start, start + together)
+        given = tokens[part], keys[part], positions[part], context.config.work.temperature
+        with PACE.computing():  # a device that hangs is noticed here
+            found.append(verify_rows(project(states[part]), *given, threads=threads))
+            PACE.step()
+    return Gaps(*map(np.concatenate, zip(*(astuple(one) for one in found), strict=True)))
 
 
 def _mantissas(errors: Sequence[ChunkErrors], tokens: int) -> tuple[float, ...]:

@@ -15,7 +15,8 @@ from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from protocol.errors import MusterError
+from engines.runtime import device_lost
+from protocol.errors import MusterError, printable
 from protocol.seeds import AUDIT_EVERYTHING
 from protocol.verdict import LANE, BallotDocument, Code, Verdict
 from runtime.entry import essential
@@ -98,13 +99,15 @@ class _Request:
 
 class JudgeQueue:
     """Judges tasks one after another and remembers each until `retain` drops it. Ballot documents are stored in
-    `verdicts`. `done` is called after every task that was asked for."""
+    `verdicts`. `done` is called after every task that was asked for. `problem`: what failed unexpectedly since a task
+    was last judged."""
 
     def __init__(self, verdicts: VerdictStore, done: Callable[[], None] = lambda: None) -> None:
         self._verdicts, self._done = verdicts, done
         self._requests: dict[TaskKey, _Request] = {}
         self._running: _Request | None = None
         self._stopped = False
+        self.problem = ""
         self._changed = threading.Condition()
         self._thread = essential("judge", self._run)
 
@@ -184,16 +187,21 @@ class JudgeQueue:
             try:
                 if self._gather(request) and self._judge_files(request):
                     self._finish(request, None if request.ahead else self._lane_verdict(request.task, request.found))
+                    self.problem = ""
                 else:
                     request.not_before = time.monotonic()
                 continue
             except (CancelledError, MusterError) as error:
+                if device_lost(error):
+                    raise  # which ends the process: the next one opens the device again
                 request.problem = str(error)
                 quiet = request.ahead or isinstance(error, CancelledError | MissingFileError)
                 level = logging.DEBUG if quiet else logging.WARNING
                 log.log(level, "%s cannot be judged yet: %s", request.task.where, error)
             except Exception as error:  # a fault of ours must not end the thread, nor cost a stranger's stake
-                request.problem = f"judging failed: {error!r}"
+                if device_lost(error):
+                    raise
+                request.problem = self.problem = f"judging failed: {printable(repr(error), 200)}"
                 log.exception("%s: judging failed", request.task.where)
                 pause = 10 * _RETRY_SECONDS
             if request.ahead:

@@ -1,6 +1,7 @@
 """The noise stream against a plain-Python Philox, and the sieve against the plain definition."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,15 +42,15 @@ def test_known_answer() -> None:
 @pytest.mark.parametrize("vocab", [1, 7, 8, 9, 265])
 @pytest.mark.parametrize("position", [0, 1, 4095, 2**40])
 def test_stream(position: int, vocab: int) -> None:
-    raw = noise._raw([(1, 2, 3), KEY, (4, 5, 6)], [9, position, 7], vocab)
-    assert noise._uniform(raw[1]).tolist() == plain_uniforms(KEY, position, vocab)
+    raw = np.empty((3, vocab), dtype=np.uint32)
+    noise.fill(*noise._words([(1, 2, 3), KEY, (4, 5, 6)], [9, position, 7]), raw)
+    uniforms = np.minimum((raw[1] + 0.5) * noise.U32, noise.U_MAX)
+    assert uniforms.tolist() == plain_uniforms(KEY, position, vocab)
 
 
-def test_uniforms_never_reach_the_ends() -> None:
-    top = noise._uniform(np.array([0xFFFFFFFF, 0], dtype=np.uint32))
-    assert top[0] == 1 - 2.0**-24
-    assert top[1] == 0.5 * 2.0**-32
-    assert np.isfinite(np.log(-np.log1p(-top))).all()
+def test_scores_of_the_smallest_and_the_largest_number_are_finite() -> None:
+    for raw, u in ((0xFFFFFFFF, 1 - 2.0**-24), (0, 2.0**-33)):
+        assert noise._score(np.float32(3.5), np.uint32(raw), 0.7) == 3.5 / 0.7 - math.log(-math.log1p(-u))
 
 
 def plain_choice(logits: np.ndarray, key: noise.NoiseKey, position: int, temperature: float) -> tuple[int, list[float]]:
@@ -60,15 +61,16 @@ def plain_choice(logits: np.ndarray, key: noise.NoiseKey, position: int, tempera
 
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 7.5])
 @pytest.mark.parametrize("scale", [0.0, 1.0, 30.0, 1e4])
-def test_choice_is_the_plain_argmax(temperature: float, scale: float) -> None:
+@pytest.mark.parametrize(("rows", "vocab"), [(40, 265), (12, 2 * noise._BLOCK + 3)])
+def test_choice_is_the_plain_argmax(temperature: float, scale: float, rows: int, vocab: int) -> None:
     rng = np.random.default_rng(int(scale))
-    logits = (rng.standard_normal((40, 265)) * scale).astype(np.float32)
-    keys = [(row, 2, 3) for row in range(40)]
-    chosen = noise.choose(logits, keys, list(range(40)), temperature)
-    for row in range(40):
+    logits = (rng.standard_normal((rows, vocab)) * scale).astype(np.float32)
+    keys = [(row, 2, 3) for row in range(rows)]
+    chosen = noise.choose(logits, keys, list(range(rows)), temperature)
+    for row in range(rows):
         token, scores = plain_choice(logits[row], keys[row], row, temperature)
         assert chosen.tokens[row] == token
-        other = (token + 1) % 265
+        other = (token + 1) % vocab
         measured = verify_choices(logits[row : row + 1], [other], keys[row], temperature, first=row)
         assert measured.gaps[0] == pytest.approx(scores[token] - scores[other], rel=1e-12, abs=1e-12)
         assert measured.best[0] == token
@@ -77,11 +79,23 @@ def test_choice_is_the_plain_argmax(temperature: float, scale: float) -> None:
         assert chosen.logprobs[row] == pytest.approx(shifted[token] - np.log(np.exp(shifted).sum()), abs=1e-4)
 
 
-def test_ties_go_to_the_lowest_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(noise, "_raw", lambda keys, _positions, vocab: np.full((len(keys), vocab), 7, np.uint32))
-    logits = np.zeros((1, 50), dtype=np.float32)
-    logits[0, 10:] = 1.0
-    assert noise.choose(logits, [KEY], [0], 1.0).tokens[0] == 10
+def test_ties_go_to_the_lowest_token() -> None:
+    """Two tokens of one row that drew the same number, far ahead of all others."""
+    raw = np.empty((1, 300_000), dtype=np.uint32)
+    for position in range(50):
+        noise.fill(*noise._words([KEY], [position]), raw)
+        order = np.argsort(raw[0], kind="stable")
+        twins = [order[at : at + 2] for at in np.flatnonzero(np.diff(raw[0][order]) == 0)]
+        if twins:
+            break
+    logits = np.full((1, raw.shape[1]), -1e3, dtype=np.float32)
+    logits[0, twins[0]] = 1.0
+    first, last = twins[0].tolist()
+    assert first < last
+    assert noise.choose(logits, [KEY], [position], 1.0).tokens[0] == first
+    for mine in (first, last):
+        seen = noise.verify_rows(logits, [mine], [KEY], [position], 1.0)
+        assert (seen.best[0], seen.gaps[0]) == (first, 0.0)
 
 
 def test_rows_are_independent_of_the_batch() -> None:
@@ -122,15 +136,7 @@ def test_gaps_are_zero_for_the_own_choice_and_catch_another_key() -> None:
 
 @pytest.mark.parametrize("bounded", [True, False])
 def test_improbable_tokens_let_few_others_into_the_race(bounded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a better bound than the chosen token, nearly a whole vocabulary is scored exactly."""
-    monkeypatch.setattr(noise, "MOST_EXPECTED", noise.MOST_EXPECTED if bounded else np.inf)
-    exact, scored = noise._Race._exact, []
-
-    def counted(race: noise._Race, rows: np.ndarray, tokens: np.ndarray) -> np.ndarray:
-        scored.append(len(tokens))
-        return exact(race, rows, tokens)
-
-    monkeypatch.setattr(noise._Race, "_exact", counted)
+    """Without a limit that follows the best score, nearly a whole vocabulary is scored exactly."""
     logits = (np.random.default_rng(5).standard_normal((2, 20_000)) * 3).astype(np.float32)
     logits[1, 7] = -np.inf
     tokens = [int(logits[0].argmin()), 7]
@@ -142,14 +148,27 @@ def test_improbable_tokens_let_few_others_into_the_race(bounded: bool, monkeypat
     best = noise.verify_rows(logits, seen.best.tolist(), [KEY, KEY], [0, 1], 1.0)
     assert seen.best_logprobs.tolist() == best.logprobs.tolist()
     assert not best.gaps.any()
-    assert (max(scored) < 1_000) is bounded
+
+    score, limit, scored = noise._score, noise._limit, []
+
+    def counted(*facts: Any) -> Any:
+        scored.append(facts)
+        return score(*facts)
+
+    monkeypatch.setattr(noise, "_score", counted)
+    monkeypatch.setattr(noise, "_limit", lambda *facts: limit(*facts) if bounded else np.float32(1e30))
+    interpreted = noise._race.py_func  # type: ignore[attr-defined]
+    interpreted(
+        logits, logits.argmax(1), np.array(tokens), *noise._words([KEY] * 2, [0, 1]), 1.0, seen.best, np.empty((5, 2))
+    )
+    assert (len(scored) < 100) is bounded
 
 
 def test_rows_of_several_completions_measure_as_each_alone() -> None:
     rng = np.random.default_rng(5)
     logits = rng.standard_normal((30, 70000)).astype(np.float32) * 2
     tokens, keys = rng.integers(0, 70000, 30).tolist(), [(row // 10, 1, 2) for row in range(30)]
-    whole = noise.verify_rows(logits, tokens, keys, [row % 10 for row in range(30)], 0.9)
+    whole = noise.verify_rows(logits, tokens, keys, [row % 10 for row in range(30)], 0.9, threads=7)
     for first in range(0, 30, 10):
         rows = slice(first, first + 10)
         alone = verify_choices(logits[rows], tokens[rows], keys[first], 0.9)

@@ -10,10 +10,10 @@ import pytest
 CASE = """
 import sys
 import numpy as np, torch
-from protocol.sampling import cuda, noise
+from protocol.sampling import cuda, cuda_verify, noise
 device = sys.argv[1]
 source = np.random.default_rng(0)
-for vocabulary in (1, 7, 265, 3000):
+for vocabulary in (2, 7, 265, 3000):
     logits = (source.standard_normal((6, vocabulary)) * 2).astype(np.float32)
     keys = [tuple(int(word) for word in source.integers(0, 2**64, 3, dtype=np.uint64)) for _ in range(6)]
     positions = [0, 1, 2, 3, 2**40, 5]
@@ -21,6 +21,16 @@ for vocabulary in (1, 7, 265, 3000):
     tokens, logprobs = cuda.choose(torch.from_numpy(logits).to(device), keys, positions, 0.7)
     assert tokens.tolist() == expected.tokens.tolist(), vocabulary
     assert np.abs(logprobs - expected.logprobs).max() < 1e-5
+    logits[5, vocabulary // 2] = -np.inf
+    mine = np.append(expected.tokens[:3], source.integers(0, vocabulary, 2))
+    mine = np.append(mine, vocabulary // 2)
+    given = mine, keys, positions, 0.7
+    expected = noise.verify_rows(logits, *given)
+    found = noise.Gaps(*cuda_verify.verify(torch.from_numpy(logits).to(device), *given))
+    assert found.best.tolist() == expected.best.tolist()
+    assert not found.gaps[:3].any()
+    for name, values in vars(expected).items():
+        np.testing.assert_allclose(getattr(found, name), values, rtol=1e-5, atol=1e-5, err_msg=name)
 """
 
 

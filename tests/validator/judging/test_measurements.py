@@ -1,14 +1,22 @@
 """What becomes of a prefill's errors."""
 
-from dataclasses import replace
+import sys
+from collections.abc import Iterator
+from dataclasses import astuple, replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
+from engines.base import Prefilled
+from engines.prefill import Sequences
 from protocol.evidence.figures import unexplained
+from protocol.sampling.noise import verify_rows
 from protocol.toploc.proofs import build, verify
 from tests.validator.world import context
-from validator.judging.measurements import _mantissas, row_figures
+from validator.judging import measurements
+from validator.judging.measurements import _mantissas, measure, row_figures
 
 
 @pytest.mark.parametrize(("tokens", "judged"), [(33, False), (34, True)])
@@ -42,3 +50,71 @@ def test_misses_are_explained_by_their_own_tokens() -> None:
     assert 0 < share < 1
     assert abs(found.unexplained - 1.0 - share) < 1e-5
     assert row_figures(row, measured).unexplained == 0.0
+
+
+class RandomEngine:
+    """A model of one matrix. `projected`: of how many rows logits were made, one call after the other."""
+
+    def __init__(self, vocabulary: int) -> None:
+        self.source = torch.Generator().manual_seed(5)
+        self.head = torch.randn(vocabulary, 128, generator=self.source) / 8
+        self.projected: list[int] = []
+
+    def prefill(self, sequences: Sequences) -> Iterator[Prefilled]:
+        for _, output in sequences:
+            yield Prefilled(torch.randn(len(output), 128, generator=self.source), self.project)
+
+    def project(self, states: torch.Tensor) -> torch.Tensor:
+        self.projected.append(len(states))
+        return states @ self.head.T
+
+
+def test_logits_of_a_long_text_are_never_in_memory_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = replace(context(), measurements=None)
+    vocabulary, tokens = honest.environment.vocabulary, sum(len(row.output_tokens) for row in honest.rollouts)
+    whole: Any = RandomEngine(vocabulary)
+    expected = measure(honest, whole)
+    assert whole.projected == [tokens]
+    monkeypatch.setattr(measurements, "LOGITS_BYTES", 5 * 4 * vocabulary)
+    small: Any = RandomEngine(vocabulary)
+    found = measure(honest, small)
+    assert max(small.projected) == 5
+    assert sum(small.projected) == tokens
+    for one, other in zip(found, expected, strict=True):
+        assert one.mantissas == other.mantissas
+        for name in ("gaps", "logprobs", "expected", "surprise", "overconfidence"):
+            assert getattr(one, name) == pytest.approx(getattr(other, name), abs=1e-4), name
+
+
+class OnDevice(torch.Tensor):
+    """A tensor that only `cpu` brings to NumPy, as one on a GPU."""
+
+    is_cuda = True
+
+    def cpu(self, *_: Any, **__: Any) -> torch.Tensor:
+        return self.as_subclass(torch.Tensor)
+
+    def numpy(self, *_: Any, **__: Any) -> Any:
+        raise TypeError("can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() first.")
+
+    __array__ = numpy
+
+
+def test_what_is_on_a_device_is_judged_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernels themselves are compared in tests/protocol/sampling/test_noise_cuda.py."""
+    honest = replace(context(), measurements=None)
+
+    def judged(logits: torch.Tensor, *facts: Any) -> tuple[Any, ...]:
+        assert isinstance(logits, OnDevice)
+        return astuple(verify_rows(logits.cpu(), *facts))
+
+    class DeviceEngine(RandomEngine):
+        def prefill(self, sequences: Sequences) -> Iterator[Prefilled]:
+            for one in super().prefill(sequences):
+                yield replace(one, states=one.states.as_subclass(OnDevice))
+
+    on_cpu: Any = RandomEngine(honest.environment.vocabulary)
+    on_device: Any = DeviceEngine(honest.environment.vocabulary)
+    monkeypatch.setitem(sys.modules, "protocol.sampling.cuda_verify", SimpleNamespace(verify=judged))
+    monkeypatch.setattr("protocol.sampling.cuda_verify", sys.modules["protocol.sampling.cuda_verify"], raising=False)
+    assert measure(honest, on_device) == measure(honest, on_cpu)

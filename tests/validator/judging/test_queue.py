@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from attacks.base import other
 from chain.indexer.records import MAX_WINDOW, further_lanes, jury_commit_window
@@ -95,6 +96,34 @@ def test_a_file_is_judged_once_it_is_there_and_unavailable_once_all_sources_say_
     with bench.running():
         assert bench.answer(bench.task(b"s", 5)).codes == (code,)
     assert bench.judge.data == seen
+
+
+def test_a_lost_device_ends_the_process_and_other_faults_are_named_until_one_file_is_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench, ends = JudgingBench(tmp_path), list[str]()
+    monkeypatch.setattr("runtime.entry._Death.follow", staticmethod(ends.append))
+    monkeypatch.setattr("validator.judging.queue._RETRY_SECONDS", 0.01)
+    faults: list[Exception] = [torch.OutOfMemoryError("CUDA out of memory")]
+    judge = bench.judge
+
+    def failing(*given: Any) -> Any:
+        if faults:
+            raise faults.pop()
+        return judge(*given)
+
+    bench.files._judge_one = failing
+    with bench.running() as queue:
+        queue.ask(bench.task(b"a", 1))
+        until(lambda: "CUDA out of memory" in queue.problem)
+        bench.answer(bench.task(b"a", 1))
+        assert queue.problem == ""
+        error = MusterError("vLLM failed")
+        error.__cause__ = torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+        faults.append(error)
+        queue.ask(bench.task(b"b", 2))
+        until(lambda: ends)
+        assert "the thread `judge` died: MusterError: vLLM failed" in ends[0]
 
 
 def test_what_was_judged_before_the_draw_is_not_judged_again(tmp_path: Path) -> None:
