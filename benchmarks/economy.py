@@ -29,7 +29,7 @@ from protocol.encoding import TOKEN, parse_tokens
 ROOT = Path(__file__).parent.parent
 NETWORKS = ("local", "base-sepolia")
 ROWS = 16
-VOTE = {"truth": 12, "nothing": 0, "accept": 1, "reject": 3, "malformed": 10, "unavailable": 11}
+VOTE = {"truth": 12, "nothing": 0, "accept": 1, "reject": 3, "malformed": 10, "unavailable": 11, "each its own": 13}
 CHOICES = {
     "owner": {"honest": 0, "in the coalition": 1},
     "forged rows": {"none": 0, "1 of 16": 1, "4 of 16": 4, "all": ROWS},
@@ -56,6 +56,9 @@ KNOWN = (
     {"votes on own files": VOTE["accept"], "forged rows": ROWS, "upload": 1},
     {"votes on own files": VOTE["accept"], "votes on others' files": VOTE["accept"], "votes so": 0},
     {"jurors on others' files": VOTE["reject"], "disputes": 1},
+    {"owner": 1, "votes on others' files": VOTE["each its own"], "votes so": 0},
+    {"votes on own files": VOTE["each its own"], "forged rows": ROWS, "votes so": 0},
+    {"jurors on own files": VOTE["each its own"], "votes on own files": VOTE["accept"], "forged rows": ROWS},
 )
 RULES = ["rate", "fee", "jury_fee", "min_stake", "leverage", "committee", "jury", "appeal_jury", "audit_rate"]
 RULES += ["challenge_window"]

@@ -370,7 +370,6 @@ class BallotContract(Contract):
     """A contract at which drawn members commit to hidden votes, reveal them and are paid."""
 
     committee_view = ""
-    close_function, paid = "", ""
 
     def committee_of(self, place: Place) -> Committee | None:
         """Committee or jury, drawn or not; None while its seed block is not mined."""
@@ -397,19 +396,16 @@ class BallotContract(Contract):
         sent, while anybody else has not committed."""
         return self.call("vote", *place, member, codes, verdict_hash, salt)
 
-    def close(self, place: Place, member: int) -> ContractCall[int]:
-        """Pay one member once nothing can change any more; returns the base units its seat's owner got."""
-        return self.call(self.close_function, *place, member, result=self.paid)
-
 
 class Court(BallotContract):
     """Called by validators' voting keys and keepers, and by pools' owners: `set_service` names the key that attests
     uploads and signs receipts, `announce_service` the URL of the pool's service. `attest` (pool, lane, places): as the
-    service, that the files of these places (bit p for place p) are in the pool's storage."""
+    service, that the files of these places (bit p for place p) are in the pool's storage. `close_committee` (pool,
+    lane, round) pays and fines its members once nothing that judges their votes can change any more."""
 
     name = "Court"
     committee_view = "committeeOf"
-    close_function, paid = "closeMember", "MemberClosed.paid"
+    close_committee = Sends[[int, int, int], Receipt]()
     set_service = Sends[[int, str], Receipt]()
     announce_service = Sends[[int, str], Receipt]()
     attest = Sends[[int, int, int], Receipt]()
@@ -443,13 +439,16 @@ class Juries(BallotContract):
 
     name = "Juries"
     committee_view = "juryOf"
-    close_function, paid = "closeJuror", "JurorClosed.paid"
     draw = Sends[[int], Receipt]()
     deposit_of = Reads[[int, int], int]()
 
     def appeal(self, trial: int) -> ContractCall[int]:
         """Appeal against the verdict of a case's first jury; returns the second jury's trial number."""
         return self.call("appeal", trial, takes=int(self.read("appealDepositOf", trial)), result="Appealed.next")
+
+    def close(self, trial: int, juror: int) -> ContractCall[int]:
+        """Pay or fine one juror of a concluded case; returns the base units its seat's owner got."""
+        return self.call("closeJuror", trial, juror, result="JurorClosed.paid")
 
 
 # Disputes and canaries

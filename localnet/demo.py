@@ -343,14 +343,16 @@ class Demo:
         self.network.publish_config(self.config)
         self.start_nodes()
         self.onboarding.give_tokens()
+        pool = self.onboarding.create_pool(self.config)
+        if pool != POOL:
+            raise MusterError(f"the pool got number {pool} on a fresh chain", "start again")
+        self.say(f"pool {pool} escrowed its budget and named its service's key")
         self.onboarding.bond_and_register()
         seats = sum(v.seats for v in plan.validators)
         self.say(f"{seats} seats bonded and opted into pool {POOL}, {len(plan.members)} nodes registered")
         self.say("waiting for the epoch in which the seats can be drawn")
-        pool = self.onboarding.create_pool(self.config)
-        if pool != POOL:
-            raise MusterError(f"the pool got number {pool} on a fresh chain", "start again")
-        self.say(f"pool {pool} escrowed its budget and named its service's key, all nodes joined")
+        self.onboarding.open_pool(POOL)
+        self.say(f"pool {POOL} is open, all nodes joined")
         self.network.start_orchestrator(POOL)
         self.say(f"dashboard: {plan.http_url}/")
 

@@ -108,7 +108,7 @@ class Onboarding:
         side_by_side([*bonds, *(partial(self._register, name) for name in self.plan.members)])
 
     def _bond(self, name: str, seats: int) -> None:
-        """Seats that judge the pool to come."""
+        """Seats that judge the pool, which exists."""
         suite = self.suite(f"validator-{name}")
         approval = suite.token.approval(suite.seats.address, seats * suite.seats.bond())
         if approval is not None:
@@ -123,17 +123,21 @@ class Onboarding:
         suite.stakes.register_node(node.address, STAKE, expiry, consent).send()
 
     def create_pool(self, config: PoolConfig) -> int:
-        """Once the seats are drawable: escrow the budget, name the service, let every node join. Returns the pool's
-        number."""
+        """Escrow the budget and name the service. Returns the pool's number, which seats can opt into."""
         suite = self.suite("owner")
-        blocks = suite.seats.epoch_blocks()
-        suite.client.wait_for_block((suite.client.head().number // blocks + 1) * blocks)
         pool = suite.pools.create_pool(pool_terms(config, self.plan.patience), budget(self.plan.steps)).send()
         suite.court.set_service(pool, self.ring["service"].address).send()
         suite.court.announce_service(pool, self.plan.http_url).send()
+        return pool
+
+    def open_pool(self, pool: int) -> None:
+        """Let the pool take work and every node join, once the seats are drawable."""
+        suite = self.suite("owner")
+        blocks = suite.seats.epoch_blocks()
+        suite.client.wait_for_block((suite.client.head().number // blocks + 1) * blocks)
+        suite.pools.review_seats(pool).send()
         joins = {name: self.suite(f"operator-{name}").pools.join for name in self.plan.members}
         side_by_side([join(pool, self.ring[f"node-{name}"].address).send for name, join in joins.items()])
-        return pool
 
 
 def side_by_side(jobs: Sequence[Callable[[], object]]) -> None:

@@ -12,8 +12,8 @@ from chain.suite import Suite
 from protocol.api.run import EscrowEntry, LedgerEntry, Reconciliation
 from protocol.verdict import Code
 
-# Pay and fees of these went back to the budget when they were settled.
-_REFUNDED = (Status.VOID, Status.LATE)
+_ROUNDS = 2
+"""Committees whose fees a submission reserves."""
 
 
 def label(code: int) -> str:
@@ -23,13 +23,13 @@ def label(code: int) -> str:
 
 def sums_of(file: Submission) -> Counter[str]:
     """Return what a file adds up to: output tokens whose pay is `reserved`, those whose pay is or was owed (`earned`),
-    and 1 if a committee's members earn a whole fee for it (`judged`) or that of an attempt (`missed`)."""
-    if file.status in _REFUNDED:
+    and how many committees' members are, or may be, due a fee for it (`judged`)."""
+    if file.status is Status.LATE:  # pay and fees went back to the budget when it was settled
         return Counter()
-    missed = int(file.status is Status.UNAVAILABLE and file.finalized)
     earned = file.units if file.is_paid and not file.forfeited else 0
     reserved = 0 if file.is_paid or file.finalized else file.units
-    return Counter(reserved=reserved, earned=earned, judged=1 - missed, missed=missed)
+    judged = _ROUNDS if file.status is Status.PENDING else file.committees
+    return Counter(reserved=reserved, earned=earned, judged=judged)
 
 
 def escrow(state: State, pool_id: int, sums: Counter[str] | None = None) -> EscrowEntry:
@@ -41,9 +41,8 @@ def escrow(state: State, pool_id: int, sums: Counter[str] | None = None) -> Escr
             sums.update(sums_of(file))
     reserved = sums["reserved"] * pool.terms.rate
     unpaid = sums["earned"] * pool.terms.rate - pool.claimed
-    # A committee earns a quarter for a file it could not fetch (contracts/src/libraries/Reckoning.sol).
-    fees = (sums["judged"] * pool.terms.fee + sums["missed"] * (pool.terms.fee >> 2)) * pool.terms.committee
-    owed_fees = fees - pool.fees_paid - pool.fees_burnt
+    # What of it a committee does not earn is burnt (contracts/src/libraries/Reckoning.sol).
+    owed_fees = sums["judged"] * pool.terms.fee * pool.terms.committee - pool.fees_paid - pool.fees_burnt
     return EscrowEntry(
         funded=pool.funded,
         recovered=pool.from_stakes,

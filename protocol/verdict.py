@@ -54,8 +54,9 @@ class Code(IntEnum):
 
     @property
     def is_paid(self) -> bool:
-        """Whether the file is paid: its upload receipt keeps the pay of one that cannot be fetched later."""
-        return self.is_accept or self is Code.UNAVAILABLE
+        """Whether the file is paid: its upload receipt keeps the pay of one that cannot be fetched later, or that two
+        committees left undecided."""
+        return self.is_accept or self in (Code.UNAVAILABLE, Code.VOID)
 
     @property
     def label(self) -> str:

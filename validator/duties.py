@@ -25,7 +25,6 @@ from validator.voting import (
     Committees,
     LaneVote,
     TrialVote,
-    Vote,
     Voting,
     VotingRound,
     drawn_committee,
@@ -43,25 +42,36 @@ class FeeCollection:
     def __init__(self, collaborators: ValidatorCollaborators, publisher: VerdictPublisher) -> None:
         self._voters, self._tasks, self._publisher = collaborators.voters, collaborators.tasks, publisher
         self.closed: set[tuple[int, int]] = set()
-        """Lanes in which every member of ours has got its fee; a reorganisation may undo that."""
+        """Lanes whose committees of ours are paid; a reorganisation may undo that."""
 
     def collect_lane(self, state: State, lane: Lane, files: list[Submission], now: int) -> None:
         if not lane.round.settled:
             return
         # A dispute may be over long before the window in which all else could be disputed.
-        window_over = now >= lane.round.settled_time + state.pools[lane.pool].terms.challengeWindow
-        final, missing = window_over and all(file.is_final(now) for file in files), 0
+        closable = lane.round.settled_time + state.pools[lane.pool].terms.challengeWindow
+        final, missing = now >= closable and all(file.is_final(now) for file in files), 0
         for current in lane.rounds:
             where, committee = decide.round_name(lane, current.round), drawn_committee(state, current)
             self._publish(state, committee, current)
-            if final:  # an outcome that can still change pays nobody
-                missing += self._collect(state, where, committee, LaneVote(lane, current, files))
+            mine = [voter for _, _, voter in ours(committee, self._voters)]
+            if not final or not mine or current.closed:  # an outcome that can still change pays nobody
+                continue
+            missing += 1
+            # One call pays all members. Who does not take its turn is only late: it is in no hurry.
+            first = committee.voters[decide.turn(lane.lane, len(committee.voters))] in self._voters
+            if first or now >= closable + _FEE_RETRY_SECONDS:
+                close = self._voters[mine[0]].court.close_committee(lane.pool, lane.lane, current.round).send
+                self._run(state, where, f"{where} is closed", close)
         if final and not missing:
             self.closed.add((lane.pool, lane.lane))
 
     def collect_trial(self, state: State, trial: Trial, jury: Committee) -> None:
         self._publish(state, jury, trial)
-        self._collect(state, decide.trial_name(trial), jury, TrialVote(trial))
+        for juror, seat, voter in ours(jury, self._voters):
+            if juror not in trial.closed:
+                where = decide.trial_name(trial)
+                close = self._voters[voter].juries.close(trial.trial, juror).send
+                self._run(state, f"{where} seat {seat}", f"{where} seat {seat} collects", close)
 
     def _publish(self, state: State, committee: Committee, current: Panel) -> None:
         """Publish documents of revealed votes that a kill, or a service that did not answer, kept back."""
@@ -69,16 +79,8 @@ class FeeCollection:
             if member in current.reveals:
                 self._publisher.publish(current.reveals[member][1], state.head)
 
-    def _collect(self, state: State, where: str, committee: Committee, vote: Vote) -> int:
-        """Start what is due. Returns how many of our members' fees are still open."""
-        missing = 0
-        for member, seat, voter in ours(committee, self._voters):
-            if member not in vote.current.closed:
-                missing += 1
-                close = vote.at(self._voters[voter]).close(vote.key, member).send
-                key, what = (where, seat, "close"), f"{where} seat {seat} collects"
-                self._tasks.run(key, state.head, what, close, quiet=True, longest=_FEE_RETRY_SECONDS)
-        return missing
+    def _run(self, state: State, key: str, what: str, close: Callable[[], object]) -> None:
+        self._tasks.run((key, "close"), state.head, what, close, quiet=True, longest=_FEE_RETRY_SECONDS)
 
 
 _MEMBERS_WAIT, _OTHERS_WAIT = 2.0, 4.0  # seconds

@@ -206,6 +206,7 @@ class Submission:
     """One file. `code` is the current outcome (0 while pending), `votes_code` the committee's before any dispute.
     `final_time`: settled outcomes can be disputed before it, accepted work claimed from it on. `finalized` once
     nothing can change it any more (a paid file nobody disputed is final by the clock alone: see `is_final`).
+    `committees`: how many were drawn for it until it was settled; each earns a fee.
     `cumulative`: the node's earned units up to this file if it can be named in a claim, else 0.
     """
 
@@ -229,6 +230,7 @@ class Submission:
     disputed: bool = False
     finalized: bool = False
     frozen: bool = False
+    committees: int = 0
     cumulative: int = 0
     forfeited: bool = False
     slashed: int = 0

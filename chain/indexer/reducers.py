@@ -286,8 +286,9 @@ class Pools(Reducer):
             earn(account, sub)
         elif sub.status == Status.REJECTED:
             freeze(account, sub, event.timestamp)
-        sub.finalized = sub.status == Status.VOID
-        if sub.status in (Status.REJECTED, Status.MALFORMED, Status.UNAVAILABLE, Status.LATE):
+        if sub.status is not Status.LATE:
+            sub.committees = sum(judging.drawn for judging in self.state.lane_of(sub).rounds)
+        if sub.status in (Status.REJECTED, Status.MALFORMED, Status.LATE):
             self.state.pools[sub.pool].refused.add(sub.sequence)
 
     def FileDisputed(self, a: Args) -> None:

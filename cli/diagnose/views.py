@@ -2,7 +2,7 @@
 
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from chain.contracts import DRAW_REACH
@@ -242,7 +242,7 @@ def seat_view(state: State, seat: Seat, now: int) -> dict[str, Any]:
         "pools": [pool.pool for pool in state.pools.values() if seat.active and pool.validator_group in seat.groups],
         "drawn": len(memberships),
         "voted": sum(1 for _, round_, member in memberships if member in round_.reveals),
-        "due": len(list(due(state, seat.seat, now))),
+        "due": len(list(due(state, [seat.seat], now))),
         "drawable_until": seat.left_epoch + DRAW_REACH if leaving else None,
         "penalties": [
             picked(slash, "pool", "sequence", "code", "amount", "time", "tx") | {"opened": _opened(memberships, slash)}
@@ -281,15 +281,16 @@ def memberships_of(state: State, seat: int) -> Iterator[tuple[Lane, Round, int]]
                 yield lane, round_, round_.seats.index(seat)
 
 
-def due(state: State, seat: int, now: int) -> Iterator[tuple[int, int, int, int]]:
-    """(pool, lane, round, member) of every membership that `Court.closeMember` would close at chain time `now`: its
-    round is settled, the challenge window over, no file before a jury."""
-    for lane, round_, member in memberships_of(state, seat):
-        window = state.pools[lane.pool].terms.challengeWindow
-        disputed = Code.DISPUTED in unpack(round_.codes)
-        final = round_.settled and now >= round_.settled_time + window and not disputed
-        if final and member not in round_.closed:
-            yield lane.pool, lane.lane, round_.round, member
+def due(state: State, seats: Collection[int], now: int) -> Iterator[tuple[int, int, int]]:
+    """(pool, lane, round) of every committee with one of these seats that `Court.closeCommittee` would close at chain
+    time `now`: every round that judges its votes is settled, the challenge window over, no file before a jury."""
+    for lane in (lane for pool in sorted(state.pools) for lane in state.lanes_of(pool)):
+        for round_ in lane.rounds:
+            judges = lane.rounds[round_.round :] if Code.UNDECIDED in unpack(round_.codes) else [round_]
+            settled = all(one.settled and Code.DISPUTED not in unpack(one.codes) for one in judges)
+            over = now >= judges[-1].settled_time + state.pools[lane.pool].terms.challengeWindow
+            if settled and over and not round_.closed and not set(seats).isdisjoint(round_.seats):
+                yield lane.pool, lane.lane, round_.round
 
 
 def jury_duties(state: State, seat: int) -> Iterator[tuple[int, int]]:
@@ -364,7 +365,7 @@ MEANING = {
     Code.MALFORMED: "it is not a file of the pool's format",
     Code.UNAVAILABLE: "its judges could not get its bytes, though the pool's service had attested them; it is paid",
     Code.CANARY: "the pool's owner planted it to see whether validators look; it never counted",
-    Code.VOID: "nobody's votes decided it: not enough of the committee voted in time, and nobody is blamed",
+    Code.VOID: "two committees did not decide it; it is paid and never trained on",
     Code.UNDECIDED: "its committee did not agree",
     Code.LATE: "nobody attested its upload in time, so it was never judged and is not paid",
 }

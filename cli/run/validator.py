@@ -154,13 +154,13 @@ def claim(
     state, now, court, juries = session.state(), session.client.now(), session.suite.court, session.suite.juries
     seats = [seat] if seat is not None else [s.seat for s in seats_of(state, session.client.address)]
     planned = []
+    for pool, lane, round_ in due(state, seats, now):
+        title = f"close the committee of pool {pool}, lane {lane}, round {round_}"
+        planned.append(PlannedTransaction(title, court.close_committee(pool, lane, round_)))
     for number in seats:
-        for pool, lane, round_, member in due(state, number, now):
-            title = f"close seat {number}'s part in pool {pool}, lane {lane}, round {round_}"
-            planned.append(PlannedTransaction(title, court.close((pool, lane, round_), member)))
         for trial, juror in jury_duties(state, number):
             title = f"close seat {number}'s part in jury {trial}"
-            planned.append(PlannedTransaction(title, juries.close((trial,), juror)))
+            planned.append(PlannedTransaction(title, juries.close(trial, juror)))
     if not planned:
         raise ConfigError("no fee is due now", "fees are due once a lane's challenge window is over")
     before = session.suite.token.balance_of(session.client.address)

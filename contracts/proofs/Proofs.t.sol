@@ -106,24 +106,12 @@ contract HalmosProofs {
         assert(q.free() == p.free() && q.rate() == p.rate() && q.fee() == p.fee() && q >> 188 == p >> 188);
     }
 
-    /// Charging: of what a file reserved every base unit is paid to its node, owed to its committee's seats, or refunded.
-    function check_everyBaseUnitReservedHasOneOwner(uint8 code, uint24 units, uint32 rate, uint32 fee, uint8 seats)
-        external
-        pure
-    {
-        if (code == 0 || code > Codes.LATE || seats > 15) return;
-        uint256 p = PoolSlot.pack(rate, fee, 0, 0, 0, seats, 0);
-        uint256 pay = Codes.isPaid(code) ? uint256(units) * rate : 0;
-        uint256 owed = uint256(seats) * Charging.share(code, fee);
-        assert(pay + owed + Charging.refund(code, units, p) == Charging.reserved(units, p));
-    }
-
     /// Charging: who is paid is charged nothing; nobody's stake pays more fees than its committee is owed.
     function check_chargesAreTheFilesOwn(uint8 code, uint32 fee, uint8 seats, uint56 malformed) external pure {
         if (code == 0 || code > Codes.LATE || seats > 15) return;
         uint256 p = PoolSlot.pack(1, fee, 0, 0, 0, seats, 0);
         uint256 advanced = Charging.advanced(code, p);
-        assert(advanced <= uint256(seats) * Charging.share(code, fee));
+        assert(advanced <= p.fees());
         if (Codes.isPaid(code) || code == Codes.CANARY || code == Codes.VOID) {
             assert(advanced == 0 && Charging.penalty(code, malformed) == 0);
         }

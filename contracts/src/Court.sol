@@ -80,6 +80,8 @@ contract Court is ICourt {
     /// @inheritdoc ICourt
     function registerPool(uint256 pool, PoolTerms calldata terms) external {
         if (msg.sender != address(pools)) revert NotPools();
+        // a draw never needs seats or block hashes that are no longer known
+        if (terms.drawBlocks > Epochs.REACH * epochBlocks) revert IParams.BadTerms("drawBlocks");
         _promised[pool] = terms;
         uint256 blocks = uint256(terms.laneBlocks) + terms.attestBlocks + 1;
         _terms[pool] = Terms({
@@ -221,6 +223,8 @@ contract Court is ICourt {
         uint256 word = _word(pool, lane, round);
         if (word.settled()) revert AlreadySettled();
         if (word.seed() != 0) revert AlreadyDrawn();
+        uint256 last = word.seedBlock() + _terms[pool].drawBlocks / 2;
+        if (word != 0 && block.number <= last) revert DrawNotOpen(last + 1);
         _lanes[_key(pool, lane, round)] = _draw(word, pool, lane, round);
     }
 
@@ -236,7 +240,7 @@ contract Court is ICourt {
             seed = bytes32(word.seed());
             members = _members(word, _terms[pool].committee);
         } else {
-            (members, seed,) = _drawn(word, pool, lane, round);
+            (members, seed) = _drawn(word, pool, lane, round);
         }
         voters = new address[](members.length);
         for (uint256 i = 0; i < members.length; ++i) {
@@ -253,9 +257,8 @@ contract Court is ICourt {
         if (word.seed() == 0) {
             if (round_.settled) {
                 round_.settledAt = word.settledAt();
-            } else if (word != 0) {
-                uint256 effective = Epochs.effective(word.seedBlock(), epochBlocks, block.number);
-                round_.seedBlock = effective == 0 ? word.seedBlock() : effective;
+            } else {
+                round_.seedBlock = word.seedBlock();
             }
             return round_;
         }
@@ -281,7 +284,8 @@ contract Court is ICourt {
     }
 
     function _draw(uint256 word, uint256 pool, uint256 lane, uint256 round) private returns (uint256) {
-        (uint256[] memory members, bytes32 seed, uint256 seedBlock) = _drawn(word, pool, lane, round);
+        (uint256[] memory members, bytes32 seed) = _drawn(word, pool, lane, round);
+        uint256 seedBlock = word.seedBlock();
         word = word.withTime(block.timestamp) | uint256(seed);
         for (uint256 i = 0; i < members.length; ++i) {
             word = word.withMember(i, members[i]);
@@ -290,18 +294,18 @@ contract Court is ICourt {
         return word;
     }
 
-    /// @dev The committee that a draw now would give.
+    /// @dev The committee that a draw now would give, and the seed of its audit sample. Both rounds audit the same rows,
+    /// because one outcome judges the votes of both.
     function _drawn(uint256 word, uint256 pool, uint256 lane, uint256 round)
         private
         view
-        returns (uint256[] memory members, bytes32 seed, uint256 seedBlock)
+        returns (uint256[] memory members, bytes32 seed)
     {
         Terms storage terms = _terms[pool];
         if (word == 0) revert NoSuchLane();
-        uint256 base = word.seedBlock();
-        seedBlock = Epochs.effective(base, epochBlocks, block.number);
-        if (seedBlock == 0) revert SeedNotMined(base);
-        if (block.number > base + terms.drawBlocks) revert DrawOver(base + terms.drawBlocks);
+        uint256 seedBlock = word.seedBlock();
+        if (block.number <= seedBlock) revert SeedNotMined(seedBlock);
+        if (block.number > seedBlock + terms.drawBlocks) revert DrawOver(seedBlock + terms.drawBlocks);
         bytes32 hash = Epochs.hashOf(seedBlock);
         if (hash == 0) revert SeedNotMined(seedBlock);
         hash = keccak256(abi.encode(SEED_TAG, hash, pool, lane, round));
@@ -310,7 +314,7 @@ contract Court is ICourt {
         uint256[] memory excluded;
         if (round == 1) {
             uint256 first = _lanes[_key(pool, lane, 0)];
-            if (first.seed() != 0) excluded = _members(first, terms.committee);
+            if (first.seed() != 0) (seed, excluded) = (bytes32(first.seed()), _members(first, terms.committee));
         }
         uint256 epoch = seedBlock / epochBlocks;
         members = seats.draw(hash, epoch, terms.group, terms.committee, excluded, address(0));
@@ -448,7 +452,9 @@ contract Court is ICourt {
         emit LaneSettled(_which(pool, lane, round), codes);
         if (round == 0) _redraw(pool, lane, key, codes);
         if (word.seed() != 0) _blame(word, pool, lane, round, votes, codes);
-        pools.settleLane(pool, lane, round, codes, terms.challengeWindow, files);
+        uint256 drawn = word.seed() == 0 ? 0 : 1;
+        if (round == 1 && _lanes[key ^ 1].seed() != 0) ++drawn;
+        pools.settleLane(pool, lane, round, codes, drawn, terms.challengeWindow, files);
     }
 
     /// @inheritdoc ICourt
@@ -467,35 +473,37 @@ contract Court is ICourt {
     }
 
     /// @inheritdoc ICourt
-    function closeMember(uint256 pool, uint256 lane, uint256 round, uint256 member) external {
+    function closeCommittee(uint256 pool, uint256 lane, uint256 round) external {
         uint256 key = _key(pool, lane, round);
         uint256 word = _lanes[key];
         if (!word.settled()) revert NotSettled();
+        if (word.seed() == 0) revert NotDrawn();
+        if (word.closed()) revert AlreadyClosed();
         Terms storage terms = _terms[pool];
-        if (word.seed() == 0 || member >= terms.committee) revert NotDrawn();
-        if (word.closed() & (1 << member) != 0) revert AlreadyClosed();
-        uint256 until = word.settledAt() + terms.challengeWindow;
-        if (block.timestamp < until || Reckoning.has(word.codes(), Codes.DISPUTED)) revert NotFinal(until);
-        _lanes[key] = word.withClosed(member);
+        (uint256 codes, uint256 until) = _final(word, key, terms.challengeWindow);
+        if (block.timestamp < until || Reckoning.has(codes, Codes.DISPUTED)) revert NotFinal(until);
+        _lanes[key] = word.withClosed();
 
-        uint256 ballot = uint256(_ballots[(key << 3) | member]);
-        delete _ballots[(key << 3) | member];
-        uint256 seat = word.member(member);
-        bool present = word.revealed() & (1 << member) != 0;
-        if (present && ballot & FROZEN != 0) seats.release(seat);
         // the values of a time before the draw
         IParams.Values memory values = params.valuesAt(word.settledAt() - terms.commitWindow - terms.revealWindow);
-        (uint256 paid, uint256 burnt, uint256 penalty) = Reckoning.member(
-            present ? ballot & type(uint64).max : 0,
-            word.codes(),
-            terms.fee,
-            values.minorityPenalty,
-            values.withheldPenalty
-        );
-        if (!present) penalty = 0; // taken at settlement
-        if (penalty != 0) penalty = seats.collect(seat, penalty, msg.sender);
-        emit MemberClosed(pool, lane, seat, round, paid, burnt, penalty);
-        if (paid + burnt != 0) pools.payFees(pool, seats.ownerOf(seat), paid, burnt);
+        for (uint256 i = 0; i < terms.committee; ++i) {
+            uint256 ballot = uint256(_ballots[(key << 3) | i]);
+            delete _ballots[(key << 3) | i];
+            uint256 seat = word.member(i);
+            bool present = word.revealed() & (1 << i) != 0;
+            if (present && ballot & FROZEN != 0) seats.release(seat);
+            (uint256 paid, uint256 burnt, uint256 penalty) = Reckoning.member(
+                present ? ballot & type(uint64).max : 0,
+                codes,
+                terms.fee,
+                values.minorityPenalty,
+                values.withheldPenalty
+            );
+            if (!present) penalty = 0; // taken at settlement
+            if (penalty != 0) penalty = seats.collect(seat, penalty, msg.sender);
+            emit MemberClosed(pool, lane, seat, round, paid, burnt, penalty);
+            if (paid + burnt != 0) pools.payFees(pool, seats.ownerOf(seat), paid, burnt);
+        }
     }
 
     /// @inheritdoc ICourt
@@ -520,15 +528,17 @@ contract Court is ICourt {
     {
         uint256 word;
         (round, word) = _decided(pool, sequence);
-        uint256 key = _key(pool, sequence >> 4, round);
         seed = bytes32(word.seed());
         code = Codes.get(word.codes(), sequence & 15);
-        members = _members(word, _terms[pool].committee);
+        uint256 size = _terms[pool].committee;
+        members = new uint256[]((round + 1) * size);
         votes = new uint256[](members.length);
         for (uint256 i = 0; i < members.length; ++i) {
-            if (word.revealed() & (1 << i) != 0) {
-                votes[i] = Codes.get(uint256(_ballots[(key << 3) | i]), sequence & 15);
-            }
+            uint256 key = _key(pool, sequence >> 4, i / size);
+            word = _lanes[key];
+            members[i] = word.member(i % size);
+            if (word.revealed() & (1 << (i % size)) == 0) continue;
+            votes[i] = Codes.get(uint256(_ballots[(key << 3) | (i % size)]), sequence & 15);
         }
     }
 
@@ -556,26 +566,39 @@ contract Court is ICourt {
         emit LaneRedrawn(pool, lane, seedBlock);
     }
 
-    /// @dev Who did not reveal pays now. Who contradicts the outcome will pay when it is final, and stays until then.
+    /// @dev Who did not reveal pays now. Whoever may owe a penalty stays until the outcomes of its votes are final.
     function _blame(uint256 word, uint256 pool, uint256 lane, uint256 round, uint256[] memory votes, uint256 codes)
         private
     {
         uint256 key = _key(pool, lane, round);
-        bool unanimous = true;
+        bool undecided = Reckoning.has(codes, Codes.UNDECIDED);
+        bool unanimous = word.revealed() + 1 == 1 << votes.length;
         for (uint256 i = 1; i < votes.length; ++i) {
             if (votes[i] != votes[0]) unanimous = false;
         }
-        bool all = word.revealed() + 1 == 1 << votes.length;
-        if (all && unanimous && !Reckoning.has(codes, Codes.UNDECIDED)) return;
-        uint256 penalty = params.valuesAt(word.drawnAt()).withheldPenalty * Reckoning.count(codes);
+        if (unanimous && !undecided) return;
         for (uint256 i = 0; i < votes.length; ++i) {
             if (word.revealed() & (1 << i) == 0) {
-                uint256 taken = seats.collect(word.member(i), penalty, msg.sender);
+                uint256 penalty = params.valuesAt(word.drawnAt()).withheldPenalty * Reckoning.count(codes);
+                uint256 taken = seats.fine(word.member(i), penalty, msg.sender);
                 emit MemberAbsent(pool, lane, word.member(i), round, taken);
-            } else if (Reckoning.owes(votes[i], codes)) {
+            } else if (undecided || Reckoning.owes(votes[i], codes)) {
                 _freeze(word, key, i);
             }
         }
+    }
+
+    /// @dev The outcomes that judge a settled round's votes, and when they are final unless disputed. What round 0 left
+    /// undecided is judged by round 1.
+    function _final(uint256 word, uint256 key, uint256 window) private view returns (uint256 codes, uint256 until) {
+        codes = word.codes();
+        uint256 undecided = Reckoning.only(codes, Codes.UNDECIDED);
+        if (undecided != 0) {
+            word = _lanes[key | 1];
+            if (!word.settled()) revert NotSettled();
+            codes = (codes ^ undecided) | word.codes();
+        }
+        until = word.settledAt() + window;
     }
 
     /// @dev Keeps the bond of a member that revealed until the member is closed.

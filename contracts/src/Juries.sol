@@ -378,7 +378,10 @@ contract Juries is IJuries, ReentrancyGuardTransient {
         (bool judged, bool tried) = _earns(voted, trial_.code);
         uint256 paid = judged ? trial_.feePaid : tried ? trial_.attemptPaid : 0;
         uint256 penalty = trial_.discharged ? 0 : _owes(trial_, voted);
-        if (penalty != 0) penalty = seats.collect(seat, penalty, msg.sender);
+        if (penalty != 0) {
+            penalty =
+                voted == Codes.NONE ? seats.fine(seat, penalty, msg.sender) : seats.collect(seat, penalty, msg.sender);
+        }
         emit JurorClosed(trial, seat, paid, penalty);
         if (paid != 0) token.safeTransfer(seats.ownerOf(seat), paid);
     }

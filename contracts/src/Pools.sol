@@ -508,11 +508,12 @@ contract Pools is IPools, ReentrancyGuardTransient {
         uint256 lane,
         uint256 round,
         uint256 codes,
+        uint256 rounds,
         uint256 window,
         FileRef[] calldata files
     ) external onlyCourt {
         uint256 state = _pools[pool].word;
-        uint256 before = state;
+        uint256 back;
         uint256 sequence = lane << 4;
         if (files.length == 0 || files.length > 16) revert BadCount();
         uint256 next = sequence + files.length;
@@ -523,9 +524,10 @@ contract Pools is IPools, ReentrancyGuardTransient {
             uint256 code = Codes.get(codes, i);
             if (code == Codes.NONE && round == 0) code = Codes.LATE;
             if (code == Codes.NONE || code == Codes.UNDECIDED) continue;
-            state = _settle(state, pool, sequence + i, files[i], code, window);
+            uint256 units = _settle(pool, sequence + i, files[i], code, window);
+            back += code == Codes.LATE ? Charging.reserved(units, state) : Charging.undrawn(rounds, state);
         }
-        if (state != before) _pools[pool].word = state;
+        if (back != 0) _pools[pool].word = _credit(state, back);
     }
 
     /// @inheritdoc IPools
@@ -536,42 +538,35 @@ contract Pools is IPools, ReentrancyGuardTransient {
     }
 
     /// @dev A pending file gets its committee's outcome.
-    function _settle(uint256 state, uint256 pool, uint256 sequence, FileRef calldata file, uint256 code, uint256 window)
+    function _settle(uint256 pool, uint256 sequence, FileRef calldata file, uint256 code, uint256 window)
         private
-        returns (uint256)
+        returns (uint256 units)
     {
         address node = file.node;
         uint256 slot = _checked(pool, sequence, file.inner, node);
         if (slot.phase() != FileSlot.PENDING) revert WrongPhase(sequence, Phase(slot.phase()));
-        uint256 units = slot.amount();
+        units = slot.amount();
         uint256 account = _accounts[_member(pool, node)].word;
         account = account.withPending(account.pending() - units);
         uint256 time = block.timestamp + window;
         uint256 amount = units;
         uint256 flags;
-        uint256 phase = FileSlot.SETTLED;
         if (Codes.isPaid(code)) {
             amount = account.earned() + units;
             account = account.withEarned(amount).unsettledLess();
             flags = FileSlot.CUMULATIVE;
-        } else if (code == Codes.VOID) {
-            account = account.unsettledLess();
-            phase = FileSlot.FINAL;
         } else if (code == Codes.LATE) {
             time = block.timestamp; // nothing can be said against it
         } else if (Codes.isReject(code)) {
             account = account.frozenMore(block.timestamp);
             flags = FileSlot.FROZEN;
         }
-        if (code == Codes.VOID || code == Codes.LATE) {
-            state = _credit(state, Charging.refund(code, units, state));
-        }
         _accounts[_member(pool, node)].word = account;
-        _files[FileId.checked(pool, sequence)] = FileSlot.pack(slot.digest(), amount, time, code, phase) | flags;
+        _files[FileId.checked(pool, sequence)] =
+            FileSlot.pack(slot.digest(), amount, time, code, FileSlot.SETTLED) | flags;
         emit FileSettled(FileId.pack(pool, sequence), code, time);
         // what it will cost cannot leave before it is collected
-        if (!Codes.isPaid(code) && code != Codes.VOID) stakes.freeze(node);
-        return state;
+        if (!Codes.isPaid(code)) stakes.freeze(node);
     }
 
     // ---- A dispute holds and resolves it
@@ -654,7 +649,6 @@ contract Pools is IPools, ReentrancyGuardTransient {
         _accounts[_member(pool, file.node)].word = account;
         _files[FileId.checked(pool, sequence)] = slot.ended(amount, time, code) | FileSlot.CUMULATIVE;
         emit FileResolved(pool, file.node, sequence, code, time);
-        _refundFees(pool, code);
     }
 
     // ---- It becomes final: paid, charged or forfeited
@@ -663,22 +657,15 @@ contract Pools is IPools, ReentrancyGuardTransient {
     function finalize(uint256 pool, uint256 sequence, FileRef calldata file) external {
         uint256 slot = _checked(pool, sequence, file.inner, file.node);
         uint256 code = slot.code();
-        if (slot.phase() != FileSlot.SETTLED || Codes.kind(code) == Codes.KIND_ACCEPT) {
+        if (slot.phase() != FileSlot.SETTLED || Codes.isPaid(code)) {
             revert WrongPhase(sequence, Phase(slot.phase()));
         }
         uint256 time = slot.finalAt();
         if (block.timestamp < time) revert NotYet(time);
         _files[FileId.checked(pool, sequence)] = slot.withPhase(FileSlot.FINAL) & ~FileSlot.FROZEN;
-        if (Codes.isPaid(code)) {
-            _refundFees(pool, code);
-            emit FileFinalized(FileId.pack(pool, sequence), code, 0);
-        } else {
-            if (code != Codes.LATE) time -= _desks[pool].challengeWindow;
-            bool frozen = slot & FileSlot.FROZEN != 0;
-            _charge(
-                pool, sequence, file.node, Charging.Unpaid(code, slot.amount(), time, time, frozen, 0, 0, msg.sender)
-            );
-        }
+        if (code != Codes.LATE) time -= _desks[pool].challengeWindow;
+        bool frozen = slot & FileSlot.FROZEN != 0;
+        _charge(pool, sequence, file.node, Charging.Unpaid(code, slot.amount(), time, time, frozen, 0, 0, msg.sender));
     }
 
     /// @inheritdoc IPools
@@ -711,13 +698,11 @@ contract Pools is IPools, ReentrancyGuardTransient {
             revert WrongPhase(sequence, Phase(slot.phase()));
         }
         // until then the seats that accepted it are liable: it can be disputed, or opened as a canary
-        bool settled = slot.phase() == FileSlot.SETTLED;
-        if (settled && block.timestamp < slot.finalAt()) revert NotYet(slot.finalAt());
+        if (slot.phase() == FileSlot.SETTLED && block.timestamp < slot.finalAt()) revert NotYet(slot.finalAt());
         _files[FileId.checked(pool, sequence)] = slot.ended(file.units, slot.finalAt(), slot.code());
         uint256 amount;
         if (Codes.isPaid(slot.code())) {
             amount = file.units * _pools[pool].word.rate();
-            if (settled) _refundFees(pool, slot.code());
         } else {
             // its pay went back to the pool when it was overturned
             account = account.withSpent(account.spent() - file.units);
@@ -746,7 +731,7 @@ contract Pools is IPools, ReentrancyGuardTransient {
         if (!rejected && unpaid.frozen && account.frozen() == 0) emit NodeReleased(pool, node);
         _accounts[_member(pool, node)].word = account;
         // what was late was refunded at once
-        uint256 back = unpaid.code == Codes.LATE ? 0 : Charging.refund(unpaid.code, unpaid.units, state);
+        uint256 back = unpaid.code == Codes.LATE ? 0 : unpaid.units * state.rate();
         if (order.bps + order.amount != 0) {
             uint256 left;
             uint256 feesPaid;
@@ -778,12 +763,6 @@ contract Pools is IPools, ReentrancyGuardTransient {
         uint256 account = _accounts[_member(pool, node)].word.frozenLess();
         _accounts[_member(pool, node)].word = account;
         if (account.frozen() == 0) emit NodeReleased(pool, node);
-    }
-
-    /// @dev What nobody is paid of the fees of a file that is.
-    function _refundFees(uint256 pool, uint256 code) private {
-        uint256 back = Charging.refund(code, 0, _pools[pool].word);
-        if (back != 0) _pools[pool].word = _credit(_pools[pool].word, back);
     }
 
     /// @dev Refunds never exceed what was once deposited; a budget at its cap burns nothing, it only stays in escrow.

@@ -2,6 +2,7 @@
 pragma solidity 0.8.37;
 
 import {IParams} from "./interfaces/IParams.sol";
+import {IPools} from "./interfaces/IPools.sol";
 import {ISeats} from "./interfaces/ISeats.sol";
 import {Checkpoint} from "./libraries/Checkpoint.sol";
 import {Epochs} from "./libraries/Epochs.sol";
@@ -9,6 +10,7 @@ import {Lottery} from "./libraries/Lottery.sol";
 import {Memberships} from "./libraries/Memberships.sol";
 import {SplitLib} from "./libraries/SplitLib.sol";
 import {SuiteLib} from "./libraries/SuiteLib.sol";
+import {TermsLib} from "./libraries/TermsLib.sol";
 import {Suite} from "./libraries/Types.sol";
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
 import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
@@ -28,6 +30,8 @@ contract Seats is ISeats, ReentrancyGuardTransient {
     uint256 public constant MAX_SEATS = type(uint16).max;
     /// Tries of one draw, so that exclusions cannot make it grow.
     uint256 public constant MAX_TRIES = 64;
+    /// What absence may cost of a bond in one epoch, so that nobody is drained by being drawn: one part in so many.
+    uint256 public constant FINES_SHARE = 20;
 
     enum State {
         None,
@@ -54,6 +58,7 @@ contract Seats is ISeats, ReentrancyGuardTransient {
 
     IERC20 public immutable token;
     IParams public immutable params;
+    IPools public immutable pools;
     address public immutable court;
     address public immutable juries;
     address public immutable appeals;
@@ -74,6 +79,8 @@ contract Seats is ISeats, ReentrancyGuardTransient {
     /// @dev By group << 16 | place: the seat (a Checkpoint).
     mapping(uint256 key => uint256 checkpoint) private _places;
     mapping(uint256 seat => uint256 word) private _memberships;
+    /// @dev Fines for absence: epoch << 64 | their sum in it.
+    mapping(uint256 seat => uint256 word) private _fines;
 
     modifier onlyCourt() {
         if (msg.sender != court && msg.sender != juries && msg.sender != appeals && msg.sender != canaries) {
@@ -90,6 +97,7 @@ contract Seats is ISeats, ReentrancyGuardTransient {
         if (epochBlocks_ < 2 || epochBlocks_ > 2000) revert IParams.OutOfBounds("epochBlocks");
         token = IERC20(suite.token);
         params = IParams(suite.params);
+        pools = IPools(suite.pools);
         court = suite.court;
         juries = suite.juries;
         appeals = suite.appeals;
@@ -214,6 +222,8 @@ contract Seats is ISeats, ReentrancyGuardTransient {
     /// @dev The seat's word with one group more, whose last place it gets from the next epoch on.
     function _enter(uint256 word, uint256 seat, uint256 group) private returns (uint256) {
         if (group == 0 || group > type(uint32).max) revert BadGroup(group);
+        // what is not there yet may become anybody's
+        if (group < TermsLib.FIRST_SHARED_GROUP && group > pools.poolCount()) revert BadGroup(group);
         if (word.find(group) != Memberships.MOST) revert AlreadyOptedIn();
         uint256 index = word.find(0);
         if (index == Memberships.MOST) revert TooManyGroups();
@@ -309,12 +319,23 @@ contract Seats is ISeats, ReentrancyGuardTransient {
         nonReentrant
         returns (uint256 taken)
     {
-        taken = _take(seat, amount);
-        if (taken == 0) return 0;
-        uint256 share = SplitLib.collected(taken);
-        emit Collected(seat, collector, share);
-        token.safeTransfer(collector, share);
-        token.safeTransfer(SuiteLib.SINK, taken - share);
+        return _collect(seat, amount, collector);
+    }
+
+    /// @inheritdoc ISeats
+    function fine(uint256 seat, uint256 amount, address collector)
+        external
+        onlyCourt
+        nonReentrant
+        returns (uint256 taken)
+    {
+        uint256 epoch = currentEpoch();
+        uint256 word = _fines[seat];
+        uint256 fined = word >> 64 == epoch ? uint64(word) : 0;
+        uint256 most = bond / FINES_SHARE - fined;
+        if (amount > most) amount = most;
+        _fines[seat] = (epoch << 64) | (fined + amount);
+        return _collect(seat, amount, collector);
     }
 
     /// @inheritdoc ISeats
@@ -325,6 +346,15 @@ contract Seats is ISeats, ReentrancyGuardTransient {
     /// @inheritdoc ISeats
     function release(uint256 seat) external onlyCourt {
         emit SeatReleased(seat, --_voters[seat].frozen);
+    }
+
+    function _collect(uint256 seat, uint256 amount, address collector) private returns (uint256 taken) {
+        taken = _take(seat, amount);
+        if (taken == 0) return 0;
+        uint256 share = SplitLib.collected(taken);
+        emit Collected(seat, collector, share);
+        token.safeTransfer(collector, share);
+        token.safeTransfer(SuiteLib.SINK, taken - share);
     }
 
     /// @dev Up to `amount` of a bond. A seat whose bond is gone is drawn no more, at once.
@@ -396,11 +426,6 @@ contract Seats is ISeats, ReentrancyGuardTransient {
     function seatAt(uint256 group, uint256 place, uint256 epoch) external view returns (uint256) {
         _known(epoch);
         return _places[_key(group, place)].read(epoch);
-    }
-
-    /// @inheritdoc ISeats
-    function effectiveSeedBlock(uint256 seedBlock) external view returns (uint256) {
-        return Epochs.effective(seedBlock, epochBlocks, block.number);
     }
 
     // ---- Shared checks

@@ -74,7 +74,7 @@ contract AdversaryTest is Planting {
         canaries.open(pool, s, f, p, r, 3);
         _passWindow();
         assertEq(_claim(s), PAY);
-        vm.revertTo(snapshot); // a decoy node gives its pay up; the seats that could not get its file lose a fee, no bond
+        vm.revertTo(snapshot); // a decoy node gives its pay up; the seats that could not get its file lose two fees
         uint256 before = token.balanceOf(owner) + 100_000e9;
         _openCanary(s);
         assertEq(canaries.canaryOf(pool, s).trial, 0);
@@ -87,7 +87,7 @@ contract AdversaryTest is Planting {
         _closeAll(s / 16, 0);
         uint256[] memory drawn = court.roundOf(pool, s / 16, 0).seats;
         for (uint256 i = 0; i < 3; ++i) {
-            assertEq(seats.seatOf(drawn[i]).bond, BOND);
+            assertEq(seats.seatOf(drawn[i]).bond, BOND - FEE);
             assertEq(token.balanceOf(seats.ownerOf(drawn[i])), 0);
         }
     }
@@ -240,7 +240,7 @@ contract AdversaryTest is Planting {
     // Time
 
     /// Seats cannot have their ballots deleted while a jury may still overturn them.
-    function test_nobodyClosesAMemberWhileItsOutcomeIsDisputed() public {
+    function test_nobodyClosesACommitteeWhileItsOutcomeIsDisputed() public {
         uint256 s = _submit();
         _voteAll(0, Codes.ACCEPT);
         _wait(3_500);
@@ -249,9 +249,9 @@ contract AdversaryTest is Planting {
         _passWindow();
         uint256 until = court.roundOf(pool, 0, 0).settledAt + 3_600;
         vm.expectRevert(abi.encodeWithSelector(ICourt.NotFinal.selector, until));
-        court.closeMember(pool, 0, 0, 0);
+        court.closeCommittee(pool, 0, 0);
         _conclude(s);
-        court.closeMember(pool, 0, 0, 0);
+        court.closeCommittee(pool, 0, 0);
         // the overturned majority's penalty, and the minority's
         assertEq(BOND - seats.seatOf(court.roundOf(pool, 0, 0).seats[0]).bond, 50e9 + 1e9);
     }

@@ -103,13 +103,13 @@ contract CornersTest is Planting {
     }
 
     /// Nobody has a duty in a round that had no committee.
-    function test_roundWithoutCommitteeHasNoMemberToClose() public {
+    function test_roundWithoutCommitteeHasNothingToClose() public {
         _submit();
         _blocks(2 + 32 + 1);
         court.settle(pool, 0, 0, _refs(0));
         _passWindow();
         vm.expectRevert(IVoting.NotDrawn.selector);
-        court.closeMember(pool, 0, 0, 0);
+        court.closeCommittee(pool, 0, 0);
     }
 
     function test_laneThatNobodyBeganCannotSettle() public {

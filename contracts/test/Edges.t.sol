@@ -53,13 +53,13 @@ contract EdgesTest is Network {
         assertFalse(revealed);
     }
 
-    function test_ballotOfAClosedMemberIsForgotten() public {
+    function test_ballotsOfAClosedCommitteeAreForgotten() public {
         _submit();
         _voteAll(0, Codes.ACCEPT);
         (, uint256 codes,) = court.ballotOf(pool, 0, 0, 1);
         assertEq(codes, _all(1));
         _passWindow();
-        court.closeMember(pool, 0, 0, 1);
+        court.closeCommittee(pool, 0, 0);
         (, codes,) = court.ballotOf(pool, 0, 0, 1);
         assertEq(codes, 0);
     }
@@ -270,7 +270,8 @@ contract EdgesTest is Network {
         assertEq(token.balanceOf(stranger), 2e9 / 20 + 2e9);
     }
 
-    function test_secondRoundsDecisionIsItsOwnMembers() public {
+    /// One outcome judges the votes of both committees, so both saw the same sample.
+    function test_secondRoundsDecisionJudgesBothCommittees() public {
         uint256 s = _submit();
         _vote(0, 0, _three(_all(1), _all(3), _all(11)));
         _vote(0, 1, _three(_all(4), _all(4), _all(1)));
@@ -278,10 +279,12 @@ contract EdgesTest is Network {
             court.decisionOf(pool, s);
         assertEq(round, 1);
         assertEq(code, Codes.REJECT_SAMPLING);
+        assertEq(uint256(seed), uint256(court.roundOf(pool, 0, 0).seed));
         assertEq(uint256(seed), uint256(court.roundOf(pool, 0, 1).seed));
-        for (uint256 i = 0; i < 3; ++i) {
-            assertEq(members[i], court.roundOf(pool, 0, 1).seats[i]);
-            assertEq(votes[i], i == 2 ? 1 : 4);
+        uint8[6] memory cast = [1, 3, 11, 4, 4, 1];
+        for (uint256 i = 0; i < 6; ++i) {
+            assertEq(members[i], court.roundOf(pool, 0, i / 3).seats[i % 3]);
+            assertEq(votes[i], cast[i]);
         }
         assertEq(court.roundOf(pool, 0, 0).codes, Codes.UNDECIDED); // the first round's outcome stays what it was
     }

@@ -213,17 +213,6 @@ contract EventsTest is Planting {
         appeals.conclude(pool, s, f);
     }
 
-    /// A file that nobody could get costs its node nothing when it is final, and says so.
-    function test_unavailableFilesEndIsAnnounced() public {
-        uint256 s = _submit();
-        _voteAll(0, Codes.UNAVAILABLE);
-        _passWindow();
-        FileRef memory ref = _ref(s);
-        vm.expectEmit(address(pools));
-        emit IPools.FileFinalized((pool << 32) | s, Codes.UNAVAILABLE, 0);
-        pools.finalize(pool, s, ref);
-    }
-
     /// A seat that has nothing left to take has nothing sent.
     function test_emptyBondIsNotSent() public {
         vm.startPrank(address(court));
@@ -279,10 +268,9 @@ contract EventsTest is Planting {
         uint256[] memory members = court.roundOf(pool, 0, 0).seats;
         vm.expectEmit(address(pools));
         emit IPools.FeePaid(pool, _seatOwner(members[0]), FEE, 0);
-        court.closeMember(pool, 0, 0, 0);
         vm.expectEmit(address(pools));
         emit IPools.FeePaid(pool, _seatOwner(members[2]), 0, FEE);
-        court.closeMember(pool, 0, 0, 2);
+        court.closeCommittee(pool, 0, 0);
     }
 
     function test_bodiesAreAnnouncedWithTheirSeeds() public {
@@ -294,7 +282,6 @@ contract EventsTest is Planting {
         uint256 drawn = uint256(seed) | (members[0] << 64) | (members[1] << 80) | (members[2] << 96);
         vm.expectEmit(address(court));
         emit ICourt.CommitteeDrawn(pool << 64, seedBlock, drawn);
-        court.draw(pool, 0, 0);
         _acceptAll();
         court.settle(pool, 0, 0, _refs(0));
         uint256 trial = _dispute(stranger, s);

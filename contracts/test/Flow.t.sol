@@ -11,20 +11,21 @@ contract FlowTest is Network {
     function test_acceptedWorkIsPaid() public {
         uint256 sequence = _submit();
         uint256 free = pools.poolOf(pool).free;
-        assertEq(free, BUDGET - 1_000 * 1e6 - FEES);
+        assertEq(free, BUDGET - 1_000 * 1e6 - 2 * FEES);
         _voteAll(0, Codes.ACCEPT);
+        assertEq(pools.poolOf(pool).free, free + FEES); // no second committee will judge it
+
         assertEq(_code(sequence), Codes.ACCEPT);
         vm.expectRevert(abi.encodeWithSelector(IPools.NotYet.selector, clock + 3600));
         this.claimOut(sequence);
         _passWindow();
         assertEq(_claim(sequence), 1_000 * 1e6);
         assertEq(token.balanceOf(operator), 1_000 * 1e6);
+        court.closeCommittee(pool, 0, 0);
         for (uint256 i = 0; i < 3; ++i) {
-            uint256 seat = court.roundOf(pool, 0, 0).seats[i];
-            court.closeMember(pool, 0, 0, i);
-            assertEq(token.balanceOf(_seatOwner(seat)), FEE);
+            assertEq(token.balanceOf(_seatOwner(court.roundOf(pool, 0, 0).seats[i])), FEE);
         }
-        assertEq(token.balanceOf(address(pools)), free);
+        assertEq(token.balanceOf(address(pools)), free + FEES);
     }
 
     function claimOut(uint256 sequence) external {
@@ -81,10 +82,11 @@ contract FlowTest is Network {
         assertEq(uint256(pools.submissionOf(pool, sequence).phase), uint256(IPools.Phase.Pending));
         _vote(0, 1, _three(_all(1), 0, 0));
         assertEq(_code(sequence), Codes.VOID);
-        assertEq(pools.poolOf(pool).free, BUDGET);
         _passWindow();
+        assertEq(_claim(sequence), 1_000 * 1e6);
         _closeAll(0, 0);
         _closeAll(0, 1);
-        assertEq(token.balanceOf(address(pools)), BUDGET);
+        assertEq(pools.poolOf(pool).free, BUDGET - 1_000 * 1e6 - 2 * FEES);
+        assertEq(token.balanceOf(address(pools)), pools.poolOf(pool).free);
     }
 }

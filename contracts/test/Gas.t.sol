@@ -187,9 +187,8 @@ contract GasTest is MeasuringChallenges {
         uint256 claiming = _paid(sequence);
         _note(string.concat("claim", s), claiming);
         _note(string.concat("life_lane1", s), submitting + votes + settling + claiming);
-        court.closeMember(pool, lane, 0, 0);
-        court.closeMember(pool, lane, 0, 1);
-        _note(string.concat("close_member_lane1", s), _used());
+        court.closeCommittee(pool, lane, 0);
+        _note(string.concat("close_committee_lane1", s), _used());
         _blocks(4);
     }
 
@@ -229,8 +228,8 @@ contract GasTest is MeasuringChallenges {
         pools.claim(pool, node, sequence, inner);
         _note(string.concat("life_lane16", s), (sum + votes + settling + _used()) / 16);
         _note(string.concat("claim_after_many", s), _used());
-        court.closeMember(pool, lane, 0, 0);
-        _note(string.concat("close_member_lane16", s), _used());
+        court.closeCommittee(pool, lane, 0);
+        _note(string.concat("close_committee_lane16", s), _used());
         _blocks(4);
     }
 

@@ -47,7 +47,7 @@ contract PresentedTest is Network {
         assertEq(court.roundOf(pool, 0, 0).codes, Codes.UNDECIDED);
         _blocks(end + 1 - height); // the seed's block itself: its hash is known in the next one
         vm.expectRevert(abi.encodeWithSelector(IVoting.SeedNotMined.selector, end + 1));
-        court.draw(pool, 0, 0);
+        court.committeeOf(pool, 0, 0);
         _blocks(1);
         _voteAll(0, Codes.ACCEPT);
         _passWindow();
@@ -75,8 +75,7 @@ contract PresentedTest is Network {
         _blocks(1);
         assertEq(_present(), 16);
         assertEq(_seedBlock(), end + 1);
-        _blocks(1);
-        court.draw(pool, 0, 0);
+        _draw(0, 0);
         assertEq(court.roundOf(pool, 0, 0).codes, Codes.spread(3, Codes.UNDECIDED));
     }
 
@@ -162,7 +161,7 @@ contract PresentedTest is Network {
         (, uint256 end,) = pools.laneOf(pool, 0);
         _blocks(end + D + 1 - height);
         vm.expectRevert(abi.encodeWithSelector(IVoting.SeedNotMined.selector, end + D + 1));
-        court.draw(pool, 0, 0);
+        court.committeeOf(pool, 0, 0);
         _serviceAttests(1, abi.encodeWithSelector(ICourt.AttestationOver.selector, end + D));
         FileRef[] memory refs = _refs(0);
         vm.expectRevert(abi.encodeWithSelector(ICourt.NotSettleable.selector, end + D + 1 + 64 + 1));

@@ -36,7 +36,7 @@ def terms(**changes: object) -> Terms:
         "attestBlocks": 4,
         "maxLag": 2,
         "auditRate": 65536,
-        "drawBlocks": 100,
+        "drawBlocks": 24,
         "commitWindow": 30,
         "revealWindow": 30,
         "challengeWindow": 60,
@@ -124,6 +124,13 @@ class Game:
         committee = self.suite.court.committee_of((self.pool, lane, round))
         assert committee is not None
         return committee.seats
+
+    def draw(self, lane: int) -> None:
+        """Draw the newest committee, as anybody may after half of the time for it: from now on silence costs."""
+        state = self.state
+        current, terms = state.lanes[self.pool, lane].round, state.pools[self.pool].terms
+        self.mine_to(current.seed_block + terms.drawBlocks // 2)
+        self.suite.court.call("draw", self.pool, lane, current.round).send()
 
     def vote(self, lane: int, codes: Mapping[int, int], round: int = 0) -> None:
         """Attest if nothing is, draw, commit, reveal and settle; `codes`: place → code that every member votes."""

@@ -53,7 +53,7 @@ def test_refusals_are_decoded(deployed: Deployed) -> None:
     with pytest.raises(ContractError, match=r"Pools.closePool was refused: .*\[(NotOwner|NoSuchPool)\(\)\]"):
         suite.pools.close_pool(99).send()
     with pytest.raises(ContractError, match=r"ERC20InsufficientBalance.*get more tokens"):
-        suite.seats.open_seat(poor.address, [1]).send()
+        suite.seats.open_seat(poor.address, [1 << 31]).send()
 
 
 def test_a_mined_revert_tells_its_reason(deployed: Deployed) -> None:

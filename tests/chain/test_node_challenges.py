@@ -72,7 +72,7 @@ def test_an_upheld_challenge_takes_the_stake_and_ejects(game: Game) -> None:
     assert suite.token.balance_of(suite.client.address) == before + min(bond, 100 * TOKEN // 20)
     assert [one.kind for one in state.slashes] == ["node"]
     assert suite.node_challenges.read("challengeOf", number)["outcome"] == ChallengeOutcome.UPHELD
-    assert [suite.juries.close((challenge.trial,), juror).send() for juror in range(5)] == [fee] * 5
+    assert [suite.juries.close(challenge.trial, juror).send() for juror in range(5)] == [fee] * 5
 
 
 def test_a_false_accusation_costs_the_bond(game: Game) -> None:

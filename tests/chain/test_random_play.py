@@ -125,7 +125,7 @@ class Play:
         self.game.vote(lane.lane, codes, lane.round.round)
 
     def finalize(self) -> None:
-        refused = self.random.choice([Status.REJECTED, Status.MALFORMED, Status.UNAVAILABLE, Status.LATE])
+        refused = self.random.choice([Status.REJECTED, Status.MALFORMED, Status.LATE])
         self.game.suite.pools.finalize(self.pick(status=refused, finalized=False)).send()
 
     def claim(self) -> None:
@@ -149,8 +149,7 @@ class Play:
     def close(self) -> None:
         done = [(lane, one) for lane in self.game.state.lanes.values() for one in lane.rounds if one.settled]
         lane, round_ = self.random.choice(done)
-        left = [j for j in range(len(round_.seats)) if j not in round_.closed]
-        self.game.suite.court.close((lane.pool, lane.lane, round_.round), self.random.choice(left)).send()
+        self.game.suite.court.close_committee(lane.pool, lane.lane, round_.round).send()
 
     def forfeit(self) -> None:
         self.game.forfeit(self.pick(status=self.random.choice([Status.ACCEPTED, Status.UNAVAILABLE])))

@@ -35,7 +35,7 @@ def test_accepted_work_is_paid_to_the_last_base_unit(game: Game) -> None:
     assert game.suite.pools.read("claimable", game.pool, node.address, hint.sequence) == (2001, 2001 * RATE)
     before = state.balances[operator.address]
     assert game.claim(node) == 2001 * RATE
-    assert [game.suite.court.close((game.pool, 0, 0), j).send() for j in range(3)] == [2 * FEE] * 3
+    game.suite.court.close_committee(game.pool, 0, 0).send()
     state = compare(game)
     assert state.balances[operator.address] == before + 2001 * RATE
     assert game.hint(node) is None
@@ -95,7 +95,7 @@ def test_a_dispute_won_by_the_worker(game: Game) -> None:
     assert (dispute.resolved, dispute.overturned, dispute.code) == (True, True, Code.ACCEPT)
     assert final.status == Status.ACCEPTED
     assert final.votes_code == Code.REJECT_SAMPLING
-    paid = [suite.juries.close((trial,), j).send() for j in range(5)]
+    paid = [suite.juries.close(trial, j).send() for j in range(5)]
     assert paid == [2 * FEE] * 5
     assert any(s.kind == "seat" for s in state.slashes)
     game.deployed.chain.later(120)
@@ -112,18 +112,20 @@ def test_malformed_unavailable_and_void(game: Game) -> None:
     c = game.submit(node, step, work("c"))
     assert c.lane == 1
     game.deployed.chain.later(61)
-    for sub in (a, b):
-        game.suite.pools.finalize(game.again(sub)).send()
+    game.suite.pools.finalize(game.again(a)).send()
     state, stand = compare(game), [game.again(sub).status for sub in (a, b, c)]
     assert stand == [Status.MALFORMED, Status.UNAVAILABLE, Status.PENDING]
     assert not state.accounts[game.pool, node.address].ejected
     game.attest(1)
     # Nobody draws its committee: a second one may judge it, and is not drawn either.
     for number, then in enumerate((Status.PENDING, Status.VOID)):
-        game.mine_to(game.state.lanes[game.pool, 1].rounds[number].seed_block + 101)
+        game.mine_to(game.state.lanes[game.pool, 1].rounds[number].seed_block + 25)
         game.settle(1, number)
         compare(game)
         assert game.again(c).status == then
+    game.deployed.chain.later(61)
+    assert game.claim(node) == (b.units + c.units) * RATE
+    compare(game)
 
 
 def test_a_split_committee_gives_way_to_a_second_one(game: Game) -> None:

@@ -28,6 +28,7 @@ class ScriptedChain:
         self._polled = 0
         self._rollback: int | None = None
         self.sequence = 0
+        self.drawn: set[int] = set()
         self.archive = Archive()
 
     def history(self, after: int = -1) -> Iterable[Event]:
@@ -79,7 +80,11 @@ class ScriptedChain:
         return sequence
 
     def settle(self, key: LocalAccount, sequence: int, code: Code, units: int = 100) -> None:
-        time = 1001 + self.head + (WINDOW if code is not Code.VOID else 0)
+        lane = sequence >> 4
+        if code is not Code.LATE and lane not in self.drawn:
+            self.drawn.add(lane)
+            self.emit("Court", "CommitteeDrawn", which=1 << 64 | lane << 32, seedBlock=self.head, drawn=1 << 64 | 1)
+        time = 1001 + self.head + WINDOW
         self.emit("Pools", "FileSettled", file=1 << 32 | sequence, code=int(code), time=time)
 
     def finalize(self, key: LocalAccount, sequence: int, code: Code, taken: int, fees: int) -> None:

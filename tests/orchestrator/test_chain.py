@@ -100,7 +100,7 @@ def test_what_was_uploaded_is_judged_and_paid_and_what_never_was_is_late_and_fin
     assert state.submissions[game.pool, good.sequence].status is Status.ACCEPTED
     late = state.submissions[game.pool, missing.sequence]
     assert late.status is Status.LATE
-    assert game.suite.pools.pool_of(game.pool).free == free + missing.units * RATE + 3 * FEE
+    assert game.suite.pools.pool_of(game.pool).free == free + missing.units * RATE + (6 + 3) * FEE
     game.suite.pools.finalize(late).send()
     fine = state.params_at(game.suite.client.now())["malformedPenalty"]
     assert game.state.nodes[absent.address].stake == 100 * TOKEN - fine

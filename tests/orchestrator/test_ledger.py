@@ -38,21 +38,21 @@ class Budget:
         self.free = BUDGET
 
     def submitted(self, units: int) -> None:
-        self.free -= units * RATE + FEES
+        self.free -= units * RATE + 2 * FEES
+
+    def settled(self, code: Code, units: int) -> None:
+        """The fees of the second committee go back; of what is late, everything."""
+        self.free += FEES
+        if code is Code.LATE:
+            self.free += units * RATE + FEES
 
     def returned(self, code: Code, units: int, fees_from_stake: int) -> None:
-        if code in (Code.VOID, Code.LATE):
-            self.free += units * RATE + FEES
-        elif code is Code.UNAVAILABLE:
-            self.free += FEES - COMMITTEE * (FEE >> 2)
-        elif not code.is_paid:
+        if not code.is_paid:
             self.free += units * RATE + fees_from_stake
 
 
-REFUNDED = (Code.VOID, Code.LATE)
-outcomes = st.sampled_from(
-    [Code.NONE, Code.ACCEPT, Code.UNSURE, Code.MALFORMED, Code.UNAVAILABLE, Code.CANARY, Code.REJECT_WEIGHTS, *REFUNDED]
-)
+PAID = (Code.ACCEPT, Code.UNSURE, Code.UNAVAILABLE, Code.VOID)
+outcomes = st.sampled_from([Code.NONE, *PAID, Code.MALFORMED, Code.CANARY, Code.REJECT_WEIGHTS, Code.LATE])
 
 
 @settings(max_examples=200, deadline=None)
@@ -65,19 +65,17 @@ def test_free_budget_follows_from_the_events_alone(files: list[tuple[Code, int, 
         if code is Code.NONE:
             continue
         chain.settle(NODE, sequence, code, units)
-        quarter = FEE >> 2 if code is Code.UNAVAILABLE else FEE
+        budget.settled(code, units)
         if code.is_paid:
             claimable += units
-        if code in REFUNDED:
-            budget.returned(code, units, 0)
-        elif final and not code.is_accept:
-            fees = 0 if code in (Code.CANARY, Code.UNAVAILABLE) else FEES
-            chain.finalize(NODE, sequence, code, fees, fees)
-            budget.returned(code, units, fees)
         if final and code is Code.LATE:
             chain.finalize(NODE, sequence, code, 7, 0)
-        if close and code not in REFUNDED and (final or code.is_accept):
-            chain.fee(VOTER, 2 * quarter, quarter)
+        elif final and not code.is_paid:
+            fees = 0 if code is Code.CANARY else FEES
+            chain.finalize(NODE, sequence, code, fees, fees)
+            budget.returned(code, units, fees)
+        if close and code is not Code.LATE and (final or code.is_paid):
+            chain.fee(VOTER, 2 * FEE, FEE)
     if claimable:
         chain.claim(NODE, claimable)
     view = escrow(replay(chain.events), 1)
@@ -214,8 +212,7 @@ class Audit:
         return self.agree()
 
     def close_committee(self) -> EscrowEntry:
-        for member in range(3):
-            self.game.suite.court.close((self.game.pool, 0, 0), member).send()
+        self.game.suite.court.close_committee(self.game.pool, 0, 0).send()
         return self.agree()
 
     def claim(self, node: str) -> int:
@@ -242,7 +239,7 @@ def test_the_ledger_equals_the_chain_through_every_outcome(audit: Audit) -> None
     game.vote(0, {place: int(code) for place, code in codes.items()})
     audit.agree()
     game.deployed.chain.later(61)
-    for place in (2, 3, 4):
+    for place in (2, 4):
         audit.finalize(files[place])
     audit.close_committee()
     assert audit.claim(node.address) == 3004 * GAME_RATE
@@ -255,17 +252,21 @@ def test_the_ledger_equals_the_chain_through_every_outcome(audit: Audit) -> None
     view = audit.agree()
     assert (view.reserved, view.unpaid, view.owed_fees) == (0, 0, 0)
     assert view.fees == 3 * (4 * GAME_FEE + GAME_FEE // 4)
+    assert view.burnt == 3 * (GAME_FEE - GAME_FEE // 4), "what a committee does not earn for what it could not get"
     assert view.held == view.free == game.suite.pools.pool_of(game.pool).free
 
 
-def test_a_void_lane_gives_everything_back(audit: Audit) -> None:
+def test_a_void_lane_that_nobody_was_drawn_for_gives_its_fees_back(audit: Audit) -> None:
     game = audit.game
-    audit.submit("lost")
+    lost = audit.submit("lost")
     game.attest(0)
     for number in range(2):  # neither its committee nor a second one is drawn
         game.deployed.chain.mine(120)
         game.suite.court.settle((game.pool, 0, number), game.state.files_of(game.state.lanes[game.pool, 0])).send()
-    assert audit.agree().free == audit.view.state.pools[game.pool].funded
+    assert audit.agree().free == audit.view.state.pools[game.pool].funded - lost.units * GAME_RATE
+    game.deployed.chain.later(61)
+    assert audit.claim(lost.node) == lost.units * GAME_RATE
+    audit.agree()
 
 
 def test_the_escrow_is_exact_for_files_that_were_late_or_that_a_jury_could_not_get(audit: Audit) -> None:

@@ -139,7 +139,7 @@ class Story:
         self._fined = self._penalties
         found = game.suite.court.committee_of((game.pool, self._lane.lane, 0))
         assert found is not None
-        game.suite.court.call("draw", game.pool, self._lane.lane, 0).send()
+        game.draw(self._lane.lane)
         members = [suite for suite in game.voters.values() if suite.client.address in found.voters]
         keys = {suite: suite.client.account.key.hex() for suite in game.voters.values() if suite.client.account}
         self._committee = town.process("committee", [keys[suite] for suite in members])

@@ -24,8 +24,7 @@ def open_pool(world: ValidatorWorld, family: int, **windows: int) -> Game:
 
 
 def draw(game: Game, lane: int = 0) -> Lane:
-    """Anybody may: from now on silence costs."""
-    game.suite.court.call("draw", game.pool, lane, game.state.lanes[game.pool, lane].round.round).send()
+    game.draw(lane)
     return game.state.lanes[game.pool, lane]
 
 

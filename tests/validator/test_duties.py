@@ -22,8 +22,9 @@ class FeesAsked:
     def __init__(self) -> None:
         self.fees: list[str] = []
         self.longest: set[float] = set()
-        contract = SimpleNamespace(close=lambda place, member: SimpleNamespace(send=None))
-        self.voters = {VOTER: SimpleNamespace(court=contract, juries=contract)}
+        call = SimpleNamespace(send=None)
+        court = SimpleNamespace(close_committee=lambda *place: call)
+        self.voters = {VOTER: SimpleNamespace(court=court, juries=SimpleNamespace(close=lambda trial, juror: call))}
         self.tasks = self
 
     def run(self, key: Any, head: int, what: str, task: Any, quiet: bool, longest: float) -> None:
@@ -60,10 +61,20 @@ def test_no_fee_is_asked_for_within_the_challenge_window(changes: dict[str, Any]
     assert asked.fees == []
     assert not fees.closed
     fees.collect_lane(state, lane, files, SETTLED + WINDOW)
-    assert asked.fees == ["lane-1-0-0 seat 4 collects", "lane-1-0-0 seat 6 collects"]
-    lane.round.closed = {0, 2}
+    assert asked.fees == ["lane-1-0-0 is closed"]
+    lane.round.closed = {0, 1, 2}
     fees.collect_lane(state, lane, files, SETTLED + WINDOW)
     assert fees.closed == {(1, 0)}
+
+
+def test_a_committee_is_closed_by_the_member_whose_turn_it_is_and_later_by_any() -> None:
+    asked, fees, (state, lane, files) = *collection(), judged()
+    lane.lane = 1  # the second member's turn, which is not ours
+    fees.collect_lane(state, lane, files, SETTLED + WINDOW + 59)
+    assert asked.fees == []
+    assert not fees.closed
+    fees.collect_lane(state, lane, files, SETTLED + WINDOW + 60)
+    assert asked.fees == ["lane-1-1-0 is closed"]
 
 
 def test_a_file_in_dispute_keeps_its_committee_waiting() -> None:
@@ -77,5 +88,5 @@ def test_what_cannot_be_collected_is_asked_for_ever_more_rarely() -> None:
     fees.collect_lane(state, lane, files, SETTLED + WINDOW)
     trial = Trial(trial=1, pool=1, sequence=0, size=3, seed_block=7, seats=(4, 5, 6), settled=True)
     fees.collect_trial(state, trial, drawn_committee(state, trial))
-    assert asked.fees[2:] == ["trial-1 seat 4 collects", "trial-1 seat 6 collects"], "a juror's waits for nothing"
+    assert asked.fees[1:] == ["trial-1 seat 4 collects", "trial-1 seat 6 collects"], "a juror's waits for nothing"
     assert asked.longest == {60.0}

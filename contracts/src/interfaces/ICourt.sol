@@ -8,23 +8,24 @@ import {IVoting} from "./IVoting.sol";
 /// @notice Committees over lanes: attestation, draw, hidden votes, outcome. A lane's committee judges the files whose
 /// bytes were attested before the block that seeds its draw, by the pool's service key or by its receipt. The others
 /// are late. A fresh committee (round 1) judges what round 0 left undecided because it disagreed, kept silent or was
-/// never drawn. What round 1 leaves undecided is void. A drawn seat that does not reveal loses `withheldPenalty` per
-/// file at settlement.
+/// never drawn; its outcome judges the votes of both. What round 1 leaves undecided is void. A drawn seat that does not
+/// reveal loses `withheldPenalty` per file at settlement, up to what Seats allows in an epoch.
 ///
-/// A round: seed block fixed and mined → draw (by anyone, or with the first commit) → commit → reveal (once all have
+/// A round: seed block fixed and mined → draw (with the first commit, or later by anyone) → commit → reveal (once all have
 /// committed, or after the commit window) → settle (once all have revealed, or after the reveal window).
 interface ICourt is IVoting {
     struct Round {
-        /// Block whose hash seeds the draw, if drawn now; 0 once drawn, and before anything is attested.
+        /// Block whose hash seeds the draw; 0 once drawn, and before anything is attested.
         uint256 seedBlock;
         /// Seed of the draw and of the audit sample: eight random bytes, left-padded; zero before the draw.
         bytes32 seed;
         /// Drawn seats.
         uint256[] seats;
-        /// Bit j: seat j has committed, revealed, been closed.
+        /// Bit j: seat j has committed, revealed.
         uint256 committed;
         uint256 revealed;
-        uint256 closed;
+        /// Its members are paid.
+        bool closed;
         /// Time of the draw, from then until settlement.
         uint256 drawnAt;
         /// Time of settlement.
@@ -83,6 +84,8 @@ interface ICourt is IVoting {
     error BadReceipt();
     /// @notice The key before the present one is still valid.
     error TooSoon(uint256 time);
+    /// @notice Before this block only a drawn member's commit draws.
+    error DrawNotOpen(uint256 firstBlock);
     error DrawOver(uint256 lastBlock);
     error NotSettleable(uint256 time);
     error AlreadySettled();
@@ -103,8 +106,8 @@ interface ICourt is IVoting {
     function attestByReceipt(uint256 pool, uint256 sequence, FileData calldata file, Receipt calldata receipt) external;
 
     // ---- Votes
-    /// @notice Draws the committee of a round and fixes its seed. Anyone may call once the seed block is mined; the
-    /// first commit also draws.
+    /// @notice Draws the committee of a round and starts its clock. The first commit draws once the seed block is mined;
+    /// anyone may call once half of `drawBlocks` has passed after it.
     function draw(uint256 pool, uint256 lane, uint256 round) external;
 
     /// @notice A member's hidden vote for the whole lane; `member` is its index in the committee.
@@ -143,9 +146,10 @@ interface ICourt is IVoting {
     /// @param files All files of the lane, in order of their places.
     function settle(uint256 pool, uint256 lane, uint256 round, FileRef[] calldata files) external;
 
-    /// @notice Pays one member its fees and takes its penalties. Anyone may call once every outcome of the round is
-    /// final, and gets a share of a penalty. Members that may owe one are frozen in Seats until then.
-    function closeMember(uint256 pool, uint256 lane, uint256 round, uint256 member) external;
+    /// @notice Pays a committee its fees and takes its penalties. Anyone may call once the outcomes that judge it are
+    /// final: its own, and round 1's where it is round 0 and left files undecided. The caller gets a share of the
+    /// penalties. Members that may owe one are frozen in Seats until then.
+    function closeCommittee(uint256 pool, uint256 lane, uint256 round) external;
 
     // Hooks.
     /// @notice Stores the terms of a new pool. Pools only.
@@ -179,7 +183,8 @@ interface ICourt is IVoting {
         external
         view
         returns (bytes32 commitment, uint256 codes, bool revealed);
-    /// @notice The round that decided a file, its committee, seed and votes. Reverts while the file is undecided.
+    /// @notice The round that decided a file, its seed, and the seats and votes that its outcome judges: those of that
+    /// round, after those of a first one that left the file undecided. Reverts while the file is undecided.
     function decisionOf(uint256 pool, uint256 sequence)
         external
         view

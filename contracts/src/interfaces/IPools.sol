@@ -229,12 +229,13 @@ interface IPools {
 
     // ---- Hooks of Court, Appeals, Canaries and NodeChallenges
     /// @notice Writes a round's outcomes: sixteen 4-bit codes, place 0 lowest. UNDECIDED stays pending. NONE means late
-    /// in round 0, and decided by round 0 in round 1.
+    /// in round 0, and decided by round 0 in round 1. `rounds`: how many committees were drawn; the fees of others go back.
     function settleLane(
         uint256 pool,
         uint256 lane,
         uint256 round,
         uint256 codes,
+        uint256 rounds,
         uint256 window,
         FileRef[] calldata files
     ) external;

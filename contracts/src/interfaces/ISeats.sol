@@ -57,7 +57,7 @@ interface ISeats {
     error SeatLocked(uint256 releaseAt, uint256 frozen);
     error UnknownEpoch();
     error SeatNotClosed();
-    /// @notice Groups are 1 to 2^32 - 1.
+    /// @notice Groups are 1 to 2^32 - 1; below 2^24 only those of pools that exist.
     error BadGroup(uint256 group);
     error TooManyGroups();
     error AlreadyOptedIn();
@@ -90,6 +90,8 @@ interface ISeats {
     function penalise(uint256 seat, uint256 amount, address to) external returns (uint256 taken);
     /// @notice Takes up to `amount` of a bond: a share for the collector, the rest is burnt.
     function collect(uint256 seat, uint256 amount, address collector) external returns (uint256 taken);
+    /// @notice The same for absence: at most a twentieth of a full bond in one epoch.
+    function fine(uint256 seat, uint256 amount, address collector) external returns (uint256 taken);
     function freeze(uint256 seat) external;
     function release(uint256 seat) external;
 
@@ -109,9 +111,6 @@ interface ISeats {
     function countAt(uint256 group, uint256 epoch) external view returns (uint256);
     /// @notice The seat in `place` (0 to countAt − 1) of `group` in `epoch`.
     function seatAt(uint256 group, uint256 place, uint256 epoch) external view returns (uint256);
-    /// @notice The block whose hash seeds a draw that was fixed to `seedBlock`, if drawn now. It is `seedBlock` until
-    /// the end of the third epoch after its own, and then moves on by whole epochs. 0 while that block is not mined.
-    function effectiveSeedBlock(uint256 seedBlock) external view returns (uint256);
     /// @notice Draws up to `size` different seats of `group` in `epoch`, none of `excluded`, none owned by
     /// `excludedOwner`, none without a bond. Returns fewer if there are too few.
     function draw(

@@ -6,7 +6,7 @@ import {Codes} from "./Codes.sol";
 import {PoolSlot} from "./PoolSlot.sol";
 
 /// @title Charging
-/// @notice What an outcome costs whom. A submission reserves its pay and one fee per seat of its committee in the
+/// @notice What an outcome costs whom. A submission reserves its pay and one fee per seat of two committees in the
 /// budget. Of that the node gets the pay when the file is paid, the seats get (or burn) their share of the fees, and
 /// everything else goes back. What a rejected or malformed file costs, its node's stake pays back to the budget.
 /// @dev `pool` is the pool's word (PoolSlot): its rate, fee and committee.
@@ -31,27 +31,20 @@ library Charging {
         address collector;
     }
 
+    /// Committees that may judge a file, one after the other.
+    uint256 internal constant ROUNDS = 2;
+
     /// @notice What a file of `units` reserves.
     function reserved(uint256 units, uint256 pool) internal pure returns (uint256) {
         unchecked {
-            return units * pool.rate() + pool.fees(); // 24 + 32 bits, and 4 + 32
+            return units * pool.rate() + ROUNDS * pool.fees(); // 24 + 32 bits, and 5 + 32
         }
     }
 
-    /// @notice What one seat earns of a fee with a vote of the outcome's kind: for a file that it could not get an
-    /// attempt's worth, nothing where no committee decided.
-    function share(uint256 code, uint256 fee) internal pure returns (uint256) {
-        uint256 kind = Codes.kind(code);
-        if (kind == Codes.KIND_NONE) return 0;
-        return kind == Codes.KIND_UNAVAILABLE ? fee >> 2 : fee;
-    }
-
-    /// @notice What of the reservation nobody is paid. A late or void file's is free at settlement, any other's once
-    /// the outcome is final.
-    function refund(uint256 code, uint256 units, uint256 pool) internal pure returns (uint256) {
+    /// @notice What of it is free at settlement, when `rounds` committees were drawn.
+    function undrawn(uint256 rounds, uint256 pool) internal pure returns (uint256) {
         unchecked {
-            uint256 pay = Codes.isPaid(code) ? 0 : units * pool.rate(); // 24 + 32 bits
-            return pay + pool.committee() * (pool.fee() - share(code, pool.fee())); // 4 + 32 bits; share ≤ fee
+            return (ROUNDS - rounds) * pool.fees(); // 1 bit, 4 + 32
         }
     }
 

@@ -33,7 +33,7 @@ library Codes {
     uint256 internal constant UNAVAILABLE = 11;
     /// Outcome only: opened as a canary; unpaid, its decoy node free.
     uint256 internal constant CANARY = 12;
-    /// Outcome only: undecided twice, or never drawn or voted on; unpaid, unslashed.
+    /// Outcome only: undecided twice, or never drawn or voted on; paid like unavailable.
     uint256 internal constant VOID = 13;
     /// Of a lane only: attested and not decided yet, or not by the first committee.
     uint256 internal constant UNDECIDED = 14;
@@ -42,6 +42,10 @@ library Codes {
     /// Of a file only: its bytes were not attested in time; unpaid, a small penalty.
     uint256 internal constant LATE = 16;
 
+    /// Bit c: code c pays; is a fraud reason.
+    uint256 private constant PAID = (1 << ACCEPT) | (1 << UNSURE) | (1 << UNAVAILABLE) | (1 << VOID);
+    uint256 private constant REJECTS = (1 << (REJECT_COMMITMENT + 1)) - (1 << REJECT_WEIGHTS);
+
     /// Classes of codes, for fees and penalties.
     uint256 internal constant KIND_NONE = 0;
     uint256 internal constant KIND_ACCEPT = 1;
@@ -49,12 +53,12 @@ library Codes {
     uint256 internal constant KIND_MALFORMED = 3;
     uint256 internal constant KIND_UNAVAILABLE = 4;
 
-    /// @notice The kind of a code. A canary counts as a reject; void, undecided, disputed and late have none.
+    /// @notice The kind of a code. A canary counts as a reject, void as unavailable; undecided, disputed and late have none.
     function kind(uint256 code) internal pure returns (uint256) {
         if (code == ACCEPT || code == UNSURE) return KIND_ACCEPT;
         if (isReject(code) || code == CANARY) return KIND_REJECT;
         if (code == MALFORMED) return KIND_MALFORMED;
-        if (code == UNAVAILABLE) return KIND_UNAVAILABLE;
+        if (code == UNAVAILABLE || code == VOID) return KIND_UNAVAILABLE;
         return KIND_NONE;
     }
 
@@ -73,7 +77,7 @@ library Codes {
 
     /// @notice Whether a code is a fraud reason, which slashes.
     function isReject(uint256 code) internal pure returns (bool) {
-        return code >= REJECT_WEIGHTS && code <= REJECT_COMMITMENT;
+        return (REJECTS >> code) & 1 == 1;
     }
 
     /// @notice Whether two codes blame each other: one accepts, the other does not. Whoever could fetch a file and
@@ -84,9 +88,10 @@ library Codes {
         return first != KIND_UNAVAILABLE && second != KIND_UNAVAILABLE && first != KIND_NONE && second != KIND_NONE;
     }
 
-    /// @notice Whether a file of this outcome is paid: an upload receipt keeps the pay of what cannot be fetched later.
+    /// @notice Whether a file of this outcome is paid: an upload receipt keeps the pay of what cannot be fetched later,
+    /// or is not decided.
     function isPaid(uint256 code) internal pure returns (bool) {
-        return code == ACCEPT || code == UNSURE || code == UNAVAILABLE;
+        return (PAID >> code) & 1 == 1;
     }
 
     /// @notice Whether a code can be voted.

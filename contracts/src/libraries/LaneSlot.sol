@@ -3,11 +3,12 @@ pragma solidity 0.8.37;
 
 /// @title LaneSlot
 /// @notice One committee round of a lane in one word: seed 64 | five members of 16 | time 32 | codes 64 | committed 5 |
-/// revealed 5 | closed 5 | settled 1, lowest first. The time has three phases, each with its own name: the block of the
+/// revealed 5 | free 4 | closed 1 | settled 1, lowest first. The time has three phases, each with its own name: the block of the
 /// seed until the draw, the time of the draw until settlement, and the time of settlement afterwards. The codes always
 /// say what is known of each place: UNDECIDED for what this round is to judge, NONE for what it is not.
 library LaneSlot {
     uint256 internal constant MOST = 5;
+    uint256 internal constant CLOSED = 1 << 254;
     uint256 internal constant SETTLED = 1 << 255;
 
     function seed(uint256 word) internal pure returns (uint256) {
@@ -50,8 +51,8 @@ library LaneSlot {
         return (word >> 245) & 0x1f;
     }
 
-    function closed(uint256 word) internal pure returns (uint256) {
-        return (word >> 250) & 0x1f;
+    function closed(uint256 word) internal pure returns (bool) {
+        return word & CLOSED != 0;
     }
 
     function settled(uint256 word) internal pure returns (bool) {
@@ -70,8 +71,8 @@ library LaneSlot {
         return word | (uint256(1) << (245 + index));
     }
 
-    function withClosed(uint256 word, uint256 index) internal pure returns (uint256) {
-        return word | (uint256(1) << (250 + index));
+    function withClosed(uint256 word) internal pure returns (uint256) {
+        return word | CLOSED;
     }
 
     function withTime(uint256 word, uint256 value) internal pure returns (uint256) {

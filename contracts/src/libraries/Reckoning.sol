@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {Charging} from "./Charging.sol";
 import {Codes} from "./Codes.sol";
 
 /// @title Reckoning
@@ -9,8 +8,10 @@ import {Codes} from "./Codes.sol";
 library Reckoning {
     uint256 private constant ONES = 0x1111111111111111;
 
-    /// @notice Per decided file one fee: paid for a vote of the outcome's kind, burnt otherwise. A vote that
-    /// contradicts the outcome costs `minority`, no valid vote `withheld`, each per file.
+    /// @notice Per file one fee: paid for a vote of the outcome's kind, burnt otherwise. For a file that it could not get,
+    /// or that two committees left undecided, a seat is paid an attempt's worth. A vote that contradicts the outcome costs
+    /// `minority`, no valid vote `withheld`. A vote of unavailable where others could judge costs another fee, and at
+    /// most `minority`: enough to make looking the better choice, too little to ruin a seat that bytes are kept from.
     /// @param votes Sixteen codes, 0 where there is no vote. @param codes Final outcomes.
     function member(uint256 votes, uint256 codes, uint256 fee, uint256 minority, uint256 withheld)
         internal
@@ -21,18 +22,14 @@ library Reckoning {
             uint256 code = Codes.get(codes, place);
             if (code == Codes.NONE) continue;
             uint256 vote = Codes.get(votes, place);
-            uint256 kind = Codes.kind(code);
-            uint256 share = Charging.share(code, fee);
-            if (!Codes.isVote(vote)) {
-                penalty += withheld;
-                burnt += share;
-            } else if (Codes.kind(vote) == kind) {
-                paid += share;
-            } else {
-                burnt += share;
-                // on a canary the slash is the penalty
-                if (code != Codes.CANARY && Codes.contradict(vote, code)) penalty += minority;
-            }
+            uint256 share;
+            if (!Codes.isVote(vote)) penalty += withheld;
+            else if (Codes.kind(vote) == Codes.kind(code)) share = vote == Codes.UNAVAILABLE ? fee >> 2 : fee;
+            else if (vote == Codes.UNAVAILABLE) penalty += fee < minority ? fee : minority;
+            // on a canary the slash is the penalty
+            else if (code != Codes.CANARY && Codes.contradict(vote, code)) penalty += minority;
+            paid += share;
+            burnt += fee - share;
         }
     }
 
@@ -51,7 +48,7 @@ library Reckoning {
 
     /// @notice Whether a member that voted `votes` would be penalised if `codes` were final.
     function owes(uint256 votes, uint256 codes) internal pure returns (bool) {
-        (,, uint256 penalty) = member(votes, codes, 0, 1, 1);
+        (,, uint256 penalty) = member(votes, codes, 1, 1, 1);
         return penalty != 0;
     }
 

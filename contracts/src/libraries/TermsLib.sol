@@ -10,9 +10,9 @@ library TermsLib {
     uint256 internal constant MAX_WINDOW = 30 days;
     /// Most files of a node that may be under way at once; `minStake` covers the committees' fees of all of them.
     uint256 internal constant MAX_UNSETTLED = 64;
-    /// Longest time to draw a committee, in blocks: three epochs of an hour. A draw that is later than three epochs
-    /// uses another seed block, so whoever withholds a draw for longer would choose among committees.
-    uint256 internal constant MAX_DRAW_BLOCKS = 5_400;
+    /// How many times longer a committee's windows are in a shared group: its seats are drawn for pools that they never
+    /// looked at.
+    uint256 internal constant SHARED_WINDOWS = 16;
     /// Groups below are single pools.
     uint256 internal constant FIRST_SHARED_GROUP = 1 << 24;
 
@@ -54,9 +54,10 @@ library TermsLib {
         if (terms.attestBlocks < 2) revert IParams.BadTerms("attestBlocks");
         if (terms.maxLag > 15) revert IParams.BadTerms("maxLag");
         if (terms.auditRate == 0 || terms.auditRate > 65536) revert IParams.BadTerms("auditRate");
-        if (terms.drawBlocks < 8 || terms.drawBlocks > MAX_DRAW_BLOCKS) revert IParams.BadTerms("drawBlocks");
-        _window(terms.commitWindow, minWindow, "commitWindow");
-        _window(terms.revealWindow, minWindow, "revealWindow");
+        if (terms.drawBlocks < 8) revert IParams.BadTerms("drawBlocks");
+        uint256 least = terms.group == 0 ? minWindow : SHARED_WINDOWS * minWindow;
+        _window(terms.commitWindow, least, "commitWindow");
+        _window(terms.revealWindow, least, "revealWindow");
         _window(terms.challengeWindow, minWindow, "challengeWindow");
         _window(terms.appealWindow, minWindow, "appealWindow");
         _window(terms.juryCommitWindow, minWindow, "juryCommitWindow");

@@ -43,7 +43,7 @@ contract CanaryAttacksTest is Losses {
         _passWindow();
         address paid = _seatOwner(court.roundOf(pool, plain / 16, 0).seats[0]);
         uint256 before = token.balanceOf(paid);
-        court.closeMember(pool, plain / 16, 0, 0);
+        court.closeCommittee(pool, plain / 16, 0);
         assertEq(lost, 2 * 5_000 * (token.balanceOf(paid) - before));
     }
 

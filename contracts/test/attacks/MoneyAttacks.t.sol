@@ -40,9 +40,9 @@ contract MoneyAttacksTest is Losses {
 
     function test_escrowExhaustion() public {
         PoolTerms memory t = defaultTerms();
-        _give(owner, address(pools), 1e9 + FEES);
+        _give(owner, address(pools), 1e9 + 2 * FEES);
         vm.prank(owner);
-        uint256 poor = pools.createPool(t, 1e9 + FEES);
+        uint256 poor = pools.createPool(t, 1e9 + 2 * FEES);
         _serve(poor);
         vm.prank(operator);
         pools.leavePool(pool, node);
@@ -52,7 +52,7 @@ contract MoneyAttacksTest is Losses {
         pool = poor;
         _step();
         uint256 s = _submit(); // takes all of it
-        vm.expectRevert(abi.encodeWithSelector(IPools.EscrowExhausted.selector, 1e6 + FEES, 0));
+        vm.expectRevert(abi.encodeWithSelector(IPools.EscrowExhausted.selector, 1e6 + 2 * FEES, 0));
         vm.prank(node);
         pools.submit(_work(0, 1, Draft(keccak256("r"), keccak256("f"), 1, 1)));
         _voteAll(0, Codes.ACCEPT);

@@ -34,7 +34,7 @@ contract SeedAttacksTest is Losses {
         assertEq(early, later);
     }
 
-    function test_missedWindowMovesTheSeedForEverybody() public {
+    function test_missedWindowGivesAFreshCommittee() public {
         _submit();
         _attest(0);
         uint256 seedBlock = court.roundOf(pool, 0, 0).seedBlock;

@@ -70,8 +70,7 @@ contract AttestationTest is Receipting {
         court.attest(pool, 0, 1);
         vm.expectRevert(abi.encodeWithSelector(ICourt.AttestationOver.selector, end + D));
         court.attestByReceipt(pool, s, f, r);
-        _blocks(1);
-        court.draw(pool, 0, 0);
+        _draw(0, 0);
     }
 
     function test_filesAreAttestedUntilTheLastBlock() public {

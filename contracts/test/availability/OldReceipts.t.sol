@@ -21,7 +21,7 @@ contract OldReceiptsTest is Receipting {
         pools.submit(_work(0, 0, w));
         _lateReverts(0, clock - 99, _outOfTime(clock - WINDOW, clock - 100)); // made in the pause
         uint256 s = _late(0, uploaded);
-        assertEq(pools.poolOf(pool).free, BUDGET - PAY - FEES);
+        assertEq(pools.poolOf(pool).free, BUDGET - PAY - 2 * FEES);
         _late(0, clock - 100); // in the very second
         _isPaid(s);
     }

@@ -25,8 +25,8 @@ contract UnavailableTest is Losses {
         assertEq(units, 0);
         assertEq(_claim(s), PAY);
         _closeAll(0, 0);
-        for (uint256 seat = 1; seat <= 8; ++seat) {
-            assertEq(_loss(seat), 0);
+        for (uint256 i = 0; i < 3; ++i) {
+            assertEq(_bondOf(0, i), BOND - FEE);
         }
         assertEq(stakes.stakeOf(node), STAKE);
         assertEq(pools.poolOf(pool).free, BUDGET - PAY - FEES);
@@ -47,8 +47,8 @@ contract UnavailableTest is Losses {
         _passWindow();
         assertEq(_claim(s), PAY);
         _closeAll(0, 0);
-        assertEq(pools.poolOf(pool).free, BUDGET - PAY - 3 * (FEE / 4));
-        assertEq(token.balanceOf(address(pools)), BUDGET - PAY - 3 * (FEE / 4));
+        assertEq(pools.poolOf(pool).free, BUDGET - PAY - FEES);
+        assertEq(token.balanceOf(address(pools)), BUDGET - PAY - FEES);
     }
 
     /// A captured committee says "unavailable" to have forged work paid: whoever disputes it is paid out of the slash.
@@ -89,14 +89,14 @@ contract UnavailableTest is Losses {
     }
 
     /// Between accepting and not getting a file nobody is fined, and a silent minority of the storage harms nobody.
-    function test_votingUnavailableIsNeverFined() public {
+    function test_votingUnavailableCostsTwoFeesAndNoMore() public {
         uint256 s = _submit();
         _vote(0, 0, _three(_all(1), _all(1), _all(Codes.UNAVAILABLE)));
         uint256[] memory drawn = court.roundOf(pool, 0, 0).seats;
         _passWindow();
         _closeAll(0, 0);
-        assertEq(_loss(drawn[2]), 0);
-        assertEq(token.balanceOf(_seatOwner(drawn[2])), 0); // its fee only
+        assertEq(_loss(drawn[2]), FEE);
+        assertEq(token.balanceOf(_seatOwner(drawn[2])), 0); // and its own fee
         assertEq(_claim(s), PAY);
     }
 
@@ -109,16 +109,13 @@ contract UnavailableTest is Losses {
         _voteAll(1, Codes.REJECT_WEIGHTS);
         _passWindow();
         pools.finalize(pool, bad, _ref(bad));
-        uint256 free = pools.poolOf(pool).free;
         FileData memory f = files[pool][s];
         vm.expectRevert(abi.encodeWithSelector(IPools.WrongPhase.selector, s, IPools.Phase.Settled));
         pools.forfeit(pool, s, f); // it vested before its node was found out
-        pools.finalize(pool, s, _ref(s));
-        assertEq(pools.poolOf(pool).free, free + 3 * (FEE - FEE / 4));
         assertEq(_claim(s), PAY);
     }
 
-    function test_forfeitBurnsThePayAndReturnsTheFeesOfWhatWasUnavailable() public {
+    function test_forfeitBurnsThePayOfWhatWasUnavailable() public {
         uint256 bad = _submit();
         _blocks(4);
         uint256 s = _submit();
@@ -131,23 +128,16 @@ contract UnavailableTest is Losses {
         assertEq(_burnt() - burnt, PAY);
         _closeAll(0, 0);
         _closeAll(1, 0);
-        assertEq(pools.poolOf(pool).free, BUDGET - PAY - 3 * (FEE / 4));
-        assertEq(token.balanceOf(address(pools)), BUDGET - PAY - 3 * (FEE / 4));
+        assertEq(pools.poolOf(pool).free, BUDGET - PAY - FEES);
+        assertEq(token.balanceOf(address(pools)), BUDGET - PAY - FEES);
     }
 
     /// An attested file that the storage then loses is the owner's cost: its node and the seats have done their work.
     function test_unavailableFromTheStorage() public {
         uint256 s = _submit();
         _voteAll(0, Codes.UNAVAILABLE);
-        FileRef memory ref = _ref(s);
-        vm.expectRevert(abi.encodeWithSelector(IPools.NotYet.selector, clock + 3600));
-        pools.finalize(pool, s, ref);
         _passWindow();
         assertEq(_claim(s), PAY);
-        uint256 attempts = 3 * (FEE / 4);
-        assertEq(pools.poolOf(pool).free, BUDGET - PAY - FEES);
-        pools.finalize(pool, s, ref);
-        assertEq(pools.poolOf(pool).free, BUDGET - PAY - attempts); // three quarters of the fees go back
         assertEq(stakes.stakeOf(node), STAKE);
         assertEq(pools.accountOf(pool, node).slashed, false);
         assertEq(pools.accountOf(pool, node).unsettled, 0);
@@ -156,8 +146,11 @@ contract UnavailableTest is Losses {
         for (uint256 i = 0; i < 3; ++i) {
             assertEq(token.balanceOf(_seatOwner(drawn[i])), FEE / 4);
         }
-        assertEq(token.balanceOf(address(pools)), BUDGET - PAY - attempts);
-        vm.expectRevert(abi.encodeWithSelector(IPools.WrongPhase.selector, s, IPools.Phase.Final));
+        assertEq(_burnt(), 3 * (FEE - FEE / 4)); // its owner saves nothing by it
+        assertEq(pools.poolOf(pool).free, BUDGET - PAY - FEES);
+        assertEq(token.balanceOf(address(pools)), BUDGET - PAY - FEES);
+        FileRef memory ref = _ref(s);
+        vm.expectRevert(abi.encodeWithSelector(IPools.WrongPhase.selector, s, IPools.Phase.Settled));
         pools.finalize(pool, s, ref);
     }
 

@@ -81,7 +81,7 @@ contract CommitteeBodiesTest is Losses {
         _attest(0);
         assertEq(court.roundOf(pool, 0, 0).seedBlock, height + 1);
         _blocks(2);
-        court.draw(pool, 0, 0);
+        _draw(0, 0);
         uint256 next = _submit();
         assertEq(next, 16);
         (, uint256 end,) = pools.laneOf(pool, 1);

@@ -103,6 +103,11 @@ contract ChoicesTest is Choosing {
         no = abi.encodeWithSelector(ISeats.BadGroup.selector, 0);
         _choiceRefused(who, abi.encodeCall(seats.optIn, (1, 0)), no);
         _choiceRefused(stranger, abi.encodeCall(seats.openSeat, (stranger, new uint256[](1))), no);
+        // the next pool's number, which may become anybody's
+        no = abi.encodeWithSelector(ISeats.BadGroup.selector, 10);
+        _choiceRefused(who, abi.encodeCall(seats.optIn, (1, 10)), no);
+        _createPool(defaultTerms());
+        _in(1, 10);
         no = abi.encodeWithSelector(ISeats.BadGroup.selector, uint256(1) << 32);
         _choiceRefused(who, abi.encodeCall(seats.optIn, (1, 1 << 32)), no);
         vm.prank(who);

@@ -17,7 +17,7 @@ contract ChosenDrawsTest is Choosing {
     /// Committee, fresh committee, jury and second jury, over many seeds: none but seats of the pool's group.
     function test_whoDidNotOptInIsNeverDrawn() public {
         _moveToTwoJuries();
-        for (uint256 i = 0; i < 6; ++i) {
+        for (uint256 i = 0; i < 3; ++i) {
             uint256 s = _submit();
             _vote(s / 16, 0, _three(_all(1), _all(3), 0));
             _vote(s / 16, 1, _three(_all(1), _all(1), _all(1)));

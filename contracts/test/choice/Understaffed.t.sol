@@ -90,7 +90,7 @@ contract UnderstaffedTest is Choosing {
         uint256 free = pools.poolOf(pool).free;
         vm.prank(node);
         pools.submitWithReceipt(w, early);
-        assertEq(free - pools.poolOf(pool).free, PAY + FEES);
+        assertEq(free - pools.poolOf(pool).free, PAY + 2 * FEES);
     }
 
     /// A pool of its own group has no seats until some choose it: a stranger's pool costs nobody anything.

@@ -35,7 +35,7 @@ abstract contract Coalition is Contest {
         _wait(rules.challengeWindow + 1);
         for (uint256 i = 0; i < count; ++i) {
             IPools.Submission memory s = pools.submissionOf(pool, lane * 16 + i);
-            if (s.phase != IPools.Phase.Settled || Codes.kind(s.code) == Codes.KIND_ACCEPT) continue;
+            if (s.phase != IPools.Phase.Settled || Codes.isPaid(s.code)) continue;
             FileRef memory file = _ref(lane * 16 + i);
             vm.prank(coalition);
             pools.finalize(pool, lane * 16 + i, file);
@@ -47,11 +47,9 @@ abstract contract Coalition is Contest {
             else try pools.forfeit(pool, sequence, files[pool][sequence]) {} catch {}
         }
         for (uint256 round = 0; round < 2; ++round) {
-            uint256 size = court.roundOf(pool, lane, round).seats.length;
-            for (uint256 i = 0; i < size; ++i) {
-                vm.prank(coalition);
-                court.closeMember(pool, lane, round, i);
-            }
+            if (court.roundOf(pool, lane, round).seats.length == 0) continue;
+            vm.prank(coalition);
+            court.closeCommittee(pool, lane, round);
         }
         for (uint256 trial = firstTrial + 1; trial <= juries.trialCount(); ++trial) {
             uint256 size = juries.seatsOf(trial).length;

@@ -83,7 +83,7 @@ abstract contract Contest is Lane {
         }
         if (!Codes.isPaid(code) || _truth(i) == Codes.ACCEPT) return address(0);
         if (plan.dispute == DISPUTES_OWN) return coalition;
-        bool owners = code == Codes.UNAVAILABLE && !plan.owner;
+        bool owners = Codes.kind(code) == Codes.KIND_UNAVAILABLE && !plan.owner;
         return watched || owners ? everybody : address(0);
     }
 
@@ -119,8 +119,11 @@ abstract contract Contest is Lane {
         bool ready = _ready(_count(jurors), jurors.length);
         uint256[] memory votes = new uint256[](jurors.length);
         bool absent;
+        uint256 rank; // among the coalition's jurors
         for (uint256 j = 0; j < jurors.length; ++j) {
-            votes[j] = _ours(jurors[j]) ? _strategic(i, ready, plan.ownJury, plan.otherJury) : _truth(i);
+            bool mine = _ours(jurors[j]);
+            votes[j] = mine ? _strategic(i, ready, plan.ownJury, plan.otherJury, rank) : _truth(i);
+            if (mine) ++rank;
             if (votes[j] == 0) {
                 absent = true;
                 continue;

@@ -10,6 +10,8 @@ import {Market} from "./Market.sol";
 abstract contract Lane is Market {
     /// In a strategy's votes: what an honest seat would vote.
     uint256 internal constant TRUTH = 12;
+    /// Each seat votes its own way, so that nothing is decided.
+    uint256 internal constant SPLIT = 13;
     uint256 internal constant ALWAYS = 0;
     uint256 internal constant WITH_MAJORITY = 1;
     uint256 internal constant WITH_ALL = 2;
@@ -92,12 +94,15 @@ abstract contract Lane is Market {
         uint256 ours = _count(members);
         uint256[] memory words = new uint256[](members.length);
         bool absent;
+        uint256 rank; // among the coalition's members
         for (uint256 i = 0; i < members.length; ++i) {
-            words[i] = _word(_ours(members[i]), _ready(ours, members.length));
+            bool mine = _ours(members[i]);
+            words[i] = _word(mine, _ready(ours, members.length), rank);
+            if (mine) ++rank;
             if (words[i] == 0) absent = true;
             else _commit(lane, round, i, words[i]);
         }
-        if (absent) _wait(defaultTerms().commitWindow);
+        if (absent) _wait(court.termsOf(pool).commitWindow);
         for (uint256 i = 0; i < members.length; ++i) {
             if (words[i] != 0) _reveal(lane, round, i, words[i]);
         }
@@ -128,9 +133,9 @@ abstract contract Lane is Market {
         }
     }
 
-    function _word(bool ours, bool ready) private view returns (uint256 word) {
+    function _word(bool ours, bool ready, uint256 rank) private view returns (uint256 word) {
         for (uint256 i = 0; i < count; ++i) {
-            uint256 code = ours ? _strategic(i, ready, plan.ownVote, plan.otherVote) : _truth(i);
+            uint256 code = ours ? _strategic(i, ready, plan.ownVote, plan.otherVote, rank) : _truth(i);
             word |= code << (4 * i);
         }
     }
@@ -139,8 +144,17 @@ abstract contract Lane is Market {
         return seen[i] ? Codes.REJECT_WEIGHTS : Codes.ACCEPT;
     }
 
-    function _strategic(uint256 i, bool ready, uint256 own, uint256 other) internal view returns (uint256) {
+    function _strategic(uint256 i, bool ready, uint256 own, uint256 other, uint256 rank)
+        internal
+        view
+        returns (uint256)
+    {
         uint256 code = i < plan.files ? own : other;
-        return code == TRUTH || !ready ? _truth(i) : code;
+        if (code == TRUTH || !ready) return _truth(i);
+        if (code != SPLIT) return code;
+        // first what contradicts the truth, then what decides nothing beside both
+        if (rank % 3 == 1) return Codes.UNAVAILABLE;
+        bool accepts = (_truth(i) == Codes.ACCEPT) == (rank % 3 == 2);
+        return accepts ? Codes.ACCEPT : Codes.MALFORMED;
     }
 }

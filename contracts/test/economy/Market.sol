@@ -114,6 +114,8 @@ abstract contract Market is Planting {
         t.appealJury = uint8(rules.appealJury);
         t.auditRate = uint24(rules.auditRate);
         t.challengeWindow = uint32(rules.challengeWindow);
+        t.drawBlocks = uint16(3 * seats.epochBlocks());
+        t.commitWindow = t.revealWindow = uint32(60 + 16 * params.minWindow());
     }
 
     function _openSeat(bool ours) private {

@@ -55,17 +55,22 @@ contract MoneyTest is Planting {
         assertEq(_claim(s), uint256(units) * 1e6);
     }
 
-    /// A file under way takes its pay and fees out of the free budget; void, all of it comes back.
-    function testFuzz_reservationComesBack(uint24 units) public {
+    /// A file under way takes its pay and the fees of two committees out of the free budget; void, all of it is gone.
+    function testFuzz_reservationOfAVoidFileIsSpent(uint24 units) public {
         units = 1 + units % 100_000;
         uint256 s = _submitFrom(node, units);
-        assertEq(pools.poolOf(pool).free, BUDGET - uint256(units) * 1e6 - FEES);
+        uint256 left = BUDGET - uint256(units) * 1e6 - 2 * FEES;
+        assertEq(pools.poolOf(pool).free, left);
         _vote(0, 0, _three(_all(1), _all(3), 0));
-        assertEq(pools.poolOf(pool).free, BUDGET - uint256(units) * 1e6 - FEES);
+        assertEq(pools.poolOf(pool).free, left);
         _vote(0, 1, _three(_all(1), _all(10), 0));
         assertEq(_code(s), Codes.VOID);
-        assertEq(pools.poolOf(pool).free, BUDGET);
-        assertEq(token.balanceOf(address(pools)), BUDGET);
+        _passWindow();
+        assertEq(_claim(s), uint256(units) * 1e6);
+        _closeAll(0, 0);
+        _closeAll(0, 1);
+        assertEq(pools.poolOf(pool).free, left);
+        assertEq(token.balanceOf(address(pools)), left);
     }
 
     function testFuzz_limitIsLeverageTimesStake(uint56 more, uint24 units) public {

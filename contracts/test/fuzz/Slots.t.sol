@@ -123,11 +123,11 @@ contract SlotsTest is PRBTest {
         for (uint256 i = 0; i < 5; ++i) {
             w = w.withMember(i, members[i]);
         }
-        uint256 voted = w.withCommitted(index).withRevealed(index).withClosed(index) | LaneSlot.SETTLED;
+        uint256 voted = w.withCommitted(index).withRevealed(index).withClosed() | LaneSlot.SETTLED;
         require(voted.seed() == seed && voted.codes() == codes && voted.settled() && !w.settled(), "ends");
         require(voted.seedBlock() == time && voted.drawnAt() == time && voted.settledAt() == time, "time");
         require(voted.committed() == 1 << index && voted.revealed() == 1 << index, "votes");
-        require(voted.closed() == 1 << index && w.closed() == 0, "closed");
+        require(voted.closed() && !w.closed(), "closed");
         for (uint256 i = 0; i < 5; ++i) {
             require(voted.member(i) == members[i], "member");
         }

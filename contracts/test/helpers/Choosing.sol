@@ -12,6 +12,9 @@ contract Choosing is Losses {
     function setUp() public override {
         super.setUp();
         _openSeatsIn(12, OTHER); // seats 12 to 23
+        for (uint256 i = 2; i <= 9; ++i) {
+            _createPool(defaultTerms()); // whose groups there are
+        }
         vm.prank(stranger);
         token.approve(address(seats), type(uint256).max);
         token.mint(stranger, BOND);

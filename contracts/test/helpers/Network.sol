@@ -257,12 +257,14 @@ contract Network is Deployer {
         (votes[0], votes[1], votes[2]) = (a, b, c);
     }
 
-    /// @dev Attests what nobody did before, moves past the seed block and draws.
+    /// @dev Attests what nobody did before, moves past the seed block and draws, as if half of the time for it were over.
     function _draw(uint256 lane, uint256 round) internal {
         if (round == 0 && court.roundOf(pool, lane, 0).codes == 0) _attest(lane);
         uint256 seedBlock = court.roundOf(pool, lane, round).seedBlock;
         if (height <= seedBlock) _blocks(seedBlock + 1 - height);
+        vm.roll(height + court.termsOf(pool).drawBlocks / 2);
         court.draw(pool, lane, round);
+        vm.roll(height);
     }
 
     function _commit(uint256 lane, uint256 round, uint256 member, uint256 codes) internal {
@@ -308,9 +310,7 @@ contract Network is Deployer {
     }
 
     function _closeAll(uint256 lane, uint256 round) internal {
-        for (uint256 i = 0; i < 3; ++i) {
-            court.closeMember(pool, lane, round, i);
-        }
+        court.closeCommittee(pool, lane, round);
     }
 
     // Juries

@@ -71,14 +71,12 @@ abstract contract CommitteeHandler is WorkHandler {
         _wait(uint256(defaultTerms().commitWindow) + defaultTerms().revealWindow);
     }
 
-    function closeMember(uint256 i) external acts {
-        if (rounds.length == 0) return;
-        uint256 key = rounds[i % rounds.length];
-        GhostRound storage r = ghostRounds[key];
-        for (uint256 member = 0; member < r.seats.length; ++member) {
-            if (!_closable(key, member)) continue;
-            court.closeMember(pool, key >> 1, key & 1, member);
-            _reach("close member");
+    function closeCommittee(uint256 i) external acts {
+        for (uint256 k = 0; k < rounds.length; ++k) {
+            uint256 key = rounds[(i % rounds.length + k) % rounds.length];
+            if (!_closable(key)) continue;
+            court.closeCommittee(pool, key >> 1, key & 1);
+            return _reach("close committee");
         }
     }
 
@@ -110,7 +108,9 @@ abstract contract CommitteeHandler is WorkHandler {
         if (r.seed != 0) return false; // drawn before: who votes has voted
         uint256 seedBlock = r.seedBlock;
         if (seedBlock == 0) return false;
-        if (height <= seedBlock) _blocks(seedBlock + 1 - height);
+        if (height <= seedBlock + defaultTerms().drawBlocks / 2) {
+            _blocks(seedBlock + defaultTerms().drawBlocks / 2 + 1 - height);
+        }
         try court.draw(pool, lane, round) {
             return true;
         } catch (bytes memory reason) {
@@ -155,12 +155,20 @@ abstract contract CommitteeHandler is WorkHandler {
         }
     }
 
-    function _closable(uint256 key, uint256 member) internal view returns (bool) {
+    /// @dev What round 0 left undecided is decided by round 1.
+    function _closable(uint256 key) internal view returns (bool) {
         GhostRound storage r = ghostRounds[key];
-        if (!r.settled || r.closed & (1 << member) != 0) return false;
+        if (!r.settled || r.closed != 0) return false;
+        uint256 last = key;
+        for (uint256 place = 0; place < 16; ++place) {
+            if (Codes.get(r.codes, place) == Codes.UNDECIDED) last = key | 1;
+        }
+        GhostRound storage second = ghostRounds[last];
+        if (!second.settled) return false;
         for (uint256 place = 0; place < 16; ++place) {
             if (Codes.get(r.codes, place) == Codes.DISPUTED) return false;
+            if (Codes.get(second.codes, place) == Codes.DISPUTED) return false;
         }
-        return clock >= court.roundOf(pool, key >> 1, key & 1).settledAt + defaultTerms().challengeWindow;
+        return clock >= court.roundOf(pool, last >> 1, last & 1).settledAt + defaultTerms().challengeWindow;
     }
 }

@@ -31,7 +31,7 @@ contract Crowd is CommitteeHandler, BenchHandler, SeatHandler, OwnerHandler, Mon
             this.settle.selector,
             this.neglect.selector,
             this.neglect.selector,
-            this.closeMember.selector,
+            this.closeCommittee.selector,
             this.closeJuror.selector,
             this.seatOpens.selector,
             this.seatOpts.selector,
@@ -80,9 +80,7 @@ contract Crowd is CommitteeHandler, BenchHandler, SeatHandler, OwnerHandler, Mon
             _claimFor(files[pool][sequences[i - 1]].node, sequences[i - 1]);
         }
         for (uint256 i = 0; i < rounds.length; ++i) {
-            for (uint256 member = 0; member < 3; ++member) {
-                if (_closable(rounds[i], member)) court.closeMember(pool, rounds[i] >> 1, rounds[i] & 1, member);
-            }
+            if (_closable(rounds[i])) court.closeCommittee(pool, rounds[i] >> 1, rounds[i] & 1);
         }
         uint256 count = juries.trialCount();
         for (uint256 trial = 1; trial <= count; ++trial) {

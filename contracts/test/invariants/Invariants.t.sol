@@ -152,7 +152,7 @@ contract ReachTest is Everybody {
         "outcome 16",
         "overturned",
         "overturned to pay",
-        "close member",
+        "close committee",
         "dispute",
         "canary",
         "canary before dispute",

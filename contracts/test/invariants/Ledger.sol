@@ -22,6 +22,8 @@ abstract contract Ledger is Planting {
         uint256 upTo;
         bool frozen;
         bool forfeited;
+        /// Committees drawn for it until it was settled.
+        uint256 rounds;
     }
 
     struct GhostAccount {
@@ -168,6 +170,7 @@ abstract contract Ledger is Planting {
         GhostFile storage f = ghostFiles[sequence];
         if (t == IPools.FileSettled.selector) {
             (, uint256 code, uint256 time) = abi.decode(log.data, (uint256, uint256, uint256));
+            if (code != Codes.LATE) f.rounds = _drawnFor(sequence);
             _settled(f, code, time);
             if (Codes.isReject(code)) _freeze(f, clock);
         } else if (t == IPools.FileDisputed.selector) {
@@ -196,7 +199,7 @@ abstract contract Ledger is Planting {
         a.pending += units;
         ++a.counter;
         ++a.unsettled;
-        ghostFree -= units * _rate() + _fees();
+        ghostFree -= units * _rate() + 2 * _fees();
     }
 
     function _settled(GhostFile storage f, uint256 code, uint256 time) private {
@@ -208,12 +211,10 @@ abstract contract Ledger is Planting {
             a.earned += f.units;
             f.upTo = a.earned;
             --a.unsettled;
-        } else if (code == Codes.VOID) {
-            f.phase = IPools.Phase.Final;
-            --a.unsettled;
         }
         _reach(string.concat("outcome ", _text(code)));
-        if (code == Codes.VOID || code == Codes.LATE) ghostFree += f.units * _rate() + _fees();
+        ghostFree += (2 - f.rounds) * _fees();
+        if (code == Codes.LATE) ghostFree += f.units * _rate();
     }
 
     function _resolved(GhostFile storage f, uint256 code, uint256 time) private {
@@ -231,7 +232,6 @@ abstract contract Ledger is Planting {
             _expect(time == clock + defaultTerms().challengeWindow, "vests as work settled now");
         }
         (f.code, f.time) = (code, time);
-        if (code == Codes.UNAVAILABLE) ghostFree += _unearned();
         --a.unsettled;
         if (f.frozen) _thaw(f, a);
     }
@@ -241,11 +241,7 @@ abstract contract Ledger is Planting {
         bool was = Codes.isPaid(f.code);
         bool disputed = f.code != code || f.phase == IPools.Phase.Final;
         f.phase = IPools.Phase.Final;
-        if (code == Codes.UNAVAILABLE) {
-            _expect(taken == 0 && was, "an unavailable file costs its node nothing");
-            ghostFree += _unearned();
-            return;
-        }
+        _expect(!Codes.isPaid(code), "a paid file was charged");
         uint256 settledAt = _settledAt(f.time, code);
         f.code = code;
         --a.unsettled;
@@ -289,7 +285,6 @@ abstract contract Ledger is Planting {
         if (!paid) a.spent -= f.units;
         _expect(amount == (paid ? f.units * _rate() : 0), "forfeited another amount");
         escrowOut += amount;
-        if (f.code == Codes.UNAVAILABLE && f.phase == IPools.Phase.Settled) ghostFree += _unearned();
         (f.forfeited, f.upTo, f.phase) = (true, 0, IPools.Phase.Final);
     }
 
@@ -314,8 +309,6 @@ abstract contract Ledger is Planting {
         return uint256(defaultTerms().committee) * defaultTerms().fee;
     }
 
-    function _unearned() internal pure returns (uint256) {
-        uint256 fee = defaultTerms().fee;
-        return defaultTerms().committee * (fee - fee / 4);
-    }
+    /// @dev Committees drawn for a file so far.
+    function _drawnFor(uint256 sequence) internal view virtual returns (uint256);
 }

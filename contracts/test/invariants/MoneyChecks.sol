@@ -40,18 +40,15 @@ abstract contract MoneyChecks is World {
     function _reserved(uint256 sequence) private view returns (uint256 sum) {
         IPools.Submission memory f = pools.submissionOf(pool, sequence);
         uint256 pay = ghostFiles[sequence].units * _rate();
-        if (f.phase == IPools.Phase.Pending) return pay + _fees();
-        if (f.phase == IPools.Phase.Disputed) return pay + _fees();
-        if (f.code == Codes.VOID || f.code == Codes.LATE) return 0;
+        if (f.phase == IPools.Phase.Pending) return pay + 2 * _fees();
+        if (f.phase == IPools.Phase.Disputed) return pay + ghostFiles[sequence].rounds * _fees();
+        if (f.code == Codes.LATE) return 0;
         if (f.phase == IPools.Phase.Settled && !Codes.isPaid(f.code)) sum = pay;
-        ICourt.Round memory r = court.roundOf(pool, sequence >> 4, 0);
-        if (Codes.get(r.codes, sequence & 15) == Codes.UNDECIDED) r = court.roundOf(pool, sequence >> 4, 1);
-        uint256 fee = defaultTerms().fee;
-        bool missing = f.code == Codes.UNAVAILABLE;
-        for (uint256 i = 0; i < 3; ++i) {
-            if (r.closed & (1 << i) == 0) sum += missing ? fee / 4 : fee;
+        uint256 last = Codes.get(court.roundOf(pool, sequence >> 4, 0).codes, sequence & 15) == Codes.UNDECIDED ? 1 : 0;
+        for (uint256 round = 0; round <= last; ++round) {
+            ICourt.Round memory r = court.roundOf(pool, sequence >> 4, round);
+            if (r.seats.length != 0 && !r.closed) sum += _fees();
         }
-        if (missing && f.phase != IPools.Phase.Final) sum += _unearned();
     }
 
     function stakesAndBondsAreBalances() external view {

@@ -152,6 +152,12 @@ abstract contract Register is Ledger {
         if (revealed) r.revealed |= 1 << member;
     }
 
+    function _drawnFor(uint256 sequence) internal view override returns (uint256 drawn) {
+        for (uint256 round = 0; round < 2; ++round) {
+            if (ghostRounds[((sequence >> 4) << 1) | round].seats.length != 0) ++drawn;
+        }
+    }
+
     /// @dev A file's receipt came with it.
     function _foldReceipt(Vm.Log memory log) private {
         uint256 sequence = uint256(bytes32(log.data)) ^ (pool << 32);

@@ -176,7 +176,7 @@ abstract contract WorkHandler is World {
 
     function _finalizable(uint256 sequence) internal view returns (bool) {
         GhostFile storage f = ghostFiles[sequence];
-        return f.phase == IPools.Phase.Settled && clock >= f.time && Codes.kind(f.code) != Codes.KIND_ACCEPT;
+        return f.phase == IPools.Phase.Settled && clock >= f.time && !Codes.isPaid(f.code);
     }
 
     function _forfeitable(uint256 sequence) internal view returns (bool) {

@@ -168,8 +168,12 @@ abstract contract World is Register {
         uint256 codes = ghostRounds[(lane << 1) | round].codes;
         for (uint256 place = 0; place < 16; ++place) {
             uint256 code = Codes.get(codes, place);
-            if (code == Codes.NONE || code == Codes.CANARY) continue;
-            if (Codes.contradict(_truth((lane << 4) | place), code)) most += each;
+            if (code == Codes.UNDECIDED) code = Codes.get(ghostRounds[(lane << 1) | 1].codes, place);
+            if (code == Codes.NONE) continue;
+            uint256 truth = _truth((lane << 4) | place);
+            bool missing = truth == Codes.UNAVAILABLE;
+            if (missing && Codes.kind(code) != Codes.KIND_UNAVAILABLE) most += FEE;
+            if (code != Codes.CANARY && Codes.contradict(truth, code)) most += each;
         }
         uint256 bond = ghostSeats[seat].bond + penalty;
         _expect(penalty == (most < bond ? most : bond), "an honest member paid another amount");

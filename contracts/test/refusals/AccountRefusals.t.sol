@@ -116,10 +116,6 @@ contract AccountRefusalsTest is Refusing {
         seats.release(3);
         _yes(_seatOwner(3), s, abi.encodeCall(seats.withdrawSeat, (3)));
         _no(_seatOwner(3), s, abi.encodeCall(seats.withdrawSeat, (3)), ISeats.SeatActive.selector);
-        assertEq(seats.effectiveSeedBlock(height), 0);
-        assertEq(seats.effectiveSeedBlock(height - 1), height - 1);
-        assertEq(seats.effectiveSeedBlock(height - 300), height - 300);
-        assertEq(seats.effectiveSeedBlock(height - 900) / EPOCH, height / EPOCH - 3);
         // seat ids end
         vm.store(s, bytes32(uint256(0)), bytes32(uint256(65535)));
         assertEq(seats.opened(), 65535);

@@ -25,7 +25,7 @@ contract AppealRefusalsTest is Refusing {
         _no(stranger, address(juries), abi.encodeCall(juries.appeal, (trial)), IJuries.NoAppeal.selector);
         _no(stranger, a, abi.encodeCall(appeals.conclude, (pool, s, f)), IJuries.Undecided.selector);
         _passWindow();
-        _no(stranger, address(court), abi.encodeCall(court.closeMember, (pool, 0, 0, 0)), ICourt.NotFinal.selector);
+        _no(stranger, address(court), abi.encodeCall(court.closeCommittee, (pool, 0, 0)), ICourt.NotFinal.selector);
         uint256 before = token.balanceOf(operator);
         _juryVotes(trial, Codes.UNSURE);
         _conclude(s);

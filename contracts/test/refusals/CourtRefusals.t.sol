@@ -26,12 +26,12 @@ contract CourtRefusalsTest is Refusing {
         assertEq(court.roundOf(pool, 0, 0).seedBlock, 0);
         _attest(0);
         assertEq(court.roundOf(pool, 0, 0).seedBlock, height + 1);
-        _no(stranger, c, abi.encodeCall(court.draw, (pool, 0, 0)), IVoting.SeedNotMined.selector);
+        _no(stranger, c, abi.encodeCall(court.draw, (pool, 0, 0)), ICourt.DrawNotOpen.selector);
         FileRef[] memory refs = _refs(0);
         _no(stranger, c, abi.encodeCall(court.settle, (pool, 0, 0, refs)), ICourt.NotSettleable.selector);
         _no(stranger, c, abi.encodeCall(court.reveal, (pool, 0, 0, 0, 0, 0, 0)), IVoting.NotDrawn.selector);
         _no(stranger, c, abi.encodeCall(court.decisionOf, (pool, 0)), ICourt.NotSettled.selector);
-        _no(stranger, c, abi.encodeCall(court.closeMember, (pool, 0, 0, 0)), ICourt.NotSettled.selector);
+        _no(stranger, c, abi.encodeCall(court.closeCommittee, (pool, 0, 0)), ICourt.NotSettled.selector);
     }
 
     function _drawnAsForeseen(uint256[] memory members, bytes32 seed) private {
@@ -84,17 +84,22 @@ contract CourtRefusalsTest is Refusing {
         _no(stranger, c, abi.encodeCall(court.draw, (pool, 0, 0)), ICourt.AlreadySettled.selector);
         _no(voters[1], c, abi.encodeCall(court.commit, (pool, 0, 0, 1, hash)), ICourt.AlreadySettled.selector);
         _no(voters[1], c, reveal, ICourt.AlreadySettled.selector);
-        _no(stranger, c, abi.encodeCall(court.closeMember, (pool, 0, 0, 0)), ICourt.NotFinal.selector);
+        _no(stranger, c, abi.encodeCall(court.closeCommittee, (pool, 0, 0)), ICourt.NotSettled.selector);
         assertEq(court.roundOf(pool, 0, 1).seedBlock, height + 2);
         assertTrue(court.roundOf(pool, 0, 0).settled);
         _passWindow();
-        _no(stranger, c, abi.encodeCall(court.closeMember, (pool, 0, 0, 3)), IVoting.NotDrawn.selector);
-        court.closeMember(pool, 0, 0, 0);
-        _no(stranger, c, abi.encodeCall(court.closeMember, (pool, 0, 0, 0)), IVoting.AlreadyClosed.selector);
-        _blocks(70); // round 1 is never drawn
+        // its one vote is judged by round 1
+        _no(stranger, c, abi.encodeCall(court.closeCommittee, (pool, 0, 0)), ICourt.NotSettled.selector);
+        _blocks(70); // which is never drawn
         court.settle(pool, 0, 1, refs);
         assertEq(_code(0), Codes.VOID);
         assertEq(court.roundOf(pool, 0, 1).settledAt, clock);
+        bytes memory open = abi.encodeWithSelector(ICourt.NotFinal.selector, clock + 3600);
+        _no(stranger, c, abi.encodeCall(court.closeCommittee, (pool, 0, 0)), open);
+        _passWindow();
+        court.closeCommittee(pool, 0, 0);
+        _no(stranger, c, abi.encodeCall(court.closeCommittee, (pool, 0, 0)), IVoting.AlreadyClosed.selector);
+        _no(stranger, c, abi.encodeCall(court.closeCommittee, (pool, 0, 1)), IVoting.NotDrawn.selector);
     }
 
     function test_courtLateReveal() public {
@@ -122,7 +127,7 @@ contract CourtRefusalsTest is Refusing {
         _wait(60);
         court.settle(pool, 0, 1, refs);
         assertEq(_code(s), Codes.VOID);
-        assertEq(pools.poolOf(pool).free, BUDGET);
+        assertEq(pools.poolOf(pool).free, BUDGET - 1_000 * 1e6 - 2 * FEES);
         _passWindow();
         _closeAll(0, 0);
         _closeAll(0, 1);
@@ -146,7 +151,7 @@ contract CourtRefusalsTest is Refusing {
         _no(stranger, address(court), abi.encodeCall(court.draw, (pool, 0, 0)), over);
         uint256 next = _submit();
         _attest(next / 16);
-        _blocks(2);
+        _blocks(34);
         bytes memory few = abi.encodeWithSelector(IVoting.TooFewSeats.selector, 2);
         _no(stranger, address(court), abi.encodeCall(court.draw, (pool, next / 16, 0)), few);
     }

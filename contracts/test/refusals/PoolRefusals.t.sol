@@ -131,7 +131,7 @@ contract PoolRefusalsTest is Refusing {
         uint256 s = _submit();
         FileData memory f = files[pool][s];
         FileRef memory ref = _ref(s);
-        _no(stranger, p, abi.encodeCall(pools.settleLane, (pool, 0, 0, 1, 3600, _refs(0))), IPools.NotCourt.selector);
+        _no(stranger, p, abi.encodeCall(pools.settleLane, (pool, 0, 0, 1, 1, 3600, _refs(0))), IPools.NotCourt.selector);
         _no(stranger, p, abi.encodeCall(pools.payFees, (pool, stranger, 1, 1)), IPools.NotCourt.selector);
         _no(stranger, p, abi.encodeCall(pools.hold, (pool, s, f)), IPools.NotCourt.selector);
         _no(stranger, p, abi.encodeCall(pools.freezeHeld, (pool, s, f)), IPools.NotCourt.selector);
@@ -155,8 +155,10 @@ contract PoolRefusalsTest is Refusing {
         _claim(s);
         _no(stranger, p, abi.encodeCall(pools.claim, (pool, node, s, ref.inner)), IPools.NothingToClaim.selector);
         address c = address(court);
-        _no(c, p, abi.encodeCall(pools.settleLane, (pool, 0, 0, 1, 3600, _refs(0))), IPools.WrongPhase.selector);
-        _no(c, p, abi.encodeCall(pools.settleLane, (pool, 0, 0, 1, 3600, new FileRef[](0))), IPools.BadCount.selector);
+        _no(c, p, abi.encodeCall(pools.settleLane, (pool, 0, 0, 1, 1, 3600, _refs(0))), IPools.WrongPhase.selector);
+        _no(
+            c, p, abi.encodeCall(pools.settleLane, (pool, 0, 0, 1, 1, 3600, new FileRef[](0))), IPools.BadCount.selector
+        );
     }
 
     function _vote0() internal {

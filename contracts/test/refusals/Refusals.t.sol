@@ -175,8 +175,6 @@ contract RefusalsTest is Refusing {
         t = defaultTerms();
         t.drawBlocks = 7;
         _badTerms(t, "drawBlocks");
-        t.drawBlocks = 5_401;
-        _badTerms(t, "drawBlocks");
         t = defaultTerms();
         t.commitWindow = 0;
         _badTerms(t, "commitWindow");

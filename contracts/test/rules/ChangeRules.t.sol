@@ -10,7 +10,7 @@ import {Network} from "../helpers/Network.sol";
 contract ChangeRulesTest is Network {
     function _raised() internal pure returns (IParams.Values memory v) {
         v = defaultValues();
-        (v.minorityPenalty, v.withheldPenalty, v.malformedPenalty) = (40e9, 150e9, 500e9);
+        (v.minorityPenalty, v.withheldPenalty, v.malformedPenalty) = (40e9, 45e9, 500e9);
     }
 
     function test_changesDoNotReachWhatExists() public {
@@ -41,7 +41,7 @@ contract ChangeRulesTest is Network {
         _submit();
         _vote(0, 0, _three(_all(Codes.MALFORMED), _all(1), 0));
         uint256[] memory drawn = court.roundOf(pool, 0, 0).seats;
-        assertEq(BOND - seats.seatOf(drawn[2]).bond, 150e9);
+        assertEq(BOND - seats.seatOf(drawn[2]).bond, 45e9);
         params.set(defaultValues()); // the next change may be announced now
     }
 

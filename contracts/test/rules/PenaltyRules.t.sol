@@ -31,7 +31,7 @@ contract PenaltyRulesTest is Network {
         vm.prank(_seatOwner(drawn[0]));
         seats.withdrawSeat(drawn[0]);
         vm.prank(stranger);
-        court.closeMember(pool, 0, 0, 0);
+        court.closeCommittee(pool, 0, 0);
         assertEq(token.balanceOf(stranger), 1e9 / 20); // who collects is paid a share
         vm.prank(_seatOwner(drawn[0]));
         seats.withdrawSeat(drawn[0]);

@@ -773,8 +773,8 @@ function inWords(file, now) {
     : "Accepted and paid; trained on in step ", file.trained == null ? null : stepLink(file.trained),
   file.trained == null ? null : "."];
   const told = {rejected: "The committee found a fraud, so the node's stake is taken and the node ejected once it is final.",
-    malformed: "The file is not what a worker writes. It earns nothing.", void: "No committee could decide it. Nobody is to "
-      + "blame and nobody is paid.", late: "Its upload was not attested in time. It earns nothing.",
+    malformed: "The file is not what a worker writes. It earns nothing.", void: "Two committees did not decide it. It is "
+      + "paid and never trained on.", late: "Its upload was not attested in time. It earns nothing.",
     unavailable: "The committee could not fetch it. An upload receipt keeps its pay.",
     canary: "A planted test file: whoever accepted it was not checking."};
   return [`${file.reason || file.status}. ${told[file.status] ?? ""}`];

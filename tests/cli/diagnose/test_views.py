@@ -144,14 +144,18 @@ def test_fees_are_due_once_the_window_is_over_and_no_file_is_disputed() -> None:
     state = make_state(make_sub())
     turn = drawn(reveals=VOTES, settled=True, settled_time=1400, codes=pack([Code.ACCEPT]))
     state.lanes[1, 0] = Lane(1, 0, 5, 5, [turn], [0])
-    assert list(due(state, 5, 1499)) == []
-    assert list(due(state, 5, 1500)) == [(1, 0, 0, 1)]
-    assert list(due(state, 9, 1500)) == []
+    assert list(due(state, [5], 1499)) == []
+    assert list(due(state, [5], 1500)) == [(1, 0, 0)]
+    assert list(due(state, [9], 1500)) == []
     turn.codes = pack([Code.DISPUTED])
-    assert list(due(state, 5, 1500)) == []
-    turn.codes = pack([Code.ACCEPT])
+    assert list(due(state, [5], 1500)) == []
+    turn.codes = pack([Code.UNDECIDED])
+    again = Round(1, seed_block=9, settled=True, settled_time=1450, codes=pack([Code.ACCEPT]))
+    state.lanes[1, 0].rounds.append(again)
+    assert list(due(state, [5], 1549)) == []
+    assert list(due(state, [5], 1550)) == [(1, 0, 0)]
     turn.closed.add(1)
-    assert list(due(state, 5, 1500)) == []
+    assert list(due(state, [5], 1500)) == []
 
 
 def test_a_seat_shows_its_votes_and_penalties() -> None:
@@ -244,8 +248,8 @@ def test_a_file_under_way_says_what_it_waits_for() -> None:
     assert "Outcome" not in said
 
 
-@pytest.mark.parametrize("code", [Code.ACCEPT, Code.LATE, Code.VOID, Code.MALFORMED])
+@pytest.mark.parametrize("code", [Code.ACCEPT, Code.VOID, Code.LATE, Code.MALFORMED])
 def test_a_file_earns_or_leaves_the_stake_alone(code: Code) -> None:
     said = told(code=code, decided_time=1500, final_time=1600)
     earned = "It earns 0.000001 tokens.\nThat is final."
-    assert (earned if code is Code.ACCEPT else "It is not paid; the stake is untouched.") in said
+    assert (earned if code.is_paid else "It is not paid; the stake is untouched.") in said
