@@ -39,6 +39,8 @@ test-all: setup peers  ## adds full fuzzing, coverage, proofs of arithmetic, sta
 	$(MAKE) --no-print-directory proofs
 	TOPLOC_PEER=$(CURDIR)/build/peers $(BIN)/python -m pytest -m "not gpu"
 	PYTHONPATH=$(CURDIR)/build/peers-trl $(BIN)/python -m pytest tests/trainer/test_trl_parity.py
+	PYTHONPATH=$(CURDIR)/build/peers-triton $(BIN)/python -m pytest tests/protocol/sampling/test_noise_cuda.py \
+		tests/engines/test_vllm.py -k "noise_cuda or runner_2" -m "not gpu"
 
 proofs: setup  ## halmos and slither, in an environment of their own
 	tools/contract-analysis.sh

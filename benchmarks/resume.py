@@ -78,7 +78,10 @@ def lead(home: Path, group: LearnerGroup, last: int) -> None:
         metrics = group.train_step([one for number in numbers for one in file_groups(number)])
         progress.consumed |= set(names.values())
         entries = [{"step": step, "sequence": number, "sha256": name} for number, name in names.items()]
-        progress.save(asdict(metrics), entries, lambda: group.export(export_path(home, progress.step)))
+        progress.document, progress.files = asdict(metrics), entries
+        progress.begin()
+        group.gather()(export_path(home, progress.step))
+        progress.finish()
         records.write(asdict(metrics), entries)
     group.end(EXIT_DONE)
 

@@ -4,7 +4,7 @@ The log says which files a step trains on before any worker hears of them, so a 
 is killed."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -104,11 +104,11 @@ class DilocoPolicy:
             self._load()
         return extra
 
-    def export(self, folder: Path) -> None:
+    def gather(self) -> Callable[[Path], object]:
         if self._loaded != self.outer:
-            what = f"{folder} is gone, and the workers are one outer step further"
+            what = f"the folder of step {self.step} is gone, and the workers are one outer step further"
             raise IntegrityError(what, "restore the trainer's home folder")
-        self.policy.export(folder)
+        return self.policy.gather()
 
     def renew(self) -> None:
         """Begin from policy step 0. Raises ConfigError where the workers have moved on since."""

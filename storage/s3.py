@@ -147,12 +147,13 @@ class Bucket(Presigner):
         check_content(key, data)
         if len(data) > CHECK_FIRST_BYTES and self.size(key) == len(data):
             return False
-        return self._put(key, data)
+        named = parse_key(key)
+        return self._put(key, data, named.digest if named.is_sha256 else hashlib.sha256(data).digest())
 
     def put_first(self, place: str, data: bytes) -> bool:
         """Store a signed document at its path unless something is there; return whether it was stored. Of two
         simultaneous writers one gets False."""
-        return self._put(check_place(place), data)
+        return self._put(check_place(place), data, hashlib.sha256(data).digest())
 
     def get(self, key: str, limit: int = MAX_OBJECT_BYTES) -> bytes:
         """Return the object's bytes (at most `limit`), checked against the hash in its key."""
@@ -200,8 +201,8 @@ class Bucket(Presigner):
                     "see its log, then retry",
                 )
 
-    def _put(self, key: str, data: bytes) -> bool:
-        checksum = base64.b64encode(hashlib.sha256(data).digest()).decode()
+    def _put(self, key: str, data: bytes, sha256: bytes) -> bool:
+        checksum = base64.b64encode(sha256).decode()
         options = {"Bucket": self.settings.bucket, "Key": key, "IfNoneMatch": "*", "ChecksumSHA256": checksum}
         return self._call(f"store {key}", lambda: self._client.put_object(Body=data, **options), (412,)) is not None
 

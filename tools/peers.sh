@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # What tests and benchmarks compare us with: the reference toploc, built from source, in build/peers; TRL in
 # build/peers-trl, beside our own torch and transformers; shardcast in build/peers-shardcast; torchft in
-# build/peers-torchft; schemathesis, which calls the service by its document, in build/peers-schemathesis.
+# build/peers-torchft; schemathesis, which calls the service by its document, in build/peers-schemathesis; Triton, whose
+# interpreter and compiler need no GPU, in build/peers-triton.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 pip=(.venv/bin/python -m pip install --quiet --no-deps)
@@ -25,4 +26,7 @@ fi
 if [ ! -e build/peers-schemathesis/schemathesis ]; then
   "${pip[@]}" --target build/peers-schemathesis schemathesis==4.32.5 graphql-core==3.3.2 harfile==0.6.0 \
     hypothesis-graphql==0.13.5 jsonschema_rs==0.60.3 pyrate-limiter==4.5.1 werkzeug==3.1.9
+fi
+if [ ! -e build/peers-triton/triton ]; then
+  "${pip[@]}" --target build/peers-triton triton==3.7.1
 fi

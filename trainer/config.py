@@ -24,7 +24,7 @@ class MemoryConfig(Document):
     """What is traded for memory and time."""
 
     row_tokens: int = Field(8192, ge=1, description="Tokens that a rank trains at once, packed.")
-    head_chunk_mib: int = Field(64, ge=1, description="Logits that exist at once, in MiB.")
+    head_chunk_mib: int = Field(0, ge=0, description="Logits at once, in MiB; 0: 64 on a CPU, 640 on a GPU.")
     checkpoint_activations: bool = Field(False, description="Compute activations twice instead of keeping them.")
     offload_optimizer: bool = Field(False, description="Keep the optimizer's state in host memory between updates.")
     offload_reference: bool = Field(False, description="Keep the base model's shards in host memory between uses.")
@@ -83,6 +83,7 @@ class TrainerConfig(ProcessConfig):
     base: Path | None = Field(None, description="Folder of policy step 0; the pool's `model.source` if None.")
     seed: int = Field(0, ge=0, description="Seed of the demo's own base model.")
     heartbeat_seconds: float = Field(60.0, gt=0, le=600, description="Longest pause between heartbeats.")
+    checkpoint_seconds: float = Field(600.0, ge=0, description="Training that a kill may cost: it is repeated.")
     keep_exports: int = Field(4, ge=2, description="Policy folders kept on disk.")
     decoy: KeyConfig | None = Field(None, description="Key of a node of the owner's whose every file is a canary.")
     metrics: MetricsConfig = MetricsConfig()

@@ -83,14 +83,14 @@ class Learner:
         with torch.no_grad():
             old += [[self.policy.logprobs(row, self.temperature)[0] for row in rows] for rows in minibatches[1:]]
         for part, rows, logps in zip(parts, minibatches, old, strict=True):
-            for row, logp_old in zip(rows, logps, strict=True):
+            for left, (row, logp_old) in zip(reversed(range(len(rows))), zip(rows, logps, strict=True), strict=True):
                 batch = self._token_batch(row, logp_old)
                 token_loss = self.loss(batch)
                 weights = token_weights(
                     self.config.algorithm, batch.sequence, sum(lengths) * share, len(lengths) * share
                 )
                 loss = (weights * token_loss.loss).sum()
-                loss.backward()  # type: ignore[no-untyped-call]
+                self.policy.backward(loss, last=not left)
                 totals.add(row.samples, batch, token_loss, loss)
             totals.updated(*apply_update(self.policy.model, self.optimizers, self.config, self.updates))
             self.updates += 1
@@ -149,8 +149,8 @@ class LearnerGroup(BroadcastCalls):
         return self.learner.load_checkpoint(folder)
 
     @on_all_ranks
-    def export(self, folder: Path) -> None:
-        self.learner.policy.export(folder)
+    def gather(self) -> Callable[[Path], object]:
+        return self.learner.policy.gather()
 
     @on_all_ranks
     def renew(self) -> None:

@@ -210,11 +210,12 @@ class SftLearner:
         """Return the mean loss (nats) of the learned tokens, over every rank's rows; `learn` adds its gradient up."""
         device, targets = self.policy.device, max(1, sum(example.targets for example in examples))
         total = torch.zeros((), dtype=torch.float64, device=device)
-        for indices in self.policy.plan([len(example.tokens) for example in examples])[self.placement.ranks.rank]:
+        rows = self.policy.plan([len(example.tokens) for example in examples])[self.placement.ranks.rank]
+        for left, indices in zip(reversed(range(len(rows))), rows, strict=True):
             with torch.set_grad_enabled(learn):
                 row_loss = -self.policy.logprobs(packed_row(examples, indices, device), 1.0)[0].sum()
             if learn:
-                (row_loss / targets).backward()  # type: ignore[no-untyped-call]
+                self.policy.backward(row_loss / targets, last=not left)
             total += row_loss.detach().double()
         return float(self.placement.ranks.sum(total)) / targets
 

@@ -1,7 +1,9 @@
 """The training loop of a pool: consume accepted files, take steps, publish every policy step, survive kills.
 
-Order of a step: train → guards → checkpoint and export → records → upload → chain → report. Whatever a kill interrupts
-is repeated from the checkpoint: training is bit-exact, and everything after it idempotent.
+Order of a step: train → guards → records → export → upload → chain → report; what comes after the records runs beside
+the next step, which is not recorded before. Checkpoints are written beside it too, every `checkpoint_seconds`. Whatever
+a kill interrupts is repeated from the last checkpoint with the files that the records name: training is bit-exact, and
+everything after it idempotent.
 """
 
 import logging
@@ -10,16 +12,17 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from chain.indexer.records import Submission
 from protocol.accounts import LocalAccount
 from protocol.api.work import HeartbeatRequest
-from protocol.errors import IntegrityError, MusterError
+from protocol.errors import IntegrityError, MusterError, unwritten
 from protocol.files import drop_old, remove_leftovers
 from protocol.rollout_file.rows import Limits
 from runtime.orchestrator_client import Heartbeats, OrchestratorClient, heartbeat
@@ -91,11 +94,26 @@ class PolicyGroup(Protocol):
 
     def load_checkpoint(self, folder: Path) -> dict[str, Any]: ...
 
-    def export(self, folder: Path) -> None: ...
+    def gather(self) -> Callable[[Path], object]:
+        """Return what writes the policy as it is now to a folder, later and on any thread."""
+        ...
 
     def renew(self) -> None: ...
 
     def end(self, code: int) -> None: ...
+
+
+class Publication(NamedTuple):
+    """A policy step on its way to bucket and chain: its record, when that began, and what results in its digest."""
+
+    step: int
+    record: dict[str, Any]
+    started: float
+    work: "Future[bytes | None]"
+
+
+class _StoppedError(Exception):
+    """The trainer is asked to stop while its learners are behind its records."""
 
 
 class StepRunner:
@@ -139,7 +157,7 @@ class LocalSteps(StepRunner):
         step = self.group.learner.step
         metrics = self.group.train_step(batch.groups)
         try:
-            self.check(metrics, self.records.metrics())
+            self.check(metrics, self.records.before(step + 1))
         except UnstableError as error:
             blamed = self._blame(batch, step)
             self.rewind(step)
@@ -161,7 +179,7 @@ class LocalSteps(StepRunner):
             half = StepFiles(batch.files[part], batch.groups_of[part])
             self.rewind(step)
             try:
-                self.check(self.group.train_step(half.groups), self.records.metrics())
+                self.check(self.group.train_step(half.groups), self.records.before(step + 1))
             except UnstableError:
                 blamed += self._blame(half, step)
         return blamed
@@ -200,13 +218,16 @@ def _median(values: Sequence[float]) -> float:
 class TrainingProgress:
     """The learner's state on disk. Starts from the newest intact checkpoint in `folder`, or with the fresh learners of
     `group` at policy step 0. As old as the weights are: `consumed`, the ids of the files trained on; `manifests`,
-    digests of the policy steps published so far; `document`, the record of the learner's own step, empty for step 0."""
+    digests of the policy steps published so far; `document` and `files`, the records of the learner's own step, empty
+    for step 0. `seconds`: least time from one checkpoint to the next."""
 
-    def __init__(self, folder: Path, group: PolicyGroup, records: Records) -> None:
-        self._folder, self._group, self._records = folder, group, records
+    def __init__(self, folder: Path, group: PolicyGroup, records: Records, seconds: float = 0.0) -> None:
+        self._folder, self._group, self._records, self._seconds = folder, group, records, seconds
+        self._last, self._pending = time.monotonic(), False
         self.consumed: set[str] = set()
         self.manifests: list[bytes] = []
         self.document: dict[str, Any] = {}
+        self.files: list[dict[str, Any]] = []
         remove_leftovers(folder)
         paths = checkpoints(folder)
         if paths and not any(map(self._resume, reversed(paths))):
@@ -223,28 +244,56 @@ class TrainingProgress:
         fields = self.document.get("made_by")
         return StepWorkers.model_validate({name: fields[name] for name in StepWorkers.model_fields}) if fields else None
 
-    def save(self, document: dict[str, Any], files: list[dict[str, Any]], meanwhile: Callable[[], None]) -> bool:
-        """Write the checkpoint of the step just trained, with its lines for the records, and call `meanwhile` while it
-        is written; return True. Raises MusterError if it cannot be written; it may be retried."""
-        self.document = document
+    def advance(self) -> bool:
+        """Finish the checkpoint under way, and begin one if one is due; return True. Wait while the disk is full.
+        Raises MusterError if one cannot be written; it may be retried."""
+        self.finish()
+        if time.monotonic() - self._last >= self._seconds:
+            self.begin()
+            if not self._seconds:
+                self.finish()
+        return True
+
+    def begin(self) -> None:
+        """Begin to write a checkpoint of the learner as it is; it counts once it is finished."""
         extra = {
             "consumed": sorted(self.consumed),
             "manifests": [digest.hex() for digest in self.manifests],
-            "document": document,
-            "files": files,
+            "document": self.document,
+            "files": self.files,
         }
         self._group.start_checkpoint(checkpoint_path(self._folder, self.step), extra)
+        self._last, self._pending = time.monotonic(), True
+
+    def finish(self) -> None:
+        """Wait for the checkpoint that was begun, if one was. Raises MusterError if it cannot be written."""
+        if not self._pending:
+            return
+        self._pending = False
         try:
-            meanwhile()
-        finally:
             self._group.finish_checkpoint()
+        except MusterError:
+            self._last = -math.inf
+            raise
         drop_old(checkpoints(self._folder), _KEPT_CHECKPOINTS)
-        return True
+
+    def save(self) -> None:
+        """Have a checkpoint of the learner, if its step was recorded; log why there is none."""
+        try:
+            self.finish()
+            if self.document.get("step") == self.step and not checkpoint_path(self._folder, self.step).is_dir():
+                self.begin()
+                self.finish()
+        except MusterError as error:
+            log.warning("%s", error)
 
     def rewind(self, step: int) -> None:
-        """Take the learners back to policy step `step`. Raises IntegrityError if its checkpoint is damaged."""
-        if step:
-            self._group.load_checkpoint(checkpoint_path(self._folder, step))
+        """Take the learners back to policy step `step`, or to the last one before it that has a checkpoint. Raises
+        IntegrityError if that is damaged."""
+        self.finish()
+        earlier = [path for path in checkpoints(self._folder) if path <= checkpoint_path(self._folder, step)]
+        if earlier:
+            self._group.load_checkpoint(earlier[-1])
         else:
             self._group.renew()
 
@@ -256,9 +305,9 @@ class TrainingProgress:
             return False
         self.consumed = set(extra["consumed"])
         self.manifests = [bytes.fromhex(digest) for digest in extra["manifests"]]
-        self.document = extra["document"]
+        self.document, self.files = extra["document"], extra["files"]
         if self.document:
-            self._records.write(self.document, extra["files"])
+            self._records.write(self.document, self.files)
         log.info("resumed at policy step %d with %d consumed files", self.step, len(self.consumed))
         return True
 
@@ -283,7 +332,9 @@ class Trainer:
         base = config.base or base_model(pool.model, pool.environments[0], config.seed)
         placement = placement or Placement(device=config.engine.device, memory=config.memory)
         self.group: PolicyGroup = group or start_learners(config, placement, (pool, base.resolve()))
-        self.progress = TrainingProgress(self.home / "checkpoints", self.group, self.records)
+        seconds = 0.0 if make_steps else config.checkpoint_seconds  # what workers train cannot be repeated here
+        self.progress = TrainingProgress(self.home / "checkpoints", self.group, self.records, seconds)
+        self._recorded = self.records.last
         self.reports.catch_up()
         self.mask_writer = MaskWriter(
             pool, config.pool, services.client.refresh, services.bucket.get, self.home, config.confirmations,
@@ -300,11 +351,14 @@ class Trainer:
         self.idle = IdleClock()
         self.stopping = threading.Event()
         self._waiting = Waiting(self.stopping, config.poll_seconds, self._meanwhile)
+        self._publishing_waits = Waiting(self.stopping, config.poll_seconds, lambda: None)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="publisher")
+        self._publication: Publication | None = None
         self._phase = "starting"
         self.check: Check = partial(check_step, config.guards)
         if make_steps is None:
             assert isinstance(self.group, LearnerGroup), "another group brings its own steps"
-            self.steps: StepRunner = LocalSteps(self.group, self.check, self.records, self.files, self.progress.rewind)
+            self.steps: StepRunner = LocalSteps(self.group, self.check, self.records, self.files, self._rewind)
         else:
             self.steps = make_steps(self)
 
@@ -337,7 +391,8 @@ class Trainer:
             code = EXIT_WRONG
             raise
         finally:
-            self.publisher.close()
+            self.stopping.set()
+            self._thread.shutdown(cancel_futures=True)
             self.group.end(code)
             self.evaluations.stop()
             opener.stop()
@@ -354,25 +409,52 @@ class Trainer:
         return self._waiting.until(what.removeprefix("waiting for "), attempt, pause, why)
 
     def checkpoint(self, record: dict[str, Any], files: list[dict[str, Any]]) -> bool:
-        """Save the weights with the records of their step, so that a kill after this loses neither, and export them.
-        Wait while the disk is full; return False if asked to stop meanwhile."""
-        save = partial(self.progress.save, record, files, self._export)
-        return bool(self.wait_until(f"writing the checkpoint of step {self.step}", save, _DISK_RETRY_SECONDS))
+        """Once the step before is published, record one, so that a kill after this can repeat it, and begin a
+        checkpoint if one is due. Return False if asked to stop meanwhile."""
+        if not self._settle():
+            return False
+        self.progress.document, self.progress.files = record, files
+        what = f"writing the checkpoint of step {self.step}"
+        if not self.wait_until(what, self.progress.advance, _DISK_RETRY_SECONDS):
+            return False
+        self.records.write(record, files)
+        return True
 
     def publish_step(self) -> None:
         """Bring the learner's policy step to bucket and chain, retrying until it is there or we are stopped."""
-        step, started, record = self.step, time.monotonic(), self.progress.document
-        self._phase = f"publishing step {step}"
-        folder = self.publisher.folder(step)
-        if not folder.is_dir():
-            self.group.export(folder)
-        self.wait_until(self._phase, partial(self._upload, step))
+        self._begin_publishing()
+        self._settle()
+
+    def _begin_publishing(self) -> None:
+        """Begin the same on a thread."""
+        step, folder = self.step, self.publisher.folder(self.step)
+        write = None if folder.is_dir() or self._repeated(step) else self.group.gather()
+        made_by, record = self.progress.made_by, self.progress.document
+        work = self._thread.submit(self._publish, step, write, made_by)
+        self._publication = Publication(step, record, time.monotonic(), work)
+
+    def _settle(self) -> bool:
+        """Wait for the policy step under way, if there is one, and report it; return False if asked to stop first."""
+        publication = self._publication
+        if publication is None:
+            return True
+        self.wait_until(f"publishing step {publication.step}", lambda: publication.work.done() or None)
+        if self._publication is publication and publication.work.done():
+            self._report()
+        return publication.work.done() and publication.work.result() is not None
+
+    def _report(self) -> None:
+        """Report the step that the thread is done with."""
+        assert self._publication is not None
+        (step, record, started, work), self._publication = self._publication, None
+        if work.result() is None:
+            return
         if record:
             record["timings"]["publish"] = round(time.monotonic() - started, 3)
+            self.sinks.write(record)
         self.reports.add(step, record)
         self.reports.flush()
-        if step < len(self.progress.manifests):
-            self._offer(step)
+        self._offer(step)
         pinned = self.evaluations.pinned | self.publisher.needed(step)
         folders = [one for one in sorted((self.home / "policies").glob("step-*")) if one not in pinned]
         drop_old(folders, self.config.keep_exports)
@@ -382,10 +464,15 @@ class Trainer:
         for step in range(min(self.step, len(self.progress.manifests))):
             self._offer(step)
         self.publish_step()
-        while self.step < self.pool_config.train.steps:
-            if self.stopping.is_set():
-                return False
-            self._step()
+        while self.step < self.pool_config.train.steps and not self.stopping.is_set():
+            try:
+                self._step()
+            except _StoppedError:
+                return False  # the learners are behind the records
+        over = self._settle() and self.step == self.pool_config.train.steps
+        self.progress.save()
+        if not over:
+            return False
         if self.wait_until("confirming the last step", self._confirmed) is None:
             return False
         if self.wait_until("measuring held-out reward", self._record_evaluations) is None:
@@ -421,9 +508,7 @@ class Trainer:
         entries = [file_record(metrics.step, sub) | self.steps.file_fields(file_id(sub)) for sub in files]
         if not self.checkpoint(record, entries):
             return
-        self.records.write(record, entries)
-        self.publish_step()
-        self.sinks.write(record)
+        self._begin_publishing()
         if not files:  # the collector logged why
             return
         log.info(
@@ -431,15 +516,33 @@ class Trainer:
             metrics.step, metrics.reward_mean, metrics.groups_used, metrics.groups_dropped, waited, metrics.seconds,
         )  # fmt: skip
 
-    def _export(self) -> None:
-        folder = self.publisher.folder(self.step)
-        self.group.export(folder)
-        try:
-            self.mask_writer.write(self.step, folder)
-        except MusterError as error:
-            log.debug("the step is prepared later: %s", error)
+    def _rewind(self, step: int) -> None:
+        """Take the learners back to policy step `step`: what was trained since the last checkpoint is repeated once."""
+        assert isinstance(self.group, LearnerGroup), "what workers trained is not repeated"
+        self.progress.rewind(step)
+        if self.step == step:
             return
-        self.publisher.start(self.step, self.progress.manifests, self.progress.made_by)
+        while self.step < step:
+            batch = self.wait_until(f"repeating step {self.step + 1}", self._recorded_batch)
+            if batch is None:
+                raise _StoppedError
+            self.group.train_step(batch.groups)
+        self.progress.save()
+
+    def _recorded_batch(self) -> StepFiles | None:
+        return self.files.batch(self.step + 1, self.progress.consumed)
+
+    def _repeated(self, step: int) -> bytes | None:
+        """The digest of a step that was recorded before a kill, and that the chain has: its weights are published."""
+        if not 0 < step <= self._recorded:
+            return None
+        steps = self.services.client.refresh().pools[self.config.pool].steps
+        return steps[step].manifest if step < len(steps) else None
+
+    def _publish(self, step: int, write: Callable[[Path], object] | None, made_by: StepWorkers | None) -> bytes | None:
+        """Publish a step, on the thread; return its manifest's digest, None if asked to stop first."""
+        upload = partial(self._upload, step, write, made_by)
+        return self._publishing_waits.until(f"publishing step {step}", upload)
 
     def _next_batch(self) -> StepFiles | None:
         batch = self.files.batch(self.step + 1, self.progress.consumed, self.steps.bound)
@@ -449,12 +552,19 @@ class Trainer:
             self.publisher.ensure(self.progress.manifests)
         return batch
 
-    def _upload(self, step: int) -> bytes:
-        manifests = self.progress.manifests
-        if self.pool_config.curricula:  # a reorganisation may have removed the step by whose time files count
-            self.publisher.ensure(manifests[:step])
-        self.mask_writer.write(step, self.publisher.folder(step))
-        digest = self.publisher.upload(step, manifests, self.progress.made_by)
+    def _upload(self, step: int, write: Callable[[Path], object] | None, made_by: StepWorkers | None) -> bytes:
+        manifests, folder = self.progress.manifests, self.publisher.folder(step)
+        digest = self._repeated(step)
+        if digest is None:
+            if write is not None and not folder.is_dir():
+                try:
+                    write(folder)
+                except OSError as error:
+                    raise MusterError(unwritten(error)) from None
+            if self.pool_config.curricula:  # a reorganisation may have removed the step by whose time files count
+                self.publisher.ensure(manifests[:step])
+            self.mask_writer.write(step, folder)
+            digest = self.publisher.upload(step, manifests, made_by)
         manifests[step:] = [digest]
         self.publisher.ensure(manifests)
         return digest
@@ -480,6 +590,8 @@ class Trainer:
 
     def _meanwhile(self) -> None:
         self.steps.poll()
+        if self._publication is not None and self._publication.work.done():
+            self._report()
         self._record_evaluations()
         self.reports.flush()
 

@@ -8,7 +8,7 @@ defensively: every length is checked against the bytes that are there (docs/desi
 import hashlib
 import math
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -342,14 +342,24 @@ def sha256(data: Bytes) -> bytes:
     return hashlib.sha256(data.data).digest()
 
 
-def encode_delta(base: Weights, base_index: WeightIndex, new: Weights, new_index: WeightIndex) -> bytes:
+def encode_delta(
+    base: Weights,
+    base_index: WeightIndex,
+    new: Weights,
+    new_index: WeightIndex,
+    apply: Callable[..., Iterable[bytes]] = map,
+) -> bytes:
     """Encode the delta that leads from `base` to `new`; at most about 100 bytes + 33 per tensor + 8 per segment longer
-    than what changed. Raises ValueError if the two do not have the same tensors of the same types and shapes."""
+    than what changed. `apply` works as `map` does, on threads perhaps. Raises ValueError if the two do not have the
+    same tensors of the same types and shapes."""
     if base_index.with_hashes({one.name: one.sha256 for one in new_index.tensors}) != new_index:
         raise ValueError("the versions have other tensors: publish the full weights")
+
+    def encode(before: TensorEntry, after: TensorEntry) -> bytes:
+        return b"" if before == after else encode_tensor(base[before.name], new[after.name], after.dtype)
+
     head, bodies = [MAGIC, base_index.digest, new_index.digest], []
-    for before, after in zip(base_index.tensors, new_index.tensors, strict=True):
-        body = b"" if before == after else encode_tensor(base[before.name], new[after.name], after.dtype)
+    for after, body in zip(new_index.tensors, apply(encode, base_index.tensors, new_index.tensors), strict=True):
         head.append(varint(len(body)))
         if body:
             head.append(after.sha256)

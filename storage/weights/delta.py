@@ -7,7 +7,9 @@ import mmap
 import os
 import struct
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +18,7 @@ from numpy.typing import NDArray
 
 from protocol.encoding import parse_json
 from protocol.errors import IntegrityError
+from storage.weights.manifest import HASHING_THREADS
 
 if TYPE_CHECKING:
     from protocol.delta.delta import DeltaReader, TensorEntry, WeightIndex
@@ -82,32 +85,38 @@ class EncodedDelta:
     data: bytes
 
 
-def encode_file(base: Path, new: Path) -> EncodedDelta | None:
-    """Return the delta between two versions of a file; None if they are not safetensors files with the same tensors at
-    the same places, or no delta is shorter than the file. It was applied once, and gives what it should.
+class MappedFile:
+    """A safetensors file's tensors, read from the disk as they are needed; their hashes are computed once. Raises
+    ValueError for any other file, OSError."""
 
-    Raises OSError; MusterError if a file changes meanwhile.
-    """
+    def __init__(self, path: Path) -> None:
+        self.path, self.places = path, tensor_places(path)
+        self.tensors, self.size = _tensors(path, self.places), path.stat().st_size
+        start = min((place.start for place in self.places), default=0)
+        with path.open("rb") as file:
+            self.header = file.read(start)
+
+    @cached_property
+    def index(self) -> "WeightIndex":
+        return _index(self.places, self.tensors)
+
+
+def encode_file(base: MappedFile, new: MappedFile) -> EncodedDelta | None:
+    """Return the delta between two versions of a file; None if they do not have the same tensors at the same places, or
+    no delta is shorter than the file. It was applied once, and gives what it should. Raises MusterError if a file
+    changes meanwhile."""
     from protocol.delta.delta import DeltaReader, encode_delta
 
-    if base.stat().st_size != new.stat().st_size:
+    if base.header != new.header or base.places != new.places:
         return None
-    try:
-        places, others = tensor_places(base), tensor_places(new)
-    except ValueError:
-        return None
-    data = min((place.start for place in places), default=0)
-    if places != others or base.open("rb").read(data) != new.open("rb").read(data):
-        return None
-    before, after = _tensors(base, places), _tensors(new, places)
-    base_index, new_index = _index(places, before), _index(places, after)
-    delta = encode_delta(before, base_index, after, new_index)
-    if len(delta) >= new.stat().st_size:
-        return None
-    reader = DeltaReader(delta, base_index, new_index.digest)
-    for entry in _changed(reader).values():
-        reader.tensor(entry, before[entry.name])
-    return EncodedDelta(new_index.digest, delta)
+    with ThreadPoolExecutor(HASHING_THREADS) as threads:
+        delta = encode_delta(base.tensors, base.index, new.tensors, new.index, threads.map)
+        if len(delta) >= new.size:
+            return None
+        reader = DeltaReader(delta, base.index, new.index.digest)
+        for _ in threads.map(lambda entry: reader.tensor(entry, base.tensors[entry.name]), _changed(reader).values()):
+            pass
+    return EncodedDelta(new.index.digest, delta)
 
 
 def apply_file(path: Path, deltas: Sequence[tuple[bytes, Path]]) -> None:
@@ -152,10 +161,12 @@ def _index(places: Sequence[TensorPlace], tensors: dict[str, Bytes]) -> "WeightI
     """Reads everything. Raises IntegrityError for sizes that do not fit shapes."""
     from protocol.delta.delta import TensorEntry, WeightIndex
 
+    def entry(place: TensorPlace) -> "TensorEntry":
+        return TensorEntry.of(place.name, place.dtype, place.shape, tensors[place.name])
+
     try:
-        return WeightIndex.of(
-            TensorEntry.of(place.name, place.dtype, place.shape, tensors[place.name]) for place in places
-        )
+        with ThreadPoolExecutor(HASHING_THREADS) as threads:
+            return WeightIndex.of(threads.map(entry, places))
     except ValueError as error:
         raise IntegrityError(f"a tensor is malformed: {error}", "fetch the full weights") from None
 

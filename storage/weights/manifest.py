@@ -2,8 +2,10 @@
 (docs/reference/protocol.md, section 8)."""
 
 import hashlib
-from collections.abc import Iterator
+import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -250,6 +252,7 @@ def _check_version(fields: Any, expected: bytes) -> None:
 # Small enough that a relay's clients do not wait long for a shard that is on its way there.
 SHARD_BYTES = 4 << 20
 _READ = 256 << 10
+HASHING_THREADS = min(16, os.cpu_count() or 1)
 # Of deltas, which many pass on to each other at once: a wrong one is found out sooner.
 DELTA_SHARD_BYTES = 1 << 20
 
@@ -264,18 +267,15 @@ def weight_files(folder: Path, shard_size: int = SHARD_BYTES) -> tuple[WeightFil
     paths = sorted(folder.iterdir(), key=lambda path: path.name.lower())
     if not paths:
         raise ConfigError(f"the weights folder {folder} is empty", "save a model into it first")
-    files = []
     for path in paths:
         if path.is_symlink() or not path.is_file():
             raise ConfigError(f"{path} is not a plain file", "weights folders hold plain files only")
-        try:
-            files.append(_weight_file(path, shard_size))
-        except ValueError as error:
-            raise ConfigError(f"{path} cannot be published: {error}", "rename it") from None
-    return tuple(files)
+    with ThreadPoolExecutor(HASHING_THREADS) as threads:
+        return tuple(threads.map(partial(_weight_file, shard_size=shard_size), paths))
 
 
 def _weight_file(path: Path, shard_size: int) -> WeightFile:
+    """Read a file once. Raises ConfigError for a name that no manifest may have."""
     whole, size, shards = hashlib.sha256(), 0, list[Shard]()
     with path.open("rb", buffering=0) as file:
         while True:
@@ -286,12 +286,16 @@ def _weight_file(path: Path, shard_size: int) -> WeightFile:
                 state.update(data)
                 size += len(data)
             if size == begin:
-                return WeightFile(name=path.name, size=size, sha256=whole.hexdigest(), shards=tuple(shards))
+                break
             shards.append(Shard(sha256=state.hexdigest(), size=size - begin))
+    try:
+        return WeightFile(name=path.name, size=size, sha256=whole.hexdigest(), shards=tuple(shards))
+    except ValueError as error:
+        raise ConfigError(f"{path} cannot be published: {error}", "rename it") from None
 
 
-def read_shards(path: Path, shard_size: int) -> Iterator[bytes]:
-    """Yield the shards' bytes of one file, in order."""
+def read_shard(path: Path, shard_size: int, number: int) -> bytes:
+    """Return the bytes of a file's shard `number`."""
     with path.open("rb") as file:
-        while data := file.read(shard_size):
-            yield data
+        file.seek(number * shard_size)
+        return file.read(shard_size)

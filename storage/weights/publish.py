@@ -1,9 +1,11 @@
 """Publish a policy step: upload the shards that the bucket lacks, then the signed manifest."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from protocol.accounts import LocalAccount
 from protocol.curriculum import MASK_FILE
@@ -20,14 +22,19 @@ from storage.weights.manifest import (
     Shard,
     StepDelta,
     StepWorkers,
-    read_shards,
+    read_shard,
     seal,
     weight_files,
 )
 
+if TYPE_CHECKING:
+    from storage.weights.delta import MappedFile
+
+UPLOAD_THREADS = 8
+
 
 class ObjectWriter(Protocol):
-    """Where objects are put; `storage.s3.Bucket` is one."""
+    """Where objects are put, by several threads; `storage.s3.Bucket` is one."""
 
     def put(self, key: str, data: bytes) -> bool: ...
 
@@ -38,6 +45,34 @@ class EarlierStep:
 
     manifest: Manifest
     folder: Path
+
+
+class OpenFiles:
+    """Weight files whose digests are known, for steps that follow one another: a file that the file system calls the
+    same is neither compared nor hashed again. For one thread."""
+
+    def __init__(self) -> None:
+        self._files: dict[tuple[int, ...], MappedFile] = {}
+        self._opened: set[tuple[int, ...]] = set()
+
+    def open(self, path: Path, sha256: str = "") -> "MappedFile":
+        """Return a file; one that is not known yet is compared with `sha256`, if that is given. Raises ValueError if it
+        is not that safetensors file, OSError."""
+        from storage.weights.delta import MappedFile
+
+        info = path.stat()
+        key = (info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns)
+        if key not in self._files:
+            if sha256 and file_sha256(path) != sha256:
+                raise ValueError("it is not what was published")
+            self._files[key] = MappedFile(path)
+        self._opened.add(key)
+        return self._files[key]
+
+    def close_others(self) -> None:
+        """Close what was not opened since this was called before."""
+        self._files = {key: file for key, file in self._files.items() if key in self._opened}
+        self._opened = set()
 
 
 @dataclass(frozen=True)
@@ -76,15 +111,18 @@ def prepare(
     bases: Sequence[EarlierStep],
     snapshot: bool = True,
     shard_size: int = DELTA_SHARD_BYTES,
+    files: OpenFiles | None = None,
 ) -> PreparedStep:
     """Return the `manifest` of a folder (`make_manifest`) with a delta from every one of `bases` that has one: all
     files that differ are safetensors files with the same tensors, and all deltas together are smaller than these.
 
     Without a delta, and if `snapshot` says so, the full shards are to be published as well. Equal folders give equal
-    manifests. Raises OSError, MusterError.
+    manifests. `files`: those of earlier calls. Raises OSError, MusterError.
     """
     pieces: dict[str, bytes] = {}
-    found = [_step_delta(folder, manifest, base, shard_size, pieces) for base in bases]
+    files = files or OpenFiles()
+    found = [_step_delta(folder, manifest, base, shard_size, pieces, files) for base in bases]
+    files.close_others()
     deltas = tuple(delta for delta in found if delta is not None)
     fields = {**dict(manifest), "deltas": deltas, "snapshot": snapshot or not deltas}
     return PreparedStep(Manifest.model_validate(fields), pieces)
@@ -100,17 +138,30 @@ def send(
     store raises.
     """
     manifest = prepared.manifest
+    reads: list[tuple[Shard, Callable[[], bytes | None]]] = []
     for delta in manifest.deltas:
-        for shard in delta.shards:
-            store.put(shard.key, prepared.deltas[shard.sha256])
+        reads += [(shard, partial(prepared.deltas.get, shard.sha256)) for shard in delta.shards]
     # What rests can be looked at without the weights that it goes with.
     for file in (one for one in manifest.files if manifest.snapshot or one.name == MASK_FILE):
-        pieces = read_shards(folder / file.name, shard_size)
+        path = folder / file.name
+        reads += [(shard, partial(read_shard, path, shard_size, at)) for at, shard in enumerate(file.shards)]
+
+    def put(shard: Shard, read: Callable[[], bytes | None]) -> None:
         try:
-            for shard, data in zip(file.shards, pieces, strict=True):
-                store.put(shard.key, data)
-        except (OSError, ValueError):
-            raise IntegrityError(f"{folder / file.name} changed while it was published", "publish again") from None
+            data = read() or b""
+        except OSError:
+            data = b""
+        if len(data) != shard.size:
+            raise IntegrityError(f"{folder} changed while it was published", "publish again")
+        store.put(shard.key, data)
+
+    with ThreadPoolExecutor(UPLOAD_THREADS) as threads:
+        sent = [threads.submit(put, *read) for read in reads]
+        try:
+            for one in sent:
+                one.result()
+        finally:
+            threads.shutdown(cancel_futures=True)
     store.put(object_key("manifests", manifest.digest), seal(manifest, account))
 
 
@@ -136,7 +187,7 @@ def publish(
 
 
 def _step_delta(
-    folder: Path, manifest: Manifest, base: EarlierStep, shard_size: int, pieces: dict[str, bytes]
+    folder: Path, manifest: Manifest, base: EarlierStep, shard_size: int, pieces: dict[str, bytes], files: OpenFiles
 ) -> StepDelta | None:
     """Return the delta from `base`, None if there is none of use; add its shards to `pieces`."""
     from storage.weights.delta import encode_file
@@ -148,14 +199,13 @@ def _step_delta(
     for file in manifest.files:
         if file.sha256 == before[file.name]:
             continue
-        old, new = base.folder / file.name, folder / file.name
-        if not old.is_file() or file_sha256(old) != before[file.name]:
+        try:
+            old, new = files.open(base.folder / file.name, before[file.name]), files.open(folder / file.name)
+        except (FileNotFoundError, ValueError):
             return None
         encoded = encode_file(old, new)
         if encoded is None:
             return None
-        if file_sha256(new) != file.sha256:
-            raise IntegrityError(f"{new} changed while it was published", "publish again")
         parts = [encoded.data[at : at + shard_size] for at in range(0, len(encoded.data), shard_size)]
         shards = [Shard(sha256=sha256_hex(part), size=len(part)) for part in parts]
         own_pieces |= {shard.sha256: part for shard, part in zip(shards, parts, strict=True)}

@@ -1,5 +1,6 @@
 """The vLLM engine agrees with the transformers engine; each case is a process, for vLLM keeps global state."""
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -24,11 +25,13 @@ def test_the_cache_of_a_small_model_is_small() -> None:
 
 
 def run_evidence(name: str, folder: Path, program: str = "vllm_case") -> dict[str, Any]:
-    command, env = (
-        [sys.executable, "-m", f"tests.engines.{program}", name, str(folder)],
-        os.environ | torch_environment(),
-    )
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=240, check=False)
+    return run_case(program, name, str(folder))
+
+
+def run_case(program: str, *arguments: str, timeout: float = 240, **environment: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", f"tests.engines.{program}", *arguments]
+    env = os.environ | torch_environment() | environment
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=timeout, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return found
@@ -103,3 +106,22 @@ def test_two_processes_with_half_of_the_model_each(tmp_path: Path) -> None:
         check(weights["distance"], logits=1e-4)
         for honest in (weights["theirs"], weights["own"]):
             check(honest, mismatches=0, gap=0)
+
+
+def test_rows_find_their_completions_in_model_runner_2() -> None:
+    """Slots are recycled, batches reordered, prompts split, requests preempted and over-run: see vllm_slots_case.py."""
+    assert run_case("vllm_slots_case", "1") == {"same": 20, "proofs": 20, "prompts": 4, "kept": 0}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed (make peers)")
+def test_model_runner_2_agrees_token_for_token(tmp_path: Path) -> None:
+    """vLLM's own runner for GPUs, its kernels interpreted: see vllm_second_case.py."""
+    wanted = {"TRITON_INTERPRET": "1", "VLLM_USE_V2_MODEL_RUNNER": "1"}
+    found = run_case("vllm_second_case", str(tmp_path), timeout=1700, **wanted)
+    assert found["runner"] == "vllm.v1.worker.gpu.model_runner"
+    assert found["ahead"]
+    assert (found["same"], found["reloaded"]) == (5, 2)
+    for part in ("judged", "own", "turn"):
+        check(found[part], mismatches=1, mantissa=0.1, gap=1e-3, logprob=1e-3)

@@ -45,11 +45,10 @@ def small_windows(engine: VllmEngine, pairs: Pairs) -> float:
 
 def left_behind(engine: VllmEngine, pairs: Pairs) -> int:
     """What vLLM's process still holds after a caller stopped early."""
-    from engines import vllm_extension
-
     for _ in engine.prefill(pairs):
         break
-    return len(vllm_extension._PREFILLED) + len(vllm_extension._RECORDS)
+    worker = engine._llm.llm_engine.engine_core.engine_core.model_executor.driver_worker.worker
+    return len(worker.muster_prefilled) + len(worker.muster_records)
 
 
 def after_failure(engine: VllmEngine, broken: Path, good: Path, asked: list[Request]) -> bool:

@@ -24,7 +24,7 @@ from protocol.seeds import Work
 from protocol.toploc.codec import PROOF_BYTES, proof_count
 from protocol.verdict import BallotDocument, Code, Finding, Measurement, Verdict, pack
 from storage.keys import Kind, object_key
-from storage.weights.manifest import Manifest, read_shards, seal, weight_files
+from storage.weights.manifest import SHARD_BYTES, Manifest, read_shard, seal, weight_files
 from tests.orchestrator.chain import OWNER, POOLS, TERMS, ScriptedChain
 from tests.orchestrator.conftest import POOL, Desk
 
@@ -280,8 +280,8 @@ def _publish_tokenizer(desk: Desk) -> tuple[bytes, Path]:
     save_byte_tokenizer(folder, [" answer"])
     files = weight_files(folder)
     for file in files:
-        for data in read_shards(folder / file.name, 32 << 20):
-            _keep(desk, "shards", data)
+        for number in range(len(file.shards)):
+            _keep(desk, "shards", read_shard(folder / file.name, SHARD_BYTES, number))
     manifest = Manifest(chain_id=31337, pools=POOLS, pool=1, step=0, parent="", dtype="float32", files=files)
     desk.bucket.objects[object_key("manifests", manifest.digest)] = seal(manifest, OWNER)
     return manifest.digest, folder

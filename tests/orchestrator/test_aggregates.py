@@ -64,17 +64,16 @@ def test_updated_aggregates_equal_new_ones(script: list[tuple[tuple[str, int], b
         assert escrow(state, 1, kept.sums) == escrow(state, 1)
 
 
-def test_a_committee_earns_a_quarter_of_the_fee_for_a_file_it_could_not_fetch() -> None:
+def test_the_fees_of_a_second_committee_are_owed_until_the_first_decides() -> None:
     chain = started(NODE)
     sequence = chain.submit(NODE, 0)
     projection = Projection(chain)
     before = escrow(projection.state, 1)
     chain.settle(NODE, sequence, Code.UNAVAILABLE)
-    chain.finalize(NODE, sequence, Code.UNAVAILABLE, taken=0, fees=0)
     projection.refresh()
     after = escrow(projection.state, 1)
-    assert before.owed_fees == 3 * FEE
-    assert after.owed_fees == 3 * (FEE >> 2)
+    assert before.owed_fees == 6 * FEE
+    assert after.owed_fees == 3 * FEE
     assert after.unpaid == 1000
 
 

@@ -27,7 +27,7 @@ from protocol.curriculum import (
 from protocol.encoding import tagged_hash, words
 from protocol.errors import IntegrityError
 from protocol.seeds import assignments
-from storage.weights.delta import encode_file
+from storage.weights.delta import MappedFile, encode_file
 from tests.protocol.works import work_of
 from tests.validator.world import CONFIG
 
@@ -204,7 +204,7 @@ def test_a_table_always_has_a_delta_shorter_than_itself(tmp_path: Path) -> None:
         for left_out in ((), range(64)):
             old.write_bytes(build_mask(POOL, 5, RATES, left_out=(1,)).encoded(POOL))
             new.write_bytes(build_mask(POOL, 6, rates, left_out).encoded(POOL))
-            delta = encode_file(old, new)
+            delta = encode_file(MappedFile(old), MappedFile(new))
             assert delta is not None
             assert len(delta.data) < mask_bytes(POOL) / 4
 

@@ -1,12 +1,16 @@
 """Training on several ranks: what one process makes, whatever the layout, and resumed on any other number of them."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from engines.loading import set_threads
 from protocol.config import (
@@ -175,6 +179,45 @@ def test_what_saves_memory_changes_nothing(trainings: Trainings, saving: tuple[s
     made = trainings.on_ranks(world, memory=ROWS.model_copy(update=dict.fromkeys(saving, True)))[0]
     assert error(trainings.alone(), made) < 1e-5
     assert same(trainings.on_ranks(world)[0], made)
+
+
+def exchanges(
+    ranks: Ranks, base: Path, shard: int, sums_whole: bool
+) -> tuple[Counter[str], int, dict[str, torch.Tensor]]:
+    """How often ranks exchanged gradients in a step of two minibatches, and how many rows they trained."""
+    config = TrainConfig(minibatches=2, optimizer=ADAMW)
+    learner = Learner(base, config, 1.0, placement=make_placement(ParallelConfig(shard=shard), ROWS, "cpu", ranks))
+    assert learner.policy.sums_whole
+    learner.policy.sums_whole = sums_whole
+    counts = Counter[str]()
+    with ExitStack() as stack:
+        for name in ("reduce_scatter_single", "all_reduce"):
+            stack.enter_context(patch.object(dist, name, counted(counts, name, getattr(dist, name))))
+        backward = patch.object(learner.policy, "backward", wraps=learner.policy.backward)
+        rows = stack.enter_context(backward)
+        learner.train_step(some_groups(1, count=16))
+    return counts, rows.call_count, weights_of(learner)
+
+
+def counted(counts: Counter[str], name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*arguments: Any, **options: Any) -> Any:
+        counts[name] += "group" in options  # sums of metrics are over all ranks
+        return function(*arguments, **options)
+
+    return call
+
+
+def test_gradients_are_exchanged_once_in_a_minibatch(base: Path) -> None:
+    """Once by each of the model's two groups of parameters; after every row where whole gradients have no room, and
+    then replicas still once."""
+    (often, rows, sharded), _ = on_ranks(2, exchanges, base, 0, False)
+    (seldom, same_rows, summed), _ = on_ranks(2, exchanges, base, 0, True)
+    assert rows == same_rows > 4
+    assert (often["reduce_scatter_single"], seldom["reduce_scatter_single"]) == (2 * rows, 4)
+    assert largest_difference(sharded, summed) < 1e-6
+    (replicas, rows, replicated), *_ = on_ranks(4, exchanges, base, 2, False)
+    assert (replicas["reduce_scatter_single"], replicas["all_reduce"]) == (2 * rows, 4)
+    assert largest_difference(replicated, summed) < 1e-6
 
 
 def test_muons_state_may_wait_in_the_hosts_memory(trainings: Trainings) -> None:

@@ -1,6 +1,7 @@
 """Guards: what stops a run before a step is published, and what must not."""
 
 import math
+import shutil
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from localnet.plan import DEMO_ENVIRONMENT
 from protocol.errors import IntegrityError
 from protocol.identity import PoolId
 from protocol.verdict import Code
+from protocol.waits import wait_for
 from tests.trainer.crew import on_ranks, outcomes
 from tests.trainer.world import NODE, OWNER, POOLS, STRANGER, Killed, TrainersWorld, config_of, killed, start
 from trainer.checkpoint import checkpoints
@@ -124,11 +126,59 @@ def test_a_kill_at_any_action_changes_nothing(base: Path, tmp_path: Path) -> Non
             break
 
 
+def test_a_step_is_published_while_the_next_one_trains(base: Path, tmp_path: Path) -> None:
+    """The bucket takes no manifest before the learner is a step further; one full checkpoint is written, at the end."""
+
+    class SlowBucket(TrainersWorld):
+        def put(self, key: str, data: bytes) -> bool:
+            if key.startswith("manifests/") and 0 < len(self.steps) < 3:
+                wait_for("the next step", lambda: made.step > len(self.steps) or None, 60, poll=0.01)
+            return super().put(key, data)
+
+    world = SlowBucket(base, tmp_path)
+    made = start(world)
+    assert made.run() == EXIT_DONE
+    assert world.sent == [0, 1, 2, 3]
+    assert [path.name for path in checkpoints(tmp_path / "checkpoints")] == ["step-000003"]
+    assert start(world).run() == EXIT_DONE
+    assert world.sent == [0, 1, 2, 3]
+
+
+def test_what_is_repeated_in_other_arithmetic_stays_as_it_was_published(base: Path, tmp_path: Path) -> None:
+    """Rows of another size sum in another order, as another number of ranks does."""
+
+    class UntilStep2(TrainersWorld):
+        def ensure_step(self, pool: int, step: int, manifest: bytes, root: bytes) -> int:
+            block = super().ensure_step(pool, step, manifest, root)
+            self.fuse = 0 if step == 2 else self.fuse
+            return block
+
+    world = UntilStep2(base, tmp_path)
+    assert not killed(world, 1 << 20)
+    published = list(world.steps)
+    assert len(published) == 3
+    assert not checkpoints(tmp_path / "checkpoints")
+    for path in (tmp_path / "policies").glob("step-*"):
+        shutil.rmtree(path)
+    again = start(world, memory=MemoryConfig(row_tokens=16))
+    assert again.step == 0
+    assert again.run() == EXIT_DONE
+    assert world.steps[:3] == published
+    assert world.sent == [0, 1, 2, 3]
+
+
+def test_a_step_without_files_is_repeated_without_files(base: Path, tmp_path: Path) -> None:
+    made = start(TrainersWorld(base, tmp_path))
+    assert made.files.batch(1, set()) != StepFiles([], [])
+    made.records.write(records(1)[0], [])
+    assert made.files.batch(1, set()) == StepFiles([], [])
+
+
 def test_what_the_chain_forgot_is_published_and_what_a_damaged_checkpoint_held_is_made_again(
     base: Path, tmp_path: Path
 ) -> None:
     world = TrainersWorld(base, tmp_path)
-    assert start(world).run() == EXIT_DONE
+    assert start(world, checkpoint_seconds=0.0).run() == EXIT_DONE
     steps = list(world.steps)
     del world.steps[2:]
     assert start(world).run() == EXIT_DONE

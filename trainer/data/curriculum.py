@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -43,6 +44,7 @@ class MaskWriter:
         self._path, self._confirmations, self._patience = folder / "solve-rates.json", confirmations, patience
         self._tries: dict[str, Sequence[ProblemTries]] = {}
         self._missing_since: dict[str, float] = {}
+        self._lock = threading.RLock()  # files are read for training while a mask is made
         if config.curricula:
             with suppress(OSError, ValueError, TypeError, AttributeError):  # damaged: the bucket has it all
                 stored = json.loads(self._path.read_bytes())
@@ -52,7 +54,8 @@ class MaskWriter:
         """Count the tries of a file that was read for another reason."""
         if self._config.curricula:
             rows = [(rollout.problem_seed, rollout.task_reward) for rollout in rollouts]
-            self._tries[sub.sha256.hex()] = count_tries(self._config, rows)
+            with self._lock:
+                self._tries[sub.sha256.hex()] = count_tries(self._config, rows)
 
     def read_ahead(self) -> None:
         """Read one file that will count and was not read for training, if there is one."""
@@ -63,7 +66,7 @@ class MaskWriter:
         for sub in undisputed(state, self._pool):
             name = sub.sha256.hex()
             if sub.final_time >= since and name not in self._tries and name not in self._missing_since:
-                with suppress(MusterError):
+                with suppress(MusterError), self._lock:
                     self._read(sub)
                 return
 
@@ -71,6 +74,10 @@ class MaskWriter:
         """Put a policy step's mask into its folder, unless it is there. Raises MusterError where it has to wait."""
         if not self._config.curricula or (folder / MASK_FILE).is_file():
             return
+        with self._lock:
+            self._write(step, folder)
+
+    def _write(self, step: int, folder: Path) -> None:
         state = self._refresh()
         steps = state.pools[self._pool].steps
         if step > len(steps) or (step and steps[step - 1].block + self._confirmations > state.head):

@@ -181,7 +181,10 @@ class FileCollector:
         groups. A step that was trained before a kill takes the files its record names, unless one is gone for good.
         """
         fixed = self._named(bound)
-        if not bound and not self.refused.intersection(recorded := self._records.trained_in(step)):
+        recorded = None if bound else self._records.trained_in(step)
+        if recorded == []:
+            return StepFiles([], [])
+        if recorded and not self.refused.intersection(recorded):
             found = self._named(recorded)
             fixed = found if len(found) == len(recorded) else []
         files = fixed or self.due(step, consumed)

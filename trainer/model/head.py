@@ -10,6 +10,9 @@ from torch import Tensor, nn
 
 from protocol.errors import ConfigError
 
+# Tokens of the vocabulary whose gradients are computed at once.
+_PRODUCT = 8192
+
 
 @dataclass(frozen=True)
 class HeadTask:
@@ -86,18 +89,21 @@ class _Chunked(torch.autograd.Function):
         by_target = torch.zeros_like(total) if grad_logp is None else grad_logp
         narrow_weight = weight.to(hidden.dtype)
         grad_hidden = torch.zeros_like(hidden)
-        grad_weight = torch.zeros_like(weight, dtype=total.dtype)
+        # Where rows before this one have left a sum, theirs is the one buffer of the weight's size.
+        sums = weight.grad if weight.is_leaf and weight.dtype == total.dtype else None
+        grad_weight = torch.zeros_like(weight, dtype=total.dtype) if sums is None else sums
         grad_bias = None if bias is None else torch.zeros_like(bias, dtype=total.dtype)
         for at, logs in _chunks(hidden, narrow_weight, bias, ctx.scale, ctx.rows):
             logs.sub_(total[at].unsqueeze(-1))
             # By the scaled logits z: d ln p_y / dz = 1_y − p and dH / dz = −p (ln p + H).
-            probability = torch.exp(logs)
             if grad_entropy is None:
-                grad = probability.mul_(-by_target[at].unsqueeze(-1))
+                grad = logs.exp_().mul_(-by_target[at].unsqueeze(-1))
             else:
+                probability = torch.exp(logs)
                 constant = by_target[at] + grad_entropy[at] * entropy[at]
                 grad = logs.mul_(-grad_entropy[at].unsqueeze(-1)).sub_(constant.unsqueeze(-1)).mul_(probability)
-            del logs, probability
+                del probability
+            del logs
             grad.scatter_add_(-1, targets[at].unsqueeze(-1), by_target[at].unsqueeze(-1))
             grad.mul_(ctx.scale)
             if grad_bias is not None:
@@ -106,10 +112,14 @@ class _Chunked(torch.autograd.Function):
             grad_hidden[at] = narrow @ narrow_weight
             if narrow.dtype == grad_weight.dtype:
                 grad_weight.addmm_(narrow.T, hidden[at])
-            else:
-                grad_weight += narrow.T @ hidden[at]
+            else:  # a part of the vocabulary at a time: their product has no room beside the sum
+                for sum_part, part in zip(
+                    torch.split(grad_weight, _PRODUCT), torch.split(narrow, _PRODUCT, dim=1), strict=True
+                ):
+                    sum_part += part.T @ hidden[at]
         by_bias = None if grad_bias is None else grad_bias.to(bias.dtype)
-        return grad_hidden, grad_weight.to(weight.dtype), by_bias, None, None, None
+        by_weight = grad_weight.to(weight.dtype) if sums is None else None
+        return grad_hidden, by_weight, by_bias, None, None, None
 
 
 def _chunks(

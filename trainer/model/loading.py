@@ -40,6 +40,7 @@ def fill_model(model: Any, folder: Path, device: torch.device | str) -> None:
     from transformers.modeling_utils import LoadStateDictConfig
 
     extra = {name for name, value in model.named_parameters() if value.device.type != "meta"}
+    trained = {name for name, value in model.named_parameters() if value.requires_grad}
     conversions: Any = get_model_conversion_mapping(model)
     loading = LoadStateDictConfig(
         pretrained_model_name_or_path=str(folder),
@@ -57,6 +58,8 @@ def fill_model(model: Any, folder: Path, device: torch.device | str) -> None:
         raise
     except Exception as error:
         raise IntegrityError(f"{folder} is not a usable model: {first_line(error)}", REFETCH) from None
+    for name, value in model.named_parameters():  # the library makes them anew
+        value.requires_grad_(name in trained)
     if torch.device(device).type == "cpu":
         with torch.no_grad():
             for value in model.parameters():  # the library leaves what it need not convert in the file's mapping

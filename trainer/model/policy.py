@@ -2,7 +2,7 @@
 
 import contextlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,7 @@ class Policy:
         _without_dropout(model)
         self.work = WorkEstimate.of(model)
         self.packs = install_attention(model)
-        self.head = install_head(model, memory.head_chunk_mib << 20)
+        self.head = install_head(model, (memory.head_chunk_mib or (640 if self.device.type == "cuda" else 64)) << 20)
         model.requires_grad_(not frozen).train(not frozen)
         self._lora = lora
         if lora is not None:
@@ -61,6 +61,7 @@ class Policy:
         if offload:
             model.to("cpu")
         self._check_head()
+        self.sums_whole = self.placement.whole_gradients_fit(self.model)
 
     def logprobs(self, row: MicroBatch, temperature: float, entropy_gradient: bool = False) -> tuple[Tensor, Tensor]:
         """Return ln p and entropy of a packed row's output tokens, [N] float32 each, at the sampling temperature."""
@@ -99,6 +100,14 @@ class Policy:
                 "use another model",
             )
 
+    def backward(self, loss: Tensor, last: bool) -> None:
+        """Add up a row's gradient; the ranks exchange sums after the `last` row of an update. Where whole gradients
+        find no room they exchange parts after each row, and only replicas wait for the last."""
+        if isinstance(self.model, FSDPModule):
+            self.model.set_requires_gradient_sync(last or not self.sums_whole)
+            self.model.set_requires_all_reduce(last)
+        loss.backward()  # type: ignore[no-untyped-call]
+
     def plan(self, lengths: Sequence[int]) -> Plan:
         """Return the rows in which all ranks train sequences of these lengths."""
         placement = self.placement
@@ -107,14 +116,23 @@ class Policy:
     def export(self, folder: Path) -> Path:
         """Write a complete Hugging Face folder (weights in `dtype`, config, tokenizer) atomically to `folder`: rank 0
         does, the others send it their shards."""
-        first = self.placement.ranks.rank == 0
-        weights = {}
-        for name, full in merged(self.model.state_dict(), self._lora):
-            if first:
-                weights[name] = full.to("cpu", self.dtype)
-        if first:
-            write_folder(folder, lambda aside: self._fill(aside, weights))
+        write = self.gather()
+        if self.placement.ranks.rank == 0:
+            write(folder)
         return folder
+
+    def gather(self) -> Callable[[Path], Path]:
+        """Return what exports the weights as they are now, for rank 0 to call later and on any thread: it holds a copy
+        in host memory. Every rank must call this."""
+        weights: dict[str, Tensor] = {}
+        held = self.model.state_dict(keep_vars=True)
+        copies: dict[int, Tensor] = {}  # tied weights stay one
+        for name, full in merged(held, self._lora):
+            if self.placement.ranks.rank == 0:
+                if (same := id(held[name])) not in copies:
+                    copies[same] = full.to("cpu", self.dtype, copy=True)
+                weights[name] = copies[same]
+        return lambda folder: write_folder(folder, lambda aside: self._fill(aside, weights))
 
     def _fill(self, folder: Path, weights: dict[str, Tensor]) -> None:
         config_dtype, self.model.config.dtype = self.model.config.dtype, self.dtype

@@ -1,9 +1,11 @@
 """How the ranks hold a model: sharded block by block (FSDP2), replicated in groups (HSDP), and what saves memory.
 Gradients are sums over ranks: a loss carries its own normaliser, nothing is divided by their number."""
 
+import os
 from dataclasses import dataclass, field
 from typing import Any
 
+import psutil
 import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -45,6 +47,19 @@ class Placement:
             part.set_force_sum_reduction_for_comms(True)  # other factors are nccl's alone
         return model
 
+    def whole_gradients_fit(self, model: Any) -> bool:
+        """Return whether every rank has room for the whole model's gradients: half of what weights, their gradients and
+        the optimizer's state leave of the device's memory. The answer depends on hardware and model alone, for it
+        decides in what order gradients are summed."""
+        trained = sum(value.numel() for value in model.parameters() if value.requires_grad)
+        held = 16 * trained // (self.mesh.shape[-1] if self.mesh else 1)
+        held += sum(
+            local.numel() * local.itemsize for local in map(_local, model.parameters()) if not local.requires_grad
+        )
+        room = (device_bytes(torch.device(self.device)) - held) // 2
+        fits = trained * torch_dtype(self.memory.reduce_dtype).itemsize <= room
+        return not self.ranks.sum(torch.tensor(float(not fits))).item()
+
 
 def make_placement(
     parallel: ParallelConfig, memory: MemoryConfig, device: str, ranks: Ranks | None = None
@@ -74,6 +89,17 @@ def model_blocks(model: Any) -> list[nn.Module]:
     """Return the repeated layers of a Hugging Face model, sharded or not: what it says must not be split."""
     names = set(model._no_split_modules or ())
     return [module for module in model.modules() if type(module).__name__.removeprefix("FSDP") in names]
+
+
+def device_bytes(device: torch.device) -> int:
+    """Return the memory that a rank has: all of a GPU's, or its share of the machine's."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return int(psutil.virtual_memory().total) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+
+
+def _local(value: Tensor) -> Tensor:
+    return value.to_local() if isinstance(value, DTensor) else value
 
 
 def whole(value: Tensor) -> Tensor:

@@ -61,7 +61,6 @@ class DataBuyer:
             over = waiting.until(what, self._poll, why=lambda: self._blocked_by)
             return EXIT_STOPPED if over is None else EXIT_DONE
         finally:
-            self.publisher.close()
             heartbeats.stop()
             self.services.client.close()
 

@@ -1,9 +1,7 @@
-"""Brings policy steps to the bucket and the chain, again after a crash or a reorganisation where needed. The deltas
-that lead to a step are encoded on a thread beside the training."""
+"""Brings policy steps to the bucket and the chain, again after a crash or a reorganisation where needed."""
 
 import logging
-from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+import threading
 from pathlib import Path
 
 from protocol.accounts import LocalAccount
@@ -13,7 +11,7 @@ from runtime.pool_client import PoolClient
 from storage.keys import MissingObjectError, object_key
 from storage.s3 import Bucket
 from storage.weights.manifest import MAX_STORED_BYTES, Manifest, ManifestScope, StepWorkers, unseal, weight_files
-from storage.weights.publish import EarlierStep, PreparedStep, make_manifest, prepare, send
+from storage.weights.publish import EarlierStep, OpenFiles, PreparedStep, make_manifest, prepare, send
 from trainer.pool.canaries import CanaryPlan
 
 log = logging.getLogger("muster.trainer")
@@ -21,7 +19,7 @@ log = logging.getLogger("muster.trainer")
 
 class StepPublisher:
     """Publishes the policy steps in `policies` of the client's home as the pool's owner, and with each step the root of
-    its canaries. `made_by`: the DiLoCo workers that trained a step, if any. For one thread."""
+    its canaries. `made_by`: the DiLoCo workers that trained a step, if any. `upload` is for one thread at a time."""
 
     def __init__(
         self, client: PoolClient, bucket: Bucket, account: LocalAccount, pool: PoolConfig, canaries: CanaryPlan
@@ -29,8 +27,8 @@ class StepPublisher:
         self._client, self._bucket, self._account, self._canaries = client, bucket, account, canaries
         self._scope = ManifestScope(client.pool_id, str(account.address))
         self._dtype, self._weights = pool.model.dtype, pool.weights
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="deltas")
-        self._started: tuple[int, Future[PreparedStep]] | None = None
+        self._files = OpenFiles()
+        self._lock = threading.Lock()
 
     def folder(self, step: int) -> Path:
         return self._client.home / "policies" / f"step-{step:06d}"
@@ -38,21 +36,6 @@ class StepPublisher:
     def needed(self, step: int) -> set[Path]:
         """Return the folders of steps up to `step` from which deltas to later ones lead."""
         return {self.folder(step), self.folder(step - step % self._weights.snapshot_every)}
-
-    def start(self, step: int, manifests: Sequence[bytes], made_by: StepWorkers | None = None) -> None:
-        """Begin to prepare a step whose folder is complete. `manifests`: digests of all steps before it."""
-        self._started = (step, self._thread.submit(self._prepare, step, tuple(manifests[:step]), made_by))
-
-    def prepared(self, step: int, manifests: Sequence[bytes], made_by: StepWorkers | None = None) -> PreparedStep:
-        """Return the step's manifest and deltas, equal for equal folders. Raises MusterError, and may be called
-        again."""
-        started, self._started = self._started, None
-        if started is not None and started[0] == step:
-            return started[1].result()
-        return self._prepare(step, tuple(manifests[:step]), made_by)
-
-    def close(self) -> None:
-        self._thread.shutdown(wait=False, cancel_futures=True)
 
     def upload(self, step: int, manifests: list[bytes], made_by: StepWorkers | None = None) -> bytes:
         """Bring shards and manifest of a policy step, which follows the `manifests`, to the bucket; return the
@@ -62,12 +45,17 @@ class StepPublisher:
             published = self._manifest(digest := pool.steps[step].manifest)
             if published and published.files == weight_files(self.folder(step)):
                 return digest
-        prepared = self.prepared(step, manifests, made_by)
+        prepared = self.prepared(step, tuple(manifests[:step]), made_by)
         send(self.folder(step), prepared, self._bucket, self._account)
         return prepared.manifest.digest
 
     def ensure(self, manifests: list[bytes]) -> None:
-        """Make the chain hold exactly these steps. Raises IntegrityError if it holds others."""
+        """Make the chain hold exactly these steps; of two threads one at a time. Raises IntegrityError if it holds
+        others."""
+        with self._lock:
+            self._ensure(tuple(manifests))
+
+    def _ensure(self, manifests: tuple[bytes, ...]) -> None:
         state = self._client.refresh()
         pool = self._client.pool()
         known = [step.manifest for step in pool.steps] if pool else []
@@ -80,7 +68,9 @@ class StepPublisher:
             seed_block = self._client.suite.pools.ensure_step(self._canaries.pool, step, manifests[step], root)
             log.info("published policy step %d, its seed is block %d", step, seed_block)
 
-    def _prepare(self, step: int, manifests: tuple[bytes, ...], made_by: StepWorkers | None) -> PreparedStep:
+    def prepared(self, step: int, manifests: tuple[bytes, ...], made_by: StepWorkers | None = None) -> PreparedStep:
+        """Return the manifest and deltas of a step whose folder is complete, equal for equal folders. `manifests`:
+        digests of all steps before it. Raises MusterError, and may be called again."""
         folder, parent = self.folder(step), manifests[-1] if manifests else None
         manifest = make_manifest(folder, self._scope, step, parent, self._dtype, made_by=made_by)
         since_snapshot, size = step % self._weights.snapshot_every, sum(file.size for file in manifest.files)
@@ -89,7 +79,7 @@ class StepPublisher:
             if 0 <= base < step and self.folder(base).is_dir() and (earlier := self._manifest(manifests[base])):
                 bases.append(EarlierStep(earlier, self.folder(base)))
         try:
-            prepared = prepare(folder, manifest, bases, not since_snapshot)
+            prepared = prepare(folder, manifest, bases, not since_snapshot, files=self._files)
         except MusterError:
             raise
         except Exception:  # whatever the codec raises, a step can always be published in full

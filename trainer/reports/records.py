@@ -79,9 +79,19 @@ class Records:
         """Return the record of every step so far."""
         return self._metrics
 
-    def trained_in(self, step: int) -> list[str]:
-        """Return the SHA-256 of the files that a step was trained on; empty if it has no records."""
-        return self._trained.get(step, [])
+    def before(self, step: int) -> list[dict[str, Any]]:
+        """Return the records of the steps before one: a step that is repeated has others behind it."""
+        return [entry for entry in self._metrics if entry["step"] < step]
+
+    @property
+    def last(self) -> int:
+        """The last recorded step, 0 if there is none."""
+        return max((entry["step"] for entry in self._metrics), default=0)
+
+    def trained_in(self, step: int) -> list[str] | None:
+        """Return the SHA-256 of the files that a step was trained on; None if it has no records."""
+        known = any(entry["step"] == step for entry in self._metrics)
+        return self._trained.get(step, [] if known else None)
 
     def _append(self, path: Path, entries: list[dict[str, Any]]) -> None:
         if not entries:

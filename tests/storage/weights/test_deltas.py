@@ -2,15 +2,21 @@
 
 import subprocess
 import sys
+import threading
+from collections import Counter
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
+from protocol.delta import delta as codec
+from storage.weights import manifest as manifests
+from storage.weights import publish as publishing
 from storage.weights.fetch import fetch
 from storage.weights.manifest import Manifest
-from storage.weights.publish import EarlierStep, publish
+from storage.weights.publish import EarlierStep, OpenFiles, make_manifest, prepare, publish
 from tests.storage.weights.folders import OWNER, PUBLISHER, contents
-from tests.storage.weights.stepping import SHARD, Origin, step_folder
+from tests.storage.weights.stepping import NAMES, SHARD, Origin, step_folder
 
 
 def get(origin: Origin, step: int, cache: Path) -> Path:
@@ -100,3 +106,52 @@ def test_the_compiler_is_imported_only_for_a_delta() -> None:
     probe = "import sys, cli.main, runtime.pool_client, trainer.pool.publish; print('numba' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=300, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_a_step_is_hashed_once_and_those_before_it_never_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file once as a whole and in shards; its tensors once, however many deltas lead from it and to it."""
+    hashed = Counter[str]()
+    whole, tensor = manifests._weight_file, codec.sha256
+
+    def count_file(path: Path, shard_size: int) -> manifests.WeightFile:
+        hashed["files"] += path.stat().st_size
+        return whole(path, shard_size)
+
+    def count_tensor(data: codec.Bytes) -> bytes:
+        hashed["tensors"] += data.nbytes
+        return tensor(data)
+
+    monkeypatch.setattr(manifests, "_weight_file", count_file)
+    monkeypatch.setattr(codec, "sha256", count_tensor)
+    monkeypatch.setattr(publishing, "file_sha256", Mock(side_effect=AssertionError("a file is compared again")))
+    files, made = OpenFiles(), list[EarlierStep]()
+    for step in range(3):
+        folder = step_folder(tmp_path / f"{step}", step)
+        size = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+        hashed.clear()
+        manifest = make_manifest(folder, PUBLISHER, step, made[-1].manifest.digest if made else None, "bfloat16")
+        for base in made:
+            files.open(base.folder / NAMES[0]), files.open(base.folder / NAMES[1])  # as published by this process
+        prepared = prepare(folder, manifest, made, not step, files=files)
+        made.append(EarlierStep(prepared.manifest, folder))
+        assert hashed["files"] == size + (folder / "config.json").stat().st_size
+        first = step == 1  # whose base is seen for the first time
+        checked = step * size  # what each delta makes is compared with what it should
+        assert hashed["tensors"] <= (step > 0) * size + first * size + checked
+
+
+def test_shards_are_uploaded_side_by_side(tmp_path: Path) -> None:
+    """Each waits until another one is under way."""
+    both = threading.Barrier(2, timeout=30)
+
+    class Slow(dict[str, bytes]):
+        def put(self, key: str, data: bytes) -> bool:
+            if key.startswith("shards/"):
+                both.wait()
+            return self.setdefault(key, data) is data
+
+    folder, size = tmp_path / "w", SHARD
+    step_folder(folder, 0)
+    count = sum(len(file.shards) for file in manifests.weight_files(folder, size))
+    (folder / "more").write_bytes(b"x" * (count % 2))
+    publish(folder, Slow(), PUBLISHER, 0, None, OWNER, "bfloat16", size)

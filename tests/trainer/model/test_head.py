@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from protocol.errors import ConfigError
 from tests.trainer.model.architectures import architecture
@@ -89,6 +90,44 @@ def test_a_model_keeps_its_parameters_and_gradients(kind: str) -> None:
     (wanted + (logs.exp() * logs).sum(-1)).sum().backward()
     for (name, one), other in zip(chunked.named_parameters(), plainly.parameters(), strict=True):
         assert torch.allclose(one.grad, other.grad, atol=1e-6), name
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rows_add_up_in_one_buffer(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
+    """The gradient of two rows is the sum of theirs; nothing else of the weight's size is made for the second, nor for
+    the products of a narrower type."""
+    monkeypatch.setattr("trainer.model.head._PRODUCT", 50)
+    torch.manual_seed(0)
+    head = a_head(16, 300, False, torch.float32)
+    rows = [torch.randn(1, 9, 16) for _ in range(2)]
+    head.task = HeadTask(torch.arange(9), torch.randint(0, 300, (9,)))
+
+    def run(chosen: list[Tensor]) -> Tensor:
+        head.weight.grad = None
+        for row in chosen:
+            with torch.autocast("cpu", dtype, enabled=dtype == torch.bfloat16):
+                head(row)[..., 0].sum().backward()
+        assert head.weight.grad is not None
+        return head.weight.grad
+
+    one, other = (run([row]).clone() for row in rows)
+    assert torch.allclose(run(rows), one + other, rtol=1e-5, atol=1e-6)
+    made: list[int] = []
+
+    class Sizes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            result = function(*args, **(kwargs or {}))
+            known = {one.untyped_storage().data_ptr() for one in args if isinstance(one, Tensor)}
+            if isinstance(result, Tensor) and result.untyped_storage().data_ptr() not in known:
+                made.append(result.numel())
+            return result
+
+    with torch.autocast("cpu", dtype, enabled=dtype == torch.bfloat16):
+        loss = head(rows[1])[..., 0].sum()
+    with Sizes():  # type: ignore[no-untyped-call]
+        loss.backward()
+    copies = dtype == torch.bfloat16  # of the weight, for the products
+    assert sum(size >= head.weight.numel() for size in made) == copies
 
 
 def test_logits_of_more_than_a_chunk_never_exist(monkeypatch: pytest.MonkeyPatch) -> None:
