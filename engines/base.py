@@ -66,10 +66,11 @@ class Completion:
 @dataclass(frozen=True)
 class Prefilled:
     """A verifier's own pass over prompt + output, rows P−1 … P+T−2: states [T, d] after the final norm, in the compute
-    dtype. `project` makes logits [n, V] float32, before temperature, of any n rows of the engine's states: those of a
-    long text take more memory than a device has, so that it is called with a few rows at a time."""
+    dtype. `project` makes logits [n, vocabulary] float32, before temperature, of any n rows of states. Those of a long
+    text take more memory than a device has: call it with a few rows at a time."""
 
     states: "torch.Tensor"
+    vocabulary: int
     project: "Callable[[torch.Tensor], torch.Tensor]"
 
     @property

@@ -163,6 +163,7 @@ class VllmEngine:
     def _prefilled(self, sequences: Sequences) -> Iterator[Prefilled]:
         from vllm import SamplingParams
 
+        vocabulary = self._llm.llm_engine.model_config.get_vocab_size()
         tickets = list(itertools.islice(self._tickets, len(sequences)))
         params = [
             # vLLM must sample something; the last output token produced nothing and is not fed.
@@ -178,7 +179,7 @@ class VllmEngine:
         with self._cleanly(tickets):
             self._run([prompt + output[:-1] for prompt, output in sequences], params)
             for states in self._llm.collective_rpc("muster_states", args=(tickets,))[0]:
-                yield Prefilled(states, self._project)
+                yield Prefilled(states, vocabulary, self._project)
 
     def _project(self, states: Any) -> Any:
         with self._cleanly([]):

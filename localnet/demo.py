@@ -26,7 +26,7 @@ from localnet.diloco import DilocoKiller, diloco_summary, make_run
 from localnet.network import LOCAL, Network, ProgressPrinter, Stop
 from localnet.onboarding import KeyRing, Onboarding, names
 from localnet.outcome import Outcome, write_results
-from localnet.plan import POOL, DemoPlan
+from localnet.plan import EPOCH_BLOCKS, POOL, DemoPlan
 from localnet.ports import claim_port
 from orchestrator.dashboard.results import DilocoSummary
 from protocol.config import PoolConfig
@@ -259,7 +259,6 @@ class Chaos:
 
 
 STALL_SECONDS, SETTLE_SECONDS = 300.0, 180.0
-EPOCH_BLOCKS = 24
 Onlooker = Callable[[State], None]
 """Does something about the chain's newest state, again and again."""
 
@@ -335,7 +334,6 @@ class Demo:
         self.network.wait_services()
         self.say(f"chain at {plan.rpc_url} · S3 at {plan.s3_url} · {len(keys)} encrypted keystores")
         self.onboarding.give_gas()
-        # Epochs are long enough that a busy machine draws every committee in time.
         suite = LOCAL.suite.model_copy(update={"epoch_blocks": EPOCH_BLOCKS})
         network = LOCAL.model_copy(update={"rpc_urls": (plan.rpc_url,), "suite": suite})
         deployment = deploy(self.onboarding.client("deployer"), network, plan.deployment.parent)

@@ -35,6 +35,7 @@ class Code(IntEnum):
     REJECT_TERMINATION = 8
     REJECT_COMMITMENT = 9
     MALFORMED = 10
+    DIFFERENT = 10  # Of a node challenge: the node computes otherwise than was calibrated
     UNAVAILABLE = 11
     CANARY = 12
     VOID = 13

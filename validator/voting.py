@@ -23,7 +23,7 @@ from protocol.identity import PoolId
 from protocol.verdict import LANE, BallotDocument, Code, Verdict, challenge_label, pack
 from validator import decide
 from validator.ballots import Ballot
-from validator.challenges import ChallengeVerdict, judge_challenge, null_model_of
+from validator.challenges import ChallengeVerdict, judge_challenge
 from validator.decide import SeatAction, last_to_commit, member_action, settler
 from validator.judging.checks import SubmissionFacts, not_judged
 from validator.judging.queue import JudgeTask, LaneVerdict, TaskKey
@@ -177,14 +177,12 @@ class ChallengeVote(TrialVote):
     def codes(self, verdict: LaneVerdict) -> int:
         challenge, config = self._challenge, self._config
         if config is None:
-            judged = ChallengeVerdict(Code.UNAVAILABLE, "the pool's configuration, with its null model, cannot be had")
+            judged = ChallengeVerdict(Code.UNAVAILABLE, "the pool's configuration cannot be had")
         else:
             files = self._state.submissions_of(challenge.pool, challenge.node)
-            model = null_model_of(config, self._state.pools[challenge.pool].terms)
-            judged = judge_challenge(challenge, files, model, {one.sequence: one for one in verdict.verdicts})
-        log.info(
-            "challenge %d of %s: %s: %s", challenge.challenge, challenge.node, challenge_label(judged.code), judged.why
-        )
+            judged = judge_challenge(challenge, files, config.evidence, {one.sequence: one for one in verdict.verdicts})
+        said = challenge_label(judged.code)
+        log.info("challenge %d of %s: %s: %s", challenge.challenge, challenge.node, said, judged.why)
         return int(judged.code)
 
 

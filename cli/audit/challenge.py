@@ -42,7 +42,7 @@ def open_challenge(
     disagrees, the bond is lost. `muster verify node ADDRESS` says which run to name."""
     import hashlib
 
-    from cli.pool.document import refuse_no_null_model
+    from cli.pool.document import refuse_no_evidence
 
     session = by.open()
     pool, state = by.number(session), session.state()
@@ -54,7 +54,7 @@ def open_challenge(
             f"{node} has no accepted and final files there", "see: muster node status, and --first, --last"
         )
     digest = hashlib.sha256(evidence.read_bytes()).digest() if evidence else bytes(32)
-    refuse_no_null_model(state.pools[pool])
+    refuse_no_evidence(state.pools[pool])
     call = session.suite.node_challenges.open(files, digest)
     sequences = [file.sequence for file in files]
     title = (

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chain.abi import ABI_FOLDER, ARTIFACTS_FOLDER, CONTRACTS
-from cli.hardware import Gpu, existing, gpus, torch_devices
+from cli.hardware import Gpu, device_files, existing, gpus, torch_devices
 from cli.output import seconds
 from localnet.ports import is_free
 from localnet.services.chain import find_anvil
@@ -31,6 +31,7 @@ from protocol.files import check_private
 if TYPE_CHECKING:
     from cli.profile import Profile
     from runtime.diagnose import ServiceFacts
+    from storage.weights.manifest import Manifest
 
 GIB, _MIB, _ETHER = 1 << 30, 1 << 20, 10**18
 _LOCAL_CHAIN = 31337
@@ -178,19 +179,55 @@ def hardware(device: str) -> Iterator[Check]:
     torch = torch_devices()
     what = "; ".join(torch["imprecise"]) or "float32 products are computed in full precision"
     yield ok_if(not torch["imprecise"], "precision", what, "a pool in float32 would refuse its files")
-    yield judge_gpu(device, gpus(), torch["gpus"])
+    yield judge_gpu(device, gpus(), torch["gpus"], torch["build"])
     yield judged("scoring", quick_check, "this machine scores as every other")
 
 
-def judge_gpu(device: str, cards: Sequence[Gpu], usable: int) -> Check:
-    """Judge the GPUs. `device`: what the profile computes on; `usable`: the GPUs that torch can use."""
+def judge_gpu(device: str, cards: Sequence[Gpu], usable: int, build: str) -> Check:
+    """Judge the GPUs. `device`: what the profile computes on; `usable`: the GPUs that torch can use; `build`: torch's
+    version and, if it is one for GPUs, CUDA's."""
     names = ", ".join(f"{one.name} ({one.memory / GIB:.0f} GiB, driver {one.driver})" for one in cards) or "none"
     if device == "cpu":
         return note("gpu", f"{names}; the profile computes on the CPU") if cards else ok("gpu", "none, none is wanted")
     if not cards:
-        return failed("gpu", f"the profile wants {device}, no driver answers", "install NVIDIA's driver, or set cpu")
-    what = f"{names}; torch can use {usable}" if usable else f"{names}; torch cannot use it"
+        seen = f"{', '.join(device_files())} are there, but " if device_files() else ""
+        what = f"the profile wants {device}, {seen}no driver answers, or CUDA_VISIBLE_DEVICES hides every card"
+        return failed("gpu", what, "install NVIDIA's driver with nvidia-smi, correct the variable, or set cpu")
+    if " " not in build:
+        what = f"{names}; torch {build or 'is not installed or'} is a build without CUDA"
+        return failed("gpu", what, "run `make setup` on this machine, or `uv sync --extra cuda` in its environment")
+    what = f"{names}; torch can use {usable}" if usable else f"{names}; torch {build} cannot use it"
     return ok_if(usable > 0, "gpu", what, "install torch's build for CUDA that the driver supports")
+
+
+def serving(service: str) -> Check:
+    """Say what this machine can serve of a pool's model, by the pool's documents alone."""
+    import psutil
+
+    from cli.pool.document import fetch_pool_config, service_objects
+    from cli.run.capacity import ModelShape, capacity
+    from cli.session import ask_service
+    from protocol.api.endpoints import POOL
+    from protocol.encoding import parse_json
+
+    try:
+        config = fetch_pool_config(service, bytes.fromhex(ask_service(service, POOL).config_hash))
+        # Files of a later step may be published as deltas alone, but its model is the first one's.
+        manifest = published_manifest(service, min)
+        if manifest is None:
+            return note("serves", "the pool has published no weights yet")
+        with service_objects(service, 20.0) as objects:
+            parts = [file.shards for file in manifest.files if file.name == "config.json"]
+            document = parse_json(b"".join(objects(shard.key, shard.size) for shards in parts for shard in shards))
+        stored = sum(file.size for file in manifest.files if file.name.endswith(".safetensors"))
+        shape = ModelShape.of(document, stored, manifest.dtype, config.model.dtype)
+    except MusterError as error:
+        return failed("serves", error.what, error.hint or "see whether the pool's service is up")
+    except ValueError:
+        return failed("serves", "the pool's model has no config.json that is one", "tell the pool's owner")
+    length = config.work.max_prompt_tokens + config.work.max_new_tokens
+    fits, what = capacity(shape, gpus(), psutil.virtual_memory().total, length)
+    return ok_if(fits, "serves", what, "use cards with more memory, more cards together, or a pool of a smaller model")
 
 
 # Chain
@@ -387,6 +424,20 @@ def judge_storage(size: int, taken: float) -> Check:
 def newest_shard(service: str) -> str | None:
     """Return the key of a shard that the newest policy step stored: of its full weights if it is a snapshot, else of
     its delta. Raises UnreachableError, IntegrityError, ConfigError."""
+    manifest = published_manifest(service, max)
+    try:
+        if manifest is None:
+            return None
+        if manifest.snapshot or not manifest.deltas:
+            return max(manifest.files, key=lambda file: file.size).shards[0].key
+        return manifest.deltas[0].files[0].shards[0].key
+    except IndexError:
+        raise IntegrityError("the newest weights' manifest is not one", "tell the pool's owner") from None
+
+
+def published_manifest(service: str, choose: Callable[..., Any]) -> "Manifest | None":
+    """Return the manifest of the first policy step (`choose`: min) or the newest (max) as its service has it; None
+    where there is none yet. Raises UnreachableError, IntegrityError, ConfigError."""
     from cli.pool.document import service_objects
     from cli.session import ask_service
     from protocol.api.endpoints import DASHBOARD
@@ -398,14 +449,11 @@ def newest_shard(service: str) -> str | None:
     if not published:
         return None
     try:
-        digest = bytes.fromhex(max(published, key=lambda one: one.step).manifest)
+        digest = bytes.fromhex(choose(published, key=lambda one: one.step).manifest)
         with service_objects(service, 20.0) as objects:
             stored = parse_json(objects(object_key("manifests", digest), MAX_STORED_BYTES))
-        manifest = SignedManifest.model_validate(stored).manifest
-        if manifest.snapshot or not manifest.deltas:
-            return max(manifest.files, key=lambda file: file.size).shards[0].key
-        return manifest.deltas[0].files[0].shards[0].key
-    except (ValueError, IndexError):
+        return SignedManifest.model_validate(stored).manifest
+    except ValueError:
         raise IntegrityError("the newest weights' manifest is not one", "tell the pool's owner") from None
 
 

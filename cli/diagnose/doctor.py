@@ -57,6 +57,7 @@ def examine(
     yield checks.judged("s3", partial(checks.bucket, s3)) if s3 else checks.note("s3", "none named (--s3)")
     if url:
         yield checks.storage(url)
+        yield checks.serving(url)
     named = {key.keystore for _, key in profile.named_keys()} if profile else set()
     yield from (checks.keystore(path) for path in keystores if path not in named)
     if profile is not None:

@@ -1,6 +1,7 @@
 """`muster node`: what a node's operator does, from trying the machine to taking the stake back."""
 
 import time
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,9 +11,11 @@ import typer
 from cli.options import (
     Commands,
     InviteOption,
+    JsonOption,
     NodeOption,
     Paying,
     PoolActing,
+    PoolOption,
     PoolPaying,
     PoolReading,
     UpOptions,
@@ -64,6 +67,25 @@ def up(
 
     profile = with_isolation(open_up_profile("operator", by.url, by.rpc), isolation)
     NodeUp(profile, stake or 0, by.yes, invite).run(by.dry_run, by.json)
+
+
+@app.command("check", "muster node check --pool https://pool.example")
+def check(pool: PoolOption = None, json: JsonOption = False) -> None:
+    """Say what this machine can serve of a pool's model, from the pool's documents alone.
+
+    It looks at cards, memory, torch's build and the precision of float32. Exit code 1 if the machine cannot serve."""
+    from cli.diagnose.checks import hardware, serving
+    from cli.hardware import device_files, gpus
+    from cli.profile import find_profile
+
+    profile = find_profile("operator")
+    url = pool.url if pool and pool.url else profile.service if profile else None
+    if not url:
+        raise ConfigError("no pool's service is named", "pass --pool URL")
+    device = profile.engine.device if profile else "cuda" if gpus() or device_files() else "cpu"
+    found = [*hardware(device), serving(url)]
+    sound = all(one.state != "failed" for one in found)
+    emit([asdict(one) for one in found], json, lambda: "\n".join(one.line() for one in found), sound)
 
 
 @app.command("dry-run", "muster node dry-run --worker vllm:bfloat16:cuda")
@@ -278,7 +300,7 @@ def status(
     look: PoolReading,
     last: Annotated[int, typer.Option(min=0, help="Show that many files; 0 for all.")] = 20,
     evidence: Annotated[
-        bool, typer.Option("--evidence", help="Add up what judges published of all files, by the pool's null model.")
+        bool, typer.Option("--evidence", help="Add up what judges published of all files, by null models.")
     ] = False,
 ) -> None:
     """Answer whether the network sees the node, what it does, earned, was refused, and what to do next.

@@ -23,6 +23,7 @@ NOW, MIB = 1_800_000_000.0, 1 << 20
 PUBLIC = RpcLook("http://rpc", 84532, int(NOW) - 4, (0.1, 0.1, 0.1, 0.1, 9.0), NOW)
 LOCAL = RpcLook("http://rpc", 31337, 1000, (0.001,), NOW)
 CARD = Gpu("H", 80 * GIB, "550")
+CUDA_BUILD = "2.13.0 13.0"
 
 
 def rpc(**changes: Any) -> Check:
@@ -46,11 +47,20 @@ def rpc(**changes: Any) -> Check:
         (doctor_checks.judge_disk(Path("/d"), 6 * GIB, 100 * MIB), "ok", "6.0 GiB free, written at 100 MiB/s"),
         (doctor_checks.judge_disk(Path("/d"), 4 * GIB, 100 * MIB), "failed", "4.0 GiB free"),
         (doctor_checks.judge_disk(Path("/d"), 6 * GIB, 5 * MIB), "failed", "at 5 MiB/s"),
-        (doctor_checks.judge_gpu("cpu", [], 0), "ok", "none is wanted"),
-        (doctor_checks.judge_gpu("cpu", [CARD], 0), "note", "computes on the CPU"),
-        (doctor_checks.judge_gpu("cuda", [], 0), "failed", "no driver answers"),
-        (doctor_checks.judge_gpu("cuda", [CARD], 0), "failed", "H (80 GiB, driver 550); torch cannot use it"),
-        (doctor_checks.judge_gpu("cuda", [CARD], 1), "ok", "torch can use 1"),
+        (doctor_checks.judge_gpu("cpu", [], 0, "2.13.0+cpu"), "ok", "none is wanted"),
+        (doctor_checks.judge_gpu("cpu", [CARD], 0, "2.13.0+cpu"), "note", "computes on the CPU"),
+        (doctor_checks.judge_gpu("cuda", [], 0, CUDA_BUILD), "failed", "no driver answers"),
+        (
+            doctor_checks.judge_gpu("cuda", [CARD], 0, "2.13.0+cpu"),
+            "failed",
+            "torch 2.13.0+cpu is a build without CUDA",
+        ),
+        (
+            doctor_checks.judge_gpu("cuda", [CARD], 0, CUDA_BUILD),
+            "failed",
+            "driver 550); torch 2.13.0 13.0 cannot use it",
+        ),
+        (doctor_checks.judge_gpu("cuda", [CARD], 1, CUDA_BUILD), "ok", "torch can use 1"),
         (doctor_checks.judge_storage(16 * MIB, 1.0), "ok", "weights come at 16.0 MiB/s (16.0 MiB)"),
         (doctor_checks.judge_storage(4 * MIB, 40.0), "failed", "weights come at 0.1 MiB/s"),
         (doctor_checks.judge_storage(1000, 1.0), "ok", "weights come at 0.0 MiB/s"),
