@@ -6,13 +6,13 @@ from typing import Any
 import typer
 from eth_utils.address import to_checksum_address
 
-from calibration.dry_run import Draw, DryRunFile, Judged, judge_file, make_file, usual_verifier
 from calibration.plan import EngineSpec
 from chain.indexer.records import Terms
 from cli.diagnose.views import MEANING
 from cli.options import EngineOptions
 from cli.output import fields, seconds, table
 from cli.profile import Profile, ProfileEngine
+from cli.run.one_file import Draw, DryRunFile, Judged, judge_file, make_file, usual_verifier
 from cli.run.up import check_scoring
 from engines.runtime import vllm_installed
 from protocol.config import ChecksConfig, PoolConfig

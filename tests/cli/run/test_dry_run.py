@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from calibration.dry_run import Draw, Judged, judge_file, make_file
 from cli.diagnose.checks import cached_weights
 from cli.run.dry_run import dry_run_text, dry_run_view, engines
+from cli.run.one_file import Draw, Judged, judge_file, make_file
 from engines.base import EngineInfo
 from protocol.errors import ConfigError, MusterError
 from protocol.evidence.figures import BETS
