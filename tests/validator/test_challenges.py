@@ -331,9 +331,9 @@ def ballot(record: ChallengeRecord, misses: int = 1) -> BallotDocument:
 
 
 def tried(
-    votes: Code = Code.MALFORMED, outcome: ChallengeOutcome = ChallengeOutcome.DIFFERENT, **changes: Any
+    votes: Code = Code.REJECT_SAMPLING, outcome: ChallengeOutcome = ChallengeOutcome.UPHELD, **changes: Any
 ) -> ChallengeRecord:
-    """A challenge over twelve files that its jury of five found different, each with the same honest document."""
+    """A challenge over twelve files that its jury of five upheld, each with the same honest document."""
     accusation = replace(challenge(*range(FILES)), block=BLOCK, outcome=outcome, code=int(votes), trials=[4])
     trial = Trial(trial=4, pool=1, sequence=FILES - 1, size=5, seed_block=BLOCK + 2)
     trial.seed, trial.seats = jury_seed(HASH, 4), (10, 11, 12, 13, 14)
@@ -345,7 +345,7 @@ def tried(
     return replace(record, **changes)
 
 
-def fault(record: ChallengeRecord, made: BallotDocument, vote: Code = Code.MALFORMED) -> str:
+def fault(record: ChallengeRecord, made: BallotDocument, vote: Code = Code.REJECT_SAMPLING) -> str:
     """What is found wrong with a juror that voted so, bound to that document."""
     record.trial.reveals[2] = (int(vote), made.digest)
     found = juror_replay(record, 2, made.canonical())
@@ -373,7 +373,7 @@ def test_a_vote_against_its_own_document_is_found() -> None:
     record = tried()
     honest = ballot(record, misses=0)
     assert fault(record, ballot(record), Code.ACCEPT).startswith("it voted accept, but its verdict document adds up to")
-    assert "adds up to accept (e^0.0: nothing shown)" in fault(record, honest, Code.MALFORMED)
+    assert "adds up to accept (e^0.0: nothing shown)" in fault(record, honest, Code.REJECT_SAMPLING)
     # No one loses by `unavailable`, and who did not have the law in time owes it.
     record.trial.reveals[2] = (int(Code.UNAVAILABLE), honest.digest)
     unavailable = juror_replay(record, 2, honest.canonical())
@@ -385,11 +385,11 @@ def test_evidence_below_the_bound_convicts_nobody() -> None:
     record = tried()
     few = {one.sequence: one for one in ballot(record, misses=0).verdicts}
     ours = judge_challenge(record.challenge, record.files, POLICY, few)
-    assert "was different, and by our own verdict should be refuted: e^0.0: nothing shown" in contradicts(record, ours)
+    assert "was upheld, and by our own verdict should be refuted: e^0.0: nothing shown" in contradicts(record, ours)
     refuted = tried(Code.ACCEPT, ChallengeOutcome.REFUTED)
     all_files = {one.sequence: one for one in ballot(record).verdicts}
     guilty = judge_challenge(record.challenge, record.files, POLICY, all_files)
-    assert "was refuted, and by our own verdict should be different" in contradicts(refuted, guilty)
+    assert "was refuted, and by our own verdict should be upheld" in contradicts(refuted, guilty)
     assert contradicts(refuted, ours) == ""
 
 
@@ -453,14 +453,14 @@ def with_votes(record: ChallengeRecord, *accepting: int) -> ChallengeRecord:
             lambda one: with_trial(one, seed_block=BLOCK),
         ),
         ("the seed of jury 4 does not follow from block 102", lambda one: with_trial(one, seed=b"\x07" * 32)),
-        ("the votes come to none: lapsed; the chain says different: different", lambda one: with_votes(one)),
+        ("the votes come to none: lapsed; the chain says reject: sampling: upheld", lambda one: with_votes(one)),
         (
-            "the votes come to accept: refuted; the chain says different: different",
+            "the votes come to accept: refuted; the chain says reject: sampling: upheld",
             lambda one: with_votes(one, *range(3)),
         ),
         ("the node was not ejected", lambda one: replace(one, account=Account(1, NODE, ""))),
         (
-            "jury 3 was replaced, though its votes come to different",
+            "jury 3 was replaced, though its votes come to reject: sampling",
             lambda one: replace(one, trials=[replace(one.trial, trial=3), one.trial]),
         ),
     ],
@@ -477,6 +477,12 @@ def test_a_first_jury_that_was_appealed_against_is_no_fault() -> None:
     first = replace(record.trial, trial=3, appellant=NODE)
     first.reveals = dict.fromkeys(range(5), (int(Code.ACCEPT), b""))
     assert list(faults_of(replace(record, trials=[first, record.trial]), HASH)) == []
+
+
+def test_a_majority_of_different_ends_the_membership() -> None:
+    assert list(faults_of(tried(Code.DIFFERENT, ChallengeOutcome.DIFFERENT), HASH)) == []
+    (slashed,) = faults_of(tried(Code.DIFFERENT, ChallengeOutcome.UPHELD), HASH)
+    assert slashed == "the votes come to different: different; the chain says different: upheld"
 
 
 def test_an_open_challenge_has_no_outcome_to_follow() -> None:
