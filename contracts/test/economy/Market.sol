@@ -88,8 +88,9 @@ abstract contract Market is Planting {
             _openSeat(i < plan.seats);
         }
         _blocks(2 * seats.epochBlocks());
+        PoolTerms memory terms = _terms();
         vm.prank(owner);
-        pool = pools.createPool(_terms(), RICHES / 100);
+        pool = pools.createPool(terms, RICHES / 100);
         vm.prank(owner);
         court.setService(pool, account(_serviceName()));
         coalitionNode = _newNode(coalition, plan.files);
@@ -114,7 +115,7 @@ abstract contract Market is Planting {
         t.appealJury = uint8(rules.appealJury);
         t.auditRate = uint24(rules.auditRate);
         t.challengeWindow = uint32(rules.challengeWindow);
-        t.drawBlocks = uint16(3 * seats.epochBlocks());
+        if (t.drawBlocks > 3 * seats.epochBlocks()) t.drawBlocks = uint16(3 * seats.epochBlocks());
         t.commitWindow = t.revealWindow = uint32(60 + 16 * params.minWindow());
     }
 
