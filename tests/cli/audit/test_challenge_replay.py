@@ -16,7 +16,7 @@ from protocol.errors import MusterError
 from protocol.verdict import Code
 from storage.keys import object_key
 from tests.cli.muster import Muster
-from tests.conftest import Deployed
+from tests.conftest import TOKEN, Deployed
 from tests.storage.mirror import bucket
 from tests.validator.daemon_world import ValidatorWorld, turns, validator_world
 from tests.validator.test_challenges import on, tried
@@ -33,12 +33,12 @@ from tests.validator.test_node_challenge_jury import (
 
 
 def judged(world: ValidatorWorld) -> dict[str, bytes]:
-    """A challenge against a cheat, decided and published; what the pool's bucket holds then."""
+    """A challenge against a cheat, upheld and published; what the pool's bucket holds then."""
     _, cheat, places = submitted(world, 4)
     world.judge.cheats.add(cheat.address)  # type: ignore[attr-defined]
     validator = world.start()
     _, _, number = accuse(world, accepted(world, places))
-    assert concluded(world, number) is ChallengeOutcome.DIFFERENT
+    assert concluded(world, number) is ChallengeOutcome.UPHELD
     trial = world.game.state.trials[world.game.state.challenges[number].trial]
     digests = {digest for _, digest in trial.reveals.values()}
     turns(validator, lambda: digests <= {keccak(data) for data in world.service.documents})
@@ -62,8 +62,8 @@ def test_anyone_recomputes_a_challenge(muster: Muster, deployed: Deployed, tmp_p
 
     with bucket(objects) as url:
         found = muster.ok(*asked, "--pool", f"{pool}@{url}", "--json").json
-        assert (found["follows"], found["outcome"], found["majority"]) == (True, "different", "different")
-        assert found["slashed"] == 0
+        assert (found["follows"], found["outcome"], found["majority"]) == (True, "upheld", "reject: sampling")
+        assert found["slashed"] == 100 * TOKEN
         assert found["jury"]["seed_block"] > found["jury"]["block"]
         assert [one["seat"] for one in found["votes"]] == list(trial.seats)
         for vote in found["votes"]:
@@ -93,7 +93,7 @@ def test_bytes_that_are_gone_are_no_verdict(monkeypatch: pytest.MonkeyPatch) -> 
     config: Any = SimpleNamespace(orchestrator="https://pool.example")
     ours = verify._ours(Any, config, record)  # type: ignore[arg-type]
     assert ours is not None
-    assert ours.code is Code.MALFORMED
+    assert ours.code is Code.REJECT_SAMPLING
     verdicts[4] = replace(verdicts[4], code=Code.UNAVAILABLE)
     with pytest.raises(MusterError, match="the bytes of files 4 cannot be had from https"):
         verify._ours(Any, config, record)  # type: ignore[arg-type]
