@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,8 @@ def noise(device: str, tiny: bool) -> Found:
     from protocol.sampling.noise import choose
 
     vocabulary, rows, batches = (500, 64, (4,)) if tiny else (152_064, 20_000, (64, 256, 512))
-    source, found = np.random.default_rng(0), {}
+    source = np.random.default_rng(0)
+    found: Found = {}
     for temperature in (1.0, 0.7):
         different = 0
         for start in range(0, rows, 256):
@@ -58,7 +60,7 @@ def noise(device: str, tiny: bool) -> Found:
     for batch in batches:
         drawn = torch.randn(batch, vocabulary, device=device)
         keys = [(row, 1, 2) for row in range(batch)]
-        found[f"ms_{batch}"] = _milliseconds(device, lambda x=drawn, k=keys: choose(x, k, [0] * len(k), 1.0))
+        found[f"ms_{batch}"] = _milliseconds(device, partial(choose, drawn, keys, [0] * batch, 1.0))
     return found | {"rows": rows, "peak": _peak(device)}
 
 
@@ -72,9 +74,9 @@ def proofs(device: str, tiny: bool) -> Found:
     for width in (128,) if tiny else (3584, 5120):
         batch = 4 if tiny else 256
         rows = torch.randn(batch, width, device=device, dtype=torch.bfloat16)
-        found[f"copy_ms_{width}"] = _milliseconds(device, lambda x=rows: x.to("cpu", non_blocking=True))
+        found[f"copy_ms_{width}"] = _milliseconds(device, partial(rows.to, "cpu", non_blocking=True))
         chunks = [torch.randn(32, width).bfloat16() for _ in range(max(1, batch // 32))]
-        found[f"prove_ms_{width}"] = _milliseconds("cpu", lambda x=chunks: build_many(x))
+        found[f"prove_ms_{width}"] = _milliseconds("cpu", partial(build_many, chunks))
     return found
 
 
@@ -183,7 +185,7 @@ def _model(name: str, tiny: bool) -> Iterator[Path]:
         tie_word_embeddings=True, initializer_range=0.05,
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
-        Qwen2ForCausalLM(shape).save_pretrained(folder)
+        Qwen2ForCausalLM(shape).save_pretrained(folder)  # type: ignore[no-untyped-call]
         yield Path(folder)
 
 
