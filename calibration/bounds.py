@@ -15,14 +15,15 @@ audited rollouts, is
 
     P(ΣY ≥ 0) ≤ E[exp(λY)]^problems   for every λ > 0.
 
-The expectation is that of the measured problems (each rollout kept with the audit's probability), with an upper limit,
-plus what a tail beyond the largest problem seen can add. Short rollouts count as little as they weigh in the mean, and
-many tokens with few errors add nothing: second moments would hold both against the bound.
+The expectation is that of the measured problems, each by the rollouts that an audit drew of it, with an upper limit,
+plus what a tail beyond the largest problem seen can add. A problem of which an audit draws none counts as Y = 0. Short
+rollouts count as little as they weigh in the mean, and many tokens with few errors add nothing: second moments would
+hold both against the bound.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from pydantic import Field, model_validator
 
 from protocol.encoding import Document
 from protocol.errors import IntegrityError
-from protocol.evidence.figures import RowFigures, rounded
+from protocol.evidence.figures import FileFigures, rounded
 
 Values = Sequence[float]
 Array = np.ndarray[Any, np.dtype[np.float64]]
@@ -77,13 +78,11 @@ class RowSample:
 
 @dataclass(frozen=True)
 class FileSample:
-    """The rollouts of one honest file, which a worker decoded `batch` at a time, and what a verdict document would
-    publish of those that an audit draws, and of blocks of problems."""
+    """The audited rollouts of one honest file, which a worker decoded `batch` at a time, and its figures."""
 
     batch: int
     rows: tuple[RowSample, ...]
-    figures: tuple[RowFigures, ...] = ()
-    blocks: tuple[tuple[float, int], ...] = ()
+    figures: FileFigures = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -295,6 +294,11 @@ class Design:
         return self.problems * self.samples
 
     @property
+    def unseen(self) -> float:
+        """Probability that an audit draws no rollout of a problem, if it did not always draw one of the file."""
+        return (1 - self.audited) ** self.samples
+
+    @property
     def fewest(self) -> float:
         """Audited rows that are hardly ever fewer (six standard deviations)."""
         spread = math.sqrt(self.rows * self.audited * (1 - self.audited))
@@ -333,15 +337,14 @@ def _least_mean(sums: Sums, tail: Limit, cap: float, design: Design, probability
     falling = np.where(np.abs(falling) < 1e-9 / tail.scale, 1e-9 / tail.scale, falling)
     with np.errstate(over="ignore", invalid="ignore"):
         added = beyond * tilts * np.exp(tilts * cap) * -np.expm1(-falling * width) / falling
-    kept, left_out = math.log(design.audited), math.log1p(-design.audited) if design.audited < 1 else -math.inf
     wanted = math.exp(-math.log(1 / probability) / design.problems)
 
     def holds(mean: float) -> bool:
         each = totals - mean * counts
         for tilt, more in zip(tilts, added, strict=True):
-            logs = np.logaddexp(left_out, kept + tilt * each).sum(axis=1)
-            expected = np.exp(np.minimum(np.minimum(logs, tilt * cap), 700.0))
-            if expected.mean() + _Z_MEAN * expected.std() / math.sqrt(len(expected)) + more <= wanted:
+            expected = np.exp(np.minimum(np.minimum(tilt * each.sum(axis=1), tilt * cap), 700.0))
+            seen = expected.mean() + _Z_MEAN * expected.std() / math.sqrt(len(expected)) + more
+            if design.unseen + (1 - design.unseen) * seen <= wanted:
                 return True
         return False
 

@@ -1,4 +1,4 @@
-"""The calibration document: measurements, thresholds and null models that follow from them, signed by who measured.
+"""The calibration document: measurements and the thresholds that follow from them, signed by who measured.
 
 It is canonical JSON, its signature EIP-712 over the SHA-256 of the document without it. The domain names no chain: a
 calibration is of weights and engines, whatever network a pool is on."""
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from pydantic import Field
 
 from calibration.bounds import MEASUREMENTS, Design
-from calibration.null_model import HonestSums, pair_null_model
 from calibration.pairs import Count, PairMeasurements
 from calibration.thresholds import thresholds
 from protocol import signing
@@ -19,8 +18,6 @@ from protocol.api.base import Hex64
 from protocol.config import ChecksConfig, PoolConfig
 from protocol.encoding import Document, canonical_json, parse_document, sha256_hex
 from protocol.errors import IntegrityError, MusterError
-from protocol.evidence.figures import engine_key
-from protocol.evidence.null_model import PairNullModel
 from protocol.files import explained, file_digests, read_bounded
 
 if TYPE_CHECKING:
@@ -38,7 +35,7 @@ class Calibration(Document):
     submission. `signature` is hex of 65 bytes, empty while unsigned."""
 
     version: Literal[1] = 1
-    method: Literal["peaks over threshold, Chernoff, bets"] = "peaks over threshold, Chernoff, bets"
+    method: Literal["peaks over threshold, Chernoff"] = "peaks over threshold, Chernoff"
     time: Count
     seed: Annotated[str, Field(max_length=100)]
     pool: Hex64
@@ -50,8 +47,6 @@ class Calibration(Document):
     safety: Annotated[float, Field(ge=1, le=100)]
     pairs: Annotated[tuple[PairMeasurements, ...], Field(min_length=1, max_length=64)]
     thresholds: dict[str, Annotated[float, Field(gt=0)]]
-    evidence_safety: Annotated[float, Field(ge=1, le=100)] = 1.1
-    evidence: tuple[PairNullModel, ...] = ()
     signer: str
     signature: Annotated[str, Field(pattern=r"^([0-9a-f]{130}|)$")] = ""
 
@@ -73,17 +68,6 @@ class Calibration(Document):
         """Return the thresholds that follow from the document's measurements."""
         design = Design(self.problems, self.samples, self.audit_rate / 65536)
         return thresholds(self.pairs, design, self.false_reject, self.safety)
-
-    def null_model(self) -> tuple[PairNullModel, ...]:
-        """Return the null models that follow from the measurements, one for each pair whose figures are here."""
-        able = [pair for pair in self.pairs if pair.heldout.problems and all(one.problems for one in pair.strata)]
-        models = []
-        for pair in able:
-            worker, verifier = (engine_key(one.name, one.dtype, one.device) for one in (pair.worker, pair.verifier))
-            strata = [HonestSums(stratum.problems, stratum.blocks) for stratum in pair.strata]
-            pilot = HonestSums(pair.heldout.problems, pair.heldout.blocks)
-            models.append(pair_null_model(worker, verifier, strata, pilot, self.evidence_safety, len(able)))
-        return tuple(models)
 
     def heldout(self) -> tuple[int, int]:
         """Return the number of held-out files, and of pairs of which one was over a threshold."""
@@ -108,8 +92,6 @@ class Calibration(Document):
             if claimed is None or not math.isclose(claimed, wanted[name], rel_tol=_TOLERANCE):
                 what = f"`{name}` is {claimed}, but {wanted[name]} follows from the measurements"
                 raise IntegrityError(what, "measure again")
-        if not _alike(self.evidence, self.null_model()):
-            raise IntegrityError("its null models do not follow from the measurements", "measure again")
         if set(self.thresholds) != set(MEASUREMENTS):
             raise IntegrityError("the calibration has thresholds that no check knows", "measure again")
         if self.heldout()[1]:
@@ -127,24 +109,6 @@ class Calibration(Document):
     @classmethod
     def load(cls, path: Path) -> Self:
         return cls.parse(read_bounded(path, _MAX_BYTES), str(path))
-
-
-def _alike(claimed: tuple[PairNullModel, ...], found: tuple[PairNullModel, ...]) -> bool:
-    """Whether null models are the same up to the last places of a logarithm."""
-
-    def figures(models: tuple[PairNullModel, ...]) -> dict[tuple[str, str, str, int, str], float]:
-        return {
-            (pair.worker, pair.verifier, name, place, figure): value
-            for pair in models
-            for name, bets in pair.bets.items()
-            for place, bet in enumerate(bets)
-            for figure, value in bet
-        }
-
-    ours, theirs = figures(found), figures(claimed)
-    return ours.keys() == theirs.keys() and all(
-        math.isclose(value, theirs[key], rel_tol=_TOLERANCE, abs_tol=1e-9) for key, value in ours.items()
-    )
 
 
 def subject(config: PoolConfig) -> str:

@@ -1,5 +1,5 @@
-"""Measuring honest files for `muster pool calibrate`: one process per engine makes them, another measures them, because
-vLLM keeps global state."""
+"""Measuring honest files, for thresholds and null models: one process per engine makes them, another measures them,
+because vLLM keeps global state. What it measures of a file is what a validator's pass over the drawn rows finds."""
 
 import json
 import logging
@@ -8,7 +8,7 @@ import os
 import tempfile
 import time
 from collections.abc import Sequence
-from itertools import compress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,24 +16,22 @@ import tomlkit
 
 from calibration.bounds import FileSample, RowSample
 from calibration.document import Calibration, subject, weights_hash
-from calibration.pairs import PairMeasurements, summarise
+from calibration.pairs import summarise
 from calibration.plan import EngineSpec, Pair, Plan
 from engines.base import Completion, Engine, EngineInfo
-from engines.factory import make_engine
 from engines.runtime import torch_environment
 from environments.pool import PoolEnvironments
 from protocol.accounts import LocalAccount
 from protocol.config import PoolConfig
 from protocol.encoding import tagged_hash
 from protocol.errors import ConfigError, IntegrityError
-from protocol.evidence.coherence import blocks_of
-from protocol.evidence.null_model import EvidenceConfig, PairNullModel
 from protocol.files import write_file
 from protocol.identity import PoolId, WorkId
 from protocol.rollout_file.file import read
 from protocol.rollout_file.rows import Limits, commit
-from protocol.seeds import AUDIT_EVERYTHING, Work, audit_sample
+from protocol.seeds import AUDIT_EVERYTHING, Work
 from runtime.entry import alone
+from runtime.process import EngineConfig
 from worker.produce import Planned, Producer
 
 if TYPE_CHECKING:
@@ -53,10 +51,21 @@ def work_of(seed: str, number: int) -> Work:
     return Work(WorkId(PoolId(0, _ZERO, 0), _ZERO, 0, number), step_seed, bytes(32))
 
 
-def measure_all(plan: Plan) -> list[PairMeasurements]:
+@dataclass(frozen=True)
+class HonestFiles:
+    """What one engine measured of files that another made: `files`, and those `held` out, which judge what is computed
+    from the others."""
+
+    worker: EngineInfo
+    verifier: EngineInfo
+    files: list[FileSample]
+    held: list[FileSample]
+
+
+def measure_all(plan: Plan) -> list[HonestFiles]:
     """Make each worker's files once, measure them with each of its verifiers. Raises MusterError."""
     os.environ |= torch_environment(plan.threads)
-    out: dict[Pair, PairMeasurements] = {}
+    out: dict[Pair, HonestFiles] = {}
     # By rounds of all batches, so that each batch has the same share of held-out files.
     held = [(number // len(plan.batches)) % HELD_OUT == HELD_OUT - 1 for number in range(plan.files)]
     for worker in dict.fromkeys(pair[0] for pair in plan.pairs):
@@ -65,8 +74,10 @@ def measure_all(plan: Plan) -> list[PairMeasurements]:
             for pair in (pair for pair in plan.pairs if pair[0] == worker):
                 what = f"measuring files with {pair[1]}"
                 judge, files = alone(what, HOURS * 3600, measure_files, plan, pair[1], Path(name))
-                kept = [file for file, spared in zip(files, held, strict=True) if not spared]
-                out[pair] = summarise(maker, judge, kept, list(compress(files, held)))
+                parts = (
+                    [file for file, spared in zip(files, held, strict=True) if spared is own] for own in (False, True)
+                )
+                out[pair] = HonestFiles(maker, judge, *parts)
     return [out[pair] for pair in plan.pairs]
 
 
@@ -83,8 +94,10 @@ class BatchProducer(Producer):
         return [done for part in parts for done in Producer.complete(self, work, part)]
 
 
-def _engine(plan: Plan, spec: EngineSpec) -> Engine:
-    engine = make_engine(spec.name, spec.dtype, spec.device, plan.threads, max(plan.batches))
+def _engine(plan: Plan, spec: EngineSpec, **changes: int) -> Engine:
+    """Return an engine as processes make it, with the plan's weights."""
+    config = EngineConfig.model_validate({**vars(spec), "threads": plan.threads, **changes})
+    engine = config.make()
     engine.load(plan.weights)
     return engine
 
@@ -92,7 +105,7 @@ def _engine(plan: Plan, spec: EngineSpec) -> Engine:
 def produce(plan: Plan, spec: EngineSpec, folder: Path) -> EngineInfo:
     """Make `<folder>/<i>.parquet` for every file i, decoding `batches[i mod n]` rollouts at a time. Raises
     MusterError."""
-    engine = _engine(plan, spec)
+    engine = _engine(plan, spec, batch=max(plan.batches))
     producer = BatchProducer(PoolConfig.load(plan.pool_config).without_curricula, engine)
     producer.load(plan.weights)
     for number in range(plan.files):
@@ -105,32 +118,35 @@ def produce(plan: Plan, spec: EngineSpec, folder: Path) -> EngineInfo:
 
 def measure_files(plan: Plan, spec: EngineSpec, folder: Path) -> tuple[EngineInfo, list[FileSample]]:
     """Measure the files that `produce` made. Raises MusterError."""
-    from validator.judging.measurements import measure, row_figures
-
     engine, config = _engine(plan, spec), PoolConfig.load(plan.pool_config).without_curricula
     environment, files = PoolEnvironments.of(config, plan.weights), []
     for number in range(plan.files):
         work, data = work_of(plan.seed, number), (folder / f"{number}.parquet").read_bytes()
-        context = context_of(work, data, config, environment)
-        measured, rollouts, rows = measure(context, engine), context.rollouts, []
-        for one in measured:
-            row = rollouts[one.row]
-            rows.append(RowSample.of(row.slot, one.mismatches, one.mantissas, one.gaps, row.logprobs, one.logprobs))
-        drawn = set(audit_sample(work.step_seed, number, len(rollouts), plan.audit_rate))
-        figures = tuple(row_figures(rollouts[one.row], one) for one in measured if one.row in drawn)
-        drifts = {one.row: one.drift for one in measured if one.row in drawn}
-        blocks = tuple(blocks_of(drifts, config.work.samples_per_problem))
-        files.append(FileSample(plan.batches[number % len(plan.batches)], tuple(rows), figures, blocks))
+        context = context_of(work, data, config, environment, plan.audit_rate)
+        files.append(measure_file(context, engine, plan.batches[number % len(plan.batches)]))
         log.info("%s: measured file %d of %d", spec, number + 1, plan.files)
     return engine.info, files
 
 
-def context_of(work: Work, data: bytes, config: PoolConfig, environment: PoolEnvironments) -> "CheckContext":
-    """Open an honest file, every rollout audited. Raises IntegrityError if a check on the file refuses it."""
+def measure_file(context: "CheckContext", engine: Engine, batch: int) -> FileSample:
+    """Return what a validator with this engine measures of a file."""
+    from validator.judging.measurements import file_figures, measure
+
+    context, rows = replace(context, measurements=measure(context, engine)), []
+    for one in context.measured:
+        row = context.rollouts[one.row]
+        rows.append(RowSample.of(row.slot, one.mismatches, one.mantissas, one.gaps, row.logprobs, one.logprobs))
+    return FileSample(batch, tuple(rows), file_figures(context))
+
+
+def context_of(
+    work: Work, data: bytes, config: PoolConfig, environment: PoolEnvironments, audit_rate: int = AUDIT_EVERYTHING
+) -> "CheckContext":
+    """Open an honest file, of which an audit draws rows. Raises IntegrityError if a check on the file refuses it."""
     from validator.judging.checks import FILE_CHECKS, CheckContext, SubmissionFacts
 
     header, rollouts = read(data, Limits.of(config.work))
-    facts = SubmissionFacts(work, commit(data, rollouts), work.id.counter, bytes(32), AUDIT_EVERYTHING)
+    facts = SubmissionFacts(work, commit(data, rollouts), work.id.counter, work.step_seed, audit_rate)
     context = CheckContext(facts, config, environment, data, header, tuple(rollouts))
     for check in FILE_CHECKS:
         if not (finding := check(context)).code.is_accept:
@@ -143,11 +159,10 @@ def context_of(work: Work, data: bytes, config: PoolConfig, environment: PoolEnv
 
 
 def calibrate(plan: Plan, account: LocalAccount) -> Calibration:
-    """Measure, compute thresholds and null models, and sign them. Raises MusterError; ConfigError if no bound was
-    found."""
+    """Measure, compute thresholds and sign them. Raises MusterError; ConfigError if no bound was found."""
     config = PoolConfig.load(plan.pool_config)
     hashed = weights_hash(plan.weights)
-    pairs = tuple(measure_all(plan))
+    pairs = tuple(summarise(one.worker, one.verifier, one.files, one.held) for one in measure_all(plan))
     if weights_hash(plan.weights) != hashed:
         raise ConfigError(f"{plan.weights} changed while it was measured", "measure a folder that nobody writes to")
     document = Calibration(
@@ -167,7 +182,7 @@ def calibrate(plan: Plan, account: LocalAccount) -> Calibration:
     thresholds = document.computed()
     if unbounded := [name for name, value in thresholds.items() if not 0 < value < math.inf]:
         raise ConfigError(f"no bound for {', '.join(unbounded)}", "measure more --files, or audit more rollouts")
-    document = document.model_copy(update={"thresholds": thresholds, "evidence": document.null_model()}).signed(account)
+    document = document.model_copy(update={"thresholds": thresholds}).signed(account)
     document.check()
     return document
 
@@ -182,39 +197,17 @@ def applicable(path: Path, measured: str) -> PoolConfig:
 
 
 def apply(document: Calibration, path: Path) -> None:
-    """Write the thresholds and null models into an applicable pool configuration; comments in TOML stay. Raises
-    ConfigError."""
+    """Write the thresholds into an applicable pool configuration; comments in TOML stay. Raises ConfigError."""
     config = applicable(path, document.pool)
-    own_engine = None if config.evidence is None else config.evidence.own_engine
-    evidence = evidence_config(document.evidence, document.audit_rate, own_engine)
-    changed = config.model_copy(update={"checks": document.checks(config.checks), "evidence": evidence})
+    changed = config.model_copy(update={"checks": document.checks(config.checks)})
     if path.suffix == ".toml":
         written = tomlkit.parse(path.read_text(encoding="utf-8"))
         checks: Any = written.setdefault("checks", tomlkit.table())
         checks.update(document.thresholds)
-        written.pop("evidence", None)
-        if evidence is not None:
-            written["evidence"] = evidence.model_dump(mode="json")
         text = tomlkit.dumps(written)
     else:
         text = json.dumps(changed.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
     write(path, text.encode())
-
-
-def evidence_config(
-    models: tuple[PairNullModel, ...], audit_rate: int, own_engine: bool | None
-) -> EvidenceConfig | None:
-    """Return what a pool names for node challenges; None without null models. `own_engine` is what the pool asked of
-    jurors before. Without it (None) the pool asks for the worker's engine if each engine has a null model by itself:
-    otherwise jurors who have it vote against those who have not. Raises ConfigError if the pairs do not suffice."""
-    if not models:
-        return None
-    evidence = EvidenceConfig(audit_rate=audit_rate, null_models=models)
-    lacking = evidence.unseen_by_itself()
-    if own_engine and lacking:
-        what = f"the pool's `own_engine` needs a null model of {lacking} verified by itself"
-        raise ConfigError(what, "measure that pair too: --worker and --verifier of one engine")
-    return evidence.model_copy(update={"own_engine": not lacking if own_engine is None else own_engine})
 
 
 def write(path: Path, data: bytes) -> None:

@@ -1,85 +1,80 @@
 """Learning a null model: rates at which no bet of protocol/evidence pays honest work on average.
 
-A bet's tilt and most come from held-out files, which show how far an accumulator's problems spread. Its rate c is
-itself found by betting, on the other files, against the hypothesis that it is too low. If E[Z] ≥ 1 for
-Z = exp(λ·min(S − c·N, b)), the wealth
+A bet's tilt and most come from pilot files, which show how far a figure's problems spread. Its rate c is itself found
+by betting, on the other files, against the hypothesis that it is too low. If E[Z] ≥ 1 for Z = exp(λ·min(S − c·N, b)),
+the wealth
 
     K(c) = mean over η of Π (1 + η·(1 − Z_i)),     0 < η ≤ 1/(exp(λb) − 1),
 
 has mean at most 1 over the measured problems, and reaches 1/α with probability at most α. K grows with c, so the least
 c with K(c) ≥ 1/α in every stratum is too low with probability at most α (Waudby-Smith and Ramdas, "Estimating means of
 bounded random variables by betting", 2024). Nothing is assumed of the shape of the distribution: Z is bounded, and
-problems are independent. The safety factor multiplies the measured figures first, for machines that were not measured.
+problems are independent. The calibrations of all policy steps share one probability: that of step k takes the part
+1/((k+1)(k+2)). The safety factor multiplies the measured figures first, for machines that were not measured.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from calibration.bounds import Array, rounded_up
-from protocol.evidence.figures import rounded
-from protocol.evidence.null_model import (
-    ACCUMULATORS,
-    BETS,
-    BLOCK_ACCUMULATORS,
-    FALSE_ACCUSATION,
-    NAMES,
-    Bet,
-    PairNullModel,
-    Sum,
-)
+from protocol.evidence.figures import BETS, FIGURES, FileFigures, Sum
+from protocol.evidence.null_model import FALSE_ACCUSATION, Bet, PairNullModel
 
-TILTS = (0.1, 0.2, 0.4, 0.6, 1.0)  # λ of the bets, in standard deviations of a problem
+SAFETY = 1.1
+TILTS = (0.25, 0.8)  # λ of the bets, in standard deviations of a problem
 # One problem pays at most 1.2 nats, but counts for 1.5 to 3 standard deviations: heavy tails accuse nobody, and the
 # less Z can be, the fewer problems bear a rate out.
 _MOST_NATS, _MOST_SPREADS = 1.2, (1.5, 3.0)
 _STAKES = 0.98 * 2.0 ** -np.arange(8)
-# Accumulators of events that honest work hardly has, whose spread says nothing: bets go by what one event pays.
-_EVENTS = ("unexplained",)
-_EVENT_SHARES = (0.4, 0.6, 0.8, 1.0, 1.2)
+# A figure of events that honest work hardly has, whose spread says nothing: bets go by what one event pays.
+_EVENTS = "unexplained"
+_EVENT_SHARES = (0.5, 1.0)
 _IDLE_NATS = 0.05  # what a problem without an event costs the bet of share 1, about
-_LEAST_SPREAD = {"mantissas": 0.02, "logprobs": 1e-4, "gaps": 1e-4}  # where held-out files show none: about one event
+_LEAST_SPREAD = {"mantissas": 0.02, "logprobs": 1e-4, "gaps": 1e-4, "coherence": 0.2}  # where pilot files show none
 # No mean below it accuses anybody: half of the distance of two float32 from 16 to 32, where scores are that ln p is
 # taken of. Engines that agree to the bit differ by how each rounds it, and by more where a policy is less sharp.
 _LEAST_RATE = {"logprobs": 2.0**-20}
 _NO_BET = Bet(tilt=0, rate=0, most=0)
-# (S, N) of every accumulator, in the order of ACCUMULATORS; of a block, in that of BLOCK_ACCUMULATORS.
-Problem = tuple[tuple[float, float], ...]
-Figures = tuple[Array, Array]  # (S, N) of one accumulator, by problem
-
-
-def as_problem(sums: Mapping[str, Sum]) -> Problem:
-    """Return the sums of one problem, or of one block of problems, as a calibration keeps them."""
-    return tuple((rounded(sums[name].total), sums[name].count) for name in NAMES if name in sums)
+_Units = tuple[Array, Array]  # (S, N) of one figure, by problem or block
 
 
 @dataclass(frozen=True)
-class HonestSums:
-    """What honest files of one kind add up to, by problems and by blocks of these."""
+class Learning:
+    """What the null models of a policy step are learned for: the number of the `step`, and how many `pairs` of engines
+    share its part of the probability."""
 
-    problems: Sequence[Problem]
-    blocks: Sequence[Problem] = ()
+    step: int = 0
+    pairs: int = 1
+
+    def wanted(self, strata: int) -> float:
+        """Return the nats that refute a rate."""
+        shares = 2 * len(FIGURES) * BETS * strata * self.pairs * (self.step + 1) * (self.step + 2)
+        return math.log(shares / FALSE_ACCUSATION)
 
 
 def pair_null_model(
-    worker: str, verifier: str, strata: Sequence[HonestSums], pilot: HonestSums, safety: float, pairs: int = 1
+    worker: str,
+    verifier: str,
+    strata: Sequence[Sequence[FileFigures]],
+    pilot: Sequence[FileFigures],
+    learning: Learning,
+    safety: float = SAFETY,
 ) -> PairNullModel:
-    """Return the null model of one pair of engines. `strata` are of each decode batch, `pilot` of held-out files;
-    `pairs`: how many null models share the calibration's half of the false-accusation probability."""
-    wanted = math.log(2 * len(NAMES) * BETS * len(strata) * pairs / FALSE_ACCUSATION)
-    bets = {}
-    for names, units in ((ACCUMULATORS, "problems"), (BLOCK_ACCUMULATORS, "blocks")):
-        tried, others = getattr(pilot, units), [getattr(one, units) for one in strata]
-        for place, name in enumerate(names):
-            own = [_figures(one, place, safety) for one in others]
-            if name in _EVENTS:
-                bets[name] = _event_bets(own, wanted)
-                continue
-            spread = max(_spread(*_figures(tried, place, safety)), _LEAST_SPREAD.get(name, 0.2))
-            least = _LEAST_RATE.get(name, -math.inf)
-            bets[name] = tuple(_spread_bet(tilt / spread, spread, own, wanted, least) for tilt in TILTS)
+    """Return the null model of one pair of engines. `strata`: honest files of each decode batch; `pilot`: others.
+    Agreement of differences is no figure of an engine with itself, which has no differences to speak of."""
+    wanted, bets = learning.wanted(len(strata)), {}
+    for name in FIGURES:
+        if name == "coherence" and worker == verifier:
+            continue
+        own = [_units(files, name, safety) for files in strata]
+        if name == _EVENTS:
+            bets[name] = _event_bets(own, wanted)
+            continue
+        spread = max(_spread(*_units(pilot, name, safety)), _LEAST_SPREAD[name])
+        bets[name] = tuple(_spread_bet(tilt / spread, spread, own, wanted, _LEAST_RATE.get(name, 0)) for tilt in TILTS)
     return PairNullModel(worker=worker, verifier=verifier, bets=bets)
 
 
@@ -91,7 +86,7 @@ def log_wealth(nats: Array, most_nats: float) -> float:
     return float(np.logaddexp.reduce(grown) - math.log(len(stakes)))
 
 
-def _event_bets(strata: Sequence[Figures], wanted: float) -> tuple[Bet, ...]:
+def _event_bets(strata: Sequence[_Units], wanted: float) -> tuple[Bet, ...]:
     """Bets of which one event pays more the more problems there are: with none seen in n, a rate is too low unless it
     costs `wanted`·(e^x − 1)/n nats a problem, for a payment of x."""
     problems = min(len(totals) for totals, _ in strata)
@@ -102,7 +97,7 @@ def _event_bets(strata: Sequence[Figures], wanted: float) -> tuple[Bet, ...]:
     return tuple(bet if bet.rate * count < 0.5 else _NO_BET for bet in bets)
 
 
-def _spread_bet(tilt: float, spread: float, strata: Sequence[Figures], wanted: float, least_rate: float) -> Bet:
+def _spread_bet(tilt: float, spread: float, strata: Sequence[_Units], wanted: float, least_rate: float) -> Bet:
     """A bet whose tilt and most are in standard deviations of a problem."""
     tilt = _short(tilt)
     least, largest = (spreads * spread for spreads in _MOST_SPREADS)
@@ -110,7 +105,7 @@ def _spread_bet(tilt: float, spread: float, strata: Sequence[Figures], wanted: f
     return bet.model_copy(update={"rate": max(bet.rate, least_rate)}) if bet.tilt else bet
 
 
-def _bet(tilt: float, most: float, unit: float, strata: Sequence[Figures], wanted: float) -> Bet:
+def _bet(tilt: float, most: float, unit: float, strata: Sequence[_Units], wanted: float) -> Bet:
     """The bet with the least rate that every stratum bears out, if any. `unit`: what a problem's sum is off by."""
     rates = [_least_rate(tilt, most, *one, unit / _count(one[1]), wanted) for one in strata]
     if not all(map(math.isfinite, rates)):
@@ -119,13 +114,13 @@ def _bet(tilt: float, most: float, unit: float, strata: Sequence[Figures], wante
 
 
 def _least_rate(tilt: float, most: float, totals: Array, counts: Array, unit: float, wanted: float) -> float:
-    """The least rate at which the measured problems refute that the bet pays, to a thousandth of `unit`; infinite if
-    there are too few problems."""
+    """The least rate from 0 on at which the measured problems refute that the bet pays, to a thousandth of `unit`;
+    infinite if there are too few problems."""
 
     def refuted(rate: float) -> bool:
         return log_wealth(tilt * np.minimum(totals - rate * counts, most), tilt * most) >= wanted
 
-    low, high = -1e4 * unit, 1e4 * unit
+    low, high = 0.0, 1e4 * unit
     if not refuted(high):
         return math.inf
     while high - low > 1e-3 * unit:
@@ -134,9 +129,10 @@ def _least_rate(tilt: float, most: float, totals: Array, counts: Array, unit: fl
     return high
 
 
-def _figures(problems: Sequence[Problem], place: int, safety: float) -> Figures:
+def _units(files: Sequence[FileFigures], name: str, safety: float) -> _Units:
     """(S, N), with S moved up by the safety factor, whatever its sign."""
-    both = np.array([problem[place] for problem in problems], dtype=np.float64).reshape(-1, 2)
+    units: list[Sum] = [one for file in files for one in file[name]]
+    both = np.array([(one.total, one.count) for one in units], dtype=np.float64).reshape(-1, 2)
     return both[:, 0] + (safety - 1) * np.abs(both[:, 0]), both[:, 1]
 
 

@@ -6,42 +6,28 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from calibration.bounds import EXTREMES, MEANS, MEASUREMENTS, FileSample, Sums, Tail
-from calibration.null_model import Problem, as_problem
 from engines.base import EngineInfo
 from protocol.encoding import Document
 from protocol.errors import ConfigError
-from protocol.evidence.figures import RowFigures, rounded
-from protocol.evidence.null_model import ACCUMULATORS, BLOCK_ACCUMULATORS, block_sums, problem_sums
+from protocol.evidence.figures import rounded
 
 LEAST_PROBLEMS = 24  # per decode batch: below that a variance says little
 Count = Annotated[int, Field(ge=1, lt=2**53)]
-_Value = Annotated[float, Field(ge=-1e12, le=1e12)]
-_Sums = tuple[tuple[_Value, _Value], ...]
-_Problem = Annotated[_Sums, Field(min_length=len(ACCUMULATORS), max_length=len(ACCUMULATORS))]
-_Block = Annotated[_Sums, Field(min_length=len(BLOCK_ACCUMULATORS), max_length=len(BLOCK_ACCUMULATORS))]
-Problems = Annotated[tuple[_Problem, ...], Field(max_length=1 << 20)]
-Blocks = Annotated[tuple[_Block, ...], Field(max_length=1 << 20)]
 
 
 class Stratum(Document):
-    """The sums of the four means in the files that were decoded `batch` at a time; `problems` and `blocks` are what
-    evidence adds up (calibration/null_model.py)."""
+    """The sums of the four means in the files that were decoded `batch` at a time."""
 
     batch: Count
     files: Count
     sums: dict[str, Sums]
-    problems: Problems = ()
-    blocks: Blocks = ()
 
 
 class Heldout(Document):
-    """Files that no threshold was computed from: how many, and the largest measurement of any. Their `problems` and
-    `blocks` choose the bets of evidence, whose rates the others give."""
+    """Files that no threshold was computed from: how many, and the largest measurement of any."""
 
     files: Count
     largest: dict[str, float]
-    problems: Problems = ()
-    blocks: Blocks = ()
 
 
 class PairMeasurements(Document):
@@ -91,7 +77,7 @@ def summarise(
         strata=tuple(_stratum(batch, files) for batch in sorted({file.batch for file in files})),
         ratios={n: Tail.of([one.total / one.count for one in map(m.series, rows)]) for n, m in MEANS.items()},
         extremes={n: Tail.of([one.largest for one in map(m.series, rows)]) for n, m in EXTREMES.items()},
-        heldout=Heldout(files=len(heldout), largest=_largest(heldout), **_evidence(heldout)),
+        heldout=Heldout(files=len(heldout), largest=_largest(heldout)),
     )
 
 
@@ -100,7 +86,7 @@ def _largest(files: Sequence[FileSample]) -> dict[str, float]:
 
 
 def file_measurements(files: Sequence[FileSample]) -> dict[str, list[float]]:
-    """Return every measurement of every file, as the validator's checks compute it with each rollout audited."""
+    """Return every measurement of every file, as the validator's checks compute it."""
     means = {name: [one.mean(file.rows) for file in files] for name, one in MEANS.items()}
     return means | {name: [one.largest(file.rows) for file in files] for name, one in EXTREMES.items()}
 
@@ -112,16 +98,4 @@ def _stratum(batch: int, files: Sequence[FileSample]) -> Stratum:
         what = f"{problems} problems were measured at decode batch {batch}; at least {LEAST_PROBLEMS} are needed"
         raise ConfigError(what, "pass a larger --files")
     sums = {name: Sums.of(mean, own) for name, mean in MEANS.items()}
-    return Stratum(batch=batch, files=len(own), sums=sums, **_evidence(own))
-
-
-def _evidence(files: Sequence[FileSample]) -> dict[str, tuple[Problem, ...]]:
-    """The sums of every problem and block of files whose figures were kept."""
-    problems: list[Problem] = []
-    for file in files:
-        groups: dict[int, list[RowFigures]] = {}
-        for row in file.figures:
-            groups.setdefault(file.rows[row.row].group, []).append(row)
-        problems += [as_problem(problem_sums(rows)) for _, rows in sorted(groups.items())]
-    blocks = tuple(as_problem(sums) for file in files for sums in block_sums(file.blocks))
-    return {"problems": tuple(problems), "blocks": blocks}
+    return Stratum(batch=batch, files=len(own), sums=sums)

@@ -73,7 +73,7 @@ class TransformersEngine:
         width = self.model.config.get_text_config().hidden_size * (4 if self.dtype == "float32" else 2)
         for window in windows(sequences, HIDDEN_BYTES // width):
             with PACE.computing():
-                states = prefill_hidden(sequences[window], self._forward, self._cache, self.device, self.max_batch)
+                states = prefill_hidden(sequences[window], self._forward, self._cache, self.device)
                 if self.device != "cpu":
                     torch.cuda.synchronize(self.device)  # a device that hangs is noticed here, not by the caller
             for rows in states:

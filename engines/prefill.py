@@ -12,6 +12,7 @@ Sequences = Sequence[tuple[tuple[int, ...], tuple[int, ...]]]
 Forward = Callable[[torch.Tensor, torch.Tensor | None, torch.Tensor, Any], torch.Tensor]
 HIDDEN_BYTES = 256 << 20
 PREFILL_TOKENS = 4096  # Of one forward pass, padding included
+PREFILL_SEQUENCES = 64  # Of one forward pass: no setting, because passes of other shapes round otherwise
 _PASS = 256  # What a pass costs besides its tokens, in tokens
 _GRAIN = 8  # Passes end at multiples of this share of the largest possible
 
@@ -82,7 +83,7 @@ def windows(sequences: Sequences, tokens: int) -> Iterator[slice]:
 
 
 def prefill_hidden(
-    sequences: Sequences, forward: Forward, new_cache: Callable[[], Any], device: str, most: int
+    sequences: Sequences, forward: Forward, new_cache: Callable[[], Any], device: str, most: int = PREFILL_SEQUENCES
 ) -> list[torch.Tensor]:
     """Return rows P−1 … P+T−2 of the final-norm output for each (prompt, output), compute dtype [T, d], in order. At
     most `most` sequences share a pass."""

@@ -64,8 +64,14 @@ def torch_environment(threads: int = 1) -> dict[str, str]:
     return out
 
 
-def prepare_vllm(device: str) -> bool:
-    """Set what vLLM reads while it is imported. Return whether its model runner V2 is used, which needs Triton."""
+def prepare_vllm(device: str, ranks: int = 1) -> bool:
+    """Set what vLLM reads while it is imported; of the GPUs, it sees `ranks` from `device` on. Return whether its model
+    runner V2 is used, which needs Triton."""
+    kind, _, first = device.partition(":")
+    if kind == "cuda" and first:
+        seen = os.environ.get("CUDA_VISIBLE_DEVICES")
+        every = seen.split(",") if seen else [str(number) for number in range(int(first) + ranks)]
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(every[int(first) : int(first) + ranks])
     defaults = {"VLLM_USE_V2_MODEL_RUNNER": "0" if device == "cpu" else "1"}
     for name, value in (VLLM_DEFAULTS | defaults).items():
         os.environ.setdefault(name, value)
@@ -94,12 +100,14 @@ def _hide_from_vllm() -> None:
 
 def device_lost(error: BaseException | None) -> bool:
     """Return whether an error, or what caused it, is one after which this process cannot use its device any more: only
-    another process can open it again. Memory that ran out is no such error."""
+    another process can open it again. Memory that ran out is no such error. A process of vLLM's own tells in words."""
     import torch
 
-    while error is not None and not isinstance(error, torch.AcceleratorError):
+    while error is not None:
+        if isinstance(error, torch.AcceleratorError) or "CUDA error:" in str(error) or "EngineDead" in repr(error):
+            return True
         error = error.__cause__ or error.__context__
-    return error is not None
+    return False
 
 
 def arithmetic_of(device: str, **attributes: object) -> str:

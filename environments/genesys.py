@@ -293,7 +293,7 @@ class ProblemFile:
                 raise IntegrityError(what, "remove one of them")
 
 
-MAX_ANSWER_CHARS = 1 << 16
+MAX_ANSWER_CHARS = 1 << 18  # answers of 65,536 tokens
 MAX_SECONDS = 120.0
 
 

@@ -26,7 +26,7 @@ from localnet.diloco import DilocoKiller, diloco_summary, make_run
 from localnet.network import LOCAL, Network, ProgressPrinter, Stop
 from localnet.onboarding import KeyRing, Onboarding, names
 from localnet.outcome import Outcome, write_results
-from localnet.plan import POOL, DemoPlan
+from localnet.plan import EPOCH_BLOCKS, POOL, DemoPlan
 from localnet.ports import claim_port
 from orchestrator.dashboard.results import DilocoSummary
 from protocol.config import PoolConfig
@@ -105,8 +105,8 @@ class RunMonitor:
             if account.frozen_at and self._first("frozen", node, account.frozen_at):
                 self._line(f"⚖ {who}: a file was rejected, its stake is frozen until the challenge window ends")
             if account.ejected and self._first("ejected", node):
-                reason = Code(account.eject_code).label
-                self._line(f"⚖ {who} SLASHED {show_tokens(account.slashed)} MUS and EJECTED: {reason}")
+                took = f"SLASHED {show_tokens(account.slashed)} MUS and " if account.slashed else ""
+                self._line(f"⚖ {who} {took}EJECTED: {account.eject_label}")
         for dispute in state.disputes.values():
             who = self.names.get(dispute.disputer, dispute.disputer)
             if self._first("dispute", dispute.sequence):
@@ -259,7 +259,6 @@ class Chaos:
 
 
 STALL_SECONDS, SETTLE_SECONDS = 300.0, 180.0
-EPOCH_BLOCKS = 24
 Onlooker = Callable[[State], None]
 """Does something about the chain's newest state, again and again."""
 
@@ -335,7 +334,6 @@ class Demo:
         self.network.wait_services()
         self.say(f"chain at {plan.rpc_url} · S3 at {plan.s3_url} · {len(keys)} encrypted keystores")
         self.onboarding.give_gas()
-        # Epochs are long enough that a busy machine draws every committee in time.
         suite = LOCAL.suite.model_copy(update={"epoch_blocks": EPOCH_BLOCKS})
         network = LOCAL.model_copy(update={"rpc_urls": (plan.rpc_url,), "suite": suite})
         deployment = deploy(self.onboarding.client("deployer"), network, plan.deployment.parent)

@@ -186,6 +186,7 @@ class Network(Processes):
             "decoy": decoys[0] if decoys else None,
             "engine": {"name": "transformers", "dtype": self.plan.dtype, "threads": self.plan.trainer_threads},
             "memory": {"row_tokens": self.plan.trainer_row_tokens},
+            "null_models": {"files": 16, "batches": [self.plan.worker_batch]},
         }
         if self.plan.diloco_workers:
             values["run"] = self.plan.diloco_run

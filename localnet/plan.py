@@ -17,6 +17,7 @@ from protocol.seeds import AUDIT_EVERYTHING
 from storage.s3 import S3Settings
 from trainer.model.tiny_model import tiny_model_config
 
+EPOCH_BLOCKS = 24  # a committee is drawn within three epochs: a busy machine manages that
 POOL = 1  # the first pool of a fresh chain
 CHEAT = "weights-noise=0.02"
 CANARY = "weights-noise=0.05"

@@ -620,9 +620,7 @@ class PoolConfig(Document):
     data: DataConfig | None = Field(
         None, description="Set it for a data pool, which buys rollouts of the model and trains nothing."
     )
-    evidence: EvidenceConfig | None = Field(
-        None, description="Null models that judge a node's files together (written by calibrate --apply)."
-    )
+    evidence: EvidenceConfig | None = Field(None, description="Set it to judge a node by all of its files together.")
     scoring_versions: dict[ScoringName, ScoringVersion] = Field(
         default_factory=dict,
         max_length=64,

@@ -35,6 +35,7 @@ class Code(IntEnum):
     REJECT_TERMINATION = 8
     REJECT_COMMITMENT = 9
     MALFORMED = 10
+    DIFFERENT = 10  # Of a node challenge: the node computes otherwise than was calibrated
     UNAVAILABLE = 11
     CANARY = 12
     VOID = 13
@@ -63,6 +64,12 @@ class Code(IntEnum):
         """For people: `reject: weights`, `accept`, …"""
         name = self.name.lower()
         return "reject: " + name.removeprefix("reject_") if self.is_reject else name
+
+
+def challenge_label(code: Code) -> str:
+    """Return a juror's code in a node challenge for people: there MALFORMED says that the node computes otherwise than
+    calibrated."""
+    return "different" if code is Code.MALFORMED else code.label
 
 
 Measurement = int | float | str | bool | list[int] | list[float] | list[str]

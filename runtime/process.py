@@ -53,10 +53,13 @@ class EngineConfig(Document):
     device: str = Field("cpu", description="The torch device, such as cpu or cuda:0.")
     threads: int = Field(1, ge=1, le=1024, description="Threads of one computation on the CPU.")
     batch: int = Field(64, ge=1, le=65536, description="The most sequences that are computed at once.")
+    tensor_parallel: int = Field(1, ge=1, le=64, description="GPUs that vLLM divides the model over, from `device` on.")
+    memory_share: float = Field(0.9, gt=0, lt=1, description="The share of each GPU's memory that vLLM may take.")
 
     def make(self) -> Engine:
         """Return the engine, without weights. Raises MusterError if it is not installed."""
-        return make_engine(self.name, self.dtype, self.device, self.threads, self.batch)
+        shared = self.tensor_parallel, self.memory_share
+        return make_engine(self.name, self.dtype, self.device, self.threads, self.batch, *shared)
 
 
 class DaemonConfig(Document):

@@ -42,8 +42,9 @@ BESIDE = {
     "tools": {"cli", "orchestrator"},
 }
 PACKAGES = {*BELOW_CLI, *BESIDE, "tests"}
-# A local network and the benchmarks start the commands that users type; a local network also starts its cheaters.
-EXECUTES = {"localnet": {"cli", "attacks"}, "benchmarks": {"cli"}}
+# A local network and the benchmarks start the commands that users type; a local network also starts its cheaters, and a
+# trainer what learns its null models.
+EXECUTES = {"localnet": {"cli", "attacks"}, "benchmarks": {"cli"}, "trainer": {"calibration"}}
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,16 @@ class EvaluationProcessConfig(Document):
     seconds: float = Field(3600.0, gt=0, description="Time limit of one policy step's evaluation.")
 
 
+class NullModelConfig(Document):
+    """How the trainer learns what honest work with a policy step's weights errs by, in a pool with `evidence`."""
+
+    every: int = Field(1, ge=1, description="Every how many policy steps; files of the others give no evidence.")
+    files: int = Field(64, ge=16, le=100_000, description="Honest files that are made and measured for each.")
+    batches: tuple[int, ...] = Field((8, 64), min_length=1, description="Completions that workers decode at once.")
+    seconds: float = Field(1800.0, gt=0, description="Time limit; a step whose time is over has no null model.")
+    nice: int = Field(0, ge=0, le=19, description="Priority of the process, as of `nice`: the step waits for it.")
+
+
 class TrainerConfig(ProcessConfig):
     """The pool owner's trainer; docs/design/training.md explains `guards`, `parallel` and `memory`."""
 
@@ -88,6 +98,7 @@ class TrainerConfig(ProcessConfig):
     decoy: KeyConfig | None = Field(None, description="Key of a node of the owner's whose every file is a canary.")
     metrics: MetricsConfig = MetricsConfig()
     evaluation: EvaluationProcessConfig = EvaluationProcessConfig()
+    null_models: NullModelConfig = NullModelConfig()
     missing_seconds: float = Field(
         60.0, ge=0, description="How long an accepted file may be absent, or unscorable while others can be scored."
     )

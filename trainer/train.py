@@ -41,6 +41,7 @@ from trainer.learner import LearnerGroup, start_learners
 from trainer.model.base_model import base_model
 from trainer.model.sharding import Placement
 from trainer.pool.canaries import CanaryOpener, CanaryPlan, unsettled
+from trainer.pool.null_models import NullModelLearner
 from trainer.pool.publish import StepPublisher
 from trainer.reports.evaluate import Candidate, EvaluationProcess, Evaluations
 from trainer.reports.metrics import MetricsSinks, make_sinks
@@ -358,6 +359,7 @@ class Trainer:
         self.canaries = CanaryPlan.of(services.account, config.pool, services.decoy)
         self.files = FileCollector(config, pool.train, services.client, self.records, loader, self.canaries.node)
         self.publisher = StepPublisher(services.client, services.bucket, services.account, pool, self.canaries)
+        self.null_models = NullModelLearner(pool, config, services.client, self.publisher)
         self.evaluations = Evaluations(
             pool, services.client.pool_id, services.account, services.evaluator, self.reports.evaluated
         )
@@ -383,6 +385,7 @@ class Trainer:
 
     def stop(self) -> None:
         self.stopping.set()
+        self.null_models.stopping.set()
 
     def run(self) -> int:
         heartbeats = Heartbeats(self.services.orchestrator, self._heartbeat, self.config.heartbeat_seconds)
@@ -579,6 +582,7 @@ class Trainer:
             if self.pool_config.curricula:  # a reorganisation may have removed the step by whose time files count
                 self.publisher.ensure(manifests[:step])
             self.mask_writer.write(step, folder)
+            self.null_models.learn(step)
             digest = self.publisher.upload(step, manifests, made_by)
         manifests[step:] = [digest]
         self.publisher.ensure(manifests)

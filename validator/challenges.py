@@ -5,7 +5,8 @@ whole run of them: all that were accepted from the first to the last that it nam
 out would choose those that prove most, and no bound would hold. Files before the run count as if they had taken all
 wealth (`NodeEvidence`: a start weighs less the later it is), so where the run begins is free to choose.
 
-Everything here is pure: a function of the chain, the pool's null model and verdict documents.
+Everything here is pure: a function of the chain, the pool's configuration and verdict documents, which say what a file
+pays by the null model of its policy step. A file of a step without one adds nothing.
 """
 
 import math
@@ -15,28 +16,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from chain.contracts import MOST_FILES
-from chain.indexer.records import Account, ChallengeOutcome, NodeChallenge, Submission, Terms, Trial
-from protocol.config import PoolConfig
+from chain.indexer.records import Account, ChallengeOutcome, NodeChallenge, Submission, Trial
 from protocol.errors import IntegrityError
-from protocol.evidence.figures import blocks_in, engine_labels, engines_of, rows_of
-from protocol.evidence.null_model import (
-    ACCUMULATORS,
-    BETS,
-    BLOCK_ACCUMULATORS,
-    LIMIT_NATS,
-    NAMES,
-    NodeEvidence,
-    PairNullModel,
-    Sum,
-    block_sums,
-    file_sums,
-    least,
-)
+from protocol.evidence.figures import BETS, FIGURES, FigureEvidence, Nats, engine_titles, engines_of, figures_of
+from protocol.evidence.null_model import LIMIT_NATS, EvidenceConfig, NodeEvidence, least
 from protocol.seeds import audit_sample, jury_seed
-from protocol.verdict import BallotDocument, Code, Verdict, tally
+from protocol.verdict import BallotDocument, Code, Verdict, challenge_label, tally
 from validator.decide import trial_name
 
-Nats = Mapping[str, tuple[float, ...]]
 # Gives the verdict documents on a file that count: published ones, or our own.
 Documents = Callable[[Submission], Iterable[Verdict]]
 # What a run should show beyond the bound: a jury's draw audits other rows, and these show a little more or less.
@@ -45,13 +32,11 @@ SPARE_NATS = 2.0
 
 @dataclass(frozen=True)
 class DocumentSums:
-    """A file as one document saw it: engines with their versions, the same as null models name them, and every
-    accumulator's sum over the file."""
+    """A file as one document saw it: the engines with their versions, and the file's figures."""
 
     worker: str
     verifier: str
-    engines: tuple[str, str]
-    sums: Mapping[str, Sum]
+    figures: Mapping[str, FigureEvidence]
 
 
 @dataclass(frozen=True)
@@ -73,65 +58,9 @@ class FileEvidence:
         return Code(self.submission.code).is_accept
 
 
-@dataclass
-class NullModel:
-    """The null models of a pool's pairs of engines. `samples`: how many a problem has. `own_engine`: only a verifier
-    with the worker's own engine clears a file."""
-
-    pairs: Sequence[PairNullModel]
-    samples: int
-    own_engine: bool = False
-    _by_engines: dict[tuple[str, str], PairNullModel] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._by_engines = {(one.worker, one.verifier): one for one in self.pairs}
-
-    def nats(self, verdict: Verdict) -> Nats:
-        """Return what a file pays by one document. Raises IntegrityError if the document holds nothing that counts."""
-        rows, engines = rows_of(verdict), engines_of(verdict)
-        if not rows:
-            raise IntegrityError("it holds no figures of rows", "its voter refused the file")
-        if engines not in self._by_engines:
-            raise IntegrityError(f"no null model for files of {engines[0]} verified by {engines[1]}", "calibrate it")
-        return self._by_engines[engines].nats(file_sums(rows, self.samples), block_sums(blocks_in(verdict)))
-
-    def clears(self, verdict: Verdict) -> bool:
-        """Whether a document that shows nothing against an accepted file says that there is nothing."""
-        worker, verifier = engines_of(verdict)
-        return not self.own_engine or worker == verifier
-
-    def sums(self, verdict: Verdict) -> DocumentSums:
-        problems, blocks = file_sums(rows_of(verdict), self.samples), block_sums(blocks_in(verdict))
-        sums = {
-            name: Sum(math.fsum(one[name].total for one in units), math.fsum(one[name].count for one in units))
-            for names, units in ((ACCUMULATORS, problems), (BLOCK_ACCUMULATORS, blocks))
-            for name in names
-        }
-        return DocumentSums(*engine_labels(verdict), engines_of(verdict), sums)
-
-    def rates(self, seen: DocumentSums) -> dict[str, float]:
-        """Return the least rate of each accumulator that a bet takes for honest, for the engines of a document."""
-        bets = self._by_engines[seen.engines].bets
-        rates = {name: [bet.rate for bet in bets[name] if bet.tilt] for name in NAMES if name in bets}
-        return {name: min(of_name) for name, of_name in rates.items() if of_name}
-
-
-def null_model_of(config: PoolConfig, terms: Terms) -> NullModel | None:
-    """Return the null model that a pool's configuration names; None where `no_null_model` says why there is none."""
-    evidence = config.evidence
-    if evidence is None or no_null_model(config, terms.auditRate):
-        return None
-    return NullModel(evidence.null_models, config.work.samples_per_problem, evidence.own_engine)
-
-
-def no_null_model(config: PoolConfig, audit_rate: int) -> str:
-    """Return why no node challenge can convict in a pool of this configuration and audit rate (of 65536); empty if one
-    can."""
-    if config.evidence is None:
-        return "the pool's configuration names no null model"
-    if config.evidence.audit_rate != audit_rate:
-        return f"the pool's null model is of audit rate {config.evidence.audit_rate}, and its terms say {audit_rate}"
-    return ""
+def no_evidence(evidence: EvidenceConfig | None) -> str:
+    """Return why no node challenge can convict in a pool of this configuration; empty if one can."""
+    return "" if evidence else "the pool's configuration has no `evidence`"
 
 
 def decided(files: Iterable[Submission]) -> Iterator[Submission]:
@@ -144,27 +73,36 @@ def decided(files: Iterable[Submission]) -> Iterator[Submission]:
             yield file
 
 
-def file_evidence(file: Submission, model: NullModel, documents: Documents) -> FileEvidence:
+def file_evidence(file: Submission, documents: Documents) -> FileEvidence:
     """Return what one decided file adds. Only accepted files count: a refused one has cost its node already."""
     if not Code(file.code).is_accept:
         return FileEvidence(file, () if file.code == Code.LATE else ("figures of files that were not accepted",))
     nats, notes, seen = list[Nats](), list[str](), list[DocumentSums]()
     for verdict in documents(file):
         try:
-            nats.append(model.nats(verdict))
-            seen.append(model.sums(verdict))
+            figures = figures_of(verdict)
         except IntegrityError as error:
             notes.append(error.what)
+            continue
+        paid = {name: one.nats for name, one in figures.items() if one.nats is not None}
+        if paid:
+            nats.append(paid)
+            seen.append(DocumentSums(*engine_titles(verdict), figures))
+        elif figures:
+            worker, verifier = engines_of(verdict)
+            notes.append(f"policy step {file.step} has no null model for files of {worker} verified by {verifier}")
+        else:
+            notes.append("it holds no figures")
     return FileEvidence(file, tuple(notes), least(nats), tuple(seen))
 
 
 def history_evidence(
-    files: Iterable[Submission], model: NullModel, documents: Documents, before: int = 0
+    files: Iterable[Submission], documents: Documents, before: int = 0
 ) -> tuple[NodeEvidence, tuple[FileEvidence, ...]]:
     """Return the evidence against a node, and what each of its decided files added to it. `before`: how many decided
     files the node has before these."""
     evidence = NodeEvidence(files=before)
-    found = tuple(file_evidence(file, model, documents) for file in decided(files))
+    found = tuple(file_evidence(file, documents) for file in decided(files))
     for one in found:
         evidence.add(one.nats)
     return evidence, found
@@ -191,15 +129,24 @@ def challenged_run(files: Sequence[Submission], named: Sequence[int]) -> tuple[i
 
 
 def judge_challenge(
-    challenge: NodeChallenge, files: Sequence[Submission], model: NullModel | None, verdicts: Mapping[int, Verdict]
+    challenge: NodeChallenge,
+    files: Sequence[Submission],
+    config: EvidenceConfig | None,
+    verdicts: Mapping[int, Verdict],
 ) -> ChallengeVerdict:
-    """Return a juror's vote on a challenge.
+    """Return a juror's vote on a challenge: a reject code, which slashes, only where the juror's own checks refuse a
+    file by the rows that were drawn. What files show together ends the membership (DIFFERENT): the node computes
+    otherwise than was calibrated, as an honest one may.
 
-    files: all of the node's in the pool. model: the pool's null model, None if it names none that holds for its terms.
-    verdicts: ours on the named files, by the rows that the jury's seed drew.
+    files: all of the node's in the pool. config: how the pool judges a history, None if it does not. verdicts: ours on
+    the named files, by the rows that the jury's seed drew.
     """
-    if model is None:
-        return ChallengeVerdict(Code.ACCEPT, "the pool names no null model")
+    if config is None:
+        return ChallengeVerdict(Code.ACCEPT, no_evidence(config))
+    refused = [name for name in challenge.sequences if verdicts[name].code.is_reject]
+    if refused:
+        code = verdicts[refused[0]].code
+        return ChallengeVerdict(code, f"files {', '.join(map(str, refused))} are refused: {code.label}")
     missing = [name for name in challenge.sequences if verdicts[name].code is Code.UNAVAILABLE]
     if missing:
         return ChallengeVerdict(Code.UNAVAILABLE, f"files {', '.join(map(str, missing))} could not be judged")
@@ -208,20 +155,16 @@ def judge_challenge(
         return ChallengeVerdict(Code.UNAVAILABLE, "a file of its run was not final when it was opened")
     if tuple(file.sequence for file in run if Code(file.code).is_accept) != challenge.sequences:
         return ChallengeVerdict(Code.ACCEPT, "it leaves out files between the first and the last that it names")
-    evidence, found = history_evidence(run, model, lambda file: [verdicts[file.sequence]], before)
+    evidence, found = history_evidence(run, lambda file: [verdicts[file.sequence]], before)
     if evidence.accused:
-        return ChallengeVerdict(_reason(evidence), f"e^{evidence.peak:.1f}: no honest node's", evidence, found)
-    blind = [name for name in challenge.sequences if not model.clears(verdicts[name])]
+        why = f"e^{evidence.peak:.1f}: it computes otherwise than was calibrated, above all in {evidence.most}"
+        return ChallengeVerdict(Code.DIFFERENT, why, evidence, found)
+    blind = [name for name in challenge.sequences if config.own_engine and len({*engines_of(verdicts[name])}) > 1]
     if blind:
         listed = ", ".join(map(str, blind))
         why = f"e^{evidence.peak:.1f} by another engine than made files {listed}, which clears nobody"
         return ChallengeVerdict(Code.UNAVAILABLE, why, evidence, found)
     return ChallengeVerdict(Code.ACCEPT, f"e^{evidence.peak:.1f}: nothing shown", evidence, found)
-
-
-def _reason(evidence: NodeEvidence) -> Code:
-    most = max(evidence.wealth, key=evidence.nats)
-    return Code.REJECT_SAMPLING if most in ("unexplained", "gaps") else Code.REJECT_WEIGHTS
 
 
 def challengeable(files: Sequence[Submission], now: int, first: int, last: int) -> list[Submission]:
@@ -254,14 +197,14 @@ def shortest_run(files: Sequence[FileEvidence], most: int, spare: float = SPARE_
     best: tuple[int, int, int] | None = None  # accepted files, minus the first's index, the last's index
     # All runs that end with the newest file, side by side, as NodeEvidence would add up each: the index of its first
     # file, its accepted files, its peak, and its wealth. What begins with file k weighs the same in each of them.
-    bets = len(NAMES) * BETS
+    bets = len(FIGURES) * BETS
     first, accepted, peak, wealth = np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0), np.zeros((0, bets))
     for index, file in enumerate(files):
         if file.accepted:  # a run begins with a file that it names
             first, accepted, peak = np.append(first, index), np.append(accepted, 0) + 1, np.append(peak, 0.0)
             wealth = np.vstack([wealth, np.full(bets, -math.inf)])
         number = index + 1
-        paid = np.concatenate([file.nats.get(name, (0.0,) * BETS) for name in NAMES])
+        paid = np.concatenate([file.nats.get(name, (0.0,) * BETS) for name in FIGURES])
         wealth = np.logaddexp(wealth, -math.log(number * (number + 1))) + paid
         total = np.logaddexp.reduce(np.logaddexp(wealth, -math.log(number + 1)), axis=1)
         peak = np.maximum(peak, total - math.log(bets))
@@ -294,7 +237,7 @@ class ChallengeRecord:
     named: Mapping[int, Submission | None]
     trials: Sequence[Trial]
     account: Account | None
-    model: NullModel | None
+    evidence: EvidenceConfig | None
     audit_rate: int
     config_hash: bytes
 
@@ -330,11 +273,12 @@ def juror_replay(record: ChallengeRecord, member: int, document: bytes) -> Juror
         verdicts = _verdicts(record, BallotDocument.parse(document, digest))
     except IntegrityError as error:
         return JurorReplay(seat, vote, fault=error.what)
-    judged = judge_challenge(record.challenge, record.files, record.model, verdicts)
+    judged = judge_challenge(record.challenge, record.files, record.evidence, verdicts)
     if judged.code == vote:
         return JurorReplay(seat, vote, judged)
-    differs = f"it voted {vote.label}, but its verdict document adds up to {judged.code.label} ({judged.why})"
-    # Nobody loses by `unavailable`: a juror that did not get the pool's null model in time owes that vote.
+    said, says = challenge_label(vote), challenge_label(judged.code)
+    differs = f"it voted {said}, but its verdict document adds up to {says} ({judged.why})"
+    # Nobody is fined for `unavailable` here: a juror that did not get the pool's configuration in time owes that vote.
     noted = vote is Code.UNAVAILABLE
     return JurorReplay(seat, vote, judged, differs if noted else "", "" if noted else differs)
 
@@ -360,16 +304,17 @@ def faults_of(record: ChallengeRecord, seed_block_hash: bytes | None) -> Iterato
         yield f"the seed of jury {trial.trial} does not follow from block {trial.seed_block}"
     if challenge.outcome is ChallengeOutcome.OPEN:
         return
-    # Every jury but the last had no majority; the last one's votes give the outcome, and this its consequence.
+    # A first jury found no verdict, or was appealed against; the last one's votes give the outcome.
     for jury in record.trials[:-1]:
-        if (code := majority(jury)) is not Code.NONE:
-            yield f"jury {jury.trial} was replaced, though its votes come to {code.label}"
+        if (code := majority(jury)) not in (Code.NONE, Code.UNAVAILABLE) and not jury.appellant:
+            yield f"jury {jury.trial} was replaced, though its votes come to {challenge_label(code)}"
     code = majority(trial)
     if code != challenge.code or outcome_for(code) is not challenge.outcome:
-        votes = f"the votes come to {code.label}: {outcome_for(code).name.lower()}"
-        yield f"{votes}; the chain says {Code(challenge.code).label}: {challenge.outcome.name.lower()}"
-    if challenge.outcome is ChallengeOutcome.UPHELD and not (record.account and record.account.ejected):
-        yield "it was upheld, and the node was not ejected"
+        votes = f"the votes come to {challenge_label(code)}: {outcome_for(code).name.lower()}"
+        says = challenge_label(Code(challenge.code))
+        yield f"{votes}; the chain says {says}: {challenge.outcome.name.lower()}"
+    if challenge.outcome.ends_membership and not (record.account and record.account.ejected):
+        yield f"its outcome is {challenge.outcome.name.lower()}, and the node was not ejected"
 
 
 def majority(trial: Trial) -> Code:
@@ -384,13 +329,15 @@ def outcome_for(code: Code) -> ChallengeOutcome:
         return ChallengeOutcome.LAPSED
     if code is Code.UNAVAILABLE:
         return ChallengeOutcome.DISMISSED
+    if code is Code.DIFFERENT:
+        return ChallengeOutcome.DIFFERENT
     return ChallengeOutcome.UPHELD if code.is_reject else ChallengeOutcome.REFUTED
 
 
 def contradicts(record: ChallengeRecord, ours: ChallengeVerdict) -> str:
     """Return why our own verdict and the outcome on chain cannot both be right; empty if they can."""
     outcome, should = record.challenge.outcome, outcome_for(ours.code)
-    decided = {ChallengeOutcome.UPHELD, ChallengeOutcome.REFUTED}
+    decided = {ChallengeOutcome.UPHELD, ChallengeOutcome.DIFFERENT, ChallengeOutcome.REFUTED}
     if outcome not in decided or ours.code is Code.UNAVAILABLE or should is outcome:
         return ""
     return f"it was {outcome.name.lower()}, and by our own verdict should be {should.name.lower()}: {ours.why}"

@@ -4,12 +4,14 @@ import logging
 import threading
 import time
 
+from engines.runtime import device_lost
 from protocol.api.work import HeartbeatRequest, NoLease, WorkLease
 from protocol.errors import ConfigError, MusterError, unwritten
 from protocol.identity import WorkId
 from protocol.seeds import Work
 from runtime.entry import Exit
 from runtime.orchestrator_client import Heartbeats
+from runtime.presence import keep_crash_message
 from runtime.signed_client import ServiceError
 from worker.config import WorkerConfig
 from worker.decide import Decision, Do, decide
@@ -66,6 +68,10 @@ class Worker:
             except ConfigError:
                 raise
             except MusterError as error:
+                if device_lost(error):  # only another process can open it again
+                    log.error("ending: %s", error)
+                    keep_crash_message(self._config.home, str(error))
+                    return Exit.STALLED
                 # Chain, bucket or service may be down for a while: log it and go on.
                 self._progress.pause(2.0, str(error), "trouble")
             except OSError as error:

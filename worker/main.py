@@ -128,7 +128,9 @@ def _environment(config: WorkerConfig, preload: bool) -> dict[str, str]:
         torch.pop("LD_PRELOAD", None)
     home = str(config.home)
     own = {"HOME": home, "USER": "muster", "XDG_CACHE_HOME": f"{home}/{_CACHE}", "LANG": "C.UTF-8"}
-    return torch | own | {INSIDE: "1", SOCKET: f"{home}/signer.sock", "PYTHONUNBUFFERED": "1"}
+    # Which GPUs it may use, and how they talk to one another.
+    gpus = {name: os.environ[name] for name in os.environ if name.startswith(("CUDA_VISIBLE_DEVICES", "NCCL_"))}
+    return torch | gpus | own | {INSIDE: "1", SOCKET: f"{home}/signer.sock", "PYTHONUNBUFFERED": "1"}
 
 
 def _needs_loopback(config: WorkerConfig) -> bool:

@@ -17,7 +17,7 @@ from protocol.api.work import HeartbeatRequest, UploadReceipt, WorkLease
 from protocol.config import PoolConfig
 from protocol.encoding import show_tokens
 from protocol.errors import ConfigError, MusterError
-from protocol.evidence.figures import engine_key
+from protocol.evidence.figures import arithmetic_label
 from protocol.waits import WAITS
 from runtime.entry import essential
 from runtime.orchestrator_client import OrchestratorClient, heartbeat
@@ -105,7 +105,7 @@ class WorkerCollaborators:
         ahead.start()
         producer = make_producer(pool_config, config.engine.make())
         info, evidence = producer.engine.info, pool_config.evidence
-        if evidence and (why := evidence.refuses(engine_key(info.name, info.dtype, info.device))):
+        if evidence and (why := evidence.refuses(arithmetic_label(info.name, info.dtype, info.device))):
             raise ConfigError(why, "choose one of these as `engine`, on a machine of that kind")
         producer.prepare()
         private = config.allow_private_sources

@@ -1,230 +1,267 @@
-"""After how many files the evidence of a node's history finds a cheat, and whether it ever accuses an honest node.
+"""Whether the evidence of a node's history ever accuses an honest node, and after how many files it finds a cheat.
 
-`python -m benchmarks evidence [--quick] [--only TEXT]`. The demo's model in bf16, in files of 16 × 8 rollouts of which
-every row is audited. The null model is learned from honest files as a calibration does it. The histories of 100 nodes
-of each kind are drawn from the measured files by blocks of eight problems, which are independent. Files are kept in
-build/evidence. Keys: attacks [{name, nodes, found, files_median, files_p99, by}], honest {nodes, files, accused,
-largest}, null_model {files, problems, bets}. results/evidence_runs.jsonl has other engines, processors and models.
+`python -m benchmarks evidence [--quick] [--only TEXT]`. End to end: real training steps of the demo's pool in bf16,
+null models as the trainer learns them, verdicts as validators give them, and the vote of a node challenge's jurors.
+Histories are drawn from whole measured files. Files are kept in build/evidence. Keys: cases [{step, audited, name,
+nodes, files, accused, slashed, median, largest, by}], rates [{step, audited, figure, measured, honest}].
 """
 
-import shutil
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, replace
-from functools import cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from attacks.registry import REGISTRY
-from attacks.small import SMALL_ATTACKS, Steer
-from benchmarks.support.offline_pool import BFLOAT16, ENVIRONMENT, FLOAT32, FULL_WORK, OfflinePool, work_of
-from benchmarks.verification.attacks import policies
-from calibration.measuring import context_of
-from calibration.null_model import HonestSums, as_problem, pair_null_model
+from attacks.small import SMALL_ATTACKS
+from benchmarks.recipe import OfflineWork, batch_of, demo_config
+from benchmarks.support.offline_pool import BFLOAT16, FULL_WORK
+from calibration.measuring import context_of, measure_file
+from calibration.null_model import Learning, pair_null_model
+from engines.base import Engine
 from engines.hf import TransformersEngine
 from environments.pool import PoolEnvironments
-from protocol.config import BF16_CHECKS, PoolConfig
+from protocol.config import BF16_CHECKS
 from protocol.encoding import tagged_hash
-from protocol.evidence.coherence import PROBLEMS, coherence
-from protocol.evidence.figures import RowFigures
-from protocol.evidence.null_model import BETS, LIMIT_NATS, NAMES, PairNullModel, Sum, block_sums, problem_sums
-from protocol.seeds import Work
-from protocol.toploc.codec import Drift
+from protocol.evidence.figures import BETS, FIGURES, arithmetic_label, figures_of
+from protocol.evidence.null_model import LIMIT_NATS, StepNullModels
+from protocol.files import write_atomic
+from protocol.identity import PoolId, WorkId
+from protocol.rollout_file.file import read
+from protocol.rollout_file.rows import Limits, commit
+from protocol.seeds import AUDIT_EVERYTHING, Work
+from protocol.verdict import Code, Verdict
+from runtime.process import EngineConfig
+from trainer.learner import Learner
 from trainer.model.base_model import base_model
-from trainer.model.tiny_model import tiny_model_config
-from validator.judging.measurements import measure, row_figures
+from validator.judging.checks import SubmissionFacts
+from validator.judging.pipeline import judge
 from worker.produce import Producer
 
 HOME = Path(__file__).parents[2] / "build" / "evidence"
-PILOT = 4
-"""One calibration file of four chooses the bets, the others their rates."""
-SAFETY, NODES, MOST_FILES, HONEST_FILES = 1.1, 100, 16, 200
-BLOCKS = FULL_WORK.problems_per_file // PROBLEMS
+RATES = (AUDIT_EVERYTHING, AUDIT_EVERYTHING // 4, AUDIT_EVERYTHING // 16)
+BATCHES = (8, 64)
+STEPS = (0, 1, 2, 4, 8, 16, 28)
+NODES, HONEST_FILES, CHEAT_FILES = 200, 1000, 64
+NODE = "0x" + "00" * 20
 Progress = Callable[[str], None]
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
 
 class Kind(NamedTuple):
-    """One way to make files: an attack at a strength, or weights `behind` policy steps of learning rate `rate`.
-    `inside`: it changes the engine's insides, so it gets an engine of its own. `files`: how many are made."""
+    """One way to make files: an attack at a strength, an engine that VARY changes, or weights `behind` by policy steps.
+    `batch`: completions decoded at once; `files`: how many are made."""
 
     name: str
+    files: int = 16
+    batch: int = 128
     attack: str = ""
     strength: float = 0.0
-    rate: float = 0.0
     behind: int = 0
-    inside: bool = False
-    files: int = 16
 
 
-CALIBRATION, HONEST = Kind("calibration", files=384), Kind("honest", files=96)
+HONEST = Kind("honest", 48)
+VARIANTS = (Kind("eager attention"), Kind("norms in bf16"), Kind("a matrix in two parts"))
 CHEATS = (
-    Kind("weights-int8", "weights-int8"),
-    Kind("layer-int8", "layer-int8", 1.0),
-    Kind("kv-int8", "kv-int8", inside=True),
-    Kind("weights-noise=0.001", "weights-noise", 0.001),
-    Kind("weights-noise=0.0001", "weights-noise", 0.0001),
-    Kind("weights-stale=1 lr=1e-05", rate=1e-5, behind=1),
-    Kind("weights-stale=1 lr=1e-06", rate=1e-6, behind=1),
-    Kind("temperature=0.98", "temperature", 0.98),
-    Kind("temperature-proven=0.98", "temperature-proven", 0.98),
-    Kind("top-p=0.999", "top-p", 0.999, inside=True),
-    Kind("greedy-rows=0.0625", "greedy-rows", 1 / 16),
-    Kind("ghostwriter-int8", "ghostwriter-int8"),
-    Kind("steer", "steer", 0.9 * BF16_CHECKS.sampling_gap_reject),
+    Kind("weights-int8", attack="weights-int8"),
+    Kind("weights-noise=0.001", attack="weights-noise", strength=0.001),
+    Kind("kv-int8", attack="kv-int8"),
+    Kind("stale=1", behind=1),
+    Kind("temperature-proven=0.98", attack="temperature-proven", strength=0.98),
+    Kind("ghostwriter-int8", attack="ghostwriter-int8"),
 )
 
 
-class Block(NamedTuple):
-    """What the rows of eight problems add up to: problem by problem, and together."""
+def _eager(model: Any) -> None:
+    model.set_attn_implementation("eager")
 
-    problems: Sequence[dict[str, Sum]]
-    together: dict[str, Sum]
+
+def _plain_norms(model: Any) -> None:
+    """Let RMSNorm multiply in bfloat16 instead of float32."""
+    for module in model.modules():
+        if type(module).__name__.endswith("RMSNorm"):
+            module.forward = partial(_norm, module)
+
+
+def _norm(module: Any, hidden: torch.Tensor) -> torch.Tensor:
+    scale = torch.rsqrt(hidden.pow(2).mean(-1, keepdim=True) + module.variance_epsilon)
+    scaled: torch.Tensor = module.weight * hidden * scale
+    return scaled
+
+
+def _split(model: Any) -> None:
+    """Sum the halves of row-parallel products after rounding, as tensor parallelism of 2 does."""
+    for name, module in model.named_modules():
+        if name.endswith(("o_proj", "down_proj")):
+            module.forward = partial(_in_two, module)
+
+
+def _in_two(module: Any, hidden: torch.Tensor) -> torch.Tensor:
+    half = hidden.shape[-1] // 2
+    linear = torch.nn.functional.linear
+    return linear(hidden[..., :half], module.weight[:, :half]) + linear(hidden[..., half:], module.weight[:, half:])
+
+
+VARY = {"eager attention": _eager, "norms in bf16": _plain_norms, "a matrix in two parts": _split}
+"""Honest engines that compute otherwise than was calibrated, under the label of what was."""
+
+
+class Seen(NamedTuple):
+    """A file in a verdict document: its code, what it pays each bet on each figure [figures, bets], and its mean
+    mantissa difference."""
+
+    code: Code
+    nats: Array
+    mantissas: float
+
+    @classmethod
+    def of(cls, verdict: Verdict) -> "Seen":
+        figures, paid = figures_of(verdict), np.zeros((len(FIGURES), BETS))
+        for place, name in enumerate(FIGURES):
+            if name in figures:
+                paid[place] = figures[name].nats or 0.0
+        own = figures.get("mantissas")
+        return cls(verdict.code, paid, own.total / own.count if own else float("nan"))
 
 
 def run(quick: bool, progress: Progress, only: str = "") -> dict[str, Any]:
     """Return the result that the module describes."""
     pool = _Pool(HOME.with_name("evidence-quick") if quick else HOME, quick)
-    learned = pool.blocks(CALIBRATION)
-    model = pair_null_model(
-        "transformers:bfloat16:cpu", "transformers:bfloat16:cpu",
-        [_sums(learned, lambda file: file % PILOT != 0)], _sums(learned, lambda file: file % PILOT == 0), SAFETY,
-    )  # fmt: skip
-    progress(f"null model: {model.made} of {model.asked} bets")
-    attacks = []
-    for kind in CHEATS[: 1 if quick else None]:
-        if only in kind.name:
-            at, by, _ = histories(payments(model, pool.blocks(kind)), NODES, MOST_FILES)
-            waiting = sorted(int(one) or MOST_FILES + 1 for one in at)
-            row = {
-                "name": kind.name,
-                "nodes": NODES,
-                "found": int((at > 0).sum()),
-                "files_median": statistics.median(waiting),
-                "files_p99": waiting[-2],
-                "by": NAMES[int(by.argmax())] if by.sum() else "",
-            }
-            attacks.append(row)
-            progress(str(row))
-    at, _, largest = histories(payments(model, pool.blocks(HONEST)), NODES, HONEST_FILES)
-    honest = {"nodes": NODES, "files": HONEST_FILES, "accused": int((at > 0).sum()), "largest": round(largest, 1)}
-    bets = {name: [list(vars(bet).values()) for bet in made] for name, made in model.bets.items()}
-    about = {"files": len(learned) // BLOCKS, "problems": sum(len(one.problems) for one in learned), "bets": bets}
-    return {"attacks": attacks, "honest": honest, "null_model": about}
+    cases, rates = list[dict[str, Any]](), list[dict[str, Any]]()
+    for step in (1,) if quick else STEPS:
+        for rate in RATES[2:] if quick else RATES:
+            models = pool.null_models(step, rate)
+            for kind in (HONEST, *VARIANTS, *CHEATS)[: 1 if quick else None]:
+                if only not in kind.name or step < kind.behind:
+                    continue
+                seen = pool.seen(kind, step, rate, models)
+                row = {"step": step, "audited": rate / AUDIT_EVERYTHING, "name": kind.name}
+                row |= case(seen, HONEST_FILES if kind == HONEST else CHEAT_FILES)
+                cases.append(row)
+                progress(str(row))
+                if kind == HONEST:
+                    measured = statistics.fmean(one.mantissas for one in seen)
+                    honest = models.pairs[0].honest()["mantissas"]
+                    rates.append({**row, "figure": "mantissas", "measured": measured, "honest": honest})
+    return {"cases": cases, "rates": rates}
 
 
-def payments(model: PairNullModel, blocks: Sequence[Block]) -> Array:
-    """Return what each measured block pays in every bet of every accumulator: nats [blocks, names, bets]."""
-    paid = np.zeros((len(blocks), len(NAMES), BETS))
-    for row, block in enumerate(blocks):
-        for name, nats in model.nats(block.problems, [block.together]).items():
-            paid[row, NAMES.index(name)] = nats
-    return paid
+def case(seen: Sequence[Seen], files: int) -> dict[str, Any]:
+    """Return what becomes of nodes that make such files: a juror rejects, which slashes, if the evidence accuses and
+    one of the files that it measures is refused."""
+    at, by, largest = histories(np.array([one.nats for one in seen]), NODES, files)
+    accused = int((at > 0).sum())
+    refused = any(one.code.is_reject for one in seen)
+    return {
+        "nodes": NODES,
+        "files": files,
+        "accused": accused,
+        "slashed": accused if refused else 0,
+        "median": statistics.median(int(one) or files + 1 for one in at),
+        "largest": round(largest, 1),
+        "by": list(FIGURES)[int(by.argmax())] if accused else "",
+    }
 
 
 def histories(paid: Array, nodes: int, files: int, seed: int = 0) -> tuple[Array, Array, float]:
-    """Draw the histories of many nodes at once, by the recursion of `NodeEvidence.add`. Return the file at which each
-    node was accused (0: never), how often each accumulator was ahead then, and the largest ln of the evidence."""
+    """Draw the histories of many nodes at once from measured files, which pay `paid` [measured, figures, bets], by the
+    recursion of `NodeEvidence.add`. Return the file at which each node was accused (0: never), how often each figure
+    was ahead then, and the largest ln of the evidence."""
     rng = np.random.default_rng(seed)
-    wealth = np.full((nodes, len(NAMES), BETS), -np.inf)
-    largest, at, by = 0.0, np.zeros(nodes), np.zeros(len(NAMES))
+    wealth = np.full((nodes, len(FIGURES), BETS), -np.inf)
+    largest, at, by = 0.0, np.zeros(nodes), np.zeros(len(FIGURES))
     for number in range(1, files + 1):
-        drawn = paid[rng.choice(len(paid), (nodes, BLOCKS))].sum(axis=1)
-        wealth = np.logaddexp(wealth, -np.log(number * (number + 1))) + drawn
+        wealth = np.logaddexp(wealth, -np.log(number * (number + 1))) + paid[rng.choice(len(paid), nodes)]
         each = np.logaddexp.reduce(np.logaddexp(wealth, -np.log(number + 1)), axis=2) - np.log(BETS)
-        total = np.logaddexp.reduce(each, axis=1) - np.log(len(NAMES))
+        total = np.logaddexp.reduce(each, axis=1) - np.log(len(FIGURES))
         fresh = (total >= LIMIT_NATS) & (at == 0)
         at[fresh] = number
-        by += np.bincount(each[fresh].argmax(axis=1), minlength=len(NAMES))
+        by += np.bincount(each[fresh].argmax(axis=1), minlength=len(FIGURES))
         largest = max(largest, float(total.max()))
     return at, by, largest
 
 
 class _Pool:
-    """The demo's pool in bf16, with the files of every kind made and measured once."""
+    """The demo's pool in bf16. Policies are trained, and files made, once."""
 
     def __init__(self, home: Path, quick: bool) -> None:
         self._home, self._quick = home, quick
-        self._base = base_model(tiny_model_config(), ENVIRONMENT, 1)
-        model = tiny_model_config().model_copy(update={"dtype": BFLOAT16})
-        self._config = PoolConfig(
-            name="evidence", model=model, environments=(ENVIRONMENT,), work=FULL_WORK, checks=BF16_CHECKS
-        )
+        demo = demo_config()
+        model = demo.model.model_copy(update={"dtype": BFLOAT16})
+        self._config = demo.model_copy(update={"model": model, "work": FULL_WORK, "checks": BF16_CHECKS})
 
-    def blocks(self, kind: Kind) -> list[Block]:
-        """Return every block of a kind's files."""
-        folder = self._home / kind.name.replace(" ", "_")
-        count = min(kind.files, 8 if kind == CALIBRATION else 2) if self._quick else kind.files
-        missing = [number for number in range(count) if not (folder / f"{number}.npz").exists()]
-        if missing:
+    def null_models(self, step: int, rate: int) -> StepNullModels:
+        """Return the null model of a step, learned as the trainer's process learns it."""
+        engine, environments = self._verifier(step), PoolEnvironments.of(self._config, self._weights(step))
+        strata: dict[int, list[Any]] = {}
+        for batch in BATCHES:
+            for work, data in self._files(Kind(f"calibration {batch}", 32, batch), step):
+                context = context_of(work, data, self._config, environments, rate)
+                strata.setdefault(batch, []).append(measure_file(context, engine, batch).figures)
+        label = arithmetic_label(engine.info.name, engine.info.dtype, engine.info.device)
+        learned = [[one for at, one in enumerate(files) if at % 4 != 3] for files in strata.values()]
+        pilot = [one for files in strata.values() for one in files[3::4]]
+        return StepNullModels(audit_rate=rate, pairs=(pair_null_model(label, label, learned, pilot, Learning(step)),))
+
+    def seen(self, kind: Kind, step: int, rate: int, models: StepNullModels) -> list[Seen]:
+        """Return the verdicts on a kind's files."""
+        engine, environments, out = self._verifier(step), PoolEnvironments.of(self._config, self._weights(step)), []
+        for work, data in self._files(kind, step):
+            committed = commit(data, read(data, Limits.of(self._config.work))[1])
+            lane = tagged_hash("muster/benchmark-lane/1", work.step_seed, work.id.counter)
+            facts = SubmissionFacts(work, committed, work.id.counter, lane, rate)
+            out.append(Seen.of(judge(facts, data, self._config, environments, engine, models)))
+        return out
+
+    def _files(self, kind: Kind, step: int) -> list[tuple[Work, bytes]]:
+        folder = self._home / f"step-{step}" / kind.name.replace(" ", "-")
+        works = [_work(kind, step, number) for number in range(min(kind.files, 8) if self._quick else kind.files)]
+        paths = [folder / f"{work.id.counter}.parquet" for work in works]
+        if missing := [work for work, path in zip(works, paths, strict=True) if not path.exists()]:
             folder.mkdir(parents=True, exist_ok=True)
-            self._measure(kind, folder, missing)
-        return [block for number in range(count) for block in _blocks(folder / f"{number}.npz")]
+            producer = self._producer(kind, step)
+            for work in missing:
+                write_atomic(folder / f"{work.id.counter}.parquet", producer.make(work).data)
+        return [(work, path.read_bytes()) for work, path in zip(works, paths, strict=True)]
 
-    def _measure(self, kind: Kind, folder: Path, numbers: Sequence[int]) -> None:
-        own, judged = self._weights(kind)
-        engine = TransformersEngine(BFLOAT16) if kind.inside else self._engine()
-        if kind.attack == "steer":
-            producer: Producer = Steer(self._config, engine, kind.strength)
-        elif kind.attack:
-            producer = (REGISTRY | SMALL_ATTACKS)[kind.attack].build(self._config, engine, kind.strength)
+    def _producer(self, kind: Kind, step: int) -> Producer:
+        engine = TransformersEngine(BFLOAT16, max_batch=kind.batch)
+        if kind.attack:
+            producer: Producer = (REGISTRY | SMALL_ATTACKS)[kind.attack].build(self._config, engine, kind.strength)
         else:
             producer = Producer(self._config, engine)
-        producer.load(own)
-        verifier = TransformersEngine(BFLOAT16, max_batch=16)
-        verifier.load(judged)
-        environments = PoolEnvironments.of(self._config, judged)
-        for number in numbers:
-            work = _work(kind, number)
-            context = context_of(work, producer.make(work).data, self._config, environments)
-            measured = measure(context, verifier)
-            figures = np.array([astuple(row_figures(context.rollouts[row.row], row)) for row in measured])
-            partial = folder / f"{number}.partial.npz"
-            np.savez_compressed(partial, figures=figures, drift=np.array([row.drift for row in measured], np.int64))
-            partial.rename(folder / f"{number}.npz")
+        producer.load(self._weights(step - kind.behind))
+        VARY.get(kind.name, lambda model: None)(engine.model)
+        return producer
 
-    @cache  # noqa: B019 - one pool a process
-    def _engine(self) -> TransformersEngine:
-        return TransformersEngine(BFLOAT16)
+    @lru_cache(1)  # noqa: B019 - one pool a process
+    def _verifier(self, step: int) -> Engine:
+        engine = EngineConfig(dtype=BFLOAT16).make()
+        engine.load(self._weights(step))
+        return engine
 
-    def _weights(self, kind: Kind) -> tuple[Path, Path]:
-        """Return (the worker's, the verifier's) model folder."""
-        if not kind.rate:
-            return self._base, self._base
-        steps = self._home / f"policies-{kind.rate:g}"
-        if not steps.is_dir():
-            work = FULL_WORK.model_copy(update={"problems_per_file": 4, "samples_per_problem": 4})
-            partial = steps.with_suffix(".partial")
-            shutil.rmtree(partial, ignore_errors=True)
-            for number, folder in enumerate(policies(OfflinePool.of(self._base, FLOAT32, work=work), kind.rate)):
-                shutil.copytree(folder, partial / str(number))
-            partial.rename(steps)
-        return steps / str(4 - kind.behind), steps / "4"
+    def _weights(self, step: int) -> Path:
+        """Return a policy's folder: the demo's training, every step on files of the policy before it."""
+        folder = self._home / "policies" / str(step)
+        if not folder.is_dir():
+            base = base_model(self._config.model, self._config.environments[0], 1)
+            learner = Learner(base, self._config.train, self._config.work.temperature, BFLOAT16, seed=1)
+            work, policy = OfflineWork(self._config), learner.policy
+            for number in range(max(STEPS) + 1):
+                own = self._home / "policies" / str(number)
+                if not own.is_dir():
+                    policy.export(own)
+                if number == step:
+                    break
+                work.load(own)
+                learner.train_step(batch_of(work, number, number)[0])
+        return folder
 
 
-def _work(kind: Kind, number: int) -> Work:
+def _work(kind: Kind, step: int, number: int) -> Work:
     """Of a node of its own for every kind, so that no two files share problems or noise."""
-    return replace(work_of(number), step_seed=tagged_hash(f"muster/benchmark-evidence/1 {kind.name}"))
-
-
-def _blocks(path: Path) -> list[Block]:
-    with np.load(path) as kept:
-        figures, drifts = kept["figures"].tolist(), kept["drift"]
-    rows = [RowFigures(*map(int, one[:3]), *one[3:]) for one in figures]
-    samples, out = FULL_WORK.samples_per_problem, []
-    for first in range(0, FULL_WORK.problems_per_file, PROBLEMS):
-        problems = [slice((first + at) * samples, (first + at + 1) * samples) for at in range(PROBLEMS)]
-        (together,) = block_sums([coherence([Drift(*drifts[own].sum(axis=0)) for own in problems])])
-        out.append(Block([problem_sums(rows[own]) for own in problems], together))
-    return out
-
-
-def _sums(blocks: Sequence[Block], wanted: Callable[[int], bool]) -> HonestSums:
-    """Return what the blocks of some files add up to, as a calibration keeps it."""
-    kept = [block for at, block in enumerate(blocks) if wanted(at // BLOCKS)]
-    return HonestSums(
-        [as_problem(problem) for block in kept for problem in block.problems],
-        [as_problem(one.together) for one in kept],
-    )
+    seed = tagged_hash(f"muster/benchmark-evidence/2 {kind.name}", step)
+    return Work(WorkId(PoolId(0, NODE, 0), NODE, step, number), seed, bytes(32))

@@ -13,13 +13,13 @@ from cli.output import clock, emit, fields, table
 from protocol.errors import ConfigError, IntegrityError, MusterError, UnreachableError, printable
 
 if TYPE_CHECKING:
-    from chain.indexer.records import Submission, Terms
+    from chain.indexer.records import Submission
     from chain.indexer.state import State
     from protocol.config import PoolConfig
     from protocol.verdict import Verdict
     from runtime.pool_client import PoolClient
     from runtime.process import ProcessConfig
-    from validator.challenges import ChallengeRecord, ChallengeVerdict, Documents, FileEvidence, JurorReplay, NullModel
+    from validator.challenges import ChallengeRecord, ChallengeVerdict, Documents, FileEvidence, JurorReplay
     from validator.replay import Replayed, Replayer
 
 
@@ -80,7 +80,7 @@ def node(
     replay: ReplayOptions,
     published: PublishedOption = False,
 ) -> None:
-    """Add up the evidence of all files of a node, by the pool's null model.
+    """Add up the evidence of all files of a node, by the null models of its policy steps.
 
     Exit code 1 if they are together not an honest node's."""
     node = parse_address(address, "ADDRESS")
@@ -222,15 +222,15 @@ def node_history(config: "ProcessConfig", node: str, published: bool) -> dict[st
         state = client.refresh()
         if config.pool not in state.pools:
             raise MusterError(f"the chain has no pool {config.pool}", "see: muster pool list")
-        model = named_null_model(client.pool_config(), state.pools[config.pool].terms)
+        refuse_no_evidence(client.pool_config())
         files = state.submissions_of(config.pool, node)
         if not files:
             raise MusterError(f"{node} has submitted nothing to pool {config.pool}", "check the address")
         if published:
             votes = OpenedVotes(Sources(client.objects, announced_seconds=60.0))
-            return _history_document(node, files, model, lambda file: votes.verdicts(state, file))
+            return _history_document(node, files, lambda file: votes.verdicts(state, file))
         replayer = _replayer(client, config)
-        return _history_document(node, files, model, lambda file: [replayer.verdict(state, file)])
+        return _history_document(node, files, lambda file: [replayer.verdict(state, file)])
     finally:
         client.close()
 
@@ -242,33 +242,29 @@ def published_history(state: "State", pool: int, node: str, service: str) -> dic
     from validator.replay import OpenedVotes
 
     known = state.pools[pool]
-    model = named_null_model(fetch_pool_config(service, known.config_hash), known.terms)
+    refuse_no_evidence(fetch_pool_config(service, known.config_hash))
     with service_objects(service, _DOCUMENT_SECONDS) as objects:
         votes = OpenedVotes(Sources(objects))
         files = state.submissions_of(pool, node)
-        return _history_document(node, files, model, lambda file: votes.verdicts(state, file))
+        return _history_document(node, files, lambda file: votes.verdicts(state, file))
 
 
-def named_null_model(config: "PoolConfig", terms: "Terms") -> "NullModel":
-    """Return a configuration's null model. Raises ConfigError for none, or one of another audit rate."""
-    from validator.challenges import no_null_model, null_model_of
+def refuse_no_evidence(config: "PoolConfig") -> None:
+    """Raise ConfigError for a pool that judges no histories."""
+    from validator.challenges import no_evidence
 
-    model = null_model_of(config, terms)
-    if model is None:
-        raise ConfigError(no_null_model(config, terms.auditRate), "nothing adds up this pool's evidence")
-    return model
+    if why := no_evidence(config.evidence):
+        raise ConfigError(why, "nothing adds up this pool's evidence")
 
 
-def _history_document(
-    node: str, files: "Sequence[Submission]", model: "NullModel", documents: "Documents"
-) -> dict[str, Any]:
-    """`left`: nats that each accumulator lacks to accuse alone; `engines`: what each pair measured, and the least that
-    a bet takes for honest; `run`: what a challenge should name, None where no run shows an accused node."""
+def _history_document(node: str, files: "Sequence[Submission]", documents: "Documents") -> dict[str, Any]:
+    """`left`: nats that each figure lacks to accuse alone; `engines`: what each pair measured, and the most that a bet
+    takes for honest; `run`: what a challenge should name, None where no run shows an accused node."""
     from chain.contracts import MOST_FILES
     from protocol.evidence.null_model import LIMIT_NATS
     from validator.challenges import history_evidence, shortest_run
 
-    evidence, shown = history_evidence(files, model, documents)
+    evidence, shown = history_evidence(files, documents)
     nats = {name: evidence.nats(name) for name in evidence.wealth}
     alone = LIMIT_NATS + math.log(len(nats))
     # No run adds up to more than all files do.
@@ -287,7 +283,7 @@ def _history_document(
         "waiting": len(files) - len(shown),
         "nats": nats,
         "left": {name: alone - one for name, one in nats.items()},
-        "engines": _engines(shown, model),
+        "engines": _engines(shown),
         "total": evidence.total,
         "peak": evidence.peak,
         "limit": LIMIT_NATS,
@@ -296,16 +292,17 @@ def _history_document(
     }
 
 
-def _engines(files: "Iterable[FileEvidence]", model: "NullModel") -> list[dict[str, Any]]:
+def _engines(files: "Iterable[FileEvidence]") -> list[dict[str, Any]]:
     """Return what each pair of engines measured, the pairs in order of their names."""
     seen = [one for file in files for one in file.seen]
     out = []
     for worker, verifier in sorted({(one.worker, one.verifier) for one in seen}):
-        own = [one for one in seen if (one.worker, one.verifier) == (worker, verifier)]
+        own = [one.figures for one in seen if (one.worker, one.verifier) == (worker, verifier)]
         rates = {}
-        for name, honest in model.rates(own[0]).items():
-            count = math.fsum(one.sums[name].count for one in own)
-            total = math.fsum(one.sums[name].total for one in own)
+        for name in {name: None for figures in own for name, one in figures.items() if one.nats is not None}:
+            figures = [one[name] for one in own if name in one]
+            count, total = math.fsum(one.count for one in figures), math.fsum(one.total for one in figures)
+            honest = max(one.honest or 0.0 for one in figures)
             rates[name] = {"rate": total / count if count else 0.0, "honest": honest}
         out.append({"worker": worker, "verifier": verifier, "documents": len(own), "rates": rates})
     return out
@@ -314,10 +311,10 @@ def _engines(files: "Iterable[FileEvidence]", model: "NullModel") -> list[dict[s
 def history_text(document: dict[str, Any]) -> str:
     """Return a node's evidence for people."""
     from chain.contracts import MOST_FILES
-    from protocol.evidence.null_model import ACCUMULATORS, BLOCK_ACCUMULATORS
+    from protocol.evidence.figures import FIGURES
     from validator.challenges import SPARE_NATS
 
-    about, run = {**ACCUMULATORS, **BLOCK_ACCUMULATORS}, document["run"]
+    run = document["run"]
     used = sum(one["documents"] > 0 for one in document["files"])
     notes = sorted({note for one in document["files"] for note in one["notes"]})
     facts = {
@@ -325,7 +322,7 @@ def history_text(document: dict[str, Any]) -> str:
         "files": f"{len(document['files'])} decided, figures of {used} of them; {document['waiting']} wait",
         "evidence": f"e^{document['total']:.1f}, at most e^{document['peak']:.1f}; an honest node reaches "
         f"e^{document['limit']:.1f} once in a million lives",
-        "verdict": "ACCUSED: no honest node's figures add up to this" if document["accused"] else "nothing shown",
+        "verdict": "ACCUSED: it computes otherwise than was calibrated" if document["accused"] else "nothing shown",
     }
     if run is not None:
         where = f"muster challenge open --first {run['first']} --last {run['last']}"
@@ -335,13 +332,13 @@ def history_text(document: dict[str, Any]) -> str:
             f"no run of {MOST_FILES} files passes the bound by {SPARE_NATS:g} nats: no challenge shows it safely"
         )
     left = document["left"]
-    rows = [[name, f"{nats:.1f}", f"{left[name]:.1f}", about[name]] for name, nats in document["nats"].items()]
-    parts = [fields(facts), table(["accumulator", "nats", "to the bound", "what it adds up"], rows)]
+    rows = [[name, f"{nats:.1f}", f"{left[name]:.1f}", FIGURES[name]] for name, nats in document["nats"].items()]
+    parts = [fields(facts), table(["figure", "nats", "to the bound", "what it adds up"], rows)]
     for pair in document["engines"]:
         own = [[name, f"{one['rate']:.4g}", f"{one['honest']:.4g}"] for name, one in pair["rates"].items()]
         verifier, worker = printable(pair["verifier"]), printable(pair["worker"])
         title = f"{pair['documents']} documents by {verifier} on files of {worker}"
-        parts.append(title + "\n" + table(["accumulator", "measured", "honest below"], own))
+        parts.append(title + "\n" + table(["figure", "measured", "honest below"], own))
     if notes:
         parts.append("not counted: " + "; ".join(map(printable, notes)))
     return "\n\n".join(parts)
@@ -354,7 +351,7 @@ def _challenge_document(config: "ProcessConfig", number: int, published: bool) -
     """Return what a challenge comes to, by our own measurements of the drawn rows (unless `published`) and by the
     jurors' documents; `faults`: all that is not as it should be. Raises MusterError."""
     from chain.indexer.records import ChallengeOutcome
-    from protocol.verdict import Code
+    from protocol.verdict import Code, challenge_label
     from runtime.pool_client import PoolClient
     from validator.challenges import contradicts, faults_of, majority, outcome_for
 
@@ -377,7 +374,7 @@ def _challenge_document(config: "ProcessConfig", number: int, published: bool) -
     votes = [
         {
             "seat": one.seat,
-            "vote": one.code.label,
+            "vote": challenge_label(one.code),
             "agrees": None if ours is None else outcome_for(one.code) is outcome_for(ours.code),
             "document": _evidence(one.judged),
             "note": one.note or one.fault,
@@ -393,18 +390,18 @@ def _challenge_document(config: "ProcessConfig", number: int, published: bool) -
             {"submission": name, "rows": file.rows if file else 0, "drawn": record.rows(name)}
             for name, file in record.named.items()
         ],
-        "null_model": record.model is not None,
+        "evidence": record.evidence is not None,
         "jury": {
             "trial": trial.trial,
             "seats": list(trial.seats),
             "block": challenge.block,
             "seed_block": trial.seed_block,
             "seed": trial.seed.hex(),
-            "replaced": [one.trial for one in record.trials[:-1]],
+            "before": [one.trial for one in record.trials[:-1]],
         },
         "ours": _evidence(ours),
         "votes": votes,
-        "majority": (Code.UNDECIDED if (code := majority(trial)) is Code.NONE else code).label,
+        "majority": challenge_label(Code.UNDECIDED if (code := majority(trial)) is Code.NONE else code),
         "outcome": challenge.outcome.name.lower(),
         "open": challenge.outcome is ChallengeOutcome.OPEN,
         "slashed": challenge.slashed,
@@ -415,7 +412,7 @@ def _challenge_document(config: "ProcessConfig", number: int, published: bool) -
 
 def _record(client: "PoolClient", state: "State", number: int) -> "ChallengeRecord":
     """Return a challenge with what it is judged by. Raises ConfigError if there is none, or it is another pool's."""
-    from validator.challenges import ChallengeRecord, null_model_of
+    from validator.challenges import ChallengeRecord
 
     if number not in state.challenges:
         have = f"challenges are 1 to {len(state.challenges)}" if state.challenges else "no node was ever accused"
@@ -430,7 +427,7 @@ def _record(client: "PoolClient", state: "State", number: int) -> "ChallengeReco
         named={sequence: state.submissions.get((challenge.pool, sequence)) for sequence in challenge.sequences},
         trials=[state.trials[trial] for trial in challenge.trials],
         account=state.accounts.get((challenge.pool, challenge.node)),
-        model=null_model_of(document, pool.terms),
+        evidence=document.evidence,
         audit_rate=pool.terms.auditRate,
         config_hash=pool.config_hash,
     )
@@ -458,7 +455,7 @@ def _ours(client: "PoolClient", config: "ProcessConfig", record: "ChallengeRecor
     from protocol.verdict import Code
     from validator.challenges import ChallengeVerdict, judge_challenge, majority
 
-    if record.model is None:
+    if record.evidence is None:
         return ChallengeVerdict(Code.ACCEPT, "the pool names no null model for its terms: it convicts nobody")
     if not record.trial.drawn or None in record.named.values():
         return None
@@ -467,7 +464,7 @@ def _ours(client: "PoolClient", config: "ProcessConfig", record: "ChallengeRecor
     if gone and majority(record.trial) is not Code.UNAVAILABLE:
         what = f"the bytes of files {', '.join(map(str, gone))} cannot be had from {config.orchestrator}"
         raise MusterError(what, "another source may have them; or pass --published: by the jurors' documents")
-    return judge_challenge(record.challenge, record.files, record.model, verdicts)
+    return judge_challenge(record.challenge, record.files, record.evidence, verdicts)
 
 
 def _measured(client: "PoolClient", config: "ProcessConfig", record: "ChallengeRecord") -> "dict[int, Verdict]":
@@ -482,12 +479,13 @@ def _measured(client: "PoolClient", config: "ProcessConfig", record: "ChallengeR
 
 
 def _evidence(judged: "ChallengeVerdict | None") -> dict[str, Any] | None:
-    """Return a verdict on the challenge as JSON; nats by accumulator where something was added up."""
+    """Return a verdict on the challenge as JSON; nats by figure where something was added up."""
     from protocol.evidence.null_model import LIMIT_NATS
+    from protocol.verdict import challenge_label
 
     if judged is None:
         return None
-    out: dict[str, Any] = {"code": judged.code.label, "why": judged.why, "limit": LIMIT_NATS}
+    out: dict[str, Any] = {"code": challenge_label(judged.code), "why": judged.why, "limit": LIMIT_NATS}
     if (summed := judged.evidence) is not None:
         out["notes"] = sorted({note for one in judged.found for note in one.notes})
         out["nats"] = {name: summed.nats(name) for name in summed.wealth}
@@ -505,10 +503,9 @@ def challenge_text(document: dict[str, Any]) -> str:
         "opened": f"{clock(document['opened'])}, in block {jury['block']}",
         "files": ", ".join(named),
         "jury": f"{jury['trial']}, drawn by block {jury['seed_block']}" if jury["seats"] else "not drawn",
-        "null model": "the pool's own"
-        if document["null_model"]
-        else "none that holds for the pool's terms: no challenge can convict",
     }
+    if not document["evidence"]:
+        head["evidence"] = "none in the pool's configuration: no challenge can convict"
     if ours is not None:
         head["by us"] = f"{ours['code']}: {ours['why']}"
     parts = [fields(head | {"votes": document["majority"], "outcome": document["outcome"]})]

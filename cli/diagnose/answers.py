@@ -368,8 +368,8 @@ def seats_answers(look: StatusLook) -> FiveAnswers:
         todo += [_unserved(pool, why, judged, bool(chain_facts)) for pool, why in process.get("unserved", {}).items()]
         if retained and not retained["where"]:
             todo.append(
-                "name where retained files are shown (`serve` or `republish`): a seat that accepted a file which its "
-                "owner no longer serves is fined unless it can show it"
+                "name where retained files are shown (`serve` or `republish`): no jury can confirm votes on a file "
+                "that nobody shows"
             )
         if retained and retained["problem"]:
             todo.append(f"make room for files that seats answer for: {retained['problem']}")
@@ -425,9 +425,9 @@ def _seats_chores(look: StatusLook, chain: Facts) -> list[str]:
 # A pool
 
 
-def pool_answers(look: StatusLook, gone: Mapping[str, str], no_null_model: str = "") -> FiveAnswers:
+def pool_answers(look: StatusLook, gone: Mapping[str, str], no_evidence: str = "") -> FiveAnswers:
     """Answer for a pool. `gone`: the owner's processes that do not run on this machine, by their roles, with their last
-    messages; `no_null_model`: why no node challenge can convict in the pool, or empty.
+    messages; `no_evidence`: why no node challenge can convict in the pool, or empty.
 
     The chain's facts: `view` (of views.pool_view), `free` (base units, not reserved and not owed), `file` (base
     units of the largest file), `now` and `settle_at` (chain time), `refused` (the newest refused files: sequence, node,
@@ -464,8 +464,8 @@ def pool_answers(look: StatusLook, gone: Mapping[str, str], no_null_model: str =
         ]
 
     answers = [look.service.since if look.service.down else "the service: it answers"]
-    if no_null_model:
-        answers.append(f"WARNING: {no_null_model}: cheats too small for any one file go unpunished")
+    if no_evidence:
+        answers.append(f"WARNING: {no_evidence}: cheats too small for any one file go unpunished")
     doing = look.by_chain(lambda _: [pool_phase(view)])
     if run:
         step = "none yet" if run["step"] is None else f"{run['step']} of {run['steps']}"

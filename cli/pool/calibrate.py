@@ -119,14 +119,10 @@ def _summary(document: "Calibration") -> dict[str, Any]:
         }
         for pair in document.pairs
     ]
-    evidence = [
-        {"worker": one.worker, "verifier": one.verifier, "bets": one.made, "of": one.asked} for one in document.evidence
-    ]
     return document.model_dump(include=whole) | {
         "sees_nothing": blind(document.thresholds),
         "heldout": {"files": heldout, "over": over, "bound": 3 / heldout},
         "pairs": pairs,
-        "evidence": evidence,
     }
 
 
@@ -138,8 +134,6 @@ def _text(summary: dict[str, Any], applied: Path | None) -> str:
         f"{heldout['over']} of {heldout['files']} files over; alone that shows at most {heldout['bound']:.2g} (95%), "
         "the rest is extrapolated"
     )
-    bets = [f"{one['bets']} of {one['of']} bets, {one['worker']} by {one['verifier']}" for one in summary["evidence"]]
-    facts["evidence"] = "; ".join(bets) or "no null model: too few files, or none with figures"
     rows = []
     for name, threshold in summary["thresholds"].items():
         blind = ", sees nothing" if name in summary["sees_nothing"] else ""

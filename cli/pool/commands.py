@@ -115,7 +115,7 @@ def check(config: ConfigFile, terms: TermsFileOption, budget: BudgetOption, json
     document, values, problems = _checked(config, terms, budget)
     cost = costs(document, values, budget)
     shown = {**vars(cost), "file": cost.file, "files": cost.files, "problems": list(map(str, problems))}
-    shown["warnings"] = list(map(str, warnings(document, values)))
+    shown["warnings"] = list(map(str, warnings(document)))
     lines = [cost.text(), *(f"WARNING  {line}" for line in shown["warnings"])]
     lines += [f"PROBLEM  {problem}" for problem in problems] or ["this pool can work"]
     emit(shown, json, lambda: "\n".join(lines), not problems)
@@ -162,7 +162,7 @@ def create(
     if not by.json:
         typer.echo(_terms_text(document, values, unbonding))
         typer.echo(costs(document, values, budget).text())
-    warned = list(map(str, warnings(document, values)))
+    warned = list(map(str, warnings(document)))
     for line in warned:
         typer.echo(f"WARNING  {line}", err=True)
 
@@ -380,7 +380,7 @@ def status(look: PoolReading) -> None:
     from cli.diagnose.answers import StatusLook, StatusPart, pool_answers
     from cli.diagnose.look import look_around, look_at_chain, look_at_process, look_at_service
     from cli.diagnose.views import pool_text
-    from cli.pool.document import pool_without_null_model
+    from cli.pool.document import pool_without_evidence
     from cli.profile import find_profile
     from protocol.api.endpoints import STATUS
 
@@ -394,12 +394,12 @@ def status(look: PoolReading) -> None:
     around, _ = look_around(service, url, home, known.get("config", ""), owner=True)
     looks = {role: look_at_process(home / role) for role in ("orchestrator", "trainer")} if home else {}
     gone = {role: part.down for role, part in looks.items() if part.down and part.seen}
-    missing = "" if service.down else pool_without_null_model(url, known)
+    missing = "" if service.down else pool_without_evidence(url, known)
     found = StatusLook(str(pool), time.time(), chain, service, StatusPart("process"), around=around)
     answers = pool_answers(found, gone, missing)
     view = known["view"] | {"free": known["free"]} if known else {}
     details = [pool_text(view)] if known else []
-    view |= {"no_null_model": missing} if missing else {}
+    view |= {"no_evidence": missing} if missing else {}
     emit(view | answers.document(), look.json, lambda: "\n\n".join([answers.text(), *details]))
 
 

@@ -20,7 +20,6 @@ from cli.output import fields
 from protocol.config import BF16_CHECKS, ChecksConfig, EnvironmentConfig, ModelConfig, PoolConfig
 from protocol.encoding import Document, load_document, parse_tokens, show_tokens
 from protocol.errors import ConfigError
-from protocol.evidence.null_model import EvidenceConfig
 from protocol.models import read_object
 
 _MAX_ROWS = 65535
@@ -60,15 +59,11 @@ def _table(
         yield ""
         yield from _comment(field)
         many, kinds = get_origin(field.annotation) is tuple, _models(field)
-        if EvidenceConfig in kinds:  # a command writes it, nobody by hand
-            given = given and given.model_dump(mode="json")
         if isinstance(given, dict):
             yield _header(place, False, off)
             yield from (_assignment(name, one, off) for name, one in given.items())
             if place == "environments.params":
                 yield from (_assignment(name, one, True) for name, one in unset.items() if name not in given)
-        elif EvidenceConfig in kinds:
-            yield _header(place, False, True)
         else:
             values = given or () if many else [given] if given is not None else []
             for one in values:
@@ -277,17 +272,17 @@ def contradictions(config: PoolConfig, terms: Terms, budget: int) -> list[Config
     return problems
 
 
-def warnings(config: PoolConfig, terms: Terms) -> list[ConfigError]:
+def warnings(config: PoolConfig) -> list[ConfigError]:
     """Return what does not keep a pool from working, but can never change once it is made."""
-    from validator.challenges import no_null_model
+    from validator.challenges import no_evidence
 
     found = []
     if not config.scoring_versions:
         what = "the configuration names no `scoring_versions`: a node whose libraries score differently is slashed"
         found.append(ConfigError(what, "copy that table from what `muster pool init` writes for these environments"))
-    if why := no_null_model(config, terms.auditRate):
+    if why := no_evidence(config.evidence):
         what = f"{why}, so cheats too small for any one file go unpunished and no node challenge can convict"
-        found.append(ConfigError(what, "measure one and write it there: muster pool calibrate … --apply FILE"))
+        found.append(ConfigError(what, "name the engines that its judges can measure in `evidence.engines`"))
     return found
 
 

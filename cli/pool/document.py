@@ -36,14 +36,14 @@ def fetch_pool_config(service: str, config_hash: bytes) -> PoolConfig:
     return PoolConfig.parse(data, "the pool's configuration document")
 
 
-def pool_without_null_model(service: str | None, known: dict[str, Any]) -> str:
+def pool_without_evidence(service: str | None, known: dict[str, Any]) -> str:
     """Return why no node challenge can convict in a pool; empty if one can, or its configuration cannot be had."""
-    from validator.challenges import no_null_model
+    from validator.challenges import no_evidence
 
     if not service or not known:
         return ""
     try:
-        return no_null_model(fetch_pool_config(service, bytes.fromhex(known["config"])), known["audit_rate"])
+        return no_evidence(fetch_pool_config(service, bytes.fromhex(known["config"])).evidence)
     except MusterError:
         return ""
 
@@ -59,12 +59,12 @@ def _checked_config(pool: "Pool", service: str, question: str) -> PoolConfig | N
         return None
 
 
-def refuse_no_null_model(pool: "Pool") -> None:
+def refuse_no_evidence(pool: "Pool") -> None:
     """Raise ConfigError for a pool whose juries refute every challenge."""
-    from validator.challenges import no_null_model
+    from validator.challenges import no_evidence
 
-    config = _checked_config(pool, pool.service_url, "it names a null model")
-    if config is not None and (why := no_null_model(config, pool.terms.auditRate)):
+    config = _checked_config(pool, pool.service_url, "it has `evidence`")
+    if config is not None and (why := no_evidence(config.evidence)):
         what = f"{why}: its juries refute every challenge, and the bond would be lost"
         raise ConfigError(what, "only its owner can remove the node")
 

@@ -6,21 +6,23 @@ from typing import Any
 import typer
 from eth_utils.address import to_checksum_address
 
-from calibration.dry_run import Draw, DryRunFile, Judged, judge_file, make_file, usual_verifier
 from calibration.plan import EngineSpec
 from chain.indexer.records import Terms
 from cli.diagnose.views import MEANING
 from cli.options import EngineOptions
 from cli.output import fields, seconds, table
 from cli.profile import Profile, ProfileEngine
+from cli.run.one_file import Draw, DryRunFile, Judged, judge_file, make_file, usual_verifier
 from cli.run.up import check_scoring
 from engines.runtime import vllm_installed
 from protocol.config import ChecksConfig, PoolConfig
 from protocol.encoding import TOKEN, show_tokens
 from protocol.errors import ConfigError, MusterError
+from protocol.evidence.figures import engines_of, figures_of
+from protocol.evidence.null_model import files_until_accused
 from protocol.identity import WorkId
 from protocol.seeds import Work
-from protocol.verdict import Code, Finding, Measurement
+from protocol.verdict import Code, Finding, Measurement, Verdict
 from runtime.entry import alone
 from runtime.pool_client import PoolClient
 from runtime.process import EngineConfig, ProcessConfig
@@ -46,7 +48,7 @@ def make_and_judge(observer: ProcessConfig, profile: Profile | None, worker: str
     typer.echo(f"judging them with {judge.name}, {judge.dtype} on {judge.device}", err=True)
     what = f"judging with {judge.name}"
     judged = alone(what, _LONGEST_SECONDS, judge_file, config, judge, weights, work, made, draw)
-    return dry_run_view(work, made, judged, terms, config.checks)
+    return dry_run_view(work, made, judged, terms, config)
 
 
 def next_work(client: PoolClient) -> Work:
@@ -85,7 +87,7 @@ _CURES = {
 _MS = 1000
 
 
-def dry_run_view(work: Work, made: DryRunFile, judged: Judged, terms: Terms, checks: ChecksConfig) -> dict[str, Any]:
+def dry_run_view(work: Work, made: DryRunFile, judged: Judged, terms: Terms, config: PoolConfig) -> dict[str, Any]:
     """Everything that `dry_run_text` says; in base units `pay`, if it is accepted, and what is `at_stake` otherwise."""
     verdict, units = judged.verdict, made.commitment.units
     pay = units * terms.rate if verdict.code.is_paid else 0
@@ -101,7 +103,8 @@ def dry_run_view(work: Work, made: DryRunFile, judged: Judged, terms: Terms, che
         "audited": len(verdict.audited),
         "verdict": verdict.code.label,
         "accepted": verdict.code.is_accept,
-        "findings": [_finding(finding, checks) for finding in verdict.findings],
+        "findings": [_finding(finding, config.checks) for finding in verdict.findings],
+        "evidence": _evidence(verdict) if config.evidence else "",
         "pay": pay,
         "pay_per_hour": pay * 3600 * _MS // max(1, round(made.seconds * _MS)),
         "payable_after": terms.challengeWindow,
@@ -109,6 +112,21 @@ def dry_run_view(work: Work, made: DryRunFile, judged: Judged, terms: Terms, che
         "meaning": MEANING[verdict.code],
         "cure": _CURES.get(verdict.code, "" if verdict.code.is_accept else "report it: honest code made this file"),
     }
+
+
+def _evidence(verdict: Verdict) -> str:
+    """Return what the file shows by the null model of its policy step."""
+    worker, verifier = engines_of(verdict)
+    paid = {name: one.nats for name, one in figures_of(verdict).items() if one.nats is not None}
+    if not paid:
+        return f"unknown: the policy step has no null model for files of {worker} verified by {verifier}"
+    if (files := files_until_accused(paid)) is None:
+        return "nothing shown: files like this one never accuse a node"
+    most = max(paid, key=lambda name: max(paid[name]))
+    return (
+        f"WOULD BE ACCUSED after {files} such files, above all by {most}: it computes otherwise than {worker} "
+        "was calibrated. Run this again; if it stays, use the engine and versions that the pool names"
+    )
 
 
 def _finding(finding: Finding, checks: ChecksConfig) -> dict[str, Any]:
@@ -150,6 +168,8 @@ def dry_run_text(view: dict[str, Any]) -> str:
         ]
     lines = [f"verdict: {view['verdict']}: {view['meaning']}"]
     lines += [f"  {finding['check']}: {finding['note']}" for finding in view["findings"] if finding["note"]]
+    if view["evidence"]:
+        lines.append(f"evidence: {view['evidence']}")
     if view["accepted"]:
         hourly, when = f"{view['pay_per_hour'] / TOKEN:.2f}", seconds(view["payable_after"])
         lines.append(

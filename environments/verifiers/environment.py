@@ -22,7 +22,7 @@ from protocol.encoding import canonical_json, parse_document, parse_json
 from protocol.errors import ConfigError, ScoringUnavailable
 from protocol.files import write_atomic
 
-MAX_ANSWER_CHARS = 1 << 16
+MAX_ANSWER_CHARS = 1 << 18  # answers of 65,536 tokens
 UNNAMED_TURNS = 10  # of a rollout where a package names no most turns
 _DIGEST = 16
 

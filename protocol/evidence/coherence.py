@@ -13,29 +13,25 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from protocol.evidence.figures import rounded
+from protocol.evidence.figures import Sum, rounded
 from protocol.toploc.codec import Drift
 
 PROBLEMS = 8  # Of a block: blocks share no problem, so they are independent
 
 
-def coherence(problems: Sequence[Drift]) -> tuple[float, int]:
-    """Return (S, N) of one block; (0, 0) for fewer than two problems."""
+def coherence(problems: Sequence[Drift]) -> Sum:
+    """Return S and N of one block; both 0 for fewer than two problems."""
     known = [one for one in problems if one.counts.any()]
     if len(known) < 2:
-        return 0.0, 0
+        return Sum(0.0, 0.0)
     scaled = np.array([one.sums / np.sqrt(np.maximum(one.counts, 1)) for one in known])
     together = scaled.sum(axis=0)
     total = (float(together @ together) - float((scaled * scaled).sum())) / 2
-    return rounded(total), len(known) * (len(known) - 1) // 2
+    return Sum(rounded(total), float(len(known) * (len(known) - 1) // 2))
 
 
-def blocks_of(rows: Mapping[int, Drift], samples: int) -> list[tuple[float, int]]:
-    """Return (S, N) of every block of which a row was measured, in order; row r is of problem r // `samples`."""
-    problems: dict[int, Drift] = {}
-    for row, own in rows.items():
-        before = problems.get(row // samples, Drift.none())
-        problems[row // samples] = Drift(before.sums + own.sums, before.counts + own.counts)
+def blocks_of(problems: Mapping[int, Drift]) -> list[Sum]:
+    """Return S and N of every block of which a problem was measured, in order."""
     blocks: dict[int, list[Drift]] = {}
     for problem, own in sorted(problems.items()):
         blocks.setdefault(problem // PROBLEMS, []).append(own)

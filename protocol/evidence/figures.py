@@ -1,119 +1,101 @@
-"""The figures of every audited row in a verdict document, from which a node's evidence is added up.
+"""The figures of a file from which a node's evidence is added up, and the finding of a verdict document with them.
 
-They are one more finding of the document, `evidence`, which judges nothing: columns of numbers with one entry per row
-of the document's `audited`, and two with one entry per block of problems. A file refused before the prefill has none.
-Documents come from strangers, so everything is checked before it counts.
+Each figure adds up a sum S and a count N over the rows that the audit drew: for every problem, as the samples of a
+problem are not independent, or for every block of eight problems (protocol/evidence/coherence.py). Rows that are
+audited for another reason (an ambiguous proof) are part of the pass, but count for nothing: which they are is no draw.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import astuple, dataclass, fields
-from typing import Annotated, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
 
-from pydantic import Field, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
-from protocol.encoding import Document
 from protocol.errors import IntegrityError, first_problem
 from protocol.verdict import Code, Finding, Verdict
 
 CHECK = "evidence"
-VERSION = 1
-MOST_ROWS = 2048
-"""Rows of one file whose figures are published: the first audited ones. Which rows they are depends on no figure."""
-_Count = Annotated[int, Field(ge=0, le=10**12, strict=True)]
-_Sum = Annotated[float, Field(ge=0, le=1e12, strict=True)]
-_Signed = Annotated[float, Field(ge=-1e12, le=1e12, strict=True)]
+VERSION = 2
+BETS = 2
+"""Bets on each figure: a small and patient one, and a large and quick one."""
+FIGURES: Mapping[str, str] = {
+    "mantissas": "mantissa differences, per chunk: other weights or arithmetic",
+    "logprobs": "differences of ln p, per token: other weights or arithmetic",
+    "unexplained": "tokens that neither the noise nor rounding picked, per token: tokens chosen by other means",
+    "gaps": "score gaps of tokens that the noise did not pick, per token: tokens chosen by other means",
+    "coherence": "differences of activations that agree between problems, per pair of problems: other weights",
+}
+"""Name → what it adds up, and which cheat that finds. `coherence` is of blocks and of two different engines only."""
+Nats = Mapping[str, Sequence[float]]
+"""Figure → ln of what a file pays each of the bets on it."""
 
 
 @dataclass(frozen=True)
-class RowFigures:
-    """One audited rollout against the verifier's own pass over it, in six significant digits.
+class Sum:
+    """S and N of one figure in one problem or block: in honest work S is about a rate times N, or less."""
 
-    tokens, chunks: how many were judged (a chunk of one token is not).
-    mantissas: sum over chunks of the mean mantissa difference.
-    errors: sum over tokens of |claimed − own ln p|.
-    gaps: sum of score gaps over tokens that the verifier's race gives to another token (misses).
-    unexplained: sum over misses of the share that differences of ln p do not explain (`unexplained`).
-    """
+    total: float
+    count: float
 
-    row: int
-    tokens: int
-    chunks: int
-    mantissas: float
-    errors: float
-    gaps: float
-    unexplained: float
+    @classmethod
+    def over(cls, units: Sequence["Sum"]) -> "Sum":
+        return cls(math.fsum(one.total for one in units), math.fsum(one.count for one in units))
 
 
-NAMES = tuple(one.name for one in fields(RowFigures))
-Blocks = Sequence[tuple[float, int]]
+FileFigures = Mapping[str, Sequence[Sum]]
+"""Figure → its sums in the problems, or blocks, of a file, in order."""
 
 
-def finding(rows: Sequence[RowFigures], blocks: Blocks = ()) -> Finding:
-    """Return the finding that publishes these figures; without columns if a figure is not finite."""
-    kept = [astuple(row) for row in rows[:MOST_ROWS]]
-    if any(not math.isfinite(value) for row in kept for value in row):
+@dataclass(frozen=True)
+class FigureEvidence:
+    """One figure of a file in a verdict document. `honest`: the largest rate that a bet takes for honest; `nats`: what
+    the file pays each bet. Both are None where the policy step has no null model for the two engines."""
+
+    total: float
+    count: float
+    honest: float | None = None
+    nats: tuple[float, ...] | None = None
+
+
+def finding(figures: FileFigures, honest: Mapping[str, float], nats: Nats) -> Finding:
+    """Return the finding that publishes a file's figures; without any if one is not finite. It judges nothing."""
+    columns: dict[str, list[float]] = {}
+    for name, units in figures.items():
+        whole = Sum.over(units)
+        columns[name] = [rounded(whole.total), whole.count]
+        if name in nats:
+            columns[name] += [honest[name], *map(rounded, nats[name])]
+    if not all(math.isfinite(value) for column in columns.values() for value in column):
         return Finding(CHECK, Code.ACCEPT, {"version": VERSION}, "a figure is not a number")
-    if not kept:
-        return Finding(CHECK, Code.ACCEPT, {"version": VERSION})
-    columns = {name: list(column) for name, column in zip(NAMES, zip(*kept, strict=True), strict=True)}
-    columns |= {"coherence": [total for total, _ in blocks], "pairs": [pairs for _, pairs in blocks]}
     return Finding(CHECK, Code.ACCEPT, {"version": VERSION, **columns})
 
 
-class _Columns(Document):
-    """The finding's measurements; `coherence`, `pairs`: S and N of each block (protocol/evidence/coherence.py)."""
-
-    version: Literal[1]
-    row: list[_Count]
-    tokens: list[_Count]
-    chunks: list[_Count]
-    mantissas: list[_Sum]
-    errors: list[_Sum]
-    gaps: list[_Sum]
-    unexplained: list[_Sum]
-    coherence: list[_Signed] = Field(max_length=MOST_ROWS)
-    pairs: list[_Count] = Field(max_length=MOST_ROWS)
+_Value = Annotated[float, Field(ge=-1e12, le=1e12)]
+_COLUMNS = TypeAdapter(dict[str, Annotated[list[_Value], Field(min_length=2, max_length=3 + BETS)]])
 
 
-def rows_of(verdict: Verdict) -> tuple[RowFigures, ...]:
-    """Return the figures in a verdict document, if any. Raises IntegrityError if no validator wrote them."""
-    columns = _columns(verdict)
-    if columns is None:
-        return ()
-    lists = [getattr(columns, name) for name in NAMES]
-    if {len(one) for one in lists} != {min(len(verdict.audited), MOST_ROWS)}:
-        raise _malformed("its columns do not have one entry for each audited row")
-    rows = tuple(RowFigures(*values) for values in zip(*lists, strict=True))
-    for row, audited in zip(rows, verdict.audited, strict=False):
-        if row.row != audited or not row.tokens or max(row.chunks, row.unexplained) > row.tokens:
-            raise _malformed(f"the counts of row {audited} cannot be")
-    return rows
-
-
-def blocks_in(verdict: Verdict) -> tuple[tuple[float, int], ...]:
-    """Return (S, N) of every block in a verdict document, if any. Raises IntegrityError."""
-    columns = _columns(verdict)
-    if columns is None:
-        return ()
-    if len(columns.coherence) != len(columns.pairs):
-        raise _malformed("its columns of blocks do not have one length")
-    return tuple(zip(columns.coherence, columns.pairs, strict=True))
-
-
-def _columns(verdict: Verdict) -> _Columns | None:
-    """Return the columns of the finding, None for a document without them or of an unknown version."""
+def figures_of(verdict: Verdict) -> dict[str, FigureEvidence]:
+    """Return the figures in a verdict document; none in one that has none or is of another version. Raises
+    IntegrityError if no validator wrote them: documents come from strangers."""
     found = [one.measurements for one in verdict.findings if one.check == CHECK]
-    version = found[0].get("version") if found else None
-    if type(version) is not int or version != VERSION or len(found[0]) == 1:
-        return None
+    if not found or found[0].get("version") != VERSION:
+        return {}
     if len(found) > 1:
         raise _malformed("there are two")
     try:
-        return _Columns.model_validate(found[0])
+        columns = _COLUMNS.validate_python({name: one for name, one in found[0].items() if name != "version"})
     except ValidationError as error:
         field, problem = first_problem(error.errors())
         raise _malformed(f"`{field}`: {problem}") from None
+    if unknown := columns.keys() - FIGURES.keys():
+        raise _malformed(f"no figure is called {min(unknown)}")
+    out = {}
+    for name, (total, count, *paid) in columns.items():
+        if count < 0 or len(paid) not in (0, 1 + BETS):
+            raise _malformed(f"`{name}` is of {len(paid) + 2} numbers, or of a negative count")
+        out[name] = FigureEvidence(total, count, paid[0], tuple(paid[1:])) if paid else FigureEvidence(total, count)
+    return out
 
 
 def _malformed(why: str) -> IntegrityError:
@@ -121,12 +103,12 @@ def _malformed(why: str) -> IntegrityError:
 
 
 def engines_of(verdict: Verdict) -> tuple[str, str]:
-    """Return (worker's, verifier's) arithmetic as `name:dtype:device`, without the versions."""
+    """Return the arithmetic labels of the worker and the verifier, without versions."""
     verifier = [verdict.engine.get(name, "?") for name in ("name", "dtype", "device")]
-    return engine_key(*_header(verdict)), engine_key(*verifier)
+    return arithmetic_label(*_header(verdict)), arithmetic_label(*verifier)
 
 
-def engine_labels(verdict: Verdict) -> tuple[str, str]:
+def engine_titles(verdict: Verdict) -> tuple[str, str]:
     """Return the same for people, with versions: what a driver or a library changes shows between them."""
     verifier = [verdict.engine.get(name, "?") for name in ("name", "version", "dtype", "device")]
     return " ".join(_header(verdict)), " ".join(verifier)
@@ -137,8 +119,9 @@ def _header(verdict: Verdict) -> list[str]:
     return [str(header.get(name, "?")) for name in ("engine", "dtype", "device")]
 
 
-def engine_key(name: str, dtype: str, device: str) -> str:
-    """Return `name:dtype:device`; `name` may carry a version after a space."""
+def arithmetic_label(name: str, dtype: str, device: str) -> str:
+    """Return an engine's arithmetic as `name:dtype:device[:attributes]`. `name` may carry a version after a space;
+    `device` its attributes after a colon (engines/runtime.py)."""
     return ":".join([(name.split() or ["?"])[0], dtype, device])
 
 
@@ -157,10 +140,11 @@ def unexplained(gap: float, claimed: float, own: float, expected: float) -> floa
     gap: score gap of the miss, > 0. claimed, own: ln p of the chosen token, by the file and by the verifier.
     expected: the verifier's ln p of the token that the noise picks.
 
-    An engine whose rounding leads it past the token that ours picks scores its own token higher by the gap, or the
-    expected one lower. Either changes ln p of its token: if the expected token, of probability p, fell by the gap g, it
-    rises by −ln(1 − p·(1 − e^(−g))). A node that picks a token by other means and proves it honestly claims our ln p.
+    An engine whose rounding leads it past the token that ours picks has other scores. If the expected token alone, of
+    probability p, scored lower by the gap g, ln p of the chosen one rises by −ln(1 − p·(1 − e^(−g))); a difference of
+    that size explains the miss whole. A node that picks a token by other means and proves it honestly claims our ln p.
+    Honest errors may be spread otherwise and explain less: calibration measures how much less.
     """
-    least = -math.log1p(math.exp(min(0.0, expected)) * math.expm1(-min(gap, _MOST_GAP)))
+    typical = -math.log1p(math.exp(min(0.0, expected)) * math.expm1(-min(gap, _MOST_GAP)))
     found = abs(claimed - own)
-    return 1.0 - found / least if found < least else 0.0
+    return 1.0 - found / typical if found < typical else 0.0

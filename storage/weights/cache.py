@@ -122,6 +122,18 @@ _ABANDONED_SECONDS = 86_400.0
 _CLOCK_SECONDS = _IDLE_SECONDS = 3600.0
 
 
+def manifest_of(version: Path) -> Manifest | None:
+    """Return the manifest of the complete version in a folder; None for a folder that no fetch made, or if the manifest
+    is damaged."""
+    if not _VERSION.fullmatch(version.name):
+        return None
+    try:
+        manifest = Manifest.model_validate_json(version.with_suffix(".json").read_bytes())
+    except (OSError, ValidationError):
+        return None
+    return manifest if manifest.digest.hex() == version.name else None
+
+
 class WeightCache:
     """Weights under `folder`; several processes may share it."""
 
@@ -164,11 +176,7 @@ class WeightCache:
 
     def manifest(self, digest: bytes) -> Manifest | None:
         """Return the stored manifest of a complete version; its digest is checked, so a damaged one counts as none."""
-        try:
-            manifest = Manifest.model_validate_json(self._manifest(digest).read_bytes())
-        except (OSError, ValidationError):
-            return None
-        return manifest if manifest.digest == digest else None
+        return manifest_of(self.version(digest))
 
     def remember(self, manifest: Manifest) -> None:
         """Write the manifest of a complete version, unless it is there."""

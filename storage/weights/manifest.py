@@ -16,6 +16,7 @@ from protocol.accounts import LocalAccount
 from protocol.api.base import Address, Hex64
 from protocol.encoding import Document, canonical_json, parse_json
 from protocol.errors import ConfigError, IntegrityError, first_problem
+from protocol.evidence.null_model import StepNullModels
 from protocol.identity import PoolId
 from storage.keys import object_key
 
@@ -110,7 +111,8 @@ class StepWorkers(_Part):
 class Manifest(_Part):
     """`parent` is the digest of the step before (64 hex digits), empty for the first; `pools` is EIP-55. `snapshot`:
     whether the files' own shards are published too; without them the `deltas` are the only way to this step.
-    `made_by`: the DiLoCo workers that trained the step, if there were any."""
+    `made_by`: the DiLoCo workers that trained the step, if there were any. `null_models`: of honest work with these
+    weights; without them the step's files give no evidence."""
 
     version: Literal[1] = 1
     chain_id: Count
@@ -123,6 +125,7 @@ class Manifest(_Part):
     snapshot: Annotated[bool, Field(strict=True)] = True
     deltas: Annotated[tuple[StepDelta, ...], Field(max_length=MAX_DELTAS), FailFast()] = ()
     made_by: StepWorkers | None = None
+    null_models: StepNullModels | None = None
 
     @field_validator("pools")
     @classmethod

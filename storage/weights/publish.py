@@ -11,6 +11,7 @@ from protocol.accounts import LocalAccount
 from protocol.curriculum import MASK_FILE
 from protocol.encoding import sha256_hex
 from protocol.errors import IntegrityError
+from protocol.evidence.null_model import StepNullModels
 from protocol.files import file_sha256
 from storage.keys import object_key
 from storage.weights.manifest import (
@@ -91,10 +92,12 @@ def make_manifest(
     dtype: str,
     shard_size: int = SHARD_BYTES,
     made_by: StepWorkers | None = None,
+    null_models: StepNullModels | None = None,
 ) -> Manifest:
     """Return the manifest of a folder; `parent`: digest of the step before; `made_by`: its DiLoCo workers, if any."""
     return Manifest(
         made_by=made_by,
+        null_models=null_models,
         chain_id=scope.pool.chain_id,
         pools=scope.pool.pools,
         pool=scope.pool.pool,

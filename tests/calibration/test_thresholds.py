@@ -70,15 +70,23 @@ def test_fresh_files_are_rejected_as_seldom_as_stated() -> None:
     assert sum(over) <= 5
 
 
+def drawn(file: FileSample, audited: float, source: random.Random) -> FileSample:
+    """What an audit draws of a file: at least one row."""
+    rows = [row for row in file.rows if source.random() < audited] or [source.choice(file.rows)]
+    return replace(file, rows=tuple(rows))
+
+
 @pytest.mark.parametrize("audited", [1.0, 0.4])
 def test_means_of_fresh_audits_stay_below_their_bounds(audited: float) -> None:
     """At 1e-2 for all eight, so 5e-3 for the four means: of 1,200 audits six are over at most, 14 by bad luck."""
-    bounds = thresholds([document().pairs[0]], Design(8, 4, audited), 1e-2, 1.0)
-    source, over = random.Random("audits"), 0
-    for file in files("audited", 1200):
-        rows = [row for row in file.rows if source.random() < audited] or [source.choice(file.rows)]
-        over += any(measurement.mean(rows) >= bounds[name] for name, measurement in MEANS.items())
-    assert over <= 14
+    source = random.Random("audits")
+    made, held, fresh = (
+        [drawn(file, audited, source) for file in files(seed, count)]
+        for seed, count in (("made", 60), ("held out", 20), ("audited", 1200))
+    )
+    bounds = thresholds([summarise(INFO, INFO, made, held)], Design(8, 4, audited), 1e-2, 1.0)
+    over = [any(mean.mean(file.rows) >= bounds[name] for name, mean in MEANS.items()) for file in fresh]
+    assert sum(over) <= 14
 
 
 def mixed_file(source: random.Random) -> FileSample:

@@ -65,10 +65,30 @@ assert product_error(dot, "cpu") < MOST_ERROR / 8
 """
 
 
+COMPILED = """
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from engines.precision import check_environment
+from engines.precision_triton import _dot
+signature = {"x": "*fp32", "w": "*fp32", "out": "*fp32", "columns": "i32"}
+sizes = {"DEPTH": 512, "ROWS": 64, "COLUMNS": 64, "STEP": 64}
+source = ASTSource(_dot, signature | dict.fromkeys(sizes, "constexpr"), constexprs=sizes)
+for capability in (80, 89, 90):
+    assert "tf32" in triton.compile(source, target=GPUTarget("cuda", capability, 32)).asm["ptx"]
+check_environment("float32")
+for capability in (80, 89, 90):
+    assert "tf32" not in triton.compile(source, target=GPUTarget("cuda", capability, 32)).asm["ptx"]
+"""
+
+
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
-def test_a_product_in_triton_is_measured() -> None:
-    env = os.environ | {"TRITON_INTERPRET": "1"}
-    done = subprocess.run([sys.executable, "-c", TRITON], env=env, capture_output=True, text=True, check=False)
+@pytest.mark.parametrize(("program", "interpret"), [(TRITON, "1"), (COMPILED, "0")])
+def test_triton_multiplies_float32_as_such_once_it_is_told(program: str, interpret: str, tmp_path: Path) -> None:
+    """Compiled for cards that are not here: the second program reads the instructions."""
+    env = {name: value for name, value in os.environ.items() if name != "TRITON_F32_DEFAULT"}
+    env |= {"TRITON_INTERPRET": interpret, "TRITON_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
 
 

@@ -1,6 +1,7 @@
 """Choosing an engine, and the environment of torch processes."""
 
 import importlib.util
+import os
 import subprocess
 import sys
 from typing import Any
@@ -10,9 +11,8 @@ import torch
 
 from engines import factory, runtime
 from engines.hf import TransformersEngine
-from engines.runtime import StepPace, arithmetic_of, device_lost
+from engines.runtime import StepPace, arithmetic_of, device_lost, prepare_vllm
 from protocol.errors import ConfigError, MusterError
-from protocol.evidence.null_model import EvidenceConfig, PairNullModel
 from runtime.process import EngineConfig
 from validator.judging.pipeline import LoadedEngine, OtherEngines
 
@@ -162,20 +162,41 @@ def test_an_error_after_which_a_device_is_lost_is_told_from_memory_that_ran_out(
 
     assert device_lost(wrapped(torch.AcceleratorError("CUDA error: an illegal memory access was encountered")))
     assert not device_lost(wrapped(torch.OutOfMemoryError("CUDA out of memory")))
+    assert device_lost(RuntimeError("Worker failed with error 'CUDA error: unspecified launch failure'"))
 
 
-def test_a_law_of_one_kind_of_processor_says_nothing_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_kind_of_processor_is_not_taken_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
     """An honest node without AVX-512 would be accused with its first file by jurors with it, and the other way round:
-    neither its files nor such a juror's measurements belong to the law."""
+    neither its files nor such a juror's measurements belong to the same null model."""
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
     usual = LoadedEngine(TransformersEngine("bfloat16")).key
-    law = EvidenceConfig(audit_rate=65536, null_models=(PairNullModel(worker=usual, verifier=usual, bets={}),))
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
     other = LoadedEngine(TransformersEngine("bfloat16")).key
-    assert law.refuses(other)
     assert other != usual
     made: Any = TransformersEngine("bfloat16")
     monkeypatch.setattr(EngineConfig, "make", lambda _: made)
     held = OtherEngines([EngineConfig(dtype="bfloat16")])
     assert held.of(usual) is None, "what it would start computes otherwise"
     assert held.of(other) is not None
+
+
+@pytest.mark.parametrize(
+    ("seen", "device", "ranks", "left"),
+    [
+        (None, "cuda", 2, None),
+        (None, "cuda:2", 1, "2"),
+        ("4,5,6", "cuda:1", 2, "5,6"),
+        ("GPU-a,GPU-b", "cuda:1", 1, "GPU-b"),
+    ],
+)
+def test_vllm_sees_the_gpus_from_its_device_on(
+    monkeypatch: pytest.MonkeyPatch, seen: str | None, device: str, ranks: int, left: str | None
+) -> None:
+    monkeypatch.setattr("os.environ", {} if seen is None else {"CUDA_VISIBLE_DEVICES": seen})
+    assert prepare_vllm(device, ranks), "a GPU has model runner V2"
+    assert os.environ.get("CUDA_VISIBLE_DEVICES") == left
+
+
+def test_only_vllm_divides_a_model_over_gpus() -> None:
+    with pytest.raises(ConfigError, match="tensor_parallel 2"):
+        factory.make_engine("transformers", tensor_parallel=2)

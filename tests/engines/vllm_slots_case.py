@@ -132,10 +132,10 @@ def main(seed: int) -> dict[str, Any]:
             continue
         done = records.collect([(ticket, count, True)])[0]
         states = torch.stack([state_of(tokens[ticket][: len(prompt) + place]) for place in range(count)])
-        places = [request.sampled + place for place in range(count)]
-        right = choose((states @ runner.head), [request.key] * count, places, request.temperature)
-        sampled = tokens[ticket][len(prompt) : len(prompt) + count]
-        out["same"] += done.tokens == right.tokens.tolist() == sampled
+        positions = [request.sampled + place for place in range(count)]
+        right = choose((states @ runner.head), [request.key] * count, positions, request.temperature)
+        emitted = tokens[ticket][len(prompt) : len(prompt) + count]
+        out["same"] += done.tokens == right.tokens.tolist() == emitted
         out["same"] -= bool(np.abs(np.array(done.logprobs) - right.logprobs).max() > 1e-4)
         out["proofs"] += done.proofs == build(torch.cat([tail, states.bfloat16()]))
     out["kept"] = len(records) + len(prefilled)

@@ -11,17 +11,15 @@ import pytest
 from chain.indexer.records import Account, ChallengeOutcome, NodeChallenge, Submission, Trial
 from chain.indexer.state import State
 from protocol.encoding import keccak
-from protocol.evidence.figures import RowFigures, finding
-from protocol.evidence.null_model import BETS, LIMIT_NATS, NAMES, Bet, NodeEvidence, PairNullModel
+from protocol.evidence.figures import BETS, Sum, finding
+from protocol.evidence.null_model import LIMIT_NATS, Bet, EvidenceConfig, NodeEvidence, PairNullModel
 from protocol.seeds import audit_sample, jury_seed
 from protocol.verdict import BallotDocument, Code, Finding, Verdict
 from validator.challenges import (
     SPARE_NATS,
     ChallengeRecord,
     FileEvidence,
-    NullModel,
     ProvenRun,
-    _reason,
     challenged_run,
     contradicts,
     decided,
@@ -38,7 +36,8 @@ from validator.voting import ChallengeVote
 
 PAIR = ("vllm:bfloat16:cpu", "transformers:bfloat16:cpu")
 BET = {"unexplained": (Bet(tilt=1.0, rate=0.01, most=1.2),) * BETS}
-LAW = NullModel([PairNullModel(worker=PAIR[0], verifier=PAIR[1], bets=BET)], 2)
+LAW = PairNullModel(worker=PAIR[0], verifier=PAIR[1], bets=BET)
+POLICY = EvidenceConfig(engines=(PAIR[0],))
 NODE, STRANGER = "0x" + "11" * 20, "0x" + "22" * 20
 ENGINE = {"name": "transformers", "version": "5.1", "dtype": "bfloat16", "device": "cpu"}
 HEADER = Finding("header", Code.ACCEPT, {"engine": "vllm 0.32.0", "dtype": "bfloat16", "device": "cpu"})
@@ -49,17 +48,18 @@ def file(sequence: int, code: Code = Code.ACCEPT, voted: Code = Code.ACCEPT) -> 
     return replace(made, code=int(code), votes_code=int(voted))
 
 
-def document(misses: int, device: str = "cpu") -> Verdict:
-    """Four rows of two problems, so many misses in each."""
-    rows = [RowFigures(row, 10, 1, 0.1, 0.1, 0.1 * misses, float(misses)) for row in range(4)]
-    engine, findings = ENGINE | {"device": device}, (HEADER, finding(rows))
-    return Verdict(1, "", 1, 7, "", 3, 0, "", "", "", Code.ACCEPT, engine, [0, 1, 2, 3], findings)
+def document(misses: int, device: str = "cpu", known: bool = True) -> Verdict:
+    """Four rows of two problems, so many misses in each. `known`: the step has a null model for the engines."""
+    figures = {"unexplained": [Sum(2.0 * misses, 20.0)] * 2}
+    engine, model = ENGINE | {"device": device}, LAW if known else None
+    own = finding(figures, model.honest() if model else {}, model.nats(figures) if model else {})
+    return Verdict(1, "", 1, 7, "", 3, 0, "", "", "", Code.ACCEPT, engine, [0, 1, 2, 3], (HEADER, own))
 
 
 def test_files_that_miss_too_often_together_accuse_and_honest_ones_do_not() -> None:
     files = [file(number) for number in range(20)]
-    cheat, found = history_evidence(files, LAW, lambda _: [document(1)])
-    honest, _ = history_evidence(files, LAW, lambda _: [document(0)])
+    cheat, found = history_evidence(files, lambda _: [document(1)])
+    honest, _ = history_evidence(files, lambda _: [document(0)])
     assert cheat.accused
     assert not honest.accused
     assert [one.submission.sequence for one in found] == list(range(20))
@@ -67,7 +67,7 @@ def test_files_that_miss_too_often_together_accuse_and_honest_ones_do_not() -> N
 
 def test_one_honest_document_protects_from_lying_ones() -> None:
     said = [document(5), document(0), document(5)]
-    evidence, found = history_evidence([file(number) for number in range(20)], LAW, lambda _: said)
+    evidence, found = history_evidence([file(number) for number in range(20)], lambda _: said)
     assert not evidence.accused
     assert {one.documents for one in found} == {3}
 
@@ -75,7 +75,7 @@ def test_one_honest_document_protects_from_lying_ones() -> None:
 def test_what_follows_an_undecided_file_waits_and_a_late_one_adds_nothing() -> None:
     files = [file(3, Code.VOID, Code.VOID), file(1), file(2), file(4, Code.NONE, Code.NONE), file(5)]
     assert [one.sequence for one in decided(files)] == [1, 2]
-    late = file_evidence(file(1, Code.LATE, Code.NONE), LAW, lambda _: [document(5)])
+    late = file_evidence(file(1, Code.LATE, Code.NONE), lambda _: [document(5)])
     assert (late.nats, late.notes) == ({}, ())
 
 
@@ -90,25 +90,26 @@ def test_figures_of_files_that_were_not_accepted_are_nobodys_evidence(code: Code
         asked.append(one.sequence)
         return [document(9)]
 
-    refused = file_evidence(file(1, code), LAW, wild)
+    refused = file_evidence(file(1, code), wild)
     assert (refused.documents, refused.seen, asked) == (0, (), []), "nobody measures it, or reads a document"
     assert refused.notes == ("figures of files that were not accepted",)
     assert refused.nats == {}
-    overturned = file_evidence(file(1, code, voted=Code.ACCEPT), LAW, wild)
+    overturned = file_evidence(file(1, code, voted=Code.ACCEPT), wild)
     assert overturned.documents == 0, "what a dispute overturned counts as it stands now"
-    assert file_evidence(file(1, Code.UNSURE, voted=code), LAW, wild).documents == 1, "and so does what one restored"
+    assert file_evidence(file(1, Code.UNSURE, voted=code), wild).documents == 1, "and so does what one restored"
     files = [file(number, code if number % 2 else Code.ACCEPT) for number in range(40)]
-    evidence, _ = history_evidence(files, LAW, lambda one: [document(9 if one.sequence % 2 else 0)])
+    evidence, _ = history_evidence(files, lambda one: [document(9 if one.sequence % 2 else 0)])
     assert not evidence.accused
 
 
-def test_documents_of_other_engines_or_without_figures_are_named_and_count_nothing() -> None:
+def test_documents_of_a_step_without_a_null_model_or_without_figures_are_named_and_count_nothing() -> None:
     bare = replace(document(0), findings=(HEADER,))
-    found = file_evidence(file(1), LAW, lambda _: [document(5, "cuda"), bare])
+    found = file_evidence(file(1), lambda _: [document(5, "cuda", known=False), bare])
     assert found.documents == 0
-    lacking = "no null model for files of vllm:bfloat16:cpu verified by transformers:bfloat16:cuda"
-    assert found.notes[0].startswith(lacking)
-    assert found.notes[1] == "it holds no figures of rows"
+    assert found.notes == (
+        "policy step 3 has no null model for files of vllm:bfloat16:cpu verified by transformers:bfloat16:cuda",
+        "it holds no figures",
+    )
     assert found.nats == {}
 
 
@@ -131,20 +132,20 @@ def run_evidence(
     run = challenged_run(files, named)
     assert run is not None
     assert run[0] == named[0], "so many are before it"
-    return history_evidence(run[1], LAW, lambda one: [found[one.sequence]], run[0])
+    return history_evidence(run[1], lambda one: [found[one.sequence]], run[0])
 
 
 def verdicts(count: int, misses: int, start: int = 0) -> dict[int, Verdict]:
     return {sequence: replace(document(misses), sequence=sequence) for sequence in range(start, start + count)}
 
 
-def vote(named: range, files: list[Submission], misses: int = 1, model: NullModel | None = LAW) -> Code:
-    return judge_challenge(challenge(*named), files, model, verdicts(len(named), misses, named.start)).code
+def vote(named: range, files: list[Submission], misses: int = 1, config: EvidenceConfig | None = POLICY) -> Code:
+    return judge_challenge(challenge(*named), files, config, verdicts(len(named), misses, named.start)).code
 
 
 def test_a_run_of_cheated_files_is_rejected_and_an_honest_one_accepted() -> None:
     files = [final(number) for number in range(16)]
-    assert vote(range(16), files, misses=1) is Code.REJECT_SAMPLING
+    assert vote(range(16), files, misses=1) is Code.DIFFERENT
     assert vote(range(16), files, misses=0) is Code.ACCEPT
     assert vote(range(1), files, misses=1) is Code.ACCEPT  # one of them could be honest
 
@@ -156,7 +157,7 @@ REFUSED = (Code.REJECT_WEIGHTS, Code.VOID, Code.MALFORMED, Code.UNAVAILABLE, Cod
 def test_a_run_of_all_files_says_what_verify_says_refused_and_late_ones_among_them(refused: dict[int, Code]) -> None:
     files = [final(number, refused.get(number, Code.ACCEPT)) for number in range(12)]
     found = verdicts(12, 1) | {number: replace(document(9), sequence=number) for number in refused}
-    whole, each = history_evidence(files, LAW, lambda one: [found[one.sequence]])
+    whole, each = history_evidence(files, lambda one: [found[one.sequence]])
     assert run_evidence(files, [0, 11], found) == (whole, each)
     assert {one.submission.sequence for one in each if one.documents} == set(range(12)) - refused.keys()
 
@@ -172,14 +173,14 @@ def test_the_later_a_run_begins_the_more_it_has_to_show() -> None:
 
 def test_a_challenge_names_all_accepted_files_of_its_run_and_no_other() -> None:
     files = [final(number) for number in range(16)]
-    judged = judge_challenge(challenge(*range(0, 16, 2), 15), files, LAW, verdicts(16, 1))
+    judged = judge_challenge(challenge(*range(0, 16, 2), 15), files, POLICY, verdicts(16, 1))
     assert judged.code is Code.ACCEPT
     assert "leaves out" in judged.why
     files[3], files[5] = final(3, Code.VOID), final(5, Code.MALFORMED)
     del files[12:]
     named = tuple(number for number in range(12) if number not in (3, 5))
-    judged = judge_challenge(challenge(*named), files, LAW, verdicts(12, 1))
-    assert judged.code is Code.REJECT_SAMPLING
+    judged = judge_challenge(challenge(*named), files, POLICY, verdicts(12, 1))
+    assert judged.code is Code.DIFFERENT
     assert [one.submission.sequence for one in judged.found] == [n for n in range(12) if n != 3]
 
 
@@ -202,10 +203,10 @@ def test_what_is_not_final_yet_and_what_cannot_be_had_blames_nobody() -> None:
     for change in ({"disputed": True}, {"final_time": OPENED + 1}, {"code": 0, "votes_code": 0}):
         held = [replace(one, **change) if one.sequence == 4 else one for one in files]
         named = tuple(number for number in range(12) if number != 4)
-        assert judge_challenge(challenge(*named), held, LAW, verdicts(12, 1)).code is Code.UNAVAILABLE
+        assert judge_challenge(challenge(*named), held, POLICY, verdicts(12, 1)).code is Code.UNAVAILABLE
     found = verdicts(12, 1)
     found[7] = replace(found[7], code=Code.UNAVAILABLE)
-    judged = judge_challenge(challenge(*range(12)), files, LAW, found)
+    judged = judge_challenge(challenge(*range(12)), files, POLICY, found)
     assert (judged.code, judged.why) == (Code.UNAVAILABLE, "files 7 could not be judged")
 
 
@@ -218,27 +219,40 @@ def test_a_juror_that_does_not_know_the_null_model_neither_acquits_nor_convicts(
     assert vote.whole, "its files are looked for before any is measured"
 
 
-def test_a_pool_without_a_null_model_convicts_nobody() -> None:
-    assert vote(range(16), [final(number) for number in range(16)], model=None) is Code.ACCEPT
+def test_a_pool_without_evidence_convicts_nobody() -> None:
+    assert vote(range(16), [final(number) for number in range(16)], config=None) is Code.ACCEPT
     assert LIMIT_NATS > 14
-    record = tried(model=None)
-    assert "adds up to accept (the pool names no null model)" in fault(record, ballot(record))
+    record = tried(evidence=None)
+    assert "adds up to accept (the pool's configuration has no `evidence`)" in fault(record, ballot(record))
 
 
-def test_the_reason_names_what_most_of_the_evidence_is() -> None:
-    """Misses of any kind are of sampling, so that a node is not told that its weights were wrong."""
-    for name in NAMES:
-        summed = NodeEvidence()
-        summed.add({name: (20.0,) * BETS})
-        of_weights = name in {"mantissas", "logprobs", "coherence"}
-        assert _reason(summed) is (Code.REJECT_WEIGHTS if of_weights else Code.REJECT_SAMPLING)
+def test_files_of_steps_without_a_null_model_convict_nobody() -> None:
+    files = [final(number) for number in range(16)]
+    found = {number: replace(document(9, known=False), sequence=number) for number in range(16)}
+    judged = judge_challenge(challenge(*range(16)), files, POLICY, found)
+    assert judged.code is Code.ACCEPT
+    assert {note for one in judged.found for note in one.notes} == {
+        "policy step 3 has no null model for files of vllm:bfloat16:cpu verified by transformers:bfloat16:cpu"
+    }
+
+
+def test_only_a_file_that_is_refused_by_itself_is_a_reason_to_slash() -> None:
+    """Honest engines that compute otherwise than was calibrated are accused; their files pass every check."""
+    files, named, found = [final(number) for number in range(16)], challenge(*range(16)), verdicts(16, 1)
+    judged = judge_challenge(named, files, POLICY, found)
+    assert judged.code is Code.DIFFERENT
+    assert "above all in unexplained" in judged.why
+    assert not Code.DIFFERENT.is_reject
+    refused = verdicts(16, 0) | {5: replace(found[5], code=Code.REJECT_WEIGHTS)}
+    judged = judge_challenge(named, files, POLICY, refused)
+    assert (judged.code, judged.why) == (Code.REJECT_WEIGHTS, "files 5 are refused: reject: weights")
 
 
 def life(*files: int | Code) -> list[FileEvidence]:
     """What accepted files with so many misses add, and files that came to something else."""
     codes = [own if isinstance(own, Code) else Code.ACCEPT for own in files]
     made = [final(number, code) for number, code in enumerate(codes)]
-    return [file_evidence(file, LAW, lambda one: [document(files[one.sequence])]) for file in made]
+    return [file_evidence(file, lambda one: [document(files[one.sequence])]) for file in made]
 
 
 def test_the_shortest_run_that_shows_a_node_and_no_shorter_one() -> None:
@@ -253,8 +267,8 @@ def test_the_shortest_run_that_shows_a_node_and_no_shorter_one() -> None:
     assert shortest_run(found, run.files - 1) is None, "a challenge that may name fewer shows nothing"
     named = range(run.first, run.last + 1)
     files = [one.submission for one in found]
-    judged = judge_challenge(challenge(*named), files, LAW, verdicts(run.files, 1, run.first))
-    assert judged.code is Code.REJECT_SAMPLING
+    judged = judge_challenge(challenge(*named), files, POLICY, verdicts(run.files, 1, run.first))
+    assert judged.code is Code.DIFFERENT
     assert judged.evidence is not None
     assert judged.evidence.peak == pytest.approx(run.nats)
 
@@ -302,17 +316,12 @@ def files() -> list[Submission]:
 
 
 def on(file: Submission, misses: int, seed: bytes) -> Verdict:
-    """What an honest juror says of a file: by the rows that the seed draws."""
-    measured, rows = document(misses), audit_sample(seed, file.sequence, ROWS, RATE)
-    (figures,) = [one for one in measured.findings if one.check == "evidence"]
-    columns: dict[str, Any] = {
-        name: [value[0]] * len(rows) if isinstance(value, list) and value else value
-        for name, value in figures.measurements.items()
-    } | {"row": rows}
+    """What an honest juror says of a file: by the rows that the seed draws. The last one of a cheat is refused."""
     return replace(
-        measured,
+        document(misses),
+        code=Code.REJECT_SAMPLING if misses and file.sequence == FILES - 1 else Code.ACCEPT,
         sequence=file.sequence, node=NODE, sha256=file.sha256.hex(), lane_seed=seed.hex(), config_hash=CONFIG.hex(),
-        audited=rows, findings=(measured.findings[0], replace(figures, measurements=columns)),
+        audited=audit_sample(seed, file.sequence, ROWS, RATE),
     )  # fmt: skip
 
 
@@ -330,8 +339,8 @@ def tried(
     trial.seed, trial.seats = jury_seed(HASH, 4), (10, 11, 12, 13, 14)
     made = files()
     named = {file.sequence: file for file in made}
-    account = Account(1, NODE, "0x" + "44" * 20, ejected=outcome is ChallengeOutcome.UPHELD)
-    record = ChallengeRecord(accusation, made, named, [trial], account, LAW, RATE, CONFIG)
+    account = Account(1, NODE, "0x" + "44" * 20, ejected=outcome.ends_membership)
+    record = ChallengeRecord(accusation, made, named, [trial], account, POLICY, RATE, CONFIG)
     trial.reveals = {juror: (int(votes), ballot(record).digest) for juror in range(5)}
     return replace(record, **changes)
 
@@ -350,9 +359,10 @@ def test_an_honest_challenge_follows_from_its_documents_to_its_outcome() -> None
     found = juror_replay(record, 2, ballot(record).canonical())
     assert (found.fault, found.note) == ("", "")
     assert found.judged is not None
-    assert found.judged.evidence is not None
-    assert found.judged.evidence.accused
-    ours = judge_challenge(record.challenge, record.files, LAW, {one.sequence: one for one in ballot(record).verdicts})
+    assert found.judged.why == f"files {FILES - 1} are refused: reject: sampling"
+    ours = judge_challenge(
+        record.challenge, record.files, POLICY, {one.sequence: one for one in ballot(record).verdicts}
+    )
     assert contradicts(record, ours) == ""
     # Each file is measured by about half of its rows, drawn for it alone.
     assert {len(record.rows(number)) for number in range(FILES)} != {ROWS}
@@ -374,11 +384,11 @@ def test_a_vote_against_its_own_document_is_found() -> None:
 def test_evidence_below_the_bound_convicts_nobody() -> None:
     record = tried()
     few = {one.sequence: one for one in ballot(record, misses=0).verdicts}
-    ours = judge_challenge(record.challenge, record.files, LAW, few)
+    ours = judge_challenge(record.challenge, record.files, POLICY, few)
     assert "was upheld, and by our own verdict should be refuted: e^0.0: nothing shown" in contradicts(record, ours)
     refuted = tried(Code.ACCEPT, ChallengeOutcome.REFUTED)
     all_files = {one.sequence: one for one in ballot(record).verdicts}
-    guilty = judge_challenge(record.challenge, record.files, LAW, all_files)
+    guilty = judge_challenge(record.challenge, record.files, POLICY, all_files)
     assert "was refuted, and by our own verdict should be upheld" in contradicts(refuted, guilty)
     assert contradicts(refuted, ours) == ""
 
@@ -460,6 +470,19 @@ def test_what_the_contracts_would_not_have_allowed_is_found(
 ) -> None:
     (fault,) = faults_of(change(tried()), HASH)
     assert found in fault
+
+
+def test_a_first_jury_that_was_appealed_against_is_no_fault() -> None:
+    record = tried()
+    first = replace(record.trial, trial=3, appellant=NODE)
+    first.reveals = dict.fromkeys(range(5), (int(Code.ACCEPT), b""))
+    assert list(faults_of(replace(record, trials=[first, record.trial]), HASH)) == []
+
+
+def test_a_majority_of_different_ends_the_membership() -> None:
+    assert list(faults_of(tried(Code.DIFFERENT, ChallengeOutcome.DIFFERENT), HASH)) == []
+    (slashed,) = faults_of(tried(Code.DIFFERENT, ChallengeOutcome.UPHELD), HASH)
+    assert slashed == "the votes come to different: different; the chain says different: upheld"
 
 
 def test_an_open_challenge_has_no_outcome_to_follow() -> None:

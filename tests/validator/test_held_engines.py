@@ -11,13 +11,13 @@ import pytest
 
 from protocol.config import PoolConfig
 from protocol.errors import ConfigError
-from protocol.evidence.null_model import EvidenceConfig, PairNullModel
+from protocol.evidence.null_model import EvidenceConfig, PairNullModel, StepNullModels
 from protocol.verdict import Code, Verdict
 from runtime.process import EngineConfig
 from tests.validator import world
 from tests.validator.scripted import ModelFreeJudge
 from tests.validator.test_challenges import BET, PAIR, challenge, final, verdicts
-from validator.challenges import NullModel, judge_challenge
+from validator.challenges import judge_challenge
 from validator.judging import pipeline
 from validator.judging.checks import SubmissionFacts, verdict_on
 from validator.judging.pipeline import FileJudge, LoadedEngine, OtherEngines, others
@@ -42,8 +42,7 @@ class Others(OtherEngines):
 
 
 def config_of(*pairs: tuple[str, str]) -> PoolConfig:
-    models = tuple(PairNullModel(worker=worker, verifier=verifier, bets=BET) for worker, verifier in pairs)
-    evidence = EvidenceConfig(audit_rate=1, null_models=models) if models else None
+    evidence = EvidenceConfig(engines=tuple({worker for worker, _ in pairs})) if pairs else None
     return world.CONFIG.model_copy(update={"evidence": evidence})
 
 
@@ -53,7 +52,7 @@ def judge_of(
     """A judge with the engine `own` and another; the names of those that it measured with. `other.fails`: with that."""
     used: list[str] = []
 
-    def one(facts: SubmissionFacts, data: bytes | None, config: PoolConfig, _: object, engine: Any) -> Verdict:
+    def one(facts: SubmissionFacts, _: object, config: PoolConfig, __: object, engine: Any, *___: object) -> Verdict:
         if getattr(engine, "fails", False):
             raise RuntimeError("out of memory")
         used.append(engine.info.name)
@@ -61,7 +60,11 @@ def judge_of(
 
     objects: Any = lambda key, limit: world.context().data  # noqa: E731
     loaded, sources = LoadedEngine(engine(own), Others(other)), Sources(objects)
-    return kind(config_of(*pairs), loaded, sources, lambda _: folder, VerdictStore(folder), None, one), used
+    made = kind(config_of(*pairs), loaded, sources, lambda _: folder, VerdictStore(folder), None, one)
+    models = tuple(PairNullModel(worker=worker, verifier=verifier, bets=BET) for worker, verifier in pairs)
+    known = StepNullModels(audit_rate=1, pairs=models) if models else None
+    made._step_null_models = MagicMock(return_value=known)  # type: ignore[method-assign]
+    return made, used
 
 
 def judged(folder: Path, own: str, other: str, *pairs: tuple[str, str], as_worker: bool = True) -> str:
@@ -86,7 +89,7 @@ CROSS = ("hf:float32:cpu", "vllm:float32:cpu")
         ("hf", "vllm", (SELF, CROSS), True, "hf"),
     ],
 )
-def test_the_workers_engine_measures_where_the_law_knows_it_and_the_machine_has_it(
+def test_the_workers_engine_measures_where_the_step_has_its_null_model_and_the_machine_has_it(
     tmp_path: Path, own: str, other: str, pairs: tuple[tuple[str, str], ...], as_worker: bool, used: str
 ) -> None:
     assert world.context().header.engine.startswith("hf")
@@ -137,29 +140,20 @@ def test_a_verdict_kept_from_another_engine_is_not_taken_for_the_workers(tmp_pat
     assert judged(tmp_path, "vllm", "hf", SELF, CROSS) == "hf"
 
 
-def law(own_engine: bool) -> NullModel:
-    pairs = [PairNullModel(worker=PAIR[0], verifier=verifier, bets=BET) for verifier in PAIR]
-    return NullModel(pairs, 2, own_engine)
+def policy(own_engine: bool) -> EvidenceConfig:
+    return EvidenceConfig(engines=(PAIR[0],), own_engine=own_engine)
 
 
 def test_another_engine_convicts_but_does_not_clear_where_the_pool_asks_for_the_workers() -> None:
     files, named = [final(number) for number in range(16)], challenge(*range(16))
-    assert judge_challenge(named, files, law(True), verdicts(16, 1)).code is Code.REJECT_SAMPLING
-    blind = judge_challenge(named, files, law(True), verdicts(16, 0))
+    assert judge_challenge(named, files, policy(True), verdicts(16, 1)).code is Code.DIFFERENT
+    blind = judge_challenge(named, files, policy(True), verdicts(16, 0))
     assert blind.code is Code.UNAVAILABLE
     assert "by another engine than made files 0, 1" in blind.why
-    assert judge_challenge(named, files, law(False), verdicts(16, 0)).code is Code.ACCEPT
+    assert judge_challenge(named, files, policy(False), verdicts(16, 0)).code is Code.ACCEPT
     vllm = {"name": "vllm", "version": "1", "dtype": "bfloat16", "device": "cpu"}
     own = {number: replace(one, engine=vllm) for number, one in verdicts(16, 0).items()}
-    assert judge_challenge(named, files, law(True), own).code is Code.ACCEPT
-
-
-def test_a_pool_asks_for_the_workers_engine_only_where_its_law_knows_each_by_itself() -> None:
-    laws = [PairNullModel(worker=PAIR[0], verifier=PAIR[1], bets=BET)]
-    with pytest.raises(ValueError, match=r"needs a null model of vllm:bfloat16:cpu verified by itself"):
-        EvidenceConfig(audit_rate=1, own_engine=True, null_models=tuple(laws))
-    whole = EvidenceConfig(audit_rate=1, own_engine=True, null_models=tuple(law(True).pairs))
-    assert EvidenceConfig.model_validate(whole.model_dump(mode="json")) == whole
+    assert judge_challenge(named, files, policy(True), own).code is Code.ACCEPT
 
 
 def test_a_machine_holds_what_is_installed_or_named(monkeypatch: pytest.MonkeyPatch) -> None:

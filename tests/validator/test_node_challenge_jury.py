@@ -10,8 +10,8 @@ from chain.indexer.records import ChallengeOutcome, Submission
 from chain.suite import Suite
 from protocol.accounts import LocalAccount
 from protocol.errors import UnreachableError
-from protocol.evidence.figures import RowFigures, finding
-from protocol.evidence.null_model import BETS, Bet, EvidenceConfig, PairNullModel
+from protocol.evidence.figures import BETS, Sum, finding
+from protocol.evidence.null_model import Bet, EvidenceConfig, PairNullModel
 from protocol.seeds import audit_sample
 from protocol.verdict import Code, Finding, Verdict
 from tests.chain.game import work
@@ -28,7 +28,7 @@ LAW = PairNullModel(
     verifier="transformers:float32:cpu",
     bets={"unexplained": (Bet(tilt=1.0, rate=0.01, most=3.0),) * BETS},
 )
-CONFIG = tiny.CONFIG.model_copy(update={"evidence": EvidenceConfig(audit_rate=RATE, null_models=(LAW,))})
+CONFIG = tiny.CONFIG.model_copy(update={"evidence": EvidenceConfig(engines=("vllm:float32:cpu",))})
 EVIDENCE = bytes(32)
 # Votes end when all are in; a crowded machine takes its time.
 WINDOWS = dict.fromkeys(("commitWindow", "revealWindow", "juryCommitWindow", "juryRevealWindow"), 240)
@@ -36,8 +36,9 @@ WINDOW = 600  # seconds for commits: the answers' time is a tenth of it, enough 
 
 
 class Figures:
-    """A judge that accepts every file; those of `cheats` have misses in every drawn row, and in the first four.
-    `gone`: it cannot judge any more, as where nobody has the weights of an old step."""
+    """A judge that accepts every file the first time; those of `cheats` have misses in every problem, and are refused
+    when they are measured again, by other rows. `gone`: it cannot judge any more, as where nobody has the weights of an
+    old step."""
 
     def __init__(self) -> None:
         self.cheats: set[str] = set()
@@ -48,12 +49,13 @@ class Figures:
         if self.gone:
             raise UnreachableError("nobody has the weights of this step", "")
         self.seeds.setdefault(facts.sequence, set()).add(facts.lane_seed)
-        misses = 4 if facts.work.id.node in self.cheats else 0
-        drawn = audit_sample(facts.lane_seed, facts.sequence, facts.commitment.rows, facts.audit_rate)
-        audited = sorted({*drawn, *range(4)})
-        rows = [RowFigures(row, 10, 1, 0.1, 0.1, 0.1 * misses, float(misses)) for row in audited]
-        code = Code.ACCEPT if data else Code.UNAVAILABLE
-        return verdict_on(facts, CONFIG.digest, code, ENGINES, audited, (HEADER, finding(rows)))
+        cheats = facts.work.id.node in self.cheats
+        figures = {"unexplained": [Sum(8.0 * cheats, 20.0)] * 2}
+        rows = audit_sample(facts.lane_seed, facts.sequence, facts.commitment.rows, facts.audit_rate)
+        again = len(self.seeds[facts.sequence]) > 1
+        code = Code.UNAVAILABLE if not data else Code.REJECT_SAMPLING if cheats and again else Code.ACCEPT
+        findings = (HEADER, finding(figures, LAW.honest(), LAW.nats(figures)))
+        return verdict_on(facts, CONFIG.digest, code, ENGINES, rows, findings)
 
 
 @pytest.fixture
@@ -97,8 +99,17 @@ def accuse(world: ValidatorWorld, files: list[Submission]) -> tuple[Suite, int, 
 
 
 def concluded(world: ValidatorWorld, number: int) -> ChallengeOutcome:
-    turns(world.running[0][0], lambda: world.game.state.challenges[number].outcome is not ChallengeOutcome.OPEN)
-    return world.game.state.challenges[number].outcome
+    """Have the validators end a challenge; nobody appeals."""
+    game, validator = world.game, world.running[0][0]
+
+    def over() -> bool:
+        return game.state.challenges[number].outcome is not ChallengeOutcome.OPEN
+
+    turns(validator, lambda: over() or game.state.trials[game.state.challenges[number].trial].appeal_until > 0)
+    if not over():
+        game.deployed.chain.later(game.state.pools[game.pool].terms.appealWindow + 1)
+    turns(validator, over)
+    return game.state.challenges[number].outcome
 
 
 def test_validators_judge_and_execute_a_challenge_and_a_false_one_costs_the_accuser(world: ValidatorWorld) -> None:
@@ -137,12 +148,21 @@ def test_files_that_nobody_can_judge_any_more_cost_the_accuser_and_no_juror(depl
         files, game = accepted(world, places), world.game
         world.judge.gone = True  # type: ignore[attr-defined]
         suite, before, number = accuse(world, files)
-        trial = game.state.challenges[number].trial
-        game.suite.juries.draw(trial).send()
-        game.deployed.chain.later(game.state.trials[trial].commit_until - suite.client.now() - WINDOW // 11)
+        for _ in range(2):
+            trial = game.state.trials[game.state.challenges[number].trial]
+            game.mine_to(trial.seed_block + 1)
+            game.suite.juries.draw(trial.trial).send()
+            until = game.state.trials[trial.trial].commit_until
+            game.deployed.chain.later(until - suite.client.now() - WINDOW // 11)
+            turns(world.running[0][0], lambda tried=trial.trial: game.state.trials[tried].all_revealed)
+            turns(
+                world.running[0][0], lambda tried=trial.trial: not game.state.trials[tried].proceeds(suite.client.now())
+            )
         assert concluded(world, number) is ChallengeOutcome.DISMISSED
-        assert {code for code, _ in game.state.trials[trial].reveals.values()} == {int(Code.UNAVAILABLE)}
-        assert suite.token.balance_of(suite.client.address) == before - 5 * game.state.pools[game.pool].terms.juryFee
-        turns(world.running[0][0], lambda: len(game.state.trials[trial].closed) == 5)
+        juries = [game.state.trials[trial] for trial in game.state.challenges[number].trials]
+        assert {code for jury in juries for code, _ in jury.reveals.values()} == {int(Code.UNAVAILABLE)}
+        attempts = 10 * (game.state.pools[game.pool].terms.juryFee // 4)
+        assert suite.token.balance_of(suite.client.address) == before - attempts
+        turns(world.running[0][0], lambda: all(len(one.closed) == 5 for one in game.state.trials.values()))
         assert sum(seat.penalised for seat in game.state.seats.values()) == 0
         assert not game.state.accounts[game.pool, cheat.address].ejected

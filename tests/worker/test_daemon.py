@@ -1,11 +1,15 @@
 """From a lease to a submission, outages included."""
 
+import pytest
+import torch
+
 from protocol.api.work import NoLease
-from protocol.errors import UnreachableError
+from protocol.errors import MusterError, UnreachableError
 from protocol.rollout_file.file import read
 from protocol.rollout_file.rows import Limits
 from protocol.verdict import Code
 from runtime.entry import Exit
+from runtime.presence import crash_message
 from tests.validator import tiny
 from tests.worker.world import ScriptedService, WorkerWorld
 from worker.journal import Journal
@@ -40,6 +44,19 @@ def test_a_full_disk_ends_no_worker(world: WorkerWorld) -> None:
     service.failures.append(OSError(28, "No space left on device", "journal/0.json"))
     assert world.start(service).run() == Exit.DONE
     assert len(world.submissions) == 1
+
+
+def test_a_worker_whose_device_is_lost_ends_and_says_why(world: WorkerWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker, why = world.start(ScriptedService(files=1)), "CUDA error: an illegal memory access was encountered"
+
+    def fail(*_: object) -> None:
+        raise MusterError("vLLM failed") from torch.AcceleratorError(why)
+
+    monkeypatch.setattr(worker._collaborators.producer, "make", fail)
+    monkeypatch.setattr(worker._config, "home", world.folder, raising=False)
+    assert worker.run() == Exit.STALLED
+    assert crash_message(world.folder) == "vLLM failed"
+    assert world.submissions == []
 
 
 def test_a_worker_whose_file_was_refused_ends_with_an_error(world: WorkerWorld) -> None:

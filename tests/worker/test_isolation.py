@@ -81,6 +81,15 @@ def test_its_variables_are_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "of somebody else" not in made.values()
 
 
+def test_it_keeps_the_gpus_that_its_user_chose_and_how_they_talk(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CUDA_VISIBLE_DEVICES", "NCCL_SOCKET_IFNAME", "CUDA_INJECTION64_PATH"):
+        monkeypatch.setenv(name, f"{name}'s")
+    made = worker_policy(config(engine={"device": "cuda"}), Mode.BUBBLEWRAP).environment
+    assert made["CUDA_VISIBLE_DEVICES"] == "CUDA_VISIBLE_DEVICES's"
+    assert made["NCCL_SOCKET_IFNAME"] == "NCCL_SOCKET_IFNAME's"
+    assert "CUDA_INJECTION64_PATH" not in made
+
+
 def test_limits_and_gpu_follow_the_configuration() -> None:
     plain = worker_policy(config(), Mode.PODMAN)
     assert (plain.memory, plain.gpu, plain.user) == (None, False, None)

@@ -21,6 +21,7 @@ from trainer.model.base_model import base_model
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement
 from trainer.pool.canaries import CanaryPlan
+from trainer.pool.null_models import NullModelLearner
 from trainer.pool.publish import StepPublisher
 from trainer.train import TrainerServices
 
@@ -45,12 +46,14 @@ class DataBuyer:
         self.base = config.base or base_model(pool.model, pool.environments[0], config.seed)
         canaries = CanaryPlan.of(services.account, config.pool, None)
         self.publisher = StepPublisher(services.client, services.bucket, services.account, pool, canaries)
+        self.null_models = NullModelLearner(pool, config, services.client, self.publisher)
         self.stopping = threading.Event()
         self._stall = StallTimeout(config.stall_seconds, config.newcomer_seconds)
         self._phase, self._step, self._blocked_by = "starting", 0, ""
 
     def stop(self) -> None:
         self.stopping.set()
+        self.null_models.stopping.set()
 
     def run(self) -> int:
         heartbeats = Heartbeats(self.services.orchestrator, self._heartbeat, self.config.heartbeat_seconds)
@@ -99,6 +102,7 @@ class DataBuyer:
             Policy(self.base, self.pool_config.model.dtype, frozen=True).export(first)
         if not folder.is_dir():
             write_folder(folder, lambda aside: _link_files(first, aside))
+        self.null_models.learn(step, same_as=0)
         self.publisher.ensure([*manifests, self.publisher.upload(step, manifests)])
         others = [path for path in sorted(folder.parent.glob("step-*")) if path not in (first, folder)]
         drop_old(others, self.config.keep_exports)

@@ -6,7 +6,9 @@ from pathlib import Path
 
 from protocol.accounts import LocalAccount
 from protocol.config import PoolConfig
+from protocol.encoding import load_document
 from protocol.errors import IntegrityError, MusterError
+from protocol.evidence.null_model import StepNullModels
 from runtime.pool_client import PoolClient
 from storage.keys import MissingObjectError, object_key
 from storage.s3 import Bucket
@@ -32,6 +34,10 @@ class StepPublisher:
 
     def folder(self, step: int) -> Path:
         return self._client.home / "policies" / f"step-{step:06d}"
+
+    def null_model_file(self, step: int) -> Path:
+        """Return where a step's null models lie before it is published."""
+        return self._client.home / "evidence" / f"step-{step:06d}.json"
 
     def needed(self, step: int) -> set[Path]:
         """Return the folders of steps up to `step` from which deltas to later ones lead."""
@@ -72,7 +78,9 @@ class StepPublisher:
         """Return the manifest and deltas of a step whose folder is complete, equal for equal folders. `manifests`:
         digests of all steps before it. Raises MusterError, and may be called again."""
         folder, parent = self.folder(step), manifests[-1] if manifests else None
-        manifest = make_manifest(folder, self._scope, step, parent, self._dtype, made_by=made_by)
+        learned = self.null_model_file(step)
+        models = load_document(learned, StepNullModels) if learned.is_file() else None
+        manifest = make_manifest(folder, self._scope, step, parent, self._dtype, made_by=made_by, null_models=models)
         since_snapshot, size = step % self._weights.snapshot_every, sum(file.size for file in manifest.files)
         bases = []
         for base in dict.fromkeys((step - 1, step - since_snapshot)) if size >= self._weights.delta_min_bytes else ():

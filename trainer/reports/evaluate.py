@@ -5,7 +5,6 @@ import logging
 import math
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
@@ -18,7 +17,6 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from engines.base import Engine, Sampling
-from engines.runtime import torch_environment
 from environments.pool import PoolEnvironments, Score
 from protocol.accounts import LocalAccount
 from protocol.api.work import Evaluation, SetResult, SignedEvaluation, sign_evaluation
@@ -30,12 +28,12 @@ from protocol.identity import PoolId
 from protocol.seeds import all_targets, heldout_noise_key, heldout_problem
 from runtime.process import EngineConfig
 from runtime.turns import RolloutTask, converse
+from trainer.child import run_child
 from trainer.config import EvaluationProcessConfig
 
 log = logging.getLogger("muster.trainer")
 # An engine is given several batches at once: it puts prompts of one length together, which saves most of the padding.
 BATCHES_AT_ONCE = 8
-_POLL_SECONDS = 0.2
 _RESULTS = TypeAdapter(list[SetResult])
 
 
@@ -160,29 +158,10 @@ class EvaluationProcess:
             job, results = Path(name) / "job.json", Path(name) / "results.json"
             document = EvaluationJob(pool=pool, folder=folder.absolute(), step=step, engine=self._engine)
             job.write_text(document.model_dump_json())
-            self._run([sys.executable, "-P", "-m", __name__, str(job), str(results), str(os.getpid())], Path(name))
+            argv = [sys.executable, "-P", "-m", __name__, str(job), str(results), str(os.getpid())]
+            limits = self._config.seconds, self._config.nice, self._engine.threads
+            run_child("the evaluation", argv, Path(name), self._stopping, *limits)
             return _RESULTS.validate_python(parse_json(results.read_bytes()))
-
-    def _run(self, argv: list[str], scratch: Path) -> None:
-        environment = dict(os.environ) | torch_environment(self._engine.threads)
-        with (scratch / "log").open("w+") as output:
-            child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment)
-            try:
-                os.setpriority(os.PRIO_PROCESS, child.pid, self._config.nice)
-                end = time.monotonic() + self._config.seconds
-                while child.poll() is None:
-                    if self._stopping.wait(_POLL_SECONDS):
-                        raise MusterError("the evaluation was stopped with the trainer")
-                    if time.monotonic() > end:
-                        what = f"the evaluation took longer than {self._config.seconds:.0f} s"
-                        raise MusterError(what, "raise `evaluation.seconds`, or measure less")
-            finally:
-                child.kill()
-                code = child.wait()
-            if code != 0:
-                output.seek(0)
-                last = printable("".join(output.read().strip().splitlines()[-1:]))
-                raise MusterError(f"the evaluation ended with code {code}: {last}", "see `evaluation.engine`")
 
 
 @dataclass(frozen=True)

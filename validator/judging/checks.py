@@ -13,7 +13,7 @@ from functools import cache, cached_property
 from engines.base import FINISH_EOS, FINISH_LENGTH
 from environments.pool import PoolEnvironments, Score
 from protocol.config import PoolConfig
-from protocol.evidence.figures import engine_key
+from protocol.evidence.figures import arithmetic_label
 from protocol.rollout_file.rows import Commitment, Inserted, Rollout, RolloutHeader, Tokens, Transcript, commit
 from protocol.seeds import Work, assignments, audit_sample
 from protocol.toploc.codec import CHUNK, Drift, MalformedProof, parse_many
@@ -168,11 +168,15 @@ class CheckContext:
         return repeats(self.rollouts, [self.transcript(row).inserted for row in self.rollouts])
 
     @cached_property
+    def drawn(self) -> list[int]:
+        """Row numbers of the audit sample."""
+        facts = self.facts
+        return audit_sample(facts.lane_seed, facts.sequence, len(self.rollouts), facts.audit_rate)
+
+    @cached_property
     def audited(self) -> list[int]:
         """Row numbers that every member and juror prefills: the audit sample, and rows whose proofs are ambiguous."""
-        facts = self.facts
-        drawn = audit_sample(facts.lane_seed, facts.sequence, len(self.rollouts), facts.audit_rate)
-        return sorted({*drawn, *self.repeats.ambiguous})
+        return sorted({*self.drawn, *self.repeats.ambiguous})
 
     @property
     def measured(self) -> tuple[RowMeasurements, ...]:
@@ -233,8 +237,8 @@ def check_header(context: CheckContext) -> Finding:
     """Check the header against the chain: whose file this is, and from which randomness and weights.
 
     A wrong network, step seed or manifest is malformed, since a reorganisation changes the last two under an honest
-    worker. Another node, step or counter never happens to an honest worker. In a pool with a null model, an engine that
-    the model does not know is malformed too: its files would add up to nothing.
+    worker. Another node, step or counter never happens to an honest worker. In a pool with evidence, an engine that its
+    judges cannot measure is malformed too: its files would add up to nothing.
     """
     header, claimed, known = context.header, context.header.work, context.facts.work
     differing = claimed.id.differing(known.id)
@@ -245,7 +249,7 @@ def check_header(context: CheckContext) -> Finding:
     differing += [name for name in ("step_seed", "manifest") if getattr(claimed, name) != getattr(known, name)]
     if differing:
         return refuse("header", Code.MALFORMED, f"{differing[0]} is not the chain's", field=differing[0])
-    evidence, engine = context.config.evidence, engine_key(header.engine, header.dtype, header.device)
+    evidence, engine = context.config.evidence, arithmetic_label(header.engine, header.dtype, header.device)
     if evidence is not None and (why := evidence.refuses(engine)):
         return refuse("header", Code.MALFORMED, why[:300], field="engine")
     return accept("header", engine=header.engine, dtype=header.dtype, device=header.device)

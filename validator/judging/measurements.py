@@ -13,14 +13,15 @@ from dataclasses import astuple, replace
 import numpy as np
 import torch
 
-from engines.base import Engine, Prefilled
+from engines.base import Engine, EngineInfo, Prefilled
 from engines.runtime import PACE
 from protocol.evidence.coherence import blocks_of
-from protocol.evidence.figures import MOST_ROWS, RowFigures, finding, rounded, unexplained
-from protocol.rollout_file.rows import Rollout, interleaved, sampled_places
+from protocol.evidence.figures import FileFigures, Sum, arithmetic_label, finding, unexplained
+from protocol.evidence.null_model import StepNullModels
+from protocol.rollout_file.rows import interleaved, sampled_places
 from protocol.sampling.noise import Gaps, NoiseKey, verify_rows
 from protocol.seeds import noise_key
-from protocol.toploc.codec import CHUNK
+from protocol.toploc.codec import CHUNK, Drift
 from protocol.toploc.proofs import ChunkErrors, compare_many
 from protocol.verdict import Finding
 from validator.judging.checks import CheckContext, RowMeasurements
@@ -112,22 +113,48 @@ def _mantissas(errors: Sequence[ChunkErrors], tokens: int) -> tuple[float, ...]:
     return tuple(error.mantissa_mean if rest > 1 else 0.0 for error, rest in zip(errors, left, strict=True))
 
 
-def evidence(context: CheckContext) -> Finding:
-    """Return the finding that publishes the figures of every audited row. It judges nothing."""
-    rows = [row_figures(context.rollouts[row.row], row) for row in context.measured]
-    drifts = {row.row: row.drift for row in context.measured[:MOST_ROWS]}
-    return finding(rows, blocks_of(drifts, context.config.work.samples_per_problem))
+def file_figures(context: CheckContext) -> FileFigures:
+    """Return the figures of the rows that the audit drew, by problem; those of coherence by block."""
+    problems: dict[int, list[RowMeasurements]] = {}
+    drawn = set(context.drawn)
+    for measured in context.measured:
+        if measured.row in drawn:
+            slot = context.rollouts[measured.row].slot
+            problems.setdefault(slot, []).append(measured)
+    sums = [_problem_sums(context, rows) for _, rows in sorted(problems.items())]
+    drifts = {slot: _drift(rows) for slot, rows in problems.items()}
+    return {name: [one[name] for one in sums] for name in sums[0]} | {"coherence": blocks_of(drifts)}
 
 
-def row_figures(rollout: Rollout, measured: RowMeasurements) -> RowFigures:
-    count = len(measured.gaps)
-    tokens = zip(measured.gaps, rollout.logprobs, measured.logprobs, measured.expected, strict=True)
-    return RowFigures(
-        row=measured.row,
-        tokens=count,
-        chunks=len(measured.mantissas) - (count % CHUNK == 1),
-        mantissas=rounded(math.fsum(measured.mantissas)),
-        errors=rounded(math.fsum(abs(a - b) for a, b in zip(rollout.logprobs, measured.logprobs, strict=True))),
-        gaps=rounded(math.fsum(measured.gaps)),
-        unexplained=rounded(math.fsum(unexplained(*token) for token in tokens if token[0] > 0)),
-    )
+def _drift(rows: Sequence[RowMeasurements]) -> Drift:
+    sums, counts = (np.sum(parts, axis=0) for parts in zip(*(row.drift for row in rows), strict=True))
+    return Drift(sums, counts)
+
+
+def _problem_sums(context: CheckContext, rows: Sequence[RowMeasurements]) -> dict[str, Sum]:
+    """Return S and N of one problem's rows. A chunk of one token is not judged, and is not counted."""
+    chunks, mantissas, errors, gaps, missed = 0, list[float](), list[float](), list[float](), list[float]()
+    for row in rows:
+        claimed = context.rollouts[row.row].logprobs
+        chunks += len(row.mantissas) - (len(row.gaps) % CHUNK == 1)
+        mantissas += row.mantissas
+        errors += [abs(a - b) for a, b in zip(claimed, row.logprobs, strict=True)]
+        gaps += row.gaps
+        tokens = zip(row.gaps, claimed, row.logprobs, row.expected, strict=True)
+        missed += [unexplained(*token) for token in tokens if token[0] > 0]
+    per_token = {"logprobs": errors, "unexplained": missed, "gaps": gaps}
+    return {"mantissas": Sum(math.fsum(mantissas), float(chunks))} | {
+        name: Sum(math.fsum(values), float(len(gaps))) for name, values in per_token.items()
+    }
+
+
+def evidence(context: CheckContext, verifier: EngineInfo, null_models: StepNullModels | None) -> Finding:
+    """Return the finding that publishes a file's figures, and what it pays by its step's null model, if that is of
+    these two engines and of the pool's audit rate. It judges nothing."""
+    figures, header = file_figures(context), context.header
+    worker = arithmetic_label(header.engine, header.dtype, header.device)
+    own = arithmetic_label(verifier.name, verifier.dtype, verifier.device)
+    model = null_models.pair(worker, own) if null_models else None
+    if null_models is None or model is None or null_models.audit_rate != context.facts.audit_rate:
+        return finding(figures, {}, {})
+    return finding(figures, model.honest(), model.nats(figures))

@@ -20,7 +20,8 @@ from engines.runtime import arithmetic_of, vllm_installed
 from environments.pool import FollowingEnvironments, PoolEnvironments
 from protocol.config import PoolConfig
 from protocol.errors import ConfigError, MusterError, printable
-from protocol.evidence.figures import engine_key
+from protocol.evidence.figures import arithmetic_label
+from protocol.evidence.null_model import StepNullModels
 from protocol.rollout_file.file import read
 from protocol.rollout_file.rows import Limits, MalformedFile
 from protocol.seeds import Work
@@ -29,6 +30,7 @@ from runtime.pool_client import PoolClient
 from runtime.process import EngineConfig, EngineName
 from runtime.weights_ahead import WeightsAhead
 from storage.keys import MissingObjectError
+from storage.weights.cache import manifest_of
 from validator.judging.checks import (
     FILE_CHECKS,
     PREFILL_CHECKS,
@@ -52,10 +54,11 @@ def judge(
     config: PoolConfig,
     environment: PoolEnvironments,
     engine: Engine,
+    null_models: StepNullModels | None = None,
 ) -> Verdict:
-    """Judge one submission. `data` is None when nobody served bytes of its SHA-256; `engine` holds its step's weights.
-    Nothing else counts, so whoever judges later or alone finds the same. Raises MusterError if reader or engine fails.
-    """
+    """Judge one submission. `data` is None when nobody served bytes of its SHA-256; `engine` holds its step's weights,
+    with which its `null_models` come. Nothing else counts, so whoever judges later or alone finds the same. Raises
+    MusterError if reader or engine fails."""
     context, findings = _open(facts, data, config, environment)
     audited: list[int] = []
     if context is not None:
@@ -65,7 +68,7 @@ def judge(
                 break  # what follows would rest on false ground
         else:
             context = replace(context, measurements=measure(context, engine))
-            findings += [*(check(context) for check in PREFILL_CHECKS), evidence(context)]
+            findings += [*(check(context) for check in PREFILL_CHECKS), evidence(context, engine.info, null_models)]
             audited = context.audited
     info = engine.info
     arithmetic = {"name": info.name, "version": info.version, "dtype": info.dtype, "device": info.device}
@@ -90,7 +93,7 @@ class OtherEngines:
     """Engines besides the one that judges everything. Each is started when a file first needs it, and kept."""
 
     def __init__(self, configs: Sequence[EngineConfig] = ()) -> None:
-        self._configs = {engine_key(one.name, one.dtype, arithmetic_of(one.device)): one for one in configs}
+        self._configs = {arithmetic_label(one.name, one.dtype, arithmetic_of(one.device)): one for one in configs}
         self._started: dict[str, LoadedEngine] = {}
 
     def of(self, key: str) -> "LoadedEngine | None":
@@ -117,7 +120,7 @@ class LoadedEngine:
     def key(self) -> str:
         """Its arithmetic, as null models name it."""
         info = self.engine.info
-        return engine_key(info.name, info.dtype, info.device)
+        return arithmetic_label(info.name, info.dtype, info.device)
 
     def load(self, manifest: bytes, folder: Path) -> None:
         self.loaded = b""
@@ -142,7 +145,9 @@ def others(own: EngineConfig, names: Sequence[EngineName] | None = None) -> tupl
     )
 
 
-JudgeOne = Callable[[SubmissionFacts, bytes | None, PoolConfig, PoolEnvironments, Engine], Verdict]
+JudgeOne = Callable[
+    [SubmissionFacts, bytes | None, PoolConfig, PoolEnvironments, Engine, StepNullModels | None], Verdict
+]
 
 
 class MissingFileError(MissingObjectError):
@@ -172,6 +177,7 @@ class FileJudge:
         self._verdicts, self._files, self._judge_one = verdicts, files, judge_one
         self._following = FollowingEnvironments(config)
         self._environment: PoolEnvironments | None = None
+        self._null_models: StepNullModels | None = None
         self._manifest = b""
         self._lacking: dict[bytes, str] = {}
         self.judged = 0
@@ -182,7 +188,7 @@ class FileJudge:
         """Return the verdict on a submission.
 
         A file that nobody has is unavailable if that is `final`; else MissingFileError is raised. `as_worker`: measure
-        with the engine that the file names, if this machine has it and the pool has a null model for the pair. Raises
+        with the engine that the file names, if this machine has it and its step a null model of it by itself. Raises
         MusterError if a source, the weights or this machine fail.
         """
         stored = None if as_worker else self._stored(facts, self._engine)
@@ -263,15 +269,17 @@ class FileJudge:
         return self._verdicts.find(facts, self._config.digest, other) if self._verdicts else None
 
     def _workers(self, facts: SubmissionFacts, data: bytes) -> LoadedEngine:
-        """Return the engine that a file's header names; ours if the pool has no null model of that engine verified by
+        """Return the engine that a file's header names; ours if its step has no null model of that engine verified by
         itself, or this machine does not have it."""
-        models = self._config.evidence.null_models if self._config.evidence else ()
         try:
             header, _ = read(data, Limits.of(self._config.work))
         except MalformedFile:
             return self._engine
-        named = engine_key(header.engine, header.dtype, header.device)
-        if named == self._engine.key or all((one.worker, one.verifier) != (named, named) for one in models):
+        named = arithmetic_label(header.engine, header.dtype, header.device)
+        if self._config.evidence is None or named == self._engine.key:
+            return self._engine
+        null_models = self._step_null_models(self._weights(facts.work))
+        if null_models is None or null_models.pair(named, named) is None:
             return self._engine
         found = self._engine.others.of(named)
         if found is None or facts.work.manifest in found.refused:
@@ -295,15 +303,21 @@ class FileJudge:
         return self._engine, self._judge_with(facts, data, self._engine)
 
     def _judge_with(self, facts: SubmissionFacts, data: bytes | None, engine: LoadedEngine) -> Verdict:
-        return self._judge_one(facts, data, self._config, self._load(facts.work, engine), engine.engine)
+        environment = self._load(facts.work, engine)
+        return self._judge_one(facts, data, self._config, environment, engine.engine, self._null_models)
 
     def _load(self, work: Work, engine: LoadedEngine) -> PoolEnvironments:
         if self._environment is None or self._manifest != work.manifest or engine.loaded != work.manifest:
             folder = self._weights(work)
             environment = self._following.of(folder)
             engine.load(work.manifest, folder)
+            self._null_models = self._step_null_models(folder)
             self._environment, self._manifest = environment, work.manifest
         return self._environment
+
+    def _step_null_models(self, folder: Path) -> StepNullModels | None:
+        manifest = manifest_of(folder) if self._config.evidence else None
+        return manifest.null_models if manifest else None
 
 
 _REACH = 4  # policy steps beyond the newest that was asked for, which are still fetched ahead

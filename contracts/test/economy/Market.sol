@@ -75,8 +75,8 @@ abstract contract Market is Planting {
         height = 10_000 + plan.seed % 1_000_000_000;
         _start(address(0));
         address[3] memory who = [coalition, everybody, owner];
-        address[5] memory spenders =
-            [address(stakes), address(seats), address(pools), address(appeals), address(canaries)];
+        address[6] memory spenders =
+            [address(stakes), address(seats), address(pools), address(juries), address(appeals), address(canaries)];
         for (uint256 i = 0; i < who.length; ++i) {
             token.mint(who[i], RICHES);
             for (uint256 j = 0; j < spenders.length; ++j) {
@@ -88,8 +88,9 @@ abstract contract Market is Planting {
             _openSeat(i < plan.seats);
         }
         _blocks(2 * seats.epochBlocks());
+        PoolTerms memory terms = _terms();
         vm.prank(owner);
-        pool = pools.createPool(_terms(), RICHES / 100);
+        pool = pools.createPool(terms, RICHES / 100);
         vm.prank(owner);
         court.setService(pool, account(_serviceName()));
         coalitionNode = _newNode(coalition, plan.files);
@@ -114,7 +115,7 @@ abstract contract Market is Planting {
         t.appealJury = uint8(rules.appealJury);
         t.auditRate = uint24(rules.auditRate);
         t.challengeWindow = uint32(rules.challengeWindow);
-        t.drawBlocks = uint16(3 * seats.epochBlocks());
+        if (t.drawBlocks > 3 * seats.epochBlocks()) t.drawBlocks = uint16(3 * seats.epochBlocks());
         t.commitWindow = t.revealWindow = uint32(60 + 16 * params.minWindow());
     }
 

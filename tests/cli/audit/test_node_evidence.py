@@ -1,4 +1,4 @@
-"""A node's evidence by its pool's own null model, from a service's documents: how near the bound, and what moves it."""
+"""A node's evidence from a service's documents: how near the bound it is, and what moves it."""
 
 import math
 from dataclasses import replace
@@ -8,26 +8,20 @@ from typing import Any
 import pytest
 
 from chain.indexer.records import Round
-from cli.audit.verify import history_text, named_null_model, published_history
-from cli.pool.document import pool_without_null_model, refuse_no_null_model
+from cli.audit.verify import history_text, published_history
+from cli.audit.verify import refuse_no_evidence as no_history
+from cli.pool.document import pool_without_evidence, refuse_no_evidence
 from protocol.config import PoolConfig
 from protocol.errors import ConfigError
-from protocol.evidence.null_model import BETS, LIMIT_NATS, NAMES, Bet, EvidenceConfig, PairNullModel
+from protocol.evidence.figures import FIGURES
+from protocol.evidence.null_model import LIMIT_NATS, EvidenceConfig
 from protocol.verdict import BallotDocument, Code
 from storage.keys import object_key
 from tests.cli.joining import CONFIG
 from tests.storage.mirror import bucket
 from tests.validator.test_challenges import PAIR, document, file
 
-LAW = PairNullModel(
-    worker=PAIR[0], verifier=PAIR[1], bets={"unexplained": (Bet(tilt=1.0, rate=0.01, most=1.2),) * BETS}
-)
-NAMED: PoolConfig = CONFIG.model_copy(
-    update={
-        "evidence": EvidenceConfig(audit_rate=65536, null_models=(LAW,)),
-        "work": CONFIG.work.model_copy(update={"samples_per_problem": 2}),
-    }
-)
+NAMED: PoolConfig = CONFIG.model_copy(update={"evidence": EvidenceConfig(engines=(PAIR[0],))})
 
 
 def terms(rate: int = 65536) -> Any:
@@ -54,11 +48,11 @@ def served(misses: int, files: int, code: Code = Code.ACCEPT) -> dict[str, Any]:
         return published_history(state, 1, "0x" + "11" * 20, service)
 
 
-def test_a_node_sees_how_far_each_accumulator_is_which_engines_move_it_and_which_run_accuses_it() -> None:
+def test_a_node_sees_how_far_each_figure_is_which_engines_move_it_and_which_run_accuses_it() -> None:
     challenge = served(misses=1, files=20)
     assert challenge["accused"]
     assert challenge["left"]["unexplained"] < 0 < challenge["left"]["gaps"]
-    assert challenge["left"]["gaps"] == pytest.approx(LIMIT_NATS + math.log(len(NAMES)) - challenge["nats"]["gaps"])
+    assert challenge["left"]["gaps"] == pytest.approx(LIMIT_NATS + math.log(len(FIGURES)) - challenge["nats"]["gaps"])
     (pair,) = challenge["engines"]
     assert (pair["worker"], pair["verifier"]) == ("vllm 0.32.0 bfloat16 cpu", "transformers 5.1 bfloat16 cpu")
     assert pair["documents"] == 20
@@ -83,12 +77,10 @@ def test_files_that_were_refused_accuse_nobody_a_second_time() -> None:
     assert "not counted: figures of files that were not accepted" in text
 
 
-def test_a_pool_without_a_null_model_or_with_one_of_another_audit_rate_has_no_challenge() -> None:
-    assert named_null_model(NAMED, terms()).samples == 2
-    with pytest.raises(ConfigError, match="names no null model"):
-        named_null_model(CONFIG, terms())
-    with pytest.raises(ConfigError, match="audit rate 65536, and its terms say 4096"):
-        named_null_model(NAMED, terms(4096))
+def test_a_pool_without_evidence_has_no_challenge() -> None:
+    no_history(NAMED)
+    with pytest.raises(ConfigError, match="has no `evidence`"):
+        no_history(CONFIG)
 
 
 def seen_at(config: PoolConfig, held: PoolConfig, capsys: pytest.CaptureFixture[str]) -> tuple[str, str, str]:
@@ -98,33 +90,20 @@ def seen_at(config: PoolConfig, held: PoolConfig, capsys: pytest.CaptureFixture[
     with bucket({object_key("configs", config.digest): held.canonical()}) as url:
         pool: Any = SimpleNamespace(pool=1, service_url=url, config_hash=config.digest, terms=terms())
         try:
-            refuse_no_null_model(pool)
+            refuse_no_evidence(pool)
         except ConfigError as error:
             refused = str(error)
-        said = pool_without_null_model(url, {"config": config.digest.hex(), "audit_rate": 65536})
+        said = pool_without_evidence(url, {"config": config.digest.hex()})
     return said, refused, capsys.readouterr().err
 
 
 def test_nobody_opens_a_challenge_where_none_can_convict(capsys: pytest.CaptureFixture[str]) -> None:
     said, refused, _ = seen_at(CONFIG, CONFIG, capsys)
-    assert said == "the pool's configuration names no null model"
+    assert said == "the pool's configuration has no `evidence`"
     assert refused.startswith(f"{said}: its juries refute every challenge, and the bond would be lost")
     assert seen_at(NAMED, NAMED, capsys) == ("", "", "")
     # What cannot be had, or is another pool's, says nothing.
     said, refused, told = seen_at(NAMED, CONFIG, capsys)
     assert (said, refused) == ("", "")
-    assert "pool 1: whether it names a null model was not checked" in told
-    assert pool_without_null_model("http://127.0.0.1:1", {}) == "", "the chain never answered"
-
-
-@pytest.mark.parametrize(
-    ("models", "why"),
-    [
-        ((LAW, LAW), "two null models are of one pair"),
-        ((LAW.model_copy(update={"bets": {"luck": LAW.bets["unexplained"]}}),), "no accumulator is called luck"),
-        ((), "at least 1 item"),
-    ],
-)
-def test_a_null_model_that_nobody_could_apply_is_refused(models: tuple[PairNullModel, ...], why: str) -> None:
-    with pytest.raises(ValueError, match=why):
-        EvidenceConfig.model_validate({"audit_rate": 1, "null_models": [law.model_dump() for law in models]})
+    assert "pool 1: whether it has `evidence` was not checked" in told
+    assert pool_without_evidence("http://127.0.0.1:1", {}) == "", "the chain never answered"

@@ -12,7 +12,7 @@ from cli.profile import Profile
 from protocol.config import BF16_CHECKS, PoolConfig
 from protocol.encoding import Document, parse_document
 from protocol.errors import ConfigError, IntegrityError
-from protocol.evidence.null_model import BETS, Bet, EvidenceConfig, PairNullModel
+from protocol.evidence.null_model import EvidenceConfig
 from tests.cli.muster import Muster
 
 ENVIRONMENT = "reasoning_gym/chain_sum"
@@ -39,7 +39,7 @@ def folder(path: Path, **config: object) -> Path:
 
 
 def test_every_field_of_pool_and_profile_is_described() -> None:
-    known: set[type[Document]] = {*models(PoolConfig), *models(Profile), EvidenceConfig, PairNullModel, Bet}
+    known: set[type[Document]] = {*models(PoolConfig), *models(Profile)}
     assert len(known) > 18
     for kind in known:
         for name, field in kind.model_fields.items():
@@ -68,9 +68,7 @@ def test_what_is_written_reads_as_what_was_meant_and_a_commented_table_can_be_sw
     read = parse_document(pool_file(config, {}).encode(), PoolConfig, "it", toml=True)
     assert read == config
     assert read.digest == config.digest
-    bets = (Bet(tilt=0.5, rate=1e-06, most=2.4),) * BETS
-    law = PairNullModel(worker="vllm:bfloat16:cpu", verifier="transformers:bfloat16:cpu", bets={"unexplained": bets})
-    named = config.model_copy(update={"evidence": EvidenceConfig(audit_rate=4096, null_models=(law,))})
+    named = config.model_copy(update={"evidence": EvidenceConfig(engines=("vllm:bfloat16:cpu",), own_engine=True)})
     assert parse_document(pool_file(named, {}).encode(), PoolConfig, "it", toml=True) == named
     text = pool_file(pool_config(tmp_path / "m", ENVIRONMENT, {}, None), {})
     lora = "# [train.lora]\n# Rank of the additions. (at least 1; at most 1024; default 16)\n# rank = 16\n"

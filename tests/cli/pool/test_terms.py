@@ -1,5 +1,6 @@
 """A pool's terms file: exact amounts, clear refusals."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from chain import deploy
 from chain.contracts import Params
 from chain.deployment import FOLDER, NetworkConfig
 from cli.pool.config import load_terms
-from localnet.plan import pool_config, pool_terms
+from localnet.plan import EPOCH_BLOCKS, pool_config, pool_terms
 from protocol.errors import ConfigError
 from tests.conftest import CHAIN_ID, Chain
 
@@ -47,9 +48,10 @@ def test_amounts_become_base_units_and_defaults_hold(tmp_path: Path) -> None:
     assert terms.inviteOnly is False
     assert terms.configHash == b"\x11" * 32
     config = pool_config(7, 30)
-    assert pool_terms(config) == load_terms(Path("local"), config.digest), (
-        "the demo pays and waits as a local pool does"
-    )
+    local = load_terms(Path("local"), config.digest)
+    assert pool_terms(config) == replace(local, drawBlocks=64), "the demo pays and waits as a local pool does"
+    assert local.drawBlocks <= 3 * NetworkConfig.load("local").suite.epoch_blocks
+    assert pool_terms(config).drawBlocks <= 3 * EPOCH_BLOCKS
     for name in ("none.toml", "mainnet"):
         with pytest.raises(ConfigError, match=f"cannot read {name}"):
             load_terms(Path(name), bytes(32))

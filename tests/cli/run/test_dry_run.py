@@ -2,18 +2,23 @@
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from calibration.dry_run import Draw, judge_file, make_file
 from cli.diagnose.checks import cached_weights
 from cli.run.dry_run import dry_run_text, dry_run_view, engines
+from cli.run.one_file import Draw, Judged, judge_file, make_file
+from engines.base import EngineInfo
 from protocol.errors import ConfigError, MusterError
+from protocol.evidence.figures import BETS
+from protocol.evidence.null_model import Bet, EvidenceConfig, PairNullModel, StepNullModels
 from protocol.identity import PoolId
 from protocol.seeds import AUDIT_EVERYTHING
+from protocol.verdict import Code
 from runtime.entry import alone
 from runtime.process import EngineConfig
 from storage.keys import object_key
@@ -26,6 +31,9 @@ from tests.conftest import TOKEN, Deployed
 from tests.storage.mirror import bucket
 from tests.storage.weights.folders import ShardStore
 from tests.validator import tiny
+from tests.validator.world import BY_NAME, context
+from validator.judging.checks import CheckContext, verdict_on
+from validator.judging.measurements import evidence
 
 ENGINE = EngineConfig(batch=8)
 DRAW = Draw(5, b"\x09" * 32, AUDIT_EVERYTHING)
@@ -37,7 +45,7 @@ def dry_run_of(maker: EngineConfig = ENGINE, weights: Path | None = None) -> tup
     work, pool_weights = tiny.work_of(), tiny.model_folder()
     made = make_file(tiny.CONFIG, maker, weights or pool_weights, work)
     judged = judge_file(tiny.CONFIG, ENGINE, pool_weights, work, made, DRAW)
-    view = dry_run_view(work, made, judged, MONEY, tiny.CONFIG.checks)
+    view = dry_run_view(work, made, judged, MONEY, tiny.CONFIG)
     return view, dry_run_text(view)
 
 
@@ -70,6 +78,26 @@ def test_altered_weights_are_refused_and_the_check_is_named() -> None:
     view, text = dry_run_of(weights=tiny.model_folder(seed=1))
     assert view["verdict"] == "reject: weights"
     assert "logprobs: " in text
+
+
+def test_a_node_hears_before_it_joins_that_its_history_would_accuse_it() -> None:
+    """One file is enough where every problem pays; a calibrated node's file pays less than nothing."""
+    bets = {"gaps": (Bet(tilt=1, rate=0.1, most=2),) * BETS}
+    model = PairNullModel(worker="hf:float32:cpu", verifier="hf:float32:cpu", bets=bets)
+    base, own = context(), EngineInfo("hf", "1", "float32", "cpu")
+    models = StepNullModels(audit_rate=base.facts.audit_rate, pairs=(model,))
+    wild = replace(base, measurements=tuple(replace(row, gaps=(9.0,) * len(row.gaps)) for row in base.measured))
+
+    def said(file: CheckContext, known: StepNullModels | None) -> str:
+        findings = [BY_NAME["header"](file), evidence(file, own, known)]
+        verdict = verdict_on(file.facts, b"", Code.ACCEPT, vars(own), (), findings)
+        pool = tiny.CONFIG.model_copy(update={"evidence": EvidenceConfig(engines=("hf:float32:cpu",))})
+        made: Any = SimpleNamespace(commitment=file.facts.commitment, data=b"", engine=own, seconds=1.0)
+        return str(dry_run_view(file.facts.work, made, Judged(verdict, 1.0), MONEY, pool)["evidence"])
+
+    assert said(wild, models).startswith("WOULD BE ACCUSED after 3 such files, above all by gaps")
+    assert said(base, models) == "nothing shown: files like this one never accuse a node"
+    assert said(base, None).startswith("unknown: the policy step has no null model for files of hf:float32:cpu")
 
 
 def test_a_process_that_fails_or_dies_says_so() -> None:

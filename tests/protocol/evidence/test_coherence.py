@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from protocol.evidence.coherence import blocks_of, coherence
+from protocol.evidence.figures import Sum
 from protocol.toploc.codec import BUCKETS, Drift
 
 
@@ -19,26 +20,25 @@ def test_the_sum_over_pairs_is_that_of_a_plain_loop() -> None:
     problems = [drift(source, 0.3) for _ in range(5)]
     scaled = [one.sums / 3 for one in problems]
     plain = sum(float(scaled[a] @ scaled[b]) for a in range(5) for b in range(a))
-    total, pairs = coherence(problems)
-    assert total == pytest.approx(plain, rel=1e-5)
-    assert pairs == 10
+    found = coherence(problems)
+    assert found.total == pytest.approx(plain, rel=1e-5)
+    assert found.count == 10
 
 
 def test_errors_without_a_direction_add_up_to_nothing_and_a_direction_does() -> None:
     source = np.random.default_rng(2)
-    honest = [coherence([drift(source, 0.0) for _ in range(8)])[0] for _ in range(200)]
-    pushed = [coherence([drift(source, 1 / 3) for _ in range(8)])[0] for _ in range(20)]
+    honest = [coherence([drift(source, 0.0) for _ in range(8)]).total for _ in range(200)]
+    pushed = [coherence([drift(source, 1 / 3) for _ in range(8)]).total for _ in range(20)]
     spread = float(np.std(honest))
     assert abs(float(np.mean(honest))) < 4 * spread / 200**0.5
     assert min(pushed) > 10 * spread
 
 
-def test_blocks_are_of_eight_problems_and_rows_of_one_problem_are_one() -> None:
+def test_blocks_are_of_eight_problems() -> None:
     source = np.random.default_rng(3)
-    rows = {row: drift(source, 0.0) for row in range(2 * 20)}
-    found = blocks_of(rows, samples=2)
-    assert [pairs for _, pairs in found] == [28, 28, 6]
-    problems = [Drift(*(a + b for a, b in zip(rows[2 * one], rows[2 * one + 1], strict=True))) for one in range(8)]
-    assert found[0] == coherence(problems)
-    assert blocks_of({0: drift(source, 0.0), 1: drift(source, 0.0)}, 2) == [(0.0, 0)], "one problem has no pair"
-    assert coherence([Drift.none(), drift(source, 0.0)]) == (0.0, 0), "nothing compared is no problem"
+    problems = {slot: drift(source, 0.0) for slot in range(20)}
+    found = blocks_of(problems)
+    assert [block.count for block in found] == [28, 28, 6]
+    assert found[0] == coherence([problems[slot] for slot in range(8)])
+    assert blocks_of({3: drift(source, 0.0)}) == [Sum(0.0, 0.0)], "one problem has no pair"
+    assert coherence([Drift.none(), drift(source, 0.0)]) == Sum(0.0, 0.0), "nothing compared is no problem"

@@ -1,4 +1,4 @@
-"""Figures of rows as a verdict document publishes them: they come back, and what a stranger bends is refused."""
+"""A file's figures as a verdict document publishes them: they come back, and what a stranger bends is refused."""
 
 import math
 from dataclasses import replace
@@ -8,76 +8,71 @@ import numpy as np
 import pytest
 
 from protocol.errors import IntegrityError
-from protocol.evidence.figures import RowFigures, blocks_in, engine_key, engines_of, finding, rows_of, unexplained
-from protocol.evidence.null_model import Sum, file_sums
+from protocol.evidence.figures import (
+    FigureEvidence,
+    Sum,
+    arithmetic_label,
+    engines_of,
+    figures_of,
+    finding,
+    unexplained,
+)
 from protocol.verdict import Code, Finding, Measurement, Verdict
 
-ROWS = (
-    RowFigures(0, 6, 1, 0.5, 0.02, 0.0, 0.0),
-    RowFigures(1, 33, 1, 0.7, 0.1, 0.03, 1.5),
-    RowFigures(3, 40, 2, 1.1, 0.2, 0.0, 0.0),
-)
-HEADER = Finding("header", Code.ACCEPT, {"engine": "vllm 0.32.0", "dtype": "bfloat16", "device": "cpu"})
+FIGURES = {"mantissas": [Sum(1.25, 3.0), Sum(1.1, 2.0)], "gaps": [Sum(0.03, 39.0), Sum(0.0, 40.0)]}
+HONEST, NATS = {"mantissas": 0.2}, {"mantissas": (0.5, -1.25)}
+HEADER = Finding("header", Code.ACCEPT, {"engine": "vllm 0.32.0", "dtype": "bfloat16", "device": "cpu:tp=2"})
 ENGINE = {"name": "transformers", "version": "5.1", "dtype": "bfloat16", "device": "cpu"}
 
 
-def verdict(own: Finding, audited: tuple[int, ...] = (0, 1, 3)) -> Verdict:
+def verdict(*own: Finding) -> Verdict:
     return Verdict(
         1, "0x" + "22" * 20, 1, 7, "0x" + "11" * 20, 3, 0, "aa" * 32, "bb" * 32, "cc" * 32, Code.ACCEPT, ENGINE,
-        list(audited), (HEADER, own),
+        [0, 1, 3], (HEADER, *own),
     )  # fmt: skip
 
 
 def test_figures_come_back_from_the_document() -> None:
-    sent = Verdict.parse(verdict(finding(ROWS)).canonical())
-    assert rows_of(sent) == ROWS
-    assert blocks_in(verdict(finding(ROWS, [(1.5, 28), (-2, 0)]))) == ((1.5, 28), (-2, 0))
-    assert engines_of(sent) == ("vllm:bfloat16:cpu", "transformers:bfloat16:cpu")
-    assert engine_key("", "?", "?") == "?:?:?"
+    sent = Verdict.parse(verdict(finding(FIGURES, HONEST, NATS)).canonical())
+    assert figures_of(sent) == {
+        "mantissas": FigureEvidence(2.35, 5.0, 0.2, (0.5, -1.25)),
+        "gaps": FigureEvidence(0.03, 79.0),
+    }
+    assert engines_of(sent) == ("vllm:bfloat16:cpu:tp=2", "transformers:bfloat16:cpu")
+    assert arithmetic_label("", "?", "?") == "?:?:?"
 
 
 def test_a_document_of_another_version_or_without_numbers_is_no_evidence() -> None:
-    assert rows_of(replace(verdict(HEADER), findings=(HEADER,))) == ()
-    assert rows_of(verdict(finding([replace(ROWS[0], errors=float("nan")), *ROWS[1:]]))) == ()
-    assert rows_of(verdict(replace(finding(ROWS), measurements={"version": 1}))) == ()
-    assert rows_of(verdict(replace(finding(ROWS), measurements={"version": 4, "row": [0]}))) == ()
-
-
-@pytest.mark.parametrize("bent", [[(1.0, -1)], [(1.0, 2.0)], [("1", 1)], [(1e300, 1)], [(True, 1)], [(1.0, 1)] * 4096])
-def test_bent_blocks_are_refused(bent: Any) -> None:
-    with pytest.raises(IntegrityError, match="malformed"):
-        blocks_in(verdict(finding(ROWS, bent)))
+    assert figures_of(verdict()) == {}
+    assert figures_of(verdict(finding({"gaps": [Sum(float("nan"), 1.0)]}, {}, {}))) == {}
+    assert figures_of(verdict(Finding("evidence", Code.ACCEPT, {"version": 1, "row": [0]}))) == {}
 
 
 @pytest.mark.parametrize(
     ("name", "column"),
     [
-        ("tokens", [6, 33]),
-        ("tokens", [6, 33, 0]),
-        ("tokens", [6.5, 33.0, 40.0]),
-        ("chunks", [7, 2, 0]),
-        ("unexplained", [0.0, 33.5, 0.0]),
-        ("unexplained", [0.0, None, 0.0]),
-        ("row", [0, 1, 2]),
-        ("mantissas", [0.5, -0.7, 1.1]),
-        ("errors", [0.02, 0.1, 1e300]),
-        ("errors", [0.02, 0.1, 10**400]),
-        ("tokens", [6, 33, 10**400]),
-        ("gaps", ["1", "0", "1"]),
-        ("extra", [1, 1, 1]),
+        ("luck", [1.0, 1.0]),
+        ("gaps", [1.0]),
+        ("gaps", [1.0, 1.0, 1.0]),
+        ("gaps", [1.0, 1.0, 1.0, 1.0, 1.0, 1.0]),
+        ("gaps", [1.0, -1.0]),
+        ("gaps", [1e300, 1.0]),
+        ("gaps", [10**400, 1.0]),
+        ("gaps", ["x", 1.0]),
+        ("gaps", 1.0),
+        ("mantissas", [1.0, 1.0, 0.1, 1e13, 0.0]),
     ],
 )
-def test_bent_columns_are_refused(name: str, column: list[int]) -> None:
-    bent: dict[str, Measurement] = {**finding(ROWS).measurements, name: column}
+def test_bent_figures_are_refused(name: str, column: Any) -> None:
+    bent: dict[str, Measurement] = {**finding(FIGURES, HONEST, NATS).measurements, name: column}
     with pytest.raises(IntegrityError, match="malformed"):
-        rows_of(verdict(Finding("evidence", Code.ACCEPT, bent)))
+        figures_of(verdict(Finding("evidence", Code.ACCEPT, bent)))
 
 
-def test_sums_are_taken_by_problem() -> None:
-    first, second = file_sums(ROWS, 2)
-    assert first["mantissas"] == Sum(1.2, 2.0)
-    assert first["unexplained"] == Sum(1.5, 39.0)
-    assert second["logprobs"] == Sum(0.2, 40.0)
+def test_a_second_finding_is_refused() -> None:
+    own = finding(FIGURES, HONEST, NATS)
+    with pytest.raises(IntegrityError, match="there are two"):
+        figures_of(verdict(own, replace(own)))
 
 
 def logprobs(logits: np.ndarray) -> np.ndarray:

@@ -6,15 +6,14 @@ from collections.abc import Sequence
 
 import pytest
 
+from protocol.evidence.figures import BETS, FIGURES, FileFigures, Sum
 from protocol.evidence.null_model import (
-    ACCUMULATORS,
-    BETS,
     LIMIT_NATS,
-    NAMES,
     Bet,
+    EvidenceConfig,
     NodeEvidence,
     PairNullModel,
-    Sum,
+    StepNullModels,
     least,
 )
 
@@ -28,12 +27,12 @@ def edge(tilt: float, down: float, up: float) -> float:
 
 
 def one_bet(tilt: float) -> PairNullModel:
-    """A law that bets on mantissas alone, five times the same."""
+    """A null model that bets on mantissas alone, twice the same."""
     return PairNullModel(worker="w", verifier="v", bets={"mantissas": (Bet(tilt=tilt, rate=0, most=MOST),) * BETS})
 
 
-def problems(source: random.Random, count: int, down: float, up: float, chance: float) -> list[dict[str, Sum]]:
-    return [{"mantissas": Sum(up if source.random() < chance else -down, 1.0)} for _ in range(count)]
+def problems(source: random.Random, count: int, down: float, up: float, chance: float) -> FileFigures:
+    return {"mantissas": [Sum(up if source.random() < chance else -down, 1.0) for _ in range(count)]}
 
 
 def life(source: random.Random, law: PairNullModel, files: int, draw: Sequence[float]) -> NodeEvidence:
@@ -59,7 +58,7 @@ def test_lives_at_the_edge_reach_a_level_as_seldom_as_villes_bound_says() -> Non
     source, law = random.Random(1), one_bet(0.8)
     draw = (0.5, 1.0, edge(0.8, 0.5, 1.0))
     peaks = [life(source, law, 60, draw).peak for _ in range(400)]
-    alone = sum(peak + math.log(len(NAMES)) >= math.log(20) for peak in peaks)
+    alone = sum(peak + math.log(len(FIGURES)) >= math.log(20) for peak in peaks)
     assert alone <= 400 / 20 + 3 * math.sqrt(400 / 20)
     assert not any(peak >= LIMIT_NATS for peak in peaks)
 
@@ -72,7 +71,7 @@ def test_the_mixture_over_starts_keeps_its_mean() -> None:
         evidence = NodeEvidence()
         for place in range(4):
             paid = high if path >> place & 1 else low
-            evidence.add(dict.fromkeys(NAMES, (paid,) * BETS))
+            evidence.add(dict.fromkeys(FIGURES, (paid,) * BETS))
         total += math.exp(evidence.total) / 16
     assert total == pytest.approx(1.0)
 
@@ -91,17 +90,14 @@ def test_a_cheat_that_begins_late_is_found() -> None:
     assert evidence.accused, "honest work afterwards does not undo it"
 
 
-def test_one_honest_document_keeps_a_file_from_accusing_also_where_others_lack_an_accumulator() -> None:
+def test_one_honest_document_keeps_a_file_from_accusing_also_where_others_lack_a_figure() -> None:
     """An older program's lacks one, and so may a liar's: what an honest one says against it must still count."""
-    honest = dict.fromkeys(ACCUMULATORS, (0.5, -0.5, 0.0, 1.0, 2.0))
-    lie = dict.fromkeys(ACCUMULATORS, (50.0,) * BETS)
+    honest = dict.fromkeys(FIGURES, (0.5, -0.5))
+    lie = dict.fromkeys(FIGURES, (50.0,) * BETS)
     assert least([lie, honest, lie]) == honest
     assert least([]) == {}
-    said = {"unexplained": (0.5, -0.5, 0.0, 1.0, 2.0), "coherence": (-0.5, -0.2, 0.0, 0.3, 1.0)}
-    assert least([said, {"unexplained": (9.0,) * BETS}]) == {
-        "unexplained": said["unexplained"],
-        "coherence": (-0.5, -0.2, 0.0, 0.0, 0.0),
-    }
+    said = {"unexplained": (0.5, -0.5), "coherence": (-0.5, 0.3)}
+    assert least([said, {"unexplained": (9.0,) * BETS}]) == {"unexplained": (0.5, -0.5), "coherence": (-0.5, 0.0)}
 
 
 def test_a_liar_that_lacks_what_clears_a_node_does_not_accuse_an_honest_one() -> None:
@@ -111,3 +107,34 @@ def test_a_liar_that_lacks_what_clears_a_node_does_not_accuse_an_honest_one() ->
         honest = {"coherence": pays}
         evidence.add(least([honest] if pays[0] > 0 else [honest, {}]))
     assert not evidence.accused
+
+
+NEGATIVE = Bet.model_construct(tilt=1, rate=-1e-9, most=1)
+PAIR = PairNullModel(worker="w", verifier="v", bets={"gaps": (Bet(tilt=1, rate=0, most=1),) * BETS})
+
+
+@pytest.mark.parametrize(
+    ("pairs", "why"),
+    [
+        ((PAIR, PAIR), "two null models are of one pair"),
+        ((PAIR.model_copy(update={"bets": {"luck": PAIR.bets["gaps"]}}),), "no figure is called luck"),
+        ((PAIR.model_copy(update={"worker": "a\nb"}),), "worker"),
+        (
+            (PAIR.model_copy(update={"bets": {"gaps": (Bet.model_construct(tilt=1, rate=-1e-9, most=1),) * BETS}}),),
+            "rate",
+        ),
+        ((), "at least 1 item"),
+    ],
+)
+def test_null_models_that_nobody_could_apply_are_refused(pairs: tuple[PairNullModel, ...], why: str) -> None:
+    """A negative rate among them: it would be learned from one policy's entropy and accuse honest nodes of the next."""
+    with pytest.raises(ValueError, match=why):
+        StepNullModels.model_validate({"audit_rate": 1, "pairs": [pair.model_dump() for pair in pairs]})
+
+
+def test_a_pool_takes_the_labels_that_it_lists_and_one_without_attributes_stands_for_all() -> None:
+    config = EvidenceConfig(engines=("transformers:bfloat16:cpu", "vllm:bfloat16:cuda:tp=1"))
+    taken = ("transformers:bfloat16:cpu", "transformers:bfloat16:cpu:kernels=x86_64-avx2", "vllm:bfloat16:cuda:tp=1")
+    assert [config.refuses(label) for label in taken] == ["", "", ""]
+    for label in ("vllm:bfloat16:cuda", "vllm:bfloat16:cuda:tp=2", "transformers:bfloat16:cpu2", ""):
+        assert "cannot measure files of" in config.refuses(label)

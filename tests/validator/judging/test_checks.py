@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from protocol.evidence.null_model import EvidenceConfig, PairNullModel
+from protocol.evidence.null_model import EvidenceConfig
 from protocol.seeds import assignments
 from protocol.verdict import Code
 from tests.validator import world
@@ -201,21 +201,19 @@ def test_a_nan_among_measurements_is_not_hidden() -> None:
     assert largest([1.0, float("nan"), 0.5]) != largest([1.0, float("nan"), 0.5])
 
 
-def test_a_pool_with_a_law_takes_no_files_of_an_engine_that_the_law_does_not_know() -> None:
+def test_a_pool_with_evidence_takes_no_files_of_an_engine_that_it_does_not_list() -> None:
     """They would add up to nothing, and who cheats would name that engine."""
     base = context()
     for worker, code in (("hf:float32:cpu", Code.ACCEPT), ("vllm:float32:cpu", Code.MALFORMED)):
-        law = EvidenceConfig(audit_rate=1, null_models=(PairNullModel(worker=worker, verifier="v", bets={}),))
-        config = base.config.model_copy(update={"evidence": law})
+        config = base.config.model_copy(update={"evidence": EvidenceConfig(engines=(worker,))})
         assert BY_NAME["header"](replace(base, config=config)).code is code
 
 
 def test_what_a_pools_owner_calls_engines_floods_no_verdict() -> None:
     """The note stands in every verdict document and log line; names are an owner's words."""
-    laws = tuple(PairNullModel(worker=f"{number}:" + "x" * 190, verifier="v", bets={}) for number in range(64))
-    base = context()
-    config = base.config.model_copy(update={"evidence": EvidenceConfig(audit_rate=1, null_models=laws)})
+    base, names = context(), tuple(f"{number}:" + "x" * 190 for number in range(64))
+    config = base.config.model_copy(update={"evidence": EvidenceConfig(engines=names)})
     assert len(BY_NAME["header"](replace(base, config=config)).note) <= 300
     for worker in ("a\x1b[2J", "a\nb", "\u202e"):
-        with pytest.raises(ValueError, match="worker"):
-            PairNullModel(worker=worker, verifier="v", bets={})
+        with pytest.raises(ValueError, match="engines"):
+            EvidenceConfig(engines=(worker,))

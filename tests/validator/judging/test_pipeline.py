@@ -20,7 +20,7 @@ from environments.base import NO_PROBLEM
 from environments.pool import PoolEnvironments
 from protocol.api.endpoints import OBJECTS
 from protocol.errors import UnreachableError
-from protocol.evidence.figures import rows_of
+from protocol.evidence.figures import figures_of
 from protocol.identity import WorkId
 from protocol.rollout_file.file import write
 from protocol.seeds import Work
@@ -52,13 +52,13 @@ def test_an_honest_file_is_accepted_with_every_figure() -> None:
     verdict = tiny.verdict_on(tiny.honest(), tiny.work_of())
     assert verdict.code is Code.ACCEPT
     assert [finding.check for finding in verdict.findings] == [*BY_NAME, "evidence"]
-    rows = rows_of(Verdict.parse(verdict.canonical()))
-    assert [row.row for row in rows] == verdict.audited
-    assert sum(row.tokens for row in rows) == figure(verdict, "sampling", "tokens")
+    figures = figures_of(Verdict.parse(verdict.canonical()))
+    assert figures["gaps"].count == figures["unexplained"].count == figure(verdict, "sampling", "tokens")
     errors = figure(verdict, "logprobs", "mean") * figure(verdict, "logprobs", "tokens")
-    assert sum(row.errors for row in rows) == pytest.approx(errors, rel=1e-4)
+    assert figures["logprobs"].total == pytest.approx(errors, rel=1e-4)
     mantissas = figure(verdict, "toploc", "mantissa_mean") * figure(verdict, "toploc", "chunks")
-    assert sum(row.mantissas for row in rows) == pytest.approx(mantissas, rel=1e-4)
+    assert figures["mantissas"].total == pytest.approx(mantissas, rel=1e-4)
+    assert {one.nats for one in figures.values()} == {None}, "nobody gave the judge a null model"
     assert verdict.audited == list(range(6))
     assert Verdict.parse(verdict.canonical()) == verdict
 

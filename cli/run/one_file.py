@@ -12,6 +12,7 @@ from protocol.rollout_file.rows import Commitment
 from protocol.seeds import Work
 from protocol.verdict import Verdict
 from runtime.process import EngineConfig
+from storage.weights.cache import manifest_of
 
 
 @dataclass(frozen=True)
@@ -70,5 +71,7 @@ def judge_file(
     environments = PoolEnvironments.of(config, weights).at(weights)
     facts = SubmissionFacts(work, made.commitment, draw.sequence, draw.lane_seed, draw.audit_rate)
     started = time.monotonic()
-    verdict = judge(facts, made.data, config, environments, verifier)
+    manifest = manifest_of(weights)
+    null_models = manifest.null_models if manifest else None
+    verdict = judge(facts, made.data, config, environments, verifier, null_models)
     return Judged(verdict, time.monotonic() - started)

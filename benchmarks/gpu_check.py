@@ -1,0 +1,226 @@
+"""What a GPU does with our code: `python -m benchmarks.gpu_check [--device cuda] [--tiny] [--out FILE]`, nine minutes.
+
+It needs torch, Triton and transformers, and no network. Each part is a process with a time limit of its own; after each
+the JSON object of all parts so far is written, so that an interrupted run keeps what it measured. `--tiny` takes sizes
+for a CPU, to test the script.
+"""
+
+import argparse
+import importlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+Found = dict[str, Any]
+
+
+def versions(device: str, tiny: bool) -> Found:
+    found: Found = {"python": sys.version.split()[0]}
+    for name in ("torch", "triton", "transformers", "vllm"):
+        try:
+            found[name] = str(importlib.import_module(name).__version__)
+        except ImportError:
+            found[name] = None
+    import torch
+
+    if device != "cpu":
+        found |= {"card": torch.cuda.get_device_name(device), "capability": torch.cuda.get_device_capability(device)}
+        found["memory"] = torch.cuda.get_device_properties(device).total_memory
+    return found
+
+
+def noise(device: str, tiny: bool) -> Found:
+    """Choices of the device beside those of NumPy, and how long a choice takes."""
+    import numpy as np
+    import torch
+
+    from protocol.sampling.noise import choose
+
+    vocabulary, rows, batches = (500, 64, (4,)) if tiny else (152_064, 20_000, (64, 256, 512))
+    source = np.random.default_rng(0)
+    found: Found = {}
+    for temperature in (1.0, 0.7):
+        different = 0
+        for start in range(0, rows, 256):
+            count = min(256, rows - start)
+            logits = (source.standard_normal((count, vocabulary), dtype=np.float32) * 3).astype(np.float32)
+            keys = [(row, 1, 2) for row in range(start, start + count)]
+            given = keys, list(range(count)), temperature
+            mine = choose(torch.from_numpy(logits).to(device), *given).tokens
+            different += int((mine != choose(logits, *given).tokens).sum())
+        found[f"different_at_{temperature}"] = different
+    for batch in batches:
+        drawn = torch.randn(batch, vocabulary, device=device)
+        keys = [(row, 1, 2) for row in range(batch)]
+        found[f"ms_{batch}"] = _milliseconds(device, partial(choose, drawn, keys, [0] * batch, 1.0))
+    return found | {"rows": rows, "peak": _peak(device)}
+
+
+def proofs(device: str, tiny: bool) -> Found:
+    """What proving costs beside a decode step: a row of each request to the CPU, and the chunks that are full there."""
+    import torch
+
+    from protocol.toploc.proofs import build_many
+
+    found: Found = {}
+    for width in (128,) if tiny else (3584, 5120):
+        batch = 4 if tiny else 256
+        rows = torch.randn(batch, width, device=device, dtype=torch.bfloat16)
+        found[f"copy_ms_{width}"] = _milliseconds(device, partial(rows.to, "cpu", non_blocking=True))
+        chunks = [torch.randn(32, width).bfloat16() for _ in range(max(1, batch // 32))]
+        found[f"prove_ms_{width}"] = _milliseconds("cpu", partial(build_many, chunks))
+    return found
+
+
+def tests(device: str, tiny: bool) -> Found:
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "tests/protocol/sampling", "tests/engines"]
+    done = subprocess.run(command + ["--collect-only"] * tiny, capture_output=True, text=True, check=False)
+    return {"code": done.returncode, "last": done.stdout.strip().splitlines()[-1:]}
+
+
+def generate(device: str, tiny: bool) -> Found:
+    """Tokens a second of a small model, and how far its honest files are from a judge's pass, by batch size."""
+    from engines.base import Request, Sampling
+    from engines.hf import TransformersEngine
+    from protocol.sampling.noise import verify_rows
+    from protocol.toploc.proofs import verify
+
+    found: Found = {}
+    with _model("0.5B", tiny) as folder:
+        for dtype in ("bfloat16", "float32"):
+            for batch in (2,) if tiny else (1, 64, 256):
+                engine = TransformersEngine(dtype, device, max_batch=batch)
+                engine.load(folder)
+                most = 8 if tiny else 64
+                asked = [Request((5, 6, 7 + n % 50), (n, 1, 2), most) for n in range(batch)]
+                engine.generate(asked[:1], Sampling(1.0, ()))
+                started = time.perf_counter()
+                done = engine.generate(asked, Sampling(1.0, ()))
+                seconds, worst = time.perf_counter() - started, {"mismatches": 0.0, "gap": 0.0}
+                pairs = [(one.prompt, made.tokens) for one, made in zip(asked, done, strict=True)]
+                for one, made, seen in zip(asked, done, engine.prefill(pairs), strict=True):
+                    chunks = verify(seen.hidden, made.proofs)
+                    worst["mismatches"] = max(worst["mismatches"], *(chunk.exponent_mismatches for chunk in chunks))
+                    keys = [one.noise_key] * most
+                    gaps = verify_rows(seen.logits, made.tokens, keys, list(range(most)), 1.0).gaps
+                    worst["gap"] = max(worst["gap"], float(gaps.max()))
+                found[f"{dtype}_{batch}"] = {"tokens_a_second": batch * most / seconds, **worst, "peak": _peak(device)}
+    return found
+
+
+def prefill(device: str, tiny: bool) -> Found:
+    """Tokens a second and memory of a judge's pass over one long text, its noise check included."""
+    from engines.hf import TransformersEngine
+    from protocol.sampling.noise import verify_rows
+
+    found: Found = {}
+    with _model("0.5B", tiny) as folder:
+        engine = TransformersEngine("bfloat16", device)
+        engine.load(folder)
+        for length in (64,) if tiny else (4096, 16384, 32000):
+            output = tuple(5 + place % 50 for place in range(length))
+            started = time.perf_counter()
+            (seen,) = engine.prefill([((5, 6, 7), output)])
+            for start in range(0, length, 1024):
+                part = output[start : start + 1024]
+                places = list(range(start, start + len(part)))
+                verify_rows(seen.project(seen.states[start : start + 1024]), part, [(1, 2, 3)] * len(part), places, 1.0)
+            found[f"{length}"] = {"tokens_a_second": length / (time.perf_counter() - started), "peak": _peak(device)}
+    return found
+
+
+# Part → seconds that it may take.
+PARTS: dict[str, tuple[float, Callable[[str, bool], Found]]] = {
+    "versions": (30, versions),
+    "noise": (120, noise),
+    "proofs": (30, proofs),
+    "tests": (90, tests),
+    "generate": (150, generate),
+    "prefill": (120, prefill),
+}
+
+
+def _milliseconds(device: str, work: Callable[[], Any], times: int = 20) -> float:
+    import torch
+
+    work()
+    if device != "cpu":
+        torch.cuda.synchronize(device)
+    started = time.perf_counter()
+    for _ in range(times):
+        work()
+    if device != "cpu":
+        torch.cuda.synchronize(device)
+    return (time.perf_counter() - started) * 1000 / times
+
+
+def _peak(device: str) -> int | None:
+    """Return the bytes of the device that were in use at most since the last call."""
+    import torch
+
+    if device == "cpu":
+        return None
+    peak = int(torch.cuda.max_memory_allocated(device))
+    torch.cuda.reset_peak_memory_stats(device)
+    return peak
+
+
+@contextmanager
+def _model(name: str, tiny: bool) -> Iterator[Path]:
+    """A folder with random weights of Qwen2.5's shape."""
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    width, layers, heads, vocabulary = (128, 2, 4, 300) if tiny else (896, 24, 14, 151_936)
+    shape = Qwen2Config(
+        vocab_size=vocabulary, hidden_size=width, intermediate_size=2 * width if tiny else 4864,
+        num_hidden_layers=layers, num_attention_heads=heads, num_key_value_heads=2, max_position_embeddings=32768,
+        tie_word_embeddings=True, initializer_range=0.05,
+    )  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        Qwen2ForCausalLM(shape).save_pretrained(folder)  # type: ignore[no-untyped-call]
+        yield Path(folder)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Measure what a GPU does with muster.")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--tiny", action="store_true", help="sizes for a CPU, to test the script")
+    parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", "build")) / "gpu_check.json")
+    parser.add_argument("--part", choices=PARTS, help="only this one, in this process")
+    given = parser.parse_args()
+    if given.part:
+        print(json.dumps(PARTS[given.part][1](given.device, given.tiny)))
+        return 0
+    found: Found = {}
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    for name, (seconds, _) in PARTS.items():
+        command = [sys.executable, "-m", "benchmarks.gpu_check", "--part", name, "--device", given.device]
+        started = time.perf_counter()
+        try:
+            done = subprocess.run(
+                command + ["--tiny"] * given.tiny,
+                capture_output=True,
+                text=True,
+                timeout=None if given.tiny else seconds,
+                check=False,
+            )
+            lines = done.stdout.strip().splitlines()
+            found[name] = json.loads(lines[-1]) if not done.returncode else {"failed": done.stderr[-2000:]}
+        except subprocess.TimeoutExpired:
+            found[name] = {"failed": f"not done after {seconds:.0f} s"}
+        found[name]["seconds"] = round(time.perf_counter() - started, 1)
+        given.out.write_text(json.dumps(found, indent=1) + "\n")
+        print(json.dumps({name: found[name]}), flush=True)
+    return int(any("failed" in part for part in found.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,62 @@
+"""`python -m calibration.step`: learn the null models of one policy step from honest files of its weights.
+
+The trainer starts it for a step that is not published yet, and ends it when its time is over."""
+
+import argparse
+import logging
+from pathlib import Path
+
+from calibration.measuring import measure_all
+from calibration.null_model import Learning, pair_null_model
+from calibration.plan import EngineSpec, Plan
+from protocol.config import PoolConfig
+from protocol.encoding import canonical_json
+from protocol.evidence.figures import arithmetic_label
+from protocol.evidence.null_model import StepNullModels
+from protocol.files import die_with_parent, write_atomic
+from runtime.entry import start_logging
+
+log = logging.getLogger("muster.calibrate")
+
+
+def learned(plan: Plan, step: int) -> StepNullModels:
+    """Return the null models of policy step `step`, one for each pair of the plan. Raises MusterError."""
+    found = measure_all(plan)
+    learning, models = Learning(step, len(found)), []
+    for pair in found:
+        worker, verifier = (arithmetic_label(one.name, one.dtype, one.device) for one in (pair.worker, pair.verifier))
+        strata = [[file.figures for file in pair.files if file.batch == batch] for batch in plan.batches]
+        model = pair_null_model(worker, verifier, strata, [file.figures for file in pair.held], learning)
+        log.info("step %d: %d bets on files of %s by %s", step, model.made, worker, verifier)
+        models.append(model)
+    return StepNullModels(audit_rate=plan.audit_rate, pairs=tuple(models))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pool-config", type=Path, required=True)
+    parser.add_argument("--weights", type=Path, required=True)
+    parser.add_argument("--step", type=int, required=True)
+    parser.add_argument("--engine", action="append", required=True, help="ENGINE:DTYPE:DEVICE")
+    parser.add_argument("--files", type=int, required=True)
+    parser.add_argument("--batch", type=int, action="append", required=True)
+    parser.add_argument("--audit-rate", type=int, required=True)
+    parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--parent", type=int, required=True, help="Process id; this process ends with it")
+    asked = parser.parse_args()
+    die_with_parent(asked.parent)
+    start_logging()
+    config = PoolConfig.load(asked.pool_config)
+    engines = [EngineSpec.parse(text, config.model.dtype, "--engine") for text in asked.engine]
+    # Honest files follow from pool and step: anybody with the weights can measure them again.
+    seed = f"{config.digest.hex()} {asked.step}"
+    plan = Plan(
+        asked.pool_config, asked.weights, tuple((one, other) for one in engines for other in engines), asked.files,
+        tuple(asked.batch), seed, asked.threads, asked.audit_rate, 1e-6, 1.0,
+    )  # fmt: skip
+    write_atomic(asked.out, canonical_json(learned(plan, asked.step).model_dump(mode="json")))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""What a calibration measures of a file is what a validator's pass finds, to the bit and at every audit rate."""
+
+from typing import Any
+
+import pytest
+
+from calibration.measuring import context_of, measure_file
+from engines.hf import TransformersEngine
+from environments.pool import PoolEnvironments
+from protocol.evidence.figures import Sum, figures_of, rounded
+from protocol.seeds import AUDIT_EVERYTHING
+from runtime.process import EngineConfig
+from tests.validator import tiny
+from validator.judging.pipeline import judge
+from worker.produce import Producer
+
+WORK = tiny.CONFIG.work.model_copy(update={"problems_per_file": 8, "samples_per_problem": 4})
+CONFIG = tiny.CONFIG.model_copy(update={"work": WORK})
+
+
+class Counting:
+    """An engine that remembers how many sequences it prefilled."""
+
+    def __init__(self, engine: TransformersEngine) -> None:
+        self._engine, self.prefilled = engine, 0
+        self.info = engine.info
+
+    def prefill(self, sequences: Any) -> Any:
+        self.prefilled += len(sequences)
+        return self._engine.prefill(sequences)
+
+
+@pytest.mark.parametrize("rate", [AUDIT_EVERYTHING, AUDIT_EVERYTHING // 4, AUDIT_EVERYTHING // 16])
+def test_calibration_and_judge_measure_the_same(rate: int) -> None:
+    """In bfloat16 a row rounds otherwise in a pass of another shape. A validator may be set up for other batches."""
+    producer = Producer(CONFIG, TransformersEngine("bfloat16", max_batch=16))
+    producer.load(tiny.model_folder())
+    made, work = producer.make(tiny.work_of()), tiny.work_of()
+    context = context_of(work, made.data, CONFIG, PoolEnvironments.of(CONFIG, tiny.model_folder()), rate)
+    engines = [EngineConfig(dtype="bfloat16", batch=batch).make() for batch in (64, 3)]
+    for one in engines:
+        one.load(tiny.model_folder())
+    calibrator: Any = Counting(engines[0])  # type: ignore[arg-type]
+    sample = measure_file(context, calibrator, 16)
+    assert calibrator.prefilled == len(sample.rows) == len(context.audited)
+    verdict = judge(context.facts, made.data, CONFIG, context.environment, engines[1])
+    found = figures_of(verdict)
+    assert found["mantissas"].total > 0, "what is compared is not nothing"
+    for name, units in sample.figures.items():
+        whole = Sum.over(units)
+        assert (found[name].total, found[name].count) == (rounded(whole.total), whole.count), name
