@@ -26,6 +26,7 @@ from localnet.diloco import logged_steps
 from protocol.encoding import canonical_json, sha256_hex
 from protocol.errors import ConfigError, UnreachableError
 from protocol.identity import PoolId
+from protocol.waits import wait_for
 from storage.keys import object_key
 from storage.weights.manifest import Manifest, ManifestScope, unseal
 from tests.diloco.world import NAMES, TRUSTED, WORKERS, MemoryBucket
@@ -251,20 +252,28 @@ def test_a_trainer_that_is_killed_anywhere_makes_the_same_steps(base: Path, tmp_
         assert all(one["worker"] for one in trained_by(made))
 
 
-def test_a_step_is_on_disk_before_the_workers_begin_the_next(base: Path, tmp_path: Path) -> None:
+def test_a_step_is_on_disk_before_the_workers_begin_the_next(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They do not go back: without its folder a trainer that is killed then could not publish it."""
-    world, there = PolicyWorld(base, tmp_path, admission=QUORUM), list[bool]()
+    world, there = PolicyWorld(base, tmp_path, admission=QUORUM), dict[int, bool]()
     with workers_running(world):
         made = start(world, run=world.document)
-        assign = coordinator_of(made).assign
+        assign, publish = coordinator_of(made).assign, made._publish
 
         def assigned(files: list[str]) -> None:
-            there.append(made.publisher.folder(made.step).is_dir())
+            there[made.step] = made.publisher.folder(made.step).is_dir()
             assign(files)
 
+        def late(step: int, *rest: Any) -> bytes | None:
+            if step in (1, 2):
+                wait_for("the next step", lambda: step in there, 60, poll=0.01)
+            return publish(step, *rest)
+
         coordinator_of(made).assign = assigned
+        monkeypatch.setattr(made, "_publish", late)
         assert made.run() == EXIT_DONE
-    assert set(there) == {True}
+    assert there == {0: True, 1: True, 2: True}
 
 
 FALSE = {

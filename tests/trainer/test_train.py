@@ -193,17 +193,19 @@ def test_a_full_disk_holds_a_step_up_and_loses_nothing(
     made, polls = start(world), list[int]()
     record, begin = made.checkpoint, made._begin_publishing
 
-    def fill(step: int) -> None:
-        if made.step == step and not polls:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (16, unlimited[1]))
+    def fill(room: int) -> None:
+        if made.step == 2 and not polls:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (room, unlimited[1]))
 
     def checkpoint(*arguments: Any) -> bool:
         made._settle()
-        fill(1 if when == "before the record" else 0)
+        if when == "before the record":
+            fill(16)
         return record(*arguments)
 
     def begin_publishing() -> None:
-        fill(2 if when == "before the export" else 0)
+        if when == "before the export":
+            fill(1 << 16)  # for the small files
         begin()
 
     def poll(_: object) -> None:
@@ -227,13 +229,14 @@ def test_a_full_disk_holds_a_step_up_and_loses_nothing(
 def test_a_stop_does_not_wait_for_an_upload_that_hangs(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    freed = threading.Event()
+    freed, waited = threading.Event(), list[str]()
 
     class HangingBucket(TrainersWorld):
         def put(self, key: str, data: bytes) -> bool:
             if len(self.steps) == 2 and not freed.is_set():
                 made.stop()
-                freed.wait()
+                if not freed.wait(60):
+                    waited.append(key)
                 raise UnreachableError("no bucket")
             return super().put(key, data)
 
@@ -241,6 +244,7 @@ def test_a_stop_does_not_wait_for_an_upload_that_hangs(
     world = HangingBucket(base, tmp_path)
     made = start(world)
     assert made.run() == EXIT_STOPPED
+    assert not waited
     freed.set()
     assert start(world).run() == EXIT_DONE
     assert world.sent == [0, 1, 2, 3]
