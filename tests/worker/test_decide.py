@@ -76,7 +76,11 @@ def test_a_file_of_another_seed_or_of_a_step_too_old_is_made_anew() -> None:
 @pytest.mark.parametrize(
     ("account", "do", "words"),
     [
-        ({"ejected": True, "eject_sequence": 7}, Do.STOP, "ejected from pool 1: its submission 7"),
+        (
+            {"ejected": True, "eject_code": 3, "eject_sequence": 7},
+            Do.STOP,
+            "ejected from pool 1: reject: weights, submission 7",
+        ),
         ({"removed": True}, Do.STOP, "removed"),
         ({"member": False}, Do.WAIT, "not joined"),
         ({"frozen_at": 5}, Do.WAIT, "not final"),
