@@ -33,7 +33,7 @@ VOTE = {"truth": 12, "nothing": 0, "accept": 1, "reject": 3, "malformed": 10, "u
 CHOICES = {
     "owner": {"honest": 0, "in the coalition": 1},
     "forged rows": {"none": 0, "1 of 16": 1, "4 of 16": 4, "all": ROWS},
-    "upload": {"before the draw": 0, "never or late": 1},
+    "own files' bytes": {"in the storage": 0, "nowhere": 1},
     "votes on own files": VOTE,
     "votes on others' files": VOTE,
     "votes so": {"with a majority": 1, "always": 0, "when all members are its own": 2, "in the minority": 3},
@@ -42,7 +42,7 @@ CHOICES = {
     "disputes": {"nothing": 0, "honest work": 1, "own fraud": 2},
     "appeals": {"no": 0, "yes": 1},
     "false canary": {"none": 0, "accepted by most": 1, "not accepted by most": 2, "accepted by none": 3},
-    "owner's service": {"attests": 0, "attests its own files only": 1, "rotates its key": 2, "pauses the pool": 3},
+    "owner's service": {"relays": 0, "is silent": 1, "rotates its key": 2, "pauses the pool": 3},
 }
 """By name and label what Market.sol's `Strategy` holds, in its order; the first label is the honest one."""
 KNOWN = (
@@ -53,7 +53,7 @@ KNOWN = (
     {"owner": 1, "jurors on own files": VOTE["reject"], "false canary": 1},
     {"votes on own files": VOTE["accept"], "jurors on own files": VOTE["accept"], "forged rows": ROWS},
     {"votes on own files": VOTE["unavailable"], "jurors on own files": VOTE["accept"], "forged rows": ROWS},
-    {"votes on own files": VOTE["accept"], "forged rows": ROWS, "upload": 1},
+    {"owner": 1, "votes on own files": VOTE["accept"], "forged rows": ROWS, "own files' bytes": 1},
     {"votes on own files": VOTE["accept"], "votes on others' files": VOTE["accept"], "votes so": 0},
     {"jurors on others' files": VOTE["reject"], "disputes": 1},
     {"owner": 1, "votes on others' files": VOTE["each its own"], "votes so": 0},
@@ -130,6 +130,8 @@ def draw_plan(source: random.Random, units: tuple[int, int], lanes: int, known: 
         honest, *others = options.values()
         plan[name] = honest if known is not None or source.random() < 0.75 else source.choice(others)
     plan |= known or {}
+    if not plan["owner"]:  # no other service relays what it has not
+        plan |= {"own files' bytes": 0}
     if not plan["owner"] or not plan["others"]:
         plan |= {"false canary": 0, "owner's service": 0}
     return plan

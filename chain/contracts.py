@@ -456,32 +456,38 @@ class Court(BallotContract):
 
 
 class Juries(BallotContract):
-    """Called by jurors' voting keys and keepers. `draw` names a trial."""
+    """Called by jurors' voting keys and keepers, and by whoever appeals against a first jury's verdict. `draw` names a
+    trial. `deposit_of` (pool, files): what a dispute (one file) or node challenge takes, in base units."""
 
     name = "Juries"
     committee_view = "juryOf"
     draw = Sends[[int], Receipt]()
+    deposit_of = Reads[[int, int], int]()
+
+    def appeal(self, trial: int) -> ContractCall[int]:
+        """Appeal against the verdict of a case's first jury; returns the second jury's trial number."""
+        return self.call("appeal", trial, takes=int(self.read("appealDepositOf", trial)), result="Appealed.next")
 
     def close(self, trial: int, juror: int) -> ContractCall[int]:
         """Pay or fine one juror of a concluded case; returns the base units its seat's owner got."""
         return self.call("closeJuror", trial, juror, result="JurorClosed.paid")
 
 
-# Disputes, appeals and canaries
+# Disputes and canaries
 
 
 class Appeals(Contract):
-    """Called by anyone who disagrees with an outcome."""
+    """Called by anyone who disagrees with a committee's outcome."""
 
     name = "Appeals"
 
     def dispute(self, submission: Submission) -> ContractCall[int]:
-        """Dispute the committee's outcome before `final_time`; returns the jury's trial number."""
-        deposit = int(self.read("depositOf", submission.pool, 0))
+        """Dispute the committee's outcome before `final_time`; returns the first jury's trial number."""
+        deposit = Juries(self.client, self.deployment).deposit_of(submission.pool, 1)
         return self.call("dispute", *submission.named, takes=deposit, result="Disputed.trial")
 
     def conclude(self, submission: Submission) -> ContractCall[Receipt]:
-        """Keeper: record the first verdict, or resolve for good."""
+        """Keeper: take the case on, or resolve it for good."""
         return self.call("conclude", *submission.named)
 
 
@@ -523,14 +529,14 @@ class Canaries(Contract):
         leaf = self.leaf(planted.salt, pool, submission.step, submission.node, submission.counter)
         consent = self.signed(decoy, "muster-canaries", "DecoyConsent(bytes32 leaf)", leaf)
         # The jurors of a dispute that the opening ends are paid, too.
-        fees = terms.jury + terms.appealJury if submission.disputed else 0
-        deposit = terms.committee * params["canarySlash"] + (terms.jury + fees) * terms.juryFee
+        juries = 2 if submission.disputed else 1
+        deposit = terms.committee * params["canarySlash"] + juries * terms.jury * terms.juryFee
         opening = planted.salt, list(planted.proof), consent
         failing = rollout.row, rollout.row_hash, list(rollout.proof)
         return self.call("open", *submission.named, opening, failing, int(reason), takes=deposit)
 
     def conclude(self, submission: Submission) -> ContractCall[Receipt]:
-        """Keeper: after the jury, or at once when nobody is accused."""
+        """Keeper: take the case on, or end it; at once when nobody is accused."""
         return self.call("conclude", *submission.named)
 
 
@@ -538,7 +544,7 @@ MOST_FILES = 256  # NodeChallenges.MAX_FILES
 
 
 class NodeChallenges(Contract):
-    """Called by whoever accuses, and by keepers: `conclude` ends a challenge, or has its jury replaced."""
+    """Called by whoever accuses, and by keepers: `conclude` takes a challenge's case on, or ends it."""
 
     name = "NodeChallenges"
     conclude = Sends[[int], Receipt]()
@@ -548,11 +554,8 @@ class NodeChallenges(Contract):
         returns the challenge's number. `evidence`: SHA-256 of what the accuser says, 32 bytes."""
         pool, node = files[0].pool, files[0].node
         named = pool, node, [file.sequence for file in files], [file.inner for file in files], evidence
-        return self.call("open", *named, takes=self.bond(pool, len(files)), result="ChallengeOpened.challenge")
-
-    def bond(self, pool: int, files: int) -> int:
-        """Return the bond of a challenge that names so many files, 1 to MOST_FILES, in base units."""
-        return int(self.read("bondOf", pool, files))
+        bond = Juries(self.client, self.deployment).deposit_of(pool, len(files))
+        return self.call("open", *named, takes=bond, result="ChallengeOpened.challenge")
 
 
 class Timelock(Contract):

@@ -149,7 +149,7 @@ class DilocoSteps(StepRunner):
         stops the run: it is in the log."""
         group, coordinator, self._made = self._group, self._group.coordinator, None
         files = [file_id(submission) for submission in batch.files]
-        if not files:
+        if not files and not group.assigned:
             group.step += 1
             return self._metrics([], [])
 

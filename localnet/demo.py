@@ -103,8 +103,8 @@ class RunMonitor:
             if account.frozen_at and self._first("frozen", node, account.frozen_at):
                 self._line(f"⚖ {who}: a file was rejected, its stake is frozen until the challenge window ends")
             if account.ejected and self._first("ejected", node):
-                reason = Code(account.eject_code).label
-                self._line(f"⚖ {who} SLASHED {show_tokens(account.slashed)} MUS and EJECTED: {reason}")
+                took = f"SLASHED {show_tokens(account.slashed)} MUS and " if account.slashed else ""
+                self._line(f"⚖ {who} {took}EJECTED: {account.eject_label}")
         for dispute in state.disputes.values():
             who = self.names.get(dispute.disputer, dispute.disputer)
             if self._first("dispute", dispute.sequence):

@@ -5,12 +5,11 @@ import time
 
 from chain.indexer.projection import Projection
 from chain.indexer.records import Account, Pool
-from chain.indexer.state import Standing, State, ejected_by, standing_of
+from chain.indexer.state import Standing, State, standing_of
 from chain.suite import Suite
 from orchestrator.background import describe
 from orchestrator.ledger import reconcile
 from protocol.api.run import Reconciliation
-from protocol.verdict import Code
 
 log = logging.getLogger("muster.orchestrator")
 RECONCILE_SECONDS = 5.0
@@ -62,7 +61,7 @@ def barred(account: Account | None, pool: int) -> str:
     if account is None:
         return f"this node has not joined pool {pool}"
     reasons = {
-        Standing.EJECTED: f"this node was ejected: {Code(account.eject_code).label} ({ejected_by(account)})",
+        Standing.EJECTED: f"this node was ejected: {account.eject_reason}",
         Standing.REMOVED: "the pool's owner removed this node",
         Standing.LEFT: "this node has left the pool",
         Standing.FROZEN: "a file of this node was rejected and its stake is frozen",

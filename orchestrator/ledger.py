@@ -48,7 +48,7 @@ def escrow(state: State, pool_id: int, sums: Counter[str] | None = None) -> Escr
         unpaid=unpaid,
         owed_fees=owed_fees,
         claimed=pool.claimed,
-        fees=pool.fees_paid,
+        fees=pool.fees_paid + pool.juries_paid,
         burnt=pool.fees_burnt + pool.forfeited,
         refunded=pool.leftover,
         free=pool.escrow - reserved - unpaid - owed_fees,
@@ -259,7 +259,7 @@ def reconcile(state: State, pool: int, suite: Suite) -> Reconciliation | None:
 def _unmatched_payments(state: State, pools: str) -> list[str]:
     """Return where payments by the events of Pools, at that address, differ from the token's transfers."""
     transferred = Counter({to: amount for (sender, to), amount in state.transfers.items() if sender == pools})
-    paid = paid_out(state, "claim", "fee", "leftover")
+    paid = paid_out(state, "claim", "fee", "juries", "leftover")
     if burnt := sum(pool.fees_burnt + pool.forfeited for pool in state.pools.values()):
         paid[SINK] += burnt
     return [

@@ -65,6 +65,12 @@ class Code(IntEnum):
         return "reject: " + name.removeprefix("reject_") if self.is_reject else name
 
 
+def challenge_label(code: Code) -> str:
+    """Return a juror's code in a node challenge for people: there MALFORMED says that the node computes otherwise than
+    calibrated."""
+    return "different" if code is Code.MALFORMED else code.label
+
+
 Measurement = int | float | str | bool | list[int] | list[float] | list[str]
 
 

@@ -23,7 +23,6 @@ from protocol.encoding import Document, canonical_json, load_document, show_toke
 from protocol.errors import ConfigError, first_line
 from protocol.files import write_atomic
 from protocol.http.transport import bounded_transport, exchange
-from protocol.verdict import Code
 from runtime.diagnose import NAMES, Alarm, Facts, Lookout, WatchConfig, Webhook, alarms, undecided
 from runtime.entry import essential
 from runtime.process import start
@@ -59,8 +58,8 @@ def news(config: WatchConfig, state: State) -> Iterator[NewsItem]:
             yield NewsItem(key, "slashed", what)
     for (pool, node), account in state.accounts.items():
         if account.ejected and concerns(pool, node):
-            why = Code(account.eject_code).label
-            yield NewsItem(f"ejected:{node}:{account.eject_sequence}", "ejected", f"node {node} was ejected: {why}")
+            what = f"node {node} was ejected: {account.eject_label}"
+            yield NewsItem(f"ejected:{node}:{account.eject_sequence}", "ejected", what)
     for (pool, sequence), dispute in state.disputes.items():
         submission = state.submissions.get((pool, sequence))
         if concerns(pool, submission.node if submission else None):

@@ -12,17 +12,19 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from safetensors import SafetensorError
+
 from chain.indexer.records import Submission
 from protocol.accounts import LocalAccount
 from protocol.api.work import HeartbeatRequest
-from protocol.errors import IntegrityError, MusterError, unwritten
+from protocol.errors import IntegrityError, MusterError, first_line
 from protocol.files import drop_old, remove_leftovers
 from protocol.rollout_file.rows import Limits
 from runtime.orchestrator_client import Heartbeats, OrchestratorClient, heartbeat
@@ -51,6 +53,7 @@ log = logging.getLogger("muster.trainer")
 _DISK_RETRY_SECONDS = 15.0
 _KEPT_CHECKPOINTS = 3
 _LEAST_HISTORY = 5
+_LAST_SECONDS = 10.0
 
 # Raises UnstableError for a step that must not be published, given the records of those before.
 Check = Callable[[StepMetrics, Sequence[Mapping[str, Any]]], None]
@@ -96,7 +99,8 @@ class PolicyGroup(Protocol):
     def load_checkpoint(self, folder: Path) -> dict[str, Any]: ...
 
     def gather(self) -> Callable[[Path], object]:
-        """Return what writes the policy as it is now to a folder, later and on any thread."""
+        """Return what writes the policy as it is now to a folder, later and on any thread. Raises OSError,
+        SafetensorError."""
         ...
 
     def renew(self) -> None: ...
@@ -211,6 +215,16 @@ def check_step(config: GuardConfig, metrics: StepMetrics, earlier: Sequence[Mapp
     )
 
 
+def _export(folder: Path, write: Callable[[Path], object]) -> bool:
+    """Have `write` make a folder unless it is there; return True. Raises MusterError if the disk does not take it."""
+    try:
+        if not folder.is_dir():
+            write(folder)
+    except (OSError, SafetensorError) as error:
+        raise MusterError(f"cannot write {folder}: {first_line(error)}", "free or mend the disk") from None
+    return True
+
+
 def _median(values: Sequence[float]) -> float:
     """The median, 0 where there are too few values to compare with."""
     return statistics.median(values) if len(values) >= _LEAST_HISTORY else 0.0
@@ -245,15 +259,14 @@ class TrainingProgress:
         fields = self.document.get("made_by")
         return StepWorkers.model_validate({name: fields[name] for name in StepWorkers.model_fields}) if fields else None
 
-    def advance(self) -> bool:
-        """Finish the checkpoint under way, and begin one if one is due; return True. Wait while the disk is full.
-        Raises MusterError if one cannot be written; it may be retried."""
+    def advance(self) -> None:
+        """Finish the checkpoint under way, and begin one if one is due. Raises MusterError if one cannot be written; it
+        may be retried."""
         self.finish()
         if time.monotonic() - self._last >= self._seconds:
             self.begin()
             if not self._seconds:
                 self.finish()
-        return True
 
     def begin(self) -> None:
         """Begin to write a checkpoint of the learner as it is; it counts once it is finished."""
@@ -333,7 +346,8 @@ class Trainer:
         base = config.base or base_model(pool.model, pool.environments[0], config.seed)
         placement = placement or Placement(device=config.engine.device, memory=config.memory)
         self.group: PolicyGroup = group or start_learners(config, placement, (pool, base.resolve()))
-        seconds = 0.0 if make_steps else config.checkpoint_seconds  # what workers train cannot be repeated here
+        self._repeatable = make_steps is None  # what workers train cannot be repeated here
+        seconds = config.checkpoint_seconds if self._repeatable else 0.0
         self.progress = TrainingProgress(self.home / "checkpoints", self.group, self.records, seconds)
         self._recorded = self.records.last
         self.reports.catch_up()
@@ -395,7 +409,9 @@ class Trainer:
             raise
         finally:
             self.stopping.set()
-            self._thread.shutdown(cancel_futures=True)
+            if self._publication is not None:  # bounded: an upload that is cut off is repeated after a restart
+                wait([self._publication.work], _LAST_SECONDS)
+            self._thread.shutdown(wait=False, cancel_futures=True)
             self.group.end(code)
             self.evaluations.stop()
             opener.stop()
@@ -417,11 +433,14 @@ class Trainer:
         if not self._settle():
             return False
         self.progress.document, self.progress.files = record, files
+
+        def write() -> bool:
+            self.progress.advance()
+            self.records.write(record, files)
+            return True
+
         what = f"writing the checkpoint of step {self.step}"
-        if not self.wait_until(what, self.progress.advance, _DISK_RETRY_SECONDS):
-            return False
-        self.records.write(record, files)
-        return True
+        return bool(self.wait_until(what, write, _DISK_RETRY_SECONDS))
 
     def publish_step(self) -> None:
         """Bring the learner's policy step to bucket and chain, retrying until it is there or we are stopped."""
@@ -431,27 +450,27 @@ class Trainer:
     def _begin_publishing(self) -> None:
         """Begin the same on a thread."""
         step, folder = self.step, self.publisher.folder(self.step)
-        write = None if folder.is_dir() or self._repeated(step) else self.group.gather()
+        write = None if folder.is_dir() else self.group.gather()
+        if write and not self._repeatable:  # before the workers begin the next step
+            self.wait_until(f"exporting step {step}", partial(_export, folder, write), _DISK_RETRY_SECONDS)
         made_by, record = self.progress.made_by, self.progress.document
         work = self._thread.submit(self._publish, step, write, made_by)
         self._publication = Publication(step, record, time.monotonic(), work)
 
     def _settle(self) -> bool:
         """Wait for the policy step under way, if there is one, and report it; return False if asked to stop first."""
-        publication = self._publication
-        if publication is None:
-            return True
-        self.wait_until(f"publishing step {publication.step}", lambda: publication.work.done() or None)
-        if self._publication is publication and publication.work.done():
-            self._report()
-        return publication.work.done() and publication.work.result() is not None
+        if self._publication is not None:
+            self.wait_until(f"publishing step {self._publication.step}", self._report)
+        return self._publication is None
 
-    def _report(self) -> None:
-        """Report the step that the thread is done with."""
-        assert self._publication is not None
-        (step, record, started, work), self._publication = self._publication, None
-        if work.result() is None:
-            return
+    def _report(self) -> bool | None:
+        """Report the step that the thread is done with; return True if there is none that it works on."""
+        if self._publication is None:
+            return True
+        step, record, started, work = self._publication
+        if not work.done() or work.result() is None:
+            return None
+        self._publication = None
         if record:
             record["timings"]["publish"] = round(time.monotonic() - started, 3)
             self.sinks.write(record)
@@ -461,6 +480,7 @@ class Trainer:
         pinned = self.evaluations.pinned | self.publisher.needed(step)
         folders = [one for one in sorted((self.home / "policies").glob("step-*")) if one not in pinned]
         drop_old(folders, self.config.keep_exports)
+        return True
 
     def _train(self) -> bool:
         """Train every step that is left; False if asked to stop first."""
@@ -526,14 +546,12 @@ class Trainer:
         if self.step == step:
             return
         while self.step < step:
-            batch = self.wait_until(f"repeating step {self.step + 1}", self._recorded_batch)
+            recorded = partial(self.files.batch, self.step + 1, self.progress.consumed)
+            batch = self.wait_until(f"repeating step {self.step + 1}", recorded)
             if batch is None:
                 raise _StoppedError
             self.group.train_step(batch.groups)
         self.progress.save()
-
-    def _recorded_batch(self) -> StepFiles | None:
-        return self.files.batch(self.step + 1, self.progress.consumed)
 
     def _repeated(self, step: int) -> bytes | None:
         """The digest of a step that was recorded before a kill, and that the chain has: its weights are published."""
@@ -559,11 +577,8 @@ class Trainer:
         manifests, folder = self.progress.manifests, self.publisher.folder(step)
         digest = self._repeated(step)
         if digest is None:
-            if write is not None and not folder.is_dir():
-                try:
-                    write(folder)
-                except OSError as error:
-                    raise MusterError(unwritten(error)) from None
+            if write is not None:
+                _export(folder, write)
             if self.pool_config.curricula:  # a reorganisation may have removed the step by whose time files count
                 self.publisher.ensure(manifests[:step])
             self.mask_writer.write(step, folder)
@@ -594,8 +609,7 @@ class Trainer:
 
     def _meanwhile(self) -> None:
         self.steps.poll()
-        if self._publication is not None and self._publication.work.done():
-            self._report()
+        self._report()
         self._record_evaluations()
         self.reports.flush()
 

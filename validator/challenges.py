@@ -21,7 +21,7 @@ from protocol.errors import IntegrityError
 from protocol.evidence.figures import BETS, FIGURES, FigureEvidence, Nats, engine_titles, engines_of, figures_of
 from protocol.evidence.null_model import LIMIT_NATS, EvidenceConfig, NodeEvidence, least
 from protocol.seeds import audit_sample, jury_seed
-from protocol.verdict import BallotDocument, Code, Verdict, tally
+from protocol.verdict import BallotDocument, Code, Verdict, challenge_label, tally
 from validator.decide import trial_name
 
 # Gives the verdict documents on a file that count: published ones, or our own.
@@ -276,8 +276,9 @@ def juror_replay(record: ChallengeRecord, member: int, document: bytes) -> Juror
     judged = judge_challenge(record.challenge, record.files, record.evidence, verdicts)
     if judged.code == vote:
         return JurorReplay(seat, vote, judged)
-    differs = f"it voted {vote.label}, but its verdict document adds up to {judged.code.label} ({judged.why})"
-    # Nobody loses by `unavailable`: a juror that did not get the pool's configuration in time owes that vote.
+    said, says = challenge_label(vote), challenge_label(judged.code)
+    differs = f"it voted {said}, but its verdict document adds up to {says} ({judged.why})"
+    # Nobody is fined for `unavailable` here: a juror that did not get the pool's configuration in time owes that vote.
     noted = vote is Code.UNAVAILABLE
     return JurorReplay(seat, vote, judged, differs if noted else "", "" if noted else differs)
 
@@ -303,16 +304,17 @@ def faults_of(record: ChallengeRecord, seed_block_hash: bytes | None) -> Iterato
         yield f"the seed of jury {trial.trial} does not follow from block {trial.seed_block}"
     if challenge.outcome is ChallengeOutcome.OPEN:
         return
-    # Every jury but the last had no majority; the last one's votes give the outcome, and this its consequence.
+    # A first jury found no verdict, or was appealed against; the last one's votes give the outcome.
     for jury in record.trials[:-1]:
-        if (code := majority(jury)) is not Code.NONE:
-            yield f"jury {jury.trial} was replaced, though its votes come to {code.label}"
+        if (code := majority(jury)) not in (Code.NONE, Code.UNAVAILABLE) and not jury.appellant:
+            yield f"jury {jury.trial} was replaced, though its votes come to {challenge_label(code)}"
     code = majority(trial)
     if code != challenge.code or outcome_for(code) is not challenge.outcome:
-        votes = f"the votes come to {code.label}: {outcome_for(code).name.lower()}"
-        yield f"{votes}; the chain says {Code(challenge.code).label}: {challenge.outcome.name.lower()}"
-    if challenge.outcome is ChallengeOutcome.UPHELD and not (record.account and record.account.ejected):
-        yield "it was upheld, and the node was not ejected"
+        votes = f"the votes come to {challenge_label(code)}: {outcome_for(code).name.lower()}"
+        says = challenge_label(Code(challenge.code))
+        yield f"{votes}; the chain says {says}: {challenge.outcome.name.lower()}"
+    if challenge.outcome.ends_membership and not (record.account and record.account.ejected):
+        yield f"its outcome is {challenge.outcome.name.lower()}, and the node was not ejected"
 
 
 def majority(trial: Trial) -> Code:
@@ -327,13 +329,15 @@ def outcome_for(code: Code) -> ChallengeOutcome:
         return ChallengeOutcome.LAPSED
     if code is Code.UNAVAILABLE:
         return ChallengeOutcome.DISMISSED
+    if code is Code.DIFFERENT:
+        return ChallengeOutcome.DIFFERENT
     return ChallengeOutcome.UPHELD if code.is_reject else ChallengeOutcome.REFUTED
 
 
 def contradicts(record: ChallengeRecord, ours: ChallengeVerdict) -> str:
     """Return why our own verdict and the outcome on chain cannot both be right; empty if they can."""
     outcome, should = record.challenge.outcome, outcome_for(ours.code)
-    decided = {ChallengeOutcome.UPHELD, ChallengeOutcome.REFUTED}
+    decided = {ChallengeOutcome.UPHELD, ChallengeOutcome.DIFFERENT, ChallengeOutcome.REFUTED}
     if outcome not in decided or ours.code is Code.UNAVAILABLE or should is outcome:
         return ""
     return f"it was {outcome.name.lower()}, and by our own verdict should be {should.name.lower()}: {ours.why}"

@@ -112,16 +112,6 @@ def committee_seed(state: State, file: Submission) -> bytes:
     return next((r.seed for r in state.lane_of(file).rounds if r.drawn), b"")
 
 
-def acceptance_at_stake(state: State, file: Submission) -> bool:
-    """Whether a jury that finds the file unavailable ends an acceptance. It does so in disputes only: a canary's jury
-    leaves what it cannot tell as it was."""
-    file_id = (file.pool, file.sequence)
-    if file_id in state.canaries and not state.canaries[file_id].concluded:
-        return False
-    verdict = state.disputes[file_id].verdict if file_id in state.disputes else 0
-    return any(Code(code).is_accept for code in (file.votes_code, verdict))
-
-
 def files_digest(files: list[Submission]) -> bytes:
     """Return what a ballot is about: a reorganisation that changes a file changes this."""
     return keccak(b"".join(file.inner + bytes.fromhex(file.node[2:]) for file in files))

@@ -110,8 +110,8 @@ class Keeper:
         self._do((where, "settle"), state, f"{where} settles", settle, self._wait(current, lane.lane, seats))
 
     def conclude(self, state: State, trial: Trial, file: Submission, seats: set[int]) -> None:
-        """Record a jury's verdict at the contract that summoned it. `file`: the one it judges, or the first that a
-        challenge names."""
+        """Have the contract that summoned a jury take its case on, or end it. `file`: the one it judges, or the first
+        that a challenge names."""
         challenge = state.challenge_of(trial.trial)
         canary = state.canaries.get((file.pool, file.sequence))
         if challenge is not None:
@@ -120,13 +120,13 @@ class Keeper:
             call = self._suite.canaries.conclude(file)
         else:
             call = self._suite.appeals.conclude(file)
-        key, wait = (decide.trial_name(trial), "conclude"), self._wait(trial, trial.trial, seats)
-        self._do(key, state, f"trial {trial.trial} is concluded", call.send, wait)
+        key, wait = (decide.trial_name(trial), "conclude", trial.appeal_until), self._wait(trial, trial.trial, seats)
+        self._do(key, state, f"the case of trial {trial.trial} goes on", call.send, wait)
 
     def draw_or_dismiss(self, state: State, trial: Trial, file: Submission, seats: set[int]) -> None:
-        """Draw a jury that its jurors leave undrawn before its one seed lapses, or have the case dismissed."""
+        """Draw a jury that its jurors leave undrawn before its one seed lapses, or have its case go on without it."""
         epochs = state.head // self._epoch_blocks - trial.seed_block // self._epoch_blocks
-        if epochs > DRAW_REACH:
+        if epochs > DRAW_REACH and not trial.next:
             self.conclude(state, trial, file, seats)
         elif epochs == DRAW_REACH - 1:
             what = f"trial {trial.trial} is drawn"
@@ -137,17 +137,13 @@ class Keeper:
         return self._suite.seats.epoch_blocks()
 
     def finish_overdue(self, state: State, now: int) -> None:
-        """Finalise refusals, resolve disputes and canaries whose time is up, open the pool once it has its seats."""
+        """Finalise refusals, conclude canaries that accuse nobody, open the pool once it has its seats."""
         suite, pool = self._suite, state.pools[self._pool]
         if pool.status == "understaffed" and len(seats_in(state, pool)) >= needed(pool.terms):
             self._do(("review", self._pool), state, "the pool's seats are counted", self._review)
-        finalize, resolve, conclude = suite.pools.finalize, suite.appeals.conclude, suite.canaries.conclude
+        finalize, conclude = suite.pools.finalize, suite.canaries.conclude
         for file in decide.to_finalize(state, self._pool, now):
             self._finish("submission {} is finalised", state, file, finalize)
-        for file_id, dispute in state.disputes.items():
-            over = dispute.verdict and not dispute.appellant and dispute.appeal_until <= now
-            if over and not dispute.resolved and file_id not in state.canaries:
-                self._finish("the dispute of submission {} is resolved", state, state.submissions[file_id], resolve)
         for file_id, canary in state.canaries.items():
             if not canary.concluded and not canary.contester:
                 self._finish("the canary {} is concluded", state, state.submissions[file_id], conclude)
@@ -259,7 +255,7 @@ class PoolDuties:
             vote: TrialVote = ChallengeVote(trial, challenge, state, self._pool.config if self._pool else None)
         else:
             files = [state.submissions[trial.pool, trial.sequence]]
-            vote = TrialVote(trial, decide.acceptance_at_stake(state, files[0]))
+            vote = TrialVote(trial)
         jury = self._juries.of(state, trial, vote.key)
         if not trial.drawn and not trial.settled:
             self._keeper.draw_or_dismiss(state, trial, files[0], seats)
@@ -273,7 +269,7 @@ class PoolDuties:
         audit_seed = (decide.committee_seed(state, files[0]) if challenge is None else b"") or jury.seed
         voting = VotingRound(decide.trial_name(trial), jury, files, vote, audit_seed)
         self.voting.advance(state, pool, voting, now)
-        if trial.all_revealed or (trial.drawn and now >= trial.reveal_until):
+        if trial.proceeds(now):
             self._keeper.conclude(state, trial, files[0], seats)
 
     def forget(self) -> None:

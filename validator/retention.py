@@ -365,7 +365,7 @@ class RetentionService:
                 why = "its bytes are not retained" if self._serving else "neither `serve` nor `republish` says where"
                 log.error(
                     "file %d of pool %d, on which our seats voted, is disputed and WE CANNOT SHOW IT: %s; if its owner "
-                    "does not serve it either, who accepted it is fined", file.sequence, file.pool, why,
+                    "does not serve it either, no jury can confirm our vote", file.sequence, file.pool, why,
                 )  # fmt: skip
             return
         url, known = self._serving.url(file.sha256), state.mirrors.get(file_id)

@@ -20,7 +20,7 @@ from chain.transactions import Receipt
 from protocol.config import PoolConfig
 from protocol.errors import printable
 from protocol.identity import PoolId
-from protocol.verdict import LANE, BallotDocument, Code, Verdict, pack
+from protocol.verdict import LANE, BallotDocument, Code, Verdict, challenge_label, pack
 from validator import decide
 from validator.ballots import Ballot
 from validator.challenges import ChallengeVerdict, judge_challenge
@@ -83,13 +83,12 @@ class Vote(ABC):
     """How a seat votes in the round or trial `key` of a contract.
 
     needs_bytes: only a file whose bytes could not be had may be called unavailable.
-    blames: that outcome has other seats fined.
     always_answers: a seat that could not judge casts its fallback vote whatever kept it, and whoever chose the pool.
     as_worker: files are measured by the engine that made them.
     whole: one missing file decides for all.
     """
 
-    needs_bytes, blames, always_answers, as_worker, whole = False, False, False, False, False
+    needs_bytes, always_answers, as_worker, whole = False, False, False, False
 
     def __init__(self, key: Place, current: Panel) -> None:
         self.key, self.current = key, current
@@ -147,13 +146,12 @@ class LaneVote(Vote):
 
 
 class TrialVote(Vote):
-    """A vote in a jury on one file. `accepted`: an acceptance is at stake, whose seats are fined when it ends."""
+    """A vote in a jury on one file."""
 
     needs_bytes = True
 
-    def __init__(self, trial: Trial, accepted: bool = True) -> None:
+    def __init__(self, trial: Trial) -> None:
         super().__init__((trial.trial,), trial)
-        self.blames = accepted
 
     def codes(self, verdict: LaneVerdict) -> int:
         return int(verdict.codes[0])
@@ -166,14 +164,14 @@ class ChallengeVote(TrialVote):
     """A vote in the jury of a node challenge; `config` is the pool's, None where it could not be had.
 
     A challenger can name files of any age, whose bytes or weights nobody has any more, and more of them than there is
-    time for. A juror's silence would be fined then and cost the challenger nothing. So a juror always answers; by
-    `unavailable` nobody loses but the challenger, its jury's fees.
+    time for. A juror's silence would be fined then and cost the challenger nothing. So a juror always answers; where
+    most answer `unavailable`, nobody loses but the challenger, what their attempts are worth.
     """
 
     always_answers, as_worker, whole = True, True, True
 
     def __init__(self, trial: Trial, challenge: NodeChallenge, state: State, config: PoolConfig | None) -> None:
-        super().__init__(trial, accepted=False)
+        super().__init__(trial)
         self._challenge, self._state, self._config = challenge, state, config
 
     def codes(self, verdict: LaneVerdict) -> int:
@@ -183,7 +181,8 @@ class ChallengeVote(TrialVote):
         else:
             files = self._state.submissions_of(challenge.pool, challenge.node)
             judged = judge_challenge(challenge, files, config.evidence, {one.sequence: one for one in verdict.verdicts})
-        log.info("challenge %d of %s: %s: %s", challenge.challenge, challenge.node, judged.code.label, judged.why)
+        said = challenge_label(judged.code)
+        log.info("challenge %d of %s: %s: %s", challenge.challenge, challenge.node, said, judged.why)
         return int(judged.code)
 
 
@@ -227,16 +226,15 @@ def fallback_due(pool: Pool, panel: Panel, now: int, block_seconds: int, always:
     return panel.commit_until - margin <= now < panel.commit_until
 
 
-def fallback_honest(lacking: Sequence[str], needs_bytes: bool, blames: bool) -> bool:
+def fallback_honest(lacking: Sequence[str], needs_bytes: bool) -> bool:
     """Whether files that are not judged may be called unavailable; `lacking`: for each why its bytes could not be had,
     empty if they were.
 
     A committee always may: accept and unavailable never contradict each other, so only the pool's owner bears it, who
     reached for strangers' machines with a model and windows of its own choice. A jury may only where the bytes were not
-    had (`needs_bytes`: a disputer would pay for showing them), and never where its verdict `blames` the seats that
-    accepted the file, who may have done no wrong.
+    had (`needs_bytes`: a disputer would pay for showing them).
     """
-    return not lacking or (not blames and (all(lacking) or not needs_bytes))
+    return not lacking or all(lacking) or not needs_bytes
 
 
 _MOST_REPORTED = 1000
@@ -360,7 +358,7 @@ class Voting:
             elif opened and not vote.needs_bytes:
                 verdict = opened.judge.to_vote(verdict)
             verdicts.append(verdict)
-        if not fallback_honest(tuple(missing.values()), vote.needs_bytes, vote.blames) and not vote.always_answers:
+        if not fallback_honest(tuple(missing.values()), vote.needs_bytes) and not vote.always_answers:
             return None, ""
         reason = next((why or problem for why in missing.values()), "")
         if missing and self._is_news(voting.where):

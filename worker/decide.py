@@ -64,10 +64,7 @@ def decide(
     if account is None:
         return Decision(Do.WAIT, f"the node has not joined pool {pool_id}")
     if standing is Standing.EJECTED:
-        refused = f"its submission {account.eject_sequence} was refused"
-        upheld = f"node challenge {account.eject_challenge} was upheld"
-        reason = f"the node was ejected from pool {pool_id}: {upheld if account.eject_challenge else refused}"
-        return Decision(Do.STOP, reason, failed=True)
+        return Decision(Do.STOP, f"the node was ejected from pool {pool_id}: {account.eject_reason}", failed=True)
     if standing is Standing.FROZEN:
         return Decision(Do.WAIT, "one of the node's files was refused and is not final: no submissions until it is")
     # The contract takes files for these, and their seeds are deep enough to be built on.

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from protocol.encoding import encode_words, keccak
-from protocol.verdict import LANE, Code, code_at
+from protocol.verdict import LANE, Code, challenge_label, code_at
 
 
 class Status(StrEnum):
@@ -112,6 +112,7 @@ class Pool:
     claimed: int = 0
     fees_paid: int = 0
     fees_burnt: int = 0
+    juries_paid: int = 0
     forfeited: int = 0
     leftover: int = 0
     from_stakes: int = 0
@@ -136,8 +137,8 @@ class Pool:
     @property
     def escrow(self) -> int:
         """What Pools should hold for it, in base units."""
-        burnt = self.fees_burnt + self.forfeited
-        return self.funded + self.from_stakes - self.claimed - self.fees_paid - burnt - self.leftover
+        gone = self.claimed + self.fees_paid + self.juries_paid + self.fees_burnt + self.forfeited + self.leftover
+        return self.funded + self.from_stakes - gone
 
 
 @dataclass
@@ -173,6 +174,19 @@ class Account:
     slashed: int = 0
     archived_hint: int = -1
     sequences: MutableSequence[int] = field(default_factory=lambda: array("I"))
+
+    @property
+    def eject_label(self) -> str:
+        """What an ejected node was ejected for."""
+        code = Code(self.eject_code)
+        return challenge_label(code) if self.eject_challenge else code.label
+
+    @property
+    def eject_reason(self) -> str:
+        """The same, and by which file or challenge."""
+        number = self.eject_challenge
+        by = f"node challenge {number}" if number else f"submission {self.eject_sequence}"
+        return f"{self.eject_label}, {by}"
 
     @property
     def barrier(self) -> int:
@@ -404,19 +418,31 @@ class Lane:
 
 @dataclass
 class Trial(Panel):
-    """A jury on one submission, on a node challenge's, of which `sequence` is the last, or on an outer step of a run,
-    where `sequence` is no file's. `code` once settled (0: none)."""
+    """A jury on one submission, or on a node challenge's, of which `sequence` is the last. Once its case is over
+    (`settled`), `code` is what its jurors were judged by (0: nothing). Of a case's first jury: `appeal_until` from its
+    verdict on, whoever appealed as `appellant`, and the second jury's trial as `next` (0: none)."""
 
     trial: int
     pool: int
     sequence: int
     size: int
     code: int = 0
+    appeal_until: int = 0
+    appellant: str = ""
+    next: int = 0
+
+    def proceeds(self, now: int) -> bool:
+        """Whether its case can be taken on by this jury as of chain time `now`."""
+        if self.settled or self.next:
+            return False
+        if self.appeal_until:
+            return now >= self.appeal_until
+        return self.all_revealed or (self.drawn and now >= self.reveal_until)
 
 
 @dataclass
 class Dispute:
-    """A dispute of one file. `verdict` is the first jury's code (0 before), `code` the final one when `resolved`."""
+    """A dispute of one file. `trial` is its first jury, `code` the final outcome when `resolved`."""
 
     pool: int
     sequence: int
@@ -424,9 +450,6 @@ class Dispute:
     trial: int
     deposit: int
     time: int
-    verdict: int = 0
-    appeal_until: int = 0
-    appellant: str = ""
     resolved: bool = False
     code: int = 0
     overturned: bool = False
@@ -453,7 +476,7 @@ class Canary:
 
 
 class ChallengeOutcome(IntEnum):
-    """IOneJury.Outcome."""
+    """INodeChallenges.Outcome."""
 
     NONE = 0
     OPEN = 1
@@ -461,12 +484,18 @@ class ChallengeOutcome(IntEnum):
     REFUTED = 3
     DISMISSED = 4
     LAPSED = 5
+    DIFFERENT = 6
+
+    @property
+    def ends_membership(self) -> bool:
+        """Whether the node is in the pool no more."""
+        return self in (ChallengeOutcome.UPHELD, ChallengeOutcome.DIFFERENT)
 
 
 @dataclass
 class NodeChallenge:
     """A challenge of a node, for the files `sequences` (ascending). `evidence`: the SHA-256 of what the accuser says;
-    `bond`: the accuser's base units; `trials`: the jury, and the one that replaced it; `block`, `time`: of its opening.
+    `bond`: the accuser's base units; `trials`: its juries in order; `block`, `time`: of its opening.
     Once concluded: `code`; `slashed`, of the node's stake; `back`, to the accuser."""
 
     challenge: int
@@ -486,7 +515,7 @@ class NodeChallenge:
 
     @property
     def trial(self) -> int:
-        """The jury that decides."""
+        """The newest jury."""
         return self.trials[-1]
 
 

@@ -343,6 +343,11 @@ class Pools(Reducer):
         self.state.pools[a["pool"]].claimed += a["amount"]
         self.pay("claim", account.operator, a["pool"], a["amount"], a["node"], a["units"])
 
+    def JuryPaid(self, a: Args) -> None:
+        self.state.pools[a["pool"]].juries_paid += a["amount"]
+        key = "juries", a["to"], a["pool"]
+        self.state.paid[key] = self.state.paid.get(key, 0) + a["amount"]
+
     def FeePaid(self, a: Args) -> None:
         pool = self.state.pools[a["pool"]]
         pool.fees_paid += a["paid"]
@@ -418,10 +423,29 @@ class Juries(Reducer):
         self.begin(trial, commit_window, terms.juryRevealWindow)
 
     def JuryReplaced(self, a: Args) -> None:
+        self.state.trials[a["trial"]].next = a["next"]
         challenge = self.state.challenge_of(a["trial"])
         if challenge is not None:
             challenge.trials.append(a["next"])
             self.state.trial_challenges[a["next"]] = challenge.challenge
+
+    def Appealed(self, a: Args) -> None:
+        self.state.trials[a["trial"]].appellant = a["appellant"]
+        self.JuryReplaced(a)
+
+    def VerdictReached(self, a: Args) -> None:
+        trial, now = self.state.trials[a["trial"]], self.event.timestamp
+        trial.appeal_until = a["appealUntil"]
+        dispute = self.state.disputes.get((trial.pool, trial.sequence))
+        disputed = dispute is not None and dispute.trial == trial.trial
+        if disputed and Code(a["code"]).is_reject and trial.appeal_until > now:
+            sub = self.state.submissions[trial.pool, trial.sequence]
+            freeze(self.state.accounts[sub.pool, sub.node], sub, now)
+
+    def JurorOverturned(self, a: Args) -> None:
+        trial = self.state.trials[a["trial"]]
+        if a["amount"]:
+            self.slash("seat", a["seat"], 0, a["amount"], trial.pool, trial.sequence)
 
     def JurorCommitted(self, a: Args) -> None:
         self.state.trials[a["trial"]].commits[a["juror"]] = a["commitment"]
@@ -440,7 +464,6 @@ class Juries(Reducer):
 
 
 class Appeals(Reducer):
-    Appealed = sets("disputes", "pool sequence", appellant="appellant")
     DisputeResolved = sets(
         "disputes", "pool sequence", resolved=True, code="code", overturned="overturned", reward="reward"
     )
@@ -448,13 +471,6 @@ class Appeals(Reducer):
     def Disputed(self, a: Args) -> None:
         key = a["pool"], a["sequence"]
         self.state.disputes[key] = Dispute(*key, a["disputer"], a["trial"], a["deposit"], self.event.timestamp)
-
-    def VerdictReached(self, a: Args) -> None:
-        dispute, now = self.state.disputes[a["pool"], a["sequence"]], self.event.timestamp
-        dispute.verdict, dispute.appeal_until = a["code"], a["appealUntil"]
-        if Code(dispute.verdict).is_reject and dispute.appeal_until > now:
-            sub = self.file(a)
-            freeze(self.state.accounts[sub.pool, sub.node], sub, now)
 
     def MemberPenalised(self, a: Args) -> None:
         if a["amount"]:
@@ -495,7 +511,7 @@ class NodeChallenges(Reducer):
         challenge, account = self.state.challenges[a["challenge"]], self.state.accounts[a["pool"], a["node"]]
         challenge.outcome, challenge.code = ChallengeOutcome(a["outcome"]), a["code"]
         challenge.slashed, challenge.back = a["slashed"], a["back"]
-        if challenge.outcome is not ChallengeOutcome.UPHELD:
+        if not challenge.outcome.ends_membership:
             return
         last = challenge.sequences[-1]
         if not account.eject_code:

@@ -207,12 +207,6 @@ def standing_of(account: Account | None) -> Standing:
     return Standing.FROZEN if account.frozen_at else Standing.MEMBER
 
 
-def ejected_by(account: Account) -> str:
-    """Return what an ejected node was ejected for."""
-    number = account.eject_challenge
-    return f"node challenge {number}" if number else f"submission {account.eject_sequence}"
-
-
 # Validator groups
 
 
@@ -238,8 +232,9 @@ def describe(validator_group: int) -> str:
 
 
 def needed(terms: Terms) -> int:
-    """Seats that a pool's group must have: two committees and both juries, no seat in two of them."""
-    return 2 * terms.committee + terms.jury + terms.appealJury
+    """Seats that a pool's group must have: two committees and both juries, or two first juries, no seat in two of
+    them."""
+    return max(2 * terms.committee + terms.jury + terms.appealJury, 2 * terms.jury)
 
 
 def seats_in(state: State, pool: Pool) -> list[Seat]:

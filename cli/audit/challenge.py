@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.options import Commands, NodeOption, PoolPaying, Reading
+from cli.options import Commands, NodeOption, Paying, PoolPaying, Reading
 from cli.output import emit, table
 from cli.plan import PlannedTransaction, act
 from protocol.encoding import show_tokens
@@ -37,8 +37,9 @@ def open_challenge(
 ) -> None:
     """Challenge a node by a run of its files before a jury.
 
-    The bond, which grows with the files (256 at most), comes back if the jury agrees, with a twentieth of the stake;
-    else it is lost. `muster verify node ADDRESS` says which run to name."""
+    The bond, which grows with the files (256 at most), comes back if the jury agrees. A node that computes otherwise
+    than calibrated leaves the pool; a cheat is slashed too, of which you get a twentieth, at most the bond. If the jury
+    disagrees, the bond is lost. `muster verify node ADDRESS` says which run to name."""
     import hashlib
 
     from cli.pool.document import refuse_no_evidence
@@ -71,6 +72,16 @@ def open_challenge(
     )  # fmt: skip
 
 
+@app.command("appeal", "muster challenge appeal 3 --dry-run")
+def appeal(number: Annotated[int, typer.Argument(metavar="CHALLENGE", min=1)], by: Paying) -> None:
+    """Bring the first jury's verdict on a challenge before a second jury; the deposit returns to who is right."""
+    session = by.open()
+    challenge = _challenge(session.state(), number)
+    call = session.suite.juries.appeal(challenge.trials[0])
+    title = f"appeal against the verdict on challenge {number} with a deposit of {show_tokens(call.base_units)} tokens"
+    act(session, [PlannedTransaction(title, call)], by, challenge=number, deposit=call.base_units)
+
+
 @app.command("show", "muster challenge show 3")
 def show(
     look: Reading,
@@ -80,10 +91,8 @@ def show(
 ) -> None:
     """Show node challenges: files, jury, votes, what became of stake and bond."""
     state = look.open().state()
-    if number is not None and number not in state.challenges:
-        raise ConfigError(f"there is no challenge {number}", "muster challenge show lists all")
     if number is not None:
-        emit(_row(state, state.challenges[number]), look.json)
+        emit(_row(state, _challenge(state, number)), look.json)
         return
     rows = [_row(state, challenge) for challenge in state.challenges.values()]
     names = ["challenge", "pool", "node", "outcome", "slashed"]
@@ -114,16 +123,25 @@ def named_run(known: "list[Submission]", now: int, first: int | None, last: int 
     return files
 
 
+def _challenge(state: "State", number: int) -> "NodeChallenge":
+    if number not in state.challenges:
+        raise ConfigError(f"there is no challenge {number}", "muster challenge show lists all")
+    return state.challenges[number]
+
+
 def _row(state: "State", challenge: "NodeChallenge") -> dict[str, Any]:
     from cli.diagnose.views import picked
-    from protocol.verdict import Code
+    from protocol.verdict import Code, challenge_label
 
     trial = state.trials[challenge.trial]
     return picked(challenge, "challenge", "pool", "node", "accuser", "trial", "bond", "back", "slashed") | {
         "opened": challenge.time,
         "files": list(challenge.sequences),
         "jury": list(trial.seats),
-        "votes": {str(trial.seats[juror]): Code(code).label for juror, (code, _) in sorted(trial.reveals.items())},
+        "votes": {
+            str(trial.seats[juror]): challenge_label(Code(code)) for juror, (code, _) in sorted(trial.reveals.items())
+        },
+        "verdict_final_at": state.trials[challenge.trials[0]].appeal_until,
         "outcome": challenge.outcome.name.lower(),
-        "code": Code(challenge.code).label if challenge.code else "",
+        "code": challenge_label(Code(challenge.code)) if challenge.code else "",
     }

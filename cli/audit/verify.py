@@ -351,7 +351,7 @@ def _challenge_document(config: "ProcessConfig", number: int, published: bool) -
     """Return what a challenge comes to, by our own measurements of the drawn rows (unless `published`) and by the
     jurors' documents; `faults`: all that is not as it should be. Raises MusterError."""
     from chain.indexer.records import ChallengeOutcome
-    from protocol.verdict import Code
+    from protocol.verdict import Code, challenge_label
     from runtime.pool_client import PoolClient
     from validator.challenges import contradicts, faults_of, majority, outcome_for
 
@@ -374,7 +374,7 @@ def _challenge_document(config: "ProcessConfig", number: int, published: bool) -
     votes = [
         {
             "seat": one.seat,
-            "vote": one.code.label,
+            "vote": challenge_label(one.code),
             "agrees": None if ours is None else outcome_for(one.code) is outcome_for(ours.code),
             "document": _evidence(one.judged),
             "note": one.note or one.fault,
@@ -397,11 +397,11 @@ def _challenge_document(config: "ProcessConfig", number: int, published: bool) -
             "block": challenge.block,
             "seed_block": trial.seed_block,
             "seed": trial.seed.hex(),
-            "replaced": [one.trial for one in record.trials[:-1]],
+            "before": [one.trial for one in record.trials[:-1]],
         },
         "ours": _evidence(ours),
         "votes": votes,
-        "majority": (Code.UNDECIDED if (code := majority(trial)) is Code.NONE else code).label,
+        "majority": challenge_label(Code.UNDECIDED if (code := majority(trial)) is Code.NONE else code),
         "outcome": challenge.outcome.name.lower(),
         "open": challenge.outcome is ChallengeOutcome.OPEN,
         "slashed": challenge.slashed,
@@ -481,10 +481,11 @@ def _measured(client: "PoolClient", config: "ProcessConfig", record: "ChallengeR
 def _evidence(judged: "ChallengeVerdict | None") -> dict[str, Any] | None:
     """Return a verdict on the challenge as JSON; nats by figure where something was added up."""
     from protocol.evidence.null_model import LIMIT_NATS
+    from protocol.verdict import challenge_label
 
     if judged is None:
         return None
-    out: dict[str, Any] = {"code": judged.code.label, "why": judged.why, "limit": LIMIT_NATS}
+    out: dict[str, Any] = {"code": challenge_label(judged.code), "why": judged.why, "limit": LIMIT_NATS}
     if (summed := judged.evidence) is not None:
         out["notes"] = sorted({note for one in judged.found for note in one.notes})
         out["nats"] = {name: summed.nats(name) for name in summed.wealth}

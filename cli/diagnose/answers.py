@@ -364,8 +364,8 @@ def seats_answers(look: StatusLook) -> FiveAnswers:
         todo += [_unserved(pool, why, judged, bool(chain_facts)) for pool, why in process.get("unserved", {}).items()]
         if retained and not retained["where"]:
             todo.append(
-                "name where retained files are shown (`serve` or `republish`): a seat that accepted a file which its "
-                "owner no longer serves is fined unless it can show it"
+                "name where retained files are shown (`serve` or `republish`): no jury can confirm votes on a file "
+                "that nobody shows"
             )
         if retained and retained["problem"]:
             todo.append(f"make room for files that seats answer for: {retained['problem']}")

@@ -7,7 +7,7 @@ from typing import Any
 
 from chain.contracts import DRAW_REACH
 from chain.indexer.records import Account, Lane, Pool, Round, Seat, Slash, Status, Submission
-from chain.indexer.state import Standing, State, describe, ejected_by, needed, seats_in, standing_of
+from chain.indexer.state import Standing, State, describe, needed, seats_in, standing_of
 from cli.output import clock, counted, fields, seconds, table
 from protocol.config import PoolConfig
 from protocol.encoding import TOKEN, show_tokens
@@ -111,7 +111,7 @@ def standing(account: Account) -> str:
     """What the node may do in the pool: member, ejected, removed, frozen or left."""
     found = standing_of(account)
     words = {
-        Standing.EJECTED: f"ejected ({Code(account.eject_code).label}, {ejected_by(account)})",
+        Standing.EJECTED: f"ejected ({account.eject_reason})",
         Standing.REMOVED: "removed by the pool's owner",
         Standing.FROZEN: "frozen until a rejection is final",
     }

@@ -308,14 +308,16 @@ def claim(node: NodeOption, by: PoolActing) -> None:
 def dispute(
     file: Annotated[int, typer.Option("--file", min=0, help="Number of the file in the pool.")], by: PoolPaying
 ) -> None:
-    """Bring a committee's outcome before a jury; the deposit returns to who is right."""
+    """Bring a committee's outcome before a jury, or the jury's verdict before a second one; the deposit returns to who
+    is right."""
     session = by.open()
-    pool = by.number(session)
-    sub = session.state().submissions.get((pool, file))
+    pool, state, suite = by.number(session), session.state(), session.suite
+    sub, dispute = state.submissions.get((pool, file)), state.disputes.get((pool, file))
     if sub is None:
         raise ConfigError(f"there is no file {file} in pool {pool}", "see: muster node status")
-    call = session.suite.appeals.dispute(sub)
-    title = f"dispute file {file} of pool {pool} with a deposit of {show_tokens(call.base_units)} tokens"
+    call = suite.juries.appeal(dispute.trial) if dispute else suite.appeals.dispute(sub)
+    does = "appeal against the jury's verdict on" if dispute else "dispute"
+    title = f"{does} file {file} of pool {pool} with a deposit of {show_tokens(call.base_units)} tokens"
     act(session, [PlannedTransaction(title, call)], by, pool=pool, file=file, deposit=call.base_units)
 
 

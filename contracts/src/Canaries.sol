@@ -77,7 +77,7 @@ contract Canaries is ICanaries, ReentrancyGuardTransient {
         _accuse(canary, pool, sequence);
         canary.deposit = canary.accused.length * canary.slash + uint256(terms.jury) * terms.juryFee;
         emit CanaryOpened(pool, sequence, rollout.row, reason, canary.accused, canary.deposit);
-        if (canary.accused.length != 0) _summon(canary, pool, sequence, terms.jury);
+        if (canary.accused.length != 0) _summon(canary, pool, sequence);
         token.safeTransferFrom(msg.sender, address(this), canary.deposit + fees);
         _send(address(juries), fees);
     }
@@ -87,15 +87,15 @@ contract Canaries is ICanaries, ReentrancyGuardTransient {
         Canary storage canary = _canaries[FileId.checked(pool, sequence)];
         if (canary.owner == address(0)) revert NotOpened();
         if (canary.concluded) revert AlreadyConcluded();
-        (uint256 verdict, bool replaced) = _verdict(canary);
-        if (replaced) return;
+        (uint256 verdict, uint256 pot, bool ended) = _judge(canary.trial);
+        if (!ended) return;
         canary.concluded = true;
-        uint256 taken = _slash(canary, pool, sequence, verdict);
         uint256 code = _outcome(canary, verdict);
         court.setOutcome(pool, sequence, code);
         emit CanaryConcluded(pool, sequence, code == Codes.CANARY, code);
-        pools.resolve(pool, sequence, file, code, 0);
-        _settleDeposit(canary, verdict, taken);
+        pools.resolve(pool, sequence, file, code, 0, 0);
+        pot += _slash(canary, pool, sequence, code == Codes.CANARY);
+        _settleDeposit(canary, verdict, pot);
     }
 
     /// @inheritdoc ICanaries
@@ -177,22 +177,17 @@ contract Canaries is ICanaries, ReentrancyGuardTransient {
         }
     }
 
-    function _summon(Canary storage canary, uint256 pool, uint256 sequence, uint256 size) private {
+    function _summon(Canary storage canary, uint256 pool, uint256 sequence) private {
         (, uint256[] memory members,,,) = court.decisionOf(pool, sequence);
-        canary.trial = juries.summon(pool, sequence, 1, size, members, canary.owner);
+        canary.trial = juries.summon(pool, sequence, 1, members, canary.owner);
         emit CanaryContested(pool, sequence, canary.owner, canary.trial, 0);
     }
 
-    /// @dev What the jury says; CANARY when there is nothing to judge; NONE when nobody could, or another jury will.
-    function _verdict(Canary storage canary) private returns (uint256 code, bool replaced) {
-        if (canary.trial == 0) return (Codes.CANARY, false);
-        bool done;
-        (done, code) = juries.verdictOf(canary.trial);
-        if (!done) revert NotYet(0);
-        if (code != Codes.NONE) return (code, false);
-        uint256 next = juries.replace(canary.trial);
-        replaced = next != 0;
-        if (replaced) canary.trial = next;
+    /// @dev What the juries say, and what those pay that were overturned; CANARY when there is nothing to judge.
+    function _judge(uint256 trial) private returns (uint256 verdict, uint256 pot, bool ended) {
+        if (trial == 0) return (Codes.CANARY, 0, true);
+        (verdict, ended) = juries.proceed(trial);
+        if (ended) (pot,) = juries.judge(trial, verdict);
     }
 
     /// @dev A jury that finds the file good restores it; one that cannot tell leaves the committee's outcome.
@@ -203,11 +198,10 @@ contract Canaries is ICanaries, ReentrancyGuardTransient {
     }
 
     /// @dev Frees the accused, and slashes them when the jury agrees.
-    function _slash(Canary storage canary, uint256 pool, uint256 sequence, uint256 verdict)
+    function _slash(Canary storage canary, uint256 pool, uint256 sequence, bool upheld)
         private
         returns (uint256 taken)
     {
-        bool upheld = _outcome(canary, verdict) == Codes.CANARY;
         mapping(uint256 => bool) storage slashed = _slashed[FileId.checked(pool, sequence >> 4)];
         for (uint256 i = 0; i < canary.accused.length; ++i) {
             uint256 seat = canary.accused[i];
@@ -220,16 +214,15 @@ contract Canaries is ICanaries, ReentrancyGuardTransient {
         }
     }
 
-    /// @dev The slashed pay the jury that was right about them, else the owner does. A false canary loses all of its
-    /// deposit; one that no jury could judge gets it back.
-    function _settleDeposit(Canary storage canary, uint256 verdict, uint256 taken) private {
-        bool judged = canary.trial != 0 && verdict != Codes.NONE;
-        uint256 used = judged ? juries.conclude(canary.trial, verdict, taken + canary.deposit) : 0;
+    /// @dev The slashed, and jurors that were overturned, pay the juries, else the owner does. A false canary loses all
+    /// of its deposit.
+    function _settleDeposit(Canary storage canary, uint256 verdict, uint256 pot) private {
+        uint256 used = canary.trial == 0 ? 0 : juries.pay(canary.trial, pot + canary.deposit);
         _send(address(juries), used);
-        uint256 fromTaken = used < taken ? used : taken;
-        _send(SuiteLib.SINK, taken - fromTaken);
+        uint256 fromPot = used < pot ? used : pot;
+        _send(SuiteLib.SINK, pot - fromPot);
         bool wrong = Codes.kind(verdict) == Codes.KIND_ACCEPT;
-        _send(wrong ? SuiteLib.SINK : canary.owner, canary.deposit - (used - fromTaken));
+        _send(wrong ? SuiteLib.SINK : canary.owner, canary.deposit - (used - fromPot));
     }
 
     function _send(address to, uint256 amount) private {

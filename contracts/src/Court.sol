@@ -101,6 +101,8 @@ contract Court is ICourt {
     function staffed(uint256 pool) external view returns (bool) {
         PoolTerms storage terms = _promised[pool];
         uint256 needed = 2 * uint256(terms.committee) + terms.jury + terms.appealJury;
+        uint256 juries = 2 * uint256(terms.jury); // of a node challenge, where the pool has one size
+        if (needed < juries) needed = juries;
         return seats.countAt(terms.group, seats.currentEpoch()) >= needed;
     }
 

@@ -26,12 +26,12 @@ contract Juries is IJuries, ReentrancyGuardTransient {
     struct Trial {
         address bench;
         uint8 size;
+        /// By which its jurors are paid and penalised, once concluded.
         uint8 code;
         bool concluded;
         uint40 fee;
         uint32 commitWindow;
         // next word
-        bool replacement;
         bool discharged;
         uint32 revealWindow;
         uint32 seedBlock;
@@ -41,11 +41,20 @@ contract Juries is IJuries, ReentrancyGuardTransient {
         uint16 closed;
         uint24 pool;
         uint32 sequence;
-        uint40 feePaid;
         // next word
         address excludedOwner;
         uint64 seed;
         uint32 group;
+        // next word
+        /// What a juror gets that judged, and one that could not.
+        uint40 feePaid;
+        uint40 attemptPaid;
+        /// The second jury's trial.
+        uint32 next;
+        uint40 appealUntil;
+        // next word
+        address appellant;
+        uint64 deposit;
         // next words
         uint16[] seats;
         uint256[] excluded;
@@ -83,23 +92,19 @@ contract Juries is IJuries, ReentrancyGuardTransient {
         epochBlocks = ISeats(suite.seats).epochBlocks();
     }
 
-    // ---- A bench summons and dismisses
+    // ---- A case: one jury, and a second one where the first found nothing or somebody appeals
 
     /// @inheritdoc IJuries
-    function summon(
-        uint256 pool,
-        uint256 sequence,
-        uint256 files,
-        uint256 size,
-        uint256[] calldata excluded,
-        address excludedOwner
-    ) external returns (uint256 trial) {
+    function summon(uint256 pool, uint256 sequence, uint256 files, uint256[] calldata excluded, address excludedOwner)
+        external
+        returns (uint256 trial)
+    {
         if (msg.sender != appeals && msg.sender != canaries && msg.sender != nodeChallenges) revert NotBench();
         PoolTerms memory terms = court.termsOf(pool);
         trial = ++trialCount;
         Trial storage trial_ = _trials[trial];
         trial_.bench = msg.sender;
-        trial_.size = uint8(size);
+        trial_.size = terms.jury;
         trial_.fee = JuryTerms.fee(terms, files);
         trial_.group = terms.group;
         trial_.commitWindow = JuryTerms.commitWindow(terms, files);
@@ -112,52 +117,160 @@ contract Juries is IJuries, ReentrancyGuardTransient {
     }
 
     /// @inheritdoc IJuries
-    function replace(uint256 trial) external onlyBench(trial) returns (uint256 next) {
-        Trial storage old = _trials[trial];
-        if (old.concluded) revert AlreadyConcluded();
-        old.concluded = true;
-        emit JuryConcluded(trial, Codes.NONE, 0);
-        if (old.replacement || old.time == 0) return 0;
-        next = ++trialCount;
-        Trial storage trial_ = _trials[next];
-        (trial_.bench, trial_.size, trial_.fee, trial_.replacement) = (old.bench, old.size, old.fee, true);
-        (trial_.commitWindow, trial_.revealWindow, trial_.pool, trial_.sequence) =
-        (old.commitWindow, old.revealWindow, old.pool, old.sequence);
-        (trial_.group, trial_.excludedOwner, trial_.excluded) = (old.group, old.excludedOwner, old.excluded);
-        emit JuryReplaced(trial, next);
-        _call(next, trial_);
+    function proceed(uint256 trial) external onlyBench(trial) returns (uint256 code, bool ended) {
+        Trial storage first = _trials[trial];
+        uint256 next = first.next;
+        bool done;
+        (done, code) = verdictOf(next == 0 ? trial : next);
+        if (!done) revert Undecided();
+        if (next != 0) return (code, true);
+        PoolTerms memory terms = court.termsOf(first.pool);
+        if (!Codes.isVerdict(code)) {
+            emit JuryReplaced(trial, _second(first, terms, terms.appealJury != 0));
+            return (Codes.NONE, false);
+        }
+        uint256 until = first.appealUntil;
+        if (until == 0) {
+            bool final_ = terms.appealJury == 0 && first.bench != nodeChallenges;
+            until = final_ ? block.timestamp : block.timestamp + terms.appealWindow;
+            first.appealUntil = uint40(until);
+            emit VerdictReached(trial, code, until);
+            return (code, final_);
+        }
+        if (block.timestamp < until) revert NotYet(until);
+        return (code, true);
+    }
+
+    /// @inheritdoc IJuries
+    function appeal(uint256 trial) external nonReentrant returns (uint256 next) {
+        Trial storage first = _trials[trial];
+        if (first.appealUntil == 0 || first.concluded) revert NoAppeal();
+        if (block.timestamp >= first.appealUntil) revert AppealOver(first.appealUntil);
+        if (first.appellant != address(0)) revert AlreadyAppealed();
+        uint256 deposit = appealDepositOf(trial);
+        (first.appellant, first.deposit) = (msg.sender, uint64(deposit));
+        next = _second(first, court.termsOf(first.pool), true);
+        emit Appealed(trial, next, msg.sender, deposit);
+        token.safeTransferFrom(msg.sender, address(this), deposit);
+    }
+
+    /// @inheritdoc IJuries
+    function judge(uint256 trial, uint256 code)
+        external
+        onlyBench(trial)
+        nonReentrant
+        returns (uint256 pot, uint256 cost)
+    {
+        Trial storage first = _trials[trial];
+        if (first.concluded) revert AlreadyConcluded();
+        (, uint256 verdict) = verdictOf(trial);
+        cost = _conclude(trial, first, code);
+        if (first.next == 0) return (0, cost);
+        Trial storage second = _trials[first.next];
+        uint256 costOfSecond = _conclude(first.next, second, code);
+        if (Codes.contradict(verdict, code)) pot = _overturn(trial, first, verdict);
+        if (first.appellant == address(0)) return (pot, cost + costOfSecond);
+
+        uint256 deposit = first.deposit;
+        if (!Codes.isVerdict(code)) {
+            deposit -= _setPay(first.next, second, deposit); // whoever asked for a jury pays those who came
+        } else {
+            cost += costOfSecond;
+            if (Codes.kind(verdict) == Codes.kind(code)) {
+                token.safeTransfer(msg.sender, deposit);
+                return (pot + deposit, cost);
+            }
+        }
+        token.safeTransfer(first.appellant, deposit);
+    }
+
+    /// @inheritdoc IJuries
+    function pay(uint256 trial, uint256 funds) external onlyBench(trial) returns (uint256 used) {
+        Trial storage first = _trials[trial];
+        bool paidByAppeal = first.appellant != address(0) && !Codes.isVerdict(first.code);
+        if (first.next != 0 && !paidByAppeal) used = _setPay(first.next, _trials[first.next], funds);
+        used += _setPay(trial, first, funds - used);
     }
 
     /// @inheritdoc IJuries
     function discharge(uint256 trial) external onlyBench(trial) returns (uint256 used) {
         Trial storage trial_ = _trials[trial];
         if (trial_.concluded) revert AlreadyConcluded();
-        (trial_.concluded, trial_.discharged, trial_.feePaid) = (true, true, trial_.fee);
-        for (uint256 i = 0; i < trial_.seats.length; ++i) {
-            if (trial_.revealed & (1 << i) != 0) used += trial_.fee;
-        }
+        (trial_.concluded, trial_.discharged) = (true, true);
+        used = _setPay(trial, trial_, type(uint256).max);
         emit JuryDischarged(trial);
-        emit JuryConcluded(trial, Codes.NONE, trial_.fee);
+        emit JuryConcluded(trial, Codes.NONE);
     }
 
     /// @inheritdoc IJuries
-    function conclude(uint256 trial, uint256 code, uint256 funds) external onlyBench(trial) returns (uint256 used) {
-        Trial storage trial_ = _trials[trial];
-        if (trial_.concluded) revert AlreadyConcluded();
-        trial_.concluded = true;
-        trial_.code = uint8(code);
-        uint256 right = _matching(trial, trial_, code);
-        uint256 each = right == 0 ? 0 : funds / right;
-        if (each > trial_.fee) each = trial_.fee;
-        trial_.feePaid = uint40(each);
-        used = each * right;
-        emit JuryConcluded(trial, code, each);
+    function depositOf(uint256 pool, uint256 files) external view returns (uint256) {
+        PoolTerms memory terms = court.termsOf(pool);
+        return _deposit(terms.jury, JuryTerms.fee(terms, files));
+    }
+
+    /// @inheritdoc IJuries
+    function appealDepositOf(uint256 trial) public view returns (uint256) {
+        return 2 * _deposit(_trials[trial].size, _trials[trial].fee);
+    }
+
+    function _deposit(uint256 size, uint256 fee) private view returns (uint256) {
+        return size * fee + params.values().delayCompensation;
+    }
+
+    /// @dev A case's second jury. A `fresh` one has nobody of the first.
+    function _second(Trial storage first, PoolTerms memory terms, bool fresh) private returns (uint256 next) {
+        next = ++trialCount;
+        Trial storage second = _trials[next];
+        first.next = uint32(next);
+        (second.bench, second.size) = (first.bench, terms.appealJury == 0 ? terms.jury : terms.appealJury);
+        (second.fee, second.pool, second.sequence) = (first.fee, first.pool, first.sequence);
+        (second.commitWindow, second.revealWindow) = (first.commitWindow, first.revealWindow);
+        (second.group, second.excludedOwner, second.excluded) = (first.group, first.excludedOwner, first.excluded);
+        for (uint256 i = 0; fresh && i < first.seats.length; ++i) {
+            second.excluded.push(first.seats[i]);
+        }
+        _call(next, second);
     }
 
     /// @dev The seed is the next but one block's hash; nobody knows it yet.
     function _call(uint256 trial, Trial storage trial_) private {
         trial_.seedBlock = uint32(block.number + 2);
         emit JurySummoned(trial, trial_.pool, trial_.sequence, trial_.size, trial_.seedBlock);
+    }
+
+    /// @dev Jurors are judged by the case's verdict. Without one, nobody is: whoever could not get the bytes is paid
+    /// for the attempt, and whoever judged for that, unless most of the jury could not.
+    function _conclude(uint256 trial, Trial storage trial_, uint256 code) private returns (uint256 cost) {
+        if (!Codes.isVerdict(code)) {
+            (, code) = verdictOf(trial);
+            if (code != Codes.UNAVAILABLE) code = Codes.NONE;
+        }
+        (trial_.concluded, trial_.code) = (true, uint8(code));
+        emit JuryConcluded(trial, code);
+        (uint256 judged, uint256 tried) = _toPay(trial, trial_);
+        cost = judged * trial_.fee + tried * _attempt(trial_);
+    }
+
+    /// @dev Each juror of an overturned majority pays, whatever else its vote costs it.
+    function _overturn(uint256 trial, Trial storage trial_, uint256 verdict) private returns (uint256 sum) {
+        uint256 amount = _penalty(trial_, params.valuesAt(trial_.time).overturnPenalty);
+        for (uint256 i = 0; i < trial_.seats.length; ++i) {
+            if (Codes.kind(_vote(trial, trial_, i)) != Codes.kind(verdict)) continue;
+            uint256 taken = seats.penalise(trial_.seats[i], amount, msg.sender);
+            sum += taken;
+            emit JurorOverturned(trial, trial_.seats[i], taken);
+        }
+    }
+
+    /// @dev What each juror will get of `funds`, which are spread evenly where they are short.
+    function _setPay(uint256 trial, Trial storage trial_, uint256 funds) private returns (uint256 used) {
+        (uint256 judged, uint256 tried) = _toPay(trial, trial_);
+        (uint256 fee, uint256 attempt) = (trial_.fee, _attempt(trial_));
+        uint256 cost = judged * fee + tried * attempt;
+        if (funds < cost) (fee, attempt) = (fee * funds / cost, attempt * funds / cost);
+        (trial_.feePaid, trial_.attemptPaid) = (uint40(fee), uint40(attempt));
+        emit JurorsPaid(trial, fee, attempt);
+        return judged * fee + tried * attempt;
     }
 
     // ---- Draw
@@ -261,31 +374,51 @@ contract Juries is IJuries, ReentrancyGuardTransient {
         trial_.closed |= uint16(1 << juror);
         uint256 seat = trial_.seats[juror];
         seats.release(seat);
-        (uint256 paid, uint256 penalty) = _due(trial, trial_, juror);
-        if (penalty != 0) penalty = seats.collect(seat, penalty, msg.sender);
+        uint256 voted = _vote(trial, trial_, juror);
+        (bool judged, bool tried) = _earns(voted, trial_.code);
+        uint256 paid = judged ? trial_.feePaid : tried ? trial_.attemptPaid : 0;
+        uint256 penalty = trial_.discharged ? 0 : _owes(trial_, voted);
+        if (penalty != 0) {
+            penalty =
+                voted == Codes.NONE ? seats.fine(seat, penalty, msg.sender) : seats.collect(seat, penalty, msg.sender);
+        }
         emit JurorClosed(trial, seat, paid, penalty);
         if (paid != 0) token.safeTransfer(seats.ownerOf(seat), paid);
     }
 
-    /// @dev What a juror of a concluded case is paid and owes.
-    function _due(uint256 trial, Trial storage trial_, uint256 juror)
-        private
-        view
-        returns (uint256 paid, uint256 penalty)
-    {
-        bool revealed = trial_.revealed & (1 << juror) != 0;
-        if (trial_.discharged) return (revealed ? trial_.feePaid : 0, 0);
-        if (!revealed) return (0, _penalty(trial_, params.valuesAt(trial_.time).withheldPenalty));
-        uint256 voted = _vote(trial, trial_, juror);
-        // a case without majority, or dismissed because the file could not be had, blames nobody
-        if (trial_.code != Codes.NONE && Codes.kind(voted) == Codes.kind(trial_.code)) return (trial_.feePaid, 0);
-        if (!Codes.contradict(voted, trial_.code)) return (0, 0);
-        return (0, _penalty(trial_, params.valuesAt(trial_.time).minorityPenalty));
+    /// @dev Whether a vote earns the fee, or what an attempt is worth, in a case that ended with `code`.
+    function _earns(uint256 voted, uint256 code) private pure returns (bool judged, bool tried) {
+        if (voted == Codes.UNAVAILABLE) return (false, !Codes.isVerdict(code));
+        judged = voted != Codes.NONE && (code == Codes.NONE || Codes.kind(voted) == Codes.kind(code));
+    }
+
+    /// @dev What a juror of a concluded case owes. Not to have judged what others could costs the fee that it would
+    /// have earned: looking away must not be the safe vote.
+    function _owes(Trial storage trial_, uint256 voted) private view returns (uint256) {
+        if (voted == Codes.NONE) return _penalty(trial_, params.valuesAt(trial_.time).withheldPenalty);
+        if (voted == Codes.UNAVAILABLE) return Codes.isVerdict(trial_.code) ? trial_.fee : 0;
+        if (!Codes.contradict(voted, trial_.code)) return 0;
+        return _penalty(trial_, params.valuesAt(trial_.time).minorityPenalty);
     }
 
     /// @dev As many times that of one file as the fee is: or the larger a case is, the more would a blind vote pay.
     function _penalty(Trial storage trial_, uint256 ofOneFile) private view returns (uint256) {
         return ofOneFile * trial_.fee / court.termsOf(trial_.pool).juryFee;
+    }
+
+    /// @dev A quarter of the fee for one file, however many a case has: or the larger it is, the more would looking
+    /// at nothing pay.
+    function _attempt(Trial storage trial_) private view returns (uint256) {
+        return court.termsOf(trial_.pool).juryFee / 4;
+    }
+
+    /// @dev How many jurors have earned the fee, and how many an attempt.
+    function _toPay(uint256 trial, Trial storage trial_) private view returns (uint256 fees, uint256 attempts) {
+        for (uint256 i = 0; i < trial_.seats.length; ++i) {
+            (bool judged, bool tried) = _earns(_vote(trial, trial_, i), trial_.code);
+            if (judged) ++fees;
+            if (tried) ++attempts;
+        }
     }
 
     // ---- Views
@@ -306,6 +439,9 @@ contract Juries is IJuries, ReentrancyGuardTransient {
         case_.closed = trial_.closed;
         case_.concluded = trial_.concluded;
         case_.code = trial_.code;
+        case_.next = trial_.next;
+        case_.appellant = trial_.appellant;
+        case_.appealUntil = trial_.appealUntil;
         if (trial_.time == 0) {
             case_.seedBlock = trial_.seedBlock;
         } else {
@@ -362,12 +498,6 @@ contract Juries is IJuries, ReentrancyGuardTransient {
     }
 
     /// @inheritdoc IJuries
-    function costOf(uint256 trial, uint256 code) external view returns (uint256) {
-        Trial storage trial_ = _trials[trial];
-        return _matching(trial, trial_, code) * trial_.fee;
-    }
-
-    /// @inheritdoc IJuries
     function ballotOf(uint256 trial, uint256 juror)
         external
         view
@@ -377,15 +507,6 @@ contract Juries is IJuries, ReentrancyGuardTransient {
         revealed = _trials[trial].revealed & (1 << juror) != 0;
         if (revealed) code = uint256(ballot);
         else commitment = ballot;
-    }
-
-    /// @dev Jurors who voted the kind of `code`.
-    function _matching(uint256 trial, Trial storage trial_, uint256 code) private view returns (uint256 count) {
-        uint256 kind = Codes.kind(code);
-        if (kind == Codes.KIND_NONE) return 0;
-        for (uint256 i = 0; i < trial_.seats.length; ++i) {
-            if (Codes.kind(_vote(trial, trial_, i)) == kind) ++count;
-        }
     }
 
     function _vote(uint256 trial, Trial storage trial_, uint256 juror) private view returns (uint256) {

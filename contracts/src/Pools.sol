@@ -105,6 +105,11 @@ contract Pools is IPools, ReentrancyGuardTransient {
         _;
     }
 
+    modifier onlyCases() {
+        _checkSender(appeals, nodeChallenges);
+        _;
+    }
+
     constructor(Suite memory suite) {
         SuiteLib.checkPlace(suite.pools);
         token = IERC20(suite.token);
@@ -298,9 +303,10 @@ contract Pools is IPools, ReentrancyGuardTransient {
 
     /// @inheritdoc IPools
     function expel(uint256 pool, address node) external onlyNodeChallenges {
-        uint256 member = _member(pool, node);
-        _accounts[member].word = _accounts[member].word.slashedAt(block.timestamp);
+        uint256 account = _accounts[_member(pool, node)].word;
+        _accounts[_member(pool, node)].word = account.slashedAt(block.timestamp);
         emit NodeExpelled(pool, node);
+        if (account.limit() != 0) stakes.unbind(node, block.timestamp + _desks[pool].unbonding);
     }
 
     /// @dev What a node's key signed is done once.
@@ -602,18 +608,21 @@ contract Pools is IPools, ReentrancyGuardTransient {
     }
 
     /// @inheritdoc IPools
-    function resolve(uint256 pool, uint256 sequence, FileData calldata file, uint256 code, uint256 reward)
-        external
-        onlyBench
-        returns (uint256 slashed, uint256 rewardPaid)
-    {
+    function resolve(
+        uint256 pool,
+        uint256 sequence,
+        FileData calldata file,
+        uint256 code,
+        uint256 reward,
+        uint256 juryFees
+    ) external onlyBench returns (uint256 rewardPaid) {
         uint256 slot = _inPhase(pool, sequence, file, FileSlot.DISPUTED);
         bool frozen = slot & FileSlot.FROZEN != 0;
         if (Codes.isPaid(code)) {
             _restore(pool, sequence, file, slot, code);
             if (frozen) _thaw(pool, file.node);
             stakes.release(file.node);
-            return (0, 0);
+            return 0;
         }
         _files[FileId.checked(pool, sequence)] =
             slot.ended(slot.amount(), slot.finalAt(), code) | (slot & FileSlot.CUMULATIVE);
@@ -625,8 +634,18 @@ contract Pools is IPools, ReentrancyGuardTransient {
             pool,
             sequence,
             file.node,
-            Charging.Unpaid(code, file.units, settledAt, barredAt, frozen, reward, address(0))
+            Charging.Unpaid(code, file.units, settledAt, barredAt, frozen, reward, juryFees, address(0))
         );
+    }
+
+    /// @inheritdoc IPools
+    function payJury(uint256 pool, uint256 amount) external onlyCases nonReentrant returns (uint256 paid) {
+        uint256 state = _pools[pool].word;
+        paid = amount < state.free() ? amount : state.free();
+        if (paid == 0) return 0;
+        _pools[pool].word = state.withFree(state.free() - paid);
+        emit JuryPaid(pool, msg.sender, paid);
+        token.safeTransfer(msg.sender, paid);
     }
 
     /// @dev A held file is paid after all: at its own time, or at that of work settled now; vesting never goes back.
@@ -660,7 +679,7 @@ contract Pools is IPools, ReentrancyGuardTransient {
         _files[FileId.checked(pool, sequence)] = slot.withPhase(FileSlot.FINAL) & ~FileSlot.FROZEN;
         time -= _desks[pool].challengeWindow;
         bool frozen = slot & FileSlot.FROZEN != 0;
-        _charge(pool, sequence, file.node, Charging.Unpaid(code, slot.amount(), time, time, frozen, 0, msg.sender));
+        _charge(pool, sequence, file.node, Charging.Unpaid(code, slot.amount(), time, time, frozen, 0, 0, msg.sender));
     }
 
     /// @inheritdoc IPools
@@ -710,10 +729,11 @@ contract Pools is IPools, ReentrancyGuardTransient {
     /// @dev A file that is finally not paid: the budget gets back what nobody is paid; its node's stake pays the rest.
     function _charge(uint256 pool, uint256 sequence, address node, Charging.Unpaid memory unpaid)
         private
-        returns (uint256 taken, uint256 rewardPaid)
+        returns (uint256 rewardPaid)
     {
         uint256 state = _pools[pool].word;
         uint256 account = _accounts[_member(pool, node)].word.unsettledLess();
+        uint256 taken;
         IStakes.Slash memory order = _order(pool, state, unpaid);
         order.kept = account.unsettled() * state.fees();
         bool member = account.limit() != 0;

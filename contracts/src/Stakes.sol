@@ -193,7 +193,7 @@ contract Stakes is IStakes, ReentrancyGuardTransient {
         _nodes[node] = slot;
         emit NodeSlashed(node, taken, feesPaid, rewardPaid, left, slot.frozen);
         if (feesPaid != 0) token.safeTransfer(msg.sender, feesPaid);
-        if (rewardPaid != 0) token.safeTransfer(appeals, rewardPaid);
+        if (rewardPaid != 0) token.safeTransfer(msg.sender == pools ? appeals : msg.sender, rewardPaid);
         _discard(node, taken - feesPaid - rewardPaid, order.collector);
     }
 

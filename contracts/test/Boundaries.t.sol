@@ -64,25 +64,7 @@ contract BoundariesTest is Planting {
         _juryVotes(trial, Codes.REJECT_WEIGHTS);
         _conclude(s);
         assertEq(token.balanceOf(address(appeals)), 0);
-        assertEq(token.balanceOf(operator), 10_000e9 - appeals.depositOf(pool, 0));
-    }
-
-    /// A canary whose two juries find nothing keeps the last of them.
-    function test_canaryWithoutVerdictKeepsItsJury() public {
-        address[] memory who = new address[](1);
-        who[0] = node;
-        _plantStep(who);
-        uint256 s = _submit();
-        _voteAll(0, Codes.ACCEPT);
-        _openCanary(s);
-        FileData memory f = files[pool][s];
-        _juryVotes(canaries.canaryOf(pool, s).trial, 0);
-        canaries.conclude(pool, s, f);
-        uint256 last = canaries.canaryOf(pool, s).trial;
-        _juryVotes(last, 0);
-        canaries.conclude(pool, s, f);
-        assertEq(canaries.canaryOf(pool, s).trial, last);
-        assertTrue(canaries.canaryOf(pool, s).concluded);
+        assertEq(token.balanceOf(operator), 10_000e9 - juries.depositOf(pool, 1));
     }
 
     /// What a pool takes late from a node that has gone to another leaves too little there: it is out, and what is left

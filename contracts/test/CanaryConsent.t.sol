@@ -3,6 +3,7 @@ pragma solidity 0.8.37;
 
 import {IAppeals} from "../src/interfaces/IAppeals.sol";
 import {ICanaries} from "../src/interfaces/ICanaries.sol";
+import {IJuries} from "../src/interfaces/IJuries.sol";
 import {IPools} from "../src/interfaces/IPools.sol";
 import {Codes} from "../src/libraries/Codes.sol";
 import {FileData} from "../src/libraries/Types.sol";
@@ -79,15 +80,16 @@ contract CanaryConsentTest is Planting {
         uint256 until = pools.submissionOf(pool, s).finalAt;
         vm.expectRevert(abi.encodeWithSelector(IAppeals.NotYet.selector, until));
         _conclude(s);
-        vm.expectRevert(IAppeals.NoAppeal.selector);
-        appeals.appeal(pool, s);
+        uint256 trial = appeals.disputeOf(pool, s).trial;
+        vm.expectRevert(IJuries.NoAppeal.selector);
+        juries.appeal(trial);
         uint256 before = token.balanceOf(stranger);
         uint256 deposit = appeals.disputeOf(pool, s).deposit;
         _openCanary(s);
         assertEq(token.balanceOf(stranger) - before, deposit);
         assertEq(token.balanceOf(address(appeals)), 0);
-        vm.expectRevert(IAppeals.NoAppeal.selector);
-        appeals.appeal(pool, s);
+        vm.expectRevert(IJuries.NoAppeal.selector);
+        juries.appeal(trial);
     }
 
     function test_nobodyOpensACanaryThatCanBeAppealed() public {
@@ -95,10 +97,8 @@ contract CanaryConsentTest is Planting {
         uint256 until = pools.submissionOf(pool, s).finalAt;
         _passWindow();
         _conclude(s);
-        _give(operator, address(appeals), 10_000e9);
-        vm.prank(operator);
-        appeals.appeal(pool, s);
-        assertEq(appeals.disputeOf(pool, s).appellant, operator);
+        _appeal(operator, s);
+        assertEq(juries.caseOf(appeals.disputeOf(pool, s).trial).appellant, operator);
         _refuses(
             files[pool][s],
             s,

@@ -132,33 +132,6 @@ contract CornersTest is Planting {
         assertEq(pools.accountOf(fresh, late).joinedStep, 1);
     }
 
-    /// A second jury without majority blames nobody of it, whatever the outcome in the end.
-    function test_juryWithoutMajorityIsNotJudgedByTheOutcome() public {
-        _openSeats(30);
-        _nextEpoch();
-        PoolTerms memory t = defaultTerms();
-        t.appealJury = 7;
-        _moveTo(t);
-        uint256 s = _submit();
-        _voteAll(0, Codes.ACCEPT);
-        _juryVotes(_dispute(stranger, s), Codes.REJECT_WEIGHTS);
-        _conclude(s);
-        vm.prank(stranger);
-        appeals.appeal(pool, s);
-        _juryVotes(appeals.disputeOf(pool, s).appealTrial, Codes.ACCEPT, 3, 0);
-        _conclude(s);
-        uint256 trial = appeals.disputeOf(pool, s).appealTrial;
-        _juryVotes(trial, Codes.ACCEPT, 3, 0);
-        _conclude(s);
-        assertEq(_code(s), Codes.REJECT_WEIGHTS);
-        uint256[] memory jurors = juries.seatsOf(trial);
-        for (uint256 i = 0; i < 4; ++i) {
-            juries.closeJuror(trial, i);
-        }
-        assertEq(seats.seatOf(jurors[0]).bond, BOND);
-        assertEq(seats.seatOf(jurors[3]).bond, BOND - 2e9); // silent
-    }
-
     function test_packedFieldsEnd() public {
         bytes32 account_ = keccak256(abi.encode((pool << 160) | uint160(node), uint256(4)));
         bytes32 pool_ = keccak256(abi.encode(pool, uint256(1)));

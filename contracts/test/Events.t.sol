@@ -133,8 +133,8 @@ contract EventsTest is Planting {
         _voteAll(0, Codes.ACCEPT);
         _juryVotes(_dispute(stranger, s), Codes.ACCEPT);
         FileData memory f = files[pool][s];
-        vm.expectEmit(address(appeals));
-        emit IAppeals.VerdictReached(pool, s, Codes.ACCEPT, clock);
+        vm.expectEmit(address(juries));
+        emit IJuries.VerdictReached(appeals.disputeOf(pool, s).trial, Codes.ACCEPT, clock);
         appeals.conclude(pool, s, f);
     }
 
@@ -198,7 +198,7 @@ contract EventsTest is Planting {
         FileData memory f = files[pool][s];
         _give(stranger, address(appeals), 10_000e9);
         uint256 trial = juries.trialCount() + 1;
-        uint256 deposit = appeals.depositOf(pool, 0);
+        uint256 deposit = juries.depositOf(pool, 1);
         vm.expectEmit(address(appeals));
         emit IAppeals.Disputed(pool, s, stranger, trial, deposit);
         vm.prank(stranger);
@@ -253,11 +253,12 @@ contract EventsTest is Planting {
         uint256 trial = _dispute(stranger, s);
         _juryVotes(trial, Codes.ACCEPT);
         _conclude(s);
-        uint256 deposit = appeals.depositOf(pool, 1);
-        vm.expectEmit(address(appeals));
-        emit IAppeals.Appealed(pool, s, stranger, trial + 1, deposit);
+        _give(stranger, address(juries), 10_000e9);
+        uint256 deposit = juries.appealDepositOf(trial);
+        vm.expectEmit(address(juries));
+        emit IJuries.Appealed(trial, trial + 1, stranger, deposit);
         vm.prank(stranger);
-        appeals.appeal(pool, s);
+        juries.appeal(trial);
     }
 
     function test_feesAreAnnouncedPaidAndBurnt() public {

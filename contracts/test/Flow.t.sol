@@ -62,7 +62,7 @@ contract FlowTest is Network {
         _conclude(sequence);
         assertEq(_code(sequence), Codes.ACCEPT);
         // its deposit, and as much again: a fifth of three overturned seats' penalties is more than that
-        assertEq(token.balanceOf(operator) - before, 2 * appeals.depositOf(pool, 0));
+        assertEq(token.balanceOf(operator) - before, 2 * juries.depositOf(pool, 1));
         assertEq(pools.accountOf(pool, node).frozen, 0);
         assertEq(pools.accountOf(pool, node).barrier, 0);
         _passWindow();

@@ -16,6 +16,7 @@ contract GasTest is MeasuringChallenges {
     function test_gas() public {
         if (!vm.envOr("MUSTER_GAS", false)) return; // only under contracts/tools/gas.mjs
         token.mint(SINK, 1);
+        token.mint(operator, 1);
         _submitFrom(node, 500); // steady state: slots of pool and account are in use
         _measure("");
         if (vm.envOr("MUSTER_GAS_QUICK", false)) {

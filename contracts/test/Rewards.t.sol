@@ -42,7 +42,7 @@ contract RewardsTest is Network {
 
     function test_winnerEarnsNoMoreThanItStaked() public {
         (uint256 reward, uint256 burnt) = _overturned(50e9);
-        assertEq(reward, appeals.depositOf(pool, 0)); // less than a fifth
+        assertEq(reward, juries.depositOf(pool, 1)); // less than a fifth
         assertEq(burnt, 150e9 - JURY - reward);
     }
 
@@ -50,35 +50,27 @@ contract RewardsTest is Network {
 
     /// @dev A pool with appeals, in which a first jury overturned an accepted file and its operator appealed.
     function _appealed() private returns (uint256 s, uint256 trial, uint256 appealTrial) {
-        (s, trial, appealTrial) = _appeal();
-        _juryVotes(appealTrial, Codes.ACCEPT);
-    }
-
-    function _appeal() private returns (uint256 s, uint256 trial, uint256 appealTrial) {
         _moveToTwoJuries();
         s = _submit();
         _voteAll(0, Codes.ACCEPT);
         trial = _dispute(stranger, s);
         _juryVotes(trial, Codes.REJECT_SAMPLING);
         _conclude(s);
-        _give(operator, address(appeals), 10_000e9);
-        vm.prank(operator);
-        appeals.appeal(pool, s);
-        appealTrial = appeals.disputeOf(pool, s).appealTrial;
+        appealTrial = _appeal(operator, s);
     }
 
-    /// The seven who were right are paid out of what the five and the disputer lose, and so are the appellant's fifth and
-    /// the delay.
+    /// The seven who were right are paid out of what the five and the disputer lose, and so is the delay.
     function test_wrongJurysPenaltiesPayTheRightOne() public {
         (uint256 s, uint256 trial, uint256 appealTrial) = _appealed();
-        uint256 lost = 5 * 2e9 + appeals.depositOf(pool, 0);
-        uint256 before = token.balanceOf(operator) + appeals.depositOf(pool, 1);
+        uint256 deposit = juries.depositOf(pool, 1);
+        uint256 before = token.balanceOf(operator) + 2 * deposit;
         uint256 burnt = _burnt();
+        _juryVotes(appealTrial, Codes.ACCEPT);
         _conclude(s);
         assertEq(token.balanceOf(address(juries)), 7 * 5e8);
-        assertEq(token.balanceOf(operator) - before, 2e9 + 5e9);
-        assertEq(token.balanceOf(stranger), 10_000e9 - appeals.depositOf(pool, 0));
-        assertEq(_burnt() - burnt, lost - 7 * 5e8 - 2e9 - 5e9);
+        assertEq(token.balanceOf(operator) - before, 5e9);
+        assertEq(token.balanceOf(stranger), 10_000e9 - deposit);
+        assertEq(_burnt() - burnt, 5 * 2e9 + deposit - 7 * 5e8 - 5e9);
         assertEq(token.balanceOf(address(appeals)), 0);
         for (uint256 i = 0; i < 7; ++i) {
             uint256 seat = juries.seatsOf(appealTrial)[i];
@@ -92,6 +84,7 @@ contract RewardsTest is Network {
 
     function test_secondJuryHasNobodyOfTheFirstNorOfTheCommittee() public {
         (, uint256 trial, uint256 appealTrial) = _appealed();
+        _juryVotes(appealTrial, Codes.ACCEPT);
         uint256[] memory members = court.roundOf(pool, 0, 0).seats;
         uint256[] memory jurors = juries.seatsOf(trial);
         uint256[] memory seconds_ = juries.seatsOf(appealTrial);
@@ -115,32 +108,15 @@ contract RewardsTest is Network {
         _voteAll(0, Codes.ACCEPT);
         uint256 trial = _dispute(stranger, s);
         _juryVotes(trial, Codes.ACCEPT);
-        vm.prank(address(appeals));
-        assertEq(juries.conclude(trial, Codes.ACCEPT, 1e9 + 4), 1e9);
+        vm.startPrank(address(appeals));
+        juries.judge(trial, Codes.ACCEPT);
+        assertEq(juries.pay(trial, 1e9 + 4), 1e9);
+        vm.stopPrank();
         token.mint(address(juries), 1e9);
         for (uint256 i = 0; i < 5; ++i) {
             uint256 seat = juries.seatsOf(trial)[i];
             juries.closeJuror(trial, i);
             assertEq(token.balanceOf(_seatOwner(seat)), 2e8);
         }
-    }
-
-    /// Two second juries in a row stay silent: the first one's verdict stands, and the appellant has its deposit back.
-    function test_verdictStandsWhenNoSecondJuryJudges() public {
-        _openSeats(14);
-        (uint256 s,, uint256 appealTrial) = _appeal();
-        uint256 before = token.balanceOf(operator) + appeals.depositOf(pool, 1);
-        for (uint256 i = 0; i < 2; ++i) {
-            _juryVotes(appealTrial, 0);
-            _wait(60);
-            _conclude(s);
-            if (i == 0) appealTrial = appeals.disputeOf(pool, s).appealTrial;
-        }
-        assertTrue(appeals.disputeOf(pool, s).resolved);
-        assertEq(_code(s), Codes.REJECT_SAMPLING);
-        assertEq(token.balanceOf(operator), before);
-        assertEq(token.balanceOf(stranger), 10_000e9 + appeals.depositOf(pool, 0));
-        assertEq(token.balanceOf(address(appeals)), 0);
-        assertEq(stakes.stakeOf(node), 0);
     }
 }

@@ -101,6 +101,11 @@ contract TransfersTest is Planting {
             _juryVotes(trial, verdicts[i]);
             _passWindow();
             _conclude(s);
+            if (verdicts[i] == Codes.UNAVAILABLE) {
+                _juryVotes(_second(s), Codes.UNAVAILABLE);
+                _conclude(s);
+                _closeJurors(_second(s));
+            }
             _closeJurors(trial);
             _closeAll(s / 16, 0);
             _blocks(4);
@@ -116,6 +121,8 @@ contract TransfersTest is Planting {
         _blocks(500);
         _passWindow();
         _conclude(s); // no jury was drawn in time
+        _blocks(500);
+        _conclude(s);
         assertEq(token.balanceOf(operator) - before, 10_000e9);
         assertEq(juries.caseOf(trial).concluded, true);
         assertEq(_code(s), Codes.REJECT_WEIGHTS);
@@ -133,6 +140,11 @@ contract TransfersTest is Planting {
             _juryVotes(trial, verdicts[i]);
             FileData memory f = files[pool][s];
             canaries.conclude(pool, s, f);
+            if (verdicts[i] == Codes.UNAVAILABLE) {
+                _juryVotes(trial + 1, Codes.UNAVAILABLE);
+                canaries.conclude(pool, s, f);
+                _closeJurors(trial + 1);
+            }
             _closeJurors(trial);
             _passWindow();
             _closeAll(s / 16, 0);
@@ -160,8 +172,11 @@ contract TransfersTest is Planting {
         uint256 trial = canaries.canaryOf(pool, s).trial;
         _juryVotes(trial, Codes.UNAVAILABLE);
         canaries.conclude(pool, s, files[pool][s]);
+        _juryVotes(trial + 1, Codes.UNAVAILABLE);
+        canaries.conclude(pool, s, files[pool][s]);
         assertEq(_code(s), Codes.REJECT_WEIGHTS);
         _closeJurors(trial);
+        _closeJurors(trial + 1);
         _passWindow();
         _closeAll(0, 0);
         _ended(0);

@@ -62,13 +62,13 @@ const reward = (n) => {
 const lockup = ({ terms: t, suite }) =>
   (9 / 8) * ((1 + 4 * t.draw_blocks) * suite.block_seconds + 2 * (t.commit_window + t.reveal_window) +
     t.challenge_window + t.receipt_window + 2 * (t.appeal_window + t.jury_commit_window + t.jury_reveal_window));
-// A node challenge over `files` files: a juror's fee, the bond, its jurors' time to commit, and how long it can hold a stake:
-// two juries, each drawn by the end of the third epoch after its seed's (JuryTerms.sol, Epochs.sol).
+// A node challenge over `files` files: a juror's fee, its first jury's, its jurors' time to commit, and how long it can hold a
+// stake: two juries, each drawn by the end of the third epoch after its seed's (JuryTerms.sol, Epochs.sol), and the time to appeal.
 const CHALLENGE_FILES = 256; // NodeChallenges.MAX_FILES
 const jurorFee = ({ terms: t }, files) => t.jury_fee + (files - 1) * t.fee;
-const challengeFees = (n, files) => Math.max(n.terms.jury, n.terms.appeal_jury) * jurorFee(n, files);
+const challengeFees = (n, files) => n.terms.jury * jurorFee(n, files);
 const challengeTime = ({ terms: t }, files) => t.jury_commit_window + Math.ceil((files - 1) / 16) * t.commit_window;
-const challengeHold = (n, files) => 2 * (4 * n.suite.epoch_blocks * n.suite.block_seconds + challengeTime(n, files) + n.terms.jury_reveal_window);
+const challengeHold = (n, files) => 2 * (4 * n.suite.epoch_blocks * n.suite.block_seconds + challengeTime(n, files) + n.terms.jury_reveal_window) + n.terms.appeal_window;
 const tokens = (x) => number(Number(x.toPrecision(12)));
 
 const captured = table(
@@ -83,7 +83,7 @@ const figures = {
   "overturned acceptance of such a file, a seat": (n) => tokens(overturned(n) + n.penalties.minority),
   "fee of a seat and file": (n) => tokens(n.terms.fee),
   "least fee: withheldPenalty / 100": (n) => tokens(n.penalties.withheld / 100),
-  "seats that its validator group needs": (n) => number(2 * n.terms.committee + n.terms.jury + n.terms.appeal_jury),
+  "seats that its validator group needs": (n) => number(Math.max(2 * n.terms.committee + n.terms.jury + n.terms.appeal_jury, 2 * n.terms.jury)),
   "one wrong vote costs the fees of so many files": (n) => number(n.penalties.minority / n.terms.fee),
   "accepting blindly loses above one canary in so many files (canarySlash / fee)": (n) => number(n.penalties.canary_slash / n.terms.fee),
   "an absent member costs the others' fees": (n) => tokens((n.terms.committee - 1) * n.terms.fee),
@@ -92,7 +92,7 @@ const figures = {
   "bond of a node challenge, one file to 256": (n) => [1, CHALLENGE_FILES].map((k) => tokens(challengeFees(n, k) + n.penalties.delay_compensation)).join(" to "),
   "time of its jurors": (n) => [1, CHALLENGE_FILES].map((k) => duration(challengeTime(n, k))).join(" to "),
   "it holds a stake for at most": (n) => [1, CHALLENGE_FILES].map((k) => duration(challengeHold(n, k))).join(" to "),
-  "upheld, its jury takes of minStake": (n) => [1, CHALLENGE_FILES].map((k) => percent(challengeFees(n, k) / n.terms.min_stake)).join(" to "),
+  "upheld, its first jury takes of minStake": (n) => [1, CHALLENGE_FILES].map((k) => percent(challengeFees(n, k) / n.terms.min_stake)).join(" to "),
   "a watcher's reward R": (n) => tokens(reward(n)),
   "re-checking at the cost of a fee pays above one forged file in (R / fee)": (n) => number(Math.floor(reward(n) / n.terms.fee)),
   "minStake": (n) => tokens(n.terms.min_stake),

@@ -15,7 +15,7 @@ from orchestrator.scheduling.aggregates import ConsumedFiles
 from orchestrator.service import Service
 from protocol.api import run
 from protocol.api.run import NodeState
-from protocol.verdict import Code
+from protocol.verdict import Code, challenge_label
 from protocol.waits import WAITS
 
 T = TypeVar("T")
@@ -161,7 +161,7 @@ class Snapshot:
             earned=account.units_awarded * self.pool.terms.rate,
             claimed=account.paid,
             slashed=account.slashed,
-            ejected=Code(account.eject_code).label if account.ejected else None,
+            ejected=account.eject_label if account.ejected else None,
             **_health(self.heartbeats.get(account.node), self.node_state(account)),
         )
 
@@ -283,9 +283,9 @@ class Snapshot:
                     "jurors": jury.size,
                     "drawn": jury.drawn,
                     "committed": len(jury.commits),
-                    "votes": dict(Counter(Code(code).label for code, _ in jury.reveals.values())),
+                    "votes": dict(Counter(challenge_label(Code(code)) for code, _ in jury.reveals.values())),
                     "outcome": challenge.outcome.name.lower(),
-                    "reason": label(challenge.code),
+                    "reason": challenge_label(Code(challenge.code)) if challenge.code else "",
                 }
                 entries.append(run.ChallengeEntry(**vars(challenge) | shown))
         return entries

@@ -45,9 +45,10 @@ class CanaryEntry(ResponseBody):
 
 
 class ChallengeEntry(ResponseBody):
-    """A challenge against `node` for what its files `sequences` say together. The outcome is open until its jury
-    (`trial`, of `jurors` seats) has decided, then upheld, refuted, dismissed or lapsed. `votes`: opened ones by code;
-    `reason`: what their majority said; `slashed`: of the stake, `back`: of the bond."""
+    """A challenge against `node` for what its files `sequences` say together. The outcome is open until its newest jury
+    (`trial`, of `jurors` seats) has decided, then upheld, different (its membership ends without a slash), refuted,
+    dismissed or lapsed. `votes`: opened ones by code; `reason`: what their majority said; `slashed`: of the stake,
+    `back`: of the bond."""
 
     challenge: int
     node: str

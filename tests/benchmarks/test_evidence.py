@@ -3,16 +3,17 @@
 import numpy as np
 import pytest
 
-from benchmarks.verification.evidence import BLOCKS, histories
-from protocol.evidence.null_model import BETS, NAMES, NodeEvidence
+from benchmarks.verification.evidence import histories
+from protocol.evidence.figures import BETS, FIGURES
+from protocol.evidence.null_model import NodeEvidence
 
 
 def test_a_history_drawn_in_bulk_is_that_of_one_node() -> None:
     source = np.random.default_rng(1)
-    paid = source.normal(0.2, 0.3, (1, len(NAMES), BETS))
+    paid = source.normal(0.2, 0.3, (1, len(FIGURES), BETS))
     evidence, accused = NodeEvidence(), 0
     for number in range(1, 41):
-        evidence.add({name: (BLOCKS * paid[0, place]).tolist() for place, name in enumerate(NAMES)})
+        evidence.add({name: tuple(paid[0, place].tolist()) for place, name in enumerate(FIGURES)})
         accused = accused or number * evidence.accused
     at, by, largest = histories(paid, 3, 40)
     assert at.tolist() == [accused] * 3
@@ -22,7 +23,7 @@ def test_a_history_drawn_in_bulk_is_that_of_one_node() -> None:
 
 
 def test_files_that_pay_nothing_accuse_nobody() -> None:
-    at, by, largest = histories(np.zeros((4, len(NAMES), BETS)), 5, 30)
+    at, by, largest = histories(np.zeros((4, len(FIGURES), BETS)), 5, 30)
     assert not at.any()
     assert not by.any()
     assert largest <= 1e-9

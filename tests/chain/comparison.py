@@ -65,9 +65,13 @@ def compare(game: Game) -> State:
         assert (node.sponsor or ZERO, node.loan) == suite.stakes.read("loanOf", address)
     for number, challenge in state.challenges.items():
         held = suite.node_challenges.read("challengeOf", number)
-        for name in ("outcome", "trial", "bond", "pool", "node", "accuser"):
+        for name in ("outcome", "bond", "pool", "node", "accuser"):
             assert getattr(challenge, name) == held[name]
+        assert challenge.trials[0] == held["trial"]
         assert challenge.time == held["openedAt"]
+    for number, trial in state.trials.items():
+        case = suite.juries.read("caseOf", number)
+        assert (trial.next, trial.appeal_until, trial.settled) == (case["next"], case["appealUntil"], case["concluded"])
     for address, balance in state.balances.items():
         assert balance == suite.token.balance_of(address), address
     escrow = sum(pool.escrow for pool in state.pools.values())

@@ -33,11 +33,21 @@ def accuser(game: Game) -> Suite:
     return game.deployed.suite(game.deployed.rich())
 
 
+def end(game: Game, suite: Suite, number: int) -> None:
+    """End a challenge whose first jury has a verdict, against which nobody appeals."""
+    suite.node_challenges.conclude(number).send()
+    trial = game.state.trials[game.state.challenges[number].trial]
+    assert not trial.proceeds(trial.appeal_until - 1)
+    game.deployed.chain.later(trial.appeal_until + 1 - suite.client.now())
+    assert trial.proceeds(suite.client.now())
+    suite.node_challenges.conclude(number).send()
+
+
 def test_an_upheld_challenge_takes_the_stake_and_ejects(game: Game) -> None:
     _, node = game.node()
     files, suite = history(game, node), accuser(game)
     assert suite.node_challenges.read("MAX_FILES") == MOST_FILES
-    bond, before = suite.node_challenges.bond(game.pool, len(files)), suite.token.balance_of(suite.client.address)
+    bond, before = suite.juries.deposit_of(game.pool, len(files)), suite.token.balance_of(suite.client.address)
     number = suite.node_challenges.open(files, EVIDENCE).send()
     state = compare(game)
     challenge, sequences = state.challenges[number], tuple(file.sequence for file in files)
@@ -45,13 +55,12 @@ def test_an_upheld_challenge_takes_the_stake_and_ejects(game: Game) -> None:
     assert challenge.outcome is ChallengeOutcome.OPEN
     assert state.nodes[node.address].frozen == 1
     assert open_challenges(state) == [challenge]
-    assert suite.node_challenges.read("triedIn", game.pool, list(sequences)) == number
     assert suite.token.balance_of(suite.client.address) == before - bond
 
     fee = jury_fee(state.pools[game.pool].terms, 3)
     assert fee == 2 * FEE + 2 * FEE, "the jury's fee, and a committee's for each file but the first"
     game.try_case(challenge.trial, Code.REJECT_WEIGHTS)
-    suite.node_challenges.conclude(number).send()
+    end(game, suite, number)
     state = compare(game)
     challenge, account = state.challenges[number], state.accounts[game.pool, node.address]
     assert (challenge.outcome, challenge.code, challenge.back) == (ChallengeOutcome.UPHELD, Code.REJECT_WEIGHTS, bond)
@@ -60,7 +69,7 @@ def test_an_upheld_challenge_takes_the_stake_and_ejects(game: Game) -> None:
     assert not account.member
     assert (account.eject_challenge, account.eject_sequence) == (number, files[-1].sequence)
     assert state.nodes[node.address].stake == 0
-    assert suite.token.balance_of(suite.client.address) == before + (100 * TOKEN - 5 * fee) // 20
+    assert suite.token.balance_of(suite.client.address) == before + min(bond, 100 * TOKEN // 20)
     assert [one.kind for one in state.slashes] == ["node"]
     assert suite.node_challenges.read("challengeOf", number)["outcome"] == ChallengeOutcome.UPHELD
     assert [suite.juries.close(challenge.trial, juror).send() for juror in range(5)] == [fee] * 5
@@ -72,7 +81,7 @@ def test_a_false_accusation_costs_the_bond(game: Game) -> None:
     before, had = suite.token.balance_of(suite.client.address), suite.token.balance_of(operator.address)
     number = suite.node_challenges.open(files, EVIDENCE).send()
     game.try_case(game.state.challenges[number].trial, Code.ACCEPT)
-    suite.node_challenges.conclude(number).send()
+    end(game, suite, number)
     state = compare(game)
     assert (state.challenges[number].outcome, state.challenges[number].back) == (ChallengeOutcome.REFUTED, 0)
     bond = state.challenges[number].bond
@@ -80,8 +89,48 @@ def test_a_false_accusation_costs_the_bond(game: Game) -> None:
     assert suite.token.balance_of(operator.address) - had == bond - 5 * jury_fee(state.pools[game.pool].terms, 3)
     assert state.nodes[node.address].frozen == 0
     assert not state.accounts[game.pool, node.address].ejected
-    with pytest.raises(ContractError, match=f"these files were challenged already: {number}"):
+    with pytest.raises(ContractError, match="a jury acquitted this node, which nobody can challenge before"):
         suite.node_challenges.open(files, EVIDENCE).send()
+
+
+def test_an_appeal_overturns_a_blind_conviction(game: Game) -> None:
+    _, node = game.node()
+    files, suite = history(game, node), accuser(game)
+    number = suite.node_challenges.open(files, EVIDENCE).send()
+    game.try_case(game.state.challenges[number].trial, Code.REJECT_WEIGHTS)
+    suite.node_challenges.conclude(number).send()
+    first = game.state.trials[game.state.challenges[number].trial]
+    defendant, had = accuser(game), 0
+    had = defendant.token.balance_of(defendant.client.address)
+    second = defendant.juries.appeal(first.trial).send()
+    state = compare(game)
+    assert state.challenges[number].trials == [first.trial, second]
+    assert (state.trials[first.trial].next, state.trials[first.trial].appellant) == (second, defendant.client.address)
+    game.try_case(second, Code.ACCEPT)
+    suite.node_challenges.conclude(number).send()
+    state = compare(game)
+    assert state.challenges[number].outcome is ChallengeOutcome.REFUTED
+    assert state.nodes[node.address].stake == 100 * TOKEN
+    assert defendant.token.balance_of(defendant.client.address) == had
+    assert {one.kind for one in state.slashes} == {"seat"}
+    assert {int(one.who) for one in state.slashes} == set(state.trials[first.trial].seats)
+
+
+def test_a_node_that_computes_otherwise_leaves_with_its_stake(game: Game) -> None:
+    _, node = game.node()
+    files, suite = history(game, node), accuser(game)
+    before = suite.token.balance_of(suite.client.address)
+    number = suite.node_challenges.open(files, EVIDENCE).send()
+    game.try_case(game.state.challenges[number].trial, Code.MALFORMED)
+    end(game, suite, number)
+    state = compare(game)
+    account = state.accounts[game.pool, node.address]
+    assert state.challenges[number].outcome is ChallengeOutcome.DIFFERENT
+    assert account.eject_reason == f"different, node challenge {number}"
+    assert (account.ejected, account.member, account.slashed) == (True, False, 0)
+    assert (state.nodes[node.address].stake, state.nodes[node.address].pool) == (100 * TOKEN, 0)
+    assert suite.token.balance_of(suite.client.address) == before
+    assert not state.slashes
 
 
 def test_a_jury_that_says_nothing_is_replaced_and_then_the_challenge_lapses(game: Game) -> None:
@@ -139,8 +188,10 @@ def test_several_open_challenges_of_one_node_each_end_for_themselves(game: Game)
     trials = [state.challenges[number].trial for number in numbers]
     assert len({state.trials[trial].trial for trial in trials}) == 3
 
-    game.try_case(state.challenges[guilty].trial, Code.REJECT_WEIGHTS)
-    suite.node_challenges.conclude(guilty).send()
+    for number, code in zip(numbers, (Code.REJECT_WEIGHTS, Code.ACCEPT, Code.REJECT_SAMPLING), strict=True):
+        game.try_case(state.challenges[number].trial, code)
+    had = game.suite.token.balance_of(operator.address)
+    end(game, suite, guilty)
     state = compare(game)
     assert (state.challenges[guilty].outcome, state.challenges[guilty].slashed) == (
         ChallengeOutcome.UPHELD,
@@ -151,17 +202,14 @@ def test_several_open_challenges_of_one_node_each_end_for_themselves(game: Game)
     with pytest.raises(ContractError):
         suite.node_challenges.open(files[:2], EVIDENCE).send()
 
-    had = game.suite.token.balance_of(operator.address)
-    game.try_case(state.challenges[false].trial, Code.ACCEPT)
-    suite.node_challenges.conclude(false).send()
+    end(game, suite, false)
     state = compare(game)
     assert (state.challenges[false].outcome, state.challenges[false].back) == (ChallengeOutcome.REFUTED, 0)
     assert game.suite.token.balance_of(operator.address) > had
     assert state.accounts[game.pool, node.address].ejected, "another challenge's end does not bring it back"
     assert state.nodes[node.address].frozen == 1
 
-    game.try_case(state.challenges[late].trial, Code.REJECT_SAMPLING)
-    suite.node_challenges.conclude(late).send()
+    end(game, suite, late)
     state = compare(game)
     challenge, account = state.challenges[late], state.accounts[game.pool, node.address]
     assert (challenge.outcome, challenge.slashed) == (ChallengeOutcome.UPHELD, 0)

@@ -251,6 +251,22 @@ def test_a_trainer_that_is_killed_anywhere_makes_the_same_steps(base: Path, tmp_
         assert all(one["worker"] for one in trained_by(made))
 
 
+def test_a_step_is_on_disk_before_the_workers_begin_the_next(base: Path, tmp_path: Path) -> None:
+    """They do not go back: without its folder a trainer that is killed then could not publish it."""
+    world, there = PolicyWorld(base, tmp_path, admission=QUORUM), list[bool]()
+    with workers_running(world):
+        made = start(world, run=world.document)
+        assign = coordinator_of(made).assign
+
+        def assigned(files: list[str]) -> None:
+            there.append(made.publisher.folder(made.step).is_dir())
+            assign(files)
+
+        coordinator_of(made).assign = assigned
+        assert made.run() == EXIT_DONE
+    assert set(there) == {True}
+
+
 FALSE = {
     "a huge gradient norm": {"grad_norm": 1e9},
     "an impossible entropy": {"entropy": -1e9, "loss": 1e9},

@@ -265,21 +265,22 @@ def test_a_void_lane_that_nobody_was_drawn_for_gives_its_fees_back(audit: Audit)
     audit.agree()
 
 
-def test_the_escrow_is_exact_for_a_file_that_a_jury_could_not_get(audit: Audit) -> None:
+def test_the_escrow_is_exact_for_a_file_whose_jury_it_paid(audit: Audit) -> None:
     game = audit.game
     lost = audit.submit("lost", node=game.node()[1])
-    game.vote(0, {0: Code.ACCEPT})
+    game.vote(0, {0: Code.UNAVAILABLE})
     audit.agree()
     trial = game.suite.appeals.dispute(game.state.submissions[game.pool, lost.sequence]).send()
     audit.agree()
-    game.try_case(trial, Code.UNAVAILABLE)
+    game.try_case(trial, Code.MALFORMED)
     game.suite.appeals.conclude(game.state.submissions[game.pool, lost.sequence]).send()
     audit.agree()
-    file = audit.view.state.submissions[game.pool, lost.sequence]
-    assert (file.status, file.votes_code) == (Status.UNAVAILABLE, Code.ACCEPT)
+    state = audit.view.state
+    file, pool = state.submissions[game.pool, lost.sequence], state.pools[game.pool]
+    assert (file.status, file.votes_code) == (Status.MALFORMED, Code.UNAVAILABLE)
+    assert pool.juries_paid == 5 * pool.terms.juryFee, "its node paid that back"
     game.deployed.chain.later(61)
     audit.close_committee()
-    assert audit.claim(lost.node) == lost.units * GAME_RATE
     view = audit.agree()
     assert (view.reserved, view.unpaid, view.owed_fees) == (0, 0, 0)
 

@@ -216,27 +216,25 @@ def test_a_step_that_was_trained_before_a_kill_takes_the_files_of_its_record(tmp
     assert taken(collector(stored, tmp_path, WANTED)) == [0, 1, 2]
 
 
-@pytest.mark.parametrize("lost", ["bucket", "chain"])
-def test_a_recorded_file_that_has_vanished_does_not_block_its_step(tmp_path: Path, lost: str) -> None:
-    stored = StoredFiles(2, 2, 2)
-    records = [file_record(1, stored.file(number)) for number in (0, 1 if lost == "bucket" else 7)]
-    Records(tmp_path).write({"step": 1}, records)
-    if lost == "bucket":
-        stored.signals[1] = None
-    made = collector(stored, tmp_path, WANTED, missing=0.0)
-    assert lost == "chain" or taken(made) is None, "it may still come"
-    assert taken(made) == ([0, 2] if lost == "bucket" else [0, 1])
-
-
-def test_a_bound_file_that_has_vanished_does_not_block_its_step(tmp_path: Path) -> None:
-    """Other machines have it, or say that they do not: the step is theirs."""
+@pytest.mark.parametrize("recorded", [False, True])
+def test_a_file_of_a_decided_step_that_has_vanished_does_not_block_the_step(tmp_path: Path, recorded: bool) -> None:
+    """Other machines may have it, or it was trained on before a kill: others would be trained on twice."""
     stored = StoredFiles(2, None, 2)
-    bound = [file_id(stored.file(number)) for number in (0, 1)]
+    entries = [file_record(1, stored.file(number)) for number in (0, 1)]
+    if recorded:
+        Records(tmp_path).write({"step": 1}, entries)
+    bound = () if recorded else [entry["sha256"] for entry in entries]
     assert collector(stored, tmp_path, WANTED).batch(1, set(), bound) is None, "it may still come"
     batch = collector(stored, tmp_path, WANTED, missing=0.0).batch(1, set(), bound)
     assert batch is not None
     assert [sub.sequence for sub in batch.files] == [0, 1]
     assert batch.groups_of == [[SIGNAL] * 2, []]
+
+
+def test_a_recorded_file_that_the_chain_has_lost_does_not_block_its_step(tmp_path: Path) -> None:
+    stored = StoredFiles(2, 2, 2)
+    Records(tmp_path).write({"step": 1}, [file_record(1, stored.file(number)) for number in (0, 7)])
+    assert taken(collector(stored, tmp_path, WANTED)) == [0]
 
 
 def test_a_poll_reads_no_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

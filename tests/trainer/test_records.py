@@ -1,10 +1,13 @@
 """Records and reports: written once, whole after a kill, delivered without stopping anybody."""
 
+import resource
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from protocol.api.work import Evaluation, SetResult, SignedEvaluation, StepRequest
-from protocol.errors import UnreachableError
+from protocol.errors import MusterError, UnreachableError
 from runtime.signed_client import ServiceError
 from trainer.reports.records import Records, Reports, read_records
 
@@ -46,23 +49,38 @@ def test_a_step_is_recorded_once_and_the_logs_are_only_appended_to(tmp_path: Pat
     assert [one["sha256"] for one in read_records(records.trained_path)] == ["a", "b", "c"]
 
 
-def test_a_step_that_is_trained_again_on_other_files_replaces_its_records(tmp_path: Path) -> None:
-    for names in ("ab", "ac"):
-        records = Records(tmp_path)
-        records.write(document(1), [entry(1, name) for name in names])
-        records.write(document(2), [entry(2, "d")])
-    assert [Records(tmp_path).trained_in(step) for step in (1, 2)] == [["a", "c"], ["d"]]
-    assert sorted(one["step"] for one in Records(tmp_path).metrics()) == [1, 2]
-
-
-def test_a_line_cut_off_by_a_kill_is_written_again(tmp_path: Path) -> None:
-    Records(tmp_path).write(document(1), [entry(1, "a"), entry(1, "b")])
+@pytest.mark.parametrize("names", ["ab", "cd"])
+def test_a_step_whose_lines_a_kill_cut_off_is_not_recorded(tmp_path: Path, names: str) -> None:
+    """It may be trained on other files then."""
+    Records(tmp_path).write(document(1), [entry(1, "x")])
+    Records(tmp_path).write(document(2), [entry(2, "a"), entry(2, "b")])
     for name in ("metrics.jsonl", "trained.jsonl"):
         path = tmp_path / name
         path.write_bytes(path.read_bytes()[:-7])
-    Records(tmp_path).write(document(1), [entry(1, "a"), entry(1, "b")])
-    assert [one["sha256"] for one in read_records(Records(tmp_path).trained_path)] == ["a", "b"]
-    assert len(Records(tmp_path).metrics()) == 1
+    records = Records(tmp_path)
+    assert [records.trained_in(step) for step in (1, 2)] == [["x"], None]
+    records.write(document(2), [entry(2, name) for name in names])
+    assert [one["sha256"] for one in read_records(records.trained_path)] == ["x", *names]
+    assert [one["step"] for one in Records(tmp_path).metrics()] == [1, 2]
+
+
+@pytest.mark.parametrize("room", [0, 20, 100])
+def test_a_step_for_which_the_disk_has_no_room_is_recorded_once_it_has(tmp_path: Path, room: int) -> None:
+    """Whatever part of its lines was written before."""
+    records, unlimited = Records(tmp_path), resource.getrlimit(resource.RLIMIT_FSIZE)
+    records.write(document(1), [entry(1, "x")])
+    written = [path.read_bytes() for path in (records.trained_path, records.metrics_path)]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(written[0]) + room, unlimited[1]))
+    try:
+        with pytest.raises(MusterError, match=r"File too large|No space left"):
+            records.write(document(2), [entry(2, "a"), entry(2, "b")])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+    assert records.trained_in(2) is None
+    for _ in range(2):
+        records.write(document(2), [entry(2, "a"), entry(2, "b")])
+    assert [one["sha256"] for one in read_records(records.trained_path)] == ["x", "a", "b"]
+    assert [one["step"] for one in read_records(records.metrics_path)] == [1, 2]
 
 
 def test_reports_wait_out_an_outage_and_are_said_again_after_a_restart(tmp_path: Path) -> None:

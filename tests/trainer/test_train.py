@@ -1,7 +1,9 @@
 """Guards: what stops a run before a step is published, and what must not."""
 
 import math
+import resource
 import shutil
+import threading
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -12,7 +14,7 @@ import pytest
 
 from benchmarks.resume import run as run_resume
 from localnet.plan import DEMO_ENVIRONMENT
-from protocol.errors import IntegrityError
+from protocol.errors import IntegrityError, UnreachableError
 from protocol.identity import PoolId
 from protocol.verdict import Code
 from protocol.waits import wait_for
@@ -22,7 +24,7 @@ from trainer.checkpoint import checkpoints
 from trainer.config import GuardConfig, MemoryConfig, ParallelConfig
 from trainer.data.files import StepFiles
 from trainer.distributed import Ranks
-from trainer.exits import EXIT_DONE, EXIT_LOST, EXIT_UNSTABLE, UnstableError
+from trainer.exits import EXIT_DONE, EXIT_LOST, EXIT_STOPPED, EXIT_UNSTABLE, UnstableError
 from trainer.learner import NonZeroRank
 from trainer.model.sharding import make_placement
 from trainer.reports.records import Records, read_records
@@ -147,12 +149,6 @@ def test_a_step_is_published_while_the_next_one_trains(base: Path, tmp_path: Pat
 def test_what_is_repeated_in_other_arithmetic_stays_as_it_was_published(base: Path, tmp_path: Path) -> None:
     """Rows of another size sum in another order, as another number of ranks does."""
 
-    class UntilStep2(TrainersWorld):
-        def ensure_step(self, pool: int, step: int, manifest: bytes, root: bytes) -> int:
-            block = super().ensure_step(pool, step, manifest, root)
-            self.fuse = 0 if step == 2 else self.fuse
-            return block
-
     world = UntilStep2(base, tmp_path)
     assert not killed(world, 1 << 20)
     published = list(world.steps)
@@ -164,6 +160,89 @@ def test_what_is_repeated_in_other_arithmetic_stays_as_it_was_published(base: Pa
     assert again.step == 0
     assert again.run() == EXIT_DONE
     assert world.steps[:3] == published
+    assert world.sent == [0, 1, 2, 3]
+
+
+class UntilStep2(TrainersWorld):
+    """Kills the trainer once step 2 is on chain."""
+
+    def ensure_step(self, pool: int, step: int, manifest: bytes, root: bytes) -> int:
+        block = super().ensure_step(pool, step, manifest, root)
+        self.fuse = 0 if step == 2 else self.fuse
+        return block
+
+
+def test_a_lost_file_is_not_replaced_in_the_step_that_a_kill_repeats(base: Path, tmp_path: Path) -> None:
+    """The file in its place would be trained on again in the step that its record names."""
+    world = UntilStep2(base, tmp_path)
+    assert not killed(world, 1 << 20)
+    del world.objects[f"rollouts/{world.files[0].sha256.hex()}.parquet"]
+    made = start(world, missing_seconds=0.0)
+    assert made.run() == EXIT_DONE
+    assert world.sent == [0, 1, 2, 3]
+    assert [one["sequence"] for one in read_records(made.records.trained_path)] == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("when", ["before the record", "before the export"])
+def test_a_full_disk_holds_a_step_up_and_loses_nothing(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    steady = TrainersWorld(base, tmp_path / "steady")
+    assert start(steady).run() == EXIT_DONE
+    world, unlimited = TrainersWorld(base, tmp_path / "full"), resource.getrlimit(resource.RLIMIT_FSIZE)
+    made, polls = start(world), list[int]()
+    record, begin = made.checkpoint, made._begin_publishing
+
+    def fill(step: int) -> None:
+        if made.step == step and not polls:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (16, unlimited[1]))
+
+    def checkpoint(*arguments: Any) -> bool:
+        made._settle()
+        fill(1 if when == "before the record" else 0)
+        return record(*arguments)
+
+    def begin_publishing() -> None:
+        fill(2 if when == "before the export" else 0)
+        begin()
+
+    def poll(_: object) -> None:
+        if resource.getrlimit(resource.RLIMIT_FSIZE) != unlimited:
+            polls.append(made.step)
+            resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+
+    monkeypatch.setattr("trainer.train._DISK_RETRY_SECONDS", 0.001)
+    monkeypatch.setattr(LocalSteps, "poll", poll)
+    monkeypatch.setattr(made, "checkpoint", checkpoint)
+    monkeypatch.setattr(made, "_begin_publishing", begin_publishing)
+    try:
+        assert made.run() == EXIT_DONE
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+    assert polls, "it waited"
+    assert world.steps == steady.steps
+    assert [one["sequence"] for one in read_records(made.records.trained_path)] == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_stop_does_not_wait_for_an_upload_that_hangs(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    freed = threading.Event()
+
+    class HangingBucket(TrainersWorld):
+        def put(self, key: str, data: bytes) -> bool:
+            if len(self.steps) == 2 and not freed.is_set():
+                made.stop()
+                freed.wait()
+                raise UnreachableError("no bucket")
+            return super().put(key, data)
+
+    monkeypatch.setattr("trainer.train._LAST_SECONDS", 0.01)
+    world = HangingBucket(base, tmp_path)
+    made = start(world)
+    assert made.run() == EXIT_STOPPED
+    freed.set()
+    assert start(world).run() == EXIT_DONE
     assert world.sent == [0, 1, 2, 3]
 
 

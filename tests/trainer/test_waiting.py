@@ -51,7 +51,7 @@ def test_what_is_waited_for_is_shown_and_a_failure_is_tried_again(caplog: pytest
 
     waiting = Waiting(threading.Event(), 0.001, lambda: meanwhile.append(1))
     assert waiting.until("a file", attempt, why=lambda: f"{left[0]} to go") == "there"
-    assert shown == ["a file", "a file: 2 to go", "a file: 1 to go"]
+    assert shown == ["a file", "a file: 2 to go", "a file: no bucket"]
     assert caplog.messages == ["no bucket; trying again"]
     assert len(meanwhile) == 2
     assert WAITS.report() == []

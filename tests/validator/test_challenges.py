@@ -337,7 +337,7 @@ def tried(
     trial.seed, trial.seats = jury_seed(HASH, 4), (10, 11, 12, 13, 14)
     made = files()
     named = {file.sequence: file for file in made}
-    account = Account(1, NODE, "0x" + "44" * 20, ejected=outcome is ChallengeOutcome.UPHELD)
+    account = Account(1, NODE, "0x" + "44" * 20, ejected=outcome.ends_membership)
     record = ChallengeRecord(accusation, made, named, [trial], account, POLICY, RATE, CONFIG)
     trial.reveals = {juror: (int(votes), ballot(record).digest) for juror in range(5)}
     return replace(record, **changes)
@@ -468,6 +468,19 @@ def test_what_the_contracts_would_not_have_allowed_is_found(
 ) -> None:
     (fault,) = faults_of(change(tried()), HASH)
     assert found in fault
+
+
+def test_a_first_jury_that_was_appealed_against_is_no_fault() -> None:
+    record = tried()
+    first = replace(record.trial, trial=3, appellant=NODE)
+    first.reveals = dict.fromkeys(range(5), (int(Code.ACCEPT), b""))
+    assert list(faults_of(replace(record, trials=[first, record.trial]), HASH)) == []
+
+
+def test_a_majority_of_different_ends_the_membership() -> None:
+    assert list(faults_of(tried(Code.DIFFERENT, ChallengeOutcome.DIFFERENT), HASH)) == []
+    (slashed,) = faults_of(tried(Code.DIFFERENT, ChallengeOutcome.UPHELD), HASH)
+    assert slashed == "the votes come to different: different; the chain says different: upheld"
 
 
 def test_an_open_challenge_has_no_outcome_to_follow() -> None:

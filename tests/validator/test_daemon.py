@@ -65,12 +65,13 @@ def test_the_last_to_commit_commits_and_shows_its_vote_in_one_transaction(world:
 def test_one_process_judges_for_all_pools_of_its_seats_also_for_those_that_come_later(world: ValidatorWorld) -> None:
     validator, game = world.start(), world.game
     turns(validator, lambda: world.opened == [("http://configured", False)])
+    world.drawable()
+    turns(validator, lambda: world.lane.round.drawn)
     other = second_pool(world)
     assert game.state.pools[other.pool].status == "understaffed"
     turns(validator, lambda: game.state.pools[other.pool].status == "open")
     turns(validator, lambda: ("http://announced", True) in world.opened)
     with_file(other)
-    game.mine_to(world.lane.round.seed_block + 1)
     lanes = [(game.pool, 0), (other.pool, 0)]
     turns(validator, lambda: all(game.state.lanes[place].round.settled for place in lanes))
     assert [game.state.submissions[place].code for place in lanes] == [Code.ACCEPT] * 2
@@ -85,6 +86,8 @@ def test_a_pool_that_cannot_be_served_is_said_loudly_and_nothing_is_voted_there(
 ) -> None:
     validator, game = world.start(), world.game
     turns(validator, lambda: world.opened)
+    world.drawable()
+    turns(validator, lambda: world.lane.round.drawn)
     world.unreachable = {game.pool + 1}
     other = second_pool(world, url)
     game.suite.pools.review_seats(other.pool).send()

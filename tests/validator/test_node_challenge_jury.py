@@ -96,8 +96,17 @@ def accuse(world: ValidatorWorld, files: list[Submission]) -> tuple[Suite, int, 
 
 
 def concluded(world: ValidatorWorld, number: int) -> ChallengeOutcome:
-    turns(world.running[0][0], lambda: world.game.state.challenges[number].outcome is not ChallengeOutcome.OPEN)
-    return world.game.state.challenges[number].outcome
+    """Have the validators end a challenge; nobody appeals."""
+    game, validator = world.game, world.running[0][0]
+
+    def over() -> bool:
+        return game.state.challenges[number].outcome is not ChallengeOutcome.OPEN
+
+    turns(validator, lambda: over() or game.state.trials[game.state.challenges[number].trial].appeal_until > 0)
+    if not over():
+        game.deployed.chain.later(game.state.pools[game.pool].terms.appealWindow + 1)
+    turns(validator, over)
+    return game.state.challenges[number].outcome
 
 
 def test_validators_judge_and_execute_a_challenge_and_a_false_one_costs_the_accuser(world: ValidatorWorld) -> None:
@@ -136,12 +145,21 @@ def test_files_that_nobody_can_judge_any_more_cost_the_accuser_and_no_juror(depl
         files, game = accepted(world, places), world.game
         world.judge.gone = True  # type: ignore[attr-defined]
         suite, before, number = accuse(world, files)
-        trial = game.state.challenges[number].trial
-        game.suite.juries.draw(trial).send()
-        game.deployed.chain.later(game.state.trials[trial].commit_until - suite.client.now() - WINDOW // 11)
+        for _ in range(2):
+            trial = game.state.trials[game.state.challenges[number].trial]
+            game.mine_to(trial.seed_block + 1)
+            game.suite.juries.draw(trial.trial).send()
+            until = game.state.trials[trial.trial].commit_until
+            game.deployed.chain.later(until - suite.client.now() - WINDOW // 11)
+            turns(world.running[0][0], lambda tried=trial.trial: game.state.trials[tried].all_revealed)
+            turns(
+                world.running[0][0], lambda tried=trial.trial: not game.state.trials[tried].proceeds(suite.client.now())
+            )
         assert concluded(world, number) is ChallengeOutcome.DISMISSED
-        assert {code for code, _ in game.state.trials[trial].reveals.values()} == {int(Code.UNAVAILABLE)}
-        assert suite.token.balance_of(suite.client.address) == before - 5 * game.state.pools[game.pool].terms.juryFee
-        turns(world.running[0][0], lambda: len(game.state.trials[trial].closed) == 5)
+        juries = [game.state.trials[trial] for trial in game.state.challenges[number].trials]
+        assert {code for jury in juries for code, _ in jury.reveals.values()} == {int(Code.UNAVAILABLE)}
+        attempts = 10 * (game.state.pools[game.pool].terms.juryFee // 4)
+        assert suite.token.balance_of(suite.client.address) == before - attempts
+        turns(world.running[0][0], lambda: all(len(one.closed) == 5 for one in game.state.trials.values()))
         assert sum(seat.penalised for seat in game.state.seats.values()) == 0
         assert not game.state.accounts[game.pool, cheat.address].ejected

@@ -161,19 +161,18 @@ def test_an_answer_is_due_in_a_familys_pool_shortly_before_the_commits_end(
 
 
 @pytest.mark.parametrize(
-    ("lacking", "needs_bytes", "blames", "honest"),
+    ("lacking", "needs_bytes", "honest"),
     [
-        (("no source", ""), False, False, True),  # a committee, also of what it had and did not judge
-        (("no source",), True, False, True),  # a jury of what it could not get
-        (("",), True, False, False),  # of what was shown to it
-        (("no source",), True, True, False),  # others would pay
-        ((), True, True, True),  # all was judged after all
+        (("no source", ""), False, True),  # a committee, also of what it had and did not judge
+        (("no source",), True, True),  # a jury of what it could not get
+        (("",), True, False),  # of what was shown to it
+        ((), True, True),  # all was judged after all
     ],
 )
-def test_a_jury_calls_unavailable_only_what_it_could_not_get_and_nobody_pays_for(
-    lacking: tuple[str, ...], needs_bytes: bool, blames: bool, honest: bool
+def test_a_jury_calls_unavailable_only_what_it_could_not_get(
+    lacking: tuple[str, ...], needs_bytes: bool, honest: bool
 ) -> None:
-    assert fallback_honest(lacking, needs_bytes, blames) is honest
+    assert fallback_honest(lacking, needs_bytes) is honest
 
 
 def test_a_verdict_on_what_was_not_judged_says_why() -> None:

@@ -173,21 +173,15 @@ class FileCollector:
         self._inbox, self._any_submitted = Inbox(), False
         self._stall = StallTimeout(config.stall_seconds, config.silence_seconds)
 
-    def batch(self, step: int, consumed: Collection[str], bound: Sequence[str] = ()) -> StepFiles | None:
+    def batch(self, step: int, consumed: Collection[str], bound: Sequence[str] | None = None) -> StepFiles | None:
         """Return what policy step `step` is trained on; None while there are too few files; no file at all if the step
         has to be published without training (`StallTimeout`).
 
-        A step whose files (ids) are `bound` to DiLoCo workers takes these; one that cannot be read any more has no
-        groups. A step that was trained before a kill takes the files its record names, unless one is gone for good.
-        """
-        fixed = self._named(bound)
-        recorded = None if bound else self._records.trained_in(step)
-        if recorded == []:
-            return StepFiles([], [])
-        if recorded and not self.refused.intersection(recorded):
-            found = self._named(recorded)
-            fixed = found if len(found) == len(recorded) else []
-        files = fixed or self.due(step, consumed)
+        A step whose files (ids) are `bound` to DiLoCo workers takes these, and one that was trained before a kill those
+        that its record names: other files would be trained on twice, in this step and in theirs. A file that cannot be
+        read any more has no groups."""
+        bound = bound or self._records.trained_in(step)
+        files = self.due(step, consumed) if bound is None else self._named(bound)
         names = {file_id(sub) for sub in files}
         self._groups = {name: groups for name, groups in self._groups.items() if name in names}
         for sub in files:
@@ -198,12 +192,15 @@ class FileCollector:
                 self._groups.setdefault(name, [])
         # The first ones of a full batch, skipping none that may still come from the bucket.
         ready = list(takewhile(lambda sub: file_id(sub) in self._groups, files))
-        for count in range(1, len(ready) + 1):
-            if count == len(fixed) or (not fixed and self._full(ready[:count])):
+        for count in range(len(ready) + 1):
+            if self._full(ready[:count]) if bound is None else count == len(files):
                 chosen = ready[:count]
                 return StepFiles(chosen, [self._groups.pop(file_id(sub)) for sub in chosen])
+        state, pool = self._client.state, self._config.pool
         undecided = self._inbox.judging + self._inbox.confirming
-        if fixed or not self._stall.check(self._client.state, self._config.pool, self._decoy, undecided):
+        # While the step before is on its way to the chain, nobody can work for it, and nodes still wait for it.
+        decided = bound is not None or state.pools[pool].step < step - 1
+        if decided or not self._stall.check(state, pool, self._decoy, undecided):
             return None
         log.warning("nodes that joined late wait for the next policy step, and nobody makes files for this one: "
                     "publishing it without training")  # fmt: skip

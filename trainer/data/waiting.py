@@ -44,6 +44,7 @@ class Waiting:
         logged_reason, silence = "", _FIRST_LINE_SECONDS
         with WAITS.on(what):
             while not self._stopping.is_set():
+                failure = ""
                 try:
                     result = attempt()
                     if result is not None:
@@ -52,7 +53,8 @@ class Waiting:
                     raise
                 except MusterError as error:
                     log.warning("%s; trying again", error)
-                WAITS.explain(what, reason := why())
+                    failure = error.what
+                WAITS.explain(what, reason := failure or why())
                 now = self._clock()
                 if now - last >= (_FIRST_LINE_SECONDS if reason != logged_reason else silence):
                     log.info("waiting for %s since %s%s", what, since, f": {reason}" if reason else "")

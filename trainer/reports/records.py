@@ -1,5 +1,6 @@
 """The trainer's logs on disk, and its reports to the orchestrator."""
 
+import errno
 import json
 import logging
 import math
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from chain.indexer.records import Submission
 from protocol.api.work import SignedEvaluation, StepRequest
-from protocol.errors import MusterError
+from protocol.errors import MusterError, unwritten
 from protocol.files import write_atomic
 from runtime.orchestrator_client import OrchestratorClient
 from runtime.signed_client import ServiceError
@@ -47,18 +48,21 @@ class Records:
             self._trained.setdefault(entry["step"], []).append(entry["sha256"])
 
     def write(self, document: dict[str, Any], files: list[dict[str, Any]]) -> None:
-        """Append a step's records unless they are there: `files` before `document`, whose presence means all is. A step
-        that is trained again on other files replaces its earlier records."""
-        step, names = document["step"], [entry["sha256"] for entry in files]
-        known = self._trained.get(step, [])
-        if not set(known) <= set(names):
-            self._remove(step)
-            known = []
-        self._append(self.trained_path, [entry for entry in files if entry["sha256"] not in known])
-        self._trained[step] = names
-        if all(entry["step"] != step for entry in self._metrics):
+        """Append a step's records unless they are there: `files` before `document`, whose presence means all is. Raises
+        MusterError if the disk does not take them; it may be retried."""
+        step = document["step"]
+        if self.trained_in(step) is not None:
+            return
+        try:
+            if step in self._trained:  # without the document: a kill or a full disk came between
+                others = [entry for entry in read_records(self.trained_path) if entry["step"] != step]
+                write_records(self.trained_path, others)
+            self._trained[step] = [entry["sha256"] for entry in files]
+            self._append(self.trained_path, files)
             self._append(self.metrics_path, [document])
-            self._metrics.append(document)
+        except OSError as error:
+            raise MusterError(unwritten(error)) from None
+        self._metrics.append(document)
 
     def refuse(self, sub: Submission, reason: str) -> None:
         self._append(self.refused_path, [{"sha256": file_id(sub), "node": sub.node, "reason": reason}])
@@ -89,9 +93,9 @@ class Records:
         return max((entry["step"] for entry in self._metrics), default=0)
 
     def trained_in(self, step: int) -> list[str] | None:
-        """Return the SHA-256 of the files that a step was trained on; None if it has no records."""
+        """Return the SHA-256 of the files that a step was trained on; None if it is not recorded."""
         known = any(entry["step"] == step for entry in self._metrics)
-        return self._trained.get(step, [] if known else None)
+        return self._trained.get(step, []) if known else None
 
     def _append(self, path: Path, entries: list[dict[str, Any]]) -> None:
         if not entries:
@@ -101,16 +105,16 @@ class Records:
             if path.exists():  # a kill may have left the last line incomplete: the next one must not join it
                 os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
             self._repaired.add(path)
-        with path.open("ab") as file:
-            file.write(_lines(entries))
-            file.flush()
-            os.fsync(file.fileno())
-
-    def _remove(self, step: int) -> None:
-        self._metrics = [entry for entry in self._metrics if entry["step"] != step]
-        write_records(self.metrics_path, self._metrics)
-        write_records(self.trained_path, [one for one in read_records(self.trained_path) if one["step"] != step])
-        self._trained.pop(step, None)
+        lines = _lines(entries)
+        with path.open("ab", buffering=0) as file:
+            end = file.seek(0, os.SEEK_END)
+            try:
+                if file.write(lines) < len(lines):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+                os.fsync(file.fileno())
+            except OSError:
+                os.truncate(path, end)
+                raise
 
 
 def step_record(metrics: "StepMetrics", files: list[Submission], waited: float) -> dict[str, Any]:

@@ -39,7 +39,7 @@ interface ICanaries {
         /// Reject reason that the owner claims.
         uint256 reason;
         uint256[] accused;
-        /// The jury, or 0 when nobody is accused.
+        /// The first jury, or 0 when nobody is accused.
         uint256 trial;
         bool concluded;
     }
@@ -63,7 +63,6 @@ interface ICanaries {
     error NotInSample();
     error BadReason();
     error NotOpened();
-    error NotYet(uint256 time);
     error AlreadyConcluded();
 
     /// @notice Opens a canary after its lane is settled and within its challenge window. Pool owner only. Takes a
@@ -78,7 +77,8 @@ interface ICanaries {
         Rollout calldata rollout,
         uint256 reason
     ) external;
-    /// @notice Ends the canary after its jury, or at once without one. Anyone may call.
+    /// @notice Takes the canary's case on (`Juries.proceed`), and ends it after that, or at once without a jury. Anyone
+    /// may call.
     function conclude(uint256 pool, uint256 sequence, FileData calldata file) external;
 
     /// @notice Depth of every step's tree of leaves: 16 leaves, padded with random ones.

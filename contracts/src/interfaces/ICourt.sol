@@ -152,7 +152,7 @@ interface ICourt is IVoting {
 
     // Views.
     /// @notice Whether the pool's group has enough seats in this epoch for two committees and both juries without
-    /// overlap.
+    /// overlap, and for two first juries.
     function staffed(uint256 pool) external view returns (bool);
     function termsOf(uint256 pool) external view returns (PoolTerms memory);
     /// @notice The service key, and the one before it, which is valid until `previousUntil`.

@@ -6,9 +6,19 @@ import {IVoting} from "./IVoting.sol";
 /// @title IJuries
 /// @notice Juries of up to fifteen seats. A jury judges one file, for a dispute or a canary, or the named files of one
 /// node, for a node challenge. Its votes are hidden like a committee's, with one code instead of sixteen. It has
-/// exactly the size that it was summoned with, and its verdict needs a majority of that size. It is drawn from one
-/// seed, by the end of the third epoch after the seed's own, or it lapses. A jury that was drawn and found no majority
-/// is replaced once. Jurors are frozen in Seats until closed.
+/// exactly the size that it was summoned with, and a verdict (accept, reject or malformed) needs a majority of that
+/// size. It is drawn from one seed, by the end of the third epoch after the seed's own, or it lapses. Jurors are frozen
+/// in Seats until closed.
+///
+/// A case has at most two juries. The first has the pool's `jury` seats. If it finds no verdict, a second one of
+/// `appealJury` seats judges. If it does, anybody may appeal to the second one within `appealWindow`, whose verdict
+/// then is the case's. A pool without `appealJury` has a second jury of the first one's size, to which only node
+/// challenges can be appealed.
+///
+/// The case's verdict judges the jurors of both juries. Who voted its kind is paid the fee. Who contradicts it pays
+/// `minorityPenalty`, and `overturnPenalty` besides in a first jury whose verdict it overturned. Who voted
+/// `unavailable` pays one fee. In a case without a verdict nobody pays but who kept silent: who judged is paid the fee,
+/// and who could not get the bytes a quarter of that for one file.
 interface IJuries is IVoting {
     struct Case {
         /// Appeals, Canaries or NodeChallenges.
@@ -30,8 +40,15 @@ interface IJuries is IVoting {
         uint256 revealed;
         uint256 closed;
         bool concluded;
-        /// Final code of the case once concluded (0: none).
+        /// What its jurors are judged by, once concluded: the case's verdict, or `unavailable` (most could not get the
+        /// bytes), or 0.
         uint256 code;
+        /// The second jury's trial, or 0.
+        uint256 next;
+        /// Who appealed to the second jury, or zero.
+        address appellant;
+        /// End of the time to appeal against this first jury's verdict; 0 before.
+        uint256 appealUntil;
         uint256 commitUntil;
         uint256 revealUntil;
     }
@@ -42,11 +59,19 @@ interface IJuries is IVoting {
     event JuryDrawn(uint256 indexed trial, uint256 seedBlock, bytes32 seed, uint256[] seats);
     event JurorCommitted(uint256 indexed trial, uint256 indexed seat, uint256 juror, bytes32 commitment);
     event JurorRevealed(uint256 indexed trial, uint256 indexed seat, uint256 juror, uint256 code, bytes32 verdictHash);
-    /// @notice A jury without majority was replaced by a fresh one, with `next` as its trial.
+    /// @notice A first jury reached its verdict, which is the case's unless somebody appeals before `appealUntil`.
+    event VerdictReached(uint256 indexed trial, uint256 code, uint256 appealUntil);
+    /// @notice A first jury found no verdict; the second one has `next` as its trial.
     event JuryReplaced(uint256 indexed trial, uint256 indexed next);
+    /// @notice Somebody appealed against the first jury's verdict; the second one has `next` as its trial.
+    event Appealed(uint256 indexed trial, uint256 indexed next, address indexed appellant, uint256 deposit);
+    /// @notice A juror of an overturned majority lost `amount`.
+    event JurorOverturned(uint256 indexed trial, uint256 indexed seat, uint256 amount);
     /// @notice The case was dropped. Jurors who revealed are paid, and nobody is blamed.
     event JuryDischarged(uint256 indexed trial);
-    event JuryConcluded(uint256 indexed trial, uint256 code, uint256 feePerJuror);
+    event JuryConcluded(uint256 indexed trial, uint256 code);
+    /// @notice Jurors who judged get `fee` each, and those who could not get the bytes `attempt`.
+    event JurorsPaid(uint256 indexed trial, uint256 fee, uint256 attempt);
     event JurorClosed(uint256 indexed trial, uint256 indexed seat, uint256 paid, uint256 penalty);
 
     error NotBench();
@@ -56,6 +81,13 @@ interface IJuries is IVoting {
     error BadCode();
     error AlreadyConcluded();
     error NotConcluded();
+    /// @notice The jury is not done.
+    error Undecided();
+    /// @notice The first jury's verdict can be appealed until `time`.
+    error NotYet(uint256 time);
+    error NoAppeal();
+    error AppealOver(uint256 time);
+    error AlreadyAppealed();
 
     /// @notice Draws the jury. Anyone may call once the seed block is mined; the first commit also draws.
     function draw(uint256 trial) external;
@@ -67,25 +99,28 @@ interface IJuries is IVoting {
     /// @notice Pays one juror or takes its penalty. Anyone may call once the case is concluded.
     function closeJuror(uint256 trial, uint256 juror) external;
 
-    // Hooks of Appeals, Canaries and NodeChallenges.
-    /// @notice Summons a jury of `size` seats of the pool's group, on the pool's terms, to judge `files` files. Each
-    /// further file adds a committee's `fee` to `juryFee`, and every sixteen begun add a `commitWindow` to
+    /// @notice Appeals against the verdict of a case's first jury; takes `appealDepositOf(trial)` (approved before). It
+    /// goes back unless the second jury agrees with the first. If that finds no verdict, it pays the jurors who came.
+    function appeal(uint256 trial) external returns (uint256 next);
+
+    // Hooks of Appeals, Canaries and NodeChallenges, which name a case by its first trial.
+    /// @notice Summons the first jury of a case, of the pool's group and on the pool's terms, to judge `files` files.
+    /// Each further file adds a committee's `fee` to `juryFee`, and every sixteen begun add a `commitWindow` to
     /// `juryCommitWindow`.
-    function summon(
-        uint256 pool,
-        uint256 sequence,
-        uint256 files,
-        uint256 size,
-        uint256[] calldata excluded,
-        address excludedOwner
-    ) external returns (uint256 trial);
-    /// @notice Ends the case with its final `code` (0: none). Jurors who voted its kind share `funds`, at most the fee
-    /// each. The bench sends the `used` part here.
-    function conclude(uint256 trial, uint256 code, uint256 funds) external returns (uint256 used);
-    /// @notice Replaces a jury that was drawn and found no majority. Returns 0 for a replacement, or a jury never
-    /// drawn.
-    function replace(uint256 trial) external returns (uint256 next);
-    /// @notice Ends a case without a verdict. Jurors who revealed are paid; the bench sends the `used` part here.
+    function summon(uint256 pool, uint256 sequence, uint256 files, uint256[] calldata excluded, address excludedOwner)
+        external
+        returns (uint256 trial);
+    /// @notice Takes a case on: its second jury is summoned, the time to appeal begins, or it has `ended`. `code` is
+    /// the verdict so far; 0 or `unavailable` where there is none.
+    function proceed(uint256 trial) external returns (uint256 code, bool ended);
+    /// @notice Concludes a case that has ended, with its verdict (0 or `unavailable`: none). The bench gets `pot`:
+    /// penalties of an overturned jury, and an appeal's lost deposit. `cost` are the jurors' fees that it is to pay.
+    function judge(uint256 trial, uint256 code) external returns (uint256 pot, uint256 cost);
+    /// @notice Sets the pay of the jurors of a concluded case, the second jury's first, out of `funds`. The bench sends
+    /// the `used` part here.
+    function pay(uint256 trial, uint256 funds) external returns (uint256 used);
+    /// @notice Ends a case that has one jury without a verdict. Jurors who revealed are paid; the bench sends the
+    /// `used` part here.
     function discharge(uint256 trial) external returns (uint256 used);
 
     // Views.
@@ -101,8 +136,11 @@ interface IJuries is IVoting {
     function seatsOf(uint256 trial) external view returns (uint256[] memory);
     /// @notice The jurors' revealed codes, 0 where there is none.
     function votesOf(uint256 trial) external view returns (uint256[] memory);
-    /// @notice Full fees of all jurors who voted the kind of `code`.
-    function costOf(uint256 trial, uint256 code) external view returns (uint256);
+    /// @notice What a case over so many files costs whoever opens it: the first jury's fees, and the compensation of a
+    /// node that waits.
+    function depositOf(uint256 pool, uint256 files) external view returns (uint256);
+    /// @notice Twice that: what an appeal in a case takes.
+    function appealDepositOf(uint256 trial) external view returns (uint256);
     function ballotOf(uint256 trial, uint256 juror)
         external
         view

@@ -2,28 +2,32 @@
 pragma solidity 0.8.37;
 
 /// @title INodeChallenges
-/// @notice Challenges against a node whose files each pass, although together no honest node could have made them. The
-/// accuser names final, accepted files of one node and pool, and deposits a bond. One jury judges, the larger of the
-/// pool's two, replaced once, without appeal. Its seed is later than the challenge and also draws the rows that jurors
-/// measure again. Each juror compares the measurements with the null model that the pool's configuration names. While a
-/// challenge is open, the node's stake cannot leave.
+/// @notice Challenges against a node whose files each pass, although together no node that computes as calibrated could
+/// have made them. The accuser names final, accepted files of one node and pool, and deposits a bond. They are a case
+/// of Juries, whose verdict either side may appeal. The juries' seeds are later than the challenge and also draw the
+/// rows that jurors measure again. Each juror compares the measurements with the pool's null model. While a challenge is
+/// open, the node's stake cannot leave.
 ///
-/// Upheld: the node loses what a rejected file costs and is ejected. The files stay accepted and paid. Refuted: the
-/// bond pays the jury and compensates the node's operator, and the rest is burnt. A jury without a majority, or one
-/// that could not get the files, changes nothing, and the same files can be challenged again. Fee, bond and time to
-/// commit grow with the number of files (`IJuries.summon`). A juror that could not judge gets `juryFee` alone.
+/// Upheld (most say fraud): the node loses what a rejected file costs and is ejected. Different (most say fraud or
+/// `DIFFERENT`): its membership ends and its unvested pay is barred, but its stake is untouched. In both cases the files
+/// stay accepted, the accuser has its bond back, and the juries are paid by the slash, then by the pool, then by the
+/// bond. Refuted: the bond pays the juries and compensates the node's operator, the rest is burnt, and nobody can
+/// challenge the node for one challenge window. A case without a verdict changes nothing; the bond pays the jurors who
+/// came. Fee, bond and time to commit grow with the number of files (`IJuries.summon`).
 interface INodeChallenges {
     enum Outcome {
         None,
         Open,
-        /// The accuser is right: the node is slashed.
+        /// A cheat: the node is slashed.
         Upheld,
         /// The accuser is wrong and loses the bond.
         Refuted,
-        /// The jury could not get the files. The bond pays it, and the rest goes back.
+        /// The juries could not get the files.
         Dismissed,
-        /// Two juries found no majority, or nobody drew one. The bond goes back.
-        Lapsed
+        /// The juries found no majority, or nobody drew them.
+        Lapsed,
+        /// The node computes otherwise than calibrated: its membership ends.
+        Different
     }
 
     struct NodeChallenge {
@@ -31,13 +35,11 @@ interface INodeChallenges {
         address node;
         address accuser;
         uint256 bond;
-        /// The jury, in the end perhaps its replacement.
+        /// The case's first jury.
         uint256 trial;
         Outcome outcome;
         /// The penalties of this time hold.
         uint256 openedAt;
-        /// keccak256(abi.encode(sequences)).
-        bytes32 files;
     }
 
     /// @notice `sequences` ascend. `evidence` is the SHA-256 of what the accuser says it found. No contract reads it.
@@ -51,8 +53,7 @@ interface INodeChallenges {
         uint256[] sequences,
         bytes32 evidence
     );
-    /// @notice `slashed` base units left the stake. The accuser got `back` of its bond; its share of the slash is in
-    /// `Stakes.Collected`.
+    /// @notice `slashed` base units left the stake. The accuser got `back` of its bond, and `reward` of the slash.
     event ChallengeConcluded(
         uint256 indexed challenge,
         uint256 indexed pool,
@@ -60,7 +61,8 @@ interface INodeChallenges {
         Outcome outcome,
         uint256 code,
         uint256 slashed,
-        uint256 back
+        uint256 back,
+        uint256 reward
     );
 
     error BadCount();
@@ -73,21 +75,18 @@ interface INodeChallenges {
     error NothingAtStake();
     /// @notice More challenges are open against this node than its stake can be held for.
     error TooManyChallenges();
-    /// @notice `challenge` is open over the same files, or was decided.
-    error AlreadyTried(uint256 challenge);
+    /// @notice The node was acquitted, and cannot be challenged before `time`.
+    error Acquitted(uint256 time);
     error NoSuchChallenge();
     error AlreadyConcluded();
-    /// @notice The jury is not done.
-    error Undecided();
 
     /// @notice Accuses `node` by the files at `sequences`, one to `MAX_FILES` in ascending order; `inners` are their
-    /// `FileRef.inner`. Takes `bondOf(pool, files)` (approved before). The accuser must make the files' bytes
+    /// `FileRef.inner`. Takes `Juries.depositOf(pool, files)` (approved before). The accuser must make the files' bytes
     /// available.
     function open(uint256 pool, address node, uint256[] calldata sequences, bytes32[] calldata inners, bytes32 evidence)
         external
         returns (uint256 challenge);
-    /// @notice Replaces a jury without majority, or ends the challenge. Anyone may call once the jury has voted or its
-    /// time is over.
+    /// @notice Takes the challenge's case on (`Juries.proceed`), and ends it once that has ended. Anyone may call.
     function conclude(uint256 challenge) external;
 
     /// @notice Most files of one challenge.
@@ -95,9 +94,6 @@ interface INodeChallenges {
     function challengeOf(uint256 challenge) external view returns (NodeChallenge memory);
     /// @notice Challenges ever opened; the last one's number.
     function opened() external view returns (uint256);
-    /// @notice Bond of a challenge that names so many files, one to `MAX_FILES`: its jury's fees, and the compensation
-    /// of a node accused without reason.
-    function bondOf(uint256 pool, uint256 files) external view returns (uint256);
-    /// @notice The challenge over exactly these files of this pool that is open or was decided; 0: none.
-    function triedIn(uint256 pool, uint256[] calldata sequences) external view returns (uint256 challenge);
+    /// @notice When a node that was acquitted in a pool can be challenged there again; 0: it never was.
+    function acquittedUntil(uint256 pool, address node) external view returns (uint256);
 }

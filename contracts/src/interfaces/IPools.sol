@@ -120,6 +120,8 @@ interface IPools {
     /// @notice A first jury called a held file a fraud, which freezes its node.
     event NodeFrozen(uint256 indexed pool, address indexed node, uint256 frozenAt);
     event NodeReleased(uint256 indexed pool, address indexed node);
+    /// @notice The budget paid the juries of a dispute or challenge, because those who were wrong could not.
+    event JuryPaid(uint256 indexed pool, address indexed to, uint256 amount);
     /// @notice A node challenge ejected the node for good. Pay that had not vested is barred.
     event NodeExpelled(uint256 indexed pool, address indexed node);
     /// @notice A node's operator was paid for `units`.
@@ -251,12 +253,20 @@ interface IPools {
     function hold(uint256 pool, uint256 sequence, FileData calldata file) external returns (uint256 code);
     /// @notice Freezes the node of a held file after a first jury's reject.
     function freezeHeld(uint256 pool, uint256 sequence, FileData calldata file) external;
-    /// @notice Ends a dispute or canary with the final code. At most `reward` of a slash goes to Appeals.
-    function resolve(uint256 pool, uint256 sequence, FileData calldata file, uint256 code, uint256 reward)
-        external
-        returns (uint256 slashed, uint256 rewardPaid);
-
-    /// @notice Ejects a node for good, as a rejected file does, and bars its unvested pay.
+    /// @notice Ends a dispute or canary with the final code. At most `reward` of a slash goes to Appeals. A node whose
+    /// file is not paid pays the budget back what `juryFees` it will spend.
+    function resolve(
+        uint256 pool,
+        uint256 sequence,
+        FileData calldata file,
+        uint256 code,
+        uint256 reward,
+        uint256 juryFees
+    ) external returns (uint256 rewardPaid);
+    /// @notice Pays Appeals or NodeChallenges for juries, as far as the budget lasts.
+    function payJury(uint256 pool, uint256 amount) external returns (uint256 paid);
+    /// @notice Ends a node's membership for good and bars its unvested pay, as a rejected file does. Its stake is
+    /// unbound.
     function expel(uint256 pool, address node) external;
 
     // ---- Views

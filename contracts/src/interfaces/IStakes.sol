@@ -30,7 +30,8 @@ interface IStakes {
         uint256 kept;
         /// Most that goes to the caller, first: Pools or NodeChallenges.
         uint256 fees;
-        /// Most that goes to Appeals, and its bound as a share of what is taken, in 1/10000.
+        /// Most that goes to Appeals for Pools, and to NodeChallenges for itself; and its bound as a share of what is
+        /// taken, in 1/10000.
         uint256 reward;
         uint256 rewardBps;
         /// Below this, the node leaves its pool; what stake is left stays locked until `lockedUntil`.
@@ -50,8 +51,8 @@ interface IStakes {
     event NodeUnbound(address indexed node, uint256 indexed pool, uint256 releaseAt);
     event NodeFrozen(address indexed node, uint256 frozen);
     event NodeReleased(address indexed node, uint256 frozen);
-    /// @notice `fees` went to Pools for the committee or to NodeChallenges for its jury, `reward` to Appeals, a share
-    /// to the collector, and the rest waits to be burnt. `frozen` freezes are left. A node without stake is in no pool.
+    /// @notice `fees` went to Pools for the committee or to NodeChallenges for its jury, `reward` to Appeals
+    /// or NodeChallenges, a share to the collector, and the rest waits to be burnt. `frozen` freezes are left. A node without stake is in no pool.
     /// A node that leaves its pool with stake left is unbound (`NodeUnbound`).
     event NodeSlashed(
         address indexed node, uint256 amount, uint256 fees, uint256 reward, uint256 stake, uint256 frozen

@@ -25,6 +25,8 @@ library Charging {
         bool frozen;
         /// Most that Appeals may get of a slash.
         uint256 reward;
+        /// What its dispute's juries cost the budget.
+        uint256 juryFees;
         /// Who gets the collector's share, or zero.
         address collector;
     }
@@ -68,7 +70,7 @@ library Charging {
         uint256 malformed,
         uint256 minStake
     ) internal pure returns (IStakes.Slash memory slash) {
-        slash.fees = advanced(unpaid.code, pool);
+        slash.fees = advanced(unpaid.code, pool) + unpaid.juryFees;
         (slash.reward, slash.collector) = (unpaid.reward, unpaid.collector);
         if (Codes.isReject(unpaid.code)) {
             (slash.bps, slash.rewardBps, slash.minStake) = (slashBps, rewardBps, type(uint256).max);

@@ -27,6 +27,8 @@ library Codes {
     uint256 internal constant REJECT_COMMITMENT = 9;
     /// Not a readable rollout file.
     uint256 internal constant MALFORMED = 10;
+    /// In a node challenge: the node computes otherwise than calibrated.
+    uint256 internal constant DIFFERENT = MALFORMED;
     /// Nowhere to be fetched, though its pool's service took it: paid, never trained on.
     uint256 internal constant UNAVAILABLE = 11;
     /// Outcome only: opened as a canary; unpaid, its decoy node free.
@@ -56,6 +58,19 @@ library Codes {
         if (code == MALFORMED) return KIND_MALFORMED;
         if (code == UNAVAILABLE || code == VOID) return KIND_UNAVAILABLE;
         return KIND_NONE;
+    }
+
+    /// @notice Whether a code says what a file is worth, and not that nobody could tell.
+    function isVerdict(uint256 code) internal pure returns (bool) {
+        uint256 kind_ = kind(code);
+        return kind_ != KIND_NONE && kind_ != KIND_UNAVAILABLE;
+    }
+
+    /// @notice Whichever of an outcome and a jury's code costs the node less; the outcome where the jury has no
+    /// verdict.
+    function lenient(uint256 outcome, uint256 code) internal pure returns (uint256) {
+        if (!isVerdict(code) || isPaid(outcome)) return outcome;
+        return isPaid(code) || (code == MALFORMED && isReject(outcome)) ? code : outcome;
     }
 
     /// @notice Whether a code is a fraud reason, which slashes.

@@ -76,7 +76,7 @@ contract CommitteeAttacksTest is Losses {
         _conclude(s);
         assertEq(_code(s), Codes.REJECT_SAMPLING);
         assertEq(stakes.stakeOf(node), 0);
-        uint256 deposit = appeals.depositOf(pool, 0);
+        uint256 deposit = juries.depositOf(pool, 1);
         assertEq(token.balanceOf(stranger) - before, 10_000e9 + deposit); // reward is capped by the deposit
         _passWindow();
         IPools.Account memory a = pools.accountOf(pool, node);
@@ -93,11 +93,7 @@ contract CommitteeAttacksTest is Losses {
         uint256 trial = _dispute(operator, s);
         _juryVotes(trial, Codes.ACCEPT, 3, Codes.REJECT_WEIGHTS); // captured jury, 3 of 5
         _conclude(s);
-        assertEq(appeals.disputeOf(pool, s).verdict, Codes.ACCEPT);
-        _give(stranger, address(appeals), 10_000e9);
-        vm.prank(stranger);
-        appeals.appeal(pool, s);
-        _juryVotes(appeals.disputeOf(pool, s).appealTrial, Codes.REJECT_WEIGHTS);
+        _juryVotes(_appeal(stranger, s), Codes.REJECT_WEIGHTS);
         uint256[] memory jurors = juries.seatsOf(trial);
         _conclude(s);
         assertEq(_code(s), Codes.REJECT_WEIGHTS);

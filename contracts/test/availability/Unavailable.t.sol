@@ -38,8 +38,10 @@ contract UnavailableTest is Losses {
         _voteAll(0, Codes.UNAVAILABLE);
         _juryVotes(_dispute(stranger, s), Codes.UNAVAILABLE);
         _conclude(s);
+        _juryVotes(_second(s), Codes.UNAVAILABLE);
+        _conclude(s);
         assertEq(_code(s), Codes.UNAVAILABLE);
-        assertEq(token.balanceOf(stranger), 10_000e9 - DEPOSIT); // the jury, and nobody to compensate
+        assertEq(token.balanceOf(stranger), 10_000e9 - 10 * 5e8 / 4); // an attempt of each juror
         assertEq(stakes.stakeOf(node), STAKE);
         assertEq(stakes.nodeOf(node).frozen, 0);
         _passWindow();
@@ -58,9 +60,9 @@ contract UnavailableTest is Losses {
         _conclude(s);
         assertEq(_code(s), Codes.REJECT_WEIGHTS);
         assertEq(stakes.stakeOf(node), 0);
-        // the deposit pays the jury; the reward, at most the deposit, comes from the slash
-        assertEq(token.balanceOf(stranger), 10_000e9 - 5 * 5e8 + DEPOSIT);
-        assertEq(_burnt() - before, STAKE - FEES - DEPOSIT);
+        // the slash pays the jury, and the reward, at most the deposit, which is back whole
+        assertEq(token.balanceOf(stranger), 10_000e9 + DEPOSIT);
+        assertEq(_burnt() - before, STAKE - FEES - DEPOSIT - 5 * 5e8);
         assertEq(token.balanceOf(address(appeals)), 0);
         uint256[] memory drawn = court.roundOf(pool, 0, 0).seats;
         for (uint256 i = 0; i < 3; ++i) {
@@ -77,8 +79,9 @@ contract UnavailableTest is Losses {
         _voteAll(0, Codes.UNAVAILABLE);
         _juryVotes(_dispute(stranger, s), Codes.MALFORMED);
         _conclude(s);
-        assertEq(STAKE - stakes.stakeOf(node), PENALTY + FEES);
-        assertEq(token.balanceOf(stranger), 10_000e9 - 5 * 5e8); // no slash: nothing is earned
+        // whoever uncovers garbage that was paid loses nothing: its node pays the jury too
+        assertEq(STAKE - stakes.stakeOf(node), PENALTY + FEES + 5 * 5e8);
+        assertEq(token.balanceOf(stranger), 10_000e9);
         assertEq(pools.poolOf(pool).free, BUDGET);
         _passWindow();
         vm.expectRevert(IPools.NothingToClaim.selector);
@@ -169,6 +172,8 @@ contract UnavailableTest is Losses {
         _voteAll(0, Codes.REJECT_WEIGHTS);
         uint256 trial = _dispute(operator, s); // and then hides the file
         _juryVotes(trial, Codes.UNAVAILABLE);
+        _conclude(s);
+        _juryVotes(_second(s), Codes.UNAVAILABLE);
         _conclude(s);
         assertEq(_code(s), Codes.REJECT_WEIGHTS); // dismissed
         assertEq(_bondOf(0, 0), BOND);

@@ -160,7 +160,7 @@ contract CanaryBodiesTest is Losses {
         _openCanary(s);
         FileData memory f = files[pool][s];
         for (uint256 i = 0; i < 2; ++i) {
-            _drawJury(canaries.canaryOf(pool, s).trial);
+            _drawJury(canaries.canaryOf(pool, s).trial + i);
             _wait(60);
             canaries.conclude(pool, s, f);
         }
@@ -183,7 +183,7 @@ contract CanaryBodiesTest is Losses {
         vm.expectRevert(IJuries.NotBench.selector);
         juries.discharge(1);
         vm.expectRevert(IJuries.NotBench.selector);
-        juries.replace(1);
+        juries.proceed(1);
     }
 
     /// Nobody's bond and nobody else's pay depend on a canary that no seat accepted: no jury judges it.

@@ -20,8 +20,6 @@ contract CanaryTimeTest is Planting {
         _voteAll(s / 16, Codes.ACCEPT);
         until = pools.submissionOf(pool, s).finalAt;
         _juryVotes(_dispute(stranger, s), 0);
-        _conclude(s);
-        _juryVotes(appeals.disputeOf(pool, s).trial, 0);
         _wait(60);
         assertLt(clock, until);
         FileData memory f = files[pool][s];
@@ -48,6 +46,9 @@ contract CanaryTimeTest is Planting {
     function test_disputeWithoutAVerdictEndsAfterTheWindow() public {
         (uint256 s, uint256 until) = _silentDispute();
         _wait(until - clock);
+        _conclude(s);
+        _juryVotes(_second(s), 0);
+        _wait(60);
         _conclude(s);
         assertEq(_code(s), Codes.ACCEPT);
         assertEq(token.balanceOf(stranger), 10_000e9);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IAppeals} from "../../src/interfaces/IAppeals.sol";
 import {IJuries} from "../../src/interfaces/IJuries.sol";
 import {IVoting} from "../../src/interfaces/IVoting.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
@@ -10,8 +9,8 @@ import {Losses} from "../helpers/Losses.sol";
 
 /// @notice Juries have the size they were promised with, and silence is replaced.
 contract JuryBodiesTest is Losses {
-    /// Fewer votes than half of the promised jury overturn nothing: a fresh jury is drawn, once, and then the outcome
-    /// stands and the deposits go back.
+    /// Fewer votes than half of the promised jury overturn nothing: a second jury is drawn, and if that finds nothing
+    /// either, the outcome stands. The deposit pays those who came, and the rest goes back.
     function test_juryWithoutQuorumIsReplacedOnceThenDismissed() public {
         uint256 s = _submit();
         _voteAll(0, Codes.ACCEPT);
@@ -21,7 +20,7 @@ contract JuryBodiesTest is Losses {
         _conclude(s);
         assertEq(_code(s), Codes.ACCEPT);
         assertFalse(appeals.disputeOf(pool, s).resolved);
-        uint256 next = appeals.disputeOf(pool, s).trial;
+        uint256 next = _second(s);
         assertEq(next, trial + 1);
         assertEq(juries.caseOf(next).size, 5);
         _juryVotes(next, Codes.REJECT_WEIGHTS, 2, 0);
@@ -29,7 +28,7 @@ contract JuryBodiesTest is Losses {
         _conclude(s);
         assertTrue(appeals.disputeOf(pool, s).resolved);
         assertEq(_code(s), Codes.ACCEPT);
-        assertEq(token.balanceOf(stranger), 10_000e9);
+        assertEq(token.balanceOf(stranger), 10_000e9 - 4 * 5e8);
         assertEq(stakes.stakeOf(node), STAKE);
         for (uint256 i = 0; i < 3; ++i) {
             assertEq(_loss(_committee()[i]), 0);
@@ -40,6 +39,7 @@ contract JuryBodiesTest is Losses {
             _closes(next, i, i < 2 ? 0 : 2e9);
         }
         assertEq(jurors.length, 5);
+        assertEq(token.balanceOf(address(juries)), 0);
         _passWindow();
         assertEq(_claim(s), PAY);
     }
@@ -88,15 +88,17 @@ contract JuryBodiesTest is Losses {
         vm.expectRevert(abi.encodeWithSelector(IVoting.TooFewSeats.selector, 4));
         juries.draw(trial);
         FileData memory f = files[pool][s];
-        vm.expectRevert(abi.encodeWithSelector(IAppeals.NotYet.selector, 0));
+        vm.expectRevert(IJuries.Undecided.selector);
         appeals.conclude(pool, s, f);
-        _blocks(4 * EPOCH);
-        _conclude(s); // it lapsed: the outcome stands, the deposit goes back
+        for (uint256 i = 0; i < 2; ++i) {
+            _blocks(4 * EPOCH);
+            _conclude(s); // it lapsed, and so does the second: the outcome stands, the deposit goes back
+        }
         assertEq(_code(s), Codes.ACCEPT);
         assertEq(token.balanceOf(stranger), 10_000e9);
     }
 
-    /// Waiting gives no other jury: there is one seed, and after three epochs none.
+    /// Waiting gives no other jury of a seed: there is one, and after three epochs none. A second jury judges then.
     function test_undrawnJuryLapses() public {
         uint256 s = _submit();
         _voteAll(0, Codes.ACCEPT);
@@ -113,7 +115,9 @@ contract JuryBodiesTest is Losses {
         vm.expectRevert(IJuries.Lapsed.selector);
         juries.draw(trial);
         _conclude(s);
-        assertEq(appeals.disputeOf(pool, s).trial, trial); // no second try for who did not draw
+        assertEq(_second(s), trial + 1);
+        _blocks(5 * EPOCH);
+        _conclude(s);
         assertTrue(appeals.disputeOf(pool, s).resolved);
         assertEq(token.balanceOf(stranger), 10_000e9);
         _passWindow();

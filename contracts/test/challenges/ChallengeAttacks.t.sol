@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {INodeChallenges} from "../../src/interfaces/INodeChallenges.sol";
+import {IJuries} from "../../src/interfaces/IJuries.sol";
 import {INodeChallenges} from "../../src/interfaces/INodeChallenges.sol";
 import {IParams} from "../../src/interfaces/IParams.sol";
 import {IPools} from "../../src/interfaces/IPools.sol";
@@ -27,8 +27,9 @@ contract ChallengeAttacksTest is Accusing {
         // nor does it go over to another pool
         uint256 second = _createPool(defaultTerms());
         _no(operator, address(pools), abi.encodeCall(pools.join, (second, node)), IStakes.StakeLocked.selector);
-        nodeChallenges.conclude(challenge); // nobody voted: a fresh jury
-        _judged(challenge, Codes.REJECT_WEIGHTS);
+        nodeChallenges.conclude(challenge); // nobody voted: a second jury
+        _juryVotes(_next(challenge), Codes.REJECT_WEIGHTS);
+        nodeChallenges.conclude(challenge);
         assertEq(stakes.stakeOf(node), 0);
     }
 
@@ -45,7 +46,7 @@ contract ChallengeAttacksTest is Accusing {
         assertEq(stakes.stakeOf(node), 0);
     }
 
-    /// An operator that convicts its own node, and collects, loses nineteen twentieths all the same.
+    /// An operator that convicts its own node, and collects, gets no more of the stake than its bond.
     function test_noProfitFromOnesOwnNode() public {
         uint256[] memory named = _history(node, 1);
         _claim(named[0]);
@@ -53,7 +54,7 @@ contract ChallengeAttacksTest is Accusing {
         uint256 before = token.balanceOf(operator);
         uint256 challenge = _accuse(operator, node, named);
         _judged(challenge, Codes.REJECT_SAMPLING);
-        assertEq(token.balanceOf(operator) - before, (STAKE - JURY) / 20);
+        assertEq(token.balanceOf(operator) - before, CHALLENGE_BOND);
     }
 
     /// A refuted challenge that an operator brought against itself costs it the jury, and pays at most what it put in.
@@ -73,8 +74,7 @@ contract ChallengeAttacksTest is Accusing {
         _passWindow();
         pools.finalize(pool, s, _ref(s));
         assertEq(stakes.nodeOf(node).frozen, 1);
-        _blocks(5 * EPOCH);
-        nodeChallenges.conclude(challenge); // nobody drew the jury in time: it lapses
+        _lapses(challenge);
         assertEq(stakes.nodeOf(node).frozen, 0);
 
         Accusing.setUp();
@@ -85,7 +85,7 @@ contract ChallengeAttacksTest is Accusing {
         _passWindow();
         pools.finalize(pool, s, _ref(s));
         assertEq(stakes.stakeOf(node), 0);
-        nodeChallenges.conclude(challenge);
+        _ends(challenge, 0);
         _is(challenge, INodeChallenges.Outcome.Upheld);
         assertEq(token.balanceOf(accuser), 1_000e9 - JURY);
         _empty(_trial(challenge));
@@ -106,7 +106,7 @@ contract ChallengeAttacksTest is Accusing {
         stakes.deposit(node, STAKE);
         vm.prank(operator);
         pools.join(old, node); // its exit from there is the last that was written
-        nodeChallenges.conclude(challenge);
+        _ends(challenge, 0);
         _is(challenge, INodeChallenges.Outcome.Upheld);
         assertEq(stakes.stakeOf(node), STAKE);
         assertEq(stakes.nodeOf(node).pool, old);
@@ -121,7 +121,7 @@ contract ChallengeAttacksTest is Accusing {
         uint256 challenge = _accuse(node, named);
         _juryVotes(_trial(challenge), Codes.REJECT_WEIGHTS);
         uint256 s = _submit();
-        nodeChallenges.conclude(challenge);
+        _ends(challenge, 0);
         assertEq(stakes.stakeOf(node), FEES);
         _voteAll(s >> 4, Codes.MALFORMED);
         _passWindow();
@@ -146,17 +146,24 @@ contract ChallengeAttacksTest is Accusing {
 
     // The accuser
 
-    /// The same files cannot be tried until a jury is found that says so.
-    function test_noSecondTry() public {
+    /// A node that was acquitted is not tried again, by any files, until one challenge window is over. Self-accusation is
+    /// no shield: what was opened before goes on, and nobody, so not its operator either, accuses it meanwhile.
+    function test_anAcquittalProtectsForAWindow() public {
         uint256[] memory named = _history(node, 2);
-        uint256 challenge = _accuse(node, named);
-        bytes memory reason = abi.encodeWithSelector(INodeChallenges.AlreadyTried.selector, challenge);
-        _no(accuser, address(nodeChallenges), _opening(node, named), reason);
-        _judged(challenge, Codes.ACCEPT);
-        _no(accuser, address(nodeChallenges), _opening(node, named), reason);
-        assertEq(nodeChallenges.triedIn(pool, named), challenge);
-        _give(stranger, address(nodeChallenges), 1_000e9);
-        _no(stranger, address(nodeChallenges), _opening(node, named), reason);
+        uint256 other = _accuse(node, _list(named[1]));
+        _judged(_accuse(node, _list(named[0])), Codes.ACCEPT);
+        uint256 until = clock + defaultTerms().challengeWindow;
+        assertEq(nodeChallenges.acquittedUntil(pool, node), until);
+        _no(
+            accuser,
+            address(nodeChallenges),
+            _opening(node, named),
+            abi.encodeWithSelector(INodeChallenges.Acquitted.selector, until)
+        );
+        _wait(defaultTerms().challengeWindow);
+        _accuse(node, named);
+        _judged(other, Codes.REJECT_WEIGHTS);
+        assertEq(stakes.stakeOf(node), 0);
     }
 
     /// Two accusers: who convicts second gets a share of what is left, which may be nothing, and pays its jury.
@@ -167,9 +174,9 @@ contract ChallengeAttacksTest is Accusing {
         uint256 two = _accuse(stranger, node, _list(named[0]));
         _juryVotes(_trial(one), Codes.REJECT_WEIGHTS);
         _juryVotes(_trial(two), Codes.REJECT_WEIGHTS);
-        nodeChallenges.conclude(one);
-        nodeChallenges.conclude(two);
-        assertEq(token.balanceOf(accuser), 1_000e9 + (STAKE - _juryFor(2)) / 20);
+        _ends(one, 0);
+        _ends(two, 0);
+        assertEq(token.balanceOf(accuser), 1_000e9 + _bondFor(2));
         assertEq(token.balanceOf(stranger), 1_000e9 - JURY);
         assertEq(stakes.nodeOf(node).frozen, 0);
         assertEq(token.balanceOf(address(nodeChallenges)), 0);
@@ -196,7 +203,7 @@ contract ChallengeAttacksTest is Accusing {
         uint256 refuted = _accuse(node, _list(named[1]));
         _wait(20);
         assertEq(params.values().slashBps, 5_000);
-        assertEq(nodeChallenges.bondOf(pool, 1), JURY + 1e9);
+        assertEq(juries.depositOf(pool, 1), JURY + 1e9);
         uint256 before = token.balanceOf(operator);
         _judged(refuted, Codes.ACCEPT);
         assertEq(token.balanceOf(operator) - before, 5e9);
@@ -212,13 +219,13 @@ contract ChallengeAttacksTest is Accusing {
         uint256 challenge = _accuse(node, named);
         uint256 trial = _trial(challenge);
         bytes4 no = bytes4(keccak256("NotBench()"));
-        _no(address(nodeChallenges), address(juries), abi.encodeCall(juries.conclude, (dispute, 3, 0)), no);
-        _no(address(nodeChallenges), address(juries), abi.encodeCall(juries.replace, (dispute)), no);
-        _no(address(appeals), address(juries), abi.encodeCall(juries.conclude, (trial, 3, 0)), no);
-        _no(accuser, address(juries), abi.encodeCall(juries.conclude, (trial, 3, 0)), no);
+        _no(address(nodeChallenges), address(juries), abi.encodeCall(juries.judge, (dispute, 3)), no);
+        _no(address(nodeChallenges), address(juries), abi.encodeCall(juries.proceed, (dispute)), no);
+        _no(address(appeals), address(juries), abi.encodeCall(juries.judge, (trial, 3)), no);
+        _no(accuser, address(juries), abi.encodeCall(juries.judge, (trial, 3)), no);
         _juryVotes(dispute, Codes.REJECT_WEIGHTS);
         bytes memory early = abi.encodeCall(nodeChallenges.conclude, (challenge));
-        _no(accuser, address(nodeChallenges), early, INodeChallenges.Undecided.selector);
+        _no(accuser, address(nodeChallenges), early, IJuries.Undecided.selector);
         _conclude(s);
         assertEq(stakes.stakeOf(node), 0);
         _judged(challenge, Codes.ACCEPT);
@@ -246,7 +253,8 @@ contract ChallengeAttacksTest is Accusing {
         _drawJury(_trial(challenge));
         _wait(terms.juryCommitWindow);
         nodeChallenges.conclude(challenge);
-        _judged(challenge, Codes.REJECT_WEIGHTS);
+        _juryVotes(_next(challenge), Codes.REJECT_WEIGHTS);
+        nodeChallenges.conclude(challenge);
         assertEq(stakes.stakeOf(node), 0);
     }
 }

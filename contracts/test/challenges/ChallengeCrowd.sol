@@ -21,6 +21,7 @@ contract ChallengeCrowd is Accusing {
     uint256 public upheld;
     uint256 public refuted;
     uint256 public lapsed;
+    uint256 public different;
     uint256 public refusals;
 
     function start() external {
@@ -66,18 +67,18 @@ contract ChallengeCrowd is Accusing {
             named[i] = all[first + i];
         }
         bool slashed = pools.accountOf(pool, n).slashed;
-        bool tried = nodeChallenges.triedIn(pool, named) != 0;
+        bool acquitted = clock < nodeChallenges.acquittedUntil(pool, n);
         bytes32[] memory inners = _inners(named);
         vm.prank(which % 2 == 0 ? accuser : stranger);
         try nodeChallenges.open(pool, n, named, inners, bytes32(0)) returns (uint256 challenge) {
-            require(!slashed && !tried && stakes.stakeOf(n) != 0, "a challenge that cannot be");
+            require(!slashed && !acquitted && stakes.stakeOf(n) != 0, "a challenge that cannot be");
             under.push(challenge);
             ++holds[n];
             filesOf[challenge] = count;
             bonds += _bondFor(count);
         } catch {
             ++refusals;
-            require(slashed || tried || stakes.nodeOf(n).pool == 0, "a challenge that was due");
+            require(slashed || acquitted || stakes.nodeOf(n).pool == 0, "a challenge that was due");
         }
     }
 
@@ -86,19 +87,31 @@ contract ChallengeCrowd is Accusing {
         if (under.length == 0) return;
         i %= under.length;
         uint256 challenge = under[i];
-        (bool done,) = juries.verdictOf(_trial(challenge));
-        if (!done) _sit(challenge, code, some);
+        (bool done,) = juries.verdictOf(_current(challenge));
+        if (!done) _sit(_current(challenge), code, some);
+        uint256 until = juries.caseOf(_trial(challenge)).appealUntil;
+        if (until > clock && code % 3 == 0) {
+            bonds += juries.appealDepositOf(_trial(challenge));
+            _appealTrial(accuser, _trial(challenge));
+            return;
+        }
+        if (until > clock) _wait(until - clock);
         _end(i, challenge);
     }
 
-    function _sit(uint256 challenge, uint256 code, uint256 some) private {
-        uint256[4] memory codes = [Codes.ACCEPT, Codes.REJECT_WEIGHTS, Codes.UNAVAILABLE, Codes.NONE];
-        IJuries.Case memory trial = juries.caseOf(_trial(challenge));
-        if (trial.time == 0 && height > trial.seedBlock + 250) {
+    /// @dev The jury that judges now.
+    function _current(uint256 challenge) private view returns (uint256) {
+        return _next(challenge) == 0 ? _trial(challenge) : _next(challenge);
+    }
+
+    function _sit(uint256 trial, uint256 code, uint256 some) private {
+        uint256[5] memory codes = [Codes.ACCEPT, Codes.REJECT_WEIGHTS, Codes.UNAVAILABLE, Codes.NONE, Codes.DIFFERENT];
+        IJuries.Case memory case_ = juries.caseOf(trial);
+        if (case_.time == 0 && height > case_.seedBlock + 250) {
             _blocks(5 * EPOCH); // its seed is too old for this chain
         } else {
-            _juryVotes(_trial(challenge), codes[code % 4], some % 6, codes[(code >> 8) % 4]);
-            _wait(trial.commitWindow + trial.revealWindow);
+            _juryVotes(trial, codes[code % 5], some % 6, codes[(code >> 8) % 5]);
+            _wait(case_.commitWindow + case_.revealWindow);
         }
     }
 
@@ -113,36 +126,32 @@ contract ChallengeCrowd is Accusing {
         under.pop();
         --holds[before.node];
         uint256 bond = _bondFor(filesOf[challenge]);
-        bonds -= bond;
+        uint256 deposit;
+        if (juries.caseOf(before.trial).appellant != address(0)) deposit = juries.appealDepositOf(before.trial);
+        bonds -= bond + deposit;
         uint256 got = token.balanceOf(before.accuser) - had;
+        if (before.accuser == accuser && got >= deposit) got -= deposit; // it appealed, and was right
         uint256 left = stakes.stakeOf(before.node);
         if (after_.outcome == INodeChallenges.Outcome.Upheld) {
             ++upheld;
             require(pools.accountOf(pool, before.node).slashed, "guilty and a member");
             require(left <= pools.accountOf(pool, before.node).unsettled * FEES, "guilty and rich");
-            uint256 least = bond - _juryFor(filesOf[challenge]);
-            require(got >= least && got <= bond + (stake - left) / 20, "a share above a twentieth");
+            require(got <= 2 * bond, "a prize above the bond");
         } else {
             require(left == stake, "a stake lost without a verdict");
+        }
+        if (after_.outcome == INodeChallenges.Outcome.Different) {
+            ++different;
+            require(pools.accountOf(pool, before.node).limit == 0, "different and a member");
+            require(got <= bond, "a prize without a slash");
         }
         if (after_.outcome == INodeChallenges.Outcome.Refuted) {
             ++refuted;
             require(got == 0, "a false accusation for nothing");
         }
-        if (after_.outcome == INodeChallenges.Outcome.Dismissed) {
-            require(got < bond, "a jury for nothing");
-            require(bond - got == _unavailable(after_.trial) * (JURY / 5), "pay for what nobody measured");
-        }
-        if (after_.outcome == INodeChallenges.Outcome.Lapsed) {
+        if (after_.outcome == INodeChallenges.Outcome.Dismissed || after_.outcome == INodeChallenges.Outcome.Lapsed) {
             ++lapsed;
-            require(got == bond, "silence cost the accuser");
-        }
-    }
-
-    function _unavailable(uint256 trial) private view returns (uint256 count) {
-        uint256[] memory votes = juries.votesOf(trial);
-        for (uint256 i = 0; i < votes.length; ++i) {
-            if (votes[i] == Codes.UNAVAILABLE) ++count;
+            require(got <= bond, "a prize without a verdict");
         }
     }
 
@@ -207,12 +216,16 @@ contract ChallengeCrowd is Accusing {
     // What always holds
 
     function everythingHolds() external view {
-        require(token.balanceOf(address(nodeChallenges)) == bonds, "bonds");
         uint256 open;
+        uint256 deposits;
         for (uint256 i = 0; i < under.length; ++i) {
             open += _bondFor(filesOf[under[i]]);
+            if (juries.caseOf(_trial(under[i])).appellant != address(0)) {
+                deposits += juries.appealDepositOf(_trial(under[i]));
+            }
         }
-        require(bonds == open, "open challenges");
+        require(token.balanceOf(address(nodeChallenges)) == open, "bonds");
+        require(bonds == open + deposits, "open challenges");
         uint256 staked = stakes.unburnt();
         for (uint256 i = 0; i < 3; ++i) {
             IStakes.Node memory s = stakes.nodeOf(workers[i]);

@@ -21,7 +21,7 @@ contract ChallengeFlowTest is Accusing {
         _judged(challenge, Codes.REJECT_WEIGHTS);
 
         _is(challenge, INodeChallenges.Outcome.Upheld);
-        uint256 share = (STAKE - _juryFor(3)) / 20;
+        uint256 share = _bondFor(3); // less than a twentieth of the stake
         assertEq(token.balanceOf(accuser), 1_000e9 + share);
         assertEq(stakes.unburnt(), STAKE - _juryFor(3) - share);
         assertEq(token.balanceOf(address(juries)), _juryFor(3));
@@ -94,25 +94,25 @@ contract ChallengeFlowTest is Accusing {
         uint256 challenge = _accuse(node, _history(node, 1));
         uint256 trial = _trial(challenge);
         _juryVotes(trial, Codes.ACCEPT, 3, Codes.REJECT_SAMPLING);
-        nodeChallenges.conclude(challenge);
+        _ends(challenge, 0);
         assertEq(token.balanceOf(SINK), 2 * 5e8);
         uint256 wrong = juries.seatsOf(trial)[4];
         _empty(trial);
         assertEq(_loss(wrong), defaultValues().minorityPenalty);
     }
 
-    /// A jury that could not judge has the fee of one file, however many were named.
+    /// A juror that could not judge has a quarter of the fee of one file, however many were named.
     function test_dismissed() public {
         uint256[] memory named = _history(node, 2);
         uint256 challenge = _accuse(node, named);
         _judged(challenge, Codes.UNAVAILABLE);
 
         _is(challenge, INodeChallenges.Outcome.Dismissed);
-        assertEq(token.balanceOf(accuser), 1_000e9 - JURY);
+        assertEq(token.balanceOf(accuser), 1_000e9 - 10 * 5e8 / 4);
         assertEq(stakes.stakeOf(node), STAKE);
         assertEq(stakes.nodeOf(node).frozen, 0);
+        _close(_next(challenge));
         _empty(_trial(challenge));
-        assertEq(nodeChallenges.triedIn(pool, named), 0);
         _judged(_accuse(node, named), Codes.REJECT_WEIGHTS); // with the files at hand
         assertEq(stakes.stakeOf(node), 0);
     }
@@ -127,47 +127,33 @@ contract ChallengeFlowTest is Accusing {
             stranger,
             address(nodeChallenges),
             abi.encodeCall(nodeChallenges.conclude, (challenge)),
-            INodeChallenges.Undecided.selector
+            IJuries.Undecided.selector
         );
         _wait(60);
         nodeChallenges.conclude(challenge);
         _is(challenge, INodeChallenges.Outcome.Open);
-        uint256 second = _trial(challenge);
+        uint256 second = _next(challenge);
         assertEq(second, first + 1);
         _drawJury(second);
         _wait(60);
         nodeChallenges.conclude(challenge);
-        _lapsed(challenge, named);
+        _lapsed(challenge);
         _empty(first);
         _empty(second);
     }
 
     function test_lapsedWithoutADraw() public {
-        uint256[] memory named = _history(node, 1);
-        uint256 challenge = _accuse(node, named);
-        _blocks(5 * EPOCH);
-        nodeChallenges.conclude(challenge);
-        _lapsed(challenge, named);
+        uint256 challenge = _accuse(node, _history(node, 1));
+        _lapses(challenge);
+        _lapsed(challenge);
     }
 
-    function _lapsed(uint256 challenge, uint256[] memory named) private {
+    function _lapsed(uint256 challenge) private {
         _is(challenge, INodeChallenges.Outcome.Lapsed);
         assertEq(token.balanceOf(accuser), 1_000e9);
         assertEq(stakes.stakeOf(node), STAKE);
         assertEq(stakes.nodeOf(node).frozen, 0);
-        assertEq(nodeChallenges.triedIn(pool, named), 0);
-    }
-
-    /// The larger of two juries, and its fees.
-    function test_theLargerJury() public {
-        _moveToTwoJuries();
-        assertEq(nodeChallenges.bondOf(pool, 1), 7 * 5e8 + 5e9);
-        uint256 challenge = _accuse(node, _history(node, 1));
-        uint256 trial = _trial(challenge);
-        assertEq(juries.caseOf(trial).size, 7);
-        assertEq(juries.caseOf(trial).bench, address(nodeChallenges));
-        _judged(challenge, Codes.ACCEPT);
-        assertEq(token.balanceOf(accuser), 1_000e9 - 7 * 5e8 - 5e9);
+        assertEq(nodeChallenges.acquittedUntil(pool, node), 0);
     }
 
     /// The rows that jurors measure follow from the hash of a block that is later than the challenge.
@@ -191,7 +177,7 @@ contract ChallengeFlowTest is Accusing {
         uint256[5] memory windows = [uint256(60), 120, 120, 180, 240];
         for (uint256 i = 0; i < counts.length; ++i) {
             uint256[] memory some = _first(named, counts[i]);
-            assertEq(nodeChallenges.bondOf(pool, counts[i]), _bondFor(counts[i]));
+            assertEq(juries.depositOf(pool, counts[i]), _bondFor(counts[i]));
             IJuries.Case memory jury = juries.caseOf(_trial(_accuse(node, some)));
             assertEq(jury.fee, 5e8 + (counts[i] - 1) * FEE);
             assertEq(jury.commitWindow, windows[i]);
@@ -203,18 +189,18 @@ contract ChallengeFlowTest is Accusing {
     function test_theLongerWindowHolds() public {
         uint256 challenge = _accuse(node, _longHistory(node, 18));
         for (uint256 i = 0; i < 2; ++i) {
-            uint256 trial = _trial(challenge);
+            uint256 trial = _trial(challenge) + i;
             _drawJury(trial);
             (, address[] memory voters,,) = juries.juryOf(trial);
             _wait(179);
             bytes memory conclude = abi.encodeCall(nodeChallenges.conclude, (challenge));
-            _no(stranger, address(nodeChallenges), conclude, INodeChallenges.Undecided.selector);
+            _no(stranger, address(nodeChallenges), conclude, IJuries.Undecided.selector);
             if (i == 1) _yes(voters[0], address(juries), abi.encodeCall(juries.commit, (trial, 0, keccak256("vote"))));
             _wait(1);
             bytes memory late = abi.encodeCall(juries.commit, (trial, 1, keccak256("vote")));
             _no(voters[1], address(juries), late, IVoting.CommitOver.selector);
             if (i == 0) nodeChallenges.conclude(challenge);
-            assertEq(juries.caseOf(_trial(challenge)).fee, 5e8 + 17 * FEE);
+            assertEq(juries.caseOf(trial).fee, 5e8 + 17 * FEE);
         }
     }
 
@@ -243,8 +229,7 @@ contract ChallengeFlowTest is Accusing {
     function test_mostFilesUpheld() public {
         uint256 challenge = _accuse(node, _longHistory(node, MOST_FILES));
         _judged(challenge, Codes.REJECT_SAMPLING);
-        uint256 fees = _juryFor(MOST_FILES);
-        assertEq(token.balanceOf(accuser), 1_000e9 + (STAKE - fees) / 20);
+        assertEq(token.balanceOf(accuser), 1_000e9 + _bondFor(MOST_FILES));
         assertEq(stakes.stakeOf(node), 0);
         _empty(_trial(challenge));
     }
@@ -252,10 +237,13 @@ contract ChallengeFlowTest is Accusing {
     function test_mostFilesDismissed() public {
         uint256 challenge = _accuse(node, _longHistory(node, MOST_FILES));
         uint256 trial = _trial(challenge);
-        _juryVotes(trial, Codes.UNAVAILABLE, 3, Codes.ACCEPT);
-        nodeChallenges.conclude(challenge);
+        for (uint256 i = 0; i < 2; ++i) {
+            _juryVotes(trial + i, Codes.UNAVAILABLE, 3, Codes.ACCEPT);
+            nodeChallenges.conclude(challenge);
+        }
         _is(challenge, INodeChallenges.Outcome.Dismissed);
-        assertEq(token.balanceOf(accuser), 1_000e9 - 3 * 5e8);
+        assertEq(token.balanceOf(accuser), 1_000e9 - 6 * 5e8 / 4);
+        _close(trial + 1);
         _empty(trial);
     }
 
@@ -270,7 +258,7 @@ contract ChallengeFlowTest is Accusing {
         votes[3] = Codes.REJECT_SAMPLING; // and the fifth is absent
         _juryVotes(trial, votes);
         _wait(60);
-        nodeChallenges.conclude(challenge);
+        _ends(challenge, 0);
         uint256[] memory jurors = juries.seatsOf(trial);
         _empty(trial);
         assertEq(_loss(jurors[3]), uint256(defaultValues().minorityPenalty) * (5e8 + 33 * FEE) / 5e8);

@@ -20,8 +20,7 @@ contract ChallengeHoldsTest is Accusing {
         bytes memory next = _opening(node, _list(named[1]));
         _no(accuser, address(nodeChallenges), next, INodeChallenges.NothingAtStake.selector);
         assertEq(stakes.withdrawable(node), 0);
-        _blocks(5 * EPOCH); // its jury was never drawn
-        nodeChallenges.conclude(first);
+        _lapses(first);
         assertEq(token.balanceOf(accuser), 1_000e9);
         vm.prank(operator);
         stakes.withdraw(node, STAKE);
@@ -35,10 +34,9 @@ contract ChallengeHoldsTest is Accusing {
         _wait(pools.poolOf(pool).unbonding - 1);
         uint256 first = _accuse(node, _list(named[0]));
         uint256 second = _accuse(node, _list(named[1]));
-        _blocks(5 * EPOCH);
-        nodeChallenges.conclude(first);
+        _lapses(first);
         assertEq(stakes.withdrawable(node), 0);
-        nodeChallenges.conclude(second);
+        _lapses(second);
         assertEq(stakes.withdrawable(node), STAKE);
     }
 
@@ -52,7 +50,7 @@ contract ChallengeHoldsTest is Accusing {
         uint256 last = _accuse(node, _list(named[0]));
         bytes memory more = _opening(node, _list(named[1]));
         _no(accuser, address(nodeChallenges), more, bytes4(keccak256("TooManyChallenges()")));
-        _judged(last, Codes.ACCEPT);
+        _judged(last, Codes.UNAVAILABLE);
         _accuse(node, _list(named[1]));
     }
 
@@ -76,7 +74,7 @@ contract ChallengeHoldsTest is Accusing {
         stakes.deposit(node, STAKE);
         vm.prank(operator);
         pools.join(old, node);
-        nodeChallenges.conclude(challenge);
+        _ends(challenge, 0);
         _is(challenge, INodeChallenges.Outcome.Upheld);
         assertTrue(pools.accountOf(pool, node).slashed);
         assertEq(stakes.stakeOf(node), STAKE);

@@ -40,7 +40,11 @@ contract ChallengeInvariants is Campaign {
             _act(uint256(keccak256(abi.encode("challenge reach", i))), 1_000_000);
             crowd.everythingHolds();
         }
-        require(crowd.upheld() > 2 && crowd.refuted() > 2 && crowd.lapsed() > 2 && crowd.refusals() > 2, "not reached");
+        require(
+            crowd.upheld() > 2 && crowd.refuted() > 2 && crowd.lapsed() > 2 && crowd.different() > 2
+                && crowd.refusals() > 2,
+            "not reached"
+        );
     }
 }
 
@@ -49,28 +53,33 @@ contract ChallengeFuzzTest is Accusing {
     function testFuzz_verdicts(uint256 votes) public {
         uint256[] memory named = _history(node, 2);
         uint256 supply = token.totalSupply();
-        uint256 before = token.balanceOf(accuser) + token.balanceOf(operator) + _burnt();
+        uint256 before = token.balanceOf(accuser) + token.balanceOf(operator) + _burnt() + pools.poolOf(pool).free;
         uint256 challenge = _accuse(node, named);
         uint256 trial = _trial(challenge);
         uint256[] memory kinds = _juryVotesAnything(trial, votes);
         nodeChallenges.conclude(challenge);
+        if (_next(challenge) == 0) {
+            _wait(defaultTerms().appealWindow);
+            nodeChallenges.conclude(challenge);
+        }
         INodeChallenges.Outcome outcome = nodeChallenges.challengeOf(challenge).outcome;
         bool guilty = kinds[Codes.KIND_REJECT] >= 3;
-        bool innocent = !guilty && (kinds[Codes.KIND_ACCEPT] >= 3 || kinds[2] + kinds[Codes.KIND_MALFORMED] >= 3);
         if (guilty) {
             assertEq(uint256(outcome), uint256(INodeChallenges.Outcome.Upheld));
-        } else if (innocent) {
+        } else if (kinds[Codes.KIND_REJECT] + kinds[Codes.KIND_MALFORMED] >= 3) {
+            assertEq(uint256(outcome), uint256(INodeChallenges.Outcome.Different));
+        } else if (kinds[Codes.KIND_ACCEPT] >= 3) {
             assertEq(uint256(outcome), uint256(INodeChallenges.Outcome.Refuted));
-        } else if (kinds[Codes.KIND_UNAVAILABLE] >= 3) {
-            assertEq(uint256(outcome), uint256(INodeChallenges.Outcome.Dismissed));
         } else {
             assertEq(uint256(outcome), uint256(INodeChallenges.Outcome.Open)); // a second jury
         }
+        bool out = guilty || outcome == INodeChallenges.Outcome.Different;
+        assertEq(pools.accountOf(pool, node).limit == 0, out);
         assertEq(stakes.stakeOf(node), guilty ? 0 : STAKE);
         assertEq(token.totalSupply(), supply);
         uint256 held = outcome == INodeChallenges.Outcome.Open ? _bondFor(2) : 0;
         assertEq(token.balanceOf(address(nodeChallenges)), held);
-        uint256 now_ = token.balanceOf(accuser) + token.balanceOf(operator) + _burnt();
+        uint256 now_ = token.balanceOf(accuser) + token.balanceOf(operator) + _burnt() + pools.poolOf(pool).free;
         assertEq(now_ + held + token.balanceOf(address(juries)), before + (guilty ? STAKE : 0));
     }
 }

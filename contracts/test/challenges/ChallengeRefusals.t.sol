@@ -33,10 +33,6 @@ contract ChallengeRefusalsTest is Accusing {
         }
         _accuse(node, most);
         assertEq(nodeChallenges.MAX_FILES(), MOST_FILES);
-        bytes memory bond = abi.encodeCall(nodeChallenges.bondOf, (pool, 0));
-        _no(accuser, address(nodeChallenges), bond, INodeChallenges.BadCount.selector);
-        bond = abi.encodeCall(nodeChallenges.bondOf, (pool, MOST_FILES + 1));
-        _no(accuser, address(nodeChallenges), bond, INodeChallenges.BadCount.selector);
     }
 
     function test_anothersFiles() public {
@@ -112,7 +108,7 @@ contract ChallengeRefusalsTest is Accusing {
 
     function test_hooks() public {
         uint256[] memory none = new uint256[](0);
-        bytes memory call = abi.encodeCall(juries.summon, (pool, 0, 1, 5, none, address(0)));
+        bytes memory call = abi.encodeCall(juries.summon, (pool, 0, 1, none, address(0)));
         _no(stranger, address(juries), call, IJuries.NotBench.selector);
         call = abi.encodeCall(pools.expel, (pool, node));
         _no(stranger, address(pools), call, IPools.NotCourt.selector);
@@ -140,7 +136,7 @@ contract ChallengeRefusalsTest is Accusing {
         _no(stranger, address(nodeChallenges), call, INodeChallenges.NoSuchChallenge.selector);
         uint256 challenge = _accuse(node, _history(node, 1));
         call = abi.encodeCall(nodeChallenges.conclude, (challenge));
-        _no(stranger, address(nodeChallenges), call, INodeChallenges.Undecided.selector);
+        _no(stranger, address(nodeChallenges), call, IJuries.Undecided.selector);
     }
 
     /// It is in nobody's suite but where the suite says.

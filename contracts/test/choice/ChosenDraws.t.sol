@@ -27,10 +27,7 @@ contract ChosenDrawsTest is Choosing {
             _juryVotes(trial, Codes.REJECT_WEIGHTS);
             _chosen(juries.seatsOf(trial), 5);
             _conclude(s);
-            _give(operator, address(appeals), 10_000e9);
-            vm.prank(operator);
-            appeals.appeal(pool, s);
-            uint256 second = appeals.disputeOf(pool, s).appealTrial;
+            uint256 second = _appeal(operator, s);
             _juryVotes(second, Codes.ACCEPT);
             _chosen(juries.seatsOf(second), 7);
             _conclude(s);

@@ -3,6 +3,7 @@ pragma solidity 0.8.37;
 
 import {IAppeals} from "../../src/interfaces/IAppeals.sol";
 import {ICanaries} from "../../src/interfaces/ICanaries.sol";
+import {IJuries} from "../../src/interfaces/IJuries.sol";
 import {IPools} from "../../src/interfaces/IPools.sol";
 import {Audit} from "../../src/libraries/Audit.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
@@ -155,11 +156,13 @@ abstract contract Contest is Lane {
         appeals.conclude(pool, sequence, files[pool][sequence]);
         d = appeals.disputeOf(pool, sequence);
         if (d.resolved) return true;
-        if (clock < d.appealUntil && d.appellant == address(0)) {
-            bool just = Codes.kind(d.verdict) == Codes.kind(_truth(i));
+        IJuries.Case memory first = juries.caseOf(d.trial);
+        if (clock < first.appealUntil && first.next == 0) {
+            (, uint256 verdict) = juries.verdictOf(d.trial);
+            bool just = Codes.kind(verdict) == Codes.kind(_truth(i));
             if (just && !plan.appeal) return false;
             vm.prank(just ? coalition : everybody);
-            appeals.appeal(pool, sequence);
+            juries.appeal(d.trial);
         }
         return false;
     }

@@ -135,6 +135,7 @@ abstract contract Lane is Market {
     }
 
     function _truth(uint256 i) internal view returns (uint256) {
+        if (kinds[i] == Kind.Held) return Codes.UNAVAILABLE;
         return seen[i] ? Codes.REJECT_WEIGHTS : Codes.ACCEPT;
     }
 

@@ -75,8 +75,8 @@ abstract contract Market is Planting {
         height = 10_000 + plan.seed % 1_000_000_000;
         _start(address(0));
         address[3] memory who = [coalition, everybody, owner];
-        address[5] memory spenders =
-            [address(stakes), address(seats), address(pools), address(appeals), address(canaries)];
+        address[6] memory spenders =
+            [address(stakes), address(seats), address(pools), address(juries), address(appeals), address(canaries)];
         for (uint256 i = 0; i < who.length; ++i) {
             token.mint(who[i], RICHES);
             for (uint256 j = 0; j < spenders.length; ++j) {

@@ -164,9 +164,9 @@ contract MoneyTest is Planting {
         uint256 s = _submit();
         _voteAll(0, Codes.ACCEPT);
         uint256 deposit = 5 * 5e8 + v.delayCompensation;
-        assertEq(appeals.depositOf(pool, 0), deposit);
-        assertEq(appeals.depositOf(pool, 1), 2 * deposit);
+        assertEq(juries.depositOf(pool, 1), deposit);
         uint256 trial = _dispute(stranger, s);
+        assertEq(juries.appealDepositOf(trial), 2 * deposit);
         assertEq(token.balanceOf(address(appeals)), deposit);
         assertEq(token.balanceOf(stranger), 10_000e9 - deposit);
         _juryVotes(trial, right ? Codes.REJECT_WEIGHTS : Codes.ACCEPT);

@@ -96,10 +96,31 @@ contract Accusing is Losses, Refusing {
         return nodeChallenges.challengeOf(challenge).trial;
     }
 
-    /// @dev The jury votes one code, and anybody concludes.
+    /// @dev The jury votes one code, and nobody appeals; a second jury, if there is one, votes the same.
     function _judged(uint256 challenge, uint256 code) internal {
         _juryVotes(_trial(challenge), code);
+        _ends(challenge, code);
+    }
+
+    /// @dev The challenge ends after its first jury's vote.
+    function _ends(uint256 challenge, uint256 code) internal {
         nodeChallenges.conclude(challenge);
+        uint256 next = juries.caseOf(_trial(challenge)).next;
+        if (next != 0) _juryVotes(next, code);
+        else _wait(defaultTerms().appealWindow);
+        nodeChallenges.conclude(challenge);
+    }
+
+    function _next(uint256 challenge) internal view returns (uint256) {
+        return juries.caseOf(_trial(challenge)).next;
+    }
+
+    /// @dev Neither jury is drawn in time.
+    function _lapses(uint256 challenge) internal {
+        for (uint256 i = 0; i < 2; ++i) {
+            _blocks(5 * EPOCH);
+            nodeChallenges.conclude(challenge);
+        }
     }
 
     function _is(uint256 challenge, INodeChallenges.Outcome outcome) internal {
@@ -119,11 +140,15 @@ contract Accusing is Losses, Refusing {
         _step();
     }
 
-    /// @dev Jurors are closed, and nothing of any case is left anywhere.
-    function _empty(uint256 trial) internal {
+    function _close(uint256 trial) internal {
         for (uint256 i = 0; i < juries.seatsOf(trial).length; ++i) {
             juries.closeJuror(trial, i);
         }
+    }
+
+    /// @dev Jurors are closed, and nothing of any case is left anywhere.
+    function _empty(uint256 trial) internal {
+        _close(trial);
         assertEq(token.balanceOf(address(juries)), 0);
         assertEq(token.balanceOf(address(nodeChallenges)), 0);
         assertEq(token.balanceOf(address(stakes)), stakes.stakeOf(node) + stakes.unburnt());

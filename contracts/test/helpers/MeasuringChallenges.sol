@@ -43,7 +43,8 @@ contract MeasuringChallenges is Measuring {
         }
     }
 
-    /// @dev The gas of a challenge's opening, of its jury's draw and votes, and of its end.
+    /// @dev The gas of a challenge's opening, of its jury's draw and votes, and of its verdict
+    /// and its end.
     function _challengeGas(address n, uint256[] memory sequences, uint256 code)
         internal
         returns (uint256 opening, uint256 judging, uint256 ending)
@@ -73,5 +74,9 @@ contract MeasuringChallenges is Measuring {
         }
         nodeChallenges.conclude(opened);
         ending = _used();
+        _wait(defaultTerms().appealWindow);
+        nodeChallenges.conclude(opened);
+        ending += _used();
+        _wait(defaultTerms().challengeWindow); // an acquittal protects for as long
     }
 }

@@ -468,6 +468,22 @@ contract Network is Deployer {
         appeals.conclude(pool, sequence, files[pool][sequence]);
     }
 
+    /// @dev Appeals against the verdict of a dispute's first jury.
+    function _appeal(address who, uint256 sequence) internal returns (uint256 next) {
+        return _appealTrial(who, appeals.disputeOf(pool, sequence).trial);
+    }
+
+    function _appealTrial(address who, uint256 trial) internal returns (uint256 next) {
+        _give(who, address(juries), 10_000e9);
+        vm.prank(who);
+        return juries.appeal(trial);
+    }
+
+    /// @dev The second jury of a dispute.
+    function _second(uint256 sequence) internal view returns (uint256) {
+        return juries.caseOf(appeals.disputeOf(pool, sequence).trial).next;
+    }
+
     function _text(uint256 n) internal pure returns (string memory) {
         if (n == 0) return "0";
         bytes memory out;

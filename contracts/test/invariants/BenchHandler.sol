@@ -58,32 +58,37 @@ abstract contract BenchHandler is World {
 
     function _hear(uint256 sequence, bool appeals_) internal {
         if (!ghostDisputes[sequence].resolved && ghostDisputes[sequence].open != 0) {
-            IAppeals.Dispute memory d = appeals.disputeOf(pool, sequence);
-            if (d.appealUntil != 0 && d.appellant == address(0)) {
-                if (appeals_ && clock < d.appealUntil) return _appeal(sequence);
-                if (clock < d.appealUntil) _wait(d.appealUntil - clock);
-            } else {
-                _sit(d.appellant == address(0) ? d.trial : d.appealTrial);
-            }
+            uint256 trial = appeals.disputeOf(pool, sequence).trial;
+            if (!_continue(trial, appeals_)) return;
             uint256 until = pools.submissionOf(pool, sequence).finalAt; // the owner may still open it as a canary
             if (clock < until) _wait(until - clock);
             _conclude(sequence);
             _reach("conclude dispute");
-            d = appeals.disputeOf(pool, sequence);
-            if (appeals_ && d.appealUntil > clock && !d.resolved && d.appellant == address(0)) _appeal(sequence);
         } else {
             uint256 trial = canaries.canaryOf(pool, sequence).trial;
-            if (trial != 0) _sit(trial);
+            if (trial != 0 && !_continue(trial, appeals_)) return;
             canaries.conclude(pool, sequence, files[pool][sequence]);
             _reach("conclude canary");
         }
     }
 
-    function _appeal(uint256 sequence) private {
-        _give(watcher, address(appeals), 10_000e9);
-        vm.prank(watcher);
-        appeals.appeal(pool, sequence);
-        _reach("appeal");
+    /// @dev Whatever a case waits for: a jury's votes, an appeal, or the end of the time for one.
+    /// @return Whether it can be concluded.
+    function _continue(uint256 trial, bool appeals_) private returns (bool) {
+        IJuries.Case memory case_ = juries.caseOf(trial);
+        if (case_.next != 0) {
+            _sit(case_.next);
+        } else if (case_.appealUntil == 0) {
+            _sit(trial);
+        } else if (clock < case_.appealUntil) {
+            if (appeals_) {
+                _appealTrial(watcher, trial);
+                _reach("appeal");
+                return false;
+            }
+            _wait(case_.appealUntil - clock);
+        }
+        return true;
     }
 
     /// @dev A jury votes; one that cannot be drawn lapses.

@@ -58,6 +58,8 @@ abstract contract Ledger is Planting {
     mapping(address holder => bool) private _known;
     address[] internal holders;
     uint256 internal ghostFree;
+    /// What the last file cost its node for its dispute's juries.
+    uint256 internal juryCharged;
     /// Base units into and out of the escrow, but for the claims.
     uint256 internal escrowIn;
     uint256 internal escrowOut;
@@ -135,6 +137,11 @@ abstract contract Ledger is Planting {
         if (t == IPools.FeePaid.selector) {
             (uint256 paid, uint256 burnt) = abi.decode(log.data, (uint256, uint256));
             escrowOut += paid + burnt;
+        } else if (t == IPools.JuryPaid.selector) {
+            uint256 amount = abi.decode(log.data, (uint256));
+            (escrowOut, ghostFree) = (escrowOut + amount, ghostFree - amount);
+            _expect(juryCharged <= amount, "a stake paid more for juries than they got");
+            juryCharged = 0;
         } else if (t == IPools.PoolFunded.selector) {
             uint256 amount = abi.decode(log.data, (uint256));
             escrowIn += amount;
@@ -244,6 +251,7 @@ abstract contract Ledger is Planting {
         uint256 settledAt = _settledAt(f.time);
         f.code = code;
         --a.unsettled;
+        juryCharged = disputed && lastSlash.fees > _fees() ? lastSlash.fees - _fees() : 0;
         (uint256 cost, uint256 fees) = _cost(a, code, settledAt);
         _expect(taken == cost, "another charge than the rules'");
         if (code == Codes.CANARY) _reach("outcome 12");
@@ -267,7 +275,7 @@ abstract contract Ledger is Planting {
         if (code == Codes.CANARY) return (0, 0);
         (uint256 bps,, uint256 malformed) = params.slashing(settledAt);
         uint256 stake = lastSlash.before;
-        uint256 fees = _fees();
+        uint256 fees = _fees() + juryCharged;
         uint256 cost = Codes.isReject(code) ? stake * bps / 10_000 : malformed + fees;
         uint256 kept = a.unsettled * _fees();
         uint256 most = stake > kept ? stake - kept : 0;

@@ -87,11 +87,12 @@ abstract contract MoneyChecks is World {
 
     function _owedToJurors(uint256 trial) private view returns (uint256 sum) {
         GhostTrial storage j = ghostTrials[trial];
-        if (!j.concluded || j.fee == 0) return 0;
+        if (!j.concluded) return j.deposit;
         uint256[] memory votes = juries.votesOf(trial);
         for (uint256 i = 0; i < votes.length; ++i) {
             if (votes[i] == Codes.NONE || j.closed & (1 << i) != 0) continue;
-            if (j.discharged || Codes.kind(votes[i]) == Codes.kind(j.code)) sum += j.fee;
+            if (votes[i] == Codes.UNAVAILABLE) sum += Codes.isVerdict(j.code) ? 0 : j.attempt;
+            else if (j.code == Codes.NONE || Codes.kind(votes[i]) == Codes.kind(j.code)) sum += j.fee;
         }
     }
 

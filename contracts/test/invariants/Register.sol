@@ -45,8 +45,12 @@ abstract contract Register is Ledger {
         uint256 closed;
         bool concluded;
         uint256 fee;
+        uint256 attempt;
         uint256 code;
         bool discharged;
+        /// Of an appeal.
+        uint256 next;
+        uint256 deposit;
     }
 
     struct GhostDispute {
@@ -217,15 +221,23 @@ abstract contract Register is Ledger {
         } else if (t == IJuries.JuryDischarged.selector) {
             j.discharged = true;
         } else if (t == IJuries.JuryConcluded.selector) {
-            (j.code, j.fee) = abi.decode(log.data, (uint256, uint256));
-            j.concluded = true;
+            (j.code, j.concluded) = (abi.decode(log.data, (uint256)), true);
+        } else if (t == IJuries.VerdictReached.selector) {
+            lastJudged = j.sequence;
+        } else if (t == IJuries.JurorsPaid.selector) {
+            (j.fee, j.attempt) = abi.decode(log.data, (uint256, uint256));
+        } else if (t == IJuries.Appealed.selector) {
+            (j.next, j.deposit) = (uint256(log.topics[2]), abi.decode(log.data, (uint256)));
+        } else if (t == IJuries.JurorOverturned.selector) {
+            _overturned(uint256(log.topics[2]), j.sequence);
         } else if (t == IJuries.JurorClosed.selector) {
             (uint256 paid, uint256 penalty) = abi.decode(log.data, (uint256, uint256));
             uint256 seat = uint256(log.topics[2]);
             for (uint256 i = 0; i < j.jurors.length; ++i) {
                 if (j.jurors[i] == seat) j.closed |= 1 << i;
             }
-            _expect(paid == 0 || (paid == j.fee && penalty == 0), "a juror paid another fee");
+            bool due = penalty == 0 && (paid == j.fee || paid == j.attempt);
+            _expect(paid == 0 || due, "a juror paid another fee");
             if (penalty != 0) _jurorPaid(seat, j);
         }
     }
@@ -237,11 +249,6 @@ abstract contract Register is Ledger {
             (, uint256 deposit) = abi.decode(log.data, (uint256, uint256));
             d.open += deposit;
             disputed.push(sequence);
-        } else if (t == IAppeals.Appealed.selector) {
-            (, uint256 deposit) = abi.decode(log.data, (uint256, uint256));
-            d.open += deposit;
-        } else if (t == IAppeals.VerdictReached.selector) {
-            lastJudged = sequence;
         } else if (t == IAppeals.DisputeResolved.selector) {
             _expect(!d.resolved, "a dispute resolved twice");
             (d.resolved, d.open) = (true, 0);

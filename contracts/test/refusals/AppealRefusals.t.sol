@@ -22,8 +22,8 @@ contract AppealRefusalsTest is Refusing {
         uint256 trial = _dispute(stranger, s);
         FileData memory g = files[pool][s];
         _no(stranger, a, abi.encodeCall(appeals.dispute, (pool, s, g)), IPools.WrongPhase.selector);
-        _no(stranger, a, abi.encodeCall(appeals.appeal, (pool, s)), IAppeals.NoAppeal.selector);
-        _no(stranger, a, abi.encodeCall(appeals.conclude, (pool, s, f)), IAppeals.NotYet.selector);
+        _no(stranger, address(juries), abi.encodeCall(juries.appeal, (trial)), IJuries.NoAppeal.selector);
+        _no(stranger, a, abi.encodeCall(appeals.conclude, (pool, s, f)), IJuries.Undecided.selector);
         _passWindow();
         _no(stranger, address(court), abi.encodeCall(court.closeCommittee, (pool, 0, 0)), ICourt.NotFinal.selector);
         uint256 before = token.balanceOf(operator);
@@ -37,13 +37,14 @@ contract AppealRefusalsTest is Refusing {
     function test_juries() public {
         address j = address(juries);
         uint256[] memory none;
-        _no(stranger, j, abi.encodeCall(juries.summon, (1, 1, 1, 5, none, stranger)), IJuries.NotBench.selector);
+        _no(stranger, j, abi.encodeCall(juries.summon, (1, 1, 1, none, stranger)), IJuries.NotBench.selector);
         _no(stranger, j, abi.encodeCall(juries.draw, (9)), IJuries.NoSuchTrial.selector);
         uint256 s = _submit();
         _voteAll(0, 3);
         uint256 trial = _dispute(operator, s);
         _no(stranger, j, abi.encodeCall(juries.draw, (trial)), IVoting.SeedNotMined.selector);
-        _no(stranger, j, abi.encodeCall(juries.conclude, (trial, 1, 1)), IJuries.NotBench.selector);
+        _no(stranger, j, abi.encodeCall(juries.judge, (trial, 1)), IJuries.NotBench.selector);
+        _no(stranger, j, abi.encodeCall(juries.pay, (trial, 1)), IJuries.NotBench.selector);
         _no(stranger, j, abi.encodeCall(juries.closeJuror, (trial, 0)), IJuries.NotConcluded.selector);
         _no(stranger, j, abi.encodeCall(juries.reveal, (trial, 0, 1, 0, 0)), IVoting.NotDrawn.selector);
         (bool done,) = juries.verdictOf(trial);
@@ -75,22 +76,24 @@ contract AppealRefusalsTest is Refusing {
         (, uint256 code, bool open) = juries.ballotOf(trial, 0);
         assertTrue(open);
         assertEq(code, 1);
-        assertEq(juries.costOf(trial, 1), 5e8);
         _wait(60);
         _no(voters[1], j, abi.encodeCall(juries.reveal, (trial, 1, 1, 0, 0)), IVoting.RevealOver.selector);
         _conclude(s); // one vote of five: no majority, another jury is drawn
         assertEq(_code(s), 3);
-        assertEq(appeals.disputeOf(pool, s).trial, trial + 1);
+        assertEq(_second(s), trial + 1);
+        _juryVotes(trial + 1, 3);
+        _conclude(s);
         _no(voters[1], j, abi.encodeCall(juries.reveal, (trial, 1, 1, 0, 0)), IJuries.AlreadyConcluded.selector);
         _no(voters[2], j, abi.encodeCall(juries.commit, (trial, 2, hash)), IJuries.AlreadyConcluded.selector);
-        _no(a(), j, abi.encodeCall(juries.conclude, (trial, 1, 1)), IJuries.AlreadyConcluded.selector);
+        _no(a(), j, abi.encodeCall(juries.judge, (trial, 1)), IJuries.AlreadyConcluded.selector);
+        _no(a(), j, abi.encodeCall(juries.discharge, (trial)), IJuries.AlreadyConcluded.selector);
         juries.closeJuror(trial, 0);
         juries.closeJuror(trial, 2);
         _no(stranger, j, abi.encodeCall(juries.closeJuror, (trial, 0)), IVoting.AlreadyClosed.selector);
         _no(stranger, j, abi.encodeCall(juries.closeJuror, (trial, 5)), IVoting.AlreadyClosed.selector);
-        assertEq(seats.seatOf(juries.seatsOf(trial)[0]).bond, BOND);
+        assertEq(seats.seatOf(juries.seatsOf(trial)[0]).bond, BOND - 1e9); // the second jury contradicts it
         assertEq(seats.seatOf(juries.seatsOf(trial)[2]).bond, BOND - 2e9);
-        assertEq(juries.caseOf(trial).code, 0);
+        assertEq(juries.caseOf(trial).code, 3);
     }
 
     function a() internal view returns (address) {
@@ -106,52 +109,49 @@ contract AppealRefusalsTest is Refusing {
     }
 
     function test_appealRestoresAcceptance() public {
-        (uint256 s,) = _twoRounds();
+        (uint256 s, uint256 trial) = _twoRounds();
         FileData memory f = files[pool][s];
         _conclude(s);
         assertEq(pools.accountOf(pool, node).frozen, 1); // a first jury's reject freezes
         vm.prank(address(appeals));
         pools.freezeHeld(pool, s, f); // once
         assertEq(pools.accountOf(pool, node).frozen, 1);
-        _no(stranger, a(), abi.encodeCall(appeals.conclude, (pool, s, f)), IAppeals.NotYet.selector);
-        _give(operator, a(), 10_000e9);
+        _no(stranger, a(), abi.encodeCall(appeals.conclude, (pool, s, f)), IJuries.NotYet.selector);
+        _give(operator, address(juries), 10_000e9);
         uint256 before = token.balanceOf(operator);
-        _yes(operator, a(), abi.encodeCall(appeals.appeal, (pool, s)));
-        _no(operator, a(), abi.encodeCall(appeals.appeal, (pool, s)), IAppeals.AlreadyAppealed.selector);
-        _no(operator, a(), abi.encodeCall(appeals.conclude, (pool, s, f)), IAppeals.NotYet.selector);
-        _juryVotes(appeals.disputeOf(pool, s).appealTrial, Codes.ACCEPT);
+        _yes(operator, address(juries), abi.encodeCall(juries.appeal, (trial)));
+        _no(operator, address(juries), abi.encodeCall(juries.appeal, (trial)), IJuries.AlreadyAppealed.selector);
+        _no(operator, a(), abi.encodeCall(appeals.conclude, (pool, s, f)), IJuries.Undecided.selector);
+        _juryVotes(_second(s), Codes.ACCEPT);
         _conclude(s);
         assertEq(_code(s), Codes.ACCEPT);
         assertEq(pools.accountOf(pool, node).frozen, 0);
-        // its deposit back and as much again, which is less than a fifth of three jurors' penalties; the committee was
-        // right, so the delay is compensated besides
-        assertEq(token.balanceOf(operator) - before, appeals.depositOf(pool, 1) + 5e9);
+        // its deposit is back; the committee was right, so the delay is compensated besides
+        assertEq(token.balanceOf(operator) - before, 5e9);
         assertEq(token.balanceOf(a()), 0);
         _passWindow();
         _claim(s);
     }
 
     function test_verdictStandsWithoutAppeal() public {
-        (uint256 s,) = _twoRounds();
+        (uint256 s, uint256 trial) = _twoRounds();
         _conclude(s);
         _wait(600);
-        _no(stranger, a(), abi.encodeCall(appeals.appeal, (pool, s)), IAppeals.AppealOver.selector);
+        _no(stranger, address(juries), abi.encodeCall(juries.appeal, (trial)), IJuries.AppealOver.selector);
         _conclude(s);
         assertEq(_code(s), Codes.REJECT_SAMPLING);
         assertEq(stakes.stakeOf(node), 0);
-        _no(stranger, a(), abi.encodeCall(appeals.appeal, (pool, s)), IAppeals.NoAppeal.selector);
+        _no(stranger, address(juries), abi.encodeCall(juries.appeal, (trial)), IJuries.NoAppeal.selector);
     }
 
     function test_wrongAppealPays() public {
         (uint256 s,) = _twoRounds();
         _conclude(s);
-        _give(operator, a(), 10_000e9);
-        uint256 before = token.balanceOf(operator);
-        _yes(operator, a(), abi.encodeCall(appeals.appeal, (pool, s)));
-        _juryVotes(appeals.disputeOf(pool, s).appealTrial, Codes.REJECT_WEIGHTS);
+        uint256 before = token.balanceOf(operator) + 10_000e9; // _appeal gives it that much
+        _juryVotes(_appeal(operator, s), Codes.REJECT_WEIGHTS);
         _conclude(s);
-        assertEq(_code(s), Codes.REJECT_SAMPLING);
-        assertEq(before - token.balanceOf(operator), appeals.depositOf(pool, 1));
+        assertEq(_code(s), Codes.REJECT_WEIGHTS);
+        assertEq(before - token.balanceOf(operator), 2 * juries.depositOf(pool, 1));
         assertEq(token.balanceOf(a()), 0);
     }
 }

@@ -137,11 +137,11 @@ contract PoolRefusalsTest is Refusing {
         _no(stranger, p, abi.encodeCall(pools.payFees, (pool, stranger, 1, 1)), IPools.NotCourt.selector);
         _no(stranger, p, abi.encodeCall(pools.hold, (pool, s, f)), IPools.NotCourt.selector);
         _no(stranger, p, abi.encodeCall(pools.freezeHeld, (pool, s, f)), IPools.NotCourt.selector);
-        _no(stranger, p, abi.encodeCall(pools.resolve, (pool, s, f, 1, 0)), IPools.NotCourt.selector);
+        _no(stranger, p, abi.encodeCall(pools.resolve, (pool, s, f, 1, 0, 0)), IPools.NotCourt.selector);
         address b = address(appeals);
         _no(b, p, abi.encodeCall(pools.hold, (pool, s, f)), IPools.WrongPhase.selector);
         _no(b, p, abi.encodeCall(pools.freezeHeld, (pool, s, f)), IPools.WrongPhase.selector);
-        _no(b, p, abi.encodeCall(pools.resolve, (pool, s, f, 1, 0)), IPools.WrongPhase.selector);
+        _no(b, p, abi.encodeCall(pools.resolve, (pool, s, f, 1, 0, 0)), IPools.WrongPhase.selector);
         _no(stranger, p, abi.encodeCall(pools.finalize, (pool, s, ref)), IPools.WrongPhase.selector);
         _no(stranger, p, abi.encodeCall(pools.forfeit, (pool, s, f)), IPools.WrongPhase.selector);
         _no(stranger, p, abi.encodeCall(pools.claim, (pool, node, s, ref.inner)), IPools.NothingToClaim.selector);

@@ -17,7 +17,7 @@ contract KeptTermsTest is Receipting {
             _wait(60); // nobody commits
             _conclude(s);
             uint256[] memory jurors;
-            uint256 next = appeals.disputeOf(pool, s).trial;
+            uint256 next = _second(s);
             _drawJury(next);
             jurors = juries.seatsOf(next);
             uint256[] memory committee = court.roundOf(pool, lane, 0).seats;

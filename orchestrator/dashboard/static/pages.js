@@ -163,7 +163,7 @@ const disputesPage = {
   },
 };
 
-const CHALLENGE_TONES = {open: "", upheld: "good", refuted: "warn", dismissed: "", lapsed: ""};
+const CHALLENGE_TONES = {open: "", upheld: "good", different: "good", refuted: "warn", dismissed: "", lapsed: ""};
 const challengeVotes = ({votes, drawn, committed, jurors}) => {
   const opened = Object.entries(votes).map(([vote, seats]) => `${seats} ${vote}`).join(", ");
   return opened || (drawn ? `${committed} of ${jurors} voted, none opened` : "jury not drawn");

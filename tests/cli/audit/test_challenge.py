@@ -64,17 +64,23 @@ def test_a_challenge_from_its_price_to_its_end(muster: Muster, deployed: Deploye
 
     assert "has no accepted and final files there" in muster.refused(*opening)
     deployed.chain.later(61)
-    bond = game.suite.node_challenges.bond(game.pool, 2)
+    bond = game.suite.juries.deposit_of(game.pool, 2)
     priced = muster.ok(*opening, "--first", files[1].sequence, "--dry-run", "--json").json
     assert (priced["files"], priced["bond"]) == ([files[1].sequence, files[2].sequence], bond)
     assert not game.state.challenges
-    bond = game.suite.node_challenges.bond(game.pool, 3)
+    bond = game.suite.juries.deposit_of(game.pool, 3)
     assert muster.ok(*opening, "--json").json["challenge"] == 1
     challenge = game.state.challenges[1]
     assert challenge.sequences == tuple(file.sequence for file in files)
-    assert "these files were challenged already: 1" in muster.refused(*opening)
 
     game.try_case(challenge.trial, Code.REJECT_WEIGHTS)
+    game.suite.node_challenges.conclude(1).send()
+    until = game.state.trials[challenge.trial].appeal_until
+    assert muster.ok("challenge", "show", 1, "--json").json["verdict_final_at"] == until
+    appealing = ["challenge", "appeal", 1, *acting[:-1], "--dry-run", "--json"]
+    assert muster.ok(*appealing).json["deposit"] == 2 * bond
+    deployed.chain.later(until + 1 - game.suite.client.now())
+    assert "the time for an appeal ended" in muster.refused("challenge", "appeal", 1, *acting)
     game.suite.node_challenges.conclude(1).send()
     assert game.state.challenges[1].outcome is ChallengeOutcome.UPHELD
     shown = muster.ok("challenge", "show", 1, "--json").json
