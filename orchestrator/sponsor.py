@@ -149,7 +149,7 @@ class Sponsor:
             if not counts and (reason := self._full(state)):
                 return reason
             stake, sponsorship = pool.terms.minStake, bytes.fromhex(asked.sponsorship[2:])
-            call = self._suite.stakes.register_for(node, asked.operator, stake, asked.expiry, sponsorship)
+            call = self._suite.stakes.register_for(node, asked.operator, pool.pool, stake, asked.expiry, sponsorship)
             if approval := self._suite.token.approval(call.to, stake):
                 approval.send()
             gas = priced(self._suite.client, call)
