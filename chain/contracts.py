@@ -212,14 +212,14 @@ class Stakes(Contract):
     a node under the caller. `deposit` adds stake: follow with `pools.refresh` to raise the limit in the node's pool.
     `withdraw` takes unlocked stake back.
 
-    Called by sponsors: `register_for` (node, operator, base units, expiry and signature of the node's Sponsorship)
-    lends a node its stake, and `repay` takes what is unlocked of it back."""
+    Called by sponsors: `register_for` (node, operator, pool, base units, expiry and signature of the node's
+    Sponsorship) lends a node its stake in that pool, and `repay` takes what is unlocked of it back."""
 
     name = "Stakes"
     register_node = Sends[[str, int, int, bytes], Receipt](takes=1)
     deposit = Sends[[str, int], Receipt](takes=1)
     withdraw = Sends[[str, int], Receipt]()
-    register_for = Sends[[str, str, int, int, bytes], Receipt](takes=2)
+    register_for = Sends[[str, str, int, int, int, bytes], Receipt](takes=3)
     repay = Sends[[str], Receipt]()
     withdrawable = Reads[[str], int]()
     node_of = Reads[[str], NodeView](record(NodeView))

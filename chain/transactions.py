@@ -187,8 +187,10 @@ class Sender:
         """Send calls with given gas limits one right after the other, then yield their receipts in order. For calls
         that depend on one another only by their order; the first failure is raised when its turn comes."""
         _, price = self._prepare(calls[0][0], sum(gas for _, gas in calls))
-        all_pending = [self._launch(call, gas, price) for call, gas in calls]
+        all_pending = list[PendingTransaction]()
         try:
+            for call, gas in calls:
+                all_pending.append(self._launch(call, gas, price))
             for pending in all_pending:
                 with WAITS.on(f"{pending.call.label} to be mined"):
                     yield self._await(pending, timeout)

@@ -6,7 +6,7 @@ loses none, and none is paid twice: a lane with a file that is on chain already 
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -16,19 +16,21 @@ from chain.client import ChainClient
 from chain.contracts import Pools, SignedFile, refused_file
 from chain.errors import ContractError
 from chain.indexer.state import State
-from chain.transactions import Call
+from chain.transactions import Call, Receipt
 from orchestrator.auth import HttpError
 from orchestrator.chain import PoolView
 from orchestrator.db import Database, SubmissionRow
 from orchestrator.uploads import Uploads
 from protocol.api import work
 from protocol.errors import ConfigError, MusterError, printable
+from protocol.signing import checked_address
 from protocol.verdict import LANE
 
 log = logging.getLogger("muster.orchestrator")
 LANES_AT_ONCE = 8
 AHEAD = 16  # counters beyond the next one on chain that a node may hand in
-RETRY_SECONDS = 10.0
+RETRY_SECONDS, MOST_PAUSE = 10.0, 600.0
+APART_SECONDS = 3600.0
 # Refusals that the receipt of an earlier upload overrides
 _PROMISED = frozenset({"StepOutOfRange", "NotMember"})
 _GAS_ROOM = 50_000  # a lane's gas may grow until it is mined
@@ -50,8 +52,8 @@ class Waiting:
     body: str = ""
 
     def is_due(self, now: float) -> bool:
-        """Whether to try it: one that was refused is tried again after a pause that doubles."""
-        return not self.reason or now >= self.tried + max(RETRY_SECONDS, self.tried - self.received)
+        """Whether to try it: one that was refused is tried again after a pause that doubles up to MOST_PAUSE."""
+        return not self.reason or now >= self.tried + min(max(RETRY_SECONDS, self.tried - self.received), MOST_PAUSE)
 
     @property
     def signed(self) -> SignedFile:
@@ -59,13 +61,17 @@ class Waiting:
 
 
 def plan(
-    waiting: Iterable[Waiting], next_counter: Callable[[str], int | None], now: float, lane_seconds: float
+    waiting: Iterable[Waiting],
+    next_counter: Callable[[str], int | None],
+    now: float,
+    lane_seconds: float,
+    apart: Container[str] = (),
 ) -> list[list[Waiting]]:
-    """Return the lanes to send now: full ones, and a shorter last one whose oldest file waits `lane_seconds`.
+    """Return the lanes to send now: full ones, and shorter ones whose oldest file waits `lane_seconds`.
 
     `next_counter` of a node that may not submit is None. A node's files are in one lane at most, in the order of their
-    counters from its next one on: what follows a gap or a refused file waits. Files that were refused come last, so
-    that hostile ones hold up nobody."""
+    counters from its next one on: what follows a gap or a refused file waits. Files that were refused come last, and
+    nodes set `apart` share no lane, so that hostile ones hold up nobody."""
     runs = []
     for node, rows in groupby(sorted(waiting, key=lambda one: (one.node, one.counter)), lambda one: one.node):
         expected, run = next_counter(node), []
@@ -75,15 +81,14 @@ def plan(
                 expected += 1
         if run:
             runs.append(run)
-    runs.sort(key=lambda run: (bool(run[0].reason), run[0].received))
+    runs.sort(key=lambda run: (run[0].node in apart, bool(run[0].reason), run[0].received))
     lanes: list[list[Waiting]] = [[]]
     for run in runs:
-        if len(lanes[-1]) == LANE:
+        if len(lanes[-1]) == LANE or run[0].node in apart:
             lanes.append([])
         lanes[-1] += run[: LANE - len(lanes[-1])]
-    if len(lanes[-1]) < LANE and all(now < row.received + lane_seconds for row in lanes[-1]):
-        lanes.pop()
-    return lanes[:LANES_AT_ONCE]
+    due = [one for one in lanes if len(one) == LANE or any(now >= row.received + lane_seconds for row in one)]
+    return due[:LANES_AT_ONCE]
 
 
 class Relay:
@@ -103,6 +108,7 @@ class Relay:
         self._db, self._view, self._uploads, self._pools = db, view, uploads, pools
         self._lane_seconds, self._leads, self._clock = lane_seconds, leads, clock
         self._sent_until = 0  # what is sent is in the state of this block
+        self._apart: dict[str, float] = {}  # node whose file made a mined lane revert → until when
 
     def take(self, node: str, body: work.SubmissionRequest) -> work.SubmissionResponse:
         """Keep a submission of the request's sender, and say what became of it. Raises HttpError 403 or 409,
@@ -144,16 +150,28 @@ class Relay:
         if pool is None or not self._leads() or state.head < self._sent_until:
             return
         waiting = self.waiting(state, now)
-        lanes = plan(waiting, lambda node: self._next_counter(state, node), now, self._lane_seconds)
+        self._apart = {node: until for node, until in self._apart.items() if now < until}
+        lanes = plan(waiting, lambda node: self._next_counter(state, node), now, self._lane_seconds, self._apart)
         takes_lanes = pool.status == "open"
         found = [call for lane in lanes for call in (self._lane(lane) if takes_lanes else map(self._promised, lane))]
         ready = [call for call in found if call is not None]
+        sent = list[Receipt]()
         try:
             for receipt in self._pools.client.send_all(ready) if ready else ():
                 log.info("relayed a lane in block %d", receipt.block)
+                sent.append(receipt)
+        except ContractError as error:
+            self._set_apart(ready[len(sent)][0], error, now)
+            raise
         finally:
             if ready:
                 self._sent_until = self._pools.client.head().number
+
+    def _set_apart(self, call: Call, error: ContractError, now: float) -> None:
+        """Share no lane for a while with the node whose file made one revert, such as by submitting it itself."""
+        if refused := refused_file(error):
+            file = self._pools.abi["submitLane"].inputs.named(call.data[4:])["files"][refused.index]
+            self._apart[checked_address(file["node"])] = now + APART_SECONDS
 
     def _check_key(self, state: State) -> None:
         pool, key = self._view.pool(state), self._pools.client.address

@@ -5,17 +5,20 @@ keys somebody makes. A loan comes back before its node's operator can withdraw a
 """
 
 import logging
+import math
 import time
 from collections.abc import Callable
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import ColumnElement, delete, func, select, update
+from sqlalchemy.orm import Session
 
-from chain.errors import ContractError
+from chain.errors import ContractError, TransactionError
 from chain.indexer.state import State
 from chain.suite import Suite
 from orchestrator.auth import HttpError
 from orchestrator.chain import PoolView
 from orchestrator.db import Database, MembershipRow
+from orchestrator.relay import priced
 from protocol.api import work
 from protocol.errors import printable
 
@@ -23,6 +26,8 @@ log = logging.getLogger("muster.orchestrator")
 DAY = 86_400
 MOST_WAITING = 256
 RETRY_SECONDS = 10.0
+REST_SECONDS = 3600.0  # after a wish, until the same node may join again
+_MOST_GAS = 1_000_000  # a node key may be a contract, which would burn what it gets
 EXPIRED = "the signatures have expired: sign them again"
 _AT_ONCE = 16
 
@@ -54,7 +59,7 @@ class Sponsor:
         return work.MembershipResponse(member=False, reason=self._keep(node, body, body.expiry))
 
     def leave(self, node: str, body: work.LeaveRequest) -> work.MembershipResponse:
-        """Keep a node's wish to leave. Raises HttpError 400 or 429."""
+        """Keep a node's wish to leave. Raises HttpError 400."""
         if not self._is_member(node):
             return work.MembershipResponse(member=False)
         return work.MembershipResponse(member=True, reason=self._keep(node, body, body.expiry))
@@ -70,13 +75,15 @@ class Sponsor:
         with self._db.reading() as session:
             rows = session.execute(waiting.limit(_AT_ONCE)).all()
         for node, joins, lent, body in rows:
+            failed = False
             try:
                 reason = self._join(state, node, lent, body) if joins else self._leave(state, node, body)
-            except ContractError as error:
-                reason = printable(error.what, 200)
+            except (ContractError, TransactionError) as error:
+                reason, failed = printable(error.what, 200), isinstance(error, ContractError) and bool(error.tx_hash)
                 log.warning("node %s cannot %s: %s", node, "join" if joins else "leave", reason)
-            done = self._is_member(node) == joins or reason == EXPIRED
-            self._set(node, done=done, reason=reason, **({"received": now} if reason else {}))
+            done = self._is_member(node) == joins or reason == EXPIRED or failed
+            values = {"done": done, "reason": reason, "received": now if reason else MembershipRow.received}
+            self._set((MembershipRow.node == node) & (MembershipRow.body == body), **values)
         if rows:
             self._sent_until = self._suite.client.head().number
             self._forget()
@@ -87,7 +94,8 @@ class Sponsor:
             return
         state, now, own = self._view.state, self._suite.client.now(), self._suite.client.address
         with self._db.reading() as session:
-            wishes = MembershipRow.joins & MembershipRow.done.is_(False)
+            recent = MembershipRow.lent > self._clock() - DAY
+            wishes = MembershipRow.joins & MembershipRow.done.is_(False) & recent
             joining = set(session.scalars(select(MembershipRow.node).where(wishes)))
         for node in state.nodes.values():
             free = not node.pool and node.release_at <= now and not node.frozen and node.node not in joining
@@ -110,14 +118,24 @@ class Sponsor:
         with self._db.session() as session:
             row = session.get(MembershipRow, node)
             if row is not None and row.body == document:
+                row.done = row.done and bool(row.reason)  # a reorganisation may undo what was fulfilled
                 return row.reason
-            waiting = select(func.count()).where(MembershipRow.done.is_(False))
-            if (session.scalar(waiting) or 0) >= MOST_WAITING:
-                raise HttpError(429, f"{MOST_WAITING} nodes wait to join or leave", "ask again later", 60)
+            if joins:
+                self._check_queue(session, row)
             lent = row.lent if row else 0.0
             values = {"joins": joins, "received": self._clock(), "lent": lent, "done": False, "reason": ""}
             session.merge(MembershipRow(node=node, body=document, **values))
         return ""
+
+    def _check_queue(self, session: Session, row: MembershipRow | None) -> None:
+        """Raise HttpError 429 where too many wait to join, or a node joined or left just now: each time costs gas."""
+        rests = row is not None and (row.done or not row.joins) and row.reason != EXPIRED
+        left = row.received + REST_SECONDS - self._clock() if row and rests else 0.0
+        if left > 0:
+            raise HttpError(429, "this node joined or left within the hour", "ask again later", math.ceil(left))
+        waiting = select(func.count()).where(MembershipRow.joins, MembershipRow.done.is_(False))
+        if (session.scalar(waiting) or 0) >= MOST_WAITING:
+            raise HttpError(429, f"{MOST_WAITING} nodes wait to join", "ask again later", 60)
 
     def _join(self, state: State, node: str, lent: float, body: str) -> str:
         """Register a node, or let it join if it is registered; return why that cannot be, or empty."""
@@ -127,16 +145,19 @@ class Sponsor:
         if state.time >= asked.expiry:
             return EXPIRED
         if known is None:
-            if not lent and (reason := self._full(state)):
+            counts = lent > self._clock() - DAY  # whatever became of it
+            if not counts and (reason := self._full(state)):
                 return reason
             stake, sponsorship = pool.terms.minStake, bytes.fromhex(asked.sponsorship[2:])
-            call = self._suite.stakes.register_for(node, asked.operator, stake, asked.expiry, sponsorship)
+            call = self._suite.stakes.register_for(node, asked.operator, pool.pool, stake, asked.expiry, sponsorship)
             if approval := self._suite.token.approval(call.to, stake):
                 approval.send()
-            self._suite.client.simulate(call)
+            gas = priced(self._suite.client, call)
+            if gas > _MOST_GAS:
+                return f"to register this node takes {gas} gas, of which the service pays {_MOST_GAS}"
             # Noted before it is sent: what a crash leaves unsent counts as lent, what is refused does not.
-            self._set(node, lent=lent or self._clock())
-            call.send()
+            self._set(MembershipRow.node == node, lent=lent if counts else self._clock())
+            self._suite.client.send(call, gas)
             log.info("lent node %s its stake", node)
             return ""
         self._suite.pools.join_for(pool.pool, node, asked.expiry, bytes.fromhex(asked.join[2:]), b"").send()
@@ -166,12 +187,13 @@ class Sponsor:
             return f"{self._a_day} stakes were lent in the last 24 hours, as many as are lent: ask again later"
         return ""
 
-    def _set(self, node: str, **values: object) -> None:
+    def _set(self, rows: ColumnElement[bool], **values: object) -> None:
         with self._db.session() as session:
-            session.execute(update(MembershipRow).where(MembershipRow.node == node).values(**values))
+            session.execute(update(MembershipRow).where(rows).values(**values))
 
     def _forget(self) -> None:
-        """Drop wishes that are too old to be fulfilled, and those that were; a loan is remembered for a day."""
-        old = (MembershipRow.received < self._clock() - DAY) & (MembershipRow.lent < self._clock() - DAY)
+        """Drop wishes that are fulfilled or expired; a loan is remembered for a day."""
+        now, row = self._clock(), MembershipRow
+        old = row.done & (row.received < now - REST_SECONDS) & (row.lent < now - DAY)
         with self._db.session() as session:
-            session.execute(delete(MembershipRow).where(old))
+            session.execute(delete(row).where(old))

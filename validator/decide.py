@@ -107,6 +107,11 @@ def deciding_round(state: State, file: Submission) -> Round:
     return next((r for r in rounds if r.settled and code_at(r.codes, file.place) not in undecided), rounds[-1])
 
 
+def committee_seed(state: State, file: Submission) -> bytes:
+    """Return what drew the rows that a file's committees audit, the same in both rounds; empty if none was drawn."""
+    return next((r.seed for r in state.lane_of(file).rounds if r.drawn), b"")
+
+
 def files_digest(files: list[Submission]) -> bytes:
     """Return what a ballot is about: a reorganisation that changes a file changes this."""
     return keccak(b"".join(file.inner + bytes.fromhex(file.node[2:]) for file in files))

@@ -264,9 +264,9 @@ class PoolDuties:
         if trial.settled:
             self._fees.collect_trial(state, trial, jury)
             return
-        # Jurors look at the rollouts that the committee looked at; in a node challenge at those that their own draw
-        # names, which nobody knew when the challenge was opened.
-        audit_seed = decide.deciding_round(state, files[0]).seed if challenge is None else jury.seed
+        # Jurors look at the rollouts that the committee looked at; without one, and in a node challenge, at those that
+        # their own draw names, which nobody knew when the file was submitted or the challenge opened.
+        audit_seed = (decide.committee_seed(state, files[0]) if challenge is None else b"") or jury.seed
         voting = VotingRound(decide.trial_name(trial), jury, files, vote, audit_seed)
         self.voting.advance(state, pool, voting, now)
         if trial.proceeds(now):

@@ -15,7 +15,7 @@ from protocol.evidence.figures import CHECK
 from protocol.verdict import BallotDocument, Code, Measurement, Verdict
 from runtime.pool_client import PoolClient
 from runtime.process import ProcessConfig
-from validator.decide import deciding_round, submission_facts
+from validator.decide import committee_seed, deciding_round, submission_facts
 from validator.judging.pipeline import FileJudge, LoadedEngine, OtherEngines
 from validator.judging.sources import Sources
 
@@ -120,7 +120,7 @@ class Replayer:
         step_seed = client.seed(pool.steps[file.step])
         if step_seed is None:
             raise MusterError(f"the seed of step {file.step} is not confirmed", "try again in a few blocks")
-        audit_seed = audit_seed or deciding_round(state, file).seed
+        audit_seed = audit_seed or committee_seed(state, file)
         facts = submission_facts(client.pool_id, pool, file, step_seed, audit_seed)
         return self._judge.verdict(facts, state.mirrors_of(file), as_worker=self._as_worker)
 

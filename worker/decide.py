@@ -10,6 +10,7 @@ from enum import Enum
 
 from chain.indexer.records import Account, Pool, Terms
 from chain.indexer.state import Standing, State, standing_of
+from protocol.api.work import MOST_HANDED_IN
 from worker.journal import JournalEntry
 
 
@@ -36,9 +37,6 @@ class Decision:
     entry: JournalEntry | None = None
     steps: tuple[int, ...] = ()
     failed: bool = False
-
-
-MOST_HANDED_IN = 4  # files that may wait to be relayed while another one is made
 
 
 def relay_patience(terms: Terms) -> int:
@@ -81,8 +79,9 @@ def decide(
     while counter in usable and usable[counter].stem in handed_in:
         waiting.append(usable[counter])
         counter += 1
-    if waiting and _is_left_out(state, waiting[0], pool, account, now):
-        return Decision(Do.SUBMIT, "the service does not relay a file", entry=waiting[0])
+    due = usable.get(account.counter)
+    if due is not None and _is_left_out(state, due, pool, account, now):
+        return Decision(Do.SUBMIT, "the service does not relay a file", entry=due)
     if counter in usable:
         return Decision(Do.HAND_IN, "a finished file is not on chain", entry=usable[counter])
     if closed and not waiting:

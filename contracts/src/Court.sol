@@ -473,7 +473,6 @@ contract Court is ICourt {
     {
         uint256 word;
         (round, word) = _decided(pool, sequence);
-        seed = bytes32(word.seed());
         code = Codes.get(word.codes(), sequence & 15);
         uint256 size = _terms[pool].committee;
         members = new uint256[]((round + 1) * size);
@@ -482,6 +481,7 @@ contract Court is ICourt {
             uint256 key = _key(pool, sequence >> 4, i / size);
             word = _lanes[key];
             members[i] = word.member(i % size);
+            if (word.seed() != 0) seed = bytes32(word.seed()); // the same in both rounds that were drawn
             if (word.revealed() & (1 << (i % size)) == 0) continue;
             votes[i] = Codes.get(uint256(_ballots[(key << 3) | (i % size)]), sequence & 15);
         }

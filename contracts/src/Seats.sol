@@ -184,8 +184,10 @@ contract Seats is ISeats, ReentrancyGuardTransient {
         if (params.paused()) revert Paused();
         if (voter == address(0)) revert ZeroVoter();
         _slots[seat] = Slot({owner: msg.sender, bond: uint56(bond), state: State.Active});
+        // a lane that was settled late may still hold a seat that closed
+        uint16 frozen = _voters[seat].frozen;
         _voters[seat] =
-            Voter({voter: voter, epoch: uint32(currentEpoch() + 1), releaseAt: 0, frozen: 0, bondless: false});
+            Voter({voter: voter, epoch: uint32(currentEpoch() + 1), releaseAt: 0, frozen: frozen, bondless: false});
         uint256 word = Memberships.NONE;
         for (uint256 i = 0; i < groups.length; ++i) {
             word = _enter(word, seat, groups[i]);

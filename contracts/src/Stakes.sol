@@ -37,6 +37,7 @@ contract Stakes is IStakes, ReentrancyGuardTransient {
     struct Loan {
         address sponsor;
         uint56 amount;
+        uint24 pool;
     }
 
     IERC20 public immutable token;
@@ -76,13 +77,17 @@ contract Stakes is IStakes, ReentrancyGuardTransient {
     }
 
     /// @inheritdoc IStakes
-    function registerFor(address node, address operator, uint256 amount, uint256 expiry, bytes calldata consent)
-        external
-        nonReentrant
-    {
+    function registerFor(
+        address node,
+        address operator,
+        uint24 pool,
+        uint256 amount,
+        uint256 expiry,
+        bytes calldata consent
+    ) external nonReentrant {
         if (operator == address(0)) revert NotOperator();
         bytes32 digest = sponsorshipDigest(node, operator, msg.sender, expiry);
-        _loans[node] = Loan(msg.sender, uint56(amount));
+        _loans[node] = Loan(msg.sender, uint56(amount), pool);
         _register(node, operator, amount, expiry, digest, consent);
         emit StakeLent(node, msg.sender, amount);
     }
@@ -134,6 +139,8 @@ contract Stakes is IStakes, ReentrancyGuardTransient {
         if (operator == address(0)) revert UnknownNode();
         if (slot.pool != 0) revert InPool(slot.pool);
         if (stake < minStake) revert StakeTooLow(stake, minStake);
+        // in a pool of its own seats and prices a borrower could have its stake paid out to itself
+        if (_loans[node].amount != 0 && _loans[node].pool != pool) revert LentFor(_loans[node].pool);
         Exit memory exit = _exits[node];
         if (exit.lastPool != pool && (block.timestamp < exit.releaseAt || slot.frozen != 0)) {
             revert StakeLocked(exit.releaseAt, slot.frozen);

@@ -111,7 +111,7 @@ contract GasTest is MeasuringChallenges {
         _give(stranger, address(stakes), STAKE);
         bytes memory consent = _sign(key(name), stakes.sponsorshipDigest(n, operator, stranger, clock + 60));
         vm.prank(stranger);
-        stakes.registerFor(n, operator, STAKE, clock + 60, consent);
+        stakes.registerFor(n, operator, uint24(pool), STAKE, clock + 60, consent);
         _note(string.concat("register_for", s), _used());
         bytes memory join = _sign(key(name), _memberDigest("Join", pool, n, 0, clock + 60));
         pools.joinFor(pool, n, clock + 60, join, "");

@@ -17,6 +17,7 @@ from typing import NamedTuple, Self
 
 from chain.indexer.records import Pool, Status, Submission
 from protocol.api.run import InFlightEntry
+from protocol.api.work import MOST_HANDED_IN
 from protocol.config import PoolConfig
 
 # A node's pace is that of its files of the last ten minutes: one that was too slow gets another try after that.
@@ -245,7 +246,7 @@ def decide(rule: Rule, queue: QueueState, node: Requester, counter: int | None, 
     wanted = node.counter if counter is None else counter
     if wanted < node.counter:
         return Wait(1.0, f"file {wanted} of this node is on chain already, its next is {node.counter}")
-    due = node.counter + node.handed_in
+    due = node.counter + min(node.handed_in, MOST_HANDED_IN)
     if wanted >= due + _AHEAD:
         return Wait(2.0, f"file {wanted} is too far ahead of file {due}, the next that this node is to hand in")
     step = _step(rule, queue, node)

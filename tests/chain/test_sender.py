@@ -166,6 +166,17 @@ def test_a_timeout_leaves_the_client_usable(chain: Chain) -> None:
     assert client.balance(SELF) == 3
 
 
+def test_a_batch_that_breaks_off_leaves_no_gap_of_nonces(chain: Chain) -> None:
+    client = chain.client(chain.account())
+    chain.rpc("evm_setAutomine", False)
+    with pytest.raises(TransactionError, match="refuses the transaction"):
+        list(client.send_all([(gift(1), 21_000), (gift(2), 1)]))
+    chain.rpc("anvil_dropAllTransactions")
+    chain.rpc("evm_setAutomine", True)
+    client.send(gift(3), timeout=30)
+    assert client.balance(SELF) == 3
+
+
 def test_sends_need_few_round_trips(chain: Chain, proxy: Proxy) -> None:
     client = ChainClient([proxy.url], 31337, chain.account(), poll=0.02)
     client.send(gift())

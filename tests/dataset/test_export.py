@@ -145,7 +145,7 @@ FIRST, CONTENT = "row 0 (submission 0, row 0)", "its content is not the one of i
 FORGERIES: dict[str, tuple[Change, str]] = {
     "token": (
         edited(8, lambda row: replace(row, output_tokens=(1, *row.output_tokens[1:]))),
-        f"row 8 (submission 16, row 2): {CONTENT}",
+        f"row 8 (submission 32, row 2): {CONTENT}",
     ),
     "reward": (edited(0, lambda row: replace(row, task_reward=1.0 - row.task_reward)), f"{FIRST}: {CONTENT}"),
     "leaf": (
@@ -154,7 +154,7 @@ FORGERIES: dict[str, tuple[Change, str]] = {
     ),
     "text": (
         edited(17, lambda row: replace(row, completion="42")),
-        "row 17 (submission 17, row 5): `completion` is not the text of its tokens",
+        "row 17 (submission 48, row 5): `completion` is not the text of its tokens",
     ),
     "environment": (
         edited(0, lambda row: replace(row, environment="mathematics")),
@@ -163,7 +163,7 @@ FORGERIES: dict[str, tuple[Change, str]] = {
     "node": (edited(0, lambda row: replace(row, node=OTHER)), f"{FIRST}: `node` is not what the chain says"),
     "verdict": (
         edited(12, lambda row: replace(row, votes=("accept",) * 3)),
-        "row 12 (submission 17, row 0): `votes` is not what the chain says",
+        "row 12 (submission 48, row 0): `votes` is not what the chain says",
     ),
     "dropped": (lambda rows: [*rows[:3], *rows[4:]], "row 3 of submission 0 is missing"),
     "dropped file": (lambda rows: rows[6:], "row 0 and 5 more of submission 0 are missing"),
@@ -173,10 +173,10 @@ FORGERIES: dict[str, tuple[Change, str]] = {
         lambda rows: [replace(rows[1], row=0), replace(rows[0], row=1), *rows[2:]],
         f"{FIRST}: it is (slot 0, sample 1), which is another row of the file",
     ),
-    "rejected": (edited(6, lambda row: replace(row, submission=1)), "row 6 is of submission 1, which is rejected"),
+    "rejected": (edited(6, lambda row: replace(row, submission=16)), "row 6 is of submission 16, which is rejected"),
     "not final": (
-        lambda rows: [*rows, replace(rows[-1], submission=32)],
-        "row 18 is of submission 32, which is accepted but was not final then",
+        lambda rows: [*rows, replace(rows[-1], submission=64)],
+        "row 18 is of submission 64, which is accepted but was not final then",
     ),
     "invented": (
         lambda rows: [*rows, replace(rows[-1], submission=99)],
@@ -274,7 +274,7 @@ def test_the_command_says_by_its_exit_code_whether_rows_are_true(
     bad = forged(exported, tmp_path / "forged", lambda rows: rows[:-1])
     for folder, more, code, words in (
         (exported, (), 0, "18 rows checked"),
-        (bad, (), 1, "WRONG  row 5 of submission 17 is missing"),
+        (bad, (), 1, "WRONG  row 5 of submission 48 is missing"),
         (exported, ("--signer", OTHER), 1, "signed by nobody"),
     ):
         done = CliRunner().invoke(app, ["dataset", "verify", str(folder), *chain, *more])

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -121,6 +122,33 @@ def test_a_lane_that_reverts_because_a_file_became_invalid_loses_nothing(
     assert {file.node for file in files} == {honest.address, gone.address}
     lanes = {file.node: file.lane for file in files}
     assert lanes[gone.address] != lanes[honest.address], "the removed node's receipt came before its removal"
+
+
+def test_a_node_that_submits_its_relayed_files_itself_makes_others_lanes_revert_once(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    game = bench.game
+    (_, hostile), (_, honest) = game.node(), game.node()
+    game.publish()
+    game.deployed.chain.later(2)
+    receipts = [bench.hand_in(hostile, counter).receipt for counter in range(3)]
+    bench.hand_in(honest, 0)
+    own, client = game.deployed.suite(hostile).pools, bench.relay._pools.client
+    send_all = client.send_all
+
+    def after_its_own(calls: Any, **options: Any) -> Any:
+        counter = game.projection.state.accounts[game.pool, hostile.address].counter
+        signed = work(f"{hostile.address} {counter}").signed(hostile, game.pool_id, 0, counter)
+        own.submit_lane(game.pool, [signed], [receipts[counter]]).send()
+        return send_all(calls, **options)
+
+    monkeypatch.setattr(client, "send_all", after_its_own)
+    for _ in range(2):
+        with pytest.raises(ContractError, match="FileRefused"):
+            bench.turn()
+    bench.view.refresh()
+    assert [file.node for file in game.state.submissions_of(game.pool)].count(honest.address) == 1
+    assert bench.relay._apart.keys() == {hostile.address}
 
 
 @pytest.mark.parametrize("step", ["taken", "sent", "mined"])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.relay import LANES_AT_ONCE, RETRY_SECONDS, Waiting, plan
+from orchestrator.relay import LANES_AT_ONCE, MOST_PAUSE, RETRY_SECONDS, Waiting, plan
 from protocol.verdict import LANE
 
 NOW, PATIENCE = 1000.0, 10.0
@@ -49,9 +49,16 @@ def test_so_many_lanes_go_at_once() -> None:
 
 @pytest.mark.parametrize(
     ("age", "since", "due"),
-    [(0.0, RETRY_SECONDS - 1, False), (0.0, RETRY_SECONDS, True), (500.0, 499.0, False), (500.0, 500.0, True)],
+    [
+        (0.0, RETRY_SECONDS - 1, False),
+        (0.0, RETRY_SECONDS, True),
+        (500.0, 499.0, False),
+        (500.0, 500.0, True),
+        (80_000.0, MOST_PAUSE - 1, False),
+        (80_000.0, MOST_PAUSE, True),
+    ],
 )
-def test_a_refused_file_is_tried_again_after_pauses_that_double(age: float, since: float, due: bool) -> None:
+def test_a_refused_file_is_tried_again_after_limited_pauses_that_double(age: float, since: float, due: bool) -> None:
     tried = NOW - since
     waiting = files("a", 0, received=tried - age, tried=tried, reason="refused")
     assert bool(planned([*waiting, *files("a", 1)])) == due
@@ -60,3 +67,11 @@ def test_a_refused_file_is_tried_again_after_pauses_that_double(age: float, sinc
 def test_refused_files_come_last() -> None:
     refused = files("a", 0, received=0.0, tried=10.0, reason="refused")
     assert planned([*refused, *files("b", 0, received=500.0)]) == [[("b", 0), ("a", 0)]]
+
+
+def test_a_node_set_apart_shares_no_lane() -> None:
+    waiting = [*files("a", 0, 1), *files("b", 0, received=1.0), *files("c", 0), *files("d", 0, received=NOW)]
+    lanes = plan(waiting, lambda node: 0, NOW, PATIENCE, {"a", "c"})
+    assert [[row.node for row in lane] for lane in lanes] == [["b", "d"], ["a", "a"], ["c"]]
+    lanes = plan(waiting[2:], lambda node: 0, NOW, PATIENCE, {"b", "c"})
+    assert [[row.node for row in lane] for lane in lanes] == [["c"], ["b"]], "the others' lane waits for more files"

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from chain.indexer.records import Pool, Status, Step, Submission
 from orchestrator.scheduling import scheduler
 from orchestrator.scheduling.scheduler import Decision, Grant, Lease, Pace, QueueState, Requester, Rule, Wait
+from protocol.api.work import MOST_HANDED_IN
 from protocol.config import DataConfig
 from protocol.verdict import Code
 from tests.orchestrator.chain import CHEAT, NODE, TERMS
@@ -61,7 +62,7 @@ TURNS = replace(
     asked={"0xa": 10.0, "0xb": 10.0},
     granted={"0xa": 5.0, "0xb": 2.0},
 )
-HOARD = replace(EMPTY, leases=[lease("0xa", 0), lease("0xa", 1)])
+HOARD, AHEAD = (replace(EMPTY, leases=[lease("0xa", one), lease("0xa", one + 1)]) for one in range(2))
 
 
 @pytest.mark.parametrize(
@@ -81,7 +82,8 @@ HOARD = replace(EMPTY, leases=[lease("0xa", 0), lease("0xa", 1)])
         # A node cannot hoard leases.
         (HOARD, A, 2, 1.0, replace(RULE, files_per_step=100), "too far ahead"),
         (HOARD, replace(A, counter=2), 1, 1.0, replace(RULE, files_per_step=100), "on chain already"),
-        (HOARD, replace(A, counter=1), 2, 1.0, replace(RULE, files_per_step=100), "2 open leases"),
+        (AHEAD, replace(A, handed_in=1), 0, 1.0, replace(RULE, files_per_step=100), "2 open leases"),
+        (HOARD, replace(A, handed_in=16), MOST_HANDED_IN + 2, 1.0, replace(RULE, files_per_step=100), "too far ahead"),
         # While a step is not usable, files of the one before must be young enough.
         (UNUSABLE, A, None, 1.0, WIDE, "step 3 is about to be usable"),
         (replace(UNUSABLE, usable=3), A, None, 1.0, WIDE, None),

@@ -1,12 +1,13 @@
 """Nodes join and leave without ether or tokens, on a real chain, and what that can cost the service is bounded."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from orchestrator.auth import HttpError
 from orchestrator.db import MembershipRow
-from orchestrator.sponsor import DAY, EXPIRED, MOST_WAITING, RETRY_SECONDS
+from orchestrator.sponsor import DAY, EXPIRED, MOST_WAITING, REST_SECONDS, RETRY_SECONDS
 from protocol.accounts import LocalAccount
 from protocol.api.work import JoinRequest, MembershipResponse
 from runtime.orchestrator_client import join_request, leave_request
@@ -38,9 +39,11 @@ def turns(bench: Bench, count: int = 2) -> None:
         bench.view.refresh()
 
 
-def join(bench: Bench, request: JoinRequest | None = None) -> tuple[LocalAccount, MembershipResponse]:
+def join(
+    bench: Bench, request: JoinRequest | None = None, node: LocalAccount | None = None
+) -> tuple[LocalAccount, MembershipResponse]:
     """A new key's wish to join, as it stands after two turns."""
-    node = poor(bench.game)
+    node = node or poor(bench.game)
     asked = request or wish(bench, node)
     bench.sponsor.join(node.address, asked)
     turns(bench)
@@ -119,6 +122,10 @@ def test_a_wish_whose_signatures_expired_is_dropped(bench: Bench) -> None:
         row = session.get(MembershipRow, node.address)
         assert row is not None
         assert (row.done, row.reason) == (True, EXPIRED)
+    bench.ahead += REST_SECONDS + 1
+    join(bench)
+    with bench.uploads.db.reading() as session:
+        assert session.get(MembershipRow, node.address) is None, "it takes no room"
 
 
 def test_no_more_loans_are_given_in_a_day_than_the_owner_allows(bench: Bench) -> None:
@@ -161,11 +168,112 @@ def test_a_stranger_cannot_fill_the_queue_or_ask_for_ever(bench: Bench) -> None:
         bench.sponsor.join(node.address, asked.model_copy(update={"expiry": asked.expiry + 2 * DAY}))
     with pytest.raises(HttpError, match="sign them for an hour or so"):
         bench.sponsor.join(node.address, asked.model_copy(update={"expiry": 1}))
+    member, _ = join(bench)
+    turns(bench, 1)
     for number in range(MOST_WAITING):
         bench.sponsor.join(f"0x{number:040x}", asked)
-    with pytest.raises(HttpError, match="wait to join or leave") as full:
+    with pytest.raises(HttpError, match="nodes wait to join") as full:
         bench.sponsor.join(node.address, asked)
     assert full.value.status == 429
+    leaving = leave_request(bench.game.suite, member, bench.game.pool)
+    assert bench.sponsor.leave(member.address, leaving).reason == "", "members can leave all the same"
+
+
+def test_a_node_that_left_joins_again_only_after_a_while(bench: Bench) -> None:
+    """Each time costs the service gas."""
+    game = bench.game
+    node, _ = join(bench)
+    bench.sponsor.leave(node.address, leave_request(game.suite, node, game.pool))
+    turns(bench, 1)
+    again = wish(bench, node)
+    with pytest.raises(HttpError, match="joined or left within the hour") as early:
+        bench.sponsor.join(node.address, again)
+    assert early.value.status == 429
+    bench.ahead = REST_SECONDS
+    assert join(bench, again, node)[1].member
+
+
+def test_no_wish_to_join_keeps_a_loan_for_ever(bench: Bench) -> None:
+    """Its second signature is worthless, so the node takes the loan and never joins."""
+    game = bench.game
+    node = poor(game)
+    asked = wish(bench, node)
+    forged = asked.model_copy(update={"join": asked.sponsorship})
+    assert "BadSignature" in join(bench, forged, node)[1].reason
+    bench.sponsor.take_back()
+    assert game.state.nodes[node.address].loan == LEAST, "it may join yet"
+    bench.ahead = DAY + 1.0
+    bench.sponsor.join(node.address, forged.model_copy(update={"expiry": asked.expiry + DAY}))
+    bench.sponsor.take_back()
+    bench.view.refresh()
+    assert game.state.nodes[node.address].loan == 0
+
+
+def test_a_node_key_that_is_a_contract_burns_little_gas(bench: Bench) -> None:
+    """It accepts every signature after 131,071 turns of a loop."""
+    game = bench.game
+    accepts = "7f1626ba7e" + "00" * 28 + "60005260206000f3"
+    node = poor(game)
+    game.deployed.chain.rpc("anvil_setCode", node.address, "0x6201ffff5b6001900380600457" + accepts)
+    sent = bench.nonce(game.service)
+    assert "to register this node takes" in join(bench, wish(bench, node), node)[1].reason
+    assert bench.nonce(game.service) <= sent + 1, "an approval at most"
+
+
+def test_a_wish_whose_transaction_reverts_is_not_tried_for_ever(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node is registered under another operator between the estimate and the block."""
+    game = bench.game
+    node, operator = poor(game), game.deployed.rich()
+    suite, client = game.deployed.suite(operator), bench.sponsor._suite.client
+    suite.token.approve(suite.stakes.address, LEAST).send()
+    expiry = suite.client.now() + 3600
+    consent = suite.stakes.sign_consent(node, operator.address, expiry)
+    estimate = client.estimate
+
+    def then_registered(call: Any) -> int:
+        gas = estimate(call)
+        suite.stakes.register_node(node.address, LEAST, expiry, consent).send()
+        return gas
+
+    monkeypatch.setattr(client, "estimate", then_registered)
+    asked = wish(bench, node)
+    bench.sponsor.join(node.address, asked)
+    turns(bench, 1)
+    assert "AlreadyRegistered" in bench.sponsor.join(node.address, asked).reason
+    with pytest.raises(HttpError, match="joined or left within the hour"):
+        bench.sponsor.join(node.address, asked.model_copy(update={"expiry": asked.expiry + 1}))
+
+
+def test_a_node_that_a_reorganisation_took_out_joins_with_the_same_wish(bench: Bench) -> None:
+    game = bench.game
+    node = poor(game)
+    asked = wish(bench, node)
+    assert join(bench, asked, node)[1].member
+    game.deployed.chain.rpc("anvil_reorg", 1, [])
+    game.deployed.chain.mine()
+    bench.view.refresh()
+    assert not bench.sponsor.join(node.address, asked).member
+    turns(bench)
+    assert bench.sponsor.join(node.address, asked).member
+
+
+def test_a_wish_that_comes_while_an_earlier_one_is_fulfilled_is_kept(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    game, joins = bench.game, bench.sponsor._join
+    node = poor(game)
+
+    def then_leaves(*asked: Any) -> str:
+        reason = joins(*asked)
+        bench.view.refresh()
+        if game.state.nodes[node.address].pool:
+            bench.sponsor.leave(node.address, leave_request(game.suite, node, game.pool))
+        return reason
+
+    monkeypatch.setattr(bench.sponsor, "_join", then_leaves)
+    bench.sponsor.join(node.address, wish(bench, node))
+    turns(bench, 3)
+    assert game.state.nodes[node.address].pool == 0
 
 
 def test_a_service_that_lends_nothing_says_so(bench: Bench) -> None:

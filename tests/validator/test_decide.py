@@ -2,7 +2,7 @@
 
 import pytest
 
-from chain.indexer.records import Pool, Round, Seat
+from chain.indexer.records import Lane, Pool, Round, Seat, Submission
 from chain.indexer.state import State
 from tests.chain.game import terms
 from validator import decide
@@ -94,3 +94,15 @@ def test_the_chance_to_be_drawn(seats: int, ours: int, likely: float) -> None:
     state.seats[99] = Seat(99, "0xo", "0x0", 1, 0, groups=(8,))  # judges another pool
     pool = Pool(7, "0xo", bytes(32), terms(committee=3), 0, 0)
     assert decide.chance(state, {f"0x{n}" for n in range(ours)}, pool) == pytest.approx(likely)
+
+
+@pytest.mark.parametrize(("first", "second", "expected"), [(1, 1, b"1"), (1, 0, b"1"), (0, 1, b"2"), (0, 0, b"")])
+def test_sample_is_that_of_the_first_committee_that_was_drawn(first: int, second: int, expected: bytes) -> None:
+    lane = Lane(1, 0, [])
+    for number, drawn in enumerate((first, second)):
+        seed = str(number + 1).encode() if drawn else b""
+        lane.rounds.append(Round(number, seed_block=1, seats=(4, 5, 6) if drawn else (), seed=seed))
+    state = State()
+    state.lanes[1, 0] = lane
+    file = Submission(1, 5, "0xn", 0, 0, 1, 1, bytes(32), bytes(32), 1, 1, "0x")
+    assert decide.committee_seed(state, file) == expected

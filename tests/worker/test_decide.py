@@ -7,9 +7,9 @@ import pytest
 from chain.indexer.records import Account, Pool, Step, Submission, Terms
 from chain.indexer.state import State
 from protocol.accounts import Account as Key
-from protocol.api.work import ReceiptSigner
+from protocol.api.work import MOST_HANDED_IN, ReceiptSigner
 from protocol.identity import PoolId
-from worker.decide import MOST_HANDED_IN, Decision, Do, relay_patience
+from worker.decide import Decision, Do, relay_patience
 from worker.decide import decide as decided
 from worker.journal import JournalEntry
 
@@ -76,7 +76,11 @@ def test_a_file_of_another_seed_or_of_a_step_too_old_is_made_anew() -> None:
 @pytest.mark.parametrize(
     ("account", "do", "words"),
     [
-        ({"ejected": True, "eject_sequence": 7}, Do.STOP, "ejected from pool 1: its submission 7"),
+        (
+            {"ejected": True, "eject_code": 3, "eject_sequence": 7},
+            Do.STOP,
+            "ejected from pool 1: reject: weights, submission 7",
+        ),
         ({"removed": True}, Do.STOP, "removed"),
         ({"member": False}, Do.WAIT, "not joined"),
         ({"frozen_at": 5}, Do.WAIT, "not final"),
@@ -191,3 +195,12 @@ def test_the_service_has_its_time_from_when_the_file_before_landed() -> None:
     mine = promised_at(4, time=1000)
     assert decide(state, 1, NODE, [mine], SEEDS, (mine,), 1519).do is Do.MAKE
     assert decide(state, 1, NODE, [mine], SEEDS, (mine,), 1520).do is Do.SUBMIT
+
+
+def test_a_worker_started_again_submits_what_the_service_left_out_though_it_cannot_hand_in() -> None:
+    state = chain(removed=True)
+    state.pools[1].terms = replace(state.pools[1].terms, receiptWindow=40)
+    mine = promised_at(4, time=1000)
+    assert decide(state, 1, NODE, [mine], SEEDS, (), 1019).do is Do.HAND_IN
+    decision = decide(state, 1, NODE, [mine], SEEDS, (), 1020)
+    assert (decision.do, decision.entry) == (Do.SUBMIT, mine)

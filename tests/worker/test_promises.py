@@ -8,13 +8,13 @@ import pytest
 
 from chain.errors import ContractError
 from chain.indexer.records import Status
-from protocol.api.work import HeartbeatRequest, HeartbeatResponse
+from protocol.api.work import MOST_HANDED_IN, HeartbeatRequest, HeartbeatResponse
 from protocol.verdict import Code
 from runtime.entry import Exit
 from tests.chain.game import RATE, Game, work
 from tests.conftest import ETHER
 from tests.worker.world import ScriptedService, WorkerWorld
-from worker.decide import MOST_HANDED_IN, relay_patience
+from worker.decide import relay_patience
 from worker.journal import Journal
 
 
@@ -112,6 +112,21 @@ def test_a_worker_without_ether_says_what_to_do_until_it_is_relayed(
         assert worker.run() == Exit.DONE
     assert f"the service does not relay file 0: send ether to {world.account.address}" in caplog.text
     assert len(world.submissions) == 1
+
+
+def test_a_worker_without_ether_hands_in_again_what_the_service_lost(world: WorkerWorld) -> None:
+    game, service = world.game, ScriptedService(files=1, relays=False)
+    game.deployed.chain.fund(world.account.address, 0)
+    worker = world.start(service)
+
+    def lost() -> None:
+        service.handed_in.clear()
+        service.relays, service.after = True, lambda: None
+        game.deployed.chain.later(patience(world))
+
+    service.after = lost
+    assert worker.run() == Exit.DONE
+    assert (len(world.submissions), nonce(world)) == (1, 0)
 
 
 def test_a_worker_says_why_the_service_cannot_relay_its_file(

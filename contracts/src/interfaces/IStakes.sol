@@ -64,6 +64,8 @@ interface IStakes {
     error NotOperator();
     error NotSponsor();
     error NothingLent();
+    /// @notice What is lent of the node's stake is for this pool only.
+    error LentFor(uint256 pool);
     error NotPools();
     error Paused();
     error AlreadyRegistered();
@@ -84,11 +86,18 @@ interface IStakes {
     function registerNode(address node, uint256 amount, uint256 expiry, bytes calldata consent) external;
 
     /// @notice Registers `node` under `operator`; the stake is a loan of the caller. It goes back to the caller before
-    /// the operator can withdraw anything. A slash takes of it like of any stake.
+    /// the operator can withdraw anything. Until then the node can join `pool` only. A slash takes of it like of any
+    /// stake.
     /// @param consent The node key's signature of Sponsorship(address node,address operator,address sponsor,uint256
     /// expiry), same domain.
-    function registerFor(address node, address operator, uint256 amount, uint256 expiry, bytes calldata consent)
-        external;
+    function registerFor(
+        address node,
+        address operator,
+        uint24 pool,
+        uint256 amount,
+        uint256 expiry,
+        bytes calldata consent
+    ) external;
 
     /// @notice Sends a free stake back to its sponsor, up to the loan. Sponsor only: anybody else could take a node its
     /// stake before it joins.

@@ -95,7 +95,7 @@ contract ReentrancyTest is Losses {
         inside[0] = abi.encodeCall(stakes.deposit, (node, 1));
         inside[1] = abi.encodeCall(stakes.withdraw, (node, 1));
         inside[2] = abi.encodeCall(stakes.registerNode, (stranger, 1, clock, ""));
-        inside[3] = abi.encodeCall(stakes.registerFor, (stranger, operator, 1, clock, ""));
+        inside[3] = abi.encodeCall(stakes.registerFor, (stranger, operator, uint24(1), 1, clock, ""));
         inside[4] = abi.encodeCall(stakes.repay, (node));
         for (uint256 i = 0; i < inside.length; ++i) {
             evil.arm(address(stakes), inside[i]);

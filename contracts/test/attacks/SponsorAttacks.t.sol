@@ -18,7 +18,7 @@ contract SponsorAttacksTest is Losses {
         _give(sponsor, address(stakes), STAKE);
         bytes memory consent = _consent(operator, sponsor);
         vm.prank(sponsor);
-        stakes.registerFor(lent, operator, STAKE, clock + 60, consent);
+        stakes.registerFor(lent, operator, uint24(pool), STAKE, clock + 60, consent);
     }
 
     function _consent(address op, address who) private view returns (bytes memory) {
@@ -69,24 +69,24 @@ contract SponsorAttacksTest is Losses {
         bytes memory consent = _sign(key("second"), stakes.sponsorshipDigest(lent, operator, sponsor, clock + 60));
         vm.expectRevert(IStakes.BadConsent.selector);
         vm.prank(stranger);
-        stakes.registerFor(lent, operator, 0, clock + 60, consent);
+        stakes.registerFor(lent, operator, uint24(pool), 0, clock + 60, consent);
         vm.expectRevert(IStakes.BadConsent.selector);
         vm.prank(operator);
         stakes.registerNode(lent, 0, clock + 60, consent);
         vm.expectRevert(IStakes.BadConsent.selector);
         vm.prank(sponsor);
-        stakes.registerFor(lent, stranger, 0, clock + 60, consent); // nor for another operator
+        stakes.registerFor(lent, stranger, uint24(pool), 0, clock + 60, consent); // nor for another operator
         vm.expectRevert(IStakes.NotOperator.selector);
         vm.prank(sponsor);
-        stakes.registerFor(lent, address(0), 0, clock + 60, consent);
+        stakes.registerFor(lent, address(0), uint24(pool), 0, clock + 60, consent);
         vm.expectRevert(IStakes.AmountTooLarge.selector);
         vm.prank(sponsor);
-        stakes.registerFor(lent, operator, 1 << 56, clock + 60, consent);
+        stakes.registerFor(lent, operator, uint24(pool), 1 << 56, clock + 60, consent);
         vm.prank(sponsor);
-        stakes.registerFor(lent, operator, 0, clock + 60, consent);
+        stakes.registerFor(lent, operator, uint24(pool), 0, clock + 60, consent);
         vm.expectRevert(IStakes.AlreadyRegistered.selector);
         vm.prank(sponsor);
-        stakes.registerFor(lent, operator, 0, clock + 60, consent);
+        stakes.registerFor(lent, operator, uint24(pool), 0, clock + 60, consent);
     }
 
     /// Anybody else could take a node its stake before it joins.
@@ -105,6 +105,27 @@ contract SponsorAttacksTest is Losses {
         vm.expectRevert(IStakes.NothingLent.selector);
         vm.prank(sponsor);
         stakes.repay(lent);
+    }
+
+    /// In a pool of its own terms and seats a borrower would have its stake paid out as fees, or hold it for good.
+    function test_loanIsForOnePool() public {
+        uint256 own = _createPool(defaultTerms());
+        bytes memory join = _sign(key("lent"), _memberDigest("Join", own, lent, 0, clock + 60));
+        bytes memory elsewhere = abi.encodeWithSelector(IStakes.LentFor.selector, pool);
+        vm.expectRevert(elsewhere);
+        pools.joinFor(own, lent, clock + 60, join, "");
+        _give(operator, address(stakes), STAKE);
+        vm.startPrank(operator);
+        stakes.deposit(lent, STAKE);
+        vm.expectRevert(elsewhere); // what it staked itself does not make the loan its own
+        pools.join(own, lent);
+        stakes.withdraw(lent, STAKE - 1);
+        vm.expectRevert(elsewhere);
+        pools.join(own, lent);
+        stakes.withdraw(lent, 1);
+        pools.join(own, lent);
+        vm.stopPrank();
+        assertEq(token.balanceOf(sponsor), STAKE);
     }
 
     function test_loanIsLockedLikeAnyStake() public {

@@ -30,6 +30,20 @@ contract CanaryBodiesTest is Losses {
         assertEq(stakes.stakeOf(node), STAKE); // the decoy node is free
     }
 
+    /// A second committee that nobody draws has no sample: the first one's is what a seat had to look at.
+    function test_sampleIsTheFirstCommitteesWhereNobodyDrawsTheSecond() public {
+        uint256 s = _submitPlanted();
+        uint256 lane = s / 16;
+        _vote(lane, 0, _three(_all(Codes.ACCEPT), _all(Codes.REJECT_WEIGHTS), 0));
+        _blocks(court.roundOf(pool, lane, 1).seedBlock + defaultTerms().drawBlocks + 1 - height);
+        court.settle(pool, lane, 1, _refs(lane));
+        assertEq(_code(s), Codes.VOID);
+        (,,, bytes32 seed,) = court.decisionOf(pool, s);
+        assertEq(seed, court.roundOf(pool, lane, 0).seed);
+        _openCanary(s);
+        assertEq(canaries.canaryOf(pool, s).accused.length, 1);
+    }
+
     /// The owner and two seats that reject a good file they planted cannot take the third seat's bond.
     function test_ownerAndAMajorityCannotFrameAnHonestMinority() public {
         uint256 s = _submitPlanted();

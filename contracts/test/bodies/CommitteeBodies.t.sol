@@ -34,6 +34,37 @@ contract CommitteeBodiesTest is Losses {
     }
 
     /// A fresh committee is fresh: over many seeds none of the first one's seats sits in the second.
+    /// A lane that nobody settles for weeks holds the seats that voted in it, also one that closed and opened again.
+    function test_reopenedSeatIsHeldByALaneSettledLate() public {
+        uint256 s = _submit();
+        _draw(0, 0);
+        uint256[3] memory votes = [_all(Codes.ACCEPT), _all(Codes.REJECT_WEIGHTS), _all(Codes.REJECT_WEIGHTS)];
+        for (uint256 i = 0; i < 3; ++i) {
+            _commit(0, 0, i, votes[i]);
+        }
+        for (uint256 i = 0; i < 3; ++i) {
+            _reveal(0, 0, i, votes[i]);
+        }
+        uint256 seat = court.roundOf(pool, 0, 0).seats[0];
+        token.mint(_seatOwner(seat), BOND);
+        vm.startPrank(_seatOwner(seat));
+        seats.leaveSeat(seat);
+        _blocks(4 * EPOCH);
+        seats.unbondSeat(seat);
+        _wait(30 days);
+        seats.withdrawSeat(seat);
+        court.settle(pool, 0, 0, _refs(0));
+        token.approve(address(seats), BOND);
+        seats.reopenSeat(seat, _voter(seat), new uint256[](0));
+        vm.stopPrank();
+        assertEq(seats.seatOf(seat).frozen, 1);
+        _passWindow();
+        pools.finalize(pool, s, _ref(s));
+        _closeAll(0, 0);
+        assertEq(seats.seatOf(seat).frozen, 0);
+        assertEq(_loss(seat), 1e9);
+    }
+
     function test_secondCommitteeSharesNoSeatWithTheFirst() public {
         for (uint256 lane = 0; lane < 8; ++lane) {
             _submit();
