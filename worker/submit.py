@@ -208,8 +208,8 @@ class Submitter:
             self._refused(entry, error)
         except TransactionError as error:
             todo = "its fate is unknown" if error.tx_hash else f"send ether to {signed.node}, or tell the pool's owner"
-            self._progress.pause(5.0, f"{unrelayed}: {todo} ({error})", "submitting")
             self.ask(entry)  # the service may have lost it
+            self._progress.pause(5.0, f"{unrelayed}: {todo} ({error})", "submitting")
         else:
             log.warning("%s: the node submitted it by its receipt", unrelayed)
             self._catch_up(landed.block)

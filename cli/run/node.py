@@ -308,8 +308,7 @@ def claim(node: NodeOption, by: PoolActing) -> None:
 def dispute(
     file: Annotated[int, typer.Option("--file", min=0, help="Number of the file in the pool.")], by: PoolPaying
 ) -> None:
-    """Bring a committee's outcome before a jury, or the jury's verdict before a second one; the deposit returns to who
-    is right."""
+    """Bring an outcome before a jury, or its verdict before a second one; the deposit returns to who is right."""
     session = by.open()
     pool, state, suite = by.number(session), session.state(), session.suite
     sub, dispute = state.submissions.get((pool, file)), state.disputes.get((pool, file))

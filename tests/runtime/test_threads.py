@@ -74,6 +74,7 @@ def test_the_death_of_each_thread_ends_its_process(name: str, tmp_path: Path, mo
 
 # Threads whose end harms nobody, and the service's, which start again (tests/orchestrator/test_background.py).
 OTHERS = {
+    "engines/vllm_records.py": "a step that it could not take is raised with the next",
     "localnet/background.py": "logs what it cannot write and goes on",
     "localnet/services/chain.py": "the chain's process ends without its miner",
     "orchestrator/background.py": "supervised; /ready shows what fails",
