@@ -28,9 +28,12 @@ def test_what_to_do_for_a_file_that_the_service_does_not_relay(
     client.suite.pools.submit_lane.return_value.send.side_effect = error
     progress = WorkerProgress(stopping)
     submitter = Submitter(SimpleNamespace(pool_client=client, journal=None), progress, stopping)  # type: ignore[arg-type]
+    asked = list[Any]()
+    monkeypatch.setattr(submitter, "ask", asked.append)
     monkeypatch.setattr(submitter, "_signed", lambda entry, size: SimpleNamespace(node="0xN"))
     entry: Any = SimpleNamespace(counter=3, receipt=SimpleNamespace(size=1))
     with caplog.at_level(logging.INFO, "muster.worker"):
         submitter.submit(entry)
     assert f"the service does not relay file 3: {said}" in caplog.text
     assert progress.phase == "submitting"
+    assert asked == [entry], "the service may have lost it"
