@@ -73,18 +73,6 @@ def _in_order(words: Words, count: int, out: Words) -> None:
         out[4 * at], out[4 * at + 1], out[4 * at + 2], out[4 * at + 3] = word0[at], word1[at], word2[at], word3[at]
 
 
-@compiled
-def fill(keys: Words, positions: Words, out: npt.NDArray[np.uint32]) -> None:
-    """Row i of `out` [B, V] gets the first V little-endian 32-bit numbers of the stream of keys[i] [B, 3] at
-    positions[i] [B]."""
-    blocks = (out.shape[1] + 7) // 8
-    words, ordered = np.empty((4, blocks), dtype=np.uint64), np.empty(4 * blocks, dtype=np.uint64)
-    for row in range(len(out)):
-        _philox(keys[row], positions[row], 0, blocks, words)
-        _in_order(words, blocks, ordered)
-        out[row] = ordered.view(np.uint32)[: out.shape[1]]
-
-
 # The race
 
 
