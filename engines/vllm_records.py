@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
-import numpy as np
 import torch
 
 from engines.decoding import from_bytes, to_bytes
 from protocol.errors import MusterError
+from protocol.sampling.noise import check_finite
 from protocol.toploc.codec import CHUNK
 from protocol.toploc.proofs import build_many
 
@@ -187,8 +187,7 @@ class Records:
     def _take(self, step: Sampled) -> None:
         if step.arrived is not None:
             step.arrived.synchronize()
-        if not np.isfinite(step.logprobs.numpy()).all():
-            raise MusterError("the model's logits are not finite", "its weights are broken; load them again")
+        check_finite(step.logprobs.numpy())
         full = []
         tokens, logprobs = step.tokens.tolist(), step.logprobs.tolist()
         for where, row, token, logprob in zip(step.where, step.rows, tokens, logprobs, strict=True):

@@ -184,12 +184,14 @@ def test_rows_of_several_completions_measure_as_each_alone() -> None:
             assert getattr(whole, name)[rows] == pytest.approx(values, rel=1e-6), name
 
 
-def test_foreign_tokens_and_rows_without_key_or_position_are_refused() -> None:
+def test_foreign_tokens_and_rows_without_token_key_or_position_are_refused() -> None:
+    logits = np.zeros((2, 4), dtype=np.float32)
     for keys, positions in (([KEY], [0, 1]), ([KEY] * 2, [0])):
-        with pytest.raises(MusterError, match="for 2 rows"):
-            noise.verify_rows(np.zeros((2, 4), dtype=np.float32), [1, 1], keys, positions, 1.0)
-    with pytest.raises(MusterError, match="outside the vocabulary"):
-        verify_choices(np.zeros((1, 4), dtype=np.float32), [4], KEY, 1.0)
+        with pytest.raises(MusterError, match=f"for {len(keys)} keys and {len(positions)} positions"):
+            noise.verify_rows(logits, [1, 1], keys, positions, 1.0)
+    for tokens in ([1, 4], [1, -1], [1]):
+        with pytest.raises(MusterError, match="outside the vocabulary"):
+            noise.verify_rows(logits, tokens, [KEY] * 2, [0, 1], 1.0)
 
 
 @pytest.mark.parametrize(
@@ -198,7 +200,7 @@ def test_foreign_tokens_and_rows_without_key_or_position_are_refused() -> None:
         (np.full((1, 4), np.nan, dtype=np.float32), [KEY], 1.0, "not finite"),
         (np.full((1, 4), -np.inf, dtype=np.float32), [KEY], 1.0, "not finite"),
         (np.zeros((1, 4)), [KEY], 1.0, "float32"),
-        (np.zeros((2, 4), dtype=np.float32), [KEY], 1.0, "1 rows"),
+        (np.zeros((2, 4), dtype=np.float32), [KEY], 1.0, "for 1 keys"),
         (np.zeros((1, 4), dtype=np.float32), [KEY], 0.0, "temperature"),
         (np.zeros((1, 4), dtype=np.float32), [(1 << 64, 0, 0)], 1.0, "64 bits"),
     ],
