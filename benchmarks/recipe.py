@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from engines.factory import make_engine
 from engines.loading import set_threads
-from engines.runtime import make_engine
 from localnet.plan import DEMO_ENVIRONMENT, training
 from protocol.config import PoolConfig, TrainConfig, WorkConfig
 from protocol.encoding import tagged_hash

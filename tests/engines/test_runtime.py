@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from engines import runtime
+from engines.factory import make_engine
 from engines.hf import TransformersEngine
-from engines.runtime import StepPace, arithmetic_of, device_lost, make_engine, prepare_vllm
+from engines.runtime import StepPace, arithmetic_of, device_lost, prepare_vllm
 from protocol.errors import ConfigError, MusterError
 from runtime.process import EngineConfig
 from validator.judging.pipeline import LoadedEngine, OtherEngines
@@ -29,7 +30,7 @@ def test_an_engine_that_cannot_be_had_is_named(monkeypatch: pytest.MonkeyPatch) 
 
 def test_asking_an_engine_what_it_is_imports_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A heartbeat asks, from a thread of its own: with the main thread importing, imports there broke transformers."""
-    code = "import sys; from engines.runtime import make_engine; make_engine('transformers'); print(*sys.modules)"
+    code = "import sys; from engines.factory import make_engine; make_engine('transformers'); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert "transformers" in done.stdout.split()
     engine = make_engine("transformers")
@@ -46,7 +47,7 @@ def test_environment_and_importing_interfaces_without_torch() -> None:
     assert found["OMP_NUM_THREADS"] == "2"
     assert found["KMP_BLOCKTIME"] == "1"
     assert ("LD_PRELOAD" in found) == (runtime.intel_openmp() is not None)
-    modules = "engines.base, engines.runtime"
+    modules = "engines.base, engines.factory, engines.runtime"
     code = f"import sys, {modules}, protocol.toploc.codec, protocol.sampling.noise; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
 
