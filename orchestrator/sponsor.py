@@ -187,7 +187,8 @@ class Sponsor:
         if len(recent) >= self._a_day:
             return f"{self._a_day} stakes were lent in the last 24 hours, as many as are lent: ask again later"
         if (held := self._suite.token.balance_of(own)) < stake:
-            return f"the service holds {show_tokens(held)} tokens and a stake is {show_tokens(stake)}: its owner must send it more"
+            least = show_tokens(stake)
+            return f"the service holds {show_tokens(held)} tokens and a stake is {least}: its owner must send it more"
         return ""
 
     def _set(self, rows: ColumnElement[bool], **values: object) -> None:
