@@ -5,7 +5,6 @@
 
 import json
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -148,26 +147,24 @@ def unsettled(state: State, now: int) -> str:
 
 
 MARGIN_SECONDS = 3
+Wronged = Callable[[Onboarding, State, Submission], tuple[str, str]]
 
 
-class Challenger(ABC):
+class Challenger:
     """Disputes each rejected file that `wronged` names, once and before its challenge window ends. A dispute that the
-    chain does not take is tried again: otherwise a moment's fault would decide how the run ends."""
+    chain does not take is tried again: otherwise a moment's fault would decide how the run ends. `wronged`: whose key
+    disputes a file, empty for nobody, and why."""
 
-    def __init__(self, onboarding: Onboarding, say: Callable[[str], None]) -> None:
-        self.onboarding, self.say = onboarding, say
+    def __init__(self, onboarding: Onboarding, say: Callable[[str], None], wronged: Wronged) -> None:
+        self.onboarding, self.say, self.wronged = onboarding, say, wronged
         self._decided: set[int] = set()
 
     def look(self, state: State) -> None:
         for file in state.submissions_of(POOL):
             if file.status is Status.REJECTED and not file.disputed and file.sequence not in self._decided:
-                name, why = self.wronged(state, file)
+                name, why = self.wronged(self.onboarding, state, file)
                 if not name or self._dispute(file, name, why):
                     self._decided.add(file.sequence)
-
-    @abstractmethod
-    def wronged(self, state: State, file: Submission) -> tuple[str, str]:
-        """Return whose key disputes the rejected file, empty for nobody, and why."""
 
     def _dispute(self, file: Submission, name: str, why: str) -> bool:
         """Dispute the file. Returns whether that is done, or too late."""
@@ -182,25 +179,21 @@ class Challenger(ABC):
         return True
 
 
-class Disputer(Challenger):
-    """Acts for the demo's honest nodes, who know that they did not cheat: a watcher pays, as nodes hold no tokens."""
-
-    def wronged(self, state: State, file: Submission) -> tuple[str, str]:
-        ring, honest = self.onboarding.ring, [node.name for node in self.onboarding.plan.nodes if not node.attack]
-        who = next((name for name in honest if ring[f"node-{name}"].address == file.node), "")
-        return ("watcher" if who else ""), f"honest work of {who} was rejected"
+def honest_work(onboarding: Onboarding, state: State, file: Submission) -> tuple[str, str]:
+    """The demo's honest nodes know that they did not cheat: a watcher pays, as nodes hold no tokens."""
+    ring, honest = onboarding.ring, [node.name for node in onboarding.plan.nodes if not node.attack]
+    who = next((name for name in honest if ring[f"node-{name}"].address == file.node), "")
+    return ("watcher" if who else ""), f"honest work of {who} was rejected"
 
 
-class DodgingValidator(Challenger):
-    """Acts for the owner of the seat that never looks: whenever it was outvoted on a file that it accepted, which may
-    be a canary, it disputes the file at once, for a jury instead of an opening."""
-
-    def wronged(self, state: State, file: Submission) -> tuple[str, str]:
-        name = next(f"validator-{v.name}" for v in self.onboarding.plan.validators if v.attack == "lazy")
-        owner, decided = self.onboarding.ring[name].address, deciding_round(state, file)
-        ours = [member for member, seat in enumerate(decided.seats) if state.seats[seat].owner == owner]
-        accepted = any(decided.code_at(file.place, member).is_accept for member in ours)
-        return (name if accepted else ""), "its seat accepted the file without a look"
+def dodged_canary(onboarding: Onboarding, state: State, file: Submission) -> tuple[str, str]:
+    """The owner of the seat that never looks: whenever it was outvoted on a file that it accepted, which may be a
+    canary, it disputes the file at once, for a jury instead of an opening."""
+    name = next(f"validator-{v.name}" for v in onboarding.plan.validators if v.attack == "lazy")
+    owner, decided = onboarding.ring[name].address, deciding_round(state, file)
+    ours = [member for member, seat in enumerate(decided.seats) if state.seats[seat].owner == owner]
+    accepted = any(decided.code_at(file.place, member).is_accept for member in ours)
+    return (name if accepted else ""), "its seat accepted the file without a look"
 
 
 @dataclass
@@ -377,9 +370,11 @@ class Demo:
 
     def onlookers(self) -> list[Onlooker]:
         """Who looks at every new state of the chain, and acts."""
-        kinds = Disputer, DodgingValidator
-        found: list[Onlooker] = [kind(self.onboarding, self.say).look for kind in kinds]
+        found: list[Onlooker] = [self.disputes(wronged) for wronged in (honest_work, dodged_canary)]
         return [*found, self.diloco_killer.look] if self.plan.diloco_workers else found
+
+    def disputes(self, wronged: Wronged) -> Onlooker:
+        return Challenger(self.onboarding, self.say, wronged).look
 
     def _new_monitor(self) -> RunMonitor:
         deployment = Deployment.load(self.plan.deployment)
