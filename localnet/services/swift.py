@@ -212,7 +212,7 @@ class SignatureGuard:
         if not semaphore.acquire(timeout=_WRITE_SECONDS):
             raise Refusal("409 Conflict", "ConditionalRequestConflict", "Another write is under way")
         try:
-            parts = self._app(env, start)
+            parts: Any = self._app(env, start)
             with closing(parts) if hasattr(parts, "close") else nullcontext():
                 return [b"".join(parts)]
         finally:
