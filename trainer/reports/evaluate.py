@@ -188,7 +188,7 @@ class Evaluations:
         known: Iterable[int] = (),
     ) -> None:
         self._pool, self._pool_id, self._account, self._evaluator = pool, pool_id, account, evaluator
-        self._known = set(known)
+        self.known = set(known)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="evaluations")
         self._queue: dict[Candidate, Future[list[SetResult]]] = {}
         self._skipped: list[Evaluation] = []
@@ -203,9 +203,9 @@ class Evaluations:
     def offer(self, candidate: Candidate) -> None:
         """Queue a published policy step if it is due and not known yet."""
         step, last = candidate.step, self._pool.train.steps
-        if step in self._known or not self._pool.evaluation.due(step, last):
+        if step in self.known or not self._pool.evaluation.due(step, last):
             return
-        self._known.add(step)
+        self.known.add(step)
         if not candidate.folder.is_dir():
             self._skipped.append(self._evaluation(candidate, skipped="its weights are gone"))
             return
