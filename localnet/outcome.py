@@ -206,7 +206,7 @@ def write_results(
 
 
 def tracebacks(logs: Path) -> Iterator[str]:
-    """Yield each of our processes whose log has a traceback: hostile or not, a process meets no fault of its own code."""
+    """Yield each process of ours, hostile or not, whose log has a traceback."""
     for log in sorted(logs.glob("*.log")):
         # The storage server is not ours.
         if log.stem != "s3" and "Traceback (most recent call last)" in log.read_text("utf-8", "replace"):
