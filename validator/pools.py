@@ -2,7 +2,6 @@
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -188,7 +187,6 @@ class PoolOpener:
 # --- Which pools our seats may be drawn for
 
 
-_REMIND_SECONDS = 60.0
 _AT_STAKE, _AT_LEISURE = 2.0, 30.0  # the longest pauses, in seconds, before a pool is tried again
 OpenPool = Callable[[PoolSource, bool], PoolCollaborators]  # from where a pool is, and whether a stranger announced it
 
@@ -208,13 +206,13 @@ def pools_to_serve(state: State, voters: Mapping[str, object], epoch: int) -> se
 
 class ServedPools:
     """Opens each pool once, in the background, where `sources` say it is or else where its owner announced it. A pool
-    that cannot be served is reported every minute: its seats are fined for what they miss."""
+    that cannot be served is reported: its seats are fined for what they miss."""
 
     def __init__(self, sources: Mapping[int, PoolSource], open_pool: OpenPool, tasks: TransactionTasks) -> None:
         self._sources, self._open_pool, self._tasks = sources, open_pool, tasks
         self.opened: dict[int, PoolCollaborators] = {}
         self.problems: dict[int, str] = {}
-        self._reported: dict[int, tuple[str, float]] = {}
+        self._reported: dict[int, str] = {}
 
     def advance(self, state: State, wanted: set[int]) -> None:
         """Start to open what is missing; pools that the configuration names are opened in any case."""
@@ -224,9 +222,8 @@ class ServedPools:
                 longest = _AT_STAKE if number in wanted else _AT_LEISURE
                 self._tasks.run(("open", number), state.head, what, opening, quiet=True, longest=longest)
         for number, problem in tuple(self.problems.items()):
-            reported, when = self._reported.get(number, ("", 0.0))
-            if number in wanted and (reported != problem or time.monotonic() > when + _REMIND_SECONDS):
-                self._reported[number] = problem, time.monotonic()
+            if number in wanted and self._reported.get(number) != problem:
+                self._reported[number] = problem
                 log.error("our seats may be drawn for pool %d, and it CANNOT BE SERVED: %s", number, problem)
             elif number not in wanted and number not in self._sources:
                 self.problems.pop(number, None)  # no seat of ours may be drawn for it any more
