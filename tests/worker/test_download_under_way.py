@@ -16,10 +16,10 @@ from runtime.entry import Exit
 from runtime.pool_client import PoolClient
 from runtime.process import ProcessConfig
 from storage.weights.manifest import Manifest, ManifestScope
-from storage.weights.publish import publish
 from tests.chain.game import Game, begin
 from tests.chain.published_pool import PoolService, pool_service
 from tests.conftest import Deployed
+from tests.storage.weights.folders import publish
 from tests.validator import tiny
 from tests.worker.world import ScriptedService, WorkerWorld
 
