@@ -6,15 +6,15 @@ committee, then lies once and keeps silent once.
 
 import dataclasses
 import logging
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from attacks.base import launch
 from chain.indexer.records import Pool
 from chain.indexer.state import State
-from protocol.verdict import Code, Verdict
+from protocol.verdict import Code
 from validator.config import ValidatorConfig
 from validator.judging.checks import verdict_on
+from validator.judging.pipeline import JudgeOne
 from validator.judging.queue import LaneVerdict
 from validator.judging.verdicts import VerdictPublisher
 from validator.main import build
@@ -28,9 +28,9 @@ log = logging.getLogger("muster.validator")
 _FIXED = {"lazy": Code.ACCEPT, "liar": Code.REJECT_WEIGHTS}
 
 
-def always(code: Code) -> Callable[..., Verdict]:
+def always(code: Code) -> JudgeOne:
     """Return a judge that gives every file the same code without reading it."""
-    return lambda facts, data, config, environment, engine: verdict_on(facts, config.digest, code, {"name": "none"})
+    return lambda facts, _data, config, *_: verdict_on(facts, config.digest, code, {"name": "none"})
 
 
 def _build(attack: str, config: ValidatorConfig) -> "Validator":

@@ -198,11 +198,19 @@ def write_results(
         diloco=diloco,
     )
     summary = save_results(plan.http_url, plan.root, summarise)
-    wrong = list(problems(summary))
+    wrong = [*problems(summary), *tracebacks(plan.root / "logs")]
     for line in [*highlights(summary), *(f"NOT GOOD: {what}" for what in wrong)]:
         progress.say(line)
     progress.say(f"report: {plan.root / 'report.html'} · numbers: {plan.root / 'summary.json'}")
     return Outcome(summary, not wrong)
+
+
+def tracebacks(logs: Path) -> Iterator[str]:
+    """Yield each of our processes whose log has a traceback: hostile or not, a process meets no fault of its own code."""
+    for log in sorted(logs.glob("*.log")):
+        # The storage server is not ours.
+        if log.stem != "s3" and "Traceback (most recent call last)" in log.read_text("utf-8", "replace"):
+            yield f"{log.stem} met a fault of its own code: see {log}"
 
 
 def problems(summary: RunSummary) -> Iterator[str]:

@@ -132,7 +132,7 @@ def _file_kind(line: Line, folder: Path) -> None:
     if kind in read:
         assert _screened(read[kind], folder) == 1
     else:
-        with pytest.raises(IntegrityError, match="rows is"):
+        with pytest.raises(IntegrityError, match="rows is no JSON"):
             _screened(refused[kind], folder)
 
 

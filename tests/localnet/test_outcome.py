@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from chain.indexer.records import Canary, Dispute, Pool, Seat
 from chain.indexer.state import State
-from localnet.outcome import agreement, broken_safeguards, dodged_canaries, highlights, problems, safeguards
+from localnet.outcome import agreement, broken_safeguards, dodged_canaries, highlights, problems, safeguards, tracebacks
 from localnet.plan import DemoPlan, NodeSpec, ValidatorSpec
 from orchestrator.dashboard.results import (
     Agreement,
@@ -115,6 +115,15 @@ def test_a_good_run_has_no_problem() -> None:
 )
 def test_each_problem_alone_makes_a_run_not_good(change: dict[str, Any], said: str) -> None:
     assert list(problems(changed(GOOD, **change))) == [said]
+
+
+def test_a_traceback_in_a_log_of_ours_makes_a_run_not_good(tmp_path: Path) -> None:
+    for name, text in (("s3", "Traceback (most recent call last):"), ("worker-ada", "a line\n"), ("trainer", "\xff")):
+        (tmp_path / f"{name}.log").write_text(text, "latin-1")
+    assert list(tracebacks(tmp_path)) == []
+    (tmp_path / "validator-zoe.log").write_text("Traceback (most recent call last):\n")
+    (said,) = tracebacks(tmp_path)
+    assert said.startswith("validator-zoe met a fault of its own code")
 
 
 def test_what_the_draw_of_seats_did_not_bring_about_is_reported_and_fails_no_run() -> None:
