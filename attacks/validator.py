@@ -19,7 +19,7 @@ from validator.judging.queue import LaneVerdict
 from validator.judging.verdicts import VerdictPublisher
 from validator.main import build
 from validator.pools import PoolCollaborators, ValidatorCollaborators
-from validator.voting import Voting, VotingRound, ours
+from validator.voting import Vote, Voting, ours
 
 if TYPE_CHECKING:
     from validator.daemon import Validator
@@ -80,18 +80,18 @@ class CollusiveVoting(Voting):
         super().__init__(shared, pool, publisher)
         self._lie, self._silence = OneLie(), OneSilence()
 
-    def advance(self, state: State, pool: Pool, voting: VotingRound, now: int) -> None:
-        members, size = len(list(ours(voting.committee, self.voters))), len(voting.committee.seats)
+    def advance(self, state: State, pool: Pool, vote: Vote, now: int) -> None:
+        members, size = len(list(ours(vote.committee, self.voters))), len(vote.committee.seats)
         # Not with all of its seats: then nobody would draw the committee for long.
-        stalls = voting.where.startswith("lane-") and voting.where.endswith("-0") and size // 2 < members < size
-        if not self._silence.keeps(voting.where, stalls and self._lie.told_elsewhere(voting.where)):
-            super().advance(state, pool, voting, now)
+        stalls = vote.where.startswith("lane-") and vote.where.endswith("-0") and size // 2 < members < size
+        if not self._silence.keeps(vote.where, stalls and self._lie.told_elsewhere(vote.where)):
+            super().advance(state, pool, vote, now)
 
-    def verdict(self, pool: Pool, voting: VotingRound) -> LaneVerdict | None:
-        honest = super().verdict(pool, voting)
-        members = len(list(ours(voting.committee, self.voters)))
-        captured = voting.where.startswith("lane-") and 2 * members > len(voting.committee.seats)
-        return honest and self._lie.bend(voting.where, honest, captured)
+    def verdict(self, pool: Pool, vote: Vote) -> LaneVerdict | None:
+        honest = super().verdict(pool, vote)
+        members = len(list(ours(vote.committee, self.voters)))
+        captured = vote.where.startswith("lane-") and 2 * members > len(vote.committee.seats)
+        return honest and self._lie.bend(vote.where, honest, captured)
 
 
 if __name__ == "__main__":

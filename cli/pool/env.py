@@ -191,7 +191,7 @@ def filter_problems(
         "kept": report.kept,
         "too_hard": report.too_hard,
         "too_easy": report.too_easy,
-        "share": round(report.share, 4),
+        "share": round(report.kept / report.problems.candidates, 4),
         "report": report.problems.report,
         "out": str(out),
     }

@@ -48,7 +48,7 @@ AGREEMENT = Agreement(
     largest_differences={},
 )
 DISPUTES: list[dict[str, Any]] = [{"sequence": n, "overturned": n == 3} for n in (3, 4)]
-CANARIES: list[dict[str, Any]] = [{"slashed": {}}, {"slashed": {"2": 1}}]
+CANARIES: list[dict[str, Any]] = [{"slashed": {}, "upheld": False}, {"slashed": {"2": 1}, "upheld": True}]
 SAFEGUARDS = Safeguards(
     relayed=60,
     by_receipt=[32, 80],
@@ -140,7 +140,7 @@ def test_what_the_draw_of_seats_did_not_bring_about_is_reported_and_fails_no_run
 def test_a_run_is_summed_up_in_a_few_lines() -> None:
     assert list(highlights(GOOD)) == [
         "held-out reward not measured → 0.500 in 2 steps, 61 s",
-        "files: 8 accepted, 2 refused; 12,345 tokens verified and paid",
+        "files: 8 accepted, 1 refused, 1 canaries; 12,345 tokens verified and paid",
         "trainer idle 50%, after the first step 40%: judging 61 s, confirming 9 s",
         "cheater 0xM: slashed and ejected (reject: weights), 0 rollouts trained",
         "dispute won: the jury overturned the wrong outcome of file 3",
