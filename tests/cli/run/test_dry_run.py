@@ -23,13 +23,12 @@ from runtime.entry import alone
 from runtime.process import EngineConfig
 from storage.keys import object_key
 from storage.weights.manifest import ManifestScope
-from storage.weights.publish import publish
 from tests.cli.ends import die, fail_clearly
 from tests.cli.muster import Muster
 from tests.cli.pool_files import create_pool
 from tests.conftest import TOKEN, Deployed
 from tests.storage.mirror import bucket
-from tests.storage.weights.folders import ShardStore
+from tests.storage.weights.folders import ShardStore, publish
 from tests.validator import tiny
 from tests.validator.world import BY_NAME, context
 from validator.judging.checks import CheckContext, verdict_on
