@@ -555,15 +555,10 @@ class Proposal:
     status: str = "scheduled"
 
 
-# Jurors' fees and windows, as in JuryTerms.sol
+# Jurors' windows, as in JuryTerms.sol
 
 
 MAX_WINDOW = 30 * 24 * 3600  # seconds; `TermsLib.MAX_WINDOW`
-
-
-def jury_fee(terms: Terms, files: int) -> int:
-    """Base units a juror: the jury's fee for the first of `files` files, a committee's for every further one."""
-    return terms.juryFee + (files - 1) * terms.fee
 
 
 def jury_commit_window(terms: Terms, files: int) -> int:

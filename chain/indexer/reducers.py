@@ -4,7 +4,7 @@ Everything here is pure: the same events give the same state. Nothing is undone 
 state is computed again.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from chain.indexer.logs import Event
@@ -567,11 +567,3 @@ def apply(state: State, event: Event) -> None:
         reduce(REDUCERS[event.contract](state, event), event.args)
     state.head = max(state.head, event.block)
     state.time = max(state.time, event.timestamp)
-
-
-def replay(events: Iterable[Event]) -> State:
-    """Return the state after `events`, in chain order."""
-    state = State()
-    for event in events:
-        apply(state, event)
-    return state

@@ -6,6 +6,8 @@ from typing import Any
 
 from chain.indexer.logs import Batch, Event
 from chain.indexer.records import Terms, pack_work
+from chain.indexer.reducers import apply
+from chain.indexer.state import State
 from chain.indexer.store import Archive
 from protocol.accounts import Account as Key
 from protocol.accounts import LocalAccount
@@ -17,6 +19,14 @@ RATE, FEE, COMMITTEE, WINDOW = 10, 1001, 3, 20
 NUMBERS = RATE, FEE, 500, 1000, 10, 100_000, COMMITTEE, 5, 0, 4, 65536, 100, 10, 10, WINDOW, 10, 10, 10, 10, 0
 TERMS = Terms(*NUMBERS, inviteOnly=False, configHash=b"\1" * 32)
 OWNER, NODE, CHEAT, VOTER, STRANGER = (Key.from_key(bytes([n]) * 32) for n in range(1, 6))
+
+
+def replay(events: Iterable[Event]) -> State:
+    """The state after `events`, in chain order."""
+    state = State()
+    for event in events:
+        apply(state, event)
+    return state
 
 
 class ScriptedChain:
