@@ -50,6 +50,8 @@ def targets(given: str, params: dict[str, Any]) -> Iterator[list[CheckTarget]]:
                 what = error.what.replace(str(tried), str(path)).replace(tried.name, str(path))
                 raise type(error)(what, error.hint) from None
             yield [target]
+    elif path.suffix == ".parquet":
+        raise ConfigError(f"{given} is no file of JSON lines", f"muster env screen {given} --out rows.jsonl")
     elif given in _KINDS.values():
         hint = f"name the file itself ({', '.join(_KINDS)}) or the pool's configuration"
         raise ConfigError(f"`{given}` is a file", hint)

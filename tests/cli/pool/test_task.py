@@ -70,7 +70,7 @@ def test_what_is_wrong_with_a_program_is_named(muster: Muster, tmp_path: Path, s
         (("reasoning_gym/nothing",), "unknown dataset `nothing`"),
         (("sums",), "`sums` is no environment"),
         (("program",), "`program` is a file"),
-        (("rows.parquet",), "`rows.parquet` is no environment"),
+        (("rows.parquet",), "muster env screen rows.parquet --out rows.jsonl"),
         (("none.py",), "cannot read none.py"),
         (("none.toml",), "cannot read none.toml"),
         (("a/b c",), "`name`: "),
