@@ -74,7 +74,11 @@ def _reason(line: Line, folder: Path) -> None:
     given = line["input"]["PUT"]
     refusal = Refusal("", given["status"], "InvalidRequest", given["message"])
     with mirror(refusal.answer) as url:
-        for call in (lambda: bucket_at(url).put(KEY, DATA), lambda: upload(ticket(url), DATA, NEAR)):
+        calls: list[Callable[[], bool]] = [
+            lambda: bucket_at(url).put(KEY, DATA),
+            lambda: upload(ticket(url), DATA, NEAR),
+        ]
+        for call in calls:
             with pytest.raises(MusterError) as caught:
                 call()
             assert given["message"] in str(caught.value)
