@@ -177,10 +177,10 @@ configs:
 
 # {name}
 
-{totals.rows} verified rollouts of {model} ({document.dtype}): {totals.problems} different problems, {share} answers to each on \
-average, {totals.prompt_tokens} prompt tokens and {totals.output_tokens} output tokens. {totals.nodes} nodes generated \
-them in {totals.submissions} files, and for each file a committee drawn by lot checked that it was made with these \
-weights, sampled as the protocol says and scored rightly.
+{totals.rows} verified rollouts of {model} ({document.dtype}): {totals.problems} different problems, {share} answers \
+to each on average, {totals.prompt_tokens} prompt tokens and {totals.output_tokens} output tokens. {totals.nodes} \
+nodes generated them in {totals.submissions} files, and for each file a committee drawn by lot checked that it was \
+made with these weights, sampled as the protocol says and scored rightly.
 
 The mean task reward is {totals.task_reward_mean:.6f}, the mean reward {totals.reward_mean:.6f}.
 

@@ -79,7 +79,21 @@ const TRAINING = [["Entropy (nats)", figure, ["metric/entropy", "entropy"]],
   ["Waiting (seconds) for", figure, ["metric/idle_seconds/starting", "a first file"],
     ["metric/idle_seconds/generating", "files"], ["metric/idle_seconds/judging", "verdicts"],
     ["metric/idle_seconds/confirming", "blocks"], ["metric/idle_seconds/fetching", "the bucket"]],
-  ["Trained tokens per second", compact, ["metric/tokens_per_second", "trained"]]];
+  ["Trained tokens per second", compact, ["metric/tokens_per_second", "trained"]],
+  ["Files by their age", figure, ...[0, 1, 2, 3, 4, 5, 6, 7].map(age => [`metric/files/${age}`, `${age} steps`])],
+  ["Batch", compact, ["metric/rollouts", "rollouts"], ["metric/tokens", "tokens"]],
+  ["Groups", count, ["metric/groups_used", "with signal"], ["metric/groups_dropped", "without"]],
+  ["Reward of the batch", figure, ["metric/task_reward_mean", "task"], ["metric/reward_mean", "shaped"]],
+  ["Learning rate", figure, ["metric/learning_rate", "learning rate"]],
+  ["Seconds of training", figure, ["metric/seconds", "a step"]]];
+
+// What a step does not tell because there was none of it.
+const COUNTED = /^metric\/(files|idle_seconds)\//;
+
+function metric(history, name) {
+  const values = column(history, name), trained = column(history, "metric/seconds");
+  return COUNTED.test(name) ? values.map((value, i) => value ?? (trained[i] == null ? null : 0)) : values;
+}
 
 function trainingCharts(history) {
   const known = new Set(TRAINING.flatMap(([, , ...metrics]) => metrics.map(([name]) => name)));
@@ -89,7 +103,8 @@ function trainingCharts(history) {
     && name !== "metric/reward" && history.columns[name].filter(value => value != null).length > 1);
   const all = [...chosen, ...others.map(name => [name.slice(7), figure, [[name, name.slice(7)]]])];
   return all.map(([title, format, metrics]) => trimmed({title, format, small: true, steps: history.steps,
-    series: metrics.map(([name, label], i) => ({label, tone: LINE_TONES[i], values: column(history, name)}))}));
+    stacked: metrics[0][0].startsWith("metric/files/"),
+    series: metrics.map(([name, label], i) => ({label, tone: LINE_TONES[i % 6], values: metric(history, name)}))}));
 }
 
 // Measurements against their thresholds, as bars.
@@ -297,10 +312,19 @@ const joinPage = {
         ["Judged by", `${terms.committee} validators drawn by lot, on ${share(terms.audit_share)} of its rows at least`],
         ["Fee of a validator", `${tokens(terms.fee)} tokens for each file`]])) : null,
       el("div", {class: "grid"},
-        card("As a node", {}, commands([["Check this computer", "muster doctor"],
-          ["See what it would earn, and start", `muster node up --pool ${url}`],
+        card("As a node", {}, commands([["Install, in a checkout of muster", "make setup"],
+          ["Make two keys, and check this computer", `muster init operator --pool ${url} && muster node check`],
+          ["Make one file and have it judged, without risk", "muster node dry-run"],
+          ["See the terms and start; add --sponsor if the pool lends stakes", `muster node up --pool ${url}`],
           ["Later", "muster node status"]])),
-        card("As a validator", {}, commands([["Bond a seat and judge", `muster validator up --pool ${url}`]])),
+        card("As a validator", {}, commands([["Make the keys", `muster init validator --pool ${url}`],
+          ["Bond a seat and judge", `muster validator up --pool ${url}`],
+          ["Later", "muster validator status"]])),
+        card("As the owner of a pool", {}, commands([
+          ["Name contracts, bucket and address", "muster init owner --deployment deployment.json --url URL --s3 s3.json"],
+          ["Choose model and problems", "muster pool init --model ./my-model --env reasoning_gym/chain_sum"],
+          ["Put a budget in escrow", "muster pool create --terms base-sepolia --budget 2000 --dry-run"],
+          ["Serve nodes and validators", "muster pool serve"], ["Train, in another terminal", "muster pool train"]])),
         card("As an onlooker", {}, commands([["Judge everything again yourself; no key is needed",
           `muster verify files --pool ${url} --deployment deployment.json`],
         ["Keep this run as one page", `muster pool report --pool ${url}`]]))),
@@ -309,7 +333,18 @@ const joinPage = {
 };
 
 const commands = entries => el("ol", {class: "story"}, ...entries.map(([what, command]) =>
-  el("li", {}, what, el("pre", {class: "command", tabindex: 0, role: "region", "aria-label": `Command: ${command}`}, command))));
+  el("li", {}, what, el("div", {class: "command"},
+    el("pre", {tabindex: 0, role: "region", "aria-label": `Command: ${command}`}, command), copyButton(command)))));
+
+// Browsers have a clipboard only where the page came encrypted or from this machine.
+function copyButton(text) {
+  if (!navigator.clipboard) return null;
+  const button = el("button", {type: "button", "aria-label": `Copy: ${text}`, onclick: async () => {
+    await navigator.clipboard.writeText(text);
+    button.textContent = "Copied";
+  }}, "Copy");
+  return button;
+}
 
 // What training did, step by step, as the trainer reported it.
 
