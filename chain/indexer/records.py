@@ -558,7 +558,7 @@ class Proposal:
 # Jurors' fees and windows, as in JuryTerms.sol
 
 
-MAX_WINDOW = 30 * 24 * 3600  # seconds; `TermsLib.MAX_WINDOW`
+MAX_WINDOW = 30 * 24 * 3600  # seconds that any window may have (`Bounds.MAX_WINDOW`)
 
 
 def jury_fee(terms: Terms, files: int) -> int:

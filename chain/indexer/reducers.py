@@ -514,9 +514,7 @@ class NodeChallenges(Reducer):
 
 class Params(Reducer):
     def ValuesSet(self, a: Args) -> None:
-        self.state.params[a.get("time", 0)] = dict(a["values"])
-
-    ValuesScheduled = ValuesSet
+        self.state.params = dict(a["values"])
 
     def PausedUntil(self, a: Args) -> None:
         self.state.paused_until = a["time"]

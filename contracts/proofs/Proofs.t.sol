@@ -2,7 +2,6 @@
 pragma solidity 0.8.37;
 
 import {AccountSlot} from "../src/libraries/AccountSlot.sol";
-import {Charging} from "../src/libraries/Charging.sol";
 import {Codes} from "../src/libraries/Codes.sol";
 import {FileSlot} from "../src/libraries/FileSlot.sol";
 import {PoolSlot} from "../src/libraries/PoolSlot.sol";
@@ -104,17 +103,6 @@ contract HalmosProofs {
         uint256 q = p.withLanes(lanes);
         assert(q.lanes() == lanes);
         assert(q.free() == p.free() && q.rate() == p.rate() && q.fee() == p.fee() && q >> 152 == p >> 152);
-    }
-
-    /// Charging: who is paid is charged nothing; nobody's stake pays more fees than its committee is owed.
-    function check_chargesAreTheFilesOwn(uint8 code, uint32 fee, uint8 seats, uint56 malformed) external pure {
-        if (code == 0 || code > Codes.DISPUTED || seats > 15) return;
-        uint256 p = PoolSlot.pack(1, fee, 0, 0, seats, 0);
-        uint256 advanced = Charging.advanced(code, p);
-        assert(advanced <= p.fees());
-        if (Codes.isPaid(code) || code == Codes.CANARY || code == Codes.VOID) {
-            assert(advanced == 0 && Charging.penalty(code, malformed) == 0);
-        }
     }
 
     /// Sixteen places and sixteen codes say the same.

@@ -22,13 +22,15 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
     using SafeERC20 for IERC20;
 
     IERC20 public immutable token;
-    IParams public immutable params;
     IStakes public immutable stakes;
     ISeats public immutable seats;
     IPools public immutable pools;
     ICourt public immutable court;
     IJuries public immutable juries;
     address public immutable canaries;
+    uint256 private immutable rewardBps;
+    uint256 private immutable overturnPenalty;
+    uint256 private immutable delayCompensation;
 
     /// By FileId.
     mapping(uint256 id => Dispute) private _disputes;
@@ -36,13 +38,15 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
     constructor(Suite memory suite) {
         SuiteLib.checkPlace(suite.appeals);
         token = IERC20(suite.token);
-        params = IParams(suite.params);
         stakes = IStakes(suite.stakes);
         seats = ISeats(suite.seats);
         pools = IPools(suite.pools);
         court = ICourt(suite.court);
         juries = IJuries(suite.juries);
         canaries = suite.canaries;
+        IParams.Values memory values = IParams(suite.params).values();
+        (rewardBps, overturnPenalty) = (values.rewardBps, values.overturnPenalty);
+        delayCompensation = values.delayCompensation;
     }
 
     /// @inheritdoc IAppeals
@@ -52,7 +56,6 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
         (, uint256[] memory members,,,) = court.decisionOf(pool, sequence);
         court.setOutcome(pool, sequence, Codes.DISPUTED);
         dispute_.disputer = msg.sender;
-        dispute_.openedAt = block.timestamp;
         dispute_.deposit = juries.depositOf(pool, 1);
         dispute_.trial = juries.summon(pool, sequence, 1, members, address(0));
         emit Disputed(pool, sequence, msg.sender, dispute_.trial, dispute_.deposit);
@@ -148,7 +151,7 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
         money.pot -= used;
         _send(address(juries), used);
         if (right) {
-            uint256 share = money.penalties * params.valuesAt(dispute_.openedAt).rewardBps / 10_000;
+            uint256 share = money.penalties * rewardBps / 10_000;
             share = Math.min(Math.min(share, money.pot), dispute_.deposit - money.reward);
             money.pot -= share;
             (money.reward, money.back) = (money.reward + share, dispute_.deposit);
@@ -156,7 +159,7 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
             money.back = Math.min(money.pot, dispute_.deposit);
             money.pot -= money.back;
         } else if (Codes.kind(code) == Codes.KIND_ACCEPT) {
-            uint256 compensation = Math.min(params.valuesAt(dispute_.openedAt).delayCompensation, money.pot);
+            uint256 compensation = Math.min(delayCompensation, money.pot);
             money.pot -= compensation;
             _send(stakes.operatorOf(file.node), compensation);
         }
@@ -181,7 +184,7 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
         }
         if (liars == 0) return 0;
         uint256 amount = Math.ceilDiv(uint256(file.units) * court.termsOf(pool).rate, liars);
-        amount = Math.max(amount, params.valuesAt(dispute_.openedAt).overturnPenalty);
+        amount = Math.max(amount, overturnPenalty);
         for (uint256 i = 0; i < members.length; ++i) {
             if (Codes.kind(votes[i]) != kind) continue;
             uint256 taken = seats.penalise(members[i], amount, address(this));

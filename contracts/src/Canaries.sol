@@ -30,12 +30,12 @@ contract Canaries is ICanaries, ReentrancyGuardTransient {
     bytes32 public constant CONSENT_TYPEHASH = keccak256("DecoyConsent(bytes32 leaf)");
 
     IERC20 public immutable token;
-    IParams public immutable params;
     ISeats public immutable seats;
     IPools public immutable pools;
     ICourt public immutable court;
     IJuries public immutable juries;
     IAppeals public immutable appeals;
+    uint256 private immutable canarySlash;
 
     /// By FileId.
     mapping(uint256 id => Canary) private _canaries;
@@ -45,12 +45,12 @@ contract Canaries is ICanaries, ReentrancyGuardTransient {
     constructor(Suite memory suite) {
         SuiteLib.checkPlace(suite.canaries);
         token = IERC20(suite.token);
-        params = IParams(suite.params);
         seats = ISeats(suite.seats);
         pools = IPools(suite.pools);
         court = ICourt(suite.court);
         juries = IJuries(suite.juries);
         appeals = IAppeals(suite.appeals);
+        canarySlash = IParams(suite.params).values().canarySlash;
     }
 
     /// @inheritdoc ICanaries
@@ -73,9 +73,8 @@ contract Canaries is ICanaries, ReentrancyGuardTransient {
         (canary.code, fees) = _take(pool, sequence, file);
         canary.owner = msg.sender;
         canary.reason = reason;
-        canary.slash = params.values().canarySlash;
         _accuse(canary, pool, sequence);
-        canary.deposit = canary.accused.length * canary.slash + uint256(terms.jury) * terms.juryFee;
+        canary.deposit = canary.accused.length * canarySlash + uint256(terms.jury) * terms.juryFee;
         emit CanaryOpened(pool, sequence, rollout.row, reason, canary.accused, canary.deposit);
         if (canary.accused.length != 0) _summon(canary, pool, sequence);
         token.safeTransferFrom(msg.sender, address(this), canary.deposit + fees);
@@ -208,7 +207,7 @@ contract Canaries is ICanaries, ReentrancyGuardTransient {
             seats.release(seat);
             if (!upheld || slashed[seat]) continue;
             slashed[seat] = true;
-            uint256 amount = seats.penalise(seat, canary.slash, address(this));
+            uint256 amount = seats.penalise(seat, canarySlash, address(this));
             taken += amount;
             emit SeatSlashed(pool, sequence, seat, amount);
         }

@@ -51,6 +51,8 @@ contract Court is ICourt {
     address public immutable appeals;
     address public immutable canaries;
     uint256 public immutable epochBlocks;
+    uint256 private immutable minorityPenalty;
+    uint256 private immutable withheldPenalty;
 
     mapping(uint256 pool => PoolTerms) private _promised;
     mapping(uint256 pool => Terms) private _terms;
@@ -67,7 +69,9 @@ contract Court is ICourt {
         pools = IPools(suite.pools);
         appeals = suite.appeals;
         canaries = suite.canaries;
-        epochBlocks = ISeats(suite.seats).epochBlocks();
+        epochBlocks = seats.epochBlocks();
+        IParams.Values memory values = params.values();
+        (minorityPenalty, withheldPenalty) = (values.minorityPenalty, values.withheldPenalty);
     }
 
     // ---- A pool's terms
@@ -429,8 +433,6 @@ contract Court is ICourt {
         if (block.timestamp < until || Reckoning.has(codes, Codes.DISPUTED)) revert NotFinal(until);
         _lanes[key] = word.withClosed();
 
-        // the values of a time before the draw
-        IParams.Values memory values = params.valuesAt(word.settledAt() - terms.commitWindow - terms.revealWindow);
         for (uint256 i = 0; i < terms.committee; ++i) {
             uint256 ballot = uint256(_ballots[(key << 3) | i]);
             delete _ballots[(key << 3) | i];
@@ -438,11 +440,7 @@ contract Court is ICourt {
             bool present = word.revealed() & (1 << i) != 0;
             if (present && ballot & FROZEN != 0) seats.release(seat);
             (uint256 paid, uint256 burnt, uint256 penalty) = Reckoning.member(
-                present ? ballot & type(uint64).max : 0,
-                codes,
-                terms.fee,
-                values.minorityPenalty,
-                values.withheldPenalty
+                present ? ballot & type(uint64).max : 0, codes, terms.fee, minorityPenalty, withheldPenalty
             );
             if (!present) penalty = 0; // taken at settlement
             if (penalty != 0) penalty = seats.collect(seat, penalty, msg.sender);
@@ -521,7 +519,7 @@ contract Court is ICourt {
         if (unanimous && !undecided) return;
         for (uint256 i = 0; i < votes.length; ++i) {
             if (word.revealed() & (1 << i) == 0) {
-                uint256 penalty = params.valuesAt(word.drawnAt()).withheldPenalty * Reckoning.count(codes);
+                uint256 penalty = withheldPenalty * Reckoning.count(codes);
                 uint256 taken = seats.fine(word.member(i), penalty, msg.sender);
                 emit MemberAbsent(pool, lane, word.member(i), round, taken);
             } else if (undecided || Reckoning.owes(votes[i], codes)) {

@@ -61,13 +61,16 @@ contract Juries is IJuries, ReentrancyGuardTransient {
     }
 
     IERC20 public immutable token;
-    IParams public immutable params;
     ISeats public immutable seats;
     ICourt public immutable court;
     address public immutable appeals;
     address public immutable canaries;
     address public immutable nodeChallenges;
     uint256 public immutable epochBlocks;
+    uint256 private immutable minorityPenalty;
+    uint256 private immutable withheldPenalty;
+    uint256 private immutable overturnPenalty;
+    uint256 private immutable delayCompensation;
 
     /// @inheritdoc IJuries
     uint256 public trialCount;
@@ -83,13 +86,15 @@ contract Juries is IJuries, ReentrancyGuardTransient {
     constructor(Suite memory suite) {
         SuiteLib.checkPlace(suite.juries);
         token = IERC20(suite.token);
-        params = IParams(suite.params);
         seats = ISeats(suite.seats);
         court = ICourt(suite.court);
         appeals = suite.appeals;
         canaries = suite.canaries;
         nodeChallenges = suite.nodeChallenges;
-        epochBlocks = ISeats(suite.seats).epochBlocks();
+        epochBlocks = seats.epochBlocks();
+        IParams.Values memory values = IParams(suite.params).values();
+        (minorityPenalty, withheldPenalty) = (values.minorityPenalty, values.withheldPenalty);
+        (overturnPenalty, delayCompensation) = (values.overturnPenalty, values.delayCompensation);
     }
 
     // ---- A case: one jury, and a second one where the first found nothing or somebody appeals
@@ -214,7 +219,7 @@ contract Juries is IJuries, ReentrancyGuardTransient {
     }
 
     function _deposit(uint256 size, uint256 fee) private view returns (uint256) {
-        return size * fee + params.values().delayCompensation;
+        return size * fee + delayCompensation;
     }
 
     /// @dev A case's second jury. A `fresh` one has nobody of the first.
@@ -253,7 +258,7 @@ contract Juries is IJuries, ReentrancyGuardTransient {
 
     /// @dev Each juror of an overturned majority pays, whatever else its vote costs it.
     function _overturn(uint256 trial, Trial storage trial_, uint256 verdict) private returns (uint256 sum) {
-        uint256 amount = _penalty(trial_, params.valuesAt(trial_.time).overturnPenalty);
+        uint256 amount = _penalty(trial_, overturnPenalty);
         for (uint256 i = 0; i < trial_.seats.length; ++i) {
             if (Codes.kind(_vote(trial, trial_, i)) != Codes.kind(verdict)) continue;
             uint256 taken = seats.penalise(trial_.seats[i], amount, msg.sender);
@@ -395,10 +400,10 @@ contract Juries is IJuries, ReentrancyGuardTransient {
     /// @dev What a juror of a concluded case owes. Not to have judged what others could costs the fee that it would
     /// have earned: looking away must not be the safe vote.
     function _owes(Trial storage trial_, uint256 voted) private view returns (uint256) {
-        if (voted == Codes.NONE) return _penalty(trial_, params.valuesAt(trial_.time).withheldPenalty);
+        if (voted == Codes.NONE) return _penalty(trial_, withheldPenalty);
         if (voted == Codes.UNAVAILABLE) return Codes.isVerdict(trial_.code) ? trial_.fee : 0;
         if (!Codes.contradict(voted, trial_.code)) return 0;
-        return _penalty(trial_, params.valuesAt(trial_.time).minorityPenalty);
+        return _penalty(trial_, minorityPenalty);
     }
 
     /// @dev As many times that of one file as the fee is: or the larger a case is, the more would a blind vote pay.

@@ -34,11 +34,12 @@ contract NodeChallenges is INodeChallenges, ReentrancyGuardTransient {
     }
 
     IERC20 public immutable token;
-    IParams public immutable params;
     IStakes public immutable stakes;
     IPools public immutable pools;
     ICourt public immutable court;
     IJuries public immutable juries;
+    uint256 private immutable slashBps;
+    uint256 private immutable delayCompensation;
 
     /// @inheritdoc INodeChallenges
     uint256 public opened;
@@ -49,11 +50,12 @@ contract NodeChallenges is INodeChallenges, ReentrancyGuardTransient {
     constructor(Suite memory suite) {
         SuiteLib.checkPlace(suite.nodeChallenges);
         token = IERC20(suite.token);
-        params = IParams(suite.params);
         stakes = IStakes(suite.stakes);
         pools = IPools(suite.pools);
         court = ICourt(suite.court);
         juries = IJuries(suite.juries);
+        IParams.Values memory values = IParams(suite.params).values();
+        (slashBps, delayCompensation) = (values.slashBps, values.delayCompensation);
     }
 
     /// @inheritdoc INodeChallenges
@@ -67,7 +69,7 @@ contract NodeChallenges is INodeChallenges, ReentrancyGuardTransient {
         challenge = ++opened;
         NodeChallenge storage challenge_ = _challenges[challenge];
         (challenge_.pool, challenge_.node, challenge_.accuser) = (pool, node, msg.sender);
-        (challenge_.outcome, challenge_.openedAt) = (Outcome.Open, block.timestamp);
+        challenge_.outcome = Outcome.Open;
         challenge_.bond = juries.depositOf(pool, sequences.length);
         challenge_.trial =
             juries.summon(pool, sequences[sequences.length - 1], sequences.length, new uint256[](0), address(0));
@@ -161,7 +163,7 @@ contract NodeChallenges is INodeChallenges, ReentrancyGuardTransient {
         if (challenge_.outcome == Outcome.Upheld && (in_ == 0 || in_ == pool)) {
             PoolTerms memory terms = court.termsOf(pool);
             IStakes.Slash memory order;
-            order.bps = params.valuesAt(challenge_.openedAt).slashBps;
+            order.bps = slashBps;
             order.kept = account.unsettled * terms.committee * terms.fee;
             order.fees = cost;
             (order.reward, order.rewardBps) = (challenge_.bond, SplitLib.COLLECTOR_BPS);
@@ -176,7 +178,7 @@ contract NodeChallenges is INodeChallenges, ReentrancyGuardTransient {
     function _acquit(NodeChallenge storage challenge_, uint256 pot) private returns (uint256 compensation) {
         (uint256 pool, address node) = (challenge_.pool, challenge_.node);
         acquittedUntil[pool][node] = block.timestamp + court.termsOf(pool).challengeWindow;
-        compensation = Math.min(pot, params.valuesAt(challenge_.openedAt).delayCompensation);
+        compensation = Math.min(pot, delayCompensation);
         _send(stakes.operatorOf(node), compensation);
     }
 

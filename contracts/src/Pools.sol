@@ -6,16 +6,14 @@ import {IParams} from "./interfaces/IParams.sol";
 import {IPools} from "./interfaces/IPools.sol";
 import {IStakes} from "./interfaces/IStakes.sol";
 import {AccountSlot} from "./libraries/AccountSlot.sol";
-import {Charging} from "./libraries/Charging.sol";
 import {Codes} from "./libraries/Codes.sol";
 import {FileDigest} from "./libraries/FileDigest.sol";
 import {FileId} from "./libraries/FileId.sol";
 import {FileSlot} from "./libraries/FileSlot.sol";
 import {PoolSlot} from "./libraries/PoolSlot.sol";
 import {SuiteLib} from "./libraries/SuiteLib.sol";
-import {TermsLib} from "./libraries/TermsLib.sol";
 import {TypedData} from "./libraries/TypedData.sol";
-import {FileData, FileRef, PoolTerms, Receipt, Suite} from "./libraries/Types.sol";
+import {Bounds, FileData, FileRef, PoolTerms, Receipt, Suite} from "./libraries/Types.sol";
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
 import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
 import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
@@ -50,6 +48,22 @@ contract Pools is IPools, ReentrancyGuardTransient {
         bool inviteOnly;
     }
 
+    /// @dev A file that is finally not paid.
+    struct Unpaid {
+        uint256 code;
+        uint256 units;
+        /// Since when its node's unvested pay is barred, if the file is rejected.
+        uint256 barredAt;
+        /// It counts as a frozen one in its node's account.
+        bool frozen;
+        /// Most that Appeals may get of a slash.
+        uint256 reward;
+        /// What its dispute's juries cost the budget.
+        uint256 juryFees;
+        /// Who gets the collector's share, or zero.
+        address collector;
+    }
+
     struct Step {
         bytes32 canaryRoot;
         uint40 publishedAt;
@@ -63,6 +77,8 @@ contract Pools is IPools, ReentrancyGuardTransient {
     bytes32 private constant JOIN_TYPEHASH = keccak256("Join(uint256 pool,address node,uint256 nonce,uint256 expiry)");
     bytes32 private constant LEAVE_TYPEHASH =
         keccak256("Leave(uint256 pool,address node,uint256 nonce,uint256 expiry)");
+    /// Committees that may judge a file, one after the other.
+    uint256 private constant ROUNDS = 2;
     bytes32 private constant DOMAIN = keccak256("muster-pools");
 
     IERC20 public immutable token;
@@ -72,6 +88,9 @@ contract Pools is IPools, ReentrancyGuardTransient {
     address private immutable appeals;
     address private immutable canaries;
     address private immutable nodeChallenges;
+    uint256 private immutable slashBps;
+    uint256 private immutable rewardBps;
+    uint256 private immutable malformedPenalty;
 
     /// @inheritdoc IPools
     uint256 public poolCount;
@@ -119,6 +138,8 @@ contract Pools is IPools, ReentrancyGuardTransient {
         appeals = suite.appeals;
         canaries = suite.canaries;
         nodeChallenges = suite.nodeChallenges;
+        IParams.Values memory values = params.values();
+        (slashBps, rewardBps, malformedPenalty) = (values.slashBps, values.rewardBps, values.malformedPenalty);
     }
 
     // ---- A pool: created, funded, stepped, paused, closed, settled
@@ -479,7 +500,7 @@ contract Pools is IPools, ReentrancyGuardTransient {
         _files[FileId.pack(pool, sequence)] = FileSlot.pack(digest, file.units, 0, 0, FileSlot.PENDING);
         emit WorkSubmitted(file.node, placed, file.root, file.fileHash);
         unchecked {
-            return (state - Charging.reserved(file.units, state), account.submitted(file.units)); // it is free
+            return (state - _reserved(file.units, state), account.submitted(file.units)); // it is free
         }
     }
 
@@ -496,6 +517,13 @@ contract Pools is IPools, ReentrancyGuardTransient {
         }
     }
 
+    /// @dev What a file of `units` reserves of the budget: its pay, and the fees of all committees that may judge it.
+    function _reserved(uint256 units, uint256 state) private pure returns (uint256) {
+        unchecked {
+            return units * state.rate() + ROUNDS * state.fees(); // 24 + 32 bits, and 5 + 32
+        }
+    }
+
     /// @dev The error for which a file cannot come in, or zero, and its arguments.
     function _refusal(uint256 state, uint256 account, uint256 limit, uint256 maxLag, FileData calldata file)
         private
@@ -506,9 +534,9 @@ contract Pools is IPools, ReentrancyGuardTransient {
             (uint256 counter, uint256 units) = (file.counter, file.units);
             if (limit == 0) return (NotMember.selector, 0, 0, 0);
             if (account.counter() != counter) return (CounterMismatch.selector, counter, account.counter(), 0);
-            if (account.underWay() >= TermsLib.MAX_UNSETTLED) {
+            if (account.underWay() >= Bounds.MAX_UNSETTLED) {
                 if (account.frozen() != 0) return (NodeIsFrozen.selector, 0, 0, 0);
-                return (TooManyUnsettled.selector, TermsLib.MAX_UNSETTLED, 0, 0);
+                return (TooManyUnsettled.selector, Bounds.MAX_UNSETTLED, 0, 0);
             }
             uint256 lag = state.steps() - 1 - file.step; // of a step that is not published yet it wraps
             if (lag > maxLag || file.step < account.joinedStep()) {
@@ -520,7 +548,7 @@ contract Pools is IPools, ReentrancyGuardTransient {
             if (counter == AccountSlot.MAX_COUNTER) return (AmountTooLarge.selector, 0, 0, 0);
             a = account.open() + units;
             if (a > limit) return (OverLimit.selector, a, limit, 0);
-            a = Charging.reserved(units, state);
+            a = _reserved(units, state);
             if (a > state.free()) return (EscrowExhausted.selector, a, state.free(), 0);
         }
     }
@@ -544,7 +572,7 @@ contract Pools is IPools, ReentrancyGuardTransient {
             uint256 code = Codes.get(codes, i);
             if (code == Codes.NONE || code == Codes.UNDECIDED) continue;
             _settle(pool, sequence + i, files[i], code, window);
-            back += Charging.undrawn(rounds, state);
+            back += (ROUNDS - rounds) * state.fees();
         }
         if (back != 0) _pools[pool].word = _credit(state, back);
     }
@@ -627,15 +655,10 @@ contract Pools is IPools, ReentrancyGuardTransient {
         _files[FileId.checked(pool, sequence)] =
             slot.ended(slot.amount(), slot.finalAt(), code) | (slot & FileSlot.CUMULATIVE);
         emit FileResolved(pool, file.node, sequence, code, slot.finalAt());
-        uint256 settledAt = slot.finalAt() - _desks[pool].challengeWindow;
         // a node that was frozen when the committee rejected it was so since then; an overturned payment slashes now
-        uint256 barredAt = Codes.isPaid(slot.code()) ? block.timestamp : settledAt;
-        return _charge(
-            pool,
-            sequence,
-            file.node,
-            Charging.Unpaid(code, file.units, settledAt, barredAt, frozen, reward, juryFees, address(0))
-        );
+        uint256 barredAt = Codes.isPaid(slot.code()) ? block.timestamp : slot.finalAt() - _desks[pool].challengeWindow;
+        return
+            _charge(pool, sequence, file.node, Unpaid(code, file.units, barredAt, frozen, reward, juryFees, address(0)));
     }
 
     /// @inheritdoc IPools
@@ -677,9 +700,9 @@ contract Pools is IPools, ReentrancyGuardTransient {
         uint256 time = slot.finalAt();
         if (block.timestamp < time) revert NotYet(time);
         _files[FileId.checked(pool, sequence)] = slot.withPhase(FileSlot.FINAL) & ~FileSlot.FROZEN;
-        time -= _desks[pool].challengeWindow;
         bool frozen = slot & FileSlot.FROZEN != 0;
-        _charge(pool, sequence, file.node, Charging.Unpaid(code, slot.amount(), time, time, frozen, 0, 0, msg.sender));
+        uint256 settledAt = time - _desks[pool].challengeWindow;
+        _charge(pool, sequence, file.node, Unpaid(code, slot.amount(), settledAt, frozen, 0, 0, msg.sender));
     }
 
     /// @inheritdoc IPools
@@ -727,7 +750,7 @@ contract Pools is IPools, ReentrancyGuardTransient {
     }
 
     /// @dev A file that is finally not paid: the budget gets back what nobody is paid; its node's stake pays the rest.
-    function _charge(uint256 pool, uint256 sequence, address node, Charging.Unpaid memory unpaid)
+    function _charge(uint256 pool, uint256 sequence, address node, Unpaid memory unpaid)
         private
         returns (uint256 rewardPaid)
     {
@@ -760,15 +783,26 @@ contract Pools is IPools, ReentrancyGuardTransient {
         emit FileFinalized(FileId.pack(pool, sequence), unpaid.code, taken);
     }
 
-    function _order(uint256 pool, uint256 state, Charging.Unpaid memory unpaid)
+    /// @dev What an unpaid file's node has to pay. Work that was not worth judging pays its committee's fees back to the
+    /// budget, a canary, which is its owner's, does not. A rejected file costs a share of the stake, and the membership; a
+    /// malformed one a fixed amount.
+    function _order(uint256 pool, uint256 state, Unpaid memory unpaid)
         private
         view
         returns (IStakes.Slash memory order)
     {
-        (uint256 bps, uint256 rewardBps, uint256 malformed) = params.slashing(unpaid.settledAt);
-        Desk storage desk = _desks[pool];
-        order = Charging.order(unpaid, state, bps, rewardBps, malformed, desk.minStake);
-        order.lockedUntil = block.timestamp + desk.unbonding;
+        bool rejected = Codes.isReject(unpaid.code);
+        bool malformed = unpaid.code == Codes.MALFORMED;
+        order.fees = unpaid.juryFees + (rejected || malformed ? state.fees() : 0);
+        order.reward = unpaid.reward;
+        order.collector = unpaid.collector;
+        order.lockedUntil = block.timestamp + _desks[pool].unbonding;
+        if (rejected) {
+            (order.bps, order.rewardBps, order.minStake) = (slashBps, rewardBps, type(uint256).max);
+        } else {
+            order.amount = order.fees + (malformed ? malformedPenalty : 0);
+            order.minStake = _desks[pool].minStake;
+        }
     }
 
     /// @dev One frozen file less.

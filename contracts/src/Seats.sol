@@ -10,8 +10,7 @@ import {Lottery} from "./libraries/Lottery.sol";
 import {Memberships} from "./libraries/Memberships.sol";
 import {SplitLib} from "./libraries/SplitLib.sol";
 import {SuiteLib} from "./libraries/SuiteLib.sol";
-import {TermsLib} from "./libraries/TermsLib.sol";
-import {Suite} from "./libraries/Types.sol";
+import {Bounds, Suite} from "./libraries/Types.sol";
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
 import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
 import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
@@ -225,7 +224,7 @@ contract Seats is ISeats, ReentrancyGuardTransient {
     function _enter(uint256 word, uint256 seat, uint256 group) private returns (uint256) {
         if (group == 0 || group > type(uint32).max) revert BadGroup(group);
         // what is not there yet may become anybody's
-        if (group < TermsLib.FIRST_SHARED_GROUP && group > pools.poolCount()) revert BadGroup(group);
+        if (group < Bounds.FIRST_SHARED_GROUP && group > pools.poolCount()) revert BadGroup(group);
         if (word.find(group) != Memberships.MOST) revert AlreadyOptedIn();
         uint256 index = word.find(0);
         if (index == Memberships.MOST) revert TooManyGroups();

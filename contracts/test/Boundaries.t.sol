@@ -107,23 +107,6 @@ contract BoundariesTest is Planting {
         assertEq(stakes.nodeOf(node).frozen, type(uint16).max);
     }
 
-    /// What a rejected file costs is what was to be paid when it was settled, whoever makes it final, however late.
-    function test_lateFinalityHasThePenaltiesOfItsSettlement() public {
-        IParams.Values memory milder = defaultValues();
-        milder.slashBps = 5_000;
-        params.set(milder);
-        _wait(params.unbonding() - 1_800); // milder penalties hold in the middle of the file's challenge window
-        uint256 s = _submit();
-        _voteAll(0, Codes.REJECT_WEIGHTS);
-        uint256 settledAt = clock;
-        _passWindow();
-        (uint256 now_,,) = params.slashing(clock);
-        assertEq(now_, 5_000);
-        pools.finalize(pool, s, _ref(s));
-        assertEq(stakes.stakeOf(node), 0);
-        assertEq(pools.accountOf(pool, node).barrier, settledAt);
-    }
-
     /// What two committees leave undecided is under way no more.
     function test_voidFileIsUnderWayNoMore() public {
         uint256 s = _submit();

@@ -68,7 +68,6 @@ def compare(game: Game) -> State:
         for name in ("outcome", "bond", "pool", "node", "accuser"):
             assert getattr(challenge, name) == held[name]
         assert challenge.trials[0] == held["trial"]
-        assert challenge.time == held["openedAt"]
     for number, trial in state.trials.items():
         case = suite.juries.read("caseOf", number)
         assert (trial.next, trial.appeal_until, trial.settled) == (case["next"], case["appealUntil"], case["concluded"])

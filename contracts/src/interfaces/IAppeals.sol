@@ -18,8 +18,6 @@ interface IAppeals {
         /// The case's first jury.
         uint256 trial;
         bool resolved;
-        /// The penalties of this time hold.
-        uint256 openedAt;
     }
 
     event Disputed(

@@ -32,8 +32,6 @@ interface ICanaries {
     struct Canary {
         address owner;
         uint256 deposit;
-        /// Base units at stake per accused seat.
-        uint256 slash;
         /// The committee's outcome before the opening.
         uint256 code;
         /// Reject reason that the owner claims.

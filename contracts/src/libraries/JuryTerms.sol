@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {TermsLib} from "./TermsLib.sol";
-import {PoolTerms} from "./Types.sol";
+import {Bounds, PoolTerms} from "./Types.sol";
 import {Math} from "@openzeppelin/contracts/utils/math/Math.sol";
 import {SafeCast} from "@openzeppelin/contracts/utils/math/SafeCast.sol";
 
@@ -22,6 +21,6 @@ library JuryTerms {
     /// @notice Seconds to commit, from the draw: no longer than any window may be, for a stake is held meanwhile.
     function commitWindow(PoolTerms memory terms, uint256 files) internal pure returns (uint32) {
         uint256 lanes = (files - 1 + LANE - 1) / LANE;
-        return uint32(Math.min(terms.juryCommitWindow + lanes * terms.commitWindow, TermsLib.MAX_WINDOW));
+        return uint32(Math.min(terms.juryCommitWindow + lanes * terms.commitWindow, Bounds.MAX_WINDOW));
     }
 }

@@ -15,6 +15,15 @@ struct Suite {
     address nodeChallenges;
 }
 
+/// @notice What bounds every pool.
+library Bounds {
+    uint256 internal constant MAX_WINDOW = 30 days;
+    /// Most files of a node that may be under way at once; `minStake` covers the committees' fees of all of them.
+    uint256 internal constant MAX_UNSETTLED = 64;
+    /// Groups below are single pools.
+    uint256 internal constant FIRST_SHARED_GROUP = 1 << 24;
+}
+
 /// @notice What a pool promises; nothing of it can change later. Amounts are base units, 1e-9 token.
 struct PoolTerms {
     /// Pay per verified unit (output token).

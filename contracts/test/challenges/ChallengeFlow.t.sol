@@ -54,7 +54,7 @@ contract ChallengeFlowTest is Accusing {
     /// @dev The node after the slash of a half, which leaves the rest locked for the pool's unbonding period.
     function _afterHalf(bool byFile) private returns (IStakes.Node memory n) {
         Accusing.setUp();
-        _govern(_half());
+        _redeploy(_half());
         _step();
         if (byFile) {
             uint256 s = _decided(node, Codes.REJECT_WEIGHTS);

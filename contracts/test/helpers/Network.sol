@@ -65,11 +65,10 @@ contract Network is Deployer {
         _blocks(EPOCH - height % EPOCH);
     }
 
-    /// @dev Penalties, as soon as they hold.
-    function _govern(IParams.Values memory v) internal {
-        params.set(v);
-        _wait(params.unbonding());
-        _nextEpoch();
+    /// @dev The test's network anew, with other penalties.
+    function _redeploy(IParams.Values memory v) internal {
+        penalties = v;
+        setUp();
     }
 
     // Accounts
