@@ -131,7 +131,7 @@ def _view(state: "State", deployment: "Deployment", now: int) -> dict[str, Any]:
 
 
 def call_words(call: "ProposedCall", deployment: "Deployment") -> str:
-    """Return `Params.setPaused(paused=False)`, or the bytes of a call that no contract of the suite has."""
+    """Return `Params.setPaused(paused_=False)`, or the bytes of a call that no contract of the suite has."""
     from chain import abi
 
     contract = deployment.names().get(call.target, "")

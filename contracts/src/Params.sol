@@ -57,7 +57,6 @@ contract Params is IParams, Ownable2Step {
             until = block.timestamp;
         }
         pausedUntil = until;
-        emit PausedSet(paused_);
         emit PausedUntil(until);
     }
 

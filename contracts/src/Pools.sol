@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {ICourt} from "./interfaces/ICourt.sol";
-import {IParams} from "./interfaces/IParams.sol";
+import {SuiteContract} from "./SuiteContract.sol";
 import {IPools} from "./interfaces/IPools.sol";
 import {IStakes} from "./interfaces/IStakes.sol";
 import {AccountSlot} from "./libraries/AccountSlot.sol";
@@ -11,23 +10,18 @@ import {FileDigest} from "./libraries/FileDigest.sol";
 import {FileId} from "./libraries/FileId.sol";
 import {FileSlot} from "./libraries/FileSlot.sol";
 import {PoolSlot} from "./libraries/PoolSlot.sol";
-import {SuiteLib} from "./libraries/SuiteLib.sol";
 import {TypedData} from "./libraries/TypedData.sol";
 import {Bounds, FileData, FileRef, PoolTerms, Receipt, Suite} from "./libraries/Types.sol";
-import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
-import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
-import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
 import {MessageHashUtils} from "@openzeppelin/contracts/utils/cryptography/MessageHashUtils.sol";
 import {SignatureChecker} from "@openzeppelin/contracts/utils/cryptography/SignatureChecker.sol";
 
 /// @title Pools
 /// @notice Pools with escrowed budgets, the accounts of their nodes, and every submission from its arrival to its last
 /// payment.
-contract Pools is IPools, ReentrancyGuardTransient {
+contract Pools is IPools, SuiteContract {
     using AccountSlot for uint256;
     using FileSlot for uint256;
     using PoolSlot for uint256;
-    using SafeERC20 for IERC20;
 
     /// @dev One packed word; a struct, so that the hot path can keep a pointer to it.
     struct Word {
@@ -81,17 +75,6 @@ contract Pools is IPools, ReentrancyGuardTransient {
     uint256 private constant ROUNDS = 2;
     bytes32 private constant DOMAIN = keccak256("muster-pools");
 
-    IERC20 public immutable token;
-    IParams private immutable params;
-    IStakes private immutable stakes;
-    ICourt private immutable court;
-    address private immutable appeals;
-    address private immutable canaries;
-    address private immutable nodeChallenges;
-    uint256 private immutable slashBps;
-    uint256 private immutable rewardBps;
-    uint256 private immutable malformedPenalty;
-
     /// @inheritdoc IPools
     uint256 public poolCount;
     mapping(uint256 pool => Word) private _pools;
@@ -110,37 +93,16 @@ contract Pools is IPools, ReentrancyGuardTransient {
     }
 
     modifier onlyCourt() {
-        _checkSender(address(court), address(court));
+        _onlyFrom(address(court), address(court));
         _;
     }
 
     modifier onlyBench() {
-        _checkSender(appeals, canaries);
+        _onlyFrom(address(appeals), canaries);
         _;
     }
 
-    modifier onlyNodeChallenges() {
-        _checkSender(nodeChallenges, nodeChallenges);
-        _;
-    }
-
-    modifier onlyCases() {
-        _checkSender(appeals, nodeChallenges);
-        _;
-    }
-
-    constructor(Suite memory suite) {
-        SuiteLib.checkPlace(suite.pools);
-        token = IERC20(suite.token);
-        params = IParams(suite.params);
-        stakes = IStakes(suite.stakes);
-        court = ICourt(suite.court);
-        appeals = suite.appeals;
-        canaries = suite.canaries;
-        nodeChallenges = suite.nodeChallenges;
-        IParams.Values memory values = params.values();
-        (slashBps, rewardBps, malformedPenalty) = (values.slashBps, values.rewardBps, values.malformedPenalty);
-    }
+    constructor(Suite memory suite) SuiteContract(suite, suite.pools) {}
 
     // ---- A pool: created, funded, stepped, paused, closed, settled
 
@@ -169,7 +131,7 @@ contract Pools is IPools, ReentrancyGuardTransient {
         emit PoolCreated(pool, msg.sender, terms.configHash, terms, unbonding);
         emit PoolFunded(pool, msg.sender, budget);
         _review(pool);
-        token.safeTransferFrom(msg.sender, address(this), budget);
+        _receive(budget);
     }
 
     /// @inheritdoc IPools
@@ -180,7 +142,7 @@ contract Pools is IPools, ReentrancyGuardTransient {
         if (free > PoolSlot.MAX_FREE) revert AmountTooLarge();
         _pools[pool].word = state.withFree(free);
         emit PoolFunded(pool, msg.sender, amount);
-        token.safeTransferFrom(msg.sender, address(this), amount);
+        _receive(amount);
     }
 
     /// @inheritdoc IPools
@@ -188,7 +150,7 @@ contract Pools is IPools, ReentrancyGuardTransient {
         external
         onlyOwner(pool)
     {
-        _onlyRunning(pool);
+        _onlyRunning(pool, true);
         uint256 state = _pools[pool].word;
         uint256 steps = state.steps();
         if (step != steps) revert StepMismatch(steps, step);
@@ -203,15 +165,13 @@ contract Pools is IPools, ReentrancyGuardTransient {
 
     /// @inheritdoc IPools
     function reviewSeats(uint256 pool) external {
-        uint256 status = _onlyRunning(pool);
-        if (status == uint256(Status.Paused)) revert WrongStatus(Status.Paused);
+        _onlyRunning(pool, false);
         _review(pool);
     }
 
     /// @inheritdoc IPools
     function pausePool(uint256 pool) external onlyOwner(pool) {
-        uint256 status = _onlyRunning(pool);
-        if (status == uint256(Status.Paused)) revert WrongStatus(Status.Paused);
+        _onlyRunning(pool, false);
         _setStatus(pool, Status.Paused);
     }
 
@@ -224,7 +184,7 @@ contract Pools is IPools, ReentrancyGuardTransient {
 
     /// @inheritdoc IPools
     function closePool(uint256 pool) external onlyOwner(pool) {
-        _onlyRunning(pool);
+        _onlyRunning(pool, true);
         _setStatus(pool, Status.Closing);
     }
 
@@ -239,7 +199,7 @@ contract Pools is IPools, ReentrancyGuardTransient {
         _pools[pool].word = state.withFree(0).withStatus(uint256(Status.Settled));
         if (status == uint256(Status.Closing)) emit StatusSet(pool, Status.Settled);
         emit LeftoverTaken(pool, msg.sender, amount);
-        token.safeTransfer(msg.sender, amount);
+        _send(msg.sender, amount);
     }
 
     /// @dev Open when the pool's group has enough seats, else understaffed.
@@ -255,14 +215,11 @@ contract Pools is IPools, ReentrancyGuardTransient {
         emit StatusSet(pool, to);
     }
 
-    /// @dev Open, understaffed or paused.
-    function _onlyRunning(uint256 pool) private view returns (uint256 status) {
-        status = _pools[pool].word.status();
-        if (
-            status != uint256(Status.Open) && status != uint256(Status.Understaffed) && status != uint256(Status.Paused)
-        ) {
-            revert WrongStatus(Status(status));
-        }
+    /// @dev Open or understaffed, or paused where that will do.
+    function _onlyRunning(uint256 pool, bool orPaused) private view {
+        Status status = Status(_pools[pool].word.status());
+        bool runs = status == Status.Open || status == Status.Understaffed || (orPaused && status == Status.Paused);
+        if (!runs) revert WrongStatus(status);
     }
 
     // ---- A node: joined, left, removed
@@ -323,7 +280,8 @@ contract Pools is IPools, ReentrancyGuardTransient {
     }
 
     /// @inheritdoc IPools
-    function expel(uint256 pool, address node) external onlyNodeChallenges {
+    function expel(uint256 pool, address node) external {
+        _onlyFrom(nodeChallenges, nodeChallenges);
         uint256 account = _accounts[_member(pool, node)].word;
         _accounts[_member(pool, node)].word = account.slashedAt(block.timestamp);
         emit NodeExpelled(pool, node);
@@ -566,13 +524,14 @@ contract Pools is IPools, ReentrancyGuardTransient {
     ) external onlyCourt {
         uint256 state = _pools[pool].word;
         uint256 back;
+        uint256 undrawn = (ROUNDS - rounds) * state.fees();
         uint256 sequence = lane << 4;
         if (files.length > 16 || codes >> (files.length << 2) != 0) revert BadCount();
         for (uint256 i = 0; i < files.length; ++i) {
             uint256 code = Codes.get(codes, i);
             if (code == Codes.NONE || code == Codes.UNDECIDED) continue;
             _settle(pool, sequence + i, files[i], code, window);
-            back += (ROUNDS - rounds) * state.fees();
+            back += undrawn;
         }
         if (back != 0) _pools[pool].word = _credit(state, back);
     }
@@ -580,8 +539,8 @@ contract Pools is IPools, ReentrancyGuardTransient {
     /// @inheritdoc IPools
     function payFees(uint256 pool, address to, uint256 paid, uint256 burnt) external onlyCourt nonReentrant {
         emit FeePaid(pool, to, paid, burnt);
-        if (paid != 0) token.safeTransfer(to, paid);
-        _burn(burnt);
+        _send(to, paid);
+        _send(SINK, burnt);
     }
 
     /// @dev A pending file gets its committee's outcome.
@@ -662,13 +621,14 @@ contract Pools is IPools, ReentrancyGuardTransient {
     }
 
     /// @inheritdoc IPools
-    function payJury(uint256 pool, uint256 amount) external onlyCases nonReentrant returns (uint256 paid) {
+    function payJury(uint256 pool, uint256 amount) external nonReentrant returns (uint256 paid) {
+        _onlyFrom(address(appeals), nodeChallenges);
         uint256 state = _pools[pool].word;
         paid = amount < state.free() ? amount : state.free();
         if (paid == 0) return 0;
         _pools[pool].word = state.withFree(state.free() - paid);
         emit JuryPaid(pool, msg.sender, paid);
-        token.safeTransfer(msg.sender, paid);
+        _send(msg.sender, paid);
     }
 
     /// @dev A held file is paid after all: at its own time, or at that of work settled now; vesting never goes back.
@@ -723,7 +683,7 @@ contract Pools is IPools, ReentrancyGuardTransient {
         amount = units * _pools[pool].word.rate();
         address operator = stakes.operatorOf(node);
         emit Claimed(pool, node, units, amount);
-        token.safeTransfer(operator, amount);
+        _send(operator, amount);
     }
 
     /// @inheritdoc IPools
@@ -746,7 +706,7 @@ contract Pools is IPools, ReentrancyGuardTransient {
         }
         _accounts[_member(pool, file.node)].word = account.withEarned(account.earned() - file.units);
         emit FileForfeited(pool, file.node, sequence, amount);
-        _burn(amount); // whose owner could have it back would gain by every node that is slashed
+        _send(SINK, amount); // whose owner could have it back would gain by every node that is slashed
     }
 
     /// @dev A file that is finally not paid: the budget gets back what nobody is paid; its node's stake pays the rest.
@@ -818,10 +778,6 @@ contract Pools is IPools, ReentrancyGuardTransient {
         return state.withFree(free < PoolSlot.MAX_FREE ? free : PoolSlot.MAX_FREE);
     }
 
-    function _burn(uint256 amount) private {
-        if (amount != 0) token.safeTransfer(SuiteLib.SINK, amount);
-    }
-
     // ---- Views
 
     /// @inheritdoc IPools
@@ -890,7 +846,7 @@ contract Pools is IPools, ReentrancyGuardTransient {
         if (_desks[pool].owner != msg.sender) revert NotOwner();
     }
 
-    function _checkSender(address one, address other) private view {
+    function _onlyFrom(address one, address other) private view {
         if (msg.sender != one && msg.sender != other) revert NotCourt();
     }
 

@@ -4,7 +4,7 @@ pragma solidity 0.8.37;
 import {IParams} from "../src/interfaces/IParams.sol";
 import {ISeats} from "../src/interfaces/ISeats.sol";
 import {ITimelock} from "../src/interfaces/ITimelock.sol";
-import {SuiteLib} from "../src/libraries/SuiteLib.sol";
+import {WrongAddress} from "../src/libraries/Types.sol";
 import {Network} from "./helpers/Network.sol";
 import {IAccessControl} from "@openzeppelin/contracts/access/IAccessControl.sol";
 import {Ownable} from "@openzeppelin/contracts/access/Ownable.sol";
@@ -269,7 +269,7 @@ contract GovernanceTest is Network {
 
     function test_aTimelockThatOwnsNothingCannotBeMade() public {
         address made = _at(vm.getNonce(address(this)));
-        _fails(_arguments(governor), abi.encodeWithSelector(SuiteLib.WrongAddress.selector, address(timelock), made));
+        _fails(_arguments(governor), abi.encodeWithSelector(WrongAddress.selector, address(timelock), made));
         vm.prank(address(timelock));
         Ownable2Step(address(params)).transferOwnership(made);
         vm.prank(made);

@@ -30,9 +30,6 @@ interface IAppeals {
     /// @notice A member of an overturned majority lost `amount`.
     event MemberPenalised(uint256 indexed pool, uint256 indexed sequence, uint256 indexed seat, uint256 amount);
 
-    /// @notice The owner opened the file as a canary: no verdict, all deposits went back.
-    event DisputeCancelled(uint256 indexed pool, uint256 indexed sequence);
-
     error NotCanaries();
     error NoDispute();
     /// @notice The file may be a canary until `time`.

@@ -30,7 +30,6 @@ interface IParams {
 
     /// @notice The values of the deployment.
     event ValuesSet(Values values);
-    event PausedSet(bool paused);
     /// @notice New entries are refused until `time`, unless governance ends the pause earlier.
     event PausedUntil(uint256 time);
 

@@ -2,7 +2,7 @@
 pragma solidity 0.8.37;
 
 import {IParams} from "../../src/interfaces/IParams.sol";
-import {SuiteLib} from "../../src/libraries/SuiteLib.sol";
+import {WrongAddress} from "../../src/libraries/Types.sol";
 import {PoolTerms, Suite} from "../../src/libraries/Types.sol";
 import {Refusing} from "../helpers/Refusing.sol";
 import {IERC20Metadata} from "@openzeppelin/contracts/token/ERC20/extensions/IERC20Metadata.sol";
@@ -78,6 +78,7 @@ contract RefusalsTest is Refusing {
     function makeSeats(uint256 bond, uint256 minBond, uint256 epoch) external {
         Suite memory s;
         s.seats = _at(vm.getNonce(address(this)));
+        s.params = address(params);
         _new("Seats", abi.encode(s, bond, minBond, epoch));
     }
 
@@ -107,9 +108,9 @@ contract RefusalsTest is Refusing {
         _no(me, me, abi.encodeCall(this.makeSeats, (10, 5, 2001)), _bounds("epochBlocks"));
         string[6] memory names = ["Stakes", "Pools", "Court", "Juries", "Appeals", "Canaries"];
         for (uint256 i = 0; i < 6; ++i) {
-            _no(me, me, abi.encodeCall(this.makeMisplaced, (names[i])), SuiteLib.WrongAddress.selector);
+            _no(me, me, abi.encodeCall(this.makeMisplaced, (names[i])), WrongAddress.selector);
         }
-        _no(me, me, abi.encodeCall(this.makeMisplacedSeats, ()), SuiteLib.WrongAddress.selector);
+        _no(me, me, abi.encodeCall(this.makeMisplacedSeats, ()), WrongAddress.selector);
     }
 
     function test_everyBoundOfAConstructorIsAllowed() public {

@@ -39,7 +39,7 @@ def test_a_change_is_proposed_listed_and_executed(chain: Chain, muster: Muster, 
     (listed,) = muster.ok("governance", "status", "--json").json["proposals"]
     assert (listed["id"], listed["status"]) == (proposed["id"], "scheduled")
     assert listed["ready_at"] == proposed["ready_at"]
-    assert listed["calls"] == ["Params.setPaused(paused=True)"]
+    assert listed["calls"] == ["Params.setPaused(paused_=True)"]
     chain.later(DELAY)
     assert "ready" in muster.ok("governance", "status").out
     assert "AccessControlUnauthorizedAccount" in muster.refused("governance", "execute", *deployer, "--yes")
