@@ -312,10 +312,19 @@ const joinPage = {
         ["Judged by", `${terms.committee} validators drawn by lot, on ${share(terms.audit_share)} of its rows at least`],
         ["Fee of a validator", `${tokens(terms.fee)} tokens for each file`]])) : null,
       el("div", {class: "grid"},
-        card("As a node", {}, commands([["Check this computer", "muster doctor"],
-          ["See what it would earn, and start", `muster node up --pool ${url}`],
+        card("As a node", {}, commands([["Install, in a checkout of muster", "make setup"],
+          ["Make two keys, and check this computer", `muster init operator --pool ${url} && muster node check`],
+          ["Make one file and have it judged, without risk", "muster node dry-run"],
+          ["See the terms and start; add --sponsor if the pool lends stakes", `muster node up --pool ${url}`],
           ["Later", "muster node status"]])),
-        card("As a validator", {}, commands([["Bond a seat and judge", `muster validator up --pool ${url}`]])),
+        card("As a validator", {}, commands([["Make the keys", `muster init validator --pool ${url}`],
+          ["Bond a seat and judge", `muster validator up --pool ${url}`],
+          ["Later", "muster validator status"]])),
+        card("As the owner of a pool", {}, commands([
+          ["Name contracts, bucket and address", "muster init owner --deployment deployment.json --url URL --s3 s3.json"],
+          ["Choose model and problems", "muster pool init --model ./my-model --env reasoning_gym/chain_sum"],
+          ["Put a budget in escrow", "muster pool create --terms base-sepolia --budget 2000 --dry-run"],
+          ["Serve nodes and validators", "muster pool serve"], ["Train, in another terminal", "muster pool train"]])),
         card("As an onlooker", {}, commands([["Judge everything again yourself; no key is needed",
           `muster verify files --pool ${url} --deployment deployment.json`],
         ["Keep this run as one page", `muster pool report --pool ${url}`]]))),
@@ -324,7 +333,18 @@ const joinPage = {
 };
 
 const commands = entries => el("ol", {class: "story"}, ...entries.map(([what, command]) =>
-  el("li", {}, what, el("pre", {class: "command", tabindex: 0, role: "region", "aria-label": `Command: ${command}`}, command))));
+  el("li", {}, what, el("div", {class: "command"},
+    el("pre", {tabindex: 0, role: "region", "aria-label": `Command: ${command}`}, command), copyButton(command)))));
+
+// Browsers have a clipboard only where the page came encrypted or from this machine.
+function copyButton(text) {
+  if (!navigator.clipboard) return null;
+  const button = el("button", {type: "button", "aria-label": `Copy: ${text}`, onclick: async () => {
+    await navigator.clipboard.writeText(text);
+    button.textContent = "Copied";
+  }}, "Copy");
+  return button;
+}
 
 // What training did, step by step, as the trainer reported it.
 
