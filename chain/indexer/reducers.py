@@ -475,12 +475,11 @@ class Appeals(Reducer):
 
 
 class Canaries(Reducer):
-    CanaryContested = sets("canaries", "pool sequence", contester="contester", trial="trial")
     CanaryConcluded = sets("canaries", "pool sequence", concluded=True, upheld="upheld", code="code")
 
     def CanaryOpened(self, a: Args) -> None:
         key, accused = (a["pool"], a["sequence"]), tuple(a["accused"])
-        canary = Canary(*key, a["row"], a["reason"], accused, a["deposit"], self.event.timestamp)
+        canary = Canary(*key, a["row"], a["reason"], accused, a["deposit"], self.event.timestamp, a["trial"])
         self.state.canaries[key] = canary
 
     def SeatSlashed(self, a: Args) -> None:
@@ -514,9 +513,7 @@ class NodeChallenges(Reducer):
 
 class Params(Reducer):
     def ValuesSet(self, a: Args) -> None:
-        self.state.params[a.get("time", 0)] = dict(a["values"])
-
-    ValuesScheduled = ValuesSet
+        self.state.params = dict(a["values"])
 
     def PausedUntil(self, a: Args) -> None:
         self.state.paused_until = a["time"]
