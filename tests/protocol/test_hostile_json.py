@@ -15,7 +15,6 @@ from eth_utils.crypto import keccak
 from calibration.document import Calibration
 from chain.deployment import Deployment, NetworkConfig
 from chain.rpc import ChainReader, FailoverProvider, RpcError, number
-from cli.diagnose.checks import ask_rpc
 from cli.pool.authorisations import Consent, Invite
 from cli.pool.config import load_terms
 from environments.pool import _sizes
@@ -26,7 +25,6 @@ from protocol.api.work import UNSIGNED, NoLease, ReceiptSigner, SubmissionReques
 from protocol.config import PoolConfig
 from protocol.encoding import canonical_json, load_document, parse_json, parse_toml
 from protocol.errors import IntegrityError, MusterError, UnreachableError
-from protocol.http import transport
 from protocol.identity import PoolId
 from protocol.models import check_documents, eos_ids, load_tokenizer, read_document
 from protocol.rollout_file.rows import RolloutHeader
@@ -159,7 +157,7 @@ def answering(data: bytes, status: int = 200) -> httpx.MockTransport:
 
 
 @pytest.mark.parametrize("name", ["deep", "deep object", "long", "nan"])
-def test_answers_of_a_service(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_of_a_service(name: str) -> None:
     data = HOSTILE[name]
     client = SignedClient("http://service", transport=answering(data))
     with pytest.raises(IntegrityError, match="does not answer JSON"):
@@ -168,9 +166,6 @@ def test_answers_of_a_service(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(ServiceError) as caught:
         refusing.get(STATUS)
     assert len(str(caught.value)) < 1000
-    monkeypatch.setattr(transport, "bounded_transport", lambda: answering(data))
-    with pytest.raises(MusterError, match="is not an Ethereum RPC"):
-        ask_rpc("http://service", None)
 
 
 POOL = PoolId(1, ADDRESS, 1)

@@ -436,11 +436,15 @@ const REFUSED = OUTCOMES.slice(2);
 
 const overviewPage = {
   title: () => "Overview",
-  async load(source) {
-    const [overview, history] = await Promise.all([source.get("overview"), source.get("history")]);
-    return {overview, history};
+  async load(source, route, renew) {
+    const accepted = asked => source.get("submissions", {status: "accepted", limit: 1, ...asked});
+    const [overview, history, first, newest] = await Promise.all([source.get("overview"), source.get("history"),
+      accepted({step: 0}), accepted({})]);
+    const files = [...new Map([...first.rows, ...newest.rows].map(file => [file.sequence, file])).values()];
+    return {overview, history, samples: files.map(file => ({file,
+      told: evidence(source, `submissions/${file.sequence}/rollouts`, {}, renew)}))};
   },
-  view({overview, history}, {source}) {
+  view({overview, history, samples}, {source}) {
     return [
       heading(words(overview.name), pill(overview.phase)),
       lead(words(overview.task), " · ", words(overview.model), ` · pool ${overview.pool} · ${overview.chain.network}, block `
@@ -450,6 +454,7 @@ const overviewPage = {
       el("div", {class: "grid"},
         card("Reward by policy step", {wide: true, note: "Line: mean over the files that a step was trained on. Dots: "
           + "held-out problems, the same each time."}, chart(rewardChart(history))),
+        samplesCard(samples),
         nodesCard(overview, source),
         heldCard(overview),
         card("Accepted tokens per second", {note: "By the policy step they were generated with."},
@@ -489,6 +494,15 @@ function nodesCard(overview, source) {
   return card("Nodes", {action: el("a", {href: link("nodes")}, "All nodes")},
     overview.map ? nodeMap(overview.map, open) : el("p", {class: "empty"}, "No node has joined yet."),
     el("div", {class: "legend"}, ...legend));
+}
+
+function samplesCard(samples) {
+  const few = told => told?.rows ? {...told, rows: [...new Map(told.rows.map(row =>
+    [`${row.problem} ${row.task_reward}`, row])).values()].slice(0, 3)} : told;
+  return samples.length ? card("What the model answers", {wide: true, note: "From accepted files, of the base model "
+    + "and of the newest step."}, el("div", {class: "grid"}, samples.map(({file, told}) => el("div", {},
+    el("h3", {}, "Step ", stepLink(file.step), ", ", el("a", {href: link("files", file.sequence)}, `file ${file.sequence}`)),
+    completions(few(told)))))) : null;
 }
 
 function heldCard({held, step}) {

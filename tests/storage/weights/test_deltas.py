@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import threading
 from collections import Counter
 from pathlib import Path
 from unittest.mock import Mock
@@ -69,11 +68,6 @@ def test_a_late_joiner_takes_a_snapshot_and_at_most_one_delta(
     assert origin.shard_bytes() == full(origin.manifests[start]) + (way if step != start else 0)
 
 
-def test_an_older_step_stays_loadable(origin: Origin, tmp_path: Path) -> None:
-    for step in (4, 5, 2):
-        origin.fetch(step, tmp_path)
-
-
 @pytest.mark.parametrize("change", ["file", "shape", "tokenizer", "lost base", "other base"])
 def test_what_no_delta_leads_to_is_published_whole(origin: Origin, tmp_path: Path, change: str) -> None:
     folder = step_folder(tmp_path / "new", 5)
@@ -132,20 +126,3 @@ def test_a_step_is_hashed_once_and_those_before_it_never_again(tmp_path: Path, m
         first = step == 1  # whose base is seen for the first time
         checked = step * size  # what each delta makes is compared with what it should
         assert hashed["tensors"] <= (step > 0) * size + first * size + checked
-
-
-def test_shards_are_uploaded_side_by_side(tmp_path: Path) -> None:
-    """Each waits until another one is under way."""
-    both = threading.Barrier(2, timeout=30)
-
-    class Slow(dict[str, bytes]):
-        def put(self, key: str, data: bytes) -> bool:
-            if key.startswith("shards/"):
-                both.wait()
-            return self.setdefault(key, data) is data
-
-    folder, size = tmp_path / "w", SHARD
-    step_folder(folder, 0)
-    count = sum(len(file.shards) for file in manifests.weight_files(folder, size))
-    (folder / "more").write_bytes(b"x" * (count % 2))
-    publish(folder, Slow(), PUBLISHER, 0, None, OWNER, "bfloat16", size)

@@ -83,23 +83,6 @@ def test_something_is_in_the_way(origin: Origin, tmp_path: Path, what: str) -> N
     assert not list((tmp_path / "shards").iterdir())
 
 
-def test_two_processes_that_clear_up_at_once(origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What one is removing is gone when the other comes to it."""
-    cache = WeightCache(tmp_path)
-    old = tmp_path / ".draft.1"
-    old.mkdir()
-    os.utime(old, (0, 0))
-    whole = shutil.rmtree
-
-    def late(path: Path, ignore_errors: bool = False) -> None:
-        whole(path)
-        whole(path, ignore_errors)
-
-    monkeypatch.setattr(shutil, "rmtree", late)
-    cache.prune()
-    assert not old.exists()
-
-
 def test_a_version_that_vanishes_while_it_is_looked_at(
     origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
