@@ -116,10 +116,11 @@ def test_one_object_that_is_never_answered_for_holds_up_one_round_and_no_other()
     inbox.collect(exchange, 3)
 
 
-def test_what_cannot_be_scored_keeps_no_place_from_others() -> None:
+def test_what_cannot_be_scored_keeps_no_place_from_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inbox_module, "FETCHED", 2)
     bad = [signed(1, number) for number in range(4)]
     inspector = FaultyInspector(KEYS[1].address)
-    inbox, exchange = inbox_of(inspector=inspector, fetched=2, window=2), FailingExchange(*bad, HONEST)
+    inbox, exchange = inbox_of(inspector=inspector, window=2), FailingExchange(*bad, HONEST)
     taken = sum(inbox.collect(exchange, number) for number in range(4))
     assert taken == 1
     for number in range(4, 20):
