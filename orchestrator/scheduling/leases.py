@@ -99,16 +99,14 @@ class LeaseStore:
                 if not is_open:
                     self._drop(fields[0])
 
-    def forget_expired(self, now: float) -> None:
-        """Drop from memory the leases that ran out long ago."""
+    def prune(self, now: float, in_database: bool) -> None:
+        """Drop leases that ran out long ago from memory, and perhaps close them `in_database`."""
         with self._lock:
             self._open = {key: lease for key, lease in self._open.items() if lease.expires + EXPIRED_SECONDS > now}
-
-    def close_expired(self, now: float) -> None:
-        """Close leases in the database that ran out long ago."""
-        with self._db.session() as session:
+        if in_database:
             expired = LeaseRow.open & (LeaseRow.expires < now - EXPIRED_SECONDS)
-            session.execute(update(LeaseRow).where(expired).values(open=False))
+            with self._db.session() as session:
+                session.execute(update(LeaseRow).where(expired).values(open=False))
 
     def _keep(self, lease: Lease) -> None:
         self.version += lease.id not in self._open
@@ -217,9 +215,7 @@ class Leases:
 
     def prune(self, leads: bool) -> None:
         """Drop leases that ran out long ago, from the database if this replica `leads`."""
-        self._store.forget_expired(self._clock())
-        if leads:
-            self._store.close_expired(self._clock())
+        self._store.prune(self._clock(), leads)
 
     def _decide(self, address: str, counter: int | None, ready: int | None) -> Decision:
         now, account = self._clock(), self._view.account(self._view.state, address)

@@ -15,7 +15,7 @@ from protocol.api.work import MOST_HANDED_IN
 from protocol.config import DataConfig
 from protocol.verdict import Code
 from tests.orchestrator.chain import CHEAT, NODE, TERMS
-from tests.orchestrator.conftest import Desk, is_error
+from tests.orchestrator.conftest import Desk
 from tests.validator.world import CONFIG
 
 RULE = Rule(files_per_step=2, max_off_policy_steps=1, steps=5, lease_seconds=30.0)
@@ -553,20 +553,6 @@ def test_whatever_it_says_only_who_worked_with_a_step_while_newest_may_go_on_wit
     for number, (newest, step) in enumerate(pool.made):
         if step < newest:
             assert (step, step) in pool.made[:number]
-
-
-def test_a_liar_works_with_the_newest_step_every_other_step() -> None:
-    pool = LonelyPool()
-    pool.ask(0)
-    for _ in range(20):
-        pool.usable += 1
-        pool.ask(pool.usable - 1)
-    assert [newest - step for newest, step in pool.made] == [0, *[1, 0] * 10]
-
-
-@pytest.mark.parametrize("ready", [-1, 1 << 20, 1 << 70, 1.5, "4", True, [4]])
-def test_nonsense_is_refused_by_its_field(desk: Desk, ready: object) -> None:
-    assert is_error(desk.post(NODE, "/v1/leases", {"counter": 0, "ready": ready}), 422, "field `ready`")
 
 
 def test_over_http_and_after_a_restart(desk: Desk) -> None:

@@ -12,7 +12,6 @@ import pytest
 
 from engines.hf import TransformersEngine
 from protocol.waits import wait_for
-from runtime.signed_client import ServiceError
 from storage.s3 import Bucket
 from swarm.config import GateAccess
 from swarm.exchange import GateExchange
@@ -97,8 +96,3 @@ def test_members_share_without_a_key_of_the_bucket(gate: GateProcess, world: Swa
     run_rounds(member, 1)
     assert not member.alone
     assert gate.end(signal.SIGTERM) == 0
-
-
-def test_only_named_members_may_share(gate: GateProcess, world: SwarmWorld) -> None:
-    with pytest.raises(ServiceError, match="is no member"):
-        through(gate, world, 2).publish(world.envelope(2, 0))

@@ -225,11 +225,8 @@ def test_who_departed_takes_no_place(inbox: EnvelopeInbox, tmp_path: Path) -> No
     back = signed(1, 1)
     inbox.collect(FailingExchange(back), RECENT_ROUNDS + 2)
     assert inbox.active_peers == 2
-
-
-def test_who_is_found_out_takes_no_place(inbox: EnvelopeInbox, tmp_path: Path) -> None:
     inbox.state.records[KEYS[1].address] = replace(inbox.state.records[KEYS[1].address], breaches=1)
-    assert inbox.active_peers == 1
+    assert inbox.active_peers == 1, "nor does who is found out"
 
 
 def test_what_cannot_be_judged_at_the_start_is_judged_later_and_not_drawn_twice(

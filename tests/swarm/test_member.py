@@ -92,18 +92,6 @@ def test_a_liar_is_found_out_and_not_drawn_again(world: SwarmWorld) -> None:
     assert not shared_names(made), "and not drawn"
 
 
-def test_two_envelopes_of_one_round_are_a_breach(world: SwarmWorld) -> None:
-    other, made = world.member(1), world.member(0)
-    (path,) = world.share(other)
-    envelope = open_envelope(path.read_bytes(), DOCUMENT)
-    silent = [one.model_copy(update={"logprob": None}) for one in envelope.groups[0].completions]
-    groups = [envelope.groups[0].model_copy(update={"completions": silent}), *envelope.groups[1:]]
-    second = envelope.model_copy(update={"groups": groups})
-    FolderExchange(world.exchange).publish(seal(second, world.account(1)))
-    made.advance()
-    assert made.inbox.state.records[world.account(1).address].breaches == 1
-
-
 def test_strangers_are_not_read(world: SwarmWorld) -> None:
     world.share(world.member(1))
     made = world.member(0, members=(world.account(2).address,))
