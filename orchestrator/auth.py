@@ -281,28 +281,32 @@ class RequestGuard:
         return address
 
 
-Sender = Annotated[
-    str,
-    Depends(
-        APIKeyHeader(
+class RequestSignature(APIKeyHeader):
+    """The dependency that returns a signed request's sender. Raises RequestRefused, or HttpError 429."""
+
+    def __init__(self) -> None:
+        super().__init__(
             name="X-Muster-Signature",
-            scheme_name="RequestSignature",
             description="EIP-712 signature of method, path, body, audience, time and nonce, together with the headers "
             "X-Muster-Address, X-Muster-Time and X-Muster-Nonce (protocol reference, signed requests).",
         )
-    ),
-]
+
+    async def __call__(self, request: Request) -> str:
+        return await run_in_threadpool(self.verify, request, await request.body())
+
+    def verify(self, request: Request, body: bytes) -> str:
+        """Return the sender of a request whose body was read."""
+        scope, guard, signers = request.scope, request.app.state.guard, request.app.state.signers
+        query = scope.get("query_string", b"")
+        path = ((scope.get("raw_path") or scope["path"].encode()) + (b"?" + query if query else b"")).decode("latin-1")
+        address: str = guard.verify(request.method, path, request.headers.items(), body)
+        if not signers.take(address, time.monotonic()):
+            raise HttpError(429, f"{address} asks too often", "slow down", 1)
+        return address
 
 
-def verify_sender(request: Request, body: bytes) -> str:
-    """Return the sender of a request whose body was read. Raises RequestRefused, or HttpError 429."""
-    scope, guard, signers = request.scope, request.app.state.guard, request.app.state.signers
-    query = scope.get("query_string", b"")
-    path = ((scope.get("raw_path") or scope["path"].encode()) + (b"?" + query if query else b"")).decode("latin-1")
-    address: str = guard.verify(request.method, path, request.headers.items(), body)
-    if not signers.take(address, time.monotonic()):
-        raise HttpError(429, f"{address} asks too often", "slow down", 1)
-    return address
+SIGNATURE = RequestSignature()
+Sender = Annotated[str, Depends(SIGNATURE)]
 
 
 class SignedRoute(APIRoute):
@@ -314,7 +318,7 @@ class SignedRoute(APIRoute):
         answer_type: TypeAdapter[Any] = TypeAdapter(signature.return_annotation)
 
         def respond(request: Request, raw: bytes) -> Response:
-            sender, fields = verify_sender(request, raw), strict_object(raw)
+            sender, fields = SIGNATURE.verify(request, raw), strict_object(raw)
             try:
                 body = model.model_validate(fields)
             except ValidationError as error:
