@@ -6,10 +6,10 @@ is a request whose prompt is everything before it, so that the engine needs to k
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from engines.base import FINISH_EOS, Completion, Engine, Request, Sampling
-from environments.pool import PoolEnvironments
-from protocol.rollout_file.rows import context_of
+from protocol.rollout_file.rows import Transcript, context_of
 from protocol.toploc.codec import CHUNK
 
 
@@ -22,8 +22,15 @@ class RolloutTask:
     noise_key: tuple[int, int, int]
 
 
+class Replies(Protocol):
+    """Who says how many turns there are and what stands between them: environments.pool.PoolEnvironments."""
+
+    def turns(self, problem_seed: int) -> int: ...
+    def transcript(self, problem_seed: int, output: tuple[int, ...]) -> Transcript: ...
+
+
 def converse(
-    engine: Engine, environment: PoolEnvironments, tasks: Sequence[RolloutTask], sampling: Sampling, limit: int
+    engine: Engine, environment: Replies, tasks: Sequence[RolloutTask], sampling: Sampling, limit: int
 ) -> list[Completion]:
     """Return what is sampled of every task, all its turns together, in order: `limit` tokens at most, in as many turns
     as the environment gives. Raises MusterError on a prompt that the model cannot take, ScoringUnavailable where this
@@ -43,7 +50,7 @@ def converse(
     return done
 
 
-def _next(environment: PoolEnvironments, task: RolloutTask, done: Completion, limit: int) -> Request | None:
+def _next(environment: Replies, task: RolloutTask, done: Completion, limit: int) -> Request | None:
     """Return the next turn of a rollout, None where it is over."""
     if done.finish != FINISH_EOS or len(done.tokens) >= limit:
         return None

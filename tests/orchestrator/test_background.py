@@ -67,9 +67,9 @@ def test_a_thread_that_ended_all_the_same_is_named(monkeypatch: pytest.MonkeyPat
 
 @pytest.fixture
 def tasks(desk: Desk) -> Iterator[dict[str, BackgroundTask]]:
-    leader, idle = Leader(desk.db), SimpleNamespace(work=Work(), turn=Work(), take_back=Work())
-    idle.reconciliation = None
-    service: Any = replace(desk.service, chain_watcher=idle, relay=idle, sponsor=idle)
+    leader = Leader(desk.db)
+    idle: Any = SimpleNamespace(work=Work(), turn=Work(), take_back=Work())
+    service = replace(desk.service, chain_watcher=idle, relay=idle, sponsor=idle)
     config: Any = SimpleNamespace(poll_seconds=0.01, claim_seconds=0.01)
     made = background_tasks(service, NonceStore(desk.db), leader, idle, config)
     desk.service.tasks = made

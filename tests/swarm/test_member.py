@@ -217,8 +217,8 @@ def test_who_was_doubted_lately_keeps_nobody_waiting_and_is_remembered(
     mix = MixConfig(own=2, shared=2, window=RECENT_ROUNDS + 2)
     doubting = world.member(0, mix=mix)
     with monkeypatch.context() as strict:
-        for name, value in {"TOKEN_SLACK": 0.0, "SLACK": 0.0, "ODD": 0.99, "BRIEF": 0, "LEAST": 1}.items():
-            strict.setattr(plausibility, name, value)
+        for limit, value in {"TOKEN_SLACK": 0.0, "SLACK": 0.0, "ODD": 0.99, "BRIEF": 0, "LEAST": 1}.items():
+            strict.setattr(plausibility, limit, value)
         doubting.advance()
     peers = {world.account(name).address for name in (1, 2)}
     assert doubting.inbox.recent_use().keys() == peers
