@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -68,10 +67,10 @@ def test_a_thread_that_ended_all_the_same_is_named(monkeypatch: pytest.MonkeyPat
 @pytest.fixture
 def tasks(desk: Desk) -> Iterator[dict[str, BackgroundTask]]:
     leader = Leader(desk.db)
-    idle: Any = SimpleNamespace(work=Work(), turn=Work(), take_back=Work())
-    service = replace(desk.service, chain_watcher=idle, relay=idle, sponsor=idle)
+    idle: Any = SimpleNamespace(work=Work(), turn=Work(), take_back=Work(), reconciliation=None)
     config: Any = SimpleNamespace(poll_seconds=0.01, claim_seconds=0.01)
-    made = background_tasks(service, NonceStore(desk.db), leader, idle, config)
+    desk.service.chain_watcher = desk.service.relay = desk.service.sponsor = idle
+    made = background_tasks(desk.service, NonceStore(desk.db), leader, idle, config)
     desk.service.tasks = made
     for task in made:
         task._first_backoff = 0.01
