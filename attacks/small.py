@@ -3,20 +3,18 @@ that change an engine's insides need the transformers engine."""
 
 import random
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-import numpy as np
 import torch
 
 from attacks.base import Attack, Cheat, attack
 from attacks.text import Greedy, Temperature
 from attacks.weights import Tensors, altered, int8, rounded
-from engines.base import FINISH_EOS, FINISH_LENGTH, Completion, Engine
+from engines.base import Completion, Engine
 from protocol.config import PoolConfig
-from protocol.sampling.noise import U32, Floats32, fill, verify_rows
 from protocol.seeds import Work
 from worker.produce import Planned, Producer
 
@@ -120,61 +118,3 @@ class GreedyRows(Greedy):
         for row, made in zip(rows, greedy, strict=True):
             done[row] = made
         return done
-
-
-Text = tuple[int, ...]
-
-
-class Steer(Cheat):
-    """In a completion that did not earn the most, swaps one token for one that earns more and whose score is at most
-    `strength` nats below the best, if the rest of the text stays so near too; then proves the text honestly."""
-
-    most = 1.0  # No completion earns more
-    tries = 3  # Of a completion, at most
-
-    def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
-        done = super().complete(work, plan)
-        prefills = self.engine.prefill([(p.prompt, c.tokens) for p, c in zip(plan, done, strict=True)])
-        swaps = [
-            (plan[row], row, text)
-            for row, own in enumerate(prefills)
-            for text in self._better(plan[row], done[row].tokens, own.logits.numpy())
-        ]
-        prefills = self.engine.prefill([(planned.prompt, text) for planned, _, text in swaps])
-        near = [swap for swap, own in zip(swaps, prefills, strict=True) if self._is_near(*swap, own.logits.numpy())]
-        eos = self.environment.eos_ids
-        texts = [(p.prompt, text, FINISH_EOS if text[-1] in eos else FINISH_LENGTH) for p, _, text in near]
-        for (planned, row, text), proven in zip(near, self.prove(texts), strict=True):
-            if self._reward(planned, text) > self._reward(planned, done[row].tokens):
-                done[row] = proven
-        return done
-
-    def _reward(self, planned: Planned, tokens: Text) -> float:
-        problem = planned.assignment
-        return float(self.environment.score(problem.problem_seed, problem.target_length, tokens).reward)
-
-    def _better(self, planned: Planned, tokens: Text, logits: Floats32) -> list[Text]:
-        """Return the best rewarded swaps, best first."""
-        before = self._reward(planned, tokens)
-        if before >= self.most:
-            return []
-        rewards = {text: self._reward(planned, text) for text in sorted({*self._swapped(planned, tokens, logits)})}
-        better = [text for text, reward in rewards.items() if reward > before]
-        return sorted(better, key=lambda text: -rewards[text])[: self.tries]
-
-    def _swapped(self, planned: Planned, tokens: Text, logits: Floats32) -> Iterator[Text]:
-        """Yield the text with one token swapped for another whose score is near enough; it ends at an EOS."""
-        eos, limit = self.environment.eos_ids, self.config.work.max_new_tokens
-        raw = np.empty(logits.shape, dtype=np.uint32)
-        keys = np.array([planned.noise_key] * len(tokens), dtype=np.uint64)
-        fill(keys, np.arange(len(tokens), dtype=np.uint64), raw)
-        scores = logits / self.config.work.temperature - np.log(-np.log1p(-(raw + 0.5) * U32 * (1 - 2.0**-24)))
-        for place, token in zip(*np.nonzero(scores >= scores.max(axis=1, keepdims=True) - self.strength), strict=True):
-            text = (*tokens[:place], int(token), *(() if int(token) in eos else tokens[place + 1 :]))
-            if int(token) != tokens[place] and (text[-1] in eos or len(text) == limit):
-                yield text
-
-    def _is_near(self, planned: Planned, row: int, text: Text, logits: Floats32) -> bool:
-        """Return whether every token is within the gap when the swapped text is read from its start."""
-        keys, temperature = [planned.noise_key] * len(text), self.config.work.temperature
-        return bool(verify_rows(logits, text, keys, range(len(text)), temperature).gaps.max() <= self.strength)

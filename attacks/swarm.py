@@ -134,13 +134,11 @@ class AdaptiveRounds(OwnRounds):
         super().__init__(document, member, model, texts, text_bytes)
         self._place, self._scores, self._poison = (document, member), texts, poison
         self.doubts: Callable[[int, SharedGroup, Sequence[OwnGroup]], bool] = lambda *_: True
-        self.passed = self.natural = 0  # How many groups it shared poisoned, and as it made them
+        self.passed = 0  # how many groups it shared poisoned
 
     def make(self, engine: Engine, number: int, slots: Iterable[int]) -> list[OwnGroup]:
         own = super().make(engine, number, slots)
-        made = [self._poisoned(number, one, own) for one in own]
-        self.natural += sum(one.has_advantage for one in made if not isinstance(one, PoisonedGroup))
-        return made
+        return [self._poisoned(number, one, own) for one in own]
 
     def _poisoned(self, number: int, made: OwnGroup, own: Sequence[OwnGroup]) -> OwnGroup:
         wrong = () if made.shared is None else tuple(one.text for one in made.shared.completions if one.reward == 0)

@@ -6,20 +6,20 @@ committee, then lies once and keeps silent once.
 
 import dataclasses
 import logging
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from attacks.base import launch
 from chain.indexer.records import Pool
 from chain.indexer.state import State
-from protocol.verdict import Code, Verdict
+from protocol.verdict import Code
 from validator.config import ValidatorConfig
 from validator.judging.checks import verdict_on
+from validator.judging.pipeline import JudgeOne
 from validator.judging.queue import LaneVerdict
 from validator.judging.verdicts import VerdictPublisher
 from validator.main import build
 from validator.pools import PoolCollaborators, ValidatorCollaborators
-from validator.voting import Voting, VotingRound, ours
+from validator.voting import Vote, Voting, ours
 
 if TYPE_CHECKING:
     from validator.daemon import Validator
@@ -28,9 +28,9 @@ log = logging.getLogger("muster.validator")
 _FIXED = {"lazy": Code.ACCEPT, "liar": Code.REJECT_WEIGHTS}
 
 
-def always(code: Code) -> Callable[..., Verdict]:
+def always(code: Code) -> JudgeOne:
     """Return a judge that gives every file the same code without reading it."""
-    return lambda facts, data, config, environment, engine: verdict_on(facts, config.digest, code, {"name": "none"})
+    return lambda facts, _data, config, *_: verdict_on(facts, config.digest, code, {"name": "none"})
 
 
 def _build(attack: str, config: ValidatorConfig) -> "Validator":
@@ -80,18 +80,18 @@ class CollusiveVoting(Voting):
         super().__init__(shared, pool, publisher)
         self._lie, self._silence = OneLie(), OneSilence()
 
-    def advance(self, state: State, pool: Pool, voting: VotingRound, now: int) -> None:
-        members, size = len(list(ours(voting.committee, self.voters))), len(voting.committee.seats)
+    def advance(self, state: State, pool: Pool, vote: Vote, now: int) -> None:
+        members, size = len(list(ours(vote.committee, self.voters))), len(vote.committee.seats)
         # Not with all of its seats: then nobody would draw the committee for long.
-        stalls = voting.where.startswith("lane-") and voting.where.endswith("-0") and size // 2 < members < size
-        if not self._silence.keeps(voting.where, stalls and self._lie.told_elsewhere(voting.where)):
-            super().advance(state, pool, voting, now)
+        stalls = vote.where.startswith("lane-") and vote.where.endswith("-0") and size // 2 < members < size
+        if not self._silence.keeps(vote.where, stalls and self._lie.told_elsewhere(vote.where)):
+            super().advance(state, pool, vote, now)
 
-    def verdict(self, pool: Pool, voting: VotingRound) -> LaneVerdict | None:
-        honest = super().verdict(pool, voting)
-        members = len(list(ours(voting.committee, self.voters)))
-        captured = voting.where.startswith("lane-") and 2 * members > len(voting.committee.seats)
-        return honest and self._lie.bend(voting.where, honest, captured)
+    def verdict(self, pool: Pool, vote: Vote) -> LaneVerdict | None:
+        honest = super().verdict(pool, vote)
+        members = len(list(ours(vote.committee, self.voters)))
+        captured = vote.where.startswith("lane-") and 2 * members > len(vote.committee.seats)
+        return honest and self._lie.bend(vote.where, honest, captured)
 
 
 if __name__ == "__main__":

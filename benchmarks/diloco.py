@@ -25,7 +25,7 @@ from diloco.config import AdmissionConfig, DilocoConfig, DilocoRun, Mode, OuterC
 from diloco.inner import Corpus, Cursor, DataShare, text_corpus
 from diloco.messages import Contribution, Expected, ShardEntry
 from diloco.outer import OuterState, Payloads, encode_payload, settle
-from diloco.tasks import LanguageTask, language_learners, text_task
+from diloco.tasks import LanguageTask, language_learner, text_task
 from engines.loading import set_threads
 from protocol.accounts import Account
 from protocol.config import AdamWConfig, OptimizerConfig, ScheduleConfig
@@ -75,7 +75,7 @@ class Bench:
         self._corpus: Corpus = text_corpus(self._config(1))
         tasks = self._tasks(self._run(1, "float32"), scale.warmup, 1)
         self._synchronised(tasks[0], scale.warmup)
-        self._model = tasks[0].learners.learner.policy.export(folder / f"begun-{seed}")
+        self._model = tasks[0].learner.policy.export(folder / f"begun-{seed}")
 
     def _config(self, steps: int) -> TextTaskConfig:
         rate = AdamWConfig(learning_rate=1e-3, beta1=0.9, beta2=0.95, weight_decay=0.1)
@@ -95,8 +95,8 @@ class Bench:
 
     def _tasks(self, run: DilocoRun, steps: int, count: int) -> list[LanguageTask]:
         config = self._config(steps)
-        learners = [language_learners(config, self._model, Placement()) for _ in range(count)]
-        return [text_task(config, self._model, self._corpus, run, learner) for learner in learners]
+        learners = [language_learner(config, self._model, Placement()) for _ in range(count)]
+        return [text_task(config, self._model, self._corpus, run, one) for one in learners]
 
     def _share(self, worker: str, step: int) -> DataShare:
         return DataShare(sha256_hex(str(self.seed).encode()), worker, tuple(sorted(WORKERS)), step=step)
@@ -109,7 +109,7 @@ class Bench:
             for worker in WORKERS:
                 batch, cursors[worker] = task.next_batch(cursors[worker], self._share(worker, step))
                 examples += batch
-            task.learners.update(examples, step)
+            task.update(examples, step)
 
     def synchronised(self) -> dict[str, Any]:
         """Train by data parallelism. `bytes`: that a worker sends and receives in ring all-reduces of float32."""

@@ -27,7 +27,7 @@ import numpy as np
 from diloco.codec import F32, Tensors
 from diloco.config import AdmissionConfig, DilocoConfig, DilocoRun
 from diloco.coordinator import Coordinator
-from diloco.inner import DataShare, Saving
+from diloco.inner import DataShare
 from diloco.log import Log, make_step
 from diloco.main import MemberDaemon
 from diloco.messages import CommitRecord, ContributionSigned
@@ -120,7 +120,7 @@ class LetterTask:
         _, after, chances = self._predicted([line(-1 - number) for number in range(first, first + count)])
         return float(-np.log(chances[np.arange(len(after)), after]).mean())
 
-    def save(self, folder: Path) -> Saving:
+    def save(self, folder: Path) -> None:
         folder.mkdir()
         kept: dict[str, Any] = {**self.weights(), "position": np.array(self.position)}
         kept |= {f"velocity.{name}": one for name, one in self.velocity.items()}
@@ -129,7 +129,15 @@ class LetterTask:
             time.sleep(self._saving)
             np.savez(folder / "task.npz", **kept)
 
-        return _LateSaving(write)
+        pool = ThreadPoolExecutor(1, "letters")
+        self._written = pool.submit(write)
+        pool.shutdown(wait=False)
+
+    def saved(self) -> bool:
+        return self._written.done()
+
+    def finish_save(self) -> None:
+        self._written.result()
 
     def restore(self, folder: Path) -> None:
         try:
@@ -147,17 +155,6 @@ class LetterTask:
         logits = self.table[before] + self.bias
         powers = np.exp(logits - logits.max(1, keepdims=True))
         return before, after, (powers / powers.sum(1, keepdims=True)).astype(np.float32)
-
-
-class _LateSaving:
-    def __init__(self, write: Callable[[], object]) -> None:
-        pool = ThreadPoolExecutor(1, "letters")
-        self._written = pool.submit(write)
-        pool.shutdown(wait=False)
-        self.done = self._written.done
-
-    def finish(self) -> None:
-        self._written.result()
 
 
 @contextmanager

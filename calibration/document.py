@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from pydantic import Field
 
 from calibration.bounds import MEASUREMENTS, Design
-from calibration.pairs import Count, PairMeasurements
-from calibration.thresholds import thresholds
+from calibration.thresholds import Count, PairMeasurements, thresholds
 from protocol import signing
 from protocol.api.base import Hex64
 from protocol.config import ChecksConfig, PoolConfig
 from protocol.encoding import Document, canonical_json, parse_document, sha256_hex
-from protocol.errors import IntegrityError, MusterError
+from protocol.errors import IntegrityError
 from protocol.files import explained, file_digests, read_bounded
 
 if TYPE_CHECKING:
@@ -77,15 +76,9 @@ class Calibration(Document):
     def check(self, signer: str | None = None) -> None:
         """Raise IntegrityError unless the signature is `signer`'s (the named one's if None), the thresholds follow from
         the measurements, and no held-out file was over."""
-        try:
-            actual = signing.recover(self.digest, bytes.fromhex(self.signature))
-        except (MusterError, ValueError) as error:
-            raise IntegrityError(f"the calibration's signature is bad: {error}", "ask for the file again") from None
-        if actual != self.signer:
-            what = f"the calibration is not signed by {self.signer}"
-            raise IntegrityError(what, "its measurements were changed; ask again")
-        if signer is not None and actual != signer:
-            raise IntegrityError(f"the calibration is signed by {actual}, not by {signer}", "ask the pool's owner")
+        signing.check_signer(self.digest, "0x" + self.signature, self.signer, IntegrityError, "the calibration")
+        if signer is not None and self.signer != signer:
+            raise IntegrityError(f"the calibration is signed by {self.signer}, not by {signer}", "ask the pool's owner")
         wanted = self.computed()
         for name in MEASUREMENTS:
             claimed = self.thresholds.get(name)

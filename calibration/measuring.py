@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,8 @@ import tomlkit
 
 from calibration.bounds import FileSample, RowSample
 from calibration.document import Calibration, subject, weights_hash
-from calibration.pairs import summarise
 from calibration.plan import EngineSpec, Pair, Plan
+from calibration.thresholds import summarise
 from engines.base import Completion, Engine, EngineInfo
 from engines.runtime import torch_environment
 from environments.pool import PoolEnvironments
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 
 log = logging.getLogger("muster.calibrate")
-HOURS = 12
+MOST_SECONDS = 12 * 3600.0
 HELD_OUT = 4  # one file of four is not used for thresholds, only judged by them
 _ZERO = "0x" + "00" * 20
 
@@ -70,14 +71,12 @@ def measure_all(plan: Plan) -> list[HonestFiles]:
     held = [(number // len(plan.batches)) % HELD_OUT == HELD_OUT - 1 for number in range(plan.files)]
     for worker in dict.fromkeys(pair[0] for pair in plan.pairs):
         with tempfile.TemporaryDirectory(prefix="muster-calibrate-") as name:
-            maker = alone(f"making files with {worker}", HOURS * 3600, produce, plan, worker, Path(name))
+            maker = alone(f"making files with {worker}", MOST_SECONDS, produce, plan, worker, Path(name))
             for pair in (pair for pair in plan.pairs if pair[0] == worker):
                 what = f"measuring files with {pair[1]}"
-                judge, files = alone(what, HOURS * 3600, measure_files, plan, pair[1], Path(name))
-                parts = (
-                    [file for file, spared in zip(files, held, strict=True) if spared is own] for own in (False, True)
-                )
-                out[pair] = HonestFiles(maker, judge, *parts)
+                judge, files = alone(what, MOST_SECONDS, measure_files, plan, pair[1], Path(name))
+                used = [file for file, spared in zip(files, held, strict=True) if not spared]
+                out[pair] = HonestFiles(maker, judge, used, list(compress(files, held)))
     return [out[pair] for pair in plan.pairs]
 
 
@@ -207,8 +206,4 @@ def apply(document: Calibration, path: Path) -> None:
         text = tomlkit.dumps(written)
     else:
         text = json.dumps(changed.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
-    write(path, text.encode())
-
-
-def write(path: Path, data: bytes) -> None:
-    write_file(path, data, "choose another path")
+    write_file(path, text.encode(), "choose another path")

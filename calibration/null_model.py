@@ -15,7 +15,6 @@ problems are independent. The calibrations of all policy steps share one probabi
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -41,18 +40,10 @@ _NO_BET = Bet(tilt=0, rate=0, most=0)
 _Units = tuple[Array, Array]  # (S, N) of one figure, by problem or block
 
 
-@dataclass(frozen=True)
-class Learning:
-    """What the null models of a policy step are learned for: the number of the `step`, and how many `pairs` of engines
-    share its part of the probability."""
-
-    step: int = 0
-    pairs: int = 1
-
-    def wanted(self, strata: int) -> float:
-        """Return the nats that refute a rate."""
-        shares = 2 * len(FIGURES) * BETS * strata * self.pairs * (self.step + 1) * (self.step + 2)
-        return math.log(shares / FALSE_ACCUSATION)
+def nats_wanted(strata: int, step: int, pairs: int = 1) -> float:
+    """Return the nats that refute a rate of policy step `step`, whose part of the probability so many pairs share."""
+    shares = 2 * len(FIGURES) * BETS * strata * pairs * (step + 1) * (step + 2)
+    return math.log(shares / FALSE_ACCUSATION)
 
 
 def pair_null_model(
@@ -60,20 +51,20 @@ def pair_null_model(
     verifier: str,
     strata: Sequence[Sequence[FileFigures]],
     pilot: Sequence[FileFigures],
-    learning: Learning,
-    safety: float = SAFETY,
+    step: int = 0,
+    pairs: int = 1,
 ) -> PairNullModel:
-    """Return the null model of one pair of engines. `strata`: honest files of each decode batch; `pilot`: others.
-    Agreement of differences is no figure of an engine with itself, which has no differences to speak of."""
-    wanted, bets = learning.wanted(len(strata)), {}
+    """Return the null model of one of a step's `pairs` of engines. `strata`: honest files of each decode batch;
+    `pilot`: others. Coherence is no figure of an engine with itself, which has no differences to speak of."""
+    wanted, bets = nats_wanted(len(strata), step, pairs), {}
     for name in FIGURES:
         if name == "coherence" and worker == verifier:
             continue
-        own = [_units(files, name, safety) for files in strata]
+        own = [_units(files, name) for files in strata]
         if name == _EVENTS:
             bets[name] = _event_bets(own, wanted)
             continue
-        spread = max(_spread(*_units(pilot, name, safety)), _LEAST_SPREAD[name])
+        spread = max(_spread(*_units(pilot, name)), _LEAST_SPREAD[name])
         bets[name] = tuple(_spread_bet(tilt / spread, spread, own, wanted, _LEAST_RATE.get(name, 0)) for tilt in TILTS)
     return PairNullModel(worker=worker, verifier=verifier, bets=bets)
 
@@ -129,11 +120,11 @@ def _least_rate(tilt: float, most: float, totals: Array, counts: Array, unit: fl
     return high
 
 
-def _units(files: Sequence[FileFigures], name: str, safety: float) -> _Units:
+def _units(files: Sequence[FileFigures], name: str) -> _Units:
     """(S, N), with S moved up by the safety factor, whatever its sign."""
     units: list[Sum] = [one for file in files for one in file[name]]
     both = np.array([(one.total, one.count) for one in units], dtype=np.float64).reshape(-1, 2)
-    return both[:, 0] + (safety - 1) * np.abs(both[:, 0]), both[:, 1]
+    return both[:, 0] + (SAFETY - 1) * np.abs(both[:, 0]), both[:, 1]
 
 
 def _spread(totals: Array, counts: Array) -> float:

@@ -7,7 +7,7 @@ import logging
 from pathlib import Path
 
 from calibration.measuring import measure_all
-from calibration.null_model import Learning, pair_null_model
+from calibration.null_model import pair_null_model
 from calibration.plan import EngineSpec, Plan
 from protocol.config import PoolConfig
 from protocol.encoding import canonical_json
@@ -22,11 +22,12 @@ log = logging.getLogger("muster.calibrate")
 def learned(plan: Plan, step: int) -> StepNullModels:
     """Return the null models of policy step `step`, one for each pair of the plan. Raises MusterError."""
     found = measure_all(plan)
-    learning, models = Learning(step, len(found)), []
+    models = []
     for pair in found:
         worker, verifier = (arithmetic_label(one.name, one.dtype, one.device) for one in (pair.worker, pair.verifier))
         strata = [[file.figures for file in pair.files if file.batch == batch] for batch in plan.batches]
-        model = pair_null_model(worker, verifier, strata, [file.figures for file in pair.held], learning)
+        pilot = [file.figures for file in pair.held]
+        model = pair_null_model(worker, verifier, strata, pilot, step, len(found))
         log.info("step %d: %d bets on files of %s by %s", step, model.made, worker, verifier)
         models.append(model)
     return StepNullModels(audit_rate=plan.audit_rate, pairs=tuple(models))

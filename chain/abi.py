@@ -1,12 +1,12 @@
 """The suite's ABIs (contracts/abi/*.json): encoding of calls, decoding of answers, logs and errors.
 
-Values are integers, checksum addresses, bytes, booleans, strings, tuples and lists; structs are tuples going in and
-dicts coming out. The codec is eth_abi's; docs/design/architecture.md says why web3's contract classes are not used.
+Structs are tuples going in and dicts coming out; addresses are checksum strings. The codec is eth_abi's, for the
+reasons in docs/design/architecture.md.
 """
 
 import hashlib
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -41,8 +41,7 @@ Json = dict[str, Any]
 
 
 def _lenient() -> ABICodec:
-    """A codec that never fails on text: contracts emit what strangers pass as `string` unread, and an event that no
-    program can decode would stop every program that follows the chain."""
+    """A codec that never fails on text: contracts emit strangers' `string`s unread, and every process decodes them."""
     own = registry.copy()  # type: ignore[no-untyped-call]
     own.unregister_decoder("string")
     text = StringDecoder(handle_string_errors="replace")  # type: ignore[no-untyped-call]
@@ -91,9 +90,9 @@ class Function:
 
     contract: str
     name: str
-    inputs: Parameters = field(hash=False)
-    outputs: Parameters = field(hash=False)
-    selector: bytes = b""
+    inputs: Parameters
+    outputs: Parameters
+    selector: bytes
 
     def encode(self, *args: Any) -> bytes:
         """Encode a call as call data. Raises ConfigError naming the function when an argument does not fit its type."""
@@ -112,9 +111,9 @@ class EventType:
 
     contract: str
     name: str
-    indexed: Parameters = field(hash=False)
-    plain: Parameters = field(hash=False)
-    topic: bytes = b""
+    indexed: Parameters
+    plain: Parameters
+    topic: bytes
 
     def decode(self, topics: list[bytes], data: bytes) -> Json:
         """Decode the arguments, by name."""
@@ -127,17 +126,14 @@ class Abi:
 
     contract: str
     sha256: str
-    functions: dict[str, Function] = field(hash=False)
-    events: dict[bytes, EventType] = field(hash=False)
-    errors: dict[bytes, Parameters] = field(hash=False)
+    functions: dict[str, Function]
+    events: dict[bytes, EventType]
+    errors: dict[bytes, Parameters]
 
     def __getitem__(self, function: str) -> Function:
-        try:
-            return self.functions[function]
-        except KeyError:
-            raise ConfigError(
-                f"{self.contract} has no function {function}", "update the ABIs: make contracts"
-            ) from None
+        if function not in self.functions:
+            raise ConfigError(f"{self.contract} has no function {function}", "update the ABIs: make contracts")
+        return self.functions[function]
 
 
 @cache

@@ -54,9 +54,8 @@ class ChainClient(ChainReader):
         """Read several views in one round trip and return their decoded answers. Raises ContractError if one
         reverts."""
         at = hex(block) if isinstance(block, int) else block
-        requests: list[Request] = [
-            ("eth_call", [{"to": view.to, "data": "0x" + view.function.encode(*view.args).hex()}, at]) for view in views
-        ]
+        calls = [{"to": view.to, "data": "0x" + view.function.encode(*view.args).hex()} for view in views]
+        requests: list[Request] = [("eth_call", [call, at]) for call in calls]
 
         def decoded(answers: list[Any]) -> list[Any]:
             return [_decoded(view, raw) for view, raw in zip(views, answers, strict=True)]
@@ -64,8 +63,7 @@ class ChainClient(ChainReader):
         return self.batch(requests, decoded)
 
     def simulate(self, call: Call, sender: str | None = None) -> None:
-        """Run a call, as the account or another sender, without sending it. Raises ContractError if it would be
-        refused."""
+        """Run a call as the account, or another sender, on the present state. Raises ContractError if it is refused."""
         self.ask(call.label, lambda eth: eth.call(call.fields(sender or self.address)))
 
     def estimate(self, call: Call) -> int:
@@ -79,15 +77,16 @@ class ChainClient(ChainReader):
 
     def send(self, call: Call, gas: int | None = None, timeout: float = 120.0) -> Receipt:
         """Send as the account and wait for the receipt; see `Sender.send` for errors."""
-        if self._sender is None:
-            raise ConfigError(f"{call.label} needs a key", "name a key file")
-        return self._sender.send(call, gas, timeout)
+        return self._sending(call).send(call, gas, timeout)
 
     def send_all(self, calls: Sequence[tuple[Call, int]], timeout: float = 300.0) -> Iterator[Receipt]:
         """Send (call, gas limit) pairs at once and yield their receipts in order; see `Sender.send_all`."""
+        return self._sending(calls[0][0]).send_all(calls, timeout)
+
+    def _sending(self, call: Call) -> Sender:
         if self._sender is None:
-            raise ConfigError(f"{calls[0][0].label} needs a key", "name a key file")
-        return self._sender.send_all(calls, timeout)
+            raise ConfigError(f"{call.label} needs a key", "name a key file")
+        return self._sender
 
 
 def _decoded(view: View, raw: Any) -> Any:

@@ -28,8 +28,7 @@ DEPLOYMENT, STATE, VERIFY = "deployment.json", "deploy-state.json", "verify"
 
 
 def artifact(contract: str) -> dict[str, Any]:
-    """Return what the compiler left of a contract. Raises ConfigError when it is not built, or built from other sources
-    than its committed ABI."""
+    """Return what the compiler left of a contract. Raises ConfigError unless it is built, with the committed ABI."""
     path = abi.ARTIFACTS_FOLDER / f"{contract}.sol" / f"{contract}.json"
     try:
         document: dict[str, Any] = json.loads(path.read_bytes())
@@ -44,8 +43,8 @@ def artifact(contract: str) -> dict[str, Any]:
 
 
 def explorer_input(contract: str, arguments: bytes) -> dict[str, Any]:
-    """Return what an explorer verifies a contract by: the compiler's standard JSON input with literal sources, the
-    compiler version, the name and the constructor arguments. Raises ConfigError when the build lacks its sources."""
+    """Return what an explorer verifies a contract by: the compiler's input and version, the name, the constructor
+    arguments. Raises ConfigError when the build lacks its sources."""
     metadata = artifact(contract)["metadata"]
     try:
         sources = {name: {"content": entry["content"]} for name, entry in metadata["sources"].items()}
@@ -64,8 +63,7 @@ def explorer_input(contract: str, arguments: bytes) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Creation:
-    """One contract to be created: `exists` when its address holds code already. `gas`: enough for call data, init code,
-    stored code, and the constructor's own writes."""
+    """One contract to be created, with enough `gas`; `exists` when its address holds code already."""
 
     contract: str
     address: str
@@ -177,17 +175,15 @@ def _progress(client: ChainClient, network: NetworkConfig, folder: Path, fresh: 
             saved = DeploymentProgress(**json.loads(path.read_bytes()))
         except (ValueError, TypeError):
             raise ConfigError(f"{path} is damaged", "delete it, or deploy with --fresh") from None
-        if (saved.chain_id, saved.genesis) != (client.chain_id, genesis_hash):
-            log.warning("%s belongs to another chain; starting over", path)
-        elif saved.deployer != client.address:
-            raise ConfigError(f"{path} was begun by {saved.deployer}", "use that key, or deploy with --fresh")
-        elif saved.config != config:
-            wrong = f"the network file or --governance, --guardian changed since {path} was begun"
-            raise ConfigError(wrong, "restore them, or use --fresh")
-        else:
+        if (saved.chain_id, saved.genesis) == (client.chain_id, genesis_hash):
+            if saved.deployer != client.address:
+                raise ConfigError(f"{path} was begun by {saved.deployer}", "use that key, or deploy with --fresh")
+            if saved.config != config:
+                wrong = f"the network file or --governance, --guardian changed since {path} was begun"
+                raise ConfigError(wrong, "restore them, or use --fresh")
             return saved
-    nonce = _settled_nonce(client)
-    head = client.head().number
+        log.warning("%s belongs to another chain; starting over", path)
+    nonce, head = _settled_nonce(client), client.head().number
     return DeploymentProgress(network.name, client.chain_id, genesis_hash, client.address, nonce, head, config)
 
 

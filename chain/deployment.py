@@ -23,7 +23,7 @@ Hash = Annotated[str, Field(pattern=re.compile(r"^0x[0-9a-f]{64}$"))]
 
 
 class Placed(Document):
-    """One contract: `abi_sha256` of the committed ABI file, the creating transaction (empty when it existed before)."""
+    """One contract; `tx` is empty where it existed before."""
 
     address: Address
     abi_sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
@@ -72,8 +72,7 @@ class Deployment(Document):
     def load(cls, path: Path) -> "Deployment":
         """Raises ConfigError for a missing or malformed file, or one made for other contracts than this version's."""
         if not path.exists():
-            what = f"cannot read the deployment file {path}: there is none"
-            raise ConfigError(what, "deploy first, or name the right file")
+            raise ConfigError(f"cannot read the deployment file {path}", "deploy first, or name the right file")
         deployment = load_document(path, cls)
         deployment.check_abis(str(path))
         return deployment

@@ -49,11 +49,8 @@ _PANICS = {0x01: "assertion", 0x11: "overflow", 0x12: "division by zero", 0x21: 
 
 
 class ContractError(MusterError):
-    """A call was refused by a contract.
-
-    `name` and `arguments` are the custom error's (`Error` for a reason string, `Panic`, or empty when nothing was
-    returned); `call` says what was called; `tx_hash` is set when the transaction was mined all the same.
-    """
+    """A contract refused a call. `name`, `arguments`: of the custom error (`Error` for a reason string, `Panic`, or
+    empty). `call` says what was called; `tx_hash` is set when the transaction was mined all the same."""
 
     def __init__(self, call: str, data: bytes, tx_hash: str = "") -> None:
         self.name, self.arguments = decode_revert(data)

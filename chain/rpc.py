@@ -2,8 +2,8 @@
 
     w3 = Web3(FailoverProvider(urls, chain_id), middleware=[])
 
-web3's own HTTPProvider asks one endpoint, repeats calls by its own rules, waits for a slow peer without end, and raises
-a batch's first error in place of all its results. Nothing here trusts the shape of an answer, as web3's formatters do.
+web3's own HTTPProvider asks one endpoint, waits for a slow peer without end, and raises a batch's first error in place
+of all its results. Nothing here trusts the shape of an answer, as web3's formatters do.
 """
 
 import itertools
@@ -12,6 +12,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeVar
@@ -123,16 +124,16 @@ class RpcError(MusterError):
 
 @dataclass
 class BadAnswer(Exception):
-    """An endpoint did not give a usable answer; another may. `verdict` is raised when all endpoints fail for a reason
-    that asking again would not change; without one they are asked until the time is up."""
+    """An endpoint did not give a usable answer; another may. `verdict` is raised when all endpoints have one: asking
+    again would not change it."""
 
     why: str
     verdict: MusterError | None = None
 
 
 def _result(method: str, answer: dict[str, Any] | None) -> Any:
-    """Return a request's result, or what its error means. Raises BadAnswer for an answer that is malformed or missing,
-    and for errors that another endpoint, or the same one later, may not give."""
+    """Return a request's result, or its error. Raises BadAnswer for a malformed or missing answer, and for errors that
+    another endpoint, or the same one later, may not give."""
     if answer is None:
         raise BadAnswer(f"no answer to {method}")
     error = answer.get("error")
@@ -156,11 +157,9 @@ def revert_data(data: Any) -> bytes:
     """Return revert data from the places where nodes put it; empty if there is none."""
     if isinstance(data, dict):
         data = data.get("data") or data.get("result")
-    if isinstance(data, str) and data.startswith("0x"):
-        try:
+    with suppress(ValueError):
+        if isinstance(data, str) and data.startswith("0x"):
             return bytes.fromhex(data[2:])
-        except ValueError:
-            return b""
     return b""
 
 
@@ -183,11 +182,8 @@ def shown(url: str) -> str:
 
 
 class FailoverProvider(JSONBaseProvider):
-    """A web3 provider for the chain with id `chain_id` through the first of `urls` that works. Thread-safe.
-
-    `timeout` bounds each pause of an endpoint, `patience` a call with its retries (seconds); no exchange takes longer
-    than two minutes. Raises ConfigError for malformed URLs.
-    """
+    """A web3 provider for the chain with id `chain_id` through the first of `urls` that works. `timeout` bounds each
+    pause of an endpoint, `patience` a call with its retries (seconds). Thread-safe. Raises ConfigError for bad URLs."""
 
     # A contract's answer must not make us fetch URLs that it names (EIP-3668).
     global_ccip_read_enabled = False
@@ -226,10 +222,8 @@ class FailoverProvider(JSONBaseProvider):
         self, requests: Sequence[Request], read: Callable[[list[Any]], list[Any]] = lambda answers: answers
     ) -> list[Any]:
         """Return the results in order, by one exchange if the endpoint takes so many; an item that failed is an
-        RpcError, not raised. `read` converts an endpoint's results, and raises BadAnswer for dishonest ones.
-
-        Raises UnreachableError (no answer in time) or ConfigError (wrong chain, no access).
-        """
+        RpcError, not raised. `read` converts an endpoint's results, and raises BadAnswer for dishonest ones. Raises
+        UnreachableError (no answer in time) or ConfigError (wrong chain, no access)."""
         return self.ask(lambda url: read(self._verified_exchange(url, requests)))
 
     def ask(self, question: Callable[[str], T]) -> T:
@@ -379,10 +373,8 @@ class Block:
 
 
 class ChainReader:
-    """Reads through `provider`; `w3` is a web3 instance over the same endpoints, without middleware. Thread-safe.
-
-    All methods raise UnreachableError when no endpoint answers (sensibly) in time.
-    """
+    """Reads through `provider`; `w3` is a web3 instance over it, without middleware. Thread-safe. All methods raise
+    UnreachableError when no endpoint answers (sensibly) in time."""
 
     def __init__(self, provider: FailoverProvider) -> None:
         self.provider = provider

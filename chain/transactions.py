@@ -1,8 +1,8 @@
 """Transactions: priced, signed, sent, tracked until they are mined, and their receipts checked.
 
 A transaction may be dropped, stuck behind a gap, outbid, or mined in a block that a reorganisation removes. While its
-receipt is awaited all of these are detected and repaired. If another transaction took the nonce, the call starts again,
-because the first signature can then never be mined.
+receipt is awaited these are repaired. If another transaction took the nonce, the call starts again, because the first
+signature can then never be mined.
 """
 
 import logging
@@ -88,9 +88,8 @@ def _gwei(wei: int) -> str:
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a contract: `label` names it in messages, e.g. `Pools.submit`. An empty `to` creates a contract.
-    `pending`: gas is estimated on top of what others have sent and nobody has mined yet, so that all can be in one
-    block."""
+    """A call of a contract, named by `label` in messages, e.g. `Pools.submit`. An empty `to` creates a contract.
+    `pending`: gas is estimated on top of what is not mined yet, so that all can be in one block."""
 
     to: str
     data: bytes
@@ -118,8 +117,8 @@ class Receipt:
 
 @dataclass
 class PendingTransaction:
-    """A transaction under way: the hashes of all its offers, the newest last; `started` and `priced` (its newest offer)
-    in monotonic seconds; `orphaned` counts how often its nonce was found taken without a receipt of ours."""
+    """A transaction under way, with the hashes of all its offers. `started`, and `priced` (its newest offer), in
+    monotonic seconds; `orphaned` counts how often its nonce was found taken without a receipt of ours."""
 
     call: Call
     gas: int
@@ -151,11 +150,8 @@ _REMEMBERED = 256
 
 
 class Sender:
-    """Sends as one account. Thread-safe.
-
-    `bump_after`: seconds until a transaction that is not mined is outbid by our own replacement. No offer is beyond
-    `chain.transactions.price_limit`.
-    """
+    """Sends as one account, at prices up to `price_limit`. `bump_after`: seconds until a transaction that is not mined
+    is outbid by our own replacement. Thread-safe."""
 
     def __init__(self, chain: ChainReader, account: LocalAccount, *, poll: float, bump_after: float) -> None:
         self._chain = chain
@@ -170,11 +166,9 @@ class Sender:
         self._sent: OrderedDict[int, bytes] = OrderedDict()  # nonce → the last transaction with it
 
     def send(self, call: Call, gas: int | None = None, timeout: float = 120.0) -> Receipt:
-        """Send and wait for the receipt.
-
-        Raises ContractError when the call would be or was refused, TransactionError when it cannot be sent or was not
-        mined within `timeout` seconds (it may still be later), UnreachableError when no endpoint answers.
-        """
+        """Send and wait for the receipt. Raises ContractError when the call would be or was refused, TransactionError
+        when it cannot be sent or was not mined within `timeout` seconds (it may be later), UnreachableError when no
+        endpoint answers."""
         limit, price = self._prepare(call, gas)
         pending = self._launch(call, limit, price)
         try:
@@ -184,8 +178,8 @@ class Sender:
             self._done([pending])
 
     def send_all(self, calls: Sequence[tuple[Call, int]], timeout: float = 300.0) -> Iterator[Receipt]:
-        """Send calls with given gas limits one right after the other, then yield their receipts in order. For calls
-        that depend on one another only by their order; the first failure is raised when its turn comes."""
+        """Send calls with given gas limits one right after the other, then yield their receipts in order. The first
+        failure is raised when its turn comes."""
         _, price = self._prepare(calls[0][0], sum(gas for _, gas in calls))
         all_pending = list[PendingTransaction]()
         try:
@@ -284,8 +278,8 @@ class Sender:
         return bytes(signed.raw_transaction), "0x" + bytes(signed.hash).hex()
 
     def _broadcast(self, raw: bytes, tx_hash: str) -> bool:
-        """Hand over; False when the nonce belongs to another transaction. A lost answer followed by a retry looks like
-        one of our own transactions being known already, so the hash decides."""
+        """Hand over; False when the nonce belongs to another transaction: the hash decides, since after a lost answer
+        it belongs to this one."""
         try:
             self._chain.ask("eth_sendRawTransaction", lambda eth: eth.send_raw_transaction(raw))
             return True

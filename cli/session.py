@@ -107,7 +107,7 @@ def _copied(events: Path, folder: Path) -> Path:
 def load_deployment(path: Path | None) -> Deployment:
     """The deployment in a file, or in the folder that `muster deploy` wrote. Raises ConfigError."""
     if path is None:
-        raise ConfigError("no deployment is named", "pass --deployment FILE (or set MUSTER_DEPLOYMENT)")
+        raise ConfigError("no deployment is named", "run muster init with --pool URL first, or pass --deployment FILE")
     return Deployment.load(deployment_file(path))
 
 

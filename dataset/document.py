@@ -159,68 +159,76 @@ def _signed_digest(document: DatasetDocument) -> bytes:
 
 
 _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
+_TEMPLATE = """\
+---
+{header}
+pretty_name: {title}
+size_categories:
+- {size}
+tags:
+- muster
+- rollouts
+configs:
+- config_name: default
+  data_files:
+  - split: train
+    path: data/*.parquet
+---
+
+# {name}
+
+{totals.rows} verified rollouts of {model} ({document.dtype}): {totals.problems} different problems, {share} answers \
+to each on average, {totals.prompt_tokens} prompt tokens and {totals.output_tokens} output tokens. {totals.nodes} \
+nodes generated them in {totals.submissions} files, and for each file a committee drawn by lot checked that it was \
+made with these weights, sampled as the protocol says and scored rightly.
+
+The mean task reward is {totals.task_reward_mean:.6f}, the mean reward {totals.reward_mean:.6f}.
+
+| environment | rows | problems | mean task reward | rows with task reward 1 | licence |
+|---|---|---|---|---|---|
+{table}
+## Where it comes from
+
+- pool {document.pool} of the contract `{document.contracts[Pools]}` on chain {document.chain_id}, owned by \
+`{document.owner}`
+- its configuration, `pool.json`: SHA-256 `{document.config_hash}`
+- every submission that was accepted for good at block {document.as_of.block} (`{document.as_of.hash}`)
+- policy steps {steps}; their manifests, with the hashes of all weights, are in `manifests/`
+
+## Licences
+
+Data set: {licence}. Model: {model_licence}. Environments: see the table.
+
+## Verify it
+
+`muster dataset verify . --deployment FILE --rpc URL` compares every row with the chain; it needs no trust in whoever \
+hands this folder out. docs/guides/pool.md of muster describes the folder.
+"""
 
 
 def card(document: DatasetDocument) -> str:
-    """Return `README.md` in the form that Hugging Face reads. The same document gives the same text."""
-    return "\n".join([*_header(document), "", *_text(document), ""])
-
-
-def _header(document: DatasetDocument) -> list[str]:
-    """YAML; texts as JSON strings, which YAML reads alike whatever is in them."""
-    licence = document.licences.dataset
-    named = [f"license: {json.dumps(licence)}"]
-    size = next((name for most, name in _SIZES if document.totals.rows < most), "1M<n<10M")
-    lines = ["---", *(named if licence not in ("", "unknown") else ["license: other", "license_name: unknown"])]
-    lines += [f"pretty_name: {json.dumps(document.name)}", "size_categories:", f"- {size}"]
-    lines += ["tags:", "- muster", "- rollouts", "configs:", "- config_name: default", "  data_files:"]
-    return [*lines, "  - split: train", "    path: data/*.parquet", "---"]
-
-
-def _text(document: DatasetDocument) -> list[str]:
+    """Return `README.md` in the form that Hugging Face reads: YAML, whose texts are JSON strings, and Markdown."""
     totals, licences = document.totals, document.licences
-    share = f"{totals.rows / totals.problems:.2f}" if totals.problems else "0"
-    lines = [
-        f"# {_plain(document.name)}",
-        "",
-        f"{totals.rows} verified rollouts of {_plain(document.model)} ({document.dtype}): {totals.problems} different "
-        f"problems, {share} answers to each on average, {totals.prompt_tokens} prompt tokens and "
-        f"{totals.output_tokens} output tokens. {totals.nodes} nodes generated them in {totals.submissions} files, and "
-        "for each file a committee drawn by lot checked that it was made with these weights, sampled as the protocol "
-        "says and scored rightly.",
-        "",
-        f"The mean task reward is {totals.task_reward_mean:.6f}, the mean reward {totals.reward_mean:.6f}.",
-        "",
-        "| environment | rows | problems | mean task reward | rows with task reward 1 | licence |",
-        "|---|---|---|---|---|---|",
+    known = licences.dataset not in ("", "unknown")
+    rows = [
+        f"| {_plain(name)} | {one.rows} | {one.problems} | {one.task_reward_mean:.6f} | {one.solved} | "
+        f"{_plain(licences.environments.get(name, 'unknown'))} |\n"
+        for name, one in sorted(totals.environments.items())
     ]
-    for name, one in sorted(totals.environments.items()):
-        licence = licences.environments.get(name, "unknown")
-        lines.append(
-            f"| {_plain(name)} | {one.rows} | {one.problems} | {one.task_reward_mean:.6f} | {one.solved} | "
-            f"{_plain(licence)} |"
-        )
-    lines += [
-        "",
-        "## Where it comes from",
-        "",
-        f"- pool {document.pool} of the contract `{document.contracts['Pools']}` on chain {document.chain_id}, "
-        f"owned by `{document.owner}`",
-        f"- its configuration, `pool.json`: SHA-256 `{document.config_hash}`",
-        f"- every submission that was accepted for good at block {document.as_of.block} (`{document.as_of.hash}`)",
-        f"- policy steps {', '.join(sorted(document.manifests, key=int)) or 'none'}; their manifests, with the hashes "
-        "of all weights, are in `manifests/`",
-        "",
-        "## Licences",
-        "",
-        f"Data set: {_plain(licences.dataset)}. Model: {_plain(licences.model)}. Environments: see the table.",
-        "",
-        "## Verify it",
-        "",
-        "`muster dataset verify . --deployment FILE --rpc URL` compares every row with the chain; it needs no trust in "
-        "whoever hands this folder out. docs/guides/pool.md of muster describes the folder.",
-    ]
-    return lines
+    return _TEMPLATE.format(
+        document=document,
+        totals=totals,
+        header=f"license: {json.dumps(licences.dataset)}" if known else "license: other\nlicense_name: unknown",
+        title=json.dumps(document.name),
+        size=next((name for most, name in _SIZES if totals.rows < most), "1M<n<10M"),
+        name=_plain(document.name),
+        model=_plain(document.model),
+        share=f"{totals.rows / totals.problems:.2f}" if totals.problems else "0",
+        table="".join(rows),
+        steps=", ".join(sorted(document.manifests, key=int)) or "none",
+        licence=_plain(licences.dataset),
+        model_licence=_plain(licences.model),
+    )
 
 
 def _plain(text: str) -> str:

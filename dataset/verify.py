@@ -188,7 +188,7 @@ def _check_rows(
 class _RowChecks:
     """Compares rows with the chain: each by itself, and all of them as a set and in their order. `files`: what was
     accepted for good, by sequence; `refused`: why other submissions are not; `samples`: rows per problem. Memory: one
-    bit for every row of a file that was seen."""
+    byte for every row of a file that was seen."""
 
     def __init__(
         self,
@@ -220,11 +220,11 @@ class _RowChecks:
         if row.row >= rows:
             add("added", f"{named}: the file has {rows} rows")
             return
-        seen, bit = self._seen.setdefault(row.submission, bytearray(-(-rows // 8))), 1 << (row.row & 7)
-        if seen[row.row >> 3] & bit:
+        seen = self._seen.setdefault(row.submission, bytearray(rows))
+        if seen[row.row]:
             add("added", f"{named} appears twice")
         else:
-            seen[row.row >> 3] |= bit
+            seen[row.row] = True
             if row.place < self._last:
                 add("reordered", f"{named} comes after submission {self._last[0]}, row {self._last[1]}")
             self._last = max(self._last, row.place)
@@ -266,10 +266,8 @@ class _RowChecks:
         state, pool = self._source.state, self._source.pool_id.pool
         doubtful = {sequence for number, sequence in (*state.disputes, *state.canaries) if number == pool}
         for sequence in sorted((self._files.keys() - doubtful) | self._seen.keys()):
-            rows = self._files[sequence].rows
-            seen = self._seen.get(sequence, bytearray(-(-rows // 8)))
-            gone = [row for row in range(rows) if not seen[row >> 3] & 1 << (row & 7)]
-            if gone:
+            seen = self._seen.get(sequence) or bytearray(self._files[sequence].rows)
+            if gone := [row for row, there in enumerate(seen) if not there]:
                 which = f"row {gone[0]} and {len(gone) - 1} more" if len(gone) > 1 else f"row {gone[0]}"
                 verb = "are" if len(gone) > 1 else "is"
                 self._findings.add("missing", f"{which} of submission {sequence} {verb} missing")

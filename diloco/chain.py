@@ -24,7 +24,7 @@ from storage.s3 import Bucket
 log = logging.getLogger("muster.diloco")
 _SEND_SECONDS = 300.0  # for a transaction; given up sooner, it would be sent twice while gas is expensive
 _LAST_SECONDS = 30.0
-_MAX_PAUSE = 60.0
+_PAUSE, _MAX_PAUSE = 5.0, 60.0  # between two looks, longer after failures
 _PATIENCE = 5.0
 
 
@@ -64,16 +64,8 @@ def step_record(number: int, entry: str, commit: CommitRecord, weights: Mapping[
 class StepRecorder:
     """Records outer steps in a thread of its own, so that no step waits for the chain. `connect` is asked once."""
 
-    def __init__(
-        self,
-        connect: Callable[[], DilocoRuns],
-        run: int,
-        transport: Transport,
-        first: OuterState,
-        refresh_seconds: float = 5.0,
-    ) -> None:
+    def __init__(self, connect: Callable[[], DilocoRuns], run: int, transport: Transport, first: OuterState) -> None:
         self._connect, self._run, self._transport, self._first = connect, run, transport, first
-        self._refresh = refresh_seconds
         self._runs: DilocoRuns | None = None
         self._weights: dict[int, Mapping[str, Fraction]] = {}
         self._soon, self._stopping = threading.Event(), threading.Event()
@@ -117,20 +109,19 @@ class StepRecorder:
             log.info("outer step %d is recorded on chain", commit.step - 1)
 
     def _work(self) -> None:
-        wait, problem = self._refresh, ""
-        while True:
+        wait, problem, last = _PAUSE, "", False
+        while not last:
             last = self._stopping.is_set()
             self._soon.clear()
             try:
                 self.record_missing()
-                wait, problem = self._refresh, ""
+                wait, problem = _PAUSE, ""
             except (MusterError, OSError) as error:
                 if str(error) != problem:
                     log.warning("run %d on chain: %s", self._run, error)
-                wait, problem = min(2 * wait, max(self._refresh, _MAX_PAUSE)), str(error)
-            if last:
-                return
-            self._soon.wait(wait)
+                wait, problem = min(2 * wait, _MAX_PAUSE), str(error)
+            if not last:
+                self._soon.wait(wait)
 
 
 def remake(transport: Transport, first: OuterState, commit: CommitRecord) -> tuple[str, Mapping[str, Fraction]]:
@@ -153,44 +144,39 @@ def verify_step(config: MemberConfig, first: OuterState, step: int) -> tuple[Ste
     runs = connect_runs(config.chain, None)
     view = runs.run_of(number)
     check_run(view, number, run, first)
-    record = runs.recorded(number, step)
+    record, before = runs.recorded(number, step), runs.recorded(number, step - 1) if step else None
     if record is None:
         raise ConfigError(f"outer step {step} is not recorded", f"{view.steps} are")
-    base = view.start.hex()
-    if step > 0:
-        before = runs.recorded(number, step - 1)
-        if before is None:  # steps are recorded in order: another endpoint answered
-            raise UnreachableError(f"the chain's endpoint lacks the record of outer step {step - 1}", "try again")
-        base = before.state
-    return record, find_faults(record, base, Transport(Bucket(config.s3), run), first)
-
-
-def find_faults(record: StepRecord, base: str, transport: Transport, first: OuterState) -> list[str]:
-    """Return what of a record does not follow from the log and the bucket. `base`: digest (hex) of the state recorded
-    before. Raises MissingObjectError, UnreachableError."""
+    if step and before is None:  # steps are recorded in order: another endpoint answered
+        raise UnreachableError(f"the chain's endpoint lacks the record of outer step {step - 1}", "try again")
+    base = before.state if before else view.start.hex()
     try:
-        found = transport.entry(record.number)
-        commit = None if found is None else found[0].commit
-        if found is None or commit is None or commit.step != record.step + 1:
-            return [f"entry {record.number} of the log does not commit outer step {record.step}"]
-        started_from, weights = remake(transport, first, commit)
+        return record, _faults(record, base, Transport(Bucket(config.s3), run), first)
     except IntegrityError as error:
-        return [error.what]
+        return record, [error.what]
+
+
+def _faults(record: StepRecord, base: str, transport: Transport, first: OuterState) -> list[str]:
+    """Return what of a record does not follow from the log and the bucket. `base`: digest (hex) of the state recorded
+    before. Raises IntegrityError where the step cannot be made at all."""
+    found = transport.entry(record.number)
+    commit = None if found is None else found[0].commit
+    if found is None or commit is None or commit.step != record.step + 1:
+        return [f"entry {record.number} of the log does not commit outer step {record.step}"]
+    started_from, weights = remake(transport, first, commit)
     remade = step_record(record.number, found[1], commit, weights)
     faults = [] if remade.entry == record.entry else [f"the log has another entry {record.number} than is recorded"]
     if started_from != base:
         faults.append(f"it starts from state {started_from[:16]}…, recorded before it is {base[:16]}…")
     if remade.state != record.state:
         faults.append(f"it leads to state {remade.state[:16]}…, recorded is {record.state[:16]}…")
-    ours = {one.worker: one for one in remade.contributions}
-    theirs = {one.worker: one for one in record.contributions}
+    ours, theirs = ({one.worker: one for one in made.contributions} for made in (remade, record))
     for worker in sorted(ours.keys() | theirs.keys()):
-        if ours.get(worker) != theirs.get(worker):
-            faults.append(f"{worker}: made of {_shown(ours.get(worker))}, recorded is {_shown(theirs.get(worker))}")
+        made, told = ours.get(worker), theirs.get(worker)
+        if made != told:
+            faults.append(f"{worker}: made of {_shown(made)}, recorded is {_shown(told)}")
     return faults
 
 
-def _shown(contribution: RecordedContribution | None) -> str:
-    if contribution is None:
-        return "nothing"
-    return f"{contribution.document[:16]}… with weight {contribution.weight / WEIGHT_ONE:.9f}"
+def _shown(one: RecordedContribution | None) -> str:
+    return "nothing" if one is None else f"{one.document[:16]}… with weight {one.weight / WEIGHT_ONE:.9f}"

@@ -9,7 +9,7 @@ import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import combinations_with_replacement, pairwise
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,6 @@ Tensors = Mapping[str, F32]  # float32 tensors by name
 Products = list[list[float]]  # inner products of some vectors with one another, [vectors, vectors]
 BINS = 256
 _BLOCK = 1 << 16
-_SHORT = 1 << 12
 _SIGMAS = 3.0
 _PLAIN, _CODES, _PACKED = range(3)
 _BOOK_BYTES = 4 * BINS
@@ -114,28 +113,29 @@ def moments(values: F32) -> tuple[float, float]:
     """Return mean and standard deviation of finite values; zeros if there are none."""
     if not values.size:
         return 0.0, 0.0
-    mean = math.fsum(float(_halved(one, 1)[0]) for one in _blocks(values)) / values.size
+    mean = math.fsum(_folded(one) for one in _blocks(values)) / values.size
     squares = []
     for block in _blocks(values):
         block -= mean
         block *= block
-        squares.append(float(_halved(block, 1)[0]))
+        squares.append(_folded(block))
     return mean, math.sqrt(math.fsum(squares) / values.size)
 
 
 def gram(vectors: Sequence[Sequence[F32]]) -> Products:
     """Return the inner products of vectors that are given as pieces, all cut alike; NaN where an element is not finite.
     Raises ValueError if the pieces' lengths differ."""
-    pairs = [(row, column) for row in range(len(vectors)) for column in range(row, len(vectors))]
-    sums: list[list[float]] = [[] for _ in pairs]
+    sums: dict[tuple[int, int], list[float]] = {
+        pair: [] for pair in combinations_with_replacement(range(len(vectors)), 2)
+    }
     for pieces in zip(*vectors, strict=True):
         if len({one.shape for one in pieces}) > 1:
             raise ValueError(f"pieces of {' and '.join(str(one.size) for one in pieces)} elements")
         for blocks in zip(*map(_blocks, pieces), strict=True):
-            for parts, value in zip(sums, _block_products(blocks, pairs), strict=True):
-                parts.append(value)
+            for (row, column), parts in sums.items():
+                parts.append(_folded(blocks[row] * blocks[column]))
     products = [[0.0] * len(vectors) for _ in vectors]
-    for (row, column), parts in zip(pairs, sums, strict=True):
+    for (row, column), parts in sums.items():
         products[row][column] = products[column][row] = _finite_sum(parts)
     return products
 
@@ -143,19 +143,6 @@ def gram(vectors: Sequence[Sequence[F32]]) -> Products:
 def add_products(parts: Sequence[Products]) -> Products:
     """Return the products of whole vectors from those of their shards."""
     return [[_finite_sum(cells) for cells in zip(*rows, strict=True)] for rows in zip(*parts, strict=True)]
-
-
-def _block_products(blocks: Sequence[NDArray[np.float64]], pairs: Sequence[tuple[int, int]]) -> list[float]:
-    # The last halvings of all pairs are done together: on short arrays numpy's calls take longer than their additions.
-    rest = blocks[0].size
-    while rest > _SHORT:
-        rest = (rest + 1) // 2
-    product, rests = np.empty_like(blocks[0]), np.empty((len(pairs), rest))
-    for row, (left, right) in zip(rests, pairs, strict=True):
-        np.multiply(blocks[left], blocks[right], out=product)
-        row[:] = _halved(product, rest)
-    products: list[float] = _halved(rests, 1)[:, 0].tolist()
-    return products
 
 
 def _finite_sum(values: Sequence[float]) -> float:
@@ -166,14 +153,14 @@ def _blocks(values: F32) -> Iterator[NDArray[np.float64]]:
     return (values[start : start + _BLOCK].astype(np.float64) for start in range(0, values.size, _BLOCK))
 
 
-def _halved(values: NDArray[np.float64], least: int) -> NDArray[np.float64]:
-    """Add the upper half of each row to its lower half, in place, until `least` elements are left."""
-    size = values.shape[-1]
-    while size > least:
+def _folded(values: NDArray[np.float64]) -> float:
+    """Return the sum: the upper half is added to the lower half, in place, until one element is left."""
+    size = values.size
+    while size > 1:
         half = (size + 1) // 2
-        values[..., : size - half] += values[..., half:size]
+        values[: size - half] += values[half:size]
         size = half
-    return values[..., :size]
+    return float(values[0])
 
 
 # Codecs of one piece.

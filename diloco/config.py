@@ -217,7 +217,6 @@ class ChainConfig(Document):
     deployment: Path
     rpc: tuple[str, ...] = Field(min_length=1)
     run: int = Field(ge=1, lt=1 << 256, description="The run's number on chain, from `muster diloco record`.")
-    refresh_seconds: float = Field(5.0, gt=0, le=3600)
 
 
 class MemberConfig(DaemonConfig):

@@ -3,7 +3,6 @@
 All that it knows follows from the log, the bucket and the run's first state: a kill costs the time since."""
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -19,7 +18,7 @@ from diloco.log import Log, LogWriter, begin_log, catch_up, expected_at
 from diloco.outer import Admitted, OuterState, OuterStepError, Payloads, settle, update_norm
 from diloco.state_machine import Phase, Schedule
 from diloco.store import step_status
-from diloco.transport import AttemptCache, BackgroundJob, PollBackoff, Transport, run_turns
+from diloco.transport import AttemptCache, BackgroundJob, PollBackoff, Transport
 from protocol.accounts import LocalAccount
 from protocol.errors import MusterError, UnreachableError, printable
 
@@ -73,7 +72,7 @@ class Coordinator:
     def _schedule(self) -> Schedule:
         return self._draft.schedule
 
-    def start(self) -> None:
+    def start(self, stopped: Callable[[], bool] = lambda: False) -> None:
         """Follow the log to its end, or begin it. Raises IntegrityError if it is another run's, UnreachableError."""
         found = Log.newest(self.transport)
         if found is None:
@@ -92,16 +91,10 @@ class Coordinator:
             self._recorder.start()
         log.info("coordinating %s: outer step %d, entry %d", self.run.name, self.state.step, found.number)
 
-    def serve(self, stopping: threading.Event, poll_seconds: float, show: Callable[[], None], steps: int = 0) -> None:
-        """Write the log until `stopping`, or until there are `steps` outer steps (0: without an end)."""
-
-        def turn() -> str:
-            self.turn()
-            return self.waiting_for()  # also after an entry: no worker has read it yet
-
-        self.start()
-        run_turns(turn, lambda: 0 < steps <= self.state.step, stopping, poll_seconds, show)
-        self.finish()
+    def advance(self) -> str:
+        """`turn`, for a process; return what is waited for."""
+        self.turn()
+        return self.waiting_for()  # also after an entry: no worker has read it yet
 
     def assign(self, items: Sequence[str]) -> None:
         """Say which files (SHA-256) the outer step under way trains on, unless that was said. Raises as `turn`."""

@@ -115,16 +115,6 @@ class FilesUnusableError(MusterError):
         self.items, self.for_good = tuple(items), for_good
 
 
-class Saving(Protocol):
-    """Something that is being written to disk as it was when that began. One thread uses it."""
-
-    def done(self) -> bool:
-        """Return whether `finish` need not wait any longer."""
-
-    def finish(self) -> None:
-        """Return once it is written. Raises MusterError."""
-
-
 class InnerTask(Protocol):
     """Weights, an optimizer and a position in the data. One thread uses it."""
 
@@ -141,9 +131,15 @@ class InnerTask(Protocol):
     def metrics(self) -> Mapping[str, float]:
         """Return metrics of the inner steps since `load` or `restore`."""
 
-    def save(self, folder: Path) -> Saving:
+    def save(self, folder: Path) -> None:
         """Begin to write everything that continuing exactly here needs into a new folder; what happens meanwhile
-        changes nothing of it. Nothing else is saved or restored before it is finished. Raises MusterError."""
+        changes nothing of it. Nothing else is saved or restored before `finish_save`. Raises MusterError."""
+
+    def saved(self) -> bool:
+        """Return whether `finish_save` need not wait any longer."""
+
+    def finish_save(self) -> None:
+        """Return once what `save` began is written. Raises MusterError."""
 
     def restore(self, folder: Path) -> None:
         """Restore what `save` wrote. Raises IntegrityError where it is damaged."""

@@ -273,7 +273,6 @@ class LogWriter:
     def __init__(self, written: Log, account: LocalAccount) -> None:
         self.written, self._transport, self._account = written, written.transport, account
         self._unsure: tuple[LogEntry, bytes] | None = None
-        self._free = 0
         self._reset()
 
     def _reset(self) -> None:
@@ -308,8 +307,7 @@ class LogWriter:
         self._reset()
 
     def _append(self, events: list[LogEvent]) -> None:
-        first = max(self.written.number, self._free)
-        for number in range(first, first + MAX_TAKEN):
+        for number in range(self.written.number, self.written.number + MAX_TAKEN):
             epoch = number if isinstance(events[-1], CommitRecord) else self.written.epoch
             entry = LogEntry(
                 run=self._transport.run.digest, number=number, previous=self.written.tip, epoch=epoch, time=time.time(),
@@ -328,7 +326,7 @@ class LogWriter:
             return False
         entry, data = self._unsure
         placed = self._transport.append(entry.number, data) or self._is_there(entry, data)
-        self._unsure, self._free = None, entry.number + 1
+        self._unsure = None
         if placed:
             self.written.take(entry, sha256_hex(data))
             log.info("entry %d: %s", entry.number, "; ".join(map(_summary, entry.events)))

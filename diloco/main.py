@@ -5,6 +5,7 @@ Nothing here imports PyTorch before the environment variables that set its threa
 import logging
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 from diloco.chain import StepRecorder, connect_runs
 from diloco.config import CoordinatorConfig, DilocoRun, MemberConfig, PolicyCoordinatorConfig, Timeouts, WorkerConfig
 from diloco.coordinator import Coordinator
-from diloco.inner import check_data, data_digest, text_corpus
 from diloco.outer import OuterState
 from diloco.store import StatusFile, open_home
 from diloco.transport import Transport
-from protocol.config import PoolConfig
 from protocol.encoding import load_document
-from protocol.errors import ConfigError
+from protocol.errors import ConfigError, UnreachableError
+from protocol.waits import WAITS
 from runtime.process import Daemon, start
 from storage.s3 import Bucket
 from trainer.config import ParallelConfig
@@ -27,10 +27,8 @@ from trainer.exits import EXIT_DONE, EXIT_LOST, RanksLostError
 from trainer.main import prepare_torch
 
 if TYPE_CHECKING:
-    from diloco.inner import InnerTask
-    from diloco.tasks import WorkerLearners
+    from diloco.tasks import RankTask
     from diloco.worker import Worker
-    from trainer.model.sharding import Placement
 
 log = logging.getLogger("muster.diloco")
 _MIN_COLLECTIVE_SECONDS = 60.0  # that the ranks' processes may take to start
@@ -72,7 +70,9 @@ class MemberDaemon:
         log.info("timeouts of %s:\n%s", self._member.run.name, self._member.timeouts.table())
         self._status.write()
         try:
-            self._member.serve(self._stopping, self._config.poll_seconds, self._status, self._config.steps)
+            self._member.start(self._stopped)
+            self._advance()
+            self._member.finish()
         except RanksLostError as error:
             log.error("%s", error)
             return EXIT_LOST
@@ -80,23 +80,45 @@ class MemberDaemon:
         self._end(EXIT_DONE)
         return EXIT_DONE
 
+    def _stopped(self) -> bool:
+        self._status()
+        return self._stopping.is_set()
+
+    def _advance(self) -> None:
+        """Do whatever can be done, until stopped or until there are `steps` outer steps. A bucket that cannot be
+        reached is waited for, and longer where bucket or processor are busy."""
+        waiting, steps = "", self._config.steps
+        while not self._stopped() and not 0 < steps <= self._member.state.step:
+            began = time.monotonic()
+            try:
+                why = self._member.advance()
+            except UnreachableError as error:
+                why = f"the bucket: {error.what}"
+            if why and why != waiting:
+                log.info("waiting for %s", why)
+            waiting = why
+            if why:
+                self._status()
+                with WAITS.on(why):
+                    self._stopping.wait(max(self._config.poll_seconds, min(1.5 * (time.monotonic() - began), 1.0)))
+
 
 class FollowingRank:
     """Every rank's process but the first. `run` returns rank 0's exit code, or 3 if a rank is gone."""
 
-    def __init__(self, learners: "WorkerLearners[Any]") -> None:
-        self._learners = learners
+    def __init__(self, task: "RankTask[Any]") -> None:
+        self._task = task
 
     def run(self) -> int:
         try:
-            return self._learners.follow()
+            return self._task.follow()
         except RanksLostError as error:
             log.error("%s", error)
             return EXIT_LOST
 
     def stop(self) -> None:
         """Rank 0 is asked too and decides; should it be gone, do not wait for it much longer."""
-        self._learners.ranks.shorten_wait(_LAST_SECONDS)
+        self._task.ranks.shorten_wait(_LAST_SECONDS)
 
 
 def load_first_state(model: str) -> OuterState:
@@ -119,8 +141,7 @@ def _coordinator(config: CoordinatorConfig) -> Daemon:
     held = open_home(config.home, run)
     first, transport, recorder = load_first_state(config.model), Transport(Bucket(config.s3), run), None
     if (chain := config.chain) is not None:
-        seconds = chain.refresh_seconds
-        recorder = StepRecorder(lambda: connect_runs(chain, account), chain.run, transport, first, seconds)
+        recorder = StepRecorder(lambda: connect_runs(chain, account), chain.run, transport, first)
     return MemberDaemon(Coordinator(transport, account, first, config.home, recorder), config, held)
 
 
@@ -138,48 +159,20 @@ def _worker(config: WorkerConfig) -> Daemon:
     launcher = prepare_torch(parallel, task.threads)
     if launcher is not None:
         return launcher
-    from diloco.tasks import check_pool_run
+    from diloco.tasks import make_task
     from diloco.worker import Worker
-    from trainer.model.policy import model_folder
     from trainer.model.sharding import make_placement
 
     try:
         placement = make_placement(parallel, task.memory, task.device)
         if placement.ranks.rank:
-            return FollowingRank(_task_of(config, run, placement)[0])
-        if config.rl is not None:
-            check_pool_run(run, load_document(config.rl.pool, PoolConfig))
-        if config.text is not None:
-            check_data(run, data_digest(text_corpus(config.text), config.text, model_folder(config.model)))
+            return FollowingRank(make_task(config, run, placement))
         account = config.key.open()
         if account.address not in run.workers:
             raise ConfigError(f"{account.address} is no worker of {run.name}", "name one's key, or add it to the run")
         held, transport = open_home(config.home, run), Transport(Bucket(config.s3), run)
-        learners, make_task = _task_of(config, run, placement)
-        worker = Worker(transport, account, make_task(), config.home)
-        return MemberDaemon(worker, config, held, learners.end)
+        inner_task = make_task(config, run, placement)
+        return MemberDaemon(Worker(transport, account, inner_task, config.home), config, held, inner_task.end)
     except RanksLostError as error:
         log.error("%s", error)
         sys.exit(EXIT_LOST)
-
-
-def _task_of(
-    config: WorkerConfig, run: DilocoRun, placement: "Placement"
-) -> tuple["WorkerLearners[Any]", Callable[[], "InnerTask"]]:
-    """Return the learners of this rank, and what makes the inner task that rank 0 drives them by. Raises ConfigError,
-    IntegrityError."""
-    from diloco import tasks
-    from trainer.model.policy import model_folder
-
-    folder = model_folder(config.model)
-    if (rl := config.rl) is not None:
-        pool = load_document(rl.pool, PoolConfig)
-        policy = tasks.rl_learners(pool, rl.seed, folder, placement)
-        return policy, lambda: tasks.RlTask(pool, folder, Bucket(config.s3).get, policy)
-    if (text := config.text) is not None:
-        readers = tasks.language_learners(text, folder, placement)
-        return readers, lambda: tasks.text_task(text, folder, text_corpus(text), run, readers)
-    sft = config.sft
-    assert sft is not None, "a configuration names one task"
-    speakers = tasks.language_learners(sft, folder, placement)
-    return speakers, lambda: tasks.sft_task(sft, folder, run, speakers)

@@ -15,14 +15,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from zipfile import BadZipFile
 
 import numpy as np
 
 from diloco.codec import TensorLayout, Tensors
 from diloco.config import DilocoRun
-from diloco.inner import InnerTask, Saving
+from diloco.inner import InnerTask
 from diloco.messages import Contribution, Signed
 from diloco.outer import OuterState, read_state, shard_parts, state_shard_bytes
 from diloco.state_machine import Schedule
@@ -32,6 +32,7 @@ from protocol.errors import ConfigError, IntegrityError, MusterError
 from protocol.waits import WAITS
 
 log = logging.getLogger("muster.diloco")
+T = TypeVar("T")
 STATUS = "status.json"
 _KEPT_STATES = 2
 _LOCK_SECONDS = 10.0
@@ -56,16 +57,6 @@ class OwnContribution:
         return sha256_hex(self.document)
 
 
-@dataclass(frozen=True)
-class _StateWrite:
-    """A state that is being written to `aside`: its own files (`state`) and the inner task's (`task`)."""
-
-    target: Path
-    aside: Path
-    state: Future[None]
-    task: Saving
-
-
 class WorkerStore:
     """In `home`. `error`: the error feedback that belongs to the inner task as it was last restored. One thread uses
     it; another writes states."""
@@ -74,7 +65,8 @@ class WorkerStore:
         self._states, self._pending = home / "outer", home / "pending"
         self._layout, self._shards, self._task = layout, shards, task
         self._writer = ThreadPoolExecutor(1, "state-writer")
-        self._write: _StateWrite | None = None
+        # The state that is being written: its folder, the one aside, and the write of its own files.
+        self._write: tuple[Path, Path, Future[None]] | None = None
         self.error: Tensors | None = None
         for folder in (self._states, self._pending):
             folder.mkdir(parents=True, exist_ok=True)
@@ -84,28 +76,13 @@ class WorkerStore:
         """Return the newest state that is intact, with the inner task restored to what it was then; None if there is
         none. Raises MusterError where the disk does not take what was begun."""
         self.finish()
-        for path in sorted(self._states.glob("step-*"), reverse=True):
-            try:
-                state = self._read_state(path)
-                self._task.restore(path / "inner")
-                self.error = self._read_error(path)
-                return state
-            except _DAMAGED as error:
-                log.warning("%s cannot be used: %s", path, error)
-        return None
+        return self._restored(self._states, self._read_state)
 
     def pending(self, state: OuterState) -> OwnContribution | None:
         """Return the newest intact contribution that was made from `state`, with the inner task restored to what it was
         then; None if there is none."""
-        for path in sorted(self._pending.glob("step-*"), reverse=True):
-            try:
-                own = self._read_contribution(path)
-                if own.base == state.digest.hex():
-                    self._task.restore(path / "inner")
-                    return own
-            except _DAMAGED as error:
-                log.warning("%s cannot be used: %s", path, error)
-        return None
+        base = state.digest.hex()
+        return self._restored(self._pending, lambda path: self._read_contribution(path, base))
 
     def begin_state(self, state: OuterState, error: Tensors | None) -> None:
         """Begin to write a new state with the inner task that goes on from it. Raises MusterError."""
@@ -115,25 +92,25 @@ class WorkerStore:
             aside = files.folder_aside(target)
             try:
                 _write_error(aside, error)
-                saving = self._task.save(aside / "inner")
+                self._task.save(aside / "inner")
             except BaseException:
                 shutil.rmtree(aside, ignore_errors=True)
                 raise
-        self._write = _StateWrite(target, aside, self._writer.submit(self._write_state, state, aside), saving)
+        self._write = target, aside, self._writer.submit(self._write_state, state, aside)
 
     def keep_contribution(self, step: int, own: OwnContribution) -> None:
         """Write a contribution to outer step `step`, after the state that it was made from. Raises MusterError."""
         self.finish()
 
         def fill(folder: Path) -> None:
-            saving = self._task.save(folder / "inner")
+            self._task.save(folder / "inner")
             (folder / "document").write_bytes(own.document)
             for number, data in enumerate(own.payload):
                 (folder / f"shard-{number:04d}").write_bytes(data)
             _write_error(folder, own.error)
             about = {"document": own.digest, "attempt": own.attempt, "share": list(own.share)}
             (folder / "pending.json").write_bytes(canonical_json(about))
-            saving.finish()
+            self._task.finish_save()
 
         files.write_folder(self._pending / f"step-{step:010d}-{own.attempt:010d}", fill)
 
@@ -149,25 +126,36 @@ class WorkerStore:
 
     def tend(self) -> None:
         """Complete what was being written, if that takes no wait. Raises MusterError."""
-        if self._write is not None and self._write.state.done() and self._write.task.done():
+        if self._write is not None and self._write[2].done() and self._task.saved():
             self.finish()
 
     def finish(self) -> None:
         """Return once all that was begun is there. Raises MusterError."""
-        write, self._write = self._write, None
-        if write is None:
+        if self._write is None:
             return
+        (target, aside, written), self._write = self._write, None
         try:
             with WAITS.on("the disk, for the newest outer state"):
-                write.state.result()
-                write.task.finish()
-                with files.explained(f"write {write.target}", "free or mend the disk"):
-                    files.put_folder(write.aside, write.target)
+                written.result()
+                self._task.finish_save()
+                with files.explained(f"write {target}", "free or mend the disk"):
+                    files.put_folder(aside, target)
         except BaseException:
-            shutil.rmtree(write.aside, ignore_errors=True)
+            shutil.rmtree(aside, ignore_errors=True)
             raise
         files.drop_old(sorted(self._states.glob("step-*")), _KEPT_STATES)
         self.drop_contribution()  # which led to the state that is there now
+
+    def _restored(self, folder: Path, read: Callable[[Path], T | None]) -> T | None:
+        for path in sorted(folder.glob("step-*"), reverse=True):
+            try:
+                found = read(path)
+                if found is not None:
+                    self._task.restore(path / "inner")
+                    return found
+            except _DAMAGED as error:
+                log.warning("%s cannot be used: %s", path, error)
+        return None
 
     def _write_state(self, state: OuterState, aside: Path) -> None:
         with files.explained(f"write {aside}", "free or mend the disk"):
@@ -181,6 +169,7 @@ class WorkerStore:
         which = json.loads(files.read_bounded(path / "state.json", 1024))
         sizes = [state_shard_bytes(pieces) for pieces in self._layout.shards(self._shards)]
         shards = (files.read_bounded(path / f"shard-{number:04d}", size) for number, size in enumerate(sizes))
+        self.error = self._read_error(path)
         return read_state(int(which["step"]), str(which["digest"]), shards, self._layout, self._shards)
 
     def _read_error(self, path: Path) -> Tensors | None:
@@ -192,16 +181,18 @@ class WorkerStore:
             raise IntegrityError(f"{path / 'error.npz'} is of another model")
         return tensors
 
-    def _read_contribution(self, path: Path) -> OwnContribution:
+    def _read_contribution(self, path: Path, base: str) -> OwnContribution | None:
         about = json.loads((path / "pending.json").read_bytes())
         document = (path / "document").read_bytes()
         body = Signed[Contribution].model_validate_json(document).body
+        if body.base != base:
+            return None
         payload = tuple((path / f"shard-{number:04d}").read_bytes() for number in range(len(body.shards)))
         hashes = [about["document"], *(shard.sha256 for shard in body.shards)]
         if list(map(sha256_hex, (document, *payload))) != hashes:
             raise IntegrityError(f"a file in {path} is damaged")
         share, error = tuple(about["share"]), self._read_error(path)
-        return OwnContribution(document, payload, body.base, about["attempt"], share, error)
+        return OwnContribution(document, payload, base, about["attempt"], share, error)
 
 
 def _write_error(folder: Path, error: Tensors | None) -> None:

@@ -1,6 +1,7 @@
-"""Inner tasks on text, on conversations and by reinforcement learning, and their learners on all ranks.
+"""Inner tasks on text, on conversations and by reinforcement learning.
 
-Of a worker's ranks, which hold parts of the weights, rank 0 runs worker and inner task; the others follow it."""
+Each of a worker's ranks has the task, with its own part of the weights. Rank 0 runs the worker and has the data; the
+others follow it."""
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
@@ -12,36 +13,55 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from diloco import inner
 from diloco.codec import F32, Tensors
-from diloco.config import DilocoRun, LanguageConfig, SftTaskConfig, TextTaskConfig
+from diloco.config import DilocoRun, LanguageConfig, SftTaskConfig, TextTaskConfig, WorkerConfig
 from diloco.messages import MAX_NAMED
 from protocol.config import PoolConfig
+from protocol.encoding import load_document
 from protocol.errors import ConfigError, IntegrityError, MusterError, ScoringUnavailable, UnreachableError
 from protocol.models import load_tokenizer
 from protocol.rollout_file.rows import MalformedFile
 from storage.keys import MissingObjectError
-from storage.weights.fetch import OpenObject
+from storage.s3 import Bucket
 from trainer.checkpoint import PendingCheckpoint
 from trainer.data.batch import Group
 from trainer.data.files import Loader
 from trainer.distributed import BroadcastCalls, on_all_ranks
 from trainer.learner import Learner
-from trainer.model.policy import Policy
+from trainer.model.policy import Policy, model_folder
 from trainer.model.sharding import Placement, whole
 from trainer.reports.step_metrics import StepMetrics
 from trainer.sft import ConversationEncoder, Example, SftLearner, SftMetrics, load_examples
 
-# Learners, of which every rank has one
-
 L = TypeVar("L", SftLearner, Learner)
 
 
-class WorkerLearners(BroadcastCalls, Generic[L]):
-    """The learners of a worker's ranks. Rank 0 calls the methods; the others are in `follow` meanwhile."""
+def make_task(config: WorkerConfig, run: DilocoRun, placement: Placement) -> "LanguageTask | RlTask":
+    """Return this rank's task. Raises ConfigError where it does not fit the run; IntegrityError."""
+    folder, follows = model_folder(config.model), placement.ranks.rank > 0
+    if (rl := config.rl) is not None:
+        pool = load_document(rl.pool, PoolConfig)
+        check_pool_run(run, pool)
+        learner = Learner(folder, pool.train, pool.work.temperature, pool.model.dtype, placement, rl.seed)
+        return RlTask(pool, learner, None if follows else Loader(pool, Bucket(config.s3).get, folder))
+    text, sft = config.text, config.sft
+    if text is not None and not follows:
+        corpus = inner.text_corpus(text)
+        inner.check_data(run, inner.data_digest(corpus, text, folder))
+        return text_task(text, folder, corpus, run, language_learner(text, folder, placement))
+    if sft is not None and not follows:
+        return sft_task(sft, folder, run, language_learner(sft, folder, placement))
+    language = text or sft
+    assert language is not None, "a configuration names one task"
+    return LanguageTask(run, language_learner(language, folder, placement))
+
+
+class RankTask(BroadcastCalls, Generic[L]):
+    """What every task does with the learners of all ranks. Rank 0 calls the methods."""
 
     def __init__(self, learner: L) -> None:
         super().__init__(learner.placement.ranks)
         self.learner: L = learner
-        self._pending: PendingCheckpoint | None = None
+        self._saving: PendingCheckpoint | None = None
 
     @on_all_ranks
     def weights(self) -> Tensors:
@@ -58,64 +78,22 @@ class WorkerLearners(BroadcastCalls, Generic[L]):
         set_tensors(self.learner.policy.model, weights)
 
     @on_all_ranks
-    def save(self, folder: Path, extra: dict[str, Any]) -> inner.Saving:
-        """Begin to write what continuing exactly here needs, and `extra` (JSON). Raises MusterError."""
-        assert self._pending is None, "one at a time"
-        self._pending = self.learner.start_checkpoint(folder, extra)
-        return self
+    def _save(self, folder: Path, extra: dict[str, Any]) -> None:
+        assert self._saving is None, "one at a time"
+        self._saving = self.learner.start_checkpoint(folder, extra)
 
-    def done(self) -> bool:
-        """Return whether this rank has written its part of what `save` began."""
-        return self._pending is None or self._pending.done()
+    def saved(self) -> bool:
+        return self._saving is None or self._saving.done()
 
     @on_all_ranks
-    def finish(self) -> None:
-        """Return once what `save` began is on disk, of all ranks. Raises MusterError."""
-        pending, self._pending = self._pending, None
-        if pending is not None:
-            pending.wait()
+    def finish_save(self) -> None:
+        saving, self._saving = self._saving, None
+        if saving is not None:
+            saving.wait()
 
     @on_all_ranks
-    def restore(self, folder: Path) -> dict[str, Any]:
-        """Restore what `save` wrote, and return its `extra`. Raises IntegrityError where it is damaged."""
+    def _restore(self, folder: Path) -> dict[str, Any]:
         return self.learner.load_checkpoint(folder)
-
-
-class LanguageLearners(WorkerLearners[SftLearner]):
-    """Learners of examples: text and conversations."""
-
-    @on_all_ranks
-    def update(self, examples: Sequence[Example], number: int) -> SftMetrics:
-        """Learn from a batch, as update `number` of the run."""
-        self.learner.updates = number
-        return self.learner.update(examples)
-
-    @on_all_ranks
-    def loss(self, examples: Sequence[Example]) -> float:
-        """Return the mean loss (nats) of the learned tokens, without learning."""
-        return self.learner.loss(examples)
-
-
-class RlLearners(WorkerLearners[Learner]):
-    """Learners that take a policy step's updates one at a time."""
-
-    _updates: Generator[int, None, StepMetrics] | None = None
-
-    @on_all_ranks
-    def begin(self, groups: Sequence[Group], step: int, updates: int) -> None:
-        """Prepare the updates of policy step `step` + 1 on these groups; `updates` were taken before."""
-        self.learner.step, self.learner.updates = step, updates
-        self._updates = self.learner.updates_of(groups)
-
-    @on_all_ranks
-    def update(self) -> tuple[int, StepMetrics | None]:
-        """Take the next update and return its tokens; 0 and the step's metrics once there is none left."""
-        assert self._updates is not None, "no step was begun"
-        try:
-            return next(self._updates), None
-        except StopIteration as end:
-            self._updates = None
-            return 0, end.value
 
 
 def model_tensors(model: Any, wanted: bool = True) -> Tensors:
@@ -154,23 +132,39 @@ def _trained(model: Any) -> list[tuple[str, torch.Tensor]]:
 NextBatch = Callable[[inner.Cursor, inner.DataShare], tuple[list[Example], inner.Cursor]]
 
 
-class LanguageTask:
-    """Learns from what `batch` returns; `heldout` examples measure the loss. An InnerTask. The learning rate's schedule
-    goes by the run's inner steps, so a worker that joins late has the rate of the others."""
+def language_learner(config: LanguageConfig, folder: Path, placement: Placement) -> SftLearner:
+    return SftLearner(Policy(folder, config.dtype, placement), config.optimizer, config.updates)
+
+
+class LanguageTask(RankTask[SftLearner]):
+    """Learns from what `next_batch` returns; `heldout` examples measure the loss. An InnerTask. The learning rate's
+    schedule goes by the run's inner steps, so a worker that joins late has the rate of the others."""
 
     def __init__(
-        self, run: DilocoRun, learners: LanguageLearners, batch: NextBatch, heldout: Sequence[Example]
+        self,
+        run: DilocoRun,
+        learner: SftLearner,
+        next_batch: NextBatch = lambda cursor, share: ([], cursor),
+        heldout: Sequence[Example] = (),
     ) -> None:
-        self._inner_steps, self.learners = run.settings.inner_steps, learners
-        self.next_batch, self._heldout = batch, heldout
+        super().__init__(learner)
+        self._inner_steps, self.next_batch, self._heldout = run.settings.inner_steps, next_batch, heldout
         self._made: list[SftMetrics] = []
         self.cursor = inner.Cursor()
 
-    def weights(self) -> Tensors:
-        return self.learners.weights()
+    @on_all_ranks
+    def update(self, examples: Sequence[Example], number: int) -> SftMetrics:
+        """Learn from a batch, as update `number` of the run."""
+        self.learner.updates = number
+        return self.learner.update(examples)
+
+    @on_all_ranks
+    def loss(self, examples: Sequence[Example]) -> float:
+        """Return the mean loss (nats) of the learned tokens, without learning."""
+        return self.learner.loss(examples)
 
     def load(self, weights: Tensors) -> None:
-        self.learners.load(weights)
+        super().load(weights)
         self._made.clear()
 
     def train(self, share: inner.DataShare, number: int) -> int:
@@ -179,9 +173,8 @@ class LanguageTask:
         batch, self.cursor = self.next_batch(self.cursor, share)
         if not batch:
             return 0
-        metrics = self.learners.update(batch, share.step * self._inner_steps + number)
-        self._made.append(metrics)
-        return metrics.tokens
+        self._made.append(self.update(batch, share.step * self._inner_steps + number))
+        return self._made[-1].tokens
 
     def metrics(self) -> dict[str, float]:
         """Return the mean loss, the largest gradient norm, the last learning rate, the position in the stream, and the
@@ -192,26 +185,20 @@ class LanguageTask:
             metrics["grad_norm"] = max(one.grad_norm for one in self._made)
             metrics["learning_rate"] = self._made[-1].learning_rate
         if self._heldout:
-            metrics["heldout_loss"] = self.learners.loss(self._heldout)
+            metrics["heldout_loss"] = self.loss(self._heldout)
         return metrics
 
-    def save(self, folder: Path) -> inner.Saving:
-        return self.learners.save(folder, {"position": self.cursor.position, "offset": self.cursor.offset})
+    def save(self, folder: Path) -> None:
+        self._save(folder, {"position": self.cursor.position, "offset": self.cursor.offset})
 
     def restore(self, folder: Path) -> None:
-        extra = self.learners.restore(folder)
+        extra = self._restore(folder)
         self.cursor = inner.Cursor(int(extra["position"]), int(extra["offset"]))
         self._made.clear()
 
 
-def language_learners(config: LanguageConfig, folder: Path, placement: Placement) -> LanguageLearners:
-    """Return the learner of one rank."""
-    policy = Policy(folder, config.dtype, placement)
-    return LanguageLearners(SftLearner(policy, config.optimizer, config.updates))
-
-
 def text_task(
-    config: TextTaskConfig, folder: Path, corpus: inner.Corpus, run: DilocoRun, learners: LanguageLearners
+    config: TextTaskConfig, folder: Path, corpus: inner.Corpus, run: DilocoRun, learner: SftLearner
 ) -> LanguageTask:
     """Return the task of predicting the next tokens of documents: packed, nothing padded. Raises ConfigError for a
     tokenizer without an EOS."""
@@ -229,22 +216,22 @@ def text_task(
 
     stream = inner.TextStream(corpus.text, count, encode, bytes.fromhex(run.seed), config.sequence_tokens)
 
-    def batch(cursor: inner.Cursor, share: inner.DataShare) -> tuple[list[Example], inner.Cursor]:
+    def next_batch(cursor: inner.Cursor, share: inner.DataShare) -> tuple[list[Example], inner.Cursor]:
         pieces, after = stream.take(cursor, config.batch_tokens, share.owns)
         return predicting(pieces), after
 
     heldout = [encode(corpus.text(number))[: config.sequence_tokens] for number in range(count, len(corpus))]
-    return LanguageTask(run, learners, batch, predicting(heldout))
+    return LanguageTask(run, learner, next_batch, predicting(heldout))
 
 
-def sft_task(config: SftTaskConfig, folder: Path, run: DilocoRun, learners: LanguageLearners) -> LanguageTask:
+def sft_task(config: SftTaskConfig, folder: Path, run: DilocoRun, learner: SftLearner) -> LanguageTask:
     """Return the task of supervised fine-tuning on conversations, in an order that the run's seed decides anew each
     epoch."""
     encoder = ConversationEncoder(load_tokenizer(folder), config.chat_template)
     examples, heldout = load_examples(config.data, encoder, config.max_tokens, config.heldout)
     seed, count = bytes.fromhex(run.seed), len(examples)
 
-    def batch(cursor: inner.Cursor, share: inner.DataShare) -> tuple[list[Example], inner.Cursor]:
+    def next_batch(cursor: inner.Cursor, share: inner.DataShare) -> tuple[list[Example], inner.Cursor]:
         taken: list[Example] = []
         position, passed = cursor.position, 0
         while len(taken) < config.batch and passed < count:
@@ -256,7 +243,7 @@ def sft_task(config: SftTaskConfig, folder: Path, run: DilocoRun, learners: Lang
             position += 1
         return taken, inner.Cursor(position)
 
-    return LanguageTask(run, learners, batch, heldout)
+    return LanguageTask(run, learner, next_batch, heldout)
 
 
 # Reinforcement learning: a policy step's updates, on the files that are assigned to the worker
@@ -265,11 +252,6 @@ RL_METRICS = (
     "loss", "entropy", "grad_norm", "clip_low", "clip_high", "kl", "learning_rate", "mismatch", "tokens",
     "trained_tokens", "flops",
 )  # fmt: skip
-
-
-def rl_learners(pool: PoolConfig, seed: int, folder: Path, placement: Placement) -> RlLearners:
-    """Return the learner of one rank."""
-    return RlLearners(Learner(folder, pool.train, pool.work.temperature, pool.model.dtype, placement, seed))
 
 
 def check_pool_run(run: DilocoRun, pool: PoolConfig) -> None:
@@ -295,61 +277,61 @@ def check_pool_run(run: DilocoRun, pool: PoolConfig) -> None:
         raise ConfigError("DiLoCo workers train whole weights", "use a pool without `train.lora`")
 
 
-class RlTask:
+class RlTask(RankTask[Learner]):
     """The updates that a trainer alone would make of these files, one per inner step; the learning rate's schedule goes
     by the outer step. An InnerTask."""
 
-    def __init__(self, pool: PoolConfig, folder: Path, open_object: OpenObject, learners: RlLearners) -> None:
-        self._minibatches = pool.train.minibatches
-        self._loader = Loader(pool, open_object, folder)
-        self._learners = learners
+    def __init__(self, pool: PoolConfig, learner: Learner, loader: Loader | None = None) -> None:
+        super().__init__(learner)
+        self._minibatches, self._loader = pool.train.minibatches, loader
         self._read: dict[bytes, list[Group]] = {}
-        self._more = False
-        self._metrics: StepMetrics | None = None
+        self._updates: Generator[int, None, StepMetrics] | None = None  # that are left of the step
+        self._metrics: StepMetrics | None = None  # of the step, once none is left
 
-    def weights(self) -> Tensors:
-        return self._learners.weights()
+    @on_all_ranks
+    def begin(self, groups: Sequence[Group], step: int) -> None:
+        """Prepare the updates of policy step `step` + 1 on these groups."""
+        self.learner.step, self.learner.updates = step, step * self._minibatches
+        self._updates, self._metrics = self.learner.updates_of(groups), None
 
-    def load(self, weights: Tensors) -> None:
-        self._learners.load(weights)
-        self._more, self._metrics = False, None
+    @on_all_ranks
+    def update(self) -> int:
+        """Take the next update and return its tokens; 0 once there is none left."""
+        if self._updates is None:
+            return 0
+        try:
+            return next(self._updates)
+        except StopIteration as end:
+            self._updates, self._metrics = None, end.value
+            return 0
 
     def train(self, share: inner.DataShare, number: int) -> int:
         """Raise FilesUnusableError for files that cannot be had or scored, or are malformed."""
         if not share.files:
             return 0
         if number:
-            return self._update()
+            return self.update()
         groups = self._groups(share.files)
-        self._learners.begin(groups, share.step, share.step * self._minibatches)
-        self._more, self._metrics = True, None
+        self.begin(groups, share.step)
         # Files without any signal count as trained on: they lead to no change.
-        return self._update() or sum(len(one.output) for group in groups for one in group)
+        return self.update() or sum(len(one.output) for group in groups for one in group)
 
     def metrics(self) -> dict[str, float]:
-        self._update()  # the step's metrics follow its last update
+        self.update()  # the step's metrics follow its last update
         metrics = {name: getattr(self._metrics, name, None) for name in RL_METRICS}
         return {name: float(value) for name, value in metrics.items() if value is not None}
 
-    def save(self, folder: Path) -> inner.Saving:
-        return self._learners.save(folder, {})
+    def save(self, folder: Path) -> None:
+        self._save(folder, {})
 
     def restore(self, folder: Path) -> None:
-        self._learners.restore(folder)
-        self._more, self._metrics = False, None
-
-    def _update(self) -> int:
-        """Take the next update; return 0 once there is none left."""
-        if not self._more:
-            return 0
-        tokens, self._metrics = self._learners.update()
-        self._more = self._metrics is None
-        return tokens
+        self._restore(folder)
 
     def _groups(self, items: Sequence[bytes]) -> list[Group]:
         """Return the groups of all files; what was read is kept while one of them is waited for."""
         self._read = {item: groups for item, groups in self._read.items() if item in items}
         failed: dict[bytes, MusterError] = {}
+        assert self._loader is not None, "rank 0 has the data"
         for item in items:
             try:
                 if item not in self._read:

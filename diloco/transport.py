@@ -5,13 +5,12 @@ bucket lets nobody overwrite. Whatever comes from there is a stranger's."""
 
 import logging
 import shutil
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from diloco import messages
 from diloco.codec import MalformedContribution, TensorLayout
@@ -23,6 +22,7 @@ from protocol.encoding import sha256_hex
 from protocol.errors import IntegrityError, MusterError, UnreachableError
 from protocol.waits import WAITS
 from storage.keys import MissingObjectError
+from storage.s3 import Bucket
 
 log = logging.getLogger("muster.diloco")
 T = TypeVar("T")
@@ -30,20 +30,10 @@ MAX_TAKEN = 4096  # places of the log, or of a worker's messages, that strangers
 _MESSAGES_AT_ONCE = 16  # read of one worker in a turn
 
 
-class SharedBucket(Protocol):
-    """`storage.s3.Bucket`. Every method ends within a bounded time, with an UnreachableError at the latest."""
-
-    def put(self, key: str, data: bytes) -> bool: ...
-    def get(self, key: str, limit: int) -> bytes: ...
-    def size(self, key: str) -> int | None: ...
-    def put_first(self, place: str, data: bytes) -> bool: ...
-    def look(self, place: str, limit: int) -> bytes | None: ...
-
-
 class Transport:
-    """The bucket of one run. Methods may be called from any thread if the bucket's may."""
+    """The bucket of one run. Thread-safe."""
 
-    def __init__(self, bucket: SharedBucket, run: DilocoRun) -> None:
+    def __init__(self, bucket: Bucket, run: DilocoRun) -> None:
         self._bucket, self.run = bucket, run
 
     def publish(self, data: bytes) -> None:
@@ -167,31 +157,6 @@ class PollBackoff:
             self._next = ended + min(2.0, self._factor * (ended - began))
 
 
-def run_turns(
-    turn: Callable[[], str],
-    ended: Callable[[], bool],
-    stopping: threading.Event,
-    poll_seconds: float,
-    show: Callable[[], None],
-) -> None:
-    """Call `turn` until `stopping` or `ended`: it does what can be done and returns what it waits for, if anything. A
-    bucket that cannot be reached is waited for, and longer where bucket or processor are busy."""
-    waiting = ""
-    while not stopping.is_set() and not ended():
-        began = time.monotonic()
-        try:
-            why = turn()
-        except UnreachableError as error:
-            why = f"the bucket: {error.what}"
-        if why and why != waiting:
-            log.info("waiting for %s", why)
-        waiting = why
-        show()
-        if why:
-            with WAITS.on(why):
-                stopping.wait(max(poll_seconds, min(1.5 * (time.monotonic() - began), 1.0)))
-
-
 class BackgroundJob:
     """Does one thing at a time on a thread of its own, and again where it failed. One thread uses it."""
 
@@ -240,9 +205,10 @@ class AttemptCache:
     def begin(self, schedule: Schedule) -> bool:
         """Forget what is of another attempt than the schedule's; return whether there is a new one."""
         before, self._attempt = self._attempt, (schedule.step, schedule.attempt)
-        if before != self._attempt:
-            self.clear()
-        return before != self._attempt
+        if before == self._attempt:
+            return False
+        self.clear()
+        return True
 
     def clear(self) -> None:
         """Forget everything; what is under way ends in a folder that nobody reads."""

@@ -4,7 +4,6 @@ What a kill interrupts is done exactly once, because all that matters is on disk
 makes every outer step itself from what is published, and stops where the log is wrong."""
 
 import logging
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ from diloco.messages import CommitRecord, Contribution, Expected, ShardEntry, re
 from diloco.outer import OuterState, encode_payload
 from diloco.state_machine import Phase, Schedule
 from diloco.store import OwnContribution, WorkerStore, step_status
-from diloco.transport import AttemptCache, PollBackoff, Sender, Transport, run_turns
+from diloco.transport import AttemptCache, PollBackoff, Sender, Transport
 from protocol.accounts import LocalAccount
 from protocol.encoding import sha256_hex
 from protocol.errors import IntegrityError, MusterError, UnreachableError
@@ -62,6 +61,7 @@ class Worker:
         self._positions: tuple[int, tuple[int, ...]] = -1, ()
         self._unusable_since: tuple[object, float] = None, 0.0
         self._at_end, self._log_backoff = False, PollBackoff(factor=20.0)
+        self._stall = StallTimer(self.run)
 
     @property
     def log(self) -> Log:
@@ -115,22 +115,14 @@ class Worker:
             return self._train(now)
         return self._offer(self._own, now)
 
-    def serve(self, stopping: threading.Event, poll_seconds: float, show: Callable[[], None], steps: int = 0) -> None:
-        """Take part until `stopping`, or until `steps` outer steps exist (0: without an end), and leave. Raises
-        MusterError where the run stalls."""
+    def advance(self) -> str:
+        """`turn`, for a process. Raises MusterError where the run stalls."""
+        why = self.turn()
+        self._stall.check(self, why)
+        return why
 
-        def stopped() -> bool:
-            show()
-            return stopping.is_set()
-
-        def turn() -> str:
-            why = self.turn()
-            timer.check(self, why)
-            return why
-
-        self.start(stopped)
-        timer = StallTimer(self.run)
-        run_turns(turn, lambda: 0 < steps <= self.state.step, stopping, poll_seconds, show)
+    def finish(self) -> None:
+        """Leave, and return once everything is on disk."""
         self.leave()
         self._store.finish()
 

@@ -84,18 +84,14 @@ class Prefilled:
         return self.project(self.states)
 
 
-class Loadable(Protocol):
-    """Arithmetic whose weights can be replaced while it runs."""
+class Engine(Protocol):
+    """Generation and prefill over one set of weights, which can be replaced while it runs."""
 
     @property
     def info(self) -> EngineInfo: ...
 
     def load(self, weights: Path) -> None:
         """Load (or hot-reload) a Hugging Face folder. Raises IntegrityError if the folder is not a usable model."""
-
-
-class Engine(Loadable, Protocol):
-    """Generation and prefill over one set of weights."""
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
         """Complete every request, in request order. Noise depends on key, position and token alone, not on batching.

@@ -83,19 +83,18 @@ def windows(sequences: Sequences, tokens: int) -> Iterator[slice]:
 
 
 def prefill_hidden(
-    sequences: Sequences, forward: Forward, new_cache: Callable[[], Any], device: str, most: int = PREFILL_SEQUENCES
+    sequences: Sequences, forward: Forward, new_cache: Callable[[], Any], device: str
 ) -> list[torch.Tensor]:
-    """Return rows P−1 … P+T−2 of the final-norm output for each (prompt, output), compute dtype [T, d], in order. At
-    most `most` sequences share a pass."""
+    """Return rows P−1 … P+T−2 of the final-norm output for each (prompt, output), compute dtype [T, d], in order."""
     out: list[torch.Tensor] = [torch.empty(0)] * len(sequences)
     groups: dict[tuple[int, ...], list[int]] = {}
     for at, (prompt, _) in enumerate(sequences):
         groups.setdefault(prompt, []).append(at)
     shared = [at for members in groups.values() if len(members) > 1 for at in members]
     alone = [members[0] for members in groups.values() if len(members) == 1]
-    for part in plan_passes(sequences, alone, most, shared=False):
+    for part in plan_passes(sequences, alone, PREFILL_SEQUENCES, shared=False):
         _whole([sequences[at] for at in part], part, out, forward, device)
-    for part in plan_passes(sequences, shared, most, shared=True):
+    for part in plan_passes(sequences, shared, PREFILL_SEQUENCES, shared=True):
         _after_prompts([sequences[at] for at in part], part, out, forward, new_cache(), device)
     return out
 

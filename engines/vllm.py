@@ -13,7 +13,7 @@ from engines.loading import read_config, tensor_shapes, text_settings, torch_dty
 from engines.precision import check_environment
 from engines.prefill import HIDDEN_BYTES, Sequences, windows
 from engines.runtime import PACE, arithmetic_of, device_lost, prepare_vllm, vllm_installed
-from engines.vllm_requests import NoiseRequest, PrefillRequest
+from engines.vllm_records import NoiseRequest, PrefillRequest
 from protocol.errors import ConfigError, IntegrityError, MusterError, first_line
 
 FIRST, SECOND = "engines.vllm_v1:CpuNoise", "engines.vllm_v2:DeviceNoise"

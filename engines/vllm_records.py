@@ -1,4 +1,4 @@
-"""Completions in the making, in the process that runs vLLM's model: their tokens, hidden states and proofs.
+"""What requests tell the process that runs vLLM's model, and completions in the making there.
 
 A model runner posts each step without waiting for the device; a thread of its own waits until the step's figures have
 arrived, puts each row into its completion, and proves the chunks that are full. A completion is named by its ticket and
@@ -10,19 +10,63 @@ import queue
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-import numpy as np
 import torch
 
 from engines.decoding import from_bytes, to_bytes
-from engines.vllm_requests import NoiseRequest
 from protocol.errors import MusterError
+from protocol.sampling.noise import check_finite
 from protocol.toploc.codec import CHUNK
 from protocol.toploc.proofs import build_many
 
+N = TypeVar("N")
 _STEPS = 64  # that wait for the thread, before the runner waits for it
 _KEPT = 2 * CHUNK  # rows of a completion: of the chunk under way, and of the one before, which may come again
+# Of a request that is sampled: ticket, noise key, temperature, tokens of the rollout sampled before, and their tail.
+NOISE = "muster_noise"
+# A request that is only prefilled: its ticket, and how many of its last rows are wanted.
+PREFILL = "muster_prefill"
+
+
+class NoiseRequest(NamedTuple):
+    """A completion. `sampled`: tokens of the rollout before it; `tail`: hidden states of their last chunk."""
+
+    ticket: int
+    key: tuple[int, int, int]
+    temperature: float
+    sampled: int
+    tail: bytes
+
+    def extra(self) -> dict[str, Any]:
+        return {NOISE: [self.ticket, list(self.key), self.temperature, self.sampled, self.tail]}
+
+
+class PrefillRequest(NamedTuple):
+    """A prompt whose last `wanted` rows are looked at."""
+
+    ticket: int
+    wanted: int
+
+    def extra(self) -> dict[str, Any]:
+        return {PREFILL: [self.ticket, self.wanted]}
+
+
+def request_of(params: Any) -> NoiseRequest | PrefillRequest | None:
+    """Return ours, from vLLM's sampling parameters; None for a request that vLLM made for itself."""
+    extra = (params.extra_args or {}) if params else {}
+    if NOISE in extra:
+        ticket, (k0, k1, k2), temperature, sampled, tail = extra[NOISE]
+        return NoiseRequest(ticket, (k0, k1, k2), temperature, sampled, tail)
+    return PrefillRequest(*extra[PREFILL]) if PREFILL in extra else None
+
+
+def processor_of(runner: Any, processors: Any, kind: type[N]) -> N:
+    """Return vLLM's logits processor of a kind. Raises MusterError if this vLLM lacks what capturing needs."""
+    found = next((one for one in processors if isinstance(one, kind)), None)
+    if found is None or not hasattr(runner, "sample_tokens") or not hasattr(runner, "execute_model_state"):
+        raise MusterError("this version of vLLM hides its hidden states", "install the version in the lock file")
+    return found
 
 
 class Sampled(NamedTuple):
@@ -143,8 +187,7 @@ class Records:
     def _take(self, step: Sampled) -> None:
         if step.arrived is not None:
             step.arrived.synchronize()
-        if not np.isfinite(step.logprobs.numpy()).all():
-            raise MusterError("the model's logits are not finite", "its weights are broken; load them again")
+        check_finite(step.logprobs.numpy())
         full = []
         tokens, logprobs = step.tokens.tolist(), step.logprobs.tolist()
         for where, row, token, logprob in zip(step.where, step.rows, tokens, logprobs, strict=True):

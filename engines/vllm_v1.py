@@ -12,8 +12,7 @@ from vllm import SamplingParams
 from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
 from vllm.v1.sample.logits_processor.builtin import process_dict_updates
 
-from engines.vllm_records import Records, Sampled
-from engines.vllm_requests import NoiseRequest, PrefillRequest, request_of
+from engines.vllm_records import NoiseRequest, PrefillRequest, Records, Sampled, processor_of, request_of
 from protocol.errors import MusterError
 from protocol.sampling.noise import choose
 
@@ -64,11 +63,8 @@ class CpuNoise(LogitsProcessor):
 
 def capture(runner: Any, records: Records | None, prefilled: dict[int, list[torch.Tensor]]) -> None:
     """See engines/vllm_v2.py."""
-    inner = getattr(runner, "sample_tokens", None)
-    processors = runner.input_batch.logitsprocs.all
-    noise = next((one for one in processors if isinstance(one, CpuNoise)), None)
-    if noise is None or inner is None or not hasattr(runner, "execute_model_state"):
-        raise MusterError("this version of vLLM hides its hidden states", "install the version in the lock file")
+    noise = processor_of(runner, runner.input_batch.logitsprocs.all, CpuNoise)
+    inner = runner.sample_tokens
 
     def sample_tokens(*args: Any, **kwargs: Any) -> Any:
         state = runner.execute_model_state

@@ -12,8 +12,7 @@ import torch
 from vllm.v1.worker.gpu.buffer_utils import UvaBackedTensor
 from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext, LogitsProcessor, LogitsProcRequestState
 
-from engines.vllm_records import Records, Sampled
-from engines.vllm_requests import NoiseRequest, PrefillRequest, request_of
+from engines.vllm_records import NoiseRequest, PrefillRequest, Records, Sampled, processor_of, request_of
 from protocol.errors import MusterError
 from protocol.sampling.cuda import race, signed_words
 
@@ -61,11 +60,8 @@ def capture(runner: Any, records: Records | None, prefilled: dict[int, list[torc
     """Post what the runner samples to `records` from now on, if there are any, and keep the last rows of requests for
     prefill, ticket → parts [n, d] in the compute dtype on the device. Raises MusterError if this vLLM lacks what is
     needed."""
-    sampler = getattr(runner, "sampler", None)
-    noise = next((one for one in getattr(sampler, "logits_processors", ()) if isinstance(one, DeviceNoise)), None)
-    inner = getattr(runner, "sample_tokens", None)
-    if noise is None or inner is None or not hasattr(runner, "execute_model_state"):
-        raise MusterError("this version of vLLM hides its hidden states", "install the version in the lock file")
+    noise = processor_of(runner, getattr(runner.sampler, "logits_processors", ()), DeviceNoise)
+    inner = runner.sample_tokens
 
     def sample_tokens(*args: Any, **kwargs: Any) -> Any:
         state = runner.execute_model_state

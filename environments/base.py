@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -99,11 +99,9 @@ THRESHOLD = "score_threshold"
 
 
 class Params(BaseModel):
-    """What any environment takes. `score_threshold`: what counts as 1; 0 keeps partial credit. `elsewhere`: of a
-    hint."""
+    """What any environment takes. `score_threshold`: what counts as 1; 0 keeps partial credit."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-    elsewhere: ClassVar[str] = ""
 
     score_threshold: float = Field(1.0, ge=0, le=1)
 
@@ -125,7 +123,7 @@ def read_params(kind: type[AnyParams], environment: str, params: Mapping[str, An
         wrong = error.errors()[0]
         name, problem = first_problem([wrong])
         if wrong["type"] == "extra_forbidden":
-            known = f"it has {', '.join(kind.model_fields)}{kind.elsewhere}"
+            known = f"it has {', '.join(kind.model_fields)}"
             raise ConfigError(f"{environment} has no such parameter: `{name}`", known) from None
         raise ConfigError(f"`params.{name}` is {printable(repr(wrong['input']))}", problem) from None
 

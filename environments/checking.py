@@ -16,16 +16,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import protocol
 from environments.base import Environment, InTurns, Problem
 from environments.genesys import GenesysRow, problem_of, read_row, reference_of, scored
 from environments.parquet import is_parquet, unpack
 from environments.registry import load_environment
 from environments.row_formats import json_rows, normalised
 from protocol.config import EnvironmentConfig, candidate_seed
-from protocol.encoding import canonical_json, parse_json
+from protocol.encoding import canonical_json
 from protocol.errors import ConfigError, IntegrityError, MusterError, ScoringUnavailable, printable
 from protocol.files import explained
+from sandbox.exchange import ROOT
 
 # Answers that want to hang, break or fool a scorer, whatever the question: what it is → how to make it
 HOSTILE: Mapping[str, Callable[[], str]] = {
@@ -102,9 +102,8 @@ def _observation(environment: Environment, seed: int, hostile: bool) -> dict[str
     try:
         problem = environment.problem(seed)
     except ValueError as error:
-        return {"seed": seed, "wrong": f"`problem` raises ValueError: {str(error)[:200]}"}
+        return {"seed": seed, "fault": f"`problem` raises ValueError: {str(error)[:200]}"}
     making = time.perf_counter() - begin
-    content = json.dumps([problem.question, problem.answer, problem.fault]).encode()
     answers = answers_to(problem)
     if hostile:
         texts = {f"hostile: {name}": make() for name, make in HOSTILE.items()}
@@ -126,24 +125,22 @@ def _observation(environment: Environment, seed: int, hostile: bool) -> dict[str
             replies += [environment.reply(problem, turns), environment.score_turns(problem, turns)]
     return {
         "seed": seed,
-        "problem": hashlib.sha256(content).hexdigest(),
+        "problem": [problem.question, problem.answer],
         "fault": problem.fault,
-        "reference": bool(problem.answer),
         "scores": scores,
-        "replies": hashlib.sha256(json.dumps(replies).encode()).hexdigest(),
+        "replies": replies,
         "making": making,
-        "slowest": max(durations),
-        "scoring": sum(durations),
+        "durations": durations,
     }
 
 
 # The comparison of two probes with different surroundings
 
-_SURROUNDINGS: tuple[dict[str, str], ...] = (
-    {"PYTHONHASHSEED": "1", "TZ": "Pacific/Kiritimati", "LC_ALL": "C"},
-    {"PYTHONHASHSEED": "4242", "TZ": "America/New_York", "LC_ALL": "C.UTF-8"},
-)
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+_SURROUNDINGS: tuple[dict[str, str], ...] = (
+    {"PYTHONHASHSEED": "1", "TZ": "Pacific/Kiritimati", "LC_ALL": "C"} | dict.fromkeys(_THREADS, "1"),
+    {"PYTHONHASHSEED": "4242", "TZ": "America/New_York", "LC_ALL": "C.UTF-8"} | dict.fromkeys(_THREADS, "3"),
+)
 HOSTILE_PROBLEMS = 2
 _START_SECONDS, _PROBLEM_SECONDS = 600.0, 20.0
 _MOST_FINDINGS = 5
@@ -194,42 +191,44 @@ def check_environment(
     # whoever wrote a program of one turn knows in which form it takes its own references
     takes_reference = config.name == "program" and environment.declared.turns.most == 1
     differing = [seed for seed in seeds if _content(first.get(seed)) != _content(second.get(seed))]
-    whole, won, trouble, hostile, solved = list[dict[str, Any]](), list[str](), list[str](), 0, 0
+    won, trouble, making, durations = list[str](), list[str](), list[float](), list[float]()
+    hostile = references = solved = 0
     for seed in (seed for seed in seeds if seed in first):
         seen, where = first[seed], f"{word} {seed}"
-        if fault := seen.get("fault") or seen.get("wrong"):
-            trouble.append(f"{where}: no problem: {printable(fault, 240)}")
+        if seen["fault"]:
+            trouble.append(f"{where}: no problem: {printable(seen['fault'], 240)}")
         if "scores" not in seen:
             continue
-        whole.append(seen)
+        making.append(seen["making"])
+        durations += seen["durations"]
         for name, score in seen["scores"].items():
             hostile += ":" in name
             if isinstance(score, str):
                 trouble.append(f"{where}: scoring `{name}` raised {printable(score)}")
             elif ":" in name and score >= _WON:
                 won.append(f"{where}: the answer `{name}` scores")
-        if seen["slowest"] > limit:
-            trouble.append(f"{where}: a score took {seen['slowest']:.1f} s, {limit:.0f} s at most")
-        if seen["reference"]:
+        if (slowest := max(seen["durations"])) > limit:
+            trouble.append(f"{where}: a score took {slowest:.1f} s, {limit:.0f} s at most")
+        if seen["problem"][1]:
             is_solved = any(seen["scores"][form] == 1.0 for form in REFERENCE_FORMS)
-            solved += is_solved
+            references, solved = references + 1, solved + is_solved
             if takes_reference and not is_solved:
                 trouble.append(f"{where}: the reference answer is not worth 1")
     findings = [f"{word} {seed}: problem, scores or replies differ between two processes" for seed in differing]
     findings += [*won, *trouble]
-    more, scores = len(findings) - _MOST_FINDINGS, sum(len(seen["scores"]) for seen in whole)
+    more = len(findings) - _MOST_FINDINGS
     return EnvironmentCheck(
         name=config.called,
         problems=len(seeds),
-        scores=scores,
+        scores=len(durations),
         disagreements=len(differing),
-        references=sum(seen["reference"] for seen in whole),
+        references=references,
         solved=solved,
         hostile=hostile,
         won=len(won),
-        problem_ms=1e3 * sum(seen["making"] for seen in whole) / max(1, len(whole)),
-        score_ms=1e3 * sum(seen["scoring"] for seen in whole) / max(1, scores),
-        slowest_ms=1e3 * max((seen["slowest"] for seen in whole), default=0.0),
+        problem_ms=1e3 * sum(making) / max(1, len(making)),
+        score_ms=1e3 * sum(durations) / max(1, len(durations)),
+        slowest_ms=1e3 * max(durations, default=0.0),
         findings=(*findings[:_MOST_FINDINGS], *([f"and {more} more"] if more > 0 else [])),
     )
 
@@ -238,8 +237,6 @@ def _probe(
     config: EnvironmentConfig, data: Path | None, seeds: Sequence[int], hostile: int, side: int
 ) -> dict[int, dict[str, Any]]:
     """Return what a process of its own observes, by seed. Raise TimeoutExpired where it does not end."""
-    root = str(Path(protocol.__file__).parents[1])
-    surroundings = _SURROUNDINGS[side] | dict.fromkeys(_THREADS, ("1", "3")[side]) | {"PYTHONPATH": root}
     request = {
         "config": config.model_dump(mode="json", exclude={"problems"}),
         "data": str(data.resolve()) if data else "",
@@ -250,12 +247,12 @@ def _probe(
     done = subprocess.run(
         [sys.executable, "-P", "-m", "environments.checking"],
         input=json.dumps(request).encode(),
-        env=os.environ | surroundings,
+        env=os.environ | _SURROUNDINGS[side] | {"PYTHONPATH": ROOT},
         capture_output=True,
         timeout=_START_SECONDS + _PROBLEM_SECONDS * len(seeds),
         check=False,
     )
-    observations = [parse_json(line) for line in done.stdout.splitlines()]
+    observations = [json.loads(line) for line in done.stdout.splitlines()]
     if observations and "unavailable" in observations[-1]:
         raise ScoringUnavailable(observations[-1]["unavailable"], observations[-1]["hint"])
     if done.returncode != 0:
@@ -267,21 +264,20 @@ def _probe(
 
 def _content(seen: dict[str, Any] | None) -> Any:
     """Return what must be the same everywhere."""
-    return seen and {name: seen.get(name) for name in ("problem", "scores", "replies", "wrong")}
+    return seen and {name: seen.get(name) for name in ("problem", "fault", "scores", "replies")}
 
 
 # Screening a data file before a pool is made of it. A pool's file has to be right as a whole; this reads one that is
 # not, row by row.
 
 
-SCHEMA, REPEATED, LONG, UNPROVEN, WRONG, GIVEN = "schema", "repeated", "long", "unproven", "wrong", "given"
 REASONS = {
-    SCHEMA: "not of the schema, or of a task type that cannot be verified",
-    REPEATED: "a problem_id or prompt that an earlier kept row has",
-    LONG: "a longer prompt than the pool's",
-    UNPROVEN: "without a reference answer",
-    WRONG: "a reference answer that is not worth 1",
-    GIVEN: "worth 1 for an empty answer, or for its own question",
+    "schema": "not of the schema, or of a task type that cannot be verified",
+    "repeated": "a problem_id or prompt that an earlier kept row has",
+    "long": "a longer prompt than the pool's",
+    "unproven": "without a reference answer",
+    "wrong": "a reference answer that is not worth 1",
+    "given": "worth 1 for an empty answer, or for its own question",
 }
 
 
@@ -299,23 +295,23 @@ class Screen:
         try:
             row = read_row(line, f"row {number}")
         except IntegrityError as error:
-            return "", SCHEMA, error.what
+            return "", "schema", error.what
         # what no other row may have: its name, and its prompt whatever the white space
         texts = (f"id {row.problem_id}", f"prompt {' '.join(row.prompt.split())}")
         keys = [hashlib.sha256(text.encode()).digest()[:16] for text in texts]
         before = [self._seen[key] for key in keys if key in self._seen]
         if before:
-            reason, what = REPEATED, f"row {before[0]} has the same problem_id or prompt"
-        else:
-            reason, what = self._fault(number, row)
-        if not reason:
-            self._seen |= dict.fromkeys(keys, number)
-        return row.task_type, reason, what and f"row {number}: {what}"
+            return row.task_type, "repeated", f"row {number}: row {before[0]} has the same problem_id or prompt"
+        reason, what = self._fault(number, row)
+        if reason:
+            return row.task_type, reason, f"row {number}: {what}"
+        self._seen |= dict.fromkeys(keys, number)
+        return row.task_type, "", ""
 
     def _fault(self, number: int, row: GenesysRow) -> tuple[str, str]:
         problem = problem_of(row, number)
         if not self._is_short(problem):
-            return LONG, f"a prompt of {len(row.prompt)} characters is too long"
+            return "long", f"a prompt of {len(row.prompt)} characters is too long"
         answers = answers_to(problem)
 
         def is_right(*texts: str) -> bool:
@@ -323,16 +319,16 @@ class Screen:
 
         try:
             if is_right("", answers["the question"]):
-                return GIVEN, "an empty answer, or the question itself, is worth 1"
+                return "given", "an empty answer, or the question itself, is worth 1"
             if not answers["reference"]:
-                return (UNPROVEN, "there is no reference answer") if self._proven else ("", "")
+                return ("unproven", "there is no reference answer") if self._proven else ("", "")
             if is_right(*(answers[form] for form in REFERENCE_FORMS)):
                 return "", ""
         except ScoringUnavailable:
             raise
         except (MusterError, ValueError) as error:
-            return WRONG, f"it cannot be scored: {error}"
-        return WRONG, "the reference answer is not worth 1"
+            return "wrong", f"it cannot be scored: {error}"
+        return "wrong", "the reference answer is not worth 1"
 
 
 def screen_file(
@@ -344,12 +340,12 @@ def screen_file(
     with ExitStack() as stack, explained(f"read {path} and write {out}", "check the paths and the room on the disk"):
         lines = path
         if is_parquet(path):
-            lines = Path(stack.enter_context(TemporaryDirectory())) / "rows"
+            lines = Path(stack.enter_context(TemporaryDirectory())) / path.name
             unpack(path, lines)
         good, bad = (stack.enter_context(file.open("wb")) for file in (out, refused))
         for number, line in enumerate(json_rows(lines)):
             task_type, reason, what = checks.row(number, line)
-            if reason == SCHEMA:
+            if reason == "schema":
                 with suppress(ValueError):
                     line = normalised(line)
                     task_type, reason, what = checks.row(number, line)

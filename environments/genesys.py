@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from decimal import Decimal
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from environments.base import THRESHOLD, Declaration, FileParams, Problem, credited, read_params
 from environments.gym import GymEnvironment
-from environments.parquet import is_parquet, unpack
 from environments.row_formats import python_literal
 from environments.scorers import code, mathematics
 from protocol.config import MAX_FILE_BYTES, MAX_ROW_BYTES, MAX_ROWS
 from protocol.encoding import canonical_json, parse_json
 from protocol.errors import ConfigError, IntegrityError, first_problem, printable
-from protocol.files import explained, file_sha256, write_file
+from protocol.files import file_sha256, write_file
 
 
 class GenesysRow(BaseModel):
@@ -227,33 +226,32 @@ def scored(task_type: str, info: dict[str, Any], answer: str) -> float:
     return _TASKS[task_type][1](answer, info)
 
 
-_CHECK = "2"  # raise it when what a file must hold changes
+_CHECK = "3"  # raise it when what a file must hold changes
 
 
 class ProblemFile:
-    """The rows of a file. Raises ConfigError where it is missing, IntegrityError for other bytes, or the first wrong
-    row."""
+    """The rows of a file of JSON lines. Raises ConfigError where it is missing, IntegrityError for other bytes, or the
+    first wrong row."""
 
     def __init__(self, path: Path, content: str) -> None:
-        self._path, self._content = path, content
+        self._name = path.name
         if not path.is_file():
             raise ConfigError(f"there is no data file {path}", "put it there under the name of its SHA-256")
         if path.stat().st_size > MAX_FILE_BYTES:
             raise IntegrityError(f"{path} has more than {MAX_FILE_BYTES} bytes", "split it")
-        self._lines = path.with_suffix(".rows") if is_parquet(path) else path
         marker = path.with_suffix(".checked")  # this machine has read it all before, and nothing has changed since
-        if not (marker.is_file() and marker.stat().st_size < 1024 and marker.read_text() == self._state()):
+        state = f"{_CHECK} {content} {path.stat().st_mtime_ns}"
+        is_checked = marker.is_file() and marker.stat().st_size < 1024 and marker.read_text() == state
+        if not is_checked and file_sha256(path) != content:
+            raise IntegrityError(f"{path} has another SHA-256 than {content[:16]}…", "fetch it again")
+        if not path.stat().st_size:
+            raise IntegrityError(f"{path.name} is empty", "write one row in each line")
+        with path.open("rb") as file:
+            self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._ends: NDArray[np.int64] = np.flatnonzero(np.frombuffer(self._bytes, dtype=np.uint8) == ord("\n"))
+        if not is_checked:
             self._check()
-            write_file(marker, self._state().encode())
-
-    @cached_property
-    def _bytes(self) -> mmap.mmap:
-        with self._lines.open("rb") as file:
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-
-    @cached_property
-    def _ends(self) -> NDArray[np.int64]:
-        return np.flatnonzero(np.frombuffer(self._bytes, dtype=np.uint8) == ord("\n")).astype(np.int64)
+            write_file(marker, state.encode())
 
     def __len__(self) -> int:
         return len(self._ends)
@@ -262,34 +260,19 @@ class ProblemFile:
         if not 0 <= number < len(self):
             raise ValueError(f"row {number} of {len(self)}")
         start = int(self._ends[number - 1]) + 1 if number else 0
-        return read_row(self._bytes[start : int(self._ends[number])], f"{self._path.name}, row {number}")
-
-    def _state(self) -> str:
-        """Return what tells checked files from changed ones."""
-        if not self._lines.is_file():
-            return "never"
-        times = {self._path.stat().st_mtime_ns, self._lines.stat().st_mtime_ns}
-        return " ".join((_CHECK, self._content, *map(str, sorted(times))))
+        return read_row(self._bytes[start : int(self._ends[number])], f"{self._name}, row {number}")
 
     def _check(self) -> None:
-        name = self._path.name
-        if file_sha256(self._path) != self._content:
-            raise IntegrityError(f"{self._path} has another SHA-256 than {self._content[:16]}…", "fetch it again")
-        if self._lines != self._path:
-            with explained(f"write {self._lines}", "check the folder and the room on its disk"):
-                unpack(self._path, self._lines)
-        if not self._lines.stat().st_size or self._bytes[-1] != ord("\n"):
-            raise IntegrityError(f"{name} does not end with a line", "write one row in each line")
+        if self._bytes[-1] != ord("\n"):
+            hint = "write one row in each line; `muster env screen` does so, also with Parquet"
+            raise IntegrityError(f"{self._name} does not end with a line", hint)
         if len(self) > MAX_ROWS:
-            raise IntegrityError(f"{name} has {len(self)} rows, {MAX_ROWS} at most", "split it")
-        longest = int(np.max(np.diff(self._ends, prepend=-1)))
-        if longest > MAX_ROW_BYTES + 1:
-            raise IntegrityError(f"{name} has a line of {longest} bytes, {MAX_ROW_BYTES} at most", "shorten it")
+            raise IntegrityError(f"{self._name} has {len(self)} rows, {MAX_ROWS} at most", "split it")
         known: dict[bytes, int] = {}
         for number in range(len(self)):
             key = hashlib.sha256(self.row(number).problem_id.encode()).digest()[:16]
             if known.setdefault(key, number) != number:
-                what = f"{name}: rows {known[key]} and {number} have one problem_id"
+                what = f"{self._name}: rows {known[key]} and {number} have one problem_id"
                 raise IntegrityError(what, "remove one of them")
 
 

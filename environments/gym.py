@@ -9,7 +9,6 @@ import ast
 import atexit
 import copy
 import dataclasses
-import importlib
 import importlib.metadata
 import json
 import math
@@ -20,18 +19,14 @@ import re
 import subprocess
 import sys
 import threading
-import types
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from fractions import Fraction
 from functools import cache, partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-import protocol
 from environments.base import (
     THRESHOLD,
     Declaration,
@@ -73,25 +68,9 @@ APART = {
 }
 
 
-class _NoPlots(types.ModuleType):
-    """Has whatever is imported from it."""
-
-    def __getattr__(self, name: str) -> Any:
-        return object
-
-
 @cache
 def datasets() -> dict[str, tuple[type, type]]:
     """Return all datasets of reasoning_gym by name: class, and class of the configuration."""
-    # Its game of life imports cellpylib, and that matplotlib, for plots that nobody here asks for: 0.7 s of CPU.
-    plots = ("", ".pyplot", ".animation", ".collections")
-    unused = [f"matplotlib{part}" for part in plots] + ["mpl_toolkits.mplot3d"]
-    if not {"cellpylib", "matplotlib"} & sys.modules.keys():
-        sys.modules |= {name: _NoPlots(name) for name in unused}
-        with suppress(ImportError):  # reasoning_gym reports what is missing
-            importlib.import_module("cellpylib")
-        for name in unused:
-            del sys.modules[name]
     from reasoning_gym.factory import DATASETS
 
     for name, module in list(sys.modules.items()):
@@ -341,14 +320,19 @@ class GymProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     def ask(self, question: dict[str, Any]) -> Any:
+        """Return an answer. Raise the ConfigError that it reports, ScoringUnavailable where it fails twice."""
         failure = ""
         for _ in range(2):
             with self._lock:
                 try:
-                    return self._answer(json.dumps(question).encode() + b"\n")
-                except OSError as error:
+                    answer = self._answer(json.dumps(question).encode() + b"\n")
+                except (OSError, ValueError) as error:
                     failure = str(error)
                     self.close()
+                    continue
+            if "refused" in answer:
+                raise ConfigError(answer["refused"], answer["hint"])
+            return answer["value"]
         what = f"reasoning_gym/{question['dataset']} failed twice in a process of its own: {failure}"
         raise ScoringUnavailable(what, "see this machine's load and memory")
 
@@ -359,20 +343,13 @@ class GymProcess:
             end(process)
 
     def _answer(self, question: bytes) -> Any:
-        """Raise OSError where the process ends, hangs or answers nonsense."""
         if self._process is None:
-            root = str(Path(protocol.__file__).parents[1])
-            fixed = {"PYTHONHASHSEED": "0", "TZ": "UTC", "LC_ALL": "C.UTF-8", "OMP_NUM_THREADS": "1"}
-            env = {"PATH": os.defpath, "PYTHONPATH": root, **fixed}
+            env = {"PATH": os.defpath, "PYTHONHASHSEED": "0", "TZ": "UTC", "LC_ALL": "C.UTF-8", "OMP_NUM_THREADS": "1"}
             self._process = start("environments.gym", env=env, seconds=START_SECONDS)
-        line = ask(self._process, question, ANSWER_SECONDS, _MAX_ANSWER_BYTES)
-        try:
-            answer = parse_json(line)
-            if "refused" in answer:
-                raise ConfigError(answer["refused"], answer["hint"])
-            return answer["value"]
-        except (ValueError, KeyError, TypeError):
-            raise OSError("its answer is not ours") from None
+        answer = parse_json(ask(self._process, question, ANSWER_SECONDS, _MAX_ANSWER_BYTES))
+        if not isinstance(answer, dict) or not answer.keys() & {"value", "refused"}:
+            raise ValueError("its answer is not ours")
+        return answer
 
 
 PROCESS = GymProcess()

@@ -21,7 +21,7 @@ from environments.base import (
     read_params,
 )
 from environments.turns import TurnParams, checked_tools
-from protocol.config import EnvironmentConfig, PoolConfig
+from protocol.config import PoolConfig
 from protocol.encoding import parse_json
 from protocol.errors import ConfigError, printable
 from protocol.verdict import LANE
@@ -145,36 +145,24 @@ def template() -> str:
 _SHARE = 0.5  # of a window, for scoring: the rest is for weights, the model's own pass, slower cores
 
 
-def slowest_program(config: PoolConfig) -> tuple[EnvironmentConfig, int, float] | None:
-    """Return the program of a pool that may take longest, how many calls that is for one file at worst, and the seconds
-    of a core for each; None without any. Raise ConfigError for a wrong parameter."""
-    slowest, work = None, config.work
-    for environment in (environment for environment in config.environments if environment.name == "program"):
-        given = read_params(ProgramParams, "program", environment.params)
-        calls = work.problems_per_file + work.rows * given.turns
-        if slowest is None or calls * given.seconds > slowest[1] * slowest[2]:
-            slowest = environment, calls, given.seconds
-    return slowest
-
-
 def too_slow(config: PoolConfig, commit_window: int, jury_commit_window: int) -> ConfigError | None:
     """Return what is wrong, and what its owner can change, where the worst case does not fit: a full lane into half of
     a committee's window, one file into half of a jury's (both in seconds). Raise ConfigError for a wrong parameter."""
-    slowest = slowest_program(config)
-    if slowest is None:
-        return None
-    environment, calls_per_file, seconds = slowest
-    tasks = (
-        (f"a lane of {LANE} files", LANE * calls_per_file, "commit_window", commit_window),
-        ("a file before a jury", calls_per_file, "jury_commit_window", jury_commit_window),
-    )
-    most = math.floor(1000 * min(_SHARE * window / calls for _, calls, _, window in tasks)) / 1000
-    shorter = f"set `params.seconds` to {most:g} or less, " if most >= _LEAST_SECONDS else ""
-    for task, calls, name, window in tasks:
-        if calls * seconds > _SHARE * window:
-            return ConfigError(
-                f"{environment.called}: scoring {task} may take {calls} calls of {seconds:g} s, "
-                f"{calls * seconds:.0f} s of a core; of `{name}` {_SHARE * window:g} s are for that",
-                f"{shorter}make files smaller, or raise `{name}`",
-            )
+    work = config.work
+    for environment in (environment for environment in config.environments if environment.name == "program"):
+        given = read_params(ProgramParams, "program", environment.params)
+        calls_per_file = work.problems_per_file + work.rows * given.turns
+        tasks = (
+            (f"a lane of {LANE} files", LANE * calls_per_file, "commit_window", commit_window),
+            ("a file before a jury", calls_per_file, "jury_commit_window", jury_commit_window),
+        )
+        most = math.floor(1000 * min(_SHARE * window / calls for _, calls, _, window in tasks)) / 1000
+        shorter = f"set `params.seconds` to {most:g} or less, " if most >= _LEAST_SECONDS else ""
+        for task, calls, name, window in tasks:
+            if calls * given.seconds > _SHARE * window:
+                return ConfigError(
+                    f"{environment.called}: scoring {task} may take {calls} calls of {given.seconds:g} s, "
+                    f"{calls * given.seconds:.0f} s of a core; of `{name}` {_SHARE * window:g} s are for that",
+                    f"{shorter}make files smaller, or raise `{name}`",
+                )
     return None

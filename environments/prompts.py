@@ -4,10 +4,7 @@ import logging
 import re
 from collections.abc import Sequence
 from datetime import datetime
-from functools import lru_cache
 from typing import Any
-
-from jinja2 import Environment, TemplateError, nodes
 
 from environments.base import Problem
 from protocol.config import ModelConfig
@@ -18,7 +15,7 @@ log = logging.getLogger("muster.environments")
 QUESTION = "{question}"
 # Today, to every chat template that asks (Llama 3's and SmolLM3's do): a prompt is the same whenever it is made
 TEMPLATE_DAY = datetime(2024, 7, 26)
-_CHANCE = re.compile(r"(?:\|\s*(?=random\b)|\b(?=lipsum\b))(random|lipsum)")
+_CHANCE = re.compile(r"(?:\||\bfilter\b)\s*(?=random\b)|\b(?=lipsum\b)")  # jinja's filter and function that draw
 _ADDRESS = re.compile(r" at 0x[0-9a-f]{6,}>")
 
 
@@ -69,10 +66,9 @@ def rendered(tokenizer: Tokenizer, messages: list[dict[str, str]], tools: Sequen
     of functions. Raise ConfigError where the template fails, or could render another text another time."""
     given: Any = getattr(tokenizer, "chat_template", None)
     for template in given.values() if isinstance(given, dict) else [given]:
-        chance = isinstance(template, str) and _chance(template)
-        if chance:
+        if isinstance(template, str) and (found := _CHANCE.search(template)):
             raise ConfigError(
-                f"the model's chat template is not deterministic: it uses `{chance}`",
+                f"the model's chat template is not deterministic: it uses `{template[found.end() :][:6]}`",
                 "workers and validators must render the same prompt: mend the template, or choose another model",
             )
     settings: dict[str, Any] = {"add_generation_prompt": True, "strftime_now": TEMPLATE_DAY.strftime}
@@ -87,19 +83,6 @@ def rendered(tokenizer: Tokenizer, messages: list[dict[str, str]], tools: Sequen
         what = "the model's chat template prints the address of an object, which differs in every process"
         raise ConfigError(what, "mend the template, or choose another model")
     return text
-
-
-@lru_cache(maxsize=64)
-def _chance(template: str) -> str:
-    """Return what makes a template's text a matter of chance, or an empty string."""
-    try:
-        tree = Environment(extensions=["jinja2.ext.loopcontrols"]).parse(template)
-    except TemplateError:  # transformers knows tags that this parser does not
-        found = _CHANCE.search(template)
-        return found[1] if found else ""
-    if any(node.name == "random" for node in tree.find_all(nodes.Filter)):
-        return "random"
-    return "lipsum" if any(node.name == "lipsum" for node in tree.find_all(nodes.Name)) else ""
 
 
 def completion_text(tokenizer: Tokenizer, tokens: Sequence[int], eos_ids: Sequence[int], answer_after: str = "") -> str:

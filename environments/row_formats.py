@@ -1,5 +1,5 @@
-"""Data files as other programs write them: JSON lines, a JSON array, gzip of either, with or without a byte order mark;
-brought into strict JSON lines, the one form that pools use, before a file gets its hash."""
+"""Data files as other programs write them: JSON lines, a JSON array, gzip of either; brought into strict JSON lines,
+the one form that pools use, before a file gets its hash."""
 
 import ast
 import gzip
@@ -9,57 +9,44 @@ import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 from environments.scorers.latex import nesting
 from protocol.config import MAX_FILE_BYTES, MAX_ROW_BYTES
 from protocol.encoding import parse_json
 from protocol.errors import IntegrityError, printable
 
-_OTHER_KINDS = {
-    b"PK\x03\x04": "a zip archive",
-    b"BZh": "compressed by bzip2",
-    b"\xfd7zXZ": "compressed by xz",
-    b"\x28\xb5\x2f\xfd": "compressed by zstd",
-    b"ARROW1": "an Arrow file",
-    b"\xff\xff\xff\xff": "an Arrow stream",
-    b"PAR1": "a Parquet file",
-    b"\xff\xfe": "text in UTF-16",
-    b"\xfe\xff": "text in UTF-16",
-    b"SQLite": "an SQLite database",
-    b"\x80": "a pickle",
-    b"Obj\x01": "an Avro file",
-}
 _HINT = "write JSON lines in UTF-8, or Parquet"
 _PYTHON = re.compile(r"(?:c?python|py)[\s_-]*(?:3(?:\.\d+)*)?", re.IGNORECASE)
 
 
 def json_rows(path: Path, most: int = MAX_FILE_BYTES) -> Iterator[bytes]:
     """Yield the rows of a file as JSON texts; empty lines are skipped, of a row that is too long only its beginning is
-    kept. `most`: unpacked bytes. Raise IntegrityError that names what the file is instead."""
-    with path.open("rb") as plain:
-        compressed = plain.read(2) == b"\x1f\x8b"
-        plain.seek(0)
-        file = cast(IO[bytes], gzip.GzipFile(fileobj=plain)) if compressed else plain
-        limit, room, is_first = MAX_ROW_BYTES + 2, most, True
+    kept. `most`: unpacked bytes. Raise IntegrityError for what is neither JSON nor gzip of it."""
+    with path.open("rb") as file:
+        opener = gzip.open if file.read(2) == b"\x1f\x8b" else open
+    room, is_first = most, True
+    with opener(path, "rb") as file:
         try:
-            while line := file.readline(limit):
+            while line := file.readline(MAX_ROW_BYTES + 2):
                 room -= len(line)
+                rest = line
+                while not rest.endswith(b"\n") and (rest := file.readline(1 << 20)):
+                    room -= len(rest)
                 if room < 0:
                     raise IntegrityError(f"{path.name} has more than {most} bytes", "split it")
-                if len(line) == limit and not line.endswith(b"\n"):
-                    while (rest := file.readline(1 << 20)) and not rest.endswith(b"\n"):
-                        room -= len(rest)
                 if is_first:
                     line = line.removeprefix(b"\xef\xbb\xbf")
-                    _check_kind(line, path.name)
-                if not line.strip():
+                if not (row := line.strip()):
                     continue
-                if is_first and (line.lstrip().startswith(b"[") or line.strip() == b"{"):
+                if is_first and row[:1] not in (b"{", b"["):
+                    what = f"{path.name} is no JSON: it begins with {printable(row[:60].decode(errors='replace'))!r}"
+                    raise IntegrityError(what, _HINT)
+                if is_first and (row.startswith(b"[") or row == b"{"):
                     yield from _document_rows(line + file.read(MAX_FILE_BYTES + 1), path.name)
                     return
                 is_first = False
-                yield line.strip(b" \t\r\n")
+                yield row
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise IntegrityError(f"{path.name} is damaged: {error}", "fetch it again") from None
 
@@ -78,17 +65,6 @@ def _document_rows(data: bytes, name: str) -> Iterator[bytes]:
         is_row = "problem_id" in document or "messages" in document or len(lists) != 1
         document = [document] if is_row else lists[0]
     yield from map(_encoded, document)
-
-
-def _check_kind(line: bytes, name: str) -> None:
-    for magic, kind in _OTHER_KINDS.items():
-        if line.startswith(magic):
-            raise IntegrityError(f"{name} is {kind}", _HINT)
-    start = line.lstrip()[:1]
-    if start and start not in (b"{", b"["):
-        text = printable(line[:60].decode(errors="replace"))
-        kind = "CSV" if line.count(b",") and b"{" not in line.split(b",", 1)[0] else "no JSON"
-        raise IntegrityError(f"{name} is {kind}: it begins with {text!r}", _HINT)
 
 
 def normalised(line: bytes) -> bytes:

@@ -6,13 +6,13 @@ down once the files under way are judged; a second SIGTERM does so at once.
 
 import argparse
 import os
+import random
 import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from enum import StrEnum
@@ -28,7 +28,6 @@ from localnet.base_model import base_model_process, wait_for_folder
 from localnet.demo import Demo
 from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec, pool_config
 from localnet.ports import is_free, lock_folder
-from protocol.config import PoolConfig
 from protocol.encoding import Document, load_document
 from protocol.errors import ConfigError, MusterError, UnreachableError
 from protocol.files import write_atomic
@@ -179,8 +178,7 @@ class NetworkFolder:
 
     def living(self) -> NetworkState | None:
         """The same, if that supervisor runs."""
-        state = self.state()
-        return state if state is not None and state.lives() else None
+        return state if (state := self.state()) and state.lives() else None
 
     def forget_run(self) -> None:
         """Delete everything but settings and logs: a first start was interrupted, with nothing to go on with."""
@@ -192,15 +190,12 @@ class NetworkFolder:
                 path.unlink(missing_ok=True)
 
 
-def choose_port(root: Path, wanted: int | None) -> int:
-    """Return the first of four free ports: `wanted`, or some that depend on the folder, so that two networks that are
-    down rarely choose the same. Raises ConfigError naming the port that is taken."""
+def choose_port(wanted: int | None) -> int:
+    """Return the first of four free ports: `wanted`, or any. Raises ConfigError naming the port that is taken."""
     if wanted is not None:
         check_ports(range(wanted, wanted + _PORTS), "choose another --port: it and the three after it have to be free")
         return wanted
-    first = zlib.crc32(str(root).encode()) % len(_PORT_RANGE)
-    ports: list[int] = [*_PORT_RANGE[first:], *_PORT_RANGE[:first]]
-    for port in ports:
+    for port in random.sample(_PORT_RANGE, len(_PORT_RANGE)):
         if all(map(is_free, range(port, port + _PORTS))):
             return port
     raise ConfigError(f"no four ports in a row are free in {_PORT_RANGE.start}-{_PORT_RANGE.stop}", "pass --port")
@@ -230,10 +225,6 @@ def plan_of(folder: NetworkFolder, settings: NetworkSettings) -> DemoPlan:
         background=True,
         metrics_port=metrics,
     )
-
-
-def config_of(settings: NetworkSettings) -> PoolConfig:
-    return pool_config(settings.seed, settings.steps).model_copy(update={"name": "local"})
 
 
 MARK = "MUSTER_NETWORK"  # the variable that every process of a network carries: its folder
@@ -270,7 +261,8 @@ class BackgroundNetwork(Demo):
     """`serve` returns when it is told to stop; it raises MusterError only while it starts."""
 
     def __init__(self, folder: NetworkFolder, settings: NetworkSettings) -> None:
-        super().__init__(plan_of(folder, settings), config_of(settings))
+        config = pool_config(settings.seed, settings.steps).model_copy(update={"name": "local"})
+        super().__init__(plan_of(folder, settings), config)
         self._folder, self._settings = folder, settings
         self._phase, self._doing, self._since, self._problem = NetworkPhase.STARTING, "starting", time.time(), ""
         self._written: NetworkState | None = None
@@ -337,14 +329,19 @@ class BackgroundNetwork(Demo):
             self._folder.forget_run()
         self.start_services()
         base = Path(opened.read_text()) if opened.exists() else None
-        if base is None or not base.is_dir():
-            # Made once: its process takes seconds even if the model is in the cache.
+        if base is None or not base.is_dir():  # made once: its process takes seconds even if the cache has it
             self.say("making the base model")
-            supervisor, log_path = self.network.supervisor, self.plan.log("base-model")
-            process = supervisor.start(base_model_process(self.network.config_path, self.plan.seed, log_path))
-            base = wait_for_folder(process, self.network.check, self.say)
-            del supervisor.children[process.name]
-        self.open_or_go_on(opened, str(base))
+            making = base_model_process(self.network.config_path, self.plan.seed, self.plan.log("base-model"))
+            base = wait_for_folder(self.network.supervisor.start(making), self.network.check, self.say)
+            del self.network.supervisor.children[making.name]
+        if opened.exists():
+            self.say("going on where it was")
+            self.network.wait_services()
+            self.start_nodes()
+            self.network.start_orchestrator(POOL)
+        else:
+            self.open_pool()
+        write_atomic(opened, str(base).encode())
         self.network.start_trainer(POOL, base)
         self._wait_for_weights()
 
@@ -408,7 +405,7 @@ def settle_settings(folder: NetworkFolder, wanted: Mapping[str, int | None]) -> 
     named = {name: value for name, value in wanted.items() if value is not None}
     known = folder.settings()
     if known is None:
-        settings = NetworkSettings(**{**named, "port": choose_port(folder.root, named.get("port"))})
+        settings = NetworkSettings(**{**named, "port": choose_port(named.get("port"))})
         folder.root.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_atomic(folder.settings_path, settings.model_dump_json(indent=2).encode() + b"\n")
         return settings
@@ -491,9 +488,9 @@ def _start(folder: NetworkFolder) -> "subprocess.Popen[bytes]":
 
 def _failure(folder: NetworkFolder, pid: int) -> MusterError:
     state = folder.state()
-    if state is not None and state.pid == pid and state.problem:
+    if state and state.pid == pid and state.problem:
         return MusterError(state.problem)
-    if state is not None and state.pid == pid and state.phase is NetworkPhase.DOWN:
+    if state and state.pid == pid and state.phase is NetworkPhase.DOWN:
         return MusterError("it was taken down while it started", "run `muster up` again")
     lines = folder.supervisor_log.read_text(errors="replace").strip().splitlines()
     last = lines[-1].removeprefix("muster: ") if lines else "it said nothing"

@@ -1,11 +1,7 @@
-"""A demo run: bring the network up, follow it, settle its accounts, write its report, take it down.
+"""A demo run: bring the network up, follow it, settle its accounts, write its report, take it down."""
 
-`muster demo` runs it once; `localnet.real` runs it so that an interrupted run can be continued.
-"""
-
-import json
 import time
-from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,12 +21,10 @@ from localnet.network import LOCAL, Network, ProgressPrinter, Stop
 from localnet.onboarding import KeyRing, Onboarding, names
 from localnet.outcome import Outcome, write_results
 from localnet.plan import EPOCH_BLOCKS, POOL, DemoPlan
-from localnet.ports import claim_port
 from orchestrator.dashboard.results import DilocoSummary
 from protocol.config import PoolConfig
 from protocol.encoding import show_tokens
 from protocol.errors import MusterError
-from protocol.files import write_atomic
 from protocol.verdict import Code
 from runtime.supervisor import Supervisor
 from storage.s3 import Bucket
@@ -76,14 +70,14 @@ class RunMonitor:
         return [by_step[step] for step in sorted(by_step)]
 
     def standing(self) -> str:
-        files = self.state.submissions_of(POOL)
-        count = {status: sum(f.status == status for f in files) for status in Status}
+        files, canaries = self.state.submissions_of(POOL), self.state.canaries.keys()
+        count = Counter(Status.CANARY if (POOL, file.sequence) in canaries else file.status for file in files)
+        accepted, pending, known = count[Status.ACCEPTED], count[Status.PENDING], count[Status.CANARY]
         earned = sum(account.units_awarded for account in self.state.accounts.values() if account.pool == POOL)
         rate = self.state.pools[POOL].terms.rate if files else 0
-        refused = len(files) - count[Status.ACCEPTED] - count[Status.PENDING]
         return (
-            f"files: {count[Status.ACCEPTED]} accepted, {refused} refused, {count[Status.PENDING]} being checked · "
-            f"{earned:,} tokens verified · {show_tokens(earned * rate)} MUS earned"
+            f"files: {accepted} accepted, {len(files) - accepted - pending - known} refused, {known} canaries, "
+            f"{pending} being checked · {earned:,} tokens verified · {show_tokens(earned * rate)} MUS earned"
         )
 
     def _report_steps(self) -> None:
@@ -114,12 +108,11 @@ class RunMonitor:
                 self._line(f"⚖ the jury {verb} file {dispute.sequence}: {Code(dispute.code).label}")
         for canary in state.canaries.values():
             if self._first("canary", canary.sequence):
-                self._line(f"⚖ file {canary.sequence} was a canary; seats {list(canary.accused)} accepted it")
-            if canary.concluded and self._first("canary done", canary.sequence):
+                fell = f"seats {list(canary.accused)} accepted it" if canary.accused else "no seat accepted it"
+                self._line(f"⚖ file {canary.sequence} was a canary: {fell}")
+            if canary.slashed and self._first("canary paid", canary.sequence):
                 lost = ", ".join(f"seat {seat} loses {show_tokens(g)} MUS" for seat, g in canary.slashed.items())
-                self._line(
-                    f"⚖ canary {canary.sequence} {'upheld' if canary.upheld else 'refused'}: {lost or 'nobody pays'}"
-                )
+                self._line(f"⚖ canary {canary.sequence}: {lost}")
 
     def _first(self, *what: Any) -> bool:
         if what in self.printed:
@@ -148,26 +141,24 @@ def unsettled(state: State, now: int) -> str:
 
 
 MARGIN_SECONDS = 3
+Wronged = Callable[[Onboarding, State, Submission], tuple[str, str]]
 
 
-class Challenger(ABC):
+class Challenger:
     """Disputes each rejected file that `wronged` names, once and before its challenge window ends. A dispute that the
-    chain does not take is tried again: otherwise a moment's fault would decide how the run ends."""
+    chain does not take is tried again: otherwise a moment's fault would decide how the run ends. `wronged`: whose key
+    disputes a file, empty for nobody, and why."""
 
-    def __init__(self, onboarding: Onboarding, say: Callable[[str], None]) -> None:
-        self.onboarding, self.say = onboarding, say
+    def __init__(self, onboarding: Onboarding, say: Callable[[str], None], wronged: Wronged) -> None:
+        self.onboarding, self.say, self.wronged = onboarding, say, wronged
         self._decided: set[int] = set()
 
     def look(self, state: State) -> None:
         for file in state.submissions_of(POOL):
             if file.status is Status.REJECTED and not file.disputed and file.sequence not in self._decided:
-                name, why = self.wronged(state, file)
+                name, why = self.wronged(self.onboarding, state, file)
                 if not name or self._dispute(file, name, why):
                     self._decided.add(file.sequence)
-
-    @abstractmethod
-    def wronged(self, state: State, file: Submission) -> tuple[str, str]:
-        """Return whose key disputes the rejected file, empty for nobody, and why."""
 
     def _dispute(self, file: Submission, name: str, why: str) -> bool:
         """Dispute the file. Returns whether that is done, or too late."""
@@ -182,25 +173,21 @@ class Challenger(ABC):
         return True
 
 
-class Disputer(Challenger):
-    """Acts for the demo's honest nodes, who know that they did not cheat: a watcher pays, as nodes hold no tokens."""
-
-    def wronged(self, state: State, file: Submission) -> tuple[str, str]:
-        ring, honest = self.onboarding.ring, [node.name for node in self.onboarding.plan.nodes if not node.attack]
-        who = next((name for name in honest if ring[f"node-{name}"].address == file.node), "")
-        return ("watcher" if who else ""), f"honest work of {who} was rejected"
+def honest_work(onboarding: Onboarding, state: State, file: Submission) -> tuple[str, str]:
+    """The demo's honest nodes know that they did not cheat: a watcher pays, as nodes hold no tokens."""
+    ring, honest = onboarding.ring, [node.name for node in onboarding.plan.nodes if not node.attack]
+    who = next((name for name in honest if ring[f"node-{name}"].address == file.node), "")
+    return ("watcher" if who else ""), f"honest work of {who} was rejected"
 
 
-class DodgingValidator(Challenger):
-    """Acts for the owner of the seat that never looks: whenever it was outvoted on a file that it accepted, which may
-    be a canary, it disputes the file at once, for a jury instead of an opening."""
-
-    def wronged(self, state: State, file: Submission) -> tuple[str, str]:
-        name = next(f"validator-{v.name}" for v in self.onboarding.plan.validators if v.attack == "lazy")
-        owner, decided = self.onboarding.ring[name].address, deciding_round(state, file)
-        ours = [member for member, seat in enumerate(decided.seats) if state.seats[seat].owner == owner]
-        accepted = any(decided.code_at(file.place, member).is_accept for member in ours)
-        return (name if accepted else ""), "its seat accepted the file without a look"
+def dodged_canary(onboarding: Onboarding, state: State, file: Submission) -> tuple[str, str]:
+    """The owner of the seat that never looks: whenever it was outvoted on a file that it accepted, which may be a
+    canary, it disputes the file at once, for a jury instead of an opening."""
+    name = next(f"validator-{v.name}" for v in onboarding.plan.validators if v.attack == "lazy")
+    owner, decided = onboarding.ring[name].address, deciding_round(state, file)
+    ours = [member for member, seat in enumerate(decided.seats) if state.seats[seat].owner == owner]
+    accepted = any(decided.code_at(file.place, member).is_accept for member in ours)
+    return (name if accepted else ""), "its seat accepted the file without a look"
 
 
 @dataclass
@@ -237,10 +224,13 @@ Onlooker = Callable[[State], None]
 
 
 class Demo:
-    """One run. `keep`: leave the network up afterwards; `chaos`: seconds between kills on purpose, 0 for none."""
+    """One run. `keep`: leave the network up afterwards; `chaos`: seconds between kills on purpose, 0 for none; `base`:
+    the model folder to train, if it is there already."""
 
-    def __init__(self, plan: DemoPlan, config: PoolConfig, keep: bool = False, chaos: float = 0.0) -> None:
-        self.plan, self.config, self.keep, self.chaos = plan, config, keep, chaos
+    def __init__(
+        self, plan: DemoPlan, config: PoolConfig, keep: bool = False, chaos: float = 0.0, base: Path | None = None
+    ) -> None:
+        self.plan, self.config, self.keep, self.chaos, self.base = plan, config, keep, chaos, base
         self.stop, self.progress = Stop(), ProgressPrinter()
         self.say = self.progress.say
         if not vllm_installed() and all(node.engine != "vllm" for node in self.plan.nodes):
@@ -274,10 +264,11 @@ class Demo:
         works from it on."""
         self.say(f"run {self.plan.root} · seed {self.plan.seed} · {self.plan.steps} policy steps")
         self.start_services()
-        base = base_model_process(self.network.config_path, self.plan.seed, self.plan.log("base-model"))
-        self.network.supervisor.start(base)
+        making = base_model_process(self.network.config_path, self.plan.seed, self.plan.log("base-model"))
+        if not self.base:
+            self.network.supervisor.start(making)
         self.open_pool()
-        folder = wait_for_folder(base, self.network.check, self.say)
+        folder = self.base or wait_for_folder(making, self.network.check, self.say)
         if self.plan.diloco_workers:
             pools = Deployment.load(self.plan.deployment).address("Pools")
             run = make_run(self.plan, self.ring, pools, self.config)
@@ -290,17 +281,6 @@ class Demo:
         """Chain and object storage, which are up some seconds later."""
         self.network.start_services()
         self.network.config_path.write_bytes(self.config.canonical())
-
-    def open_or_go_on(self, opened: Path, mark: str = "") -> None:
-        """Open the pool, or go on with what an earlier run opened; `opened`, with the text `mark`, tells so."""
-        if opened.exists():
-            self.say("going on where it was")
-            self.network.wait_services()
-            self.start_nodes()
-            self.network.start_orchestrator(POOL)
-        else:
-            self.open_pool()
-        write_atomic(opened, mark.encode())
 
     def open_pool(self) -> None:
         """On a fresh chain: contracts, participants, the pool, and every role but the trainer."""
@@ -377,9 +357,11 @@ class Demo:
 
     def onlookers(self) -> list[Onlooker]:
         """Who looks at every new state of the chain, and acts."""
-        kinds = Disputer, DodgingValidator
-        found: list[Onlooker] = [kind(self.onboarding, self.say).look for kind in kinds]
+        found: list[Onlooker] = [self.disputes(wronged) for wronged in (honest_work, dodged_canary)]
         return [*found, self.diloco_killer.look] if self.plan.diloco_workers else found
+
+    def disputes(self, wronged: Wronged) -> Onlooker:
+        return Challenger(self.onboarding, self.say, wronged).look
 
     def _new_monitor(self) -> RunMonitor:
         deployment = Deployment.load(self.plan.deployment)
@@ -394,29 +376,3 @@ class Demo:
             return None
         bucket = Bucket(self.network.s3_settings())
         return diloco_summary(self.plan, self.ring, bucket, state, self.diloco_killer.kills)
-
-
-INTERRUPTED = "interrupted: the same command continues the run"  # what to say last to who stopped it
-OPENED = "opened"  # a file in the run's folder, which is there once the run has a pool
-
-
-class ResumableDemo(Demo):
-    """A run that trains the model folder `base`, which is there already."""
-
-    def __init__(self, plan: DemoPlan, config: PoolConfig, base: Path) -> None:
-        super().__init__(plan, config)
-        self._base = base
-
-    def bring_up(self) -> None:
-        self.say(f"run {self.plan.root} · seed {self.plan.seed} · {self.plan.steps} policy steps")
-        self.start_services()
-        self.open_or_go_on(self.plan.root / OPENED)
-        self.network.start_trainer(POOL, self._base)
-
-
-def kept_ports(path: Path) -> tuple[int, int, int]:
-    """Ports of chain, S3 and HTTP: those of the run before, because the pool's announcements name them."""
-    known = json.loads(path.read_text()) if path.exists() else [0, 0, 0]
-    chain, s3, http = (claim_port(name, port) for name, port in zip(("chain", "s3", "http"), known, strict=True))
-    write_atomic(path, json.dumps([chain, s3, http]).encode())
-    return chain, s3, http

@@ -3,7 +3,6 @@
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -53,25 +52,20 @@ class ProgressPrinter:
 
 
 class Stop:
-    """Set by Ctrl-C or SIGTERM; a second signal interrupts at once."""
+    """True once Ctrl-C or SIGTERM came; a second signal interrupts at once."""
 
     def __init__(self) -> None:
-        self._event = threading.Event()
+        self.asked = False
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._on_signal)
 
     def _on_signal(self, *_: object) -> None:
-        if self._event.is_set():
+        if self.asked:
             raise KeyboardInterrupt
-        self._event.set()
+        self.asked = True
 
     def __call__(self) -> bool:
-        return self._event.is_set()
-
-    def check(self) -> None:
-        """Raises KeyboardInterrupt once set."""
-        if self():
-            raise KeyboardInterrupt
+        return self.asked
 
 
 class Processes:
@@ -83,7 +77,8 @@ class Processes:
     def check(self) -> None:
         """Restart what died. Raises KeyboardInterrupt once a person wants to stop, MusterError when a process keeps
         failing."""
-        self.stop_requested.check()
+        if self.stop_requested():
+            raise KeyboardInterrupt
         self.supervisor.check()
 
     def start(self, name: str, argv: list[str], **options: Any) -> Child:

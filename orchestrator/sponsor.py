@@ -20,6 +20,7 @@ from orchestrator.chain import PoolView
 from orchestrator.db import Database, MembershipRow
 from orchestrator.relay import priced
 from protocol.api import work
+from protocol.encoding import show_tokens
 from protocol.errors import printable
 
 log = logging.getLogger("muster.orchestrator")
@@ -146,9 +147,9 @@ class Sponsor:
             return EXPIRED
         if known is None:
             counts = lent > self._clock() - DAY  # whatever became of it
-            if not counts and (reason := self._full(state)):
-                return reason
             stake, sponsorship = pool.terms.minStake, bytes.fromhex(asked.sponsorship[2:])
+            if not counts and (reason := self._full(state, stake)):
+                return reason
             call = self._suite.stakes.register_for(node, asked.operator, pool.pool, stake, asked.expiry, sponsorship)
             if approval := self._suite.token.approval(call.to, stake):
                 approval.send()
@@ -174,8 +175,8 @@ class Sponsor:
             log.info("node %s left", node)
         return ""
 
-    def _full(self, state: State) -> str:
-        """Return why no further loan is given now, or empty."""
+    def _full(self, state: State, stake: int) -> str:
+        """Return why no further loan of `stake` base units is given now, or empty."""
         since = self._clock() - DAY
         with self._db.reading() as session:
             recent = set(session.scalars(select(MembershipRow.node).where(MembershipRow.lent > since)))
@@ -185,6 +186,9 @@ class Sponsor:
             return f"{self.most} nodes work with lent stakes, as many as this service lends to: ask again later"
         if len(recent) >= self._a_day:
             return f"{self._a_day} stakes were lent in the last 24 hours, as many as are lent: ask again later"
+        if (held := self._suite.token.balance_of(own)) < stake:
+            least = show_tokens(stake)
+            return f"the service holds {show_tokens(held)} tokens and a stake is {least}: its owner must send it more"
         return ""
 
     def _set(self, rows: ColumnElement[bool], **values: object) -> None:

@@ -4,7 +4,6 @@ Its canonical JSON's SHA-256 is the pool's immutable `configHash` on chain. Mone
 """
 
 import base64
-import binascii
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,6 +27,9 @@ MAX_ROW_BYTES = 4 << 20
 LEAST_SHARE = 64
 """Of an environment with a curriculum: drawing another problem of it takes so many looks at most, on average."""
 TargetLengths = Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_length=64)]
+EnvironmentName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._/-]{0,199}$")]
+Label = Annotated[str, Field(pattern=r"^([a-zA-Z0-9][a-zA-Z0-9._/-]{0,63}|)$")]
+HexOrEmpty = Annotated[str, Field(pattern=r"^([0-9a-f]{64}|)$")]
 ScoringName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 ScoringVersion = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+!-]{0,63}$")]
 
@@ -40,9 +42,7 @@ class GrpoConfig(Document):
     name: Literal["grpo"] = Field("grpo", description="Clip the ratio of every token.")
     epsilon_low: float = Field(0.2, gt=0, lt=1, description="Clip a ratio below 1 - this.")
     epsilon_high: float = Field(0.2, gt=0, description="Clip a ratio above 1 + this.")
-    delta: float | None = Field(
-        4.0, gt=1, description="Bound on the ratio where the advantage is negative; null (JSON only): none."
-    )
+    delta: float | None = Field(4.0, gt=1, description="Most ratio if the advantage is negative; null (JSON): any.")
 
     @model_validator(mode="after")
     def _delta_beyond_the_clip_range(self) -> "GrpoConfig":
@@ -54,9 +54,7 @@ class GrpoConfig(Document):
 class GspoConfig(Document):
     """GSPO (2507.18071): the clipped ratio of a whole sequence, the geometric mean of its tokens' ratios."""
 
-    name: Literal["gspo"] = Field(
-        "gspo", description="Clip the ratio of a whole sequence; needs `normaliser` sequences."
-    )
+    name: Literal["gspo"] = Field("gspo", description="Clip a sequence's ratio; needs `normaliser` sequences.")
     epsilon_low: float = Field(3e-4, gt=0, lt=1, description="Clip a ratio below 1 - this.")
     epsilon_high: float = Field(4e-4, gt=0, description="Clip a ratio above 1 + this.")
 
@@ -103,14 +101,9 @@ class AlgorithmConfig(Document):
 
     loss: LossConfig = Field(GrpoConfig(), description="Policy loss: grpo, gspo, cispo or dppo.")
     advantage: AdvantageName = Field("mean", description="How the rewards of one problem's answers become advantages.")
-    normaliser: Literal["tokens", "sequences", "constant"] = Field(
-        "tokens",
-        description="What divides a token's loss: the minibatch's tokens, its sequences and lengths, or a constant.",
-    )
+    normaliser: Literal["tokens", "sequences", "constant"] = Field("tokens", description="What divides a token's loss.")
     constant_length: int | None = Field(None, ge=1, description="Tokens of the constant, with `normaliser` constant.")
-    importance_cap: float = Field(
-        2.0, ge=0, description="Bound on the weight of a file from an older policy; 0: all weigh 1."
-    )
+    importance_cap: float = Field(2.0, ge=0, description="Most weight of a file from an older policy; 0: all weigh 1.")
     entropy_coefficient: float = Field(0.0, ge=0, description="Weight of the entropy bonus.")
     kl: KlConfig = Field(KlConfig(), description="Penalty on leaving the base model.")
 
@@ -191,16 +184,10 @@ class TrainConfig(Document):
 
     steps: int = Field(30, ge=1, description="Policy steps of the whole run.")
     files_per_step: int = Field(4, ge=1, description="Files that a step trains; with a `filter`, about how many.")
-    max_off_policy_steps: int = Field(
-        2, ge=0, le=16, description="Steps that a file may be old; the terms' `max_lag` must be at least as much."
-    )
+    max_off_policy_steps: int = Field(2, ge=0, le=16, description="Steps that a file may be old, up to `max_lag`.")
     minibatches: int = Field(1, ge=1, description="Weight updates in each step.")
-    filter: OnlineFilter | None = Field(
-        None, description="Wait for files with signal: problems whose answers have different rewards."
-    )
-    lora: LoraConfig | None = Field(
-        None, description="Train low-rank additions to the projections instead of all weights."
-    )
+    filter: OnlineFilter | None = Field(None, description="Wait for problems whose answers have different rewards.")
+    lora: LoraConfig | None = Field(None, description="Train low-rank additions instead of all weights.")
     algorithm: AlgorithmConfig = Field(AlgorithmConfig(), description="What an update minimises.")
     optimizer: OptimizerConfig = Field(OptimizerConfig(), description="How a gradient becomes an update.")
 
@@ -224,14 +211,12 @@ class ProblemFilter(Document):
 
     rule: Literal["solve-rate"] = Field("solve-rate", description="How the problems were chosen.")
     candidates: int = Field(ge=1, le=MAX_CANDIDATES, description="Number of problems that were tried.")
-    kept: str = Field(
-        description="Base64 of one bit for each candidate, the first in the highest bit of the first byte: kept or not."
-    )
+    kept: str = Field(description="Base64 of a bit for each candidate, the first in the first byte's highest bit.")
     model: str = Field("", max_length=200, description="SHA-256 of the files of the model that tried them.")
     samples: int = Field(8, ge=1, le=1024, description="Tries at each problem.")
     lowest: float = Field(0.125, ge=0, le=1, description="Least share of solved tries of a kept problem.")
     highest: float = Field(0.75, ge=0, le=1, description="Greatest share of solved tries of a kept problem.")
-    report: str = Field("", pattern=r"^([0-9a-f]{64}|)$", description="SHA-256 of the filter's record of solved tries.")
+    report: HexOrEmpty = Field("", description="SHA-256 of the filter's record of solved tries.")
 
     @classmethod
     def of(cls, candidates: int, kept: tuple[int, ...], **facts: object) -> Self:
@@ -254,11 +239,6 @@ class ProblemFilter(Document):
         """The kept candidates, ascending."""
         return tuple(_kept(self.candidates, self.kept).tolist())
 
-    def drawn(self, draw: int) -> int:
-        """Return the kept candidate that the 64-bit number `draw` stands for."""
-        places = _kept(self.candidates, self.kept)
-        return int(places[draw % len(places)])
-
 
 def candidate_seed(candidate: int) -> int:
     """Return the seed of a generator's candidate: the same for every pool, chosen by nobody."""
@@ -270,11 +250,9 @@ def _kept(candidates: int, kept: str) -> NDArray[np.uint32]:
     """Return the candidates whose bit is set, ascending. Raises ValueError unless `kept` is base64 of one bit each."""
     try:
         data = base64.b64decode(kept, validate=True)
-    except (binascii.Error, ValueError):
+    except ValueError:
         raise ValueError("`kept` is not base64") from None
-    if len(data) != -(-candidates // 8):
-        raise ValueError(f"`kept` holds {len(data)} bytes, {candidates} candidates take {-(-candidates // 8)}")
-    bits = np.unpackbits(np.frombuffer(data, dtype=np.uint8))[:candidates]
+    bits = np.unpackbits(np.frombuffer(data, dtype=np.uint8), count=candidates)
     if base64.b64encode(np.packbits(bits).tobytes()).decode("ascii") != kept:
         raise ValueError(f"`kept` is not the base64 of {candidates} bits")
     return np.flatnonzero(bits).astype(np.uint32)
@@ -287,12 +265,7 @@ class Curriculum(Document):
     lowest: int = Field(125, ge=0, le=1000, description="Mask as too hard below so many thousandths of solved tries.")
     highest: int = Field(875, ge=0, le=1000, description="Mask as too easy above so many thousandths of solved tries.")
     solved: float = Field(1.0, gt=0, le=1, description="Task reward from which on a try counts as solved.")
-    window: int = Field(
-        16,
-        ge=1,
-        le=1024,
-        description="Policy steps whose final files count; a masked problem comes back after as many.",
-    )
+    window: int = Field(16, ge=1, le=1024, description="Policy steps whose files count, and that a mask lasts.")
     most: int = Field(750, ge=1, le=900, description="Most thousandths of the problems that are masked at a time.")
 
     @model_validator(mode="after")
@@ -310,43 +283,23 @@ class Curriculum(Document):
 class EnvironmentConfig(Document):
     """One environment; its `targets`, `length_alpha` and `advantage` replace the pool's."""
 
-    name: str = Field(
-        pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._/-]{0,199}$", description="Environment, such as reasoning_gym/chain_sum."
-    )
-    label: str = Field(
-        "",
-        pattern=r"^([a-zA-Z0-9][a-zA-Z0-9._/-]{0,63}|)$",
-        description="Name in metrics and reports; not set: the environment's.",
-    )
-    weight: int = Field(
-        1, ge=1, le=1 << 16, description="Share of the problems, relative to the other environments' weights."
-    )
+    name: EnvironmentName = Field(description="Environment, such as reasoning_gym/chain_sum.")
+    label: Label = Field("", description="Name in metrics and reports; not set: the environment's.")
+    weight: int = Field(1, ge=1, le=1 << 16, description="Share of the problems, relative to other weights.")
     params: dict[str, Any] = Field(default_factory=dict, description="The environment's own parameters.")
-    content: str = Field(
-        "",
-        pattern=r"^([0-9a-f]{64}|)$",
-        description="SHA-256 of the file that defines it; a machine with another file refuses to work.",
-    )
-    rows: int = Field(
-        0, ge=0, le=MAX_ROWS, description="Problems in its data file; 0 where problems are made from seeds."
-    )
+    content: HexOrEmpty = Field("", description="SHA-256 of the file that defines it; a machine with another stops.")
+    rows: int = Field(0, ge=0, le=MAX_ROWS, description="Problems in its data file; 0 where seeds make problems.")
     held_out: int = Field(0, ge=0, description="How many of these, the last ones, are kept for evaluation.")
-    problems: ProblemFilter | None = Field(
-        None, description="Draw from these problems only: those that a model solves sometimes (muster env filter)."
-    )
+    problems: ProblemFilter | None = Field(None, description="Draw from these problems only (muster env filter).")
     curriculum: Curriculum | None = Field(
         None, description="Mask problems that the run's models always or never solve; needs `rows` or `problems`."
     )
     targets: tuple[PositiveInt, ...] | None = Field(
-        None, max_length=64, description="Answer lengths of this environment, instead of the pool's."
+        None, max_length=64, description="Its answer lengths, instead of the pool's."
     )
-    length_alpha: float | None = Field(
-        None, ge=0, description="Reward lost for every token off the target, instead of the pool's."
-    )
+    length_alpha: float | None = Field(None, ge=0, description="Reward lost per token off target, not the pool's.")
     advantage: AdvantageName | None = Field(None, description="How rewards become advantages, instead of the run's.")
-    advantage_scale: float = Field(
-        1.0, gt=0, le=100, description="Factor on the advantages of this environment's answers."
-    )
+    advantage_scale: float = Field(1.0, gt=0, le=100, description="Factor on the advantages of its answers.")
 
     @model_validator(mode="after")
     def _rows_fit(self) -> Self:
@@ -355,10 +308,7 @@ class EnvironmentConfig(Document):
         if self.rows and self.problems is not None and self.problems.candidates > self.drawn_rows:
             raise ValueError(f"`problems.candidates` are {self.problems.candidates}, of {self.drawn_rows} rows")
         if self.curriculum is not None and not self.numbered:
-            raise ValueError(
-                "`curriculum` needs problems that come again, and these are made from any seed: name a data file's "
-                "`rows`, or `problems` (muster env filter)"
-            )
+            raise ValueError("`curriculum` needs problems that come again: name a data file's `rows`, or `problems`")
         return self
 
     @property
@@ -380,12 +330,13 @@ class EnvironmentConfig(Document):
     @property
     def kept(self) -> int:
         """How many of these work is drawn from."""
-        return self.drawn_rows if self.problems is None else len(self.problems.places)
+        return self.drawn_rows if self.problems is None else len(_kept(self.problems.candidates, self.problems.kept))
 
     def number(self, draw: int) -> int:
         """Return the number of the problem that the 64-bit `draw` stands for in work; without numbers the draw."""
         if self.problems is not None:
-            return self.problems.drawn(draw)
+            places = _kept(self.problems.candidates, self.problems.kept)
+            return int(places[draw % len(places)])
         return draw % self.drawn_rows if self.rows else draw
 
     def candidate(self, number: int) -> int:
@@ -439,21 +390,13 @@ class ChatTurn(Document):
 class ModelConfig(Document):
     """Which model: a Hugging Face id or a local folder; weights travel by manifest, not by this name."""
 
-    source: str = Field(
-        description="The model's folder, or its id on huggingface.co. Weights travel by their hash, not by this name."
-    )
+    source: str = Field(description="The model's folder, or its id on huggingface.co.")
     license: str = Field("unknown", description="The model's licence, as nodes see it before they join.")
-    dtype: Literal["float32", "bfloat16"] = Field(
-        "float32", description="What everybody computes in; thresholds hold for it alone."
-    )
+    dtype: Literal["float32", "bfloat16"] = Field("float32", description="What everybody computes in.")
     prompt_template: str = Field("{question}", description="Prompt; {question} stands for the problem.")
     chat_template: bool = Field(False, description="Put the prompt into the chat template of the model's tokenizer.")
-    turns: tuple[ChatTurn, ...] = Field(
-        (), description="Messages before the question, if there is a chat template: a system prompt, worked examples."
-    )
-    answer_after: str = Field(
-        "", description="Only text after this mark counts as the answer, such as </think>; empty: all text."
-    )
+    turns: tuple[ChatTurn, ...] = Field((), description="Messages before the question; they need a chat template.")
+    answer_after: str = Field("", description="Only text after this mark, such as </think>, is the answer; empty: all.")
 
     @model_validator(mode="after")
     def _turns_need_a_template(self) -> Self:
@@ -477,11 +420,8 @@ class EvaluationConfig(Document):
     """What is measured of the base model, of every `every`-th policy step and of the last one."""
 
     every: int = Field(0, ge=0, description="Measure every so many steps; 0: only the base model and the last step.")
-    sets: tuple[EvaluationSet, ...] = Field(
-        (EvaluationSet(name="held-out"),),
-        min_length=1,
-        max_length=16,
-        description="Held-out sets; the first is the run's reward.",
+    sets: Annotated[tuple[EvaluationSet, ...], Field(min_length=1, max_length=16)] = Field(
+        (EvaluationSet(name="held-out"),), description="Held-out sets; the first is the run's reward."
     )
 
     @model_validator(mode="after")
@@ -503,13 +443,9 @@ class WorkConfig(Document):
         8, ge=1, le=256, description="Answers to each problem. A file holds the product of both."
     )
     max_new_tokens: int = Field(64, ge=1, le=131072, description="Longest answer, in tokens.")
-    max_prompt_tokens: int = Field(
-        256, ge=1, le=131072, description="Longest prompt, in tokens. Prompt and answer must fit the model's context."
-    )
+    max_prompt_tokens: int = Field(256, ge=1, le=131072, description="Longest prompt, in tokens.")
     temperature: float = Field(1.0, gt=0, le=10, description="Sampling temperature.")
-    targets: tuple[PositiveInt, ...] = Field(
-        (), max_length=64, description="Answer lengths to ask for (tokens), one drawn for each problem."
-    )
+    targets: tuple[PositiveInt, ...] = Field((), max_length=64, description="Lengths to ask for, one for each problem.")
     length_tiers: tuple[TargetLengths, ...] = Field(
         (), max_length=16, description="Instead of `targets`: lengths for each tier of nodes, weakest first."
     )
@@ -540,28 +476,20 @@ class ChecksConfig(Document):
     """
 
     eos_probability_min: float = Field(
-        1e-4, ge=0, le=1, description="An EOS less probable than this, which the noise did not choose, was cut short."
+        1e-4, ge=0, le=1, description="Least probability of an EOS that noise did not pick."
     )
     exponent_mismatches_reject: float = Field(
-        0.25, gt=0, description="Differing exponents of proven activations, mean over chunks."
+        0.25, gt=0, description="Differing exponents of proofs, mean over chunks."
     )
-    exponent_mismatches_chunk_reject: float = Field(
-        4.0, gt=0, description="Differing exponents, worst chunk of 32 tokens."
-    )
+    exponent_mismatches_chunk_reject: float = Field(4.0, gt=0, description="Differing exponents, worst 32-token chunk.")
     mantissa_mean_reject: float = Field(0.012, gt=0, description="Difference of their mantissas, mean over chunks.")
     mantissa_mean_chunk_reject: float = Field(0.2, gt=0, description="Difference of their mantissas, worst chunk.")
-    sampling_gap_reject: float = Field(
-        0.01, gt=0, description="Score gap to the token that the noise picks, worst token."
-    )
+    sampling_gap_reject: float = Field(0.01, gt=0, description="Score gap to the token the noise picks, worst token.")
     sampling_miss_rate_reject: float = Field(0.005, gt=0, description="Share of tokens that the noise did not pick.")
     logprob_error_reject: float = Field(0.005, gt=0, description="Error of a claimed log-probability, worst token.")
     logprob_mean_reject: float = Field(2e-5, gt=0, description="Error of claimed log-probabilities, mean over tokens.")
-    distribution_nats_reject: float = Field(
-        25.0, gt=0, description="Improbability of the text; honest work reaches x with a chance of exp(-x)."
-    )
-    unsure_band: float = Field(
-        0.5, gt=0, lt=1, description="From this share of a threshold on the vote is `unsure`, which counts as accepted."
-    )
+    distribution_nats_reject: float = Field(25.0, gt=0, description="Improbability of the text in nats.")
+    unsure_band: float = Field(0.5, gt=0, lt=1, description="Share of a threshold from which a vote is `unsure`.")
 
 
 BF16_CHECKS = ChecksConfig(
@@ -589,9 +517,7 @@ class WeightsConfig(Document):
 class DataConfig(Document):
     """What a data pool buys: it trains nothing, and ends once it has it."""
 
-    rollouts: int = Field(
-        ge=1, le=1 << 40, description="Verified rollouts to buy. Files are bought whole, so a few more may be."
-    )
+    rollouts: int = Field(ge=1, le=1 << 40, description="Verified rollouts to buy, rounded up to whole files.")
 
 
 class PoolConfig(Document):
@@ -601,30 +527,18 @@ class PoolConfig(Document):
     version: Literal[1] = Field(1, description="Version of this format.")
     name: str = Field(description="Name that people see.")
     model: ModelConfig = Field(description="The model to train.")
-    environments: tuple[EnvironmentConfig, ...] = Field(
-        min_length=1,
-        max_length=MAX_ENVIRONMENTS,
-        description="Where problems come from and how answers score; repeat the table for several.",
+    environments: Annotated[tuple[EnvironmentConfig, ...], Field(min_length=1, max_length=MAX_ENVIRONMENTS)] = Field(
+        description="Where problems come from and how answers score; repeat the table for several."
     )
-    work: WorkConfig = Field(
-        WorkConfig(), description="The shape of one rollout file: what a node makes, and is paid for, at a time."
-    )
-    checks: ChecksConfig = Field(
-        ChecksConfig(), description="Thresholds beyond which a file is fraud (`muster pool calibrate` measures them)."
-    )
+    work: WorkConfig = Field(WorkConfig(), description="The shape of a rollout file: the unit of work and pay.")
+    checks: ChecksConfig = Field(ChecksConfig(), description="Thresholds of fraud (see `muster pool calibrate`).")
     train: TrainConfig = Field(TrainConfig(), description="How accepted files change the model.")
-    evaluation: EvaluationConfig = Field(
-        EvaluationConfig(), description="What is measured of the model, on problems that training never sees."
-    )
+    evaluation: EvaluationConfig = Field(EvaluationConfig(), description="What is measured on problems kept for it.")
     weights: WeightsConfig = Field(WeightsConfig(), description="How policy steps travel to nodes and validators.")
-    data: DataConfig | None = Field(
-        None, description="Set it for a data pool, which buys rollouts of the model and trains nothing."
-    )
+    data: DataConfig | None = Field(None, description="Set it for a pool that buys rollouts and trains nothing.")
     evidence: EvidenceConfig | None = Field(None, description="Set it to judge a node by all of its files together.")
-    scoring_versions: dict[ScoringName, ScoringVersion] = Field(
-        default_factory=dict,
-        max_length=64,
-        description="Versions that decide scores; a machine with others does no work.",
+    scoring_versions: Annotated[dict[ScoringName, ScoringVersion], Field(max_length=64)] = Field(
+        default_factory=dict, description="Versions that decide scores; a machine with others does no work."
     )
 
     @model_validator(mode="after")
@@ -654,25 +568,18 @@ class PoolConfig(Document):
             if max(one.targets or (), default=0) > self.work.max_new_tokens:
                 raise ValueError(f"environment {one.called}: a target is beyond work.max_new_tokens")
             if self.data is None and self.advantage_of(one) == "maxrl" and self.length_alpha_of(one) > 0:
-                raise ValueError(
-                    f"environment {one.called}: advantage maxrl divides by the mean reward, and length_alpha makes "
-                    "rewards negative"
-                )
+                raise ValueError(f"environment {one.called}: advantage maxrl, but length_alpha makes rewards negative")
         return self
 
     @model_validator(mode="after")
     def _curricula_fit(self) -> Self:
+        if self.data is not None and self.curricula:
+            raise ValueError("a data pool draws from all problems; leave `curriculum` out")
         total = sum(one.weight for one in self.environments)
         for one in self.curricula.values():
-            if self.data is not None:
-                raise ValueError(
-                    f"environment {one.called}: a data pool draws from all problems; leave `curriculum` out"
-                )
             if one.weight * LEAST_SHARE < total:
-                raise ValueError(
-                    f"environment {one.called}: its `weight` is {one.weight} of {total}, a `curriculum` takes at least "
-                    f"one part in {LEAST_SHARE}"
-                )
+                what = f"`weight` is {one.weight} of {total}, and a `curriculum` takes 1/{LEAST_SHARE} at least"
+                raise ValueError(f"environment {one.called}: {what}")
         if any(one.environment is not None and one.environment.curriculum is not None for one in self.evaluation.sets):
             raise ValueError("an evaluation set draws the same problems every time; leave its `curriculum` out")
         if (count := sum(one.numbered for one in self.curricula.values())) > MAX_ROWS:

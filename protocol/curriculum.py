@@ -48,32 +48,27 @@ class SolveRate:
         return Difficulty.EASY if 1000 * self.solved > curriculum.highest * self.tried else Difficulty.FITTING
 
 
-@dataclass(frozen=True)
-class ProblemTries:
-    """The tries of one file at problem `number` of the pool's environment with index `environment`."""
-
-    environment: int
-    number: int
-    rate: SolveRate
+Tries = Mapping[tuple[int, int], SolveRate]
+"""Of one or several files: (index of the pool's environment, number of the problem) → the rate."""
 
 
-def tries_to_json(tries: Iterable[ProblemTries]) -> list[list[int]]:
-    """Encode tries for JSON: [environment, number, tried, solved] of each."""
-    return [[one.environment, one.number, one.rate.tried, one.rate.solved] for one in tries]
+def tries_to_json(tries: Tries) -> list[list[int]]:
+    """Encode tries for JSON: [environment, number, tried, solved] of each problem."""
+    return [[*problem, rate.tried, rate.solved] for problem, rate in tries.items()]
 
 
-def tries_from_json(rows: Iterable[Sequence[int]]) -> list[ProblemTries]:
+def tries_from_json(rows: Iterable[Sequence[int]]) -> Tries:
     """Decode what `tries_to_json` encoded. Raises ValueError or TypeError for anything else."""
-    return [ProblemTries(index, number, SolveRate(count, solved)) for index, number, count, solved in rows]
+    return {(index, number): SolveRate(tried, solved) for index, number, tried, solved in rows}
 
 
-def total_rates(tries: Iterable[ProblemTries]) -> dict[tuple[int, int], SolveRate]:
-    """Return (environment, number) → the rate over all these tries, whose order changes nothing."""
-    found: dict[tuple[int, int], SolveRate] = {}
-    for one in tries:
-        key = (one.environment, one.number)
-        found[key] = found.get(key, SolveRate()) + one.rate
-    return found
+def add_tries(files: Iterable[Tries]) -> Tries:
+    """Add the tries of several files up, whose order changes nothing."""
+    total: dict[tuple[int, int], SolveRate] = {}
+    for tries in files:
+        for problem, rate in tries.items():
+            total[problem] = total.get(problem, SolveRate()) + rate
+    return total
 
 
 _CODES = {Difficulty.HARD: 1, Difficulty.EASY: 2}
@@ -155,16 +150,16 @@ def _header(config: PoolConfig) -> bytes:
     return len(text).to_bytes(8, "little") + text
 
 
-def count_tries(config: PoolConfig, rollouts: Iterable[tuple[int, float]]) -> list[ProblemTries]:
-    """Return the tries of a file by problem. `rollouts`: the problem seed and the task reward of each, which its
-    committee has checked. A problem without a number goes by its seed."""
+def count_tries(config: PoolConfig, rollouts: Iterable[tuple[int, float]]) -> Tries:
+    """Return the tries of a file. `rollouts`: the problem seed and the task reward of each, which its committee has
+    checked. A problem without a number goes by its seed."""
     tries = []
     for seed, reward in rollouts:
         index = drawn(config.environments, seed).environment
         environment = config.environments[index]
         solved = environment.curriculum.solved if environment.curriculum is not None else 1.0
-        tries.append(ProblemTries(index, environment.number(seed), SolveRate(1, int(reward >= solved))))
-    return [ProblemTries(*problem, rate) for problem, rate in total_rates(tries).items()]
+        tries.append({(index, environment.number(seed)): SolveRate(1, int(reward >= solved))})
+    return add_tries(tries)
 
 
 def build_mask(

@@ -78,7 +78,7 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o644) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
+    sync(path.parent)
 
 
 def write_file(path: Path, data: bytes, hint: str = "check the folder", *, mode: int = 0o644) -> None:
@@ -87,13 +87,9 @@ def write_file(path: Path, data: bytes, hint: str = "check the folder", *, mode:
         write_atomic(path, data, mode)
 
 
-def sync_folder(folder: Path) -> None:
-    """Make a rename inside `folder` survive a power cut."""
-    _sync(folder, os.O_DIRECTORY)
-
-
-def _sync(path: Path, flags: int = 0) -> None:
-    descriptor = os.open(path, os.O_RDONLY | flags)
+def sync(path: Path) -> None:
+    """Make a file's content, or a rename inside a folder, survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
@@ -126,8 +122,8 @@ def put_folder(aside: Path, target: Path) -> None:
     """Sync a folder of the same parent, and put it at `target`, replacing any other. A crash leaves one of them."""
     for path in aside.rglob("*"):
         if path.is_file():
-            _sync(path)
-    sync_folder(aside)
+            sync(path)
+    sync(aside)
     if target.exists():
         # Named by this call alone: what a kill left of an earlier one's must not stand in the way.
         old = aside.with_name(f"{aside.name}.old")
@@ -136,7 +132,7 @@ def put_folder(aside: Path, target: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
     else:
         aside.rename(target)
-    sync_folder(target.parent)
+    sync(target.parent)
 
 
 def remove_leftovers(parent: Path) -> None:

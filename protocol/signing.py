@@ -156,11 +156,13 @@ def open_canonical(data: bytes, kind: type[B], max_bytes: int, name: str, refuse
     return document
 
 
-def check_signer(digest32: bytes, signature: str, signer: str, refused: Callable[[str], MusterError]) -> None:
-    """Raise `refused` unless `signature` (0x and 130 hex digits) is `signer`'s over the digest."""
+def check_signer(
+    digest32: bytes, signature: str, signer: str, refused: Callable[[str], MusterError], what: str = "it"
+) -> None:
+    """Raise `refused` unless `signature` (0x and 130 hex digits) is `signer`'s over the digest of `what`."""
     try:
         actual = recover(digest32, bytes.fromhex(signature[2:]))
     except MusterError as error:
-        raise refused(f"its signature: {error.what}") from None
+        raise refused(f"the signature of {what}: {error.what}") from None
     if actual != signer:
-        raise refused(f"it is not signed by {signer}")
+        raise refused(f"{what} is not signed by {signer}")

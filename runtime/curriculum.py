@@ -5,7 +5,7 @@ whoever computes it later finds the same. Files that were ever disputed, or trie
 does not keep when that ended.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 from chain.indexer.records import Submission
 from chain.indexer.state import State
@@ -13,12 +13,12 @@ from protocol.config import PoolConfig
 from protocol.curriculum import (
     MASK_FILE,
     CurriculumMask,
-    ProblemTries,
     SolveRate,
+    Tries,
+    add_tries,
     build_mask,
     count_tries,
     mask_bytes,
-    total_rates,
 )
 from protocol.errors import IntegrityError, MusterError
 from protocol.rollout_file.file import read
@@ -28,7 +28,7 @@ from storage.weights.fetch import OpenObject
 from storage.weights.manifest import MAX_STORED_BYTES, ManifestScope, unseal
 
 # The tries of a final file, None where nobody serves it
-TriesOf = Callable[[Submission], Sequence[ProblemTries] | None]
+TriesOf = Callable[[Submission], Tries | None]
 
 
 class StepNotSeenError(MusterError):
@@ -65,7 +65,7 @@ def expected_mask(
     """Return the mask that policy step `step` should have, without the files `left_out` and those without tries. Raises
     StepNotSeenError."""
     out = set(left_out)
-    known: dict[int, Sequence[ProblemTries]] = {}
+    known: dict[int, Tries] = {}
     for sub in counted_files(state, config, pool, step):
         found = None if sub.sequence in out else tries_of(sub)
         if found is None:
@@ -76,12 +76,12 @@ def expected_mask(
     for place, one in config.curricula.items():
         assert one.curriculum is not None
         files = [sub.sequence for sub in counted(state, pool, step, one.curriculum.window) if sub.sequence in known]
-        tries = total_rates(each for sequence in files for each in known[sequence] if each.environment == place)
-        rates[place] = {number: rate for (_, number), rate in tries.items()}
+        tries = add_tries(known[sequence] for sequence in files)
+        rates[place] = {number: rate for (index, number), rate in tries.items() if index == place}
     return build_mask(config, step, rates, out)
 
 
-def read_tries(config: PoolConfig, open_object: OpenObject, sub: Submission) -> list[ProblemTries]:
+def read_tries(config: PoolConfig, open_object: OpenObject, sub: Submission) -> Tries:
     """Return the tries that an accepted file names, none if it is malformed, for everybody alike. Raises
     MissingObjectError, UnreachableError, IntegrityError."""
     limits = Limits.of(config.work)
@@ -89,7 +89,7 @@ def read_tries(config: PoolConfig, open_object: OpenObject, sub: Submission) -> 
     try:
         _, rollouts = read(data, limits)
     except MalformedFile:
-        return []
+        return {}
     return count_tries(config, ((one.problem_seed, one.task_reward) for one in rollouts))
 
 

@@ -6,12 +6,15 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
+
+ROOT = str(Path(__file__).resolve().parents[1])  # where muster's packages lie
 
 
 def start(module: str, *arguments: str, env: Mapping[str, str], seconds: float) -> Popen[bytes]:
-    """Start `python -m MODULE …`, which writes a line once it is ready. Raise what `ask` raises."""
-    argv = [sys.executable, "-P", "-m", module, *arguments]
+    """Start `python -m MODULE …` of muster's, which writes a line once it is ready. Raise what `ask` raises."""
+    argv, env = [sys.executable, "-P", "-m", module, *arguments], {"PYTHONPATH": ROOT, **env}
     process = Popen(argv, env=env, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, start_new_session=True)
     try:
         ask(process, b"", seconds, 64)

@@ -93,7 +93,7 @@ class IsolatedProcess:
                 make_cgroup(settings)
                 self._cgroup = list(settings)
         self._removal = removal(launch.mode, self._name) if launch.mode.is_container else []
-        self._watchdog = Watchdog([self._removal] if self._removal else [], self._cgroup)
+        self._watchdog = Watchdog(self._removal, self._cgroup)
         self._end = time.monotonic() + launch.policy.seconds if launch.policy.seconds else None
         try:
             self.process = self._start()

@@ -8,15 +8,14 @@ import resource
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 from protocol.encoding import parse_json
 from protocol.errors import ScoringUnavailable
 from protocol.rollout_file.confine import refuse_system_calls
-from sandbox.exchange import ask, end, start
+from sandbox.exchange import ROOT, ask, end, start
 from sandbox.image import is_made, load_image, run_image
 from sandbox.wasi import Ending, SandboxLimits, SandboxOutcome, SandboxProgram, code
 
@@ -30,16 +29,16 @@ def packed(outcome: SandboxOutcome) -> bytes:
 
 
 def unpacked(line: bytes, limits: SandboxLimits) -> SandboxOutcome:
-    """Return a line's outcome. Raise ValueError for what cannot be one: a program may have broken out."""
+    """Return a line's outcome. Raise ScoringUnavailable for what cannot be one: a program may have broken out."""
     try:
         fields: Any = parse_json(line)
         stdout, stderr = (fields[name].encode("latin-1") for name in ("stdout", "stderr"))
         exit_code, fuel, memory = (int(fields[name]) for name in ("code", "fuel", "memory"))
         outcome = SandboxOutcome(Ending(fields["ending"]), exit_code, stdout, stderr, fuel, memory)
+        if len(stdout) + len(stderr) > limits.output or not 0 <= fuel <= limits.fuel:
+            raise ValueError("it exceeds the limits")
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
-        raise ValueError(f"the answer lacks something: {error!r}") from None
-    if len(stdout) + len(stderr) > limits.output or not 0 <= fuel <= limits.fuel:
-        raise ValueError("the answer exceeds the limits")
+        raise ScoringUnavailable(f"the sandbox process answers wrongly: {error!r}", "report this") from None
     return outcome
 
 
@@ -63,7 +62,7 @@ class SandboxPool:
 
     def __init__(self, image: str, size: int) -> None:
         self.image, self._free = image, threading.Semaphore(size)
-        self._idle = list[SandboxProcess]()  # its methods are atomic
+        self._idle = list[subprocess.Popen[bytes]]()  # its methods are atomic
 
     def run(self, program: SandboxProgram, limits: SandboxLimits) -> SandboxOutcome:
         """Return the outcome, the same on every machine. Raise ScoringUnavailable where this machine has none."""
@@ -79,47 +78,34 @@ class SandboxPool:
             self._free.release()
 
     def start(self, count: int = 1) -> None:
-        self._idle.extend([SandboxProcess(self.image) for _ in range(count)])
+        """Start processes that wait for programs."""
+        self._idle.extend([self._started() for _ in range(count)])
 
     def close(self) -> None:
         while self._idle:
-            self._idle.pop().close()
+            end(self._idle.pop())
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        make(self.image)
+        with _machines_fault(_START_SECONDS):
+            return start("sandbox.pool", self.image, env=_environment(), seconds=_START_SECONDS)
 
     def _once(self, program: SandboxProgram, limits: SandboxLimits) -> SandboxOutcome:
         try:
             process = self._idle.pop()
         except IndexError:
-            process = SandboxProcess(self.image)
+            process = self._started()
+        given = vars(program) | {"stdin": program.stdin.decode("latin-1")}
+        request = json.dumps({"program": given, "limits": vars(limits)}).encode() + b"\n"
         try:
-            outcome = process.run(program, limits)
+            with _machines_fault(limits.seconds):
+                answer = ask(process, request, limits.seconds, 6 * limits.output + 4096)  # six for a byte in JSON
+            outcome = unpacked(answer, limits)
         except BaseException:
-            process.close()
+            end(process)
             raise
         self._idle.append(process)
         return outcome
-
-
-class SandboxProcess:
-    """One process that runs programs in turn. Raises ScoringUnavailable if it does not start."""
-
-    def __init__(self, image: str) -> None:
-        make(image)
-        with _machines_fault(_START_SECONDS):
-            self.process = start("sandbox.pool", image, env=_environment(), seconds=_START_SECONDS)
-
-    def run(self, program: SandboxProgram, limits: SandboxLimits) -> SandboxOutcome:
-        """Run one program; afterwards the process is ready for another, unless this raised."""
-        given = vars(program) | {"stdin": program.stdin.decode("latin-1")}
-        request = json.dumps({"program": given, "limits": vars(limits)}).encode() + b"\n"
-        with _machines_fault(limits.seconds):
-            answer = ask(self.process, request, limits.seconds, 6 * limits.output + 4096)  # six for a byte in JSON
-        try:
-            return unpacked(answer, limits)
-        except ValueError as error:
-            raise ScoringUnavailable(f"the sandbox process answers wrongly: {error}", "report this") from None
-
-    def close(self) -> None:
-        end(self.process)
 
 
 def make(image: str) -> None:
@@ -128,8 +114,9 @@ def make(image: str) -> None:
         return
     _log.info("making the sandbox image `%s`: minutes, once", image)
     argv = [sys.executable, "-P", "-m", "sandbox.image", image]
+    env = _environment() | {"PYTHONPATH": ROOT}
     try:
-        done = subprocess.run(argv, env=_environment(), capture_output=True, timeout=_MAKE_SECONDS, check=False)
+        done = subprocess.run(argv, env=env, capture_output=True, timeout=_MAKE_SECONDS, check=False)
     except subprocess.TimeoutExpired:
         raise ScoringUnavailable(f"image `{image}` was not made in {_MAKE_SECONDS:.0f} s", "try again") from None
     if done.returncode != 0:
@@ -137,11 +124,10 @@ def make(image: str) -> None:
         raise ScoringUnavailable(f"image `{image}` cannot be made: {reason[:400]}", "see docs/design/sandbox.md")
 
 
-def _environment() -> Mapping[str, str]:
+def _environment() -> dict[str, str]:
     """Return where Python and the cache are, and no secrets of ours."""
     kept = ("PATH", "HOME", "XDG_CACHE_HOME", "LD_LIBRARY_PATH")
-    root = str(Path(__file__).resolve().parents[1])
-    return {name: os.environ[name] for name in kept if name in os.environ} | {"PYTHONPATH": root}
+    return {name: os.environ[name] for name in kept if name in os.environ}
 
 
 @functools.cache

@@ -17,10 +17,11 @@ _GROUP_SECONDS = 5.0
 
 
 class Watchdog:
-    """`commands` are run and `folders` of cgroups removed if this process ends before it calls `dismiss`."""
+    """`command` is run, unless it is empty, and `folders` of cgroups removed if this process ends before it calls
+    `dismiss`."""
 
-    def __init__(self, commands: Sequence[Sequence[str]], folders: Sequence[Path]) -> None:
-        order = json.dumps({"commands": commands, "folders": list(map(str, folders))})
+    def __init__(self, command: Sequence[str], folders: Sequence[Path]) -> None:
+        order = json.dumps({"command": command, "folders": list(map(str, folders))})
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "sandbox.watchdog", order],
             stdin=subprocess.PIPE,
@@ -61,11 +62,10 @@ def main(order: str) -> None:
     if sys.stdin.buffer.readline():
         return
     wanted = json.loads(order)
-    for pause in _TRIES if wanted["commands"] else ():
+    for pause in _TRIES if wanted["command"] else ():
         time.sleep(pause)
-        for command in wanted["commands"]:
-            with suppress(OSError, subprocess.TimeoutExpired):
-                subprocess.run(command, capture_output=True, timeout=_COMMAND_SECONDS, check=False)
+        with suppress(OSError, subprocess.TimeoutExpired):
+            subprocess.run(wanted["command"], capture_output=True, timeout=_COMMAND_SECONDS, check=False)
     remove_folders(list(map(Path, wanted["folders"])))
 
 

@@ -22,7 +22,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop
 from protocol.api.work import UploadTicket
 from protocol.errors import IntegrityError, MusterError, UnreachableError, printable
 from protocol.http.reach import PUBLIC, Reach
-from protocol.http.transport import MOST_CONNECTIONS, bounded_transport, pieces, until
+from protocol.http.transport import MOST_CONNECTIONS, bounded_transport, until
 from storage.keys import MissingObjectError, check_content, check_sha256, parse_key
 from storage.partial import PartialDownload
 from storage.sources import Source
@@ -256,7 +256,7 @@ def _begins(answer: httpx.Response, limit: int, got: PartialDownload) -> None:
 
 
 def _body(answer: httpx.Response, limit: int, deadline: float, got: PartialDownload) -> None:
-    for piece in pieces(answer):
+    for piece in answer.iter_raw():
         if len(got) + len(piece) > limit:
             got.restart()
             where = host(str(answer.url))

@@ -40,10 +40,26 @@ class LearnerState:
 
 
 class PendingCheckpoint:
-    """A checkpoint being written in the background, from a copy in the host's memory."""
+    """A checkpoint that will appear at `folder`, written in the background from a copy in the host's memory. Every rank
+    must begin it."""
 
-    def __init__(self, folder: Path, ranks: Ranks, written: Future[None], aside: Path, state: LearnerState) -> None:
-        self._folder, self._ranks, self._aside, self._state, self._written = folder, ranks, aside, state, written
+    def __init__(
+        self, folder: Path, model: Any, optimizers: list[torch.optim.Optimizer], state: LearnerState, ranks: Ranks
+    ) -> None:
+        self._folder, self._ranks, self._state = folder, ranks, state
+        self._aside = ranks.broadcast(folder.parent / f".{folder.name}.{secrets.token_hex(6)}")
+        values, group = _values(model, optimizers), ranks.side_group
+        saved = async_save(values, checkpoint_id=self._aside, process_group=group, no_dist=group is None)
+        assert isinstance(saved, Future)
+        with_digests = ThreadPoolExecutor(1, "checkpoint")
+        self._written = with_digests.submit(self._finish, saved)
+        with_digests.shutdown(wait=False)
+
+    def _finish(self, saved: "Future[Any]") -> None:
+        """Write the digests of this rank's files once they are there."""
+        saved.result()
+        own = {path.name: file_sha256(path) for path in self._aside.glob(f"__{self._ranks.rank}_*")}
+        write_atomic(self._aside / f"{_SHARES}{self._ranks.rank}", canonical_json(own))
 
     def done(self) -> bool:
         """Return whether this rank's part is written; `wait` seals the whole."""
@@ -84,26 +100,6 @@ class PendingCheckpoint:
         sealed = {"state": document, "sha256": sha256_hex(canonical_json(document))}
         write_atomic(self._aside / STATE, canonical_json(sealed))
         put_folder(self._aside, self._folder)
-
-
-def start_checkpoint(
-    folder: Path, model: Any, optimizers: list[torch.optim.Optimizer], state: LearnerState, ranks: Ranks
-) -> PendingCheckpoint:
-    """Begin to write a checkpoint that will appear at `folder`. Every rank must call it."""
-    aside = ranks.broadcast(folder.parent / f".{folder.name}.{secrets.token_hex(6)}")
-    group = ranks.side_group
-    saved = async_save(_values(model, optimizers), checkpoint_id=aside, process_group=group, no_dist=group is None)
-    assert isinstance(saved, Future)
-
-    def finish() -> None:
-        saved.result()
-        own = {path.name: file_sha256(path) for path in aside.glob(f"__{ranks.rank}_*")}
-        write_atomic(aside / f"{_SHARES}{ranks.rank}", canonical_json(own))
-
-    with_digests = ThreadPoolExecutor(1, "checkpoint")
-    written = with_digests.submit(finish)
-    with_digests.shutdown(wait=False)
-    return PendingCheckpoint(folder, ranks, written, aside, state)
 
 
 def read_checkpoint(folder: Path, model: Any, optimizers: list[torch.optim.Optimizer], ranks: Ranks) -> LearnerState:

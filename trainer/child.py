@@ -13,7 +13,7 @@ _POLL_SECONDS = 0.2
 
 
 def run_child(
-    what: str, argv: list[str], scratch: Path, stopping: threading.Event, seconds: float, nice: int, threads: int
+    what: str, argv: list[str], scratch: Path, stopping: threading.Event, seconds: float, threads: int, nice: int = 0
 ) -> None:
     """Run a command until it ends; `what` names it in errors, `scratch` takes its log. Raises MusterError if it fails,
     takes more than `seconds`, or `stopping` is set."""

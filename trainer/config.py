@@ -27,8 +27,6 @@ class MemoryConfig(Document):
     head_chunk_mib: int = Field(0, ge=0, description="Logits at once, in MiB; 0: 64 on a CPU, 640 on a GPU.")
     checkpoint_activations: bool = Field(False, description="Compute activations twice instead of keeping them.")
     offload_optimizer: bool = Field(False, description="Keep the optimizer's state in host memory between updates.")
-    offload_reference: bool = Field(False, description="Keep the base model's shards in host memory between uses.")
-    reduce_dtype: Literal["float32", "bfloat16"] = Field("float32", description="What gradients are summed in.")
     compile: bool = Field(False, description="Compile the blocks: slower first steps, faster ones after.")
 
 
@@ -51,27 +49,18 @@ class GuardConfig(Document):
     entropy_floor: float = Field(0.0, ge=0, description="Least entropy in nats.")
 
 
-class WandbConfig(Document):
-    """A project of Weights & Biases; the login is wandb's own."""
-
-    project: str = Field(min_length=1, description="The project's name.")
-    mode: Literal["online", "offline"] = Field("online", description="Whether runs are uploaded.")
-
-
 class MetricsConfig(Document):
     """Where metrics go besides `metrics.jsonl` and `metrics.prom`."""
 
     listen: str = Field("", description="HOST:PORT at which Prometheus may scrape.")
     tensorboard: Path | None = Field(None, description="A folder for TensorBoard's event files.")
-    wandb: WandbConfig | None = Field(None, description="A project of Weights & Biases.")
-    peak_tflops: float | None = Field(None, gt=0, description="Peak TFLOP/s of a device that muster does not know.")
+    wandb: str = Field("", description="A project of Weights & Biases; WANDB_MODE and the login are wandb's own.")
 
 
 class EvaluationProcessConfig(Document):
     """How the trainer measures held-out problems."""
 
     engine: EngineConfig | None = Field(None, description="The engine; the trainer's own if None.")
-    nice: int = Field(5, ge=0, le=19, description="Priority of the process, as of `nice`.")
     seconds: float = Field(3600.0, gt=0, description="Time limit of one policy step's evaluation.")
 
 
@@ -82,7 +71,6 @@ class NullModelConfig(Document):
     files: int = Field(64, ge=16, le=100_000, description="Honest files that are made and measured for each.")
     batches: tuple[int, ...] = Field((8, 64), min_length=1, description="Completions that workers decode at once.")
     seconds: float = Field(1800.0, gt=0, description="Time limit; a step whose time is over has no null model.")
-    nice: int = Field(0, ge=0, le=19, description="Priority of the process, as of `nice`: the step waits for it.")
 
 
 class TrainerConfig(ProcessConfig):
@@ -94,7 +82,6 @@ class TrainerConfig(ProcessConfig):
     seed: int = Field(0, ge=0, description="Seed of the demo's own base model.")
     heartbeat_seconds: float = Field(60.0, gt=0, le=600, description="Longest pause between heartbeats.")
     checkpoint_seconds: float = Field(600.0, ge=0, description="Training that a kill may cost: it is repeated.")
-    keep_exports: int = Field(4, ge=2, description="Policy folders kept on disk.")
     decoy: KeyConfig | None = Field(None, description="Key of a node of the owner's whose every file is a canary.")
     metrics: MetricsConfig = MetricsConfig()
     evaluation: EvaluationProcessConfig = EvaluationProcessConfig()

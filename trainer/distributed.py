@@ -7,7 +7,6 @@ and whoever reaches its ports can run code in every rank."""
 
 import logging
 import os
-import pickle
 import socket
 import sys
 import threading
@@ -84,14 +83,10 @@ class Ranks:
         """Return rank 0's picklable value; the other ranks' is ignored."""
         if self._store is None:
             return value
-        # Bytes on the CPU: broadcast_object_list would move them through the GPU.
-        data = pickle.dumps(value) if self.rank == 0 else b""
+        values = [value]
         with self._guarded("a broadcast of rank 0"):
-            size = torch.tensor([len(data)])
-            dist.broadcast(size, 0)
-            buffer = torch.frombuffer(bytearray(data or bytes(int(size))), dtype=torch.uint8)
-            dist.broadcast(buffer, 0)
-        return value if self.rank == 0 else cast(T, pickle.loads(buffer.numpy().tobytes()))
+            dist.broadcast_object_list(values, 0, device=torch.device("cpu"))
+        return values[0]
 
     def barrier(self) -> None:
         """Wait until every rank is here."""
@@ -165,8 +160,8 @@ def on_all_ranks(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate
 class BroadcastCalls:
     """An object of which every rank has one. Rank 0 calls its methods; the other ranks are in `follow` meanwhile.
 
-    A MusterError or OSError on any rank becomes a MusterError on rank 0, and the group continues. Anything else ends
-    the process in which it happens, and the other ranks with a RanksLostError."""
+    A MusterError or OSError on any rank becomes a MusterError on rank 0. Anything else ends the process in which it
+    happens, and the other ranks with a RanksLostError."""
 
     def __init__(self, ranks: Ranks) -> None:
         self.ranks = ranks
@@ -186,8 +181,8 @@ class BroadcastCalls:
                 self._run_together(name, arguments)
             except RanksLostError:
                 raise
-            except MusterError as error:
-                log.debug("rank 0 decides about: %s", error)
+            except MusterError:
+                pass  # rank 0 has it too, and decides
 
     def _run_together(self, name: str, arguments: tuple[Any, ...]) -> Any:
         """Run this rank's part of a call, and fail if any rank's failed."""
@@ -283,9 +278,7 @@ def rendezvous_environment(store: TCPStore) -> dict[str, str]:
 
 
 def join_store(limit: timedelta) -> tuple[Store, int, int]:
-    """Return the group's store, this rank, and the number of ranks; a process alone makes a store of its own."""
-    if not launched():
-        return loopback_store(limit), 0, 1
+    """Return the group's store, this rank, and the number of ranks."""
     if _PORT in os.environ:
         store = TCPStore(LOOPBACK, int(os.environ[_PORT]), None, False, limit)
         return store, int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -294,11 +287,10 @@ def join_store(limit: timedelta) -> tuple[Store, int, int]:
     return store, rank, world
 
 
-def join_ranks(device: str, seconds: float, grouped: bool = False) -> Ranks:
-    """Return the ranks that torch's launcher started this process as one of, by its environment, or this process alone.
-    `grouped`: as a group of torch.distributed even alone."""
-    alone = os.environ.get("WORLD_SIZE", "1") == "1"
-    return Ranks() if alone and not grouped else Ranks(device, seconds)
+def join_ranks(device: str, seconds: float) -> Ranks:
+    """Return the ranks that torch's launcher started this process as one of, by its environment, or this process
+    alone."""
+    return Ranks() if os.environ.get("WORLD_SIZE", "1") == "1" else Ranks(device, seconds)
 
 
 def rank_device(device: str) -> str:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from protocol.config import PoolConfig, TrainConfig
-from trainer.checkpoint import LearnerState, PendingCheckpoint, read_checkpoint, start_checkpoint
+from trainer.checkpoint import LearnerState, PendingCheckpoint, read_checkpoint
 from trainer.config import TrainerConfig
 from trainer.data.advantage import ADVANTAGES, select
 from trainer.data.batch import Group, MicroBatch, micro_batch
@@ -112,7 +112,7 @@ class Learner:
     def start_checkpoint(self, folder: Path, extra: dict[str, Any] | None = None) -> PendingCheckpoint:
         """Begin to write everything that a bit-exact resume needs, plus `extra` (JSON), to appear at `folder`."""
         state = LearnerState(self.step, self.updates, bytes(self.generator.get_state().tolist()).hex(), extra or {})
-        return start_checkpoint(folder, self.policy.model, self.optimizers, state, self.placement.ranks)
+        return PendingCheckpoint(folder, self.policy.model, self.optimizers, state, self.placement.ranks)
 
     def load_checkpoint(self, folder: Path) -> dict[str, Any]:
         """Restore what `start_checkpoint` wrote; return its `extra`. Raises IntegrityError on a damaged checkpoint."""

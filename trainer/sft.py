@@ -20,14 +20,7 @@ from protocol.encoding import canonical_json, parse_json, sha256_hex
 from protocol.errors import ConfigError, IntegrityError, first_problem
 from protocol.files import drop_old, explained, file_sha256, remove_leftovers
 from protocol.models import load_tokenizer
-from trainer.checkpoint import (
-    LearnerState,
-    PendingCheckpoint,
-    checkpoint_path,
-    checkpoints,
-    read_checkpoint,
-    start_checkpoint,
-)
+from trainer.checkpoint import LearnerState, PendingCheckpoint, checkpoint_path, checkpoints, read_checkpoint
 from trainer.config import SftConfig
 from trainer.data.batch import MicroBatch, pack_row
 from trainer.exits import EXIT_DONE, EXIT_STOPPED, UnstableError
@@ -222,7 +215,7 @@ class SftLearner:
     def start_checkpoint(self, folder: Path, extra: dict[str, Any]) -> PendingCheckpoint:
         """Begin to write what an exact resume needs, plus `extra` (JSON), to appear at `folder`."""
         state = LearnerState(self.updates, self.updates, "", extra)
-        return start_checkpoint(folder, self.policy.model, self._optimizers, state, self.placement.ranks)
+        return PendingCheckpoint(folder, self.policy.model, self._optimizers, state, self.placement.ranks)
 
     def load_checkpoint(self, folder: Path) -> dict[str, Any]:
         """Restore what `start_checkpoint` wrote; return its `extra`. Raises IntegrityError on a damaged checkpoint."""

@@ -37,7 +37,7 @@ from trainer.data.curriculum import MaskWriter
 from trainer.data.files import FileCollector, Loader, StepFiles
 from trainer.data.waiting import IdleClock, Waiting
 from trainer.exits import EXIT_DONE, EXIT_LOST, EXIT_STOPPED, EXIT_UNSTABLE, EXIT_WRONG, RanksLostError, UnstableError
-from trainer.learner import LearnerGroup, start_learners
+from trainer.learner import start_learners
 from trainer.model.base_model import base_model
 from trainer.model.sharding import Placement
 from trainer.pool.canaries import CanaryOpener, CanaryPlan, unsettled
@@ -46,12 +46,12 @@ from trainer.pool.publish import StepPublisher
 from trainer.reports.evaluate import Candidate, EvaluationProcess, Evaluations
 from trainer.reports.metrics import MetricsSinks, make_sinks
 from trainer.reports.records import Records, Reports, file_id, file_record, step_record
-from trainer.reports.step_metrics import StepMetrics, batch_metrics, peak_flops, throughput
+from trainer.reports.step_metrics import StepMetrics, batch_metrics, peak_flops
 
 T = TypeVar("T")
 log = logging.getLogger("muster.trainer")
 _DISK_RETRY_SECONDS = 15.0
-_KEPT_CHECKPOINTS = 3
+KEPT_EXPORTS, _KEPT_CHECKPOINTS = 4, 3
 _LEAST_HISTORY = 5
 _LAST_SECONDS = 10.0
 
@@ -86,8 +86,9 @@ class TrainerServices:
 
 
 class PolicyGroup(Protocol):
-    """Who holds the policy: `trainer.learner.LearnerGroup`, or the coordinator of a DiLoCo run. Its `learner` has the
-    policy `step` that it is at, and its `placement`."""
+    """Who holds the policy: `trainer.learner.LearnerGroup`, or the coordinator of a DiLoCo run. Its `learner` has a
+    policy `step` and a `placement`; `gather` returns what writes the policy as it is now to a folder, later and on any
+    thread (OSError, SafetensorError)."""
 
     @property
     def learner(self) -> Any: ...
@@ -98,10 +99,7 @@ class PolicyGroup(Protocol):
 
     def load_checkpoint(self, folder: Path) -> dict[str, Any]: ...
 
-    def gather(self) -> Callable[[Path], object]:
-        """Return what writes the policy as it is now to a folder, later and on any thread. Raises OSError,
-        SafetensorError."""
-        ...
+    def gather(self) -> Callable[[Path], object]: ...
 
     def renew(self) -> None: ...
 
@@ -109,10 +107,9 @@ class PolicyGroup(Protocol):
 
 
 class Publication(NamedTuple):
-    """A policy step on its way to bucket and chain: its record, when that began, and what results in its digest."""
+    """A policy step on its way to bucket and chain, when that began, and what results in its manifest's digest."""
 
     step: int
-    record: dict[str, Any]
     started: float
     work: "Future[bytes | None]"
 
@@ -122,11 +119,10 @@ class _StoppedError(Exception):
 
 
 class StepRunner:
-    """Advances the policy by one step."""
+    """Advances the policy by one step. `bound`: ids of the files that the next step has to take, none if it is free."""
 
     @property
     def bound(self) -> Sequence[str]:
-        """Ids of the files that the next step is bound to; none if it is free to take any."""
         return ()
 
     def train_step(self, batch: StepFiles) -> StepMetrics | None:
@@ -146,32 +142,31 @@ class StepRunner:
         """Advance whatever runs beside, while the trainer waits."""
 
 
-@dataclass(frozen=True)
 class LocalSteps(StepRunner):
-    """Steps trained by this trainer's ranks. `rewind` takes them back to a policy step."""
+    """Steps trained by the trainer's own ranks."""
 
-    group: LearnerGroup
-    check: Check
-    records: Records
-    files: FileCollector
-    rewind: Callable[[int], None]
+    def __init__(self, trainer: "Trainer") -> None:
+        self._trainer = trainer
 
     def train_step(self, batch: StepFiles) -> StepMetrics | None:
         """Train a step. Files that made it unstable are refused for good and the learners rewound, unless more than
         half of the files are to blame or none is by itself."""
-        step = self.group.learner.step
-        metrics = self.group.train_step(batch.groups)
+        trainer, step = self._trainer, self._trainer.step
         try:
-            self.check(metrics, self.records.before(step + 1))
+            return self._checked_step(batch, step)
         except UnstableError as error:
             blamed = self._blame(batch, step)
-            self.rewind(step)
+            trainer.rewind(step)
             if not 0 < len(blamed) <= len(batch.files) / 2:
                 raise
             for sub in blamed:
-                self.files.refuse(sub, error)
-                self.records.refuse(sub, error.what)
+                trainer.files.refuse(sub, error)
+                trainer.records.refuse(sub, error.what)
             return None
+
+    def _checked_step(self, batch: StepFiles, step: int) -> StepMetrics:
+        metrics: StepMetrics = self._trainer.group.train_step(batch.groups)
+        self._trainer.check(metrics, self._trainer.records.before(step + 1))
         return metrics
 
     def _blame(self, batch: StepFiles, step: int) -> list[Submission]:
@@ -182,9 +177,9 @@ class LocalSteps(StepRunner):
         middle, blamed = len(batch.files) // 2, []
         for part in (slice(0, middle), slice(middle, None)):
             half = StepFiles(batch.files[part], batch.groups_of[part])
-            self.rewind(step)
+            self._trainer.rewind(step)
             try:
-                self.check(self.group.train_step(half.groups), self.records.before(step + 1))
+                self._checked_step(half, step)
             except UnstableError:
                 blamed += self._blame(half, step)
         return blamed
@@ -252,12 +247,6 @@ class TrainingProgress:
     def step(self) -> int:
         """The policy step that the learner is at."""
         return int(self._group.learner.step)
-
-    @property
-    def made_by(self) -> StepWorkers | None:
-        """The DiLoCo workers that trained the step, None if none did."""
-        fields = self.document.get("made_by")
-        return StepWorkers.model_validate({name: fields[name] for name in StepWorkers.model_fields}) if fields else None
 
     def advance(self) -> None:
         """Finish the checkpoint under way, and begin one if one is due. Raises MusterError if one cannot be written; it
@@ -336,7 +325,7 @@ class Trainer:
         services: TrainerServices,
         placement: Placement | None = None,
         group: PolicyGroup | None = None,
-        make_steps: Callable[["Trainer"], StepRunner] | None = None,
+        make_steps: Callable[["Trainer"], StepRunner] = LocalSteps,
     ) -> None:
         self.config, self.services = config, services
         self.pool_config = pool = services.client.pool_config()
@@ -345,8 +334,8 @@ class Trainer:
         self.reports = Reports(services.orchestrator, self.records)
         base = config.base or base_model(pool.model, pool.environments[0], config.seed)
         placement = placement or Placement(device=config.engine.device, memory=config.memory)
-        self.group: PolicyGroup = group or start_learners(config, placement, (pool, base.resolve()))
-        self._repeatable = make_steps is None  # what workers train cannot be repeated here
+        self.group: Any = group or start_learners(config, placement, (pool, base.resolve()))
+        self._repeatable = group is None  # what DiLoCo workers train cannot be repeated here
         seconds = config.checkpoint_seconds if self._repeatable else 0.0
         self.progress = TrainingProgress(self.home / "checkpoints", self.group, self.records, seconds)
         self._recorded = self.records.last
@@ -356,7 +345,7 @@ class Trainer:
             config.missing_seconds,
         )  # fmt: skip
         loader = Loader(pool, services.bucket.get, base, self.mask_writer.on_read)
-        self.canaries = CanaryPlan.of(services.account, config.pool, services.decoy)
+        self.canaries = CanaryPlan(services.account, config.pool, services.decoy)
         self.files = FileCollector(config, pool.train, services.client, self.records, loader, self.canaries.node)
         self.publisher = StepPublisher(services.client, services.bucket, services.account, pool, self.canaries)
         self.null_models = NullModelLearner(pool, config, services.client, self.publisher)
@@ -367,16 +356,11 @@ class Trainer:
         self.idle = IdleClock()
         self.stopping = threading.Event()
         self._waiting = Waiting(self.stopping, config.poll_seconds, self._meanwhile)
-        self._publishing_waits = Waiting(self.stopping, config.poll_seconds, lambda: None)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="publisher")
         self._publication: Publication | None = None
         self._phase = "starting"
         self.check: Check = partial(check_step, config.guards)
-        if make_steps is None:
-            assert isinstance(self.group, LearnerGroup), "another group brings its own steps"
-            self.steps: StepRunner = LocalSteps(self.group, self.check, self.records, self.files, self._rewind)
-        else:
-            self.steps = make_steps(self)
+        self.steps = make_steps(self)
 
     @property
     def step(self) -> int:
@@ -448,14 +432,13 @@ class Trainer:
         self._settle()
 
     def _begin_publishing(self) -> None:
-        """Begin the same on a thread."""
+        """Begin the same on a thread. Until it has ended, `progress.document` stays the step's record."""
         step, folder = self.step, self.publisher.folder(self.step)
         write = None if folder.is_dir() else self.group.gather()
         if write and not self._repeatable:  # before the workers begin the next step
             self.wait_until(f"exporting step {step}", partial(_export, folder, write), _DISK_RETRY_SECONDS)
-        made_by, record = self.progress.made_by, self.progress.document
-        work = self._thread.submit(self._publish, step, write, made_by)
-        self._publication = Publication(step, record, time.monotonic(), work)
+        work = self._thread.submit(self._publish, step, write)
+        self._publication = Publication(step, time.monotonic(), work)
 
     def _settle(self) -> bool:
         """Wait for the policy step under way, if there is one, and report it; return False if asked to stop first."""
@@ -467,7 +450,7 @@ class Trainer:
         """Report the step that the thread is done with; return True if there is none that it works on."""
         if self._publication is None:
             return True
-        step, record, started, work = self._publication
+        record, (step, started, work) = self.progress.document, self._publication
         if not work.done() or work.result() is None:
             return None
         self._publication = None
@@ -479,7 +462,7 @@ class Trainer:
         self._offer(step)
         pinned = self.evaluations.pinned | self.publisher.needed(step)
         folders = [one for one in sorted((self.home / "policies").glob("step-*")) if one not in pinned]
-        drop_old(folders, self.config.keep_exports)
+        drop_old(folders, KEPT_EXPORTS)
         return True
 
     def _train(self) -> bool:
@@ -509,7 +492,7 @@ class Trainer:
         started, wanted = time.monotonic(), self.pool_config.train.files_per_step
         what = f"waiting for {wanted} accepted files for step {self.step + 1}"
         self.idle.begin()
-        batch = self.wait_until(what, self._next_batch, why=lambda: self.files.blocked_by)
+        batch = self.wait_until(what, self._next_batch, why=self.files.blocked_by)
         if batch is None:
             return
         self.idle.tick()
@@ -519,12 +502,9 @@ class Trainer:
         if metrics is None:
             return
         self.progress.consumed |= {file_id(sub) for sub in files}
-        peak = peak_flops(self.group.learner.placement, self.config.metrics.peak_tflops)
         record = (
             step_record(metrics, files, waited)
-            | {"dropped_share": metrics.groups_dropped / max(1, len(groups))}
-            | batch_metrics(groups, [sub.step for sub in files], metrics.step)
-            | throughput(metrics.trained_tokens, metrics.flops, metrics.seconds, peak)
+            | batch_metrics(metrics, groups, [sub.step for sub in files], peak_flops(self.group.learner.placement))
             | self.idle.record()
             | self.steps.step_fields()
         )
@@ -539,9 +519,8 @@ class Trainer:
             metrics.step, metrics.reward_mean, metrics.groups_used, metrics.groups_dropped, waited, metrics.seconds,
         )  # fmt: skip
 
-    def _rewind(self, step: int) -> None:
+    def rewind(self, step: int) -> None:
         """Take the learners back to policy step `step`: what was trained since the last checkpoint is repeated once."""
-        assert isinstance(self.group, LearnerGroup), "what workers trained is not repeated"
         self.progress.rewind(step)
         if self.step == step:
             return
@@ -560,10 +539,10 @@ class Trainer:
         steps = self.services.client.refresh().pools[self.config.pool].steps
         return steps[step].manifest if step < len(steps) else None
 
-    def _publish(self, step: int, write: Callable[[Path], object] | None, made_by: StepWorkers | None) -> bytes | None:
+    def _publish(self, step: int, write: Callable[[Path], object] | None) -> bytes | None:
         """Publish a step, on the thread; return its manifest's digest, None if asked to stop first."""
-        upload = partial(self._upload, step, write, made_by)
-        return self._publishing_waits.until(f"publishing step {step}", upload)
+        waiting = Waiting(self.stopping, self.config.poll_seconds, lambda: None)
+        return waiting.until(f"publishing step {step}", partial(self._upload, step, write))
 
     def _next_batch(self) -> StepFiles | None:
         batch = self.files.batch(self.step + 1, self.progress.consumed, self.steps.bound)
@@ -573,7 +552,7 @@ class Trainer:
             self.publisher.ensure(self.progress.manifests)
         return batch
 
-    def _upload(self, step: int, write: Callable[[Path], object] | None, made_by: StepWorkers | None) -> bytes:
+    def _upload(self, step: int, write: Callable[[Path], object] | None) -> bytes:
         manifests, folder = self.progress.manifests, self.publisher.folder(step)
         digest = self._repeated(step)
         if digest is None:
@@ -583,10 +562,15 @@ class Trainer:
                 self.publisher.ensure(manifests[:step])
             self.mask_writer.write(step, folder)
             self.null_models.learn(step)
-            digest = self.publisher.upload(step, manifests, made_by)
+            digest = self.publisher.upload(step, manifests, self._made_by())
         manifests[step:] = [digest]
         self.publisher.ensure(manifests)
         return digest
+
+    def _made_by(self) -> StepWorkers | None:
+        """The DiLoCo workers that trained the step, if any did."""
+        fields = self.progress.document.get("made_by")
+        return StepWorkers.model_validate({name: fields[name] for name in StepWorkers.model_fields}) if fields else None
 
     def _confirmed(self) -> bool | None:
         """Whether the last step is `confirmations` blocks deep and every canary is concluded. Steps that a

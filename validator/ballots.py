@@ -18,11 +18,8 @@ log = logging.getLogger("muster.validator")
 
 @dataclass(frozen=True)
 class Ballot:
-    """One seat's vote. `where` names the round or trial, such as `lane-1-4-0` (pool, lane, round) or `trial-3`.
-
-    `seed` is the draw's; `files` what `decide.files_digest` gives; `codes` the packed codes (a lane) or one code (a
-    jury); `commitment` what the contract's ballotHash gives.
-    """
+    """One seat's vote. `where` names the round or trial, such as `lane-1-4-0` (pool, lane, round) or `trial-3`; `seed`
+    is the draw's; `files` what `decide.files_digest` gives; `codes` the packed codes (a lane) or one code (a jury)."""
 
     __pydantic_config__ = HEX_RECORD
 
@@ -49,8 +46,8 @@ _BALLOT = TypeAdapter(Ballot)
 
 
 class BallotStore:
-    """All ballots of a process, one file each. The folder is read once, at the start. A damaged file is moved to
-    `damaged/` and reported: its vote is lost, and no other is affected. One thread at a time."""
+    """All ballots of a process, one file each, read once at the start. A damaged file is moved to `damaged/` and
+    reported: no other vote is lost. One thread at a time."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._damaged = folder, folder / "damaged"

@@ -32,7 +32,7 @@ SPARE_NATS = 2.0
 
 @dataclass(frozen=True)
 class DocumentSums:
-    """A file as one document saw it: the engines with their versions, and the file's figures."""
+    """A file as one document saw it, and by which engines."""
 
     worker: str
     verifier: str
@@ -41,8 +41,7 @@ class DocumentSums:
 
 @dataclass(frozen=True)
 class FileEvidence:
-    """What one decided file adds. `nats`: what it pays; `seen`: the documents that were used; `notes`: why others were
-    not."""
+    """What one decided file adds: `nats`, by the documents `seen`; `notes` say why others were not used."""
 
     submission: Submission
     notes: tuple[str, ...] = ()
@@ -64,8 +63,8 @@ def no_evidence(evidence: EvidenceConfig | None) -> str:
 
 
 def decided(files: Iterable[Submission]) -> Iterator[Submission]:
-    """Yield a node's files in order, without void ones, up to the first that is not decided: what follows waits for it,
-    so that the evidence never changes afterwards."""
+    """Yield a node's files in order, without void ones, up to the first that is not decided: so no evidence changes
+    afterwards."""
     for file in sorted(files, key=lambda one: one.sequence):
         if not file.votes_code:
             return
@@ -99,8 +98,7 @@ def file_evidence(file: Submission, documents: Documents) -> FileEvidence:
 def history_evidence(
     files: Iterable[Submission], documents: Documents, before: int = 0
 ) -> tuple[NodeEvidence, tuple[FileEvidence, ...]]:
-    """Return the evidence against a node, and what each of its decided files added to it. `before`: how many decided
-    files the node has before these."""
+    """Return the evidence against a node, and what each of its decided files added to it, after `before` others."""
     evidence = NodeEvidence(files=before)
     found = tuple(file_evidence(file, documents) for file in decided(files))
     for one in found:
@@ -119,8 +117,8 @@ class ChallengeVerdict:
 
 
 def challenged_run(files: Sequence[Submission], named: Sequence[int]) -> tuple[int, list[Submission]] | None:
-    """Return a node's decided files from the first to the last that a challenge names, after how many there are before;
-    None while a file up to the last is not decided."""
+    """Return how many decided files of a node come before the first that a challenge names, and those from there to the
+    last; None while one up to the last is not decided."""
     known = list(decided(files))
     if not known or known[-1].sequence < named[-1]:
         return None
@@ -168,8 +166,8 @@ def judge_challenge(
 
 
 def challengeable(files: Sequence[Submission], now: int, first: int, last: int) -> list[Submission]:
-    """Return a node's accepted files from number `first` to `last` that a challenge can name at chain time `now`: none
-    beyond the first file that is not final."""
+    """Return a node's accepted files from number `first` to `last` that a challenge can name at chain time `now`, up to
+    the first file that is not final."""
     found: list[Submission] = []
     for file in decided(files):
         if file.disputed or file.final_time > now:
@@ -181,8 +179,7 @@ def challengeable(files: Sequence[Submission], now: int, first: int, last: int) 
 
 @dataclass(frozen=True)
 class ProvenRun:
-    """A run that a challenge can name: its first and last file, how many accepted `files` it has, and the `nats` that
-    they add up to."""
+    """A run that a challenge can name: its first and last file, how many accepted ones, and what these add up to."""
 
     first: int
     last: int
@@ -256,7 +253,7 @@ class ChallengeRecord:
 @dataclass(frozen=True)
 class JurorReplay:
     """A juror's opened vote. `judged`: what the document behind it adds up to, None where `note` says why not; `fault`:
-    what is wrong with vote or document, empty if nothing is."""
+    what is wrong with them, if anything."""
 
     seat: int
     code: Code

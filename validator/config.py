@@ -7,7 +7,7 @@ from pydantic import AfterValidator, Field, model_validator
 from chain.indexer.records import MAX_MIRROR
 from protocol.encoding import Document
 from protocol.errors import MusterError
-from runtime.process import EngineName, KeyConfig, PoolSource, ProcessConfig
+from runtime.process import KeyConfig, PoolSource, ProcessConfig
 from storage.s3 import S3Settings
 from storage.transfers import check_url
 
@@ -61,15 +61,7 @@ class ValidatorConfig(ProcessConfig):
     voters: tuple[KeyConfig, ...] = Field(
         min_length=1, description="Voting keys; the chain says which seats they vote for."
     )
-    deadline_margin: float = Field(
-        3.0, ge=0, description="Seconds before the end of a commit window after which no vote is committed."
-    )
     heartbeat_seconds: float = Field(60.0, gt=0, le=600, description="Longest pause between heartbeats.")
-    challenge_engines: tuple[EngineName, ...] | None = Field(
-        None,
-        description="Engines that measure files of node challenges besides `engine`; all installed ones if missing.",
-    )
-    keep_steps: int = Field(4, ge=1, le=64, description="Policy steps of each pool whose weights stay in the cache.")
     keep_gib: float = Field(20.0, gt=0, le=1 << 20, description="GiB of files to retain for juries at most.")
     serve: ServeConfig | None = Field(None, description="Serve retained files from this process.")
     republish: RepublishConfig | None = Field(None, description="Publish disputed files in a bucket instead.")

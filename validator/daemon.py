@@ -108,8 +108,7 @@ class Validator:
         self._write_problems()
 
     def _advance(self, state: State, now: int) -> None:
-        """Advance each pool. A failing pool does not hold up the others; but then it is unknown what is still to be
-        judged for it, and the judge queue forgets nothing."""
+        """Advance each pool. Where one fails, the judge queue forgets nothing, since it may still need it."""
         wanted: set[TaskKey] | None = set()
         for number, duties in (*self._pools.items(), *self._unopened.items()):
             try:
@@ -122,8 +121,7 @@ class Validator:
             self._collaborators.queue.retain(wanted)
 
     def _sweep_ballots(self, state: State, now: int) -> None:
-        """Delete the ballots of rounds and trials that were final at two sweeps in a row: a reorganisation may change
-        that for a moment."""
+        """Delete ballots that were not needed at two sweeps in a row: a reorganisation may change that for a moment."""
         if time.monotonic() < self._sweep_at:
             return
         self._sweep_at = time.monotonic() + _SWEEP_SECONDS

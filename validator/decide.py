@@ -2,7 +2,6 @@
 
 from collections.abc import Container
 from enum import Enum
-from math import comb
 
 from chain.indexer.records import Lane, Panel, Pool, Round, Submission, Trial
 from chain.indexer.state import State
@@ -26,8 +25,7 @@ class SeatAction(Enum):
 
 
 def settleable(panel: Panel, now: int) -> bool:
-    """Whether anyone may tally: all have revealed, or all who committed once commits have ended, or the reveal window
-    is over."""
+    """Whether anyone may tally: all have revealed, or after the commits all who committed, or reveals are over."""
     if not panel.drawn or panel.settled:
         return False
     if panel.all_revealed:
@@ -36,11 +34,11 @@ def settleable(panel: Panel, now: int) -> bool:
 
 
 def member_action(panel: Panel, member: int, ballot_ready: bool, ballot_matches: bool, now: int) -> SeatAction:
-    """Return the next action of a member of a committee that is known, drawn or not, at chain time `now`.
+    """Return the next action of a member of a known committee at chain time `now`. After a reorganisation, without the
+    commitment or with another seed, the same rules lead to judging or committing again.
 
     `ballot_ready`: a judged ballot for this very seed is stored. `ballot_matches`: a stored ballot hashes to the
-    commitment on chain. After a reorganisation the commitment is gone or the seed is another one: the same rules then
-    lead to judging or committing again.
+    commitment on chain.
     """
     if panel.settled:
         return SeatAction.DONE
@@ -59,14 +57,12 @@ def member_action(panel: Panel, member: int, ballot_ready: bool, ballot_matches:
 
 
 def last_to_commit(panel: Panel, member: int) -> bool:
-    """Whether all others of a drawn body have committed and the member has not: nobody could copy its vote if it is
-    shown at once."""
+    """Whether all others of a drawn body have committed and the member has not: nobody could copy its open vote."""
     return panel.drawn and panel.commits.keys() | {member} == set(range(len(panel.seats))) and not panel.all_committed
 
 
 def settler(panel: Panel, number: int) -> int:
-    """Return the member whose reveal settles lane `number`, once all have committed: one of those who did not show
-    their vote at once. At most the last to commit did, so somebody is left."""
+    """Return the member whose reveal settles lane `number`, once all have committed: one whose vote is still hidden."""
     hidden = sorted(member for member, commitment in panel.commits.items() if commitment)
     return hidden[turn(number, len(hidden))]
 
@@ -85,8 +81,8 @@ def trial_name(trial: Trial) -> str:
 
 
 def ballots_needed(state: State, name: str, now: int) -> bool:
-    """Whether a vote in the round or trial of this name may still have to be revealed as of chain time `now`: until the
-    challenge window after its end is over. One that the chain does not show may come back with a reorganisation."""
+    """Whether a vote in the round or trial of this name may still have to be revealed as of chain time `now`. One that
+    the chain does not show may come back with a reorganisation."""
     kind, *numbers = name.split("-")
     if kind == "lane":
         lane = state.lanes.get((int(numbers[0]), int(numbers[1])))
@@ -148,14 +144,3 @@ def will_never_be_drawn(state: State, lane: Lane) -> bool:
 
 def seats_of(state: State, voters: Container[str]) -> set[int]:
     return {seat.seat for seat in state.seats.values() if seat.voter in voters}
-
-
-def chance(state: State, voters: Container[str], pool: Pool) -> float:
-    """Return the probability that the pool's next committee has at least one seat that votes with these keys."""
-    ours = [
-        seat.voter in voters for seat in state.seats.values() if seat.active and pool.validator_group in seat.groups
-    ]
-    committee = pool.terms.committee
-    if len(ours) < committee:
-        return 0.0
-    return 1.0 - comb(ours.count(False), committee) / comb(len(ours), committee)

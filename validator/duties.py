@@ -20,16 +20,7 @@ from validator.judging.queue import TaskKey
 from validator.judging.verdicts import VerdictPublisher
 from validator.pools import PoolCollaborators, ValidatorCollaborators
 from validator.tasks import TransactionTasks
-from validator.voting import (
-    ChallengeVote,
-    Committees,
-    LaneVote,
-    TrialVote,
-    Voting,
-    VotingRound,
-    drawn_committee,
-    ours,
-)
+from validator.voting import ChallengeVote, Committees, LaneVote, TrialVote, Voting, drawn_committee, ours
 
 log = logging.getLogger("muster.validator")
 MakeVoting = Callable[[ValidatorCollaborators, PoolCollaborators, VerdictPublisher], Voting]
@@ -88,11 +79,8 @@ _STALE_SECONDS = 3600.0
 
 
 class Keeper:
-    """Sends for one pool what anybody may send and somebody must: settle, finalise, conclude.
-
-    Races between keepers are harmless but cost gas. So they take turns: for each transaction one process sends it at
-    once, and the others step in after a few seconds if it did not.
-    """
+    """Sends for one pool what anybody may send and somebody must: settle, finalise, conclude. To save gas keepers take
+    turns: one process sends a transaction at once, the others only if it did not within a few seconds."""
 
     def __init__(self, suite: Suite, pool: int, tasks: TransactionTasks) -> None:
         self._suite, self._pool, self._tasks = suite, pool, tasks
@@ -101,9 +89,7 @@ class Keeper:
     def settle(self, state: State, lane: Lane, files: list[Submission], seats: set[int], now: int) -> None:
         """Tally the newest round of a lane when that is possible; `seats` are ours."""
         current = lane.round
-        if current.settled:
-            return
-        if not decide.will_never_be_drawn(state, lane) and not settleable(current, now):
+        if current.settled or not (decide.will_never_be_drawn(state, lane) or settleable(current, now)):
             return
         where = decide.round_name(lane, current.round)
         settle = self._suite.court.settle((lane.pool, lane.lane, current.round), files).send
@@ -172,15 +158,9 @@ class Keeper:
             self._tasks.run(key, state.head, what, task, quiet=True)
 
 
-_LIKELY = 0.5  # probability of being drawn from which files are judged ahead
-
-
 class PoolDuties:
-    """Everything that our seats have to do in one pool.
-
-    What needs no more than the chain is done without an open `pool` too (`problem`: why it is not open): votes are
-    revealed, fallback votes cast, lanes settled, fees collected.
-    """
+    """Everything that our seats have to do in one pool. Without an open `pool` (`problem`: why it is not open) votes
+    are still revealed, fallback votes cast, lanes settled, fees collected."""
 
     def __init__(
         self,
@@ -207,8 +187,8 @@ class PoolDuties:
             self._beats.start()
 
     def advance(self, state: State, now: int) -> set[TaskKey] | None:
-        """Start whatever is due, oldest first. Returns the tasks that are to be judged, now or ahead; None if a lane or
-        trial failed, which is logged and tried again next turn."""
+        """Start whatever is due, oldest first. Returns the tasks that are to be judged; None if a lane or trial failed,
+        which is logged and tried again next turn."""
         pool, seats, failed = state.pools[self._number], decide.seats_of(state, self.voting.voters), False
         due = list[tuple[str, Callable[[], None]]]()
         for (of, number), lane in sorted(state.lanes.items()):
@@ -228,35 +208,25 @@ class PoolDuties:
         return None if failed else wanted
 
     def _advance_lane(self, state: State, pool: Pool, lane: Lane, seats: set[int], now: int) -> None:
-        """Vote where our seats are drawn, judge ahead, settle, collect, until the last fee is paid."""
+        """Vote where our seats are drawn, settle, collect, until the last fee is paid."""
         if (lane.pool, lane.lane) in self._fees.closed:
             return
         files, current = state.files_of(lane), lane.round
         if not current.settled:
-            judged, where = decide.judged_files(lane, files), decide.round_name(lane, current.round)
-            vote = LaneVote(lane, current, files, judged)
-            committee = self._committees.of(state, current, vote.key)
+            committee = self._committees.of(state, current, (lane.pool, lane.lane, current.round))
             if committee is not None:
-                voting = VotingRound(where, committee, judged, vote, committee.seed)
-                self.voting.advance(state, pool, voting, now)
-            elif decide.chance(state, self.voting.voters, pool) >= _LIKELY:
-                self.voting.judge_ahead(pool, where, judged or files)
+                self.voting.advance(state, pool, LaneVote(lane, committee, files), now)
         self._keeper.settle(state, lane, files, seats, now)
         self._fees.collect_lane(state, lane, files, now)
 
     def _advance_trial(self, state: State, pool: Pool, trial: Trial, seats: set[int], now: int) -> None:
-        """Vote where our seats are jurors, on a file or on those of a node challenge; have the verdict recorded;
-        collect."""
+        """Vote where our seats are jurors, on a file or on those of a node challenge; conclude; collect."""
         if trial.settled and not trial.drawn:
             return  # nobody's duty
         challenge = state.challenge_of(trial.trial)
-        if challenge is not None:
-            files = [state.submissions[challenge.pool, sequence] for sequence in challenge.sequences]
-            vote: TrialVote = ChallengeVote(trial, challenge, state, self._pool.config if self._pool else None)
-        else:
-            files = [state.submissions[trial.pool, trial.sequence]]
-            vote = TrialVote(trial)
-        jury = self._juries.of(state, trial, vote.key)
+        sequences = challenge.sequences if challenge is not None else (trial.sequence,)
+        files = [state.submissions[trial.pool, sequence] for sequence in sequences]
+        jury = self._juries.of(state, trial, (trial.trial,))
         if not trial.drawn and not trial.settled:
             self._keeper.draw_or_dismiss(state, trial, files[0], seats)
         if jury is None:
@@ -266,9 +236,11 @@ class PoolDuties:
             return
         # Jurors look at the rollouts that the committee looked at; without one, and in a node challenge, at those that
         # their own draw names, which nobody knew when the file was submitted or the challenge opened.
-        audit_seed = (decide.committee_seed(state, files[0]) if challenge is None else b"") or jury.seed
-        voting = VotingRound(decide.trial_name(trial), jury, files, vote, audit_seed)
-        self.voting.advance(state, pool, voting, now)
+        if challenge is None:
+            vote = TrialVote(trial, jury, files, decide.committee_seed(state, files[0]))
+        else:
+            vote = ChallengeVote(trial, jury, files, challenge, state, self._pool.config if self._pool else None)
+        self.voting.advance(state, pool, vote, now)
         if trial.proceeds(now):
             self._keeper.conclude(state, trial, files[0], seats)
 

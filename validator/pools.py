@@ -2,7 +2,6 @@
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -80,8 +79,8 @@ class ValidatorCollaborators:
 
 @dataclass(frozen=True)
 class PoolCollaborators:
-    """What belongs to one pool. `config`: its configuration document; `patience`, `jury_patience`: seconds for which a
-    missing file of it is asked for, by a committee and by a jury of one file."""
+    """What belongs to one pool. `patience`, `jury_patience`: seconds for which a missing file of it is asked for, by a
+    committee and by a jury of one file."""
 
     pool_client: PoolClient
     orchestrator: OrchestratorClient
@@ -100,11 +99,12 @@ class PoolCollaborators:
 
 
 _OPENING_SECONDS = 20.0
+_DEADLINE_MARGIN = 3.0  # seconds of a commit window in which no file is waited for any more
+_KEEP_STEPS = 4  # policy steps of each pool whose weights stay in the cache
 
 
 def promised(pool: Pool, seats: Iterable[Seat]) -> bool:
-    """Whether one of the seats chose this very pool, or may still be drawn for it since it did: its silence is
-    fined."""
+    """Whether one of the seats chose this very pool, and may still be drawn for it: its silence is fined."""
     if pool.validator_group != pool.pool:
         return False
     return any(pool.pool in (*seat.groups, *seat.left_groups) for seat in seats if not seat.closed)
@@ -118,14 +118,14 @@ class PoolOpener:
         self, config: ValidatorConfig, shared: ValidatorCollaborators, account: LocalAccount, judge_one: JudgeOne
     ) -> None:
         self._config, self._shared, self._account, self._judge_one = config, shared, account, judge_one
-        besides = others(config.engine, config.challenge_engines)
+        besides = others(config.engine)
         self._engine = LoadedEngine(config.engine.make(), OtherEngines(besides))
         write_atomic(config.home / ENGINES, canonical_json([config.engine.name, *(one.name for one in besides)]))
         self._count = 0
 
     def open(self, source: PoolSource, announced: bool) -> PoolCollaborators:
-        """Return the pool at `source`, which a stranger `announced` or the configuration names. Raises MusterError if
-        its configuration cannot be had, or the first pool's weights while no seat is at stake."""
+        """Return the pool at `source`, which a stranger `announced` or the configuration names. Raises MusterError
+        where it cannot be judged."""
         config = self._config.model_copy(update=source.model_dump())
         client = PoolClient(config, None, self._shared.chain, announced)
         try:
@@ -150,12 +150,12 @@ class PoolOpener:
             raise
         windows = (pool.terms.commitWindow, pool.terms.juryCommitWindow) if pool else (0, 0)
         # Half of the commit window, so that the vote is in time.
-        patience = (max(1.0, (window - self._config.deadline_margin) / 2) for window in windows)
+        patience = (max(1.0, (window - _DEADLINE_MARGIN) / 2) for window in windows)
         return PoolCollaborators(client, orchestrator, judge, document, *patience)
 
     def _refuse_slow(self, client: PoolClient, pool: Pool | None, document: PoolConfig) -> None:
         """Raises ConfigError for a pool that could hold the queue for longer than it gives its judges, unless a seat
-        of ours promised to judge this very one."""
+        promised to judge it."""
         slow = too_slow(document, pool.terms.commitWindow, pool.terms.juryCommitWindow) if pool is not None else None
         if pool is None or slow is None:
             return
@@ -166,9 +166,8 @@ class PoolOpener:
         )
 
     def _warm(self, client: PoolClient, pool: Pool | None, judge: FileJudge) -> None:
-        """Load the newest weights before anything is judged, and say in the home folder that we can judge. Raises
-        MusterError where they cannot be had: nobody should bond on that. With seats at stake, nothing waits for them:
-        votes may have to be opened."""
+        """Load the newest weights, and say in the home folder that we can judge. Raises MusterError where they cannot
+        be had: nobody should bond on that. With seats at stake nothing waits for them: votes may have to be opened."""
         try:
             if pool is not None and pool.steps and not any(map(client.state.seats_of_voter, self._shared.voters)):
                 newest = pool.steps[-1]
@@ -182,13 +181,12 @@ class PoolOpener:
 
     def _kept_steps(self) -> int:
         """No pool's steps push another's out of the cache. The first pool is warmed before it counts."""
-        return self._config.keep_steps * max(1, self._count)
+        return _KEEP_STEPS * max(1, self._count)
 
 
 # --- Which pools our seats may be drawn for
 
 
-_REMIND_SECONDS = 60.0
 _AT_STAKE, _AT_LEISURE = 2.0, 30.0  # the longest pauses, in seconds, before a pool is tried again
 OpenPool = Callable[[PoolSource, bool], PoolCollaborators]  # from where a pool is, and whether a stranger announced it
 
@@ -207,17 +205,14 @@ def pools_to_serve(state: State, voters: Mapping[str, object], epoch: int) -> se
 
 
 class ServedPools:
-    """Opens each pool once, in the background, where `sources` say it is or else where its owner announced it.
-
-    A pool that cannot be served is reported every minute, in `problems` and in the log: its seats are fined for what
-    they miss. `opened` is filled by other threads.
-    """
+    """Opens each pool once, in the background, where `sources` say it is or else where its owner announced it. A pool
+    that cannot be served is reported: its seats are fined for what they miss."""
 
     def __init__(self, sources: Mapping[int, PoolSource], open_pool: OpenPool, tasks: TransactionTasks) -> None:
         self._sources, self._open_pool, self._tasks = sources, open_pool, tasks
         self.opened: dict[int, PoolCollaborators] = {}
         self.problems: dict[int, str] = {}
-        self._reported: dict[int, tuple[str, float]] = {}
+        self._reported: dict[int, str] = {}
 
     def advance(self, state: State, wanted: set[int]) -> None:
         """Start to open what is missing; pools that the configuration names are opened in any case."""
@@ -227,9 +222,8 @@ class ServedPools:
                 longest = _AT_STAKE if number in wanted else _AT_LEISURE
                 self._tasks.run(("open", number), state.head, what, opening, quiet=True, longest=longest)
         for number, problem in tuple(self.problems.items()):
-            reported, when = self._reported.get(number, ("", 0.0))
-            if number in wanted and (reported != problem or time.monotonic() > when + _REMIND_SECONDS):
-                self._reported[number] = problem, time.monotonic()
+            if number in wanted and self._reported.get(number) != problem:
+                self._reported[number] = problem
                 log.error("our seats may be drawn for pool %d, and it CANNOT BE SERVED: %s", number, problem)
             elif number not in wanted and number not in self._sources:
                 self.problems.pop(number, None)  # no seat of ours may be drawn for it any more

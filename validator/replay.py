@@ -25,8 +25,7 @@ log = logging.getLogger("muster.replay")
 
 @dataclass(frozen=True)
 class Opened:
-    """A member's opened vote: its code for the submission, and the document it was bound to by `digest`, unchecked;
-    None where nobody serves it."""
+    """A member's opened vote, and the document that it was bound to by `digest`, unchecked; None if nobody has it."""
 
     seat: int
     code: Code
@@ -36,7 +35,7 @@ class Opened:
 
 @dataclass(frozen=True)
 class Replayed:
-    """`voted`: the committee's outcome; `opened`: its members' votes; `verdict`: ours, with all measurements."""
+    """The committee's outcome (`voted`) and its members' `opened` votes, beside our own verdict."""
 
     submission: Submission
     voted: Code
@@ -54,11 +53,8 @@ def alike(one: Code, other: Code) -> bool:
 
 
 def replay(config: ProcessConfig, sequences: Sequence[int] = ()) -> Iterator[Replayed]:
-    """Judge the given submissions of the pool (all decided ones without any) as the committee's members did.
-
-    Needs no key: chain, object store and weights are public. Raises MusterError when one of them is out of reach, or a
-    named submission is unknown or undecided.
-    """
+    """Judge the given submissions of the pool (all decided ones without any) as the committee's members did. Raises
+    MusterError where chain, files or weights are out of reach, or a named submission is unknown or undecided."""
     pool_client = PoolClient(config, None)
     try:
         state = pool_client.refresh()
@@ -114,8 +110,7 @@ class Replayer:
         return Replayed(file, Code(file.votes_code), opened, self.verdict(state, file))
 
     def verdict(self, state: State, file: Submission, audit_seed: bytes = b"") -> Verdict:
-        """Return our own verdict on a decided submission, by the rows that `audit_seed` draws; without one, by those
-        that its committee audited."""
+        """Return our own verdict on a decided submission, by the rows that `audit_seed` draws, or its committee's."""
         pool, client = state.pools[file.pool], self._pool_client
         step_seed = client.seed(pool.steps[file.step])
         if step_seed is None:

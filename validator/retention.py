@@ -55,8 +55,8 @@ _FEES_OF_A_PENALTY = 100
 
 @dataclass(frozen=True)
 class Tenant:
-    """Whose a pool's files are. `chosen`: seats judge the pool because they named its number. `fee`: what one seat gets
-    for a file; `least_fee`: the least on this chain; both in base units."""
+    """Whose a pool's files are. `chosen`: seats judge the pool because they named its number. `fee`, `least_fee`: what
+    one seat gets for a file, and the least on this chain, in base units."""
 
     owner: str
     chosen: bool
@@ -77,10 +77,9 @@ def has_room(limit: int, held: Collection[tuple[Tenant, int]], tenant: Tenant, s
     """Whether a file of `size` bytes may join those that are `held` (with their sizes) in a store of `limit` bytes.
 
     Nothing retained can be dropped for something better, so room has to be left beforehand. An owner's pools together
-    get half of what the others leave. Owners cost nothing, though: one may be many. So all pools that our seats did not
-    choose share half of the store, and there a file's size, as a share of what its fee pays for, must not exceed the
-    share that stays free: small and well-paid files still find room when large and cheap ones do not, and blocking them
-    costs what they pay.
+    get half of what the others leave. One owner may pose as many, so all pools that our seats did not choose share half
+    of the store, and there a file's size, as a share of what its fee pays for, must not exceed the share that stays
+    free: blocking small and well-paid files costs what they pay.
     """
     room = limit if tenant.chosen else limit // 2
     beside = [(one, taken) for one, taken in held if tenant.chosen or not one.chosen]
@@ -129,8 +128,7 @@ class RetentionStore:
             return dict(self._files)
 
     def has(self, file: FileId, sha256: bytes) -> bool:
-        with self._lock:
-            return (file, sha256) in self._files
+        return (file, sha256) in self._files
 
     def keep(self, file: FileId, sha256: bytes, data: bytes) -> bool:
         """Retain bytes of this SHA-256 durably; returns after fsync. Returns False, and logs, if there is no room."""
@@ -193,18 +191,14 @@ class RetentionStore:
 
 def must_retain(state: State, file: FileId, sha256: bytes, now: int) -> bool:
     """Whether the bytes retained under an id may still have to be shown, as of chain time `now`: until the file's
-    outcome can change no more, whoever's vote it rests on. A seat's voting key may belong to another process for a
-    while."""
+    outcome can change no more, whoever's vote it rests on."""
     found = state.submissions.get(file)
     return found is not None and found.sha256 == sha256 and not found.is_final(now)
 
 
 def to_show(state: State, seats: Container[int]) -> Iterator[tuple[Submission, int]]:
-    """Yield files that are before a jury and that one of our `seats` had by its opened vote, with that seat.
-
-    The pool's own storage may serve only the seats' addresses, so they are announced in any case; but not before the
-    votes are open, because that would tell what a hidden vote is not.
-    """
+    """Yield files that are before a jury and that one of our `seats` had by its opened vote, with that seat. They are
+    announced even if the pool's storage serves them to us, since it may not to others."""
     for file_id, dispute in state.disputes.items():
         if not dispute.resolved:
             file = state.submissions[file_id]
@@ -238,11 +232,8 @@ class Serving:
 
 
 class FileServer(Serving):
-    """Serves what is disputed of `store` from this process. Raises ConfigError if it cannot listen.
-
-    Only disputed files are served: whether this process has a file whose votes are still hidden must stay unknown.
-    Clients are bounded by `runtime.server`.
-    """
+    """Serves what is disputed of `store` from this process: whether it has a file whose votes are still hidden must
+    stay unknown. Raises ConfigError if it cannot listen."""
 
     def __init__(self, config: ServeConfig, store: RetentionStore) -> None:
         super().__init__(config.public_url)

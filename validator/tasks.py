@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 from chain.transactions import Receipt
 from protocol.errors import MusterError
@@ -16,20 +15,6 @@ _RETRY = 2.0  # seconds
 _FORGET_SECONDS = 3600.0
 
 
-@dataclass(frozen=True)
-class _Failures:
-    """How often a task failed in a row, when it did last, and the pause after the first time."""
-
-    count: int
-    when: float
-    pause: float
-
-    def pauses(self, longest: float) -> bool:
-        """Whether it is too early to try again: pauses double, up to `longest` seconds."""
-        pause = self.pause * 2.0 ** min(self.count - 1, 30)
-        return time.monotonic() < self.when + min(pause, max(longest, self.pause))
-
-
 class TransactionTasks:
     """Runs keyed tasks in threads. After success a key is not rerun before the chain's state reaches its block."""
 
@@ -37,7 +22,7 @@ class TransactionTasks:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="transaction")
         self._lock = threading.Lock()
         self._running: set[Hashable] = set()
-        self._failed: dict[Hashable, _Failures] = {}
+        self._failed: dict[Hashable, tuple[int, float]] = {}  # failures in a row, and when to try again
         self._mined: dict[Hashable, int] = {}
         self._pruned_at = 0
 
@@ -54,11 +39,11 @@ class TransactionTasks:
         doubled by every further one up to `longest`. Returns whether it was started."""
         with self._lock:
             self._prune(head)
-            failed = self._failed.get(key)
-            if key in self._running or (failed and failed.pauses(longest)) or head < self._mined.get(key, -1):
+            _, again = self._failed.get(key, (0, 0.0))
+            if key in self._running or time.monotonic() < again or head < self._mined.get(key, -1):
                 return False
             self._running.add(key)
-        self._pool.submit(self._run, key, head, what, task, quiet)
+        self._pool.submit(self._run, key, head, what, task, quiet, longest)
         return True
 
     def forget(self) -> None:
@@ -75,9 +60,11 @@ class TransactionTasks:
             return
         self._pruned_at, now = head, time.monotonic()
         self._mined = {key: block for key, block in self._mined.items() if block > head}
-        self._failed = {key: one for key, one in self._failed.items() if now < one.when + _FORGET_SECONDS}
+        self._failed = {key: failed for key, failed in self._failed.items() if now < failed[1] + _FORGET_SECONDS}
 
-    def _run(self, key: Hashable, head: int, what: str, task: Callable[[], object], quiet: bool) -> None:
+    def _run(
+        self, key: Hashable, head: int, what: str, task: Callable[[], object], quiet: bool, longest: float
+    ) -> None:
         mined, pause = head + 1, 0.0
         try:
             done = task()
@@ -92,7 +79,8 @@ class TransactionTasks:
             log.exception("%s failed", what)
         with self._lock:
             self._running.discard(key)
-            before = self._failed.pop(key, None)
+            before, _ = self._failed.pop(key, (0, 0.0))
             if pause:
-                self._failed[key] = _Failures(1 + (before.count if before else 0), time.monotonic(), pause)
+                pause = min(pause * 2.0 ** min(before, 30), max(longest, pause))
+                self._failed[key] = before + 1, time.monotonic() + pause
             self._mined[key] = mined

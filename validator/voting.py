@@ -8,12 +8,11 @@ import secrets
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 from chain.contracts import BallotContract, Committee, Court, Juries, Place
 from chain.errors import ContractError
-from chain.indexer.records import Lane, NodeChallenge, Panel, Pool, Round, Submission, Trial
+from chain.indexer.records import Lane, NodeChallenge, Panel, Pool, Submission, Trial
 from chain.indexer.state import State
 from chain.suite import Suite
 from chain.transactions import Receipt
@@ -56,8 +55,8 @@ class Committees:
         self._forecasts: dict[Place, Committee | None] = {}
 
     def of(self, state: State, current: Panel, key: Place) -> Committee | None:
-        """Return the committee: from events once drawn, before that from the chain's own forecast, which is asked for
-        once a block; None while it is not known."""
+        """Return the committee: once drawn from events, before that from the chain's forecast, which is asked for once
+        a block; None while it is not known."""
         if current.drawn:
             return drawn_committee(state, current)
         if not current.seed_block or state.head < current.seed_block:
@@ -80,7 +79,8 @@ _OTHERS_SECONDS, _POLL_SECONDS = 1.0, 0.1
 
 
 class Vote(ABC):
-    """How a seat votes in the round or trial `key` of a contract.
+    """How our seats vote in a round of a lane or in a trial, which ballots name `where` and its contract `key`. `files`
+    are voted on; `audit_seed` draws the rows of theirs that are audited.
 
     needs_bytes: only a file whose bytes could not be had may be called unavailable.
     always_answers: a seat that could not judge casts its fallback vote whatever kept it, and whoever chose the pool.
@@ -90,8 +90,16 @@ class Vote(ABC):
 
     needs_bytes, always_answers, as_worker, whole = False, False, False, False
 
-    def __init__(self, key: Place, current: Panel) -> None:
-        self.key, self.current = key, current
+    def __init__(
+        self, where: str, key: Place, current: Panel, committee: Committee, files: list[Submission], audit_seed: bytes
+    ) -> None:
+        self.where, self.key, self.current, self.committee = where, key, current, committee
+        self.files, self.audit_seed = files, audit_seed
+
+    @property
+    def task_key(self) -> TaskKey:
+        """What the judge queue and the ballots know it by."""
+        return self.where, self.committee.seed, decide.files_digest(self.files)
 
     @abstractmethod
     def codes(self, verdict: LaneVerdict) -> int:
@@ -114,17 +122,16 @@ class Vote(ABC):
 
 
 class LaneVote(Vote):
-    """A vote in a round of a lane. `files` are the lane's, `judged` those that the round votes on. The member whose
-    turn it is settles with its reveal."""
+    """A vote in the newest round of a lane with `lane_files`. The member whose turn it is settles with its reveal."""
 
-    def __init__(
-        self, lane: Lane, current: Round, files: Sequence[Submission], judged: Sequence[Submission] = ()
-    ) -> None:
-        super().__init__((lane.pool, lane.lane, current.round), current)
-        self._lane, self._files, self._judged = lane.lane, files, judged
+    def __init__(self, lane: Lane, committee: Committee, lane_files: list[Submission]) -> None:
+        current = lane.round
+        where, key = decide.round_name(lane, current.round), (lane.pool, lane.lane, current.round)
+        super().__init__(where, key, current, committee, decide.judged_files(lane, lane_files), committee.seed)
+        self._lane, self._lane_files = lane.lane, lane_files
 
     def codes(self, verdict: LaneVerdict) -> int:
-        by_place = {file.place: code for file, code in zip(self._judged, verdict.codes, strict=True)}
+        by_place = {file.place: code for file, code in zip(self.files, verdict.codes, strict=True)}
         return pack([by_place.get(place, Code.NONE) for place in range(LANE)])
 
     def at(self, suite: Suite) -> Court:
@@ -136,7 +143,7 @@ class LaneVote(Vote):
             deadline = time.monotonic() + _OTHERS_SECONDS
             while time.monotonic() < deadline:
                 try:
-                    return suite.court.reveal_and_settle(self.key, member, *ballot.opening, self._files).send()
+                    return suite.court.reveal_and_settle(self.key, member, *ballot.opening, self._lane_files).send()
                 except ContractError as error:
                     log.debug("lane %d is not settled with a reveal: %s", self._lane, error)
                     if error.tx_hash or error.name != "NotSettleable":
@@ -146,12 +153,12 @@ class LaneVote(Vote):
 
 
 class TrialVote(Vote):
-    """A vote in a jury on one file."""
+    """A vote in a jury on one file, by the rows that `audit_seed` draws, or else the jury's own seed."""
 
     needs_bytes = True
 
-    def __init__(self, trial: Trial) -> None:
-        super().__init__((trial.trial,), trial)
+    def __init__(self, trial: Trial, jury: Committee, files: list[Submission], audit_seed: bytes = b"") -> None:
+        super().__init__(decide.trial_name(trial), (trial.trial,), trial, jury, files, audit_seed or jury.seed)
 
     def codes(self, verdict: LaneVerdict) -> int:
         return int(verdict.codes[0])
@@ -170,8 +177,16 @@ class ChallengeVote(TrialVote):
 
     always_answers, as_worker, whole = True, True, True
 
-    def __init__(self, trial: Trial, challenge: NodeChallenge, state: State, config: PoolConfig | None) -> None:
-        super().__init__(trial)
+    def __init__(
+        self,
+        trial: Trial,
+        jury: Committee,
+        files: list[Submission],
+        challenge: NodeChallenge,
+        state: State,
+        config: PoolConfig | None,
+    ) -> None:
+        super().__init__(trial, jury, files)
         self._challenge, self._state, self._config = challenge, state, config
 
     def codes(self, verdict: LaneVerdict) -> int:
@@ -179,27 +194,13 @@ class ChallengeVote(TrialVote):
         if config is None:
             judged = ChallengeVerdict(Code.UNAVAILABLE, "the pool's configuration cannot be had")
         else:
-            files = self._state.submissions_of(challenge.pool, challenge.node)
-            judged = judge_challenge(challenge, files, config.evidence, {one.sequence: one for one in verdict.verdicts})
+            history = self._state.submissions_of(challenge.pool, challenge.node)
+            judged = judge_challenge(
+                challenge, history, config.evidence, {one.sequence: one for one in verdict.verdicts}
+            )
         said = challenge_label(judged.code)
         log.info("challenge %d of %s: %s: %s", challenge.challenge, challenge.node, said, judged.why)
         return int(judged.code)
-
-
-@dataclass(frozen=True)
-class VotingRound:
-    """A round or trial in which our seats may vote, by its name `where`. `audit_seed` draws the audit sample."""
-
-    where: str
-    committee: Committee
-    files: list[Submission]
-    vote: Vote
-    audit_seed: bytes
-
-    @property
-    def task_key(self) -> TaskKey:
-        """What the judge queue and the ballots know it by."""
-        return self.where, self.committee.seed, decide.files_digest(self.files)
 
 
 # --- Fallback votes: what a seat votes where it could not judge
@@ -209,17 +210,14 @@ _SLOW = "it was not judged in time"
 
 
 def fallback_margin(window: int, block_seconds: int) -> int:
-    """Return how many seconds before the end of a commit window of `window` seconds a fallback vote is due: a tenth of
-    it, at least six blocks (the transaction may be lost once, or late), at most half of it."""
+    """Return how many seconds before the end of a commit window a fallback vote is due: a tenth of it, at least six
+    blocks (the transaction may be lost once, or late), at most half of it."""
     return min(window // 2, max(6 * block_seconds, window // 10))
 
 
 def fallback_due(pool: Pool, panel: Panel, now: int, block_seconds: int, always: bool = False) -> bool:
-    """Whether a drawn member that has not judged has to vote rather than go on trying.
-
-    Never before the draw, because until then silence is free. In a pool that its seats chose by its number, only what
-    is `always` answered.
-    """
+    """Whether a drawn member that has not judged has to vote rather than go on trying. In a pool that its seats chose
+    by its number, only what is `always` answered."""
     if (pool.validator_group == pool.pool and not always) or not panel.drawn or panel.settled:
         return False
     margin = fallback_margin(panel.commit_until - panel.drawn_time, block_seconds)
@@ -263,15 +261,16 @@ class Voting:
         self._wanted: set[TaskKey] = set()
         self._reported: dict[str, None] = {}
 
-    def advance(self, state: State, pool: Pool, voting: VotingRound, now: int) -> None:
-        vote, (where, seed, digest) = voting.vote, voting.task_key
-        for member, seat, voter in ours(voting.committee, self.voters):
+    def advance(self, state: State, pool: Pool, vote: Vote, now: int) -> None:
+        """Do what is due for each of our members."""
+        where, seed, digest = vote.task_key
+        for member, seat, voter in ours(vote.committee, self.voters):
             ready = self._ballots.ready(where, seat, seed, digest)
             committed = vote.current.commits.get(member)
             matching = self._ballots.committed(where, seat, committed) if committed else None
             action = member_action(vote.current, member, ready is not None, matching is not None, now)
             if action is SeatAction.JUDGE:
-                ready = self._ballot(pool, voting, seat, voter, now)
+                ready = self._ballot(pool, vote, seat, voter, now)
             if action in (SeatAction.JUDGE, SeatAction.COMMIT) and ready is not None:
                 if last_to_commit(vote.current, member):
                     cast, what = partial(self._reveal, vote.commit_and_reveal, voter, member, ready), "votes"
@@ -285,42 +284,43 @@ class Voting:
                 why = self._ballots.why_lost(where, seat, committed)
                 log.error("%s: seat %d CANNOT REVEAL the vote that it committed, and is fined: %s", where, seat, why)
 
-    def judge_ahead(self, pool: Pool, where: str, files: list[Submission]) -> None:
-        """Judge what will be voted on before its draw: the draw then waits for nothing."""
-        task = self._task(pool, (where, b"", decide.files_digest(files)), files, bytes(32), 0.0)
-        if task is not None:
-            self._wanted.add(task.key)
-            self._queue.prepare(task)
-
     def end_turn(self) -> set[TaskKey]:
         """Return what all rounds of this turn want judged."""
         wanted, self._wanted = self._wanted, set()
         return wanted
 
-    def verdict(self, pool: Pool, voting: VotingRound) -> LaneVerdict | None:
-        """Return what we vote; None while it is being judged, and where it cannot be judged yet."""
+    def verdict(self, pool: Pool, vote: Vote) -> LaneVerdict | None:
+        """Return what we vote; None while it is being judged, and where it cannot be judged: while the pool is not
+        open, or a policy step's seed not confirmed."""
         if self._pool is None:
             return None
-        vote, files = voting.vote, voting.files
-        # A jury, which needs the bytes, has a window of its own.
-        patience = self._pool.jury_patience_for(len(files)) if vote.needs_bytes else self._pool.patience
-        task = self._task(pool, voting.task_key, files, voting.audit_seed, patience)
-        if task is None:
+        facts = tuple(self._facts(pool, file, vote.audit_seed) for file in vote.files)
+        if any(one.work.step_seed == bytes(32) for one in facts):
             return None
-        task = replace(task, to_show=not vote.needs_bytes, as_worker=vote.as_worker, whole=vote.whole)
+        task = JudgeTask(
+            vote.task_key,
+            facts,
+            tuple(self._pool.pool_client.state.mirrors_of(file) for file in vote.files),
+            self._pool.judge,
+            # A jury, which needs the bytes, has a window of its own.
+            self._pool.jury_patience_for(len(facts)) if vote.needs_bytes else self._pool.patience,
+            to_show=not vote.needs_bytes,
+            as_worker=vote.as_worker,
+            whole=vote.whole,
+        )
         self._wanted.add(task.key)
         answer = self._queue.ask(task)
         return answer.result() if answer.done() and not answer.cancelled() else None
 
-    def _ballot(self, pool: Pool, voting: VotingRound, seat: int, voter: str, now: int) -> Ballot | None:
+    def _ballot(self, pool: Pool, vote: Vote, seat: int, voter: str, now: int) -> Ballot | None:
         """Store a ballot on disk before anybody hears of it."""
-        verdict, trouble = self.verdict(pool, voting), ""
+        verdict, trouble = self.verdict(pool, vote), ""
         if verdict is None:
-            verdict, trouble = self._fallback_vote(pool, voting, now)
+            verdict, trouble = self._fallback_vote(pool, vote, now)
         if verdict is None:
             return None
         self.trouble = trouble
-        vote, (where, seed, files) = voting.vote, voting.task_key
+        where, seed, files = vote.task_key
         codes, digest, salt = vote.codes(verdict), verdict.verdict_hash, secrets.token_bytes(32)
         commitment = vote.at(self.voters[voter]).ballot_hash(vote.key, voter, codes, digest, salt)
         ballot = Ballot(where, seat, voter, seed, files, codes, digest, salt, commitment)
@@ -334,7 +334,7 @@ class Voting:
         self._publisher.publish(ballot.verdict_hash, receipt.block)
         return receipt
 
-    def _fallback_vote(self, pool: Pool, voting: VotingRound, now: int) -> tuple[LaneVerdict | None, str]:
+    def _fallback_vote(self, pool: Pool, vote: Vote, now: int) -> tuple[LaneVerdict | None, str]:
         """Return the vote on files of which some are not judged, and why they are not; (None, "") while none is due,
         and where silence is more honest.
 
@@ -342,14 +342,14 @@ class Voting:
         never fined. Every such vote is logged as an error: this machine may be at fault, and the vote costs the owner
         its pay.
         """
-        vote, opened = voting.vote, self._pool
+        opened = self._pool
         if not fallback_due(pool, vote.current, now, self._block_seconds, vote.always_answers):
             return None, ""
-        judged, problem = self._queue.so_far(voting.task_key)
+        judged, problem = self._queue.so_far(vote.task_key)
         problem = printable(problem, 300) or _SLOW
         verdicts, missing = list[Verdict](), dict[int, str]()  # why, by sequence; empty if the bytes were had
-        for at, file in enumerate(voting.files):
-            facts = self._facts(pool, file, voting.audit_seed)
+        for at, file in enumerate(vote.files):
+            facts = self._facts(pool, file, vote.audit_seed)
             verdict = judged.get(at) or self._verdicts.find(facts, pool.config_hash)
             if verdict is None:
                 lacks = printable(opened.judge.lacks(file.sha256) if opened else self._problem(), 300)
@@ -361,13 +361,13 @@ class Voting:
         if not fallback_honest(tuple(missing.values()), vote.needs_bytes) and not vote.always_answers:
             return None, ""
         reason = next((why or problem for why in missing.values()), "")
-        if missing and self._is_news(voting.where):
+        if missing and self._is_news(vote.where):
             log.error(
                 "%s: voting `unavailable` on files %s of pool %d, which COULD NOT BE JUDGED: %s (if this machine is at "
                 "fault, mend it; else opt out of the pool's validator group: muster validator judge --stop)",
-                voting.where, ", ".join(map(str, missing)), pool.pool, reason,
+                vote.where, ", ".join(map(str, missing)), pool.pool, reason,
             )  # fmt: skip
-        document = BallotDocument(voting.where, voting.committee.seed.hex(), tuple(verdicts))
+        document = BallotDocument(vote.where, vote.committee.seed.hex(), tuple(verdicts))
         codes = tuple(verdict.code for verdict in verdicts)
         return LaneVerdict(codes, self._verdicts.keep_document(document), document.verdicts), reason
 
@@ -383,18 +383,6 @@ class Voting:
         while len(self._reported) > _MOST_REPORTED:
             del self._reported[next(iter(self._reported))]
         return True
-
-    def _task(
-        self, pool: Pool, key: TaskKey, files: list[Submission], audit_seed: bytes, patience: float
-    ) -> JudgeTask | None:
-        """Return what is to be judged; None while the pool is not open, or a policy step's seed is not confirmed."""
-        if self._pool is None:
-            return None
-        facts = tuple(self._facts(pool, file, audit_seed) for file in files)
-        if any(one.work.step_seed == bytes(32) for one in facts):
-            return None
-        mirrors = tuple(self._pool.pool_client.state.mirrors_of(file) for file in files)
-        return JudgeTask(key, facts, mirrors, self._pool.judge, patience)
 
     def _facts(self, pool: Pool, file: Submission, audit_seed: bytes) -> SubmissionFacts:
         """Return a file's facts; the seed of its policy step is zero until it is confirmed."""

@@ -27,9 +27,8 @@ class Do(Enum):
 
 @dataclass(frozen=True)
 class Decision:
-    """`reason` is a sentence for people. `counter` is that of the file to make; `entry` the one to hand in or submit,
-    or the one that is waited for; `steps` those for which a new file may be made, newest last. `failed` tells a stop by
-    ejection from one by a closed pool."""
+    """`counter` is that of the file to make; `entry` the one to hand in or submit, or the one that is waited for;
+    `steps` those for which a new file may be made, newest last. `failed`: a stop by ejection or removal."""
 
     do: Do
     reason: str = ""
@@ -95,8 +94,7 @@ def decide(
 
 
 def _is_left_out(state: State, entry: JournalEntry, pool: Pool, account: Account, now: int) -> bool:
-    """Whether the service could have relayed a file for long. It can since it has it, and the earlier ones are on
-    chain."""
+    """Whether the service has long had a file, and the earlier ones are on chain."""
     if entry.receipt is None or entry.overdue:
         return False
     last = state.submissions[account.pool, account.sequences[-1]].time if account.sequences else 0
@@ -104,8 +102,7 @@ def _is_left_out(state: State, entry: JournalEntry, pool: Pool, account: Account
 
 
 def _promised(entry: JournalEntry, pool: Pool, account: Account, seeds: Mapping[int, bytes]) -> bool:
-    """Whether the pool promised by its receipt to take this file, whatever has changed since. A seed that a
-    reorganisation changed makes the receipt another file's."""
+    """Whether the pool promised by its receipt to take this file, unless a reorganisation changed its seed."""
     valid = entry.receipt is not None and not entry.overdue and pool.status != "settled"
     known = account.joined_step <= entry.step <= pool.step
     return valid and known and seeds.get(entry.step, entry.step_seed) == entry.step_seed

@@ -24,8 +24,7 @@ log = logging.getLogger("muster.worker")
 
 @dataclass(frozen=True)
 class JournalEntry:
-    """A finished file, with the service's receipt once the bucket has it. `overdue`: the receipt's promise is over; the
-    chain takes the file as any other or not at all."""
+    """A finished file, with the service's receipt once the bucket has it. `overdue`: the receipt's promise is over."""
 
     __pydantic_config__ = HEX_RECORD
 

@@ -32,11 +32,8 @@ _PROCESSES, _OPEN_FILES = 4096, 65536
 
 
 def enter(config_path: Path) -> None:
-    """Run the worker of a configuration isolated as it asks, and end this process with its exit code.
-
-    Returns if the worker runs in this process: without isolation, or because it is isolated already. Raises
-    ConfigError.
-    """
+    """Run the worker of a configuration isolated as it asks, and end this process with its exit code. Returns if the
+    worker is to run in this process. Raises ConfigError."""
     if INSIDE in os.environ:
         return
     start_logging()
@@ -64,8 +61,8 @@ def enter(config_path: Path) -> None:
 
 
 def _bring_images(config: WorkerConfig) -> None:
-    """Copy the sandbox images that this user has: the worker has another cache, and building them takes minutes.
-    Nothing is copied where an earlier worker left a link in the way, which may lead anywhere."""
+    """Copy the sandbox images that this user has to the worker's cache: building them takes minutes. Nothing is copied
+    through a link that an earlier worker may have left."""
     home = absolute(config).home
     folder = home / _CACHE / "muster" / "sandbox"
     if folder.resolve() != home.resolve() / _CACHE / "muster" / "sandbox":
@@ -94,9 +91,9 @@ def absolute(config: WorkerConfig) -> WorkerConfig:
 
 
 def worker_policy(config: WorkerConfig, mode: Mode, config_path: Path | None = None) -> IsolationPolicy:
-    """Return the policy of an isolated worker: home and cache are writable, the deployment readable, and nothing else
-    of the host's files is there, keys included. All paths of the configuration, which lies at `config_path`, are
-    absolute. Raises ConfigError for one that cannot be mounted, and for a file that must stay outside."""
+    """Return the policy of an isolated worker: home and cache are writable, the deployment readable, and no other file
+    of the host is there. All paths of the configuration, which lies at `config_path`, are absolute. Raises ConfigError
+    for one that cannot be mounted, and for a file that must stay outside."""
     outside = (config.node.keystore, config.node.password_file, config_path) if mode is not Mode.PLAIN else ()
     for file in filter(None, outside):
         for folder in (config.home, config.cache):

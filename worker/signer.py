@@ -3,8 +3,7 @@
 The server runs in the process that started the isolated worker. It signs only what a worker of its pool sends: HTTP
 requests to the pool's service, submissions of its files, announcements of the weights that it serves, and the
 transactions by which it submits with a receipt. It gets every message in its parts and computes the digest itself.
-Questions, connections, signatures and lines of its log are limited. Whoever takes over the engine can thus send
-worthless files as this node, but gets no key, no other signature and no other transaction.
+Whoever takes over the engine can thus send worthless files as this node, but gets no key and no other signature.
 """
 
 import json

@@ -31,7 +31,7 @@ log = logging.getLogger("muster.worker")
 class WorkerProgress:
     """`lease` is the one that heartbeats keep; `step` that of the file under way, −1 before the first; `weights` the
     newest step whose weights are here, `fetching` what that took; `swaps` counts changes of weights, with the longest
-    pause so far besides the engine's own reload (`swap_pause`), and that reload, in seconds."""
+    pause (`swap_pause`) besides the engine's own reload, in seconds."""
 
     def __init__(self, stopping: threading.Event) -> None:
         self._stopping, self._logged = stopping, ""
@@ -124,9 +124,8 @@ _OVERDUE = frozenset({"ReceiptOutOfTime", "WrongStatus", "StepOutOfRange", "NotM
 
 
 class Submitter:
-    """Hands finished files to the service, which relays them, and submits by receipt what it does not relay. Whatever
-    fails is tried again: the journal's entry stays until the chain shows the file. `handed_in`: the entries that the
-    service has, as far as this process knows."""
+    """Hands finished files to the service, which relays them, and submits by receipt what it does not relay. What fails
+    is tried again: the journal's entry stays until the chain shows the file. `handed_in`: what the service has."""
 
     def __init__(self, collaborators: WorkerCollaborators, progress: WorkerProgress, stopping: threading.Event) -> None:
         self._collaborators, self._client = collaborators, collaborators.pool_client
@@ -168,8 +167,8 @@ class Submitter:
         good."""
         self._asked = time.monotonic()
         answer = self._collaborators.orchestrator.hand_in(self._signed(entry, size).file)
-        if not self._counts(answer.receipt):
-            self._wait_for_service(answer.receipt)
+        if (problem := self._worthless(answer.receipt)) is not None:
+            self._progress.pause(5.0, f"nothing is handed in: {problem}", "waiting")
             return False
         if answer.receipt != entry.receipt:
             self._collaborators.journal.change(entry, receipt=answer.receipt, overdue=False)
@@ -183,18 +182,15 @@ class Submitter:
         assert account is not None
         return SignedFile(str(account.address), file.signed(account, client.pool_id))
 
-    def _counts(self, receipt: UploadReceipt) -> bool:
-        """Whether the chain would take the receipt."""
+    def _worthless(self, receipt: UploadReceipt) -> str | None:
+        """Return why the chain would not take a receipt; None if it would."""
         pool, now = self._client.pool(), self._client.client.now()
-        if pool is None or not pool.is_service(receipt.signer, now):
-            return False
-        return now - pool.terms.receiptWindow <= receipt.time <= now + _AHEAD
-
-    def _wait_for_service(self, receipt: UploadReceipt) -> None:
-        pool = self._client.pool()
+        oldest = now - pool.terms.receiptWindow if pool else now
+        if pool and pool.is_service(receipt.signer, now) and oldest <= receipt.time <= now + _AHEAD:
+            return None
         named = pool.service if pool and pool.service else "no key"
         signer = f"{receipt.signer} signs the service's receipts, of time {receipt.time}"
-        self._progress.pause(5.0, f"nothing is handed in: {signer}; the pool's owner named {named}", "waiting")
+        return f"{signer}; the pool's owner named {named}"
 
     def submit(self, entry: JournalEntry) -> None:
         """Submit a file by its receipt, which costs the node gas, because the service does not relay it."""

@@ -219,7 +219,7 @@ def starts(rounds: int) -> dict[str, Any]:
     """From asking for a program that does nothing to its end, in processes that wait for programs."""
     pool = SandboxPool("python", AT_ONCE)
     pool.start(AT_ONCE)
-    processes = [psutil.Process(process.process.pid) for process in pool._idle]
+    processes = [psutil.Process(process.pid) for process in pool._idle]
     empty = SandboxProgram("pass")
 
     def one(_: int) -> float:
@@ -248,7 +248,7 @@ def mathematics_cost(rounds: int) -> dict[str, Any]:
     """Processor time of a check, and its share of generation's."""
     pool = shared_pool("mathematics")
     pool.start()
-    process = psutil.Process(pool._idle[-1].process.pid)
+    process = psutil.Process(pool._idle[-1].pid)
     own, before = time.process_time(), _used([process])
     for _ in range(rounds):
         mathematics._compare.cache_clear()

@@ -20,7 +20,7 @@ from attacks.small import SMALL_ATTACKS
 from benchmarks.recipe import OfflineWork, batch_of, demo_config
 from benchmarks.support.offline_pool import BFLOAT16, FULL_WORK
 from calibration.measuring import context_of, measure_file
-from calibration.null_model import Learning, pair_null_model
+from calibration.null_model import pair_null_model
 from engines.base import Engine
 from engines.hf import TransformersEngine
 from environments.pool import PoolEnvironments
@@ -204,7 +204,7 @@ class _Pool:
         label = arithmetic_label(engine.info.name, engine.info.dtype, engine.info.device)
         learned = [[one for at, one in enumerate(files) if at % 4 != 3] for files in strata.values()]
         pilot = [one for files in strata.values() for one in files[3::4]]
-        return StepNullModels(audit_rate=rate, pairs=(pair_null_model(label, label, learned, pilot, Learning(step)),))
+        return StepNullModels(audit_rate=rate, pairs=(pair_null_model(label, label, learned, pilot, step),))
 
     def seen(self, kind: Kind, step: int, rate: int, models: StepNullModels) -> list[Seen]:
         """Return the verdicts on a kind's files."""

@@ -209,9 +209,7 @@ FAMILIES = (
         "Gemma 3",
         "Gemma3Text",
         lambda: byte_fallback(
-            "GemmaTokenizer",
-            ("<pad>", "<eos>", "<bos>", "<unk>", "<mask>"),
-            *("<start_of_turn>", "<end_of_turn>"),
+            "GemmaTokenizer", ("<pad>", "<eos>", "<bos>", "<unk>", "<mask>"), *("<start_of_turn>", "<end_of_turn>")
         ),
         GEMMA,
         ("<eos>", "<end_of_turn>"),
@@ -233,12 +231,7 @@ FAMILIES = (
         {"sliding_window": 48, "head_dim": 32},
     ),
     Family(
-        "OLMo 2",
-        "Olmo2",
-        lambda: byte_level("<|pad|>", bos="<|endoftext|>"),
-        OLMO2,
-        ("<|endoftext|>",),
-        padding=64,
+        "OLMo 2", "Olmo2", lambda: byte_level("<|pad|>", bos="<|endoftext|>"), OLMO2, ("<|endoftext|>",), padding=64
     ),
     Family(
         "Phi-3",

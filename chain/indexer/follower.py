@@ -6,10 +6,9 @@ chain still has is the fork point: what was stored above it is deleted, reported
 Far below the head, logs are asked for by ranges of blocks, and only kept if the range's last block is the same before
 and after. Near the head, where chains reorganise and an endpoint's index of logs may lag behind its blocks, every
 block's logs are asked for by its hash, and its parent must be the block before: so what is stored is of one branch, and
-no endpoint answers for a block that it does not have. An endpoint that takes no hashes is asked for the block's number,
-and the block is looked at once more afterwards. Logs are only believed once two answers were alike, because an
-index that lags, or one replica of several, leaves some out now and then. An endpoint that always leaves out the same is
-not noticed here but by the comparison of the ledger with the contracts (`orchestrator.ledger`).
+no endpoint answers for a block that it does not have. Logs are only believed once two answers were alike, because an
+index that lags, or one replica of several, leaves some out now and then. An endpoint that always leaves out the same
+logs is found by the ledger's comparison with the contracts (`orchestrator.ledger`).
 """
 
 import logging
@@ -33,7 +32,6 @@ _TIP = 64  # Blocks below the head whose logs are asked for one by one
 _ATTEMPTS = 6
 _MOST_EVENTS = 10_000
 _LAG_SECONDS = 10.0
-_INVALID_PARAMETERS = -32602
 
 
 class _Moved(Exception):
@@ -41,11 +39,8 @@ class _Moved(Exception):
 
 
 class Follower:
-    """Events of a deployment from its start block on, stored in the file `path`.
-
-    `confirmations`: blocks that must lie on top of a block before its events are taken. One thread at a time.
-    Raises ConfigError when the chain or the file belongs to another deployment.
-    """
+    """Events of a deployment from its start block on, stored in the file `path`, once `confirmations` blocks lie on top
+    of theirs. One thread at a time. Raises ConfigError when the chain or the file belongs to another deployment."""
 
     def __init__(self, client: ChainReader, deployment: Deployment, path: Path, confirmations: int = 0) -> None:
         self._client = client
@@ -55,7 +50,6 @@ class Follower:
         self._addresses = [deployment.address(name) for name in abi.FOLLOWED]
         self._range = self._max_range = _RANGE
         self._behind_since: float | None = None
-        self._without_hashes: set[str] = set()  # Endpoints that give no logs by a block's hash
         self.time = 0  # Chain time: that of the newest block that a poll saw; 0 before the first
         # Stored but not yet handed out: a poll that fails half-way must not swallow events.
         self._undelivered: list[Event] = []
@@ -107,8 +101,7 @@ class Follower:
     # Where to go, and whether the past still holds
 
     def _target(self) -> Block | None:
-        """The block to follow up to, if there is anything new; a stored end that is no longer on the chain is withdrawn
-        first."""
+        """The block to follow up to, if there is anything new, after a stored end that is gone was withdrawn."""
         cursor = self._store.cursor
         latest, *at_cursor = self._client.blocks(["latest"] if cursor is None else ["latest", cursor])
         if latest is None:
@@ -125,10 +118,8 @@ class Follower:
         return latest if not self.confirmations else self._client.block(target)
 
     def _holds(self, cursor: int, found: Block | None, latest: Block) -> bool:
-        known = self._store.hash_at(cursor)
-        if latest.number == cursor:
-            return latest.hash == known
-        return found is not None and found.number == cursor and found.hash == known
+        block = latest if latest.number == cursor else found
+        return block is not None and (block.number, block.hash) == (cursor, self._store.hash_at(cursor))
 
     def _lagging(self, cursor: int, latest: Block) -> bool:
         if len(self._client.provider.urls) == 1 or latest.number >= cursor:
@@ -174,18 +165,7 @@ class Follower:
                 raise _Moved
             links.append((block.number, block.hash))
             before = block.hash
-        url = self._client.url
-        by_hash = url not in self._without_hashes
-        answers = self._asked_twice([_one_block(*link, by_hash) for link in links])
-        refusals = [one for one in answers if isinstance(one, RpcError)]
-        if by_hash and any(map(_takes_no_hash, refusals)):
-            log.info("%s gives no logs by a block's hash (%s); asking by number", url, refusals[0].message)
-            self._without_hashes.add(url)
-            return []
-        if not by_hash and not refusals:
-            again = self._client.blocks([number for number, _ in links])
-            if [block and block.hash for block in again] != [block_hash for _, block_hash in links]:
-                raise _Moved
+        answers = self._asked_twice([{"blockHash": "0x" + block_hash.hex()} for _, block_hash in links])
         logs = []
         for (number, block_hash), answer in zip(links, answers, strict=True):
             if isinstance(answer, RpcError):
@@ -264,13 +244,3 @@ class Follower:
                     raise _Moved
                 log["blockTimestamp"] = hex(block.time)
         return logs
-
-
-def _one_block(number: int, block_hash: bytes, by_hash: bool) -> dict[str, str]:
-    """A query for the logs of one block."""
-    return {"blockHash": "0x" + block_hash.hex()} if by_hash else {"fromBlock": hex(number), "toBlock": hex(number)}
-
-
-def _takes_no_hash(error: RpcError) -> bool:
-    named = error.code == _INVALID_PARAMETERS or "blockhash" in error.message.lower()
-    return named and error.kind is ErrorKind.OTHER

@@ -16,11 +16,8 @@ from protocol.errors import ConfigError, UnreachableError
 
 @dataclass(frozen=True)
 class Event:
-    """`contract` and `name` as in the ABIs, e.g. `Pools`, `WorkSubmitted`.
-
-    `args` by the ABI's names: integers, checksum addresses, bytes, booleans, strings, lists of them, and dicts for
-    structs. `timestamp` is the block's, Unix seconds.
-    """
+    """`contract` and `name` as in the ABIs, e.g. `Pools`, `WorkSubmitted`; `args` by the ABI's names, as `chain.abi`
+    decodes them. `timestamp` is the block's, Unix seconds."""
 
     block: int
     block_hash: bytes
@@ -34,9 +31,8 @@ class Event:
 
 @dataclass(frozen=True)
 class Batch:
-    """What one poll of the follower brought. `rollback_to`: events above this block were withdrawn (None: no
-    reorganisation); `events`: the new ones in chain order; `head`: the block followed up to; `more`: there are further
-    ones for the next poll."""
+    """What one poll of the follower brought: new `events` in chain order, up to block `head`. `rollback_to`: events
+    above this block were withdrawn (None: no reorganisation). `more`: the next poll brings further ones."""
 
     rollback_to: int | None
     events: list[Event]
@@ -51,12 +47,8 @@ _MOST = 1 << 62
 
 
 def accepted(answer: Any, first: int, last: int, last_hash: bytes) -> list[Log]:
-    """Validate the logs of blocks `first` to `last` that an endpoint answered, each reduced to the members that are
-    used.
-
-    Raises UnreachableError for an answer that no honest node gives: malformed, unordered, of other blocks, or of
-    another block in the place of `last`.
-    """
+    """Return the logs of blocks `first` to `last` that an endpoint answered, each reduced to the members in use. Raises
+    UnreachableError for what no honest node answers: malformed, unordered, of other blocks, or of another `last`."""
     if not isinstance(answer, list):
         raise _malformed(f"{type(answer).__name__} for logs")
     logs = [_log(one) for one in answer if not (isinstance(one, dict) and one.get("removed"))]

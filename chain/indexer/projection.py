@@ -1,8 +1,7 @@
 """The state of the whole suite, kept up to date with the chain's events: the one that every process reads.
 
 A published state never changes. `refresh` applies new events to a draft that copies what it touches, and publishes the
-draft when all of them are applied, so any thread may read `projection.state` without a lock for as long as it likes. A
-draft copies a record when it is first looked up, and `finish` copies only the tables of which something was looked up.
+draft when all of them are applied, so any thread may read `projection.state` without a lock for as long as it likes.
 
 A checkpoint of the state at finality is kept on disk, and lanes that are final leave the state for the archive. Memory,
 a turn, a restart and a reorganisation therefore cost what is not final, whatever the length of the history.
@@ -33,8 +32,8 @@ _MOST_RECENT = 20_000  # events of a stored history between two checkpoints
 
 
 class _Table(dict[K, V]):
-    """The records of a table that a draft has looked up or added. Reducers get, set and add records by key; iterating
-    and deleting are not supported."""
+    """The records of a table that a draft has copied, as they were looked up, or added. Reducers get, set and add
+    records by key only."""
 
     def __init__(self, published: dict[K, V]) -> None:
         super().__init__()
@@ -155,8 +154,8 @@ class EventSource(Protocol):
 class Projection:
     """The state by the events of `source`, beginning with those that it has stored. Thread-safe.
 
-    A state's `version` grows with every change, by new events or a rollback, not with a new head alone. `generation`
-    grows with every rollback: what was derived from states of an older generation may be wrong.
+    A state's `version` grows with every change, not with a new head alone; its `generation` with every rollback, after
+    which what was derived from older states may be wrong.
     """
 
     def __init__(self, source: EventSource) -> None:
@@ -174,12 +173,9 @@ class Projection:
         return self._state
 
     def refresh(self) -> bool:
-        """Poll the chain once; return whether the state changed. Raises UnreachableError when the chain does not
-        answer, MusterError when the disk is full.
-
-        When a reducer fails, its error is raised and the state stays as it was. The next refresh rebuilds it, because
-        the source does not deliver the same events twice.
-        """
+        """Follow the chain to its head; return whether the state changed. Raises UnreachableError when the chain does
+        not answer, MusterError when the disk is full, and a failing reducer's error: the state stays as it was, and the
+        next refresh rebuilds it."""
         with self._lock:
             batch, changed = self.source.poll(), False
             while batch.more:

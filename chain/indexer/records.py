@@ -93,9 +93,8 @@ class Step:
 
 @dataclass
 class Pool:
-    """`status`: none, open, paused, closing, settled, understaffed. `service`: the key that relays files, at
-    `service_url` (unchecked); the one before it may until `previous_until`. `forfeited`: slashed nodes' burnt pay.
-    `refused`: files that were refused and are not finalised."""
+    """`service`: the key that relays files, at `service_url` (unchecked); the one before it may until `previous_until`.
+    `forfeited`: slashed nodes' burnt pay. `refused`: files that were refused and are not finalised."""
 
     pool: int
     owner: str
@@ -122,7 +121,6 @@ class Pool:
 
     @property
     def validator_group(self) -> int:
-        """Return the number of the validator group whose seats judge it."""
         return self.terms.group or self.pool
 
     def is_service(self, key: str, now: int) -> bool:
@@ -146,9 +144,8 @@ class Account:
     """A node in a pool. `counter` is that of its next submission; `units_*` count output tokens, `paid` base units.
 
     `units_awarded`: in files that are to be paid as things stand. `units_earned`, `units_spent`: the contract's running
-    totals behind claims. `frozen`: its rejected files that are not final; it cannot submit meanwhile. `barrier`:
-    nothing that vests later can be claimed (0: no such limit). `eject_challenge`: the node challenge that ejected it.
-    `archived_hint`: the archived file that a claim would name (−1: none).
+    totals behind claims. `frozen`: its rejected files that are not final, while it cannot submit. `eject_challenge`:
+    the node challenge that ejected it. `archived_hint`: the archived file that a claim would name (−1: none).
     """
 
     pool: int
@@ -177,19 +174,19 @@ class Account:
 
     @property
     def eject_label(self) -> str:
-        """What an ejected node was ejected for."""
         code = Code(self.eject_code)
         return challenge_label(code) if self.eject_challenge else code.label
 
     @property
     def eject_reason(self) -> str:
-        """The same, and by which file or challenge."""
+        """What an ejected node was ejected for, and by which file or challenge."""
         number = self.eject_challenge
         by = f"node challenge {number}" if number else f"submission {self.eject_sequence}"
         return f"{self.eject_label}, {by}"
 
     @property
     def barrier(self) -> int:
+        """The time from which on nothing that vests can be claimed (0: no such limit)."""
         return min(self.frozen_at or self.slashed_at, self.slashed_at or self.frozen_at)
 
 
@@ -315,8 +312,8 @@ class Seat:
 
 @dataclass(frozen=True)
 class Slash:
-    """Base units taken: `kind` node (who: address) or seat (who: seat number as text), with the code that caused it
-    (0 when a seat paid for a minority or withheld vote)."""
+    """Base units taken of a node (`who`: its address) or a seat (its number as text); `code` is 0 for a seat's minority
+    or withheld vote."""
 
     kind: str
     who: str
@@ -331,7 +328,7 @@ class Slash:
 
 @dataclass(frozen=True)
 class Payment:
-    """Base units paid out by Pools: `kind` claim (to the operator of `node`), fee (to a seat's owner) or leftover."""
+    """Base units paid out: `kind` claim (to the operator of `node`), fee or jury (to a seat's owner) or leftover."""
 
     kind: str
     to: str
@@ -391,7 +388,7 @@ class Round(Panel):
     codes: int = 0
 
     def code_at(self, place: int, member: int) -> Code:
-        """Return the code that member `member` revealed for the file at `place`; NONE when not revealed."""
+        """Return what a member revealed for the file at `place`; NONE if nothing."""
         codes, _ = self.reveals.get(member, (0, b""))
         return code_at(codes, place)
 
@@ -412,7 +409,7 @@ class Lane:
 
     @property
     def round(self) -> Round:
-        """The newest round."""
+        """The newest one."""
         return self.rounds[-1]
 
 
@@ -546,11 +543,8 @@ class ProposedCall:
 
 @dataclass
 class Proposal:
-    """One operation of the timelock: its calls, all or none of them, from `ready_at` (Unix seconds) on and after
-    `predecessor`, another operation's id, if that is not zero. `id` is the hash of all but `ready_at`.
-
-    `status` is scheduled, done or cancelled.
-    """
+    """One operation of the timelock: its calls, all or none of them, from `ready_at` on and after the operation
+    `predecessor`, if that is not zero. `status` is scheduled, done or cancelled."""
 
     id: bytes
     calls: list[ProposedCall]
@@ -561,10 +555,10 @@ class Proposal:
     status: str = "scheduled"
 
 
-# Jurors' fees and windows (JuryTerms.sol)
+# Jurors' fees and windows, as in JuryTerms.sol
 
 
-MAX_WINDOW = 30 * 24 * 3600  # seconds that any window may have (`TermsLib.MAX_WINDOW`)
+MAX_WINDOW = 30 * 24 * 3600  # seconds; `TermsLib.MAX_WINDOW`
 
 
 def jury_fee(terms: Terms, files: int) -> int:
@@ -573,11 +567,10 @@ def jury_fee(terms: Terms, files: int) -> int:
 
 
 def jury_commit_window(terms: Terms, files: int) -> int:
-    """Return the seconds from the draw: the jury's window for the first file, a committee's for every further sixteen
-    begun, and thirty days at most."""
+    """Seconds from the draw: the jury's window for the first file, a committee's for every further sixteen begun."""
     return min(terms.juryCommitWindow + further_lanes(files) * terms.commitWindow, MAX_WINDOW)
 
 
 def further_lanes(files: int) -> int:
-    """Beside the first of `files` files, as many lanes as are begun by the others."""
+    """How many lanes are begun by all but the first of `files` files."""
     return -(-max(0, files - 1) // LANE)

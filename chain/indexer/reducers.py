@@ -65,15 +65,14 @@ class Reducer:
         state.payments.append(Payment(kind, to, pool, amount, node, units, event.block, event.timestamp, event.tx_hash))
 
     def begin(self, panel: Panel, commit_window: int, reveal_window: int) -> None:
-        """Note that its seats were drawn."""
         panel.seed_block, panel.drawn_time = self.event.args["seedBlock"], self.event.timestamp
         panel.commit_until = self.event.timestamp + commit_window
         panel.reveal_until = panel.commit_until + reveal_window
 
 
 def sets(table: str, key: str, **values: Any) -> Callable[[Reducer, Args], None]:
-    """Return a method that sets fields of the record of `table` that the arguments `key` name. A value is the name of
-    an argument, or what is not text itself."""
+    """Return a method that sets fields of the record of `table` that the arguments `key` name. A text among `values` is
+    the name of an argument."""
 
     def set_fields(self: Reducer, a: Args) -> None:
         record = getattr(self.state, table)[a[key] if " " not in key else tuple(a[one] for one in key.split())]
@@ -158,9 +157,8 @@ class Seats(Reducer):
     SeatFrozen = SeatReleased = sets("seats", "seat", frozen="frozen")
 
     def SeatOpened(self, a: Args) -> None:
-        seats = self.state.seats
-        owner = a["owner"] if "owner" in a else seats[a["seat"]].owner
-        seats[a["seat"]] = Seat(a["seat"], owner, a["voter"], a["bond"], a["activeFrom"])
+        owner = a["owner"] if "owner" in a else self.state.seats[a["seat"]].owner
+        self.state.seats[a["seat"]] = Seat(a["seat"], owner, a["voter"], a["bond"], a["activeFrom"])
 
     SeatReopened = SeatOpened
 
@@ -183,9 +181,8 @@ class Pools(Reducer):
     LimitSet = sets("accounts", "pool node", limit="limit")
 
     def PoolCreated(self, a: Args) -> None:
-        terms = Terms.of(a["terms"])
-        pool = Pool(a["pool"], a["owner"], a["configHash"], terms, a["unbonding"], self.event.block)
-        self.state.pools[pool.pool] = pool
+        given = a["pool"], a["owner"], a["configHash"], Terms.of(a["terms"]), a["unbonding"]
+        self.state.pools[a["pool"]] = Pool(*given, self.event.block)
 
     def PoolFunded(self, a: Args) -> None:
         self.state.pools[a["pool"]].funded += a["amount"]
@@ -412,8 +409,8 @@ class Juries(Reducer):
     JuryConcluded = sets("trials", "trial", settled=True, code="code")
 
     def JurySummoned(self, a: Args) -> None:
-        trial = Trial(a["trial"], a["pool"], a["sequence"], a["size"], seed_block=a["seedBlock"])
-        self.state.trials[trial.trial] = trial
+        given = a["trial"], a["pool"], a["sequence"], a["size"]
+        self.state.trials[a["trial"]] = Trial(*given, seed_block=a["seedBlock"])
 
     def JuryDrawn(self, a: Args) -> None:
         trial = self.state.trials[a["trial"]]
@@ -493,19 +490,10 @@ class Canaries(Reducer):
 
 class NodeChallenges(Reducer):
     def ChallengeOpened(self, a: Args) -> None:
-        number = self.state.trial_challenges[a["trial"]] = a["challenge"]
-        self.state.challenges[number] = NodeChallenge(
-            number,
-            a["pool"],
-            a["node"],
-            a["accuser"],
-            tuple(a["sequences"]),
-            a["evidence"],
-            bond=a["bond"],
-            trials=[a["trial"]],
-            block=self.event.block,
-            time=self.event.timestamp,
-        )
+        given = a["challenge"], a["pool"], a["node"], a["accuser"], tuple(a["sequences"]), a["evidence"], a["bond"]
+        opened = NodeChallenge(*given, trials=[a["trial"]], block=self.event.block, time=self.event.timestamp)
+        self.state.challenges[a["challenge"]] = opened
+        self.state.trial_challenges[a["trial"]] = a["challenge"]
 
     def ChallengeConcluded(self, a: Args) -> None:
         challenge, account = self.state.challenges[a["challenge"]], self.state.accounts[a["pool"], a["node"]]

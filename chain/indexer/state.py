@@ -108,8 +108,7 @@ class State:
         return next(deep, None)
 
     def has_part(self, pool: int, address: str) -> bool:
-        """Return whether an address has a part in a pool: its owner, a node that ever joined, a seat's voter or
-        owner."""
+        """Return whether an address is a pool's owner, a node that ever joined, or a seat's voter or owner."""
         if (pool, address) in self.accounts or (pool in self.pools and self.pools[pool].owner == address):
             return True
         return any(address in (seat.voter, seat.owner) and not seat.closed for seat in self.seats.values())
@@ -232,8 +231,7 @@ def describe(validator_group: int) -> str:
 
 
 def needed(terms: Terms) -> int:
-    """Seats that a pool's group must have: two committees and both juries, or two first juries, no seat in two of
-    them."""
+    """Seats that a pool's group must have: two committees and both juries, or two first juries, all disjoint."""
     return max(2 * terms.committee + terms.jury + terms.appealJury, 2 * terms.jury)
 
 

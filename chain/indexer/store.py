@@ -50,8 +50,8 @@ def _version() -> str:
 
 
 class Archive:
-    """A checkpoint of the projected state, and what left it for good, in a file or in memory. Thread-safe. Its records
-    are read-only, and stay readable for whoever holds a state after the event store was closed."""
+    """A checkpoint of the projected state, and what left it for good, in a file or in memory. Thread-safe. It stays
+    readable for whoever holds a state after the event store was closed."""
 
     def __init__(self, path: Path | None = None) -> None:
         options: Any = {"isolation_level": None, "check_same_thread": False, "timeout": 10}
@@ -146,11 +146,9 @@ class EventStore:
         if not known:
             self._db.executemany("INSERT INTO meta VALUES (?, ?)", list(wanted.items()))
         elif known != wanted:
-            differing = sorted(k[3:] for k in wanted if known.get(k) != wanted[k])
-            raise ConfigError(
-                f"{self.path} follows another deployment (differs in {', '.join(differing)})",
-                "delete it, or name another data folder",
-            )
+            differing = ", ".join(sorted(k[3:] for k in wanted if known.get(k) != wanted[k]))
+            what = f"{self.path} follows another deployment (differs in {differing})"
+            raise ConfigError(what, "delete it, or name another data folder")
 
     @property
     def cursor(self) -> int | None:
@@ -172,8 +170,7 @@ class EventStore:
             return [(n, bytes(h)) for n, h in self._db.execute(query).fetchall()]
 
     def append(self, logs: Sequence[Log], blocks: Sequence[tuple[int, bytes]]) -> None:
-        """Store the logs of the blocks after the cursor up to the last of `blocks` (number, hash), and move the cursor
-        there."""
+        """Store the logs of the blocks after the cursor up to the last of `blocks` (number, hash); move the cursor."""
         block = blocks[-1][0]
         rows = [(*place_of(log), bytes.fromhex(log["blockHash"][2:]), json.dumps(log)) for log in logs]
         with self._mutex, self._transaction():

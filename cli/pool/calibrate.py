@@ -80,9 +80,10 @@ def calibrate(
 def _measured(asked: MeasureOptions, key: KeyOptions, apply: Path | None) -> "Calibration":
     """Measure, sign and write. All that may fail after hours of measuring (password, file) is tried first."""
     from calibration.document import subject
-    from calibration.measuring import applicable, calibrate, write
+    from calibration.measuring import applicable, calibrate
     from calibration.plan import Plan, parse_pairs
     from protocol.config import PoolConfig
+    from protocol.files import write_file
     from runtime.keystore import open_key
 
     if asked.pool_config is None or asked.weights is None or asked.out is None:
@@ -101,7 +102,7 @@ def _measured(asked: MeasureOptions, key: KeyOptions, apply: Path | None) -> "Ca
     if apply is not None:
         applicable(apply, subject(config))
     document = calibrate(plan, open_key(key_path(key.keystore), key.password_file))
-    write(asked.out, document.canonical() + b"\n")
+    write_file(asked.out, document.canonical() + b"\n", "choose another path")
     return document
 
 

@@ -64,7 +64,8 @@ def check(
     target: Annotated[
         str,
         typer.Argument(
-            metavar="NAME|FILE|CONFIG", help="reasoning_gym/NAME, a .py, .jsonl, .parquet or .lock file, or a pool's."
+            metavar="NAME|FILE|CONFIG",
+            help="reasoning_gym/NAME, a .py, .jsonl or .lock file, or a pool's.",
         ),
     ],
     problems: Annotated[int, typer.Option(min=1, max=1 << 20, help="Problems to try of each environment.")] = 16,
@@ -91,7 +92,7 @@ def check(
     with targets(target, dict(map(parameter, param or ()))) as chosen:
         config, data = chosen[0].config, chosen[0].data
         if keep and data is None:
-            raise ConfigError("--keep is for a file", "name a .py, .jsonl, .parquet or .lock file")
+            raise ConfigError("--keep is for a file", "name a .py, .jsonl or .lock file")
         checks = [
             check_environment(one.config, one.environment, one.data, sample_seeds(one.environment.rows, problems))
             for one in chosen
@@ -190,7 +191,7 @@ def filter_problems(
         "kept": report.kept,
         "too_hard": report.too_hard,
         "too_easy": report.too_easy,
-        "share": round(report.share, 4),
+        "share": round(report.kept / report.problems.candidates, 4),
         "report": report.problems.report,
         "out": str(out),
     }

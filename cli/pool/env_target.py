@@ -14,7 +14,7 @@ from protocol.config import EnvironmentConfig
 from protocol.encoding import parse_document
 from protocol.errors import ConfigError, MusterError
 
-_KINDS = {".py": "program", ".jsonl": "genesys", ".parquet": "genesys", ".lock": "verifiers"}
+_KINDS = {".py": "program", ".jsonl": "genesys", ".lock": "verifiers"}
 _CONFIGS = (".toml", ".json")
 _BUILT_IN = ("lookup",)
 
@@ -54,7 +54,7 @@ def targets(given: str, params: dict[str, Any]) -> Iterator[list[CheckTarget]]:
         hint = f"name the file itself ({', '.join(_KINDS)}) or the pool's configuration"
         raise ConfigError(f"`{given}` is a file", hint)
     elif "/" not in given and given not in _BUILT_IN:
-        hint = "use reasoning_gym/DATASET, lookup, a file (.py, .jsonl, .parquet, .lock) or a configuration"
+        hint = "use reasoning_gym/DATASET, lookup, a file (.py, .jsonl, .lock) or a configuration"
         raise ConfigError(f"`{given[:80]}` is no environment", hint)
     else:
         config = _config(name=given, params=params)

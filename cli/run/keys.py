@@ -73,7 +73,7 @@ def change_password(
     ] = None,
 ) -> None:
     """Encrypt a key with another password; the old file stays until the new one was read back."""
-    from protocol.files import sync_folder
+    from protocol.files import sync
     from runtime import keystore as keys
 
     path = key_path(key.keystore)
@@ -85,7 +85,7 @@ def change_password(
         if keys.load(draft, password).address != account.address:
             raise ConfigError(f"the new copy of {path} is not readable", "check the disk; the old file is unchanged")
         os.replace(draft, path)
-        sync_folder(path.parent)
+        sync(path.parent)
     finally:
         draft.unlink(missing_ok=True)
     _report(account.address, path, key.json)

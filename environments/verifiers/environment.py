@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -28,9 +28,7 @@ _DIGEST = 16
 
 
 class VerifiersParams(TurnParams):
-    """`full_reward`: the reward that counts as 1."""
-
-    elsewhere: ClassVar[str] = "; the package's own arguments are in its lock"
+    """`full_reward`: the reward that counts as 1. The package's own arguments are in its lock."""
 
     full_reward: float = Field(1.0, ge=1e-9, le=1e9)
 

@@ -22,9 +22,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m localnet.services.s3", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--data", type=Path, required=True, help="folder that holds everything")
     parser.add_argument("--port", type=int, default=9000, help="port on 127.0.0.1 (default %(default)s)")
-    parser.add_argument("--everywhere", action="store_true", help="listen on every address of this machine")
     parser.add_argument("--bucket", default="muster", help="bucket made on start (default %(default)s)")
-    parser.add_argument("--region", default="us-east-1", help="region, first start only (default %(default)s)")
     parser.add_argument("--with-parent", action="store_true", help="die when the parent process dies")
     options = parser.parse_args()
     if options.with_parent:
@@ -38,8 +36,8 @@ def main() -> int:
         raise ConfigError(f"Swift is not installed ({error.name})", "run `make setup` (Linux only)") from None
     _lock = lock_folder(options.data, "S3 server")
     claim(options.port, "the S3 server")
-    layout = prepare(options.data, options.port, options.bucket, options.region)
-    server = SwiftServer(layout, options.everywhere)
+    layout = prepare(options.data, options.port, options.bucket)
+    server = SwiftServer(layout)
     server.start()
     seconds = time.monotonic() - started
     where = f"http://127.0.0.1:{layout.port} bucket={layout.bucket} region={layout.region}"

@@ -16,6 +16,7 @@ import time
 import warnings
 from calendar import timegm
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing, nullcontext
 from pathlib import Path
 from time import time as now
 from typing import Any
@@ -45,16 +46,14 @@ class _UnixProtocol(swift_wsgi.SwiftHttpProtocol):  # type: ignore[misc]
 
 
 class SwiftServer:
-    """Serves `layout` until `serve` sees SIGTERM or SIGINT: this machine, or `everywhere` whoever reaches it."""
+    """Serves `layout` to this machine until `serve` sees SIGTERM or SIGINT."""
 
-    def __init__(self, layout: Layout, everywhere: bool = False) -> None:
-        self._address = "0.0.0.0" if everywhere else "127.0.0.1"
+    def __init__(self, layout: Layout) -> None:
         self._layout = layout
         short = len(str(layout.run)) < _UNIX_PATH_ROOM
         self._sockets = layout.run if short else Path(tempfile.mkdtemp(prefix="muster-s3-"))
         self._paths = {port: self._sockets / f"{kind}.sock" for kind, port in PORTS.items()}
         self._servers: dict[str, tuple[Any, Any, Any]] = {}
-        self._stop = False
 
     def start(self) -> None:
         """Listen, and make the bucket. Raises MusterError if the server does not answer."""
@@ -72,24 +71,20 @@ class SwiftServer:
         self._make_bucket()
 
     def serve(self) -> None:
+        stopping = list[int]()
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_signal)
-        while not self._stop:
+            signal.signal(number, lambda number, _: stopping.append(number))
+        while not stopping:
             eventlet.sleep(0.2)
             if any(thread.dead for _, _, thread in self._servers.values()):
                 raise MusterError("one of Swift's server loops ended", "see the log above, then start again")
         self._close()
 
-    def _on_signal(self, *_: object) -> None:
-        self._stop = True
-
     def _route_to_sockets(self) -> None:
-        paths = self._paths
-
-        def connect(self: Any) -> None:
-            self._connected_time = time.time()
-            self.sock = green_socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            self.sock.connect(str(paths[self.port]))
+        def connect(connection: Any) -> None:
+            connection._connected_time = time.time()
+            connection.sock = green_socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            connection.sock.connect(str(self._paths[connection.port]))
 
         bufferedhttp.BufferedHTTPConnection.connect = connect
 
@@ -99,7 +94,7 @@ class SwiftServer:
         self._logger = logger
         if kind == "proxy":
             # Without reuse_port=False eventlet would share a taken port silently.
-            listener = eventlet.listen((self._address, self._layout.port), backlog=1024, reuse_port=False)
+            listener = eventlet.listen(("127.0.0.1", self._layout.port), backlog=1024, reuse_port=False)
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             protocol = swift_wsgi.SwiftHttpProtocol
         else:
@@ -217,12 +212,9 @@ class SignatureGuard:
         if not semaphore.acquire(timeout=_WRITE_SECONDS):
             raise Refusal("409 Conflict", "ConditionalRequestConflict", "Another write is under way")
         try:
-            parts = self._app(env, start)
-            try:
+            parts: Any = self._app(env, start)
+            with closing(parts) if hasattr(parts, "close") else nullcontext():
                 return [b"".join(parts)]
-            finally:
-                if hasattr(parts, "close"):
-                    parts.close()
         finally:
             semaphore.release()
 

@@ -20,9 +20,11 @@ _SLOW = "node_timeout = 60\nconn_timeout = 10\n"
 
 @dataclass(frozen=True)
 class Layout:
-    """Where one server's files lie, and which port it answers on."""
+    """Where one server's files lie: configuration, objects, sockets; and which port it answers on."""
 
-    data: Path
+    etc: Path
+    objects: Path
+    run: Path
     port: int
     bucket: str
     region: str
@@ -30,32 +32,21 @@ class Layout:
     suffix: str
 
     @property
-    def etc(self) -> Path:
-        return self.data / "etc"
-
-    @property
-    def objects(self) -> Path:
-        return self.data / "srv"
-
-    @property
-    def run(self) -> Path:
-        return self.data / "run"
-
-    @property
     def credentials(self) -> Path:
         return self.etc / "credentials.json"
 
 
-def prepare(data: Path, port: int, bucket: str, region: str) -> Layout:
+def prepare(data: Path, port: int, bucket: str) -> Layout:
     """Make (or find) everything Swift needs under `data`. Raises ConfigError if the file system cannot hold it."""
     data = data.resolve()
+    etc, objects, run = data / "etc", data / "srv", data / "run"
     with explained(f"make {data}", "choose another --data"):
-        for folder in (data, data / "etc", data / "srv", data / "srv" / "d1", data / "run"):
+        for folder in (data, etc, objects, objects / "d1", run):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    check_attributes(data / "srv")
-    stored = _credentials(data / "etc" / "credentials.json", region)
+    check_attributes(objects)
+    stored = _credentials(etc / "credentials.json")
     access = AccessKey(access_key=stored["access_key"], secret_key=stored["secret_key"])
-    layout = Layout(data, port, bucket, stored["region"], access, stored["suffix"])
+    layout = Layout(etc, objects, run, port, bucket, stored["region"], access, stored["suffix"])
     policy = "[storage-policy:0]\nname = Policy-0\ndefault = yes\n"
     _write(layout.etc / "swift.conf", f"[swift-hash]\nswift_hash_path_suffix = {layout.suffix}\n{policy}")
     _rings(layout)
@@ -75,12 +66,12 @@ def check_attributes(folder: Path) -> None:
         raise ConfigError(f"{folder} cannot hold objects ({error})", hint) from None
 
 
-def _credentials(path: Path, region: str) -> dict[str, str]:
+def _credentials(path: Path) -> dict[str, str]:
     if not path.exists():
         made = {
             "access_key": "local:muster",
             "secret_key": secrets.token_hex(20),
-            "region": region,
+            "region": "us-east-1",
             "suffix": secrets.token_hex(16),  # part of every object's place on disk: never changed
         }
         _write(path, json.dumps(made))

@@ -36,8 +36,8 @@ def main() -> int:
         problems=options.problems,
     )  # fmt: skip
     run = SwarmRun(plan)
-    traces, contents = run.run()
-    found, times = list(facts(plan, traces, contents)), os.times()
+    members, contents = run.run()
+    found, times = list(facts(plan, members, contents)), os.times()
     good = all(fact.good for fact in found)
     numbers = {
         "seconds": round(run.progress.seconds, 1),
@@ -49,13 +49,13 @@ def main() -> int:
     }
     report = {
         "seed": plan.seed, "rounds": plan.rounds, "pace": plan.pace, **numbers, "good": good, "events": run.events,
-        "facts": [fact._asdict() for fact in found], "members": [trace.report() for trace in traces],
+        "facts": [fact._asdict() for fact in found], "members": [member.report() for member in members],
     }  # fmt: skip
     path = plan.root / "report.json"
     write_atomic(path, json.dumps(report, indent=1).encode() + b"\n")
     spent = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in numbers.items())
     said = [f"{'yes' if fact.good else 'NO '} {fact.text}" for fact in found]
-    print("\n".join([*table(traces, contents), *said, spent, f"numbers: {path}"]))
+    print("\n".join([*table(members, contents), *said, spent, f"numbers: {path}"]))
     return 0 if good else 1
 
 

@@ -1,6 +1,5 @@
 """What the swarm's run consists of: its document, its members' configurations, and who is killed when."""
 
-import json
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import cycle
@@ -116,6 +115,5 @@ def write_plan(plan: SwarmPlan, base: Path, ring: KeyRing) -> None:
     plan.document.write_text(swarm_document().model_dump_json(indent=1))
     for name in plan.members:
         config = member_config(plan, name, base, ring)
-        document = json.loads(config.model_dump_json())
         config.home.mkdir(parents=True, exist_ok=True)
-        write_atomic(config.home / "member.json", json.dumps(document, indent=1).encode() + b"\n", 0o600)
+        write_atomic(config.home / "member.json", config.model_dump_json(indent=1).encode() + b"\n", 0o600)

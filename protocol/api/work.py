@@ -32,9 +32,10 @@ from protocol.api.base import (
     at_most,
 )
 from protocol.encoding import canonical_json
-from protocol.errors import ConfigError, IntegrityError, MusterError
+from protocol.errors import ConfigError, IntegrityError
 from protocol.http.signing import service_url
 from protocol.identity import PoolId
+from protocol.signing import check_signer
 
 # Evaluations: how good a policy step is on held-out problems, signed by the pool's owner
 
@@ -79,9 +80,7 @@ class SignedEvaluation(SignedBody):
 
     def check(self, pool: PoolId, owner: str) -> None:
         """Raise IntegrityError unless `owner` signed this about that pool."""
-        signer = signing.recover(_digest(pool, self.evaluation), bytes.fromhex(self.signature[2:]))
-        if signer != owner:
-            raise IntegrityError(f"the evaluation is signed by {signer}, not by {owner}", "sign as the pool's owner")
+        check_signer(_digest(pool, self.evaluation), self.signature, owner, IntegrityError, "the evaluation")
 
 
 def sign_evaluation(account: LocalAccount, pool: PoolId, evaluation: Evaluation) -> SignedEvaluation:
@@ -123,8 +122,7 @@ class UploadReceipt(ResponseBody):
         if (self.pool, self.node, self.sha256, self.size) != (pool.pool, node, sha256, size):
             raise IntegrityError("the upload receipt is for something else", "tell the service's owner")
         digest = receipt_digest(pool, node, sha256, size, self.time)
-        if signing.recover(digest, bytes.fromhex(self.signature[2:])) != self.signer:
-            raise IntegrityError(f"the upload receipt is not signed by {self.signer}", "tell the service's owner")
+        check_signer(digest, self.signature, self.signer, IntegrityError, "the upload receipt")
 
 
 class ReceiptSigner:
@@ -239,12 +237,8 @@ class SubmissionRequest(RequestBody):
 
     def check(self, pool: PoolId, node: str) -> None:
         """Raise IntegrityError unless `node` signed this for that pool."""
-        signing.check_signer(
-            self.digest(pool, node),
-            self.signature,
-            node,
-            lambda why: IntegrityError(f"submission {self.counter} for pool {pool.pool}: {why}", "sign it as the node"),
-        )
+        what = f"submission {self.counter} for pool {pool.pool}"
+        check_signer(self.digest(pool, node), self.signature, node, IntegrityError, what)
 
     def signed(self, account: LocalAccount, pool: PoolId) -> "SubmissionRequest":
         """Return the same with the account's signature."""
@@ -428,12 +422,8 @@ class Announcement(RequestBody):
         if not now < self.until <= now + MAX_SECONDS + SKEW_SECONDS:
             what = f"the announcement of {self.url} ends at {self.until}, and it is {int(now)}"
             raise IntegrityError(what, f"announce for at most {MAX_SECONDS} s, and set the clock (NTP)")
-        try:
-            signer = signing.recover(announcement_digest(pool, self.url, self.until), bytes.fromhex(self.signature[2:]))
-        except (ValueError, MusterError) as error:
-            raise IntegrityError(f"the announcement's signature: {error}", "sign it anew") from None
-        if signer != self.address:
-            raise IntegrityError(f"the announcement of {self.url} is not signed by {self.address}", "sign it anew")
+        digest = announcement_digest(pool, self.url, self.until)
+        check_signer(digest, self.signature, self.address, IntegrityError, f"the announcement of {self.url}")
 
 
 class AnnouncementTaken(ResponseBody):

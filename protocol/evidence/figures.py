@@ -1,8 +1,8 @@
 """The figures of a file from which a node's evidence is added up, and the finding of a verdict document with them.
 
 Each figure adds up a sum S and a count N over the rows that the audit drew: for every problem, as the samples of a
-problem are not independent, or for every block of eight problems (protocol/evidence/coherence.py). Rows that are
-audited for another reason (an ambiguous proof) are part of the pass, but count for nothing: which they are is no draw.
+problem are not independent, or for every block of eight problems (`coherence`). Rows that are audited for another
+reason (an ambiguous proof) are part of the pass, but count for nothing: which they are is no draw.
 """
 
 import math
@@ -10,9 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
+import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
 
 from protocol.errors import IntegrityError, first_problem
+from protocol.toploc.codec import Drift
 from protocol.verdict import Code, Finding, Verdict
 
 CHECK = "evidence"
@@ -130,8 +132,7 @@ def rounded(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-_MOST_GAP = 30.0
-"""Beyond it e^(−gap) is lost in a float, and 1 − p with it."""
+_MOST_GAP = 30.0  # Beyond it e^(−gap) is lost in a float, and 1 − p with it
 
 
 def unexplained(gap: float, claimed: float, own: float, expected: float) -> float:
@@ -148,3 +149,32 @@ def unexplained(gap: float, claimed: float, own: float, expected: float) -> floa
     typical = -math.log1p(math.exp(min(0.0, expected)) * math.expm1(-min(gap, _MOST_GAP)))
     found = abs(claimed - own)
     return 1.0 - found / typical if found < typical else 0.0
+
+
+# Coherence: whether signed differences of activations agree between problems that have nothing to do with one another
+
+PROBLEMS = 8  # Of a block: blocks share no problem, so they are independent
+
+
+def coherence(problems: Sequence[Drift]) -> Sum:
+    """Return S and N of one block; both 0 for fewer than two problems.
+
+    Rounding errors have no direction, while other weights push a feature the same way wherever it occurs. With P the
+    sum of a problem's signed differences in a bucket of features and C their count, x = P/√C has about the same spread
+    in every bucket. S = Σ ⟨x_p, x_q⟩ over the N pairs of problems is near zero in honest work.
+    """
+    known = [one for one in problems if one.counts.any()]
+    if len(known) < 2:
+        return Sum(0.0, 0.0)
+    scaled = np.array([one.sums / np.sqrt(np.maximum(one.counts, 1)) for one in known])
+    together = scaled.sum(axis=0)
+    total = (float(together @ together) - float((scaled * scaled).sum())) / 2
+    return Sum(rounded(total), float(len(known) * (len(known) - 1) // 2))
+
+
+def blocks_of(problems: Mapping[int, Drift]) -> list[Sum]:
+    """Return S and N of every block of which a problem was measured, in order."""
+    blocks: dict[int, list[Drift]] = {}
+    for problem, own in sorted(problems.items()):
+        blocks.setdefault(problem // PROBLEMS, []).append(own)
+    return [coherence(block) for _, block in sorted(blocks.items())]

@@ -1,7 +1,6 @@
 """How muster's HTTP clients connect and read: deadlines that hold against slow peers, checked addresses, proxies."""
 
 import ipaddress
-import socket
 import ssl
 import time
 import zlib
@@ -22,8 +21,6 @@ MOST_CONNECTIONS = 32
 _READ_SECONDS = 30.0
 _IDLE_SECONDS = 5.0
 _PIECE = 64 << 10
-_LARGE = 4 << 20  # The rest of a body larger than this is read straight from the connection, which is then closed
-_READ = 512 << 10
 _DEADLINE: ContextVar[float] = ContextVar("deadline", default=float("inf"))
 
 
@@ -123,40 +120,6 @@ def exchange(client: httpx.Client, request: httpx.Request, limit: int, seconds: 
             answer.close()
     headers = [(name, value) for name, value in answer.headers.items() if name.lower() != "content-encoding"]
     return httpx.Response(answer.status_code, headers=headers, content=bytes(data), request=request)
-
-
-def pieces(answer: httpx.Response) -> Iterator[bytes | memoryview]:
-    """Yield the body of a streamed answer as it is; each piece is overwritten by the next. Raises httpx.HTTPError.
-
-    httpx copies every byte several times: what it has not read of a large body comes straight from the connection.
-    """
-    raw = answer.iter_raw()
-    first = next(raw, b"")  # with it, httpx has handed over all that it has read
-    yield first
-    length = "" if "transfer-encoding" in answer.headers else answer.headers.get("content-length", "")
-    left = int(length) - len(first) if length.isascii() and length.isdigit() and len(length) < 16 else 0
-    stream = answer.extensions.get("network_stream")
-    connection = stream.get_extra_info("socket") if left > _LARGE and stream is not None else None
-    if isinstance(connection, socket.socket):
-        yield from _straight(connection, left, answer.request.extensions.get("timeout", {}).get("read"))
-    else:
-        yield from raw
-
-
-def _straight(connection: socket.socket, left: int, timeout: float | None) -> Iterator[memoryview]:
-    with memoryview(bytearray(_READ)) as buffer:
-        while left:
-            try:
-                connection.settimeout(_left(timeout))
-                size = connection.recv_into(buffer[:left])
-            except (TimeoutError, httpcore.ReadTimeout) as error:
-                raise httpx.ReadTimeout(str(error)) from None
-            except OSError as error:
-                raise httpx.ReadError(str(error)) from None
-            if not size:
-                raise httpx.RemoteProtocolError(f"the connection ended {left} bytes before the answer")
-            left -= size
-            yield buffer[:size]
 
 
 def _unpacked(answer: httpx.Response) -> Iterator[bytes]:

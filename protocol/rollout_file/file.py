@@ -96,11 +96,6 @@ class Sandbox:
             )
         return self._process
 
-    @property
-    def pid(self) -> int | None:
-        """Process id of the reader, if it runs."""
-        return self._process.pid if self._process is not None and self._process.poll() is None else None
-
     def close(self) -> None:
         """End the reader and whatever child it has."""
         process, self._process = self._process, None

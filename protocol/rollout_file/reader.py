@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -157,20 +156,13 @@ def rows_of(table: pa.Table, limits: Limits) -> Iterator[Rollout]:
         offsets = column.offsets.to_numpy().tolist()
         if values.null_count or len(values) < offsets[-1]:
             raise MalformedFile(f"column {field.name} has nulls in its lists")
-        lists[field.name] = (offsets, values if field.name == "proofs" else _unsigned(values))
+        lists[field.name] = (offsets, values if field.name == "proofs" else values.to_numpy(zero_copy_only=False))
     for row in range(limits.rows):
         cells = {name: column[row] for name, column in plain.items()}
         for name, (offsets, values) in lists.items():
             part = values[offsets[row] : offsets[row + 1]]
             cells[name] = tuple(part.to_pylist() if name == "proofs" else part.tolist())
         yield Rollout(**cells)
-
-
-def _unsigned(values: pa.Array) -> "np.ndarray[Any, Any]":
-    array: np.ndarray[Any, Any] = values.to_numpy(zero_copy_only=False)
-    if array.dtype == np.int32 and array.size and array.min() < 0:
-        raise MalformedFile("a negative token")
-    return array
 
 
 def parse(data: bytes, limits: Limits) -> bytes:
@@ -181,8 +173,6 @@ def parse(data: bytes, limits: Limits) -> bytes:
         table = file.read(use_threads=False)
         rows = []
         for rollout in rows_of(table, limits):
-            if min(rollout.slot, rollout.sample, rollout.target_length, rollout.finish) < 0:
-                raise MalformedFile("a negative number")
             if any(len(proof) != PROOF_BYTES for proof in rollout.proofs):
                 raise MalformedFile(f"a proof that has not {PROOF_BYTES} bytes")
             rows.append(encode_row(rollout))

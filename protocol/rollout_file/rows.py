@@ -12,11 +12,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from protocol.api.base import Address, Hex64
 from protocol.config import WorkConfig
-from protocol.encoding import canonical_json, parse_json
+from protocol.encoding import canonical_json
 from protocol.errors import MusterError, first_problem
 from protocol.identity import PoolId, WorkId
 from protocol.rollout_file import merkle
 from protocol.seeds import Work
+from protocol.signing import open_canonical
 from protocol.toploc.codec import PROOF_BYTES, proof_count
 
 VERSION = 1
@@ -57,7 +58,11 @@ class RolloutHeader:
     version: int = VERSION
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "work", _checked(self._fields()).work())
+        try:
+            object.__setattr__(self, "work", _HeaderFields.model_validate(self._fields()).work())
+        except ValidationError as error:
+            field, problem = first_problem(error.errors())
+            raise MalformedFile(f"header `{field}`: {problem}") from None
 
     def _fields(self) -> dict[str, Any]:
         seeds = {"step_seed": self.work.step_seed.hex(), "manifest": self.work.manifest.hex()}
@@ -71,16 +76,8 @@ class RolloutHeader:
     @classmethod
     def parse(cls, data: bytes) -> Self:
         """Parse the header from hostile bytes; only the canonical form is accepted."""
-        if len(data) > MAX_HEADER_BYTES:
-            raise MalformedFile(f"header of {len(data)} bytes, at most {MAX_HEADER_BYTES}")
-        try:
-            fields = _checked(parse_json(data))
-        except ValueError:
-            raise MalformedFile("header is not JSON") from None
-        header = cls(fields.work(), fields.engine, fields.dtype, fields.device)
-        if header.canonical() != data:
-            raise MalformedFile("header is not canonical JSON")
-        return header
+        fields = open_canonical(data, _HeaderFields, MAX_HEADER_BYTES, "a header", MalformedFile)
+        return cls(fields.work(), fields.engine, fields.dtype, fields.device)
 
 
 class _HeaderFields(BaseModel):
@@ -104,16 +101,6 @@ class _HeaderFields(BaseModel):
     def work(self) -> Work:
         work = WorkId(PoolId(self.chain_id, self.pools, self.pool), self.node, self.step, self.counter)
         return Work(work, bytes.fromhex(self.step_seed), bytes.fromhex(self.manifest))
-
-
-def _checked(fields: object) -> _HeaderFields:
-    try:
-        return _HeaderFields.model_validate(fields)
-    except ValidationError as error:
-        if error.errors()[0]["type"] in ("missing", "extra_forbidden"):
-            raise MalformedFile("header has not exactly the fields of docs/reference/protocol.md section 6") from None
-        field, problem = first_problem(error.errors(), "header")
-        raise MalformedFile(f"header `{field}`: {problem}") from None
 
 
 @dataclass(frozen=True, slots=True)

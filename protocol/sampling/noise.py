@@ -73,18 +73,6 @@ def _in_order(words: Words, count: int, out: Words) -> None:
         out[4 * at], out[4 * at + 1], out[4 * at + 2], out[4 * at + 3] = word0[at], word1[at], word2[at], word3[at]
 
 
-@compiled
-def fill(keys: Words, positions: Words, out: npt.NDArray[np.uint32]) -> None:
-    """Row i of `out` [B, V] gets the first V little-endian 32-bit numbers of the stream of keys[i] [B, 3] at
-    positions[i] [B]."""
-    blocks = (out.shape[1] + 7) // 8
-    words, ordered = np.empty((4, blocks), dtype=np.uint64), np.empty(4 * blocks, dtype=np.uint64)
-    for row in range(len(out)):
-        _philox(keys[row], positions[row], 0, blocks, words)
-        _in_order(words, blocks, ordered)
-        out[row] = ordered.view(np.uint32)[: out.shape[1]]
-
-
 # The race
 
 
@@ -116,11 +104,14 @@ def choose(logits: Any, keys: Sequence[NoiseKey], positions: Sequence[int], temp
     logits: [B, V] float32 (array, or tensor on any device). keys, positions: one per row. Raises MusterError if a row
     has a NaN or no finite logit.
     """
+    _check(logits, keys, positions, temperature)
     if getattr(logits, "is_cuda", False):
         from protocol.sampling import cuda
 
-        return Choices(*cuda.choose(logits, keys, positions, temperature))
-    matrix = _checked(logits, len(keys), keys, positions, temperature)
+        chosen = Choices(*cuda.choose(logits, keys, positions, temperature))
+        check_finite(chosen.logprobs)
+        return chosen
+    matrix = np.ascontiguousarray(logits)
     found = _raced(matrix, matrix.argmax(axis=1), keys, positions, temperature, 1)
     return Choices(found.best, found.best_logprobs)
 
@@ -139,15 +130,18 @@ def verify_rows(
     threads: how many share the work on a CPU. Raises MusterError on a token outside the vocabulary, a wrong count or
     broken logits.
     """
+    _check(logits, keys, positions, temperature)
     chosen = np.asarray(tokens, dtype=np.int64)
-    if len(chosen) and (chosen.min() < 0 or chosen.max() >= logits.shape[1]):
-        raise MusterError(f"a token outside the vocabulary of {logits.shape[1]}", "check the tokens before sampling")
+    if len(chosen) != len(logits) or (len(chosen) and (chosen.min() < 0 or chosen.max() >= logits.shape[1])):
+        what = f"{len(chosen)} tokens for {len(logits)} rows, or a token outside the vocabulary of {logits.shape[1]}"
+        raise MusterError(what, "check the tokens before sampling")
     if getattr(logits, "is_cuda", False):
         from protocol.sampling import cuda_verify
 
-        return Gaps(*cuda_verify.verify(logits, chosen, keys, positions, temperature))
-    matrix = _checked(logits, len(chosen), keys, positions, temperature)
-    return _raced(matrix, chosen, keys, positions, temperature, threads)
+        measured = Gaps(*cuda_verify.verify(logits, chosen, keys, positions, temperature))
+        check_finite(measured.best_logprobs)
+        return measured
+    return _raced(np.ascontiguousarray(logits), chosen, keys, positions, temperature, threads)
 
 
 def _raced(
@@ -159,8 +153,7 @@ def _raced(
     threads: int,
 ) -> Gaps:
     tops = logits.argmax(axis=1)  # the place of a NaN, if there is one
-    if not np.isfinite(logits[np.arange(len(tops)), tops]).all():
-        raise MusterError("the model's logits are not finite", "its weights are broken; load them again")
+    check_finite(logits[np.arange(len(tops)), tops])
     streams, places = _words(keys, positions)
     best, figures = np.empty(len(chosen), dtype=np.int64), np.empty((5, len(chosen)))
 
@@ -190,19 +183,19 @@ def _words(keys: Sequence[NoiseKey], positions: Sequence[int]) -> tuple[Words, W
     return np.array(keys, dtype=np.uint64).reshape(-1, 3), np.array(positions, dtype=np.uint64)
 
 
-def _checked(
-    logits: Any, rows: int, keys: Sequence[NoiseKey], positions: Sequence[int], temperature: float
-) -> Floats32:
-    matrix = np.ascontiguousarray(logits)
-    if matrix.dtype != np.float32 or matrix.ndim != 2 or matrix.shape[0] != rows or matrix.shape[1] == 0:
-        raise MusterError(
-            f"logits of shape {matrix.shape} and type {matrix.dtype} for {rows} rows", "give float32 [rows, vocabulary]"
-        )
+def _check(logits: Any, keys: Sequence[NoiseKey], positions: Sequence[int], temperature: float) -> None:
+    kind, shape = str(logits.dtype).removeprefix("torch."), tuple(logits.shape)
+    if kind != "float32" or len(shape) != 2 or not shape[0] == len(keys) == len(positions) or not shape[1]:
+        what = f"logits of shape {shape} and type {kind} for {len(keys)} keys and {len(positions)} positions"
+        raise MusterError(what, "give float32 [rows, vocabulary], and a key and a position for each row")
     if not temperature > 0:
         raise MusterError(f"temperature {temperature} is not positive", "set sampling.temperature above 0")
-    if not len(keys) == len(positions) == rows:
-        raise MusterError(f"{len(keys)} noise keys and {len(positions)} positions for {rows} rows", "give one of each")
-    return matrix
+
+
+def check_finite(values: npt.NDArray[Any]) -> None:
+    """Raise MusterError unless logits, or what was computed of them, are finite."""
+    if not np.isfinite(values).all():
+        raise MusterError("the model's logits are not finite", "its weights are broken; load them again")
 
 
 @compiled

@@ -24,11 +24,8 @@ class MalformedProof(MusterError):
         super().__init__(f"malformed TOPLOC proof: {what}", "build it with protocol.toploc.proofs.build")
 
 
-class Proofs(NamedTuple):
-    """n proofs side by side: `moduli` int64 [n], `coefficients` int64 [n, 128], ascending powers."""
-
-    moduli: npt.NDArray[np.int64]
-    coefficients: npt.NDArray[np.int64]
+Proofs = npt.NDArray[np.int64]
+"""[n, 129]: of each proof its modulus, and its coefficients by ascending powers."""
 
 
 def proof_count(tokens: int) -> int:
@@ -48,26 +45,22 @@ def parse_many(proofs: Sequence[bytes], tokens: int | None = None) -> Proofs:
     if tokens is not None:
         check_count(proofs, tokens)
     for number, proof in enumerate(proofs):
-        if not isinstance(proof, bytes | bytearray | memoryview):
-            raise MalformedProof(f"proof {number} is not bytes")
         if len(proof) != PROOF_BYTES:
             raise MalformedProof(f"proof {number} has {len(proof)} bytes instead of {PROOF_BYTES}")
-    table = np.frombuffer(b"".join(bytes(proof) for proof in proofs), dtype=">u2").astype(np.int64)
-    table = table.reshape(len(proofs), 1 + TOP_K)
-    moduli, coefficients = table[:, 0], table[:, 1:]
+    table = np.frombuffer(b"".join(proofs), dtype=">u2").astype(np.int64).reshape(len(proofs), 1 + TOP_K)
+    moduli = table[:, 0]
     bad = np.flatnonzero((moduli < MODULUS_MIN) | (moduli > PRIME))
     if len(bad):
         raise MalformedProof(f"proof {bad[0]} has modulus {moduli[bad[0]]}, outside {MODULUS_MIN} to {PRIME}")
-    bad = np.flatnonzero((coefficients >= PRIME).any(axis=1))
+    bad = np.flatnonzero((table[:, 1:] >= PRIME).any(axis=1))
     if len(bad):
         raise MalformedProof(f"proof {bad[0]} has a coefficient of {PRIME} or more")
-    return Proofs(moduli, coefficients)
+    return table
 
 
 def serialise(proofs: Proofs) -> list[bytes]:
     """Return the 258 bytes of each proof."""
-    table = np.concatenate([proofs.moduli[:, None], proofs.coefficients], axis=1).astype(">u2").tobytes()
-    return [table[at : at + PROOF_BYTES] for at in range(0, len(table), PROOF_BYTES)]
+    return [row.tobytes() for row in proofs.astype(">u2")]
 
 
 class Drift(NamedTuple):

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 
 from protocol.errors import MusterError
-from protocol.toploc.codec import BUCKETS, CHUNK, TOP_K, Drift, Proofs, check_count, parse_many, proof_count, serialise
+from protocol.toploc.codec import BUCKETS, CHUNK, TOP_K, Drift, check_count, parse_many, proof_count, serialise
 from protocol.toploc.kernels import LANES, Words, compare_rows, inverses, prove_rows
 
 
@@ -46,7 +46,7 @@ def build_many(hidden: Sequence[torch.Tensor]) -> list[list[bytes]]:
     for group in _groups(hidden):
         table = np.empty((len(group.words), 1 + TOP_K), dtype=np.int64)
         _refuse_nan(prove_rows(group.words, group.width, inverses(), table))
-        for (sequence, chunk), proof in zip(group.places, serialise(Proofs(table[:, 0], table[:, 1:])), strict=True):
+        for (sequence, chunk), proof in zip(group.places, serialise(table), strict=True):
             out[sequence][chunk] = proof
     return out
 
@@ -74,11 +74,11 @@ def compare_many(hidden: Sequence[torch.Tensor], proofs: Sequence[Sequence[bytes
     first = np.cumsum([0, *map(len, proofs)])
     out = [Comparison([NOTHING] * len(own), Drift.none()) for own in proofs]
     for group in _groups(hidden):
-        rows = np.array([first[sequence] + chunk for sequence, chunk in group.places])
-        counts, means = np.empty((len(rows), 2), dtype=np.int64), np.empty(len(rows))
-        drift = np.zeros((len(rows), 2, BUCKETS), dtype=np.int64)
-        claimed = parsed.moduli[rows], parsed.coefficients[rows].astype(np.float64)
-        _refuse_nan(compare_rows(group.words, group.features, *claimed, counts, means, drift))
+        claimed = parsed[[first[sequence] + chunk for sequence, chunk in group.places]]
+        moduli, coefficients = claimed[:, 0].copy(), claimed[:, 1:].astype(np.float64)
+        counts, means = np.empty((len(claimed), 2), dtype=np.int64), np.empty(len(claimed))
+        drift = np.zeros((len(claimed), 2, BUCKETS), dtype=np.int64)
+        _refuse_nan(compare_rows(group.words, group.features, moduli, coefficients, counts, means, drift))
         for (sequence, chunk), found, mean, way in zip(
             group.places, counts.tolist(), means.tolist(), drift, strict=True
         ):

@@ -16,62 +16,25 @@ W, S, A = Code.REJECT_WEIGHTS, Code.REJECT_SAMPLING, Code.REJECT_ASSIGNMENT
 R, D, T = Code.REJECT_REWARD, Code.REJECT_DUPLICATE, Code.REJECT_TERMINATION
 C, M, U = Code.REJECT_COMMITMENT, Code.MALFORMED, Code.UNAVAILABLE
 
-EXPECTED: dict[str, tuple[Code, ...]] = {
-    "weights-noise": (W,),
-    "weights-int8": (W,),
-    "weights-bf16": (W,),
-    "weights-stale": (W,),
-    "weights-small": (W,),
-    "compute-bf16": (W,),
-    "greedy": (S, D),
-    "temperature": (W,),
-    "reroll": (S,),
-    "copied-samples": (S, D),
-    "seed": (S,),
-    "chosen-problems": (A,),
-    "repeated-problem": (A,),
-    "wrong-target": (A,),
-    "truncated-prompt": (A,),
-    "hidden-prompt": (W,),
-    "altered-prompt": (A,),
-    "token-swap": (W, T),
-    "early-eos": (W,),
-    "padding": (W, D),
-    "truncated": (T,),
-    "inflated-reward": (R,),
-    "inflated-units": (R,),
-    "wrong-root": (C,),
-    "other-file": (A,),
-    "own-old-file": (A,),
-    "own-old-step": (A,),
-    "old-completions": (S,),
-    "other-lane": (S,),
-    "relabelled-file": (A,),
-    "edited-copy": (W,),
-    "changed-file": (U,),
-    "fabricate": (S,),
-    "ghostwriter": (S,),
-    "ghostwriter-int8": (S,),
-    "gibberish": (S,),
-    "partial": (S,),
-    "proofs-zero": (W,),
-    "proofs-modulus-0": (W,),
-    "proofs-constant": (W, D),
-    "proofs-random": (W,),
-    "proofs-swapped": (W, D),
-    "proofs-other-file": (W,),
-    "proofs-too-few": (M,),
-    "proofs-too-many": (M,),
+CAUGHT_BY: dict[tuple[Code, ...], str] = {
+    (W,): """weights-noise weights-int8 weights-bf16 weights-stale weights-small compute-bf16 temperature hidden-prompt
+        early-eos edited-copy proofs-zero proofs-modulus-0 proofs-random proofs-other-file""",
+    (W, D): "padding proofs-constant proofs-swapped",
+    (W, T): "token-swap",
+    (S,): """reroll seed old-completions other-lane fabricate ghostwriter ghostwriter-int8 gibberish partial""",
+    (S, D): "greedy copied-samples",
+    (A,): """chosen-problems repeated-problem wrong-target truncated-prompt altered-prompt other-file own-old-file
+        own-old-step relabelled-file""",
+    (T,): "truncated",
+    (R,): "inflated-reward inflated-units",
+    (C,): "wrong-root",
+    (U,): "changed-file",
+    (M,): "proofs-too-few proofs-too-many",
 }
+EXPECTED = {name: codes for codes, names in CAUGHT_BY.items() for name in names.split()}
 # Cheats that are too small for one file of a bf16 pool, by strengths at which one file in float32 shows them.
-SMALL = {
-    "layer-int8": 0.0,
-    "kv-int8": 0.0,
-    "stale-prefill": 0.0,
-    "top-p": 0.5,
-    "temperature-proven": 0.5,
-    "greedy-rows": 0.5,
-}
+SMALL = dict.fromkeys(("layer-int8", "kv-int8", "stale-prefill"), 0.0)
+SMALL |= dict.fromkeys(("top-p", "temperature-proven", "greedy-rows"), 0.5)
 
 
 def cheat(name: str, strength: float | None = None) -> Cheat:

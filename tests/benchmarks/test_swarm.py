@@ -8,16 +8,7 @@ import pytest
 
 from attacks.swarm import POISONS
 from benchmarks.support.kept import keep, kept
-from benchmarks.swarm import (
-    ATTACKS,
-    UNDEFENDED,
-    MemoryExchange,
-    Simulation,
-    nine_sums,
-    poison_run,
-    summary,
-    table,
-)
+from benchmarks.swarm import ATTACKS, UNDEFENDED, MemoryExchange, Simulation, nine_sums, poison_run, summary, table
 from environments.registry import load_environment
 from localnet.plan import DEMO_ENVIRONMENT
 from protocol.files import write_folder

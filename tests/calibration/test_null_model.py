@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 
 from calibration.bounds import Array
-from calibration.null_model import Learning, log_wealth, pair_null_model
-from protocol.evidence.coherence import coherence
-from protocol.evidence.figures import FIGURES, FileFigures, Sum
+from calibration.null_model import log_wealth, nats_wanted, pair_null_model
+from protocol.evidence.figures import FIGURES, FileFigures, Sum, coherence
 from protocol.evidence.null_model import NodeEvidence, PairNullModel
 from protocol.toploc.codec import BUCKETS, Drift
 
 PROBLEM_FIGURES = ("mantissas", "logprobs", "unexplained", "gaps")
-WANTED = Learning().wanted(1)
+WANTED = nats_wanted(1, 0)
 
 
 def problem(source: random.Random, worse: float = 1.0) -> dict[str, Sum]:
@@ -59,7 +58,7 @@ def _drifts(source: np.random.Generator, push: Array) -> list[Drift]:
 
 @cache
 def null_model() -> PairNullModel:
-    return pair_null_model("w", "v", [measured("one", 40), measured("two", 40)], measured("pilot", 16), Learning())
+    return pair_null_model("w", "v", [measured("one", 40), measured("two", 40)], measured("pilot", 16))
 
 
 @pytest.mark.parametrize("worse", [1.0, 1.05])
@@ -96,7 +95,7 @@ def test_weights_that_push_features_by_less_than_rounding_errors_are_found_by_th
 
 
 def test_an_engine_by_itself_has_no_coherence_and_no_rate_is_below_zero() -> None:
-    own = pair_null_model("w", "w", [measured("one", 40)], measured("pilot", 16), Learning())
+    own = pair_null_model("w", "w", [measured("one", 40)], measured("pilot", 16))
     assert set(own.bets) == set(PROBLEM_FIGURES)
     assert set(null_model().bets) == set(FIGURES)
     assert min(bet.rate for bets in null_model().bets.values() for bet in bets) >= 0
@@ -107,7 +106,7 @@ def test_an_engine_by_itself_has_no_coherence_and_no_rate_is_below_zero() -> Non
 def test_events_that_honest_work_hardly_has_pay_the_more_the_more_problems_were_measured(count: int) -> None:
     """One problem in five with such an event: found in fewer files by a model of more problems, and by that alone."""
     none = [file_of([dict.fromkeys(PROBLEM_FIGURES, Sum(0.0, 80.0))] * 16, [Sum(0.0, 28.0)] * 2)] * count
-    found = pair_null_model("w", "w", [none], none, Learning()).bets["unexplained"]
+    found = pair_null_model("w", "w", [none], none).bets["unexplained"]
     assert all(bet.tilt for bet in found)
     assert max(bet.tilt * bet.most for bet in found) == pytest.approx(math.log1p(0.05 * 16 * count / WANTED), 1e-3)
     file = [Sum(float(place % 5 == 0), 80.0) for place in range(16)]
@@ -133,13 +132,13 @@ def test_the_rate_is_refused_as_long_as_the_problems_do_not_bear_it_out() -> Non
 
 
 def test_too_few_problems_make_no_bet() -> None:
-    few = pair_null_model("w", "v", [measured("few", 1)], measured("pilot", 16), Learning())
+    few = pair_null_model("w", "v", [measured("few", 1)], measured("pilot", 16))
     assert not any(bet.tilt for bets in few.bets.values() for bet in bets)
 
 
 def test_the_calibrations_of_all_steps_share_one_probability() -> None:
     """Each asks for more than the one before, and together they fail no more often than one alone may."""
-    shares = [math.exp(Learning().wanted(1) - Learning(step).wanted(1)) for step in range(10_000)]
+    shares = [math.exp(nats_wanted(1, 0) - nats_wanted(1, step)) for step in range(10_000)]
     assert shares == sorted(shares, reverse=True)
     assert 1.99 < sum(shares) < 2, "half of the calibrations' part is that of step 0"
 
@@ -155,7 +154,7 @@ def test_what_float32_rounds_accuses_nobody(error: float) -> None:
     """A policy that is a little less sharp has ln p that are rounded more coarsely than those measured."""
     source = random.Random(6)
     known, pilot = ([exact(source, 5e-9) for _ in range(count)] for count in (40, 12))
-    model = pair_null_model("w", "w", [known], pilot, Learning())
+    model = pair_null_model("w", "w", [known], pilot)
     evidence = NodeEvidence()
     for _ in range(100):
         evidence.add(model.nats(exact(source, error)))

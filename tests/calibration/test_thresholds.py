@@ -10,8 +10,7 @@ import pytest
 
 from calibration.bounds import EXTREMES, MEANS, MEASUREMENTS, Design, FileSample, RowSample, Tail, limit
 from calibration.document import Calibration, subject
-from calibration.pairs import PairMeasurements, file_measurements, summarise
-from calibration.thresholds import blind, thresholds
+from calibration.thresholds import PairMeasurements, blind, file_measurements, summarise, thresholds
 from engines.base import EngineInfo
 from protocol.accounts import Account
 from protocol.config import ChecksConfig, EnvironmentConfig, ModelConfig, PoolConfig

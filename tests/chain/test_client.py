@@ -1,8 +1,6 @@
 """Contracts through the chain client: answers, refusals and their words, and what web3 is to our code."""
 
 import random
-import subprocess
-import sys
 from string import Formatter
 from typing import Any, cast
 
@@ -140,12 +138,6 @@ def test_a_contract_cannot_make_us_fetch_addresses_that_it_names(chain: Chain, p
     with pytest.raises(Exception, match="a call was refused: Unknown"):
         reader.ask("a call", lambda eth: eth.call({"to": Web3.to_checksum_address(SELF)}))
     assert proxy.calls == ["eth_chainId", "eth_call"]
-
-
-@pytest.mark.parametrize("program", ["import protocol.seeds, protocol.signing", "import cli.main"])
-def test_who_needs_no_chain_does_not_wait_for_web3(program: str) -> None:
-    code = f"import sys; {program}; sys.exit('web3' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
 
 
 CASES, BATCH = 100_000, 1_000

@@ -11,7 +11,7 @@ from protocol.verdict import Code
 from tests.chain.comparison import compare
 from tests.chain.game import FEE, RATE, Game, WorkItem, terms, work
 from tests.conftest import TOKEN
-from trainer.pool.canaries import StepCanaries
+from trainer.pool.canaries import CanaryPlan
 
 SINK = "0x000000000000000000000000000000000000dEaD"
 
@@ -147,15 +147,15 @@ def test_a_split_committee_gives_way_to_a_second_one(game: Game) -> None:
 
 def test_a_canary_that_the_committee_accepted(game: Game) -> None:
     _, node = game.node()
-    planting = StepCanaries(b"\7" * 32, game.pool, 0, ((node.address, 1),))
-    step = game.publish(planting.root)
+    plan = CanaryPlan(game.owner, game.pool, node)
+    step = game.publish(plan.root(0, 1))
     row = b"the row's bytes"
     planted = WorkItem(merkle.root([merkle.leaf(row)]), b"\5" * 32, 500, 1)
-    _, sub = game.submit_lane(step, (node, work("honest")), (node, planted))
+    honest, sub = game.submit_lane(step, (node, work("honest")), (node, planted))
     game.vote(0, {0: Code.ACCEPT, 1: Code.ACCEPT})
     sub = game.again(sub)
-    assert planting.opening(node.address, 0) is None
-    opening = planting.opening(node.address, 1)
+    assert plan.opening(compare(game), honest) is None
+    opening = plan.opening(compare(game), sub)
     assert opening is not None
     failing = FailingRollout(0, keccak(row), [])
     with pytest.raises(ContractError) as strangers:

@@ -129,17 +129,15 @@ class LossyBucket(MemoryBucket):
         super().__init__()
         self._random, self.calm = random.Random(seed), True
 
-    def put_first(self, place: str, data: bytes) -> bool:
-        if "/log/" not in place or self.calm:
-            return super().put_first(place, data)
-        fate = self._random.random()
-        if fate < 0.1 and not place.endswith("0000000000"):
-            self.objects.setdefault(place, b"a stranger's")
+    def _put(self, key: str, data: bytes, sha256: bytes) -> bool:
+        fate = self._random.random() if "/log/" in key and not self.calm else 1.0
+        if fate < 0.1 and not key.endswith("0000000000"):
+            self.objects.setdefault(key, b"a stranger's")
         if 0.1 <= fate < 0.25:
-            super().put_first(place, data)
+            super()._put(key, data, sha256)
         if 0.05 <= fate < 0.35:
             raise UnreachableError("the answer did not come") if fate < 0.2 else Killed
-        return super().put_first(place, data)
+        return super()._put(key, data, sha256)
 
 
 @pytest.mark.parametrize("seed", range(6))

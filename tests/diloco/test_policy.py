@@ -18,7 +18,7 @@ from diloco.inner import MAX_ITEMS
 from diloco.log import MadeStep
 from diloco.policy import DilocoPolicy, DilocoSteps, plausible
 from diloco.state_machine import Phase
-from diloco.tasks import RlLearners, RlTask, check_pool_run, model_tensors
+from diloco.tasks import RlTask, check_pool_run, model_tensors
 from diloco.transport import Transport
 from diloco.worker import Worker
 from engines.loading import load_model
@@ -34,7 +34,7 @@ from tests.trainer.helpers import small_model
 from tests.trainer.world import CONFIG, OWNER, POOLS, Killed, TrainersWorld, start
 from trainer.checkpoint import read_checkpoint
 from trainer.config import GuardConfig
-from trainer.data.files import StepFiles
+from trainer.data.files import Loader, StepFiles
 from trainer.exits import EXIT_DONE, UnstableError
 from trainer.learner import Learner
 from trainer.model.sharding import Placement
@@ -64,8 +64,7 @@ class PolicyWorld(TrainersWorld):
 
     def __init__(self, base: Path, home: Path, **settings: Any) -> None:
         super().__init__(base, home / "trainer")
-        self.root, self.view = home, WorkersView()
-        self.view.objects = self.objects
+        self.root, self.view = home, WorkersView(self.objects)
         given = {"inner_steps": 1, "shards": 2, "window_seconds": 1000, "training_seconds": 1000, "admission": TRUSTED}
         self.run = DilocoRun(
             name="pool", chain_id=POOL.chain_id, pools=POOL.pools, pool=POOL.pool, coordinator=OWNER.address,
@@ -138,7 +137,7 @@ def workers_running(
     for number in range(2):
         train, temperature = CONFIG.train, CONFIG.work.temperature
         learner = Learner(world.base, train, temperature, CONFIG.model.dtype, Placement(), 5)
-        task = CountedTask(CONFIG, world.base, world.view.get, RlLearners(learner))
+        task = CountedTask(CONFIG, learner, Loader(CONFIG, world.view.get, world.base))
         task.fatal = (fatal or {}).get(number, 1 << 30)
         task.false = false if number == 1 else None
         tasks.append(task)

@@ -17,7 +17,7 @@ from diloco import inner
 from diloco.config import AdmissionConfig, DilocoConfig, DilocoRun, SftTaskConfig, TextTaskConfig
 from diloco.log import Log, make_step
 from diloco.main import load_first_state
-from diloco.tasks import LanguageTask, language_learners, sft_task, text_task
+from diloco.tasks import LanguageTask, language_learner, sft_task, text_task
 from diloco.transport import Transport
 from protocol.accounts import Account
 from protocol.errors import ConfigError
@@ -52,7 +52,7 @@ def text_config(folder: Path) -> TextTaskConfig:
 
 def text_worker(model: Path, folder: Path) -> LanguageTask:
     config = text_config(folder)
-    return text_task(config, model, inner.text_corpus(config), RUN, language_learners(config, model, Placement()))
+    return text_task(config, model, inner.text_corpus(config), RUN, language_learner(config, model, Placement()))
 
 
 def sft_worker(model: Path, folder: Path) -> LanguageTask:
@@ -60,7 +60,7 @@ def sft_worker(model: Path, folder: Path) -> LanguageTask:
     turns = [[{"role": "user", "content": text}, {"role": "assistant", "content": "yes"}] for text in TEXTS]
     path.write_text("".join(json.dumps({"messages": messages}) + "\n" for messages in turns))
     config = SftTaskConfig(data=path, chat_template=False, batch=4, dtype="float32", heldout=4)
-    return sft_task(config, model, RUN, language_learners(config, model, Placement()))
+    return sft_task(config, model, RUN, language_learner(config, model, Placement()))
 
 
 def share(worker: int, step: int = 0, positions: tuple[int, ...] = ()) -> inner.DataShare:
@@ -72,8 +72,8 @@ def test_a_restored_task_continues_exactly(make: Callable[..., LanguageTask], mo
     task = make(model, tmp_path)
     before = task.metrics()["heldout_loss"]
     assert task.train(share(0), 0) > 0
-    saving = task.save(tmp_path / "saved")
-    saving.finish()
+    task.save(tmp_path / "saved")
+    task.finish_save()
     position = task.cursor
     assert task.train(share(0), 1) > 0
     weights, metrics = task.weights(), task.metrics()

@@ -16,12 +16,11 @@ import pytest
 from benchmarks.diloco_faults import LetterTask, signed_twice
 from diloco.config import DilocoRun, Timeouts
 from diloco.coordinator import Coordinator
-from diloco.inner import Saving
 from diloco.messages import CommitRecord, Left, PhaseFailed
 from diloco.state_machine import Phase, Schedule
 from diloco.worker import StallTimer, Worker
 from protocol.errors import IntegrityError, MusterError, UnreachableError
-from storage.s3 import Bucket
+from storage.s3 import MAX_OBJECT_BYTES, Bucket
 from tests.diloco.world import (
     NAMES,
     TRUSTED,
@@ -42,7 +41,7 @@ class Fuse(MemoryBucket):
     """A bucket of a process that is killed before or after its `left`-th use of bucket or disk (-1: never)."""
 
     def __init__(self, bucket: MemoryBucket) -> None:
-        self.objects = bucket.objects
+        super().__init__(bucket.objects)
         self.arm(-1)
 
     def arm(self, left: int) -> None:
@@ -60,15 +59,11 @@ class Fuse(MemoryBucket):
         yield
         self.burn()
 
-    def put(self, key: str, data: bytes) -> bool:
+    def _put(self, key: str, data: bytes, sha256: bytes) -> bool:
         with self.burning():
-            return super().put(key, data)
+            return super()._put(key, data, sha256)
 
-    def put_first(self, place: str, data: bytes) -> bool:
-        with self.burning():
-            return super().put_first(place, data)
-
-    def get(self, key: str, limit: int) -> bytes:
+    def get(self, key: str, limit: int = MAX_OBJECT_BYTES) -> bytes:
         with self.burning():
             return super().get(key, limit)
 
@@ -83,9 +78,9 @@ class BurningTask(LetterTask):
 
     fuse: Fuse
 
-    def save(self, folder: Path) -> Saving:
+    def save(self, folder: Path) -> None:
         with self.fuse.burning():
-            return super().save(folder)
+            super().save(folder)
 
 
 def trusting(workers: int, name: str, **settings: Any) -> DilocoRun:
@@ -196,7 +191,7 @@ def test_a_disk_that_fails_stops_the_worker_before_anybody_hears(
 ) -> None:
     world = DilocoWorld(trusting(1, "full disk", inner_steps=1), tmp_path).begin(0, step=1)
 
-    def full(self: LetterTask, folder: Path) -> Saving:
+    def full(self: LetterTask, folder: Path) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:

@@ -17,11 +17,11 @@ from diloco.log import Log, make_step
 from diloco.messages import CommitRecord, LogEvent
 from diloco.outer import OuterState
 from diloco.state_machine import Phase, Schedule
-from diloco.transport import SharedBucket, Transport
+from diloco.transport import Transport
 from diloco.worker import Worker
 from protocol.accounts import Account, LocalAccount
 from protocol.errors import IntegrityError
-from storage.keys import MissingObjectError, check_content, check_place, parse_key
+from storage.s3 import Bucket, S3Settings
 
 COORDINATOR: LocalAccount = Account.from_key(b"\x77" * 32)
 WORKERS: list[LocalAccount] = sorted(
@@ -43,34 +43,15 @@ class Killed(BaseException):
     """A kill: nothing of the process goes on."""
 
 
-class MemoryBucket:
-    """What a run uses of a bucket (tests/storage holds a real one to the same), for tests of thousands of uses."""
+class MemoryBucket(Bucket):
+    """A bucket in memory, for tests of thousands of uses."""
 
-    def __init__(self) -> None:
-        self.objects: dict[str, bytes] = {}
-
-    def put(self, key: str, data: bytes) -> bool:
-        check_content(key, data)
-        return self._put(key, data)
-
-    def put_first(self, place: str, data: bytes) -> bool:
-        return self._put(check_place(place), data)
-
-    def get(self, key: str, limit: int) -> bytes:
-        parse_key(key)
-        data = self._read(key, limit)
-        if data is None:
-            raise MissingObjectError(f"no object {key}")
-        check_content(key, data)
-        return data
-
-    def look(self, place: str, limit: int) -> bytes | None:
-        return self._read(check_place(place), limit)
+    def __init__(self, objects: dict[str, bytes] | None = None) -> None:
+        self.objects = {} if objects is None else objects
+        self.settings = S3Settings(endpoint="http://127.0.0.1:1", bucket="memory", credentials=Path("none"))
 
     def size(self, key: str) -> int | None:
-        parse_key(key)
-        data = self.objects.get(key)
-        return None if data is None else len(data)
+        return len(self.objects[key]) if key in self.objects else None
 
     def _read(self, key: str, limit: int) -> bytes | None:
         data = self.objects.get(key)
@@ -78,7 +59,7 @@ class MemoryBucket:
             raise IntegrityError(f"{key} has {len(data)} bytes, at most {limit} are expected")
         return data
 
-    def _put(self, key: str, data: bytes) -> bool:
+    def _put(self, key: str, data: bytes, sha256: bytes) -> bool:
         return self.objects.setdefault(key, data) is data
 
 
@@ -88,7 +69,7 @@ class DilocoWorld:
 
     run: DilocoRun
     home: Path
-    bucket: SharedBucket = field(default_factory=MemoryBucket)
+    bucket: Bucket = field(default_factory=MemoryBucket)
     task: Callable[[], InnerTask] = LetterTask
     clock: Callable[[], float] = time.monotonic
     coordinator: Coordinator = field(init=False)
@@ -116,7 +97,7 @@ class DilocoWorld:
         self.coordinator = Coordinator(transport, COORDINATOR, first, self.home / "coordinator", clock=self.clock)
         self.coordinator.start()
 
-    def start(self, number: int, bucket: SharedBucket | None = None) -> Worker:
+    def start(self, number: int, bucket: Bucket | None = None) -> Worker:
         """Start worker `number` as its disk says, also after a kill."""
         transport = Transport(bucket or self.bucket, self.run)
         worker = Worker(transport, WORKERS[number], self.task(), self.home / f"worker-{number}", clock=self.clock)

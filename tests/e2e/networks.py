@@ -13,7 +13,7 @@ from chain.indexer.records import Status, Submission
 from chain.indexer.state import State
 from engines.runtime import vllm_installed
 from environments.pool import PoolEnvironments
-from localnet.demo import Demo, Disputer, Onlooker
+from localnet.demo import Demo, Onlooker, honest_work
 from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec, pool_config
 from localnet.ports import claim_port
 from protocol.config import EnvironmentConfig, PoolConfig
@@ -51,7 +51,7 @@ class PlainDemo(Demo):
     """Nobody lazy, nobody absent: who has done honest work may dispute."""
 
     def onlookers(self) -> list[Onlooker]:
-        return [Disputer(self.onboarding, self.say).look]
+        return [self.disputes(honest_work)]
 
     @contextmanager
     def settled(self) -> Iterator[State]:

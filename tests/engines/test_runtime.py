@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from engines import factory, runtime
+from engines import runtime
+from engines.factory import make_engine
 from engines.hf import TransformersEngine
 from engines.runtime import StepPace, arithmetic_of, device_lost, prepare_vllm
 from protocol.errors import ConfigError, MusterError
@@ -19,12 +20,12 @@ from validator.judging.pipeline import LoadedEngine, OtherEngines
 
 def test_an_engine_that_cannot_be_had_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="choose one of auto, transformers, vllm"):
-        factory.make_engine("llama")
+        make_engine("llama")
     real = importlib.util.find_spec
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *rest: None if name == "vllm" else real(name, *rest))
     with pytest.raises(MusterError, match="vLLM is not installed"):
-        factory.make_engine("vllm")
-    assert factory.make_engine("auto").info.name == "transformers"
+        make_engine("vllm")
+    assert make_engine("auto").info.name == "transformers"
 
 
 def test_asking_an_engine_what_it_is_imports_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,7 +33,7 @@ def test_asking_an_engine_what_it_is_imports_nothing(monkeypatch: pytest.MonkeyP
     code = "import sys; from engines.factory import make_engine; make_engine('transformers'); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert "transformers" in done.stdout.split()
-    engine = factory.make_engine("transformers")
+    engine = make_engine("transformers")
 
     def importing(name: str, *rest: object) -> None:
         raise AssertionError(f"imports {name}")
@@ -199,4 +200,4 @@ def test_vllm_sees_the_gpus_from_its_device_on(
 
 def test_only_vllm_divides_a_model_over_gpus() -> None:
     with pytest.raises(ConfigError, match="tensor_parallel 2"):
-        factory.make_engine("transformers", tensor_parallel=2)
+        make_engine("transformers", tensor_parallel=2)

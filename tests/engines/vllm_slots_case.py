@@ -83,8 +83,7 @@ def main(seed: int) -> dict[str, Any]:
 
     import engines.vllm_v2 as second
     from engines.decoding import to_bytes
-    from engines.vllm_records import Records
-    from engines.vllm_requests import NoiseRequest, PrefillRequest
+    from engines.vllm_records import NoiseRequest, PrefillRequest, Records
     from protocol.sampling.noise import choose
     from protocol.toploc.proofs import build
 

@@ -1,6 +1,8 @@
 """Screening a file: rows that can be asked and verified are kept as they stand, others are named with the reason."""
 
+import io
 import json
+import random
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from environments.checking import Screen, screen_file
+from environments.registry import load_environment
 from protocol.config import MAX_ROW_BYTES
+from protocol.errors import IntegrityError
 from tests.environments.test_genesys import CALLS, GYM, MATH, OUTPUT, STDIN, written
 
 PROVEN: list[dict[str, Any]] = [
@@ -69,13 +73,58 @@ def test_a_row_that_cannot_be_used_is_dropped_and_named(tmp_path: Path, row: Any
     assert (kept, refused) == ([PROVEN[1]], [(0, "wrong"), (2, "repeated")])
 
 
-def test_parquet_is_screened_to_json_lines_that_a_pool_takes(tmp_path: Path) -> None:
-    columns = ("problem_id", "task_type", "prompt", "verification_info", "gold_standard_solution")
-    table = {name: [one[name] if isinstance(one[name], str) else json.dumps(one[name]) for one in PROVEN]
-             for name in columns}  # fmt: skip
-    table["problem_id"][1] = table["problem_id"][0]
-    pq.write_table(pa.table(table), tmp_path / "rows.parquet")
-    _, dropped = screen_file(tmp_path / "rows.parquet", tmp_path / "out", tmp_path / "bad", Screen(), print)
+def packed(rows: list[dict[str, Any]], **options: Any) -> bytes:
+    """A Parquet file as such files are: what is an object is a text that holds JSON; what a row lacks is null."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    texts = [{name: json.dumps(cell) if isinstance(cell, dict) else cell for name, cell in row.items()} for row in rows]
+    table = pa.table({name: pa.array([row.get(name) for row in texts]) for name in names})
+    out = io.BytesIO()
+    pq.write_table(table.append_column("embedding", pa.array([[1.0]] * len(rows))), out, **options)
+    return out.getvalue()
+
+
+def from_parquet(folder: Path, data: bytes) -> tuple[list[Any], Counter[str]]:
+    path, out = folder / "rows.parquet", folder / "out"
+    path.write_bytes(data)
+    _, dropped = screen_file(path, out, folder / "bad", Screen(), print)
+    return [json.loads(line) for line in out.read_bytes().splitlines()], dropped
+
+
+@pytest.mark.parametrize("options", [{"compression": "zstd", "row_group_size": 2}, {"version": "1.0"}])
+def test_parquet_is_screened_to_json_lines_that_a_pool_takes(tmp_path: Path, options: dict[str, Any]) -> None:
+    rows, dropped = from_parquet(tmp_path, packed([PROVEN[0], *PROVEN], **options))
     assert dropped == {"repeated": 1}
-    rows = [json.loads(line) for line in (tmp_path / "out").read_bytes().splitlines()]
-    assert written(tmp_path, rows).rows == 3
+    assert load_environment(written(tmp_path, rows), tmp_path).problem(0).question == MATH["prompt"]
+    nested = pa.table({name: [cell] for name, cell in MATH.items()})
+    pq.write_table(nested, tmp_path / "nested")
+    assert from_parquet(tmp_path, (tmp_path / "nested").read_bytes())[0] == [MATH], "objects as columns of columns"
+
+
+def bomb(rows: int, length: int) -> bytes:
+    """So many rows of one text: a dictionary of a few kilobytes when they are packed."""
+    out = io.BytesIO()
+    same = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), ["x" * length])
+    pq.write_table(pa.table({"prompt": same}), out, compression="zstd", store_schema=False)
+    assert out.tell() < 1 << 16
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(("rows", "length"), [(1 << 16, 1 << 13), (256, 1 << 24)])
+def test_a_bomb_is_refused(tmp_path: Path, rows: int, length: int) -> None:
+    with pytest.raises(IntegrityError, match=r"unpacks to more than 268435456 bytes|MiB to unpack|refuses it"):
+        from_parquet(tmp_path, bomb(rows, length))
+
+
+def test_damaged_files_are_refused_or_are_whole(tmp_path: Path) -> None:
+    data, draw, refused = packed(PROVEN, compression="zstd"), random.Random(7), 0
+    for _ in range(6):
+        damaged = bytearray(data)
+        for _ in range(3):
+            damaged[draw.randrange(4, len(data))] ^= 1 << draw.randrange(8)
+        try:
+            from_parquet(tmp_path, bytes(damaged))
+        except IntegrityError:
+            refused += 1
+    assert refused > 2
+    with pytest.raises(IntegrityError, match="refuses it"):
+        from_parquet(tmp_path, data[:-9])

@@ -3,10 +3,7 @@
 import ast
 import itertools
 import json
-import os
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -24,7 +21,6 @@ from protocol.errors import ConfigError, ScoringUnavailable
 SUMS = EnvironmentConfig(
     name="reasoning_gym/chain_sum", params={"min_terms": 3, "max_terms": 4, "min_digits": 1, "max_digits": 1}
 )
-SEEDS = [0, 1, 2**32, 2**63 + 5, 2**64 - 1]
 HOSTILE = [
     "", "\0", "nan", "inf", "1e999999999", "-1e999999999", "9" * 4096, "9" * 100_000, "[" * 4000, "((" * 2000,
     "__import__('os')._exit(9)", "10**10**10", "\ud800", "٣", " " * 4000, "null", "{}", "1/0", "x" * 4096,
@@ -33,42 +29,6 @@ HOSTILE = [
 
 def gym_task(dataset: str, **params: Any) -> Environment:
     return load_environment(EnvironmentConfig(name=f"reasoning_gym/{dataset}", params=params))
-
-
-PROBE = """
-import json, random, sys
-from protocol.config import EnvironmentConfig
-from environments.registry import load_environment
-random.seed(int(sys.argv[1]))
-out = {}
-for name in sys.argv[3:]:
-    task = load_environment(EnvironmentConfig(name=f"reasoning_gym/{name}"))
-    out[name] = [[p.question, p.answer] for p in (task.problem(int(s)) for s in sys.argv[2].split(","))]
-print(json.dumps(out))
-"""
-
-
-def probe(hash_seed: str, order: list[int], names: list[str]) -> dict[str, dict[int, list[str]]]:
-    """Problems by seed as another process makes them, in the given order of seeds."""
-    env = dict(os.environ) | {"PYTHONHASHSEED": hash_seed}
-    arguments = [hash_seed, ",".join(map(str, order)), *names]
-    done = subprocess.run(
-        [sys.executable, "-c", PROBE, *arguments], env=env, capture_output=True, text=True, timeout=240, check=True
-    )
-    answer = json.loads(done.stdout.splitlines()[-1])
-    return {name: dict(zip(order, made, strict=True)) for name, made in answer.items()}
-
-
-def test_another_process_makes_the_same_problems_in_any_order() -> None:
-    names = ["chain_sum", "basic_arithmetic", "gsm_symbolic", "acre", "letter_counting"]
-    assert probe("1", SEEDS, names) == probe("2", SEEDS[::-1], names)
-
-
-@pytest.mark.slow
-def test_every_offered_dataset_is_deterministic() -> None:
-    names = sorted(offered())
-    seeds = [7, 2**64 - 3]
-    assert probe("1", seeds, names) == probe("2", seeds[::-1], names)
 
 
 def test_different_seeds_give_different_problems_sixty_four_in_less_than_a_tenth_of_a_second() -> None:
@@ -216,17 +176,6 @@ def test_a_dataset_prints_nothing_and_survives_its_process_or_has_no_score(
     monkeypatch.setattr(gym, "ANSWER_SECONDS", 0.0)
     with pytest.raises(ScoringUnavailable, match="gave no answer"):
         environment.score(problem, problem.answer)
-
-
-def test_a_game_of_life_is_computed_without_plots_which_are_there_for_others() -> None:
-    program = (
-        "import sys; from environments.gym import datasets; kind, config = datasets()['game_of_life']; "
-        "entry = kind(config(seed=5, size=1))[0]; assert kind(config(seed=5, size=1)).score_answer("
-        "entry['answer'], entry) == 1.0; print([name for name in sys.modules if name.startswith('matplotlib')]); "
-        "import matplotlib.pyplot; assert matplotlib.__version__; print(matplotlib.pyplot.plot.__name__)"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=True)
-    assert done.stdout.split() == ["[]", "plot"]
 
 
 # Answers that solve nothing and have full marks of reasoning_gym's own scorers, or keep them busy for ever: none is

@@ -26,7 +26,6 @@ from localnet.background import (
     check_ports,
     choose_port,
     clean_up,
-    config_of,
     delete,
     plan_of,
     process_entry,
@@ -34,7 +33,7 @@ from localnet.background import (
     take_down,
 )
 from localnet.network import final_exits
-from localnet.plan import budget, pool_terms
+from localnet.plan import budget, pool_config, pool_terms
 from protocol.encoding import TOKEN
 from protocol.errors import ConfigError, MusterError
 from runtime.supervisor import Child, Supervisor, restart_pause
@@ -67,15 +66,18 @@ def test_a_folder_with_something_else_in_it_is_neither_used_nor_deleted(tmp_path
     assert (folder.root / "thesis.tex").exists()
 
 
-def test_ports_are_below_those_of_outgoing_connections_and_taken_ones_are_passed_over(tmp_path: Path) -> None:
-    port = choose_port(tmp_path, None)
+def test_ports_are_below_those_of_outgoing_connections_and_taken_ones_are_passed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    port = choose_port(None)
     assert 1024 < port < 32_768 - 3
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", port + 2))
         holder.listen()
-        assert choose_port(tmp_path, None) != port
+        monkeypatch.setattr("localnet.background._PORT_RANGE", range(port, port + 5, 4))
+        assert choose_port(None) == port + 4
         with pytest.raises(ConfigError, match=rf"port {port + 2} is in use.*--port"):
-            choose_port(tmp_path, port)
+            choose_port(port)
         with pytest.raises(ConfigError, match=rf"port {port + 2} is in use; stop it"):
             check_ports(NetworkSettings(port=port).ports, "stop it")
 
@@ -83,7 +85,7 @@ def test_ports_are_below_those_of_outgoing_connections_and_taken_ones_are_passed
 @pytest.mark.parametrize("validators", [1, 2, 5, 12])
 def test_the_validators_share_enough_seats_for_the_pool(tmp_path: Path, validators: int) -> None:
     settings = NetworkSettings(validators=validators, port=2000)
-    plan, config = plan_of(folder_at(tmp_path), settings), config_of(settings)
+    plan, config = plan_of(folder_at(tmp_path), settings), pool_config(settings.seed, settings.steps)
     seats = [one.seats for one in plan.validators]
     assert sum(seats) >= needed(pool_terms(config))
     assert max(seats) - min(seats) <= 1
@@ -94,8 +96,7 @@ def test_the_validators_share_enough_seats_for_the_pool(tmp_path: Path, validato
 
 
 def test_the_budget_pays_every_step() -> None:
-    settings = NetworkSettings(steps=5000, port=2000)
-    config = config_of(settings)
+    config = pool_config(7, 5000)
     terms = pool_terms(config)
     dearest = config.train.files_per_step * (terms.maxUnits * terms.rate + terms.committee * terms.fee)
     assert budget(5000) >= 5000 * dearest
@@ -239,14 +240,6 @@ def test_an_entry_says_whether_a_process_runs_restarts_has_finished_or_stopped(t
     assert process_entry(child, 101.0, 5001.0).state is ProcessState.STOPPED
     child.exit_code = 0
     assert process_entry(child, 101.0, 5001.0).state is ProcessState.FINISHED
-
-
-def test_a_child_without_limit_is_tried_again_for_ever(tmp_path: Path) -> None:
-    child = Child("one", [sys.executable, "-c", "raise SystemExit(9)"], tmp_path / "log", max_restarts=None)
-    supervisor = Supervisor(lambda _: None)
-    child.failures = 10_000
-    supervisor._died(child, 9, now=0.0)
-    assert child.restart_at == child.longest_pause
 
 
 def test_a_living_supervisor_is_believed(tmp_path: Path) -> None:

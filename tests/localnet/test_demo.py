@@ -39,9 +39,8 @@ def test_a_dispute_that_the_chain_does_not_take_is_tried_again_until_its_window_
                 raise UnreachableError("the chain does not answer", "wait")
             return 1
 
-    class Wronged(Challenger):
-        def wronged(self, state: State, file: Submission) -> tuple[str, str]:
-            return ("operator-ada" if file.sequence else ""), "honest work was rejected"
+    def wronged(onboarding: Onboarding, state: State, file: Submission) -> tuple[str, str]:
+        return ("operator-ada" if file.sequence else ""), "honest work was rejected"
 
     suite = SimpleNamespace(appeals=Appeals(), client=SimpleNamespace(now=lambda: now))
     onboarding = SimpleNamespace(suite=lambda _name: suite)
@@ -49,7 +48,8 @@ def test_a_dispute_that_the_chain_does_not_take_is_tried_again_until_its_window_
         SimpleNamespace(sequence=number, status=Status.REJECTED, disputed=False, final_time=100 * number)
         for number in range(3)
     ]
-    state, challenger = SimpleNamespace(submissions_of=lambda _: files), Wronged(cast(Onboarding, onboarding), print)
+    state = SimpleNamespace(submissions_of=lambda _: files)
+    challenger = Challenger(cast(Onboarding, onboarding), print, wronged)
     for _ in range(5):
         challenger.look(cast(State, state))
     assert tries == [2, 2, 2], "file 0 wrongs nobody, the window of file 1 is over"

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from chain.indexer.records import Canary, Dispute, Pool, Seat
 from chain.indexer.state import State
-from localnet.outcome import agreement, broken_safeguards, dodged_canaries, highlights, problems, safeguards
+from localnet.outcome import agreement, broken_safeguards, dodged_canaries, highlights, problems, safeguards, tracebacks
 from localnet.plan import DemoPlan, NodeSpec, ValidatorSpec
 from orchestrator.dashboard.results import (
     Agreement,
@@ -48,7 +48,7 @@ AGREEMENT = Agreement(
     largest_differences={},
 )
 DISPUTES: list[dict[str, Any]] = [{"sequence": n, "overturned": n == 3} for n in (3, 4)]
-CANARIES: list[dict[str, Any]] = [{"slashed": {}}, {"slashed": {"2": 1}}]
+CANARIES: list[dict[str, Any]] = [{"slashed": {}, "upheld": False}, {"slashed": {"2": 1}, "upheld": True}]
 SAFEGUARDS = Safeguards(
     relayed=60,
     by_receipt=[32, 80],
@@ -117,6 +117,15 @@ def test_each_problem_alone_makes_a_run_not_good(change: dict[str, Any], said: s
     assert list(problems(changed(GOOD, **change))) == [said]
 
 
+def test_a_traceback_in_a_log_of_ours_makes_a_run_not_good(tmp_path: Path) -> None:
+    for name, text in (("s3", "Traceback (most recent call last):"), ("worker-ada", "a line\n"), ("trainer", "\xff")):
+        (tmp_path / f"{name}.log").write_text(text, "latin-1")
+    assert list(tracebacks(tmp_path)) == []
+    (tmp_path / "validator-zoe.log").write_text("Traceback (most recent call last):\n")
+    (said,) = tracebacks(tmp_path)
+    assert said.startswith("validator-zoe met a fault of its own code")
+
+
 def test_what_the_draw_of_seats_did_not_bring_about_is_reported_and_fails_no_run() -> None:
     run = changed(GOOD, disputes=[], canaries=[], safeguards=changed(SAFEGUARDS, silent=[], dodged=[]))
     assert list(problems(run)) == []
@@ -131,7 +140,7 @@ def test_what_the_draw_of_seats_did_not_bring_about_is_reported_and_fails_no_run
 def test_a_run_is_summed_up_in_a_few_lines() -> None:
     assert list(highlights(GOOD)) == [
         "held-out reward not measured → 0.500 in 2 steps, 61 s",
-        "files: 8 accepted, 2 refused; 12,345 tokens verified and paid",
+        "files: 8 accepted, 1 refused, 1 canaries; 12,345 tokens verified and paid",
         "trainer idle 50%, after the first step 40%: judging 61 s, confirming 9 s",
         "cheater 0xM: slashed and ejected (reject: weights), 0 rollouts trained",
         "dispute won: the jury overturned the wrong outcome of file 3",

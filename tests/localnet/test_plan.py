@@ -2,7 +2,6 @@
 
 import json
 import socket
-import threading
 from pathlib import Path
 
 import pytest
@@ -85,7 +84,6 @@ def test_every_role_waits_for_as_many_confirmations_as_the_network_asks_for(netw
 
 def test_who_stops_it_while_it_waits_interrupts_it(network: Network) -> None:
     network.supervisor.children["chain"] = Child("chain", [], network.plan.log("chain"))
-    network.stop_requested._event = threading.Event()
-    network.stop_requested._event.set()
+    network.stop_requested.asked = True
     with pytest.raises(KeyboardInterrupt):
         network.wait("the chain to start", lambda: False, "chain")

@@ -11,7 +11,6 @@ from environments.prompts import completion_text
 from environments.registry import load_environment
 from localnet.plan import DemoPlan, pool_terms
 from localnet.real import real_config, real_plan
-from orchestrator.dashboard.results import RunSummary
 from protocol.config import BF16_CHECKS, EnvironmentConfig, PoolConfig
 from tests.localnet.test_outcome import CHEATER, GOOD
 
@@ -66,42 +65,24 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
     class StartedRun:
         def __init__(self, plan: DemoPlan, config: PoolConfig, base: Path) -> None:
+            assert list(plan.root.iterdir()) == [], "a run that was interrupted begins anew"
             self.plan = plan
 
         def run(self) -> None:
             started.append(self.plan.root)
             (self.plan.root / "summary.json").touch()
 
-    monkeypatch.setattr(real, "ResumableDemo", StartedRun)
+    monkeypatch.setattr(real, "Demo", StartedRun)
     monkeypatch.setattr(real, "read_results", lambda _root: (RISEN, None, None))
     return started
 
 
-def seed(root: Path) -> RunSummary:
-    return real.run_seed(root, 1, 24, root, BF16_CHECKS)
-
-
-def test_a_finished_seed_is_not_run_again(tmp_path: Path, runs: list[Path]) -> None:
-    assert seed(tmp_path / "seed-1") == seed(tmp_path / "seed-1")
-    assert runs == [tmp_path / "seed-1"]
-
-
-def test_an_interrupted_run_keeps_its_folder_and_ports_once_there_is_a_pool(tmp_path: Path, runs: list[Path]) -> None:
-    root = tmp_path / "seed-1"
-    seed(root)
-    ports = (root / "ports.json").read_text()
-    (root / "summary.json").unlink()
-    (root / "opened").touch()
-    seed(root)
-    assert (root / "ports.json").read_text() == ports
-    assert (root / "opened").exists()
-
-
-def test_a_run_interrupted_before_its_pool_starts_afresh(tmp_path: Path, runs: list[Path]) -> None:
+def test_a_finished_seed_is_not_run_again_and_an_interrupted_one_begins_anew(tmp_path: Path, runs: list[Path]) -> None:
     root = tmp_path / "seed-1"
     (root / "homes" / "chain").mkdir(parents=True)
-    seed(root)
-    assert not (root / "homes" / "chain").exists()
+    first, second = (real.run_seed(root, 1, 24, root, BF16_CHECKS) for _ in range(2))
+    assert first == second
+    assert runs == [root]
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,19 @@ def test_no_more_loans_are_open_than_the_owner_allows(bench: Bench) -> None:
     assert bench.game.state.nodes[third[0].address].pool == bench.game.pool
 
 
+def test_a_service_without_tokens_says_so_and_lends_once_it_has_some(bench: Bench) -> None:
+    game, token = bench.game, bench.game.suite.token
+    sender = game.deployed.suite(game.service).token
+    sender.transfer(game.owner.address, token.balance_of(game.service.address) - LEAST + 1).send()
+    node, answer = join(bench)
+    assert not answer.member
+    assert answer.reason.startswith("the service holds 9.999999999 tokens and a stake is 10")
+    game.deployed.suite(game.deployed.governance).token.mint(game.service.address, LEAST).send()
+    bench.ahead = RETRY_SECONDS + 1
+    turns(bench)
+    assert game.state.nodes[node.address].pool == game.pool
+
+
 def test_a_wish_whose_signatures_expired_is_dropped(bench: Bench) -> None:
     bench.start(bench.game.service, most=1)
     join(bench)

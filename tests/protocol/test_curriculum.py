@@ -16,12 +16,11 @@ from protocol.curriculum import (
     MAX_LEFT_OUT,
     CurriculumMask,
     Difficulty,
-    ProblemTries,
     SolveRate,
+    add_tries,
     build_mask,
     count_tries,
     mask_bytes,
-    total_rates,
     unmasked_seed,
 )
 from protocol.encoding import tagged_hash, words
@@ -54,12 +53,10 @@ def test_thresholds_are_exact_and_belong_to_what_fits(count: int, solved: int, f
 
 
 def test_tries_are_added_in_any_order() -> None:
-    tries = [
-        ProblemTries(place, number, SolveRate(4, number % 5)) for place in (0, 1) for number in range(50) for _ in "ab"
-    ]
-    rates = total_rates(tries)
+    tries = [{(place, number): SolveRate(4, number % 5)} for place in (0, 1) for number in range(50) for _ in "ab"]
+    rates = add_tries(tries)
     Random(3).shuffle(tries)
-    assert total_rates(tries) == rates
+    assert add_tries(tries) == rates
     assert rates[1, 7] == SolveRate(8, 4)
     assert len(rates) == 100
 
@@ -213,7 +210,7 @@ def test_a_file_is_tallied_by_problem() -> None:
     row = next(seed for seed in seeds(100) if drawn(POOL.environments, seed).environment == 0)
     other = next(seed for seed in seeds(100) if drawn(POOL.environments, seed).environment == 1)
     found = count_tries(POOL, [(row, 1.0), (row, 0.5), (row, float("nan")), (other, 1.0)])
-    assert found == [ProblemTries(0, row % 40, SolveRate(3, 1)), ProblemTries(1, other, SolveRate(1, 1))]
+    assert found == {(0, row % 40): SolveRate(3, 1), (1, other): SolveRate(1, 1)}
     half = FILE.model_copy(update={"curriculum": LEARN.model_copy(update={"solved": 0.5})})
     lenient = POOL.model_copy(update={"environments": (half, SUMS, FILTERED)})
-    assert count_tries(lenient, [(row, 1.0), (row, 0.5)])[0].rate == SolveRate(2, 2)
+    assert count_tries(lenient, [(row, 1.0), (row, 0.5)]) == {(0, row % 40): SolveRate(2, 2)}

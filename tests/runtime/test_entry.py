@@ -6,7 +6,6 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from localnet.demo import INTERRUPTED
 from protocol.errors import ConfigError
 from runtime.entry import run_main
 
@@ -16,12 +15,12 @@ from runtime.entry import run_main
     [
         (ConfigError("port 1 is in use", "choose another"), {}, 2, "muster: port 1 is in use; choose another"),
         (KeyboardInterrupt(), {}, 130, "muster: interrupted"),
-        # Who interrupts a long run is told how it goes on.
+        # Who interrupts a long run is told what is left.
         (
             KeyboardInterrupt(),
-            {"interrupted": INTERRUPTED},
+            {"interrupted": "interrupted: finished seeds are kept"},
             130,
-            "muster: interrupted: the same command continues the run",
+            "muster: interrupted: finished seeds are kept",
         ),
     ],
 )

@@ -91,7 +91,7 @@ def test_a_missing_tool_is_named_and_nothing_is_left(monkeypatch: pytest.MonkeyP
 def test_a_watchdog_cleans_up_unless_all_is_done(tmp_path: Path, done: bool) -> None:
     kept = tmp_path / "kept"
     kept.touch()
-    watchdog = Watchdog([["rm", str(kept)]], [])
+    watchdog = Watchdog(["rm", str(kept)], [])
     watchdog.dismiss(done=done)
     if not done:
         wait_for("it cleans up", lambda: not kept.exists(), 20)

@@ -104,14 +104,6 @@ def test_a_dummy_has_no_outputs_and_one_sample_without_log_probabilities_leaves_
     assert micro_batch(samples, [0], CPU).sampled is None
 
 
-def test_arrays_that_are_not_aligned_are_refused() -> None:
-    batch = micro_batch([a_sample(0, 2, 3)], [0], CPU)
-    for name in ("rows", "advantages", "sampled", "sequence"):
-        with pytest.raises(ValueError, match=rf"{name} are \[2\], not aligned with \[3\] targets"):
-            replace(batch, **{name: getattr(batch, name)[:2]})
-    with pytest.raises(ValueError, match=r"layout says \[1, 7\]"):
-        replace(batch, layout=PackedLayout([7]))
+def test_a_sample_whose_first_token_nothing_predicts_is_refused() -> None:
     with pytest.raises(ValueError, match="without a prompt"):
         micro_batch([a_sample(0, 0, 3)], [0], CPU)
-    with pytest.raises(ValueError, match="at least one sequence"):
-        PackedLayout([])

@@ -5,8 +5,6 @@ from threading import Barrier, BrokenBarrierError
 from types import SimpleNamespace
 from typing import Any
 
-from eth_utils.address import to_checksum_address
-
 from chain.contracts import Canaries
 from chain.indexer.records import Account, Canary, Pool, Step, Submission
 from chain.indexer.state import State
@@ -18,7 +16,7 @@ from protocol.verdict import Code
 from protocol.waits import wait_for
 from tests import openings
 from tests.chain.game import terms
-from trainer.pool.canaries import LEAVES, CanaryOpener, CanaryPlan, StepCanaries, to_open, unsettled
+from trainer.pool.canaries import LEAVES, CanaryOpener, CanaryPlan, to_open, unsettled
 
 KEY: LocalAccount = KeyMaker.from_key(b"\7" * 32)
 DECOY = str(KEY.address)
@@ -62,66 +60,49 @@ def test_a_run_waits_for_votes_and_canaries_and_not_for_what_is_final() -> None:
     assert not unsettled(state_of(), 1, DECOY)
 
 
-def test_the_opening_of_a_published_file_is_found_again_from_its_steps_root() -> None:
-    plan, first = CanaryPlan(b"\5" * 32, 1, KEY), 7
-    state = state_of(*(file(sequence, step=3, counter=sequence) for sequence in range(first - 1, first + 17)))
-    steps = [Step(number, bytes(32), bytes(32), 5, 5, 0, "") for number in range(3)]
-    steps.append(Step(3, bytes(32), plan.tree(3, first).root, 5, 5, 0, ""))
+OWNER: LocalAccount = KeyMaker.from_key(b"\5" * 32)
+PLAN, FIRST = CanaryPlan(OWNER, 1, KEY), 7
+
+
+def published(root: bytes, *files: Submission) -> State:
+    """A chain whose policy steps 3 and 4 have this root."""
+    state = state_of(*files)
+    steps = [Step(number, bytes(32), root, 5, 5, 0, "") for number in range(5)]
     state.pools[1] = Pool(1, DECOY, bytes(32), terms(), 0, 0, steps=steps)
-    for counter in (first, first + 15):
-        starts = [start for start in range(counter, counter - 16, -1) if start >= 0]
-        assert [start for start in starts if plan.tree(3, start).root == plan.tree(3, first).root] == [first]
-        assert plan.opening(state, state.submissions[1, counter]) == plan.tree(3, first).opening(DECOY, counter)
-    assert plan.opening(state, state.submissions[1, first - 1]) is None
-    assert plan.opening(state, state.submissions[1, first + 16]) is None
+    return state
 
 
-def test_a_step_commits_to_the_decoys_next_files_and_to_nothing_without_a_decoy() -> None:
-    state, plan = state_of(), CanaryPlan(b"\5" * 32, 1, KEY)
-    assert plan.next_root(state, 3) == plan.tree(3, 0).root
-    state.accounts[1, DECOY].counter = 4
-    assert plan.next_root(state, 3) == plan.tree(3, 4).root != plan.tree(3, 0).root
-    assert plan.tree(3, 4).planted == tuple((DECOY, 4 + place) for place in range(LEAVES))
-    assert CanaryPlan(b"\5" * 32, 1, None).tree(3, 4) == StepCanaries(b"\5" * 32, 1, 3, ())
-
-
-# The tree
-
-NODE = to_checksum_address("0x" + "ab" * 20)
-OTHER = to_checksum_address("0x" + "cd" * 20)
-
-
-def tree(**changes: Any) -> StepCanaries:
-    planted = tuple((NODE, 5 + place) for place in range(LEAVES))
-    return replace(StepCanaries(b"\1" * 32, 1, 3, planted), **changes)
-
-
-def test_every_planted_counter_opens_against_the_root() -> None:
-    canaries = tree()
-    for counter in range(5, 5 + LEAVES):
-        opening = canaries.opening(NODE, counter)
+def test_every_planted_file_opens_against_its_steps_root_and_no_other_does() -> None:
+    files = [file(sequence, step=3, counter=sequence) for sequence in range(FIRST - 1, FIRST + LEAVES + 1)]
+    state = published(PLAN.root(3, FIRST), *files)
+    before, *planted, after = files
+    for sub in planted:
+        opening = PLAN.opening(state, sub)
         assert opening is not None
         assert len(opening.proof) == 4
-        leaf = Canaries.leaf(opening.salt, 1, 3, NODE, counter)
-        assert openings.verify(canaries.root, leaf, opening.proof)
-        wrong = Canaries.leaf(opening.salt, 1, 4, NODE, counter)
-        assert not openings.verify(canaries.root, wrong, opening.proof)
+        leaf = Canaries.leaf(opening.salt, 1, 3, DECOY, sub.counter)
+        assert openings.verify(PLAN.root(3, FIRST), leaf, opening.proof)
+        wrong = Canaries.leaf(opening.salt, 1, 4, DECOY, sub.counter)
+        assert not openings.verify(PLAN.root(3, FIRST), wrong, opening.proof)
+    others = before, after, replace(planted[0], step=4), replace(planted[0], node=str(OWNER.address))
+    assert [PLAN.opening(state, sub) for sub in others] == [None] * 4
 
 
-def test_other_files_do_not_open_and_a_root_tells_nothing_without_the_secret() -> None:
-    assert tree().opening(NODE, 4) is None
-    assert tree().opening(NODE, 5 + LEAVES) is None
-    assert tree().opening(OTHER, 5) is None
-    bare: dict[str, Any] = {"planted": ()}
-    changes: list[dict[str, Any]] = [{}, {"secret": b"\2" * 32}, {"step": 4}, bare, bare | {"step": 4}]
-    assert len({tree(**change).root for change in changes}) == 5
+def test_a_step_commits_to_the_decoys_next_files_and_a_root_tells_nothing_without_the_secret() -> None:
+    state = state_of()
+    assert PLAN.next_root(state, 3) == PLAN.root(3, 0)
+    state.accounts[1, DECOY].counter = 4
+    assert PLAN.next_root(state, 3) == PLAN.root(3, 4) != PLAN.root(3, 0)
+    bare, strangers = CanaryPlan(OWNER, 1, None), CanaryPlan(KEY, 1, KEY)
+    assert len({plan.root(step, 0) for plan in (PLAN, strangers, bare) for step in (3, 4)}) == 6
+    assert bare.root(3, 0) == bare.root(3, 4)
 
 
 def opener_of(kind: type[CanaryOpener], *files: Submission) -> Any:
     """An opener to which the chain shows these files whenever it looks."""
     state = state_of(*files)
     client: Any = SimpleNamespace(refresh=lambda: state, chain=SimpleNamespace(now=115))
-    return kind(CanaryPlan(bytes(32), 1, KEY), client, lambda key, limit: b"", Limits(1, 1, 1, 1))
+    return kind(PLAN, client, lambda key, limit: b"", Limits(1, 1, 1, 1))
 
 
 class LameOpener(CanaryOpener):

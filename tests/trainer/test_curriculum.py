@@ -205,11 +205,3 @@ def test_what_was_read_before_a_kill_needs_no_bucket_afterwards(kept: list[bytes
         del disk.run.objects[object_key("rollouts", sub.sha256)]
     disk.process().write(2, disk.step(2))
     assert (disk.step(2) / MASK_FILE).read_bytes() == kept[2], "nothing is left out"
-
-
-def test_a_damaged_file_of_what_was_read_costs_another_look(run: RatedRun, kept: list[bytes], tmp_path: Path) -> None:
-    disk = Disk(run, tmp_path / "damaged")
-    for number in range(STEPS + 1):
-        disk.process().write(number, disk.step(number))
-        (disk.home / "solve-rates.json").write_bytes(b'{"torn')
-    assert disk.found() == kept

@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from environments.pool import PoolEnvironments
 from protocol.accounts import Account
 from protocol.api.work import Evaluation, SetResult
 from protocol.config import EnvironmentConfig, EvaluationConfig, EvaluationSet, PoolConfig, TrainConfig
-from protocol.errors import IntegrityError, MusterError
+from protocol.errors import MusterError
 from protocol.identity import PoolId
 from protocol.seeds import heldout_problem
 from protocol.waits import wait_for
@@ -186,14 +185,17 @@ class SlowEvaluator:
         self.gate.release(10)
 
 
-@contextmanager
-def running(evaluator: SlowEvaluator, known: set[int] | None = None) -> Iterator[Evaluations]:
+@pytest.fixture
+def evaluator() -> SlowEvaluator:
+    return SlowEvaluator()
+
+
+@pytest.fixture
+def made(evaluator: SlowEvaluator) -> Iterator[Evaluations]:
     slow: Any = evaluator
-    made = Evaluations(EVALUATED, POOL, OWNER, slow, known or set())
-    try:
-        yield made
-    finally:
-        made.stop()
+    evaluations = Evaluations(EVALUATED, POOL, OWNER, slow, set())
+    yield evaluations
+    evaluations.stop()
 
 
 def offer(evaluations: Evaluations, folder: Path, *steps: int) -> None:
@@ -219,94 +221,81 @@ def collected(evaluations: Evaluations, count: int) -> list[Evaluation]:
     return out
 
 
-def test_the_base_model_every_fifth_and_the_last_step_are_measured(tmp_path: Path) -> None:
-    evaluator = SlowEvaluator()
+def test_the_base_model_every_fifth_and_the_last_step_are_measured(
+    tmp_path: Path, made: Evaluations, evaluator: SlowEvaluator
+) -> None:
     evaluator.gate.release(100)
-    with running(evaluator) as made:
-        for step in range(21):
-            offer(made, tmp_path, step)
-            wait_for("its turn", lambda: not made.pinned, 60, poll=0.01)
-        found = collected(made, 5)
+    for step in range(21):
+        offer(made, tmp_path, step)
+        wait_for("its turn", lambda: not made.pinned, 60, poll=0.01)
+    found = collected(made, 5)
     assert [one.step for one in found] == evaluator.begun == [0, 5, 10, 15, 20]
     assert [one.results[0].average for one in found] == [0.0, 0.25, 0.5, 0.75, 1.0]
     assert {one.config_hash for one in found} == {EVALUATED.digest.hex()}
     assert found[1].manifest == "05" * 32
 
 
-def test_training_never_waits_and_the_newest_step_is_measured_next(tmp_path: Path) -> None:
-    evaluator = SlowEvaluator()
-    with running(evaluator) as made:
-        offer(made, tmp_path, 0)
-        until_begun(evaluator, 0)
-        offer(made, tmp_path, *range(1, 21))
-        evaluator.gate.release(10)
-        found = collected(made, 5)
+def test_training_never_waits_and_the_newest_step_is_measured_next(
+    tmp_path: Path, made: Evaluations, evaluator: SlowEvaluator
+) -> None:
+    offer(made, tmp_path, 0)
+    until_begun(evaluator, 0)
+    offer(made, tmp_path, *range(1, 21))
+    evaluator.gate.release(10)
+    found = collected(made, 5)
     assert evaluator.begun == [0, 20]
     skipped = {one.step: one.skipped for one in found if one.skipped}
     assert skipped == {step: f"step {step + 5} came before its turn" for step in (5, 10, 15)}
     assert sorted(one.step for one in found if one.results) == [0, 20]
 
 
-def test_the_base_model_is_measured_even_when_its_turn_comes_late(tmp_path: Path) -> None:
-    evaluator = SlowEvaluator()
-    with running(evaluator) as made:
-        offer(made, tmp_path, 5)
-        until_begun(evaluator, 5)
-        offer(made, tmp_path, 0, 10)
-        evaluator.gate.release(10)
-        assert [one.step for one in collected(made, 3)] == [5, 0, 10]
+def test_the_base_model_is_measured_even_when_its_turn_comes_late(
+    tmp_path: Path, made: Evaluations, evaluator: SlowEvaluator
+) -> None:
+    offer(made, tmp_path, 5)
+    until_begun(evaluator, 5)
+    offer(made, tmp_path, 0, 10)
+    evaluator.gate.release(10)
+    assert [one.step for one in collected(made, 3)] == [5, 0, 10]
 
 
-def test_what_waits_or_runs_keeps_its_weights(tmp_path: Path) -> None:
-    evaluator, folders = SlowEvaluator(), [tmp_path / "0", tmp_path / "5"]
-    with running(evaluator) as made:
-        for step, folder in zip((0, 5), folders, strict=True):
-            folder.mkdir()
-            offer(made, folder, step)
-        until_begun(evaluator, 0)
-        assert made.pinned == set(folders)
-        evaluator.gate.release(2)
-        collected(made, 2)
-        assert made.pinned == set()
-        assert made.idle
-        offer(made, folders[1], 10)
-        until_begun(evaluator, 0, 5, 10)
+def test_what_waits_or_runs_keeps_its_weights(tmp_path: Path, made: Evaluations, evaluator: SlowEvaluator) -> None:
+    folders = [tmp_path / "0", tmp_path / "5"]
+    for step, folder in zip((0, 5), folders, strict=True):
+        folder.mkdir()
+        offer(made, folder, step)
+    until_begun(evaluator, 0)
+    assert made.pinned == set(folders)
+    evaluator.gate.release(2)
+    collected(made, 2)
+    assert made.pinned == set()
+    assert made.idle
+    offer(made, folders[1], 10)
+    until_begun(evaluator, 0, 5, 10)
+    made.stop()
     assert made.collect() == [], "what a stop ends is left for the restart"
 
 
-def test_a_failed_evaluation_is_recorded_and_the_next_one_runs(tmp_path: Path) -> None:
-    evaluator = SlowEvaluator()
+def test_a_failed_evaluation_is_recorded_and_the_next_one_runs(
+    tmp_path: Path, made: Evaluations, evaluator: SlowEvaluator
+) -> None:
     evaluator.failure = MusterError("out of memory", "measure less")
-    with running(evaluator) as made:
-        offer(made, tmp_path, 0)
-        evaluator.gate.release()
-        assert collected(made, 1)[0].skipped == "it failed: out of memory; measure less"
-        evaluator.failure = None
-        offer(made, tmp_path, 5)
-        evaluator.gate.release()
-        assert collected(made, 1)[0].results
+    offer(made, tmp_path, 0)
+    evaluator.gate.release()
+    assert collected(made, 1)[0].skipped == "it failed: out of memory; measure less"
+    evaluator.failure = None
+    offer(made, tmp_path, 5)
+    evaluator.gate.release()
+    assert collected(made, 1)[0].results
 
 
-def test_a_step_is_measured_once_also_after_a_restart(tmp_path: Path) -> None:
-    evaluator = SlowEvaluator()
+def test_a_step_is_measured_once_also_after_a_restart(
+    tmp_path: Path, made: Evaluations, evaluator: SlowEvaluator
+) -> None:
     evaluator.gate.release(100)
-    with running(evaluator, known={0, 5}) as made:
-        offer(made, tmp_path, 0, 5, 10, 10)
-        assert [one.step for one in collected(made, 1)] == [10]
-        offer(made, tmp_path / "gone", 15)
-        assert collected(made, 1)[0].skipped == "its weights are gone"
+    made.known |= {0, 5}
+    offer(made, tmp_path, 0, 5, 10, 10)
+    assert [one.step for one in collected(made, 1)] == [10]
+    offer(made, tmp_path / "gone", 15)
+    assert collected(made, 1)[0].skipped == "its weights are gone"
     assert evaluator.begun == [10]
-
-
-def test_a_changed_evaluation_is_not_the_owners(tmp_path: Path) -> None:
-    evaluator = SlowEvaluator()
-    evaluator.gate.release(1)
-    with running(evaluator) as made:
-        offer(made, tmp_path, 5)
-        wait_for("it", lambda: evaluator.begun and not made.pinned, 60, poll=0.01)
-        (signed,) = made.collect()
-    forged = signed.model_copy(update={"evaluation": signed.evaluation.model_copy(update={"step": 6})})
-    with pytest.raises(IntegrityError, match="the evaluation is signed by"):
-        forged.check(POOL, OWNER.address)
-    with pytest.raises(IntegrityError, match="the evaluation is signed by"):
-        signed.check(PoolId(1, POOL.pools, 1), OWNER.address)

@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import pytest
@@ -23,7 +24,7 @@ from protocol.config import (
     TrainConfig,
 )
 from tests.trainer.crew import on_ranks
-from tests.trainer.helpers import largest_difference, small_model, some_groups, weights_of
+from tests.trainer.helpers import largest_difference, some_groups, weights_of
 from trainer.checkpoint import checkpoint_path
 from trainer.config import MemoryConfig, ParallelConfig
 from trainer.distributed import Ranks
@@ -55,8 +56,7 @@ class LayoutRun:
     load: Path | None = None
 
 
-@dataclass(frozen=True)
-class LayoutResult:
+class LayoutResult(NamedTuple):
     """Weights, whole, and the metrics of every step."""
 
     weights: dict[str, torch.Tensor]
@@ -94,57 +94,46 @@ def metric_error(left: Sequence[StepMetrics], right: Sequence[StepMetrics]) -> f
     return max(abs(one - other) / max(1e-3, abs(one)) for one, other in pairs)
 
 
-class Trainings:
-    """Runs of one model; what several tests compare with is trained once."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._base = folder, small_model(folder / "base")
-        self._made: dict[tuple[int, LayoutRun], list[LayoutResult]] = {}
-
-    def alone(self, **what: Any) -> LayoutResult:
-        """In this process."""
-        return self._once(0, LayoutRun(self._base, **what))[0]
-
-    def on_ranks(self, world: int, **what: Any) -> list[LayoutResult]:
-        """Every rank's."""
-        return self._once(world, LayoutRun(self._base, **what))
-
-    def half(self, world: int, optimizer: OptimizerConfig) -> Path:
-        """The checkpoint of half of a run on `world` ranks."""
-        folder = checkpoint_path(self._folder / f"{optimizer.method.name}-{world}", STEPS // 2)
-        self.on_ranks(world, optimizer=optimizer, steps=STEPS // 2, save=folder)
-        return folder
-
-    def _once(self, world: int, run: LayoutRun) -> list[LayoutResult]:
-        if (world, run) not in self._made:
-            self._made[world, run] = on_ranks(world, train, run) if world else [train(Ranks(), run)]
-        return self._made[world, run]
-
-
-@pytest.fixture(scope="module")
-def trainings(tmp_path_factory: pytest.TempPathFactory) -> Trainings:
+@cache
+def trained(world: int, run: LayoutRun) -> list[LayoutResult]:
+    """Every rank's, or this process' for a world of 0; what several tests compare with is trained once."""
     set_threads(1)
-    return Trainings(tmp_path_factory.mktemp("trainings"))
+    return on_ranks(world, train, run) if world else [train(Ranks(), run)]
+
+
+def alone(base: Path, **what: Any) -> LayoutResult:
+    return trained(0, LayoutRun(base, **what))[0]
+
+
+def together(world: int, base: Path, **what: Any) -> list[LayoutResult]:
+    return trained(world, LayoutRun(base, **what))
+
+
+def half(world: int, base: Path, optimizer: OptimizerConfig) -> Path:
+    """The checkpoint of half of a run on `world` ranks."""
+    folder = checkpoint_path(base.parent / f"{optimizer.method.name}-{world}", STEPS // 2)
+    together(world, base, optimizer=optimizer, steps=STEPS // 2, save=folder)
+    return folder
 
 
 @pytest.mark.parametrize(("world", "shard"), [(2, 0), (4, 0), (4, 2), (2, 1)])
-def test_ten_steps_on_several_ranks_are_those_of_one_process(trainings: Trainings, world: int, shard: int) -> None:
-    alone, made = trainings.alone(), trainings.on_ranks(world, parallel=ParallelConfig(shard=shard))
-    assert error(alone, made[0]) < 1e-5
-    assert metric_error(alone.metrics, made[0].metrics) < 1e-4
-    assert [one.tokens for one in made[0].metrics] == [one.tokens for one in alone.metrics]
+def test_ten_steps_on_several_ranks_are_those_of_one_process(base: Path, world: int, shard: int) -> None:
+    whole_run, made = alone(base), together(world, base, parallel=ParallelConfig(shard=shard))
+    assert error(whole_run, made[0]) < 1e-5
+    assert metric_error(whole_run.metrics, made[0].metrics) < 1e-4
+    assert [one.tokens for one in made[0].metrics] == [one.tokens for one in whole_run.metrics]
     assert same(made[0], made[-1])
 
 
-def test_muon_on_several_ranks_is_that_of_one_process(trainings: Trainings) -> None:
+def test_muon_on_several_ranks_is_that_of_one_process(base: Path) -> None:
     """After one step, that is; see TOLERANCE."""
-    first = trainings.alone(optimizer=MUON, steps=1)
-    assert error(first, trainings.alone(steps=1)) > 1e-4, "it is not AdamW"
-    made = trainings.on_ranks(4, optimizer=MUON, parallel=ParallelConfig(shard=2), steps=1)
+    first = alone(base, optimizer=MUON, steps=1)
+    assert error(first, alone(base, steps=1)) > 1e-4, "it is not AdamW"
+    made = together(4, base, optimizer=MUON, parallel=ParallelConfig(shard=2), steps=1)
     assert error(first, made[0]) < 1e-4
     assert same(made[0], made[-1])
-    many = trainings.alone(optimizer=MUON)
-    assert error(many, trainings.on_ranks(2, optimizer=MUON)[0]) < TOLERANCE["muon"]
+    many = alone(base, optimizer=MUON)
+    assert error(many, together(2, base, optimizer=MUON)[0]) < TOLERANCE["muon"]
 
 
 @pytest.mark.parametrize(
@@ -158,37 +147,31 @@ def test_muon_on_several_ranks_is_that_of_one_process(trainings: Trainings) -> N
     ],
 )
 def test_a_run_resumes_on_another_number_of_ranks(
-    trainings: Trainings, optimizer: OptimizerConfig, first: int, second: int
+    base: Path, optimizer: OptimizerConfig, first: int, second: int
 ) -> None:
-    resumed = trainings.on_ranks(second, optimizer=optimizer, load=trainings.half(first, optimizer))[0]
+    resumed = together(second, base, optimizer=optimizer, load=half(first, base, optimizer))[0]
     assert len(resumed.metrics) == STEPS - STEPS // 2
-    assert error(trainings.alone(optimizer=optimizer), resumed) < TOLERANCE[optimizer.method.name]
+    assert error(alone(base, optimizer=optimizer), resumed) < TOLERANCE[optimizer.method.name]
 
 
 @pytest.mark.parametrize("optimizer", [ADAMW, MUON], ids=["adamw", "muon"])
-def test_a_run_resumed_on_as_many_ranks_is_the_same_to_the_bit(
-    trainings: Trainings, optimizer: OptimizerConfig
-) -> None:
-    resumed = trainings.on_ranks(2, optimizer=optimizer, load=trainings.half(2, optimizer))[0]
-    assert same(trainings.on_ranks(2, optimizer=optimizer)[0], resumed)
+def test_a_run_resumed_on_as_many_ranks_is_the_same_to_the_bit(base: Path, optimizer: OptimizerConfig) -> None:
+    resumed = together(2, base, optimizer=optimizer, load=half(2, base, optimizer))[0]
+    assert same(together(2, base, optimizer=optimizer)[0], resumed)
 
 
-@pytest.mark.parametrize("saving", [("checkpoint_activations",), ("offload_optimizer", "offload_reference")])
+@pytest.mark.parametrize("saving", ["checkpoint_activations", "offload_optimizer"])
 @pytest.mark.parametrize("world", [1, 2])
-def test_what_saves_memory_changes_nothing(trainings: Trainings, saving: tuple[str, ...], world: int) -> None:
-    made = trainings.on_ranks(world, memory=ROWS.model_copy(update=dict.fromkeys(saving, True)))[0]
-    assert error(trainings.alone(), made) < 1e-5
-    assert same(trainings.on_ranks(world)[0], made)
+def test_what_saves_memory_changes_nothing(base: Path, saving: str, world: int) -> None:
+    made = together(world, base, memory=ROWS.model_copy(update={saving: True}))[0]
+    assert error(alone(base), made) < 1e-5
+    assert same(together(world, base)[0], made)
 
 
-def exchanges(
-    ranks: Ranks, base: Path, shard: int, sums_whole: bool
-) -> tuple[Counter[str], int, dict[str, torch.Tensor]]:
+def exchanges(ranks: Ranks, base: Path, shard: int) -> tuple[Counter[str], int, dict[str, torch.Tensor]]:
     """How often ranks exchanged gradients in a step of two minibatches, and how many rows they trained."""
     config = TrainConfig(minibatches=2, optimizer=ADAMW)
     learner = Learner(base, config, 1.0, placement=make_placement(ParallelConfig(shard=shard), ROWS, "cpu", ranks))
-    assert learner.policy.sums_whole
-    learner.policy.sums_whole = sums_whole
     counts = Counter[str]()
     with ExitStack() as stack:
         for name in ("reduce_scatter_single", "all_reduce"):
@@ -207,39 +190,30 @@ def counted(counts: Counter[str], name: str, function: Callable[..., Any]) -> Ca
     return call
 
 
-def test_gradients_are_exchanged_once_in_a_minibatch(base: Path) -> None:
-    """Once by each of the model's two groups of parameters; after every row where whole gradients have no room, and
-    then replicas still once."""
-    (often, rows, sharded), _ = on_ranks(2, exchanges, base, 0, False)
-    (seldom, same_rows, summed), _ = on_ranks(2, exchanges, base, 0, True)
-    assert rows == same_rows > 4
-    assert (often["reduce_scatter_single"], seldom["reduce_scatter_single"]) == (2 * rows, 4)
-    assert largest_difference(sharded, summed) < 1e-6
-    (replicas, rows, replicated), *_ = on_ranks(4, exchanges, base, 2, False)
+def test_replicas_exchange_gradients_once_in_a_minibatch(base: Path) -> None:
+    """Each of the model's two groups of parameters does; ranks that share a copy do so after every row."""
+    (sharded, rows, weights), _ = on_ranks(2, exchanges, base, 0)
+    assert rows > 4
+    assert (sharded["reduce_scatter_single"], sharded["all_reduce"]) == (2 * rows, 0)
+    (replicas, rows, replicated), *_ = on_ranks(4, exchanges, base, 2)
     assert (replicas["reduce_scatter_single"], replicas["all_reduce"]) == (2 * rows, 4)
-    assert largest_difference(replicated, summed) < 1e-6
+    assert largest_difference(replicated, weights) < 1e-6
 
 
-def test_muons_state_may_wait_in_the_hosts_memory(trainings: Trainings) -> None:
-    made = trainings.alone(optimizer=MUON, memory=ROWS.model_copy(update={"offload_optimizer": True}))
-    assert same(trainings.alone(optimizer=MUON), made)
-
-
-def test_gradients_may_be_summed_in_bfloat16(trainings: Trainings) -> None:
-    memory = ROWS.model_copy(update={"reduce_dtype": "bfloat16"})
-    made = trainings.on_ranks(2, memory=memory)[0]
-    assert 1e-6 < error(trainings.alone(), made) < 8e-3, "less than half of what the largest updates add up to"
+def test_muons_state_may_wait_in_the_hosts_memory(base: Path) -> None:
+    made = alone(base, optimizer=MUON, memory=ROWS.model_copy(update={"offload_optimizer": True}))
+    assert same(alone(base, optimizer=MUON), made)
 
 
 @pytest.mark.slow
-def test_compiled_blocks_train_as_plain_ones(trainings: Trainings) -> None:
-    made = trainings.alone(memory=MemoryConfig(row_tokens=40, compile=True))
-    assert error(trainings.alone(), made) < 1e-5
+def test_compiled_blocks_train_as_plain_ones(base: Path) -> None:
+    made = alone(base, memory=MemoryConfig(row_tokens=40, compile=True))
+    assert error(alone(base), made) < 1e-5
 
 
-def test_bfloat16_on_two_ranks_stays_near_one_process(trainings: Trainings) -> None:
-    whole_run = trainings.alone(dtype="bfloat16")
-    made = trainings.on_ranks(2, dtype="bfloat16")[0]
+def test_bfloat16_on_two_ranks_stays_near_one_process(base: Path) -> None:
+    whole_run = alone(base, dtype="bfloat16")
+    made = together(2, base, dtype="bfloat16")[0]
     assert all(value.dtype == torch.float32 for value in made.weights.values())
     assert error(whole_run, made) < 8e-3, "less than half of what the largest possible updates add up to"
     assert metric_error(whole_run.metrics[:1], made.metrics[:1]) < 0.05

@@ -331,14 +331,18 @@ def test_bad_files_are_found_by_halving(tmp_path: Path, bad: tuple[int, ...]) ->
         if set(groups) & set(bad):
             raise UnstableError("unstable")
 
-    group: Any = SimpleNamespace(train_step=train_step, learner=SimpleNamespace(step=3))
-    refused: list[int] = []
-    files: Any = SimpleNamespace(refuse=lambda sub, _: refused.append(sub.number))
-    records, rewound = Records(tmp_path), list[int]()
+    records, rewound, refused = Records(tmp_path), list[int](), list[int]()
+    trainer: Any = SimpleNamespace(
+        step=3,
+        group=SimpleNamespace(train_step=train_step),
+        check=check,
+        records=records,
+        files=SimpleNamespace(refuse=lambda sub, _: refused.append(sub.number)),
+        rewind=rewound.append,
+    )
     subs: list[Any] = [SimpleNamespace(number=n, sha256=bytes([n]), node="") for n in range(64)]
     groups_of: list[Any] = [[n] for n in range(64)]
-    batch = StepFiles(subs, groups_of)
-    assert LocalSteps(group, check, records, files, rewound.append).train_step(batch) is None
+    assert LocalSteps(trainer).train_step(StepFiles(subs, groups_of)) is None
     assert refused == list(bad)
     assert records.refused() == {bytes([n]).hex() for n in bad}
     assert len(passes) <= 1 + 12 * len(bad)

@@ -97,7 +97,7 @@ class ValidatorWorld:
             raise UnreachableError(f"{source.orchestrator} does not answer", "start it")
         client, service = cast(Any, GamePool(self.game, pool=source.pool)), cast(Any, self.service)
         files = self.running[-1][1].retained
-        judge = judge_of(self.folder / "verdicts", self.objects, self.judge, files=files)
+        judge = judge_of(self.folder / "verdicts", self.objects, self.judge, files)
         return PoolCollaborators(client, service, judge, self.config, self.patience, self.patience)
 
     def drawable(self) -> tuple[str, ...]:

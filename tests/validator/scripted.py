@@ -1,12 +1,10 @@
 """Judges that need no model, and the parts around them, for tests of what surrounds the checks."""
 
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from protocol.errors import MusterError
-from protocol.seeds import Work
 from protocol.verdict import Code, Verdict
 from tests.validator import tiny
 from validator.judging.checks import SubmissionFacts, verdict_on
@@ -53,17 +51,10 @@ class ModelFreeJudge(FileJudge):
         return None
 
 
-def tiny_weights(_: Work) -> Path:
-    return tiny.model_folder()
-
-
 def judge_of(
-    folder: Path,
-    objects: ScriptedObjects,
-    judge: ScriptedJudge,
-    weights: Callable[[Work], Path] = tiny_weights,
-    files: RetentionStore | None = None,
+    folder: Path, objects: ScriptedObjects, judge: ScriptedJudge, files: RetentionStore | None = None
 ) -> FileJudge:
     """A judge of files that keeps its verdicts in `folder`, and the files in `files`."""
-    sources = Sources(objects)  # type: ignore[arg-type]
-    return FileJudge(tiny.CONFIG, LoadedEngine(tiny.engine(1)), sources, weights, VerdictStore(folder), files, judge)
+    engine, sources = LoadedEngine(tiny.engine(1)), Sources(objects)  # type: ignore[arg-type]
+    verdicts = VerdictStore(folder)
+    return FileJudge(tiny.CONFIG, engine, sources, lambda _: tiny.model_folder(), verdicts, files, judge)

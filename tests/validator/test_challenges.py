@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from chain.contracts import Committee
 from chain.indexer.records import Account, ChallengeOutcome, NodeChallenge, Submission, Trial
 from chain.indexer.state import State
 from protocol.encoding import keccak
@@ -212,7 +213,7 @@ def test_a_juror_that_does_not_know_the_null_model_neither_acquits_nor_convicts(
     """Its own verdicts on all files may lie on disk from before a restart, and the pool's service be gone."""
     found = tuple(verdicts(12, 1).values())
     trial = Trial(trial=1, pool=1, sequence=11, size=5, seed_block=1)
-    vote = ChallengeVote(trial, challenge(*range(12)), State(), None)
+    vote = ChallengeVote(trial, Committee((), (), b""), [], challenge(*range(12)), State(), None)
     assert vote.codes(LaneVerdict((Code.ACCEPT,) * 12, b"h" * 32, found)) == Code.UNAVAILABLE
     assert vote.whole, "its files are looked for before any is measured"
 

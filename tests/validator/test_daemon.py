@@ -16,16 +16,15 @@ from validator.duties import PoolDuties
 from validator.pools import pools_to_serve
 
 
-def test_a_file_is_judged_before_the_draw_then_voted_on_settled_published_and_paid_for(world: ValidatorWorld) -> None:
+def test_a_file_is_judged_voted_on_settled_published_and_paid_for(world: ValidatorWorld) -> None:
     validator, game = world.start(), world.game
-    turns(validator, lambda: world.judge.sequences)
-    assert not world.lane.round.drawn
-    assert not list((world.folder / "ballots").iterdir())
+    validator.turn()
+    assert not list((world.folder / "ballots").iterdir()), "nobody knows its committee"
     world.drawable()
     turns(validator, lambda: world.lane.round.settled)
     assert world.file.code == Code.ACCEPT
     assert len(world.lane.round.reveals) == 3
-    assert world.judge.sequences == [0], "judged once for all seats, before and after the draw"
+    assert world.judge.sequences == [0], "judged once for all seats"
     turns(validator, lambda: len(world.service.documents) == 1)
     ((_, digest), *others) = world.lane.round.reveals.values()
     assert all(other == digest for _, other in others)

@@ -2,9 +2,8 @@
 
 import pytest
 
-from chain.indexer.records import Lane, Pool, Round, Seat, Submission
+from chain.indexer.records import Lane, Round, Submission
 from chain.indexer.state import State
-from tests.chain.game import terms
 from validator import decide
 from validator.decide import SeatAction, last_to_commit, member_action, settleable
 
@@ -86,14 +85,6 @@ def test_settleable(seen: Round, now: int, expected: bool) -> None:
 )
 def test_last_to_commit(seen: Round, expected: bool) -> None:
     assert last_to_commit(seen, 1) is expected
-
-
-@pytest.mark.parametrize(("seats", "ours", "likely"), [(8, 4, 1 - 4 / 56), (8, 1, 3 / 8), (8, 0, 0.0), (2, 2, 0.0)])
-def test_the_chance_to_be_drawn(seats: int, ours: int, likely: float) -> None:
-    state = State(seats={n: Seat(n, "0xo", f"0x{n}", 1, 0, groups=(7,)) for n in range(seats)})
-    state.seats[99] = Seat(99, "0xo", "0x0", 1, 0, groups=(8,))  # judges another pool
-    pool = Pool(7, "0xo", bytes(32), terms(committee=3), 0, 0)
-    assert decide.chance(state, {f"0x{n}" for n in range(ours)}, pool) == pytest.approx(likely)
 
 
 @pytest.mark.parametrize(("first", "second", "expected"), [(1, 1, b"1"), (1, 0, b"1"), (0, 1, b"2"), (0, 0, b"")])

@@ -32,8 +32,9 @@ def seat(**known: Any) -> Seat:
 
 
 def opener(home: Path) -> PoolOpener:
-    engine = SimpleNamespace(make=lambda: None, name="transformers")
-    config: Any = SimpleNamespace(home=home, engine=engine, challenge_engines=())
+    copy = {"model_copy": lambda update: SimpleNamespace(**update)}
+    engine = SimpleNamespace(make=lambda: None, name="transformers", **copy)
+    config: Any = SimpleNamespace(home=home, engine=engine)
     shared: Any = SimpleNamespace(voters={str(VOTER.address): None})
     judge_one: Any = None
     return PoolOpener(config, shared, VOTER, judge_one)
@@ -83,8 +84,7 @@ def test_without_weights_it_is_not_ready_but_with_seats_at_stake_nothing_waits_f
 
 def test_the_weights_that_it_warms_with_are_kept(tmp_path: Path) -> None:
     """Before the first pool counts as one."""
-    made: Any = opener(tmp_path)
-    made._config.keep_steps, kept = 4, list[int]()
+    made, kept = opener(tmp_path), list[int]()
     for made._count in (0, 1, 3):
         kept.append(made._kept_steps())
     assert kept == [4, 4, 12]

@@ -53,8 +53,9 @@ def ballots(game: Game, members: int = 3) -> list[Ballot]:
 
 
 def vote_on(game: Game) -> tuple[LaneVote, Lane]:
-    lane = game.state.lanes[game.pool, 0]
-    return LaneVote(lane, lane.round, game.state.files_of(lane)), lane
+    lane, committee = game.state.lanes[game.pool, 0], game.suite.court.committee_of((game.pool, 0, 0))
+    assert committee is not None
+    return LaneVote(lane, committee, game.state.files_of(lane)), lane
 
 
 def test_all_reveals_and_the_settlement_share_a_block(game: Game) -> None:

@@ -20,17 +20,17 @@ from worker.daemon import Worker
 
 
 class TwoSteps(ScriptedService):
-    """The second file is of the step that is published once the first is handed in; it is leased once `ready`."""
+    """The second file is of the step that is published once the first is handed in; it is leased once the worker says
+    that its weights are ready."""
 
-    def __init__(self, world: WorkerWorld, ready: Callable[[Worker], bool]) -> None:
+    def __init__(self, world: WorkerWorld) -> None:
         super().__init__(files=2)
-        self.ready = ready
         self.after = lambda: world.game.publish() if len(self.uploads) == 1 else None
 
     def request_lease(self, counter: int, ready: int | None = None) -> NoLease | WorkLease:
         answer = super().request_lease(counter, ready)
         if isinstance(answer, WorkLease) and counter == 1:
-            if self.worker is None or not self.ready(self.worker):
+            if ready != 1:
                 return NoLease(wait=0.1, reason="not yet")
             return answer.model_copy(update={"step": 1})
         return answer
@@ -57,11 +57,7 @@ class FetchingPool(GamePool):
 def worked(world: WorkerWorld, ahead: Path) -> tuple[FetchingPool, Worker]:
     """A worker that made a file of step 0 and one of step 1, which lay at `ahead` by then."""
     pool = FetchingPool(world.game, world.account, tiny.model_folder(), ahead=ahead)
-
-    def fetched(worker: Worker) -> bool:
-        return worker._ahead.folder(pool.pool().steps[1].manifest) is not None
-
-    worker = world.start(TwoSteps(world, fetched), pool)
+    worker = world.start(TwoSteps(world), pool)
     assert worker.run() == Exit.DONE
     assert [file.step for file in world.submissions] == [0, 1]
     return pool, worker

@@ -95,11 +95,3 @@ def test_configuration(tmp_path: Path) -> None:
 def test_wrong_configuration_names_the_field(tmp_path: Path, changes: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         load_document(config(tmp_path, **changes), WorkerConfig)
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "[" * 100_000])
-def test_hostile_configuration(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "worker.json"
-    path.write_text(text)
-    with pytest.raises(ConfigError):
-        load_document(path, WorkerConfig)

@@ -9,7 +9,7 @@ import pytest
 
 from chain.errors import ContractError
 from chain.indexer.records import Status
-from protocol.api.work import MOST_HANDED_IN, HeartbeatRequest, HeartbeatResponse
+from protocol.api.work import MOST_HANDED_IN, HeartbeatRequest
 from protocol.verdict import Code
 from runtime.entry import Exit
 from tests.chain.game import RATE, Game, work
@@ -51,14 +51,13 @@ def test_a_censored_worker_submits_by_its_receipt_once_the_service_had_its_time(
     worker = world.start(service)
     waited = list[int]()
 
-    def heartbeat(beat: HeartbeatRequest) -> HeartbeatResponse:
+    def beat(sent: HeartbeatRequest) -> None:
         """Let time pass once the file is handed in; nothing is sent before."""
         if service.handed_in and not waited:
             waited.append(nonce(world))
             world.game.deployed.chain.later(patience(world))
-        return HeartbeatResponse(next=1.0, step=None, lease_expires=None)
 
-    service.heartbeat = heartbeat  # type: ignore[method-assign]
+    service.beat = beat
     assert worker.run() == Exit.DONE
     (file,) = world.submissions
     assert (waited, nonce(world)) == ([0], 1)
@@ -69,13 +68,12 @@ def test_a_worker_makes_files_while_the_first_ones_wait(world: WorkerWorld) -> N
     service = ScriptedService(files=MOST_HANDED_IN + 1, relays=False)
     worker = world.start(service)
 
-    def heartbeat(beat: HeartbeatRequest) -> HeartbeatResponse:
-        if len(service.handed_in) == MOST_HANDED_IN and beat.phase == "waiting":
+    def beat(sent: HeartbeatRequest) -> None:
+        if len(service.handed_in) == MOST_HANDED_IN and sent.phase == "waiting":
             service.relays = True
             service.relay()
-        return HeartbeatResponse(next=1.0, step=None, lease_expires=None)
 
-    service.heartbeat = heartbeat  # type: ignore[method-assign]
+    service.beat = beat
     assert worker.run() == Exit.DONE
     assert [file.counter for file in world.submissions] == list(range(MOST_HANDED_IN + 1))
     assert [file.lane for file in world.submissions] == [0] * MOST_HANDED_IN + [1]
@@ -104,12 +102,11 @@ def test_a_worker_without_ether_says_what_to_do_until_it_is_relayed(
     service.receipt = cache(service.receipt)  # the service keeps the time of the first one
     service.after = lambda: game.deployed.chain.later(patience(world))
 
-    def heartbeat(beat: HeartbeatRequest) -> HeartbeatResponse:
+    def beat(sent: HeartbeatRequest) -> None:
         if "send ether to" in caplog.text:
             game.deployed.chain.fund(world.account.address, ETHER)
-        return HeartbeatResponse(next=1.0, step=None, lease_expires=None)
 
-    service.heartbeat = heartbeat  # type: ignore[method-assign]
+    service.beat = beat
     with caplog.at_level(logging.INFO, "muster.worker"):
         assert worker.run() == Exit.DONE
     assert f"the service does not relay file 0: send ether to {world.account.address}" in caplog.text
@@ -138,12 +135,11 @@ def test_a_worker_says_why_the_service_cannot_relay_its_file(
     service.refuses = "the pool's budget has 0 tokens left"
     worker = world.start(service)
 
-    def heartbeat(beat: HeartbeatRequest) -> HeartbeatResponse:
+    def beat(sent: HeartbeatRequest) -> None:
         if "is not taken" in caplog.text:
             worker.stop()
-        return HeartbeatResponse(next=1.0, step=None, lease_expires=None)
 
-    service.heartbeat = heartbeat  # type: ignore[method-assign]
+    service.beat = beat
     with caplog.at_level(logging.INFO, "muster.worker"):
         worker.run()
     assert "file 0 is not taken: the pool's budget has 0 tokens left" in caplog.text
@@ -177,13 +173,12 @@ def test_an_owner_cannot_take_a_file_and_then_refuse_it(world: WorkerWorld, act:
         act(game)
         game.deployed.chain.later(patience(world))
 
-    def heartbeat(beat: HeartbeatRequest) -> HeartbeatResponse:
+    def beat(sent: HeartbeatRequest) -> None:
         if act is pause and game.projection.state.submissions:
             worker.stop()
-        return HeartbeatResponse(next=1.0, step=None, lease_expires=None)
 
     service.after = taken
-    service.heartbeat = heartbeat  # type: ignore[method-assign]
+    service.beat = beat
     assert worker.run() in (Exit.DONE, Exit.EJECTED)
     (file,) = world.submissions
     assert file.status is Status.PENDING
@@ -200,13 +195,12 @@ def test_without_an_earlier_receipt_the_same_act_refuses_it(world: WorkerWorld, 
         act(game)
         game.deployed.chain.later(5)
 
-    def heartbeat(beat: HeartbeatRequest) -> HeartbeatResponse:
+    def beat(sent: HeartbeatRequest) -> None:
         if any(entry.overdue for entry in Journal(world.folder / "journal").all()):
             worker.stop()
-        return HeartbeatResponse(next=1.0, step=None, lease_expires=None)
 
     service.before, service.after = late, lambda: game.deployed.chain.later(patience(world))
-    service.heartbeat = heartbeat  # type: ignore[method-assign]
+    service.beat = beat
     assert worker.run() in (Exit.DONE, Exit.EJECTED)
     assert world.submissions == []
     (entry, *_) = Journal(world.folder / "journal").all()

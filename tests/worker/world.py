@@ -27,7 +27,7 @@ from worker.submit import WorkerCollaborators
 
 class ScriptedService:
     """Answers by script; once `files` files of the worker are on chain, it is asked to stop. `before` and `after` are
-    called around each upload. `relays`: whether it relays what is handed in, and at once."""
+    called around each upload, `beat` at each heartbeat. `relays`: whether it relays what is handed in, and at once."""
 
     def __init__(self, files: int, relays: bool = True) -> None:
         self.files, self.uploads, self.failures = files, list[bytes](), list[Exception]()
@@ -38,6 +38,7 @@ class ScriptedService:
         self.receipt: Callable[[bytes], UploadReceipt] = NotImplemented
         self.before: Callable[[], object] = lambda: None
         self.after: Callable[[], object] = lambda: None
+        self.beat: Callable[[HeartbeatRequest], object] = lambda sent: None
 
     def request_lease(self, counter: int, ready: int | None = None) -> NoLease | WorkLease:
         if counter >= self.files:
@@ -73,6 +74,7 @@ class ScriptedService:
             game.deployed.suite(game.service).pools.submit_lane(game.pool, due).send()
 
     def heartbeat(self, beat: HeartbeatRequest) -> HeartbeatResponse:
+        self.beat(beat)
         return HeartbeatResponse(next=1.0, step=None, lease_expires=None)
 
     def close(self) -> None:

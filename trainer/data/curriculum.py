@@ -12,7 +12,7 @@ from pathlib import Path
 from chain.indexer.records import Submission
 from chain.indexer.state import State
 from protocol.config import PoolConfig
-from protocol.curriculum import MASK_FILE, Difficulty, ProblemTries, count_tries, tries_from_json, tries_to_json
+from protocol.curriculum import MASK_FILE, Difficulty, Tries, count_tries, tries_from_json, tries_to_json
 from protocol.errors import IntegrityError, MusterError, unwritten
 from protocol.files import write_atomic
 from protocol.rollout_file.rows import Rollout
@@ -42,7 +42,7 @@ class MaskWriter:
     ) -> None:
         self._config, self._pool, self._refresh, self._open = config, pool, refresh, open_object
         self._path, self._confirmations, self._patience = folder / "solve-rates.json", confirmations, patience
-        self._tries: dict[str, Sequence[ProblemTries]] = {}
+        self._tries: dict[str, Tries] = {}
         self._missing_since: dict[str, float] = {}
         self._lock = threading.RLock()  # files are read for training while a mask is made
         if config.curricula:
@@ -96,7 +96,7 @@ class MaskWriter:
             log.info("step %d: of %d problems of %s, %d are masked as too hard, %d as too easy",
                      step, environment.kept, environment.called, hard, easy)  # fmt: skip
 
-    def _read(self, sub: Submission) -> Sequence[ProblemTries] | None:
+    def _read(self, sub: Submission) -> Tries | None:
         name = sub.sha256.hex()
         if name not in self._tries:
             try:

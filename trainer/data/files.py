@@ -30,9 +30,8 @@ _REFUSALS = {Status.REJECTED, Status.MALFORMED, Status.CANARY}
 
 @dataclass
 class Inbox:
-    """Files by how usable they are for the next step. `files`: usable now, oldest policy step first. `stale`: accepted,
-    never used, and too old for any later step. `confirming`: accepted, but not deep enough or disputed. `judging`:
-    without a verdict."""
+    """Files by how usable they are for the next step: usable now, oldest policy step first; `stale`: accepted, never
+    used, and too old; how many are accepted, but not deep enough or disputed; how many have no verdict."""
 
     files: list[Submission] = field(default_factory=list)
     stale: list[Submission] = field(default_factory=list)
@@ -169,7 +168,7 @@ class FileCollector:
         self._overturned: set[str] = set()
         self._missing_since: dict[str, float] = {}
         self._last_scored = 0.0
-        self._groups: dict[str, list[Group]] = {}
+        self._groups: dict[str, list[Group]] = {}  # of the files that were read for the next step
         self._inbox, self._any_submitted = Inbox(), False
         self._stall = StallTimeout(config.stall_seconds, config.silence_seconds)
 
@@ -212,23 +211,21 @@ class FileCollector:
         limit, confirmations = self._train.max_off_policy_steps, self._config.confirmations
         inbox = select_files(state, pool, step - 1, limit, confirmations, {*consumed, *self.refused}, {self._decoy})
         self._warn(inbox.stale, self.late, "came too late to be trained on")
-        rejected = overturned(state, pool, consumed)
-        self._warn(rejected, self._overturned, "was trained on and then rejected (trained_then_rejected)")
+        gone = overturned(state, pool, consumed)
+        self._warn(gone, self._overturned, "was trained on and then rejected (trained_then_rejected)")
         self._inbox, self._any_submitted = inbox, pool in state.pools and len(state.pools[pool].sequences) > 0
         return inbox.files[: self._train.max_files]
 
     @property
     def awaited(self) -> AwaitedFiles:
         """What the next step waits for, as of the last poll."""
-        inbox, train = self._inbox, self._train
-        due = inbox.files[: train.max_files]
+        inbox, train, due = self._inbox, self._train, self._inbox.files[: self._train.max_files]
         ready = sum(file_id(sub) in self._groups for sub in due)
         wanted = max(train.files_per_step, ready + 1) if train.filter else train.files_per_step
         return AwaitedFiles(wanted, ready, len(due) - ready, inbox.confirming, inbox.judging, self._any_submitted)
 
-    @property
     def blocked_by(self) -> str:
-        """What holds the next step up, as of the last poll."""
+        """Return what holds the next step up, as of the last poll."""
         return self._stall.why or self.awaited.summary
 
     def refuse(self, sub: Submission, error: MusterError) -> None:

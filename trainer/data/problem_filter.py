@@ -3,11 +3,11 @@
 Candidates, prompts and sampling noise follow from public hashes and the model, so that anyone with the same weights can
 make the same choice."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from engines.base import Engine
 from environments.pool import PoolEnvironments
@@ -33,18 +33,13 @@ class FilterPlan:
         return self.lowest * self.samples <= solved <= self.highest * self.samples
 
 
-@dataclass(frozen=True)
-class FilterReport:
-    """What a filter found: `kept` of `candidates`, the others too hard or too easy, and the document to use."""
+class FilterReport(NamedTuple):
+    """What a filter found: how many candidates it kept, were too hard or too easy, and the document to use."""
 
     problems: ProblemFilter
     kept: int
     too_hard: int
     too_easy: int
-
-    @property
-    def share(self) -> float:
-        return self.kept / self.problems.candidates
 
 
 def run_filter(
@@ -77,32 +72,20 @@ def run_filter(
         raise ConfigError(f"there are {rows} problems to try, not {plan.candidates}", f"try {rows} at most")
     if len(solved) < plan.candidates:
         engine.load(folder)
-    group = max(1, BATCHES_AT_ONCE * batch // plan.samples)
+    targets, group = all_targets(config.work, tried) or (0,), max(1, BATCHES_AT_ONCE * batch // plan.samples)
     with explained(f"write {journal}", "check the folder and the room on its disk"), journal.open("a") as stream:
         while len(solved) < plan.candidates:
-            part = range(len(solved), min(len(solved) + group, plan.candidates))
-            solved += _solved(engine, environment, model, part, plan.samples, batch)
+            part, attempts = range(len(solved), min(len(solved) + group, plan.candidates)), []
+            for candidate, sample in product(part, range(plan.samples)):
+                noise = tagged_hash("muster/filter-noise/1", bytes.fromhex(model), candidate, sample)
+                k0, k1, k2 = words(noise, 3)
+                attempts.append(Attempt(tried.candidate(candidate), targets[sample % len(targets)], (k0, k1, k2)))
+            scores = (score for score, _ in score_attempts(engine, environment, attempts, batch))
+            solved += [sum(score.task_reward >= 1 for score in islice(scores, plan.samples)) for _ in part]
             stream.writelines(_line({"candidate": one, "solved": solved[one]}) for one in part)
             stream.flush()
             progress(f"{len(solved)} of {plan.candidates} problems tried, {sum(map(plan.keeps, solved))} kept")
     return _report(plan, solved[: plan.candidates], model, head)
-
-
-def _solved(
-    engine: Engine, environment: PoolEnvironments, model: str, candidates: range, samples: int, batch: int
-) -> Iterator[int]:
-    """How many tries at each candidate succeed."""
-    (tried,) = environment.config.environments
-    targets = all_targets(environment.config.work, tried) or (0,)
-    attempts = []
-    for candidate in candidates:
-        for sample in range(samples):
-            noise = tagged_hash("muster/filter-noise/1", bytes.fromhex(model), candidate, sample)
-            k0, k1, k2 = words(noise, 3)
-            attempts.append(Attempt(tried.candidate(candidate), targets[sample % len(targets)], (k0, k1, k2)))
-    scores = (score for score, _ in score_attempts(engine, environment, attempts, batch))
-    for _ in candidates:
-        yield sum(score.task_reward >= 1 for score in islice(scores, samples))
 
 
 def _resume(journal: Path, head: dict[str, Any]) -> list[int]:

@@ -55,13 +55,9 @@ class Policy:
         if lora is not None:
             install_lora(model, lora)
         _narrow_frozen(model, self.dtype)
-        offload = frozen and memory.offload_reference
-        self.model = self.placement.place(model, self.dtype, offload)
+        self.model = self.placement.place(model, self.dtype)
         fill_model(model, folder, self.device)
-        if offload:
-            model.to("cpu")
         self._check_head()
-        self.sums_whole = self.placement.whole_gradients_fit(self.model)
 
     def logprobs(self, row: MicroBatch, temperature: float, entropy_gradient: bool = False) -> tuple[Tensor, Tensor]:
         """Return ln p and entropy of a packed row's output tokens, [N] float32 each, at the sampling temperature."""
@@ -101,10 +97,9 @@ class Policy:
             )
 
     def backward(self, loss: Tensor, last: bool) -> None:
-        """Add up a row's gradient; the ranks exchange sums after the `last` row of an update. Where whole gradients
-        find no room they exchange parts after each row, and only replicas wait for the last."""
+        """Add up a row's gradient. Ranks that share a copy exchange their parts after each row, replicas theirs after
+        the `last` row of an update."""
         if isinstance(self.model, FSDPModule):
-            self.model.set_requires_gradient_sync(last or not self.sums_whole)
             self.model.set_requires_all_reduce(last)
         loss.backward()  # type: ignore[no-untyped-call]
 

@@ -6,7 +6,6 @@ next counters. An opening accuses the seats that accepted the file, and frees th
 import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 from chain.contracts import Canaries, FailingRollout, Planted
 from chain.indexer.records import Submission
@@ -30,71 +29,43 @@ _POLL_SECONDS = 1.0
 _AT_ONCE = 4
 
 
-@dataclass(frozen=True)
-class StepCanaries:
-    """The tree of one step. `secret`: 32 bytes, from which all salts follow; `planted`: up to sixteen different (node,
-    counter). Unused leaves look like used ones."""
-
-    secret: bytes
-    pool: int
-    step: int
-    planted: tuple[tuple[str, int], ...]
-
-    @property
-    def root(self) -> bytes:
-        return merkle.root(self._leaves())
-
-    def opening(self, node: str, counter: int) -> Planted | None:
-        """Return what `Canaries.open` needs for a file; None if it was not planted in this step."""
-        if (node, counter) not in self.planted:
-            return None
-        index = self.planted.index((node, counter))
-        return Planted(self._hash("salt", index), merkle.proof(self._leaves(), index))
-
-    def _leaves(self) -> list[bytes]:
-        leaves = [
-            Canaries.leaf(self._hash("salt", index), self.pool, self.step, node, counter)
-            for index, (node, counter) in enumerate(self.planted)
-        ]
-        return leaves + [self._hash("padding", index) for index in range(len(leaves), LEAVES)]
-
-    def _hash(self, what: str, index: int) -> bytes:
-        return tagged_hash(f"muster/canary-{what}/1", self.secret, self.pool, self.step, index)
-
-
-@dataclass(frozen=True)
 class CanaryPlan:
-    """The canaries of every step of a pool. `decoy`: the key of the node whose files are planted, if any."""
+    """The canaries of every step of a pool: a tree of salted leaves, over the `decoy`'s next sixteen files. Without a
+    decoy leaves are random, which nobody can tell. All salts follow from the owner's key: they are the same after a
+    restart. `node`: the decoy's address, or empty."""
 
-    secret: bytes
-    pool: int
-    decoy: LocalAccount | None
+    def __init__(self, owner: LocalAccount, pool: int, decoy: LocalAccount | None) -> None:
+        self.pool, self.decoy = pool, decoy
+        self.node = str(decoy.address) if decoy else ""
+        self._secret = tagged_hash("muster/canary-secret/1", bytes(owner.key), pool)
 
-    @classmethod
-    def of(cls, owner: LocalAccount, pool: int, decoy: LocalAccount | None) -> "CanaryPlan":
-        """Return the plan whose secret follows from the owner's key: the same after a restart, known to nobody else."""
-        return cls(tagged_hash("muster/canary-secret/1", bytes(owner.key), pool), pool, decoy)
-
-    @property
-    def node(self) -> str:
-        """The decoy's address, empty without one."""
-        return str(self.decoy.address) if self.decoy else ""
-
-    def tree(self, step: int, counter: int) -> StepCanaries:
-        """Return the tree of a step that is published when the decoy's next file has this counter."""
-        planted = [(self.node, counter + index) for index in range(LEAVES if self.decoy else 0)]
-        return StepCanaries(self.secret, self.pool, step, tuple(planted))
+    def root(self, step: int, counter: int) -> bytes:
+        """Return the root of a step that is published when the decoy's next file has this counter."""
+        return merkle.root(self._leaves(step, counter))
 
     def next_root(self, state: State, step: int) -> bytes:
         """Return the root to publish with policy step `step`."""
         account = state.accounts.get((self.pool, self.node))
-        return self.tree(step, account.counter if account else 0).root
+        return self.root(step, account.counter if account else 0)
 
     def opening(self, state: State, sub: Submission) -> Planted | None:
-        """Return the file's opening in its step's tree, found by trying the counters that the tree may begin with."""
+        """Return what `Canaries.open` needs for a file, found by trying the counters that its step's tree may begin
+        with; None if it was not planted."""
         root = state.pools[self.pool].steps[sub.step].canary_root
-        trees = (self.tree(sub.step, sub.counter - back) for back in range(min(LEAVES, sub.counter + 1)))
-        return next((tree.opening(sub.node, sub.counter) for tree in trees if tree.root == root), None)
+        for index in range(min(LEAVES, sub.counter + 1) if sub.node == self.node else 0):
+            leaves = self._leaves(sub.step, sub.counter - index)
+            if merkle.root(leaves) == root:
+                return Planted(self._hash("salt", sub.step, index), merkle.proof(leaves, index))
+        return None
+
+    def _leaves(self, step: int, counter: int) -> list[bytes]:
+        if self.decoy is None:
+            return [self._hash("padding", step, index) for index in range(LEAVES)]
+        salts = [self._hash("salt", step, index) for index in range(LEAVES)]
+        return [Canaries.leaf(salt, self.pool, step, self.node, counter + at) for at, salt in enumerate(salts)]
+
+    def _hash(self, what: str, step: int, index: int) -> bytes:
+        return tagged_hash(f"muster/canary-{what}/1", self._secret, self.pool, step, index)
 
 
 def to_open(state: State, pool: int, decoy: str, now: int, margin: int = 2) -> list[Submission]:

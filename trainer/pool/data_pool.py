@@ -23,7 +23,7 @@ from trainer.model.sharding import Placement
 from trainer.pool.canaries import CanaryPlan
 from trainer.pool.null_models import NullModelLearner
 from trainer.pool.publish import StepPublisher
-from trainer.train import TrainerServices
+from trainer.train import KEPT_EXPORTS, TrainerServices
 
 log = logging.getLogger("muster.trainer")
 _CLOSED = ("closing", "settled")
@@ -44,7 +44,7 @@ class DataBuyer:
             raise ConfigError("a data pool trains nothing", "set `parallel.ranks` to 1")
         self.wanted_rollouts = pool.data.rollouts
         self.base = config.base or base_model(pool.model, pool.environments[0], config.seed)
-        canaries = CanaryPlan.of(services.account, config.pool, None)
+        canaries = CanaryPlan(services.account, config.pool, None)
         self.publisher = StepPublisher(services.client, services.bucket, services.account, pool, canaries)
         self.null_models = NullModelLearner(pool, config, services.client, self.publisher)
         self.stopping = threading.Event()
@@ -105,7 +105,7 @@ class DataBuyer:
         self.null_models.learn(step, same_as=0)
         self.publisher.ensure([*manifests, self.publisher.upload(step, manifests)])
         others = [path for path in sorted(folder.parent.glob("step-*")) if path not in (first, folder)]
-        drop_old(others, self.config.keep_exports)
+        drop_old(others, KEPT_EXPORTS)
 
     def _heartbeat(self) -> HeartbeatRequest:
         return heartbeat("trainer", self.config.name, phase=self._phase, step=self._step, metrics={})

@@ -81,4 +81,4 @@ class NullModelLearner:
             argv += [word for one in engines for word in ("--engine", one)]
             argv += [word for one in config.batches for word in ("--batch", str(one))]
             argv += ["--parent", str(os.getpid())]
-            run_child("learning null models", argv, Path(name), self.stopping, config.seconds, config.nice, threads)
+            run_child("learning null models", argv, Path(name), self.stopping, config.seconds, threads)

@@ -24,12 +24,10 @@ _CLEAR, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 _HEADROOM = 0.9
 
 
-def matrix_flops(
-    device: torch.device, dtype: torch.dtype, size: int = 0, clock: Callable[[], float] = time.perf_counter
-) -> float:
+def matrix_flops(device: torch.device, dtype: torch.dtype, clock: Callable[[], float] = time.perf_counter) -> float:
     """Return the best of a few products of square matrices, in operations a second of `clock`."""
     wait: Callable[[], object] = partial(torch.cuda.synchronize, device) if device.type == "cuda" else int
-    size = size or (8192 if device.type == "cuda" else 1024)
+    size = 8192 if device.type == "cuda" else 1024
     left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
     best = 0.0
     for _ in range(6):

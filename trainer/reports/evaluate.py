@@ -34,6 +34,7 @@ from trainer.config import EvaluationProcessConfig
 log = logging.getLogger("muster.trainer")
 # An engine is given several batches at once: it puts prompts of one length together, which saves most of the padding.
 BATCHES_AT_ONCE = 8
+_NICE = 5  # priority of an evaluation, as of `nice`
 _RESULTS = TypeAdapter(list[SetResult])
 
 
@@ -74,8 +75,8 @@ def average(rewards: Sequence[Sequence[float]]) -> float:
 
 
 def standard_error(rewards: Sequence[Sequence[float]]) -> float:
-    """Return the standard error of `average`: problems are independent draws, the attempts at one problem are not. 0
-    for a single problem."""
+    """Return the standard error of `average`: problems are independent draws, attempts at one are not. 0 for one
+    problem."""
     return statistics.stdev(map(statistics.fmean, rewards)) / math.sqrt(len(rewards)) if len(rewards) > 1 else 0.0
 
 
@@ -159,8 +160,8 @@ class EvaluationProcess:
             document = EvaluationJob(pool=pool, folder=folder.absolute(), step=step, engine=self._engine)
             job.write_text(document.model_dump_json())
             argv = [sys.executable, "-P", "-m", __name__, str(job), str(results), str(os.getpid())]
-            limits = self._config.seconds, self._config.nice, self._engine.threads
-            run_child("the evaluation", argv, Path(name), self._stopping, *limits)
+            seconds, threads = self._config.seconds, self._engine.threads
+            run_child("the evaluation", argv, Path(name), self._stopping, seconds, threads, _NICE)
             return _RESULTS.validate_python(parse_json(results.read_bytes()))
 
 
@@ -187,7 +188,7 @@ class Evaluations:
         known: Iterable[int] = (),
     ) -> None:
         self._pool, self._pool_id, self._account, self._evaluator = pool, pool_id, account, evaluator
-        self._known = set(known)
+        self.known = set(known)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="evaluations")
         self._queue: dict[Candidate, Future[list[SetResult]]] = {}
         self._skipped: list[Evaluation] = []
@@ -202,9 +203,9 @@ class Evaluations:
     def offer(self, candidate: Candidate) -> None:
         """Queue a published policy step if it is due and not known yet."""
         step, last = candidate.step, self._pool.train.steps
-        if step in self._known or not self._pool.evaluation.due(step, last):
+        if step in self.known or not self._pool.evaluation.due(step, last):
             return
-        self._known.add(step)
+        self.known.add(step)
         if not candidate.folder.is_dir():
             self._skipped.append(self._evaluation(candidate, skipped="its weights are gone"))
             return

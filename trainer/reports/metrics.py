@@ -1,13 +1,13 @@
 """A step's metrics as named numbers, and where they go besides `metrics.jsonl`: Prometheus, TensorBoard, Weights &
-Biases. No sink can stop training: one that fails too often in a row is given up until the trainer starts again, and
-when sinks are slower than training, the oldest records that wait are dropped and counted."""
+Biases. No sink can stop training: when sinks are slower, the oldest records that wait are dropped."""
 
+import importlib
 import logging
-import threading
-from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from queue import Empty, Queue
 from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, start_http_server
@@ -22,7 +22,6 @@ from trainer.config import MetricsConfig
 
 log = logging.getLogger("muster.trainer")
 MOST_BUILDS, OTHER = 32, "other"
-_MAX_FAILURES = 20
 
 SCALARS = {
     "step": "Policy step that was made",
@@ -124,64 +123,47 @@ class MetricsSinks:
     """Writes records to `sinks` from a thread of its own. `dropped`: records that no sink ever saw."""
 
     def __init__(self, sinks: Sequence[Sink], waiting: int = 256) -> None:
-        self._sinks, self._failures = list(sinks), Counter[str]()
-        self._waiting: deque[Mapping[str, Any]] = deque(maxlen=waiting)
-        self._changed, self._closing = threading.Condition(), False
+        self._sinks = sinks
+        self._waiting = Queue[Mapping[str, Any] | None](waiting)  # None: the end
         self._thread = essential("metrics", self._run)
         self.dropped = 0
 
     def start(self) -> None:
         self._thread.start()
 
-    def write(self, record: Mapping[str, Any]) -> None:
+    def write(self, record: Mapping[str, Any] | None) -> None:
         """Hand on a step's record; returns at once."""
-        with self._changed:
-            if len(self._waiting) == self._waiting.maxlen:
+        if self._waiting.full():
+            with suppress(Empty):
+                self._waiting.get_nowait()
                 self.dropped += 1
-                if self.dropped == 1:
-                    log.warning("metrics come faster than their sinks take them: the oldest are dropped")
-            self._waiting.append(dict(record))
-            self._changed.notify()
+            if self.dropped == 1:
+                log.warning("metrics come faster than their sinks take them: the oldest are dropped")
+        self._waiting.put(record and dict(record))
 
     def close(self, patience: float = 5.0) -> None:
         """Write what waits and close the sinks, for at most `patience` seconds."""
-        with self._changed:
-            self._closing = True
-            self._changed.notify()
+        self.write(None)
         if self._thread.is_alive():
             self._thread.join(patience)
 
-    def _next(self) -> Mapping[str, Any] | None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._closing)
-            return self._waiting.popleft() if self._waiting else None
-
     def _run(self) -> None:
-        builds: set[str] = set()
-        while (record := self._next()) is not None:
+        builds, failing = set[str](), set[str]()
+        while (record := self._waiting.get()) is not None:
             numbers = bounded(samples(record), builds)
-            for sink in list(self._sinks):
-                self._try(sink, int(record["step"]), numbers)
+            for sink in self._sinks:
+                try:
+                    sink.write(int(record["step"]), numbers)
+                    failing.discard(sink.name)
+                except Exception as error:  # whatever another program's client raises
+                    if sink.name not in failing:
+                        log.warning("metrics sink %s fails: %s; it is tried again with every step", sink.name, error)
+                    failing.add(sink.name)
         for sink in self._sinks:
             try:
                 sink.close()
             except Exception as error:
                 log.warning("metrics sink %s did not close: %s", sink.name, error)
-
-    def _try(self, sink: Sink, step: int, numbers: Sequence[MetricSample]) -> None:
-        name = sink.name
-        try:
-            sink.write(step, numbers)
-        except Exception as error:  # whatever another program's client raises
-            self._failures[name] += 1
-            if self._failures[name] == 1:
-                log.warning("metrics sink %s fails: %s", name, error)
-            if self._failures[name] == _MAX_FAILURES:
-                log.warning("metrics sink %s failed %d times in a row: given up until restart", name, _MAX_FAILURES)
-                self._sinks.remove(sink)
-        else:
-            if self._failures.pop(name, 0):
-                log.info("metrics sink %s works again", name)
 
 
 class PrometheusSink(Collector):
@@ -230,13 +212,8 @@ class TensorBoardSink:
     name = "tensorboard"
 
     def __init__(self, folder: Path) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            what = "`metrics.tensorboard` is set, but TensorBoard is not installed"
-            raise ConfigError(what, "pip install tensorboard") from None
-        make: Any = SummaryWriter
-        self._writer = make(log_dir=str(folder))
+        library = _installed("torch.utils.tensorboard", "tensorboard")
+        self._writer = library.SummaryWriter(log_dir=str(folder))
 
     def write(self, step: int, numbers: Sequence[MetricSample]) -> None:
         for sample in numbers:
@@ -253,16 +230,12 @@ class WandbSink:
 
     name = "wandb"
 
-    def __init__(self, project: str, run: str, folder: Path, mode: str = "online") -> None:
+    def __init__(self, project: str, run: str, folder: Path) -> None:
+        library = _installed("wandb", "wandb")
         try:
-            import wandb  # type: ignore[import-not-found,unused-ignore]
-        except ImportError:
-            raise ConfigError("`metrics.wandb` is set, but wandb is not installed", "pip install wandb") from None
-        library: Any = wandb
-        try:
-            self._run = library.init(project=project, id=run, name=run, dir=str(folder), mode=mode, resume="allow")
+            self._run = library.init(project=project, id=run, name=run, dir=str(folder), resume="allow")
         except Exception as error:  # its client has errors of its own
-            hint = 'log in with `wandb login`, or set `metrics.wandb.mode` = "offline"'
+            hint = "log in with `wandb login`, or set WANDB_MODE=offline"
             raise ConfigError(f"wandb does not start: {error}", hint) from None
 
     def write(self, step: int, numbers: Sequence[MetricSample]) -> None:
@@ -272,6 +245,14 @@ class WandbSink:
         self._run.finish()
 
 
+def _installed(module: str, package: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        what = f"`metrics.{package}` is set, but {package} is not installed"
+        raise ConfigError(what, f"pip install {package}") from None
+
+
 def make_sinks(config: MetricsConfig, home: Path, run: str) -> list[Sink]:
     """Return every sink of a run named `run`, whose files are in `home`. Raises ConfigError for one that cannot
     start."""
@@ -279,5 +260,5 @@ def make_sinks(config: MetricsConfig, home: Path, run: str) -> list[Sink]:
     if config.tensorboard:
         sinks.append(TensorBoardSink(config.tensorboard))
     if config.wandb:
-        sinks.append(WandbSink(config.wandb.project, run, home, config.wandb.mode))
+        sinks.append(WandbSink(config.wandb, run, home))
     return sinks

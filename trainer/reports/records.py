@@ -106,8 +106,8 @@ class Records:
                 os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
             self._repaired.add(path)
         lines = _lines(entries)
-        with path.open("ab", buffering=0) as file:
-            end = file.seek(0, os.SEEK_END)
+        with path.open("ab", buffering=0) as file:  # what a buffer keeps of a failed write would come after it
+            end = file.tell()
             try:
                 if file.write(lines) < len(lines):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
@@ -120,17 +120,14 @@ class Records:
 def step_record(metrics: "StepMetrics", files: list[Submission], waited: float) -> dict[str, Any]:
     """Return the line of `metrics.jsonl` for a step trained on `files`, for which the trainer waited `waited`
     seconds."""
-    unknown = {} if metrics.rollouts else dict.fromkeys(_MEANS)
-    return (
-        asdict(metrics)
-        | unknown
-        | {
-            "timings": {"wait": round(waited, 3), "train": round(metrics.seconds, 3)},
-            "time": round(time.time(), 3),
-            "consumed": [sub.sequence for sub in files],
-            "policy_steps": [sub.step for sub in files],
-        }
-    )
+    return {
+        **asdict(metrics),
+        **({} if metrics.rollouts else dict.fromkeys(_MEANS)),
+        "timings": {"wait": round(waited, 3), "train": round(metrics.seconds, 3)},
+        "time": round(time.time(), 3),
+        "consumed": [sub.sequence for sub in files],
+        "policy_steps": [sub.step for sub in files],
+    }
 
 
 def file_record(step: int, sub: Submission) -> dict[str, Any]:

@@ -3,7 +3,7 @@ trainer's log-probabilities with the files': a node that stands out among those 
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -149,21 +149,27 @@ class StepTotals:
         )
 
 
-def batch_metrics(groups: Iterable[Group], policy_steps: Sequence[int], trained: int) -> dict[str, Any]:
-    """Return for the record of the step that made policy `trained` from files of `policy_steps`: mean task reward by
+def batch_metrics(
+    metrics: StepMetrics, groups: Sequence[Group], policy_steps: Sequence[int], peak: float | None
+) -> dict[str, Any]:
+    """Return what else the record of a step tells, which was trained on files of `policy_steps`: mean task reward by
     environment, mean distance from target lengths (tokens; None where there are none), files by staleness (policy steps
-    between a file's weights and those it is trained into)."""
+    between a file's weights and those it is trained into), tokens (prompts included) per second, and the share of
+    `peak` operations a second that were used."""
     rollouts = [rollout for group in groups for rollout in group]
     by_environment: dict[str, list[float]] = {}
     for rollout in rollouts:
         by_environment.setdefault(rollout.settings.environment, []).append(rollout.task_reward)
     errors = [abs(rollout.target - len(rollout.output)) for rollout in rollouts if rollout.target]
-    ages = [trained - 1 - step for step in policy_steps]
+    ages, seconds = [metrics.step - 1 - step for step in policy_steps], metrics.seconds
     return {
+        "dropped_share": metrics.groups_dropped / max(1, len(groups)),
         "rewards_by_environment": {name: fmean(rewards) for name, rewards in sorted(by_environment.items())},
         "length_error": fmean(errors) if errors else None,
         "staleness": {str(age): count for age, count in sorted(Counter(ages).items())},
         "staleness_mean": fmean(ages) if ages else None,
+        "tokens_per_second": metrics.trained_tokens / seconds if seconds > 0 else None,
+        "mfu": metrics.flops / seconds / peak if peak and seconds > 0 else None,
     }
 
 
@@ -182,15 +188,7 @@ def data_sheet_flops(device: torch.device) -> float | None:
     return next((flops * 1e12 for flops in known), None)
 
 
-def peak_flops(placement: Placement, tflops: float | None = None) -> float | None:
-    """Return the operations per second of all ranks together: `tflops` (10^12) each, or by the data sheet of a known
-    GPU; None where neither is known."""
-    each = tflops * 1e12 if tflops else data_sheet_flops(torch.device(placement.device))
+def peak_flops(placement: Placement) -> float | None:
+    """Return the operations per second of all ranks together by the data sheet; None for devices that it lacks."""
+    each = data_sheet_flops(torch.device(placement.device))
     return each * placement.ranks.world if each else None
-
-
-def throughput(tokens: int, flops: float, seconds: float, peak: float | None) -> dict[str, float | None]:
-    """Return for a step's record: tokens (prompts included) per second, and the share of `peak` that its `flops`
-    were."""
-    used = flops / seconds / peak if peak and seconds > 0 else None
-    return {"tokens_per_second": tokens / seconds if seconds > 0 else None, "mfu": used}

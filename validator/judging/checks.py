@@ -35,8 +35,7 @@ class Repeats:
 
 
 def repeats(rollouts: Sequence[Rollout], inserted: Sequence[Inserted]) -> Repeats:
-    """Find what a file says twice; a function of the file and of the replies `inserted` in its rows, for every verifier
-    alike."""
+    """Find what a file says twice, given the replies `inserted` in its rows."""
     seen: dict[bytes, tuple[bytes, int]] = {}
     ambiguous: set[int] = set()
     copied: dict[int, int] = {}
@@ -52,7 +51,7 @@ def repeats(rollouts: Sequence[Rollout], inserted: Sequence[Inserted]) -> Repeat
 
 def fingerprints(rollout: Rollout, inserted: Inserted = ()) -> Iterator[tuple[bytes, bytes, float]]:
     """Yield for each proof: the proof, a SHA-256 of all tokens that it depends on (replies and their positions
-    included), and the claimed surprisal in nats of those that were generated."""
+    included), and the claimed surprisal of the generated ones in nats."""
     running, surprisal, replies = hashlib.sha256(_words(rollout.prompt_tokens)), 0.0, dict(inserted)
     for number, proof in enumerate(rollout.proofs):
         start, end = number * CHUNK, min((number + 1) * CHUNK, len(rollout.output_tokens))
@@ -82,8 +81,7 @@ def _word(token: int) -> bytes:
 
 @dataclass(frozen=True)
 class SubmissionFacts:
-    """One submission as the chain knows it: its work, what the worker committed to, its number in the pool, the seed
-    that draws the audit sample (32 bytes), and the audit rate (in 1/65536)."""
+    """One submission as the chain knows it. `lane_seed` (32 bytes) draws the audit sample, at `audit_rate` / 65536."""
 
     work: Work
     commitment: Commitment
@@ -100,7 +98,7 @@ def verdict_on(
     audited: Sequence[int] = (),
     findings: Sequence[Finding] = (),
 ) -> Verdict:
-    """Return the verdict `code` on a submission to a pool of this configuration, with what it rests on."""
+    """Return a verdict on a submission to a pool of this configuration."""
     return Verdict(
         **facts.work.id.flat(),
         sequence=facts.sequence,
@@ -236,9 +234,8 @@ def check_schema(context: CheckContext) -> Finding:
 def check_header(context: CheckContext) -> Finding:
     """Check the header against the chain: whose file this is, and from which randomness and weights.
 
-    A wrong network, step seed or manifest is malformed, since a reorganisation changes the last two under an honest
-    worker. Another node, step or counter never happens to an honest worker. In a pool with evidence, an engine that its
-    judges cannot measure is malformed too: its files would add up to nothing.
+    A wrong network, step seed or manifest is malformed: a reorganisation changes the last two under an honest worker,
+    but never node, step or counter. In a pool with evidence, so is an engine that its judges cannot measure.
     """
     header, claimed, known = context.header, context.header.work, context.facts.work
     differing = claimed.id.differing(known.id)
@@ -302,9 +299,8 @@ def check_prompts(context: CheckContext) -> Finding:
 def check_termination(context: CheckContext) -> Finding:
     """Check that every rollout ends at the EOS after which no turn follows, or at the length limit.
 
-    The environment's replies are recomputed from the sampled tokens, so that a missing or an extra turn is found in
-    every row, audited or not. A row beyond the model's context is refused here, since nobody's prefill could judge it,
-    and no honest engine begins one.
+    The environment's replies are recomputed, so that a missing or an extra turn is found in every row, audited or not.
+    A row beyond the model's context, which no honest engine begins, is refused before a prefill would fail on it.
     """
     limit = context.config.work.max_new_tokens
     wrong = [number for number, row in enumerate(context.rollouts) if not _ends_rightly(row, context)]
@@ -357,11 +353,9 @@ def check_proofs(context: CheckContext) -> Finding:
 def check_duplicates(context: CheckContext) -> Finding:
     """Refuse the same improbable text submitted for two samples of one file.
 
-    Rows are independent samples, keyed by node, step, counter, slot and sample: they agree with probability
-    exp(−surprisal). Honest rows may repeat; samples of an easy problem are often equal. One proof under several texts
-    is no fraud by itself, since a completion that loops has equal activations: such rows are always audited
-    (`CheckContext.audited`). Copies of other submissions are found by the sampling check, because a verdict depends on
-    the chain and this file alone.
+    Rows are independent samples, which agree with probability exp(−surprisal): those of an easy problem are often
+    equal. One proof under several texts is no fraud by itself, since a completion that loops has equal activations:
+    such rows are always audited. The sampling check finds copies of other files.
     """
     copied = context.repeats.copied
     if copied:
@@ -387,8 +381,8 @@ def check_logprobs(context: CheckContext) -> Finding:
 
 
 def check_toploc(context: CheckContext) -> Finding:
-    """Compare claimed activations (TOPLOC) with the verifier's, by the worst chunk and by the mean over all chunks: a
-    small change of the weights moves every chunk a little."""
+    """Compare claimed activations (TOPLOC) with the verifier's, by the worst chunk and by the mean: a small change of
+    the weights moves every chunk a little."""
     checks = context.config.checks
     mismatches = [count for row in context.measured for count in row.mismatches]
     mantissas = [error for row in context.measured for error in row.mantissas]
@@ -405,11 +399,8 @@ def check_toploc(context: CheckContext) -> Finding:
 
 
 def check_eos(context: CheckContext) -> Finding:
-    """Refuse an EOS that is improbable by the verifier's logits and not what the seeded noise picks.
-
-    Improbable alone is no fraud: noise picks an EOS of probability p once in 1/p times. The two together prove that the
-    EOS was put there.
-    """
+    """Refuse an EOS that is improbable by the verifier's logits and not what the seeded noise picks, which picks one of
+    probability p once in 1/p times."""
     checks = context.config.checks
     ended = [row for row in context.measured if row.eos_probability is not None]
     least = min((row.eos_probability or 0.0 for row in ended), default=1.0)
@@ -425,11 +416,8 @@ def check_eos(context: CheckContext) -> Finding:
 
 
 def check_sampling(context: CheckContext) -> Finding:
-    """Check that every token is the one that the seeded noise picks: the largest score gap, and the rate of misses.
-
-    A rounding difference makes a few near-ties go the other way with a gap near 0. A token chosen by other means loses
-    by about as much as the noise varies.
-    """
+    """Check that every token is the one that the seeded noise picks, by the largest score gap and the rate of misses.
+    Rounding turns a few near-ties, with a gap near 0; one chosen by other means loses by as much as noise varies."""
     checks = context.config.checks
     gaps = [gap for row in context.measured for gap in row.gaps]
     misses = sum(not gap <= 0 for gap in gaps)
@@ -443,8 +431,8 @@ def check_sampling(context: CheckContext) -> Finding:
 
 
 def check_distribution(context: CheckContext) -> Finding:
-    """Check that the chosen tokens are as probable as samples of this model: text of another model is more surprising,
-    greedy text less so (overconfidence). Both are logarithms of e-values (`validator.judging.measurements`)."""
+    """Check that the chosen tokens are as probable as samples of this model: another model's text is more surprising,
+    greedy text less so (overconfidence). Both are ln of e-values (`validator.judging.measurements`)."""
     checks = context.config.checks
     measured = {
         "surprise": (sum(row.surprise for row in context.measured), checks.distribution_nats_reject),

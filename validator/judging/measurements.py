@@ -15,8 +15,7 @@ import torch
 
 from engines.base import Engine, EngineInfo, Prefilled
 from engines.runtime import PACE
-from protocol.evidence.coherence import blocks_of
-from protocol.evidence.figures import FileFigures, Sum, arithmetic_label, finding, unexplained
+from protocol.evidence.figures import FileFigures, Sum, arithmetic_label, blocks_of, finding, unexplained
 from protocol.evidence.null_model import StepNullModels
 from protocol.rollout_file.rows import interleaved, sampled_places
 from protocol.sampling.noise import Gaps, NoiseKey, verify_rows

@@ -4,9 +4,9 @@
 this machine (the reader's sandbox, the engine) raise. `FileJudge` fetches a file, brings the weights, chooses the
 engine and stores the verdict.
 
-Two engines differ by more than small cheats change; one engine differs from itself by far less. So a file of a node
-challenge is measured by the engine that its header names, if this machine has it and the pool has a null model for the
-pair. A worker that names an engine which it does not use only makes its own errors larger.
+Two engines differ by more than small cheats change. So a file of a node challenge is measured by the engine that its
+header names, if this machine has it and the pool has a null model for the pair. A worker that names another engine than
+it uses only makes its own errors larger.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from engines.base import Engine
 from engines.runtime import arithmetic_of, vllm_installed
 from environments.pool import FollowingEnvironments, PoolEnvironments
 from protocol.config import PoolConfig
-from protocol.errors import ConfigError, MusterError, printable
+from protocol.errors import MusterError, printable
 from protocol.evidence.figures import arithmetic_label
 from protocol.evidence.null_model import StepNullModels
 from protocol.rollout_file.file import read
@@ -57,8 +57,7 @@ def judge(
     null_models: StepNullModels | None = None,
 ) -> Verdict:
     """Judge one submission. `data` is None when nobody served bytes of its SHA-256; `engine` holds its step's weights,
-    with which its `null_models` come. Nothing else counts, so whoever judges later or alone finds the same. Raises
-    MusterError if reader or engine fails."""
+    with which its `null_models` come. Raises MusterError if reader or engine fails."""
     context, findings = _open(facts, data, config, environment)
     audited: list[int] = []
     if context is not None:
@@ -109,8 +108,8 @@ class OtherEngines:
 
 
 class LoadedEngine:
-    """An engine that the judges of several pools share. `loaded`: the manifest of its weights. `refused`: those that it
-    failed to load when it last tried, which may have taken minutes. `others`: the machine's further engines."""
+    """An engine that the judges of several pools share, with the manifest of the weights that it `loaded`, those that
+    it failed to load (`refused`), and the machine's `others`."""
 
     def __init__(self, engine: Engine, others: OtherEngines | None = None) -> None:
         self.engine, self.others = engine, others or OtherEngines()
@@ -130,19 +129,11 @@ class LoadedEngine:
         self.loaded = manifest
 
 
-def others(own: EngineConfig, names: Sequence[EngineName] | None = None) -> tuple[EngineConfig, ...]:
-    """Return the engines that a machine which judges with `own` holds besides, in the same dtype on the same device:
-    those of `names`, or all that are installed. Raises ConfigError for one that is not."""
+def others(own: EngineConfig) -> tuple[EngineConfig, ...]:
+    """Return the installed engines besides the one that a machine judges with, in the same dtype on the same device."""
     here: tuple[EngineName, ...] = ("transformers", "vllm") if vllm_installed() else ("transformers",)
-    used = (here[-1] if own.name == "auto" else own.name,)
-    for name in names or ():
-        if name not in here:
-            raise ConfigError(
-                f"`challenge_engines` names {name}, which is not installed", "install it, or leave it out"
-            )
-    return tuple(
-        own.model_copy(update={"name": name}) for name in (here if names is None else names) if name not in used
-    )
+    used = here[-1] if own.name == "auto" else own.name
+    return tuple(own.model_copy(update={"name": name}) for name in here if name != used)
 
 
 JudgeOne = Callable[
@@ -158,10 +149,8 @@ _MOST_LACKING = 1000  # files whose absence is remembered
 
 
 class FileJudge:
-    """Judges submissions of one pool, one at a time, with the weights that `weights` brings.
-
-    Verdicts are stored in `verdicts` and not judged again, the files themselves retained in `files` (None: nowhere).
-    """
+    """Judges submissions of one pool, one at a time, with the weights that `weights` brings. Verdicts are stored in
+    `verdicts` and not judged again, the files themselves retained in `files` (None: nowhere)."""
 
     def __init__(
         self,
@@ -185,12 +174,9 @@ class FileJudge:
     def verdict(
         self, facts: SubmissionFacts, announced: Sequence[str] = (), *, final: bool = True, as_worker: bool = False
     ) -> Verdict:
-        """Return the verdict on a submission.
-
-        A file that nobody has is unavailable if that is `final`; else MissingFileError is raised. `as_worker`: measure
-        with the engine that the file names, if this machine has it and its step a null model of it by itself. Raises
-        MusterError if a source, the weights or this machine fail.
-        """
+        """Return the verdict on a submission. A file that nobody has is unavailable if that is `final`, else
+        MissingFileError is raised. `as_worker`: measure with the engine that the file names, if possible. Raises
+        MusterError if a source, the weights or this machine fail."""
         stored = None if as_worker else self._stored(facts, self._engine)
         if stored is not None and self._is_retained(facts):
             return stored
@@ -221,7 +207,7 @@ class FileJudge:
 
     def to_vote(self, verdict: Verdict) -> Verdict:
         """Return what a seat votes that will have to show the bytes: `unavailable` if it would accept and cannot retain
-        them. Otherwise whoever fills its disk has it fined for every later file."""
+        them, or whoever fills its disk has it fined."""
         place, sha256 = (verdict.pool, verdict.sequence), bytes.fromhex(verdict.sha256)
         if not verdict.code.is_accept or self._files is None or self._files.has(place, sha256):
             return verdict
@@ -230,15 +216,12 @@ class FileJudge:
         return replace(verdict, code=Code.UNAVAILABLE, findings=(*verdict.findings, finding))
 
     def lacks(self, sha256: bytes) -> str:
-        """Return why the bytes of a file could not be fetched the last time; empty if they were, or never asked for."""
+        """Return why the bytes of a file could not be fetched the last time, if so."""
         return self._lacking.get(sha256, "")
 
     def warm(self, work: Work) -> None:
         """Load the weights of a policy step, so that the first verdict need not wait for them."""
         self._load(work, self._engine)
-
-    def prepare(self, facts: SubmissionFacts) -> None:
-        self._weights(facts.work)
 
     def _fetch(self, facts: SubmissionFacts, announced: Sequence[str], keep: bool) -> bytes | None:
         sha256, limit = facts.commitment.sha256, Limits.of(self._config.work).file_bytes
@@ -269,8 +252,8 @@ class FileJudge:
         return self._verdicts.find(facts, self._config.digest, other) if self._verdicts else None
 
     def _workers(self, facts: SubmissionFacts, data: bytes) -> LoadedEngine:
-        """Return the engine that a file's header names; ours if its step has no null model of that engine verified by
-        itself, or this machine does not have it."""
+        """Return the engine that a file's header names; ours if its step has no null model of that one verified by
+        itself, or it is not here."""
         try:
             header, _ = read(data, Limits.of(self._config.work))
         except MalformedFile:
@@ -284,15 +267,14 @@ class FileJudge:
         found = self._engine.others.of(named)
         if found is None or facts.work.manifest in found.refused:
             log.warning(
-                "file %d was made with %s, which is not here (`challenge_engines`) or cannot start: judged with %s",
+                "file %d was made with %s, which is not installed here or cannot start: judged with %s",
                 facts.sequence, named, self._engine.key,
             )  # fmt: skip
             return self._engine
         return found
 
     def _judged(self, facts: SubmissionFacts, data: bytes | None, engine: LoadedEngine) -> tuple[LoadedEngine, Verdict]:
-        """Return the verdict and the engine that it is by: ours if another one fails, which may have no memory left
-        beside ours, or hold a model of another kind."""
+        """Return the verdict and the engine that it is by: ours if another one fails, for want of memory maybe."""
         if engine is not self._engine:
             self._weights(facts.work)  # where these are missing, no engine is to blame
             try:
@@ -325,10 +307,7 @@ _REACH = 4  # policy steps beyond the newest that was asked for, which are still
 
 class JudgedWeights:
     """Brings the weights of a file's policy step and checks every byte each time, because a verdict rests on them.
-
-    While the pool gives us files to judge, each new step is fetched once it is published. `keep`: how many steps stay
-    in the cache.
-    """
+    While the pool gives us files to judge, each new step is fetched once it is published. The cache `keep`s so many."""
 
     def __init__(self, client: PoolClient, poll_seconds: float, keep: Callable[[], int]) -> None:
         self._client, self._keep, self._asked = client, keep, -1

@@ -1,9 +1,7 @@
 """The judge queue: one thread that fetches and judges for all pools, so that chain deadlines never wait for a model.
 
-What is asked for comes first. A task that misses a file, or cannot be judged yet, is tried again between the others,
-which it never holds up. A task of more files than a lane has (a node challenge) lets smaller ones go first, after each
-of its files. While nothing is asked for, the queue judges ahead: files whose committee is not drawn yet, where the
-verdict cannot depend on the draw. Such a verdict goes to the verdict store only; nothing is committed before the draw.
+A task that misses a file, or cannot be judged yet, is tried again between the others, which it never holds up. A task
+of more files than a lane has (a node challenge) lets smaller ones go first, after each of its files.
 """
 
 import logging
@@ -13,11 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
-from typing import Any
 
 from engines.runtime import device_lost
 from protocol.errors import MusterError, printable
-from protocol.seeds import AUDIT_EVERYTHING
 from protocol.verdict import LANE, BallotDocument, Code, Verdict
 from runtime.entry import essential
 from validator.judging.checks import SubmissionFacts
@@ -38,8 +34,7 @@ class JudgeTask:
     patience: seconds from when the task is asked for, after which a file that no source has counts as unavailable.
     to_show: whoever accepts a file will have to show its bytes, as committees do.
     as_worker: each file is measured by its worker's own engine, if this machine has it.
-    whole: all files are needed, and none is measured before all are there: whoever withholds one would otherwise have
-    the others measured for nothing.
+    whole: no file is measured before all are there, since one that is withheld decides for all.
     """
 
     key: TaskKey
@@ -72,14 +67,13 @@ class _Request:
     last kept it from its end."""
 
     task: JudgeTask
-    ahead: bool
     until: float
     not_before: float = 0.0
     there: set[int] = field(default_factory=set)
     found: dict[int, Verdict] = field(default_factory=dict)
     failures: Counter[int] = field(default_factory=Counter)
     problem: str = ""
-    future: Future[Any] = field(default_factory=Future)
+    future: Future[LaneVerdict] = field(default_factory=Future)
     cancelled: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -99,8 +93,7 @@ class _Request:
 
 class JudgeQueue:
     """Judges tasks one after another and remembers each until `retain` drops it. Ballot documents are stored in
-    `verdicts`. `done` is called after every task that was asked for. `problem`: what failed unexpectedly since a task
-    was last judged."""
+    `verdicts`. `done` is called after every task. `problem`: what failed unexpectedly since a task was last judged."""
 
     def __init__(self, verdicts: VerdictStore, done: Callable[[], None] = lambda: None) -> None:
         self._verdicts, self._done = verdicts, done
@@ -113,9 +106,9 @@ class JudgeQueue:
 
     @property
     def current(self) -> str:
-        """What is being judged that was asked for; empty if nothing is."""
+        """What is being judged; empty if nothing is."""
         running = self._running
-        return running.task.where if running and not running.ahead else ""
+        return running.task.where if running else ""
 
     def start(self) -> None:
         self._thread.start()
@@ -133,24 +126,16 @@ class JudgeQueue:
         with self._changed:
             request = self._requests.get(task.key)
             if request is None:
-                request = self._add(task, ahead=False)
-                if self._running is not None and self._running.ahead:
-                    self._running.cancelled.set()
+                request = self._requests[task.key] = _Request(task, time.monotonic() + task.patience)
+                self._changed.notify()
             elif request.task.mirrors != task.mirrors:
                 # Somebody announced where a file is: try there at once.
                 request.task, request.not_before = task, 0.0
                 self._changed.notify()
             return request.future
 
-    def prepare(self, task: JudgeTask) -> None:
-        """Do once what can be done of a task before its draw; its key has no seed yet."""
-        with self._changed:
-            if task.key not in self._requests:
-                self._add(task, ahead=True)
-
     def so_far(self, key: TaskKey) -> tuple[dict[int, Verdict], str]:
-        """Return the verdicts on a task that is not finished, by file index, and what last kept it from its end (empty
-        if only time did)."""
+        """Return the verdicts on an unfinished task, by file index, and what last kept it from its end, if anything."""
         with self._changed:
             request = self._requests.get(key)
             return (dict(request.found), request.problem) if request else ({}, "")
@@ -161,22 +146,15 @@ class JudgeQueue:
             for key in [key for key in self._requests if key not in keys]:
                 self._requests.pop(key).cancel()
 
-    def _add(self, task: JudgeTask, ahead: bool) -> _Request:
-        until = time.monotonic() + (0.0 if ahead else task.patience)
-        self._requests[task.key] = request = _Request(task, ahead, until)
-        self._changed.notify()
-        return request
-
     def _next(self) -> _Request | None:
-        """Return the oldest task that is asked for, else one that was put aside, else one to prepare; None at the
-        end."""
+        """Return the task that has waited longest for its turn; None at the end."""
         with self._changed:
             self._running = None
             while not self._stopped:
                 now, waiting = time.monotonic(), [r for r in self._requests.values() if not r.future.done()]
                 ready = [request for request in waiting if request.not_before <= now]
                 if ready:
-                    self._running = min(ready, key=lambda request: (request.ahead, request.not_before))
+                    self._running = min(ready, key=lambda request: request.not_before)
                     return self._running
                 self._changed.wait(min((r.not_before - now for r in waiting), default=None))
             return None
@@ -186,7 +164,7 @@ class JudgeQueue:
             started, pause = time.monotonic(), _RETRY_SECONDS
             try:
                 if self._gather(request) and self._judge_files(request):
-                    self._finish(request, None if request.ahead else self._lane_verdict(request.task, request.found))
+                    self._finish(request)
                     self.problem = ""
                 else:
                     request.not_before = time.monotonic()
@@ -195,8 +173,7 @@ class JudgeQueue:
                 if device_lost(error):
                     raise  # which ends the process: the next one opens the device again
                 request.problem = str(error)
-                quiet = request.ahead or isinstance(error, CancelledError | MissingFileError)
-                level = logging.DEBUG if quiet else logging.WARNING
+                level = logging.DEBUG if isinstance(error, CancelledError | MissingFileError) else logging.WARNING
                 log.log(level, "%s cannot be judged yet: %s", request.task.where, error)
             except Exception as error:  # a fault of ours must not end the thread, nor cost a stranger's stake
                 if device_lost(error):
@@ -204,23 +181,20 @@ class JudgeQueue:
                 request.problem = self.problem = f"judging failed: {printable(repr(error), 200)}"
                 log.exception("%s: judging failed", request.task.where)
                 pause = 10 * _RETRY_SECONDS
-            if request.ahead:
-                self._finish(request, None)
             # Slow sources of one pool leave most of the time to the others.
             now = time.monotonic()
             request.not_before = now + max(pause, 3 * (now - started))
 
-    def _finish(self, request: _Request, result: LaneVerdict | None) -> None:
+    def _finish(self, request: _Request) -> None:
+        verdict = self._lane_verdict(request.task, request.found)
         with self._changed:
             if not request.future.cancelled():
-                request.future.set_result(result)
-        if not request.ahead:
-            self._done()
+                request.future.set_result(verdict)
+        self._done()
 
     def _gather(self, request: _Request) -> bool:
         """Look for up to a lane's worth of the further files of a whole task, until a smaller task waits. Returns
-        whether all are there, or the task has ended because one is not. Raises MissingFileError if that one may appear
-        later."""
+        whether the search is over. Raises MissingFileError for a file that may appear later."""
         task, final = request.task, time.monotonic() >= request.until
         left = [at for at in range(len(task.facts)) if at not in request.there] if task.whole else []
         for at in left[:LANE]:
@@ -250,28 +224,24 @@ class JudgeQueue:
         left = sorted((at for at in range(len(task.facts)) if at not in request.found), key=order)
         for at in left[:LANE]:
             request.check()
-            facts, mirrors = task.facts[at], task.mirrors[at]
-            if request.ahead and facts.audit_rate < AUDIT_EVERYTHING:
-                task.judge.prepare(facts)  # the rows to audit are not known yet, the model is
-            else:
-                failures[at] += 1
-                try:
-                    request.found[at] = task.judge.verdict(facts, mirrors, final=final, as_worker=task.as_worker)
-                except MissingFileError as error:
-                    missing = error
+            failures[at] += 1
+            try:
+                facts, mirrors = task.facts[at], task.mirrors[at]
+                request.found[at] = task.judge.verdict(facts, mirrors, final=final, as_worker=task.as_worker)
+            except MissingFileError as error:
+                missing = error
             if request.large and self._smaller_waits():
                 break
         if missing is not None:
             raise missing
-        return request.ahead or len(request.found) == len(task.facts)
+        return len(request.found) == len(task.facts)
 
     def _smaller_waits(self) -> bool:
-        """Whether a task of no more files than a lane has was asked for and can be tried."""
+        """Whether a task of no more files than a lane has can be tried."""
         now = time.monotonic()
         with self._changed:
             return any(
-                not (one.ahead or one.large or one.future.done()) and one.not_before <= now
-                for one in self._requests.values()
+                not (one.large or one.future.done()) and one.not_before <= now for one in self._requests.values()
             )
 
     def _lane_verdict(self, task: JudgeTask, found: dict[int, Verdict]) -> LaneVerdict:

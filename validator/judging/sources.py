@@ -21,19 +21,17 @@ _LEAST_PACE = 1 << 20  # bytes a second that an announced source has to send, or
 class Sources:
     """The sources of one pool. `objects` are the pool's own; announced URLs are strangers'.
 
-    All announced URLs are asked at once, so that none keeps another from its turn, and none is waited for longer than
-    `announced_seconds` plus what the largest allowed file takes at 1 MiB/s. They are asked when the pool's own sources
-    fail, or have sent nothing whole within `own_seconds`: an owner that hides a file may also never end its answer.
+    Announced URLs are asked when the pool's own sources fail, or have sent nothing whole within `own_seconds`: an owner
+    that hides a file may also never end its answer. All are asked at once, and waited for at most `announced_seconds`
+    plus what the largest allowed file takes at 1 MiB/s.
     """
 
     def __init__(self, objects: HttpObjects, announced_seconds: float = 3.0, own_seconds: float = 2.0) -> None:
         self._objects, self._announced_seconds, self._own_seconds = objects, announced_seconds, own_seconds
 
     def fetch(self, kind: Kind, digest: bytes, limit: int, announced: Sequence[str] = ()) -> bytes | None:
-        """Return the object, at most `limit` bytes; None if every source that answers has none.
-
-        Raises UnreachableError when no source answers: then this machine may be at fault, and no vote is honest.
-        """
+        """Return the object, at most `limit` bytes; None if every source that answers has none. Raises UnreachableError
+        when no source answers: then this machine may be at fault, and no vote is honest."""
         key = object_key(kind, digest)
         if not announced:
             return self._from_own(key, limit)
@@ -53,8 +51,7 @@ class Sources:
 
     def from_announced(self, key: str, limit: int, announced: Sequence[str], own: Answer | None = None) -> bytes | None:
         """Return the object from the first of these URLs that sends its bytes, or from the pool's `own` sources if
-        these are quicker. Who is believed (`chain.indexer.records`) bounds how many there are: a file's node and its
-        committees."""
+        these are quicker. Only a file's node and committees are believed, so there are few."""
         seconds = self._announced_seconds + limit / _LEAST_PACE
         end = time.monotonic() + seconds
         answers: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()

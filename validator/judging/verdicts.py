@@ -19,8 +19,7 @@ log = logging.getLogger("muster.validator")
 
 
 class VerdictStore:
-    """Verdicts by everything they depend on: the facts, the pool's configuration, and `engine` where it is another one
-    than what the process judges everything with."""
+    """Verdicts by all that they depend on: facts, the pool's configuration, and `engine` if it is not the usual one."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._waiting, self._published = folder, folder / "documents", folder / "published"
@@ -71,8 +70,8 @@ class VerdictStore:
 
 
 class VerdictPublisher:
-    """Uploads a pool's documents to its service (None: it has none) in a thread of its own: a service that drags out
-    its answers must not keep votes waiting. Thread-safe."""
+    """Uploads a pool's documents to its service (None: it has none) in a thread of its own: no vote waits for a slow
+    service. Thread-safe."""
 
     def __init__(self, orchestrator: OrchestratorClient | None, verdicts: VerdictStore) -> None:
         self._orchestrator, self._verdicts = orchestrator, verdicts

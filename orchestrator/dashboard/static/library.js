@@ -481,7 +481,7 @@ function options(spec, host, width, height, onCursor) {
     y: {range: (_, low, high) => span(low, high, zero)}},
     axes: [{...axis, space: 48, size: 26, gap: 4, values: (_, ticks) => ticks.map(tick => Number.isInteger(tick) ? String(tick) : "")},
       {...axis, size: 52, values: (_, ticks) => ticks.map(tick => format(tick))}],
-    series: [{}, ...drawn.map(one => ({label: one.label, spanGaps: true,
+    series: [{}, ...drawn.map(one => ({label: one.label, spanGaps: Boolean(stacked),
       ...(stacked ? {fill: paint(one.tone, host), width: 0, stroke: paint(one.tone, host), points: {show: false},
         paths: uPlot.paths.bars({size: [.72, 40]})}
         : {stroke: paint(one.tone, host), width: one.dots ? 0 : 2, points: one.dots

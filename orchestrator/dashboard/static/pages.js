@@ -79,7 +79,21 @@ const TRAINING = [["Entropy (nats)", figure, ["metric/entropy", "entropy"]],
   ["Waiting (seconds) for", figure, ["metric/idle_seconds/starting", "a first file"],
     ["metric/idle_seconds/generating", "files"], ["metric/idle_seconds/judging", "verdicts"],
     ["metric/idle_seconds/confirming", "blocks"], ["metric/idle_seconds/fetching", "the bucket"]],
-  ["Trained tokens per second", compact, ["metric/tokens_per_second", "trained"]]];
+  ["Trained tokens per second", compact, ["metric/tokens_per_second", "trained"]],
+  ["Files by their age", figure, ...[0, 1, 2, 3, 4, 5, 6, 7].map(age => [`metric/files/${age}`, `${age} steps`])],
+  ["Batch", compact, ["metric/rollouts", "rollouts"], ["metric/tokens", "tokens"]],
+  ["Groups", count, ["metric/groups_used", "with signal"], ["metric/groups_dropped", "without"]],
+  ["Reward of the batch", figure, ["metric/task_reward_mean", "task"], ["metric/reward_mean", "shaped"]],
+  ["Learning rate", figure, ["metric/learning_rate", "learning rate"]],
+  ["Seconds of training", figure, ["metric/seconds", "a step"]]];
+
+// What a step does not tell because there was none of it.
+const COUNTED = /^metric\/(files|idle_seconds)\//;
+
+function metric(history, name) {
+  const values = column(history, name), trained = column(history, "metric/seconds");
+  return COUNTED.test(name) ? values.map((value, i) => value ?? (trained[i] == null ? null : 0)) : values;
+}
 
 function trainingCharts(history) {
   const known = new Set(TRAINING.flatMap(([, , ...metrics]) => metrics.map(([name]) => name)));
@@ -89,7 +103,8 @@ function trainingCharts(history) {
     && name !== "metric/reward" && history.columns[name].filter(value => value != null).length > 1);
   const all = [...chosen, ...others.map(name => [name.slice(7), figure, [[name, name.slice(7)]]])];
   return all.map(([title, format, metrics]) => trimmed({title, format, small: true, steps: history.steps,
-    series: metrics.map(([name, label], i) => ({label, tone: LINE_TONES[i], values: column(history, name)}))}));
+    stacked: metrics[0][0].startsWith("metric/files/"),
+    series: metrics.map(([name, label], i) => ({label, tone: LINE_TONES[i % 6], values: metric(history, name)}))}));
 }
 
 // Measurements against their thresholds, as bars.

@@ -70,6 +70,7 @@ def test_what_is_wrong_with_a_program_is_named(muster: Muster, tmp_path: Path, s
         (("reasoning_gym/nothing",), "unknown dataset `nothing`"),
         (("sums",), "`sums` is no environment"),
         (("program",), "`program` is a file"),
+        (("rows.parquet",), "`rows.parquet` is no environment"),
         (("none.py",), "cannot read none.py"),
         (("none.toml",), "cannot read none.toml"),
         (("a/b c",), "`name`: "),
@@ -87,7 +88,6 @@ def test_what_cannot_be_checked_is_refused(muster: Muster, given: tuple[str, ...
         ("own.py", b"# \xff", "the program {path} is no UTF-8"),
         ("rows.jsonl", b"{}\n", "{path}, row 0: `problem_id`: Field required"),
         ("rows.jsonl", b"{}", "{path} does not end with a line"),
-        ("rows.parquet", b"PAR1 and no more", "{path}: the Parquet library refuses it"),
     ],
 )
 def test_the_users_own_file_is_named(muster: Muster, tmp_path: Path, name: str, data: bytes, said: str) -> None:

@@ -62,6 +62,7 @@ def _programs() -> Iterator[tuple[str, str, float]]:
 
 
 PROGRAMS = list(_programs())
+assert len(PROGRAMS) > 500
 
 
 @pytest.mark.parametrize("part", range(8))
@@ -74,11 +75,6 @@ def test_programs_of_every_shape_have_their_verdict(part: int) -> None:
         programs = PROGRAMS[part::8]
         wrong = threads.map(is_wrong, programs)
         assert [name for (name, _, _), is_one in zip(programs, wrong, strict=True) if is_one] == []
-
-
-def test_there_are_more_than_five_hundred_of_them() -> None:
-    assert len(PROGRAMS) > 500
-    assert {(name.split(",")[0], verdict) for name, _, verdict in PROGRAMS} == set(product(SHAPES, (0.0, 1.0)))
 
 
 CALLS: list[tuple[str, str, Any, Any, float]] = [

@@ -7,12 +7,10 @@ from textwrap import dedent
 
 import pytest
 
-from environments.checking import check_environment
 from environments.registry import data_folder
 from environments.verifiers.environment import lock_package
 from environments.verifiers.install import PackageLock, installed, wheel_requirement
 from environments.verifiers.process import PackageProcess
-from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigError, MusterError, ScoringUnavailable
 from tests.environments.verifiers.boxes import boxes_wheel
 from tests.environments.verifiers.conftest import Locking, load
@@ -84,20 +82,6 @@ def started(taskset: PackageLock, request: pytest.FixtureRequest) -> Iterator[Pa
     process = PackageProcess("sums", installed(taskset, data_folder()), load)
     yield process
     process.close()
-
-
-def test_an_environment_of_the_older_library(tmp_path: Path) -> None:
-    """The library's own adapter of reasoning_gym, which nobody here wrote, with its own system prompt and rubric."""
-    adapter = "verifiers.envs.integrations.reasoninggym_env:ReasoningGymEnv"
-    sizes = {"num_train_examples": 40, "num_eval_examples": 7}
-    lock = lock_package(data_folder(), "verifiers[rg]==0.2.1", adapter, {"gym": "chain_sum"} | sizes, build=True)
-    assert (lock.rows, lock.library) == (40, "0.2.1")
-    environment = load(lock, score_threshold=0)
-    for row in (0, 17, 39):
-        problem = environment.problem(row)
-        right = eval(problem.question.rsplit(":", 1)[1].removesuffix("="))
-        said = [f"I think.\n<answer>\n{right}\n</answer>", f"<answer>{right + 1}</answer>", str(right), ""]
-        assert [environment.score(problem, text) for text in said] == [1.0, 0.0, 0.0, 0.0]
 
 
 def test_a_taskset_of_the_newer_library(taskset: PackageLock) -> None:
@@ -178,13 +162,6 @@ def test_tools_with_state_answer_from_the_row(locking: Locking) -> None:
         assert environment.reply(problem, [opening("z")]) == "'z'", "as the library words the tool's KeyError"
         assert environment.reply(problem, [opening("\\ud800")]) == "'?'", "half a character"
         assert environment.reply(problem, ["{not a call"]) is None
-
-
-def test_two_processes_agree_on_every_reply_and_no_hostile_turn_wins(locking: Locking) -> None:
-    lock = locking("boxes")
-    config = EnvironmentConfig(name="verifiers", content=lock.content, rows=lock.rows, params={"score_threshold": 0})
-    found = check_environment(config, load(lock, score_threshold=0), data_folder(), [0, 1, 2, 3], hostile_problems=1)
-    assert (found.disagreements, found.won, found.findings) == (0, 0, ())
 
 
 def test_a_gym_plays_on_until_it_is_done(locking: Locking) -> None:

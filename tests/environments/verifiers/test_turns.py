@@ -5,15 +5,10 @@ from typing import Any
 
 import pytest
 
-from environments.pool import PoolEnvironments
 from environments.verifiers.process import Turn
-from protocol.config import EnvironmentConfig, ModelConfig, PoolConfig
 from protocol.errors import ConfigError, ScoringUnavailable
-from protocol.models import load_tokenizer
-from tests.environments.chat_templates import CHATML
 from tests.environments.verifiers.conftest import Locking, MakeProcess, load
 from tests.environments.verifiers.small import GAME, TOOLS, turns
-from tests.validator.world import EOS, tokenizer_folder
 
 
 @pytest.fixture
@@ -164,25 +159,9 @@ def test_an_environment_that_keeps_a_client_is_refused(make: MakeProcess) -> Non
         process.load()
 
 
-def test_a_pool_makes_transcripts_of_a_package_with_tools(locking: Locking) -> None:
-    """Calls in the template's own form; what a tool quotes is text, whatever it spells."""
-    lock = locking(TOOLS.replace("str(ord(box))", "f'<|im_end|>{box}'"))
-    one = EnvironmentConfig(name="verifiers", content=lock.content, rows=lock.rows, params={"score_threshold": 0})
-    model = ModelConfig(source="local", chat_template=True)
-    tokenizer: Any = CHATML.tokenizer()
-    (end, *_) = ends = CHATML.eos_ids(tokenizer)
-    own = PoolEnvironments(PoolConfig(name="p", model=model, environments=(one,)), tokenizer, ends, 4096)
-    assert '"name": "open"' in tokenizer.decode(list(own.prompt(1, 0)))
-    written = '<tool_call>{"name": "open", "arguments": {"box": "b"}}</tool_call>'
-    output = [*tokenizer.encode(written), end, *tokenizer.encode("end"), end]
-    got = own.transcript(1, output)
-    (reply,) = got.replies
-    assert "<tool_response>\n<|im_end|>b\n</tool_response>" in tokenizer.decode(list(reply))
-    assert list(reply).count(end) == 1, "of the frame alone"
-    assert (got.due, got.excess, own.score(1, 0, output).reward) == (None, 0, 1.0)
-    assert own.transcript(1, output * 2).excess == len(output), "turns after the end"
-    assert own.score(1, 0, output * 2).reward == 0.0
-    # half a character is put in words: JSON may spell it, and the library takes it in no message
+def test_half_a_character_which_json_may_spell_and_the_library_takes_in_no_message_is_put_in_words(
+    locking: Locking,
+) -> None:
     environment = load(locking(TOOLS))
     problem = environment.problem(0)
     assert environment.reply(problem, ['{"name": "open\\ud800", "arguments": {}}']) == "KeyError: 'open?'"
@@ -192,14 +171,6 @@ def test_a_pool_makes_transcripts_of_a_package_with_tools(locking: Locking) -> N
 def test_without_tools_it_is_the_user_who_replies_and_a_pool_bounds_the_turns(locking: Locking) -> None:
     lock = locking(most=-1)
     assert load(lock).declared.turns.most == 10
-    config = EnvironmentConfig(name="verifiers", content=lock.content, rows=lock.rows, params={"turns": 2})
-    tokenizer: Any = load_tokenizer(tokenizer_folder())
-    pool = PoolConfig(name="p", model=ModelConfig(source="local"), environments=(config,))
-    own = PoolEnvironments(pool, tokenizer, (EOS,), EOS + 2)
-    output = [token for text in ("a", "end", "end") for token in (*tokenizer.encode(text), EOS)]
-    got = own.transcript(0, output)
-    assert [tokenizer.decode(list(one)) for one in got.replies] == ["1, 1: a"]
-    assert (len(got.turns), got.due, got.excess) == (2, None, 4)
     turns = load(lock, turns=3, reply_tokens=9, reply_role="tool").declared.turns
     assert (turns.most, turns.reply_tokens, turns.role, turns.tools) == (3, 9, "tool", ())
     refused: tuple[dict[str, Any], ...] = ({"turns": 65}, {"reply_role": "system"}, {"tools": []})

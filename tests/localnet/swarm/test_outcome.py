@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from localnet.swarm.outcome import facts, table
+from localnet.swarm.outcome import BucketContents, Member, facts, table
 from localnet.swarm.plan import Kill, SwarmPhase, SwarmPlan, one_kill_each
-from localnet.swarm.traces import BucketContents, MemberTrace, Outage, RoundsMade
 
 NAMES = ("member-1", "member-2", "member-3")
 PLAN = SwarmPlan(Path("nowhere"), 1, 1, NAMES, tuple(Kill(name, SwarmPhase.BEFORE, 1.0) for name in NAMES), rounds=4)
@@ -20,33 +19,31 @@ def line(number: int, *shared: str, alone: bool = False) -> dict[str, Any]:
     return {"round": number, "own": 2, "shared": list(shared), "alone": alone, "held_out": []}
 
 
-def good() -> tuple[list[MemberTrace], BucketContents]:
+def good() -> tuple[list[Member], BucketContents]:
     """Three members of four rounds, of which one is alone; each trains on the next one's group of the round before."""
-    traces = []
+    members = []
     for place, name in enumerate(NAMES):
         other = f"0x{(place + 1) % 3}"
         lines = [line(0), line(1, f"{other}/0/0"), line(2, alone=True), line(3, f"{other}/1/0", f"{other}/2/0")]
-        outage = Outage(made_at_start=2, made_at_end=3, waiting=(2,))
-        trace = MemberTrace(name, f"0x{place}", lines, steps=4, outage=outage, killed=(SwarmPhase.BEFORE,), restarts=1)
-        traces.append(trace)
+        members.append(Member(name, f"0x{place}", Path(), lines, (SwarmPhase.BEFORE,), 2, 3, (2,), steps=4, restarts=1))
     envelopes = Counter((f"0x{place}", number) for place in range(3) for number in range(4))
     groups = frozenset(f"0x{place}/{number}/0" for place in range(3) for number in range(4))
-    return traces, BucketContents(envelopes, groups)
+    return members, BucketContents(envelopes, groups)
 
 
-def wrong(traces: Sequence[MemberTrace], contents: BucketContents) -> list[str]:
-    return [fact.text for fact in facts(PLAN, traces, contents) if not fact.good]
+def wrong(members: Sequence[Member], contents: BucketContents) -> list[str]:
+    return [fact.text for fact in facts(PLAN, members, contents) if not fact.good]
 
 
-def with_first(**changes: Any) -> tuple[list[MemberTrace], BucketContents]:
-    traces, contents = good()
-    return [replace(traces[0], **changes), *traces[1:]], contents
+def with_first(**changes: Any) -> tuple[list[Member], BucketContents]:
+    members, contents = good()
+    return [replace(members[0], **changes), *members[1:]], contents
 
 
 def test_a_good_run_has_nothing_wrong() -> None:
-    traces, contents = good()
-    assert wrong(traces, contents) == []
-    assert len(table(traces, contents)) == 4
+    members, contents = good()
+    assert wrong(members, contents) == []
+    assert len(table(members, contents)) == 4
 
 
 @pytest.mark.parametrize(
@@ -74,7 +71,7 @@ def test_a_journal_that_tells_of_something_wrong_is_named(lines: list[dict[str, 
         ({"killed": ()}, "killed once"),
         ({"killed": (SwarmPhase.BEFORE, SwarmPhase.AFTER)}, "killed once"),
         ({"restarts": 0}, "came back"),
-        ({"outage": Outage(2, 2, (2,))}, "went on"),
+        ({"made_at_end": 2}, "went on"),
         ({"unsent": (3,)}, "waited for the bucket"),
         ({"breaches": 1}, "found anybody out"),
     ],
@@ -86,22 +83,22 @@ def test_a_member_that_something_is_wrong_with_is_named(changes: dict[str, Any],
 
 
 def test_two_envelopes_of_a_round_and_one_that_never_came() -> None:
-    traces, contents = good()
-    (text,) = wrong(traces, replace(contents, envelopes=contents.envelopes + Counter({("0x0", 1): 1})))
+    members, contents = good()
+    (text,) = wrong(members, contents._replace(envelopes=contents.envelopes + Counter({("0x0", 1): 1})))
     assert "round 1 of 0x0" in text
-    (text,) = wrong(traces, replace(contents, envelopes=contents.envelopes - Counter({("0x2", 2): 1})))
+    (text,) = wrong(members, contents._replace(envelopes=contents.envelopes - Counter({("0x2", 2): 1})))
     assert "member-3 round 2" in text
 
 
 def test_a_member_whom_nobody_hears_is_named() -> None:
-    traces, contents = good()
-    deaf = replace(traces[0], lines=[line(0), line(1, "0x2/0/0"), line(2, alone=True), line(3)])
-    assert any("taken by others" in text and "member-2" in text for text in wrong([deaf, *traces[1:]], contents))
+    members, contents = good()
+    deaf = replace(members[0], lines=[line(0), line(1, "0x2/0/0"), line(2, alone=True), line(3)])
+    assert any("taken by others" in text and "member-2" in text for text in wrong([deaf, *members[1:]], contents))
 
 
 def test_without_a_waiting_envelope_the_outage_shows_nothing() -> None:
-    traces, contents = good()
-    none = [replace(one, outage=replace(one.outage, waiting=())) for one in traces]
+    members, contents = good()
+    none = [replace(one, waiting=()) for one in members]
     assert wrong(none, contents) == ["the 0 envelopes that waited for the bucket were sent"]
 
 
@@ -115,7 +112,6 @@ def test_everybody_is_killed_once_in_every_phase_by_turns() -> None:
     assert all(one.seconds <= 30 for one in kills)
 
 
-def test_alone_since() -> None:
-    standing = RoundsMade(5, (1, 3))
-    assert standing.alone_since(3)
-    assert not standing.alone_since(4)
+def test_a_round_alone_counts_from_where_it_is_asked() -> None:
+    member = Member("one", "0x", Path(), [line(number, alone=number in (1, 3)) for number in range(5)])
+    assert [member.alone(since) for since in (0, 3, 4)] == [2, 1, 0]

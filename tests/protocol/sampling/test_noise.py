@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from protocol.errors import MusterError
@@ -34,6 +35,16 @@ def plain_uniforms(key: noise.NoiseKey, position: int, vocab: int) -> list[float
     return [min((x + 0.5) * 2.0**-32, 1 - 2.0**-24) for x in out[:vocab]]
 
 
+def stream(key: noise.NoiseKey, position: int, vocab: int) -> npt.NDArray[np.uint32]:
+    """The first numbers of the compiled stream."""
+    (key_words,), (place,) = noise._words([key], [position])
+    blocks = -(-vocab // 8)
+    words, ordered = np.empty((4, blocks), dtype=np.uint64), np.empty(4 * blocks, dtype=np.uint64)
+    noise._philox(key_words, place, 0, blocks, words)
+    noise._in_order(words, blocks, ordered)
+    return ordered.view(np.uint32)[:vocab]
+
+
 def test_known_answer() -> None:
     """Random123's published vector for Philox4x64-10 with all bits zero."""
     assert philox([0] * 4, [0] * 2) == [0x16554D9ECA36314C, 0xDB20FE9D672D0FDC, 0xD7E772CEE186176B, 0x7E68B68AEC7BA23B]
@@ -42,9 +53,7 @@ def test_known_answer() -> None:
 @pytest.mark.parametrize("vocab", [1, 7, 8, 9, 265])
 @pytest.mark.parametrize("position", [0, 1, 4095, 2**40])
 def test_stream(position: int, vocab: int) -> None:
-    raw = np.empty((3, vocab), dtype=np.uint32)
-    noise.fill(*noise._words([(1, 2, 3), KEY, (4, 5, 6)], [9, position, 7]), raw)
-    uniforms = np.minimum((raw[1] + 0.5) * noise.U32, noise.U_MAX)
+    uniforms = np.minimum((stream(KEY, position, vocab) + 0.5) * noise.U32, noise.U_MAX)
     assert uniforms.tolist() == plain_uniforms(KEY, position, vocab)
 
 
@@ -81,14 +90,13 @@ def test_choice_is_the_plain_argmax(temperature: float, scale: float, rows: int,
 
 def test_ties_go_to_the_lowest_token() -> None:
     """Two tokens of one row that drew the same number, far ahead of all others."""
-    raw = np.empty((1, 300_000), dtype=np.uint32)
     for position in range(50):
-        noise.fill(*noise._words([KEY], [position]), raw)
-        order = np.argsort(raw[0], kind="stable")
-        twins = [order[at : at + 2] for at in np.flatnonzero(np.diff(raw[0][order]) == 0)]
+        raw = stream(KEY, position, 300_000)
+        order = np.argsort(raw, kind="stable")
+        twins = [order[at : at + 2] for at in np.flatnonzero(np.diff(raw[order]) == 0)]
         if twins:
             break
-    logits = np.full((1, raw.shape[1]), -1e3, dtype=np.float32)
+    logits = np.full((1, len(raw)), -1e3, dtype=np.float32)
     logits[0, twins[0]] = 1.0
     first, last = twins[0].tolist()
     assert first < last
@@ -176,12 +184,14 @@ def test_rows_of_several_completions_measure_as_each_alone() -> None:
             assert getattr(whole, name)[rows] == pytest.approx(values, rel=1e-6), name
 
 
-def test_foreign_tokens_and_rows_without_key_or_position_are_refused() -> None:
+def test_foreign_tokens_and_rows_without_token_key_or_position_are_refused() -> None:
+    logits = np.zeros((2, 4), dtype=np.float32)
     for keys, positions in (([KEY], [0, 1]), ([KEY] * 2, [0])):
-        with pytest.raises(MusterError, match="for 2 rows"):
-            noise.verify_rows(np.zeros((2, 4), dtype=np.float32), [1, 1], keys, positions, 1.0)
-    with pytest.raises(MusterError, match="outside the vocabulary"):
-        verify_choices(np.zeros((1, 4), dtype=np.float32), [4], KEY, 1.0)
+        with pytest.raises(MusterError, match=f"for {len(keys)} keys and {len(positions)} positions"):
+            noise.verify_rows(logits, [1, 1], keys, positions, 1.0)
+    for tokens in ([1, 4], [1, -1], [1]):
+        with pytest.raises(MusterError, match="outside the vocabulary"):
+            noise.verify_rows(logits, tokens, [KEY] * 2, [0, 1], 1.0)
 
 
 @pytest.mark.parametrize(
@@ -190,7 +200,7 @@ def test_foreign_tokens_and_rows_without_key_or_position_are_refused() -> None:
         (np.full((1, 4), np.nan, dtype=np.float32), [KEY], 1.0, "not finite"),
         (np.full((1, 4), -np.inf, dtype=np.float32), [KEY], 1.0, "not finite"),
         (np.zeros((1, 4)), [KEY], 1.0, "float32"),
-        (np.zeros((2, 4), dtype=np.float32), [KEY], 1.0, "1 rows"),
+        (np.zeros((2, 4), dtype=np.float32), [KEY], 1.0, "for 1 keys"),
         (np.zeros((1, 4), dtype=np.float32), [KEY], 0.0, "temperature"),
         (np.zeros((1, 4), dtype=np.float32), [(1 << 64, 0, 0)], 1.0, "64 bits"),
     ],

@@ -78,7 +78,7 @@ def test_colliding_indices_lower_the_modulus() -> None:
     flat[100000:100010] = 1.0
     (proof,) = toploc.build(hidden)
     assert proof == plain_proof(flat)
-    assert int(parse_many([proof]).moduli[0]) < PRIME
+    assert int(parse_many([proof])[0, 0]) < PRIME
     assert toploc.verify(hidden, [proof])[0].exponent_mismatches == 0
 
 
@@ -158,10 +158,9 @@ def test_verifier_leaves_out_ties_at_the_cut(width: int) -> None:
 
 def plain_errors(hidden: torch.Tensor, proof: bytes) -> tuple[int, float]:
     """The reference's comparison over the verifier's whole top 128."""
-    parsed = parse_many([proof])
     index = hidden.flatten().abs().topk(TOP_K).indices.tolist()
     own = [v & 0x7FFF for v in hidden.flatten().view(torch.int16)[index].tolist()]
-    coefficients, modulus = parsed.coefficients[0].tolist(), int(parsed.moduli[0])
+    modulus, *coefficients = parse_many([proof])[0].tolist()
     found = [sum(c * pow(i % modulus, k, PRIME) for k, c in enumerate(coefficients)) % PRIME & 0x7FFF for i in index]
     mantissas = [abs((a & 127) - (b & 127)) for a, b in zip(own, found, strict=True) if a >> 7 == b >> 7]
     return TOP_K - len(mantissas), statistics.fmean(mantissas or [128.0])

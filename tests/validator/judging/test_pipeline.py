@@ -15,6 +15,7 @@ from unittest.mock import MagicMock
 import pytest
 from safetensors.torch import load_file, save_file
 
+from attacks.validator import always
 from engines.hf import TransformersEngine
 from environments.base import NO_PROBLEM
 from environments.pool import PoolEnvironments
@@ -275,6 +276,14 @@ def test_what_was_kept_is_judged_though_nobody_serves_it_again(tmp_path: Path) -
     path.write_bytes(b"a fault of the disk")
     with pytest.raises(UnreachableError):
         verdict()
+
+
+@pytest.mark.parametrize("code", [Code.ACCEPT, Code.REJECT_WEIGHTS])
+def test_the_lazy_and_the_lying_seat_can_be_judges(tmp_path: Path, code: Code) -> None:
+    """The demo's lazy seat once could not vote, and kept silent in every lane instead."""
+    given = world.context()
+    judge = retaining(lambda key, limit: given.data, RetentionStore(tmp_path, 1 << 30), always(code))
+    assert judge.verdict(given.facts).code is code
 
 
 def test_files_of_a_node_challenge_take_no_room(tmp_path: Path) -> None:

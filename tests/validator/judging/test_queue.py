@@ -15,12 +15,11 @@ import torch
 from attacks.base import other
 from chain.indexer.records import MAX_WINDOW, further_lanes, jury_commit_window
 from protocol.errors import MusterError, UnreachableError
-from protocol.seeds import AUDIT_EVERYTHING, Work
 from protocol.verdict import Code
 from protocol.waits import wait_for
 from storage.keys import MissingObjectError
 from tests.validator import tiny
-from tests.validator.scripted import ScriptedJudge, ScriptedObjects, judge_of, tiny_weights
+from tests.validator.scripted import ScriptedJudge, ScriptedObjects, judge_of
 from validator.judging.checks import SubmissionFacts
 from validator.judging.pipeline import FileJudge
 from validator.judging.queue import JudgeQueue, JudgeTask, LaneVerdict
@@ -37,17 +36,11 @@ def until(condition: Callable[[], Any]) -> None:
 class JudgingBench:
     """A queue, and the judge of the one pool whose tasks it gets: its sources fail with `failures` first."""
 
-    def __init__(
-        self,
-        folder: Path,
-        failures: list[MusterError] | None = None,
-        patience: float = 0.0,
-        weights: Callable[[Work], Path] = tiny_weights,
-    ) -> None:
+    def __init__(self, folder: Path, failures: list[MusterError] | None = None, patience: float = 0.0) -> None:
         self.folder, self.patience, self.judge = folder, patience, ScriptedJudge()
         self.source = ScriptedObjects(failures)
         self.queue = JudgeQueue(VerdictStore(folder))
-        self.files = judge_of(folder, self.source, self.judge, weights)
+        self.files = judge_of(folder, self.source, self.judge)
 
     @property
     def sequences(self) -> list[int]:
@@ -59,11 +52,8 @@ class JudgingBench:
         yield self.queue
         self.queue.stop()
 
-    def task(
-        self, seed: bytes, *sequences: int, audit_rate: int = AUDIT_EVERYTHING, judge: FileJudge | None = None
-    ) -> JudgeTask:
-        facts = tiny.facts(tiny.work_of(), tiny.honest(), audit_rate=audit_rate)
-        facts = dataclasses.replace(facts, lane_seed=seed * 32 if seed else bytes(32))
+    def task(self, seed: bytes, *sequences: int, judge: FileJudge | None = None) -> JudgeTask:
+        facts = dataclasses.replace(tiny.facts(tiny.work_of(), tiny.honest()), lane_seed=seed * 32)
         files = tuple(
             dataclasses.replace(facts, work=other(facts.work, counter=number), sequence=number) for number in sequences
         )
@@ -126,62 +116,6 @@ def test_a_lost_device_ends_the_process_and_other_faults_are_named_until_one_fil
         assert "the thread `judge` died: MusterError: vLLM failed" in ends[0]
 
 
-def test_what_was_judged_before_the_draw_is_not_judged_again(tmp_path: Path) -> None:
-    bench = JudgingBench(tmp_path)
-    with bench.running() as queue:
-        queue.prepare(bench.task(b"", 0))
-        for _ in range(2):
-            queue.prepare(bench.task(b"", 0, 1))
-        until(lambda: len(bench.sequences) == 2)
-        assert not list((tmp_path / "documents").iterdir()), "a vote was prepared before the draw"
-        bench.answer(bench.task(b"s", 0, 1, 2))
-    assert bench.sequences == [0, 1, 2]
-
-
-def test_what_is_asked_for_comes_first(tmp_path: Path) -> None:
-    bench = JudgingBench(tmp_path)
-    bench.queue.prepare(bench.task(b"", 0, 1, 2))
-    bench.queue.ask(bench.task(b"s", 9))
-    with bench.running():
-        until(lambda: len(bench.sequences) == 4)
-    assert bench.sequences[0] == 9
-
-
-def test_a_file_that_is_not_there_yet_is_not_judged_before_the_draw(tmp_path: Path) -> None:
-    bench = JudgingBench(tmp_path, [MISSING])
-    with bench.running() as queue:
-        queue.prepare(bench.task(b"", 0))
-        until(lambda: bench.sequences)
-        assert bench.answer(bench.task(b"s", 0)).codes == (Code.ACCEPT,)
-
-
-def test_where_the_draw_decides_what_is_looked_at_only_weights_are_fetched_before_it(tmp_path: Path) -> None:
-    fetched: list[int] = []
-
-    def weights(work: Work) -> Path:
-        fetched.append(work.id.counter)
-        return tmp_path
-
-    bench = JudgingBench(tmp_path, weights=weights)
-    with bench.running() as queue:
-        queue.prepare(bench.task(b"", 0, 1, audit_rate=20000))
-        until(lambda: fetched == [0, 1])
-    assert not bench.sequences
-
-
-def test_work_ahead_gives_way_to_what_is_asked_for_and_is_not_taken_up_again(tmp_path: Path) -> None:
-    bench = JudgingBench(tmp_path)
-    bench.judge.gate.clear()
-    with bench.running() as queue:
-        queue.prepare(bench.task(b"", 0, 1, 2))
-        until(lambda: bench.sequences)
-        asked = queue.ask(bench.task(b"s", 9))
-        bench.judge.gate.set()
-        assert asked.result(20).codes == (Code.ACCEPT,)
-        queue.prepare(bench.task(b"", 0, 1, 2))
-    assert bench.sequences == [0, 9]
-
-
 def test_requests_that_nobody_wants_any_more_are_neither_judged_nor_remembered(tmp_path: Path) -> None:
     bench = JudgingBench(tmp_path)
     bench.judge.gate.clear()
@@ -190,7 +124,6 @@ def test_requests_that_nobody_wants_any_more_are_neither_judged_nor_remembered(t
         until(lambda: bench.sequences)
         wanted = bench.task(b"u", 7)
         dropped, kept = queue.ask(bench.task(b"t", 5)), queue.ask(wanted)
-        queue.prepare(bench.task(b"", 6))
         queue.retain({wanted.key})
         assert len(queue._requests) == 1
         bench.judge.gate.set()
