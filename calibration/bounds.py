@@ -16,9 +16,7 @@ audited rollouts, is
     P(ΣY ≥ 0) ≤ E[exp(λY)]^problems   for every λ > 0.
 
 The expectation is that of the measured problems, each by the rollouts that an audit drew of it, with an upper limit,
-plus what a tail beyond the largest problem seen can add. A problem of which an audit draws none counts as Y = 0. Short
-rollouts count as little as they weigh in the mean, and many tokens with few errors add nothing: second moments would
-hold both against the bound.
+plus what a tail beyond the largest problem seen can add. A problem of which an audit draws none counts as Y = 0.
 """
 
 import math
@@ -88,8 +86,7 @@ class FileSample:
 @dataclass(frozen=True)
 class Measurement:
     """What a check judges of a submission: a mean or a maximum over its chunks or tokens. `quantum` is the least
-    non-zero value of one of them (0: none): a flipped choice, an exponent, one of the 128 mantissas of a chunk (at
-    least half of which are compared, ties aside). `spared` events do not count in a mean."""
+    non-zero value of one of them (0: none). `spared` events do not count in a mean."""
 
     series: Callable[[RowSample], Series]
     quantum: float = 0.0
@@ -106,7 +103,7 @@ class Measurement:
 
 MEANS: Mapping[str, Measurement] = {
     "exponent_mismatches_reject": Measurement(lambda row: row.mismatches, 1.0, spared=1),
-    "mantissa_mean_reject": Measurement(lambda row: row.mantissas, 1 / 64),
+    "mantissa_mean_reject": Measurement(lambda row: row.mantissas, 1 / 64),  # one of at least 64 that are compared
     "sampling_miss_rate_reject": Measurement(lambda row: row.gaps, 1.0, spared=1),
     "logprob_mean_reject": Measurement(lambda row: row.errors),
 }
@@ -236,8 +233,6 @@ _ROWS = 8192
 # Multiples c of the mean: at T ≥ c a problem's sum is at most that of max(0, S − c·N), whose tail is fitted.
 _CENTRES = (1.0, 1.5, 2.0, 3.0)
 Row = tuple[Annotated[float, Field(ge=0, le=1e12)], Annotated[int, Field(ge=1, lt=2**53)]]
-
-
 _Rows = Annotated[tuple[Row, ...], Field(min_length=1, max_length=256)]
 
 

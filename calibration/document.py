@@ -6,21 +6,19 @@ calibration is of weights and engines, whatever network a pool is on."""
 import hashlib
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
 from calibration.bounds import MEASUREMENTS, Design
 from calibration.thresholds import Count, PairMeasurements, thresholds
 from protocol import signing
+from protocol.accounts import LocalAccount
 from protocol.api.base import Hex64
 from protocol.config import ChecksConfig, PoolConfig
 from protocol.encoding import Document, canonical_json, parse_document, sha256_hex
 from protocol.errors import IntegrityError
 from protocol.files import explained, file_digests, read_bounded
-
-if TYPE_CHECKING:
-    from protocol.accounts import LocalAccount
 
 _DOMAIN = signing.Domain("muster-calibration", "1", 0, "0x" + "00" * 20)
 _STRUCT = "Calibration(bytes32 digest)"
@@ -58,7 +56,7 @@ class Calibration(Document):
         body = canonical_json(self.model_dump(mode="json", exclude={"signature"}))
         return signing.digest(_DOMAIN, _STRUCT, hashlib.sha256(body).digest())
 
-    def signed(self, account: "LocalAccount") -> Self:
+    def signed(self, account: LocalAccount) -> Self:
         if self.signer != account.address:
             raise ValueError("the document names another signer")
         return self.model_copy(update={"signature": signing.sign(account, self.digest).hex()})

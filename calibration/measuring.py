@@ -95,8 +95,7 @@ class BatchProducer(Producer):
 
 def _engine(plan: Plan, spec: EngineSpec, **changes: int) -> Engine:
     """Return an engine as processes make it, with the plan's weights."""
-    config = EngineConfig.model_validate({**vars(spec), "threads": plan.threads, **changes})
-    engine = config.make()
+    engine = EngineConfig.model_validate({**vars(spec), "threads": plan.threads, **changes}).make()
     engine.load(plan.weights)
     return engine
 

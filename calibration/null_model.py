@@ -89,7 +89,7 @@ def _event_bets(strata: Sequence[_Units], wanted: float) -> tuple[Bet, ...]:
 
 
 def _spread_bet(tilt: float, spread: float, strata: Sequence[_Units], wanted: float, least_rate: float) -> Bet:
-    """A bet whose tilt and most are in standard deviations of a problem."""
+    """A bet whose `most` is in standard deviations of a problem, `spread`."""
     tilt = _short(tilt)
     least, largest = (spreads * spread for spreads in _MOST_SPREADS)
     bet = _bet(tilt, _short(min(max(_MOST_NATS / tilt, least), largest)), spread, strata, wanted)

@@ -35,16 +35,12 @@ def learned(plan: Plan, step: int) -> StepNullModels:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pool-config", type=Path, required=True)
-    parser.add_argument("--weights", type=Path, required=True)
-    parser.add_argument("--step", type=int, required=True)
+    for name in ("--pool-config", "--weights", "--out"):
+        parser.add_argument(name, type=Path, required=True)
+    for name in ("--step", "--files", "--audit-rate", "--threads", "--parent"):  # it ends with its parent's process id
+        parser.add_argument(name, type=int, required=True)
     parser.add_argument("--engine", action="append", required=True, help="ENGINE:DTYPE:DEVICE")
-    parser.add_argument("--files", type=int, required=True)
     parser.add_argument("--batch", type=int, action="append", required=True)
-    parser.add_argument("--audit-rate", type=int, required=True)
-    parser.add_argument("--threads", type=int, required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--parent", type=int, required=True, help="Process id; this process ends with it")
     asked = parser.parse_args()
     die_with_parent(asked.parent)
     start_logging()

@@ -1,7 +1,8 @@
-"""What this machine can compute with: NVIDIA devices, and what torch makes of them."""
+"""What this machine can compute with, and what it can serve of a pool's model: by arithmetic on the model's
+configuration, before anything is fetched."""
 
+import functools
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -11,47 +12,22 @@ from pathlib import Path
 from typing import Any
 
 import cli
+from protocol.errors import ConfigError
 
 ROOT = Path(cli.__file__).parents[1]
+GIB = 1 << 30
+_SHARE = 0.9  # of a card's memory, that an engine takes; the rest is the driver's and other programs'
+_WORKING = 2 * GIB  # of it, on each card: activations, logits, CUDA graphs
+_WIDTH = {"float32": 4, "bfloat16": 2}
 
 
-@dataclass(frozen=True)
-class Gpu:
-    name: str
-    memory: int
-    driver: str
-    uuid: str = ""
-
-
-def gpus() -> tuple[Gpu, ...]:
-    """Return NVIDIA devices as their driver reports them, of which CUDA_VISIBLE_DEVICES leaves us some; none when
-    there is no driver."""
+def driver_answers() -> bool:
+    """Return whether NVIDIA's driver finds a card."""
     program = shutil.which("nvidia-smi")
-    if program is None:
-        return ()
-    query = [program, "--query-gpu=name,memory.total,driver_version,uuid", "--format=csv,noheader,nounits"]
     try:
-        output = subprocess.run(query, capture_output=True, text=True, timeout=20, check=False).stdout
+        return program is not None and subprocess.run([program, "-L"], capture_output=True, timeout=20).returncode == 0
     except (OSError, subprocess.TimeoutExpired):
-        return ()
-    rows = [[cell.strip() for cell in line.split(",")] for line in output.splitlines()]
-    found = tuple(Gpu(r[0], int(r[1]) << 20, r[2], r[3]) for r in rows if len(r) == 4 and r[1].isdigit())
-    return visible(found, os.environ.get("CUDA_VISIBLE_DEVICES"))
-
-
-def visible(cards: Sequence[Gpu], names: str | None) -> tuple[Gpu, ...]:
-    """Return the cards that CUDA_VISIBLE_DEVICES names by number or UUID, in its order: like CUDA, up to the first name
-    that no card has. None: all."""
-    if names is None:
-        return tuple(cards)
-    out: list[Gpu] = []
-    for name in map(str.strip, names.split(",")):
-        numbered = cards[int(name) : int(name) + 1] if name.isdecimal() else ()
-        named = numbered or [card for card in cards if name and card.uuid.startswith(name)]
-        if len(named) != 1:
-            break
-        out += named
-    return tuple(out)
+        return False
 
 
 def device_files() -> tuple[str, ...]:
@@ -59,32 +35,101 @@ def device_files() -> tuple[str, ...]:
     return tuple(sorted(str(path) for path in Path("/dev").glob("nvidia[0-9]*")))
 
 
+@dataclass(frozen=True)
+class Gpu:
+    """A card that torch can use; its memory in bytes."""
+
+    name: str
+    memory: int
+
+
+@dataclass(frozen=True)
+class TorchDevices:
+    """What torch can use. `imprecise`: what does not compute float32 in full; `build`: its version, and that of CUDA
+    if it has one; empty where torch cannot be imported."""
+
+    gpus: tuple[Gpu, ...] = ()
+    imprecise: tuple[str, ...] = ()
+    build: str = ""
+
+
 _TORCH_PROBE = """
 import json, torch
 from engines.precision import require_full_precision
 from protocol.errors import MusterError
 count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+cards = [torch.cuda.get_device_properties(number) for number in range(count)]
 wrong = []
 for device in ("cpu", *(f"cuda:{number}" for number in range(count))):
     try:
         require_full_precision("float32", device)
     except MusterError as error:
         wrong.append(str(error))
-build = torch.version.cuda or ""
-print(json.dumps({"gpus": count, "imprecise": sorted(set(wrong)), "build": f"{torch.__version__} {build}".strip()}))
+build = f"{torch.__version__} {torch.version.cuda or ''}".strip()
+gpus = [[card.name, card.total_memory] for card in cards]
+print(json.dumps({"gpus": gpus, "imprecise": sorted(set(wrong)), "build": build}))
 """
 
 
-def torch_devices() -> dict[str, Any]:
-    """Return how many `gpus` torch can use, what is `imprecise` in float32 and torch's `build` (its version, and that
-    of CUDA if it has one), by a process that imports it."""
+@functools.cache
+def torch_devices() -> TorchDevices:
+    """Ask torch, in a process that imports it."""
     order = [sys.executable, "-P", "-c", _TORCH_PROBE]
     try:
         done = subprocess.run(order, capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
-        found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+        found = json.loads(done.stdout.strip().splitlines()[-1])
     except (OSError, ValueError, IndexError, subprocess.TimeoutExpired):
-        return {"gpus": 0, "imprecise": [], "build": ""}
-    return found
+        return TorchDevices()
+    return TorchDevices(tuple(Gpu(*card) for card in found["gpus"]), tuple(found["imprecise"]), found["build"])
+
+
+# What of a model fits
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """What memory depends on. weights: their bytes in the compute dtype; position: bytes of the KV cache per token."""
+
+    weights: int
+    position: int
+    heads: int
+    kv_heads: int
+
+    @classmethod
+    def of(cls, config: dict[str, Any], stored: int, stored_dtype: str, dtype: str) -> "ModelShape":
+        """Return the shape of a model with this config.json, whose weights take `stored` bytes in `stored_dtype`.
+        Raises ConfigError for a configuration that does not say."""
+        text = config.get("text_config", config)
+        if "quantization_config" in config or "quantization_config" in text:
+            what = "the pool's model is quantised, which can be neither trained nor verified"
+            raise ConfigError(what, "tell its owner")
+        try:
+            layers, heads = int(text["num_hidden_layers"]), int(text["num_attention_heads"])
+            kv_heads = int(text.get("num_key_value_heads") or heads)
+            size = int(text.get("head_dim") or text["hidden_size"] // heads)
+        except (KeyError, TypeError, ValueError, ZeroDivisionError):
+            raise ConfigError("the model's config.json does not give its layers and heads", "ask its owner") from None
+        width = _WIDTH[dtype]
+        weights = stored * width // _WIDTH.get(stored_dtype, 2)
+        return cls(weights, 2 * layers * kv_heads * size * width, heads, kv_heads)
+
+
+def capacity(shape: ModelShape, gpus: Sequence[Gpu], memory: int, length: int) -> tuple[bool, str]:
+    """Return whether a machine can serve the model at all, and how many texts of `length` tokens its KV cache holds at
+    once if its cards work together (tensor parallelism). memory: the machine's own, which serves without a card."""
+    size, cards = min((gpu.memory for gpu in gpus), default=memory), len(gpus) or 1
+    together = max(number for number in range(1, cards + 1) if cards % number == 0 and shape.heads % number == 0)
+    kept = shape.position * length // min(together, shape.kv_heads)  # beyond their number, KV heads are copied
+    fixed = shape.weights // together + _WORKING
+    rows = max(0, int(size * _SHARE) - fixed) // kept
+    what = (
+        f"{shape.weights / GIB:.1f} GiB of weights, {shape.position / 1024:.0f} KiB of KV cache a token, "
+        f"{shape.position * length / GIB:.2f} GiB for a text of {length} tokens"
+    )
+    where = f"{together} of {cards} cards" if gpus else "this machine"
+    if rows:
+        return True, f"{what}; {rows} such texts at once on {where}"
+    return False, f"{what}; {where} need {(fixed + kept) / _SHARE / GIB:.0f} GiB each and have {size / GIB:.0f} GiB"
 
 
 def existing(folder: Path) -> Path:

@@ -2,23 +2,24 @@
 
 import os
 import time
-from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from cli.options import JsonOption, YesOption
 from cli.output import clock, emit, fields, seconds, table
+from cli.plan import confirm
 from protocol.errors import ConfigError, UnreachableError
 
 if TYPE_CHECKING:
     from localnet.background import NetworkFolder, NetworkSettings, NetworkState, ProcessEntry
 
 _FOLLOW_SECONDS = 0.3
-FolderOption = Annotated[Path | None, typer.Option("--folder", help="The network's folder; the user's own if missing.")]
+_LOG_BYTES = 1 << 20
+FolderOption = Annotated[Path | None, Option("--folder", help="The network's folder; the user's own if missing.")]
 
 
 def _folder(path: Path | None) -> "NetworkFolder":
@@ -28,15 +29,15 @@ def _folder(path: Path | None) -> "NetworkFolder":
 
 
 def demo(
-    seed: Annotated[int, typer.Option(help="Fixes model, tasks and warm-up.", min=0)] = 7,
-    steps: Annotated[int, typer.Option(help="Policy steps to train.", min=1, max=10_000)] = 30,
-    runs: Annotated[Path, typer.Option(help="Folder of runs.")] = Path("runs"),
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the network up afterwards, until Ctrl-C.")] = False,
-    chain_port: Annotated[int, typer.Option(help="0: any free port.")] = 0,
-    s3_port: Annotated[int, typer.Option(help="0: any free port.")] = 0,
-    http_port: Annotated[int, typer.Option(help="0: any free port.")] = 0,
-    diloco: Annotated[int, typer.Option(help="DiLoCo workers that train the policy together.", min=1, max=4)] = 1,
-    chaos: Annotated[float, typer.Option(help="kill -9 every process once, one every so many seconds; 0: never.")] = 0,
+    seed: Annotated[int, Option(help="Fixes model, tasks and warm-up.", min=0)] = 7,
+    steps: Annotated[int, Option(help="Policy steps to train.", min=1, max=10_000)] = 30,
+    runs: Annotated[Path, Option(help="Folder of runs.")] = Path("runs"),
+    keep: Annotated[bool, Option("--keep", help="Leave the network up afterwards, until Ctrl-C.")] = False,
+    chain_port: Annotated[int, Option(help="0: any free port.")] = 0,
+    s3_port: Annotated[int, Option(help="0: any free port.")] = 0,
+    http_port: Annotated[int, Option(help="0: any free port.")] = 0,
+    diloco: Annotated[int, Option(help="DiLoCo workers that train the policy together.", min=1, max=4)] = 1,
+    chaos: Annotated[float, Option(help="kill -9 every process once, one every so many seconds; 0: never.")] = 0,
 ) -> None:
     """Run the whole network once: stakes, proofs, verdicts and pay, with a cheating node and hostile validators.
 
@@ -51,17 +52,15 @@ def demo(
 
 def up(
     folder: FolderOption = None,
-    workers: Annotated[int | None, typer.Option(min=1, max=16, help="Worker processes; 2 if missing.")] = None,
+    workers: Annotated[int | None, Option(min=1, max=16, help="Worker processes; 2 if missing.")] = None,
     validators: Annotated[
-        int | None, typer.Option(min=1, max=12, help="Validator processes, which share 12 seats; 2 if missing.")
+        int | None, Option(min=1, max=12, help="Processes that share 12 seats; 2 if missing.")
     ] = None,
     steps: Annotated[
-        int | None, typer.Option(min=1, max=1_000_000, help="End after so many policy steps; else it trains on.")
+        int | None, Option(min=1, max=1_000_000, help="End after so many policy steps; else never.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Fixes model and tasks; 7 if missing.")] = None,
-    port: Annotated[
-        int | None, typer.Option(min=1024, max=65_532, help="The first of four ports; free ones if missing.")
-    ] = None,
+    seed: Annotated[int | None, Option(min=0, help="Fixes model and tasks; 7 if missing.")] = None,
+    port: Annotated[int | None, Option(min=1024, max=65_532, help="First of four ports; free ones if missing.")] = None,
     json: JsonOption = False,
 ) -> None:
     """Bring up a local network in the background, which lasts until it is taken down.
@@ -83,12 +82,11 @@ def up(
 
 def down(
     folder: FolderOption = None,
-    delete: Annotated[bool, typer.Option("--delete", help="Delete the folder: chain, keys, files.")] = False,
+    delete: Annotated[bool, Option("--delete", help="Delete the folder: chain, keys, files.")] = False,
     yes: YesOption = False,
     json: JsonOption = False,
 ) -> None:
     """Take the local network down, once the files under way are judged; it keeps everything."""
-    from cli.plan import confirm
     from localnet import background
 
     where = _folder(folder)
@@ -108,14 +106,14 @@ def ps(folder: FolderOption = None, json: JsonOption = False) -> None:
     Exit code 1 unless the network is up and every process runs or has finished."""
     where = _folder(folder)
     found = look(where, where.known_settings())
-    emit(found.document(), json, lambda: process_table(found), sound=all_well(found))
+    emit(found, json, lambda: process_table(found), sound=all_well(found))
 
 
 def logs(
-    role: Annotated[str | None, typer.Argument(help="A process or a role, as `muster ps` names them.")] = None,
+    role: Annotated[str | None, Argument(help="A process or a role, as `muster ps` names them.")] = None,
     folder: FolderOption = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is written, until Ctrl-C.")] = False,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=0, max=100_000, help="Of each log.")] = 20,
+    follow: Annotated[bool, Option("--follow", "-f", help="Go on with what is written, until Ctrl-C.")] = False,
+    lines: Annotated[int, Option("--lines", "-n", min=0, max=100_000, help="Of each log.")] = 20,
 ) -> None:
     """Show the logs of the local network's processes, each line after its process's name."""
     where = _folder(folder)
@@ -135,88 +133,64 @@ def logs(
 # What is shown
 
 
-@dataclass(frozen=True)
-class LocalNetwork:
-    """A network as it was found. `waits`: process → what it waits for; `service`: why the service did not say."""
-
-    folder: "NetworkFolder"
-    state: "NetworkState | None"
-    waits: Mapping[str, Sequence[str]]
-    service: str
-    url: str
-    now: float
-
-    def waits_for(self, one: "ProcessEntry") -> str:
-        """What a process waits for, in words."""
-        from localnet.background import ProcessState
-        from runtime.supervisor import exit_text
-
-        if one.restart_at is not None and one.exit_code is not None:
-            left = max(0.0, one.restart_at - self.now)
-            return f"its restart in {seconds(left)}, after {exit_text(one.exit_code)}"
-        if one.state is ProcessState.STOPPED:
-            return f"you: it ended with exit {one.exit_code}; see `muster logs {one.name}`"
-        return "; ".join(self.waits.get(one.name, ()))
-
-    def document(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"doing": "", "problem": "", "processes": []}
-        found |= dict.fromkeys(("phase", "supervisor", "since"))
-        if state := self.state:
-            found |= state.model_dump(mode="json", include={"phase", "doing", "problem", "since"})
-            found["supervisor"] = state.pid
-            found["processes"] = [
-                one.model_dump(mode="json") | {"role": one.role, "waits": self.waits_for(one)}
-                for one in state.processes
-            ]
-        return {"folder": str(self.folder.root), "url": self.url, "service": self.service, **found}
-
-
-def look(folder: "NetworkFolder", settings: "NetworkSettings") -> LocalNetwork:
-    """The network as it stands; a service that does not answer is said, not raised."""
+def look(folder: "NetworkFolder", settings: "NetworkSettings") -> dict[str, Any]:
+    """Return the network as it stands; `service`: why the pool's service does not say what processes wait for."""
     from localnet.background import NetworkPhase, plan_of, service_status
 
     found, url = folder.state(), plan_of(folder, settings).http_url
     state = found.as_found() if found else None
-    waits: dict[str, list[str]] = {}
-    service = ""
+    waits, service = dict[str, list[str]](), ""
     if state is not None and state.phase is NetworkPhase.UP:
         try:
             for wait in service_status(url)["waits"]:
                 waits.setdefault(wait["who"], []).append(f"{wait['what']}, since {clock(wait['since'])}")
         except (UnreachableError, KeyError) as error:
             service = str(error)
-    return LocalNetwork(folder, state, waits, service, url, time.time())
+    return {"folder": str(folder.root), "url": url, "service": service, **network_document(state, waits, time.time())}
 
 
-def all_well(found: LocalNetwork) -> bool:
-    """Whether the network is up and no process is missing."""
-    from localnet.background import NetworkPhase, ProcessState
-
-    good = (ProcessState.RUNNING, ProcessState.FINISHED)
-    state = found.state
-    return state is not None and state.phase is NetworkPhase.UP and all(one.state in good for one in state.processes)
-
-
-def process_table(found: LocalNetwork) -> str:
-    """For people."""
-    from localnet.background import NetworkPhase
-
-    state = found.state
+def network_document(state: "NetworkState | None", waits: Mapping[str, list[str]], now: float) -> dict[str, Any]:
+    """Return what is known of a network that was once started. `waits`: process → what it waits for."""
     if state is None:
-        return f"the network in {found.folder.root} was never started; `muster up` starts it"
-    head = f"{state.phase} since {clock(state.since)} · {found.folder.root}"
-    lines = [head, *([state.problem] if state.problem else [])]
-    if state.phase in (NetworkPhase.STARTING, NetworkPhase.STOPPING):
-        lines.append(state.doing)
-    if found.service:
-        lines.append(found.service)
-    if state.phase is NetworkPhase.DOWN:
-        return "\n".join(lines)
-    rows = [
-        (one.name, one.role, one.state, one.pid or "-", clock(one.since), one.restarts, found.waits_for(one) or "-")
+        return {"phase": None, "doing": "", "problem": "", "since": None, "supervisor": None, "processes": []}
+    processes = [
+        one.model_dump(mode="json") | {"role": one.role, "waits": _waits_for(one, waits, now)}
         for one in state.processes
     ]
-    return "\n".join([*lines, "", table(["process", "role", "state", "pid", "since", "restarts", "waits for"], rows)])
+    known = state.model_dump(mode="json", include={"phase", "doing", "problem", "since"})
+    return known | {"supervisor": state.pid, "processes": processes}
+
+
+def _waits_for(one: "ProcessEntry", waits: Mapping[str, list[str]], now: float) -> str:
+    from localnet.background import ProcessState
+    from runtime.supervisor import exit_text
+
+    if one.restart_at is not None and one.exit_code is not None:
+        return f"its restart in {seconds(max(0.0, one.restart_at - now))}, after {exit_text(one.exit_code)}"
+    if one.state is ProcessState.STOPPED:
+        return f"you: it ended with exit {one.exit_code}; see `muster logs {one.name}`"
+    return "; ".join(waits.get(one.name, ()))
+
+
+def all_well(network: Mapping[str, Any]) -> bool:
+    """Whether the network is up and no process is missing."""
+    return network["phase"] == "up" and all(one["state"] in ("running", "finished") for one in network["processes"])
+
+
+def process_table(network: Mapping[str, Any]) -> str:
+    """Return a network for people."""
+    phase = network["phase"]
+    if phase is None:
+        return f"the network in {network['folder']} was never started; `muster up` starts it"
+    doing = network["doing"] if phase in ("starting", "stopping") else ""
+    head = f"{phase} since {clock(network['since'])} · {network['folder']}"
+    text = "\n".join(filter(None, [head, network["problem"], doing, network["service"]]))
+    if phase == "down":
+        return text
+    names = ["name", "role", "state", "pid", "since", "restarts", "waits"]
+    shown = [one | {"since": clock(one["since"]), "pid": one["pid"] or "-"} for one in network["processes"]]
+    rows = [[one[name] for name in names] for one in shown]
+    return f"{text}\n\n{table(['process', *names[1:-1], 'waits for'], rows)}"
 
 
 def network_lines(folder: "NetworkFolder", settings: "NetworkSettings") -> str:
@@ -239,9 +213,11 @@ def network_lines(folder: "NetworkFolder", settings: "NetworkSettings") -> str:
 
 
 def last_lines(path: Path, count: int) -> list[str]:
-    """Return the last `count` whole or partial lines. Raises OSError."""
-    with path.open(errors="replace") as file:
-        return [line.rstrip("\n") for line in deque(file, maxlen=count)]
+    """Return the last `count` whole or partial lines of a log, of a megabyte at most. Raises OSError."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _LOG_BYTES))
+        lines = file.read().decode(errors="replace").splitlines()
+    return lines[-count:] if count else []
 
 
 class LogTail:

@@ -3,9 +3,11 @@ commands."""
 
 import itertools
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer import Option
+from typer.core import TyperGroup
 from typer.exceptions import Abort, TyperException
 
 from cli import local
@@ -18,16 +20,27 @@ from cli.pool import dataset, env
 from cli.run import init, keys, node, validator, weights
 from runtime.entry import Exit, run_main
 
+# Panels of the help, by whom they are for: node operators and validators, pool owners, anybody who checks, who tries
+# the network on one machine, and who runs a deployment or trains in another way
+PANELS = RUN, OWN, VERIFY, LOCAL, ADVANCED = "Run", "Own", "Verify", "Local", "Advanced"
+
+
+class _InPanels(TyperGroup):
+    """Lists the commands of a panel together, the panels in their order."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return sorted(
+            self.commands, key=lambda name: PANELS.index(getattr(self.commands[name], "rich_help_panel", RUN))
+        )
+
+
 app = Commands(
+    cls=_InPanels,
     help="Pool computers to post-train language models by reinforcement learning, and check one another's work.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-# Panels of the help, by whom they are for: node operators and validators, pool owners, anybody who checks, who tries
-# the network on one machine, and who runs a deployment or trains in another way
-RUN, OWN, VERIFY, LOCAL, ADVANCED = "Run", "Own", "Verify", "Local", "Advanced"
 
 
 def _version(asked: bool) -> None:
@@ -40,7 +53,7 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def muster(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = (
+    version: Annotated[bool, Option("--version", callback=_version, is_eager=True, help="Print the version.")] = (
         False
     ),
 ) -> None:

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
+from pydantic import ValidationError
+from typer import Option
 
-from cli.pool.ref import PoolRef
+from engines.runtime import torch_environment
 from protocol.encoding import parse_tokens
 from protocol.errors import ConfigError, first_problem
 
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 def address_option(name: str, help: str) -> Any:
     """An option that takes an address with its checksum. Raises ConfigError, naming the option, for anything else."""
 
-    return typer.Option(name, parser=lambda text: parse_address(text, name), metavar="ADDRESS", help=help)
+    return Option(name, parser=lambda text: parse_address(text, name), metavar="ADDRESS", help=help)
 
 
 def parse_address(text: str, name: str) -> str:
@@ -38,16 +40,41 @@ def parse_address(text: str, name: str) -> str:
 
 def tokens_option(name: str, help: str = 'Tokens, such as "12.5".') -> Any:
     """An option that takes tokens and gives base units. Raises ConfigError, naming the option, for anything else."""
-    return typer.Option(name, parser=lambda text: parse_tokens(text, name), metavar="TOKENS", help=help)
+    return Option(name, parser=lambda text: parse_tokens(text, name), metavar="TOKENS", help=help)
+
+
+@dataclass(frozen=True)
+class PoolRef:
+    """A pool that a person named: by its number on chain, by the URL of its service, or by both (`3@https://…`)."""
+
+    number: int | None = None
+    url: str | None = None
+
+    @classmethod
+    def parse(cls, text: "str | PoolRef") -> "PoolRef":
+        """Parse a number, a URL or both. Raises ConfigError."""
+        from protocol.http.signing import service_url
+
+        if isinstance(text, cls):
+            return text
+        number, at, url = str(text).strip().partition("@")
+        if not number.isdecimal():
+            return cls(None, service_url(str(text).strip()))
+        if not 0 < int(number) < 1 << 32 or bool(at) != bool(url):
+            raise ConfigError(f"--pool {str(text)[:80]!r} is no pool", "write its number, or the URL of its service")
+        return cls(int(number), service_url(url) if url else None)
+
+    def __str__(self) -> str:
+        return "@".join(part for part in (str(self.number or ""), self.url or "") if part)
 
 
 KeystoreOption = Annotated[
     Path | None,
-    typer.Option("--keystore", envvar="MUSTER_KEYSTORE", help="Encrypted key file (muster keys create)."),
+    Option("--keystore", envvar="MUSTER_KEYSTORE", help="Encrypted key file (muster keys create)."),
 ]
 PasswordFileOption = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         "--password-file",
         envvar="MUSTER_PASSWORD_FILE",
         help="File (mode 0600) with the key's password; asked for if missing.",
@@ -55,27 +82,33 @@ PasswordFileOption = Annotated[
 ]
 DeploymentOption = Annotated[
     Path | None,
-    typer.Option("--deployment", envvar="MUSTER_DEPLOYMENT", help="Deployment file: addresses, chain and RPC URL."),
+    Option("--deployment", envvar="MUSTER_DEPLOYMENT", help="Deployment file: addresses, chain and RPC URL."),
 ]
 RpcOption = Annotated[
-    str | None, typer.Option("--rpc", envvar="MUSTER_RPC", help="RPC URL instead of the deployment file's.")
+    str | None, Option("--rpc", envvar="MUSTER_RPC", help="RPC URL instead of the deployment file's.")
 ]
 PoolOption = Annotated[
     PoolRef | None,
-    typer.Option("--pool", parser=PoolRef.parse, metavar="NUMBER|URL", help="Pool: its number, or its service's URL."),
+    Option("--pool", parser=PoolRef.parse, metavar="NUMBER|URL", help="Pool: its number, or its service's URL."),
 ]
-ServiceRpcOption = Annotated[
-    str | None, typer.Option("--rpc", help="RPC URL instead of the one that the service names.")
-]
+ServiceRpcOption = Annotated[str | None, Option("--rpc", help="RPC URL instead of the one that the service names.")]
 NodeOption = Annotated[str, address_option("--node", "Address of the node.")]
-InviteOption = Annotated[Path | None, typer.Option(help="Invite of the pool's owner, where one is needed.")]
+InviteOption = Annotated[Path | None, Option(help="Invite of the pool's owner, where one is needed.")]
 AmountOption = Annotated[int, tokens_option("--amount")]
-OutFileOption = Annotated[Path, typer.Option("--out", help="File to write.")]
-JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print one JSON document; amounts are integers in base units.")
+ConfigFileOption = Annotated[
+    Path, Option("--config", exists=True, dir_okay=False, help="Configuration file of the process, JSON or TOML.")
 ]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show and simulate what would be sent; send nothing.")]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing, not even before money moves.")]
+OwnConfigOption = Annotated[
+    Path | None,
+    Option("--config", exists=True, dir_okay=False, help="Just run the process by this configuration file."),
+]
+PrivateOption = Annotated[
+    bool, Option("--allow-private-sources", help="Follow URLs that others chose into private networks too.")
+]
+OutFileOption = Annotated[Path, Option("--out", help="File to write.")]
+JsonOption = Annotated[bool, Option("--json", help="Print one JSON document; amounts are integers in base units.")]
+DryRunOption = Annotated[bool, Option("--dry-run", help="Show and simulate what would be sent; send nothing.")]
+YesOption = Annotated[bool, Option("--yes", "-y", help="Ask nothing, not even before money moves.")]
 
 
 @dataclass(frozen=True)
@@ -133,7 +166,8 @@ class _OfPool:
 
     def number(self, session: "Session") -> int:
         """Return the pool's number. Raises ConfigError unless it is clear which one is meant."""
-        return session.pool_number(self.pool)
+        named = self.pool or PoolRef()
+        return session.pool_number(named.number, named.url)
 
 
 @dataclass(frozen=True)
@@ -203,18 +237,16 @@ class UpOptions:
 class EngineOptions:
     """Options of the engine that generates or judges."""
 
-    name: Annotated[str, typer.Option("--engine", help="transformers, vllm, or auto: vLLM where it is installed.")] = (
+    name: Annotated[str, Option("--engine", help="transformers, vllm, or auto: vLLM where it is installed.")] = (
         "transformers"
     )
-    batch: Annotated[int, typer.Option(min=1, max=65536, help="Rollouts in one pass of the model.")] = 64
-    dtype: Annotated[str, typer.Option(help="float32 or bfloat16, as the pool's thresholds want it.")] = "float32"
-    device: Annotated[str, typer.Option(help="Where the model runs: cpu or cuda.")] = "cpu"
-    threads: Annotated[int, typer.Option(min=1, max=1024, help="Threads that compute.")] = 1
+    batch: Annotated[int, Option(min=1, max=65536, help="Rollouts in one pass of the model.")] = 64
+    dtype: Annotated[str, Option(help="float32 or bfloat16, as the pool's thresholds want it.")] = "float32"
+    device: Annotated[str, Option(help="Where the model runs: cpu or cuda.")] = "cpu"
+    threads: Annotated[int, Option(min=1, max=1024, help="Threads that compute.")] = 1
 
     def config(self) -> "EngineConfig":
         """Raises ConfigError naming the option."""
-        from pydantic import ValidationError
-
         from runtime.process import EngineConfig
 
         try:
@@ -226,8 +258,6 @@ class EngineOptions:
 
     def set_threads(self) -> None:
         """How many threads the process computes with; before torch is imported."""
-        from engines.runtime import torch_environment
-
         for name, value in torch_environment(self.threads).items():
             os.environ.setdefault(name, value)
 

@@ -11,11 +11,11 @@ import typer
 
 def emit(document: Any, as_json: bool, text: Callable[[], str] | None = None, sound: bool = True) -> None:
     """Print `document` as indented JSON (amounts in it are integers, in base units), or what `text` makes of it;
-    without one, its fields. End with exit code 1 unless what it says is `sound`."""
+    without one, its values. End with exit code 1 unless what it says is `sound`."""
     if as_json:
         typer.echo(json.dumps(document, indent=2, sort_keys=True, default=_plain))
     else:
-        typer.echo(text() if text else fields({name.replace("_", " "): value for name, value in document.items()}))
+        typer.echo(text() if text else values(document))
     if not sound:
         raise typer.Exit(1)
 
@@ -35,6 +35,28 @@ def fields(values: Mapping[str, object]) -> str:
     """One `name  value` line each, values in one column."""
     width = max((len(name) for name in values), default=0)
     return "\n".join(f"{name:<{width}}  {value}".rstrip() for name, value in values.items())
+
+
+def values(document: Mapping[str, Any]) -> str:
+    """The document itself: one line for a plain value, a table for a list of records or a mapping of records."""
+    plain, tables = dict[str, object](), list[str]()
+    for key, value in document.items():
+        name = key.replace("_", " ")
+        records = value if isinstance(value, list) else []
+        if isinstance(value, Mapping):
+            records = [{name: of, **record} for of, record in value.items()]
+        if records:
+            rows = [list(map(_shown, record.values())) for record in records]
+            tables.append(f"{name}\n{table([title.replace('_', ' ') for title in records[0]], rows)}")
+        else:
+            plain[name] = _shown(value)
+    return "\n\n".join(part for part in (fields(plain), *tables) if part)
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return "none" if value in (None, [], {}) else value
 
 
 def clock(when: int | float) -> str:

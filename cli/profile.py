@@ -163,7 +163,7 @@ _PROCESSES = {"operator": ("worker",), "validator": ("validator",), "owner": ("t
 
 def profile_text(role: Role, **given: Path | str | int | None) -> str:
     """Return a new profile with the `given` fields; every line says what it is for. Keys lie in `keys/` beside it."""
-    from cli.hardware import gpus
+    from cli.hardware import driver_answers
 
     values = {"deployment": "deployment.json", "pool_config": "pool.toml", "s3": "s3.json"} | given
     values |= {"allow_private_sources": False, "isolation": "auto"}
@@ -176,7 +176,7 @@ def profile_text(role: Role, **given: Path | str | int | None) -> str:
         files = (f'keystore = "keys/{file}.json"', f'password_file = "keys/{file}.password"')
         lines += ["", f"# {what} Keep a copy of both files elsewhere.", table, *files]
     if role != "owner":
-        engine = ('name = "auto"', f'device = "{"cuda" if gpus() else "cpu"}"', "threads = 1", "batch = 64")
+        engine = ('name = "auto"', f'device = "{"cuda" if driver_answers() else "cpu"}"', "threads = 1", "batch = 64")
         lines += ["", _comment("engine"), "[engine]", *engine]
     for process in _PROCESSES[role]:
         lines += ["", _comment(process), f"[{process}]"]
@@ -212,36 +212,39 @@ _WITHOUT = frozenset({"init", "up", "down", "ps", "logs", "watch", "demo", "depl
 def profile_defaults(app: typer.Typer) -> dict[str, Any]:
     """Return defaults of the command that is about to run; typer asks the command line and the environment first."""
     words = [word for word in sys.argv[1:] if not word.startswith("-")]
-    if not words or words[0] in _WITHOUT or {"-h", "--help", "--version"} & set(sys.argv):
+    if not words or _WITHOUT & set(words[:2]) or {"-h", "--help", "--version"} & set(sys.argv):
         return {}
     profile = find_profile(_ROLE_OF.get(words[0]))
     if profile is None:
         return {}
-    command = get_command(app).commands.get(words[0])  # type: ignore[attr-defined]
-    return {words[0]: _command_defaults(command, option_values(profile), words[0])} if command else {}
+    command: Any = get_command(app)
+    path = []
+    for word in words:
+        if word not in getattr(command, "commands", ()):
+            break
+        command = command.commands[word]
+        path.append(word)
+    found = command_defaults(command, option_values(profile))
+    for word in reversed(path):
+        found = {word: found}
+    return found
 
 
-def _command_defaults(command: Any, values: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return the values that a command has options for; of a group, by its commands."""
-    if hasattr(command, "commands"):
-        return {
-            sub: _command_defaults(one, values, sub) for sub, one in command.commands.items() if sub not in _WITHOUT
-        }
-    known = {option.name: option for option in command.params}
-    found = {option: values[option] for option in known if option in values}
-    if name == "create" and values.get("pool", "")[:1].isdecimal():  # a second pool has a service of its own
-        found = {option: value for option, value in found.items() if option not in ("url", "service_key")}
-    if "group" in known and any(word.partition("=")[0] == "--group" for word in sys.argv):
-        found.pop("pool", None)
+def command_defaults(command: Any, values: dict[str, Any]) -> dict[str, Any]:
+    """Return the values that a command has options for; addresses are read from key files when they are asked for."""
+    known = {option.name: option.multiple for option in command.params if option.name in values}
+    if command.name == "create" and values.get("pool", "")[:1].isdecimal():  # a second pool has its own service
+        known = {name: multiple for name, multiple in known.items() if name not in ("url", "service_key")}
+    if command.name == "judge" and any(word.partition("=")[0] == "--group" for word in sys.argv):
+        known.pop("pool", None)
 
-    def later(value: Any, multiple: bool) -> Any:
-        """Addresses are read from key files when they are asked for."""
+    def default(value: Any, multiple: bool) -> Any:
         if multiple:
             every = value if isinstance(value, list) else [value]
             return lambda: [str(each() if callable(each) else each) for each in every]
         return value if callable(value) else str(value)
 
-    return {option: later(value, known[option].multiple) for option, value in found.items()}
+    return {name: default(values[name], multiple) for name, multiple in known.items()}
 
 
 def _pool(profile: Profile) -> str | None:
@@ -263,7 +266,6 @@ def option_values(profile: Profile) -> dict[str, Any]:
         "pool": _pool(profile),
         "keystore": profile.key.keystore,
         "password_file": profile.key.password_file,
-        "isolation_image": profile.isolation_image or None,
     }
     if profile.role == "operator" and profile.node:
         found |= {"node_keystore": profile.node.keystore, "node_password_file": profile.node.password_file}

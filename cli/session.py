@@ -6,24 +6,23 @@ import tempfile
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from chain.client import ChainClient
-from chain.deployment import Deployment
+from chain.contracts import PoolView
+from chain.deployment import Deployment, known_rpc
+from chain.indexer.follower import Follower
 from chain.indexer.projection import Projection
+from chain.indexer.state import State
 from chain.suite import Suite
+from protocol.accounts import LocalAccount
+from protocol.api.endpoints import POOL, Get
 from protocol.encoding import parse_document
 from protocol.errors import ConfigError, IntegrityError, UnreachableError
 from protocol.files import user_cache
+from protocol.http.signing import service_url
 from runtime.keystore import open_key
-
-if TYPE_CHECKING:
-    from chain.contracts import PoolView
-    from chain.indexer.state import State
-    from cli.pool.ref import PoolRef
-    from protocol.accounts import LocalAccount
-    from protocol.api.endpoints import Get
-
+from runtime.signed_client import BusyError, ClientLimits, ServiceError, SignedClient
 
 log = logging.getLogger("muster.cli")
 _PATIENCE, _GLANCE, _SERVICE_SECONDS = 8.0, 3.0, 5.0
@@ -39,13 +38,13 @@ class Session:
         self.deployment = suite.deployment
 
     @property
-    def account(self) -> "LocalAccount":
+    def account(self) -> LocalAccount:
         """The key. Raises ConfigError if there is none."""
         if self.client.account is None:
             raise ConfigError("this needs a key", "pass --keystore FILE")
         return self.client.account
 
-    def pool(self, pool: int) -> "PoolView":
+    def pool(self, pool: int) -> PoolView:
         """The pool now. Raises ConfigError if there is none of that number."""
         count = self.suite.pools.pool_count()
         if not 1 <= pool <= count:
@@ -53,14 +52,14 @@ class Session:
             raise ConfigError(f"there is no pool {pool} on this deployment", f"{have}; check --pool")
         return self.suite.pools.pool_of(pool)
 
-    def pool_number(self, named: "PoolRef | None") -> int:
+    def pool_number(self, number: int | None = None, url: str | None = None) -> int:
         """Return the number of the pool that is named, or of the only one. Raises ConfigError, UnreachableError."""
-        if named is None:
+        if number is None and url is None:
             count = self.suite.pools.pool_count()
             if count != 1:
                 raise ConfigError(f"{count or 'no'} pools are on this deployment", "name one with --pool")
             return 1
-        number = named.number or self._number_of(named.url or "")
+        number = number or self._number_of(url or "")
         self.pool(number)
         return number
 
@@ -70,10 +69,8 @@ class Session:
             raise ConfigError(f"the pool of {url} is on another deployment", "check --pool and --deployment")
         return access.pool
 
-    def state(self) -> "State":
+    def state(self) -> State:
         """Return the suite's state up to the latest block. Events that are known come from the user's cache folder."""
-        from chain.indexer.follower import Follower
-
         with tempfile.TemporaryDirectory(prefix="muster-") as spare:
             try:
                 follower = Follower(self.client, self.deployment, self._cache())
@@ -123,8 +120,6 @@ def deployment_rpc(suite: Deployment, rpc: str | None) -> list[str]:
 
 def rpc_urls(network: str, rpc: str | None, announced: str = "") -> list[str]:
     """The RPC URLs to use: those named (separated by commas), else the deployment file's, else the network's own."""
-    from chain.deployment import known_rpc
-
     named = [url.strip() for url in (rpc or announced).split(",") if url.strip()]
     urls = named or list(known_rpc(network))
     if not urls:
@@ -162,10 +157,8 @@ class NotKnownError(AnswersOtherwiseError):
     """A service answers that it has no such document."""
 
 
-def ask_service(url: str, endpoint: "Get[A]") -> A:
+def ask_service(url: str, endpoint: Get[A]) -> A:
     """Return a document of a pool's service. Raises NotKnownError, ConfigError (no such service), UnreachableError."""
-    from runtime.signed_client import BusyError, ClientLimits, ServiceError, SignedClient
-
     limits = ClientLimits(timeout=_SERVICE_SECONDS, attempts=1, exchange=4 * _SERVICE_SECONDS)
     client, where = SignedClient(url, limits=limits), url.rstrip("/") + endpoint.path
     try:
@@ -204,9 +197,6 @@ class Access:
 
 def ask_access(url: str, rpc: str | None = None) -> Access:
     """What the service at `url` says; `rpc` instead of the URLs that it names. Raises ConfigError, UnreachableError."""
-    from protocol.api.endpoints import POOL
-    from protocol.http.signing import service_url
-
     url = service_url(url)
     answer = ask_service(url, POOL)
     document = parse_document(answer.deployment.encode(), Deployment, f"the deployment that {url} names")
@@ -215,7 +205,7 @@ def ask_access(url: str, rpc: str | None = None) -> Access:
     return Access(url, answer.pool, named, document, answer.config_hash)
 
 
-def check_access(access: Access, state: "State") -> None:
+def check_access(access: Access, state: State) -> None:
     """Raise IntegrityError unless the chain bears out what the service says of the pool."""
     pool = state.pools.get(access.pool)
     if pool is None:

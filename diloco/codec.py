@@ -5,7 +5,6 @@ Each shard of a payload begins with a hash of run, outer step, base, worker and 
 as somebody else's, and a copier would have to sign hashes of bytes that it can make only once the time to sign is over.
 What strangers send is bounded before anything is allocated, and what comes out is finite."""
 
-import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,6 @@ from numpy.typing import NDArray
 from diloco.config import Mode
 from protocol.delta.codes import SEGMENT
 from protocol.delta.delta import DeltaError, FieldReader, decode_tensor, encode_tensor, varint
-from protocol.encoding import canonical_json
 from protocol.errors import IntegrityError
 
 F32 = NDArray[np.float32]
@@ -275,21 +273,7 @@ def bfloat16_bits(values: F32) -> NDArray[np.uint16]:
     return (rounded >> np.uint32(16)).astype(np.uint16)
 
 
-# Shards: the pieces of a payload's file, bound to one worker's place in one outer step.
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Whose payload it is: `run` is the run's digest, `base` the digest of the outer state (both hex)."""
-
-    run: str
-    step: int
-    base: str
-    worker: str
-
-    def binding(self, shard: int) -> bytes:
-        """Return the 32 bytes that a shard begins with after its magic number."""
-        return hashlib.sha256(canonical_json([self.run, self.step, self.base, self.worker, shard])).digest()
+# Shards: the pieces of a payload's file, bound to one worker's place in one outer step (`Expected.binding`).
 
 
 def max_shard_bytes(pieces: Sequence[Piece]) -> int:
@@ -297,29 +281,26 @@ def max_shard_bytes(pieces: Sequence[Piece]) -> int:
     return _HEAD_BYTES + sum(_max_piece(one.size) + len(varint(_max_piece(one.size))) for one in pieces)
 
 
-def encode_shard(origin: Origin, shard: int, bodies: Sequence[bytes]) -> bytes:
+def encode_shard(binding: bytes, bodies: Sequence[bytes]) -> bytes:
     """Join the encoded pieces of a shard."""
-    return b"".join((_MAGIC, origin.binding(shard), *(part for body in bodies for part in (varint(len(body)), body))))
+    return b"".join((_MAGIC, binding, *(part for body in bodies for part in (varint(len(body)), body))))
 
 
-def decode_shard(
-    data: bytes, origin: Origin, shard: int, pieces: Sequence[Piece], mode: Mode, base: Sequence[F32]
-) -> list[F32]:
+def decode_shard(data: bytes, binding: bytes, pieces: Sequence[Piece], mode: Mode, base: Sequence[F32]) -> list[F32]:
     """Return the pseudo-gradient of each piece. `base`: the outer weights' pieces, on which mode `sparse` builds.
     Raises MalformedContribution."""
     if len(data) > max_shard_bytes(pieces):
-        what = f"shard {shard} has {len(data)} bytes, {max_shard_bytes(pieces)} at most are honest"
-        raise MalformedContribution(what)
+        raise MalformedContribution(f"a shard of {len(data)} bytes, {max_shard_bytes(pieces)} at most are honest")
     reader = FieldReader(memoryview(data))
     try:
         if bytes(reader.take(len(_MAGIC))) != _MAGIC:
-            raise MalformedContribution(f"shard {shard} is no shard of a contribution")
-        if bytes(reader.take(32)) != origin.binding(shard):
-            raise MalformedContribution(f"shard {shard} was not made by {origin.worker} for this outer step")
+            raise MalformedContribution("a file that is no shard of a contribution")
+        if bytes(reader.take(32)) != binding:
+            raise MalformedContribution("a shard that was not made by this worker for this place in this outer step")
         bodies = [reader.take(reader.varint(_max_piece(one.size))) for one in pieces]
         reader.end()
     except DeltaError as error:
-        raise MalformedContribution(f"shard {shard}: {error.what}") from None
+        raise MalformedContribution(f"a damaged shard: {error.what}") from None
     if mode == "sparse":
         return [decode_sparse(body, before) for body, before in zip(bodies, base, strict=True)]
     decode = decode_int8 if mode == "int8" else decode_float32

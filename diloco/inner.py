@@ -2,7 +2,6 @@
 (diloco/tasks.py has them), and the documents of a text run."""
 
 import hashlib
-import os
 import stat
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -148,60 +147,20 @@ class InnerTask(Protocol):
 # The documents of a text run
 
 
-@dataclass(frozen=True)
-class TextFile:
-    """A file of JSON lines. `state`: its size and time of change; `sha256`: of all its bytes (hex); `starts`: where
-    each line begins that is not blank."""
-
-    path: Path
-    state: tuple[int, int]
-    sha256: str
-    starts: NDArray[np.uint64]
-
-    @classmethod
-    def index(cls, path: Path) -> "TextFile":
-        """Index a file in one pass. Raises ConfigError for a line that is too long, and a file that changes
-        meanwhile."""
-        digest, starts, end = hashlib.sha256(), array("Q"), 0
-        with explained(f"read {path}", _HINT):
-            state = _state_of(path.stat(), path)
-            with path.open("rb") as file:
-                while line := file.readline(MAX_DOCUMENT_BYTES + 1):
-                    if len(line) > MAX_DOCUMENT_BYTES:
-                        what = f"{path}, byte {end}: a document of more than {MAX_DOCUMENT_BYTES >> 20} MiB"
-                        raise ConfigError(what, "cut it into several")
-                    digest.update(line)
-                    if line.strip():
-                        starts.append(end)
-                    end += len(line)
-                if _state_of(os.fstat(file.fileno()), path) != state:
-                    raise ConfigError(f"{path} changed while it was read", "start again once nothing writes to it")
-        return cls(path, state, digest.hexdigest(), np.frombuffer(starts, np.uint64))
-
-    def line(self, start: int) -> bytes:
-        """Return the line that begins at a byte. Raises ConfigError where the file was changed since it was indexed."""
-        hint = "put the file back that this run began with"
-        with explained(f"read {self.path}", hint), self.path.open("rb") as stream:
-            if _state_of(os.fstat(stream.fileno()), self.path) != self.state:
-                raise ConfigError(f"{self.path} was changed since this worker read it", hint)
-            stream.seek(start)
-            return stream.readline(MAX_DOCUMENT_BYTES + 1)
-
-
-def _state_of(info: os.stat_result, path: Path) -> tuple[int, int]:
-    """Return size and time of change, by which a file counts as unchanged. Raises ConfigError for a pipe or a device,
-    which cannot be read twice."""
-    if not stat.S_ISREG(info.st_mode):
-        raise ConfigError(f"{path} is not a regular file", _HINT)
-    return info.st_size, info.st_mtime_ns
-
-
 class Corpus:
-    """The documents of all files, numbered from 0 in the files' order. `field` holds their text."""
+    """The documents of files of JSON lines, numbered from 0 in the files' order; blank lines are none. `field` holds
+    their text; `hashes` has the SHA-256 of each file (hex). Raises ConfigError for a document that is too long, and a
+    file that is no plain file or changes meanwhile."""
 
-    def __init__(self, files: Sequence[TextFile], field: str) -> None:
-        self.files, self._field = tuple(files), field
-        self._firsts = np.cumsum([0, *(len(file.starts) for file in files)])
+    def __init__(self, paths: Sequence[Path], field: str) -> None:
+        self._field, self._paths = field, tuple(paths)
+        self._states = [_state_of(path) for path in paths]
+        indexed = [_index(path) for path in paths]
+        self.hashes = [digest for digest, _ in indexed]
+        self._starts = [starts for _, starts in indexed]  # of each file, where each document begins
+        self._firsts = np.cumsum([0, *map(len, self._starts)])
+        for which in range(len(paths)):
+            self._check(which)
 
     def __len__(self) -> int:
         return int(self._firsts[-1])
@@ -209,11 +168,14 @@ class Corpus:
     def text(self, number: int) -> str:
         """Return document `number`. Raises ConfigError for what is none, and where its file was changed since."""
         which = int(np.searchsorted(self._firsts, number, side="right")) - 1
-        file = self.files[which]
-        start = int(file.starts[number - int(self._firsts[which])])
-        where = f"{file.path}, byte {start}"
+        start = int(self._starts[which][number - int(self._firsts[which])])
+        self._check(which)
+        with explained(f"read {self._paths[which]}", _HINT), self._paths[which].open("rb") as stream:
+            stream.seek(start)
+            line = stream.readline(MAX_DOCUMENT_BYTES + 1)
+        where = f"{self._paths[which]}, byte {start}"
         try:
-            row = parse_json(file.line(start))
+            row = parse_json(line)
         except ValueError as error:
             raise ConfigError(f"{where}: it is not JSON: {error}", "write one JSON object a line") from None
         text = row.get(self._field) if isinstance(row, dict) else None
@@ -221,6 +183,36 @@ class Corpus:
             what = f"{where}: no text in field `{self._field}`"
             raise ConfigError(what, "name the field that holds it: `text.field`")
         return text
+
+    def _check(self, which: int) -> None:
+        if _state_of(self._paths[which]) != self._states[which]:
+            what = f"{self._paths[which]} was changed since this worker began to read it"
+            raise ConfigError(what, "put the file back that this run began with")
+
+
+def _index(path: Path) -> tuple[str, NDArray[np.uint64]]:
+    """Return a file's SHA-256 (hex), and where each line begins that is not blank. Raises ConfigError."""
+    digest, starts, end = hashlib.sha256(), array("Q"), 0
+    with explained(f"read {path}", _HINT), path.open("rb") as file:
+        while line := file.readline(MAX_DOCUMENT_BYTES + 1):
+            if len(line) > MAX_DOCUMENT_BYTES:
+                what = f"{path}, byte {end}: a document of more than {MAX_DOCUMENT_BYTES >> 20} MiB"
+                raise ConfigError(what, "cut it into several")
+            digest.update(line)
+            if line.strip():
+                starts.append(end)
+            end += len(line)
+    return digest.hexdigest(), np.frombuffer(starts, np.uint64)
+
+
+def _state_of(path: Path) -> tuple[int, int]:
+    """Return size and time of change, by which a file counts as unchanged. Raises ConfigError for a pipe or a device,
+    which cannot be read twice."""
+    with explained(f"read {path}", _HINT):
+        info = path.stat()
+    if not stat.S_ISREG(info.st_mode):
+        raise ConfigError(f"{path} is not a regular file", _HINT)
+    return info.st_size, info.st_mtime_ns
 
 
 def document_files(paths: Sequence[Path]) -> list[Path]:
@@ -243,7 +235,7 @@ def document_files(paths: Sequence[Path]) -> list[Path]:
 
 def text_corpus(config: TextTaskConfig) -> Corpus:
     """Open the documents that a worker's configuration names. Raises ConfigError."""
-    corpus = Corpus([TextFile.index(path) for path in document_files(config.files)], config.field)
+    corpus = Corpus(document_files(config.files), config.field)
     if len(corpus) <= config.heldout:
         what = f"{len(corpus)} documents, of which {config.heldout} are kept apart"
         raise ConfigError(what, "lower `text.heldout`, or give more")
@@ -254,8 +246,7 @@ def data_digest(corpus: Corpus, config: TextTaskConfig, model: Path) -> str:
     """Return the SHA-256 (hex) of what all workers of a text run must have alike: the documents and their order, which
     of them are kept apart, and the tokenizer of the model in that folder."""
     tokenizer = {name: file_sha256(model / name) for name in TOKENIZER_FILES if (model / name).is_file()}
-    files = [file.sha256 for file in corpus.files]
-    facts = {"files": files, "field": config.field, "heldout": config.heldout, "tokenizer": tokenizer}
+    facts = {"files": corpus.hashes, "field": config.field, "heldout": config.heldout, "tokenizer": tokenizer}
     return sha256_hex(canonical_json(facts))
 
 

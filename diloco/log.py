@@ -161,9 +161,7 @@ def make_step(
     run.check_workers(commit.made_of)
     partition = (ended or schedule_before(transport, commit)).partition if run.assigned else None
     expected = Expected(run, state.step, state.digest.hex(), state.layout, partition)
-    contributions = {
-        worker: transport.contribution(document, worker, expected) for worker, document in commit.made_of.items()
-    }
+    contributions = _contributions(transport, commit, expected)
     after: OuterState | None
     too_few = partition is not None and len(partition.items) < run.settings.admission.minimum
     if not contributions and too_few:
@@ -178,6 +176,12 @@ def make_step(
         what = f"outer step {commit.step - 1} does not lead to the state and the workers that the log names"
         raise IntegrityError(what, _WRONG)
     return after, admitted
+
+
+def _contributions(transport: Transport, commit: CommitRecord, expected: Expected) -> dict[str, Contribution]:
+    """Fetch what a committed step was made of."""
+    made_of = sorted(commit.made_of.items())
+    return {worker: transport.contribution(document, worker, expected) for worker, document in made_of}
 
 
 def catch_up(transport: Transport, state: OuterState, log_: Log) -> Iterator[OuterState]:
@@ -243,13 +247,9 @@ def read_step(transport: Transport, log_: Log, state: OuterState, step: int) -> 
     after = commits[step + 1]
     partition = schedule_before(transport, after).partition
     expected = Expected(transport.run, step, commits[step].digest, state.layout, partition)
-    counted = {
-        worker: transport.contribution(document, worker, expected)
-        for worker, document in sorted(after.made_of.items())
-        if worker in after.counted
-    }
-    files = {worker: expected.items(worker) for worker in sorted(after.made_of)}
-    return MadeStep(step, after.attempt, counted, files)
+    made = _contributions(transport, after, expected)
+    counted = {worker: one for worker, one in made.items() if worker in after.counted}
+    return MadeStep(step, after.attempt, counted, {worker: expected.items(worker) for worker in made})
 
 
 # Writing the log

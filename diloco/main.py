@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from diloco.chain import StepRecorder, connect_runs
 from diloco.config import CoordinatorConfig, DilocoRun, MemberConfig, PolicyCoordinatorConfig, Timeouts, WorkerConfig
@@ -27,12 +27,10 @@ from trainer.exits import EXIT_DONE, EXIT_LOST, RanksLostError
 from trainer.main import prepare_torch
 
 if TYPE_CHECKING:
-    from diloco.tasks import RankTask
     from diloco.worker import Worker
 
 log = logging.getLogger("muster.diloco")
 _MIN_COLLECTIVE_SECONDS = 60.0  # that the ranks' processes may take to start
-_LAST_SECONDS = 5.0
 
 
 def run_worker(config_path: Path) -> None:
@@ -103,24 +101,6 @@ class MemberDaemon:
                     self._stopping.wait(max(self._config.poll_seconds, min(1.5 * (time.monotonic() - began), 1.0)))
 
 
-class FollowingRank:
-    """Every rank's process but the first. `run` returns rank 0's exit code, or 3 if a rank is gone."""
-
-    def __init__(self, task: "RankTask[Any]") -> None:
-        self._task = task
-
-    def run(self) -> int:
-        try:
-            return self._task.follow()
-        except RanksLostError as error:
-            log.error("%s", error)
-            return EXIT_LOST
-
-    def stop(self) -> None:
-        """Rank 0 is asked too and decides; should it be gone, do not wait for it much longer."""
-        self._task.ranks.shorten_wait(_LAST_SECONDS)
-
-
 def load_first_state(model: str) -> OuterState:
     """Return the state that a run starts from: the weights of `model` (folder or Hugging Face id) in float32."""
     prepare_torch(ParallelConfig(), 1)
@@ -161,12 +141,13 @@ def _worker(config: WorkerConfig) -> Daemon:
         return launcher
     from diloco.tasks import make_task
     from diloco.worker import Worker
+    from trainer.distributed import NonZeroRank
     from trainer.model.sharding import make_placement
 
     try:
         placement = make_placement(parallel, task.memory, task.device)
         if placement.ranks.rank:
-            return FollowingRank(make_task(config, run, placement))
+            return NonZeroRank(placement.ranks, lambda: make_task(config, run, placement))
         account = config.key.open()
         if account.address not in run.workers:
             raise ConfigError(f"{account.address} is no worker of {run.name}", "name one's key, or add it to the run")

@@ -12,7 +12,7 @@ from typing import Annotated, Generic, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, Field, model_validator
 
-from diloco.codec import MalformedContribution, Origin, TensorLayout, max_shard_bytes
+from diloco.codec import MalformedContribution, TensorLayout, max_shard_bytes
 from diloco.config import DilocoRun, Mode
 from diloco.inner import MAX_ITEMS, Partition
 from protocol import signing
@@ -138,8 +138,9 @@ class Expected:
         """Return the files of a worker (hex, ascending)."""
         return () if self.partition is None else self.partition.of(worker)
 
-    def origin(self, worker: str) -> Origin:
-        return Origin(self.run.digest, self.step, self.base, worker)
+    def binding(self, worker: str, shard: int) -> bytes:
+        """Return the 32 bytes that bind a shard to its place: a worker's, in this outer step."""
+        return hashlib.sha256(canonical_json([self.run.digest, self.step, self.base, worker, shard])).digest()
 
     def check(self, found: Contribution) -> None:
         """Raise MalformedContribution, which names what is wrong."""

@@ -183,7 +183,7 @@ def encode_payload(
         else:
             encode = codec.encode_int8 if settings.mode == "int8" else codec.encode_float32
             bodies = [encode(piece) for piece in codec.cut(gradient, pieces)]
-        shards.append(codec.encode_shard(expected.origin(worker), number, bodies))
+        shards.append(codec.encode_shard(expected.binding(worker, number), bodies))
     return tuple(shards), error
 
 
@@ -203,7 +203,7 @@ class Payloads:
         pieces = self.state.layout.shards(settings.shards)[number]
         data = self.read(self.contributions[worker].shards[number])
         base = codec.cut(self.state.weights, pieces)
-        return codec.decode_shard(data, self.expected.origin(worker), number, pieces, settings.mode, base)
+        return codec.decode_shard(data, self.expected.binding(worker, number), pieces, settings.mode, base)
 
 
 def settle(payloads: Payloads) -> tuple[OuterState | None, Admitted]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from diloco import messages
 from diloco.codec import MalformedContribution, TensorLayout
@@ -25,7 +25,6 @@ from storage.keys import MissingObjectError
 from storage.s3 import Bucket
 
 log = logging.getLogger("muster.diloco")
-T = TypeVar("T")
 MAX_TAKEN = 4096  # places of the log, or of a worker's messages, that strangers may take before its author gives up
 _MESSAGES_AT_ONCE = 16  # read of one worker in a turn
 
@@ -227,9 +226,9 @@ class AttemptCache:
         return self._contributions[worker, document]
 
     def fetch(self, worker: str, document: str, expected: messages.Expected) -> bool:
-        """Return whether all files of a contribution are here; fetch what is missing, in the order in which it is sent.
-        Raises IntegrityError where other bytes lie under a hash, and as `contribution`."""
-        entries = in_send_order(document, self.contribution(worker, document, expected).shards)
+        """Return whether all files of a contribution are here; fetch what is missing. Raises IntegrityError where other
+        bytes lie under a hash, and as `contribution`."""
+        entries = self.contribution(worker, document, expected).shards
         missing = [entry for entry in entries if not (self._current / entry.sha256).exists()]
         if not missing:
             return True
@@ -260,13 +259,6 @@ class AttemptCache:
             except (MissingObjectError, UnreachableError, OSError) as error:
                 log.debug("not there yet: %s", error)
                 return
-
-
-def in_send_order(document: str, files: Sequence[T]) -> list[T]:
-    """Return the files of a contribution (SHA-256 `document`) in the order in which its worker sends them: each begins
-    with another one, so that readers spread over the files."""
-    first = int(document, 16) % len(files)
-    return [*files[first:], *files[:first]]
 
 
 class Sender:
@@ -306,9 +298,9 @@ class Sender:
         if before == self._uploaded:
             self._upload.tend()
         else:
-            self._upload.begin("the payload", lambda: self.publish(document, payload))
+            self._upload.begin("the payload", lambda: self.publish(payload))
 
-    def publish(self, document: str, payload: Sequence[bytes]) -> None:
+    def publish(self, payload: Sequence[bytes]) -> None:
         """Publish a payload; return once it is there."""
         with ThreadPoolExecutor(2, "payload-sender") as senders:
-            list(senders.map(self._transport.publish, in_send_order(document, payload)))
+            list(senders.map(self._transport.publish, payload))

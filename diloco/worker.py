@@ -12,8 +12,8 @@ from typing import Any
 
 from diloco.config import DilocoRun, Timeouts
 from diloco.inner import POSITION, DataShare, FilesUnusableError, InnerTask
-from diloco.log import Log, catch_up, expected_at, make_step, published_state
-from diloco.messages import CommitRecord, Contribution, Expected, ShardEntry, reportable, seal
+from diloco.log import Log, catch_up, expected_at, make_step, published_state, read_step
+from diloco.messages import CommitRecord, Contribution, ShardEntry, reportable, seal
 from diloco.outer import OuterState, encode_payload
 from diloco.state_machine import Phase, Schedule
 from diloco.store import OwnContribution, WorkerStore, step_status
@@ -260,22 +260,18 @@ class Worker:
         return DataShare(self.run.seed, self.address, now.partition_members, files, now.step, self._positions[1])
 
     def _read_positions(self) -> tuple[int, ...]:
-        """Return how many documents each worker had passed that the newest outer step was made of, ascending; none
-        where this worker is one of them, or no worker says so."""
+        """Return how many documents each worker had passed that counted in the newest outer step, ascending; none where
+        this worker is one of its makers, or no worker says so."""
         commit = self.log.commit
         if commit.previous is None or self.address in commit.made_of or self.run.assigned:
             return ()
-        before, positions = Log.at(self.transport, commit.previous).commit, []
-        expected = Expected(self.run, before.step, before.digest, self.state.layout)
-        for worker, document in commit.made_of.items():
-            try:
-                metrics = self.transport.contribution(document, worker, expected).metrics
-            except (MissingObjectError, IntegrityError) as error:
-                log.warning("the position of %s in the data is not known: %s", worker, error)
-                continue
-            if POSITION in metrics:
-                positions.append(int(metrics[POSITION]))
-        return tuple(sorted(positions))
+        try:
+            made = read_step(self.transport, self.log, self.state, commit.step - 1)
+        except (MissingObjectError, IntegrityError) as error:
+            log.warning("the others' positions in the data are not known: %s", error)
+            return ()
+        reports = (contribution.metrics for contribution in made.counted.values())
+        return tuple(sorted(int(report[POSITION]) for report in reports if POSITION in report))
 
     def _cannot_use(self, error: FilesUnusableError, now: Schedule) -> str:
         """Wait as long as a payload may take, unless another worker has already; then report the files, and the step

@@ -78,13 +78,10 @@ def product_error(product: Product, device: str) -> float:
     return float(((got - exact).abs() / torch.outer(length_x, length_w)).max())
 
 
-def _integers(rows: int, salt: int) -> torch.Tensor:
-    """Return [rows, k] odd numbers of at most 24 bits, the same on every machine: 512 products add up in 64 bits."""
-    number = torch.arange(rows * _DEPTH, dtype=torch.int64) + salt * 1_000_003
-    mixed = (number * 2_654_435_761) & 0xFFFFFFFF
-    mixed = ((mixed ^ (mixed >> 15)) * 2_246_822_519) & 0xFFFFFFFF
-    drawn = ((mixed ^ (mixed >> 13)) & ((1 << _BITS) - 1)) | 1
-    return (torch.where(mixed >> 31 == 1, -drawn, drawn)).reshape(rows, _DEPTH)
+def _integers(rows: int, seed: int) -> torch.Tensor:
+    """Return [rows, k] odd numbers of at most 24 bits, negative ones too: 512 products add up in 64 bits."""
+    source, half = torch.Generator().manual_seed(seed), 1 << (_BITS - 1)
+    return 2 * torch.randint(-half, half, (rows, _DEPTH), generator=source) + 1
 
 
 def _batched(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:

@@ -10,15 +10,13 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from environments.base import Environment, InTurns, Problem
 from environments.genesys import GenesysRow, problem_of, read_row, reference_of, scored
-from environments.parquet import is_parquet, unpack
 from environments.registry import load_environment
 from environments.row_formats import json_rows, normalised
 from protocol.config import EnvironmentConfig, candidate_seed
@@ -337,13 +335,9 @@ def screen_file(
     """Write the rows that `checks` keeps to `out`, and to `refused` which others there were and why; return how many
     are kept, by task type, and dropped, by reason. Raise IntegrityError, ScoringUnavailable, ConfigError."""
     kept, dropped = Counter[str](), Counter[str]()
-    with ExitStack() as stack, explained(f"read {path} and write {out}", "check the paths and the room on the disk"):
-        lines = path
-        if is_parquet(path):
-            lines = Path(stack.enter_context(TemporaryDirectory())) / path.name
-            unpack(path, lines)
-        good, bad = (stack.enter_context(file.open("wb")) for file in (out, refused))
-        for number, line in enumerate(json_rows(lines)):
+    hint = "check the paths and the room on the disk"
+    with explained(f"read {path} and write {out}", hint), out.open("wb") as good, refused.open("wb") as bad:
+        for number, line in enumerate(json_rows(path)):
             task_type, reason, what = checks.row(number, line)
             if reason == "schema":
                 with suppress(ValueError):

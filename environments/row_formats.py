@@ -1,5 +1,5 @@
-"""Data files as other programs write them: JSON lines, a JSON array, gzip of either; brought into strict JSON lines,
-the one form that pools use, before a file gets its hash."""
+"""Data files as other programs write them: JSON lines, a JSON array, gzip of either, Parquet; brought into strict JSON
+lines, the one form that pools use, before a file gets its hash."""
 
 import ast
 import gzip
@@ -14,7 +14,7 @@ from typing import Any
 from environments.scorers.latex import nesting
 from protocol.config import MAX_FILE_BYTES, MAX_ROW_BYTES
 from protocol.encoding import parse_json
-from protocol.errors import IntegrityError, printable
+from protocol.errors import IntegrityError, first_line, printable
 
 _HINT = "write JSON lines in UTF-8, or Parquet"
 _PYTHON = re.compile(r"(?:c?python|py)[\s_-]*(?:3(?:\.\d+)*)?", re.IGNORECASE)
@@ -22,9 +22,13 @@ _PYTHON = re.compile(r"(?:c?python|py)[\s_-]*(?:3(?:\.\d+)*)?", re.IGNORECASE)
 
 def json_rows(path: Path, most: int = MAX_FILE_BYTES) -> Iterator[bytes]:
     """Yield the rows of a file as JSON texts; empty lines are skipped, of a row that is too long only its beginning is
-    kept. `most`: unpacked bytes. Raise IntegrityError for what is neither JSON nor gzip of it."""
+    kept. `most`: unpacked bytes. Raise IntegrityError for what is neither JSON, gzip of it, nor Parquet."""
     with path.open("rb") as file:
-        opener = gzip.open if file.read(2) == b"\x1f\x8b" else open
+        begin = file.read(4)
+    if begin == b"PAR1":
+        yield from _parquet_rows(path)
+        return
+    opener = gzip.open if begin.startswith(b"\x1f\x8b") else open
     room, is_first = most, True
     with opener(path, "rb") as file:
         try:
@@ -49,6 +53,19 @@ def json_rows(path: Path, most: int = MAX_FILE_BYTES) -> Iterator[bytes]:
                 yield row
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise IntegrityError(f"{path.name} is damaged: {error}", "fetch it again") from None
+
+
+def _parquet_rows(path: Path) -> Iterator[bytes]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        for batch in pq.ParquetFile(path, page_checksum_verification=True).iter_batches(256):
+            for row in batch.to_pylist():
+                fields = {name: value for name, value in row.items() if value is not None}
+                yield json.dumps(fields, ensure_ascii=False, separators=(",", ":"), default=str).encode()
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise IntegrityError(f"{path.name}: the Parquet library refuses it: {first_line(error)}", _HINT) from None
 
 
 def _document_rows(data: bytes, name: str) -> Iterator[bytes]:

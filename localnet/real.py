@@ -118,7 +118,7 @@ def _measured_for(path: Path, wanted: PoolConfig) -> bool:
 
 def calibrated(home: Path, model: Path) -> ChecksConfig:
     """Thresholds for this model, task and shape of work in bf16, measured once on this machine with `muster
-    calibrate`."""
+    pool calibrate`."""
     done, draft, figures = home / "pool.json", home / "pool-draft.json", home / "calibration.json"
     wanted = real_config(SOURCE, 0, 1, BF16_CHECKS)
     if not _measured_for(done, wanted):
@@ -126,7 +126,7 @@ def calibrated(home: Path, model: Path) -> ChecksConfig:
         write_atomic(draft, wanted.canonical())
         key = KeyRing(home / "keys")["calibrator"].reference()
         engines = ["transformers", "vllm"] if vllm_installed() else ["transformers"]
-        argv = ["-m", "cli.main", "calibrate", "--pool-config", str(draft), "--weights", str(model)]
+        argv = ["-m", "cli.main", "pool", "calibrate", "--pool-config", str(draft), "--weights", str(model)]
         for worker, verifier in product(engines, repeat=2):
             argv += ["--worker", worker, "--verifier", verifier]
         argv += ["--files", str(CALIBRATION_FILES), "--batch", "16", "--batch", "64"]

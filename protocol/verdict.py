@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import IntEnum
 from itertools import chain
-from typing import Literal
+from typing import Literal, TypeVar
 
 from pydantic import TypeAdapter
 
@@ -18,6 +18,7 @@ from protocol.encoding import canonical_json, keccak
 from protocol.errors import IntegrityError, first_line
 
 LANE = 16  # Submissions of one lane, and codes of one vote
+D = TypeVar("D", "Verdict", "BallotDocument")
 MAX_DOCUMENT_BYTES = 16 << 20  # Of one vote's document: in a node challenge it covers up to 256 files
 
 
@@ -117,14 +118,7 @@ class Verdict:
     @classmethod
     def parse(cls, data: bytes) -> "Verdict":
         """Parse what `canonical` wrote. Raises IntegrityError for anything else."""
-        try:
-            verdict = _VERDICT.validate_json(data)
-            if verdict.canonical() != data:
-                raise ValueError("not canonical")
-            return verdict
-        except ValueError as error:
-            what = f"not a verdict document: {first_line(error)}"
-            raise IntegrityError(what, "ask its voter for the file again") from None
+        return _parsed(_VERDICT, data)
 
 
 @dataclass(frozen=True)
@@ -150,13 +144,7 @@ class BallotDocument:
         """Parse the bytes that the vote was bound to. Raises IntegrityError for any others."""
         if keccak(data) != digest:
             raise IntegrityError("the verdict document is not the one that was voted with", "ask another source")
-        try:
-            document = _BALLOT.validate_json(data)
-            if document.canonical() != data:
-                raise ValueError
-            return document
-        except ValueError:
-            raise IntegrityError("the verdict document is malformed", "ask its voter") from None
+        return _parsed(_BALLOT, data)
 
     def on(self, sequence: int) -> Verdict:
         """Return the verdict on one file. Raises IntegrityError if there is none."""
@@ -167,6 +155,16 @@ class BallotDocument:
 
 
 _VERDICT, _BALLOT = TypeAdapter(Verdict), TypeAdapter(BallotDocument)
+
+
+def _parsed(kind: TypeAdapter[D], data: bytes) -> D:
+    try:
+        document = kind.validate_json(data)
+        if document.canonical() != data:
+            raise ValueError("not canonical")
+        return document
+    except ValueError as error:
+        raise IntegrityError(f"not a verdict document: {first_line(error)}", "ask its voter for it again") from None
 
 
 def combine(findings: Sequence[Finding]) -> Code:

@@ -98,7 +98,6 @@ class PoolRelay:
         self._client, self._serve, self._account = client, serve, account
         folder = client.config.cache / "served" / f"{client.pool_id.chain_id}-{client.pool_id.pool}"
         self.cache = RelayCache(folder, serve.disk_bytes)
-        self.cache.clear_part_files()
         self.fetches = RelayFetches(client.sources.spread, self.cache)
         self.app = RelayApp(self.cache, self.fetches, serve, self._facts)
         client.sources.own = serve.public_url

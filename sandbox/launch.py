@@ -64,7 +64,7 @@ def make_cgroup(settings: Mapping[Path, Mapping[str, str]]) -> None:
 
 TIMED_OUT = 124
 _INFO_SECONDS = 10.0
-_KILL_SECONDS = 20.0
+_KILL_SECONDS, _GRACE_SECONDS = 20.0, 15.0
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 Stream = int | IO[Any] | None
 
@@ -194,13 +194,13 @@ class IsolatedProcess:
         self._watchdog.dismiss(done=not self._left_to_watchdog)
 
 
-def run(launch: Launch, grace: float = 15.0) -> int:
-    """Run a program in a main thread's foreground, pass SIGINT and SIGTERM on, and kill it `grace` seconds later."""
+def run(launch: Launch) -> int:
+    """Run a program in a main thread's foreground, pass SIGINT and SIGTERM on, and kill it 15 seconds later."""
     with IsolatedProcess(launch) as process:
 
         def stop(number: int, _: object) -> None:
             process.send(number)
-            last = threading.Timer(grace, process.kill)
+            last = threading.Timer(_GRACE_SECONDS, process.kill)
             last.daemon = True
             last.start()
 

@@ -192,12 +192,9 @@ def result_page(path: Path) -> str:
     results = json.loads(path.read_text())
     lines = [f"# {path.stem}", "", f"From [`benchmarks/results/{path.name}`](../results/index.md), generated.", ""]
     scalars = {key: value for key, value in results.items() if not isinstance(value, dict | list)}
-    if scalars:
-        rows = [f"| {_name(key)} | {_value(value)} |" for key, value in scalars.items()]
-        lines += ["| figure | value |", "|---|---|", *rows, ""]
-    for key, value in results.items():
-        if key not in scalars:
-            lines += [f"## {_name(key)}", "", *_table(value), ""]
+    tables = {"figures": scalars} if scalars else {}
+    for key, value in (tables | {key: value for key, value in results.items() if key not in scalars}).items():
+        lines += [f"## {_name(key)}", "", *_table(value), ""]
     return "\n".join(lines)
 
 

@@ -42,6 +42,7 @@ _PORT = "MUSTER_STORE_PORT"
 _SIGN_SECONDS, _POLL_SECONDS = 1.0, 0.05
 _ALIVE, _END = "muster/alive", "end"
 _RENDEZVOUS_SECONDS = 120
+_LAST_SECONDS = 5.0
 _FINISH_SECONDS = 24 * 3600  # after a signal, the step in progress ends normally, as for a trainer of one rank
 _STEADY_SECONDS, _MAX_PAUSE = 300.0, 30.0
 
@@ -198,6 +199,25 @@ class BroadcastCalls:
         if self.ranks.sum(torch.tensor(float(failure is not None))).item():
             raise failure or MusterError(f"{name} failed on another rank", "its log says why")
         return result
+
+
+class NonZeroRank:
+    """The process of every rank but 0, which talks to nobody but the `ranks`; `make` loads what it follows rank 0 by.
+    `run` returns rank 0's exit code, or 3 if a rank is lost."""
+
+    def __init__(self, ranks: Ranks, make: Callable[[], BroadcastCalls]) -> None:
+        self._ranks, self._make = ranks, make
+
+    def run(self) -> int:
+        try:
+            return self._make().follow()
+        except RanksLostError as error:
+            log.error("%s", error)
+            return EXIT_LOST
+
+    def stop(self) -> None:
+        """Leave the decision to rank 0, which is asked too; should it be gone, do not wait for it much longer."""
+        self._ranks.shorten_wait(_LAST_SECONDS)
 
 
 class Launcher:

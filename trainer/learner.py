@@ -1,7 +1,6 @@
 """One training step, blind to algorithm, model and number of ranks: from groups of rollouts to the next policy step."""
 
 import gc
-import logging
 import time
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
@@ -16,15 +15,11 @@ from trainer.config import TrainerConfig
 from trainer.data.advantage import ADVANTAGES, select
 from trainer.data.batch import Group, MicroBatch, micro_batch
 from trainer.distributed import BroadcastCalls, Ranks, on_all_ranks
-from trainer.exits import EXIT_LOST, RanksLostError
 from trainer.loss import TokenBatch, make_loss, token_weights
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement
 from trainer.optim import apply_update, build_optimizers
 from trainer.reports.step_metrics import StepMetrics, StepTotals
-
-log = logging.getLogger("muster.trainer")
-_LAST_SECONDS = 5.0
 
 
 class Learner:
@@ -171,22 +166,3 @@ def start_learners(
     pool, base = placement.ranks.command(pool_and_base)
     temperature, dtype = pool.work.temperature, pool.model.dtype
     return LearnerGroup(placement.ranks, lambda: Learner(base, pool.train, temperature, dtype, placement, config.seed))
-
-
-class NonZeroRank:
-    """The process of every rank but 0, which talks to nobody but the ranks. `run` returns rank 0's exit code, or 3 if a
-    rank is lost."""
-
-    def __init__(self, config: TrainerConfig, placement: Placement) -> None:
-        self._config, self._placement = config, placement
-
-    def run(self) -> int:
-        try:
-            return start_learners(self._config, self._placement).follow()
-        except RanksLostError as error:
-            log.error("%s", error)
-            return EXIT_LOST
-
-    def stop(self) -> None:
-        """Leave the decision to rank 0, which is asked too; should it be gone, do not wait for it much longer."""
-        self._placement.ranks.shorten_wait(_LAST_SECONDS)

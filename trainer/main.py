@@ -59,7 +59,8 @@ def _trainer(config: TrainerConfig) -> Daemon:
     launcher = prepare_torch(config.parallel, config.engine.threads)
     if launcher is not None:
         return launcher
-    from trainer.learner import NonZeroRank
+    from trainer.distributed import NonZeroRank
+    from trainer.learner import start_learners
     from trainer.model.sharding import make_placement
     from trainer.pool.data_pool import DataBuyer
     from trainer.train import Trainer, TrainerServices
@@ -67,7 +68,7 @@ def _trainer(config: TrainerConfig) -> Daemon:
     try:
         placement = make_placement(config.parallel, config.memory, config.engine.device)
         if placement.ranks.rank:
-            return NonZeroRank(config, placement)
+            return NonZeroRank(placement.ranks, lambda: start_learners(config, placement))
         services = TrainerServices.connect(config)
         buys_data = services.client.pool_config().data is not None
         if buys_data:

@@ -129,7 +129,7 @@ def fetched(options: dict[str, Any], sources: "MultiSource", scope: "ManifestSco
 
 
 def publishing(options: dict[str, Any], cache: "RelayCache") -> None:
-    from storage.weights.publish import publish
+    from storage.weights.publish import make_manifest, prepare, send
 
     named = dict[str, int]()
 
@@ -140,9 +140,11 @@ def publishing(options: dict[str, Any], cache: "RelayCache") -> None:
             return cache.put(key, data)
 
     owner, scope = owned()
-    made = publish(Path(options["file"]).parent, CacheWriter(), scope, 0, None, owner, "bfloat16", options["shard"])
+    folder, shard_size = Path(options["file"]).parent, options["shard"]
+    made = prepare(folder, make_manifest(folder, scope, 0, None, "bfloat16", shard_size), ())
+    send(folder, made, CacheWriter(), owner, shard_size)
     draft = Path(options["digest"] + ".draft")
-    draft.write_text(made.digest.hex())
+    draft.write_text(made.manifest.digest.hex())
     draft.replace(options["digest"])
 
 

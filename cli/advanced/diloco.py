@@ -5,24 +5,24 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
-from cli.options import Acting, Commands, JsonOption
+from cli.options import Acting, Commands, ConfigFileOption, JsonOption
 from cli.output import emit, fields
 from cli.plan import PlannedTransaction, act
+from protocol.encoding import load_document
 from protocol.errors import ConfigError, printable
 
 app = Commands(help="Train one policy with several workers that synchronise rarely (DiLoCo).", no_args_is_help=True)
 
-ConfigOption = Annotated[Path, typer.Option(exists=True, dir_okay=False, help="Configuration file.")]
-DocumentOption = Annotated[Path, typer.Option(exists=True, dir_okay=False, help="The run's document, JSON or TOML.")]
+DocumentOption = Annotated[Path, Option(exists=True, dir_okay=False, help="The run's document, JSON or TOML.")]
 
 
 @app.command("init", "muster diloco init --document run.json")
 def init(
     document: DocumentOption,
     config: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="A text worker's configuration, to hash its data.")
+        Path | None, Option(exists=True, dir_okay=False, help="A text worker's, to hash its data.")
     ] = None,
     json: JsonOption = False,
 ) -> None:
@@ -30,7 +30,6 @@ def init(
 
     With --config, read a text worker's documents and print the hash that the run's document must have as `data`."""
     from diloco.config import DilocoRun, Timeouts, WorkerConfig
-    from protocol.encoding import load_document
 
     run = load_document(document, DilocoRun)
     shown: dict[str, Any] = {"run": run.digest, "workers": len(run.workers), "coordinator": run.coordinator}
@@ -53,10 +52,8 @@ def init(
 
 @app.command("run", "muster diloco run --config worker.json")
 def run(
-    config: ConfigOption,
-    coordinator: Annotated[
-        bool, typer.Option("--coordinator", help="Run the coordinator, which writes the run's log.")
-    ] = False,
+    config: ConfigFileOption,
+    coordinator: Annotated[bool, Option("--coordinator", help="Run the coordinator, who writes the log.")] = False,
 ) -> None:
     """Run a worker: inner steps, a contribution, the outer step, until it is stopped.
 
@@ -69,7 +66,7 @@ def run(
 
 @app.command("status", "muster diloco status --home worker")
 def status(
-    home: Annotated[Path, typer.Option(file_okay=False, help="Home of a worker or of the coordinator.")],
+    home: Annotated[Path, Option(file_okay=False, help="Home of a worker or of the coordinator.")],
     json: JsonOption = False,
 ) -> None:
     """Show how far a process is, who takes part, and what it waits for."""
@@ -85,7 +82,7 @@ def status(
 @app.command("record", "muster diloco record --document run.json --model model --dry-run")
 def record(
     document: DocumentOption,
-    model: Annotated[str, typer.Option(help="Folder or Hugging Face id of the weights that the run starts from.")],
+    model: Annotated[str, Option(help="Folder or Hugging Face id of the weights that the run starts from.")],
     by: Acting,
 ) -> None:
     """Open the run on chain, with the coordinator's key.
@@ -93,7 +90,6 @@ def record(
     The coordinator then records every outer step there, once its configuration names the run's number."""
     from diloco.config import DilocoRun
     from diloco.main import load_first_state
-    from protocol.encoding import load_document
 
     run, session = load_document(document, DilocoRun), by.open()
     if session.client.address != run.coordinator:
@@ -112,10 +108,8 @@ def record(
 
 @app.command("verify", "muster diloco verify 12 --config worker.json")
 def verify(
-    step: Annotated[int, typer.Argument(min=0, help="A recorded outer step.")],
-    config: Annotated[
-        Path, typer.Option(exists=True, dir_okay=False, help="A worker's or coordinator's configuration, without key.")
-    ],
+    step: Annotated[int, Argument(min=0, help="A recorded outer step.")],
+    config: ConfigFileOption,
     json: JsonOption = False,
 ) -> None:
     """Make a recorded outer step again from the chain and the bucket, and compare. Exit code 1 if anything differs."""

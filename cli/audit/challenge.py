@@ -3,13 +3,14 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from cli.options import Commands, NodeOption, Paying, PoolPaying, Reading
 from cli.output import emit, table
 from cli.plan import PlannedTransaction, act
 from protocol.encoding import show_tokens
 from protocol.errors import ConfigError
+from protocol.verdict import Code, challenge_label
 
 if TYPE_CHECKING:
     from chain.indexer.records import NodeChallenge, Submission
@@ -24,15 +25,11 @@ app = Commands(help="Challenge a node by several of its files before a jury.", n
 def open_challenge(
     node: NodeOption,
     by: PoolPaying,
-    first: Annotated[
-        int | None, typer.Option(min=0, help="The first file to name; the sixteenth newest if missing.")
-    ] = None,
-    last: Annotated[
-        int | None, typer.Option(min=0, help="The last file to name; the newest final one if missing.")
-    ] = None,
+    first: Annotated[int | None, Option(min=0, help="The first file to name; the sixteenth newest if missing.")] = None,
+    last: Annotated[int | None, Option(min=0, help="The last file to name; the newest final one if missing.")] = None,
     evidence: Annotated[
         Path | None,
-        typer.Option(exists=True, dir_okay=False, help="What you found, e.g. `muster verify node … --json`: its hash."),
+        Option(exists=True, dir_okay=False, help="What you found, e.g. `muster verify node … --json`: its hash."),
     ] = None,
 ) -> None:
     """Challenge a node by a run of its files before a jury.
@@ -73,7 +70,7 @@ def open_challenge(
 
 
 @app.command("appeal", "muster challenge appeal 3 --dry-run")
-def appeal(number: Annotated[int, typer.Argument(metavar="CHALLENGE", min=1)], by: Paying) -> None:
+def appeal(number: Annotated[int, Argument(metavar="CHALLENGE", min=1)], by: Paying) -> None:
     """Bring the first jury's verdict on a challenge before a second jury; the deposit returns to who is right."""
     session = by.open()
     challenge = _challenge(session.state(), number)
@@ -85,9 +82,7 @@ def appeal(number: Annotated[int, typer.Argument(metavar="CHALLENGE", min=1)], b
 @app.command("show", "muster challenge show 3")
 def show(
     look: Reading,
-    number: Annotated[
-        int | None, typer.Argument(metavar="[CHALLENGE]", min=1, help="One challenge; all if missing.")
-    ] = None,
+    number: Annotated[int | None, Argument(metavar="[CHALLENGE]", min=1, help="One challenge; all if missing.")] = None,
 ) -> None:
     """Show node challenges: files, jury, votes, what became of stake and bond."""
     state = look.open().state()
@@ -105,7 +100,6 @@ def named_run(known: "list[Submission]", now: int, first: int | None, last: int 
     the newest few. Raises ConfigError where a challenge cannot name so many, or one up to `last` is not final yet: what
     a shorter run shows may be too little, and cost the bond."""
     from chain.contracts import MOST_FILES
-    from protocol.verdict import Code
     from validator.challenges import challengeable
 
     files = challengeable(known, now, first or 0, last if last is not None else (1 << 28) - 1)
@@ -131,7 +125,6 @@ def _challenge(state: "State", number: int) -> "NodeChallenge":
 
 def _row(state: "State", challenge: "NodeChallenge") -> dict[str, Any]:
     from cli.diagnose.views import picked
-    from protocol.verdict import Code, challenge_label
 
     trial = state.trials[challenge.trial]
     return picked(challenge, "challenge", "pool", "node", "accuser", "trial", "bond", "back", "slashed") | {

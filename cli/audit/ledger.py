@@ -6,19 +6,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Option
 
 from cli.options import PoolReading
 from cli.output import emit, fields
 from protocol.errors import ConfigError
+from protocol.files import explained
 
 
 def ledger(
     look: PoolReading,
-    out: Annotated[Path | None, typer.Option(help="Write a table to this .csv, .json or .parquet instead.")] = None,
+    out: Annotated[Path | None, Option(help="Write a table to this .csv, .json or .parquet instead.")] = None,
     table: Annotated[
         str,
-        typer.Option(
+        Option(
             help="With --out: accounts, contributions, submissions, votes, slashes, disputes or payouts, in base units."
         ),
     ] = "accounts",
@@ -50,8 +51,6 @@ def ledger(
 
 def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> int:
     """Write rows of one shape as the file's ending says; return how many. Raises ConfigError for another ending."""
-    from protocol.files import explained
-
     if path.suffix not in (".csv", ".json", ".parquet"):
         raise ConfigError(f"{path.name} names no format", "end it in .csv, .json, .parquet")
     with explained(f"write {path}", "check the folder"):

@@ -1,33 +1,23 @@
 """`muster verify`: recompute files, nodes, challenges and curricula from chain and bucket, and compare."""
 
-import math
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
-from cli.options import Commands, EngineOptions, PoolReading, parse_address
-from cli.output import clock, emit, fields, table
-from protocol.errors import ConfigError, IntegrityError, MusterError, UnreachableError, printable
+from cli.options import Commands, EngineOptions, PoolReading, PrivateOption, parse_address
+from cli.output import emit
+from protocol.files import user_cache
 
 if TYPE_CHECKING:
-    from chain.indexer.records import Submission
-    from chain.indexer.state import State
-    from protocol.config import PoolConfig
-    from protocol.verdict import Verdict
-    from runtime.pool_client import PoolClient
     from runtime.process import ProcessConfig
-    from validator.challenges import ChallengeRecord, ChallengeVerdict, Documents, FileEvidence, JurorReplay
-    from validator.replay import Replayed, Replayer
 
 
 app = Commands(help="Recompute what was decided, from public data alone.", no_args_is_help=True)
-_CONFIG_SECONDS, _DOCUMENT_SECONDS = 30.0, 10.0
 
 PublishedOption = Annotated[
-    bool, typer.Option("--published", help="By the verdict documents of judges, not by measuring again.")
+    bool, Option("--published", help="By the verdict documents of judges, not by measuring again.")
 ]
 
 
@@ -35,15 +25,12 @@ PublishedOption = Annotated[
 class ReplayOptions:
     """Options of a command that measures files again."""
 
-    cache: Annotated[Path | None, typer.Option(help="Folder for weights and chain events.")] = None
-    allow_private_sources: Annotated[
-        bool, typer.Option("--allow-private-sources", help="Follow URLs that others chose into private networks too.")
-    ] = False
+    cache: Annotated[Path | None, Option(help="Folder for weights and chain events.")] = None
+    allow_private_sources: PrivateOption = False
 
     def config(self, look: PoolReading, engine: EngineOptions) -> "ProcessConfig":
-        """Return what a process without a key needs to know. Raises ConfigError, UnreachableError."""
-        from protocol.files import user_cache
-
+        """Return what a process without a key needs, before torch is imported. Raises ConfigError, UnreachableError."""
+        engine.set_threads()
         home = self.cache or user_cache("verify")
         return look.observer(engine.config(), home, home / "weights", self.allow_private_sources)
 
@@ -54,27 +41,22 @@ def files(
     engine: EngineOptions,
     replay: ReplayOptions,
     numbers: Annotated[
-        list[int] | None, typer.Argument(metavar="[FILE]...", min=0, help="Files; all decided ones if none is named.")
+        list[int] | None, Argument(metavar="[FILE]...", min=0, help="Files; else all decided ones.")
     ] = None,
 ) -> None:
     """Judge decided files again from chain and bucket, and compare with outcome and votes.
 
     Exit code 1 if any outcome differs from ours."""
-    from validator.replay import replay as replay_files
+    config = replay.config(look, engine)
+    from cli.audit.recompute import files_text, replayed_files
 
-    engine.set_threads()
-    config, rows = replay.config(look, engine), []
-    typer.echo("loading the engine and the weights", err=True)
-    for one in replay_files(config, numbers or []):
-        rows.append(_row(one))
-        typer.echo(f"file {rows[-1]['submission']}: {rows[-1]['ours']}, decided {rows[-1]['decided']}", err=True)
-    document = _files_document(config.engine.model_dump(), rows)
-    emit(document, look.json, lambda: _files_text(document), not document["differing"])
+    document = replayed_files(config, numbers or [])
+    emit(document, look.json, lambda: files_text(document), not document["differing"])
 
 
 @app.command("node", "muster verify node ADDRESS --pool https://pool.example --published")
 def node(
-    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="Address of the node.")],
+    address: Annotated[str, Argument(metavar="ADDRESS", help="Address of the node.")],
     look: PoolReading,
     engine: EngineOptions,
     replay: ReplayOptions,
@@ -84,15 +66,16 @@ def node(
 
     Exit code 1 if they are together not an honest node's."""
     node = parse_address(address, "ADDRESS")
-    if not published:
-        engine.set_threads()
-    document = node_history(replay.config(look, engine), node, published)
+    config = replay.config(look, engine)
+    from cli.audit.recompute import history_text, node_history
+
+    document = node_history(config, node, published)
     emit(document, look.json, lambda: history_text(document), not document["accused"])
 
 
 @app.command("challenge", "muster verify challenge 3 --pool https://pool.example")
 def challenge(
-    number: Annotated[int, typer.Argument(metavar="CHALLENGE", min=1, help="Number of the node challenge.")],
+    number: Annotated[int, Argument(metavar="CHALLENGE", min=1, help="Number of the node challenge.")],
     look: PoolReading,
     engine: EngineOptions,
     replay: ReplayOptions,
@@ -101,430 +84,18 @@ def challenge(
     """Recompute a node challenge: files, drawn rows, votes and outcome.
 
     Exit code 1 if anything is wrong with it."""
-    if not published:
-        engine.set_threads()
-    document = _challenge_document(replay.config(look, engine), number, published)
+    config = replay.config(look, engine)
+    from cli.audit.recompute import challenge_text, replayed_challenge
+
+    document = replayed_challenge(config, number, published)
     emit(document, look.json, lambda: challenge_text(document), document["follows"])
 
 
 @app.command("curriculum", "muster verify curriculum 20 --pool https://pool.example")
-def curriculum(step: Annotated[int, typer.Argument(min=0, help="Policy step.")], look: PoolReading) -> None:
+def curriculum(step: Annotated[int, Argument(min=0, help="Policy step.")], look: PoolReading) -> None:
     """Recompute which problems a policy step's curriculum masks, and compare with what the owner published.
 
     Exit code 1 if it differs."""
     from cli.pool.dataset import check_curriculum
 
     check_curriculum(step, look)
-
-
-# Files
-
-
-def _row(one: "Replayed") -> dict[str, Any]:
-    """Return our verdict on a file beside its outcome and its members' votes."""
-    from protocol.verdict import BallotDocument
-    from validator.replay import alike, differences
-
-    votes = []
-    for opened in one.opened:
-        agrees = alike(opened.code, one.verdict.code)
-        vote: dict[str, Any] = {"seat": opened.seat, "code": opened.code.label, "agrees": agrees}
-        votes.append(vote)
-        if opened.document is None:
-            vote["note"] = "its verdict document is not published"
-            continue
-        try:
-            theirs = BallotDocument.parse(opened.document, opened.digest).on(one.submission.sequence)
-        except IntegrityError as error:
-            vote["note"] = error.what
-            continue
-        vote["engine"] = theirs.engine.get("name", "?")[:32]
-        vote["differences"] = differences(theirs, one.verdict)
-        if not alike(theirs.code, opened.code):
-            vote["note"] = f"it voted {opened.code.label}, but its verdict document says {theirs.code.label}"
-    return {
-        "submission": one.submission.sequence,
-        "node": one.submission.node,
-        "step": one.submission.step,
-        "decided": one.voted.label,
-        "ours": one.verdict.code.label,
-        "agrees": one.agrees,
-        "votes": votes,
-        "why": "; ".join(f"{finding.check}: {finding.note}" for finding in one.verdict.findings if finding.note),
-        "now": one.submission.status.value,
-    }
-
-
-def _files_document(engine: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Count what differs. `largest_differences`: how far measurements lie apart at most, over all votes like ours."""
-    from validator.replay import largest
-
-    votes = [vote for row in rows for vote in row["votes"]]
-    apart = [one for vote in votes if vote["agrees"] for one in vote.get("differences", ())]
-    return {
-        "engine": engine,
-        "replayed": rows,
-        "differing": sum(not row["agrees"] for row in rows),
-        "votes": len(votes),
-        "votes_differing": sum(not vote["agrees"] for vote in votes),
-        "largest_differences": largest(apart),
-    }
-
-
-def _files_text(document: dict[str, Any]) -> str:
-    rows, engine = document["replayed"], document["engine"]
-    columns = ["submission", "node", "step", "decided", "ours", "agrees", "why"]
-    cells = []
-    for row in rows:
-        agrees = "yes" if row["agrees"] else f"NO (now {row['now']})"
-        place = [str(row["submission"]), row["node"][:10], str(row["step"])]
-        cells.append([*place, row["decided"], row["ours"], agrees, row["why"][:80]])
-    lines = [table(columns, cells)]
-    for row in rows:
-        for vote in row["votes"]:
-            note = vote.get("note", "")
-            if not vote["agrees"] or "voted" in note:
-                why = [printable(note)] * bool(note)
-                why += [printable(str(one)) for one in vote.get("differences", ())[:6]]
-                told = "; ".join(why) or "the figures are the same"
-                lines.append(f"{row['submission']}: seat {vote['seat']} voted {vote['code']}: {told}")
-    return "\n".join(
-        [
-            *lines,
-            f"{len(rows)} verdicts replayed with {engine['name']}, batch {engine['batch']}: {document['differing']} "
-            "differ",
-            f"{document['votes']} opened votes compared: {document['votes_differing']} differ",
-        ]
-    )
-
-
-def _replayer(client: "PoolClient", config: "ProcessConfig") -> "Replayer":
-    """Return what measures files as jurors do, with the other engines of this machine."""
-    from validator.judging.pipeline import OtherEngines, others
-    from validator.replay import Replayer
-
-    typer.echo("loading the engine and the weights", err=True)
-    return Replayer(client, config.engine.make(), OtherEngines(others(config.engine)))
-
-
-# A node's history
-
-
-def node_history(config: "ProcessConfig", node: str, published: bool) -> dict[str, Any]:
-    """Return a node's evidence: by our own replay, or by what is `published`, of which the least counts. Raises
-    MusterError."""
-    from runtime.pool_client import PoolClient
-    from validator.judging.sources import Sources
-    from validator.replay import OpenedVotes
-
-    client = PoolClient(config, None)
-    try:
-        state = client.refresh()
-        if config.pool not in state.pools:
-            raise MusterError(f"the chain has no pool {config.pool}", "see: muster pool list")
-        refuse_no_evidence(client.pool_config())
-        files = state.submissions_of(config.pool, node)
-        if not files:
-            raise MusterError(f"{node} has submitted nothing to pool {config.pool}", "check the address")
-        if published:
-            votes = OpenedVotes(Sources(client.objects, announced_seconds=60.0))
-            return _history_document(node, files, lambda file: votes.verdicts(state, file))
-        replayer = _replayer(client, config)
-        return _history_document(node, files, lambda file: [replayer.verdict(state, file)])
-    finally:
-        client.close()
-
-
-def published_history(state: "State", pool: int, node: str, service: str) -> dict[str, Any]:
-    """Return a node's evidence from what judges published and the service at `service` has. Raises MusterError."""
-    from cli.pool.document import fetch_pool_config, service_objects
-    from validator.judging.sources import Sources
-    from validator.replay import OpenedVotes
-
-    known = state.pools[pool]
-    refuse_no_evidence(fetch_pool_config(service, known.config_hash))
-    with service_objects(service, _DOCUMENT_SECONDS) as objects:
-        votes = OpenedVotes(Sources(objects))
-        files = state.submissions_of(pool, node)
-        return _history_document(node, files, lambda file: votes.verdicts(state, file))
-
-
-def refuse_no_evidence(config: "PoolConfig") -> None:
-    """Raise ConfigError for a pool that judges no histories."""
-    from validator.challenges import no_evidence
-
-    if why := no_evidence(config.evidence):
-        raise ConfigError(why, "nothing adds up this pool's evidence")
-
-
-def _history_document(node: str, files: "Sequence[Submission]", documents: "Documents") -> dict[str, Any]:
-    """`left`: nats that each figure lacks to accuse alone; `engines`: what each pair measured, and the most that a bet
-    takes for honest; `run`: what a challenge should name, None where no run shows an accused node."""
-    from chain.contracts import MOST_FILES
-    from protocol.evidence.null_model import LIMIT_NATS
-    from validator.challenges import history_evidence, shortest_run
-
-    evidence, shown = history_evidence(files, documents)
-    nats = {name: evidence.nats(name) for name in evidence.wealth}
-    alone = LIMIT_NATS + math.log(len(nats))
-    # No run adds up to more than all files do.
-    run = shortest_run(shown, MOST_FILES) if evidence.accused else None
-    return {
-        "node": node,
-        "files": [
-            {
-                "submission": one.submission.sequence,
-                "documents": one.documents,
-                "notes": list(one.notes),
-                "nats": {name: max(nats) for name, nats in one.nats.items()},
-            }
-            for one in shown
-        ],
-        "waiting": len(files) - len(shown),
-        "nats": nats,
-        "left": {name: alone - one for name, one in nats.items()},
-        "engines": _engines(shown),
-        "total": evidence.total,
-        "peak": evidence.peak,
-        "limit": LIMIT_NATS,
-        "accused": evidence.accused,
-        "run": asdict(run) if run else None,
-    }
-
-
-def _engines(files: "Iterable[FileEvidence]") -> list[dict[str, Any]]:
-    """Return what each pair of engines measured, the pairs in order of their names."""
-    seen = [one for file in files for one in file.seen]
-    out = []
-    for worker, verifier in sorted({(one.worker, one.verifier) for one in seen}):
-        own = [one.figures for one in seen if (one.worker, one.verifier) == (worker, verifier)]
-        rates = {}
-        for name in {name: None for figures in own for name, one in figures.items() if one.nats is not None}:
-            figures = [one[name] for one in own if name in one]
-            count, total = math.fsum(one.count for one in figures), math.fsum(one.total for one in figures)
-            honest = max(one.honest or 0.0 for one in figures)
-            rates[name] = {"rate": total / count if count else 0.0, "honest": honest}
-        out.append({"worker": worker, "verifier": verifier, "documents": len(own), "rates": rates})
-    return out
-
-
-def history_text(document: dict[str, Any]) -> str:
-    """Return a node's evidence for people."""
-    from chain.contracts import MOST_FILES
-    from protocol.evidence.figures import FIGURES
-    from validator.challenges import SPARE_NATS
-
-    run = document["run"]
-    used = sum(one["documents"] > 0 for one in document["files"])
-    notes = sorted({note for one in document["files"] for note in one["notes"]})
-    facts = {
-        "node": document["node"],
-        "files": f"{len(document['files'])} decided, figures of {used} of them; {document['waiting']} wait",
-        "evidence": f"e^{document['total']:.1f}, at most e^{document['peak']:.1f}; an honest node reaches "
-        f"e^{document['limit']:.1f} once in a million lives",
-        "verdict": "ACCUSED: it computes otherwise than was calibrated" if document["accused"] else "nothing shown",
-    }
-    if run is not None:
-        where = f"muster challenge open --first {run['first']} --last {run['last']}"
-        facts["challenge"] = f"{where}: {run['files']} files, e^{run['nats']:.1f}"
-    elif document["accused"]:
-        facts["challenge"] = (
-            f"no run of {MOST_FILES} files passes the bound by {SPARE_NATS:g} nats: no challenge shows it safely"
-        )
-    left = document["left"]
-    rows = [[name, f"{nats:.1f}", f"{left[name]:.1f}", FIGURES[name]] for name, nats in document["nats"].items()]
-    parts = [fields(facts), table(["figure", "nats", "to the bound", "what it adds up"], rows)]
-    for pair in document["engines"]:
-        own = [[name, f"{one['rate']:.4g}", f"{one['honest']:.4g}"] for name, one in pair["rates"].items()]
-        verifier, worker = printable(pair["verifier"]), printable(pair["worker"])
-        title = f"{pair['documents']} documents by {verifier} on files of {worker}"
-        parts.append(title + "\n" + table(["figure", "measured", "honest below"], own))
-    if notes:
-        parts.append("not counted: " + "; ".join(map(printable, notes)))
-    return "\n\n".join(parts)
-
-
-# A node challenge
-
-
-def _challenge_document(config: "ProcessConfig", number: int, published: bool) -> dict[str, Any]:
-    """Return what a challenge comes to, by our own measurements of the drawn rows (unless `published`) and by the
-    jurors' documents; `faults`: all that is not as it should be. Raises MusterError."""
-    from chain.indexer.records import ChallengeOutcome
-    from protocol.verdict import Code, challenge_label
-    from runtime.pool_client import PoolClient
-    from validator.challenges import contradicts, faults_of, majority, outcome_for
-
-    client = PoolClient(config, None)
-    try:
-        record = _record(client, client.refresh(), number)
-        challenge, trial = record.challenge, record.trial
-        block = client.client.block(trial.seed_block)
-        faults = list(faults_of(record, block.hash if block else None))
-        jurors = [_juror(client, record, member) for member in sorted(trial.reveals)]
-        if published and jurors and not any(one.judged or one.fault for one in jurors):
-            what = f"nobody has the verdict documents of jury {trial.trial}"
-            raise MusterError(what, "leave out --published: the files are measured again")
-        ours = None if published else _ours(client, config, record)
-    finally:
-        client.close()
-    faults += [f"seat {one.seat}: {one.fault}" for one in jurors if one.fault]
-    if ours is not None and (why := contradicts(record, ours)):
-        faults.append(why)
-    votes = [
-        {
-            "seat": one.seat,
-            "vote": challenge_label(one.code),
-            "agrees": None if ours is None else outcome_for(one.code) is outcome_for(ours.code),
-            "document": _evidence(one.judged),
-            "note": one.note or one.fault,
-        }
-        for one in jurors
-    ]
-    return {
-        "challenge": challenge.challenge,
-        "pool": challenge.pool,
-        "node": challenge.node,
-        "opened": challenge.time,
-        "files": [
-            {"submission": name, "rows": file.rows if file else 0, "drawn": record.rows(name)}
-            for name, file in record.named.items()
-        ],
-        "evidence": record.evidence is not None,
-        "jury": {
-            "trial": trial.trial,
-            "seats": list(trial.seats),
-            "block": challenge.block,
-            "seed_block": trial.seed_block,
-            "seed": trial.seed.hex(),
-            "before": [one.trial for one in record.trials[:-1]],
-        },
-        "ours": _evidence(ours),
-        "votes": votes,
-        "majority": challenge_label(Code.UNDECIDED if (code := majority(trial)) is Code.NONE else code),
-        "outcome": challenge.outcome.name.lower(),
-        "open": challenge.outcome is ChallengeOutcome.OPEN,
-        "slashed": challenge.slashed,
-        "faults": faults,
-        "follows": not faults,
-    }
-
-
-def _record(client: "PoolClient", state: "State", number: int) -> "ChallengeRecord":
-    """Return a challenge with what it is judged by. Raises ConfigError if there is none, or it is another pool's."""
-    from validator.challenges import ChallengeRecord
-
-    if number not in state.challenges:
-        have = f"challenges are 1 to {len(state.challenges)}" if state.challenges else "no node was ever accused"
-        raise ConfigError(f"there is no challenge {number}", f"{have}; see: muster challenge show")
-    challenge = state.challenges[number]
-    if challenge.pool != client.config.pool:
-        raise ConfigError(f"challenge {number} is of pool {challenge.pool}", f"pass --pool {challenge.pool}")
-    document, pool = client.pool_config(_CONFIG_SECONDS), state.pools[challenge.pool]
-    return ChallengeRecord(
-        challenge=challenge,
-        files=state.submissions_of(challenge.pool, challenge.node),
-        named={sequence: state.submissions.get((challenge.pool, sequence)) for sequence in challenge.sequences},
-        trials=[state.trials[trial] for trial in challenge.trials],
-        account=state.accounts.get((challenge.pool, challenge.node)),
-        evidence=document.evidence,
-        audit_rate=pool.terms.auditRate,
-        config_hash=pool.config_hash,
-    )
-
-
-def _juror(client: "PoolClient", record: "ChallengeRecord", member: int) -> "JurorReplay":
-    """Return an opened vote, with the document behind it if anybody has that."""
-    from protocol.verdict import MAX_DOCUMENT_BYTES, Code
-    from storage.keys import MissingObjectError, object_key
-    from validator.challenges import JurorReplay, juror_replay
-
-    code, digest = record.trial.reveals[member]
-    seat = record.trial.seats[member]
-    try:
-        return juror_replay(record, member, client.objects(object_key("verdicts", digest), MAX_DOCUMENT_BYTES))
-    except (MissingObjectError, UnreachableError):
-        return JurorReplay(seat, Code(code), note="its verdict document is not published")
-    except IntegrityError as error:
-        return JurorReplay(seat, Code(code), fault=f"its verdict document is not the one it voted with: {error.what}")
-
-
-def _ours(client: "PoolClient", config: "ProcessConfig", record: "ChallengeRecord") -> "ChallengeVerdict | None":
-    """Return what we would have voted, None without a jury or a file. Raises MusterError for a file that has gone
-    since."""
-    from protocol.verdict import Code
-    from validator.challenges import ChallengeVerdict, judge_challenge, majority
-
-    if record.evidence is None:
-        return ChallengeVerdict(Code.ACCEPT, "the pool names no null model for its terms: it convicts nobody")
-    if not record.trial.drawn or None in record.named.values():
-        return None
-    verdicts = _measured(client, config, record)
-    gone = [sequence for sequence, one in verdicts.items() if one.code is Code.UNAVAILABLE]
-    if gone and majority(record.trial) is not Code.UNAVAILABLE:
-        what = f"the bytes of files {', '.join(map(str, gone))} cannot be had from {config.orchestrator}"
-        raise MusterError(what, "another source may have them; or pass --published: by the jurors' documents")
-    return judge_challenge(record.challenge, record.files, record.evidence, verdicts)
-
-
-def _measured(client: "PoolClient", config: "ProcessConfig", record: "ChallengeRecord") -> "dict[int, Verdict]":
-    """Return our verdicts on the named files, by steps so that each step's weights are loaded once."""
-    replayer, out = _replayer(client, config), {}
-    known = [file for file in record.named.values() if file is not None]
-    for file in sorted(known, key=lambda one: (one.step, one.sequence)):
-        out[file.sequence] = replayer.verdict(client.state, file, record.trial.seed)
-        rows = len(record.rows(file.sequence))
-        typer.echo(f"file {file.sequence}: {rows} of {file.rows} rows drawn, {out[file.sequence].code.label}", err=True)
-    return out
-
-
-def _evidence(judged: "ChallengeVerdict | None") -> dict[str, Any] | None:
-    """Return a verdict on the challenge as JSON; nats by figure where something was added up."""
-    from protocol.evidence.null_model import LIMIT_NATS
-    from protocol.verdict import challenge_label
-
-    if judged is None:
-        return None
-    out: dict[str, Any] = {"code": challenge_label(judged.code), "why": judged.why, "limit": LIMIT_NATS}
-    if (summed := judged.evidence) is not None:
-        out["notes"] = sorted({note for one in judged.found for note in one.notes})
-        out["nats"] = {name: summed.nats(name) for name in summed.wealth}
-        out["engines"] = sorted({seen.verifier for one in judged.found for seen in one.seen})
-        out |= {"total": summed.total, "peak": summed.peak, "accused": summed.accused}
-    return out
-
-
-def challenge_text(document: dict[str, Any]) -> str:
-    """Return a recomputed challenge for people."""
-    jury, ours = document["jury"], document["ours"]
-    named = [f"{one['submission']} ({len(one['drawn'])} of {one['rows']} rows)" for one in document["files"]]
-    head = {
-        "challenge": f"{document['challenge']}, against node {document['node']} of pool {document['pool']}",
-        "opened": f"{clock(document['opened'])}, in block {jury['block']}",
-        "files": ", ".join(named),
-        "jury": f"{jury['trial']}, drawn by block {jury['seed_block']}" if jury["seats"] else "not drawn",
-    }
-    if not document["evidence"]:
-        head["evidence"] = "none in the pool's configuration: no challenge can convict"
-    if ours is not None:
-        head["by us"] = f"{ours['code']}: {ours['why']}"
-    parts = [fields(head | {"votes": document["majority"], "outcome": document["outcome"]})]
-    judged = {"ours": ours} | {f"seat {one['seat']}": one["document"] for one in document["votes"]}
-    if known := {who: one for who, one in judged.items() if one and "nats" in one}:
-        first = next(iter(known.values()))
-        rows = [[name, *(f"{one['nats'][name]:.1f}" for one in known.values())] for name in first["nats"]]
-        rows.append(["together", *(f"{one['peak']:.1f}" for one in known.values())])
-        limit = f"an honest node reaches {first['limit']:.1f} nats once in a million lives"
-        parts.append(table(["nats", *known], rows) + "\n" + limit)
-    agrees, votes = {None: "-", True: "yes", False: "NO"}, []
-    for one in document["votes"]:
-        own = one["document"] or {}
-        engines = printable(", ".join(own.get("engines", ())))
-        votes.append([str(one["seat"]), one["vote"], own.get("code", "-"), agrees[one["agrees"]], engines])
-    parts.append(table(["seat", "vote", "its document", "like ours", "engine"], votes))
-    if notes := [f"seat {one['seat']}: {printable(one['note'])}" for one in document["votes"] if one["note"]]:
-        parts.append("\n".join(notes))
-    if document["faults"]:
-        return "\n\n".join([*parts, "\n".join(f"WRONG: {printable(one, 300)}" for one in document["faults"])])
-    done = "it is open: nothing to compare yet" if document["open"] else "the outcome follows from the votes"
-    return "\n\n".join([*parts, f"{done}; nothing is wrong"])

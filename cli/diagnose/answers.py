@@ -3,12 +3,10 @@
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any
 
 from cli.diagnose.views import penalty_cause, pool_phase, seats_line
 from cli.output import clock, counted, seconds
-from protocol import VERSION, behind
 from protocol.encoding import show_tokens
 from protocol.errors import printable
 from runtime.diagnose import Alarm
@@ -50,63 +48,46 @@ class StatusPart:
         return f"the {self.name} is down {known}: {self.down}"
 
 
-@dataclass(frozen=True)
-class FiveAnswers:
-    """Lines for people under each question; every part that was asked."""
-
-    seen: list[str]
-    doing: list[str]
-    earned: list[str]
-    refused: list[str]
-    todo: list[str]
-    parts: tuple[StatusPart, ...] = ()
-
-    def document(self) -> Facts:
-        """Return the same five keys for every role, and `down`: part, why, and since when (Unix seconds or null)."""
-        down = [{"part": part.name, "why": part.down, "since": part.seen or None} for part in self.parts if part.down]
-        return {key: getattr(self, key) for key in QUESTIONS} | {"down": down}
-
-    def text(self) -> str:
-        """Return each question with its answers below it."""
-        blocks = [[question, *(f"  {line}" for line in getattr(self, key))] for key, question in QUESTIONS.items()]
-        return "\n\n".join("\n".join(block) for block in blocks)
+def answers_text(answers: Facts) -> str:
+    """Return each question with its answers below it."""
+    blocks = [[question, *(f"  {line}" for line in answers[key])] for key, question in QUESTIONS.items()]
+    return "\n\n".join("\n".join(block) for block in blocks)
 
 
 @dataclass(frozen=True)
 class StatusLook:
-    """What is known of `who`: an address, or a pool's number. `now`: Unix seconds here. `version`: the service's;
-    `around`: what is wrong with machine, service and storage; `finished`: whether the pool's run is over."""
+    """What is known of `who`: an address, or a pool's number. `now`: Unix seconds here. `around`: what is wrong with
+    machine, service and storage; `finished`: whether the pool's run is over."""
 
     who: str
     now: float
     chain: StatusPart
     service: StatusPart
     process: StatusPart
-    version: str = ""
     around: Sequence[Alarm] = ()
     finished: bool = False
 
-    def answers(self, seen: Say, doing: list[str], earned: Say, refused: Say, todo: list[str]) -> FiveAnswers:
-        """Answer for a participant by chain and process; machine and service add to `todo`."""
-        return FiveAnswers(
-            [*self.by_chain(seen), self.heard()],
-            doing,
-            self.by_chain(earned, "nothing yet"),
-            self.by_chain(refused),
-            [*todo, *self.troubles()] or ["nothing"],
-            self.parts,
-        )
+    def answers(
+        self, seen: Say, heard: list[str], doing: list[str], earned: Say, refused: Say, todo: list[str]
+    ) -> Facts:
+        """Return the answer to every question, by the chain and by what was `heard` elsewhere; and `down`: each part
+        that is, why, and since when (Unix seconds or null)."""
+        parts = (self.chain, self.service, self.process)
+        return {
+            "seen": [*self.by_chain(seen), *heard],
+            "doing": doing,
+            "earned": self.by_chain(earned),
+            "refused": self.by_chain(refused),
+            "todo": todo or ["nothing"],
+            "down": [{"part": one.name, "why": one.down, "since": one.seen or None} for one in parts if one.down],
+        }
 
-    @property
-    def parts(self) -> tuple[StatusPart, ...]:
-        return self.chain, self.service, self.process
-
-    def by_chain(self, lines: Say, otherwise: str = "nothing") -> list[str]:
+    def by_chain(self, lines: Say) -> list[str]:
         """Return what `lines` makes of the chain's facts, with their age while the chain is down."""
         if self.chain.facts is None:
             return [f"unknown: {self.chain.since}"]
         old = [f"(as of {ago(self.chain.seen, self.now)}: the chain is down)"] if self.chain.down else []
-        return [*(lines(self.chain.facts) or [otherwise]), *old]
+        return [*(lines(self.chain.facts) or ["nothing"]), *old]
 
     def heard(self) -> str:
         """Return what the pool's service knows of somebody."""
@@ -131,11 +112,8 @@ class StatusLook:
         return lines
 
     def troubles(self) -> list[str]:
-        """Return what to do about the machine, and about a service of another version or one that does not hear it."""
+        """Return what to do about the machine, and about a service that does not hear the process."""
         service, lines = self.service, alarm_lines(self.around)
-        ours = printable(service.facts.get("version") or "", 40) if service.facts else VERSION
-        if (old := behind(printable(self.version, 40), ours)) and not service.down:
-            lines.append(old)
         if self.process.down:
             return lines
         if service.down:
@@ -152,10 +130,6 @@ def alarm_lines(alarms: Iterable[Alarm]) -> list[str]:
     return [printable(f"{alarm.what}: {alarm.cure}", 400) for alarm in alarms]
 
 
-def gas_line(what: str, needs: int, address: str) -> str:
-    return f"gas for fewer than {what} is left: send {needs / _ETHER:.6f} ETH to {address}"
-
-
 def ago(when: float, now: float) -> str:
     """Return `12 s ago`, or `never` for 0."""
     return f"{seconds(max(0.0, now - when))} ago" if when else "never"
@@ -170,44 +144,32 @@ def at(chain_time: int, chain_now: int) -> str:
 # A node
 
 
-class NodeStage(Enum):
-    """Where a node stands between registering and taking its stake back. The value is what its operator does next."""
-
-    UNREGISTERED = "register and join: muster node up"
-    NOT_JOINED = "join: muster node up, or muster node join --pool {pool}"
-    MEMBER = ""
-    RUN_OVER = (
-        "the pool's run is over: take your pay and your stake of {stake} tokens back: muster node claim, then "
-        "muster node leave"
-    )
-    EJECTED = (
-        "the node is out for good; a new one needs a new key. {stake} tokens of its stake are left: once they are "
-        "unlocked, muster node leave takes them back"
-    )
-    REMOVED = "ask the pool's owner why it removed the node; the stake of {stake} tokens: muster node leave"
-    LEFT_LOCKED = "the stake of {stake} tokens unlocks {free}: run muster node leave again then"
-    LEFT_FREE = "take the stake of {stake} tokens back: muster node leave; or work again: muster node up"
-    WITHDRAWN = "nothing: the stake is withdrawn; to work again: muster node up"
-
-
-def node_stage(chain: Facts, finished: bool) -> NodeStage:
-    """Return where the node stands; `finished`: the service says that the pool's run is over."""
-    view = chain["view"]
+def next_stage(chain: Facts, finished: bool) -> str:
+    """Return what the node's operator does next on the way from registering to taking the stake back; empty while the
+    node is a member at work. `finished`: the service says that the pool's run is over."""
+    view, standing = chain["view"], _standing(chain)
     if view is None:
-        return NodeStage.UNREGISTERED
-    standing = _standing(chain)
+        return "register and join: muster node up"
+    stake = f"the stake of {show_tokens(view['stake'])} tokens"
     if standing.startswith("ejected"):
-        return NodeStage.EJECTED
+        rest = (
+            f"Of its stake {show_tokens(view['stake'])} tokens are left: once unlocked, muster node leave returns them"
+        )
+        return f"the node is out for good; a new one needs a new key. {rest}"
     if standing.startswith("removed") and (view["pool"] or view["stake"]):
-        return NodeStage.REMOVED
+        return f"ask the pool's owner why it removed the node; {stake}: muster node leave"
     if view["pool"]:
         over = finished or chain["status"] not in _TAKES_WORK
-        return NodeStage.RUN_OVER if over and view["pool"] == chain["pool"] else NodeStage.MEMBER
+        if over and view["pool"] == chain["pool"]:
+            return f"the pool's run is over: take your pay and {stake} back: muster node claim, then muster node leave"
+        return ""
     if not view["stake"]:
-        return NodeStage.WITHDRAWN
+        return "nothing: the stake is withdrawn; to work again: muster node up"
     if not view["accounts"]:
-        return NodeStage.NOT_JOINED
-    return NodeStage.LEFT_FREE if view["withdrawable"] else NodeStage.LEFT_LOCKED
+        return f"join: muster node up, or muster node join --pool {chain['pool'] or 1}"
+    if view["withdrawable"]:
+        return f"take {stake} back: muster node leave; or work again: muster node up"
+    return f"{stake} unlocks {at(view['release_at'], chain['now'])}: run muster node leave again then"
 
 
 def _standing(chain: Facts) -> str:
@@ -216,7 +178,7 @@ def _standing(chain: Facts) -> str:
     return next((account["standing"] for account in accounts if account["pool"] == chain["pool"]), "")
 
 
-def node_answers(look: StatusLook) -> FiveAnswers:
+def node_answers(look: StatusLook) -> Facts:
     """Answer for a node. The chain's facts: `view` (of views.node_view, or None: not registered), `now` (chain
     time), and of the pool that is meant `pool` (0: none), `status`, `least` stake. The service's:
     its `NodeEntry`. The process's: `log`, `unsubmitted`."""
@@ -268,19 +230,18 @@ def node_answers(look: StatusLook) -> FiveAnswers:
         todo.append("reach the chain: name another RPC (--rpc, or `rpc` in the profile); a running worker tries on")
     if look.chain.facts:
         todo += _node_chores(look, look.chain.facts)
-    return look.answers(seen, doing, earned, refused, todo)
+    return look.answers(seen, [look.heard()], doing, earned, refused, [*todo, *look.troubles()])
 
 
 def _node_chores(look: StatusLook, chain: Facts) -> list[str]:
     """Return what stage, disputes, stake and pay ask for."""
     view, now, down, lines = chain["view"], chain["now"], look.process.down, []
-    stage, standing = node_stage(chain, look.finished), _standing(chain)
+    stage = next_stage(chain, look.finished)
+    if stage:
+        lines.append(stage)
     if view is None:
-        return [stage.value]
-    if stage.value:
-        stake, free = show_tokens(view["stake"]), at(view["release_at"], now)
-        lines.append(stage.value.format(pool=chain["pool"] or 1, stake=stake, free=free))
-    if standing.startswith("frozen"):
+        return lines
+    if _standing(chain).startswith("frozen"):
         lines.append(
             "nothing is taken until the refused file is final: muster why explains it; dispute it if you are right"
         )
@@ -294,10 +255,10 @@ def _node_chores(look: StatusLook, chain: Facts) -> list[str]:
         ]
         if account["claimable"] and down:
             lines.append(f"take {show_tokens(account['claimable'])} tokens: muster node claim --pool {pool}")
-    if stage in (NodeStage.MEMBER, NodeStage.NOT_JOINED) and view["stake"] < chain["least"]:
+    if (not stage or not view["accounts"]) and 0 < view["stake"] < chain["least"]:
         lacks = show_tokens(chain["least"] - view["stake"])
         lines.append(f"add {lacks} tokens to the stake: muster node join --stake {lacks}")
-    if stage is NodeStage.MEMBER and down:
+    if not stage and down:
         lines.append(f"start the process, if it runs on no other machine: muster node up ({down})")
     return lines
 
@@ -305,7 +266,7 @@ def _node_chores(look: StatusLook, chain: Facts) -> list[str]:
 # A validator's seats
 
 
-def seats_answers(look: StatusLook) -> FiveAnswers:
+def seats_answers(look: StatusLook) -> Facts:
     """Answer for an owner or voter of seats. The chain's facts: `seats` (of views.seat_view), `now` (chain time),
     `epoch`, `bond` (of a full seat), `gas_price`, `voters` (address → wei), `open` (rounds that are not settled: pool,
     lane, seat, committed, revealed). The service's: its `ValidatorView`. The process's: `log`, `unserved`, `retained`,
@@ -369,7 +330,7 @@ def seats_answers(look: StatusLook) -> FiveAnswers:
             )
         if retained and retained["problem"]:
             todo.append(f"make room for files that seats answer for: {retained['problem']}")
-    return look.answers(seen, doing, earned, refused, todo)
+    return look.answers(seen, [look.heard()], doing, earned, refused, [*todo, *look.troubles()])
 
 
 def _unserved(pool: str, why: str, judged: list[int], chain_known: bool) -> str:
@@ -408,7 +369,11 @@ def _seats_chores(look: StatusLook, chain: Facts) -> list[str]:
         if standing == "unbonding" and chain["now"] >= seat["release_at"]:
             lines.append(f"take the bond of seat {number}: muster validator leave --seat {number}")
     needs = _FEW_LANES * _LANE_GAS * chain["gas_price"]
-    lines += [gas_line(f"{_FEW_LANES} lanes", needs, voter) for voter, wei in chain["voters"].items() if wei < needs]
+    lines += [
+        f"gas for fewer than {_FEW_LANES} lanes is left: send {needs / _ETHER:.6f} ETH to {voter}"
+        for voter, wei in chain["voters"].items()
+        if wei < needs
+    ]
     if down := look.process.down:
         if due := sum(seat["due"] for seat in seats):
             lines.append(f"settle {counted(due, 'vote')}: muster validator claim")
@@ -421,7 +386,7 @@ def _seats_chores(look: StatusLook, chain: Facts) -> list[str]:
 # A pool
 
 
-def pool_answers(look: StatusLook, gone: Mapping[str, str], no_evidence: str = "") -> FiveAnswers:
+def pool_answers(look: StatusLook, gone: Mapping[str, str], no_evidence: str = "") -> Facts:
     """Answer for a pool. `gone`: the owner's processes that do not run on this machine, by their roles, with their last
     messages; `no_evidence`: why no node challenge can convict in the pool, or empty.
 
@@ -459,9 +424,9 @@ def pool_answers(look: StatusLook, gone: Mapping[str, str], no_evidence: str = "
             for slash in chain["slashed"]
         ]
 
-    answers = [look.service.since if look.service.down else "the service: it answers"]
+    heard = [look.service.since if look.service.down else "the service: it answers"]
     if no_evidence:
-        answers.append(f"WARNING: {no_evidence}: cheats too small for any one file go unpunished")
+        heard.append(f"WARNING: {no_evidence}: cheats too small for any one file go unpunished")
     doing = look.by_chain(lambda _: [pool_phase(view)])
     if run:
         step = "none yet" if run["step"] is None else f"{run['step']} of {run['steps']}"
@@ -486,10 +451,7 @@ def pool_answers(look: StatusLook, gone: Mapping[str, str], no_evidence: str = "
         elif "trainer" in gone:
             todo.append(f"start the trainer again: muster pool train ({gone['trainer']})")
     todo += alarm_lines(look.around)
-    seen_lines = [*look.by_chain(seen), *answers]
-    return FiveAnswers(
-        seen_lines, doing, look.by_chain(earned), look.by_chain(refused), todo or ["nothing"], look.parts
-    )
+    return look.answers(seen, heard, doing, earned, refused, todo)
 
 
 def _members(view: Facts) -> int:

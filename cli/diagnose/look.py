@@ -11,25 +11,27 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from chain.indexer.records import Submission
+from chain.indexer.state import State
 from cli.diagnose.answers import Facts, StatusLook, StatusPart
 from cli.hardware import existing
+from cli.options import Reading
+from cli.pool.document import service_objects
 from cli.profile import Role, find_profile
 from cli.session import AnswersOtherwiseError, NotKnownError, Session, ask_service, look_for_chain
-from protocol.api.endpoints import HEALTH, Get
+from protocol.api.endpoints import Get
 from protocol.encoding import parse_json
 from protocol.errors import ConfigError, MusterError, UnreachableError, printable
 from protocol.files import user_cache, write_atomic
+from protocol.verdict import BallotDocument, Code, code_at
 from runtime import diagnose
 from runtime.diagnose import Alarm, ServiceView, WatchLimits, free_bytes, surroundings
 from runtime.keystore import address_of
 from runtime.presence import crash_message, last_line, last_sign, log_of, runs, stalled
-
-if TYPE_CHECKING:
-    from chain.indexer.records import Submission
-    from chain.indexer.state import State
-    from cli.options import Reading
+from storage.keys import MissingObjectError, object_key
+from validator.config import ENGINES, RETAINED, UNSERVED
 
 log = logging.getLogger("muster.cli")
 A = TypeVar("A")
@@ -60,7 +62,7 @@ class LastSeen:
             return 0.0, None
 
 
-def look_at_chain(look: "Reading", of: tuple[object, ...], facts: Callable[[Session], Facts]) -> StatusPart:
+def look_at_chain(look: Reading, of: tuple[object, ...], facts: Callable[[Session], Facts]) -> StatusPart:
     """Return `facts` of the chain that `look` names; `of` says what they are about. Raises ConfigError for what is no
     outage: a missing file, another chain."""
     seen = LastSeen("chain", look.deployment and look.deployment.absolute(), *of)
@@ -74,7 +76,7 @@ def look_at_chain(look: "Reading", of: tuple[object, ...], facts: Callable[[Sess
     return StatusPart("chain", found)
 
 
-def look_at_service(url: str | None, endpoint: "Get[A]", of: str = "") -> StatusPart:
+def look_at_service(url: str | None, endpoint: Get[A], of: str = "") -> StatusPart:
     """Return a public document of a pool's service as JSON; `of` fills the endpoint's path."""
     if not url:
         return StatusPart("service", None, "no URL is named (--pool URL), and its owner announced none")
@@ -99,8 +101,6 @@ def look_at_process(home: Path | None) -> StatusPart:
     """Look at a process on this machine, by its home. Facts: `log`, its newest line; `unsubmitted`,
     finished files that wait to be handed in; of a validator `unserved`, why pools cannot be judged, by their
     numbers, `retained`, the files that it retains for juries, and `engines`, with what it judges."""
-    from validator.config import ENGINES, RETAINED
-
     if home is None:
         return StatusPart("process", None, "it is not known where its home is: muster init")
     retained, engines = _document(home / RETAINED), _document(home / ENGINES)
@@ -135,8 +135,6 @@ def _document(path: Path) -> Any:
 
 def unserved_pools(home: Path) -> dict[str, str]:
     """Return why a validator cannot judge pools, by their numbers."""
-    from validator.config import UNSERVED
-
     found = _document(home / UNSERVED)
     entries = found.items() if isinstance(found, dict) else ()
     return {printable(str(pool), 12): printable(str(why), 300) for pool, why in entries}
@@ -155,47 +153,27 @@ def home_of(role: Role, address: str) -> Path | None:
         return None
 
 
-def look_at(
-    who: str,
-    role: Role,
-    chain: StatusPart,
-    url: str | None,
-    endpoint: "Get[A]",
-    node: str | None = None,
-    seats_of: str | None = None,
-) -> StatusLook:
-    """Return what is known of an operator's `node`, or of a validator's seats (`seats_of`: their owner), besides the
-    chain's facts."""
-    of = node or seats_of or ""
-    service, home = look_at_service(url, endpoint, of), home_of(role, who)
-    process = look_at_process(home)
+def look_at(who: str, role: Role, chain: StatusPart, url: str | None, endpoint: Get[A], **of: str) -> StatusLook:
+    """Return what is known besides the chain's facts of an operator's node (`of`: node=ADDRESS), or of a validator's
+    seats (seats_of=ADDRESS of their owner)."""
+    service, home = look_at_service(url, endpoint, *of.values()), home_of(role, who)
     config = chain.facts.get("config", "") if chain.facts else ""
-    around, finished = look_around(service, url, home, config, node, seats_of)
-    health = look_at_service(url, HEALTH).facts if url and not service.down else None
-    version = str(health["version"]) if health else ""
-    return StatusLook(who, time.time(), chain, service, process, version, around, finished)
+    around, finished = look_around(service, url, home, config, **of)
+    return StatusLook(who, time.time(), chain, service, look_at_process(home), around, finished)
 
 
 def look_around(
-    service: StatusPart,
-    url: str | None,
-    home: Path | None = None,
-    config_hash: str = "",
-    node: str | None = None,
-    seats_of: str | None = None,
-    owner: bool = False,
+    service: StatusPart, url: str | None, home: Path | None = None, config_hash: str = "", **about: Any
 ) -> tuple[list[Alarm], bool]:
     """Return the alarms that a watch would raise now about machine, service and storage, and whether the pool's run is
-    over. The pool's service at `url` is asked about `node` or the seats of `seats_of`, or with `owner` about the
-    trainer; the storage by the hash (hex) of the pool's configuration. A service that was silent a moment ago is not
-    asked again."""
+    over. The service at `url` is asked `about` node=ADDRESS, seats_of=ADDRESS or owner=True (the trainer), the storage
+    by the hash (hex) of the pool's configuration. A service that was silent a moment ago is not asked again."""
     found, storage_error = None, ""
     if url and not service.silent:
-        with suppress(ConfigError, UnreachableError):
-            with closing(ServiceView(url, node, seats_of, owner, allow_private=True)) as view:
-                found = view.look()
-                if config_hash and found.ready:
-                    storage_error = view.storage_error(bytes.fromhex(config_hash))
+        with suppress(ConfigError, UnreachableError), closing(ServiceView(url, allow_private=True, **about)) as view:
+            found = view.look()
+            if config_hash and found.ready:
+                storage_error = view.storage_error(bytes.fromhex(config_hash))
     facts = diagnose.Facts(
         now=time.time(),
         free={str(home): free_bytes(existing(home))} if home else {},
@@ -203,20 +181,18 @@ def look_around(
         service=found,
         storage_error=storage_error,
     )
-    elsewhere = ("version_behind", "process_gone")  # the answers say these in their own way
-    alarms = [alarm for alarm in surroundings(WatchLimits(), facts) if alarm.name not in elsewhere]
+    # The answers say in their own way that the service does not hear a process.
+    alarms = [alarm for alarm in surroundings(WatchLimits(), facts) if alarm.name != "process_gone"]
     return alarms, found is not None and found.finished
 
 
-def explain(state: "State", sub: "Submission", service: str) -> list[str]:
+def explain(state: State, sub: Submission, service: str) -> list[str]:
     """Return why a file was refused, in its judges' own words: one line per finding that speaks against it, with the
     seats that report it, or why a document cannot be shown.
 
     The documents come from strangers by way of the pool's service: their bytes are checked against the hash that the
     opened vote was bound to, and their text is stripped of control characters.
     """
-    from protocol.verdict import code_at
-
     lane = state.lanes.get((sub.pool, sub.lane))
     reports: dict[str, list[int]] = {}
     for committee in lane.rounds if lane else []:
@@ -228,10 +204,6 @@ def explain(state: "State", sub: "Submission", service: str) -> list[str]:
 
 
 def _findings(service: str, digest: bytes, sequence: int) -> list[str]:
-    from cli.pool.document import service_objects
-    from protocol.verdict import BallotDocument, Code
-    from storage.keys import MissingObjectError, object_key
-
     try:
         with service_objects(service, _DOCUMENT_SECONDS) as objects:
             document = objects(object_key("verdicts", digest), _DOCUMENT_BYTES)

@@ -341,13 +341,12 @@ def seats_line(seats: dict[str, Any]) -> str:
 def seats_text(epoch: int, views: list[dict[str, Any]]) -> str:
     """Return a table of every `seat_view`."""
     headers = ["seat", "standing", "judges", "bond", "drawn", "voted", "due", "earned", "penalised", "voter"]
-    rows = _rows([view | {"judges": _judges(view)} for view in views], headers)
-    return f"epoch {epoch}\n{table(headers, rows, empty='no seats')}"
-
-
-def _judges(seat: dict[str, Any]) -> str:
-    pools = ", ".join(map(str, seat["pools"])) or "none"
-    return f"{', '.join(seat['groups'])}: pools {pools}" if seat["groups"] else "nothing: muster validator judge"
+    judges = [f"{', '.join(one['groups'])}: pools {', '.join(map(str, one['pools'])) or 'none'}" for one in views]
+    shown = [
+        one | {"judges": known if one["groups"] else "nothing: muster validator judge"}
+        for one, known in zip(views, judges, strict=True)
+    ]
+    return f"epoch {epoch}\n{table(headers, _rows(shown, headers), empty='no seats')}"
 
 
 MEANING = {

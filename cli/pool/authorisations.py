@@ -3,18 +3,16 @@ invite to a node (docs/reference/contracts.md)."""
 
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
 from chain.contracts import CONSENT, INVITE
 from chain.deployment import Address
 from protocol import signing
+from protocol.accounts import LocalAccount
 from protocol.errors import ConfigError, IntegrityError, MusterError
 from protocol.files import write_file
-
-if TYPE_CHECKING:
-    from protocol.accounts import LocalAccount
 
 
 def _from_hex(value: Any) -> Any:
@@ -36,7 +34,7 @@ class SignedFile(BaseModel, ABC):
     def digest(self) -> bytes:
         """What is signed."""
 
-    def signed(self, account: "LocalAccount") -> Self:
+    def signed(self, account: LocalAccount) -> Self:
         return self.model_copy(update={"signature": signing.sign(account, self.digest())})
 
     def check(self, expected: Self, signer: str, path: Path) -> None:

@@ -5,56 +5,52 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
 from cli.options import KeyOptions, address_option, key_path
 from cli.output import clock, emit, fields, table
 from protocol.errors import ConfigError
+from protocol.files import write_file
 
 if TYPE_CHECKING:
     from calibration.document import Calibration
+
+
+_COUNTS = ("files", "rollouts", "tokens", "chunks")
 
 
 @dataclass(frozen=True)
 class MeasureOptions:
     """Options of a measurement."""
 
-    pool_config: Annotated[Path | None, typer.Option(help="Pool configuration to measure.")] = None
-    weights: Annotated[Path | None, typer.Option(help="Model folder with the pool's weights.")] = None
+    pool_config: Annotated[Path | None, Option(help="Pool configuration to measure.")] = None
+    weights: Annotated[Path | None, Option(help="Model folder with the pool's weights.")] = None
     worker: Annotated[
-        list[str] | None, typer.Option(help="ENGINE:DTYPE:DEVICE that makes files; repeat, one --verifier each.")
+        list[str] | None, Option(help="ENGINE:DTYPE:DEVICE that makes files; one for each --verifier.")
     ] = None
-    verifier: Annotated[
-        list[str] | None, typer.Option(help="ENGINE:DTYPE:DEVICE that checks them; repeat for more pairs.")
-    ] = None
-    files: Annotated[int, typer.Option(min=8, max=100_000, help="Honest files per pair.")] = 64
-    batch: Annotated[
-        list[int] | None, typer.Option(min=1, max=4096, help="Decode batch size; repeat. Default 1, 8 and 64.")
-    ] = None
-    false_reject: Annotated[
-        float, typer.Option(help="Probability of refusing an honest file, all figures together.")
-    ] = 1e-6
-    safety: Annotated[
-        float, typer.Option(min=1.0, max=100.0, help="Factor on every measured bound, for other machines.")
-    ] = 1.5
-    audit_rate: Annotated[
-        int, typer.Option(min=1, max=65536, help="The pool's audit rate, of 65536 (65536: every rollout).")
-    ] = 65536
-    seed: Annotated[str, typer.Option(help="What the honest files' randomness is made from.")] = "1"
-    threads: Annotated[int, typer.Option(min=1, max=1024, help="Threads of each engine.")] = 1
-    out: Annotated[Path | None, typer.Option(help="File to write the signed calibration to.")] = None
+    verifier: Annotated[list[str] | None, Option(help="ENGINE:DTYPE:DEVICE that checks them; can be repeated.")] = None
+    files: Annotated[int, Option(min=8, max=100_000, help="Honest files per pair.")] = 64
+    batch: Annotated[list[int] | None, Option(min=1, max=4096, help="Decode batch sizes; 1, 8 and 64 if missing.")] = (
+        None
+    )
+    false_reject: Annotated[float, Option(help="Probability of refusing an honest file, all figures together.")] = 1e-6
+    safety: Annotated[float, Option(min=1.0, max=100.0, help="Factor on every measured bound, for other machines.")] = (
+        1.5
+    )
+    audit_rate: Annotated[int, Option(min=1, max=65536, help="The pool's audit rate; 65536: every rollout.")] = 65536
+    seed: Annotated[str, Option(help="What the honest files' randomness is made from.")] = "1"
+    threads: Annotated[int, Option(min=1, max=1024, help="Threads of each engine.")] = 1
+    out: Annotated[Path | None, Option(help="File to write the signed calibration to.")] = None
 
 
 def calibrate(
     measure: MeasureOptions,
     key: KeyOptions,
     verify: Annotated[
-        Path | None, typer.Option(help="Check a calibration: signature, and that its thresholds follow.")
+        Path | None, Option(help="Check a calibration: signature, and whether thresholds follow.")
     ] = None,
     signer: Annotated[str | None, address_option("--signer", "With --verify: whose signature it must be.")] = None,
-    apply: Annotated[
-        Path | None, typer.Option(help="Pool configuration to write the thresholds into (its `checks`).")
-    ] = None,
+    apply: Annotated[Path | None, Option(help="Pool configuration whose `checks` get the thresholds.")] = None,
 ) -> None:
     """Measure honest files of a pool and sign the thresholds that follow.
 
@@ -83,7 +79,6 @@ def _measured(asked: MeasureOptions, key: KeyOptions, apply: Path | None) -> "Ca
     from calibration.measuring import applicable, calibrate
     from calibration.plan import Plan, parse_pairs
     from protocol.config import PoolConfig
-    from protocol.files import write_file
     from runtime.keystore import open_key
 
     if asked.pool_config is None or asked.weights is None or asked.out is None:
@@ -113,12 +108,7 @@ def _summary(document: "Calibration") -> dict[str, Any]:
     heldout, over = document.heldout()
     whole = {"signer", "time", "method", "pool", "weights", "false_reject", "safety", "audit_rate", "thresholds"}
     pairs = [
-        {
-            **pair.model_dump(include={"files", "rollouts", "tokens", "chunks"}),
-            "pair": pair.name,
-            "largest": pair.largest,
-        }
-        for pair in document.pairs
+        pair.model_dump(include=set(_COUNTS)) | {"pair": pair.name, "largest": pair.largest} for pair in document.pairs
     ]
     return document.model_dump(include=whole) | {
         "sees_nothing": blind(document.thresholds),
@@ -140,7 +130,6 @@ def _text(summary: dict[str, Any], applied: Path | None) -> str:
         blind = ", sees nothing" if name in summary["sees_nothing"] else ""
         rows.append([name, f"{threshold:g}{blind}", *(f"{pair['largest'][name]:g}" for pair in pairs)])
     body = table(["figure of a file", "reject at", *(f"largest, {pair['pair']}" for pair in pairs)], rows)
-    counts = ("files", "rollouts", "tokens", "chunks")
-    measured = [f"{pair['pair']}: {', '.join(f'{pair[name]} {name}' for name in counts)}" for pair in pairs]
+    measured = [f"{pair['pair']}: {', '.join(f'{pair[name]} {name}' for name in _COUNTS)}" for pair in pairs]
     done = [f"{applied}: thresholds written; its hash has changed"] if applied else []
     return "\n\n".join([fields(facts), "\n".join(measured), body, *done])

@@ -1,36 +1,21 @@
 """`muster pool`: what a pool's owner does, from writing its configuration to taking the rest of its budget back."""
 
 import re
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 
-from cli.options import (
-    AmountOption,
-    Commands,
-    DeploymentOption,
-    JsonOption,
-    KeyOptions,
-    NodeOption,
-    OutFileOption,
-    Paying,
-    PoolActing,
-    PoolOption,
-    PoolPaying,
-    PoolReading,
-    Reading,
-    RpcOption,
-    address_option,
-    key_path,
-    tokens_option,
-)
+from cli import options
+from cli.options import Commands
 from cli.output import clock, emit, fields, seconds, table
 from cli.plan import PlannedTransaction, act, act_on_pool
 from cli.pool.calibrate import calibrate
+from cli.profile import find_profile, name_model_folder, name_pool, profile_path
 from protocol.encoding import show_tokens
-from protocol.errors import ConfigError
+from protocol.errors import ConfigError, printable
+from protocol.files import explained, write_file
 
 if TYPE_CHECKING:
     from chain.contracts import ContractCall
@@ -42,18 +27,17 @@ if TYPE_CHECKING:
 app = Commands(help="Own a pool: configure, create, serve, train, close.", no_args_is_help=True)
 _ETHER = 10**18
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_SHOWN = 10
 
 ServiceKeyOption = Annotated[
-    str | None, address_option("--service-key", "Address of the key that relays files: the orchestrator's.")
+    str | None, options.address_option("--service-key", "Address of the key that relays files: the orchestrator's.")
 ]
-UrlOption = Annotated[str | None, typer.Option("--url", help="Where the pool's service answers, for everybody to see.")]
-ConfigFile = Annotated[Path, typer.Option(help="Pool configuration, TOML or JSON (muster pool init).")]
-TermsFileOption = Annotated[Path, typer.Option(help="Terms (TOML), or a network that muster has terms for.")]
-BudgetOption = Annotated[int, tokens_option("--budget", 'Tokens to escrow, such as "1000".')]
+UrlOption = Annotated[str | None, Option("--url", help="Where the pool's service answers, for everybody to see.")]
+ConfigFile = Annotated[Path, Option(help="Pool configuration, TOML or JSON (muster pool init).")]
+TermsFileOption = Annotated[Path, Option(help="Terms (TOML), or a network that muster has terms for.")]
+BudgetOption = Annotated[int, options.tokens_option("--budget", 'Tokens to escrow, such as "1000".')]
 ProcessConfigOption = Annotated[
     Path | None,
-    typer.Option("--config", exists=True, dir_okay=False, help="Configuration; from the profile if missing."),
+    Option("--config", exists=True, dir_okay=False, help="Configuration; from the profile if missing."),
 ]
 
 
@@ -62,24 +46,20 @@ ProcessConfigOption = Annotated[
 
 @app.command("init", "muster pool init --model my-model --env reasoning_gym/chain_sum --param min_terms=3")
 def init(
-    model: Annotated[Path, typer.Option(help="Folder of the model to train.")],
-    env: Annotated[str, typer.Option(help="Environment, such as reasoning_gym/chain_sum.")],
+    model: Annotated[Path, Option(help="Folder of the model to train.")],
+    env: Annotated[str, Option(help="Environment, such as reasoning_gym/chain_sum.")],
     param: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Parameter of the environment; can be repeated.")
+        list[str] | None, Option(metavar="NAME=VALUE", help="Environment's parameter; can be repeated.")
     ] = None,
-    name: Annotated[str | None, typer.Option(help="Name of the pool; the folder's if missing.")] = None,
-    rollouts: Annotated[
-        int | None, typer.Option(min=1, help="Make it a data pool, which buys so many rollouts and trains nothing.")
-    ] = None,
-    out: Annotated[Path, typer.Option(help="File to write.")] = Path("pool.toml"),
-    force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
-    json: JsonOption = False,
+    name: Annotated[str | None, Option(help="Name of the pool; the folder's if missing.")] = None,
+    rollouts: Annotated[int | None, Option(min=1, help="A data pool that buys so many and trains nothing.")] = None,
+    out: Annotated[Path, Option(help="File to write.")] = Path("pool.toml"),
+    force: Annotated[bool, Option("--force", help="Replace the file.")] = False,
+    json: options.JsonOption = False,
 ) -> None:
     """Write a pool's configuration in which every field is explained; needs no chain and no key."""
     from cli.pool.config import environment_parameters, parameter, pool_config, pool_file, world_problems
-    from cli.profile import find_profile, name_model_folder, profile_path
     from protocol.config import DataConfig
-    from protocol.files import write_file
 
     if out.suffix != ".toml":
         raise ConfigError(f"{out} does not end in .toml", "comments need TOML; choose another --out")
@@ -106,17 +86,17 @@ def init(
 
 
 @app.command("check", "muster pool check --config pool.toml --terms base-sepolia --budget 1000")
-def check(config: ConfigFile, terms: TermsFileOption, budget: BudgetOption, json: JsonOption = False) -> None:
+def check(config: ConfigFile, terms: TermsFileOption, budget: BudgetOption, json: options.JsonOption = False) -> None:
     """Find what would keep a pool from working, and what its files cost; needs no chain and no key.
 
     Exit code 1 if it could not work; warnings do not count."""
-    from cli.pool.config import costs, warnings
+    from cli.pool.config import costs, costs_text, warnings
 
     document, values, problems = _checked(config, terms, budget)
     cost = costs(document, values, budget)
-    shown = {**vars(cost), "file": cost.file, "files": cost.files, "problems": list(map(str, problems))}
-    shown["warnings"] = list(map(str, warnings(document)))
-    lines = [cost.text(), *(f"WARNING  {line}" for line in shown["warnings"])]
+    warned = list(map(str, warnings(document)))
+    shown = {**cost, "problems": list(map(str, problems)), "warnings": warned}
+    lines = [costs_text(cost), *(f"WARNING  {line}" for line in warned)]
     lines += [f"PROBLEM  {problem}" for problem in problems] or ["this pool can work"]
     emit(shown, json, lambda: "\n".join(lines), not problems)
 
@@ -124,7 +104,6 @@ def check(config: ConfigFile, terms: TermsFileOption, budget: BudgetOption, json
 def _checked(config: Path, terms: Path, budget: int) -> "tuple[PoolConfig, Terms, list[ConfigError]]":
     """Read configuration and terms; also return what would keep the pool from working."""
     from cli.pool.config import contradictions, load_terms, world_problems
-    from cli.profile import find_profile
     from protocol.config import PoolConfig
 
     document = PoolConfig.load(config)
@@ -140,14 +119,14 @@ def create(
     config: ConfigFile,
     terms: TermsFileOption,
     budget: BudgetOption,
-    by: Paying,
+    by: options.Paying,
     service_key: ServiceKeyOption = None,
     url: UrlOption = None,
 ) -> None:
     """Create a pool and escrow its budget; configuration and terms can never change.
 
     It takes work once enough seats judge it. On a local chain, missing tokens and gas come from its faucet."""
-    from cli.pool.config import costs, warnings
+    from cli.pool.config import costs, costs_text, warnings
 
     document, values, problems = _checked(config, terms, budget)
     session = by.open()
@@ -161,7 +140,7 @@ def create(
     planned = [PlannedTransaction(title, call), *_service_calls(session, number, service_key, url, after=True)]
     if not by.json:
         typer.echo(_terms_text(document, values, unbonding))
-        typer.echo(costs(document, values, budget).text())
+        typer.echo(costs_text(costs(document, values, budget)))
     warned = list(map(str, warnings(document)))
     for line in warned:
         typer.echo(f"WARNING  {line}", err=True)
@@ -179,8 +158,6 @@ def create(
 
 def _remember(pool: int) -> str:
     """Write the pool's number into the owner's profile if that names none; else say whose the profile is."""
-    from cli.profile import find_profile, name_pool, profile_path
-
     profile = find_profile("owner")
     if profile is not None and profile.pool is None:
         name_pool(profile_path("owner"), pool)
@@ -214,15 +191,8 @@ def _terms_text(config: "PoolConfig", terms: "Terms", unbonding: int) -> str:
         {
             "model": f"{config.model.source}, licence {config.model.license}",
             "pay": f"{show_tokens(terms.rate)} tokens per verified output token",
-            "fees": f"{show_tokens(terms.fee)} per seat and file, {show_tokens(terms.juryFee)} per juror",
-            "stake": f"{show_tokens(terms.minStake)} tokens at least; work in flight up to {terms.leverage} times it",
-            "committee": f"{terms.committee} seats; juries of {terms.jury}, then {terms.appealJury or 'none'}",
-            "judges": f"seats that chose {judges}, {needed(terms)} at least",
-            "receipts": f"hold {seconds(terms.receiptWindow)}",
-            "audit": f"{terms.audit_fraction:.0%} of rollouts",
-            "windows": f"commit {seconds(terms.commitWindow)}, reveal {seconds(terms.revealWindow)}, "
-            f"challenge {seconds(terms.challengeWindow)}",
-            "unbonding": f"{seconds(unbonding)} after a node leaves",
+            "stake": f"{show_tokens(terms.minStake)} tokens at least, locked {seconds(unbonding)} after a node leaves",
+            "judges": f"{needed(terms)} seats at least that chose {judges}; they audit {terms.audit_fraction:.0%}",
             "membership": "by invite" if terms.inviteOnly else "open to every staked node",
             "config": terms.configHash.hex(),
         }
@@ -262,19 +232,17 @@ def serve(config: ProcessConfigOption = None) -> None:
 @app.command("train", "muster pool train --config trainer.json --bench pool.toml --weights model")
 def train(
     config: ProcessConfigOption = None,
-    sft: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="Instead: fine-tune on conversations by this file.")
-    ] = None,
+    sft: Annotated[Path | None, Option(exists=True, dir_okay=False, help="Instead: fine-tune by this file.")] = None,
     bench: Annotated[
         Path | None,
-        typer.Option(exists=True, dir_okay=False, help="Instead: measure made-up steps of this pool configuration."),
+        Option(exists=True, dir_okay=False, help="Instead: measure made-up steps of this pool configuration."),
     ] = None,
     weights: Annotated[
-        Path | None, typer.Option(exists=True, file_okay=False, help="With --bench: the model's folder.")
+        Path | None, Option(exists=True, file_okay=False, help="The model's folder, for --bench.")
     ] = None,
-    rows: Annotated[int, typer.Option(min=1, max=4096, help="With --bench: packed rows of each rank in a step.")] = 4,
-    steps: Annotated[int, typer.Option(min=1, max=1000, help="With --bench: measured steps, after a first one.")] = 3,
-    json: JsonOption = False,
+    rows: Annotated[int, Option(min=1, max=4096, help="With --bench: packed rows of each rank in a step.")] = 4,
+    steps: Annotated[int, Option(min=1, max=1000, help="With --bench: measured steps, after a first one.")] = 3,
+    json: options.JsonOption = False,
 ) -> None:
     """Train the pool's model on accepted rollouts and publish every policy step.
 
@@ -290,38 +258,19 @@ def train(
     elif config is None:
         raise ConfigError("--bench needs the trainer's configuration", "pass --config FILE")
     elif report := run_bench(config, bench, weights, rows, steps, lambda line: typer.echo(line, err=True)):
-        emit(report, json, lambda: _bench_text(report))
-
-
-def _bench_text(report: dict[str, Any]) -> str:
-    gib = 1 << 30
-    peak = f"{report['peak_flops'] / 1e9:,.0f} GFLOP/s" + (", measured" if report["peak_measured"] else "")
-    return fields(
-        {
-            "device": f"{report['ranks']} × {report['device']}, {report['dtype']}",
-            "model": f"{report['parameters'] / 1e6:.1f} million parameters",
-            "step": f"{report['rollouts']} rollouts, {report['tokens']} tokens, {report['seconds']:.2f} s",
-            "tokens per second": f"{report['tokens_per_second']:.0f}",
-            "utilisation (MFU)": f"{report['mfu']:.1%} of {peak}",
-            "ranks wait": f"{report['idle_share']:.1%}",
-            "peak memory": f"{report['peak_bytes'] / gib:.2f} GiB with memory.row_tokens {report['row_tokens']}",
-            "a token in a row": f"{report['bytes_per_token'] / 1024:.1f} KiB",
-            "row_tokens that fit": report["row_tokens_fit"] or "unknown",
-        }
-    )
+        emit(report, json)
 
 
 @app.command("report", "muster pool report --pool https://pool.example --out report.html")
 def report(
-    out: Annotated[Path, typer.Option(help="Page to write; the record is written beside it.")] = Path("report.html"),
-    pool: PoolOption = None,
-    run: Annotated[Path | None, typer.Option(help="Or the folder of a run, such as `muster demo` leaves.")] = None,
-    json: JsonOption = False,
+    out: Annotated[Path, Option(help="Page to write; the record is written beside it.")] = Path("report.html"),
+    pool: options.PoolOption = None,
+    run: Annotated[Path | None, Option(help="Or the folder of a run, such as `muster demo` leaves.")] = None,
+    json: options.JsonOption = False,
 ) -> None:
     """Write a run's record as one page that opens anywhere: rewards, training, nodes, files, money."""
     from orchestrator.dashboard.page import report_page
     from orchestrator.dashboard.results import documents, fetch_details, fetch_record, read_results
-    from protocol.files import explained
 
     url = pool.url if pool else None
     if url is None and run is None:
@@ -343,10 +292,9 @@ def report(
 
 
 @app.command("list", "muster pool list")
-def list_pools(look: Reading) -> None:
+def list_pools(look: options.Reading) -> None:
     """List every pool of the deployment: phase, step, seats, nodes, and where its service answers."""
     from cli.diagnose.views import pool_phase, pool_view
-    from protocol.errors import printable
 
     session = look.open()
     state, now = session.state(), session.client.now()
@@ -373,68 +321,24 @@ def list_pools(look: Reading) -> None:
 
 
 @app.command("status", "muster pool status --pool 1")
-def status(look: PoolReading) -> None:
+def status(look: options.PoolReading) -> None:
     """Answer whether the pool is seen, what it does, what was paid and refused, and what to do next.
 
     It answers what it can when chain or service are down, and says which is, since when."""
-    from cli.diagnose.answers import StatusLook, StatusPart, pool_answers
-    from cli.diagnose.look import look_around, look_at_chain, look_at_process, look_at_service
-    from cli.diagnose.views import pool_text
-    from cli.pool.document import pool_without_evidence
-    from cli.profile import find_profile
-    from protocol.api.endpoints import STATUS
+    from cli.diagnose.status import pool_status
 
-    chain = look_at_chain(look, (look.pool,), lambda session: chain_facts(session, look.number(session)))
-    known = chain.facts or {}
-    url = (look.pool.url if look.pool else None) or (known["view"]["service"]["url"] if known else None)
-    service = look_at_service(url, STATUS)
-    pool = known["view"]["pool"] if known else (look.pool.number if look.pool else None) or 0
-    profile = find_profile("owner")
-    home = profile.home if profile and profile.pool == pool else None
-    around, _ = look_around(service, url, home, known.get("config", ""), owner=True)
-    looks = {role: look_at_process(home / role) for role in ("orchestrator", "trainer")} if home else {}
-    gone = {role: part.down for role, part in looks.items() if part.down and part.seen}
-    missing = "" if service.down else pool_without_evidence(url, known)
-    found = StatusLook(str(pool), time.time(), chain, service, StatusPart("process"), around=around)
-    answers = pool_answers(found, gone, missing)
-    view = known["view"] | {"free": known["free"]} if known else {}
-    details = [pool_text(view)] if known else []
-    view |= {"no_evidence": missing} if missing else {}
-    emit(view | answers.document(), look.json, lambda: "\n\n".join([answers.text(), *details]))
-
-
-def chain_facts(session: "Session", pool: int) -> dict[str, Any]:
-    """Return what `pool_answers` wants of the chain. Raises ConfigError if there is no such pool."""
-    from cli.diagnose.views import picked, pool_view, reason
-
-    state, now = session.state(), session.client.now()
-    view = pool_view(state, pool, now)
-    if view is None:
-        raise ConfigError(f"there is no pool {pool} on this deployment", "check --pool")
-    onchain, terms = session.suite.pools.pool_of(pool), state.pools[pool].terms
-    slashes = [one for one in state.slashes if one.pool == pool and one.kind == "node"]
-    refused = [(sub, why) for sub in state.submissions_of(pool) if (why := reason(state, sub))]
-    return {
-        "view": view,
-        "free": onchain.free,
-        "file": terms.maxUnits * terms.rate + terms.committee * terms.fee,
-        "now": now,
-        "settle_at": onchain.settle_at if view["status"] == "closing" else 0,
-        "refused": [{"sequence": s.sequence, "node": s.node, "reason": why} for s, why in refused[-_SHOWN:]],
-        "slashed": [picked(one, "sequence", "who", "amount") for one in slashes[-_SHOWN:]],
-        "config": state.pools[pool].config_hash.hex(),
-        "audit_rate": terms.auditRate,
-    }
+    document, text = pool_status(look)
+    emit(document, look.json, lambda: text)
 
 
 @app.command("set-service", "muster pool set-service --pool 1 --service-key ADDRESS --url https://pool.example")
 def set_service(
-    by: PoolActing,
+    by: options.PoolActing,
     service_key: ServiceKeyOption = None,
     url: UrlOption = None,
     count_seats: Annotated[
         bool,
-        typer.Option("--count-seats", help="Also count the seats that judge the pool: it takes work if enough do."),
+        Option("--count-seats", help="Also count the seats that judge the pool: it takes work if enough do."),
     ] = False,
 ) -> None:
     """Name the service's key, announce where it answers, or count the seats that judge the pool.
@@ -452,7 +356,7 @@ def set_service(
 
 
 @app.command("fund", "muster pool fund --pool 1 --amount 100")
-def fund(amount: AmountOption, by: PoolPaying) -> None:
+def fund(amount: options.AmountOption, by: options.PoolPaying) -> None:
     """Add to a pool's budget."""
     act_on_pool(
         by,
@@ -463,21 +367,21 @@ def fund(amount: AmountOption, by: PoolPaying) -> None:
 
 @app.command("invite", "muster pool invite --pool 1 --node ADDRESS --out invite.json --for 7d")
 def invite(
-    node: NodeOption,
-    out: OutFileOption,
-    key: KeyOptions,
-    pool: PoolOption = None,
-    deployment: DeploymentOption = None,
-    rpc: RpcOption = None,
-    valid: Annotated[str, typer.Option("--for", help="How long it can be used: 30m, 12h, 7d.")] = "7d",
+    node: options.NodeOption,
+    out: options.OutFileOption,
+    key: options.KeyOptions,
+    pool: options.PoolOption = None,
+    deployment: options.DeploymentOption = None,
+    rpc: options.RpcOption = None,
+    valid: Annotated[str, Option("--for", help="How long it can be used: 30m, 12h, 7d.")] = "7d",
 ) -> None:
     """Sign an invite for a node into a file for its operator; sends nothing."""
     from cli.pool.authorisations import Invite
     from cli.session import open_session
 
     period = parse_period(valid, "--for")
-    session = open_session(deployment, rpc, key_path(key.keystore), key.password_file)
-    number = session.pool_number(pool)
+    session = open_session(deployment, rpc, options.key_path(key.keystore), key.password_file)
+    number = session.pool_number(pool.number, pool.url) if pool else session.pool_number()
     owner = session.pool(number).owner
     if owner != session.client.address:
         raise ConfigError(f"pool {number} is owned by {owner}, not by {session.client.address}", "use the owner's key")
@@ -500,7 +404,7 @@ def parse_period(text: str, what: str) -> int:
 
 
 @app.command("remove-node", "muster pool remove-node --pool 1 --node ADDRESS")
-def remove_node(node: NodeOption, by: PoolPaying) -> None:
+def remove_node(node: options.NodeOption, by: options.PoolPaying) -> None:
     """Keep a node from any later submission; its stake and its work so far are untouched."""
     act_on_pool(
         by,
@@ -511,7 +415,7 @@ def remove_node(node: NodeOption, by: PoolPaying) -> None:
 
 @app.command("pause", "muster pool pause --pool 1")
 def pause(
-    by: PoolActing, end: Annotated[bool, typer.Option("--end", help="Open the pool again instead.")] = False
+    by: options.PoolActing, end: Annotated[bool, Option("--end", help="Open the pool again instead.")] = False
 ) -> None:
     """Take no new members or files until the pause is ended; votes, pay and disputes go on."""
     if end:
@@ -521,7 +425,7 @@ def pause(
 
 
 @app.command("close", "muster pool close --pool 1")
-def close(by: PoolPaying) -> None:
+def close(by: options.PoolPaying) -> None:
     """Close a pool for good, or take the rest of its budget back once its last window is over: run it again then."""
     session = by.open()
     pool = by.number(session)

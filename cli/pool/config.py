@@ -5,7 +5,6 @@ import textwrap
 import types
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -17,10 +16,17 @@ from chain.deployment import FOLDER
 from chain.indexer.records import Terms
 from chain.indexer.state import group_number
 from cli.output import fields
+from environments.base import THRESHOLD
+from environments.checking import sample_seeds
+from environments.gym import RESERVED
+from environments.program import too_slow
+from environments.registry import load_environment, scoring_versions
 from protocol.config import BF16_CHECKS, ChecksConfig, EnvironmentConfig, ModelConfig, PoolConfig
 from protocol.encoding import Document, load_document, parse_tokens, show_tokens
 from protocol.errors import ConfigError
 from protocol.models import read_object
+from trainer.model.tiny_model import TINY_SOURCE
+from validator.challenges import no_evidence
 
 _MAX_ROWS = 65535
 _PROGRAM_PROBLEMS = 32
@@ -131,8 +137,6 @@ def _literal(value: Any) -> str:
 
 def pool_config(folder: Path, environment: str, params: dict[str, Any], name: str | None) -> PoolConfig:
     """Return the configuration with defaults for everything else. Raises what `model_config` raises."""
-    from environments.registry import scoring_versions
-
     model = model_config(folder)
     chosen = EnvironmentConfig(name=environment, params=params)
     return PoolConfig(
@@ -175,9 +179,6 @@ def environment_parameters(environment: str) -> dict[str, Any]:
 
     from reasoning_gym.factory import DATASETS
 
-    from environments.base import THRESHOLD
-    from environments.gym import RESERVED
-
     _, config = DATASETS[environment.partition("/")[2]]
     defaults: dict[str, Any] = {}
     for field in dataclasses.fields(config):
@@ -190,68 +191,59 @@ def environment_parameters(environment: str) -> dict[str, Any]:
 # Checks and costs
 
 
-@dataclass(frozen=True)
-class PoolCosts:
-    """What a full file costs (base units) and how far a budget reaches. `units`: the most output tokens of a file.
-    `rollouts`: how many a data pool buys, 0 for a pool that trains; `rows` of them make a file."""
-
-    units: int
-    pay: int
-    fees: int
-    budget: int
-    wanted: int
-    files_per_step: int
-    rollouts: int = 0
-    rows: int = 1
-
-    @property
-    def file(self) -> int:
-        return self.pay + self.fees
-
-    @property
-    def files(self) -> int:
-        """How many full files the budget buys."""
-        return self.budget // self.file if self.file else self.wanted
-
-    def text(self) -> str:
-        steps, needed = self.files // self.files_per_step, self.wanted * self.file
-        buys = f"{self.files * self.rows} rollouts" if self.rollouts else f"{steps} training steps"
-        run = f"{self.rollouts} rollouts take" if self.rollouts else "the run needs"
-        return fields(
-            {
-                "a full file": f"{self.units} output tokens; {show_tokens(self.file)} tokens, of them "
-                f"{show_tokens(self.pay)} to its node and {show_tokens(self.fees)} to its committee",
-                "the budget buys": f"{self.files} full files, {buys}",
-                run: f"{self.wanted} files, {show_tokens(needed)} tokens at most"
-                + ("" if needed <= self.budget else ": muster pool fund adds the rest later"),
-            }
-        )
-
-
-def costs(config: PoolConfig, terms: Terms, budget: int) -> PoolCosts:
-    """Price the pool's own files, each as long as it can be."""
-    units = config.work.rows * config.work.max_new_tokens
-    wanted = config.bought_files or config.train.steps * config.train.files_per_step
+def costs(config: PoolConfig, terms: Terms, budget: int) -> dict[str, int]:
+    """Return what a full `file` of the pool costs (base units), each as long as it can be, and how many `files` the
+    budget buys of those `wanted`. `units`: the most output tokens of a file; `rollouts`: how many a data pool buys, 0
+    for a pool that trains; `rows` of them make a file."""
+    units, wanted = config.work.rows * config.work.max_new_tokens, config.train.steps * config.train.files_per_step
+    wanted = config.bought_files or wanted
     pay, fees = units * terms.rate, terms.committee * terms.fee
-    rollouts = config.data.rollouts if config.data is not None else 0
-    return PoolCosts(units, pay, fees, budget, wanted, config.train.files_per_step, rollouts, config.work.rows)
+    return {
+        "units": units,
+        "pay": pay,
+        "fees": fees,
+        "file": pay + fees,
+        "budget": budget,
+        "wanted": wanted,
+        "files": budget // (pay + fees) if pay + fees else wanted,
+        "files_per_step": config.train.files_per_step,
+        "rollouts": config.data.rollouts if config.data is not None else 0,
+        "rows": config.work.rows,
+    }
+
+
+def costs_text(cost: dict[str, int]) -> str:
+    """Return the costs of a pool for people."""
+    files, needed = cost["files"], cost["wanted"] * cost["file"]
+    buys = (
+        f"{files * cost['rows']} rollouts" if cost["rollouts"] else f"{files // cost['files_per_step']} training steps"
+    )
+    later = "" if needed <= cost["budget"] else ": muster pool fund adds the rest later"
+    file, pay, fees = (show_tokens(cost[name]) for name in ("file", "pay", "fees"))
+    return fields(
+        {
+            "a full file": f"{cost['units']} output tokens; {file} tokens, of them {pay} to its node and {fees} to its "
+            "committee",
+            "the budget buys": f"{files} full files, {buys}",
+            f"{cost['rollouts']} rollouts take" if cost["rollouts"] else "the run needs": f"{cost['wanted']} files, "
+            f"{show_tokens(needed)} tokens at most{later}",
+        }
+    )
 
 
 def contradictions(config: PoolConfig, terms: Terms, budget: int) -> list[ConfigError]:
     """Return why the pool could take no file, or would lose them: configuration, terms and budget do not fit."""
-    from environments.program import too_slow
-
     cost, problems = costs(config, terms, budget), []
     if config.work.rows > _MAX_ROWS:
         problems.append(ConfigError(f"a file has {config.work.rows} rollouts, {_MAX_ROWS} fit", "make files smaller"))
-    if cost.units > terms.maxUnits:
-        what = f"a file can have {cost.units} output tokens, `max_units` takes {terms.maxUnits}"
+    if cost["units"] > terms.maxUnits:
+        what = f"a file can have {cost['units']} output tokens, `max_units` takes {terms.maxUnits}"
         problems.append(ConfigError(what, "raise `max_units`, or make files or answers smaller"))
-    if terms.rate and (limit := terms.minStake * terms.leverage // terms.rate) < cost.units:
-        what = f"the least stake allows {limit} output tokens in flight, one file can have {cost.units}"
+    if terms.rate and (limit := terms.minStake * terms.leverage // terms.rate) < cost["units"]:
+        what = f"the least stake allows {limit} output tokens in flight, one file can have {cost['units']}"
         problems.append(ConfigError(what, "raise `min_stake` or `leverage`, or lower `rate`"))
-    if budget < cost.file:
-        what = f"the budget is {show_tokens(budget)} tokens, one full file costs {show_tokens(cost.file)}"
+    if budget < cost["file"]:
+        what = f"the budget is {show_tokens(budget)} tokens, one full file costs {show_tokens(cost['file'])}"
         problems.append(ConfigError(what, "raise --budget, or lower `rate` or `fee`"))
     if config.data is None and terms.maxLag < config.train.max_off_policy_steps:
         what = f"training uses files {config.train.max_off_policy_steps} steps old, `max_lag` takes {terms.maxLag}"
@@ -274,8 +266,6 @@ def contradictions(config: PoolConfig, terms: Terms, budget: int) -> list[Config
 
 def warnings(config: PoolConfig) -> list[ConfigError]:
     """Return what does not keep a pool from working, but can never change once it is made."""
-    from validator.challenges import no_evidence
-
     found = []
     if not config.scoring_versions:
         what = "the configuration names no `scoring_versions`: a node whose libraries score differently is slashed"
@@ -289,9 +279,6 @@ def warnings(config: PoolConfig) -> list[ConfigError]:
 def world_problems(config: PoolConfig, folder: Path | None = None) -> list[ConfigError]:
     """Return what of the world does not fit: environments, parameters, the model (in `folder`, else under its
     `source`)."""
-    from environments.checking import sample_seeds
-    from environments.registry import load_environment
-
     problems = []
     others = [one.environment for one in config.evaluation.sets if one.environment is not None]
     for environment in (*config.environments, *others):
@@ -310,8 +297,6 @@ def world_problems(config: PoolConfig, folder: Path | None = None) -> list[Confi
 
 def missing_model(source: str) -> str:
     """Return why there is no such model, if that is certain: an id that cannot be looked up now counts as one."""
-    from trainer.model.tiny_model import TINY_SOURCE
-
     folder = Path(source).expanduser()
     if source == TINY_SOURCE:
         return ""

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from cli.options import Commands, PoolReading, Reading, address_option
 from cli.output import emit, fields, table
@@ -20,12 +21,12 @@ _SECONDS = 60.0
 
 @app.command("export", "muster dataset export --pool https://pool.example --out rollouts --licence cc-by-4.0")
 def export(
-    out: Annotated[Path, typer.Option(help="Folder to write; it must not exist.")],
+    out: Annotated[Path, Option(help="Folder to write; it must not exist.")],
     look: PoolReading,
-    licence: Annotated[str, typer.Option(help="Licence you offer the data under, such as cc-by-4.0.")] = "unknown",
-    confirmations: Annotated[int, typer.Option(min=0, max=1000, help="Blocks on top of the last one that counts.")] = 2,
-    sign_with: Annotated[Path | None, typer.Option(help="Key file that signs the data set.")] = None,
-    sign_password_file: Annotated[Path | None, typer.Option(help="File (mode 0600) with its password.")] = None,
+    licence: Annotated[str, Option(help="Licence you offer the data under, such as cc-by-4.0.")] = "unknown",
+    confirmations: Annotated[int, Option(min=0, max=1000, help="Blocks on top of the last one that counts.")] = 2,
+    sign_with: Annotated[Path | None, Option(help="Key file that signs the data set.")] = None,
+    sign_password_file: Annotated[Path | None, Option(help="File (mode 0600) with its password.")] = None,
 ) -> None:
     """Write every rollout that was accepted for good as a folder that anybody can verify.
 
@@ -48,7 +49,7 @@ def export(
 
 @app.command("verify", "muster dataset verify rollouts --deployment deployment.json --rpc https://rpc.example")
 def verify(
-    folder: Annotated[Path, typer.Argument(help="The data set's folder.", exists=True, file_okay=False)],
+    folder: Annotated[Path, Argument(help="The data set's folder.", exists=True, file_okay=False)],
     look: Reading,
     signer: Annotated[
         str | None,

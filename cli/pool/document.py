@@ -1,28 +1,27 @@
 """A pool's configuration document, from its service by its hash on chain, and what it means for who takes part."""
 
 import hashlib
+from collections.abc import Iterable
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
+from chain.indexer.records import Pool
+from cli.profile import find_profile
+from cli.session import Session
+from environments.program import too_slow
 from protocol.api.endpoints import OBJECTS
 from protocol.config import PoolConfig
 from protocol.errors import ConfigError, IntegrityError, MusterError
 from storage.keys import object_key
 from storage.transfers import HttpObjects
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from chain.indexer.records import Pool
-    from cli.session import Session
-
+from validator.challenges import no_evidence
 
 _MAX_BYTES = 1 << 20
 
 
-def service_objects(service: str, seconds: float) -> "closing[HttpObjects]":
+def service_objects(service: str, seconds: float) -> closing[HttpObjects]:
     """Open a pool's bucket through its service, wherever that points: who asks named it, and sees the answer alone."""
     return closing(HttpObjects([service.rstrip("/") + OBJECTS], timeout=seconds, allow_private=True))
 
@@ -38,8 +37,6 @@ def fetch_pool_config(service: str, config_hash: bytes) -> PoolConfig:
 
 def pool_without_evidence(service: str | None, known: dict[str, Any]) -> str:
     """Return why no node challenge can convict in a pool; empty if one can, or its configuration cannot be had."""
-    from validator.challenges import no_evidence
-
     if not service or not known:
         return ""
     try:
@@ -48,7 +45,7 @@ def pool_without_evidence(service: str | None, known: dict[str, Any]) -> str:
         return ""
 
 
-def _checked_config(pool: "Pool", service: str, question: str) -> PoolConfig | None:
+def _checked_config(pool: Pool, service: str, question: str) -> PoolConfig | None:
     """Fetch a pool's configuration. If it cannot be had, a line on standard error says which `question` stays open."""
     try:
         if not service:
@@ -59,22 +56,17 @@ def _checked_config(pool: "Pool", service: str, question: str) -> PoolConfig | N
         return None
 
 
-def refuse_no_evidence(pool: "Pool") -> None:
+def refuse_no_evidence(pool: Pool) -> None:
     """Raise ConfigError for a pool whose juries refute every challenge."""
-    from validator.challenges import no_evidence
-
     config = _checked_config(pool, pool.service_url, "it has `evidence`")
     if config is not None and (why := no_evidence(config.evidence)):
         what = f"{why}: its juries refute every challenge, and the bond would be lost"
         raise ConfigError(what, "only its owner can remove the node")
 
 
-def refuse_slow_pools(session: "Session", groups: "Iterable[int]") -> None:
+def refuse_slow_pools(session: Session, groups: Iterable[int]) -> None:
     """Raise ConfigError for the first pool that cannot be judged in time, which its seats are fined for. Of a validator
     group, the process refuses what is too slow."""
-    from cli.profile import find_profile
-    from environments.program import too_slow
-
     pools, profile = session.state().pools, find_profile("validator")
     for pool in (pools[number] for number in groups if number in pools):
         own = profile.service if profile is not None and profile.pool == pool.pool else ""

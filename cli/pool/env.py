@@ -2,41 +2,36 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from cli.options import Commands, EngineOptions, JsonOption
-from cli.output import emit, fields, table
+from cli.output import emit, fields, values
+from environments.base import Problem
+from protocol.encoding import load_document
 from protocol.errors import ConfigError
-
-if TYPE_CHECKING:
-    from environments.base import Problem
+from protocol.files import file_sha256, write_file
 
 app = Commands(help="Where a pool's problems come from.", no_args_is_help=True)
 ParamOption = Annotated[
-    list[str] | None, typer.Option(metavar="NAME=VALUE", help="Parameter of the environment; can be repeated.")
+    list[str] | None, Option(metavar="NAME=VALUE", help="Environment's parameter; can be repeated.")
 ]
 
 
 @app.command("install", "muster env install my-env==0.1.0 --arg size=500")
 def install(
-    package: Annotated[str, typer.Argument(metavar="NAME==VERSION|WHEEL", help="Package of the verifiers library.")],
+    package: Annotated[str, Argument(metavar="NAME==VERSION|WHEEL", help="Package of the verifiers library.")],
     load: Annotated[
         str,
-        typer.Option(metavar="MODULE[:CALLABLE]", help="What gives the environment; the package's name if missing."),
+        Option(metavar="MODULE[:CALLABLE]", help="What gives the environment; the package's name if missing."),
     ] = "",
     arg: ParamOption = None,
-    evaluation: Annotated[
-        bool, typer.Option("--eval", help="Its evaluation rows instead of those to train on.")
-    ] = False,
-    wheel: Annotated[
-        list[Path] | None, typer.Option(help="Wheel that no index has; travels with the pool. Can be repeated.")
-    ] = None,
-    build: Annotated[
-        bool, typer.Option("--build", help="Also what has no wheel: building one runs its code on this machine.")
-    ] = False,
-    out: Annotated[Path | None, typer.Option(help="Where to write the lock; NAME.lock if missing.")] = None,
+    evaluation: Annotated[bool, Option("--eval", help="Its evaluation rows instead of those to train on.")] = False,
+    wheel: Annotated[list[Path] | None, Option(help="Wheel that no index has; travels with the pool.")] = None,
+    build: Annotated[bool, Option("--build", help="Also build what has no wheel, by running its code here.")] = False,
+    out: Annotated[Path | None, Option(help="Where to write the lock; NAME.lock if missing.")] = None,
     json: JsonOption = False,
 ) -> None:
     """Install a package of the `verifiers` library beside muster and lock it to the byte, for a pool."""
@@ -44,7 +39,6 @@ def install(
     from environments.registry import data_folder
     from environments.verifiers.environment import lock_package, pinned_name
     from environments.verifiers.install import wheel_requirement
-    from protocol.files import write_file
 
     wheels, path = list(wheel or ()), Path(package).expanduser()
     if path.suffix == ".whl":
@@ -63,19 +57,14 @@ def install(
 def check(
     target: Annotated[
         str,
-        typer.Argument(
-            metavar="NAME|FILE|CONFIG",
-            help="reasoning_gym/NAME, a .py, .jsonl or .lock file, or a pool's.",
-        ),
+        Argument(metavar="NAME|FILE|CONFIG", help="reasoning_gym/NAME, a .py, .jsonl or .lock file, or a pool's."),
     ],
-    problems: Annotated[int, typer.Option(min=1, max=1 << 20, help="Problems to try of each environment.")] = 16,
+    problems: Annotated[int, Option(min=1, max=1 << 20, help="Problems to try of each environment.")] = 16,
     param: ParamOption = None,
-    new: Annotated[bool, typer.Option("--new", help="First write a small program to that .py file, to start from.")] = (
+    new: Annotated[bool, Option("--new", help="First write a small program to that .py file, to start from.")] = (
         False
     ),
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Put a sound file where pools of this machine look for it.")
-    ] = False,
+    keep: Annotated[bool, Option("--keep", help="Put a sound file where pools of this machine look for it.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Make and score problems in two different processes, and try hostile answers.
@@ -102,21 +91,9 @@ def check(
         documents = [
             vars(one) | {"content": each.environment.declared.content} for each, one in zip(chosen, checks, strict=True)
         ]
-    rows = [
-        (
-            one.name,
-            one.problems,
-            one.problems - one.disagreements,
-            f"{one.solved} of {one.references}",
-            f"{one.won} of {one.hostile} won",
-            f"{one.problem_ms:.1f}",
-            f"{one.score_ms:.1f}",
-            f"{one.slowest_ms:.0f}",
-        )
-        for one in checks
-    ]
-    head = ("environment", "problems", "same", "reference", "hostile", "problem ms", "score ms", "slowest ms")
-    lines = [table(head, rows), *(f"PROBLEM  {one.name}: {line}" for one in checks for line in one.findings)]
+    shown = [{name: value for name, value in vars(one).items() if name != "findings"} for one in checks]
+    lines = [values({"environments": shown})]
+    lines += [f"PROBLEM  {one.name}: {line}" for one in checks for line in one.findings]
     if sound and data is not None:
         lines += ["sound; in a pool's configuration:", "", *_block(config.name, config.content, config.rows), ""]
         lines.append(f"kept as {kept}" if kept else "keep the file under that name by --keep")
@@ -125,7 +102,6 @@ def check(
 
 def _write_program(file: Path) -> None:
     from environments import program
-    from protocol.files import write_file
 
     if file.suffix != ".py":
         raise ConfigError(f"{file} does not end in .py", "choose another name")
@@ -141,28 +117,21 @@ def _block(name: str, content: str, rows: int) -> list[str]:
 
 @app.command("filter", "muster env filter --pool-config pool.json --weights model --out filtered.json")
 def filter_problems(
-    pool_config: Annotated[Path, typer.Option(help="Pool configuration: model, environments, work.")],
-    weights: Annotated[Path, typer.Option(help="Folder of the model that tries the problems.")],
-    out: Annotated[Path, typer.Option(help="New pool configuration to write, with the kept problems.")],
+    pool_config: Annotated[Path, Option(help="Pool configuration: model, environments, work.")],
+    weights: Annotated[Path, Option(help="Folder of the model that tries the problems.")],
+    out: Annotated[Path, Option(help="New pool configuration to write, with the kept problems.")],
     engine: EngineOptions,
-    candidates: Annotated[int, typer.Option(min=1, max=1 << 22, help="Problems to try.")] = 4096,
-    samples: Annotated[int, typer.Option(min=1, max=1024, help="Tries at each.")] = 8,
-    lowest: Annotated[float, typer.Option(min=0, max=1, help="Least share of solved tries.")] = 0.125,
-    highest: Annotated[float, typer.Option(min=0, max=1, help="Greatest share of solved tries.")] = 0.75,
-    journal: Annotated[
-        Path | None, typer.Option(help="Where finished tries are kept, to go on after an interruption.")
-    ] = None,
-    environment: Annotated[
-        str | None, typer.Option(help="Environment whose problems are tried, where the pool has several.")
-    ] = None,
+    candidates: Annotated[int, Option(min=1, max=1 << 22, help="Problems to try.")] = 4096,
+    samples: Annotated[int, Option(min=1, max=1024, help="Tries at each.")] = 8,
+    lowest: Annotated[float, Option(min=0, max=1, help="Least share of solved tries.")] = 0.125,
+    highest: Annotated[float, Option(min=0, max=1, help="Greatest share of solved tries.")] = 0.75,
+    environment: Annotated[str | None, Option(help="Whose problems are tried, where there are several.")] = None,
     json: JsonOption = False,
 ) -> None:
     """Keep the problems that a model solves sometimes, for those it never or always solves teach nothing.
 
     Run it again after an interruption and it continues."""
     from protocol.config import PoolConfig
-    from protocol.encoding import load_document
-    from protocol.files import write_file
     from trainer.data.problem_filter import FilterPlan, run_filter
 
     config = load_document(pool_config, PoolConfig)
@@ -170,21 +139,20 @@ def filter_problems(
         raise ConfigError("--lowest is above --highest", "swap them")
     if not weights.is_dir():
         raise ConfigError(f"{weights} is not a folder", "name the folder of a model")
-    engine.set_threads()
-    plan = FilterPlan(candidates, samples, lowest, highest)
-    journal = journal or out.with_suffix(".tries.jsonl")
     names = [one.called for one in config.environments]
     if (environment is None and len(names) > 1) or environment not in (None, *names):
         what = f"the pool has no environment {environment}" if environment else "the pool has several environments"
         raise ConfigError(what, f"name one by --environment: {', '.join(names)}")
+    engine.set_threads()
     place = names.index(environment) if environment else 0
     chosen = config.environments[place].model_copy(update={"problems": None})
-    alone = config.model_copy(update={"environments": (chosen,)})
+    alone, journal = config.model_copy(update={"environments": (chosen,)}), out.with_suffix(".tries.jsonl")
+    plan = FilterPlan(candidates, samples, lowest, highest)
     generator = engine.config().make()
     report = run_filter(generator, alone, weights, plan, journal, engine.batch, lambda line: typer.echo(line, err=True))
-    filtered = chosen.model_copy(update={"problems": report.problems})
-    environments = (*config.environments[:place], filtered, *config.environments[place + 1 :])
-    document = config.model_copy(update={"environments": environments})
+    environments = list(config.environments)
+    environments[place] = chosen.model_copy(update={"problems": report.problems})
+    document = config.model_copy(update={"environments": tuple(environments)})
     write_file(out, document.model_dump_json(indent=2).encode() + b"\n")
     summary = {
         "candidates": report.problems.candidates,
@@ -200,14 +168,12 @@ def filter_problems(
 
 @app.command("screen", "muster env screen tasks.parquet --pool-config pool.json --weights model --out rows.jsonl")
 def screen(
-    file: Annotated[Path, typer.Argument(help="JSON lines or Parquet in GENESYS's schema.", exists=True)],
-    out: Annotated[Path, typer.Option(help="File to write, of JSON lines: the rows that a pool can use.")],
-    pool_config: Annotated[
-        Path | None, typer.Option(help="Pool whose prompts a row's must fit; needs --weights.")
-    ] = None,
-    weights: Annotated[Path | None, typer.Option(help="Folder of the pool's model: its tokenizer counts.")] = None,
-    proven: Annotated[bool, typer.Option("--proven", help="Drop rows without a reference answer too.")] = False,
-    keep: Annotated[bool, typer.Option("--keep", help="Put the file where pools of this machine look for it.")] = False,
+    file: Annotated[Path, Argument(help="JSON lines or Parquet in GENESYS's schema.", exists=True)],
+    out: Annotated[Path, Option(help="File to write, of JSON lines: the rows that a pool can use.")],
+    pool_config: Annotated[Path | None, Option(help="Pool whose prompts a row's must fit; needs --weights.")] = None,
+    weights: Annotated[Path | None, Option(help="Folder of the pool's model: its tokenizer counts.")] = None,
+    proven: Annotated[bool, Option("--proven", help="Drop rows without a reference answer too.")] = False,
+    keep: Annotated[bool, Option("--keep", help="Put the file where pools of this machine look for it.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Keep the rows of a data file that can be asked and verified.
@@ -216,7 +182,6 @@ def screen(
     question alone is not. What is dropped, and why, is written beside it."""
     from cli.pool.env_target import keep_file
     from environments.checking import REASONS, Screen, screen_file
-    from protocol.files import file_sha256
 
     if (pool_config is None) != (weights is None):
         raise ConfigError("--pool-config and --weights go together", "give both, or neither")
@@ -246,7 +211,6 @@ def _prompt_limit(pool_config: Path, weights: Path) -> "Callable[[Problem], bool
     """Return whether a problem's prompt fits a pool's limit, with the longest of its targets."""
     from environments.prompts import prompt_tokens
     from protocol.config import PoolConfig
-    from protocol.encoding import load_document
     from protocol.models import load_tokenizer
     from protocol.seeds import all_targets
 

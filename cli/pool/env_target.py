@@ -9,10 +9,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from environments.base import Environment
-from environments.registry import load_environment
-from protocol.config import EnvironmentConfig
+from environments.registry import data_folder, load_environment
+from protocol.config import MAX_FILE_BYTES, EnvironmentConfig, PoolConfig
 from protocol.encoding import parse_document
 from protocol.errors import ConfigError, MusterError
+from protocol.files import explained, file_sha256, read_bounded, write_file
 
 _KINDS = {".py": "program", ".jsonl": "genesys", ".lock": "verifiers"}
 _CONFIGS = (".toml", ".json")
@@ -31,8 +32,6 @@ class CheckTarget:
 @contextmanager
 def targets(given: str, params: dict[str, Any]) -> Iterator[list[CheckTarget]]:
     """Yield the environments that are meant. Raises ConfigError, IntegrityError for a wrong row, ScoringUnavailable."""
-    from protocol.config import PoolConfig
-
     path = Path(given).expanduser()
     if path.suffix in _CONFIGS:
         if params:
@@ -50,6 +49,8 @@ def targets(given: str, params: dict[str, Any]) -> Iterator[list[CheckTarget]]:
                 what = error.what.replace(str(tried), str(path)).replace(tried.name, str(path))
                 raise type(error)(what, error.hint) from None
             yield [target]
+    elif path.suffix == ".parquet":
+        raise ConfigError(f"{given} is no file of JSON lines", f"muster env screen {given} --out rows.jsonl")
     elif given in _KINDS.values():
         hint = f"name the file itself ({', '.join(_KINDS)}) or the pool's configuration"
         raise ConfigError(f"`{given}` is a file", hint)
@@ -63,10 +64,6 @@ def targets(given: str, params: dict[str, Any]) -> Iterator[list[CheckTarget]]:
 
 def keep_file(path: Path, content: str) -> Path:
     """Put an environment's file where pools of this machine look for it: under its hash in the user's cache."""
-    from environments.registry import data_folder
-    from protocol.config import MAX_FILE_BYTES
-    from protocol.files import read_bounded, write_file
-
     place = data_folder() / content
     write_file(place, read_bounded(path, MAX_FILE_BYTES), "check the folder, or set XDG_CACHE_HOME")
     return place
@@ -74,8 +71,6 @@ def keep_file(path: Path, content: str) -> Path:
 
 def _of_file(path: Path, params: dict[str, Any], folder: Path) -> CheckTarget:
     """Place the file under its hash in a folder of its own: nothing of the user's is written to."""
-    from protocol.files import explained, file_sha256
-
     with explained(f"read {path}", "check the path"):
         content = file_sha256(path)
     (folder / content).symlink_to(path.resolve())

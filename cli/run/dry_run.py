@@ -1,6 +1,11 @@
-"""`muster node dry-run`: make one file and judge it, each engine in a process of its own, and what comes of it."""
+"""`muster node dry-run`: make one file as a worker does and judge it as validators do, each engine in a process of its
+own, without sending anything; and what comes of it."""
 
 import secrets
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -12,43 +17,92 @@ from cli.diagnose.views import MEANING
 from cli.options import EngineOptions
 from cli.output import fields, seconds, table
 from cli.profile import Profile, ProfileEngine
-from cli.run.one_file import Draw, DryRunFile, Judged, judge_file, make_file, usual_verifier
 from cli.run.up import check_scoring
+from engines.base import EngineInfo
 from engines.runtime import vllm_installed
+from environments.pool import PoolEnvironments
 from protocol.config import ChecksConfig, PoolConfig
 from protocol.encoding import TOKEN, show_tokens
 from protocol.errors import ConfigError, MusterError
 from protocol.evidence.figures import engines_of, figures_of
 from protocol.evidence.null_model import files_until_accused
 from protocol.identity import WorkId
+from protocol.rollout_file.rows import Commitment
 from protocol.seeds import Work
 from protocol.verdict import Code, Finding, Measurement, Verdict
 from runtime.entry import alone
 from runtime.pool_client import PoolClient
 from runtime.process import EngineConfig, ProcessConfig
+from storage.weights.cache import manifest_of
 
 _LONGEST_SECONDS = 4 * 3600.0
 
 
 def make_and_judge(observer: ProcessConfig, profile: Profile | None, worker: str | None) -> dict[str, Any]:
     """Make one file as `worker` (ENGINE:DTYPE:DEVICE, else the profile's) and judge it; return what came of it."""
-    client = PoolClient(observer, None)
-    try:
+    with closing(PoolClient(observer, None)) as client:
         work = next_work(client)
         terms, config = client.state.pools[observer.pool].terms, client.pool_config(20.0)
         check_scoring(config)
         maker, judge = engines(config, profile, worker)
         typer.echo("fetching the pool's current weights", err=True)
         weights = client.weights(work)
-        draw = Draw(len(client.state.submissions_of(observer.pool)), secrets.token_bytes(32), terms.auditRate)
-    finally:
-        client.close()
+        sequence = len(client.state.submissions_of(observer.pool))
     typer.echo(f"making {config.work.rows} rollouts with {maker.name}, {maker.dtype} on {maker.device}", err=True)
     made = alone(f"making a file with {maker.name}", _LONGEST_SECONDS, make_file, config, maker, weights, work)
     typer.echo(f"judging them with {judge.name}, {judge.dtype} on {judge.device}", err=True)
     what = f"judging with {judge.name}"
-    judged = alone(what, _LONGEST_SECONDS, judge_file, config, judge, weights, work, made, draw)
-    return dry_run_view(work, made, judged, terms, config)
+    verdict, took = alone(
+        what, _LONGEST_SECONDS, judge_file, config, judge, weights, work, made, sequence, terms.auditRate
+    )
+    return dry_run_view(work, made, verdict, took, terms, config)
+
+
+@dataclass(frozen=True)
+class DryRunFile:
+    """A file and what would go on chain about it. `seconds`: what making took, the loading of weights aside."""
+
+    data: bytes
+    commitment: Commitment
+    engine: EngineInfo
+    seconds: float
+
+
+def make_file(config: PoolConfig, engine: EngineConfig, weights: Path, work: Work) -> DryRunFile:
+    """Make a file as the worker does. Raises MusterError if the engine or the weights are not usable."""
+    from worker.produce import Producer
+
+    producer = Producer(config, engine.make())
+    producer.load(weights)
+    started = time.monotonic()
+    made = producer.make(work)
+    return DryRunFile(made.data, made.commitment, producer.engine.info, time.monotonic() - started)
+
+
+def judge_file(
+    config: PoolConfig,
+    engine: EngineConfig,
+    weights: Path,
+    work: Work,
+    made: DryRunFile,
+    sequence: int,
+    audit_rate: int,
+) -> tuple[Verdict, float]:
+    """Judge a file as validators do, as the pool's file `sequence`, audited at a rate in 1/65536. Return the verdict
+    and what judging took (s), the loading of weights aside. Raises MusterError if the engine or the weights are not
+    usable."""
+    from validator.judging.checks import SubmissionFacts
+    from validator.judging.pipeline import judge
+
+    verifier = engine.make()
+    verifier.load(weights)
+    environments = PoolEnvironments.of(config, weights).at(weights)
+    facts = SubmissionFacts(work, made.commitment, sequence, secrets.token_bytes(32), audit_rate)
+    started = time.monotonic()
+    manifest = manifest_of(weights)
+    null_models = manifest.null_models if manifest else None
+    verdict = judge(facts, made.data, config, environments, verifier, null_models)
+    return verdict, time.monotonic() - started
 
 
 def next_work(client: PoolClient) -> Work:
@@ -74,7 +128,7 @@ def engines(config: PoolConfig, profile: Profile | None, worker: str | None) -> 
     given = EngineSpec.parse(worker or f"{name}:{dtype}:{own.device}", dtype, "--worker")
     EngineOptions(threads=own.threads).set_threads()
     maker = EngineConfig.model_validate(vars(given) | {"threads": own.threads, "batch": own.batch})
-    return maker, usual_verifier(maker, dtype)
+    return maker, EngineConfig.model_validate(maker.model_dump() | {"name": "transformers", "dtype": dtype})
 
 
 _CURES = {
@@ -87,9 +141,11 @@ _CURES = {
 _MS = 1000
 
 
-def dry_run_view(work: Work, made: DryRunFile, judged: Judged, terms: Terms, config: PoolConfig) -> dict[str, Any]:
+def dry_run_view(
+    work: Work, made: DryRunFile, verdict: Verdict, took: float, terms: Terms, config: PoolConfig
+) -> dict[str, Any]:
     """Everything that `dry_run_text` says; in base units `pay`, if it is accepted, and what is `at_stake` otherwise."""
-    verdict, units = judged.verdict, made.commitment.units
+    units = made.commitment.units
     pay = units * terms.rate if verdict.code.is_paid else 0
     return {
         **work.id.flat(),
@@ -99,7 +155,7 @@ def dry_run_view(work: Work, made: DryRunFile, judged: Judged, terms: Terms, con
         "worker": vars(made.engine),
         "verifier": verdict.engine,
         "made_seconds": round(made.seconds, 3),
-        "judged_seconds": round(judged.seconds, 3),
+        "judged_seconds": round(took, 3),
         "audited": len(verdict.audited),
         "verdict": verdict.code.label,
         "accepted": verdict.code.is_accept,

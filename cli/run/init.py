@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from typer import Argument, Option
 
 from cli.options import Commands, JsonOption, PoolOption, ServiceRpcOption, YesOption
 from cli.output import emit, fields
+from cli.profile import ROLES, Role, load_profile, option_values, profile_path, profile_text
 from protocol.errors import ConfigError
+from protocol.files import user_cache, write_file
 
 if TYPE_CHECKING:
-    from cli.profile import Role
     from cli.session import Access
 
 config_app = Commands(help="What commands take from the profile.", no_args_is_help=True)
@@ -29,24 +31,23 @@ _NEXT = {
 class OwnerOptions:
     """What an owner's profile names besides."""
 
-    deployment: Annotated[Path | None, typer.Option(help="An owner's: deployment file of the pool to come.")] = None
-    url: Annotated[str | None, typer.Option(help="An owner's: where the pool's service will answer.")] = None
-    pool_config: Annotated[Path | None, typer.Option(help="An owner's: the pool's configuration.")] = None
-    s3: Annotated[Path | None, typer.Option(help="An owner's: JSON file of the bucket and its key.")] = None
+    deployment: Annotated[Path | None, Option(help="An owner's: deployment file of the pool to come.")] = None
+    url: Annotated[str | None, Option(help="An owner's: where the pool's service will answer.")] = None
+    pool_config: Annotated[Path | None, Option(help="An owner's: the pool's configuration.")] = None
+    s3: Annotated[Path | None, Option(help="An owner's: JSON file of the bucket and its key.")] = None
 
 
 def init(
-    role: Annotated[Literal["operator", "validator", "owner"], typer.Argument(help="Whose profile it is.")],
+    role: Annotated[Literal["operator", "validator", "owner"], Argument(help="Whose profile it is.")],
     pool: PoolOption = None,
     rpc: ServiceRpcOption = None,
-    home: Annotated[Path | None, typer.Option(help="Folder for what the process must not lose.")] = None,
+    home: Annotated[Path | None, Option(help="Folder for what the process must not lose.")] = None,
     owned: OwnerOptions = OwnerOptions(),
-    force: Annotated[bool, typer.Option("--force", help="Replace the profile; keys are never touched.")] = False,
+    force: Annotated[bool, Option("--force", help="Replace the profile; keys are never touched.")] = False,
     yes: YesOption = False,
     json: JsonOption = False,
 ) -> None:
     """Write the profile of a role, which every command reads, and make an owner's keys."""
-    from cli.profile import load_profile
     from cli.session import ask_access
     from runtime.keystore import ensure_key
 
@@ -78,9 +79,6 @@ def make_profile(
     """Write a profile and the service's deployment file beside it. Raises ConfigError if there is one already."""
     import platformdirs
 
-    from cli.profile import profile_path, profile_text
-    from protocol.files import user_cache, write_file
-
     path = profile_path(role)
     if path.exists() and not force:
         raise ConfigError(f"there is a profile in {path} already", "change it there, or pass --force to replace it")
@@ -104,8 +102,6 @@ def make_profile(
 @config_app.command("show", "muster config show --json")
 def show(json: JsonOption = False) -> None:
     """Show every profile of this user, and what commands take from it."""
-    from cli.profile import ROLES, load_profile, option_values, profile_path
-
     found = {}
     for path in dict.fromkeys(map(profile_path, ROLES)):
         if path.exists():

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from cli.options import (
     AmountOption,
@@ -26,6 +26,7 @@ from cli.output import emit
 from cli.plan import PlannedTransaction, act
 from protocol.encoding import show_tokens
 from protocol.errors import ConfigError
+from protocol.files import sync
 
 app = Commands(help="Encrypted key files.", no_args_is_help=True)
 _KEY = re.compile(r"(?:0x)?([0-9a-fA-F]{64})")
@@ -35,11 +36,9 @@ _ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
 @app.command("create", "muster keys create --keystore operator.json")
 def create(
     key: KeyOptions,
-    existing: Annotated[
-        bool, typer.Option("--import", help="Encrypt a private key you have: asked for, or one line of a pipe.")
-    ] = False,
+    existing: Annotated[bool, Option("--import", help="Encrypt your own private key, asked for or piped.")] = False,
     length_tier: Annotated[
-        str | None, typer.Option(metavar="C/N", help="For a node: its length tier C of N, 1 for the weakest nodes.")
+        str | None, Option(metavar="C/N", help="For a node: its length tier C of N; 1: weakest.")
     ] = None,
 ) -> None:
     """Make a new key, or import one, encrypted with a password, in a new file that only you can read."""
@@ -68,12 +67,9 @@ def _of_tier(text: str) -> Callable[[str], bool]:
 @app.command("change-password", "muster keys change-password --keystore operator.json")
 def change_password(
     key: KeyOptions,
-    new_password_file: Annotated[
-        Path | None, typer.Option(help="File (mode 0600) with the new password; asked for if missing.")
-    ] = None,
+    new_password_file: Annotated[Path | None, Option(help="File (mode 0600) with the new one; else asked for.")] = None,
 ) -> None:
     """Encrypt a key with another password; the old file stays until the new one was read back."""
-    from protocol.files import sync
     from runtime import keystore as keys
 
     path = key_path(key.keystore)

@@ -1,44 +1,35 @@
 """`muster node`: what a node's operator does, from trying the machine to taking the stake back."""
 
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 
-from cli.options import (
-    Commands,
-    InviteOption,
-    JsonOption,
-    NodeOption,
-    Paying,
-    PoolActing,
-    PoolOption,
-    PoolPaying,
-    PoolReading,
-    UpOptions,
-    address_option,
-    key_path,
-    tokens_option,
-)
+from cli import options
+from cli.hardware import device_files, driver_answers
+from cli.options import Commands
 from cli.output import clock, emit, seconds
-from cli.plan import PlannedTransaction, act
-from protocol.encoding import show_tokens
-from protocol.errors import ConfigError, MusterError, UnreachableError, printable
+from cli.plan import PlannedTransaction, act, confirm
+from cli.profile import find_profile
+from protocol.encoding import load_document, show_tokens
+from protocol.errors import ConfigError
+from protocol.files import user_cache
 
 if TYPE_CHECKING:
     from chain.contracts import ContractCall
-    from chain.indexer.state import State
     from cli.pool.authorisations import Consent
     from cli.session import Session
+    from protocol.accounts import LocalAccount
 
 app = Commands(help="Run a node: try it, join, earn, leave.", no_args_is_help=True)
 _CONSENT_SECONDS, _PAPER_SECONDS = 3600, 86_400
 _LEAVE_SECONDS = 120.0
 SponsorOption = Annotated[
-    bool, typer.Option("--sponsor", help="Let the pool's service pay, and lend the stake: no ether or token is needed.")
+    bool, Option("--sponsor", help="Let the pool's service pay, and lend the stake: no ether or token is needed.")
 ]
 
 
@@ -47,16 +38,13 @@ SponsorOption = Annotated[
 
 @app.command("up", "muster node up --pool https://pool.example")
 def up(
-    by: UpOptions,
-    stake: Annotated[int | None, tokens_option("--stake", "Tokens to stake; the pool's least if missing.")] = None,
-    invite: InviteOption = None,
+    by: options.UpOptions,
+    stake: Annotated[
+        int | None, options.tokens_option("--stake", "Tokens to stake; the pool's least if missing.")
+    ] = None,
+    invite: options.InviteOption = None,
     sponsor: SponsorOption = False,
-    isolation: Annotated[
-        str | None, typer.Option(help="How the worker is kept apart: auto, container, bubblewrap or none.")
-    ] = None,
-    config: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="Just run a worker with this file.")
-    ] = None,
+    config: options.OwnConfigOption = None,
 ) -> None:
     """Take whatever steps are missing, then work.
 
@@ -67,27 +55,24 @@ def up(
 
         run(config)
         return
-    from cli.run.process import with_isolation
     from cli.run.up import NodeUp, open_up_profile
 
-    profile = with_isolation(open_up_profile("operator", by.url, by.rpc), isolation)
+    profile = open_up_profile("operator", by.url, by.rpc)
     NodeUp(profile, stake or 0, by.yes, invite, sponsor).run(by.dry_run, by.json)
 
 
 @app.command("check", "muster node check --pool https://pool.example")
-def check(pool: PoolOption = None, json: JsonOption = False) -> None:
+def check(pool: options.PoolOption = None, json: options.JsonOption = False) -> None:
     """Say what this machine can serve of a pool's model, from the pool's documents alone.
 
     It looks at cards, memory, torch's build and the precision of float32. Exit code 1 if the machine cannot serve."""
     from cli.diagnose.checks import hardware, serving
-    from cli.hardware import device_files, gpus
-    from cli.profile import find_profile
 
     profile = find_profile("operator")
     url = pool.url if pool and pool.url else profile.service if profile else None
     if not url:
         raise ConfigError("no pool's service is named", "pass --pool URL")
-    device = profile.engine.device if profile else "cuda" if gpus() or device_files() else "cpu"
+    device = profile.engine.device if profile else "cuda" if driver_answers() or device_files() else "cpu"
     found = [*hardware(device), serving(url)]
     sound = all(one.state != "failed" for one in found)
     emit([asdict(one) for one in found], json, lambda: "\n".join(one.line() for one in found), sound)
@@ -95,21 +80,17 @@ def check(pool: PoolOption = None, json: JsonOption = False) -> None:
 
 @app.command("dry-run", "muster node dry-run --worker vllm:bfloat16:cuda")
 def dry_run(
-    look: PoolReading,
+    look: options.PoolReading,
     worker: Annotated[
-        str | None, typer.Option(metavar="ENGINE:DTYPE:DEVICE", help="What makes the file; the profile's if missing.")
+        str | None, Option(metavar="ENGINE:DTYPE:DEVICE", help="What makes it; else the profile's.")
     ] = None,
-    cache: Annotated[Path | None, typer.Option(help="Folder for weights; the profile's if missing.")] = None,
-    allow_private_sources: Annotated[
-        bool, typer.Option("--allow-private-sources", help="Follow URLs that others chose into private networks too.")
-    ] = False,
+    cache: Annotated[Path | None, Option(help="Folder for weights; the profile's if missing.")] = None,
+    allow_private_sources: options.PrivateOption = False,
 ) -> None:
     """Make one file from the pool's weights and judge it as validators would, without key, stake or sending.
 
     Exit code 1 if it would be refused."""
-    from cli.profile import find_profile
     from cli.run.dry_run import dry_run_text, make_and_judge
-    from protocol.files import user_cache
     from runtime.process import EngineConfig
 
     profile = find_profile("operator")
@@ -123,38 +104,48 @@ def dry_run(
 # Membership
 
 
+@dataclass(frozen=True)
+class NodeKeyOptions:
+    """The key of a node that is not registered yet, or its consent."""
+
+    node_keystore: Annotated[Path | None, Option(help="Key file of a node that is not registered yet.")] = None
+    node_password_file: Annotated[Path | None, Option(help="Password of the node's key.")] = None
+    consent: Annotated[Path | None, Option(help="Instead of its key: the node's consent (--consent-to).")] = None
+
+    def open(self) -> "LocalAccount":
+        from runtime.keystore import open_key
+
+        return open_key(options.key_path(self.node_keystore), self.node_password_file, "node key")
+
+
+StakeOption = Annotated[int | None, options.tokens_option("--stake", "Tokens to stake, besides what is at stake.")]
+ConsentToOption = Annotated[
+    str | None, options.address_option("--consent-to", "Just write a day's consent to this operator, to --consent.")
+]
+
+
 @app.command("join", "muster node join --pool 1 --node-keystore node.json --stake 250 --dry-run")
 def join(
-    by: PoolPaying,
-    node: Annotated[str | None, address_option("--node", "Address of a node that is registered.")] = None,
-    stake: Annotated[int | None, tokens_option("--stake", "Tokens to stake, in addition to what is at stake.")] = None,
-    node_keystore: Annotated[Path | None, typer.Option(help="Key file of a node that is not registered yet.")] = None,
-    node_password_file: Annotated[Path | None, typer.Option(help="Password of the node's key.")] = None,
-    consent: Annotated[
-        Path | None, typer.Option(help="Instead of its key: file with the node's consent (--consent-to).")
-    ] = None,
-    consent_to: Annotated[
-        str | None,
-        address_option(
-            "--consent-to", "Just write a consent to this operator, valid for a day, to --consent; offline."
-        ),
-    ] = None,
-    invite: InviteOption = None,
+    by: options.PoolPaying,
+    key: NodeKeyOptions,
+    node: Annotated[str | None, options.address_option("--node", "Address of a node that is registered.")] = None,
+    stake: StakeOption = None,
+    consent_to: ConsentToOption = None,
+    invite: options.InviteOption = None,
 ) -> None:
     """Register a node, stake for it and join a pool, as its operator: whatever of this is missing."""
     from cli.diagnose.views import judging_seats, seats_line
     from cli.pool.authorisations import Consent
     from cli.run.steps import node_refusal
     from cli.run.up import load_invite, node_facts
-    from protocol.encoding import load_document
     from runtime.keystore import address_of
 
     if consent_to is not None:
-        return write_consent(by, node_keystore, node_password_file, consent_to, consent)
+        return write_consent(by, key, consent_to)
     session = by.open()
     number, state, operator = by.number(session), session.state(), session.client.address
-    paper = load_document(consent, Consent) if consent else None
-    name = node or (address_of(node_keystore) if node_keystore else paper.node if paper else None)
+    paper = load_document(key.consent, Consent) if key.consent else None
+    name = node or (address_of(key.node_keystore) if key.node_keystore else paper.node if paper else None)
     if name is None:
         raise ConfigError("no node is named", "pass --node, --node-keystore or --consent")
     pool, known = state.pools[number], state.nodes.get(name)
@@ -164,10 +155,8 @@ def join(
     if refusal := node_refusal(facts):
         raise ConfigError(refusal.why)
     joins, planned, suite = known is None or known.pool != number, [], session.suite
-    if joins and pool.status == "paused":
-        raise ConfigError(f"pool {number} is paused by its owner: nobody can join", "run this again once it goes on")
     if known is None:
-        signed = _node_consent(session, node_keystore, node_password_file, paper, consent)
+        signed = _node_consent(session, key, paper)
         amount = stake or pool.terms.minStake
         call: ContractCall[Any] = suite.stakes.register_node(signed.node, amount, signed.expiry, signed.signature)
         planned.append(PlannedTransaction(f"register node {name} and stake {show_tokens(amount)} tokens", call))
@@ -184,59 +173,45 @@ def join(
     if not planned:
         raise ConfigError(f"node {name} is in pool {number} already", "pass --stake to add to its stake")
     if not by.json:
-        terms = pool.terms
-        typer.echo(
-            f"pool {number} pays {show_tokens(terms.rate)} tokens per verified output token, wants a stake of "
-            f"{show_tokens(terms.minStake)}, pays {seconds(terms.challengeWindow)} after acceptance; configuration "
-            f"SHA-256 {pool.config_hash.hex()}; {seats_line(judging_seats(state, pool))}"
-        )
+        pay, after = show_tokens(pool.terms.rate), seconds(pool.terms.challengeWindow)
+        typer.echo(f"pool {number} pays {pay} tokens per verified output token, {after} after acceptance")
+        typer.echo(f"configuration SHA-256 {pool.config_hash.hex()}; {seats_line(judging_seats(state, pool))}")
     act(session, planned, by, pool=number, node=name, operator=operator, added=stake or 0)
 
 
-def _node_consent(
-    session: "Session",
-    node_keystore: Path | None,
-    node_password_file: Path | None,
-    paper: "Consent | None",
-    path: Path | None,
-) -> "Consent":
-    """Return the node's consent to this operator: from a file, or signed now with the node's key."""
+def _node_consent(session: "Session", key: NodeKeyOptions, paper: "Consent | None") -> "Consent":
+    """Return the node's consent to this operator: that `paper`, or one signed now with the node's key."""
     from cli.pool.authorisations import Consent
-    from runtime.keystore import open_key
 
-    if (node_keystore is None) == (paper is None):
+    if (key.node_keystore is None) == (paper is None):
         what = "the node is not registered, and its consent is missing or given twice"
         raise ConfigError(what, "pass --node-keystore or --consent")
     stakes, now = session.suite.stakes.address, session.client.now()
     consents = partial(Consent, chain_id=session.client.chain_id, contract=stakes, operator=session.client.address)
-    if paper is not None and path is not None:
-        paper.check(consents(node=paper.node, expiry=now), paper.node, path)
+    if paper is not None and key.consent is not None:
+        paper.check(consents(node=paper.node, expiry=now), paper.node, key.consent)
         return paper
-    account = open_key(key_path(node_keystore), node_password_file, "node key")
+    account = key.open()
     return consents(node=str(account.address), expiry=now + _CONSENT_SECONDS).signed(account)
 
 
-def write_consent(
-    by: PoolPaying, node_keystore: Path | None, password_file: Path | None, operator: str, out: Path | None
-) -> None:
+def write_consent(by: options.PoolPaying, key: NodeKeyOptions, operator: str) -> None:
     """Let an operator register this machine's node key, by a signed file; works offline."""
     from cli.pool.authorisations import Consent
     from cli.session import load_deployment
-    from runtime.keystore import open_key
 
-    if out is None:
+    if key.consent is None:
         raise ConfigError("no file for the consent is named", "pass --consent FILE")
-    suite = load_deployment(by.deployment)
-    account = open_key(key_path(node_keystore), password_file, "node key")
-    node, expiry, stakes = str(account.address), int(time.time()) + _PAPER_SECONDS, suite.address("Stakes")
+    suite, account, expiry = load_deployment(by.deployment), key.open(), int(time.time()) + _PAPER_SECONDS
+    node, stakes = str(account.address), suite.address("Stakes")
     consent = Consent(chain_id=suite.chain_id, contract=stakes, node=node, operator=operator, expiry=expiry)
-    consent.signed(account).write(out)
-    text = f"{out}: node {node} consents to operator {operator} until {clock(expiry)}"
-    emit({"node": node, "operator": operator, "expiry": expiry, "file": str(out)}, by.json, lambda: text)
+    consent.signed(account).write(key.consent)
+    text = f"{key.consent}: node {node} consents to operator {operator} until {clock(expiry)}"
+    emit({"node": node, "operator": operator, "expiry": expiry, "file": str(key.consent)}, by.json, lambda: text)
 
 
 @app.command("leave", "muster node leave")
-def leave(node: NodeOption, by: Paying, sponsor: SponsorOption = False) -> None:
+def leave(node: options.NodeOption, by: options.Paying, sponsor: SponsorOption = False) -> None:
     """Leave the pool, or take the stake back once it is unlocked: run it again after each waiting time.
 
     With --sponsor the key is the node's own, and the pool's service sends what it signs."""
@@ -262,9 +237,8 @@ def leave(node: NodeOption, by: Paying, sponsor: SponsorOption = False) -> None:
     act(session, [PlannedTransaction(title, call)], by, node=node, **facts)
 
 
-def leave_by_service(session: "Session", node: str, by: Paying) -> None:
+def leave_by_service(session: "Session", node: str, by: options.Paying) -> None:
     """Ask the service of the node's pool to let it leave, and wait until it did."""
-    from cli.plan import confirm
     from cli.run.up import sponsor_of
     from protocol.waits import wait_for
     from runtime.orchestrator_client import leave_request
@@ -287,7 +261,7 @@ def leave_by_service(session: "Session", node: str, by: Paying) -> None:
 
 
 @app.command("claim", "muster node claim --pool 1")
-def claim(node: NodeOption, by: PoolActing) -> None:
+def claim(node: options.NodeOption, by: options.PoolActing) -> None:
     """Pay out everything that has vested, to the node's operator; any key may send it."""
     session = by.open()
     pool, state, now = by.number(session), session.state(), session.client.now()
@@ -306,7 +280,7 @@ def claim(node: NodeOption, by: PoolActing) -> None:
 
 @app.command("dispute", "muster node dispute --pool 1 --file 17")
 def dispute(
-    file: Annotated[int, typer.Option("--file", min=0, help="Number of the file in the pool.")], by: PoolPaying
+    file: Annotated[int, Option("--file", min=0, help="Number of the file in the pool.")], by: options.PoolPaying
 ) -> None:
     """Bring an outcome before a jury, or its verdict before a second one; the deposit returns to who is right."""
     session = by.open()
@@ -325,85 +299,14 @@ def dispute(
 
 @app.command("status", "muster node status --pool https://pool.example")
 def status(
-    node: NodeOption,
-    look: PoolReading,
-    last: Annotated[int, typer.Option(min=0, help="Show that many files; 0 for all.")] = 20,
-    evidence: Annotated[
-        bool, typer.Option("--evidence", help="Add up what judges published of all files, by null models.")
-    ] = False,
+    node: options.NodeOption,
+    look: options.PoolReading,
+    last: Annotated[int, Option(min=0, help="Show that many files; 0 for all.")] = 20,
 ) -> None:
     """Answer whether the network sees the node, what it does, earned, was refused, and what to do next.
 
     It answers what it can when chain, service or process are down, and says which is, since when."""
-    from cli.diagnose.answers import node_answers
-    from cli.diagnose.look import look_at, look_at_chain
-    from cli.diagnose.views import files_text
-    from protocol.api.endpoints import NODE
+    from cli.diagnose.status import node_status
 
-    states: list[State] = []
-
-    def facts(session: "Session") -> dict[str, Any]:
-        states.append(session.state())
-        try:
-            number = look.number(session) if look.pool else None
-        except UnreachableError:  # the service is down: the chain knows the node's pool
-            number = None
-        return chain_facts(session, states[0], node, number)
-
-    chain = look_at_chain(look, (node, look.pool), facts)
-    known = chain.facts or {}
-    url = (look.pool.url if look.pool else None) or known.get("service")
-    found = look_at(node, "operator", chain, url, NODE, node=node)
-    view = known.get("view")
-    if states and url and view:
-        add_evidence(view, states[0], last, url, found.service.down)
-    challenge, text = own_challenge(states[0], known["pool"], node, url) if evidence and states else ({}, "")
-    answers = node_answers(found)
-    details = [files_text(account, last) for account in view["accounts"]] if view else []
-    details += [text] if text else []
-    document = (view or {}) | answers.document() | ({"challenge": challenge} if challenge else {})
-    emit(document, look.json, lambda: "\n\n".join([answers.text(), *details]))
-
-
-def chain_facts(session: "Session", state: "State", node: str, pool: int | None) -> dict[str, Any]:
-    """Return what `node_answers` wants of the chain; `pool`: the one that is meant, else the node's."""
-    from cli.diagnose.views import node_view
-
-    now = session.client.now()
-    view = node_view(state, node, now, pool)
-    accounts = view["accounts"] if view else []  # of a node that is in no pool, the last one is meant
-    meant = state.pools.get(pool or (view["pool"] if view else 0) or (accounts[-1]["pool"] if accounts else 0))
-    return {
-        "view": view,
-        "now": now,
-        "pool": meant.pool if meant else 0,
-        "status": meant.status if meant else "",
-        "least": meant.terms.minStake if meant else 0,
-        "service": meant.service_url if meant else "",
-        "config": meant.config_hash.hex() if meant else "",
-    }
-
-
-def add_evidence(view: dict[str, Any], state: "State", last: int, url: str, down: str) -> None:
-    """What judges published of each refused file that is shown; `down`: why the service cannot be asked, if so."""
-    from cli.diagnose.look import explain
-
-    for account in view["accounts"]:
-        for shown in account["submissions"][-last:]:
-            if shown["reason"]:
-                sub = state.submissions[account["pool"], shown["sequence"]]
-                shown["evidence"] = [f"no evidence: {down}"] if down else explain(state, sub, url)
-
-
-def own_challenge(state: "State", pool: int, node: str, url: str | None) -> tuple[dict[str, Any], str]:
-    """Return the evidence of the node's own files, or {"unknown": why it cannot be had}; and its text."""
-    from cli.audit.verify import history_text, published_history
-
-    why = "no pool, or nobody knows its service"
-    try:
-        if pool and url:
-            found = published_history(state, pool, node, url)
-            return found, history_text(found)
-    except MusterError as error:
-        why = f"{error.what}: {error.hint}"
-    return {"unknown": why}, f"evidence: {printable(why, 300)}"
+    document, text = node_status(look, node, last)
+    emit(document, look.json, lambda: text)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 from urllib.parse import urlsplit
 
 import typer
@@ -26,7 +26,6 @@ from runtime.entry import Exit
 from runtime.keystore import address_of
 from runtime.presence import log_of
 from runtime.supervisor import Child, Supervisor
-from sandbox.policy import Wanted
 from storage.s3 import S3Settings
 
 _POLL_SECONDS, _REPORT_SECONDS, _DRAIN_SECONDS = 1.0, 10.0, 300.0
@@ -119,19 +118,12 @@ class UpProcess:
         self.log_path = log_of(profile.home / role)
         final = frozenset({Exit.DONE, Exit.EJECTED})
         self._child = Child(role, argv, self.log_path, env, max_restarts=20, final_exits=final)
-        self._supervisor = Supervisor(typer.echo)
+        self.supervisor = Supervisor(typer.echo)
         self._stopping, self._at_once = threading.Event(), threading.Event()
 
     def start(self) -> None:
-        self._supervisor.start(self._child)
+        self.supervisor.start(self._child)
         typer.echo(f"{self._child.name} started (pid {self._child.pid}), its log: {self.log_path}")
-
-    def check(self) -> None:
-        """Restart it if it died. Raises MusterError once it keeps failing."""
-        self._supervisor.check()
-
-    def stop(self) -> None:
-        self._supervisor.stop()
 
     def run(self, report: Callable[[], str], due: Callable[[], str] = lambda: "") -> int:
         """Run until it ends for good or we are asked to stop; what `report` says every so often is printed when it
@@ -145,24 +137,22 @@ class UpProcess:
         next_report, shown = 0.0, ""
         try:
             while not self._stopping.wait(_POLL_SECONDS):
-                self._supervisor.check()
+                self.supervisor.check()
                 if self._child.finished:
                     return self._child.process.returncode if self._child.process else 0
                 if time.monotonic() >= next_report:
                     next_report = time.monotonic() + _REPORT_SECONDS
-                    if (line := self._said(report)) != shown:
+                    try:
+                        line = report()
+                    except MusterError as error:
+                        line = f"trouble: {error}; the process goes on by itself"
+                    if line != shown:
                         shown = line
                         typer.echo(line)
             self._drain(due)
             return 0
         finally:
-            self.stop()
-
-    def _said(self, report: Callable[[], str]) -> str:
-        try:
-            return report()
-        except MusterError as error:
-            return f"trouble: {error}; the process goes on by itself"
+            self.supervisor.stop()
 
     def _drain(self, due: Callable[[], str]) -> None:
         """Go on until nothing is due any more."""
@@ -178,17 +168,8 @@ class UpProcess:
             if left != shown:
                 shown = left
                 typer.echo(f"stopping once this is done, Ctrl-C again stops at once: {left}", err=True)
-            self._supervisor.check()
+            self.supervisor.check()
             self._at_once.wait(_POLL_SECONDS)
-
-
-def with_isolation(profile: Profile, wanted: str | None) -> Profile:
-    """Return the profile with what an option says instead. Raises ConfigError for a word that means nothing."""
-    if wanted is None:
-        return profile
-    if wanted not in get_args(Wanted):
-        raise ConfigError(f"there is no isolation {wanted!r}", f"choose one of {', '.join(get_args(Wanted))}")
-    return profile.model_copy(update={"isolation": wanted})
 
 
 def isolation_words(config_path: Path) -> str:

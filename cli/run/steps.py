@@ -11,6 +11,8 @@ from chain.indexer.state import Standing
 from cli.output import counted
 from protocol.encoding import show_tokens
 
+_OVER = ("closing", "settled")
+
 
 class UpDo(Enum):
     """What `muster node up` or `validator up` does next. ETHER, TOKENS: get them, or say what to send where and wait
@@ -28,7 +30,6 @@ class UpDo(Enum):
     BOND = "bond"
     OPT_IN = "opt in"
     RUN = "run"
-    WAIT = "wait"
     STOP = "stop"
 
 
@@ -45,12 +46,6 @@ class UpStep:
 def lacking(do: UpDo, why: str, have: int, needs: int, address: str) -> UpStep | None:
     """Return the step that gets what a key lacks (wei or base units), if anything."""
     return UpStep(do, why, needs - have, address) if have < needs else None
-
-
-def closed_step(pool: int, status: str, consequence: str) -> UpStep | None:
-    """Return the end of the way into a pool that is over."""
-    over = status in ("closing", "settled")
-    return UpStep(UpDo.STOP, f"pool {pool} is {status}: {consequence}") if over else None
 
 
 # A node
@@ -92,7 +87,7 @@ def next_node_step(facts: NodeFacts) -> UpStep:
     if missing or joins:
         if not facts.agreed:
             return UpStep(UpDo.ASK, "the pool's terms", missing)
-        if joins and facts.sponsored and facts.pool_status != "paused":
+        if joins and facts.sponsored:
             return UpStep(UpDo.SPONSOR, "the pool's service lends the stake and lets the node join")
         why, stake = "the operator's key pays gas to register and join", f"the stake is {show_tokens(missing)} tokens"
         if step := lacking(UpDo.ETHER, why, facts.operator_wei, facts.operator_needs, facts.operator):
@@ -103,8 +98,6 @@ def next_node_step(facts: NodeFacts) -> UpStep:
         return UpStep(UpDo.REGISTER, f"register the node with {show_tokens(missing)} tokens at stake", missing)
     if missing:
         return UpStep(UpDo.DEPOSIT, f"add {show_tokens(missing)} tokens to the stake", missing)
-    if joins and facts.pool_status == "paused":
-        return UpStep(UpDo.WAIT, f"pool {facts.pool} is paused by its owner: nobody can join")
     if joins:
         return UpStep(UpDo.JOIN, f"join pool {facts.pool}")
     return UpStep(UpDo.RUN, f"the node works for pool {facts.pool}")
@@ -120,10 +113,12 @@ def node_refusal(facts: NodeFacts) -> UpStep | None:
         why = f"the node was ejected from pool {facts.pool}: a new node needs a new key"
     elif facts.standing is Standing.REMOVED:
         why = f"the owner removed the node from pool {facts.pool}: ask why"
-    elif closed := closed_step(facts.pool, facts.pool_status, "it takes no more work"):
-        return closed
+    elif facts.pool_status in _OVER:
+        why = f"pool {facts.pool} is {facts.pool_status}: it takes no more work"
     elif facts.elsewhere:
         why = f"the node is in pool {facts.elsewhere}; leave it first: muster node leave"
+    elif _joins(facts) and facts.pool_status == "paused":
+        why = f"pool {facts.pool} is paused by its owner, nobody can join: run this again once it goes on"
     elif _joins(facts) and facts.invite_only and not facts.invited:
         ask = f"send its owner the node's address {facts.node}, and pass --invite FILE"
         why = f"pool {facts.pool} takes invited nodes only; {ask}"
@@ -166,8 +161,8 @@ def next_validator_step(facts: ValidatorFacts) -> UpStep:
     if facts.foreign:
         who = ", ".join(sorted(facts.foreign))
         return UpStep(UpDo.STOP, f"{who} votes for somebody else's seat: make another voting key")
-    if closed := closed_step(facts.pool, facts.pool_status, "nothing is left to judge"):
-        return closed
+    if facts.pool_status in _OVER:
+        return UpStep(UpDo.STOP, f"pool {facts.pool} is {facts.pool_status}: nothing is left to judge")
     missing = [voter for voter, _ in facts.voters if voter not in facts.seated]
     if missing:
         bonds = facts.bond * sum(voter not in facts.idle for voter in missing)

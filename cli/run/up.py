@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import typer
 
@@ -20,15 +20,18 @@ from chain.indexer.state import State, standing_of
 from chain.suite import Suite
 from cli.diagnose.look import unserved_pools
 from cli.diagnose.views import open_rounds, terms_for_node
-from cli.hardware import gpus
+from cli.hardware import driver_answers
 from cli.output import counted, emit, fields, seconds
 from cli.plan import confirm
+from cli.pool.authorisations import Invite
 from cli.pool.document import fetch_pool_config
 from cli.profile import Profile, ProfileKey, Role, load_profile, profile_path
 from cli.run.init import make_profile
 from cli.run.process import UpProcess, isolation_words, write_config
 from cli.run.steps import NodeFacts, UpDo, UpStep, ValidatorFacts, next_node_step, next_validator_step
 from cli.session import Session, ask_access, check_access, open_session
+from environments.conformance import quick_check
+from environments.registry import check_versions
 from protocol.accounts import LocalAccount
 from protocol.api.work import JoinRequest
 from protocol.config import PoolConfig
@@ -43,9 +46,6 @@ from runtime.orchestrator_client import OrchestratorClient, join_request
 from runtime.presence import last_line
 from validator.config import READY, UNSERVED
 
-if TYPE_CHECKING:
-    from cli.pool.authorisations import Invite
-
 F = TypeVar("F", NodeFacts, ValidatorFacts)
 ETHER = 10**18
 # Gas with room: registering, staking and joining; approving and bonding a seat, for each voting key; some forty lanes
@@ -54,7 +54,7 @@ ONBOARDING_GAS, BONDING_GAS, WORKING_GAS = 700_000, 500_000, 5_000_000
 _LOCAL_CHAIN = 31337
 _ETHER_FAUCETS = {84532: "https://docs.base.org/base-chain/tools/network-faucets"}
 _CONSENT_SECONDS = 3600
-_FUNDS_SECONDS, _PAUSED_SECONDS, _WARM_SECONDS, _REMIND_SECONDS = 3.0, 5.0, 1.0, 60.0
+_FUNDS_SECONDS, _WARM_SECONDS, _REMIND_SECONDS = 3.0, 1.0, 60.0
 
 
 class LocalFaucet:
@@ -142,7 +142,7 @@ def open_up_profile(role: Role, url: str | None, rpc: str | None) -> Profile:
 
 def check_machine(profile: Profile) -> None:
     """Raise ConfigError for a missing GPU or a clock that the service would refuse, before any money moves."""
-    if profile.engine.device.startswith("cuda") and not gpus():
+    if profile.engine.device.startswith("cuda") and not driver_answers():
         what = f"the profile computes on {profile.engine.device}, and no NVIDIA driver answers"
         raise ConfigError(what, 'install the driver, or set device = "cpu" under [engine] in the profile')
     if not profile.service:
@@ -158,17 +158,12 @@ def check_machine(profile: Profile) -> None:
 
 def check_scoring(config: PoolConfig) -> None:
     """Raise ConfigError where this machine scores otherwise than the pool, whose honest node would then be slashed."""
-    from environments.conformance import quick_check
-    from environments.registry import check_versions
-
     check_versions(config.environments, config.scoring_versions)
     quick_check()
 
 
-def load_invite(path: Path, session: Session, pool: int, node: str) -> "Invite":
+def load_invite(path: Path, session: Session, pool: int, node: str) -> Invite:
     """Return the invite in a file. Raises ConfigError, IntegrityError unless the pool's owner signed it for `node`."""
-    from cli.pool.authorisations import Invite
-
     given, chain, now = load_document(path, Invite), session.client.chain_id, session.client.now()
     wanted = Invite(chain_id=chain, contract=session.suite.pools.address, pool=pool, node=node, expiry=now)
     given.check(wanted, session.pool(pool).owner, path)
@@ -229,9 +224,6 @@ class Up(ABC, Generic[F]):
             typer.echo(terms)
             confirm(question)
             write_atomic(self.agreement, f"{int(time.time())}\n".encode())
-        elif step.do is UpDo.WAIT:
-            typer.echo(step.why)
-            time.sleep(_PAUSED_SECONDS)
         else:
             what, key = next(iter(self.keys().items()))
             account = open_key(key.keystore, key.password_file, f"{what} key")
@@ -262,7 +254,7 @@ class Up(ABC, Generic[F]):
             code = self.work()
         finally:
             if self.process is not None:
-                self.process.stop()
+                self.process.supervisor.stop()
         if code:
             raise typer.Exit(code)
 
@@ -488,7 +480,7 @@ class ValidatorUp(Up[ValidatorFacts]):
             self._since, self._told = time.strftime("%H:%M:%S"), ("", now)
             self.start()
             return
-        self.process.check()
+        self.process.supervisor.check()
         why, (told, when) = unserved_pools(self.ready.parent).get(str(self.pool), ""), self._told
         if why != told or now >= when + _REMIND_SECONDS:
             self._told = why, now

@@ -1,42 +1,40 @@
 """`muster validator`: bond seats, judge, take fees, leave."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 
 from cli.options import (
     Acting,
     Commands,
+    OwnConfigOption,
     Paying,
     PoolReading,
+    PoolRef,
     UpOptions,
     address_option,
 )
 from cli.output import clock, emit, seconds
 from cli.plan import PlannedTransaction, act
-from cli.pool.ref import PoolRef
 from protocol.encoding import show_tokens
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
     from chain.contracts import ContractCall
-    from chain.indexer.state import State
     from chain.transactions import Receipt
     from cli.session import Session
 
 app = Commands(help="Bond seats, judge files, earn fees.", no_args_is_help=True)
 
-SeatOption = Annotated[int, typer.Option("--seat", min=0, help="Number of the seat.")]
+SeatOption = Annotated[int, Option("--seat", min=0, help="Number of the seat.")]
 
 
 @app.command("up", "muster validator up --pool https://pool.example")
 def up(
     by: UpOptions,
-    config: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="Just run a validator with this file.")
-    ] = None,
+    config: OwnConfigOption = None,
 ) -> None:
     """Take whatever steps are missing, then judge.
 
@@ -58,21 +56,13 @@ def judge(
     by: Paying,
     pool: Annotated[
         list[PoolRef] | None,
-        typer.Option(
-            "--pool", parser=PoolRef.parse, metavar="NUMBER|URL", help="Pool, by its number or its service's URL."
-        ),
+        Option("--pool", parser=PoolRef.parse, metavar="NUMBER|URL", help="Pool, by its number or its service's URL."),
     ] = None,
-    group: Annotated[
-        list[str] | None, typer.Option("--group", help="Validator group, by name or number: all its pools.")
-    ] = None,
-    voter: Annotated[
-        list[str] | None, address_option("--voter", "Voting key to have a seat with; repeat for several seats.")
-    ] = None,
-    seat: Annotated[
-        list[int] | None, typer.Option("--seat", min=0, help="Only this seat of yours; can be repeated.")
-    ] = None,
+    group: Annotated[list[str] | None, Option("--group", help="Validator group, by name or number.")] = None,
+    voter: Annotated[list[str] | None, address_option("--voter", "Voting key of a seat; can be repeated.")] = None,
+    seat: Annotated[list[int] | None, Option("--seat", min=0, help="Only this seat of yours; can be repeated.")] = None,
     new_voter: Annotated[str | None, address_option("--new-voter", "Give the one --seat this voting key.")] = None,
-    stop: Annotated[bool, typer.Option("--stop", help="Stop judging, from the next epoch on; bond nothing.")] = False,
+    stop: Annotated[bool, Option("--stop", help="Stop judging, from the next epoch on; bond nothing.")] = False,
 ) -> None:
     """Let your seats judge a pool or validator group, five at most; bond what they lack, and a seat per voting key.
 
@@ -131,7 +121,7 @@ def judged_groups(session: "Session", pools: list[PoolRef], names: list[str], re
 
     named: list[int] = []
     for pool in pools:
-        number = session.pool_number(pool)
+        number = session.pool_number(pool.number, pool.url)
         group = session.suite.court.terms_of(number).group
         if group not in (0, number):
             raise ConfigError(f"pool {number} is judged by validator group {group}", f"pass --group {group}")
@@ -145,7 +135,7 @@ def judged_groups(session: "Session", pools: list[PoolRef], names: list[str], re
 @app.command("claim", "muster validator claim --dry-run")
 def claim(
     by: Acting,
-    seat: Annotated[int | None, typer.Option(min=0, help="Only this seat; all of yours if missing.")] = None,
+    seat: Annotated[int | None, Option(min=0, help="Only this seat; all of yours if missing.")] = None,
 ) -> None:
     """Settle every vote that is due: fees go to the seat's owner, penalties are taken."""
     from cli.diagnose.views import due, jury_duties, seats_of
@@ -209,38 +199,7 @@ def status(
     """Answer whether the network sees the seats, what they do, earned, lost, and what to do next.
 
     It answers what it can when chain, service or process are down, and says which is, since when."""
-    from cli.diagnose.answers import seats_answers
-    from cli.diagnose.look import look_at, look_at_chain
-    from cli.diagnose.views import seats_text
-    from protocol.api.endpoints import VALIDATOR
+    from cli.diagnose.status import validator_status
 
-    chain = look_at_chain(look, (address,), lambda session: chain_facts(session, session.state(), address))
-    known = chain.facts or {}
-    owner = known["seats"][0]["owner"] if known.get("seats") else address
-    url = (look.pool.url if look.pool else None) or known.get("service")
-    answers = seats_answers(look_at(address, "validator", chain, url, VALIDATOR, seats_of=owner))
-    view = {"address": address, "epoch": known["epoch"], "seats": known["seats"]} if known else {}
-    details = [seats_text(known["epoch"], known["seats"])] if known else []
-    emit(view | answers.document(), look.json, lambda: "\n\n".join([answers.text(), *details]))
-
-
-def chain_facts(session: "Session", state: "State", address: str) -> dict[str, Any]:
-    """Return what `seats_answers` wants of the chain."""
-    from cli.diagnose.views import open_rounds, seat_view, seats_of
-
-    now, seats = session.client.now(), seats_of(state, address)
-    views = [seat_view(state, seat, now) for seat in seats]
-    voters = {seat.voter for seat in seats if seat.active}
-    pools = [pool for view in views for pool in view["pools"]]
-    served = [state.pools[pool] for pool in pools if state.pools[pool].service_url]
-    return {
-        "seats": views,
-        "now": now,
-        "epoch": session.suite.seats.current_epoch(),
-        "bond": session.suite.seats.bond(),
-        "gas_price": session.client.gas_price(),
-        "voters": {voter: session.client.balance(voter) for voter in sorted(voters)},
-        "open": [one for seat in seats if not seat.closed for one in open_rounds(state, seat.seat)],
-        "service": served[0].service_url if served else "",
-        "config": served[0].config_hash.hex() if served else "",
-    }
+    document, text = validator_status(look, address)
+    emit(document, look.json, lambda: text)

@@ -2,43 +2,46 @@
 
 import json as json_module
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
-from cli.options import Commands, KeystoreOption, PasswordFileOption, PoolOption, PoolReading
+from cli.options import (
+    Commands,
+    KeystoreOption,
+    OwnConfigOption,
+    PasswordFileOption,
+    PoolOption,
+    PoolReading,
+    PrivateOption,
+)
 from cli.output import emit
+from cli.profile import find_profile
 from protocol.errors import ConfigError
+from protocol.files import explained, user_cache, write_file
 
 app = Commands(help="Policy steps: fetch and serve.", no_args_is_help=True)
-
-PrivateOption = Annotated[
-    bool, typer.Option("--allow-private-sources", help="Follow URLs that others chose into private networks too.")
-]
 
 
 @app.command("fetch", "muster weights fetch 12 --pool https://pool.example")
 def fetch(
     look: PoolReading,
-    step: Annotated[int | None, typer.Argument(min=0, help="Policy step; the newest if none is named.")] = None,
-    cache: Annotated[
-        Path | None, typer.Option(help="Folder of the weights; the profile's if missing.", file_okay=False)
-    ] = None,
+    step: Annotated[int | None, Argument(min=0, help="Policy step; the newest if none is named.")] = None,
+    cache: Annotated[Path | None, Option(help="Folder of the weights; else the profile's.", file_okay=False)] = None,
     allow_private_sources: PrivateOption = False,
 ) -> None:
     """Fetch a policy step by its hash on chain, as deltas or full shards; needs no key, continues what was
     interrupted."""
-    from cli.profile import find_profile
-    from protocol.files import user_cache
     from runtime.pool_client import PoolClient
     from runtime.process import EngineConfig
 
     profile, home = find_profile(None), user_cache("weights-fetch")
     folder = cache or (profile.cache if profile else user_cache("weights"))
     config = look.observer(EngineConfig(), home, folder, allow_private_sources)
-    started, client = time.monotonic(), PoolClient(config, None)
-    try:
+    started = time.monotonic()
+    with closing(PoolClient(config, None)) as client:
         client.refresh()
         published = client.pool()
         have = len(published.steps) if published else 0
@@ -47,8 +50,6 @@ def fetch(
             known = f"steps are 0 to {have - 1}" if have else "it has published none"
             raise ConfigError(f"pool {config.pool} has no policy step {'' if step is None else step}".rstrip(), known)
         folder = client.step_weights(number)
-    finally:
-        client.close()
     fetched = {
         "step": number,
         "manifest": folder.name,
@@ -62,21 +63,15 @@ def fetch(
 @app.command("serve", "muster weights serve --pool https://pool.example --public-url https://relay.example")
 def serve(
     pool: PoolOption = None,
-    public_url: Annotated[
-        str, typer.Option(help="Where others reach this relay; it announces itself there. Without it, it does not.")
-    ] = "",
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "0.0.0.0",
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8790,
-    home: Annotated[
-        Path | None, typer.Option(help="Folder of its state and of what it serves.", file_okay=False)
-    ] = None,
+    public_url: Annotated[str, Option(help="Where others reach this relay, to be announced; else it is not.")] = "",
+    host: Annotated[str, Option(help="Address to listen on.")] = "0.0.0.0",
+    port: Annotated[int, Option(min=1, max=65535, help="Port to listen on.")] = 8790,
+    home: Annotated[Path | None, Option(help="Folder of its state and of what it serves.", file_okay=False)] = None,
     keystore: KeystoreOption = None,
     password_file: PasswordFileOption = None,
-    rpc: Annotated[str | None, typer.Option("--rpc", help="RPC URL instead of the one that the service names.")] = None,
+    rpc: Annotated[str | None, Option("--rpc", help="RPC URL instead of the one that the service names.")] = None,
     allow_private_sources: PrivateOption = False,
-    config: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="Configuration file instead of all options.")
-    ] = None,
+    config: OwnConfigOption = None,
 ) -> None:
     """Relay the pool's weights: fetch, check and serve them, from the moment they begin to come.
 
@@ -98,7 +93,6 @@ def _relay_config(
 ) -> Path:
     """Write a relay's configuration, and return where. Raises ConfigError, UnreachableError, IntegrityError."""
     from cli.session import ask_access, check_access, open_session
-    from protocol.files import explained, user_cache, write_file
     from storage.relay.server import ServeWeights
 
     if serve["public_url"] and key is None:

@@ -28,14 +28,18 @@ def main() -> int:
     if options.with_parent:
         die_with_parent()
     os.umask(0o077)
+    _lock = lock_folder(options.data, "S3 server")
+    claim(options.port, "the S3 server")
     warnings.filterwarnings("ignore", message="\n*Eventlet is deprecated")
     try:
+        import eventlet
+
+        # First of all: its search for locks stumbles over pydantic's models, which the server's modules bring.
+        eventlet.monkey_patch(all=False, socket=True, select=True, thread=True, time=True)
         from localnet.services.swift import SwiftServer
         from localnet.services.swift_conf import prepare
     except ImportError as error:
         raise ConfigError(f"Swift is not installed ({error.name})", "run `make setup` (Linux only)") from None
-    _lock = lock_folder(options.data, "S3 server")
-    claim(options.port, "the S3 server")
     layout = prepare(options.data, options.port, options.bucket)
     server = SwiftServer(layout)
     server.start()

@@ -60,7 +60,6 @@ class SwiftServer:
         os.environ["TZ"] = "UTC+0"
         time.tzset()
         eventlet.hubs.use_hub(utils.get_hub())
-        eventlet.patcher.monkey_patch(all=False, socket=True, select=True, thread=True, time=True)
         eventlet.debug.hub_exceptions(False)
         warnings.filterwarnings("ignore", message="capitalize_response_headers is disabled")
         self._route_to_sockets()

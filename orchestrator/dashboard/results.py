@@ -368,17 +368,26 @@ def fetch_record(url: str, block: int = 0, timeout: float = 60.0) -> run.RunReco
             return newest[0]
 
 
-def fetch_details(url: str, record: run.RunRecord, most: int = MOST_DETAILS) -> FileDetails:
-    """Return what there is on at most `most` files: those that were refused or disputed, then the newest."""
-    notable = sorted(record.submissions, key=lambda one: (one.status == "accepted" and not one.disputed, -one.sequence))
+def fetch_details(url: str, record: run.RunRecord) -> FileDetails:
+    """Return what there is on the files that are worth keeping."""
     details = FileDetails()
     with closing(SignedClient(url, limits=ClientLimits(patience=10.0))) as client:
-        for file in notable[:most]:
+        for sequence in notable(record):
             with suppress(MusterError):
-                details.submissions.append(client.get(_of(SUBMISSION, file.sequence)))
-                details.verdicts.append(client.get(_of(VERDICTS, file.sequence)))
-                details.rollouts.append(client.get(_of(ROLLOUTS, file.sequence)))
+                details.submissions.append(client.get(_of(SUBMISSION, sequence)))
+                details.verdicts.append(client.get(_of(VERDICTS, sequence)))
+                details.rollouts.append(client.get(_of(ROLLOUTS, sequence)))
     return details
+
+
+def notable(record: run.RunRecord, most: int = MOST_DETAILS) -> list[int]:
+    """Choose at most `most` files: the two that the overview shows, those that were refused or disputed, the newest."""
+    accepted = [one for one in record.submissions if one.status == "accepted"]
+    base = [one for one in accepted if one.step == 0]
+    shown = {max((one.sequence for one in some), default=-1) for some in (base, accepted)}
+    quiet = {one.sequence for one in accepted if not one.disputed}
+    order = sorted((one.sequence not in shown, one.sequence in quiet, -one.sequence) for one in record.submissions)
+    return [-negated for _, _, negated in order[:most]]
 
 
 def _of(endpoint: Get[A], sequence: int) -> Get[A]:

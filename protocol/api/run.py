@@ -93,8 +93,6 @@ States = Annotated[dict[str, State], at_most(100_000)]
 
 
 class Health(ResponseBody):
-    """The service runs."""
-
     ok: bool
     version: str
 
@@ -116,8 +114,6 @@ class PoolAccess(ResponseBody):
 
 
 class WaitEntry(ResponseBody):
-    """Who waits for what since when."""
-
     who: str
     what: str
     since: float

@@ -248,7 +248,5 @@ class HitEntry(ResponseBody):
 
 
 class Hits(ResponseBody):
-    """What a search found, the best first."""
-
     query: str
     hits: Rows[HitEntry]

@@ -380,8 +380,6 @@ class StepRequest(RequestBody):
 
 
 class StepResponse(ResponseBody):
-    """The report of `step` is kept."""
-
     step: StepNumber
 
 
@@ -433,8 +431,6 @@ class AnnouncementTaken(ResponseBody):
 
 
 class SourceList(ResponseBody):
-    """Who announced to serve the pool's weights."""
-
     sources: Annotated[Rows[Announcement], Field(max_length=MAX_LISTED)]
 
 

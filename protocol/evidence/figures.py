@@ -2,7 +2,7 @@
 
 Each figure adds up a sum S and a count N over the rows that the audit drew: for every problem, as the samples of a
 problem are not independent, or for every block of eight problems (`coherence`). Rows that are audited for another
-reason (an ambiguous proof) are part of the pass, but count for nothing: which they are is no draw.
+reason (an ambiguous proof) count for nothing: which they are is no draw.
 """
 
 import math

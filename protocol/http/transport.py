@@ -42,38 +42,26 @@ def tls_context() -> ssl.SSLContext:
     return httpx.create_ssl_context(trust_env=True)
 
 
-def bounded_transport(reach: Reach = ANYWHERE, connections: int | None = MOST_CONNECTIONS) -> httpx.HTTPTransport:
+def bounded_transport(reach: Reach = ANYWHERE, connections: int | None = MOST_CONNECTIONS) -> httpx.BaseTransport:
     """Return a transport that obeys `until` and connects within `reach` only, with at most `connections` at once (None:
     any number), through the proxies that the environment names."""
-    transport = httpx.HTTPTransport(verify=tls_context(), trust_env=False)
-    # httpx has no public way to pass httpcore's network backend on.
-    transport._pool = _Pools(reach, connections)  # type: ignore[assignment]
-    return transport
+    return _Transports(reach, connections)
 
 
-class _Pools:
-    """Connections that are direct, and those through proxies. Stands for an httpcore pool in httpx's transport."""
+class _Transports(httpx.BaseTransport):
+    """A direct transport, and one for each scheme that has a proxy."""
 
     def __init__(self, reach: Reach, connections: int | None) -> None:
-        self._reach = reach
-        options = {"max_connections": connections, "keepalive_expiry": _IDLE_SECONDS, "ssl_context": tls_context()}
-        self._direct = httpcore.ConnectionPool(network_backend=_Backend(reach), **options)  # type: ignore[arg-type]
-        self._proxies: dict[str, httpcore.HTTPProxy] = {}
+        self._reach, self._direct = reach, _transport(reach, connections)
+        self._proxies: dict[str, httpx.HTTPTransport] = {}
         named = getproxies()
         for scheme in ("http", "https"):
             url = named.get(scheme) or named.get("all", "")
             if url.partition("://")[0] in ("http", "https"):
-                proxy = httpx.Proxy(url)
-                self._proxies[scheme] = httpcore.HTTPProxy(
-                    str(proxy.url),
-                    proxy_auth=proxy.raw_auth,
-                    network_backend=_Backend(ANYWHERE),
-                    **options,  # type: ignore[arg-type]
-                )
+                self._proxies[scheme] = _transport(ANYWHERE, connections, httpx.Proxy(url))
 
-    def handle_request(self, request: httpcore.Request) -> httpcore.Response:
-        host, scheme = request.url.host.decode("ascii"), request.url.scheme.decode("ascii")
-        proxy = self._proxies.get(scheme)
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        host, proxy = request.url.raw_host.decode("ascii"), self._proxies.get(request.url.scheme)
         if proxy is None or _is_local(host) or proxy_bypass(host):
             return self._direct.handle_request(request)
         if not self._reach.private:
@@ -81,20 +69,21 @@ class _Pools:
             try:
                 self._reach.addresses(host, request.url.port or 0)
             except OSError as error:
-                raise httpcore.ConnectError(
-                    f"{host} is not known here, and a proxy is not trusted with it: {error}"
-                ) from None
+                what = f"{host} is not known here, and a proxy is not trusted with it: {error}"
+                raise httpx.ConnectError(what, request=request) from None
         return proxy.handle_request(request)
 
     def close(self) -> None:
-        for pool in (self._direct, *self._proxies.values()):
-            pool.close()
+        for transport in (self._direct, *self._proxies.values()):
+            transport.close()
 
-    def __enter__(self) -> "_Pools":
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+def _transport(reach: Reach, connections: int | None, proxy: httpx.Proxy | None = None) -> httpx.HTTPTransport:
+    limits = httpx.Limits(max_connections=connections, keepalive_expiry=_IDLE_SECONDS)
+    transport = httpx.HTTPTransport(verify=tls_context(), trust_env=False, limits=limits, proxy=proxy)
+    # httpx has no public way to pass httpcore's network backend on.
+    transport._pool._network_backend = _Backend(reach)
+    return transport
 
 
 def _is_local(host: str) -> bool:

@@ -140,8 +140,6 @@ def read(data: bytes, limits: Limits, sandbox: Sandbox = SANDBOX) -> tuple[Rollo
     Raises MalformedFile naming what is wrong, MusterError if this machine (not the file) is at fault."""
     if len(data) > limits.file_bytes:
         raise MalformedFile(f"{len(data)} bytes, at most {limits.file_bytes} for this pool")
-    if data[-4:] == b"PARE":
-        raise MalformedFile("it is encrypted")
     if len(data) < 12 or data[:4] != _MAGIC or data[-4:] != _MAGIC:
         raise MalformedFile("it is not a Parquet file")
     footer = int.from_bytes(data[-8:-4], "little")

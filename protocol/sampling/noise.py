@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -277,6 +278,8 @@ def _limit(top: Any, score: float, temperature: float) -> np.float32:
     return np.float32(min(math.exp(min(top / temperature - score, 700.0)) * (_SLACK / U32), _LARGEST))
 
 
+# Sums in any order, which vector instructions need; infinities keep their meaning.
+@partial(compiled, fastmath={"reassoc", "contract", "nsz"})
 def _weigh(
     logits: Floats32, top: np.float32, inverse: np.float32, powers: npt.NDArray[np.int32], weights: Floats32
 ) -> tuple[np.float32, np.float32, np.float32]:
@@ -309,6 +312,7 @@ def _weigh(
     return total, roots, squares
 
 
+@compiled
 def _count(noise: npt.NDArray[np.uint32], weights: Floats32, limit: np.float32) -> int:
     """Return how many tokens of a block may reach the limit."""
     found = 0
@@ -324,8 +328,3 @@ def _largest(bits: npt.NDArray[np.int32]) -> np.int32:
     for at in range(len(bits)):
         found = max(found, bits[at])
     return found
-
-
-# Sums in any order, which vector instructions need; infinities keep their meaning.
-_weigh = compiled(_weigh, fastmath={"reassoc", "contract", "nsz"})
-_count = compiled(_count)

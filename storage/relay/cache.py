@@ -22,7 +22,8 @@ _PIECE = 256 << 10
 
 
 class RelayCache:
-    """Objects of at most `room` bytes. Only named keys are looked up: a stranger's key leads nowhere. Thread-safe."""
+    """Objects of at most `room` bytes, in one process's folder. Only named keys are looked up: a stranger's key leads
+    nowhere. Thread-safe."""
 
     def __init__(self, folder: Path, room: int) -> None:
         self.folder, self._room = folder, room
@@ -32,6 +33,8 @@ class RelayCache:
         for kind in KINDS:
             with explained(f"make the relay's folder {folder / kind}", "choose another"):
                 (folder / kind).mkdir(parents=True, exist_ok=True)
+                for part in (folder / kind).glob(".*"):  # a dead process left it half-written
+                    part.unlink(missing_ok=True)
 
     def name(self, objects: Iterable[tuple[str, int]]) -> list[str]:
         """Hold these keys with their sizes in bytes, the most wanted first, as far as there is room; delete everything
@@ -153,12 +156,6 @@ class RelayCache:
             log.warning("cannot keep %s: %s", key, error.strerror)
         whole.drop()
         return False
-
-    def clear_part_files(self) -> None:
-        """Delete what a dead process left half-written."""
-        for kind in KINDS:
-            for path in (self.folder / kind).glob(".*"):
-                path.unlink(missing_ok=True)
 
     def held(self) -> tuple[int, int]:
         """Return the numbers of objects and bytes."""

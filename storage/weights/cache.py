@@ -5,7 +5,6 @@ shards. Shards of complete versions are found inside their files, so nothing is 
 files in place: every shard is written at its offset, and nothing is copied once it is here.
 """
 
-import ctypes
 import hashlib
 import os
 import re
@@ -26,7 +25,6 @@ from storage.partial import PartFile, PartialDownload, write
 from storage.weights.manifest import Manifest, Shard, WeightFile
 
 _READ = 256 << 10
-_LIBC = ctypes.CDLL(None)
 # SHA-256 of a shard → a file that holds it, and its offset there.
 Locations = Mapping[str, tuple[Path, int]]
 
@@ -75,10 +73,6 @@ class Assembly(ExitStack):
             self._left.add(number)
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         os.ftruncate(handle, file.size)
-        if file.size and hasattr(_LIBC, "fallocate"):
-            # Writing then takes less CPU, and no other process fills the disk meanwhile. `os.posix_fallocate` would
-            # write every block of a disk that cannot reserve any.
-            _LIBC.fallocate(handle, 0, ctypes.c_int64(0), ctypes.c_int64(file.size))
         return os.fdopen(handle, "rb+", buffering=0)
 
     def has(self, spot: Spot) -> bool:

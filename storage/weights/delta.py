@@ -77,14 +77,6 @@ def _place(name: str, entry: Any, data: int) -> TensorPlace:
 Bytes = NDArray[np.uint8]
 
 
-@dataclass(frozen=True)
-class EncodedDelta:
-    """A file's delta, and the digest of the index of the tensors that it leads to."""
-
-    index: bytes
-    data: bytes
-
-
 class MappedFile:
     """A safetensors file's tensors, read from the disk as they are needed; their hashes are computed once. Raises
     ValueError for any other file, OSError."""
@@ -101,10 +93,10 @@ class MappedFile:
         return _index(self.places, self.tensors)
 
 
-def encode_file(base: MappedFile, new: MappedFile) -> EncodedDelta | None:
-    """Return the delta between two versions of a file; None if they do not have the same tensors at the same places, or
-    no delta is shorter than the file. It was applied once, and gives what it should. Raises MusterError if a file
-    changes meanwhile."""
+def encode_file(base: MappedFile, new: MappedFile) -> bytes | None:
+    """Return the delta that leads from one version of a file to `new`; None if they do not have the same tensors at the
+    same places, or no delta is shorter than the file. It was applied once, and gives what it should. Raises MusterError
+    if a file changes meanwhile."""
     from protocol.delta.delta import DeltaReader, encode_delta
 
     if base.header != new.header or base.places != new.places:
@@ -116,7 +108,7 @@ def encode_file(base: MappedFile, new: MappedFile) -> EncodedDelta | None:
         reader = DeltaReader(delta, base.index, new.index.digest)
         for _ in threads.map(lambda entry: reader.tensor(entry, base.tensors[entry.name]), _changed(reader).values()):
             pass
-    return EncodedDelta(new.index.digest, delta)
+    return delta
 
 
 def apply_file(path: Path, deltas: Sequence[tuple[bytes, Path]]) -> None:

@@ -42,7 +42,7 @@ MAX_LOOKUPS = 64
 """Manifests that planning looks at."""
 MAX_LISTED = 4 * MAX_SHARDS
 """Shards that these manifests may name, all together."""
-PARALLEL = 8
+PARALLEL = 8  # shards on their way at a time
 WASTE_FACTOR = 2
 """Once useless deltas have cost this many times the full weights, only the full weights are tried."""
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -178,21 +178,19 @@ def fetch(
     scope: ManifestScope,
     step: int | None = None,
     keep: int = KEPT_VERSIONS,
-    parallel: int = PARALLEL,
     fetch_object: FetchObject | None = None,
 ) -> Path:
     """Return the folder `<cache_dir>/<manifest hash>` with the step's files, complete and checked.
 
     The step is fetched with the fewest bytes: shards in the cache are not fetched again, and damaged ones are replaced.
-    At most `parallel` shards are on their way at a time; the `keep` versions used last stay. `fetch_object` fetches
-    shards, if not `source` does.
+    The `keep` versions used last stay. `fetch_object` fetches shards, if not `source` does.
 
     Raises IntegrityError if the source serves other bytes, DiskFullError, or what `source` raises; what was fetched
     stays.
     """
     cache = WeightCache(cache_dir)
     with _disk_errors(cache.folder, 0), cache.locked(manifest_hash):
-        fetcher = _Fetcher(cache, source, fetch_object, scope, parallel)
+        fetcher = _Fetcher(cache, source, fetch_object, scope)
         manifest = fetcher.manifest(manifest_hash)
         if step is not None and manifest.step != step:
             what = f"the manifest is of step {manifest.step}, not {step}"
@@ -216,9 +214,8 @@ class _Fetcher:
         source: OpenObject | MultiSource,
         fetch_object: FetchObject | None,
         scope: ManifestScope,
-        parallel: int,
     ) -> None:
-        self._cache, self._source, self._scope, self._parallel = cache, source, scope, parallel
+        self._cache, self._source, self._scope = cache, source, scope
         self._fetch_object = fetch_object or (source.fetch if isinstance(source, MultiSource) else self._open)
         self._parents: dict[str, Manifest | None] = {}
         self._fetched_sizes: list[int] = []
@@ -339,7 +336,7 @@ class _Fetcher:
 
     def _in_parallel(self, job: Callable[[T], None], items: Iterable[T]) -> None:
         """Run the job for all items. The first failure ends it, after the running jobs have ended."""
-        with ThreadPoolExecutor(self._parallel, thread_name_prefix="shards") as pool:
+        with ThreadPoolExecutor(PARALLEL, thread_name_prefix="shards") as pool:
             jobs = [pool.submit(job, item) for item in items]
             wait(jobs, return_when=FIRST_EXCEPTION)
             pool.shutdown(cancel_futures=True)

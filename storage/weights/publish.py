@@ -168,27 +168,6 @@ def send(
     store.put(object_key("manifests", manifest.digest), seal(manifest, account))
 
 
-def publish(
-    folder: Path,
-    store: ObjectWriter,
-    scope: ManifestScope,
-    step: int,
-    parent: bytes | None,
-    account: LocalAccount,
-    dtype: str = "float32",
-    shard_size: int = SHARD_BYTES,
-    bases: Sequence[EarlierStep] = (),
-    snapshot: bool = True,
-) -> Manifest:
-    """Upload a step so that strangers can `fetch` its digest. Raises ConfigError for an unusable folder."""
-    if account.address != scope.owner:
-        raise IntegrityError(f"{account.address} signs for pool owner {scope.owner}", "use the owner's key")
-    manifest = make_manifest(folder, scope, step, parent, dtype, shard_size)
-    prepared = prepare(folder, manifest, bases, snapshot, min(shard_size, DELTA_SHARD_BYTES))
-    send(folder, prepared, store, account, shard_size)
-    return prepared.manifest
-
-
 def _step_delta(
     folder: Path, manifest: Manifest, base: EarlierStep, shard_size: int, pieces: dict[str, bytes], files: OpenFiles
 ) -> StepDelta | None:
@@ -206,13 +185,13 @@ def _step_delta(
             old, new = files.open(base.folder / file.name, before[file.name]), files.open(folder / file.name)
         except (FileNotFoundError, ValueError):
             return None
-        encoded = encode_file(old, new)
-        if encoded is None:
+        data = encode_file(old, new)
+        if data is None:
             return None
-        parts = [encoded.data[at : at + shard_size] for at in range(0, len(encoded.data), shard_size)]
+        parts = [data[at : at + shard_size] for at in range(0, len(data), shard_size)]
         shards = [Shard(sha256=sha256_hex(part), size=len(part)) for part in parts]
         own_pieces |= {shard.sha256: part for shard, part in zip(shards, parts, strict=True)}
-        deltas.append(FileDelta(name=file.name, index=encoded.index.hex(), shards=tuple(shards)))
+        deltas.append(FileDelta(name=file.name, index=new.index.digest.hex(), shards=tuple(shards)))
     if not deltas:
         return None
     pieces |= own_pieces

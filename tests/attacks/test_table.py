@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from attacks.registry import REGISTRY
-from benchmarks.support.offline_pool import BFLOAT16, FLOAT32, OfflinePool, Remembering, interval, strongest, work_of
+from benchmarks.support.offline_pool import BFLOAT16, FLOAT32, OfflinePool, Remembering, interval, work_of
 from benchmarks.verification.attacks import LEARNING_RATES, Spec, specs, table
 from engines.hf import TransformersEngine
 from protocol.config import WorkConfig
@@ -71,14 +71,6 @@ def test_a_row_says_how_clearly_and_by_what() -> None:
     zero = offline().row("zero", producer(offline().engine(), "proofs-zero"), 2, lines.append)
     assert (zero["detected"], zero["by"], zero["margin"]) == (2, "proofs", None)
     assert len(lines) == 3
-
-
-def test_margins_of_an_honest_verdict() -> None:
-    verdict = offline().verdict(offline().honest().make(work_of(0)), work_of(0))
-    ratio, what = strongest(verdict)
-    assert ratio is not None
-    assert 0 <= ratio < 0.5
-    assert what
 
 
 def test_finished_rows_are_kept_and_resumed(tmp_path: Path) -> None:

@@ -7,9 +7,7 @@ from eth_abi.abi import decode, encode
 
 from benchmarks.economy import (
     CHOICES,
-    KNOWN,
     NETWORKS,
-    STATED,
     VOTE,
     EconomyLimits,
     Played,
@@ -43,11 +41,6 @@ def test_a_gain_is_sure_only_beyond_three_standard_errors() -> None:
     assert best([wild, steady], 1) == [steady]
 
 
-def test_a_coalition_above_a_third_of_the_seats_is_beyond_the_limits() -> None:
-    assert STATED.seats == 1 / 3
-    assert [played(seats, 0, 0, 0, 0, 0, 0, 0, 0).within for seats in (5, 33, 34, 45)] == [True, True, False, False]
-
-
 def test_plans_follow_from_the_seed_and_stay_legal() -> None:
     first, second = random.Random(3), random.Random(3)
     sizes = setting("local")[2]
@@ -62,14 +55,6 @@ def test_plans_follow_from_the_seed_and_stay_legal() -> None:
         assert list(plan)[7:] == list(CHOICES)
     assert {plan["owner"] for plan in plans} == {0, 1}
     assert {plan["votes on others' files"] for plan in plans} == set(VOTE.values())
-
-
-def test_a_name_tells_what_is_not_honest() -> None:
-    plan = draw_plan(random.Random(1), (1, 1_000), 8, KNOWN[0]) | {"seats": 33, "files": 1, "others": 2, "units": 500}
-    assert Played("local", plan).name() == (
-        "local, 33% of the seats, 1 of 3 files of 500 units; owner: in the coalition; "
-        "votes on others' files: reject; jurors on others' files: reject"
-    )
 
 
 @pytest.mark.parametrize("network", NETWORKS)

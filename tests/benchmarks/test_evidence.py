@@ -20,10 +20,3 @@ def test_a_history_drawn_in_bulk_is_that_of_one_node() -> None:
     assert accused > 0
     assert by.sum() == 3
     assert largest == pytest.approx(evidence.peak)
-
-
-def test_files_that_pay_nothing_accuse_nobody() -> None:
-    at, by, largest = histories(np.zeros((4, len(FIGURES), BETS)), 5, 30)
-    assert not at.any()
-    assert not by.any()
-    assert largest <= 1e-9

@@ -8,7 +8,7 @@ import pytest
 
 from attacks.swarm import POISONS
 from benchmarks.support.kept import keep, kept
-from benchmarks.swarm import ATTACKS, UNDEFENDED, MemoryExchange, Simulation, nine_sums, poison_run, summary, table
+from benchmarks.swarm import ATTACKS, UNDEFENDED, MemoryExchange, Simulation, poison_run, table
 from environments.registry import load_environment
 from localnet.plan import DEMO_ENVIRONMENT
 from protocol.files import write_folder
@@ -20,10 +20,6 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A few seconds of the warm-up."""
     task, recipe = load_environment(DEMO_ENVIRONMENT), Recipe(worked_steps=50, mixed_steps=30)
     return write_folder(tmp_path_factory.mktemp("model") / "tiny", lambda to: warm_up(to, task, 3, recipe))
-
-
-def test_nine_tasks_of_distinct_names() -> None:
-    assert len({one.called for one in nine_sums()}) == 9
 
 
 def test_members_take_what_others_share_and_repeat_it(base: Path, tmp_path: Path) -> None:
@@ -60,13 +56,6 @@ def test_the_table_compares_with_the_same_members_without_the_attack() -> None:
     assert (one["reward_ratio"], one["reward_ratio_undefended"], one["hostile_share"]) == (0.95, 0.25, 0.75)
     assert (one["seeds"], one["seeds_undefended"]) == (1, 1), "half a comparison is none"
     assert (table(rows)["share"], table(rows)["reward_ratio"]) == (0.25, 0.95)
-
-
-def test_the_summary_lists_every_seed() -> None:
-    runs = [{"mix": "4/4", "cumulative": value, "held_out": [(0, 0.0), (40, value / 10)]} for value in (1.0, 2.0)]
-    found = summary(runs, [])
-    assert (found["mixes"], found["held_out"]) == ({"4/4": [1.0, 2.0]}, {"4/4": [0.1, 0.2]})
-    assert "hostile" not in found
 
 
 def test_a_line_that_a_kill_cut_off_costs_that_line_alone(tmp_path: Path) -> None:

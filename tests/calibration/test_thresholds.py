@@ -194,15 +194,6 @@ def test_changed_documents_and_other_signers_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "data",
-    [b"", b"{", b"[]", b"null", b'{"version":1}', b"[" * 100_000, b"\xff", b'{"version":NaN}'],
-)
-def test_what_is_no_calibration_is_said_clearly(data: bytes) -> None:
-    with pytest.raises(ConfigError, match="not a calibration"):
-        Calibration.parse(data, "x")
-
-
-@pytest.mark.parametrize(
     ("path", "value"),
     [
         (("pairs", 0, "strata"), []),

@@ -15,11 +15,10 @@ from protocol.identity import PoolId
 from runtime.process import ProcessConfig
 from runtime.relay import RelayConfig
 from storage.weights.manifest import Manifest, ManifestScope
-from storage.weights.publish import publish
 from tests.cli.pool_files import TERMS
 from tests.conftest import TOKEN, Deployed
 from tests.storage.mirror import mirror, send
-from tests.storage.weights.folders import model_folder
+from tests.storage.weights.folders import model_folder, publish
 from tests.validator import tiny
 
 

@@ -11,9 +11,8 @@ import pytest
 from chain.suite import Suite
 from protocol.api.run import PoolAccess
 from runtime import keystore
-from tests.cli.joining import CONFIG, StubService
 from tests.cli.muster import Key, Muster, make_key
-from tests.cli.pool_files import TERMS, create_pool
+from tests.cli.pool_files import CONFIG, TERMS, StubService, create_pool
 from tests.conftest import Deployed
 from tests.storage.mirror import mirror, send
 
@@ -70,9 +69,15 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def pool(service: StubService, shared_suite: Deployed, tmp_path: Path) -> int:
+def suite(shared_suite: Deployed) -> Suite:
+    """The contracts as the owner of `pool` uses them."""
+    made: Suite = shared_suite.suite(shared_suite.chain.account())
+    return made
+
+
+@pytest.fixture
+def pool(service: StubService, shared_suite: Deployed, suite: Suite, tmp_path: Path) -> int:
     """A pool that anybody may join, whose service is the stub."""
-    suite: Suite = shared_suite.suite(shared_suite.chain.account())
     number = create_pool(suite, tmp_path, CONFIG.digest, TERMS.replace("invite_only = true", "invite_only = false"))
     suite.court.announce_service(number, service.url).send()
     service.access = PoolAccess(

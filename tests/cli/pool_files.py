@@ -1,12 +1,16 @@
-"""Files for a pool, and pools."""
+"""Files for a pool, pools, and what somebody who joins finds of its service."""
 
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 from chain.suite import Suite
 from cli.pool.config import load_terms
 from cli.run.up import LocalFaucet
+from protocol.api.run import PoolAccess
 from protocol.config import EnvironmentConfig, ModelConfig, PoolConfig, WorkConfig
 from tests.conftest import TOKEN
+from tests.storage.mirror import send
 
 TERMS = """
 rate = "0.001"
@@ -52,3 +56,23 @@ def create_pool(suite: Suite, folder: Path, digest: bytes, terms: str = TERMS) -
     path = folder / "terms.toml"
     path.write_text(terms)
     return suite.pools.create_pool(load_terms(path, digest), 500 * TOKEN).send()
+
+
+CONFIG = PoolConfig(
+    name="up", model=ModelConfig(source="m"), environments=(EnvironmentConfig(name="reasoning_gym/chain_sum"),)
+)
+
+
+@dataclass
+class StubService:
+    """What `up` asks of a pool's service, whose configuration is `config`."""
+
+    access: PoolAccess | None = None
+    config: PoolConfig = CONFIG
+    url: str = ""
+
+    def answer(self, handler: BaseHTTPRequestHandler) -> None:
+        body = self.access.model_dump_json().encode() if self.access else b""
+        if handler.path.startswith("/v1/objects/configs/"):
+            body = self.config.canonical()
+        send(handler, 200, body, Content_Type="application/json")

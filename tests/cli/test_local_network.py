@@ -2,11 +2,12 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from cli.local import LocalNetwork, LogTail, all_well, last_lines, process_table
-from localnet.background import NetworkFolder, NetworkPhase, NetworkSettings, NetworkState, ProcessEntry, ProcessState
+from cli.local import LogTail, all_well, last_lines, network_document, process_table
+from localnet.background import NetworkPhase, NetworkSettings, NetworkState, ProcessEntry, ProcessState
 from tests.cli.muster import Muster
 
 NOW = 1_000_000.0
@@ -17,10 +18,9 @@ def entry(name: str, state: ProcessState = ProcessState.RUNNING, **more: object)
     return ProcessEntry.model_validate({"name": name, "state": state} | base | more)
 
 
-def network(*processes: ProcessEntry, phase: NetworkPhase = NetworkPhase.UP) -> LocalNetwork:
+def network(*processes: ProcessEntry, phase: NetworkPhase = NetworkPhase.UP) -> dict[str, Any]:
     state = NetworkState(pid=1, created=2.0, phase=phase, doing="", since=NOW - 99, processes=processes)
-    waits = {"worker-1": ["a slot, since noon"]}
-    return LocalNetwork(NetworkFolder(Path("/net")), state, waits, "", "http://127.0.0.1:3", NOW)
+    return {"folder": "/net", "service": "", **network_document(state, {"worker-1": ["a slot, since noon"]}, NOW)}
 
 
 def test_each_process_says_what_it_waits_for() -> None:
@@ -33,7 +33,7 @@ def test_each_process_says_what_it_waits_for() -> None:
     assert row["s3"].endswith("its restart in 4 s, after signal SIGKILL")
     assert "muster logs worker-2" in row["worker-2"]
     assert row["chain"].split()[1:4] == ["chain", "running", "7"]
-    assert found.document()["processes"][0]["waits"] == "a slot, since noon"
+    assert found["processes"][0]["waits"] == "a slot, since noon"
 
 
 @pytest.mark.parametrize("state", ProcessState)
@@ -66,10 +66,10 @@ def test_the_commands_name_what_is_missing(tmp_path: Path) -> None:
 
 def test_the_last_lines_of_a_long_file(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    path.write_text("".join(f"line {i} {'x' * 200}\n" for i in range(2000)))
+    path.write_bytes(b"".join(b"line %d \xff%s\n" % (number, b"x" * 1000) for number in range(2000)))
     assert [line.split()[1] for line in last_lines(path, 3)] == ["1997", "1998", "1999"]
-    assert len(last_lines(path, 1500)) == 1500
-    assert len(last_lines(path, 5000)) == 2000
+    assert last_lines(path, 1)[0].startswith("line 1999 \ufffdx")
+    assert 1000 < len(last_lines(path, 5000)) < 1100, "of a megabyte"
     assert last_lines(path, 0) == []
 
 

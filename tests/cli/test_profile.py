@@ -8,8 +8,8 @@ import pytest
 from typer.main import get_command
 
 from cli.main import app
-from cli.pool.ref import PoolRef
-from cli.profile import Profile, ProfileKey, _command_defaults, load_profile, name_pool, option_values
+from cli.options import PoolRef
+from cli.profile import Profile, ProfileKey, command_defaults, load_profile, name_pool, option_values
 from cli.run.process import listening
 from protocol.errors import ConfigError
 from runtime.keystore import address_of
@@ -56,9 +56,9 @@ def owner(tmp_path: Path, **changes: Any) -> Profile:
 def test_a_second_pool_does_not_take_over_the_service_of_the_first(tmp_path: Path) -> None:
     create = get_command(app).commands["pool"].commands["create"]  # type: ignore[attr-defined]
     service = {"url": "https://pool.example", "service_key": "0x" + "1" * 40}
-    assert service.keys() <= _command_defaults(create, option_values(owner(tmp_path)) | service, "create").keys()
+    assert service.keys() <= command_defaults(create, option_values(owner(tmp_path)) | service).keys()
     second = option_values(owner(tmp_path, pool=1)) | service
-    assert not service.keys() & _command_defaults(create, second, "create").keys()
+    assert not service.keys() & command_defaults(create, second).keys()
 
 
 def test_a_seat_judges_the_profiles_pool_unless_a_group_is_named(
@@ -68,7 +68,7 @@ def test_a_seat_judges_the_profiles_pool_unless_a_group_is_named(
     values = option_values(owner(tmp_path, pool=1))
     for words, named in ((["--stop"], True), (["--group", "qwen"], False), (["--group=qwen"], False)):
         monkeypatch.setattr("sys.argv", ["muster", "validator", "judge", *words])
-        found = _command_defaults(judge, values, "judge")
+        found = command_defaults(judge, values)
         assert ("pool" in found) is named
         assert not named or found["pool"]() == ["1@https://pool.example"]
 

@@ -22,10 +22,10 @@ from protocol.verdict import Code
 from storage.keys import object_key
 from storage.s3 import Bucket
 from storage.weights.manifest import ManifestScope
-from storage.weights.publish import publish
 from tests.chain.game import Game, WorkItem, begin
 from tests.conftest import Chain, deploy_on
 from tests.localnet.services.running import ServiceProcess, running, settings_of
+from tests.storage.weights.folders import publish
 from tests.validator.world import CONFIG, rollouts, tokenizer_folder
 
 

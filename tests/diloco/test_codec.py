@@ -119,7 +119,7 @@ PAYLOAD = payload_of(ME, GRADIENT)
 
 def decoded(data: bytes, shard: int = 0, worker: str = ME) -> list[codec.F32]:
     pieces = SHARDS[shard]
-    return codec.decode_shard(data, EXPECTED.origin(worker), shard, pieces, "int8", codec.cut(STATE.weights, pieces))
+    return codec.decode_shard(data, EXPECTED.binding(worker, shard), pieces, "int8", codec.cut(STATE.weights, pieces))
 
 
 def test_a_payload_is_its_workers_alone() -> None:
@@ -157,7 +157,7 @@ def test_other_modes_come_back_and_fit_their_limit(mode: Mode) -> None:
     payload, error = encode_payload(STATE, GRADIENT, expected, ME)
     for at, (data, pieces) in enumerate(zip(payload, SHARDS, strict=True)):
         assert len(data) <= codec.max_shard_bytes(pieces)
-        sent = codec.decode_shard(data, expected.origin(ME), at, pieces, mode, codec.cut(STATE.weights, pieces))
+        sent = codec.decode_shard(data, expected.binding(ME, at), pieces, mode, codec.cut(STATE.weights, pieces))
         left = codec.cut(random_tensors(0, 0.0) if error is None else error, pieces)
         for one, rest, value in zip(sent, left, codec.cut(GRADIENT, pieces), strict=True):
             np.testing.assert_allclose(one + rest, value, rtol=0, atol=1e-6)

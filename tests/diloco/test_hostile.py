@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from diloco import worker as worker_module
-from diloco.codec import Origin, Tensors
+from diloco.codec import Tensors
 from diloco.config import AdmissionConfig
 from diloco.log import expected_at
 from diloco.messages import Contribution, Expected, Signed, seal
@@ -39,11 +39,6 @@ class TickingClock:
 
 def times(factor: float) -> Alter:
     return lambda gradient: {name: np.float32(factor) * one for name, one in gradient.items()}
-
-
-def noise(gradient: Tensors) -> Tensors:
-    dice = np.random.default_rng(1)
-    return {name: (dice.standard_normal(one.shape) * one.std()).astype(np.float32) for name, one in gradient.items()}
 
 
 def nan(gradient: Tensors) -> Tensors:
@@ -115,13 +110,10 @@ def leaves_the_weights(attack: Attack, home: Path, mode: str = "int8") -> bool:
     return world.coordinator.state.digest == alone.digest
 
 
-ALTERED = {
-    "zeros": (times(0), "int8"),
+ALTERED = {  # test_settle.py has more of them, on real pseudo-gradients
     "ten times as long": (times(10), "int8"),
-    "a tenth": (times(0.1), "int8"),
     "flipped": (times(-1), "int8"),
     "flipped and long": (times(-2.5), "sparse"),
-    "noise": (noise, "int8"),
     "NaN": (nan, "float32"),
 }
 
@@ -132,15 +124,12 @@ def test_altered_work_moves_nothing(name: str, tmp_path: Path, monkeypatch: pyte
     assert leaves_the_weights(Attack(monkeypatch, alter), tmp_path, mode)
 
 
-@pytest.mark.parametrize("name", ["zeros", "ten times as long", "flipped"])
-def test_and_moves_the_weights_where_all_is_admitted(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_and_moves_the_weights_where_all_is_admitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def all_of_them(workers: list[str], products: Any, config: AdmissionConfig) -> Admitted:
         return Admitted({worker: Fraction(1, len(workers)) for worker in workers}, {})
 
     monkeypatch.setattr("diloco.outer.admit", all_of_them)
-    assert not leaves_the_weights(Attack(monkeypatch, ALTERED[name][0]), tmp_path)
+    assert not leaves_the_weights(Attack(monkeypatch, times(-1)), tmp_path)
 
 
 @pytest.mark.parametrize("what", ["stale", "document", "payload"])
@@ -151,7 +140,7 @@ def test_what_is_not_its_own_work_moves_nothing(what: str, tmp_path: Path, monke
 def test_and_a_copied_payload_counts_where_payloads_are_not_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Origin, "binding", lambda origin, shard: bytes(32))
+    monkeypatch.setattr(Expected, "binding", lambda expected, worker, shard: bytes(32))
     assert not leaves_the_weights(Attack(monkeypatch, what="payload"), tmp_path)
 
 

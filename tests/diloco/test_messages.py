@@ -205,31 +205,20 @@ def test_any_other_message_is_refused(data: bytes, word: str) -> None:
         messages.open_message(data, RUN, NAME, 3)
 
 
-ENTRY = messages.LogEntry(
-    run=RUN.digest,
-    number=0,
-    previous=messages.NO_ENTRY,
-    epoch=0,
-    time=5.0,
-    events=[messages.CommitRecord(step=0, digest="cd" * 32)],
-)
+BEGUN = messages.CommitRecord(step=0, digest="cd" * 32)
+ENTRY = messages.LogEntry(run=RUN.digest, number=0, previous=messages.NO_ENTRY, epoch=0, time=5.0, events=[BEGUN])
 STORED_ENTRY = messages.seal(ENTRY, RUN, COORDINATOR)
 
 
 def test_an_entry_is_opened_only_where_it_belongs() -> None:
-    assert (
-        messages.open_entry(STORED_ENTRY, RUN, 0, messages.NO_ENTRY)
-        == ENTRY
-        == messages.open_entry(STORED_ENTRY, RUN, 0, None)
-    )
+    for previous in (messages.NO_ENTRY, None):
+        assert messages.open_entry(STORED_ENTRY, RUN, 0, previous) == ENTRY
     for run, number in ((NEXT, 0), (RUN, 1)):
         with pytest.raises(messages.MalformedEntry, match="here belongs"):
             messages.open_entry(STORED_ENTRY, run, number, messages.NO_ENTRY)
     with pytest.raises(IntegrityError, match="follows") as found:
         messages.open_entry(STORED_ENTRY, RUN, 0, "ef" * 32)
-    assert not isinstance(found.value, messages.MalformedEntry), (
-        "the coordinator signed it: no stranger's bytes to skip"
-    )
+    assert not isinstance(found.value, messages.MalformedEntry), "it is no stranger's, to be skipped"
     with pytest.raises(ValueError, match="cannot be signed by"):
         messages.seal(ENTRY, RUN, ME)
 
@@ -277,9 +266,8 @@ def test_an_entry_of_other_events_than_it_may_have_is_refused(events: list[messa
 
 def test_as_many_events_as_it_may_have_and_a_commit_record() -> None:
     entry = ENTRY.model_copy(update={"events": [*events_of(messages.MAX_EVENTS - 1), *ENTRY.events]})
-    assert (
-        messages.open_entry(messages.seal(entry, RUN, COORDINATOR), RUN, 0, messages.NO_ENTRY).commit == ENTRY.events[0]
-    )
+    opened = messages.open_entry(messages.seal(entry, RUN, COORDINATOR), RUN, 0, messages.NO_ENTRY)
+    assert opened.commit == ENTRY.events[0]
     assert ENTRY.model_copy(update={"events": events_of(2)}).commit is None
 
 

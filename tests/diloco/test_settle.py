@@ -144,11 +144,6 @@ def test_shards_hold_every_element_once(count: int) -> None:
     assert all(joined[name].tobytes() == one.tobytes() for name, one in STATE.weights.items())
 
 
-def test_a_layout_of_other_types_is_refused() -> None:
-    with pytest.raises(ValueError, match="is float64"):
-        codec.TensorLayout.of({"w": np.zeros(3)})  # type: ignore[dict-item]
-
-
 @pytest.mark.parametrize("admission", [TRUSTED, AdmissionConfig()])
 def test_memory_holds_one_shard_of_each_contribution(admission: AdmissionConfig) -> None:
     """Eight contributions of a model of 8 MB: whole, they would be 64 MB; the new state alone is 16."""
@@ -208,16 +203,6 @@ def test_what_is_not_finite_shows_in_products() -> None:
     assert math.isnan(codec.add_products([codec.gram([[line([math.inf])]]), codec.gram([[line([1])]])])[0][0])
     with pytest.raises(ValueError, match="2 and 1 elements"):
         dot([line([1, 2])], [line([1])])
-
-
-@pytest.mark.parametrize(
-    "sizes", [[], [1], [4096, 4097, 5], [codec._BLOCK - 1, codec._BLOCK, codec._BLOCK + 1], [2 * codec._BLOCK + 4097]]
-)
-def test_all_products_are_those_of_two_at_a_time(sizes: list[int]) -> None:
-    """To the bit."""
-    dice = np.random.default_rng(1)
-    vectors = [[dice.standard_normal(size).astype(np.float32) for size in sizes] for _ in range(3)]
-    assert codec.gram(vectors) == [[dot(one, other) for other in vectors] for one in vectors]
 
 
 @given(values=VECTORS)

@@ -498,16 +498,6 @@ def test_strikes_follow_from_nothing_but_holding_up() -> None:
     assert tell(now, commit(now, "2")).strikes == {}
 
 
-def test_two_that_leave_and_come_back_in_turn_do_not_keep_the_others_from_a_step() -> None:
-    run = StrikeRun(True, BAD, WORSE)
-    run.step({})
-    run.now = tell(run.now, assigned(1))
-    for worker in (BAD, WORSE) * 5:
-        run.now = tell(run.now, left(worker), joined(worker, run.now.digest))
-    assert run.now.attempt <= 2
-    assert (run.now.members, run.now.waiting) == (frozenset(HONEST), frozenset({BAD, WORSE}))
-
-
 def test_where_too_few_others_are_left_an_excluded_worker_comes_back() -> None:
     run = StrikeRun(True, BAD, quorum=4)
     for _ in range(3):
@@ -529,11 +519,3 @@ def test_who_only_waits_to_be_let_in_again_lets_no_attempt_fail() -> None:
     assert run.entering == {WORSE}
     only = replace(run, waiting=frozenset({BAD}))
     assert tell(only, assigned(5)).attempt == only.attempt
-
-
-@given(count=st.integers(0, MAX_STRIKES), step=st.integers(0, 10**6), disputed=st.booleans())
-def test_a_strike_is_bounded_and_the_word_of_a_worker_weighs_less(count: int, step: int, disputed: bool) -> None:
-    after, most = Strikes(count=count).held_up(step, disputed), MAX_DISPUTED if disputed else MAX_STRIKES
-    assert count <= after.count <= max(count, most)
-    assert 0 <= after.until - step - 1 < 1 << (MAX_STRIKES - 1)
-    assert after.count > count or count >= most

@@ -17,7 +17,7 @@ from benchmarks.diloco_faults import LetterTask, signed_twice
 from diloco.config import DilocoRun, Timeouts
 from diloco.coordinator import Coordinator
 from diloco.messages import CommitRecord, Left, PhaseFailed
-from diloco.state_machine import Phase, Schedule
+from diloco.state_machine import Phase
 from diloco.worker import StallTimer, Worker
 from protocol.errors import IntegrityError, MusterError, UnreachableError
 from storage.s3 import MAX_OBJECT_BYTES, Bucket
@@ -240,7 +240,7 @@ def test_a_worker_leaves_whatever_step_it_has_heard_of(tmp_path: Path) -> None:
         if gone.log.schedule.phase != Phase.OPEN:
             gone.turn()
         elif gone._own is not None:
-            gone._sender.publish(gone._own.digest, gone._own.payload)
+            gone._sender.publish(gone._own.payload)
         world.turn()
     assert gone.log.schedule.step < world.coordinator.state.step
     gone.leave()
@@ -314,46 +314,6 @@ def test_what_no_honest_coordinator_writes_is_refused(tmp_path: Path) -> None:
     with pytest.raises(IntegrityError, match="does not lead to the state and the workers that the log names"):
         worker.turn()
     assert worker.state.step == 0
-
-
-class LateAndSilent:
-    """Two of five workers: each signs when the time for it is nearly up, and the last of them that still takes part
-    never opens. The others need 900 seconds for their inner steps."""
-
-    def __init__(self, world: FilesWorld, seconds: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
-        self._world, self._seconds, self._offer = world, seconds, Worker._offer
-        self._began: tuple[object, float] = None, 0.0
-        monkeypatch.setattr(Worker, "_offer", lambda worker, own, now: self.offer(worker, own, now))
-
-    def offer(self, worker: Worker, own: Any, now: Schedule) -> str:
-        hostile = sorted({NAMES[3], NAMES[4]} & now.members)
-        if self._began[0] != now.attempt:
-            self._began = now.attempt, self._seconds[0]
-        signs_after = worker.timeouts.collect - 100 if worker.address in hostile else 900.0
-        if now.phase == Phase.COLLECT and self._seconds[0] - self._began[1] < signs_after:
-            return "nothing"
-        silent = now.phase != Phase.COLLECT and hostile[-1:] == [worker.address]
-        return "nothing" if silent else self._offer(worker, own, now)
-
-
-def test_two_that_sign_last_and_never_open_do_not_use_up_the_others_patience(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seconds = [0.0]
-    world = FilesWorld(files_run(5), tmp_path, clock=lambda: seconds[0], needed=5)
-    LateAndSilent(world, seconds, monkeypatch)
-    world.begin(*range(5))
-    timers = [StallTimer(world.run, world.clock) for _ in range(3)]
-    attempts = set()
-    while world.coordinator.state.step == 0:
-        world.turn()
-        seconds[0] += 10
-        attempts.add(world.schedule.attempt)
-        for number, timer in enumerate(timers):
-            timer.check(world.workers[number], "the others")
-    assert len(attempts) >= 3, "both held the step up, one after the other"
-    assert seconds[0] > Timeouts.of(world.run).stall, "in all they held it up for longer than a run may stall"
-    assert world.coordinator.log.commit.counted == NAMES[:3]
 
 
 def test_a_worker_gives_up_where_nothing_moves_or_no_step_ends(tmp_path: Path) -> None:

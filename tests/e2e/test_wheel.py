@@ -67,7 +67,7 @@ def test_the_installed_wheel_runs_the_whole_network_without_a_checkout(installed
     assert all(str(installed.parent) in path for path in found.stdout.split()), found.stdout
     assert len(found.stdout.split()) == len(PACKAGED), found.stderr
 
-    checked = outside_the_checkout([str(installed / "muster"), "doctor", "--data", "."], tmp_path / "doctor", 60)
+    checked = outside_the_checkout([str(installed / "muster"), "doctor"], tmp_path / "doctor", 60)
     assert checked.returncode == 0, checked.stdout
     assert "make setup" not in checked.stdout
 

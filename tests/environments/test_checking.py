@@ -100,21 +100,6 @@ def test_parquet_is_screened_to_json_lines_that_a_pool_takes(tmp_path: Path, opt
     assert from_parquet(tmp_path, (tmp_path / "nested").read_bytes())[0] == [MATH], "objects as columns of columns"
 
 
-def bomb(rows: int, length: int) -> bytes:
-    """So many rows of one text: a dictionary of a few kilobytes when they are packed."""
-    out = io.BytesIO()
-    same = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), ["x" * length])
-    pq.write_table(pa.table({"prompt": same}), out, compression="zstd", store_schema=False)
-    assert out.tell() < 1 << 16
-    return out.getvalue()
-
-
-@pytest.mark.parametrize(("rows", "length"), [(1 << 16, 1 << 13), (256, 1 << 24)])
-def test_a_bomb_is_refused(tmp_path: Path, rows: int, length: int) -> None:
-    with pytest.raises(IntegrityError, match=r"unpacks to more than 268435456 bytes|MiB to unpack|refuses it"):
-        from_parquet(tmp_path, bomb(rows, length))
-
-
 def test_damaged_files_are_refused_or_are_whole(tmp_path: Path) -> None:
     data, draw, refused = packed(PROVEN, compression="zstd"), random.Random(7), 0
     for _ in range(6):

@@ -26,11 +26,6 @@ from tests.environments.chat_templates import BRACKETS, FAMILIES, HEADERS, REASO
 from tests.environments.test_program import written
 from tests.validator.world import EOS, tokenizer_folder
 
-CHATML = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|end|>\n{% endfor %}"
-    "{% if tools %}{{ tools | length }} tools\n{% endif %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
 CHAT = ModelConfig(source="local", chat_template=True)
 
 
@@ -84,19 +79,10 @@ def test_the_next_turn_begins_after_exactly_what_was_sampled_before() -> None:
         assert (*prompt, *interleaved(after.sampled, after.inserted)) == (*context, *turn)
 
 
-def test_a_reply_without_a_template_is_its_text_and_with_one_what_that_makes_of_the_conversation() -> None:
+def test_a_reply_without_a_template_is_its_text() -> None:
     tokenizer: Any = load_tokenizer(tokenizer_folder())
     plain = ReplyFrame(tokenizer, ModelConfig(source="local"), "tool", (EOS,))
     assert tokenizer.decode(list(plain.tokens("7 is it", 99) or ())) == "7 is it"
-    tokenizer.chat_template = CHATML
-    framed = ReplyFrame(tokenizer, CHAT, "tool", (EOS,))
-    after = tokenizer.decode(list(framed.tokens("7", 99) or ()))
-    assert after == "\n<|im_start|>tool\n7<|end|>\n<|im_start|>assistant\n", "the sampled EOS is not put there again"
-    said = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "[a]"}, {"role": "tool", "content": "7"}]
-    prompt = tokenizer.apply_chat_template(said[:1], add_generation_prompt=True, tokenize=False)
-    assert prompt + "[a]<|end|>" + after == tokenizer.apply_chat_template(
-        said, add_generation_prompt=True, tokenize=False
-    )
 
 
 @pytest.mark.parametrize(
@@ -171,9 +157,9 @@ def test_a_pool_makes_transcripts_and_tells_the_template_of_tools() -> None:
     assert replies == [str(problem.metadata["inside"][one]), str(problem.metadata["inside"][other])]
     assert own.score(3, 0, (*output, EOS)).reward == 1.0
     assert own.score(3, 0, answer).reward == 0.0
-    tokenizer.chat_template = CHATML
+    tokenizer.chat_template = chat_templates.CHATML.template
     chat = config.model_copy(update={"model": CHAT})
-    assert "1 tools" in tokenizer.decode(list(PoolEnvironments(chat, tokenizer, (EOS,), EOS + 2).prompt(3, 0)))
+    assert '"name": "open"' in tokenizer.decode(list(PoolEnvironments(chat, tokenizer, (EOS,), EOS + 2).prompt(3, 0)))
 
 
 PROGRAM = """

@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.main import get_command
 
 import localnet.real as real
+from cli.main import app
 from environments.prompts import completion_text
 from environments.registry import load_environment
 from localnet.plan import DemoPlan, pool_terms
@@ -122,6 +124,10 @@ def test_thresholds_are_measured_once(tmp_path: Path, monkeypatch: pytest.Monkey
     assert real.calibrated(tmp_path, model) == real.calibrated(tmp_path, model) == BF16_CHECKS
     assert len(asked) == 1
     assert asked[0].count("--worker") == asked[0].count("--verifier")
+    options = {word for word in asked[0] if word.startswith("--")}
+    assert asked[0][:4] == ["-m", "cli.main", "pool", "calibrate"]
+    calibrate = get_command(app).commands["pool"].commands["calibrate"]  # type: ignore[attr-defined]
+    assert options <= {flag for parameter in calibrate.params for flag in parameter.opts}
 
 
 @pytest.mark.parametrize("left", ["of another task", "unreadable, and figures that were never applied"])

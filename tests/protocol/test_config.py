@@ -113,13 +113,17 @@ def test_rows_for_work_and_for_evaluation_are_apart() -> None:
     assert (work, {drawn((ROWS,), seed, held_out=True).seed for seed in range(1000)}) == (set(range(7)), {7, 8, 9})
 
 
-def test_a_filter_keeps_rows_of_a_file_and_hashes_of_a_generator() -> None:
+def test_a_filter_keeps_rows_of_a_file_and_hashes_of_a_generator_in_all_work() -> None:
     kept = ProblemFilter.of(7, (2, 5))
     filtered = ROWS.model_copy(update={"problems": kept})
     assert {drawn((filtered,), seed).seed for seed in range(100)} == {2, 5}
     generator = SUMS.model_copy(update={"problems": kept})
-    assert {drawn((generator,), seed).seed for seed in range(100)} == {candidate_seed(2), candidate_seed(5)}
+    config = CONFIG.model_copy(update={"environments": (generator,)})
+    slots = [slot for counter in range(20) for slot in assignments(work_of(counter), config)]
+    found = {drawn(config.environments, slot.problem_seed).seed for slot in slots}
+    assert found == {candidate_seed(2), candidate_seed(5)}
     assert drawn((generator,), 77, held_out=True) == Drawn(0, 77)
+    assert PoolConfig.parse(config.canonical(), "here") == config
 
 
 def test_work_takes_the_targets_of_the_environment_its_problem_is_of() -> None:
@@ -161,12 +165,6 @@ def test_labels_tell_two_environments_of_one_name_apart() -> None:
     assert config.environment_names == "reasoning_gym/chain_sum, long-sums"
 
 
-def filtered(candidates: int, kept: tuple[int, ...]) -> PoolConfig:
-    problems = ProblemFilter.of(candidates, kept)
-    environment = CONFIG.environments[0].model_copy(update={"problems": problems})
-    return CONFIG.model_copy(update={"environments": (environment,)})
-
-
 @given(st.data())
 def test_a_filter_keeps_exactly_what_it_was_made_of(data: st.DataObject) -> None:
     candidates = data.draw(st.integers(1, 300))
@@ -178,21 +176,9 @@ def test_a_filter_keeps_exactly_what_it_was_made_of(data: st.DataObject) -> None
     assert {filtered.number(draw) for draw in range(len(kept))} == set(kept)
 
 
-def test_work_is_drawn_from_the_kept_candidates_only() -> None:
-    config = filtered(100, (3, 14, 15, 92))
-    slots = [slot for counter in range(60) for slot in assignments(work_of(counter), config)]
-    found = {drawn(config.environments, slot.problem_seed).seed for slot in slots}
-    assert found == {candidate_seed(place) for place in (3, 14, 15, 92)}
-
-
 def test_candidates_are_public_hashes_nobody_chose() -> None:
     assert (candidate_seed(0), candidate_seed(1)) == (7441295573411180751, 17317095134060186468)
     assert len({candidate_seed(number) for number in range(1000)}) == 1000
-
-
-def test_the_filter_is_part_of_what_a_pool_promises() -> None:
-    assert filtered(100, (3,)).digest != filtered(100, (4,)).digest != CONFIG.digest
-    assert PoolConfig.parse(filtered(100, (3,)).canonical(), "here") == filtered(100, (3,))
 
 
 def encoded(*values: int) -> str:

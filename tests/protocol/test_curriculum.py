@@ -203,7 +203,7 @@ def test_a_table_always_has_a_delta_shorter_than_itself(tmp_path: Path) -> None:
             new.write_bytes(build_mask(POOL, 6, rates, left_out).encoded(POOL))
             delta = encode_file(MappedFile(old), MappedFile(new))
             assert delta is not None
-            assert len(delta.data) < mask_bytes(POOL) / 4
+            assert len(delta) < mask_bytes(POOL) / 4
 
 
 def test_a_file_is_tallied_by_problem() -> None:

@@ -71,21 +71,6 @@ def test_budgets_that_cannot_be_are_refused(fields: dict[str, object], said: str
         WorkConfig.model_validate({"max_new_tokens": 64, **fields})
 
 
-def test_a_node_that_could_choose_its_class_by_file_would_choose_by_the_seed() -> None:
-    """What the rule takes from it: of three classes one nearly always has a shorter sum of targets."""
-    dice, gained = random.Random(5), 0
-    for counter in range(50):
-        seeds = work_of(counter, some_address(dice))
-        own = sum(slot.target_length for slot in assignments(seeds, BUDGETS))
-        shapes = [replace_work(targets=lengths, length_tiers=()) for lengths in CLASSES]
-        best = min(
-            sum(slot.target_length for slot in assignments(seeds, BUDGETS.model_copy(update={"work": shape})))
-            for shape in shapes
-        )
-        gained += best < own
-    assert gained > 25
-
-
 def test_another_address_is_another_node_with_other_work() -> None:
     weak, strong = work_of(0, "0x1" + "1" * 39), work_of(0, "0xf" + "1" * 39)
     assert weak.seed != replace(weak, id=replace(weak.id, node=strong.id.node)).seed

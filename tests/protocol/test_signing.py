@@ -1,6 +1,8 @@
 """Our EIP-712 digests against eth-account's, what ours refuse that theirs let through, and what identifies work."""
 
 import contextlib
+import subprocess
+import sys
 from dataclasses import FrozenInstanceError, replace
 
 import pytest
@@ -144,3 +146,12 @@ def test_each_value_tells_two_apart_by_name(name: str, other: WorkId) -> None:
 def test_a_signature_about_pools_is_bound_to_chain_and_contract() -> None:
     assert POOL.domain("muster-weights") == Domain("muster-weights", "1", 31337, POOLS)
     assert str(WORK) == f"work 7 of {NODE} for step 3 in pool 4 of {POOLS} on chain 31337"
+
+
+@pytest.mark.parametrize(
+    "modules",
+    ["protocol.accounts", "runtime.keystore", "chain.client", "storage.s3, chain.client", "worker.main", "cli.main"],
+)
+def test_imports_of_what_needs_accounts_keep_the_recursion_limit(modules: str) -> None:
+    program = f"import sys; limit = sys.getrecursionlimit(); import {modules}; assert sys.getrecursionlimit() == limit"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)

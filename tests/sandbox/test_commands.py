@@ -1,5 +1,6 @@
 """Policies as command lines, compared in full: every option there, and no other."""
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -26,50 +27,36 @@ EVERYTHING = IsolationPolicy(
 )
 VIEW = HostView((Mount.same(Path("/usr")),), {Path("/bin"): "usr/bin"}, (Path("/dev/nvidia0"),))
 
-CONTAINER_BEFORE = [
-    *("run", "--name=box", "--rm", "--interactive", "--pull=never", "--log-driver=none"),
-    *("--read-only", "--cap-drop=all", "--security-opt=no-new-privileges", "--ipc=private"),
-]
-PODMAN = ["--read-only-tmpfs=false", "--image-volume=ignore", "--http-proxy=false"]
-STRANGERS_LIMITS = [
-    *("--ulimit=nofile=1024:1024", "--ulimit=nproc=256:256", "--ulimit=core=0:0", "--pids-limit=256"),
-    *("--memory=1073741824", "--memory-swap=1073741824"),
-    *("--tmpfs=/tmp:rw,nosuid,nodev,mode=1777,size=268435456", "--shm-size=268435456"),
-]
-EVERYTHING_OPTIONS = [
-    *("--ulimit=nofile=128:128", "--ulimit=nproc=64:64", "--ulimit=core=0:0", "--pids-limit=64"),
-    *("--memory=536870912", "--memory-swap=536870912"),
-    *("--tmpfs=/tmp:rw,nosuid,nodev,mode=1777,size=33554432", "--shm-size=33554432"),
-    "--mount=type=bind,source=/srv/data,target=/data/in,readonly",
-    "--mount=type=bind,source=/srv/home,target=/srv/home",
-]
+CONTAINER = """run --name=box --rm --interactive --pull=never --log-driver=none --read-only --cap-drop=all
+--security-opt=no-new-privileges --ipc=private"""
+PODMAN = "--read-only-tmpfs=false --image-volume=ignore --http-proxy=false"
+COUNTS = "--ulimit=nofile=128:128 --ulimit=nproc=64:64 --ulimit=core=0:0 --pids-limit=64"
+MEMORY = "--memory=536870912 --memory-swap=536870912"
+FILES = """--tmpfs=/tmp:rw,nosuid,nodev,mode=1777,size=33554432 --shm-size=33554432
+--mount=type=bind,source=/srv/data,target=/data/in,readonly --mount=type=bind,source=/srv/home,target=/srv/home"""
+RUN = f"--env='NAME=two words' --workdir=/srv/home --entrypoint=python3 {DIGEST} -c 'print(1)'"
 
 
 def test_strangers_code_in_podman() -> None:
     made = container_command(Mode.PODMAN, STRANGERS, ARGV, "box", DIGEST, Path("/filter.json"))
-    assert made == [
-        *("podman", *CONTAINER_BEFORE, *PODMAN, "--security-opt=seccomp=/filter.json", "--network=none"),
-        *STRANGERS_LIMITS,
-        *("--user=65534:65534", "--workdir=/tmp", "--entrypoint=python3", DIGEST, "-c", "print(1)"),
-    ]
+    assert made == shlex.split(f"""podman {CONTAINER} {PODMAN} --security-opt=seccomp=/filter.json --network=none
+        --ulimit=nofile=1024:1024 --ulimit=nproc=256:256 --ulimit=core=0:0 --pids-limit=256
+        --memory=1073741824 --memory-swap=1073741824
+        --tmpfs=/tmp:rw,nosuid,nodev,mode=1777,size=268435456 --shm-size=268435456
+        --user=65534:65534 --workdir=/tmp --entrypoint=python3 {DIGEST} -c 'print(1)'""")
 
 
 def test_every_option_in_docker() -> None:
     made = container_command(Mode.DOCKER, EVERYTHING, ARGV, "box", f"name@{DIGEST}")
-    assert made == [
-        *("docker", *CONTAINER_BEFORE, "--network=host", *EVERYTHING_OPTIONS, "--gpus=all", "--env=NAME=two words"),
-        *("--workdir=/srv/home", "--entrypoint=python3", f"name@{DIGEST}", "-c", "print(1)"),
-    ]
+    run = RUN.replace(DIGEST, f"name@{DIGEST}")
+    assert made == shlex.split(f"docker {CONTAINER} --network=host {COUNTS} {MEMORY} {FILES} --gpus=all {run}")
 
 
 def test_podmans_gpu_and_own_network() -> None:
     policy = EVERYTHING.model_copy(update={"network": NetworkAccess.OUTBOUND, "memory": None})
     made = container_command(Mode.PODMAN, policy, ARGV, "box", DIGEST)
-    unlimited = [one for one in EVERYTHING_OPTIONS if not one.startswith("--memory")]
-    assert made == [
-        *("podman", *CONTAINER_BEFORE, *PODMAN, *unlimited, "--device=nvidia.com/gpu=all", "--env=NAME=two words"),
-        *("--workdir=/srv/home", "--entrypoint=python3", DIGEST, "-c", "print(1)"),
-    ]
+    expected = f"podman {CONTAINER} {PODMAN} {COUNTS} {FILES} --device=nvidia.com/gpu=all {RUN}"
+    assert made == shlex.split(expected)
 
 
 def test_how_a_container_is_removed() -> None:
@@ -83,46 +70,33 @@ def test_an_image_has_a_digest(image: str) -> None:
         container_command(Mode.PODMAN, STRANGERS, ARGV, "box", image)
 
 
-BWRAP_BEFORE = ["bwrap", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--die-with-parent"]
-BWRAP_BEFORE += ["--new-session", "--cap-drop", "ALL", "--clearenv"]
-FILES_BEFORE = ["--symlink", "usr/bin", "/bin", "--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"]
+BWRAP = """bwrap --unshare-pid --unshare-ipc --unshare-uts --unshare-cgroup-try --die-with-parent --new-session
+--cap-drop ALL --clearenv"""
+SYSTEM = "--symlink usr/bin /bin --proc /proc --remount-ro /proc --dev /dev"
 
 
-def scratch(size: int) -> list[str]:
-    return [
-        *("--remount-ro", "/dev", "--perms", "1777", "--size", str(size), "--tmpfs", "/dev/shm"),
-        *("--perms", "1777", "--size", str(size), "--tmpfs", "/tmp"),
-    ]
+def scratch(size: int) -> str:
+    return f"""--remount-ro /dev --perms 1777 --size {size} --tmpfs /dev/shm
+        --perms 1777 --size {size} --tmpfs /tmp"""
 
 
 def test_strangers_code_in_bubblewrap() -> None:
-    assert bubblewrap_command(STRANGERS, ARGV, VIEW, seccomp=3, info=4) == [
-        *BWRAP_BEFORE,
-        *("--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--cap-add", "CAP_SETPCAP"),
-        *("--unshare-net", "--seccomp", "3", "--info-fd", "4"),
-        *("--setenv", "PATH", "/usr/local/bin:/usr/bin:/bin"),
-        *FILES_BEFORE,
-        *scratch(256 * MIB),
-        *("--ro-bind", "/usr", "/usr", "--remount-ro", "/", "--chdir", "/tmp", "--"),
-        *("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all"),
-        *("--no-new-privs", "--", "prlimit", "--nofile=1024", "--nproc=256", "--core=0", "--data=1073741824"),
-        *("--fsize=1073741824", "--", *ARGV),
-    ]
+    assert bubblewrap_command(STRANGERS, ARGV, VIEW, seccomp=3, info=4) == shlex.split(f"""{BWRAP}
+        --cap-add CAP_SETUID --cap-add CAP_SETGID --cap-add CAP_SETPCAP --unshare-net --seccomp 3 --info-fd 4
+        --setenv PATH /usr/local/bin:/usr/bin:/bin {SYSTEM} {scratch(256 * MIB)}
+        --ro-bind /usr /usr --remount-ro / --chdir /tmp --
+        setpriv --reuid=65534 --regid=65534 --clear-groups --bounding-set=-all --inh-caps=-all --no-new-privs --
+        prlimit --nofile=1024 --nproc=256 --core=0 --data=1073741824 --fsize=1073741824 -- python3 -c 'print(1)'""")
 
 
 def test_every_option_in_bubblewrap() -> None:
-    assert bubblewrap_command(EVERYTHING, ARGV, VIEW, seccomp=3, info=4) == [
-        *BWRAP_BEFORE,
-        *("--unshare-user", "--disable-userns", "--seccomp", "3", "--info-fd", "4"),
-        *("--setenv", "PATH", "/usr/local/bin:/usr/bin:/bin", "--setenv", "NAME", "two words"),
-        *FILES_BEFORE,
-        *("--dev-bind", "/dev/nvidia0", "/dev/nvidia0"),
-        *scratch(32 * MIB),
-        *("--perms", "0755", "--dir", "/data", "--perms", "0755", "--dir", "/srv"),
-        *("--ro-bind", "/usr", "/usr", "--ro-bind", "/srv/data", "/data/in", "--bind", "/srv/home", "/srv/home"),
-        *("--remount-ro", "/", "--chdir", "/srv/home", "--"),
-        *("prlimit", "--nofile=128", "--nproc=64", "--core=0", "--data=536870912", "--", *ARGV),
-    ]
+    assert bubblewrap_command(EVERYTHING, ARGV, VIEW, seccomp=3, info=4) == shlex.split(f"""{BWRAP}
+        --unshare-user --disable-userns --seccomp 3 --info-fd 4
+        --setenv PATH /usr/local/bin:/usr/bin:/bin --setenv NAME 'two words'
+        {SYSTEM} --dev-bind /dev/nvidia0 /dev/nvidia0 {scratch(32 * MIB)}
+        --perms 0755 --dir /data --perms 0755 --dir /srv
+        --ro-bind /usr /usr --ro-bind /srv/data /data/in --bind /srv/home /srv/home --remount-ro / --chdir /srv/home --
+        prlimit --nofile=128 --nproc=64 --core=0 --data=536870912 -- python3 -c 'print(1)'""")
 
 
 def test_without_a_limit_of_memory_none_is_set() -> None:

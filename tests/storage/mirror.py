@@ -5,12 +5,13 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from protocol.api.endpoints import OBJECTS
 from protocol.http.reach import ANYWHERE
-from storage.transfers import http_client
+from storage.sources import MultiSource
+from storage.transfers import HttpObjects, http_client
 
 NEAR = http_client(ANYWHERE)
 """For servers of tests, which are on this machine."""
@@ -40,6 +41,18 @@ def mirror(answer: Answer, tls: ssl.SSLContext | None = None) -> Iterator[str]:
     finally:
         server.shutdown()
         server.server_close()
+
+
+@contextmanager
+def sources(*answers: str | Answer, timeout: float = 10.0) -> Iterator[MultiSource]:
+    """Fetch from relays at these URLs, and from mirrors that answer so: "0", "1", …, asked in this order while nothing
+    is known of them."""
+    with ExitStack() as stack:
+        urls = [one if isinstance(one, str) else stack.enter_context(mirror(one)) for one in answers]
+        objects = HttpObjects(urls, timeout=timeout)
+        stack.callback(objects.close)
+        each = objects.each()
+        yield MultiSource({str(number): each[url] for number, url in enumerate(urls)})
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from protocol.errors import IntegrityError, MusterError, UnreachableError
 from storage.keys import MissingObjectError, object_key
 from storage.transfers import HttpObjects, download
 from tests.conftest import free_port
-from tests.storage.mirror import NEAR, Answer, begin, drip, endless, mirror, redirect_to, send
+from tests.storage.mirror import NEAR, Answer, drip, endless, mirror, redirect_to, send
 
 DATA = os.urandom(1000)
 KEY = object_key("shards", hashlib.sha256(DATA).digest())
@@ -103,23 +103,6 @@ def test_secrets_of_urls_stay_out_of_errors() -> None:
 LARGE = os.urandom(6_000_000)
 LARGE_KEY = object_key("shards", hashlib.sha256(LARGE).digest())
 """More than what httpx reads by itself."""
-
-
-def test_a_large_object_comes_whole_although_it_comes_in_bits() -> None:
-    asked = list[str]()
-
-    def in_bits(handler: BaseHTTPRequestHandler) -> None:
-        start = begin(handler, LARGE)
-        asked.append(str(start))
-        for at, size in ((start, 1000), (start + 1000, 700_000)):
-            handler.wfile.write(LARGE[at : at + size])
-            time.sleep(0.5)
-        if start:
-            handler.wfile.write(LARGE[start + 701_000 :])
-
-    with mirror(in_bits) as base:
-        assert download(f"{base}/{LARGE_KEY}", LARGE_KEY, len(LARGE), NEAR) == LARGE
-    assert asked == ["0", "701000"], "what breaks off goes on at its byte"
 
 
 def drip_after_a_part(handler: BaseHTTPRequestHandler) -> None:

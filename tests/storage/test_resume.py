@@ -2,16 +2,14 @@
 
 import hashlib
 import random
-from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler
 
 import pytest
 
 from protocol.errors import IntegrityError, MusterError
 from storage.keys import object_key
-from storage.sources import MultiSource
-from storage.transfers import HttpObjects, download
-from tests.storage.mirror import NEAR, Answer, begin, mirror, send
+from storage.transfers import download
+from tests.storage.mirror import NEAR, Answer, begin, mirror, send, sources
 
 DATA = random.Random(5).randbytes(400_000)
 KEY = object_key("shards", hashlib.sha256(DATA).digest())
@@ -58,15 +56,10 @@ def test_a_source_that_died_is_left_for_another() -> None:
     def dying(handler: BaseHTTPRequestHandler) -> None:
         send(handler, 403) if first else server(first, most=250_000)(handler)
 
-    with ExitStack() as stack:
-        one, two = (stack.enter_context(mirror(answer)) for answer in (dying, server(second)))
-        objects = HttpObjects([one, two])
-        stack.callback(objects.close)
-        each = objects.each()
-        ordered = MultiSource({"1": each[one], "2": each[two]})
-        assert ordered(KEY, len(DATA)) == DATA
-        assert first == [(0, 250_000)]
-        assert second == [(0, len(DATA))]
+    with sources(dying, server(second)) as asked:
+        assert asked(KEY, len(DATA)) == DATA
+    assert first == [(0, 250_000)]
+    assert second == [(0, len(DATA))]
 
 
 @pytest.mark.parametrize("said", ["bytes 0-9/400000", "bytes 150000-399999/99999999", "nonsense", ""])

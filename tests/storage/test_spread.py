@@ -2,7 +2,6 @@
 
 import threading
 from collections import Counter
-from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
@@ -13,10 +12,8 @@ from storage import sources
 from storage.keys import MissingObjectError
 from storage.partial import PartialDownload
 from storage.sources import MultiSource, Source, TransferStats
-from storage.transfers import HttpObjects
-from storage.weights.fetch import fetch
-from tests.storage.mirror import drip, endless, mirror, redirect_to, send
-from tests.storage.weights.folders import PUBLISHER, contents
+from tests.storage.mirror import drip, endless, redirect_to, send
+from tests.storage.mirror import sources as mirrors
 from tests.storage.weights.stepping import Origin
 
 MB = 1 << 20
@@ -137,12 +134,7 @@ def test_a_step_comes_although_most_sources_are_hostile(origin: Origin, tmp_path
     def looping(handler: BaseHTTPRequestHandler) -> None:
         redirect_to(handler.path)(handler)
 
-    with ExitStack() as stack:
-        answers = (lying, endless, drip, looping, honest)
-        objects = HttpObjects([stack.enter_context(mirror(answer)) for answer in answers], timeout=2.0)
-        stack.callback(objects.close)
-        fetching = MultiSource(objects.each())
+    with mirrors(lying, endless, drip, looping, honest, timeout=2.0) as asked:
         for step in (0, 1):
-            folder = fetch(origin.manifests[step].digest, fetching, tmp_path / "cache", PUBLISHER, step)
-            assert contents(folder) == contents(origin.folders[step])
+            origin.fetch(step, tmp_path / "cache", source=asked)
     assert served["lies"] < 12

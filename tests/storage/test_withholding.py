@@ -3,16 +3,13 @@
 import hashlib
 import random
 import threading
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
 
 import pytest
 
-from storage import sources
 from storage.keys import object_key
-from storage.sources import MultiSource
-from storage.transfers import HttpObjects
-from tests.storage.mirror import begin, mirror
+from tests.storage.mirror import begin, sources
 
 PIECES = map(random.Random(1).randbytes, [99_999] * 4)
 SHARDS = {object_key("shards", hashlib.sha256(data).digest()): data for data in PIECES}
@@ -34,37 +31,20 @@ class Holder:
             self.left.release()
 
 
-@pytest.fixture(autouse=True)
-def _unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_byte_is_held_back_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """A source of which nothing is known may take an hour by its stats alone."""
-    monkeypatch.setattr(sources, "_DEFAULT_RATE", 100.0)
-
-
-def downloaded(*answers: Holder) -> MultiSource:
-    """All shards from sources that answer so, asked in this order while nothing is known of them."""
-    with ExitStack() as stack:
-        urls = [stack.enter_context(mirror(answer)) for answer in answers]
-        objects = HttpObjects(urls, timeout=60.0)
-        stack.callback(objects.close)
-        each = objects.each()
-        sources = MultiSource({str(number): each[url] for number, url in enumerate(urls)})
-        got = dict[str, bytes]()
+    monkeypatch.setattr("storage.sources._DEFAULT_RATE", 100.0)
+    holder, got = Holder(1), dict[str, bytes]()
+    with sources(holder, Holder(0), Holder(0), timeout=60.0) as asked:
 
         def fetch() -> None:
-            got.update({key: sources(key, len(data)) for key, data in SHARDS.items()})
+            got.update({key: asked(key, len(data)) for key, data in SHARDS.items()})
 
         thread = threading.Thread(target=fetch, daemon=True)
         thread.start()
         thread.join(60)
         assert got == SHARDS, "it waits for a source that holds back"
-        for holder in (one for one in answers if one.held):
-            for _ in range(holder.asked):
-                assert holder.left.acquire(timeout=60), "whom nobody waits for any more is hung up on"
-        return sources
-
-
-def test_the_last_byte_is_held_back_for_ever() -> None:
-    holder = Holder(1)
-    sources = downloaded(holder, Holder(0), Holder(0))
+        for _ in range(holder.asked):
+            assert holder.left.acquire(timeout=60), "whom nobody waits for any more is hung up on"
     assert holder.asked <= 2, "it looks fast, and fails"
-    assert sources.stats["0"].failures > 0
+    assert asked.stats["0"].failures > 0

@@ -23,9 +23,9 @@ from tests.trainer.world import NODE, OWNER, POOLS, STRANGER, Killed, TrainersWo
 from trainer.checkpoint import checkpoints
 from trainer.config import GuardConfig, MemoryConfig, ParallelConfig
 from trainer.data.files import StepFiles
-from trainer.distributed import Ranks
+from trainer.distributed import NonZeroRank, Ranks
 from trainer.exits import EXIT_DONE, EXIT_LOST, EXIT_STOPPED, EXIT_UNSTABLE, UnstableError
-from trainer.learner import NonZeroRank
+from trainer.learner import start_learners
 from trainer.model.sharding import make_placement
 from trainer.reports.records import Records, read_records
 from trainer.reports.step_metrics import StepMetrics
@@ -387,7 +387,7 @@ def run(ranks: Ranks, base: Path, home: Path, fuse: int | None = None) -> tuple[
     placement = make_placement(ParallelConfig(), MemoryConfig(), "cpu", ranks)
     if ranks.rank:
         ranks.shorten_wait(5.0)
-        return NonZeroRank(config_of(base, home), placement).run(), [], []
+        return NonZeroRank(placement.ranks, lambda: start_learners(config_of(base, home), placement)).run(), [], []
     world = TrainersWorld(base, home)
     world.fuse = fuse
     made = start(world, placement)

@@ -312,10 +312,19 @@ const joinPage = {
         ["Judged by", `${terms.committee} validators drawn by lot, on ${share(terms.audit_share)} of its rows at least`],
         ["Fee of a validator", `${tokens(terms.fee)} tokens for each file`]])) : null,
       el("div", {class: "grid"},
-        card("As a node", {}, commands([["Check this computer", "muster doctor"],
-          ["See what it would earn, and start", `muster node up --pool ${url}`],
+        card("As a node", {}, commands([["Install, in a checkout of muster", "make setup"],
+          ["Make two keys, and check this computer", `muster init operator --pool ${url} && muster node check`],
+          ["Make one file and have it judged, without risk", "muster node dry-run"],
+          ["See the terms and start; add --sponsor if the pool lends stakes", `muster node up --pool ${url}`],
           ["Later", "muster node status"]])),
-        card("As a validator", {}, commands([["Bond a seat and judge", `muster validator up --pool ${url}`]])),
+        card("As a validator", {}, commands([["Make the keys", `muster init validator --pool ${url}`],
+          ["Bond a seat and judge", `muster validator up --pool ${url}`],
+          ["Later", "muster validator status"]])),
+        card("As the owner of a pool", {}, commands([
+          ["Name contracts, bucket and address", "muster init owner --deployment deployment.json --url URL --s3 s3.json"],
+          ["Choose model and problems", "muster pool init --model ./my-model --env reasoning_gym/chain_sum"],
+          ["Put a budget in escrow", "muster pool create --terms base-sepolia --budget 2000 --dry-run"],
+          ["Serve nodes and validators", "muster pool serve"], ["Train, in another terminal", "muster pool train"]])),
         card("As an onlooker", {}, commands([["Judge everything again yourself; no key is needed",
           `muster verify files --pool ${url} --deployment deployment.json`],
         ["Keep this run as one page", `muster pool report --pool ${url}`]]))),
@@ -324,7 +333,18 @@ const joinPage = {
 };
 
 const commands = entries => el("ol", {class: "story"}, ...entries.map(([what, command]) =>
-  el("li", {}, what, el("pre", {class: "command", tabindex: 0, role: "region", "aria-label": `Command: ${command}`}, command))));
+  el("li", {}, what, el("div", {class: "command"},
+    el("pre", {tabindex: 0, role: "region", "aria-label": `Command: ${command}`}, command), copyButton(command)))));
+
+// Browsers have a clipboard only where the page came encrypted or from this machine.
+function copyButton(text) {
+  if (!navigator.clipboard) return null;
+  const button = el("button", {type: "button", "aria-label": `Copy: ${text}`, onclick: async () => {
+    await navigator.clipboard.writeText(text);
+    button.textContent = "Copied";
+  }}, "Copy");
+  return button;
+}
 
 // What training did, step by step, as the trainer reported it.
 
@@ -416,11 +436,15 @@ const REFUSED = OUTCOMES.slice(2);
 
 const overviewPage = {
   title: () => "Overview",
-  async load(source) {
-    const [overview, history] = await Promise.all([source.get("overview"), source.get("history")]);
-    return {overview, history};
+  async load(source, route, renew) {
+    const accepted = asked => source.get("submissions", {status: "accepted", limit: 1, ...asked});
+    const [overview, history, first, newest] = await Promise.all([source.get("overview"), source.get("history"),
+      accepted({step: 0}), accepted({})]);
+    const files = [...new Map([...first.rows, ...newest.rows].map(file => [file.sequence, file])).values()];
+    return {overview, history, samples: files.map(file => ({file,
+      told: evidence(source, `submissions/${file.sequence}/rollouts`, {}, renew)}))};
   },
-  view({overview, history}, {source}) {
+  view({overview, history, samples}, {source}) {
     return [
       heading(words(overview.name), pill(overview.phase)),
       lead(words(overview.task), " · ", words(overview.model), ` · pool ${overview.pool} · ${overview.chain.network}, block `
@@ -430,6 +454,7 @@ const overviewPage = {
       el("div", {class: "grid"},
         card("Reward by policy step", {wide: true, note: "Line: mean over the files that a step was trained on. Dots: "
           + "held-out problems, the same each time."}, chart(rewardChart(history))),
+        samplesCard(samples),
         nodesCard(overview, source),
         heldCard(overview),
         card("Accepted tokens per second", {note: "By the policy step they were generated with."},
@@ -469,6 +494,15 @@ function nodesCard(overview, source) {
   return card("Nodes", {action: el("a", {href: link("nodes")}, "All nodes")},
     overview.map ? nodeMap(overview.map, open) : el("p", {class: "empty"}, "No node has joined yet."),
     el("div", {class: "legend"}, ...legend));
+}
+
+function samplesCard(samples) {
+  const few = told => told?.rows ? {...told, rows: [...new Map(told.rows.map(row =>
+    [`${row.problem} ${row.task_reward}`, row])).values()].slice(0, 3)} : told;
+  return samples.length ? card("What the model answers", {wide: true, note: "From accepted files, of the base model "
+    + "and of the newest step."}, el("div", {class: "grid"}, samples.map(({file, told}) => el("div", {},
+    el("h3", {}, "Step ", stepLink(file.step), ", ", el("a", {href: link("files", file.sequence)}, `file ${file.sequence}`)),
+    completions(few(told)))))) : null;
 }
 
 function heldCard({held, step}) {

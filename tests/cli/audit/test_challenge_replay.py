@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from chain.indexer.records import ChallengeOutcome
-from cli.audit import verify
-from cli.audit.verify import challenge_text
+from cli.audit import recompute
+from cli.audit.recompute import challenge_text
 from protocol.encoding import keccak
 from protocol.errors import MusterError
 from protocol.verdict import Code
@@ -89,14 +89,14 @@ def test_anyone_recomputes_a_challenge(muster: Muster, deployed: Deployed, tmp_p
 def test_bytes_that_are_gone_are_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     record: Any = tried()
     verdicts = {file.sequence: on(file, 1, record.trial.seed) for file in record.files}
-    monkeypatch.setattr(verify, "_measured", lambda *_: verdicts)
+    monkeypatch.setattr(recompute, "_measured", lambda *_: verdicts)
     config: Any = SimpleNamespace(orchestrator="https://pool.example")
-    ours = verify._ours(Any, config, record)  # type: ignore[arg-type]
+    ours = recompute._ours(Any, config, record)  # type: ignore[arg-type]
     assert ours is not None
     assert ours.code is Code.REJECT_SAMPLING
     verdicts[4] = replace(verdicts[4], code=Code.UNAVAILABLE)
     with pytest.raises(MusterError, match="the bytes of files 4 cannot be had from https"):
-        verify._ours(Any, config, record)  # type: ignore[arg-type]
-    without = verify._ours(Any, config, tried(evidence=None))  # type: ignore[arg-type]
+        recompute._ours(Any, config, record)  # type: ignore[arg-type]
+    without = recompute._ours(Any, config, tried(evidence=None))  # type: ignore[arg-type]
     assert without is not None
     assert without.code is Code.ACCEPT

@@ -8,18 +8,19 @@ from typing import Any
 import pytest
 
 from chain.indexer.records import Round
-from cli.audit.verify import history_text, published_history
-from cli.audit.verify import refuse_no_evidence as no_history
-from cli.pool.document import pool_without_evidence, refuse_no_evidence
+from cli.audit.recompute import history_document, history_files, history_text
+from cli.pool.document import pool_without_evidence, refuse_no_evidence, service_objects
 from protocol.config import PoolConfig
-from protocol.errors import ConfigError
+from protocol.errors import ConfigError, MusterError
 from protocol.evidence.figures import FIGURES
 from protocol.evidence.null_model import LIMIT_NATS, EvidenceConfig
 from protocol.verdict import BallotDocument, Code
 from storage.keys import object_key
-from tests.cli.joining import CONFIG
+from tests.cli.pool_files import CONFIG
 from tests.storage.mirror import bucket
 from tests.validator.test_challenges import PAIR, document, file
+from validator.judging.sources import Sources
+from validator.replay import OpenedVotes
 
 NAMED: PoolConfig = CONFIG.model_copy(update={"evidence": EvidenceConfig(engines=(PAIR[0],))})
 
@@ -44,8 +45,10 @@ def served(misses: int, files: int, code: Code = Code.ACCEPT) -> dict[str, Any]:
         pools={1: pool}, submissions_of=lambda pool, node: made, lane_of=lambda one: rounds[one.sequence]
     )
 
-    with bucket(objects) as service:
-        return published_history(state, 1, "0x" + "11" * 20, service)
+    with bucket(objects) as service, service_objects(service, 10.0) as stored:
+        votes, node = OpenedVotes(Sources(stored)), "0x" + "11" * 20
+        found = history_files(state, 1, node, NAMED)
+        return history_document(node, found, lambda one: votes.verdicts(state, one))
 
 
 def test_a_node_sees_how_far_each_figure_is_which_engines_move_it_and_which_run_accuses_it() -> None:
@@ -78,9 +81,11 @@ def test_files_that_were_refused_accuse_nobody_a_second_time() -> None:
 
 
 def test_a_pool_without_evidence_has_no_challenge() -> None:
-    no_history(NAMED)
+    state: Any = SimpleNamespace(submissions_of=lambda pool, node: [])
     with pytest.raises(ConfigError, match="has no `evidence`"):
-        no_history(CONFIG)
+        history_files(state, 1, "0x", CONFIG)
+    with pytest.raises(MusterError, match="has submitted nothing"):
+        history_files(state, 1, "0x", NAMED)
 
 
 def seen_at(config: PoolConfig, held: PoolConfig, capsys: pytest.CaptureFixture[str]) -> tuple[str, str, str]:

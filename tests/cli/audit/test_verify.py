@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from eth_utils.crypto import keccak
 
-from cli.audit import verify
+from cli.audit import recompute
 from cli.options import EngineOptions
 from protocol.errors import ConfigError
 from protocol.verdict import BallotDocument, Code, Finding
@@ -28,9 +28,9 @@ def told(*votes: Opened, voted: Code = Code.ACCEPT) -> tuple[dict[str, Any], str
     submission: Any = SimpleNamespace(
         sequence=7, node="0x" + "22" * 20, step=3, status=SimpleNamespace(value="accepted")
     )
-    row = verify._row(Replayed(submission, voted, votes, OURS))
-    document = verify._files_document({"name": "transformers", "batch": 64}, [row])
-    return document | {"row": row}, verify._files_text(document)
+    row = recompute._row(Replayed(submission, voted, votes, OURS))
+    document = recompute.files_document({"name": "transformers", "batch": 64}, [row])
+    return document | {"row": row}, recompute.files_text(document)
 
 
 def test_votes_like_ours_only_count() -> None:

@@ -12,18 +12,17 @@ from filelock import FileLock
 from chain.indexer.records import Lane, Seat, Slash, Step
 from cli.diagnose.answers import (
     QUESTIONS,
-    FiveAnswers,
-    NodeStage,
     StatusLook,
     StatusPart,
     alarm_lines,
+    answers_text,
     node_answers,
-    node_stage,
     pool_answers,
     seats_answers,
 )
 from cli.diagnose.look import LastSeen, look_around, look_at_process, look_at_service
 from cli.diagnose.views import node_view, open_rounds, pool_view, seat_view
+from protocol import VERSION
 from protocol.api.endpoints import STATUS
 from protocol.verdict import Code
 from runtime.diagnose import Facts, WatchLimits, surroundings
@@ -90,98 +89,82 @@ def node_look() -> StatusLook:
 
 def test_a_node_is_answered_five_questions_in_order() -> None:
     answers = node_answers(node_look())
-    assert f"node {NODE} of operator {OWNER}" in answers.seen[0]
-    assert answers.seen[1:] == ["the chain: pool 1 (open): member", "the service: healthy, last heartbeat 3 s ago"]
-    assert answers.doing[:3] == [
+    assert f"node {NODE} of operator {OWNER}" in answers["seen"][0]
+    assert answers["seen"][1:] == ["the chain: pool 1 (open): member", "the service: healthy, last heartbeat 3 s ago"]
+    assert answers["doing"][:3] == [
         "the process runs on this machine",
         "its newest message: file 3 of step 6",
         "it reported to the service: generating, policy step 6",
     ]
-    assert "2 files in its journal" in answers.doing
+    assert "2 files in its journal" in answers["doing"]
     assert (
-        "earned 0.000002 tokens, paid 0, claimable now 0.000001, locked 0.000001, not judged yet" in answers.earned[0]
+        "earned 0.000002 tokens, paid 0, claimable now 0.000001, locked 0.000001, not judged yet"
+        in answers["earned"][0]
     )
-    assert "(in 50 s)" in answers.earned[1]
-    assert answers.refused == ["file 2 of pool 1: reject: weights"]
-    (todo,) = answers.todo
+    assert "(in 50 s)" in answers["earned"][1]
+    assert answers["refused"] == ["file 2 of pool 1: reject: weights"]
+    (todo,) = answers["todo"]
     assert todo.startswith("file 2 can be disputed until ")
     assert todo.endswith("muster node dispute --pool 1 --file 2")
-    text = answers.text()
+    text = answers_text(answers)
     assert sorted(QUESTIONS.values(), key=text.index) == list(QUESTIONS.values())
-    assert list(answers.document()) == [*QUESTIONS, "down"]
+    assert list(answers) == [*QUESTIONS, "down"]
 
 
-def test_without_the_chain_a_node_is_told_what_was_true_and_since_when() -> None:
-    answers = node_answers(down(node_look(), "chain"))
-    assert answers.todo[0].startswith("reach the chain: name another RPC")
+def test_a_node_is_told_what_is_known_whichever_part_is_down() -> None:
+    assert node_answers(down(node_look(), "chain"))["todo"][0].startswith("reach the chain: name another RPC")
     never = node_answers(down(node_look(), "chain", never=True))
-    assert never.seen[0].startswith("unknown: the chain is down since 20")
-    assert never.seen[-1] == "the service: healthy, last heartbeat 3 s ago"
-    assert never.document()["down"] == [{"part": "chain", "why": DOWN["chain"][0], "since": NOW - 60}]
-
-
-def test_without_the_service_a_node_is_told_by_the_chain() -> None:
-    answers = node_answers(down(node_look(), "service"))
-    assert answers.seen[-1].startswith("the service is down since 20")
-    assert "it reported to the service" not in flat(answers.doing)
-    assert answers.earned == node_answers(node_look()).earned
-    assert "nothing about the service: the running process waits for it" in flat(answers.todo)
+    assert never["seen"][0].startswith("unknown: the chain is down since 20")
+    assert never["seen"][-1] == "the service: healthy, last heartbeat 3 s ago"
+    assert never["down"] == [{"part": "chain", "why": DOWN["chain"][0], "since": NOW - 60}]
+    unserved = node_answers(down(node_look(), "service"))
+    assert unserved["seen"][-1].startswith("the service is down since 20")
+    assert "it reported to the service" not in flat(unserved["doing"])
+    assert unserved["earned"] == node_answers(node_look())["earned"]
+    assert "nothing about the service: the running process waits for it" in flat(unserved["todo"])
     unnamed = replace(node_look(), service=StatusPart("service", None, "no URL is named"))
-    assert "since before this machine first looked: no URL" in node_answers(unnamed).seen[-1]
-
-
-def test_without_the_process_a_node_is_told_to_start_it() -> None:
-    answers = node_answers(down(node_look(), "process"))
-    assert answers.doing[0].startswith("the process is down since 20")
-    assert "its newest message" not in flat(answers.doing)
-    assert "muster node up" in flat(answers.todo)
-    assert "muster node claim --pool 1" in flat(answers.todo)
+    assert "since before this machine first looked: no URL" in node_answers(unnamed)["seen"][-1]
+    ended = node_answers(down(node_look(), "process"))
+    assert ended["doing"][0].startswith("the process is down since 20")
+    assert "its newest message" not in flat(ended["doing"])
+    for words in ("muster node up", "muster node claim --pool 1"):
+        assert words in flat(ended["todo"])
 
 
 @pytest.mark.parametrize(
-    ("facts", "words"),
+    ("view", "standing", "status", "words"),
     [
-        ({"view": None}, "register and join: muster node up"),
-        ({"least": 600}, "add 0.0000001 tokens to the stake: muster node join --stake"),
-    ],
-)
-def test_what_a_node_lacks_is_said_with_its_cure(facts: dict[str, Any], words: str) -> None:
-    assert words in flat(node_answers(changed(node_look(), **facts)).todo)
-
-
-@pytest.mark.parametrize(
-    ("stage", "view", "standing", "status", "words"),
-    [
-        (NodeStage.UNREGISTERED, None, "", "open", "register and join: muster node up"),
-        (NodeStage.NOT_JOINED, {"pool": 0}, "", "open", "join: muster node up, or muster node join --pool 1"),
-        (NodeStage.NOT_JOINED, {"pool": 0, "stake": 200}, "", "open", "add 0.0000003 tokens to the stake"),
-        (NodeStage.MEMBER, {}, "member", "open", "muster node dispute"),
-        (NodeStage.MEMBER, {}, "frozen until a rejection is final", "open", "until the refused file is final"),
-        (NodeStage.RUN_OVER, {}, "member", "closing", "muster node claim, then muster node leave"),
-        (NodeStage.RUN_OVER, {}, "member", "settled", "muster node claim, then muster node leave"),
-        (NodeStage.EJECTED, {}, "ejected (reject: weights, submission 2)", "open", "a new one needs a new key"),
-        (NodeStage.REMOVED, {}, "removed by the pool's owner", "open", "ask the pool's owner why"),
-        (NodeStage.LEFT_LOCKED, {"pool": 0, "withdrawable": False}, "left", "open", "run muster node leave again"),
-        (NodeStage.LEFT_FREE, {"pool": 0, "withdrawable": True}, "left", "open", "back: muster node leave"),
-        (NodeStage.WITHDRAWN, {"pool": 0, "stake": 0}, "left", "open", "the stake is withdrawn"),
+        (None, "", "open", "register and join: muster node up"),
+        ({"pool": 0}, "", "open", "join: muster node up, or muster node join --pool 1"),
+        ({"pool": 0, "stake": 200}, "", "open", "add 0.0000003 tokens to the stake"),
+        ({}, "member", "open", "muster node dispute"),
+        ({"stake": 400}, "member", "open", "add 0.0000001 tokens to the stake: muster node join --stake"),
+        ({}, "frozen until a rejection is final", "open", "until the refused file is final"),
+        ({}, "member", "closing", "muster node claim, then muster node leave"),
+        ({}, "member", "settled", "muster node claim, then muster node leave"),
+        ({}, "ejected (reject: weights, submission 2)", "open", "a new one needs a new key"),
+        ({}, "removed by the pool's owner", "open", "ask the pool's owner why"),
+        ({"pool": 0, "withdrawable": False}, "left", "open", "run muster node leave again"),
+        ({"pool": 0, "withdrawable": True}, "left", "open", "back: muster node leave"),
+        ({"pool": 0, "stake": 0}, "left", "open", "the stake is withdrawn"),
     ],
 )
 def test_every_stage_of_a_node_has_a_next_step(
-    stage: NodeStage, view: dict[str, Any] | None, standing: str, status: str, words: str
+    view: dict[str, Any] | None, standing: str, status: str, words: str
 ) -> None:
     facts: dict[str, Any] = node_look().chain.facts or {}
     accounts = [facts["view"]["accounts"][0] | {"standing": standing}] if standing else []
     whole = None if view is None else facts["view"] | {"accounts": accounts} | view
-    at = changed(node_look(), status=status, view=whole)
-    assert node_stage(at.chain.facts or {}, False) is stage
-    assert words in flat(node_answers(at).todo)
+    assert words in flat(node_answers(changed(node_look(), status=status, view=whole))["todo"])
 
 
 def test_a_process_that_the_service_does_not_hear_is_named() -> None:
     for entry in (None, ENTRY | {"state": "dead"}):
         unheard = replace(node_look(), service=StatusPart("service", entry))
-        assert "the service does not hear it" in flat(node_answers(unheard).todo)
-    assert "never heard of this address" in node_answers(replace(node_look(), service=StatusPart("service"))).seen[-1]
+        assert "the service does not hear it" in flat(node_answers(unheard)["todo"])
+    assert (
+        "never heard of this address" in node_answers(replace(node_look(), service=StatusPart("service")))["seen"][-1]
+    )
 
 
 def seats_look() -> StatusLook:
@@ -199,23 +182,23 @@ def seats_look() -> StatusLook:
 
 def test_a_validator_is_answered_five_questions() -> None:
     answers = seats_answers(seats_look())
-    assert answers.seen[0] == "the chain: 1 of 2 seats active, they may be drawn for pools 1"
-    assert answers.doing[-1] == "seat 5: lane 0 of pool 1: committed, to be opened"
-    assert "fees 0.00000004 tokens, penalties 0.00000001" in answers.earned[0]
-    assert answers.earned[1] == "the bond of seat 6, 0.0000001 tokens, unlocks now"
-    assert answers.refused == [
+    assert answers["seen"][0] == "the chain: 1 of 2 seats active, they may be drawn for pools 1"
+    assert answers["doing"][-1] == "seat 5: lane 0 of pool 1: committed, to be opened"
+    assert "fees 0.00000004 tokens, penalties 0.00000001" in answers["earned"][0]
+    assert answers["earned"][1] == "the bond of seat 6, 0.0000001 tokens, unlocks now"
+    assert answers["refused"] == [
         "seat 5 lost 0.00000001 tokens at file 0 of pool 1: it accepted a file that was reject: weights"
     ]
-    todo = flat(answers.todo)
+    todo = flat(answers["todo"])
     assert "seat 5 lacks 0.00000001 tokens of its bond: muster validator judge --seat 5" in todo
     assert "take the bond of seat 6: muster validator leave --seat 6" in todo
     assert "gas for fewer than 10 lanes is left" in todo
 
 
 def test_a_validator_is_told_what_to_do_whichever_part_is_down() -> None:
-    assert "a drawn seat that cannot vote loses money" in seats_answers(down(seats_look(), "chain")).todo[0]
-    assert seats_answers(down(seats_look(), "service")).seen[-1].startswith("the service is down")
-    assert "start the process at once" in flat(seats_answers(down(seats_look(), "process")).todo)
+    assert "a drawn seat that cannot vote loses money" in seats_answers(down(seats_look(), "chain"))["todo"][0]
+    assert seats_answers(down(seats_look(), "service"))["seen"][-1].startswith("the service is down")
+    assert "start the process at once" in flat(seats_answers(down(seats_look(), "process"))["todo"])
 
 
 def test_a_seat_that_left_is_told_to_run_on_until_it_can_no_longer_be_drawn() -> None:
@@ -223,44 +206,48 @@ def test_a_seat_that_left_is_told_to_run_on_until_it_can_no_longer_be_drawn() ->
     seat = state.seats[5] = Seat(5, OWNER, NODE, 100, 1, groups=(1,), left_epoch=8)
     assert seat_view(state, seat, CHAIN_NOW)["drawable_until"] == 11
     leaving = changed(seats_look(), seats=[seat_view(state, seat, CHAIN_NOW)], open=[])
-    crashed = flat(seats_answers(down(leaving, "process")).todo)
+    crashed = flat(seats_answers(down(leaving, "process"))["todo"])
     assert "keep the process running until epoch 11 ends (it is 9)" in crashed
     assert "start the process at once" in crashed
     assert "seat 5 can be drawn until epoch 11 ends" in crashed
-    over = flat(seats_answers(down(changed(leaving, epoch=12), "process")).todo)
+    over = flat(seats_answers(down(changed(leaving, epoch=12), "process"))["todo"])
     assert "start unbonding seat 5: muster validator leave --seat 5" in over
     assert "start the process" not in over
 
 
-def test_a_validator_is_told_what_it_retains_and_where_it_shows_it() -> None:
-    kept = {"files": 3, "bytes": 5 << 20, "oldest": int(NOW) - 7200, "where": "https://seat.example", "problem": ""}
-    answers = seats_answers(changed(seats_look(), "process", retained=kept))
-    assert "retaining 3 files (5.0 MiB, the oldest came 2.0 h ago" in answers.doing[-1]
-    assert answers.doing[-1].endswith("shown at https://seat.example")
-    assert "`republish`" not in flat(answers.todo)
-    silent = {**kept, "files": 0, "where": "", "problem": "20480 MiB are full (`keep_gib`)"}
-    answers = seats_answers(changed(seats_look(), "process", retained=silent))
-    assert answers.doing[-1] == "retaining 0 files (5.0 MiB) for juries, shown to nobody"
-    assert "name where retained files are shown (`serve` or `republish`)" in flat(answers.todo)
-    assert "make room for files that seats answer for: 20480 MiB are full" in flat(answers.todo)
+KEPT = {"files": 3, "bytes": 5 << 20, "oldest": int(NOW) - 7200, "where": "https://seat.example", "problem": ""}
+SILENT = {**KEPT, "files": 0, "where": "", "problem": "20480 MiB are full (`keep_gib`)"}
 
 
-def test_a_validator_is_told_with_which_engines_it_judges() -> None:
-    both = changed(seats_look(), "process", engines=["vllm", "transformers"])
-    assert "judging with vllm; files of node challenges that transformers made with that" in seats_answers(both).doing
-    alone = changed(seats_look(), "process", engines=["vllm"])
-    assert "judging with vllm; files of other engines too" in seats_answers(alone).doing
+@pytest.mark.parametrize(
+    ("process", "words"),
+    [
+        (
+            {"retained": KEPT},
+            "retaining 3 files (5.0 MiB, the oldest came 2.0 h ago) for juries, shown at https://seat.",
+        ),
+        ({"retained": SILENT}, "retaining 0 files (5.0 MiB) for juries, shown to nobody"),
+        ({"retained": SILENT}, "name where retained files are shown (`serve` or `republish`)"),
+        ({"retained": SILENT}, "make room for files that seats answer for: 20480 MiB are full"),
+        ({"engines": ["vllm", "transformers"]}, "vllm; files of node challenges that transformers made with that"),
+        ({"engines": ["vllm"]}, "judging with vllm; files of other engines too"),
+        ({"unserved": {"1": "nobody answers"}}, "judge pool 1, which this machine cannot (nobody answers)"),
+        ({"unserved": {"7": "no weights"}}, "pool 7, which it tries every half minute at least (no weights)"),
+    ],
+)
+def test_a_validator_is_told_what_its_process_retains_judges_with_and_cannot_judge(
+    process: dict[str, Any], words: str
+) -> None:
+    answers = seats_answers(changed(seats_look(), "process", **process))
+    assert words in flat(answers["doing"] + answers["todo"])
+    assert ("`republish`" in flat(answers["todo"])) is (process.get("retained") == SILENT)
 
 
-def test_a_validator_is_told_which_pools_its_machine_cannot_judge() -> None:
+def test_a_pool_that_its_machine_cannot_judge_is_named_while_the_process_runs() -> None:
     unserved = changed(seats_look(), "process", unserved={"1": "nobody answers"})
-    assert "judge pool 1, which this machine cannot (nobody answers)" in flat(seats_answers(unserved).todo)
-    assert "judge pool 1" not in flat(seats_answers(down(unserved, "process")).todo)
+    assert "judge pool 1" not in flat(seats_answers(down(unserved, "process"))["todo"])
     blind = down(unserved, "chain", never=True)
-    assert "judge pool 1, which this machine cannot" in flat(seats_answers(blind).todo)
-    unbonded = changed(seats_look(), "process", unserved={"7": "no weights"})
-    words = "bond once the process can judge pool 7, which it tries every half minute at least (no weights)"
-    assert words in flat(seats_answers(unbonded).todo)
+    assert "judge pool 1, which this machine cannot" in flat(seats_answers(blind)["todo"])
 
 
 RUN: dict[str, Any] = {
@@ -283,63 +270,56 @@ def pool_look() -> StatusLook:
 def test_an_owner_is_answered_five_questions() -> None:
     answers = pool_answers(pool_look(), {})
     assert (
-        answers.seen[0] == "the chain: pool 1 is open, members: 1 node; 0 of 11 needed seats judge pool 1, of 0 owners"
+        answers["seen"][0]
+        == "the chain: pool 1 is open, members: 1 node; 0 of 11 needed seats judge pool 1, of 0 owners"
     )
-    assert answers.doing == [
+    assert answers["doing"] == [
         "working on policy step 0",
         "the service: training, policy step 3 of 6, files: 1 leased, 2 pending, 3 accepted",
         "trainer is waiting for files (9 s ago)",
     ]
-    assert "100 output tokens were accepted" in answers.earned[0]
-    assert answers.refused == ["1 malformed", f"file 0 of {NODE}: malformed"]
+    assert "100 output tokens were accepted" in answers["earned"][0]
+    assert answers["refused"] == ["1 malformed", f"file 0 of {NODE}: malformed"]
     for words in ("name the service's key", "11 more seats must judge the pool", "buys 5 more of the largest files"):
-        assert words in flat(answers.todo)
+        assert words in flat(answers["todo"])
     warned = pool_answers(pool_look(), {}, "the pool's configuration names no null model")
-    assert warned.seen[-1].startswith("WARNING: the pool's configuration names no null model: cheats too small")
+    assert warned["seen"][-1].startswith("WARNING: the pool's configuration names no null model: cheats too small")
 
 
 def test_an_owner_is_answered_without_chain_or_service() -> None:
-    assert "the service: training" in flat(pool_answers(down(pool_look(), "chain", never=True), {}).doing)
+    assert "the service: training" in flat(pool_answers(down(pool_look(), "chain", never=True), {})["doing"])
     no_service = pool_answers(down(pool_look(), "service"), {})
-    assert "the service: training" not in flat(no_service.doing)
-    assert "bring the service back: muster pool serve" in flat(no_service.todo)
+    assert "the service: training" not in flat(no_service["doing"])
+    assert "bring the service back: muster pool serve" in flat(no_service["todo"])
 
 
 def test_an_owner_is_told_why_a_process_ended_and_whom_a_slash_touches() -> None:
     gone = {"orchestrator": "it does not run; its last message: port 8700 is in use", "trainer": "it does not run"}
-    todo = flat(pool_answers(down(pool_look(), "service"), gone).todo)
+    todo = flat(pool_answers(down(pool_look(), "service"), gone)["todo"])
     assert "muster pool serve (it does not run; its last message: port 8700 is in use)" in todo
     assert "muster pool train (it does not run)" in todo
     finished = changed(pool_look(), "service", phase="finished")
-    assert "muster pool train" not in flat(pool_answers(finished, gone).todo)
+    assert "muster pool train" not in flat(pool_answers(finished, gone)["todo"])
     slashed = changed(pool_look(), slashed=[{"who": ADDRESS, "sequence": 4, "amount": 20 * 10**9}])
     words = f"{ADDRESS} was slashed 20 tokens for file 4, which touches no other node: muster why 4 --pool 1"
-    assert words in pool_answers(slashed, gone).refused
+    assert words in pool_answers(slashed, gone)["refused"]
 
 
 def test_everybody_gets_the_same_five_answers_even_with_everything_down() -> None:
-    def answered(change: Callable[[StatusLook], StatusLook]) -> list[FiveAnswers]:
+    def answered(change: Callable[[StatusLook], StatusLook]) -> list[dict[str, Any]]:
         node, seats, pool = map(change, (node_look(), seats_look(), pool_look()))
         return [node_answers(node), seats_answers(seats), pool_answers(pool, {})]
 
     for change, gone in ((lambda up: up, []), (lambda up: down(up, *DOWN, never=True), list(DOWN))):
         for answers in answered(change):
-            assert list(answers.document()) == [*QUESTIONS, "down"]
-            assert all(getattr(answers, key) for key in QUESTIONS)
-            assert [part["part"] for part in answers.document()["down"]] == gone
+            assert list(answers) == [*QUESTIONS, "down"]
+            assert all(answers[key] for key in QUESTIONS)
+            assert [part["part"] for part in answers["down"]] == gone
     for answers in answered(lambda up: down(up, "chain")):
-        for lines in (answers.seen, answers.earned, answers.refused):
+        for lines in (answers["seen"], answers["earned"], answers["refused"]):
             assert "(as of 60 s ago: the chain is down)" in lines
     for answers in answered(lambda up: down(up, "chain", never=True)):
-        assert answers.earned == answers.refused == answers.seen[:1]
-
-
-def test_a_service_of_another_version_is_named_with_its_cure() -> None:
-    for version, wanted in (("", False), ("0.1.0", False), ("9.9.9", True)):
-        for up, answers in ((node_look(), node_answers), (seats_look(), seats_answers)):
-            heard = replace(changed(up, "service", version="0.1.0"), version=version)
-            words = "the pool's service is muster 9.9.9, this process muster 0.1.0: upgrade the older"
-            assert (words in flat(answers(heard).todo)) is wanted
+        assert answers["earned"] == answers["refused"] == answers["seen"][:1]
 
 
 # Looking
@@ -408,7 +388,7 @@ UP = StatusPart("service")
 
 
 def around(service: FailingService, part: StatusPart = UP, home: Path | None = None, config_hash: str = "") -> str:
-    return flat(alarm_lines(look_around(part, service.url, home, config_hash, ADDRESS)[0]))
+    return flat(alarm_lines(look_around(part, service.url, home, config_hash, node=ADDRESS)[0]))
 
 
 def test_what_the_service_lacks_is_named_with_its_cure(service: FailingService) -> None:
@@ -416,6 +396,9 @@ def test_what_the_service_lacks_is_named_with_its_cure(service: FailingService) 
     assert around(service, config_hash="00" * 32).endswith("start the pool's storage; uploads wait meanwhile")
     service.documents["/ready"] = {"problems": ["this service has another key"]}
     assert around(service).startswith("this service has another key: ")
+    service.documents["/health"]["version"] = "9.9.9"
+    assert "the service is version 9.9.9, this one" in around(service)
+    service.documents["/health"]["version"] = VERSION
     service.documents[f"/v1/nodes/{ADDRESS}"]["phase"] = "trouble"
     assert "the process does not get what it needs: its log" in around(service)
     service.documents[f"/v1/nodes/{ADDRESS}"]["trouble"] = "shard 00… came with\x1bother bytes; fetch it again"
@@ -456,4 +439,4 @@ def test_every_status_shows_what_is_around() -> None:
     alarms = surroundings(WatchLimits(), Facts(0.0, {"/h": GIB}))
     node, seats, pool = (replace(up, around=alarms) for up in (node_look(), seats_look(), pool_look()))
     for answers in (node_answers(node), seats_answers(seats), pool_answers(pool, {})):
-        assert "the disk of /h has 1.0 GiB left" in flat(answers.todo)
+        assert "the disk of /h has 1.0 GiB left" in flat(answers["todo"])

@@ -1,4 +1,4 @@
-"""`muster doctor` and `make setup`: every missing or damaged prerequisite is named, with what to do about it."""
+"""`muster doctor` and `make setup`: every failure says what, why, and how to fix it."""
 
 import hashlib
 import json
@@ -6,15 +6,133 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from cli.diagnose.checks import cached_weights as cached_weights_check
+from cli.diagnose import checks as doctor_checks
+from cli.diagnose.checks import Check, RpcLook, judge_rpc
+from cli.diagnose.doctor import examine
+from cli.hardware import GIB, Gpu
+from cli.profile import Profile, ProfileKey
 from storage.weights.cache import WeightCache
 from storage.weights.manifest import Manifest
-from tests.cli.muster import CLOSED, ROOT, Muster, s3_settings
-from tests.conftest import free_port
+from tests.cli.muster import CLOSED, ROOT, make_key, s3_settings
+from tests.conftest import TOKEN, Deployed
+from tests.runtime.test_watch import FailingService, service
+
+__all__ = ["service"]
+
+NOW, MIB = 1_800_000_000.0, 1 << 20
+PUBLIC = RpcLook("http://rpc", 84532, int(NOW) - 4, (0.1, 0.1, 0.1, 0.1, 9.0), NOW)
+LOCAL = RpcLook("http://rpc", 31337, 1000, (0.001,), NOW)
+CARD = Gpu("H", 80 * GIB)
+CUDA_BUILD = "2.13.0 13.0"
+
+
+def rpc(**changes: Any) -> Check:
+    return judge_rpc(replace(PUBLIC, **changes))
+
+
+@pytest.mark.parametrize(
+    ("found", "state", "words"),
+    [
+        (rpc(), "ok", "answers in 100 ms, chain 84532, newest block 4 s old"),
+        (rpc(took=(1.0, 1.5, 2.0)), "failed", "1500 ms, chain 84532, too slowly"),
+        (rpc(block_time=int(NOW) - 90), "failed", "its newest block is 2 min old"),
+        (judge_rpc(LOCAL), "ok", "chain 31337"),
+        (rpc(block_time=int(NOW) + 31), "failed", "31 s in this clock's future"),
+        (doctor_checks.judge_disk(Path("/d"), 6 * GIB, 100 * MIB), "ok", "6.0 GiB free, written at 100 MiB/s"),
+        (doctor_checks.judge_disk(Path("/d"), 4 * GIB, 100 * MIB), "failed", "4.0 GiB free"),
+        (doctor_checks.judge_disk(Path("/d"), 6 * GIB, 5 * MIB), "failed", "at 5 MiB/s"),
+        (doctor_checks.judge_gpu("cpu", [], "2.13.0+cpu"), "ok", "none is wanted"),
+        (doctor_checks.judge_gpu("cpu", [CARD], CUDA_BUILD), "note", "computes on the CPU"),
+        (doctor_checks.judge_gpu("cuda", [], "2.13.0+cpu"), "failed", "torch 2.13.0+cpu is a build without CUDA"),
+        (doctor_checks.judge_gpu("cuda", [], CUDA_BUILD), "failed", "torch 2.13.0 13.0 can use none"),
+        (doctor_checks.judge_gpu("cuda", [CARD], CUDA_BUILD), "ok", "torch can use H (80 GiB)"),
+        (doctor_checks.judge_gas("node", "0x1", 5, 4), "ok", "the node's key 0x1 has"),
+        (doctor_checks.judge_gas("node", "0x1", 0, 10**15), "failed", "has 0.000000 ETH"),
+        (doctor_checks.judge_stake("0x1", 200 * TOKEN, 200 * TOKEN), "ok", "200 tokens at stake"),
+        (doctor_checks.judge_stake("0x1", 199 * TOKEN, 200 * TOKEN), "failed", "the pool wants 200"),
+    ],
+)
+def test_each_measurement_is_judged(found: Check, state: str, words: str) -> None:
+    assert (found.state, words in found.detail) == (state, True), found
+    assert bool(found.hint) == (state == "failed")
+
+
+def test_the_gas_that_is_missing_is_said() -> None:
+    assert doctor_checks.judge_gas("node", "0x1", 10**14, 10**15).hint == "send it 0.000900 ETH"
+
+
+def test_a_disk_is_really_written_and_left_empty(tmp_path: Path) -> None:
+    assert doctor_checks.write_speed(tmp_path) > 0
+    assert list(tmp_path.iterdir()) == []
+    assert doctor_checks.disk(tmp_path / "not" / "there").check == "disk"
+
+
+def test_the_first_endpoint_that_answers_counts(shared_suite: Deployed) -> None:
+    lines, said = doctor_checks.chain_checks(shared_suite.folder, f"{CLOSED}, {shared_suite.chain.url}")
+    assert [(line.check, line.state) for line in lines] == [("deployment", "ok"), ("rpc", "failed"), ("rpc", "ok")]
+    assert said is not None
+    assert said.chain_id == 31337
+
+
+def profile_of(folder: Path, deployed: Deployed) -> Profile:
+    keys = [make_key(folder, name) for name in ("operator", "node")]
+    operator, node = (ProfileKey(keystore=key.path, password_file=key.password_file) for key in keys)
+    return Profile(
+        role="operator", deployment=deployed.folder / "deployment.json", rpc=deployed.chain.url, home=folder,
+        cache=folder, key=operator, node=node,
+    )  # fmt: skip
+
+
+def test_keys_and_passwords_are_private_and_have_gas(tmp_path: Path, shared_suite: Deployed) -> None:
+    profile = profile_of(tmp_path, shared_suite)
+    assert [found.state for found in doctor_checks.profile_keys(profile)] == ["ok"] * 4
+    assert profile.key.password_file is not None
+    profile.key.password_file.chmod(0o644)
+    profile.key.keystore.chmod(0o640)
+    found = [one for one in doctor_checks.profile_keys(profile) if one.state == "failed"]
+    assert [one.hint for one in found] == [
+        f"chmod 600 {profile.key.keystore}",
+        f"chmod 600 {profile.key.password_file}",
+    ]
+    money = list(doctor_checks.money(profile))
+    assert [(one.check, one.state) for one in money] == [("gas", "failed")], "the operator's; a node needs none"
+    profile.key.keystore.unlink()
+    assert "muster node up" in next(iter(doctor_checks.profile_keys(profile))).detail
+
+
+def test_everything_down_is_named_and_nothing_raises(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared_suite: Deployed
+) -> None:
+    path = tmp_path / "profile.toml"
+    path.write_text("role = 7")
+    monkeypatch.setenv("MUSTER_PROFILE", str(path))
+    found = list(examine(shared_suite.folder, CLOSED, CLOSED))
+    failed = {one.check for one in found if one.state == "failed"}
+    assert {"profile", "rpc", "service", "serves"} <= failed
+    assert {"disk", "gpu"} <= {one.check for one in found}
+
+
+def test_a_service_is_judged_as_a_watch_does(service: FailingService, monkeypatch: pytest.MonkeyPatch) -> None:
+    service.documents["/v1/pool"] = {"pool": 1, "rpc": [], "config_hash": "00" * 32, "deployment": "{}"}
+    (found,) = doctor_checks.service_checks(service.url)
+    assert (found.state, "start the pool's storage" in found.hint) == ("failed", True)
+    monkeypatch.setattr("runtime.diagnose.ServiceView.storage_error", lambda *_: "")
+    (found,) = doctor_checks.service_checks(service.url)
+    assert (found.state, "this clock is +0 s off" in found.detail) == ("ok", True)
+    service.documents["/health"]["version"] = "9.9.9"
+    service.documents["/ready"] = {"problems": ["this service has another key"]}
+    noted = {one.check: one for one in doctor_checks.service_checks(service.url)}
+    assert noted["service"].detail == "this service has another key"
+    assert (noted["version"].state, "9.9.9" in noted["version"].detail) == ("note", True)
+    service.statuses["/ready"] = 503
+    assert "database does not answer" in next(iter(doctor_checks.service_checks(service.url))).detail
 
 
 @pytest.fixture
@@ -38,12 +156,6 @@ def test_setup_names_a_missing_program(bare_path: Path) -> None:
     assert done.stdout == ""
 
 
-def test_doctor_names_a_taken_port(tmp_path: Path, taken: int) -> None:
-    done = Muster(tmp_path).run("doctor", "--data", tmp_path, "--port", taken, "--port", free_port())
-    assert done.code == 1
-    assert f"FAILED  ports        in use: {taken}; stop what uses them" in done.out
-
-
 def cached_weights(folder: Path) -> Path:
     """A cache with one complete version; returns its only file."""
     data = os.urandom(5000)
@@ -62,21 +174,20 @@ def cached_weights(folder: Path) -> Path:
 
 def test_doctor_finds_a_damaged_cache_of_weights(tmp_path: Path) -> None:
     file = cached_weights(tmp_path / "weights")
-    assert cached_weights_check(tmp_path / "weights").state == "ok"
+    assert doctor_checks.cached_weights(tmp_path / "weights").state == "ok"
     data = bytearray(file.read_bytes())
     data[2500] ^= 1
     file.write_bytes(data)
-    found = cached_weights_check(tmp_path / "weights")
+    found = doctor_checks.cached_weights(tmp_path / "weights")
     assert found.state == "failed"
     assert file.parent.name[:12] in found.detail
     assert "fetched again" in found.hint
     assert file.read_bytes() == data
 
 
-def test_doctor_names_an_unreachable_bucket(tmp_path: Path) -> None:
+def test_an_unreachable_bucket_is_named(tmp_path: Path) -> None:
     settings = tmp_path / "s3.json"
     settings.write_text(json.dumps(s3_settings(tmp_path, CLOSED)))
-    done = Muster(tmp_path).run("doctor", "--data", tmp_path, "--s3", settings)
-    assert done.code == 1
-    assert f"FAILED  s3           S3 at {CLOSED} does not answer" in done.out
-    assert "Traceback" not in done.err
+    found = doctor_checks.judged("s3", partial(doctor_checks.bucket, settings))
+    assert found.state == "failed"
+    assert found.detail.startswith(f"S3 at {CLOSED} does not answer")

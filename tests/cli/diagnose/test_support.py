@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.diagnose.bundle import REMOVED, cleaned, known_secrets, pack, remaining, removed, tail
+from cli.diagnose.bundle import REMOVED, cleaned, known_secrets, pack, remaining, removed
 from protocol.errors import IntegrityError
 from runtime import keystore
 from tests.cli.muster import Muster, make_key
@@ -82,13 +82,6 @@ def test_nothing_is_written_when_the_second_look_finds_something(monkeypatch: py
     assert PRIVATE not in str(error.value)
 
 
-def test_the_newest_lines_of_a_log(tmp_path: Path) -> None:
-    log = tmp_path / "worker.log"
-    log.write_bytes(b"one\ntwo\n\xffthree\n")
-    assert tail(log, 2) == "two\n\ufffdthree\n"
-    assert "cannot be read" in tail(tmp_path / "none", 2)
-
-
 def test_an_archive_is_its_owners_alone(tmp_path: Path) -> None:
     pack(tmp_path / "x.tar.gz", {"a.json": "{}"})
     assert (tmp_path / "x.tar.gz").stat().st_mode & 0o777 == 0o600
@@ -113,7 +106,7 @@ def test_secrets_planted_everywhere_are_nowhere_in_the_bundle(tmp_path: Path, mo
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("tests.cli.muster.PASSED_ON", ("PATH", "PYTHONPATH", *environment))
-    assert Muster(tmp_path).run("doctor", "--data", tmp_path, "--bundle", out).code == 1
+    assert Muster(tmp_path).run("doctor", "--bundle", out).code == 1
     with tarfile.open(out) as archive:
         found = {entry.name: archive.extractfile(entry).read().decode() for entry in archive}  # type: ignore[union-attr]
     assert {os.path.basename(name) for name in found} == {

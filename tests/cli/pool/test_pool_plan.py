@@ -6,13 +6,15 @@ from typing import Any
 
 import pytest
 
-from cli.pool.config import contradictions, costs, load_terms, missing_model, warnings, world_problems
+from chain.suite import Suite
+from cli.pool.config import contradictions, costs, costs_text, load_terms, missing_model, warnings, world_problems
 from localnet.plan import BUDGET, pool_config, pool_terms
 from protocol.config import Curriculum, DataConfig, EnvironmentConfig, PoolConfig, ProblemFilter
 from protocol.encoding import TOKEN
 from protocol.evidence.null_model import EvidenceConfig
-from tests.cli.muster import Muster
-from tests.cli.pool_files import write_pool_files
+from tests.cli import pool_files
+from tests.cli.muster import Key, Muster
+from tests.cli.pool_files import StubService, create_pool, write_pool_files
 
 CONFIG = pool_config(7, 30)
 TERMS = pool_terms(CONFIG)
@@ -86,16 +88,16 @@ def test_a_pool_without_evidence_is_warned_of() -> None:
 
 def test_what_a_file_costs_and_how_many_the_budget_buys() -> None:
     cost = costs(CONFIG, TERMS, BUDGET)
-    assert (cost.units, cost.pay, cost.fees) == (8192, 819_200_000, 30_000_000)
-    assert cost.files == BUDGET // 849_200_000 == 2355
-    assert cost.wanted == 120
-    assert "2355 full files, 588 training steps" in cost.text()
-    assert "adds the rest later" in costs(CONFIG, TERMS, 10 * TOKEN).text()
+    assert (cost["units"], cost["pay"], cost["fees"]) == (8192, 819_200_000, 30_000_000)
+    assert cost["files"] == BUDGET // 849_200_000 == 2355
+    assert cost["wanted"] == 120
+    assert "2355 full files, 588 training steps" in costs_text(cost)
+    assert "adds the rest later" in costs_text(costs(CONFIG, TERMS, 10 * TOKEN))
     bought = CONFIG.model_copy(update={"data": DataConfig(rollouts=1000)})
     cost = costs(bought, TERMS, BUDGET)
-    assert cost.wanted == 8, "whole files of 128"
-    assert "1000 rollouts take  8 files" in cost.text()
-    assert f"{cost.files * 128} rollouts" in cost.text()
+    assert cost["wanted"] == 8, "whole files of 128"
+    assert "1000 rollouts take  8 files" in costs_text(cost)
+    assert f"{cost['files'] * 128} rollouts" in costs_text(cost)
     lagging = replace(TERMS, maxLag=0)
     assert contradictions(CONFIG, lagging, BUDGET)
     assert contradictions(bought, lagging, BUDGET) == []
@@ -124,3 +126,29 @@ def test_the_command_needs_neither_chain_nor_key(tmp_path: Path) -> None:
     assert done.code == 1
     assert "the budget is 1 tokens" in done.json["problems"][0]
     assert load_terms(terms, PoolConfig.load(config).digest).maxUnits == 4096
+
+
+def test_a_slow_pool_is_refused_in_one_line_but_none_that_is_quick_or_left_or_could_not_be_looked_at(
+    service: StubService, suite: Suite, muster: Muster, key: Key
+) -> None:
+    def made(seconds: float, announced: bool = True) -> int:
+        """A pool with such a program."""
+        own = EnvironmentConfig(name="program", label="own", content="ab" * 32, params={"seconds": seconds})
+        service.config = pool_files.CONFIG.model_copy(update={"environments": (own,)})
+        number = create_pool(suite, muster.home, service.config.digest)
+        if announced:
+            suite.court.announce_service(number, service.url).send()
+        return number
+
+    pool = made(0.5)
+    said = muster.refused("validator", "judge", *key.options, "--pool", pool)
+    assert f"pool {pool} is refused: own: scoring a lane of 16 files may take 2304 calls of 0.5 s" in said
+    assert "its owner can mend that: set `params.seconds` to 0.013 or less" in said
+    said = muster.refused("validator", "judge", "--stop", *key.options, "--pool", pool)
+    assert "no seat of yours is left to change" in said
+    said = muster.refused("validator", "judge", *key.options, "--pool", made(0.013))
+    assert "has 0 tokens and needs 100" in said
+    pool = made(0.5, announced=False)
+    said = muster.run("validator", "judge", *key.options, "--pool", pool).err
+    assert f"pool {pool}: whether it can be judged in time was not checked: its owner announced no service" in said
+    assert "has 0 tokens and needs 100" in said

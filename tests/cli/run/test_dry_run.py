@@ -1,5 +1,6 @@
 """`muster node dry-run`: real files of a tiny model, judged by the real pipeline, before any stake."""
 
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,9 +11,9 @@ from typing import Any
 import pytest
 
 from cli.diagnose.checks import cached_weights
-from cli.run.dry_run import dry_run_text, dry_run_view, engines
-from cli.run.one_file import Draw, Judged, judge_file, make_file
+from cli.run.dry_run import dry_run_text, dry_run_view, engines, judge_file, make_file
 from engines.base import EngineInfo
+from protocol.encoding import parse_tokens
 from protocol.errors import ConfigError, MusterError
 from protocol.evidence.figures import BETS
 from protocol.evidence.null_model import Bet, EvidenceConfig, PairNullModel, StepNullModels
@@ -23,20 +24,17 @@ from runtime.entry import alone
 from runtime.process import EngineConfig
 from storage.keys import object_key
 from storage.weights.manifest import ManifestScope
-from storage.weights.publish import publish
-from tests.cli.ends import die, fail_clearly
 from tests.cli.muster import Muster
 from tests.cli.pool_files import create_pool
 from tests.conftest import TOKEN, Deployed
 from tests.storage.mirror import bucket
-from tests.storage.weights.folders import ShardStore
+from tests.storage.weights.folders import ShardStore, publish
 from tests.validator import tiny
 from tests.validator.world import BY_NAME, context
 from validator.judging.checks import CheckContext, verdict_on
 from validator.judging.measurements import evidence
 
 ENGINE = EngineConfig(batch=8)
-DRAW = Draw(5, b"\x09" * 32, AUDIT_EVERYTHING)
 MONEY: Any = SimpleNamespace(rate=1000, minStake=200 * TOKEN, challengeWindow=120)
 
 
@@ -44,8 +42,8 @@ def dry_run_of(maker: EngineConfig = ENGINE, weights: Path | None = None) -> tup
     """A file made with `maker` from `weights` (the pool's if None), judged with the pool's weights in its dtype."""
     work, pool_weights = tiny.work_of(), tiny.model_folder()
     made = make_file(tiny.CONFIG, maker, weights or pool_weights, work)
-    judged = judge_file(tiny.CONFIG, ENGINE, pool_weights, work, made, DRAW)
-    view = dry_run_view(work, made, judged, MONEY, tiny.CONFIG)
+    verdict, took = judge_file(tiny.CONFIG, ENGINE, pool_weights, work, made, 5, AUDIT_EVERYTHING)
+    view = dry_run_view(work, made, verdict, took, MONEY, tiny.CONFIG)
     return view, dry_run_text(view)
 
 
@@ -93,7 +91,7 @@ def test_a_node_hears_before_it_joins_that_its_history_would_accuse_it() -> None
         verdict = verdict_on(file.facts, b"", Code.ACCEPT, vars(own), (), findings)
         pool = tiny.CONFIG.model_copy(update={"evidence": EvidenceConfig(engines=("hf:float32:cpu",))})
         made: Any = SimpleNamespace(commitment=file.facts.commitment, data=b"", engine=own, seconds=1.0)
-        return str(dry_run_view(file.facts.work, made, Judged(verdict, 1.0), MONEY, pool)["evidence"])
+        return str(dry_run_view(file.facts.work, made, verdict, 1.0, MONEY, pool)["evidence"])
 
     assert said(wild, models).startswith("WOULD BE ACCUSED after 3 such files, above all by gaps")
     assert said(base, models) == "nothing shown: files like this one never accuse a node"
@@ -101,10 +99,10 @@ def test_a_node_hears_before_it_joins_that_its_history_would_accuse_it() -> None
 
 
 def test_a_process_that_fails_or_dies_says_so() -> None:
-    with pytest.raises(ConfigError, match="cannot"):
-        alone("a try", 60, fail_clearly)
+    with pytest.raises(ConfigError, match="is not a number of tokens"):
+        alone("a try", 60, parse_tokens, "many")
     with pytest.raises(MusterError, match=r"a try ended early \(exit code 9\)"):
-        alone("a try", 60, die)
+        alone("a try", 60, os._exit, 9)
     with pytest.raises(MusterError, match="took more than 1 s"):
         alone("a try", 1, time.sleep, 300)
 

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from cli.diagnose import checks as doctor
-from cli.profile import Profile, load_profile, option_values, profile_text
-from cli.run.process import isolation_words, with_isolation
-from protocol.errors import ConfigError
+from cli.profile import Profile, load_profile, profile_text
+from cli.run.process import isolation_words
 from sandbox import launch as choosing
 from sandbox.launch import Probed
 from sandbox.policy import Mode
@@ -30,14 +29,6 @@ def test_a_profile_names_mode_and_image(tmp_path: Path) -> None:
     assert (made.isolation, made.isolation_image) == ("auto", ""), "a new operator's asks for what works best"
     made = profile(tmp_path, f'isolation = "container"\nisolation_image = "{IMAGE}"')
     assert (made.isolation, made.isolation_image) == ("container", IMAGE)
-    assert option_values(made)["isolation_image"] == IMAGE
-
-
-def test_an_option_overrides_the_profile(tmp_path: Path) -> None:
-    assert with_isolation(profile(tmp_path), "none").isolation == "none"
-    assert with_isolation(profile(tmp_path), None).isolation == "auto"
-    with pytest.raises(ConfigError, match=r"no isolation 'jail'; choose one of auto, container, bubblewrap, none"):
-        with_isolation(profile(tmp_path), "jail")
 
 
 def nothing_works(mode: Mode, image: str) -> Probed:

@@ -13,8 +13,8 @@ from orchestrator.config import OrchestratorConfig
 from protocol.encoding import load_document
 from protocol.errors import ConfigError
 from runtime.keystore import address_of, ensure_key
-from tests.cli.joining import CONFIG, StubService
 from tests.cli.muster import CLOSED, Muster, s3_settings
+from tests.cli.pool_files import CONFIG, StubService
 from tests.conftest import Deployed
 from trainer.config import TrainerConfig
 from validator.config import ValidatorConfig

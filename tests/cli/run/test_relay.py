@@ -27,13 +27,12 @@ from runtime.signed_client import SignedClient
 from storage.keys import object_key
 from storage.relay.server import ServeWeights
 from storage.weights.manifest import Manifest, ManifestScope
-from storage.weights.publish import publish
 from tests.chain.published_pool import PoolService, Published, pool_service
 from tests.cli.muster import Muster
 from tests.conftest import Deployed, free_port
 from tests.storage.mirror import mirror, send
 from tests.storage.relay.running import wait_for
-from tests.storage.weights.folders import contents
+from tests.storage.weights.folders import contents, publish
 
 
 @pytest.fixture

@@ -76,29 +76,6 @@ def test_a_home_that_cannot_be_made_is_named(muster: Muster, configs: dict[str, 
     assert "cannot use /proc/nowhere" in muster.refused("demo", "--runs", "/proc/nowhere")
 
 
-def test_roles_refuse_a_wrong_password(muster: Muster, configs: dict[str, dict[str, Any]], key: Key) -> None:
-    before = key.path.read_bytes()
-    key.password_file.write_text("wrong\n")
-    chosen = {role: configs[role] for role in ("worker", "orchestrator", "trainer")}
-    for role, said in run_roles(muster, chosen).items():
-        assert "wrong password for" in said, role
-    assert key.path.read_bytes() == before
-
-
-def test_roles_refuse_another_chain(muster: Muster, configs: dict[str, dict[str, Any]], wrong_chain: str) -> None:
-    chosen = {role: configs[role] | {"rpc": [wrong_chain]} for role in ("worker", "orchestrator")}
-    for role, said in run_roles(muster, chosen).items():
-        assert "serves chain 1, not 31337" in said, role
-
-
-def test_commands_and_roles_name_an_unreachable_chain(muster: Muster, configs: dict[str, dict[str, Any]]) -> None:
-    chosen = {role: configs[role] | {"rpc": [CLOSED]} for role in ("validator", "orchestrator")}
-    for role, said in run_roles(muster, chosen).items():
-        assert f"the chain does not answer at {CLOSED}" in said, role
-    muster.rpc = CLOSED
-    assert f"the chain does not answer at {CLOSED}" in muster.refused("pool", "list")
-
-
 def test_the_orchestrator_names_a_taken_port_and_a_missing_pool(
     muster: Muster, configs: dict[str, dict[str, Any]], taken: int
 ) -> None:

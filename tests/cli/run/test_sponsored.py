@@ -20,11 +20,9 @@ from orchestrator.chain import PoolView
 from orchestrator.db import Database, default_url
 from orchestrator.sponsor import Sponsor
 from protocol.accounts import LocalAccount
-from protocol.api.run import PoolAccess
 from protocol.api.work import JoinRequest, LeaveRequest, MembershipResponse
 from protocol.errors import ConfigError
-from tests.cli.joining import CONFIG, StubService
-from tests.cli.pool_files import TERMS, create_pool
+from tests.cli.pool_files import StubService
 from tests.conftest import TOKEN, Deployed
 
 
@@ -51,21 +49,13 @@ class Lender:
 
 @pytest.fixture
 def lender(
-    home: Path, service: StubService, shared_suite: Deployed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    home: Path, pool: int, suite: Suite, shared_suite: Deployed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Lender:
-    owner, key = shared_suite.chain.account(), shared_suite.chain.account()
-    suite = shared_suite.suite(owner)
-    terms = TERMS.replace("invite_only = true", "invite_only = false")
-    number = create_pool(suite, tmp_path, CONFIG.digest, terms)
-    suite.court.set_service(number, key.address).send()
-    suite.court.announce_service(number, service.url).send()
+    key = shared_suite.chain.account()
+    suite.court.set_service(pool, key.address).send()
     shared_suite.suite(shared_suite.governance).token.mint(key.address, 1000 * TOKEN).send()
-    service.access = PoolAccess(
-        pool=number, rpc=[shared_suite.chain.url], config_hash=CONFIG.digest.hex(),
-        deployment=suite.deployment.model_dump_json(),
-    )  # fmt: skip
     follower = Follower(suite.client, suite.deployment, tmp_path / "service.sqlite")
-    view = PoolView(Projection(follower), number, 0)
+    view = PoolView(Projection(follower), pool, 0)
     view.refresh()
     made = Lender(suite, view, Sponsor(Database(default_url(tmp_path)), view, shared_suite.suite(key), 1, 1))
     monkeypatch.setattr("cli.run.up.OrchestratorClient", made.client)

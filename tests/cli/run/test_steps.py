@@ -39,30 +39,7 @@ def taken(facts: NodeFacts, step: UpStep) -> NodeFacts:
         case UpDo.JOIN:
             assert facts.stake >= facts.least
             return replace(facts, standing=Standing.MEMBER)
-        case UpDo.WAIT:
-            return replace(facts, pool_status="open")
     raise AssertionError(f"nothing follows {step}")
-
-
-def test_from_nothing_to_earning_in_this_order() -> None:
-    facts, order = NOTHING, []
-    while (step := next_node_step(facts)).do is not UpDo.RUN:
-        order.append(step.do)
-        facts = taken(facts, step)
-    assert order == [
-        UpDo.MAKE_KEYS, UpDo.ASK, UpDo.ETHER, UpDo.TOKENS, UpDo.REGISTER, UpDo.JOIN,
-    ]  # fmt: skip
-    assert facts.stake == 200
-    assert replace(facts, tokens=0) == READY
-
-
-def test_a_sponsored_node_needs_neither_ether_nor_tokens() -> None:
-    facts, order = replace(NOTHING, sponsored=True), []
-    while (step := next_node_step(facts)).do is not UpDo.RUN:
-        order.append(step.do)
-        facts = taken(facts, step)
-    assert order == [UpDo.MAKE_KEYS, UpDo.ASK, UpDo.SPONSOR]
-    assert (facts.operator_wei, facts.tokens) == (0, 0)
 
 
 @given(
@@ -108,6 +85,7 @@ def test_whatever_is_there_it_ends_at_work_or_at_a_reason(facts: NodeFacts) -> N
         ({"standing": Standing.EJECTED}, "ejected"),
         ({"standing": Standing.REMOVED}, "removed"),
         ({"pool_status": "closing"}, "takes no more work"),
+        ({"pool_status": "paused", "standing": Standing.NOT_JOINED}, "run this again once it goes on"),
         ({"elsewhere": 2, "standing": Standing.NOT_JOINED}, "in pool 2; leave it first: muster node leave"),
         ({"invite_only": True, "standing": Standing.NOT_JOINED}, "--invite"),
     ],
@@ -159,18 +137,6 @@ def taken_by_validator(facts: ValidatorFacts, step: UpStep) -> ValidatorFacts:
             assert facts.warm
             return replace(facts, seated=facts.seated | {step.address}, idle=facts.idle - {step.address})
     raise AssertionError(f"nothing follows {step}")
-
-
-def test_from_nothing_to_judging_in_this_order() -> None:
-    facts, order = UNSEATED, []
-    while (step := next_validator_step(facts)).do is not UpDo.RUN:
-        order.append(step.do)
-        facts = taken_by_validator(facts, step)
-    assert order == [
-        UpDo.MAKE_KEYS, UpDo.ASK, UpDo.ETHER, UpDo.TOKENS, UpDo.ETHER,
-        UpDo.ETHER, UpDo.WARM, UpDo.BOND, UpDo.BOND,
-    ]  # fmt: skip
-    assert (facts.tokens, set(facts.seated)) == (0, {"0xB", "0xC"})
 
 
 @given(

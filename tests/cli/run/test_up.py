@@ -18,8 +18,8 @@ from cli.session import ask_access, check_access, open_session
 from orchestrator.main import pool_access
 from protocol.errors import ConfigError, IntegrityError
 from runtime.diagnose import ServiceFacts
-from tests.cli.joining import CONFIG, StubService
 from tests.cli.muster import Muster
+from tests.cli.pool_files import CONFIG, StubService
 from tests.conftest import TOKEN, Deployed
 
 
@@ -191,7 +191,7 @@ def test_a_machine_that_cannot_work_is_refused_before_money_moves(
     muster.ok("init", "operator", "--pool", service.url)
     path = profile_path("operator")
     profile = load_profile(path)
-    monkeypatch.setattr("cli.run.up.gpus", tuple)
+    monkeypatch.setattr("cli.run.up.driver_answers", bool)
     check_machine(profile)
     on_gpu = profile.model_copy(update={"engine": profile.engine.model_copy(update={"device": "cuda"})})
     for role in (NodeUp(on_gpu, yes=True), ValidatorUp(on_gpu.model_copy(update={"voters": (profile.key,)}), yes=True)):

@@ -68,41 +68,11 @@ def test_a_process_that_dies_is_started_again_until_it_is_done(
     assert said.count("worker restarted") == 2
 
 
-def test_why_it_died_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    up = process(tmp_path, "import os, sys\nif os.path.exists('once'): sys.exit(0)\nopen('once', 'w')\n"
-                 "print('muster: another process works in /home/m')\nsys.exit(2)")  # fmt: skip
-    up._child.argv = ["env", "-C", str(tmp_path), *up._child.argv]
-    up.start()
-    assert up.run(str) == 0
-    assert "worker died (exit 2): muster: another process works in /home/m; restart in" in capsys.readouterr().out
-
-
 def test_an_ejected_worker_is_not_started_again(tmp_path: Path) -> None:
     up, starts = counted(tmp_path, Exit.EJECTED)
     up.start()
     assert up.run(str) == Exit.EJECTED
     assert starts.read_text() == "1"
-
-
-def test_a_process_that_never_lives_is_given_up(tmp_path: Path) -> None:
-    up, starts = counted(tmp_path, 7)
-    made: Any = up
-    made._child.max_restarts = 1
-    up.start()
-    with pytest.raises(MusterError, match="worker failed 2 times in a row"):
-        up.run(str)
-    assert starts.read_text() == "2"
-
-
-def test_a_signal_ends_the_loop_and_the_process(tmp_path: Path) -> None:
-    up = process(tmp_path, SLEEPING)
-    up.start()
-    made: Any = up
-    pid = made._child.pid
-    threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGTERM)).start()
-    assert up.run(str) == 0
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)
 
 
 def test_what_is_due_is_done_before_a_signal_ends_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,9 +85,12 @@ def test_what_is_due_is_done_before_a_signal_ends_it(tmp_path: Path, capsys: pyt
         asked.append(made._child.process.poll() is None)
         return left.pop(0) if left else ""
 
+    pid = made._child.pid
     threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGTERM)).start()
     assert up.run(str, due) == 0
     assert asked == [True, True, True], "the process runs while something is due"
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
     assert "Ctrl-C again stops at once: 1 vote to open" in capsys.readouterr().err
 
 

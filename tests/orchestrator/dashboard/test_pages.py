@@ -86,6 +86,15 @@ def test_a_challenge_leads_to_the_accused_and_to_its_files(url: str, visit: Open
     assert not seen.complaints
 
 
+def test_a_command_to_join_is_copied_with_the_address_of_this_pool(url: str, visit: Opening) -> None:
+    seen = visit(url).open("join")
+    seen.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    seen.page.get_by_label("Copy: muster node up").click()
+    seen.page.get_by_text("Copied").wait_for()
+    assert seen.page.evaluate("navigator.clipboard.readText()") == f"muster node up --pool {url.rstrip('/')}"
+    assert not seen.complaints
+
+
 def test_lists_are_paged_by_the_service(url: str, visit: Opening) -> None:
     seen = visit(url).open("files")
     first = seen.page.locator("tbody tr").first.inner_text()

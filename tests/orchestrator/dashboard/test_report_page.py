@@ -66,6 +66,19 @@ def test_a_report_holds_the_evidence_of_the_files_that_it_keeps(visit: Opening, 
     assert not seen.complaints
 
 
+def test_the_overview_shows_what_the_model_answers(visit: Opening, tmp_path: Path) -> None:
+    desk = serve_crowd(tmp_path, nodes=20, files=20)
+    whole = record(desk.service)
+    first = next(one for one in whole.submissions if one.sequence == 0)
+    run = whole.model_copy(update={"submissions": [first.model_copy(update={"status": "accepted", "step": 0})]})
+    details = FileDetails(rollouts=[desk.service.evidence.rollouts(desk.view.state, 0, 0)])
+    seen = opened(visit, report_page(documents(None, run, details)), tmp_path).open("")
+    card = seen.page.locator("section.card", has_text="What the model answers")
+    card.get_by_text("What is 17 + 25?").first.wait_for()
+    assert "17 + 25 = 42" in card.inner_text()
+    assert not seen.complaints
+
+
 def test_an_empty_run_still_gives_a_report(desk: Desk, visit: Opening, tmp_path: Path) -> None:
     empty = record(desk.service)
     summary = build_summary(empty, seed=1, seconds=0.0)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.dashboard.page import report_page, script
-from orchestrator.dashboard.results import build_summary, documents
+from orchestrator.dashboard.results import build_summary, documents, notable
 from protocol.api.run import ReconciliationEntry, RunRecord
 from tests.cli.muster import Muster
 from tests.orchestrator.chain import CHEAT
@@ -130,3 +130,17 @@ def test_a_finished_run_can_be_drawn_again_from_its_folder(finished: RunRecord, 
     assert "summary.json" in muster.refused("pool", "report", "--run", tmp_path / "none", "--out", page)
     (tmp_path / "record.json").write_text('{"name": 3}')
     assert "use the version of muster that wrote it" in muster.refused("pool", "report", "--run", tmp_path)
+
+
+def test_a_report_keeps_what_the_overview_shows_then_what_went_wrong_then_the_newest(finished: RunRecord) -> None:
+    kinds = ("accepted", "accepted", "rejected", "accepted", "accepted", "pending")
+    files = [
+        finished.submissions[0].model_copy(
+            update={"sequence": n, "step": max(0, n - 1), "status": kind, "disputed": n == 3}
+        )
+        for n, kind in enumerate(kinds)
+    ]
+    record = finished.model_copy(update={"submissions": files})
+    assert notable(record) == [4, 1, 5, 3, 2, 0]
+    assert notable(record, most=3) == [4, 1, 5]
+    assert notable(finished.model_copy(update={"submissions": []})) == []

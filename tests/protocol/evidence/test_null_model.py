@@ -119,10 +119,7 @@ PAIR = PairNullModel(worker="w", verifier="v", bets={"gaps": (Bet(tilt=1, rate=0
         ((PAIR, PAIR), "two null models are of one pair"),
         ((PAIR.model_copy(update={"bets": {"luck": PAIR.bets["gaps"]}}),), "no figure is called luck"),
         ((PAIR.model_copy(update={"worker": "a\nb"}),), "worker"),
-        (
-            (PAIR.model_copy(update={"bets": {"gaps": (Bet.model_construct(tilt=1, rate=-1e-9, most=1),) * BETS}}),),
-            "rate",
-        ),
+        ((PAIR.model_copy(update={"bets": {"gaps": (NEGATIVE,) * BETS}}),), "rate"),
         ((), "at least 1 item"),
     ],
 )

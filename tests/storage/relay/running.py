@@ -64,6 +64,9 @@ class RelayProcess:
         wait_for("the relay starts", lambda: self.process.poll() is not None or self.status())
         assert self.process.poll() is None, "the relay ended"
 
+    def get(self, key: str, **headers: str) -> httpx.Response:
+        return httpx.get(f"{self.url}/{key}", headers=headers, trust_env=False, timeout=60)
+
     def status(self) -> Any:
         return httpx.get(self.root + "/health", trust_env=False, timeout=60).json()
 

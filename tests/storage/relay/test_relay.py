@@ -11,13 +11,10 @@ import httpx
 import pytest
 
 from storage.keys import object_key
-from storage.transfers import HttpObjects
-from storage.weights.fetch import fetch
 from storage.weights.manifest import Manifest
-from storage.weights.publish import publish
-from tests.storage.mirror import mirror
-from tests.storage.relay.running import Upstream, relay, wait_for
-from tests.storage.weights.folders import OWNER, PUBLISHER, ShardStore, contents
+from tests.storage.mirror import mirror, sources
+from tests.storage.relay.running import RelayProcess, Upstream, relay, wait_for
+from tests.storage.weights.folders import OWNER, PUBLISHER, ShardStore, publish
 from tests.storage.weights.stepping import Origin
 
 BIG = 600_000
@@ -37,11 +34,9 @@ def test_a_step_comes_through_a_relay_and_each_shard_leaves_the_origin_once(orig
         digests = [manifest.digest for manifest in origin.manifests[:2]]
         with relay(tmp_path / "relay", [base], digests) as one:
             for client in range(2):
-                objects = HttpObjects([one.url])
-                for step in (0, 1):
-                    folder = fetch(digests[step], objects, tmp_path / f"cache{client}", PUBLISHER, step)
-                    assert contents(folder) == contents(origin.folders[step])
-                objects.close()
+                with sources(one.url) as asked:
+                    for step in (0, 1):
+                        origin.fetch(step, tmp_path / f"cache{client}", source=asked)
             assert max(up.asked.values()) == 1
             figures = one.figures()
             assert figures["objects"] == len(up.asked)
@@ -54,11 +49,7 @@ def test_whoever_asks_for_what_is_on_its_way_gets_it_from_one_download(
     manifest, store = big
     key, up = manifest.shards()[0].key, Upstream(store, slice=200_000)
     with mirror(up) as base, relay(tmp_path / "relay", [base], [manifest.digest]) as one, ThreadPoolExecutor(2) as pool:
-        ranges = [{}, {"Range": "bytes=100000-199999"}]
-        asked = [
-            pool.submit(httpx.get, f"{one.url}/{key}", headers=headers, trust_env=False, timeout=60)
-            for headers in ranges
-        ]
+        asked = [pool.submit(one.get, key), pool.submit(one.get, key, Range="bytes=100000-199999")]
         wait_for("both wait", lambda: one.figures()["transfers"] == 2)
         up.go.release(3)
         whole, part = (answer.result() for answer in asked)
@@ -74,7 +65,7 @@ def test_a_wrong_shard_is_never_sent(big: tuple[Manifest, ShardStore], tmp_path:
     up = Upstream(store | {key: store[key][:-1] + b"x"})
     with mirror(up) as base, relay(tmp_path / "r", [base], [manifest.digest], again=300.0) as one:
         for _ in range(2):
-            assert httpx.get(f"{one.url}/{key}", trust_env=False, timeout=60).status_code == 404
+            assert one.get(key).status_code == 404
         assert one.figures()["objects"] == 1, "the manifest alone"
         assert up.asked[key] == 1, "it asks upstream again later"
 
@@ -91,23 +82,24 @@ def test_a_wrong_shard_is_never_sent(big: tuple[Manifest, ShardStore], tmp_path:
     ("bytes=99999999999999999999-", 416, 0, 0),
     ("lines=1-2", 400, 0, 0),
 ])  # fmt: skip
-def test_ranges(ranged: tuple[str, bytes], asked: str, status: int, start: int, end: int) -> None:
-    url, data = ranged
-    answer = httpx.get(url, headers={"Range": asked}, trust_env=False, timeout=60)
+def test_ranges(ranged: tuple[RelayProcess, str, bytes], asked: str, status: int, start: int, end: int) -> None:
+    one, key, data = ranged
+    answer = one.get(key, Range=asked)
     assert answer.status_code == status
     if status < 400:
         assert answer.content == data[start:end]
-        head = httpx.head(url, headers={"Range": asked}, trust_env=False, timeout=60)
+        head = httpx.head(f"{one.url}/{key}", headers={"Range": asked}, trust_env=False, timeout=60)
         assert (head.status_code, head.headers["content-length"]) == (status, str(end - start))
 
 
 @pytest.fixture(scope="module")
-def ranged(big: tuple[Manifest, ShardStore], tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, bytes]]:
+def ranged(
+    big: tuple[Manifest, ShardStore], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[RelayProcess, str, bytes]]:
     manifest, store = big
     key = manifest.shards()[0].key
-    with mirror(Upstream(store)) as base:
-        with relay(tmp_path_factory.mktemp("ranged"), [base], [manifest.digest]) as one:
-            yield f"{one.url}/{key}", store[key]
+    with mirror(Upstream(store)) as base, relay(tmp_path_factory.mktemp("ranged"), [base], [manifest.digest]) as one:
+        yield one, key, store[key]
 
 
 def test_only_what_a_manifest_names_is_served_and_asked_for(origin: Origin, tmp_path: Path) -> None:
@@ -129,7 +121,7 @@ def test_limits_for_one_address(big: tuple[Manifest, ShardStore], tmp_path: Path
     options = {"limits": {"rate": 0.001, "burst": 6.0, "transfers": 1}}
     with mirror(up) as base, relay(tmp_path / "relay", [base], [manifest.digest], **options) as one:
         up.go.release()
-        assert httpx.get(f"{one.url}/{key}", trust_env=False, timeout=60).status_code == 200
+        assert one.get(key).status_code == 200
         answers = [httpx.get(f"{one.root}/health", trust_env=False, timeout=60).status_code for _ in range(8)]
         assert answers[-1] == 429
         assert answers[0] == 200
@@ -143,7 +135,7 @@ def test_a_client_that_takes_nothing_holds_no_memory(tmp_path: Path) -> None:
     manifest = publish(folder, store, PUBLISHER, 0, None, OWNER, shard_size=64 << 20)
     key = manifest.shards()[0].key
     with mirror(Upstream(store)) as base, relay(tmp_path / "relay", [base], [manifest.digest]) as one:
-        assert httpx.get(f"{one.url}/{key}", trust_env=False, timeout=60).status_code == 200
+        assert one.get(key).status_code == 200
         status = Path(f"/proc/{one.process.pid}/statm")
         before = int(status.read_text().split()[1]) * 4096
         lines = [socket.create_connection(("127.0.0.1", one.port)) for _ in range(8)]
@@ -163,14 +155,14 @@ def test_a_killed_relay_checks_what_it_left_before_it_serves_it(origin: Origin, 
     with mirror(up) as base, relay(tmp_path / "relay", [base], digests) as one:
         keys = [shard.key for shard in origin.manifests[0].shards()][:3]
         for key in keys:
-            assert httpx.get(f"{one.url}/{key}", trust_env=False, timeout=60).content == origin.objects[key]
+            assert one.get(key).content == origin.objects[key]
         one.kill()
         (tmp_path / "relay" / keys[0]).write_bytes(b"poison")
         (tmp_path / "relay" / "shards" / "unknown").write_bytes(b"of no step")
         before = up.asked.copy()
         one.start()
         for key in keys:
-            assert httpx.get(f"{one.url}/{key}", trust_env=False, timeout=60).content == origin.objects[key]
+            assert one.get(key).content == origin.objects[key]
         assert [up.asked[key] - before[key] for key in keys] == [1, 0, 0]
         assert not (tmp_path / "relay" / "shards" / "unknown").exists()
 
@@ -181,7 +173,7 @@ def test_what_the_disk_has_lost_is_fetched_anew(big: tuple[Manifest, ShardStore]
     key, up = manifest.shards()[0].key, Upstream(store)
     with mirror(up) as base, relay(tmp_path / "relay", [base], [manifest.digest]) as one:
         for times in (1, 2):
-            assert httpx.get(f"{one.url}/{key}", trust_env=False, timeout=60).content == store[key]
+            assert one.get(key).content == store[key]
             assert up.asked[key] == times
             path = tmp_path / "relay" / key
             path.unlink() if damage == "gone" else path.write_bytes(store[key][:1000])
@@ -192,7 +184,7 @@ def test_a_full_room_keeps_the_most_wanted_and_serves_the_rest_from_nothing(orig
     with mirror(Upstream(origin.objects)) as base, relay(tmp_path / "relay", [base], digests, room=10_000) as one:
         assert one.status()["bytes"] <= 10_000
         shards = {shard.key: shard.size for shard in origin.manifests[0].shards()}
-        answers = {key: httpx.get(f"{one.url}/{key}", trust_env=False, timeout=60).status_code for key in shards}
+        answers = {key: one.get(key).status_code for key in shards}
         assert set(answers.values()) == {200, 404}
         assert sum(shards[key] for key, status in answers.items() if status == 200) <= 10_000
         held = sum(path.stat().st_size for path in (tmp_path / "relay").rglob("*") if path.is_file())
@@ -209,9 +201,7 @@ def test_those_who_take_a_shard_slowly_leave_it_files_to_open(tmp_path: Path) ->
     with mirror(Upstream(store)) as base, contextlib.ExitStack() as stack:
         limits = {"transfers": 64}
         one = stack.enter_context(relay(tmp_path / "relay", [base], [manifest.digest], limits=limits, open_files=64))
-        objects = HttpObjects([one.url])
-        stack.callback(objects.close)
-        assert len(objects(shard.key, shard.size)) == shard.size
+        assert len(one.get(shard.key).content) == shard.size
         for number in range(40):
             line = stack.enter_context(socket.create_connection(("127.0.0.1", one.port), timeout=10))
             line.sendall(f"GET /v1/objects/{shard.key} HTTP/1.1\r\nHost: x\r\n\r\n".encode())

@@ -10,9 +10,12 @@ from numpy.typing import NDArray
 
 from protocol.encoding import sha256_hex
 from storage.keys import MissingObjectError, object_key
+from storage.sources import MultiSource
+from storage.weights.cache import KEPT_VERSIONS
+from storage.weights.fetch import OpenObject, fetch
 from storage.weights.manifest import FileDelta, Manifest, Shard, StepDelta, seal
-from storage.weights.publish import EarlierStep, publish
-from tests.storage.weights.folders import OWNER, PUBLISHER
+from storage.weights.publish import EarlierStep
+from tests.storage.weights.folders import OWNER, PUBLISHER, contents, publish
 
 SHARD = 4000
 NAMES = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
@@ -65,6 +68,14 @@ class Origin:
             parent = self.manifests[-1].digest if step else None
             made = publish(folder, self, PUBLISHER, step, parent, OWNER, "bfloat16", SHARD, bases, step in snapshots)
             self.manifests.append(made)
+
+    def fetch(
+        self, step: int, cache: Path, keep: int = KEPT_VERSIONS, source: OpenObject | MultiSource | None = None
+    ) -> Path:
+        """Fetch a step, which comes out right; return its folder."""
+        folder = fetch(self.manifests[step].digest, source or self.get, cache, PUBLISHER, step, keep)
+        assert contents(folder) == contents(self.folders[step])
+        return folder
 
     def put(self, key: str, data: bytes) -> bool:
         return self.objects.setdefault(key, data) is data

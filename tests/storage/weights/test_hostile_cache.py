@@ -21,10 +21,6 @@ from tests.storage.weights.folders import PUBLISHER, contents
 from tests.storage.weights.stepping import Origin
 
 
-def get(origin: Origin, step: int, cache: Path, keep: int = 5) -> Path:
-    return fetch(origin.manifests[step].digest, origin.get, cache, PUBLISHER, step, keep)
-
-
 def single(origin: Origin, step: int) -> Manifest:
     """The step, with no delta but the one from the step before."""
     deltas = tuple(one for one in origin.manifests[step].deltas if one.step == step - 1)
@@ -35,8 +31,8 @@ def single(origin: Origin, step: int) -> Manifest:
 def test_a_damaged_base_does_not_close_the_only_way(origin: Origin, tmp_path: Path, damage: str) -> None:
     """Step 2 leads from step 1 alone. That is here and damaged, but can be made again from step 0."""
     wanted = single(origin, 2)
-    get(origin, 0, tmp_path)
-    base = get(origin, 1, tmp_path)
+    origin.fetch(0, tmp_path)
+    base = origin.fetch(1, tmp_path)
     path = base / origin.manifests[1].files[1].name
     data = path.read_bytes()
     path.unlink()
@@ -54,16 +50,16 @@ def test_a_damaged_base_does_not_close_the_only_way(origin: Origin, tmp_path: Pa
 @pytest.mark.parametrize("ahead", [600, 10 * 86_400])
 def test_a_clock_that_was_set_back(origin: Origin, tmp_path: Path, ahead: float) -> None:
     """Versions used at times to come are not kept instead of the one that was fetched just now."""
-    for folder in [get(origin, step, tmp_path) for step in (0, 1)]:
+    for folder in [origin.fetch(step, tmp_path) for step in (0, 1)]:
         os.utime(folder, (time.time() + ahead,) * 2)
-    assert contents(get(origin, 2, tmp_path, keep=1)) == contents(origin.folders[2])
+    origin.fetch(2, tmp_path, keep=1)
 
 
 def test_what_was_used_before_the_clock_was_set_back_goes_first(origin: Origin, tmp_path: Path) -> None:
-    folders = [get(origin, step, tmp_path) for step in range(3)]
+    folders = [origin.fetch(step, tmp_path) for step in range(3)]
     for folder in folders[:2]:
         os.utime(folder, (time.time() + 10 * 86_400,) * 2)
-    get(origin, 3, tmp_path, keep=2)
+    origin.fetch(3, tmp_path, keep=2)
     assert [folder.exists() for folder in folders] == [False, False, True]
 
 
@@ -83,31 +79,14 @@ def test_something_is_in_the_way(origin: Origin, tmp_path: Path, what: str) -> N
     else:
         place = shard if what == "shard" else tmp_path / f"{name}.json"
         (place / "more").mkdir(parents=True)
-    assert contents(get(origin, 0, tmp_path)) == contents(origin.folders[0])
+    origin.fetch(0, tmp_path)
     assert not list((tmp_path / "shards").iterdir())
-
-
-def test_two_processes_that_clear_up_at_once(origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What one is removing is gone when the other comes to it."""
-    cache = WeightCache(tmp_path)
-    old = tmp_path / ".draft.1"
-    old.mkdir()
-    os.utime(old, (0, 0))
-    whole = shutil.rmtree
-
-    def late(path: Path, ignore_errors: bool = False) -> None:
-        whole(path)
-        whole(path, ignore_errors)
-
-    monkeypatch.setattr(shutil, "rmtree", late)
-    cache.prune()
-    assert not old.exists()
 
 
 def test_a_version_that_vanishes_while_it_is_looked_at(
     origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = get(origin, 0, tmp_path)
+    folder = origin.fetch(0, tmp_path)
 
     def pruned(path: Path, file: WeightFile) -> bool:
         shutil.rmtree(folder, ignore_errors=True)
@@ -116,7 +95,7 @@ def test_a_version_that_vanishes_while_it_is_looked_at(
     with monkeypatch.context() as patched:
         patched.setattr("storage.weights.cache.has_its_shards", pruned)
         assert not WeightCache(tmp_path).is_intact(origin.manifests[0])
-    assert contents(get(origin, 0, tmp_path)) == contents(origin.folders[0])
+    origin.fetch(0, tmp_path)
 
 
 def test_threads_that_bring_the_same_shards(origin: Origin, tmp_path: Path) -> None:
@@ -145,7 +124,7 @@ def test_deltas_of_no_use_do_not_cost_many_times_the_weights(origin: Origin, tmp
     full = sum(file.size for file in last.files)
     bad = many.with_junk(steps - 1, [many.manifests[step] for step in range(steps - 1)])
     for step in range(steps - 1):
-        get(many, step, tmp_path / "cache", keep=steps)
+        many.fetch(step, tmp_path / "cache", keep=steps)
     many.read.clear()
     made = fetch(bad.digest, many.get, tmp_path / "cache", PUBLISHER)
     assert contents(made) == contents(many.folders[-1])
@@ -160,7 +139,7 @@ def test_no_room_for_a_chain_of_deltas_but_for_the_full_shards(
     two = Origin(tmp_path / "steps", 2, snapshots=(0, 1))
     full = sum(file.size for file in two.manifests[1].files)
     bad = two.with_junk(1, [two.manifests[0]])
-    get(two, 0, tmp_path / "cache")
+    two.fetch(0, tmp_path / "cache")
     room = type("room", (), {"free": int(2.1 * full)})
     monkeypatch.setattr(shutil, "disk_usage", lambda _: room)
     two.read.clear()
@@ -183,14 +162,14 @@ def test_shards_of_fetches_that_never_succeed_make_room(
         return SimpleNamespace(free=600_000 + full // 2 - sum(path.stat().st_size for path in shards.iterdir()))
 
     monkeypatch.setattr(shutil, "disk_usage", room)
-    assert contents(get(origin, 0, tmp_path)) == contents(origin.folders[0])
+    origin.fetch(0, tmp_path)
     assert [path.name[-1] for path in shards.iterdir()] == ["2"], "what came just now may be of a fetch under way"
 
 
 def test_errors_of_the_disk_are_named(origin: Origin, tmp_path: Path) -> None:
     (tmp_path / f".lock-{origin.manifests[0].digest[0]:02x}").mkdir()
     with pytest.raises(MusterError):
-        get(origin, 0, tmp_path)
+        origin.fetch(0, tmp_path)
 
 
 def test_a_shard_is_copied_from_where_it_is_right_and_from_nowhere_else(origin: Origin, tmp_path: Path) -> None:

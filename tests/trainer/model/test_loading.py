@@ -51,9 +51,7 @@ def growth(ranks: Ranks, folder: Path) -> int:
     """By how much the process' memory grew while it read a model's weights for the second time, at the highest."""
     grown = 0
     for _ in range(2):
-        model = make_placement(ParallelConfig(), MemoryConfig(), "cpu", ranks).place(
-            empty_model(folder), torch.float32, False
-        )
+        model = make_placement(ParallelConfig(), MemoryConfig(), "cpu", ranks).place(empty_model(folder), torch.float32)
         reset_peak(CPU)
         before = peak_bytes(CPU)
         fill_model(model, folder, CPU)
