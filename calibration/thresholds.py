@@ -10,19 +10,8 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from calibration.bounds import (
-    EXTREMES,
-    FEWEST,
-    MEANS,
-    MEASUREMENTS,
-    Design,
-    FileSample,
-    Sums,
-    Tail,
-    limit,
-    mean_limit,
-    rounded_up,
-)
+from calibration import bounds
+from calibration.bounds import EXTREMES, FEWEST, MEANS, MEASUREMENTS, Design, FileSample, Sums, Tail
 from engines.base import EngineInfo
 from protocol.encoding import Document
 from protocol.errors import ConfigError
@@ -150,24 +139,24 @@ def thresholds(
 ) -> dict[str, float]:
     """Return every measurement's reject threshold, the largest over the pairs, rounded up to three digits."""
     each = [_pair(pair, design, false_reject / len(MEASUREMENTS), safety) for pair in pairs]
-    return {name: rounded_up(max(limits[name] for limits in each), 3) for name in MEASUREMENTS}
+    return {name: bounds.rounded_up(max(limits[name] for limits in each), 3) for name in MEASUREMENTS}
 
 
 def _pair(pair: PairMeasurements, design: Design, probability: float, safety: float) -> dict[str, float]:
     out = {}
     for name, extreme in EXTREMES.items():
-        value = limit(pair.extremes[name], probability / design.rows, extreme.quantum).value
+        value = bounds.limit(pair.extremes[name], probability / design.rows, extreme.quantum).value
         out[name] = max(safety * value, FLOORS.get(name, 0.0))
     # Two scores are each off by their error of ln p (the common constant cancels), and the verifier's own choice is a
     # sample as well, with errors like those of chosen tokens: a gap of g needs an error of g/2 on either side.
-    error = limit(pair.extremes["logprob_error_reject"], probability / 2 / design.rows, 0.0)
+    error = bounds.limit(pair.extremes["logprob_error_reject"], probability / 2 / design.rows, 0.0)
     either = 2 * max(safety * error.value, FLOORS["logprob_error_reject"])
     few = pair.extremes["sampling_gap_reject"].at_least < FEWEST
     out["sampling_gap_reject"] = either if few else min(out["sampling_gap_reject"], either)
     for name, mean in MEANS.items():
         strata = [stratum.sums[name] for stratum in pair.strata]
         # Sums of whole events have tails in whole steps.
-        bound = mean_limit(strata, pair.ratios[name], design, probability, 1.0 if mean.quantum == 1.0 else 0.0)
+        bound = bounds.mean_limit(strata, pair.ratios[name], design, probability, 1.0 if mean.quantum == 1.0 else 0.0)
         floor = _poisson_floor(strata, mean.quantum, design, probability) if mean.quantum else 0.0
         out[name] = max(safety * bound, safety * pair.largest[name], floor, FLOORS.get(name, 0.0))
     return {name: min(value, MOST.get(name, math.inf)) for name, value in out.items()}

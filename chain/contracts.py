@@ -170,9 +170,9 @@ class Params(Contract):
     unbonding = Reads[[], int]()
     check_terms = Reads[[tuple[object, ...]], int]()
 
-    def values(self, time: int | None = None) -> dict[str, int]:
-        """`IParams.Values` for what begins at `time` (now if missing), by the struct's names."""
-        return dict(self.read("values") if time is None else self.read("valuesAt", time))
+    def values(self) -> dict[str, int]:
+        """`IParams.Values`, which no deployment changes, by the struct's names."""
+        return dict(self.read("values"))
 
 
 # Operators' stake and validators' seats

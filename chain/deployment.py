@@ -144,7 +144,7 @@ class Penalties(Document):
 
 
 class SuiteConfig(Document):
-    """Parameters fixed at deployment (seconds, blocks, base units), the first penalties, and who governs."""
+    """Parameters and penalties fixed at deployment (seconds, blocks, base units), and who governs."""
 
     min_window: int = Field(ge=1, le=86_400)
     block_seconds: int = Field(ge=1, le=60)
@@ -156,7 +156,7 @@ class SuiteConfig(Document):
     token: Address | None = None
     """An existing token of 9 decimals instead of our test token."""
     timelock_delay: int = Field(ge=1, le=7_776_000)
-    """Seconds from proposing to executing what the timelock, owner of the parameters, is to do."""
+    """Seconds from proposing to executing what the timelock, owner of the pause, is to do."""
     governance: Address | None = None
     """Proposes to the timelock, cancels and executes; the deployer when absent."""
     guardian: Address | None = None

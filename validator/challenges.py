@@ -15,12 +15,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from chain.contracts import MOST_FILES
-from chain.indexer.records import Account, ChallengeOutcome, NodeChallenge, Submission, Trial
+from chain.indexer.records import ChallengeOutcome, NodeChallenge, Submission, Trial
 from protocol.errors import IntegrityError
 from protocol.evidence.figures import BETS, FIGURES, FigureEvidence, Nats, engine_titles, engines_of, figures_of
 from protocol.evidence.null_model import LIMIT_NATS, EvidenceConfig, NodeEvidence, least
-from protocol.seeds import audit_sample, jury_seed
+from protocol.seeds import audit_sample
 from protocol.verdict import BallotDocument, Code, Verdict, challenge_label, tally
 from validator.decide import trial_name
 
@@ -223,31 +222,22 @@ def shortest_run(files: Sequence[FileEvidence], most: int, spare: float = SPARE_
 
 @dataclass(frozen=True)
 class ChallengeRecord:
-    """What the chain and the pool say of a challenge, for replaying it.
-
-    `files`: all of the challenged node in the pool; `named`: those whose numbers the challenge names, None for a number
-    that no file has; `trials`: its juries in order; `account`: the node's; `audit_rate` in 1/65536.
-    """
+    """What the chain and the pool say of a challenge, for replaying it: all `files` of the node in the pool, those that
+    the challenge `named`, by number, and its newest jury."""
 
     challenge: NodeChallenge
     files: Sequence[Submission]
-    named: Mapping[int, Submission | None]
-    trials: Sequence[Trial]
-    account: Account | None
+    named: Mapping[int, Submission]
+    trial: Trial
     evidence: EvidenceConfig | None
-    audit_rate: int
+    audit_rate: int  # in 1/65536
     config_hash: bytes
-
-    @property
-    def trial(self) -> Trial:
-        return self.trials[-1]
 
     def rows(self, sequence: int) -> list[int]:
         """Return the rows of a named file that the jury's seed drew."""
-        file = self.named[sequence]
-        if file is None or not self.trial.drawn:
+        if not self.trial.drawn:
             return []
-        return audit_sample(self.trial.seed, sequence, file.rows, self.audit_rate)
+        return audit_sample(self.trial.seed, sequence, self.named[sequence].rows, self.audit_rate)
 
 
 @dataclass(frozen=True)
@@ -280,38 +270,18 @@ def juror_replay(record: ChallengeRecord, member: int, document: bytes) -> Juror
     return JurorReplay(seat, vote, judged, differs if noted else "", "" if noted else differs)
 
 
-def faults_of(record: ChallengeRecord, seed_block_hash: bytes | None) -> Iterator[str]:
-    """Yield what of a challenge on chain is not as the contracts make it: files that no challenge may name, rows that
-    were known when it was opened, an outcome that does not follow from the votes. `seed_block_hash`: of the block that
-    drew the jury, None if nobody has it any more."""
+def faults_of(record: ChallengeRecord) -> Iterator[str]:
+    """Yield why a challenge on chain cannot be right: rows that were known when it was opened, an outcome that does not
+    follow from the votes."""
     challenge, trial = record.challenge, record.trial
-    if not 1 <= len(challenge.sequences) <= MOST_FILES or list(challenge.sequences) != sorted(set(challenge.sequences)):
-        yield f"it names {len(challenge.sequences)} files, not 1 to {MOST_FILES} in ascending order"
-    for sequence, file in record.named.items():
-        if file is None:
-            yield f"file {sequence} is not on chain"
-        elif file.node != challenge.node:
-            yield f"file {sequence} is not the accused node's, but {file.node}'s"
-        elif not Code(file.code).is_accept:
-            yield f"file {sequence} was not accepted"
-    for jury in record.trials:
-        if jury.seed_block <= challenge.block:
-            yield f"jury {jury.trial} was drawn by block {jury.seed_block}, known when the challenge was opened"
-    if trial.drawn and seed_block_hash is not None and trial.seed != jury_seed(seed_block_hash, trial.trial):
-        yield f"the seed of jury {trial.trial} does not follow from block {trial.seed_block}"
-    if challenge.outcome is ChallengeOutcome.OPEN:
-        return
-    # A first jury found no verdict, or was appealed against; the last one's votes give the outcome.
-    for jury in record.trials[:-1]:
-        if (code := majority(jury)) not in (Code.NONE, Code.UNAVAILABLE) and not jury.appellant:
-            yield f"jury {jury.trial} was replaced, though its votes come to {challenge_label(code)}"
+    if trial.seed_block <= challenge.block:
+        yield f"jury {trial.trial} was drawn by block {trial.seed_block}, known when the challenge was opened"
     code = majority(trial)
-    if code != challenge.code or outcome_for(code) is not challenge.outcome:
+    follows = code == challenge.code and outcome_for(code) is challenge.outcome
+    if challenge.outcome is not ChallengeOutcome.OPEN and not follows:
         votes = f"the votes come to {challenge_label(code)}: {outcome_for(code).name.lower()}"
         says = challenge_label(Code(challenge.code))
         yield f"{votes}; the chain says {says}: {challenge.outcome.name.lower()}"
-    if challenge.outcome.ends_membership and not (record.account and record.account.ejected):
-        yield f"its outcome is {challenge.outcome.name.lower()}, and the node was not ejected"
 
 
 def majority(trial: Trial) -> Code:
@@ -348,9 +318,8 @@ def _verdicts(record: ChallengeRecord, document: BallotDocument) -> dict[int, Ve
         raise IntegrityError(f"its verdict document is not of jury {trial.trial}", "ask its voter")
     found = {sequence: document.on(sequence) for sequence in record.challenge.sequences}
     for sequence, verdict in found.items():
-        file = record.named[sequence]
         about = verdict.pool, verdict.node, verdict.sha256, verdict.lane_seed, verdict.config_hash
-        sha256 = file.sha256.hex() if file else ""
+        sha256 = record.named[sequence].sha256.hex()
         if about != (record.challenge.pool, record.challenge.node, sha256, trial.seed.hex(), record.config_hash.hex()):
             raise IntegrityError(f"its verdict on file {sequence} is of another file, draw or pool", "ask its voter")
         # A file that is refused before the model's pass, or that nobody has, has no rows that anybody looked at.

@@ -131,7 +131,7 @@ class Keeper:
         for file in decide.to_finalize(state, self._pool, now):
             self._finish("submission {} is finalised", state, file, finalize)
         for file_id, canary in state.canaries.items():
-            if not canary.concluded and not canary.contester:
+            if not canary.concluded and not canary.trial:
                 self._finish("the canary {} is concluded", state, state.submissions[file_id], conclude)
 
     def _finish(self, what: str, state: State, file: Submission, call: Callable[[Submission], Any]) -> None:

@@ -56,7 +56,7 @@ class ValidatorCollaborators:
         chain, wake = ChainConnection(config), threading.Event()
         verdicts = VerdictStore(chain.home / "verdicts")
         room = int(config.keep_gib * (1 << 30))
-        files = RetentionStore(chain.home / "files", room, lambda pool: tenant_of(chain.state, pool, chain.now))
+        files = RetentionStore(chain.home / "files", room, lambda pool: tenant_of(chain.state, pool))
         return cls(
             chain=chain,
             voters={str(account.address): chain.account_suite(account) for account in accounts},

@@ -64,12 +64,12 @@ class Tenant:
     least_fee: int = 1
 
 
-def tenant_of(state: State, pool: int, now: int) -> Tenant:
-    """Return the tenant of a pool as of chain time `now`. A pool that a reorganisation removed was not chosen."""
+def tenant_of(state: State, pool: int) -> Tenant:
+    """Return the tenant of a pool. A pool that a reorganisation removed was not chosen."""
     found = state.pools.get(pool)
     if found is None:
         return Tenant(f"pool {pool}", chosen=False)
-    least = state.params_at(now)["withheldPenalty"] // _FEES_OF_A_PENALTY
+    least = state.params["withheldPenalty"] // _FEES_OF_A_PENALTY
     return Tenant(found.owner, found.validator_group == pool, found.terms.fee, max(1, least))
 
 

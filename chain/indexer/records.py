@@ -42,27 +42,27 @@ def status_of(code: int) -> Status:
 class Terms:
     """A pool's immutable terms: `PoolTerms` of contracts/src/libraries/Types.sol, member by member."""
 
-    rate: int
-    fee: int
-    juryFee: int
-    minStake: int
-    leverage: int
-    maxUnits: int
     committee: int
-    jury: int
-    appealJury: int
-    maxLag: int
-    auditRate: int
     drawBlocks: int
     commitWindow: int
     revealWindow: int
     challengeWindow: int
+    receiptWindow: int
+    fee: int
+    group: int
+    auditRate: int
+    maxLag: int
+    jury: int
+    rate: int
+    juryFee: int
+    minStake: int
+    leverage: int
+    maxUnits: int
+    appealJury: int
     appealWindow: int
     juryCommitWindow: int
-    juryRevealWindow: int
-    receiptWindow: int
-    group: int
     inviteOnly: bool
+    juryRevealWindow: int
     configHash: bytes
 
     @classmethod
@@ -455,7 +455,7 @@ class Dispute:
 
 @dataclass
 class Canary:
-    """An opened canary. `upheld` and `code` once concluded."""
+    """An opened canary; `trial`: its jury, 0 when it accuses nobody. `upheld` and `code` once concluded."""
 
     pool: int
     sequence: int
@@ -464,7 +464,6 @@ class Canary:
     accused: tuple[int, ...]
     deposit: int
     time: int
-    contester: str = ""
     trial: int = 0
     concluded: bool = False
     upheld: bool = False
@@ -555,15 +554,10 @@ class Proposal:
     status: str = "scheduled"
 
 
-# Jurors' fees and windows, as in JuryTerms.sol
+# Jurors' windows, as in Juries.sol
 
 
-MAX_WINDOW = 30 * 24 * 3600  # seconds; `TermsLib.MAX_WINDOW`
-
-
-def jury_fee(terms: Terms, files: int) -> int:
-    """Base units a juror: the jury's fee for the first of `files` files, a committee's for every further one."""
-    return terms.juryFee + (files - 1) * terms.fee
+MAX_WINDOW = 30 * 24 * 3600  # seconds; `Bounds.MAX_WINDOW`
 
 
 def jury_commit_window(terms: Terms, files: int) -> int:

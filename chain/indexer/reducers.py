@@ -4,7 +4,7 @@ Everything here is pure: the same events give the same state. Nothing is undone 
 state is computed again.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from chain.indexer.logs import Event
@@ -475,12 +475,11 @@ class Appeals(Reducer):
 
 
 class Canaries(Reducer):
-    CanaryContested = sets("canaries", "pool sequence", contester="contester", trial="trial")
     CanaryConcluded = sets("canaries", "pool sequence", concluded=True, upheld="upheld", code="code")
 
     def CanaryOpened(self, a: Args) -> None:
         key, accused = (a["pool"], a["sequence"]), tuple(a["accused"])
-        canary = Canary(*key, a["row"], a["reason"], accused, a["deposit"], self.event.timestamp)
+        canary = Canary(*key, a["row"], a["reason"], accused, a["deposit"], self.event.timestamp, a["trial"])
         self.state.canaries[key] = canary
 
     def SeatSlashed(self, a: Args) -> None:
@@ -514,9 +513,7 @@ class NodeChallenges(Reducer):
 
 class Params(Reducer):
     def ValuesSet(self, a: Args) -> None:
-        self.state.params[a.get("time", 0)] = dict(a["values"])
-
-    ValuesScheduled = ValuesSet
+        self.state.params = dict(a["values"])
 
     def PausedUntil(self, a: Args) -> None:
         self.state.paused_until = a["time"]
@@ -567,11 +564,3 @@ def apply(state: State, event: Event) -> None:
         reduce(REDUCERS[event.contract](state, event), event.args)
     state.head = max(state.head, event.block)
     state.time = max(state.time, event.timestamp)
-
-
-def replay(events: Iterable[Event]) -> State:
-    """Return the state after `events`, in chain order."""
-    state = State()
-    for event in events:
-        apply(state, event)
-    return state

@@ -92,14 +92,10 @@ class State:
     pending_slashes: dict[str, tuple[int, int]] = field(default_factory=dict)
     balances: dict[str, int] = field(default_factory=dict)  # tokens held
     transfers: dict[tuple[str, str], int] = field(default_factory=dict)  # tokens ever moved, by sender and receiver
-    params: dict[int, dict[str, int]] = field(default_factory=dict)  # penalties by when they begin, announced ones too
+    params: dict[str, int] = field(default_factory=dict)  # penalties, by the names of IParams.Values
     paused_until: int = 0
     proposals: dict[str, Proposal] = field(default_factory=dict)
     roles: dict[str, tuple[str, ...]] = field(default_factory=dict)  # who holds a role at the timelock
-
-    def params_at(self, time: int) -> dict[str, int]:
-        """Return the penalties that hold for what happens at chain time `time`."""
-        return self.params[max(since for since in self.params if since <= time)]
 
     def usable_step(self, pool: int, confirmations: int) -> int | None:
         """Return the pool's newest policy step whose seed block has that many blocks on top."""

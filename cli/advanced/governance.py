@@ -1,4 +1,4 @@
-"""`muster governance`: propose to the timelock that owns the parameters, and execute when its delay is over."""
+"""`muster governance`: propose a pause or minting to the timelock, and execute when its delay is over."""
 
 import secrets
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,7 +9,7 @@ from cli.options import Commands, Paying, Reading, parse_address
 from cli.output import clock, emit, fields, table
 from cli.plan import PlannedTransaction, act
 from protocol.encoding import parse_tokens, show_tokens
-from protocol.errors import ConfigError, first_problem, printable
+from protocol.errors import ConfigError, printable
 
 if TYPE_CHECKING:
     from chain.contracts import ContractCall
@@ -19,13 +19,12 @@ if TYPE_CHECKING:
     from chain.transactions import Receipt
     from cli.session import Session
 
-app = Commands(help="Parameters, pause and minting, through the timelock.", no_args_is_help=True)
-_END_OF_TIME = (1 << 40) - 1
+app = Commands(help="Pause and minting, through the timelock.", no_args_is_help=True)
 
 
 @app.command("status", "muster governance status --deployment deployment.json")
 def status(look: Reading) -> None:
-    """Show who governs, the parameters now and announced, and every proposal with what it does."""
+    """Show who governs, the penalties, which are fixed, and every proposal with what it does."""
     session = look.open()
     suite, state = session.suite, session.state()
     view = _view(state, session.deployment, session.client.now()) | {
@@ -33,35 +32,26 @@ def status(look: Reading) -> None:
         "delay": suite.timelock.get_min_delay(),
         "owner": suite.params.read("owner"),
         "minter": suite.token.read("owner") if session.deployment.token.ours else None,
-        "unbonding": suite.params.unbonding(),
         "values": suite.params.values(),
     }
     emit(view, look.json, lambda: _text(view))
 
 
-@app.command("propose", "muster governance propose --set minority=0.15 --keystore governor.json")
+@app.command("propose", "muster governance propose --pause --keystore governor.json")
 def propose(
     by: Paying,
-    values: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A penalty, in tokens; can be repeated.")
-    ] = None,
     pause: Annotated[
         bool, typer.Option("--pause", help="Refuse new nodes, seats, pools and members for a week.")
     ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Allow them again before the pause ends by itself.")] = False,
     mint: Annotated[str | None, typer.Option(metavar="ADDRESS=TOKENS", help="Mint test tokens for an address.")] = None,
 ) -> None:
-    """Propose one change: other penalties, a pause or its end, or test tokens.
-
-    The guardian pauses at once; whoever owns the token mints at once. Changed penalties are announced when the proposal
-    is executed, and hold one unbonding time later."""
-    if sum((bool(values), pause, resume, mint is not None)) != 1:
-        raise ConfigError("one change is proposed at a time", "pass one of --set, --pause, --resume and --mint")
+    """Propose a pause, its end, or test tokens. The guardian pauses at once; whoever owns the token mints at once."""
+    if sum((pause, resume, mint is not None)) != 1:
+        raise ConfigError("one change is proposed at a time", "pass one of --pause, --resume and --mint")
     session = by.open()
     params = session.suite.params
-    if values:
-        _schedule(session, params.call("set", _changed(session, values)), f"change {', '.join(values)}", by)
-    elif pause and session.suite.timelock.is_guardian(session.client.address):
+    if pause and session.suite.timelock.is_guardian(session.client.address):
         act(session, [PlannedTransaction("pause new entries now", session.suite.timelock.call("pause"))], by)
     elif pause or resume:
         _schedule(session, params.call("setPaused", pause), "pause new entries" if pause else "allow new entries", by)
@@ -121,30 +111,8 @@ def _schedule(session: "Session", call: "ContractCall[Receipt]", title: str, by:
     act(session, [planned], by, outcome)
 
 
-def _changed(session: "Session", values: list[str]) -> tuple[int, ...]:
-    """Return the values last announced, with those changes, as the contract takes them."""
-    from pydantic import ValidationError
-
-    from chain.deployment import Penalties
-
-    document: dict[str, Any] = dict(
-        zip(Penalties.model_fields, session.suite.params.values(_END_OF_TIME).values(), strict=True)
-    )
-    for one in values:
-        name, _, value = one.partition("=")
-        if name not in document:
-            raise ConfigError(f"--set {one}: there is no {name!r}", f"choose from {', '.join(document)}")
-        document[name] = value if name.endswith("_bps") else parse_tokens(value, f"--set {name}")
-    try:
-        return Penalties.model_validate(document).as_tuple()
-    except ValidationError as error:
-        field, problem = first_problem(error.errors(), "the values")
-        raise ConfigError(f"--set {field}: {problem}", "see: muster governance status") from None
-
-
 def _view(state: "State", deployment: "Deployment", now: int) -> dict[str, Any]:
     """Return the document of `muster governance status`, without what only the chain can say."""
-    announced = {since: values for since, values in state.params.items() if since > now}
     proposals = [
         {
             "id": "0x" + one.id.hex(),
@@ -157,14 +125,13 @@ def _view(state: "State", deployment: "Deployment", now: int) -> dict[str, Any]:
     ]
     return {
         "roles": state.roles,
-        "announced": next(({**values, "since": since} for since, values in announced.items()), None),
         "paused_until": state.paused_until if state.paused_until > now else None,
         "proposals": proposals,
     }
 
 
 def call_words(call: "ProposedCall", deployment: "Deployment") -> str:
-    """Return `Params.setPaused(paused=False)`, or the bytes of a call that no contract of the suite has."""
+    """Return `Params.setPaused(paused_=False)`, or the bytes of a call that no contract of the suite has."""
     from chain import abi
 
     contract = deployment.names().get(call.target, "")
@@ -182,24 +149,19 @@ def call_words(call: "ProposedCall", deployment: "Deployment") -> str:
 
 def _text(view: dict[str, Any]) -> str:
     roles = {role: ", ".join(holders) or "nobody" for role, holders in view["roles"].items()}
-    announced = view["announced"]
     facts = {
         "timelock": f"{view['timelock']}, delay {view['delay']} s",
-        "parameters": f"owned by {view['owner']}; announced {view['unbonding']} s before they hold",
+        "pause": f"owned by {view['owner']}",
         "test token": f"minted by {view['minter']}",
         **roles,
         "new entries": f"paused until {clock(view['paused_until'])}" if view["paused_until"] else "open",
     }
-    rows = [
-        [name, _amount(name, value), _amount(name, announced[name]) if announced else "-"]
-        for name, value in view["values"].items()
-    ]
-    since = f"from {clock(announced['since'])}" if announced else "announced"
+    penalties = [[name, _amount(name, value)] for name, value in view["values"].items()]
     proposals = [[p["id"], p["status"], clock(p["ready_at"]), "; ".join(p["calls"])] for p in view["proposals"]]
     return "\n\n".join(
         (
             fields(facts),
-            table(["parameter", "now", since], rows),
+            table(["penalty", "fixed at"], penalties),
             table(["proposal", "status", "ready at", "calls"], proposals, "no proposal yet"),
         )
     )

@@ -228,14 +228,12 @@ def replayed_challenge(config: ProcessConfig, number: int, published: bool) -> d
     with closing(PoolClient(config, None)) as client:
         record = _record(client, client.refresh(), number)
         challenge, trial = record.challenge, record.trial
-        block = client.client.block(trial.seed_block)
-        faults = list(challenges.faults_of(record, block.hash if block else None))
         jurors = [_juror(client, record, member) for member in sorted(trial.reveals)]
         if published and jurors and not any(one.judged or one.fault for one in jurors):
             what = f"nobody has the verdict documents of jury {trial.trial}"
             raise MusterError(what, "leave out --published: the files are measured again")
         ours = None if published else _ours(client, config, record)
-    faults += [f"seat {one.seat}: {one.fault}" for one in jurors if one.fault]
+    faults = [*challenges.faults_of(record), *(f"seat {one.seat}: {one.fault}" for one in jurors if one.fault)]
     if ours is not None and (why := challenges.contradicts(record, ours)):
         faults.append(why)
     votes = [
@@ -254,8 +252,7 @@ def replayed_challenge(config: ProcessConfig, number: int, published: bool) -> d
         "node": challenge.node,
         "opened": challenge.time,
         "files": [
-            {"submission": name, "rows": file.rows if file else 0, "drawn": record.rows(name)}
-            for name, file in record.named.items()
+            {"submission": name, "rows": file.rows, "drawn": record.rows(name)} for name, file in record.named.items()
         ],
         "evidence": record.evidence is not None,
         "jury": {
@@ -264,7 +261,7 @@ def replayed_challenge(config: ProcessConfig, number: int, published: bool) -> d
             "block": challenge.block,
             "seed_block": trial.seed_block,
             "seed": trial.seed.hex(),
-            "before": [one.trial for one in record.trials[:-1]],
+            "before": challenge.trials[:-1],
         },
         "ours": _evidence(ours),
         "votes": votes,
@@ -289,9 +286,8 @@ def _record(client: PoolClient, state: State, number: int) -> ChallengeRecord:
     return ChallengeRecord(
         challenge=challenge,
         files=state.submissions_of(challenge.pool, challenge.node),
-        named={sequence: state.submissions.get((challenge.pool, sequence)) for sequence in challenge.sequences},
-        trials=[state.trials[trial] for trial in challenge.trials],
-        account=state.accounts.get((challenge.pool, challenge.node)),
+        named={sequence: state.submissions[challenge.pool, sequence] for sequence in challenge.sequences},
+        trial=state.trials[challenge.trial],
         evidence=document.evidence,
         audit_rate=pool.terms.auditRate,
         config_hash=pool.config_hash,
@@ -318,7 +314,7 @@ def _ours(client: PoolClient, config: ProcessConfig, record: ChallengeRecord) ->
     """Return what we would have voted, None without a jury or a file. Raises MusterError for a file that has gone."""
     if record.evidence is None:
         return ChallengeVerdict(Code.ACCEPT, "the pool names no null model for its terms: it convicts nobody")
-    if not record.trial.drawn or None in record.named.values():
+    if not record.trial.drawn:
         return None
     verdicts = _measured(client, config, record)
     gone = [sequence for sequence, one in verdicts.items() if one.code is Code.UNAVAILABLE]
@@ -331,8 +327,7 @@ def _ours(client: PoolClient, config: ProcessConfig, record: ChallengeRecord) ->
 def _measured(client: PoolClient, config: ProcessConfig, record: ChallengeRecord) -> dict[int, Verdict]:
     """Return our verdicts on the named files, by steps so that each step's weights are loaded once."""
     replayer, out = _replayer(client, config), {}
-    known = [file for file in record.named.values() if file is not None]
-    for file in sorted(known, key=lambda one: (one.step, one.sequence)):
+    for file in sorted(record.named.values(), key=lambda one: (one.step, one.sequence)):
         out[file.sequence] = replayer.verdict(client.state, file, record.trial.seed)
         rows = len(record.rows(file.sequence))
         typer.echo(f"file {file.sequence}: {rows} of {file.rows} rows drawn, {out[file.sequence].code.label}", err=True)

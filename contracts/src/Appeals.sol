@@ -1,49 +1,19 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {SuiteContract} from "./SuiteContract.sol";
 import {IAppeals} from "./interfaces/IAppeals.sol";
-import {ICourt} from "./interfaces/ICourt.sol";
-import {IJuries} from "./interfaces/IJuries.sol";
-import {IParams} from "./interfaces/IParams.sol";
-import {IPools} from "./interfaces/IPools.sol";
-import {ISeats} from "./interfaces/ISeats.sol";
-import {IStakes} from "./interfaces/IStakes.sol";
 import {Codes} from "./libraries/Codes.sol";
 import {FileId} from "./libraries/FileId.sol";
-import {SuiteLib} from "./libraries/SuiteLib.sol";
 import {FileData, Suite} from "./libraries/Types.sol";
-import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
-import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
-import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
 import {Math} from "@openzeppelin/contracts/utils/math/Math.sol";
 
 /// @title Appeals
-contract Appeals is IAppeals, ReentrancyGuardTransient {
-    using SafeERC20 for IERC20;
-
-    IERC20 public immutable token;
-    IParams public immutable params;
-    IStakes public immutable stakes;
-    ISeats public immutable seats;
-    IPools public immutable pools;
-    ICourt public immutable court;
-    IJuries public immutable juries;
-    address public immutable canaries;
-
+contract Appeals is IAppeals, SuiteContract {
     /// By FileId.
     mapping(uint256 id => Dispute) private _disputes;
 
-    constructor(Suite memory suite) {
-        SuiteLib.checkPlace(suite.appeals);
-        token = IERC20(suite.token);
-        params = IParams(suite.params);
-        stakes = IStakes(suite.stakes);
-        seats = ISeats(suite.seats);
-        pools = IPools(suite.pools);
-        court = ICourt(suite.court);
-        juries = IJuries(suite.juries);
-        canaries = suite.canaries;
-    }
+    constructor(Suite memory suite) SuiteContract(suite, suite.appeals) {}
 
     /// @inheritdoc IAppeals
     function dispute(uint256 pool, uint256 sequence, FileData calldata file) external nonReentrant {
@@ -52,11 +22,10 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
         (, uint256[] memory members,,,) = court.decisionOf(pool, sequence);
         court.setOutcome(pool, sequence, Codes.DISPUTED);
         dispute_.disputer = msg.sender;
-        dispute_.openedAt = block.timestamp;
         dispute_.deposit = juries.depositOf(pool, 1);
         dispute_.trial = juries.summon(pool, sequence, 1, members, address(0));
         emit Disputed(pool, sequence, msg.sender, dispute_.trial, dispute_.deposit);
-        token.safeTransferFrom(msg.sender, address(this), dispute_.deposit);
+        _receive(dispute_.deposit);
     }
 
     /// @inheritdoc IAppeals
@@ -80,9 +49,8 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
         code = dispute_.code;
         // there is one jury: nothing is done with it before the window in which a canary can be opened is over
         used = juries.discharge(dispute_.trial);
-        emit DisputeCancelled(pool, sequence);
         emit DisputeResolved(pool, sequence, code, false, 0);
-        token.safeTransfer(dispute_.disputer, dispute_.deposit);
+        _send(dispute_.disputer, dispute_.deposit);
     }
 
     /// @inheritdoc IAppeals
@@ -148,7 +116,7 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
         money.pot -= used;
         _send(address(juries), used);
         if (right) {
-            uint256 share = money.penalties * params.valuesAt(dispute_.openedAt).rewardBps / 10_000;
+            uint256 share = money.penalties * rewardBps / 10_000;
             share = Math.min(Math.min(share, money.pot), dispute_.deposit - money.reward);
             money.pot -= share;
             (money.reward, money.back) = (money.reward + share, dispute_.deposit);
@@ -156,13 +124,13 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
             money.back = Math.min(money.pot, dispute_.deposit);
             money.pot -= money.back;
         } else if (Codes.kind(code) == Codes.KIND_ACCEPT) {
-            uint256 compensation = Math.min(params.valuesAt(dispute_.openedAt).delayCompensation, money.pot);
+            uint256 compensation = Math.min(delayCompensation, money.pot);
             money.pot -= compensation;
             _send(stakes.operatorOf(file.node), compensation);
         }
         emit DisputeResolved(pool, sequence, code, overturned, money.reward);
         _send(dispute_.disputer, money.back + money.reward);
-        _send(SuiteLib.SINK, money.pot);
+        _send(SINK, money.pot);
     }
 
     /// @dev Takes from each seat of a committee's overturned majority: together at least what the file would have
@@ -181,16 +149,12 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
         }
         if (liars == 0) return 0;
         uint256 amount = Math.ceilDiv(uint256(file.units) * court.termsOf(pool).rate, liars);
-        amount = Math.max(amount, params.valuesAt(dispute_.openedAt).overturnPenalty);
+        amount = Math.max(amount, overturnPenalty);
         for (uint256 i = 0; i < members.length; ++i) {
             if (Codes.kind(votes[i]) != kind) continue;
             uint256 taken = seats.penalise(members[i], amount, address(this));
             sum += taken;
             emit MemberPenalised(pool, sequence, members[i], taken);
         }
-    }
-
-    function _send(address to, uint256 amount) private {
-        if (amount != 0) token.safeTransfer(to, amount);
     }
 }

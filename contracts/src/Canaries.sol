@@ -1,57 +1,33 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IAppeals} from "./interfaces/IAppeals.sol";
+import {SuiteContract} from "./SuiteContract.sol";
 import {ICanaries} from "./interfaces/ICanaries.sol";
-import {ICourt} from "./interfaces/ICourt.sol";
-import {IJuries} from "./interfaces/IJuries.sol";
-import {IParams} from "./interfaces/IParams.sol";
 import {IPools} from "./interfaces/IPools.sol";
-import {ISeats} from "./interfaces/ISeats.sol";
-import {Audit} from "./libraries/Audit.sol";
 import {Codes} from "./libraries/Codes.sol";
 import {FileDigest} from "./libraries/FileDigest.sol";
 import {FileId} from "./libraries/FileId.sol";
-import {SuiteLib} from "./libraries/SuiteLib.sol";
 import {TypedData} from "./libraries/TypedData.sol";
 import {FileData, PoolTerms, Suite} from "./libraries/Types.sol";
-import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
-import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
-import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
 import {ECDSA} from "@openzeppelin/contracts/utils/cryptography/ECDSA.sol";
 import {MerkleProof} from "@openzeppelin/contracts/utils/cryptography/MerkleProof.sol";
 
 /// @title Canaries
-contract Canaries is ICanaries, ReentrancyGuardTransient {
-    using SafeERC20 for IERC20;
-
+contract Canaries is ICanaries, SuiteContract {
     /// @inheritdoc ICanaries
     uint256 public constant DEPTH = 4;
+    bytes32 private constant ROWS_TAG = keccak256("muster/audit/1");
+    bytes32 private constant ONE_ROW_TAG = keccak256("muster/audit-one/1");
+    /// The rate at which every row is in the sample.
+    uint256 private constant EVERYTHING = 1 << 16;
     bytes32 public constant CONSENT_TYPEHASH = keccak256("DecoyConsent(bytes32 leaf)");
-
-    IERC20 public immutable token;
-    IParams public immutable params;
-    ISeats public immutable seats;
-    IPools public immutable pools;
-    ICourt public immutable court;
-    IJuries public immutable juries;
-    IAppeals public immutable appeals;
 
     /// By FileId.
     mapping(uint256 id => Canary) private _canaries;
     /// Seats slashed in a lane, by pool << 32 | lane: one slash per seat and lane.
     mapping(uint256 id => mapping(uint256 seat => bool)) private _slashed;
 
-    constructor(Suite memory suite) {
-        SuiteLib.checkPlace(suite.canaries);
-        token = IERC20(suite.token);
-        params = IParams(suite.params);
-        seats = ISeats(suite.seats);
-        pools = IPools(suite.pools);
-        court = ICourt(suite.court);
-        juries = IJuries(suite.juries);
-        appeals = IAppeals(suite.appeals);
-    }
+    constructor(Suite memory suite) SuiteContract(suite, suite.canaries) {}
 
     /// @inheritdoc ICanaries
     function open(
@@ -73,12 +49,10 @@ contract Canaries is ICanaries, ReentrancyGuardTransient {
         (canary.code, fees) = _take(pool, sequence, file);
         canary.owner = msg.sender;
         canary.reason = reason;
-        canary.slash = params.values().canarySlash;
         _accuse(canary, pool, sequence);
-        canary.deposit = canary.accused.length * canary.slash + uint256(terms.jury) * terms.juryFee;
-        emit CanaryOpened(pool, sequence, rollout.row, reason, canary.accused, canary.deposit);
-        if (canary.accused.length != 0) _summon(canary, pool, sequence);
-        token.safeTransferFrom(msg.sender, address(this), canary.deposit + fees);
+        canary.deposit = canary.accused.length * canarySlash + uint256(terms.jury) * terms.juryFee;
+        emit CanaryOpened(pool, sequence, rollout.row, reason, canary.accused, canary.deposit, canary.trial);
+        _receive(canary.deposit + fees);
         _send(address(juries), fees);
     }
 
@@ -104,12 +78,15 @@ contract Canaries is ICanaries, ReentrancyGuardTransient {
     }
 
     /// @inheritdoc ICanaries
-    function inSample(bytes32 seed, uint256 sequence, uint256 rows, uint256 auditRate, uint256 row)
-        external
+    function inSample(bytes32 seed, uint256 sequence, uint256 rows, uint256 rate, uint256 row)
+        public
         pure
         returns (bool)
     {
-        return Audit.sampled(seed, sequence, rows, auditRate, row);
+        if (row >= rows) return false;
+        if (rate >= EVERYTHING) return true;
+        if (row == uint256(keccak256(abi.encode(ONE_ROW_TAG, seed, sequence))) % rows) return true;
+        return uint16(uint256(keccak256(abi.encode(ROWS_TAG, seed, sequence, row)))) < rate;
     }
 
     /// @inheritdoc ICanaries
@@ -148,7 +125,7 @@ contract Canaries is ICanaries, ReentrancyGuardTransient {
         bytes32 leaf = keccak256(bytes.concat(rollout.rowHash));
         if (!MerkleProof.verifyCalldata(rollout.proof, file.root, leaf)) revert NotInFile();
         (,,, bytes32 seed,) = court.decisionOf(pool, sequence);
-        if (!Audit.sampled(seed, sequence, file.rows, rate, rollout.row)) revert NotInSample();
+        if (!inSample(seed, sequence, file.rows, rate, rollout.row)) revert NotInSample();
     }
 
     /// @dev Takes the file from whoever has it: the committee's outcome, or a dispute, which ends.
@@ -167,7 +144,8 @@ contract Canaries is ICanaries, ReentrancyGuardTransient {
         court.setOutcome(pool, sequence, Codes.DISPUTED);
     }
 
-    /// @dev Members whose vote accepted, be it the committee's outcome or not: laziness must not hide behind others.
+    /// @dev Members whose vote accepted, be it the committee's outcome or not: laziness must not hide behind others. A
+    /// jury judges the opening if there are any.
     function _accuse(Canary storage canary, uint256 pool, uint256 sequence) private {
         (, uint256[] memory members, uint256[] memory votes,,) = court.decisionOf(pool, sequence);
         for (uint256 i = 0; i < members.length; ++i) {
@@ -175,12 +153,7 @@ contract Canaries is ICanaries, ReentrancyGuardTransient {
             canary.accused.push(members[i]);
             seats.freeze(members[i]);
         }
-    }
-
-    function _summon(Canary storage canary, uint256 pool, uint256 sequence) private {
-        (, uint256[] memory members,,,) = court.decisionOf(pool, sequence);
-        canary.trial = juries.summon(pool, sequence, 1, members, canary.owner);
-        emit CanaryContested(pool, sequence, canary.owner, canary.trial, 0);
+        if (canary.accused.length != 0) canary.trial = juries.summon(pool, sequence, 1, members, canary.owner);
     }
 
     /// @dev What the juries say, and what those pay that were overturned; CANARY when there is nothing to judge.
@@ -208,7 +181,7 @@ contract Canaries is ICanaries, ReentrancyGuardTransient {
             seats.release(seat);
             if (!upheld || slashed[seat]) continue;
             slashed[seat] = true;
-            uint256 amount = seats.penalise(seat, canary.slash, address(this));
+            uint256 amount = seats.penalise(seat, canarySlash, address(this));
             taken += amount;
             emit SeatSlashed(pool, sequence, seat, amount);
         }
@@ -220,12 +193,8 @@ contract Canaries is ICanaries, ReentrancyGuardTransient {
         uint256 used = canary.trial == 0 ? 0 : juries.pay(canary.trial, pot + canary.deposit);
         _send(address(juries), used);
         uint256 fromPot = used < pot ? used : pot;
-        _send(SuiteLib.SINK, pot - fromPot);
+        _send(SINK, pot - fromPot);
         bool wrong = Codes.kind(verdict) == Codes.KIND_ACCEPT;
-        _send(wrong ? SuiteLib.SINK : canary.owner, canary.deposit - (used - fromPot));
-    }
-
-    function _send(address to, uint256 amount) private {
-        if (amount != 0) token.safeTransfer(to, amount);
+        _send(wrong ? SINK : canary.owner, canary.deposit - (used - fromPot));
     }
 }

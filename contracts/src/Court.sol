@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {SuiteContract} from "./SuiteContract.sol";
 import {ICourt} from "./interfaces/ICourt.sol";
 import {IParams} from "./interfaces/IParams.sol";
 import {IPools} from "./interfaces/IPools.sol";
-import {ISeats} from "./interfaces/ISeats.sol";
 import {Codes} from "./libraries/Codes.sol";
 import {Epochs} from "./libraries/Epochs.sol";
 import {LaneSlot} from "./libraries/LaneSlot.sol";
 import {Reckoning} from "./libraries/Reckoning.sol";
-import {SuiteLib} from "./libraries/SuiteLib.sol";
 import {Tally} from "./libraries/Tally.sol";
 import {TypedData} from "./libraries/TypedData.sol";
 import {FileRef, PoolTerms, Receipt, Suite} from "./libraries/Types.sol";
@@ -18,7 +17,7 @@ import {ECDSA} from "@openzeppelin/contracts/utils/cryptography/ECDSA.sol";
 
 /// @title Court
 /// @notice Committees over lanes: their terms, the draw, hidden votes, outcomes and fees.
-contract Court is ICourt {
+contract Court is ICourt, SuiteContract {
     using LaneSlot for uint256;
 
     bytes32 public constant SEED_TAG = keccak256("muster/lane-seed/1");
@@ -27,47 +26,24 @@ contract Court is ICourt {
     /// In a ballot, above the codes: its seat is frozen until it is closed.
     uint256 private constant FROZEN = 1 << 64;
 
-    /// @dev What every call of a round needs of a pool's terms, in one word.
-    struct Terms {
-        uint8 committee;
-        uint16 drawBlocks;
-        uint32 commitWindow;
-        uint32 revealWindow;
-        uint32 challengeWindow;
-        uint32 receiptWindow;
-        uint32 fee;
-        uint32 group;
-    }
-
     struct Service {
         address current;
         address previous;
         uint40 previousUntil;
     }
 
-    IParams public immutable params;
-    ISeats public immutable seats;
-    IPools public immutable pools;
-    address public immutable appeals;
-    address public immutable canaries;
     uint256 public immutable epochBlocks;
 
-    mapping(uint256 pool => PoolTerms) private _promised;
-    mapping(uint256 pool => Terms) private _terms;
-    mapping(uint256 pool => Service) private _services;
+    mapping(uint256 pool => PoolTerms) private _terms;
+    /// @inheritdoc ICourt
+    mapping(uint256 pool => Service) public serviceOf;
     /// By pool << 32 | lane << 1 | round.
     mapping(uint256 key => uint256 slot) private _lanes;
-    /// By lane key << 3 | member: the commitment, then the revealed codes.
-    mapping(uint256 key => bytes32) private _ballots;
+    /// @inheritdoc ICourt
+    mapping(uint256 ballot => bytes32) public ballotOf;
 
-    constructor(Suite memory suite) {
-        SuiteLib.checkPlace(suite.court);
-        params = IParams(suite.params);
-        seats = ISeats(suite.seats);
-        pools = IPools(suite.pools);
-        appeals = suite.appeals;
-        canaries = suite.canaries;
-        epochBlocks = ISeats(suite.seats).epochBlocks();
+    constructor(Suite memory suite) SuiteContract(suite, suite.court) {
+        epochBlocks = seats.epochBlocks();
     }
 
     // ---- A pool's terms
@@ -82,24 +58,13 @@ contract Court is ICourt {
         if (pay > bonds) revert PayAboveBonds(pay, bonds);
         // a draw never needs seats or block hashes that are no longer known
         if (terms.drawBlocks > Epochs.REACH * epochBlocks) revert IParams.BadTerms("drawBlocks");
-        uint32 group = terms.group == 0 ? uint32(pool) : terms.group;
-        _promised[pool] = terms;
-        _promised[pool].group = group;
-        _terms[pool] = Terms({
-            committee: terms.committee,
-            drawBlocks: terms.drawBlocks,
-            commitWindow: terms.commitWindow,
-            revealWindow: terms.revealWindow,
-            challengeWindow: terms.challengeWindow,
-            receiptWindow: terms.receiptWindow,
-            fee: terms.fee,
-            group: group
-        });
+        _terms[pool] = terms;
+        if (terms.group == 0) _terms[pool].group = uint32(pool);
     }
 
     /// @inheritdoc ICourt
     function staffed(uint256 pool) external view returns (bool) {
-        PoolTerms storage terms = _promised[pool];
+        PoolTerms storage terms = _terms[pool];
         uint256 needed = 2 * uint256(terms.committee) + terms.jury + terms.appealJury;
         uint256 juries = 2 * uint256(terms.jury); // of a node challenge, where the pool has one size
         if (needed < juries) needed = juries;
@@ -108,7 +73,7 @@ contract Court is ICourt {
 
     /// @inheritdoc ICourt
     function termsOf(uint256 pool) external view returns (PoolTerms memory) {
-        return _promised[pool];
+        return _terms[pool];
     }
 
     // ---- The pool's service: what it relays or gave a receipt for is in the pool's storage
@@ -116,7 +81,7 @@ contract Court is ICourt {
     /// @inheritdoc ICourt
     function setService(uint256 pool, address service) external {
         if (pools.ownerOf(pool) != msg.sender) revert IPools.NotOwner();
-        Service storage keys = _services[pool];
+        Service storage keys = serviceOf[pool];
         if (block.timestamp < keys.previousUntil) revert TooSoon(keys.previousUntil);
         // one second more than the oldest receipt that it signed
         uint256 until = keys.current == address(0) ? 0 : block.timestamp + _terms[pool].receiptWindow + 1;
@@ -140,15 +105,9 @@ contract Court is ICourt {
 
     /// @inheritdoc ICourt
     function isService(uint256 pool, address who) public view returns (bool) {
-        Service storage keys = _services[pool];
+        Service storage keys = serviceOf[pool];
         if (who == address(0)) return false;
         return who == keys.current || (who == keys.previous && block.timestamp < keys.previousUntil);
-    }
-
-    /// @inheritdoc ICourt
-    function serviceOf(uint256 pool) external view returns (address service, address previous, uint256 previousUntil) {
-        Service memory keys = _services[pool];
-        return (keys.current, keys.previous, keys.previousUntil);
     }
 
     /// @inheritdoc ICourt
@@ -177,7 +136,7 @@ contract Court is ICourt {
         uint256 word = _lanes[_key(pool, lane, round)];
         if (word.settled()) revert AlreadySettled();
         if (word.seed() != 0) revert AlreadyDrawn();
-        uint256 last = word.seedBlock() + _terms[pool].drawBlocks / 2;
+        uint256 last = word.time() + _terms[pool].drawBlocks / 2;
         if (word != 0 && block.number <= last) revert DrawNotOpen(last + 1);
         _lanes[_key(pool, lane, round)] = _draw(word, pool, lane, round);
     }
@@ -205,32 +164,16 @@ contract Court is ICourt {
     /// @inheritdoc ICourt
     function roundOf(uint256 pool, uint256 lane, uint256 round) external view returns (Round memory round_) {
         uint256 word = _lanes[_key(pool, lane, round)];
-        Terms storage terms = _terms[pool];
-        round_.settled = word.settled();
-        round_.codes = word.codes();
-        if (word.seed() == 0) {
-            if (round_.settled) {
-                round_.settledAt = word.settledAt();
-            } else {
-                round_.seedBlock = word.seedBlock();
-            }
-            return round_;
-        }
         round_.seed = bytes32(word.seed());
-        round_.seats = _members(word, terms.committee);
-        (round_.committed, round_.revealed, round_.closed) = (word.committed(), word.revealed(), word.closed());
-        if (round_.settled) {
-            round_.settledAt = word.settledAt();
-        } else {
-            round_.drawnAt = word.drawnAt();
-            round_.commitUntil = round_.drawnAt + terms.commitWindow;
-            round_.revealUntil = round_.commitUntil + terms.revealWindow;
-        }
+        if (round_.seed != 0) round_.seats = _members(word, _terms[pool].committee);
+        (round_.time, round_.codes) = (word.time(), word.codes());
+        (round_.committed, round_.revealed) = (word.committed(), word.revealed());
+        (round_.closed, round_.settled) = (word.closed(), word.settled());
     }
 
     function _draw(uint256 word, uint256 pool, uint256 lane, uint256 round) private returns (uint256) {
         (uint256[] memory members, bytes32 seed) = _drawn(word, pool, lane, round);
-        uint256 seedBlock = word.seedBlock();
+        uint256 seedBlock = word.time();
         word = word.withTime(block.timestamp) | uint256(seed);
         for (uint256 i = 0; i < members.length; ++i) {
             word = word.withMember(i, members[i]);
@@ -246,9 +189,9 @@ contract Court is ICourt {
         view
         returns (uint256[] memory members, bytes32 seed)
     {
-        Terms storage terms = _terms[pool];
+        PoolTerms storage terms = _terms[pool];
         if (word == 0) revert NoSuchLane();
-        uint256 seedBlock = word.seedBlock();
+        uint256 seedBlock = word.time();
         if (block.number <= seedBlock) revert SeedNotMined(seedBlock);
         if (block.number > seedBlock + terms.drawBlocks) revert DrawOver(seedBlock + terms.drawBlocks);
         bytes32 hash = Epochs.hashOf(seedBlock);
@@ -285,7 +228,7 @@ contract Court is ICourt {
         if (commitment == 0) revert EmptyCommitment();
         uint256 key = _key(pool, lane, round);
         _lanes[key] = word;
-        _ballots[(key << 3) | member] = commitment;
+        ballotOf[(key << 3) | member] = commitment;
         emit VoteCommitted(_ballotId(word, pool, lane, round, member), commitment);
     }
 
@@ -305,8 +248,8 @@ contract Court is ICourt {
         if (word.seed() == 0) revert NotDrawn();
         Voting.checkReveal(_body(word, _terms[pool]), member);
         bytes32 hash = ballotHash(pool, lane, round, msg.sender, codes, verdictHash, salt);
-        if (codes > type(uint64).max || _ballots[(key << 3) | member] != hash) revert WrongReveal();
-        _ballots[(key << 3) | member] = bytes32(codes);
+        if (codes > type(uint64).max || ballotOf[(key << 3) | member] != hash) revert WrongReveal();
+        ballotOf[(key << 3) | member] = bytes32(codes);
         _lanes[key] = word.withRevealed(member);
         emit VoteRevealed(_ballotId(word, pool, lane, round, member), codes, verdictHash);
     }
@@ -321,21 +264,8 @@ contract Court is ICourt {
         if (codes > type(uint64).max) revert WrongReveal();
         uint256 key = _key(pool, lane, round);
         _lanes[key] = word.withRevealed(member);
-        _ballots[(key << 3) | member] = bytes32(codes);
+        ballotOf[(key << 3) | member] = bytes32(codes);
         emit VoteRevealed(_ballotId(word, pool, lane, round, member), codes, verdictHash);
-    }
-
-    /// @inheritdoc ICourt
-    function ballotOf(uint256 pool, uint256 lane, uint256 round, uint256 member)
-        external
-        view
-        returns (bytes32 commitment, uint256 codes, bool revealed)
-    {
-        uint256 key = _key(pool, lane, round);
-        bytes32 ballot = _ballots[(key << 3) | member];
-        revealed = _lanes[key].revealed() & (1 << member) != 0;
-        if (revealed) codes = uint64(uint256(ballot));
-        else commitment = ballot;
     }
 
     /// @inheritdoc ICourt
@@ -375,9 +305,9 @@ contract Court is ICourt {
         return _which(pool, lane, round) | (word.member(member) << 16) | member;
     }
 
-    function _body(uint256 word, Terms storage terms) private view returns (Voting.Body memory) {
+    function _body(uint256 word, PoolTerms storage terms) private view returns (Voting.Body memory) {
         return Voting.Body(
-            terms.committee, word.committed(), word.revealed(), word.drawnAt(), terms.commitWindow, terms.revealWindow
+            terms.committee, word.committed(), word.revealed(), word.time(), terms.commitWindow, terms.revealWindow
         );
     }
 
@@ -388,7 +318,7 @@ contract Court is ICourt {
         uint256 key = _key(pool, lane, round);
         uint256 word = _lanes[key];
         if (word.settled()) revert AlreadySettled();
-        Terms storage terms = _terms[pool];
+        PoolTerms storage terms = _terms[pool];
         _checkSettleable(word, terms);
         uint256[] memory votes;
         if (word.seed() != 0) votes = _votes(word, key, terms.committee);
@@ -424,25 +354,19 @@ contract Court is ICourt {
         if (!word.settled()) revert NotSettled();
         if (word.seed() == 0) revert NotDrawn();
         if (word.closed()) revert AlreadyClosed();
-        Terms storage terms = _terms[pool];
+        PoolTerms storage terms = _terms[pool];
         (uint256 codes, uint256 until) = _final(word, key, terms.challengeWindow);
         if (block.timestamp < until || Reckoning.has(codes, Codes.DISPUTED)) revert NotFinal(until);
         _lanes[key] = word.withClosed();
 
-        // the values of a time before the draw
-        IParams.Values memory values = params.valuesAt(word.settledAt() - terms.commitWindow - terms.revealWindow);
         for (uint256 i = 0; i < terms.committee; ++i) {
-            uint256 ballot = uint256(_ballots[(key << 3) | i]);
-            delete _ballots[(key << 3) | i];
+            uint256 ballot = uint256(ballotOf[(key << 3) | i]);
+            delete ballotOf[(key << 3) | i];
             uint256 seat = word.member(i);
             bool present = word.revealed() & (1 << i) != 0;
             if (present && ballot & FROZEN != 0) seats.release(seat);
             (uint256 paid, uint256 burnt, uint256 penalty) = Reckoning.member(
-                present ? ballot & type(uint64).max : 0,
-                codes,
-                terms.fee,
-                values.minorityPenalty,
-                values.withheldPenalty
+                present ? ballot & type(uint64).max : 0, codes, terms.fee, minorityPenalty, withheldPenalty
             );
             if (!present) penalty = 0; // taken at settlement
             if (penalty != 0) penalty = seats.collect(seat, penalty, msg.sender);
@@ -453,7 +377,7 @@ contract Court is ICourt {
 
     /// @inheritdoc ICourt
     function setOutcome(uint256 pool, uint256 sequence, uint256 code) external {
-        if (msg.sender != appeals && msg.sender != canaries) revert NotAppeals();
+        if (msg.sender != address(appeals) && msg.sender != canaries) revert NotAppeals();
         (uint256 round, uint256 word) = _decided(pool, sequence);
         uint256 key = _key(pool, sequence >> 4, round);
         _lanes[key] = word.withCodes(Codes.set(word.codes(), sequence & 15, code));
@@ -483,20 +407,20 @@ contract Court is ICourt {
             members[i] = word.member(i % size);
             if (word.seed() != 0) seed = bytes32(word.seed()); // the same in both rounds that were drawn
             if (word.revealed() & (1 << (i % size)) == 0) continue;
-            votes[i] = Codes.get(uint256(_ballots[(key << 3) | (i % size)]), sequence & 15);
+            votes[i] = Codes.get(uint256(ballotOf[(key << 3) | (i % size)]), sequence & 15);
         }
     }
 
     /// @dev A drawn round once its votes can be counted. One that was not drawn once it can be drawn no more, for the
     /// next committee.
-    function _checkSettleable(uint256 word, Terms storage terms) private view {
+    function _checkSettleable(uint256 word, PoolTerms storage terms) private view {
         if (word.seed() != 0) {
             uint256 until = Voting.countableFrom(_body(word, terms));
             if (block.timestamp < until) revert NotSettleable(until);
             return;
         }
         if (word == 0) revert NoSuchLane();
-        uint256 last = word.seedBlock() + terms.drawBlocks;
+        uint256 last = word.time() + terms.drawBlocks;
         if (block.number <= last) revert NotSettleable(last + 1);
     }
 
@@ -521,7 +445,7 @@ contract Court is ICourt {
         if (unanimous && !undecided) return;
         for (uint256 i = 0; i < votes.length; ++i) {
             if (word.revealed() & (1 << i) == 0) {
-                uint256 penalty = params.valuesAt(word.drawnAt()).withheldPenalty * Reckoning.count(codes);
+                uint256 penalty = withheldPenalty * Reckoning.count(codes);
                 uint256 taken = seats.fine(word.member(i), penalty, msg.sender);
                 emit MemberAbsent(pool, lane, word.member(i), round, taken);
             } else if (undecided || Reckoning.owes(votes[i], codes)) {
@@ -540,14 +464,14 @@ contract Court is ICourt {
             if (!word.settled()) revert NotSettled();
             codes = (codes ^ undecided) | word.codes();
         }
-        until = word.settledAt() + window;
+        until = word.time() + window;
     }
 
     /// @dev Keeps the bond of a member that revealed until the member is closed.
     function _freeze(uint256 word, uint256 key, uint256 member) private {
-        uint256 ballot = uint256(_ballots[(key << 3) | member]);
+        uint256 ballot = uint256(ballotOf[(key << 3) | member]);
         if (word.revealed() & (1 << member) == 0 || ballot & FROZEN != 0) return;
-        _ballots[(key << 3) | member] = bytes32(ballot | FROZEN);
+        ballotOf[(key << 3) | member] = bytes32(ballot | FROZEN);
         seats.freeze(word.member(member));
     }
 
@@ -555,7 +479,7 @@ contract Court is ICourt {
     function _votes(uint256 word, uint256 key, uint256 size) private view returns (uint256[] memory votes) {
         votes = new uint256[](size);
         for (uint256 i = 0; i < size; ++i) {
-            if (word.revealed() & (1 << i) != 0) votes[i] = uint64(uint256(_ballots[(key << 3) | i]));
+            if (word.revealed() & (1 << i) != 0) votes[i] = uint64(uint256(ballotOf[(key << 3) | i]));
         }
     }
 

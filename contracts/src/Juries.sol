@@ -1,95 +1,35 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {ICourt} from "./interfaces/ICourt.sol";
+import {SuiteContract} from "./SuiteContract.sol";
 import {IJuries} from "./interfaces/IJuries.sol";
-import {IParams} from "./interfaces/IParams.sol";
-import {ISeats} from "./interfaces/ISeats.sol";
 import {Codes} from "./libraries/Codes.sol";
 import {Epochs} from "./libraries/Epochs.sol";
-import {JuryTerms} from "./libraries/JuryTerms.sol";
-import {SuiteLib} from "./libraries/SuiteLib.sol";
 import {Tally} from "./libraries/Tally.sol";
-import {PoolTerms, Suite} from "./libraries/Types.sol";
+import {Bounds, PoolTerms, Suite} from "./libraries/Types.sol";
 import {Voting} from "./libraries/Voting.sol";
-import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
-import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
-import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
+import {Math} from "@openzeppelin/contracts/utils/math/Math.sol";
 
 /// @title Juries
 /// @notice Juries that judge single cases for a bench: summoning, the draw, hidden votes, replacement and pay.
-contract Juries is IJuries, ReentrancyGuardTransient {
-    using SafeERC20 for IERC20;
-
+contract Juries is IJuries, SuiteContract {
     bytes32 public constant SEED_TAG = keccak256("muster/jury-seed/1");
 
-    struct Trial {
-        address bench;
-        uint8 size;
-        /// By which its jurors are paid and penalised, once concluded.
-        uint8 code;
-        bool concluded;
-        uint40 fee;
-        uint32 commitWindow;
-        // next word
-        bool discharged;
-        uint32 revealWindow;
-        uint32 seedBlock;
-        uint32 time;
-        uint16 committed;
-        uint16 revealed;
-        uint16 closed;
-        uint24 pool;
-        uint32 sequence;
-        // next word
-        address excludedOwner;
-        uint64 seed;
-        uint32 group;
-        // next word
-        /// What a juror gets that judged, and one that could not.
-        uint40 feePaid;
-        uint40 attemptPaid;
-        /// The second jury's trial.
-        uint32 next;
-        uint40 appealUntil;
-        // next word
-        address appellant;
-        uint64 deposit;
-        // next words
-        uint16[] seats;
-        uint256[] excluded;
-    }
-
-    IERC20 public immutable token;
-    IParams public immutable params;
-    ISeats public immutable seats;
-    ICourt public immutable court;
-    address public immutable appeals;
-    address public immutable canaries;
-    address public immutable nodeChallenges;
     uint256 public immutable epochBlocks;
 
     /// @inheritdoc IJuries
     uint256 public trialCount;
     mapping(uint256 trial => Trial) private _trials;
-    /// By trial << 4 | juror: the commitment, then the revealed code.
-    mapping(uint256 key => bytes32) private _ballots;
+    /// @inheritdoc IJuries
+    mapping(uint256 ballot => bytes32) public ballotOf;
 
     modifier onlyBench(uint256 trial) {
         if (msg.sender != _trials[trial].bench) revert NotBench();
         _;
     }
 
-    constructor(Suite memory suite) {
-        SuiteLib.checkPlace(suite.juries);
-        token = IERC20(suite.token);
-        params = IParams(suite.params);
-        seats = ISeats(suite.seats);
-        court = ICourt(suite.court);
-        appeals = suite.appeals;
-        canaries = suite.canaries;
-        nodeChallenges = suite.nodeChallenges;
-        epochBlocks = ISeats(suite.seats).epochBlocks();
+    constructor(Suite memory suite) SuiteContract(suite, suite.juries) {
+        epochBlocks = seats.epochBlocks();
     }
 
     // ---- A case: one jury, and a second one where the first found nothing or somebody appeals
@@ -99,15 +39,19 @@ contract Juries is IJuries, ReentrancyGuardTransient {
         external
         returns (uint256 trial)
     {
-        if (msg.sender != appeals && msg.sender != canaries && msg.sender != nodeChallenges) revert NotBench();
+        bool bench = msg.sender == address(appeals) || msg.sender == canaries || msg.sender == nodeChallenges;
+        if (!bench) revert NotBench();
         PoolTerms memory terms = court.termsOf(pool);
         trial = ++trialCount;
         Trial storage trial_ = _trials[trial];
         trial_.bench = msg.sender;
         trial_.size = terms.jury;
-        trial_.fee = JuryTerms.fee(terms, files);
+        trial_.fee = uint40(_fee(terms, files));
         trial_.group = terms.group;
-        trial_.commitWindow = JuryTerms.commitWindow(terms, files);
+        // as a committee, a jury has another window for every lane of further files, but no more than any window may be
+        uint256 lanes = (files + 14) / 16;
+        uint256 window = Math.min(terms.juryCommitWindow + lanes * terms.commitWindow, Bounds.MAX_WINDOW);
+        trial_.commitWindow = uint32(window);
         trial_.revealWindow = terms.juryRevealWindow;
         trial_.pool = uint24(pool); // whose terms there are: no number is larger
         trial_.sequence = uint32(sequence);
@@ -151,7 +95,7 @@ contract Juries is IJuries, ReentrancyGuardTransient {
         (first.appellant, first.deposit) = (msg.sender, uint64(deposit));
         next = _second(first, court.termsOf(first.pool), true);
         emit Appealed(trial, next, msg.sender, deposit);
-        token.safeTransferFrom(msg.sender, address(this), deposit);
+        _receive(deposit);
     }
 
     /// @inheritdoc IJuries
@@ -177,11 +121,11 @@ contract Juries is IJuries, ReentrancyGuardTransient {
         } else {
             cost += costOfSecond;
             if (Codes.kind(verdict) == Codes.kind(code)) {
-                token.safeTransfer(msg.sender, deposit);
+                _send(msg.sender, deposit);
                 return (pot + deposit, cost);
             }
         }
-        token.safeTransfer(first.appellant, deposit);
+        _send(first.appellant, deposit);
     }
 
     /// @inheritdoc IJuries
@@ -205,16 +149,17 @@ contract Juries is IJuries, ReentrancyGuardTransient {
     /// @inheritdoc IJuries
     function depositOf(uint256 pool, uint256 files) external view returns (uint256) {
         PoolTerms memory terms = court.termsOf(pool);
-        return _deposit(terms.jury, JuryTerms.fee(terms, files));
+        return terms.jury * _fee(terms, files) + delayCompensation;
     }
 
     /// @inheritdoc IJuries
     function appealDepositOf(uint256 trial) public view returns (uint256) {
-        return 2 * _deposit(_trials[trial].size, _trials[trial].fee);
+        return 2 * (uint256(_trials[trial].size) * _trials[trial].fee + delayCompensation);
     }
 
-    function _deposit(uint256 size, uint256 fee) private view returns (uint256) {
-        return size * fee + params.values().delayCompensation;
+    /// @dev A juror's for so many files, at least one: for each further one it gets what a seat of a committee does.
+    function _fee(PoolTerms memory terms, uint256 files) private pure returns (uint256) {
+        return terms.juryFee + (files - 1) * terms.fee;
     }
 
     /// @dev A case's second jury. A `fresh` one has nobody of the first.
@@ -253,7 +198,7 @@ contract Juries is IJuries, ReentrancyGuardTransient {
 
     /// @dev Each juror of an overturned majority pays, whatever else its vote costs it.
     function _overturn(uint256 trial, Trial storage trial_, uint256 verdict) private returns (uint256 sum) {
-        uint256 amount = _penalty(trial_, params.valuesAt(trial_.time).overturnPenalty);
+        uint256 amount = _penalty(trial_, overturnPenalty);
         for (uint256 i = 0; i < trial_.seats.length; ++i) {
             if (Codes.kind(_vote(trial, trial_, i)) != Codes.kind(verdict)) continue;
             uint256 taken = seats.penalise(trial_.seats[i], amount, msg.sender);
@@ -318,7 +263,7 @@ contract Juries is IJuries, ReentrancyGuardTransient {
         Voting.checkCommit(_body(trial_), juror);
         if (commitment == 0) revert EmptyCommitment();
         trial_.committed |= uint16(1 << juror);
-        _ballots[(trial << 4) | juror] = commitment;
+        ballotOf[(trial << 4) | juror] = commitment;
         emit JurorCommitted(trial, seat, juror, commitment);
     }
 
@@ -329,11 +274,11 @@ contract Juries is IJuries, ReentrancyGuardTransient {
         if (trial_.concluded) revert AlreadyConcluded();
         Voting.checkReveal(_body(trial_), juror);
         if (!Codes.isVote(code)) revert BadCode();
-        if (_ballots[(trial << 4) | juror] != ballotHash(trial, msg.sender, code, verdictHash, salt)) {
+        if (ballotOf[(trial << 4) | juror] != ballotHash(trial, msg.sender, code, verdictHash, salt)) {
             revert WrongReveal();
         }
         trial_.revealed |= uint16(1 << juror);
-        _ballots[(trial << 4) | juror] = bytes32(code);
+        ballotOf[(trial << 4) | juror] = bytes32(code);
         emit JurorRevealed(trial, trial_.seats[juror], juror, code, verdictHash);
     }
 
@@ -383,7 +328,7 @@ contract Juries is IJuries, ReentrancyGuardTransient {
                 voted == Codes.NONE ? seats.fine(seat, penalty, msg.sender) : seats.collect(seat, penalty, msg.sender);
         }
         emit JurorClosed(trial, seat, paid, penalty);
-        if (paid != 0) token.safeTransfer(seats.ownerOf(seat), paid);
+        if (paid != 0) _send(seats.ownerOf(seat), paid);
     }
 
     /// @dev Whether a vote earns the fee, or what an attempt is worth, in a case that ended with `code`.
@@ -395,10 +340,10 @@ contract Juries is IJuries, ReentrancyGuardTransient {
     /// @dev What a juror of a concluded case owes. Not to have judged what others could costs the fee that it would
     /// have earned: looking away must not be the safe vote.
     function _owes(Trial storage trial_, uint256 voted) private view returns (uint256) {
-        if (voted == Codes.NONE) return _penalty(trial_, params.valuesAt(trial_.time).withheldPenalty);
+        if (voted == Codes.NONE) return _penalty(trial_, withheldPenalty);
         if (voted == Codes.UNAVAILABLE) return Codes.isVerdict(trial_.code) ? trial_.fee : 0;
         if (!Codes.contradict(voted, trial_.code)) return 0;
-        return _penalty(trial_, params.valuesAt(trial_.time).minorityPenalty);
+        return _penalty(trial_, minorityPenalty);
     }
 
     /// @dev As many times that of one file as the fee is: or the larger a case is, the more would a blind vote pay.
@@ -424,31 +369,8 @@ contract Juries is IJuries, ReentrancyGuardTransient {
     // ---- Views
 
     /// @inheritdoc IJuries
-    function caseOf(uint256 trial) external view returns (Case memory case_) {
-        Trial storage trial_ = _trials[trial];
-        case_.bench = trial_.bench;
-        case_.pool = trial_.pool;
-        case_.sequence = trial_.sequence;
-        case_.size = trial_.size;
-        case_.fee = trial_.fee;
-        case_.commitWindow = trial_.commitWindow;
-        case_.revealWindow = trial_.revealWindow;
-        case_.time = trial_.time;
-        case_.committed = trial_.committed;
-        case_.revealed = trial_.revealed;
-        case_.closed = trial_.closed;
-        case_.concluded = trial_.concluded;
-        case_.code = trial_.code;
-        case_.next = trial_.next;
-        case_.appellant = trial_.appellant;
-        case_.appealUntil = trial_.appealUntil;
-        if (trial_.time == 0) {
-            case_.seedBlock = trial_.seedBlock;
-        } else {
-            case_.seats = _seats(trial_);
-            case_.commitUntil = uint256(trial_.time) + trial_.commitWindow;
-            case_.revealUntil = case_.commitUntil + trial_.revealWindow;
-        }
+    function caseOf(uint256 trial) external view returns (Trial memory) {
+        return _trials[trial];
     }
 
     /// @inheritdoc IJuries
@@ -459,7 +381,7 @@ contract Juries is IJuries, ReentrancyGuardTransient {
     {
         Trial storage trial_ = _trials[trial];
         drawn = trial_.time != 0;
-        if (drawn) (jurors, seed) = (_seats(trial_), bytes32(uint256(trial_.seed)));
+        if (drawn) (jurors, seed) = (seatsOf(trial), bytes32(uint256(trial_.seed)));
         else (jurors, seed,) = _drawn(trial);
         voters = new address[](jurors.length);
         for (uint256 i = 0; i < jurors.length; ++i) {
@@ -468,8 +390,12 @@ contract Juries is IJuries, ReentrancyGuardTransient {
     }
 
     /// @inheritdoc IJuries
-    function seatsOf(uint256 trial) external view returns (uint256[] memory) {
-        return _seats(_trials[trial]);
+    function seatsOf(uint256 trial) public view returns (uint256[] memory jurors) {
+        uint16[] storage drawn = _trials[trial].seats;
+        jurors = new uint256[](drawn.length);
+        for (uint256 i = 0; i < jurors.length; ++i) {
+            jurors[i] = drawn[i];
+        }
     }
 
     /// @inheritdoc IJuries
@@ -480,16 +406,12 @@ contract Juries is IJuries, ReentrancyGuardTransient {
             return (trial_.size != 0 && Epochs.over(trial_.seedBlock, epochBlocks, block.number), Codes.NONE);
         }
         if (block.timestamp < Voting.countableFrom(_body(trial_))) return (false, Codes.NONE);
-        uint256[] memory votes = new uint256[](trial_.size);
-        for (uint256 i = 0; i < trial_.size; ++i) {
-            votes[i] = _vote(trial, trial_, i);
-        }
-        code = Tally.outcome(votes, 0, trial_.size);
+        code = Tally.outcome(votesOf(trial), 0, trial_.size);
         return (true, code == Codes.UNDECIDED ? Codes.NONE : code);
     }
 
     /// @inheritdoc IJuries
-    function votesOf(uint256 trial) external view returns (uint256[] memory votes) {
+    function votesOf(uint256 trial) public view returns (uint256[] memory votes) {
         Trial storage trial_ = _trials[trial];
         votes = new uint256[](trial_.seats.length);
         for (uint256 i = 0; i < votes.length; ++i) {
@@ -497,26 +419,7 @@ contract Juries is IJuries, ReentrancyGuardTransient {
         }
     }
 
-    /// @inheritdoc IJuries
-    function ballotOf(uint256 trial, uint256 juror)
-        external
-        view
-        returns (bytes32 commitment, uint256 code, bool revealed)
-    {
-        bytes32 ballot = _ballots[(trial << 4) | juror];
-        revealed = _trials[trial].revealed & (1 << juror) != 0;
-        if (revealed) code = uint256(ballot);
-        else commitment = ballot;
-    }
-
     function _vote(uint256 trial, Trial storage trial_, uint256 juror) private view returns (uint256) {
-        return trial_.revealed & (1 << juror) != 0 ? uint256(_ballots[(trial << 4) | juror]) : Codes.NONE;
-    }
-
-    function _seats(Trial storage trial_) private view returns (uint256[] memory out) {
-        out = new uint256[](trial_.seats.length);
-        for (uint256 i = 0; i < out.length; ++i) {
-            out[i] = trial_.seats[i];
-        }
+        return trial_.revealed & (1 << juror) != 0 ? uint256(ballotOf[(trial << 4) | juror]) : Codes.NONE;
     }
 }

@@ -1,26 +1,18 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {ICourt} from "./interfaces/ICourt.sol";
-import {IJuries} from "./interfaces/IJuries.sol";
+import {SuiteContract} from "./SuiteContract.sol";
 import {INodeChallenges} from "./interfaces/INodeChallenges.sol";
-import {IParams} from "./interfaces/IParams.sol";
 import {IPools} from "./interfaces/IPools.sol";
 import {IStakes} from "./interfaces/IStakes.sol";
 import {Codes} from "./libraries/Codes.sol";
 import {FileDigest} from "./libraries/FileDigest.sol";
 import {SplitLib} from "./libraries/SplitLib.sol";
-import {SuiteLib} from "./libraries/SuiteLib.sol";
 import {PoolTerms, Suite} from "./libraries/Types.sol";
-import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
-import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
-import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
 import {Math} from "@openzeppelin/contracts/utils/math/Math.sol";
 
 /// @title NodeChallenges
-contract NodeChallenges is INodeChallenges, ReentrancyGuardTransient {
-    using SafeERC20 for IERC20;
-
+contract NodeChallenges is INodeChallenges, SuiteContract {
     /// @inheritdoc INodeChallenges
     uint256 public constant MAX_FILES = 256;
     /// Holds of a stake beyond which no challenge is opened: half of what `Stakes` can count, whose end is for good.
@@ -33,28 +25,13 @@ contract NodeChallenges is INodeChallenges, ReentrancyGuardTransient {
         uint256 back;
     }
 
-    IERC20 public immutable token;
-    IParams public immutable params;
-    IStakes public immutable stakes;
-    IPools public immutable pools;
-    ICourt public immutable court;
-    IJuries public immutable juries;
-
     /// @inheritdoc INodeChallenges
     uint256 public opened;
     mapping(uint256 challenge => NodeChallenge) private _challenges;
     /// @inheritdoc INodeChallenges
     mapping(uint256 pool => mapping(address node => uint256)) public acquittedUntil;
 
-    constructor(Suite memory suite) {
-        SuiteLib.checkPlace(suite.nodeChallenges);
-        token = IERC20(suite.token);
-        params = IParams(suite.params);
-        stakes = IStakes(suite.stakes);
-        pools = IPools(suite.pools);
-        court = ICourt(suite.court);
-        juries = IJuries(suite.juries);
-    }
+    constructor(Suite memory suite) SuiteContract(suite, suite.nodeChallenges) {}
 
     /// @inheritdoc INodeChallenges
     function open(uint256 pool, address node, uint256[] calldata sequences, bytes32[] calldata inners, bytes32 evidence)
@@ -67,13 +44,13 @@ contract NodeChallenges is INodeChallenges, ReentrancyGuardTransient {
         challenge = ++opened;
         NodeChallenge storage challenge_ = _challenges[challenge];
         (challenge_.pool, challenge_.node, challenge_.accuser) = (pool, node, msg.sender);
-        (challenge_.outcome, challenge_.openedAt) = (Outcome.Open, block.timestamp);
+        challenge_.outcome = Outcome.Open;
         challenge_.bond = juries.depositOf(pool, sequences.length);
         challenge_.trial =
             juries.summon(pool, sequences[sequences.length - 1], sequences.length, new uint256[](0), address(0));
         emit ChallengeOpened(challenge, pool, node, msg.sender, challenge_.trial, challenge_.bond, sequences, evidence);
         stakes.freeze(node);
-        token.safeTransferFrom(msg.sender, address(this), challenge_.bond);
+        _receive(challenge_.bond);
     }
 
     /// @inheritdoc INodeChallenges
@@ -108,7 +85,7 @@ contract NodeChallenges is INodeChallenges, ReentrancyGuardTransient {
             money.reward
         );
         _send(challenge_.accuser, money.back + money.reward);
-        _send(SuiteLib.SINK, pot - money.back);
+        _send(SINK, pot - money.back);
     }
 
     /// @inheritdoc INodeChallenges
@@ -161,10 +138,10 @@ contract NodeChallenges is INodeChallenges, ReentrancyGuardTransient {
         if (challenge_.outcome == Outcome.Upheld && (in_ == 0 || in_ == pool)) {
             PoolTerms memory terms = court.termsOf(pool);
             IStakes.Slash memory order;
-            order.bps = params.valuesAt(challenge_.openedAt).slashBps;
+            order.bps = slashBps;
             order.kept = account.unsettled * terms.committee * terms.fee;
             order.fees = cost;
-            (order.reward, order.rewardBps) = (challenge_.bond, SplitLib.COLLECTOR_BPS);
+            (order.reward, order.rewardBps) = (challenge_.bond, COLLECTOR_BPS);
             (money.slashed, fees, money.reward,) = stakes.slash(node, order);
         } else {
             stakes.release(node);
@@ -176,7 +153,7 @@ contract NodeChallenges is INodeChallenges, ReentrancyGuardTransient {
     function _acquit(NodeChallenge storage challenge_, uint256 pot) private returns (uint256 compensation) {
         (uint256 pool, address node) = (challenge_.pool, challenge_.node);
         acquittedUntil[pool][node] = block.timestamp + court.termsOf(pool).challengeWindow;
-        compensation = Math.min(pot, params.valuesAt(challenge_.openedAt).delayCompensation);
+        compensation = Math.min(pot, delayCompensation);
         _send(stakes.operatorOf(node), compensation);
     }
 
@@ -185,9 +162,5 @@ contract NodeChallenges is INodeChallenges, ReentrancyGuardTransient {
         if (code == Codes.UNAVAILABLE) return Outcome.Dismissed;
         if (code == Codes.DIFFERENT) return Outcome.Different;
         return Codes.isReject(code) ? Outcome.Upheld : Outcome.Refuted;
-    }
-
-    function _send(address to, uint256 amount) private {
-        if (amount != 0) token.safeTransfer(to, amount);
     }
 }

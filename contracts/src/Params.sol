@@ -2,8 +2,7 @@
 pragma solidity 0.8.37;
 
 import {IParams} from "./interfaces/IParams.sol";
-import {TermsLib} from "./libraries/TermsLib.sol";
-import {PoolTerms} from "./libraries/Types.sol";
+import {Bounds, PoolTerms} from "./libraries/Types.sol";
 import {Ownable, Ownable2Step} from "@openzeppelin/contracts/access/Ownable2Step.sol";
 
 /// @title Params
@@ -14,6 +13,9 @@ contract Params is IParams, Ownable2Step {
     uint256 public constant MAX_COMPENSATION = 10e9;
     /// Seconds that new entries can be refused for at once.
     uint256 public constant MAX_PAUSE = 7 days;
+    /// How many times longer a committee's windows are in a shared group: its seats are drawn for pools that they never
+    /// looked at.
+    uint256 private constant SHARED_WINDOWS = 16;
 
     /// @inheritdoc IParams
     uint256 public immutable minWindow;
@@ -21,38 +23,28 @@ contract Params is IParams, Ownable2Step {
     uint256 public immutable blockSeconds;
     /// @inheritdoc IParams
     uint256 public immutable unbonding;
-
     /// @inheritdoc IParams
     uint256 public pausedUntil;
-    /// The newest version, and since when it holds: in one word, because every penalty needs both.
-    uint128 private _newest;
-    uint128 private _newestSince;
-    mapping(uint256 version => Values) private _values;
-    /// Of versions before the newest.
-    mapping(uint256 version => uint256) private _since;
+    Values private _values;
 
     constructor(address owner, uint256 minWindow_, uint256 blockSeconds_, uint256 unbonding_, Values memory values_)
         Ownable(owner)
     {
-        if (minWindow_ == 0 || minWindow_ > 1 days) revert OutOfBounds("minWindow");
-        if (blockSeconds_ == 0 || blockSeconds_ > 60) revert OutOfBounds("blockSeconds");
-        if (unbonding_ < minWindow_ || unbonding_ > 90 days) revert OutOfBounds("unbonding");
-        (minWindow, blockSeconds, unbonding) = (minWindow_, blockSeconds_, unbonding_);
-        _check(values_);
-        _values[0] = values_;
+        _within(minWindow_, 1, 1 days, "minWindow");
+        _within(blockSeconds_, 1, 60, "blockSeconds");
+        _within(unbonding_, minWindow_, 90 days, "unbonding");
+        _within(values_.slashBps, 5_000, 10_000, "slashBps");
+        _within(values_.rewardBps, 0, 2_000, "rewardBps");
+        _within(values_.malformedPenalty, 1, MAX_PENALTY, "malformedPenalty");
+        _within(values_.minorityPenalty, 1, MAX_PENALTY, "minorityPenalty");
+        // a hundredth is the least fee of a pool, which has 32 bits
+        uint256 most = 100 * uint256(type(uint32).max);
+        _within(values_.withheldPenalty, uint256(values_.minorityPenalty) + 1, most, "withheldPenalty");
+        _within(values_.overturnPenalty, values_.minorityPenalty, MAX_PENALTY, "overturnPenalty");
+        _within(values_.canarySlash, values_.withheldPenalty, MAX_PENALTY, "canarySlash");
+        _within(values_.delayCompensation, 0, MAX_COMPENSATION, "delayCompensation");
+        (minWindow, blockSeconds, unbonding, _values) = (minWindow_, blockSeconds_, unbonding_, values_);
         emit ValuesSet(values_);
-    }
-
-    /// @inheritdoc IParams
-    function set(Values calldata values_) external onlyOwner {
-        _check(values_);
-        uint256 since = _newestSince;
-        if (block.timestamp < since) revert TooSoon(since);
-        uint256 time = block.timestamp + unbonding;
-        _since[_newest] = since;
-        _values[++_newest] = values_;
-        _newestSince = uint128(time);
-        emit ValuesScheduled(values_, time);
     }
 
     /// @inheritdoc IParams
@@ -65,7 +57,6 @@ contract Params is IParams, Ownable2Step {
             until = block.timestamp;
         }
         pausedUntil = until;
-        emit PausedSet(paused_);
         emit PausedUntil(until);
     }
 
@@ -76,51 +67,57 @@ contract Params is IParams, Ownable2Step {
 
     /// @inheritdoc IParams
     function values() external view returns (Values memory) {
-        return _at(block.timestamp);
+        return _values;
     }
 
     /// @inheritdoc IParams
-    function valuesAt(uint256 time) external view returns (Values memory) {
-        return _at(time);
+    function checkTerms(PoolTerms calldata terms) external view returns (uint256 period) {
+        _term(terms.rate != 0, "rate");
+        // a seat that misses one lane in a hundred must still earn
+        _term(uint256(terms.fee) * 100 >= _values.withheldPenalty, "fee");
+        // a wronged node can always afford a dispute out of what it must have staked
+        _term(terms.juryFee >= terms.fee && uint256(terms.juryFee) * terms.jury <= terms.minStake, "juryFee");
+        _term(terms.leverage != 0, "leverage");
+        // nor has a member no limit: what a penalty leaves of its stake allows a unit, or ends the membership
+        bool covered = terms.minStake >= Bounds.MAX_UNSETTLED * terms.committee * terms.fee;
+        _term(covered && uint256(terms.minStake) * terms.leverage >= terms.rate, "minStake");
+        _term(terms.maxUnits != 0, "maxUnits");
+        _term(terms.committee == 3 || terms.committee == 5, "committee");
+        _term(_isJury(terms.jury, terms.committee), "jury");
+        _term(terms.appealJury == 0 || _isJury(terms.appealJury, terms.jury), "appealJury");
+        _term(terms.group == 0 || terms.group >= Bounds.FIRST_SHARED_GROUP, "group");
+        _term(terms.maxLag <= 15, "maxLag");
+        _term(terms.auditRate != 0 && terms.auditRate <= 65536, "auditRate");
+        _term(terms.drawBlocks >= 8, "drawBlocks");
+        uint256 least = terms.group == 0 ? minWindow : SHARED_WINDOWS * minWindow;
+        _window(terms.commitWindow, least, "commitWindow");
+        _window(terms.revealWindow, least, "revealWindow");
+        _window(terms.challengeWindow, minWindow, "challengeWindow");
+        _window(terms.appealWindow, minWindow, "appealWindow");
+        _window(terms.juryCommitWindow, minWindow, "juryCommitWindow");
+        _window(terms.juryRevealWindow, minWindow, "juryRevealWindow");
+        _window(terms.receiptWindow, minWindow, "receiptWindow");
+        period = (1 + 4 * uint256(terms.drawBlocks)) * blockSeconds;
+        period += 2 * (uint256(terms.commitWindow) + terms.revealWindow) + terms.challengeWindow + terms.receiptWindow;
+        period += 2 * (uint256(terms.appealWindow) + terms.juryCommitWindow + terms.juryRevealWindow);
+        period += period / 8;
+        _term(period <= unbonding, "unbonding");
     }
 
-    /// @inheritdoc IParams
-    function slashing(uint256 time) external view returns (uint256, uint256, uint256) {
-        Values storage penalties = _at(time);
-        return (penalties.slashBps, penalties.rewardBps, penalties.malformedPenalty);
+    /// @dev An odd number of seats, more than the body before it has.
+    function _isJury(uint256 size, uint256 before) private pure returns (bool) {
+        return size > before && size <= 15 && size % 2 == 1;
     }
 
-    /// @inheritdoc IParams
-    function checkTerms(PoolTerms calldata terms) external view returns (uint256) {
-        return TermsLib.check(terms, _at(block.timestamp).withheldPenalty, minWindow, blockSeconds, unbonding);
+    function _window(uint256 value, uint256 least, string memory name) private pure {
+        _term(value >= least && value <= Bounds.MAX_WINDOW, name);
     }
 
-    function _at(uint256 time) private view returns (Values storage) {
-        (uint256 version, uint256 since) = (_newest, _newestSince);
-        while (time < since) since = _since[--version];
-        return _values[version];
+    function _term(bool good, string memory name) private pure {
+        if (!good) revert BadTerms(name);
     }
 
-    function _check(Values memory penalties) private pure {
-        if (penalties.slashBps < 5_000 || penalties.slashBps > 10_000) revert OutOfBounds("slashBps");
-        if (penalties.rewardBps > 2_000) revert OutOfBounds("rewardBps");
-        if (penalties.malformedPenalty == 0 || penalties.malformedPenalty > MAX_PENALTY) {
-            revert OutOfBounds("malformedPenalty");
-        }
-        if (penalties.minorityPenalty == 0) revert OutOfBounds("minorityPenalty");
-        // a hundredth is the least fee of a pool, which has 32 bits
-        if (
-            penalties.withheldPenalty <= penalties.minorityPenalty
-                || penalties.withheldPenalty > 100 * uint256(type(uint32).max)
-        ) {
-            revert OutOfBounds("withheldPenalty");
-        }
-        if (penalties.overturnPenalty < penalties.minorityPenalty || penalties.overturnPenalty > MAX_PENALTY) {
-            revert OutOfBounds("overturnPenalty");
-        }
-        if (penalties.canarySlash < penalties.withheldPenalty || penalties.canarySlash > MAX_PENALTY) {
-            revert OutOfBounds("canarySlash");
-        }
-        if (penalties.delayCompensation > MAX_COMPENSATION) revert OutOfBounds("delayCompensation");
+    function _within(uint256 value, uint256 least, uint256 most, string memory name) private pure {
+        if (value < least || value > most) revert OutOfBounds(name);
     }
 }

@@ -1,35 +1,27 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {ICourt} from "./interfaces/ICourt.sol";
-import {IParams} from "./interfaces/IParams.sol";
+import {SuiteContract} from "./SuiteContract.sol";
 import {IPools} from "./interfaces/IPools.sol";
 import {IStakes} from "./interfaces/IStakes.sol";
 import {AccountSlot} from "./libraries/AccountSlot.sol";
-import {Charging} from "./libraries/Charging.sol";
 import {Codes} from "./libraries/Codes.sol";
 import {FileDigest} from "./libraries/FileDigest.sol";
 import {FileId} from "./libraries/FileId.sol";
 import {FileSlot} from "./libraries/FileSlot.sol";
 import {PoolSlot} from "./libraries/PoolSlot.sol";
-import {SuiteLib} from "./libraries/SuiteLib.sol";
-import {TermsLib} from "./libraries/TermsLib.sol";
 import {TypedData} from "./libraries/TypedData.sol";
-import {FileData, FileRef, PoolTerms, Receipt, Suite} from "./libraries/Types.sol";
-import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
-import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
-import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
+import {Bounds, FileData, FileRef, PoolTerms, Receipt, Suite} from "./libraries/Types.sol";
 import {MessageHashUtils} from "@openzeppelin/contracts/utils/cryptography/MessageHashUtils.sol";
 import {SignatureChecker} from "@openzeppelin/contracts/utils/cryptography/SignatureChecker.sol";
 
 /// @title Pools
 /// @notice Pools with escrowed budgets, the accounts of their nodes, and every submission from its arrival to its last
 /// payment.
-contract Pools is IPools, ReentrancyGuardTransient {
+contract Pools is IPools, SuiteContract {
     using AccountSlot for uint256;
     using FileSlot for uint256;
     using PoolSlot for uint256;
-    using SafeERC20 for IERC20;
 
     /// @dev One packed word; a struct, so that the hot path can keep a pointer to it.
     struct Word {
@@ -50,6 +42,22 @@ contract Pools is IPools, ReentrancyGuardTransient {
         bool inviteOnly;
     }
 
+    /// @dev A file that is finally not paid.
+    struct Unpaid {
+        uint256 code;
+        uint256 units;
+        /// Since when its node's unvested pay is barred, if the file is rejected.
+        uint256 barredAt;
+        /// It counts as a frozen one in its node's account.
+        bool frozen;
+        /// Most that Appeals may get of a slash.
+        uint256 reward;
+        /// What its dispute's juries cost the budget.
+        uint256 juryFees;
+        /// Who gets the collector's share, or zero.
+        address collector;
+    }
+
     struct Step {
         bytes32 canaryRoot;
         uint40 publishedAt;
@@ -63,15 +71,9 @@ contract Pools is IPools, ReentrancyGuardTransient {
     bytes32 private constant JOIN_TYPEHASH = keccak256("Join(uint256 pool,address node,uint256 nonce,uint256 expiry)");
     bytes32 private constant LEAVE_TYPEHASH =
         keccak256("Leave(uint256 pool,address node,uint256 nonce,uint256 expiry)");
+    /// Committees that may judge a file, one after the other.
+    uint256 private constant ROUNDS = 2;
     bytes32 private constant DOMAIN = keccak256("muster-pools");
-
-    IERC20 public immutable token;
-    IParams private immutable params;
-    IStakes private immutable stakes;
-    ICourt private immutable court;
-    address private immutable appeals;
-    address private immutable canaries;
-    address private immutable nodeChallenges;
 
     /// @inheritdoc IPools
     uint256 public poolCount;
@@ -91,35 +93,16 @@ contract Pools is IPools, ReentrancyGuardTransient {
     }
 
     modifier onlyCourt() {
-        _checkSender(address(court), address(court));
+        _onlyFrom(address(court), address(court));
         _;
     }
 
     modifier onlyBench() {
-        _checkSender(appeals, canaries);
+        _onlyFrom(address(appeals), canaries);
         _;
     }
 
-    modifier onlyNodeChallenges() {
-        _checkSender(nodeChallenges, nodeChallenges);
-        _;
-    }
-
-    modifier onlyCases() {
-        _checkSender(appeals, nodeChallenges);
-        _;
-    }
-
-    constructor(Suite memory suite) {
-        SuiteLib.checkPlace(suite.pools);
-        token = IERC20(suite.token);
-        params = IParams(suite.params);
-        stakes = IStakes(suite.stakes);
-        court = ICourt(suite.court);
-        appeals = suite.appeals;
-        canaries = suite.canaries;
-        nodeChallenges = suite.nodeChallenges;
-    }
+    constructor(Suite memory suite) SuiteContract(suite, suite.pools) {}
 
     // ---- A pool: created, funded, stepped, paused, closed, settled
 
@@ -148,7 +131,7 @@ contract Pools is IPools, ReentrancyGuardTransient {
         emit PoolCreated(pool, msg.sender, terms.configHash, terms, unbonding);
         emit PoolFunded(pool, msg.sender, budget);
         _review(pool);
-        token.safeTransferFrom(msg.sender, address(this), budget);
+        _receive(budget);
     }
 
     /// @inheritdoc IPools
@@ -159,7 +142,7 @@ contract Pools is IPools, ReentrancyGuardTransient {
         if (free > PoolSlot.MAX_FREE) revert AmountTooLarge();
         _pools[pool].word = state.withFree(free);
         emit PoolFunded(pool, msg.sender, amount);
-        token.safeTransferFrom(msg.sender, address(this), amount);
+        _receive(amount);
     }
 
     /// @inheritdoc IPools
@@ -167,7 +150,7 @@ contract Pools is IPools, ReentrancyGuardTransient {
         external
         onlyOwner(pool)
     {
-        _onlyRunning(pool);
+        _onlyRunning(pool, true);
         uint256 state = _pools[pool].word;
         uint256 steps = state.steps();
         if (step != steps) revert StepMismatch(steps, step);
@@ -182,15 +165,13 @@ contract Pools is IPools, ReentrancyGuardTransient {
 
     /// @inheritdoc IPools
     function reviewSeats(uint256 pool) external {
-        uint256 status = _onlyRunning(pool);
-        if (status == uint256(Status.Paused)) revert WrongStatus(Status.Paused);
+        _onlyRunning(pool, false);
         _review(pool);
     }
 
     /// @inheritdoc IPools
     function pausePool(uint256 pool) external onlyOwner(pool) {
-        uint256 status = _onlyRunning(pool);
-        if (status == uint256(Status.Paused)) revert WrongStatus(Status.Paused);
+        _onlyRunning(pool, false);
         _setStatus(pool, Status.Paused);
     }
 
@@ -203,7 +184,7 @@ contract Pools is IPools, ReentrancyGuardTransient {
 
     /// @inheritdoc IPools
     function closePool(uint256 pool) external onlyOwner(pool) {
-        _onlyRunning(pool);
+        _onlyRunning(pool, true);
         _setStatus(pool, Status.Closing);
     }
 
@@ -218,7 +199,7 @@ contract Pools is IPools, ReentrancyGuardTransient {
         _pools[pool].word = state.withFree(0).withStatus(uint256(Status.Settled));
         if (status == uint256(Status.Closing)) emit StatusSet(pool, Status.Settled);
         emit LeftoverTaken(pool, msg.sender, amount);
-        token.safeTransfer(msg.sender, amount);
+        _send(msg.sender, amount);
     }
 
     /// @dev Open when the pool's group has enough seats, else understaffed.
@@ -234,14 +215,11 @@ contract Pools is IPools, ReentrancyGuardTransient {
         emit StatusSet(pool, to);
     }
 
-    /// @dev Open, understaffed or paused.
-    function _onlyRunning(uint256 pool) private view returns (uint256 status) {
-        status = _pools[pool].word.status();
-        if (
-            status != uint256(Status.Open) && status != uint256(Status.Understaffed) && status != uint256(Status.Paused)
-        ) {
-            revert WrongStatus(Status(status));
-        }
+    /// @dev Open or understaffed, or paused where that will do.
+    function _onlyRunning(uint256 pool, bool orPaused) private view {
+        Status status = Status(_pools[pool].word.status());
+        bool runs = status == Status.Open || status == Status.Understaffed || (orPaused && status == Status.Paused);
+        if (!runs) revert WrongStatus(status);
     }
 
     // ---- A node: joined, left, removed
@@ -302,7 +280,8 @@ contract Pools is IPools, ReentrancyGuardTransient {
     }
 
     /// @inheritdoc IPools
-    function expel(uint256 pool, address node) external onlyNodeChallenges {
+    function expel(uint256 pool, address node) external {
+        _onlyFrom(nodeChallenges, nodeChallenges);
         uint256 account = _accounts[_member(pool, node)].word;
         _accounts[_member(pool, node)].word = account.slashedAt(block.timestamp);
         emit NodeExpelled(pool, node);
@@ -479,7 +458,7 @@ contract Pools is IPools, ReentrancyGuardTransient {
         _files[FileId.pack(pool, sequence)] = FileSlot.pack(digest, file.units, 0, 0, FileSlot.PENDING);
         emit WorkSubmitted(file.node, placed, file.root, file.fileHash);
         unchecked {
-            return (state - Charging.reserved(file.units, state), account.submitted(file.units)); // it is free
+            return (state - _reserved(file.units, state), account.submitted(file.units)); // it is free
         }
     }
 
@@ -496,6 +475,13 @@ contract Pools is IPools, ReentrancyGuardTransient {
         }
     }
 
+    /// @dev What a file of `units` reserves of the budget: its pay, and the fees of all committees that may judge it.
+    function _reserved(uint256 units, uint256 state) private pure returns (uint256) {
+        unchecked {
+            return units * state.rate() + ROUNDS * state.fees(); // 24 + 32 bits, and 5 + 32
+        }
+    }
+
     /// @dev The error for which a file cannot come in, or zero, and its arguments.
     function _refusal(uint256 state, uint256 account, uint256 limit, uint256 maxLag, FileData calldata file)
         private
@@ -506,9 +492,9 @@ contract Pools is IPools, ReentrancyGuardTransient {
             (uint256 counter, uint256 units) = (file.counter, file.units);
             if (limit == 0) return (NotMember.selector, 0, 0, 0);
             if (account.counter() != counter) return (CounterMismatch.selector, counter, account.counter(), 0);
-            if (account.underWay() >= TermsLib.MAX_UNSETTLED) {
+            if (account.underWay() >= Bounds.MAX_UNSETTLED) {
                 if (account.frozen() != 0) return (NodeIsFrozen.selector, 0, 0, 0);
-                return (TooManyUnsettled.selector, TermsLib.MAX_UNSETTLED, 0, 0);
+                return (TooManyUnsettled.selector, Bounds.MAX_UNSETTLED, 0, 0);
             }
             uint256 lag = state.steps() - 1 - file.step; // of a step that is not published yet it wraps
             if (lag > maxLag || file.step < account.joinedStep()) {
@@ -520,7 +506,7 @@ contract Pools is IPools, ReentrancyGuardTransient {
             if (counter == AccountSlot.MAX_COUNTER) return (AmountTooLarge.selector, 0, 0, 0);
             a = account.open() + units;
             if (a > limit) return (OverLimit.selector, a, limit, 0);
-            a = Charging.reserved(units, state);
+            a = _reserved(units, state);
             if (a > state.free()) return (EscrowExhausted.selector, a, state.free(), 0);
         }
     }
@@ -538,13 +524,14 @@ contract Pools is IPools, ReentrancyGuardTransient {
     ) external onlyCourt {
         uint256 state = _pools[pool].word;
         uint256 back;
+        uint256 undrawn = (ROUNDS - rounds) * state.fees();
         uint256 sequence = lane << 4;
         if (files.length > 16 || codes >> (files.length << 2) != 0) revert BadCount();
         for (uint256 i = 0; i < files.length; ++i) {
             uint256 code = Codes.get(codes, i);
             if (code == Codes.NONE || code == Codes.UNDECIDED) continue;
             _settle(pool, sequence + i, files[i], code, window);
-            back += Charging.undrawn(rounds, state);
+            back += undrawn;
         }
         if (back != 0) _pools[pool].word = _credit(state, back);
     }
@@ -552,8 +539,8 @@ contract Pools is IPools, ReentrancyGuardTransient {
     /// @inheritdoc IPools
     function payFees(uint256 pool, address to, uint256 paid, uint256 burnt) external onlyCourt nonReentrant {
         emit FeePaid(pool, to, paid, burnt);
-        if (paid != 0) token.safeTransfer(to, paid);
-        _burn(burnt);
+        _send(to, paid);
+        _send(SINK, burnt);
     }
 
     /// @dev A pending file gets its committee's outcome.
@@ -627,25 +614,21 @@ contract Pools is IPools, ReentrancyGuardTransient {
         _files[FileId.checked(pool, sequence)] =
             slot.ended(slot.amount(), slot.finalAt(), code) | (slot & FileSlot.CUMULATIVE);
         emit FileResolved(pool, file.node, sequence, code, slot.finalAt());
-        uint256 settledAt = slot.finalAt() - _desks[pool].challengeWindow;
         // a node that was frozen when the committee rejected it was so since then; an overturned payment slashes now
-        uint256 barredAt = Codes.isPaid(slot.code()) ? block.timestamp : settledAt;
-        return _charge(
-            pool,
-            sequence,
-            file.node,
-            Charging.Unpaid(code, file.units, settledAt, barredAt, frozen, reward, juryFees, address(0))
-        );
+        uint256 barredAt = Codes.isPaid(slot.code()) ? block.timestamp : slot.finalAt() - _desks[pool].challengeWindow;
+        return
+            _charge(pool, sequence, file.node, Unpaid(code, file.units, barredAt, frozen, reward, juryFees, address(0)));
     }
 
     /// @inheritdoc IPools
-    function payJury(uint256 pool, uint256 amount) external onlyCases nonReentrant returns (uint256 paid) {
+    function payJury(uint256 pool, uint256 amount) external nonReentrant returns (uint256 paid) {
+        _onlyFrom(address(appeals), nodeChallenges);
         uint256 state = _pools[pool].word;
         paid = amount < state.free() ? amount : state.free();
         if (paid == 0) return 0;
         _pools[pool].word = state.withFree(state.free() - paid);
         emit JuryPaid(pool, msg.sender, paid);
-        token.safeTransfer(msg.sender, paid);
+        _send(msg.sender, paid);
     }
 
     /// @dev A held file is paid after all: at its own time, or at that of work settled now; vesting never goes back.
@@ -677,9 +660,9 @@ contract Pools is IPools, ReentrancyGuardTransient {
         uint256 time = slot.finalAt();
         if (block.timestamp < time) revert NotYet(time);
         _files[FileId.checked(pool, sequence)] = slot.withPhase(FileSlot.FINAL) & ~FileSlot.FROZEN;
-        time -= _desks[pool].challengeWindow;
         bool frozen = slot & FileSlot.FROZEN != 0;
-        _charge(pool, sequence, file.node, Charging.Unpaid(code, slot.amount(), time, time, frozen, 0, 0, msg.sender));
+        uint256 settledAt = time - _desks[pool].challengeWindow;
+        _charge(pool, sequence, file.node, Unpaid(code, slot.amount(), settledAt, frozen, 0, 0, msg.sender));
     }
 
     /// @inheritdoc IPools
@@ -700,7 +683,7 @@ contract Pools is IPools, ReentrancyGuardTransient {
         amount = units * _pools[pool].word.rate();
         address operator = stakes.operatorOf(node);
         emit Claimed(pool, node, units, amount);
-        token.safeTransfer(operator, amount);
+        _send(operator, amount);
     }
 
     /// @inheritdoc IPools
@@ -723,11 +706,11 @@ contract Pools is IPools, ReentrancyGuardTransient {
         }
         _accounts[_member(pool, file.node)].word = account.withEarned(account.earned() - file.units);
         emit FileForfeited(pool, file.node, sequence, amount);
-        _burn(amount); // whose owner could have it back would gain by every node that is slashed
+        _send(SINK, amount); // whose owner could have it back would gain by every node that is slashed
     }
 
     /// @dev A file that is finally not paid: the budget gets back what nobody is paid; its node's stake pays the rest.
-    function _charge(uint256 pool, uint256 sequence, address node, Charging.Unpaid memory unpaid)
+    function _charge(uint256 pool, uint256 sequence, address node, Unpaid memory unpaid)
         private
         returns (uint256 rewardPaid)
     {
@@ -760,15 +743,26 @@ contract Pools is IPools, ReentrancyGuardTransient {
         emit FileFinalized(FileId.pack(pool, sequence), unpaid.code, taken);
     }
 
-    function _order(uint256 pool, uint256 state, Charging.Unpaid memory unpaid)
+    /// @dev What an unpaid file's node has to pay. Work that was not worth judging pays its committee's fees back to the
+    /// budget, a canary, which is its owner's, does not. A rejected file costs a share of the stake, and the membership; a
+    /// malformed one a fixed amount.
+    function _order(uint256 pool, uint256 state, Unpaid memory unpaid)
         private
         view
         returns (IStakes.Slash memory order)
     {
-        (uint256 bps, uint256 rewardBps, uint256 malformed) = params.slashing(unpaid.settledAt);
-        Desk storage desk = _desks[pool];
-        order = Charging.order(unpaid, state, bps, rewardBps, malformed, desk.minStake);
-        order.lockedUntil = block.timestamp + desk.unbonding;
+        bool rejected = Codes.isReject(unpaid.code);
+        bool malformed = unpaid.code == Codes.MALFORMED;
+        order.fees = unpaid.juryFees + (rejected || malformed ? state.fees() : 0);
+        order.reward = unpaid.reward;
+        order.collector = unpaid.collector;
+        order.lockedUntil = block.timestamp + _desks[pool].unbonding;
+        if (rejected) {
+            (order.bps, order.rewardBps, order.minStake) = (slashBps, rewardBps, type(uint256).max);
+        } else {
+            order.amount = order.fees + (malformed ? malformedPenalty : 0);
+            order.minStake = _desks[pool].minStake;
+        }
     }
 
     /// @dev One frozen file less.
@@ -782,10 +776,6 @@ contract Pools is IPools, ReentrancyGuardTransient {
     function _credit(uint256 state, uint256 amount) private pure returns (uint256) {
         uint256 free = state.free() + amount;
         return state.withFree(free < PoolSlot.MAX_FREE ? free : PoolSlot.MAX_FREE);
-    }
-
-    function _burn(uint256 amount) private {
-        if (amount != 0) token.safeTransfer(SuiteLib.SINK, amount);
     }
 
     // ---- Views
@@ -856,7 +846,7 @@ contract Pools is IPools, ReentrancyGuardTransient {
         if (_desks[pool].owner != msg.sender) revert NotOwner();
     }
 
-    function _checkSender(address one, address other) private view {
+    function _onlyFrom(address one, address other) private view {
         if (msg.sender != one && msg.sender != other) revert NotCourt();
     }
 

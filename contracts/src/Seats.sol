@@ -1,30 +1,23 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {SuiteContract} from "./SuiteContract.sol";
 import {IParams} from "./interfaces/IParams.sol";
-import {IPools} from "./interfaces/IPools.sol";
 import {ISeats} from "./interfaces/ISeats.sol";
 import {Checkpoint} from "./libraries/Checkpoint.sol";
 import {Epochs} from "./libraries/Epochs.sol";
 import {Lottery} from "./libraries/Lottery.sol";
 import {Memberships} from "./libraries/Memberships.sol";
-import {SplitLib} from "./libraries/SplitLib.sol";
-import {SuiteLib} from "./libraries/SuiteLib.sol";
-import {TermsLib} from "./libraries/TermsLib.sol";
-import {Suite} from "./libraries/Types.sol";
-import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
-import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
-import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
+import {Bounds, Suite} from "./libraries/Types.sol";
 
 /// @title Seats
 /// @notice Validators' bonds, the keys that own and vote for them, the validator groups that they judge, and the draw.
 /// The seats of a group are a list without gaps: a seat that opts in takes the next place, and the last seat takes the
 /// place of one that opts out.
-contract Seats is ISeats, ReentrancyGuardTransient {
+contract Seats is ISeats, SuiteContract {
     using Checkpoint for uint256;
     using Lottery for Lottery.Urn;
     using Memberships for uint256;
-    using SafeERC20 for IERC20;
 
     /// Seats ever opened: their ids have 16 bits and are never used again.
     uint256 public constant MAX_SEATS = type(uint16).max;
@@ -33,36 +26,6 @@ contract Seats is ISeats, ReentrancyGuardTransient {
     /// What absence may cost of a bond in one epoch, so that nobody is drained by being drawn: one part in so many.
     uint256 public constant FINES_SHARE = 20;
 
-    enum State {
-        None,
-        Active,
-        Left,
-        Closed
-    }
-
-    struct Slot {
-        address owner;
-        uint56 bond;
-        State state;
-    }
-
-    struct Voter {
-        address voter;
-        /// Active: first epoch in which it can be drawn; left: last epoch in which it could.
-        uint32 epoch;
-        uint32 releaseAt;
-        uint16 frozen;
-        /// The bond fell below `minBond`: not drawn any more, whatever the epoch's set says.
-        bool bondless;
-    }
-
-    IERC20 public immutable token;
-    IParams public immutable params;
-    IPools public immutable pools;
-    address public immutable court;
-    address public immutable juries;
-    address public immutable appeals;
-    address public immutable canaries;
     /// @inheritdoc ISeats
     uint256 public immutable epochBlocks;
     /// @inheritdoc ISeats
@@ -72,8 +35,7 @@ contract Seats is ISeats, ReentrancyGuardTransient {
 
     /// @inheritdoc ISeats
     uint256 public opened;
-    mapping(uint256 seat => Slot) private _slots;
-    mapping(uint256 seat => Voter) private _voters;
+    mapping(uint256 seat => Seat) private _seats;
     /// @dev Drawable seats (a Checkpoint).
     mapping(uint256 group => uint256 checkpoint) private _counts;
     /// @dev By group << 16 | place: the seat (a Checkpoint).
@@ -83,25 +45,18 @@ contract Seats is ISeats, ReentrancyGuardTransient {
     mapping(uint256 seat => uint256 word) private _fines;
 
     modifier onlyCourt() {
-        if (msg.sender != court && msg.sender != juries && msg.sender != appeals && msg.sender != canaries) {
-            revert NotCourt();
-        }
+        bool judges = msg.sender == address(court) || msg.sender == address(juries);
+        if (!judges && msg.sender != address(appeals) && msg.sender != canaries) revert NotCourt();
         _;
     }
 
-    constructor(Suite memory suite, uint256 bond_, uint256 minBond_, uint256 epochBlocks_) {
-        SuiteLib.checkPlace(suite.seats);
+    constructor(Suite memory suite, uint256 bond_, uint256 minBond_, uint256 epochBlocks_)
+        SuiteContract(suite, suite.seats)
+    {
         if (bond_ == 0 || bond_ > type(uint56).max) revert IParams.OutOfBounds("bond");
         if (minBond_ == 0 || minBond_ > bond_) revert IParams.OutOfBounds("minBond");
         // A seed's own epoch and those in which it can be drawn must fit the history of EIP-2935.
         if (epochBlocks_ < 2 || epochBlocks_ > 2000) revert IParams.OutOfBounds("epochBlocks");
-        token = IERC20(suite.token);
-        params = IParams(suite.params);
-        pools = IPools(suite.pools);
-        court = suite.court;
-        juries = suite.juries;
-        appeals = suite.appeals;
-        canaries = suite.canaries;
         (bond, minBond, epochBlocks) = (bond_, minBond_, epochBlocks_);
     }
 
@@ -118,19 +73,19 @@ contract Seats is ISeats, ReentrancyGuardTransient {
     /// @inheritdoc ISeats
     function reopenSeat(uint256 seat, address voter, uint256[] calldata groups) external nonReentrant {
         _onlyOwner(seat);
-        if (_slots[seat].state != State.Closed) revert SeatNotClosed();
+        if (_seats[seat].state != State.Closed) revert SeatNotClosed();
         emit SeatReopened(seat, voter, bond, currentEpoch() + 1);
         _open(seat, voter, groups);
     }
 
     /// @inheritdoc ISeats
     function topUp(uint256 seat) external nonReentrant {
-        Slot storage slot = _slots[seat];
+        Seat storage slot = _seats[seat];
         if (slot.state != State.Active) revert SeatInactive();
         uint256 amount = bond - slot.bond;
         slot.bond = uint56(bond);
         emit SeatToppedUp(seat, amount, bond);
-        token.safeTransferFrom(msg.sender, address(this), amount);
+        _receive(amount);
     }
 
     /// @inheritdoc ISeats
@@ -142,40 +97,38 @@ contract Seats is ISeats, ReentrancyGuardTransient {
     /// @inheritdoc ISeats
     function unbondSeat(uint256 seat) external {
         _onlyOwner(seat);
-        if (_slots[seat].state != State.Left) revert SeatActive();
-        Voter storage voter = _voters[seat];
-        uint256 needed = uint256(voter.epoch) + Epochs.REACH + 1;
+        Seat storage slot = _seats[seat];
+        if (slot.state != State.Left) revert SeatActive();
+        uint256 needed = uint256(slot.leftEpoch) + Epochs.REACH + 1;
         if (currentEpoch() < needed) revert TooEarly(currentEpoch(), needed);
-        if (voter.releaseAt != 0) revert SeatLocked(voter.releaseAt, voter.frozen);
+        if (slot.releaseAt != 0) revert SeatLocked(slot.releaseAt, slot.frozen);
         uint256 releaseAt = block.timestamp + params.unbonding();
-        voter.releaseAt = uint32(releaseAt);
+        slot.releaseAt = uint32(releaseAt);
         emit SeatUnbonding(seat, releaseAt);
     }
 
     /// @inheritdoc ISeats
     function withdrawSeat(uint256 seat) external nonReentrant {
         _onlyOwner(seat);
-        Slot storage slot = _slots[seat];
+        Seat storage slot = _seats[seat];
         if (slot.state != State.Left) revert SeatActive();
-        Voter memory voter = _voters[seat];
-        if (voter.releaseAt == 0 || block.timestamp < voter.releaseAt || voter.frozen != 0) {
-            revert SeatLocked(voter.releaseAt, voter.frozen);
+        if (slot.releaseAt == 0 || block.timestamp < slot.releaseAt || slot.frozen != 0) {
+            revert SeatLocked(slot.releaseAt, slot.frozen);
         }
         uint256 cost = bond / 100;
         if (cost > slot.bond) cost = slot.bond;
         uint256 amount = slot.bond - cost;
-        slot.bond = 0;
-        slot.state = State.Closed;
+        (slot.bond, slot.state) = (0, State.Closed);
         emit SeatClosed(seat, msg.sender, amount);
-        token.safeTransfer(SuiteLib.SINK, cost);
-        token.safeTransfer(msg.sender, amount);
+        _send(SINK, cost);
+        _send(msg.sender, amount);
     }
 
     /// @inheritdoc ISeats
     function setVoter(uint256 seat, address voter) external {
         _onlyOwner(seat);
         if (voter == address(0)) revert ZeroVoter();
-        _voters[seat].voter = voter;
+        _seats[seat].voter = voter;
         emit VoterSet(seat, voter);
     }
 
@@ -183,23 +136,23 @@ contract Seats is ISeats, ReentrancyGuardTransient {
     function _open(uint256 seat, address voter, uint256[] calldata groups) private {
         if (params.paused()) revert Paused();
         if (voter == address(0)) revert ZeroVoter();
-        _slots[seat] = Slot({owner: msg.sender, bond: uint56(bond), state: State.Active});
-        // a lane that was settled late may still hold a seat that closed
-        uint16 frozen = _voters[seat].frozen;
-        _voters[seat] =
-            Voter({voter: voter, epoch: uint32(currentEpoch() + 1), releaseAt: 0, frozen: frozen, bondless: false});
+        Seat storage slot = _seats[seat];
+        (slot.owner, slot.bond, slot.state) = (msg.sender, uint56(bond), State.Active);
+        slot.activeFrom = uint32(currentEpoch() + 1);
+        // `frozen` stays: a lane that was settled late may still hold a seat that closed
+        (slot.voter, slot.leftEpoch, slot.releaseAt, slot.bondless) = (voter, 0, 0, false);
         uint256 word = Memberships.NONE;
         for (uint256 i = 0; i < groups.length; ++i) {
             word = _enter(word, seat, groups[i]);
         }
         _memberships[seat] = word;
-        token.safeTransferFrom(msg.sender, address(this), bond);
+        _receive(bond);
     }
 
     function _leave(uint256 seat, bool evicted) private {
         uint256 epoch = currentEpoch();
-        _slots[seat].state = State.Left;
-        _voters[seat].epoch = uint32(epoch);
+        Seat storage slot = _seats[seat];
+        (slot.state, slot.activeFrom, slot.leftEpoch) = (State.Left, 0, uint32(epoch));
         _exitAll(seat);
         emit SeatLeft(seat, epoch, evicted);
     }
@@ -225,7 +178,7 @@ contract Seats is ISeats, ReentrancyGuardTransient {
     function _enter(uint256 word, uint256 seat, uint256 group) private returns (uint256) {
         if (group == 0 || group > type(uint32).max) revert BadGroup(group);
         // what is not there yet may become anybody's
-        if (group < TermsLib.FIRST_SHARED_GROUP && group > pools.poolCount()) revert BadGroup(group);
+        if (group < Bounds.FIRST_SHARED_GROUP && group > pools.poolCount()) revert BadGroup(group);
         if (word.find(group) != Memberships.MOST) revert AlreadyOptedIn();
         uint256 index = word.find(0);
         if (index == Memberships.MOST) revert TooManyGroups();
@@ -285,8 +238,8 @@ contract Seats is ISeats, ReentrancyGuardTransient {
         uint256 found;
         for (uint256 i = 0; i < tries && found < size; ++i) {
             uint256 seat = _places[_key(group, urn.take())].read(epoch);
-            if (_voters[seat].bondless || _isIn(excluded, seat)) continue;
-            if (excludedOwner != address(0) && _slots[seat].owner == excludedOwner) continue;
+            if (_seats[seat].bondless || _isIn(excluded, seat)) continue;
+            if (excludedOwner != address(0) && _seats[seat].owner == excludedOwner) continue;
             seats[found++] = seat;
         }
         assembly ("memory-safe") {
@@ -311,7 +264,7 @@ contract Seats is ISeats, ReentrancyGuardTransient {
         returns (uint256 taken)
     {
         taken = _take(seat, amount);
-        if (taken != 0) token.safeTransfer(to, taken);
+        _send(to, taken);
     }
 
     /// @inheritdoc ISeats
@@ -342,32 +295,32 @@ contract Seats is ISeats, ReentrancyGuardTransient {
 
     /// @inheritdoc ISeats
     function freeze(uint256 seat) external onlyCourt {
-        emit SeatFrozen(seat, ++_voters[seat].frozen);
+        emit SeatFrozen(seat, ++_seats[seat].frozen);
     }
 
     /// @inheritdoc ISeats
     function release(uint256 seat) external onlyCourt {
-        emit SeatReleased(seat, --_voters[seat].frozen);
+        emit SeatReleased(seat, --_seats[seat].frozen);
     }
 
     function _collect(uint256 seat, uint256 amount, address collector) private returns (uint256 taken) {
         taken = _take(seat, amount);
         if (taken == 0) return 0;
-        uint256 share = SplitLib.collected(taken);
+        uint256 share = taken * COLLECTOR_BPS / 10_000;
         emit Collected(seat, collector, share);
-        token.safeTransfer(collector, share);
-        token.safeTransfer(SuiteLib.SINK, taken - share);
+        _send(collector, share);
+        _send(SINK, taken - share);
     }
 
     /// @dev Up to `amount` of a bond. A seat whose bond is gone is drawn no more, at once.
     function _take(uint256 seat, uint256 amount) private returns (uint256 taken) {
-        Slot storage slot = _slots[seat];
+        Seat storage slot = _seats[seat];
         taken = amount < slot.bond ? amount : slot.bond;
         uint256 left = slot.bond - taken;
         slot.bond = uint56(left);
         emit SeatPenalised(seat, taken, left);
         if (left >= minBond) return taken;
-        _voters[seat].bondless = true;
+        slot.bondless = true;
         if (slot.state == State.Active) _leave(seat, true);
     }
 
@@ -375,28 +328,17 @@ contract Seats is ISeats, ReentrancyGuardTransient {
 
     /// @inheritdoc ISeats
     function seatOf(uint256 seat) external view returns (Seat memory) {
-        Slot memory slot = _slots[seat];
-        Voter memory voter = _voters[seat];
-        bool active = slot.state == State.Active;
-        return Seat({
-            owner: slot.owner,
-            voter: voter.voter,
-            bond: slot.bond,
-            activeFrom: active ? voter.epoch : 0,
-            leftEpoch: active ? 0 : voter.epoch,
-            releaseAt: voter.releaseAt,
-            frozen: voter.frozen
-        });
+        return _seats[seat];
     }
 
     /// @inheritdoc ISeats
     function voterOf(uint256 seat) external view returns (address) {
-        return _voters[seat].voter;
+        return _seats[seat].voter;
     }
 
     /// @inheritdoc ISeats
     function ownerOf(uint256 seat) external view returns (address) {
-        return _slots[seat].owner;
+        return _seats[seat].owner;
     }
 
     /// @inheritdoc ISeats
@@ -433,13 +375,12 @@ contract Seats is ISeats, ReentrancyGuardTransient {
     // ---- Shared checks
 
     function _onlyOwner(uint256 seat) private view {
-        if (_slots[seat].owner != msg.sender) revert NotSeatOwner();
+        if (_seats[seat].owner != msg.sender) revert NotSeatOwner();
     }
 
     function _onlyActive(uint256 seat) private view {
-        Slot memory slot = _slots[seat];
-        if (slot.owner != msg.sender) revert NotSeatOwner();
-        if (slot.state != State.Active) revert SeatInactive();
+        _onlyOwner(seat);
+        if (_seats[seat].state != State.Active) revert SeatInactive();
     }
 
     function _known(uint256 epoch) private view {

@@ -1,37 +1,18 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IParams} from "./interfaces/IParams.sol";
+import {SuiteContract} from "./SuiteContract.sol";
 import {IStakes} from "./interfaces/IStakes.sol";
 import {SplitLib} from "./libraries/SplitLib.sol";
-import {SuiteLib} from "./libraries/SuiteLib.sol";
 import {TypedData} from "./libraries/TypedData.sol";
 import {Suite} from "./libraries/Types.sol";
-import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
-import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
-import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
-import {SignatureChecker} from "@openzeppelin/contracts/utils/cryptography/SignatureChecker.sol";
 
 /// @title Stakes
-contract Stakes is IStakes, ReentrancyGuardTransient {
-    using SafeERC20 for IERC20;
-
+contract Stakes is IStakes, SuiteContract {
     bytes32 public constant CONSENT_TYPEHASH = keccak256("Consent(address node,address operator,uint256 expiry)");
     bytes32 public constant SPONSORSHIP_TYPEHASH =
         keccak256("Sponsorship(address node,address operator,address sponsor,uint256 expiry)");
     uint256 public constant MAX_STAKE = type(uint56).max;
-
-    struct Slot {
-        address operator;
-        uint56 stake;
-        uint24 pool;
-        uint16 frozen;
-    }
-
-    struct Exit {
-        uint40 releaseAt;
-        uint24 lastPool;
-    }
 
     /// @dev A slash takes of the stake alone: what is left of a loan is at most the stake.
     struct Loan {
@@ -40,36 +21,22 @@ contract Stakes is IStakes, ReentrancyGuardTransient {
         uint24 pool;
     }
 
-    IERC20 public immutable token;
-    IParams public immutable params;
-    address public immutable pools;
-    address public immutable appeals;
-    address public immutable nodeChallenges;
-
     /// @inheritdoc IStakes
     uint256 public unburnt;
-    mapping(address node => Slot) private _nodes;
-    mapping(address node => Exit) private _exits;
+    mapping(address node => Node) private _nodes;
     mapping(address node => Loan) private _loans;
 
     modifier onlyPools() {
-        if (msg.sender != pools) revert NotPools();
+        if (msg.sender != address(pools)) revert NotPools();
         _;
     }
 
     modifier onlyJudges() {
-        if (msg.sender != pools && msg.sender != nodeChallenges) revert NotPools();
+        if (msg.sender != address(pools) && msg.sender != nodeChallenges) revert NotPools();
         _;
     }
 
-    constructor(Suite memory suite) {
-        SuiteLib.checkPlace(suite.stakes);
-        token = IERC20(suite.token);
-        params = IParams(suite.params);
-        pools = suite.pools;
-        appeals = suite.appeals;
-        nodeChallenges = suite.nodeChallenges;
-    }
+    constructor(Suite memory suite) SuiteContract(suite, suite.stakes) {}
 
     /// @inheritdoc IStakes
     function registerNode(address node, uint256 amount, uint256 expiry, bytes calldata consent) external nonReentrant {
@@ -94,7 +61,7 @@ contract Stakes is IStakes, ReentrancyGuardTransient {
 
     /// @inheritdoc IStakes
     function deposit(address node, uint256 amount) external nonReentrant {
-        Slot storage slot = _nodes[node];
+        Node storage slot = _nodes[node];
         if (slot.operator == address(0)) revert UnknownNode();
         uint256 stake = slot.stake + amount;
         if (stake > MAX_STAKE) revert AmountTooLarge();
@@ -102,13 +69,12 @@ contract Stakes is IStakes, ReentrancyGuardTransient {
         if (_loans[node].amount > slot.stake) _loans[node].amount = slot.stake;
         slot.stake = uint56(stake);
         emit StakeDeposited(node, amount, stake);
-        token.safeTransferFrom(msg.sender, address(this), amount);
+        _receive(amount);
     }
 
     /// @inheritdoc IStakes
     function withdraw(address node, uint256 amount) external nonReentrant {
-        Slot storage slot = _nodes[node];
-        if (slot.operator != msg.sender) revert NotOperator();
+        if (_nodes[node].operator != msg.sender) revert NotOperator();
         _withdraw(node, amount);
     }
 
@@ -125,7 +91,7 @@ contract Stakes is IStakes, ReentrancyGuardTransient {
         if (unburnt < 2) revert NothingToBurn();
         uint256 amount = unburnt - 1;
         unburnt = 1;
-        token.safeTransfer(SuiteLib.SINK, amount);
+        _send(SINK, amount);
     }
 
     /// @inheritdoc IStakes
@@ -134,19 +100,17 @@ contract Stakes is IStakes, ReentrancyGuardTransient {
         onlyPools
         returns (address operator, uint256 stake)
     {
-        Slot memory slot = _nodes[node];
+        Node storage slot = _nodes[node];
         (operator, stake) = (slot.operator, slot.stake);
         if (operator == address(0)) revert UnknownNode();
         if (slot.pool != 0) revert InPool(slot.pool);
         if (stake < minStake) revert StakeTooLow(stake, minStake);
         // in a pool of its own seats and prices a borrower could have its stake paid out to itself
         if (_loans[node].amount != 0 && _loans[node].pool != pool) revert LentFor(_loans[node].pool);
-        Exit memory exit = _exits[node];
-        if (exit.lastPool != pool && (block.timestamp < exit.releaseAt || slot.frozen != 0)) {
-            revert StakeLocked(exit.releaseAt, slot.frozen);
+        if (slot.lastPool != pool && (block.timestamp < slot.releaseAt || slot.frozen != 0)) {
+            revert StakeLocked(slot.releaseAt, slot.frozen);
         }
         slot.pool = uint24(pool);
-        _nodes[node] = slot;
         emit NodeBound(node, pool);
     }
 
@@ -157,7 +121,6 @@ contract Stakes is IStakes, ReentrancyGuardTransient {
 
     /// @inheritdoc IStakes
     function freeze(address node) external onlyJudges {
-        // A count that has reached its end stays there: the stake is then locked for good, never free too early.
         uint256 frozen = _nodes[node].frozen;
         if (frozen != type(uint16).max) _nodes[node].frozen = uint16(++frozen);
         emit NodeFrozen(node, frozen);
@@ -165,7 +128,7 @@ contract Stakes is IStakes, ReentrancyGuardTransient {
 
     /// @inheritdoc IStakes
     function release(address node) external onlyJudges {
-        _release(node);
+        emit NodeReleased(node, _release(node));
     }
 
     /// @inheritdoc IStakes
@@ -175,40 +138,28 @@ contract Stakes is IStakes, ReentrancyGuardTransient {
         nonReentrant
         returns (uint256 taken, uint256 feesPaid, uint256 rewardPaid, uint256 left)
     {
-        Slot memory slot = _nodes[node];
-        uint256 amount = order.bps == 0 ? order.amount : slot.stake * order.bps / 10_000;
+        Node storage slot = _nodes[node];
+        uint256 stake = slot.stake;
+        uint256 amount = order.bps == 0 ? order.amount : stake * order.bps / 10_000;
         (taken, feesPaid, rewardPaid) =
-            SplitLib.slash(slot.stake, amount, order.kept, order.fees, order.reward, order.rewardBps);
-        left = slot.stake - taken;
+            SplitLib.slash(stake, amount, order.kept, order.fees, order.reward, order.rewardBps);
+        left = stake - taken;
         slot.stake = uint56(left);
-        if (slot.frozen != type(uint16).max) --slot.frozen;
+        uint256 frozen = _release(node);
         if (left < order.minStake && slot.pool != 0) {
-            // Nothing is left to lock when all of it was taken.
-            if (left != 0) {
-                _exits[node] = Exit({releaseAt: uint40(order.lockedUntil), lastPool: slot.pool});
-                emit NodeUnbound(node, slot.pool, order.lockedUntil);
-            }
-            slot.pool = 0;
+            // nothing is left to lock when all of it was taken
+            if (left == 0) slot.pool = 0;
+            else _unbind(node, order.lockedUntil);
         }
-        _nodes[node] = slot;
-        emit NodeSlashed(node, taken, feesPaid, rewardPaid, left, slot.frozen);
-        if (feesPaid != 0) token.safeTransfer(msg.sender, feesPaid);
-        if (rewardPaid != 0) token.safeTransfer(msg.sender == pools ? appeals : msg.sender, rewardPaid);
+        emit NodeSlashed(node, taken, feesPaid, rewardPaid, left, frozen);
+        _send(msg.sender, feesPaid);
+        _send(msg.sender == nodeChallenges ? nodeChallenges : address(appeals), rewardPaid);
         _discard(node, taken - feesPaid - rewardPaid, order.collector);
     }
 
     /// @inheritdoc IStakes
     function nodeOf(address node) external view returns (Node memory) {
-        Slot memory slot = _nodes[node];
-        Exit memory exit = _exits[node];
-        return Node({
-            operator: slot.operator,
-            stake: slot.stake,
-            pool: slot.pool,
-            lastPool: exit.lastPool,
-            frozen: slot.frozen,
-            releaseAt: exit.releaseAt
-        });
+        return _nodes[node];
     }
 
     /// @inheritdoc IStakes
@@ -223,8 +174,8 @@ contract Stakes is IStakes, ReentrancyGuardTransient {
 
     /// @inheritdoc IStakes
     function withdrawable(address node) external view returns (uint256) {
-        Slot memory slot = _nodes[node];
-        bool locked = slot.pool != 0 || slot.frozen != 0 || block.timestamp < _exits[node].releaseAt;
+        Node storage slot = _nodes[node];
+        bool locked = slot.pool != 0 || slot.frozen != 0 || block.timestamp < slot.releaseAt;
         return locked ? 0 : slot.stake;
     }
 
@@ -263,18 +214,17 @@ contract Stakes is IStakes, ReentrancyGuardTransient {
         if (_nodes[node].operator != address(0)) revert AlreadyRegistered();
         if (amount > MAX_STAKE) revert AmountTooLarge();
         if (block.timestamp > expiry) revert ConsentExpired();
-        if (!SignatureChecker.isValidSignatureNowCalldata(node, digest, consent)) revert BadConsent();
-        _nodes[node] = Slot({operator: operator, stake: uint56(amount), pool: 0, frozen: 0});
+        if (!TypedData.signedBy(node, digest, consent)) revert BadConsent();
+        (_nodes[node].operator, _nodes[node].stake) = (operator, uint56(amount));
         emit NodeRegistered(node, operator, amount);
-        token.safeTransferFrom(msg.sender, address(this), amount);
+        _receive(amount);
     }
 
     /// @dev Of a free stake: first to its sponsor, up to the loan, then to its operator.
     function _withdraw(address node, uint256 amount) private {
-        Slot storage slot = _nodes[node];
+        Node storage slot = _nodes[node];
         if (slot.pool != 0) revert InPool(slot.pool);
-        uint256 releaseAt = _exits[node].releaseAt;
-        if (block.timestamp < releaseAt || slot.frozen != 0) revert StakeLocked(releaseAt, slot.frozen);
+        if (block.timestamp < slot.releaseAt || slot.frozen != 0) revert StakeLocked(slot.releaseAt, slot.frozen);
         if (amount > slot.stake) revert StakeTooLow(slot.stake, amount);
         (address sponsor, uint256 loan) = loanOf(node);
         uint256 repaid = amount < loan ? amount : loan;
@@ -284,31 +234,31 @@ contract Stakes is IStakes, ReentrancyGuardTransient {
         if (repaid != 0) {
             _loans[node].amount = uint56(loan - repaid);
             emit LoanRepaid(node, sponsor, repaid);
-            token.safeTransfer(sponsor, repaid);
+            _send(sponsor, repaid);
         }
-        if (amount != repaid) token.safeTransfer(slot.operator, amount - repaid);
+        _send(slot.operator, amount - repaid);
     }
 
     /// @dev What of a penalty nobody gets waits to be burnt, in bulk; but for the share of whoever collects it.
     function _discard(address node, uint256 amount, address collector) private {
         if (amount == 0) return;
-        uint256 share = collector == address(0) ? 0 : SplitLib.collected(amount);
+        uint256 share = collector == address(0) ? 0 : amount * COLLECTOR_BPS / 10_000;
         unburnt += amount - share;
         if (collector == address(0)) return;
         emit Collected(node, collector, share);
-        token.safeTransfer(collector, share);
+        _send(collector, share);
     }
 
-    function _release(address node) private {
-        uint256 frozen = _nodes[node].frozen;
+    /// @return frozen How many freezes are left.
+    function _release(address node) private returns (uint256 frozen) {
+        frozen = _nodes[node].frozen;
         if (frozen != type(uint16).max) _nodes[node].frozen = uint16(--frozen);
-        emit NodeReleased(node, frozen);
     }
 
     function _unbind(address node, uint256 releaseAt) private {
-        uint24 pool = _nodes[node].pool;
-        _nodes[node].pool = 0;
-        _exits[node] = Exit({releaseAt: uint40(releaseAt), lastPool: pool});
+        Node storage slot = _nodes[node];
+        uint24 pool = slot.pool;
+        (slot.pool, slot.releaseAt, slot.lastPool) = (0, uint40(releaseAt), pool);
         emit NodeUnbound(node, pool, releaseAt);
     }
 }

@@ -3,7 +3,7 @@ pragma solidity 0.8.37;
 
 import {IParams} from "./interfaces/IParams.sol";
 import {ITimelock} from "./interfaces/ITimelock.sol";
-import {SuiteLib} from "./libraries/SuiteLib.sol";
+import {WrongAddress} from "./libraries/Types.sol";
 import {Ownable} from "@openzeppelin/contracts/access/Ownable.sol";
 import {TimelockController} from "@openzeppelin/contracts/governance/TimelockController.sol";
 
@@ -21,7 +21,7 @@ contract Timelock is ITimelock, TimelockController {
     {
         if (governor == address(0)) revert NoGovernor();
         address owner = Ownable(address(params_)).owner();
-        if (owner != address(this)) revert SuiteLib.WrongAddress(owner, address(this));
+        if (owner != address(this)) revert WrongAddress(owner, address(this));
         (params, shortestDelay) = (params_, delay);
         _grantRole(GUARDIAN_ROLE, guardian);
     }

@@ -149,7 +149,7 @@ contract AdversaryTest is Planting {
         uint256 trial = _dispute(stranger, s);
         _juryVotes(trial, Codes.REJECT_WEIGHTS);
         _passWindow();
-        uint256 until = court.roundOf(pool, 0, 0).settledAt + 3_600;
+        uint256 until = court.roundOf(pool, 0, 0).time + 3_600;
         vm.expectRevert(abi.encodeWithSelector(ICourt.NotFinal.selector, until));
         court.closeCommittee(pool, 0, 0);
         _conclude(s);

@@ -4,7 +4,7 @@ pragma solidity 0.8.37;
 import {IParams} from "../src/interfaces/IParams.sol";
 import {IPools} from "../src/interfaces/IPools.sol";
 import {Codes} from "../src/libraries/Codes.sol";
-import {FileData, FileRef, PoolTerms} from "../src/libraries/Types.sol";
+import {FileRef, PoolTerms} from "../src/libraries/Types.sol";
 import {Planting} from "./helpers/Planting.sol";
 
 /// @notice What is allowed up to its last value, and bodies that need every seat there is.
@@ -49,10 +49,9 @@ contract BoundariesTest is Planting {
         assertTrue(drawn);
         assertEq(jurors, expected);
         _juryVotes(trial, Codes.ACCEPT, 3, 0);
+        assertEq(juries.caseOf(trial).revealed, 7);
         for (uint256 i = 0; i < 5; ++i) {
-            (, uint256 code, bool revealed) = juries.ballotOf(trial, i);
-            assertEq(revealed, i < 3);
-            assertEq(code, i < 3 ? Codes.ACCEPT : 0);
+            assertEq(uint256(juries.ballotOf((trial << 4) | i)), i < 3 ? Codes.ACCEPT : 0);
         }
     }
 
@@ -105,23 +104,6 @@ contract BoundariesTest is Planting {
         _passWindow();
         pools.finalize(pool, s, _ref(s));
         assertEq(stakes.nodeOf(node).frozen, type(uint16).max);
-    }
-
-    /// What a rejected file costs is what was to be paid when it was settled, whoever makes it final, however late.
-    function test_lateFinalityHasThePenaltiesOfItsSettlement() public {
-        IParams.Values memory milder = defaultValues();
-        milder.slashBps = 5_000;
-        params.set(milder);
-        _wait(params.unbonding() - 1_800); // milder penalties hold in the middle of the file's challenge window
-        uint256 s = _submit();
-        _voteAll(0, Codes.REJECT_WEIGHTS);
-        uint256 settledAt = clock;
-        _passWindow();
-        (uint256 now_,,) = params.slashing(clock);
-        assertEq(now_, 5_000);
-        pools.finalize(pool, s, _ref(s));
-        assertEq(stakes.stakeOf(node), 0);
-        assertEq(pools.accountOf(pool, node).barrier, settledAt);
     }
 
     /// What two committees leave undecided is under way no more.

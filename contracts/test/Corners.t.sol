@@ -171,9 +171,9 @@ contract CornersTest is Planting {
     }
 
     function test_partialSlashLocksTheRest() public {
-        (, uint256 reward,) = params.slashing(clock);
-        assertEq(reward, 2_000);
-        _setSlash(5_000);
+        IParams.Values memory v = defaultValues();
+        v.slashBps = 5_000;
+        _redeploy(v);
         uint256 s = _submit();
         _voteAll(0, Codes.REJECT_WEIGHTS);
         _passWindow();
@@ -190,12 +190,5 @@ contract CornersTest is Planting {
         vm.prank(operator);
         stakes.withdraw(node, STAKE / 2);
         assertEq(token.balanceOf(operator), STAKE / 2);
-    }
-
-    function _setSlash(uint16 bps) private {
-        IParams.Values memory v = defaultValues();
-        v.slashBps = bps;
-        params.set(v);
-        _wait(30 days);
     }
 }

@@ -18,19 +18,39 @@ contract EdgesTest is Network {
         s = _submit();
         _voteAll(1, Codes.ACCEPT);
         uint256 trial = _dispute(stranger, s);
-        IJuries.Case memory c = juries.caseOf(trial);
+        IJuries.Trial memory c = juries.caseOf(trial);
         assertEq(c.pool, pool);
         assertEq(c.sequence, 16);
         assertEq(c.size, 5);
         assertEq(c.fee, 5e8);
-        assertEq(c.commitUntil, 0);
+        assertEq(c.time, 0);
         _blocks(3);
         juries.draw(trial);
         c = juries.caseOf(trial);
         assertEq(c.time, clock);
-        assertEq(c.commitUntil, clock + 60);
-        assertEq(c.revealUntil, clock + 120);
-        assertEq(c.seedBlock, 0);
+        assertEq(c.commitWindow, 60);
+        assertEq(c.revealWindow, 60);
+    }
+
+    /// The dearest terms that a pool can have, at the most files of a challenge: nothing is cut off.
+    function test_juryTermsAtTheirLimits() public {
+        PoolTerms memory terms = defaultTerms();
+        (terms.fee, terms.juryFee) = (type(uint32).max, type(uint32).max);
+        (terms.commitWindow, terms.juryCommitWindow) = (30 days, 1 days);
+        _isSummoned(terms, 1, 1, 1 days);
+        _isSummoned(terms, 17, 17, 30 days);
+        _isSummoned(terms, 256, 256, 30 days);
+        (terms.commitWindow, terms.juryCommitWindow) = (1 days, 1 days);
+        _isSummoned(terms, 17, 17, 2 days);
+        _isSummoned(terms, 256, 256, 17 days);
+    }
+
+    function _isSummoned(PoolTerms memory terms, uint256 files_, uint256 fees, uint256 window) private {
+        vm.mockCall(address(court), abi.encodeCall(court.termsOf, (pool)), abi.encode(terms));
+        vm.prank(address(nodeChallenges));
+        IJuries.Trial memory c = juries.caseOf(juries.summon(pool, 0, files_, new uint256[](0), address(0)));
+        assertEq(c.fee, fees * type(uint32).max);
+        assertEq(c.commitWindow, window);
     }
 
     function test_commitmentIsNoVote() public {
@@ -47,21 +67,17 @@ contract EdgesTest is Network {
         assertEq(code, Codes.ACCEPT);
         assertEq(votes[0], Codes.ACCEPT);
         assertEq(votes[2], Codes.NONE);
-        (bytes32 commitment, uint256 codes, bool revealed) = court.ballotOf(pool, 0, 0, 2);
-        assertTrue(commitment != 0);
-        assertEq(codes, 0);
-        assertFalse(revealed);
+        assertTrue(uint256(_ballot(0, 0, 2)) > type(uint64).max); // no codes
+        assertFalse(_hasRevealed(0, 0, 2));
     }
 
     function test_ballotsOfAClosedCommitteeAreForgotten() public {
         _submit();
         _voteAll(0, Codes.ACCEPT);
-        (, uint256 codes,) = court.ballotOf(pool, 0, 0, 1);
-        assertEq(codes, _all(1));
+        assertEq(uint256(_ballot(0, 0, 1)), _all(1));
         _passWindow();
         court.closeCommittee(pool, 0, 0);
-        (, codes,) = court.ballotOf(pool, 0, 0, 1);
-        assertEq(codes, 0);
+        assertEq(uint256(_ballot(0, 0, 1)), 0);
     }
 
     /// Reopening costs a hundredth of a bond, or what a seat has left of it.

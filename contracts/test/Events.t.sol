@@ -275,7 +275,7 @@ contract EventsTest is Planting {
 
     function test_bodiesAreAnnouncedWithTheirSeeds() public {
         uint256 s = _submit();
-        uint256 seedBlock = court.roundOf(pool, 0, 0).seedBlock;
+        uint256 seedBlock = court.roundOf(pool, 0, 0).time;
         _blocks(seedBlock + 1 - height);
         (uint256[] memory members,, bytes32 seed,) = court.committeeOf(pool, 0, 0);
         uint256 drawn = uint256(seed) | (members[0] << 64) | (members[1] << 80) | (members[2] << 96);

@@ -121,7 +121,7 @@ contract GasTest is MeasuringChallenges {
     /// @dev A lane's way to its outcomes in the fewest transactions: a commit that draws, a commit, commit and reveal of the last member in one call, a reveal, and one
     /// that settles. Returns the gas of all but the last, and of the last.
     function _judge(uint256 lane, uint256 code) internal returns (uint256 votes, uint256 settling) {
-        uint256 seedBlock = court.roundOf(pool, lane, 0).seedBlock;
+        uint256 seedBlock = court.roundOf(pool, lane, 0).time;
         if (height <= seedBlock) _blocks(seedBlock + 1 - height);
         _commit(lane, 0, 0, _all(code));
         drawing = _used();

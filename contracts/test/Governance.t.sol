@@ -4,7 +4,7 @@ pragma solidity 0.8.37;
 import {IParams} from "../src/interfaces/IParams.sol";
 import {ISeats} from "../src/interfaces/ISeats.sol";
 import {ITimelock} from "../src/interfaces/ITimelock.sol";
-import {SuiteLib} from "../src/libraries/SuiteLib.sol";
+import {WrongAddress} from "../src/libraries/Types.sol";
 import {Network} from "./helpers/Network.sol";
 import {IAccessControl} from "@openzeppelin/contracts/access/IAccessControl.sol";
 import {Ownable} from "@openzeppelin/contracts/access/Ownable.sol";
@@ -12,7 +12,7 @@ import {Ownable2Step} from "@openzeppelin/contracts/access/Ownable2Step.sol";
 import {TimelockController} from "@openzeppelin/contracts/governance/TimelockController.sol";
 import {IERC20Errors} from "@openzeppelin/contracts/interfaces/draft-IERC6093.sol";
 
-/// @notice Governance as `muster deploy` sets it up: a timelock owns the parameters, a guardian may pause; and who can
+/// @notice Governance as `muster deploy` sets it up: a timelock owns the pause, a guardian may pause; and who can
 /// make the tokens that seats cost.
 contract GovernanceTest is Network {
     uint256 internal constant DELAY = 2 days;
@@ -32,11 +32,6 @@ contract GovernanceTest is Network {
 
     function _arguments(address who) internal view returns (bytes memory) {
         return abi.encode(params, DELAY, who, guardian);
-    }
-
-    function _raised() internal pure returns (IParams.Values memory v) {
-        v = defaultValues();
-        v.minorityPenalty = 1.5e9;
     }
 
     function _schedule(bytes memory data) internal returns (bytes32 id) {
@@ -60,13 +55,11 @@ contract GovernanceTest is Network {
         return abi.encodeWithSelector(IAccessControl.AccessControlUnauthorizedAccount.selector, who, role);
     }
 
-    function test_nobodyButTheTimelockChangesParams() public {
+    function test_nobodyButTheTimelockPauses() public {
         address[4] memory others = [governor, guardian, address(this), stranger];
         for (uint256 i = 0; i < others.length; ++i) {
             bytes memory no = abi.encodeWithSelector(Ownable.OwnableUnauthorizedAccount.selector, others[i]);
             vm.startPrank(others[i]);
-            vm.expectRevert(no);
-            params.set(_raised());
             vm.expectRevert(no);
             params.setPaused(true);
             vm.expectRevert(no);
@@ -76,12 +69,12 @@ contract GovernanceTest is Network {
             vm.stopPrank();
         }
         vm.prank(address(timelock));
-        params.set(_raised());
-        assertEq(params.valuesAt(clock + params.unbonding()).minorityPenalty, 1.5e9);
+        params.setPaused(true);
+        assertTrue(params.paused());
     }
 
     function test_nobodyButTheGovernorProposesExecutesOrCancels() public {
-        bytes memory data = abi.encodeCall(IParams.set, (_raised()));
+        bytes memory data = abi.encodeCall(IParams.setPaused, (true));
         address[3] memory others = [guardian, address(this), stranger];
         bytes32[3] memory roles = [timelock.PROPOSER_ROLE(), timelock.CANCELLER_ROLE(), timelock.EXECUTOR_ROLE()];
         bytes32 id = _schedule(data);
@@ -100,8 +93,8 @@ contract GovernanceTest is Network {
         assertTrue(timelock.isOperationDone(id));
     }
 
-    function test_aScheduledChangeWaitsForItsDelayAndThenForTheParametersOwn() public {
-        bytes memory data = abi.encodeCall(IParams.set, (_raised()));
+    function test_aScheduledChangeWaitsForItsDelay() public {
+        bytes memory data = abi.encodeCall(IParams.setPaused, (true));
         vm.prank(governor);
         vm.expectRevert(abi.encodeWithSelector(TimelockController.TimelockInsufficientDelay.selector, DELAY - 1, DELAY));
         timelock.schedule(address(params), 0, data, 0, 0, DELAY - 1);
@@ -110,19 +103,17 @@ contract GovernanceTest is Network {
         vm.expectRevert(_unexpected(id, TimelockController.OperationState.Ready));
         vm.prank(governor);
         timelock.execute(address(params), 0, data, 0, 0);
+        assertFalse(params.paused());
         _wait(1);
         _execute(data);
-        uint256 holds = clock + params.unbonding();
-        assertEq(params.values().minorityPenalty, 1e9);
-        assertEq(params.valuesAt(holds - 1).minorityPenalty, 1e9);
-        assertEq(params.valuesAt(holds).minorityPenalty, 1.5e9);
+        assertTrue(params.paused());
         vm.expectRevert(_unexpected(id, TimelockController.OperationState.Ready));
         vm.prank(governor);
         timelock.execute(address(params), 0, data, 0, 0); // not twice
     }
 
     function test_aCancelledChangeIsNeverMade() public {
-        bytes memory data = abi.encodeCall(IParams.set, (_raised()));
+        bytes memory data = abi.encodeCall(IParams.setPaused, (true));
         bytes32 id = _schedule(data);
         vm.prank(governor);
         timelock.cancel(id);
@@ -133,7 +124,7 @@ contract GovernanceTest is Network {
         _schedule(data);
         _wait(DELAY);
         _execute(data);
-        assertEq(params.valuesAt(clock + params.unbonding()).minorityPenalty, 1.5e9);
+        assertTrue(params.paused());
     }
 
     function test_aGuardianPausesAtOnceAndDoesNothingElse() public {
@@ -278,7 +269,7 @@ contract GovernanceTest is Network {
 
     function test_aTimelockThatOwnsNothingCannotBeMade() public {
         address made = _at(vm.getNonce(address(this)));
-        _fails(_arguments(governor), abi.encodeWithSelector(SuiteLib.WrongAddress.selector, address(timelock), made));
+        _fails(_arguments(governor), abi.encodeWithSelector(WrongAddress.selector, address(timelock), made));
         vm.prank(address(timelock));
         Ownable2Step(address(params)).transferOwnership(made);
         vm.prank(made);

@@ -2,17 +2,14 @@
 pragma solidity 0.8.37;
 
 import {AccountSlot} from "../src/libraries/AccountSlot.sol";
-import {Audit} from "../src/libraries/Audit.sol";
 import {Checkpoint} from "../src/libraries/Checkpoint.sol";
 import {Codes} from "../src/libraries/Codes.sol";
 import {Epochs} from "../src/libraries/Epochs.sol";
 import {FileId} from "../src/libraries/FileId.sol";
-import {JuryTerms} from "../src/libraries/JuryTerms.sol";
 import {Lottery} from "../src/libraries/Lottery.sol";
 import {Reckoning} from "../src/libraries/Reckoning.sol";
 import {SplitLib} from "../src/libraries/SplitLib.sol";
 import {Tally} from "../src/libraries/Tally.sol";
-import {PoolTerms} from "../src/libraries/Types.sol";
 import {PRBTest} from "@prb/test/PRBTest.sol";
 
 /// @notice EIP-2935's contract, as a stand-in that answers every number with its hash.
@@ -36,21 +33,6 @@ contract LibrariesTest is PRBTest {
             require(x < n && seen & (1 << x) == 0, "repeated");
             seen |= 1 << x;
         }
-    }
-
-    /// The dearest terms that a pool can have, at the most files of a challenge: nothing is cut off.
-    function test_juryTermsAtTheirLimits() public {
-        PoolTerms memory terms;
-        (terms.fee, terms.juryFee) = (type(uint32).max, type(uint32).max);
-        (terms.commitWindow, terms.juryCommitWindow) = (30 days, 1 days);
-        assertEq(JuryTerms.fee(terms, 1), type(uint32).max);
-        assertEq(JuryTerms.fee(terms, 256), 256 * uint256(type(uint32).max));
-        assertEq(JuryTerms.commitWindow(terms, 1), 1 days);
-        assertEq(JuryTerms.commitWindow(terms, 17), 30 days);
-        assertEq(JuryTerms.commitWindow(terms, 256), 30 days);
-        (terms.commitWindow, terms.juryCommitWindow) = (1 days, 1 days);
-        assertEq(JuryTerms.commitWindow(terms, 17), 2 days);
-        assertEq(JuryTerms.commitWindow(terms, 256), 17 days);
     }
 
     function test_lotteryIsUniform() public pure {
@@ -95,18 +77,6 @@ contract LibrariesTest is PRBTest {
         require(Epochs.hashOf(9_000) == keccak256(abi.encode(uint256(9_000))), "history");
         require(Epochs.hashOf(10_000) == 0, "the block that is being made");
         require(Epochs.hashOf(10_001) == 0, "future");
-    }
-
-    /// The sixteen bits of a row are below the rate, or the row is not in the sample.
-    function test_rowWhoseBitsAreTheRateIsNotInTheSample() public pure {
-        bytes32 seed = keccak256("seed");
-        uint256 always = uint256(keccak256(abi.encode(Audit.ONE_TAG, seed, uint256(5)))) % 32;
-        for (uint256 row = 0; row < 32; ++row) {
-            if (row == always) continue;
-            uint256 bits = uint16(uint256(keccak256(abi.encode(Audit.TAG, seed, uint256(5), row))));
-            require(!Audit.sampled(seed, 5, 32, bits, row), "at the rate");
-            require(Audit.sampled(seed, 5, 32, bits + 1, row), "below the rate");
-        }
     }
 
     function _outcome(uint256 a, uint256 b, uint256 c) private pure returns (uint256) {

@@ -13,7 +13,7 @@ const own = join(root, ".venv", "bin", "python");
 const READ = "import json, sys, tomllib; print(json.dumps(tomllib.load(open(sys.argv[1], 'rb'))))";
 const toml = (path) => JSON.parse(execFileSync(existsSync(own) ? own : "python3", ["-c", READ, path], { encoding: "utf8" }));
 
-const FILES = 64; // of a node that may be under way at once: TermsLib.MAX_UNSETTLED
+const FILES = 64; // of a node that may be under way at once: Bounds.MAX_UNSETTLED
 const BASE_UNITS = 1e9;
 const AMOUNTS = ["bond", "min_bond", "malformed", "minority", "withheld", "overturn", "canary_slash", "delay_compensation"];
 const PRICES = ["rate", "fee", "jury_fee", "min_stake"];
@@ -63,7 +63,7 @@ const lockup = ({ terms: t, suite }) =>
   (9 / 8) * ((1 + 4 * t.draw_blocks) * suite.block_seconds + 2 * (t.commit_window + t.reveal_window) +
     t.challenge_window + t.receipt_window + 2 * (t.appeal_window + t.jury_commit_window + t.jury_reveal_window));
 // A node challenge over `files` files: a juror's fee, its first jury's, its jurors' time to commit, and how long it can hold a
-// stake: two juries, each drawn by the end of the third epoch after its seed's (JuryTerms.sol, Epochs.sol), and the time to appeal.
+// stake: two juries, each drawn by the end of the third epoch after its seed's (Juries.sol, Epochs.sol), and the time to appeal.
 const CHALLENGE_FILES = 256; // NodeChallenges.MAX_FILES
 const jurorFee = ({ terms: t }, files) => t.jury_fee + (files - 1) * t.fee;
 const challengeFees = (n, files) => n.terms.jury * jurorFee(n, files);
@@ -100,7 +100,6 @@ const figures = {
   "least minStake: jury × juryFee": (n) => tokens(n.terms.jury * n.terms.jury_fee),
   "U of such a pool": (n) => duration(lockup(n)),
   "most that U may be (unbonding)": (n) => duration(n.suite.unbonding),
-  "a change of penalties is public for (timelock + unbonding)": (n) => duration(n.suite.timelock_delay + n.suite.unbonding),
   "a seat that leaves unbonds at the latest after (four epochs)": (n) => duration(4 * n.suite.epoch_blocks * n.suite.block_seconds),
 };
 const block = `${captured}

@@ -4,18 +4,8 @@ from typing import Annotated, Generic, TypeVar
 
 from pydantic import Field
 
+from protocol.api import run
 from protocol.api.base import Amount, ResponseBody, Rows, at_most
-from protocol.api.run import (
-    CanaryEntry,
-    DisputeEntry,
-    HeldEntry,
-    PublishedEntry,
-    ReportEntry,
-    RunOutline,
-    SlashEntry,
-    SubmissionEntry,
-    ValidatorEntry,
-)
 from protocol.verdict import Measurement
 
 E = TypeVar("E")
@@ -81,7 +71,7 @@ class ThroughputEntry(ResponseBody):
     tokens: int
 
 
-class Overview(RunOutline):
+class Overview(run.RunOutline):
     """Where a run stands, small enough to be asked for often. `map` has the first letter of each node's state, in the
     order of joining. `held`: who has which policy step, newest first."""
 
@@ -94,7 +84,7 @@ class Overview(RunOutline):
     nodes: Counts
     validators: Counts
     map: str
-    held: Rows[HeldEntry]
+    held: Rows[run.HeldEntry]
     disputes: int
     canaries: int
     slashed: Amount
@@ -109,7 +99,7 @@ class History(ResponseBody):
     columns: Annotated[dict[str, Rows[float | None]], at_most(1000)]
 
 
-class StepEntry(PublishedEntry):
+class StepEntry(run.PublishedEntry):
     """A policy step with its files by status, accepted tokens, and when the first and last were submitted, accepted."""
 
     reward: float | None
@@ -123,7 +113,7 @@ class StepEntry(PublishedEntry):
 class StepView(StepEntry):
     """A policy step with the trainer's report on its making, null where there is none."""
 
-    report: ReportEntry | None
+    report: run.ReportEntry | None
 
 
 class MemberEntry(ResponseBody):
@@ -147,7 +137,7 @@ class PanelEntry(ResponseBody):
     members: Rows[MemberEntry]
 
 
-class SubmissionView(SubmissionEntry):
+class SubmissionView(run.SubmissionEntry):
     """All that the chain says of a file. `final`: when its outcome stands for good; `key`: its object."""
 
     root: str
@@ -156,9 +146,9 @@ class SubmissionView(SubmissionEntry):
     final: int | None
     finalized: bool
     panels: Rows[PanelEntry]
-    dispute: DisputeEntry | None
-    canary: CanaryEntry | None
-    slashes: Rows[SlashEntry]
+    dispute: run.DisputeEntry | None
+    canary: run.CanaryEntry | None
+    slashes: Rows[run.SlashEntry]
 
 
 class FindingEntry(ResponseBody):
@@ -232,11 +222,11 @@ class VoteEntry(ResponseBody):
     time: int
 
 
-class ValidatorView(ValidatorEntry):
+class ValidatorView(run.ValidatorEntry):
     """A seats' owner with the newest votes of its seats and what they lost."""
 
     recent: Rows[VoteEntry]
-    slashes: Rows[SlashEntry]
+    slashes: Rows[run.SlashEntry]
 
 
 class HitEntry(ResponseBody):

@@ -18,19 +18,8 @@ from pathlib import Path
 
 import protocol
 from protocol.errors import MusterError, first_line
-from protocol.rollout_file.rows import (
-    ANSWER,
-    OK,
-    REFUSED,
-    REQUEST,
-    Limits,
-    MalformedFile,
-    Rollout,
-    RolloutHeader,
-    check_rollouts,
-    decode_row,
-    unpack_body,
-)
+from protocol.rollout_file import rows
+from protocol.rollout_file.rows import Limits, MalformedFile, Rollout, RolloutHeader, check_rollouts, decode_row
 
 _SLACK_SECONDS = 60.0  # wall time beyond the CPU limit before our own machine, not the file, is blamed
 _MAGIC = b"PAR1"
@@ -69,10 +58,10 @@ class Sandbox:
         late = threading.Timer(limits.cpu_seconds + _SLACK_SECONDS, os.killpg, (process.pid, signal.SIGKILL))
         late.start()
         try:
-            process.stdin.write(REQUEST.pack(len(fields), len(data)) + fields + data)
+            process.stdin.write(rows.REQUEST.pack(len(fields), len(data)) + fields + data)
             process.stdin.flush()
-            head = process.stdout.read(ANSWER.size)
-            status, size = ANSWER.unpack(head) if len(head) == ANSWER.size else (0, 1)
+            head = process.stdout.read(rows.ANSWER.size)
+            status, size = rows.ANSWER.unpack(head) if len(head) == rows.ANSWER.size else (0, 1)
             body = process.stdout.read(size)
         finally:
             late.cancel()
@@ -115,11 +104,11 @@ def _judge(status: int, body: bytes, limits: Limits) -> list[bytes]:
         if os.WTERMSIG(status) == signal.SIGXCPU:
             raise MalformedFile(f"takes more than {limits.cpu_seconds} s of CPU to unpack")
         raise MalformedFile(f"crashes the Parquet reader ({signal.Signals(os.WTERMSIG(status)).name})")
-    if not body or body[0] not in (OK, REFUSED):
+    if not body or body[0] not in (rows.OK, rows.REFUSED):
         raise MalformedFile(f"takes more than {limits.memory_bytes >> 20} MiB to unpack")
-    if body[0] == REFUSED:
+    if body[0] == rows.REFUSED:
         raise MalformedFile(body[1:].decode("utf-8", "replace"))
-    return list(unpack_body(body[1:]))
+    return list(rows.unpack_body(body[1:]))
 
 
 SANDBOX = Sandbox()

@@ -17,20 +17,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from protocol.rollout_file import rows
 from protocol.rollout_file.confine import confine
-from protocol.rollout_file.rows import (
-    ANSWER,
-    MAX_HEADER_BYTES,
-    OK,
-    REFUSED,
-    REQUEST,
-    Limits,
-    MalformedFile,
-    Rollout,
-    RolloutHeader,
-    encode_row,
-    pack_body,
-)
+from protocol.rollout_file.rows import MAX_HEADER_BYTES, Limits, MalformedFile, Rollout, RolloutHeader, encode_row
 from protocol.toploc.codec import PROOF_BYTES, proof_count
 
 METADATA_KEY = "muster"
@@ -171,14 +160,14 @@ def parse(data: bytes, limits: Limits) -> bytes:
         file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
         header = check_metadata(file.metadata, limits)
         table = file.read(use_threads=False)
-        rows = []
+        encoded = []
         for rollout in rows_of(table, limits):
             if any(len(proof) != PROOF_BYTES for proof in rollout.proofs):
                 raise MalformedFile(f"a proof that has not {PROOF_BYTES} bytes")
-            rows.append(encode_row(rollout))
-            if len(rows[-1]) > limits.row_bytes:
-                raise MalformedFile(f"row {len(rows) - 1} is larger than the pool allows")
-        return pack_body(header, rows)
+            encoded.append(encode_row(rollout))
+            if len(encoded[-1]) > limits.row_bytes:
+                raise MalformedFile(f"row {len(encoded) - 1} is larger than the pool allows")
+        return rows.pack_body(header, encoded)
     except MalformedFile:
         raise
     except MemoryError:
@@ -192,9 +181,9 @@ def _child(data: bytes, limits: Limits, out: int) -> None:
     try:
         confine(limits.memory_bytes, limits.cpu_seconds, out)
         try:
-            answer = bytes([OK]) + parse(data, limits)
+            answer = bytes([rows.OK]) + parse(data, limits)
         except MalformedFile as error:
-            answer = bytes([REFUSED]) + error.what.encode("utf-8", "replace")[:1000]
+            answer = bytes([rows.REFUSED]) + error.what.encode("utf-8", "replace")[:1000]
         while answer:
             answer = answer[os.write(out, answer) :]
     finally:
@@ -229,13 +218,13 @@ def main() -> None:
     pa.set_memory_pool(pa.system_memory_pool())
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    while len(head := requests.read(REQUEST.size)) == REQUEST.size:
-        limits_size, data_size = REQUEST.unpack(head)
+    while len(head := requests.read(rows.REQUEST.size)) == rows.REQUEST.size:
+        limits_size, data_size = rows.REQUEST.unpack(head)
         fields, data = requests.read(limits_size), requests.read(data_size)
         if len(data) < data_size:
             return
         status, body = _serve_one(data, Limits(**json.loads(fields)))
-        answers.write(ANSWER.pack(status, len(body)) + body)
+        answers.write(rows.ANSWER.pack(status, len(body)) + body)
         answers.flush()
 
 

@@ -137,9 +137,9 @@ def verify_rows(
         what = f"{len(chosen)} tokens for {len(logits)} rows, or a token outside the vocabulary of {logits.shape[1]}"
         raise MusterError(what, "check the tokens before sampling")
     if getattr(logits, "is_cuda", False):
-        from protocol.sampling import cuda_verify
+        from protocol.sampling import cuda
 
-        measured = Gaps(*cuda_verify.verify(logits, chosen, keys, positions, temperature))
+        measured = Gaps(*cuda.verify(logits, chosen, keys, positions, temperature))
         check_finite(measured.best_logprobs)
         return measured
     return _raced(np.ascontiguousarray(logits), chosen, keys, positions, temperature, threads)

@@ -25,11 +25,11 @@ def compare_pools(game: Game, state: State) -> None:
             assert (round_.settled, round_.seats) == (seen["settled"], tuple(seen["seats"]))
             assert bool(round_.closed) == seen["closed"]
             if round_.settled:
-                assert (round_.codes, round_.settled_time) == (seen["codes"], seen["settledAt"])
+                assert (round_.codes, round_.settled_time) == (seen["codes"], seen["time"])
             elif round_.round == 0:
                 assert [place for place in range(LANE) if code_at(seen["codes"], place)] == list(places(lane))
                 # A seed block that nobody drew with moves on by whole epochs.
-                moved = 0 if round_.drawn else seen["seedBlock"] - round_.seed_block
+                moved = 0 if round_.drawn else seen["time"] - round_.seed_block
                 assert moved >= 0
                 assert moved % epoch == 0
 
@@ -68,7 +68,6 @@ def compare(game: Game) -> State:
         for name in ("outcome", "bond", "pool", "node", "accuser"):
             assert getattr(challenge, name) == held[name]
         assert challenge.trials[0] == held["trial"]
-        assert challenge.time == held["openedAt"]
     for number, trial in state.trials.items():
         case = suite.juries.read("caseOf", number)
         assert (trial.next, trial.appeal_until, trial.settled) == (case["next"], case["appealUntil"], case["concluded"])

@@ -4,7 +4,7 @@ import pytest
 
 from chain.contracts import MOST_FILES
 from chain.errors import ContractError
-from chain.indexer.records import ChallengeOutcome, NodeChallenge, Submission, jury_fee
+from chain.indexer.records import ChallengeOutcome, NodeChallenge, Submission, Terms
 from chain.indexer.state import State
 from chain.suite import Suite
 from protocol.accounts import LocalAccount
@@ -14,6 +14,11 @@ from tests.chain.game import FEE, Game, work
 from tests.conftest import TOKEN
 
 EVIDENCE = bytes(range(32))
+
+
+def jury_fee(terms: Terms, files: int) -> int:
+    """As Juries.sol: the jury's fee for the first of `files` files, a committee's for every further one."""
+    return terms.juryFee + (files - 1) * terms.fee
 
 
 def open_challenges(state: State) -> list[NodeChallenge]:
@@ -162,7 +167,8 @@ def test_jurors_of_several_files_have_the_time_of_as_many(game: Game) -> None:
         game.mine_to(game.state.trials[trial].seed_block + 1)
         suite.juries.draw(trial).send()
         seen, drawn = suite.juries.read("caseOf", trial), game.state.trials[trial]
-        assert (drawn.commit_until, drawn.reveal_until) == (seen["commitUntil"], seen["revealUntil"])
+        assert drawn.commit_until == seen["time"] + seen["commitWindow"]
+        assert drawn.reveal_until == drawn.commit_until + seen["revealWindow"]
         assert drawn.commit_until - drawn.drawn_time == window
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from chain.indexer.logs import Batch, Event
 from chain.indexer.projection import Projection
-from chain.indexer.reducers import Args, Pools, apply, replay
+from chain.indexer.reducers import Args, Pools, apply
 from chain.indexer.state import State
 from protocol.verdict import Code
-from tests.orchestrator.chain import CHEAT, NODE, VOTER, ScriptedChain
+from tests.orchestrator.chain import CHEAT, NODE, VOTER, ScriptedChain, replay
 
 
 class SlowChain(ScriptedChain):

@@ -13,11 +13,11 @@ import pytest
 from chain.client import ChainClient
 from chain.indexer.follower import Follower
 from chain.indexer.projection import Projection
-from chain.indexer.reducers import replay
 from protocol.errors import UnreachableError
 from tests.chain.conftest import ALICE, amounts, follow, mint
 from tests.chain.proxy import Proxy
 from tests.conftest import Deployed
+from tests.orchestrator.chain import replay
 
 
 def test_a_reorganisation_is_rolled_back(deployed: Deployed, tmp_path: Path) -> None:

@@ -171,7 +171,7 @@ def test_a_canary_that_the_committee_accepted(game: Game) -> None:
     state = compare(game)
     canary = state.canaries[game.pool, sub.sequence]
     assert (canary.concluded, canary.upheld, canary.code) == (True, True, Code.CANARY)
-    slash = state.params_at(game.suite.client.now())["canarySlash"]
+    slash = state.params["canarySlash"]
     assert canary.slashed == dict.fromkeys(canary.accused, slash)
     assert {(s.kind, s.amount) for s in state.slashes} == {("seat", slash)}
     assert game.again(sub).status == Status.CANARY

@@ -6,6 +6,8 @@ from typing import Any
 
 from chain.indexer.logs import Batch, Event
 from chain.indexer.records import Terms, pack_work
+from chain.indexer.reducers import apply
+from chain.indexer.state import State
 from chain.indexer.store import Archive
 from protocol.accounts import Account as Key
 from protocol.accounts import LocalAccount
@@ -13,10 +15,39 @@ from protocol.verdict import Code
 
 POOLS = "0x" + "11" * 20
 RATE, FEE, COMMITTEE, WINDOW = 10, 1001, 3, 20
-# In the order of `Terms`.
-NUMBERS = RATE, FEE, 500, 1000, 10, 100_000, COMMITTEE, 5, 0, 4, 65536, 100, 10, 10, WINDOW, 10, 10, 10, 10, 0
-TERMS = Terms(*NUMBERS, inviteOnly=False, configHash=b"\1" * 32)
+TERMS = Terms(
+    committee=COMMITTEE,
+    drawBlocks=100,
+    commitWindow=10,
+    revealWindow=10,
+    challengeWindow=WINDOW,
+    receiptWindow=10,
+    fee=FEE,
+    group=0,
+    auditRate=65536,
+    maxLag=4,
+    jury=5,
+    rate=RATE,
+    juryFee=500,
+    minStake=1000,
+    leverage=10,
+    maxUnits=100_000,
+    appealJury=0,
+    appealWindow=10,
+    juryCommitWindow=10,
+    juryRevealWindow=10,
+    inviteOnly=False,
+    configHash=b"\1" * 32,
+)
 OWNER, NODE, CHEAT, VOTER, STRANGER = (Key.from_key(bytes([n]) * 32) for n in range(1, 6))
+
+
+def replay(events: Iterable[Event]) -> State:
+    """The state after `events`, in chain order."""
+    state = State()
+    for event in events:
+        apply(state, event)
+    return state
 
 
 class ScriptedChain:

@@ -6,11 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chain.indexer.projection import Projection
-from chain.indexer.reducers import replay
 from orchestrator.ledger import escrow
 from orchestrator.scheduling.aggregates import ConsumedFiles, FileAggregates
 from protocol.verdict import Code
-from tests.orchestrator.chain import FEE, NODE, ScriptedChain, started
+from tests.orchestrator.chain import FEE, NODE, ScriptedChain, replay, started
 
 OUTCOMES = (Code.ACCEPT, Code.UNSURE, Code.MALFORMED, Code.UNAVAILABLE, Code.REJECT_WEIGHTS, Code.VOID)
 codes = st.sampled_from([int(one) for one in OUTCOMES])

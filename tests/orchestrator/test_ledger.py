@@ -13,7 +13,6 @@ from pyarrow import parquet
 from chain.indexer.follower import Follower
 from chain.indexer.projection import Projection
 from chain.indexer.records import Status, Submission
-from chain.indexer.reducers import replay
 from cli.audit.ledger import write_table
 from orchestrator.chain import PoolView
 from orchestrator.ledger import NAMES, escrow, reconcile, rows, tables
@@ -25,7 +24,7 @@ from tests.chain.game import FEE as GAME_FEE
 from tests.chain.game import RATE as GAME_RATE
 from tests.chain.game import Game, begin, work
 from tests.conftest import Deployed
-from tests.orchestrator.chain import CHEAT, COMMITTEE, FEE, NODE, RATE, VOTER, WINDOW, started
+from tests.orchestrator.chain import CHEAT, COMMITTEE, FEE, NODE, RATE, VOTER, WINDOW, replay, started
 
 FEES = FEE * COMMITTEE
 BUDGET = 10_000_000

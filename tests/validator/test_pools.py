@@ -17,6 +17,7 @@ from protocol.errors import ConfigError, UnreachableError
 from protocol.identity import PoolId
 from protocol.seeds import Work
 from protocol.waits import wait_for
+from runtime.process import EngineConfig
 from tests.chain.game import terms
 from tests.validator.daemon_world import FAMILY
 from validator.config import READY
@@ -32,7 +33,7 @@ def seat(**known: Any) -> Seat:
 
 
 def opener(home: Path) -> PoolOpener:
-    copy = {"model_copy": lambda update: SimpleNamespace(**update)}
+    copy = {"model_copy": lambda update: EngineConfig(**update)}
     engine = SimpleNamespace(make=lambda: None, name="transformers", **copy)
     config: Any = SimpleNamespace(home=home, engine=engine)
     shared: Any = SimpleNamespace(voters={str(VOTER.address): None})

@@ -199,12 +199,11 @@ def test_a_store_too_small_for_a_file_takes_none_and_one_byte_fits() -> None:
 
 def test_who_a_pools_files_belong_to_is_read_from_the_chain(world: ValidatorWorld) -> None:
     game = world.game
-    now = game.suite.client.now()
-    least = game.state.params_at(now)["withheldPenalty"] // 100
-    assert tenant_of(game.state, game.pool, now) == Tenant(game.owner.address, True, FEE, least)
-    assert not tenant_of(game.state, 99, now).chosen
+    least = game.state.params["withheldPenalty"] // 100
+    assert tenant_of(game.state, game.pool) == Tenant(game.owner.address, True, FEE, least)
+    assert not tenant_of(game.state, 99).chosen
     other = second_pool(world, family=FAMILY)
-    found = tenant_of(other.state, other.pool, other.suite.client.now())
+    found = tenant_of(other.state, other.pool)
     assert (found.owner, found.chosen) == (other.owner.address, False)
 
 

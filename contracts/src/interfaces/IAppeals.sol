@@ -18,8 +18,6 @@ interface IAppeals {
         /// The case's first jury.
         uint256 trial;
         bool resolved;
-        /// The penalties of this time hold.
-        uint256 openedAt;
     }
 
     event Disputed(
@@ -31,9 +29,6 @@ interface IAppeals {
     );
     /// @notice A member of an overturned majority lost `amount`.
     event MemberPenalised(uint256 indexed pool, uint256 indexed sequence, uint256 indexed seat, uint256 amount);
-
-    /// @notice The owner opened the file as a canary: no verdict, all deposits went back.
-    event DisputeCancelled(uint256 indexed pool, uint256 indexed sequence);
 
     error NotCanaries();
     error NoDispute();

@@ -32,8 +32,6 @@ interface ICanaries {
     struct Canary {
         address owner;
         uint256 deposit;
-        /// Base units at stake per accused seat.
-        uint256 slash;
         /// The committee's outcome before the opening.
         uint256 code;
         /// Reject reason that the owner claims.
@@ -44,12 +42,15 @@ interface ICanaries {
         bool concluded;
     }
 
+    /// @notice Jury `trial` judges the opening; 0 when nobody is accused.
     event CanaryOpened(
-        uint256 indexed pool, uint256 indexed sequence, uint256 row, uint256 reason, uint256[] accused, uint256 deposit
-    );
-    /// @notice The jury that judges an opening.
-    event CanaryContested(
-        uint256 indexed pool, uint256 indexed sequence, address indexed contester, uint256 trial, uint256 deposit
+        uint256 indexed pool,
+        uint256 indexed sequence,
+        uint256 row,
+        uint256 reason,
+        uint256[] accused,
+        uint256 deposit,
+        uint256 trial
     );
     event CanaryConcluded(uint256 indexed pool, uint256 indexed sequence, bool upheld, uint256 code);
     event SeatSlashed(uint256 indexed pool, uint256 indexed sequence, uint256 indexed seat, uint256 amount);
@@ -91,7 +92,9 @@ interface ICanaries {
         pure
         returns (bytes32);
     function canaryOf(uint256 pool, uint256 sequence) external view returns (Canary memory);
-    /// @notice Whether row `row` is in a file's audit sample: see docs/reference/protocol.md, section 3.
+    /// @notice Whether row `row` is in a file's audit sample (docs/reference/protocol.md, section 3): when the last sixteen
+    /// bits of H("muster/audit/1", lane seed, sequence, row) are below the rate; and row H("muster/audit-one/1", lane seed,
+    /// sequence) mod rows always. A constant cost, whatever the file's size.
     function inSample(bytes32 seed, uint256 sequence, uint256 rows, uint256 auditRate, uint256 row)
         external
         pure

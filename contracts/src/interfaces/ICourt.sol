@@ -15,8 +15,8 @@ import {IVoting} from "./IVoting.sol";
 /// committed, or after the commit window) → settle (once all have revealed, or after the reveal window).
 interface ICourt is IVoting {
     struct Round {
-        /// Block whose hash seeds the draw; 0 once drawn.
-        uint256 seedBlock;
+        /// Until the draw the block whose hash seeds it, then the time of the draw, and of settlement afterwards.
+        uint256 time;
         /// Seed of the draw and of the audit sample: eight random bytes, left-padded; zero before the draw.
         bytes32 seed;
         /// Drawn seats.
@@ -26,17 +26,10 @@ interface ICourt is IVoting {
         uint256 revealed;
         /// Its members are paid.
         bool closed;
-        /// Time of the draw, from then until settlement.
-        uint256 drawnAt;
-        /// Time of settlement.
-        uint256 settledAt;
         bool settled;
         /// Sixteen 4-bit codes: UNDECIDED for a place that this round judges, then its outcome; NONE without a
         /// file.
         uint256 codes;
-        /// Deadlines, 0 before the draw.
-        uint256 commitUntil;
-        uint256 revealUntil;
     }
 
     /// @notice The pool's owner named a service key. The previous one counts until `previousUntil`.
@@ -156,7 +149,7 @@ interface ICourt is IVoting {
     function staffed(uint256 pool) external view returns (bool);
     function termsOf(uint256 pool) external view returns (PoolTerms memory);
     /// @notice The service key, and the one before it, which is valid until `previousUntil`.
-    function serviceOf(uint256 pool) external view returns (address service, address previous, uint256 previousUntil);
+    function serviceOf(uint256 pool) external view returns (address service, address previous, uint40 previousUntil);
     /// @notice Whether this is the service key, or the one before it while that is valid.
     function isService(uint256 pool, address who) external view returns (bool);
     /// @notice Reverts unless a valid key of the pool's service signed the receipt for this node and file.
@@ -172,11 +165,8 @@ interface ICourt is IVoting {
         view
         returns (uint256[] memory seats, address[] memory voters, bytes32 seed, bool drawn);
     function roundOf(uint256 pool, uint256 lane, uint256 round) external view returns (Round memory);
-    /// @notice A member's ballot: before the reveal its commitment, afterwards its codes.
-    function ballotOf(uint256 pool, uint256 lane, uint256 round, uint256 member)
-        external
-        view
-        returns (bytes32 commitment, uint256 codes, bool revealed);
+    /// @notice Of ballot pool << 35 | lane << 4 | round << 3 | member: its commitment, then its codes.
+    function ballotOf(uint256 ballot) external view returns (bytes32);
     /// @notice The round that decided a file, its seed, and the seats and votes that its outcome judges: those of that
     /// round, after those of a first one that left the file undecided. Reverts while the file is undecided.
     function decisionOf(uint256 pool, uint256 sequence)

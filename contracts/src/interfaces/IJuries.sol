@@ -20,37 +20,51 @@ import {IVoting} from "./IVoting.sol";
 /// `unavailable` pays one fee. In a case without a verdict nobody pays but who kept silent: who judged is paid the fee,
 /// and who could not get the bytes a quarter of that for one file.
 interface IJuries is IVoting {
-    struct Case {
+    struct Trial {
         /// Appeals, Canaries or NodeChallenges.
         address bench;
-        uint256 pool;
-        /// The file; of a node challenge the last one that it names.
-        uint256 sequence;
         /// Seats wanted.
-        uint256 size;
-        /// A juror's, for all files that it judges.
-        uint256 fee;
-        uint256 seedBlock;
-        uint256 commitWindow;
-        uint256 revealWindow;
-        /// Time of the draw, 0 before.
-        uint256 time;
-        uint256[] seats;
-        uint256 committed;
-        uint256 revealed;
-        uint256 closed;
-        bool concluded;
+        uint8 size;
         /// What its jurors are judged by, once concluded: the case's verdict, or `unavailable` (most could not get the
         /// bytes), or 0.
-        uint256 code;
+        uint8 code;
+        bool concluded;
+        /// A juror's, for all files that it judges.
+        uint40 fee;
+        uint32 commitWindow;
+        // next word
+        /// Dropped: nobody is blamed.
+        bool discharged;
+        uint32 revealWindow;
+        uint32 seedBlock;
+        /// Time of the draw, 0 before.
+        uint32 time;
+        /// Bit j: juror j has committed, revealed, was paid or fined.
+        uint16 committed;
+        uint16 revealed;
+        uint16 closed;
+        uint24 pool;
+        /// The file; of a node challenge the last one that it names.
+        uint32 sequence;
+        // next word
+        address excludedOwner;
+        uint64 seed;
+        uint32 group;
+        // next word
+        /// What a juror gets that judged, and one that could not.
+        uint40 feePaid;
+        uint40 attemptPaid;
         /// The second jury's trial, or 0.
-        uint256 next;
+        uint32 next;
+        /// End of the time to appeal against this first jury's verdict; 0 before.
+        uint40 appealUntil;
+        // next word
         /// Who appealed to the second jury, or zero.
         address appellant;
-        /// End of the time to appeal against this first jury's verdict; 0 before.
-        uint256 appealUntil;
-        uint256 commitUntil;
-        uint256 revealUntil;
+        uint64 deposit;
+        // next words
+        uint16[] seats;
+        uint256[] excluded;
     }
 
     event JurySummoned(
@@ -124,7 +138,7 @@ interface IJuries is IVoting {
     function discharge(uint256 trial) external returns (uint256 used);
 
     // Views.
-    function caseOf(uint256 trial) external view returns (Case memory);
+    function caseOf(uint256 trial) external view returns (Trial memory);
     function trialCount() external view returns (uint256);
     /// @notice The jury, known as soon as the seed block is mined, drawn or not.
     function juryOf(uint256 trial)
@@ -141,10 +155,8 @@ interface IJuries is IVoting {
     function depositOf(uint256 pool, uint256 files) external view returns (uint256);
     /// @notice Twice that: what an appeal in a case takes.
     function appealDepositOf(uint256 trial) external view returns (uint256);
-    function ballotOf(uint256 trial, uint256 juror)
-        external
-        view
-        returns (bytes32 commitment, uint256 code, bool revealed);
+    /// @notice Of ballot trial << 4 | juror: its commitment, then its code.
+    function ballotOf(uint256 ballot) external view returns (bytes32);
     /// @notice keccak256(abi.encode(chainid, this, trial, voter, code, verdictHash, salt)).
     function ballotHash(uint256 trial, address voter, uint256 code, bytes32 verdictHash, bytes32 salt)
         external

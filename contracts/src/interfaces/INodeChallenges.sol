@@ -38,8 +38,6 @@ interface INodeChallenges {
         /// The case's first jury.
         uint256 trial;
         Outcome outcome;
-        /// The penalties of this time hold.
-        uint256 openedAt;
     }
 
     /// @notice `sequences` ascend. `evidence` is the SHA-256 of what the accuser says it found. No contract reads it.

@@ -4,9 +4,8 @@ pragma solidity 0.8.37;
 import {PoolTerms} from "../libraries/Types.sol";
 
 /// @title IParams
-/// @notice What governance may change. Each value has compiled bounds. A change takes effect `unbonding` seconds after
-/// it is set, which is longer than any pool's challenge window, for lanes settled, disputes begun, juries drawn and
-/// canaries opened from then on. Governance is one owner (Ownable2Step), meant to be a timelock. It can pause new
+/// @notice The windows and penalties of a deployment, fixed for ever within compiled bounds; the other contracts copy
+/// what they need when they are made. Governance is one owner (Ownable2Step), meant to be a timelock. It can pause new
 /// entries (node registration, joins, seats, pools) for a while, never exits, submissions, votes, disputes or claims.
 interface IParams {
     /// @notice Amounts are base units.
@@ -31,9 +30,6 @@ interface IParams {
 
     /// @notice The values of the deployment.
     event ValuesSet(Values values);
-    /// @notice `values` hold for everything that begins at `time` or later.
-    event ValuesScheduled(Values values, uint256 time);
-    event PausedSet(bool paused);
     /// @notice New entries are refused until `time`, unless governance ends the pause earlier.
     event PausedUntil(uint256 time);
 
@@ -41,24 +37,14 @@ interface IParams {
     error OutOfBounds(string name);
     /// @notice A pool's term is outside its bounds.
     error BadTerms(string field);
-    /// @notice A change is under way, or the last pause ended too recently.
+    /// @notice The last pause ended too recently.
     error TooSoon(uint256 time);
 
-    /// @notice Schedules values that hold from `unbonding` seconds from now. One change at a time.
-    function set(Values calldata values) external;
     /// @notice Refuses new entries for `MAX_PAUSE` seconds at most, or allows them again. The next pause can begin only
     /// `MAX_PAUSE` after the end of this one.
     function setPaused(bool paused) external;
 
-    /// @notice The values of now.
     function values() external view returns (Values memory);
-    /// @notice The values for what began at `time`.
-    function valuesAt(uint256 time) external view returns (Values memory);
-    /// @notice The three values that finalising a file needs.
-    function slashing(uint256 time)
-        external
-        view
-        returns (uint256 slashBps, uint256 rewardBps, uint256 malformedPenalty);
     function paused() external view returns (bool);
     /// @notice End of the last pause, unless it was ended earlier.
     function pausedUntil() external view returns (uint256);
@@ -68,6 +54,7 @@ interface IParams {
     function blockSeconds() external view returns (uint256);
     /// @notice Seconds a validator's bond stays after leaving; no pool may need more than this.
     function unbonding() external view returns (uint256);
-    /// @notice Reverts on terms out of bounds; returns the pool's unbonding period in seconds.
+    /// @notice Reverts on terms out of bounds; returns the pool's unbonding period in seconds:
+    /// (1 + 4 draws) blocks + 2 (C + V) + W + receipts + 2 (A + Cj + Vj), and an eighth more.
     function checkTerms(PoolTerms calldata terms) external view returns (uint256 unbonding);
 }

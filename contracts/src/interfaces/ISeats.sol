@@ -9,21 +9,31 @@ pragma solidity 0.8.37;
 /// (an epoch is `epochBlocks` blocks): opting in and out take effect in the next epoch, and draws under way still hold
 /// who opted out.
 interface ISeats {
+    enum State {
+        None,
+        Active,
+        Left,
+        Closed
+    }
+
     struct Seat {
         /// Who posted the bond and receives fees.
         address owner;
+        /// Base units left of the bond.
+        uint56 bond;
+        State state;
+        /// First epoch in which the seat can be drawn; 0 once it is leaving or was evicted.
+        uint32 activeFrom;
         /// The hot key that votes.
         address voter;
-        /// Base units left of the bond.
-        uint256 bond;
-        /// First epoch in which the seat can be drawn; 0 once it is leaving or was evicted.
-        uint256 activeFrom;
-        /// Epoch in which it left; 0 while active.
-        uint256 leftEpoch;
+        /// Epoch in which it left, the last one in which it could be drawn; 0 while active.
+        uint32 leftEpoch;
         /// After `unbondSeat`: when the bond can be withdrawn; 0 before.
-        uint256 releaseAt;
+        uint32 releaseAt;
         /// Duties whose penalty is open: it cannot be withdrawn before they are closed.
-        uint256 frozen;
+        uint16 frozen;
+        /// The bond fell below `minBond`: not drawn any more, whatever the epoch's set says.
+        bool bondless;
     }
 
     event SeatOpened(uint256 indexed seat, address indexed owner, address voter, uint256 bond, uint256 activeFrom);

@@ -11,15 +11,16 @@ interface IStakes {
         /// The owner of the stake, who receives the pay; zero for an unknown node.
         address operator;
         /// Base units at stake.
-        uint256 stake;
+        uint56 stake;
         /// The pool it is in, or 0.
-        uint256 pool;
-        /// The pool it was in last.
-        uint256 lastPool;
-        /// Rejected files that are not final yet, and node challenges that are open.
-        uint256 frozen;
+        uint24 pool;
+        /// Rejected files that are not final yet, and node challenges that are open. A count that has reached its end
+        /// stays there: the stake is then locked for good, never free too early.
+        uint16 frozen;
         /// When the stake can be withdrawn, if `pool` and `frozen` are 0.
-        uint256 releaseAt;
+        uint40 releaseAt;
+        /// The pool it was in last.
+        uint24 lastPool;
     }
 
     struct Slash {

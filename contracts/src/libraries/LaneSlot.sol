@@ -3,8 +3,8 @@ pragma solidity 0.8.37;
 
 /// @title LaneSlot
 /// @notice One committee round of a lane in one word: seed 64 | five members of 16 | time 32 | codes 64 | committed 5 |
-/// revealed 5 | free 4 | closed 1 | settled 1, lowest first. The time has three phases, each with its own name: the block of the
-/// seed until the draw, the time of the draw until settlement, and the time of settlement afterwards. The codes always
+/// revealed 5 | free 4 | closed 1 | settled 1, lowest first. The time is the block of the seed until the draw, the
+/// time of the draw until settlement, and the time of settlement afterwards. The codes always
 /// say what is known of each place: UNDECIDED for what this round is to judge, NONE for what it is not.
 library LaneSlot {
     uint256 internal constant MOST = 5;
@@ -24,18 +24,7 @@ library LaneSlot {
         return word & ((1 << 144) - 1);
     }
 
-    /// @notice Before the draw: the block whose hash seeds it; 0 while that is not fixed.
-    function seedBlock(uint256 word) internal pure returns (uint256) {
-        return (word >> 144) & 0xffffffff;
-    }
-
-    /// @notice From the draw until settlement: the time of the draw.
-    function drawnAt(uint256 word) internal pure returns (uint256) {
-        return (word >> 144) & 0xffffffff;
-    }
-
-    /// @notice Once settled: the time of settlement.
-    function settledAt(uint256 word) internal pure returns (uint256) {
+    function time(uint256 word) internal pure returns (uint256) {
         return (word >> 144) & 0xffffffff;
     }
 

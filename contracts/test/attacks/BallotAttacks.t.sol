@@ -58,9 +58,8 @@ contract BallotAttacksTest is Network {
         _wait(60);
         vm.prank(voters[0]);
         court.reveal(pool, 0, 0, 0, _all(1), v, salt);
-        (, uint256 codes, bool revealed) = court.ballotOf(pool, 0, 0, 0);
-        assertTrue(revealed);
-        assertEq(codes, _all(1));
+        assertTrue(_hasRevealed(0, 0, 0));
+        assertEq(uint256(_ballot(0, 0, 0)), _all(1));
     }
 
     function test_jurorsBallotsAreBoundToOneVote() public {

@@ -160,7 +160,7 @@ contract RelayAttacksTest is Receipting {
     function test_laneIsDrawnFromABlockAfterItsSubmission() public {
         _submit();
         uint256 seedBlock = height + 1;
-        assertEq(court.roundOf(pool, 0, 0).seedBlock, seedBlock);
+        assertEq(court.roundOf(pool, 0, 0).time, seedBlock);
         for (uint256 i = 0; i < 2; ++i) {
             vm.expectRevert(abi.encodeWithSelector(IVoting.SeedNotMined.selector, seedBlock));
             court.committeeOf(pool, 0, 0);

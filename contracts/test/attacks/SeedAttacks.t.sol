@@ -22,7 +22,7 @@ contract SeedAttacksTest is Losses {
 
     function test_seedCannotBeGroundByLatePinning() public {
         _submit();
-        uint256 seedBlock = court.roundOf(pool, 0, 0).seedBlock;
+        uint256 seedBlock = court.roundOf(pool, 0, 0).time;
         _blocks(seedBlock + 1 - height);
         (uint256[] memory early,, bytes32 seed,) = court.committeeOf(pool, 0, 0);
         _blocks(5);
@@ -33,7 +33,7 @@ contract SeedAttacksTest is Losses {
 
     function test_missedWindowGivesAFreshCommittee() public {
         _submit();
-        uint256 seedBlock = court.roundOf(pool, 0, 0).seedBlock;
+        uint256 seedBlock = court.roundOf(pool, 0, 0).time;
         PoolTerms memory t = defaultTerms();
         _blocks(uint256(t.drawBlocks) + 1 + seedBlock - height); // longer than a draw may wait
         vm.expectRevert(abi.encodeWithSelector(ICourt.DrawOver.selector, seedBlock + t.drawBlocks));

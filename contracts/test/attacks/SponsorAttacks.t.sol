@@ -171,19 +171,13 @@ contract SponsorAttacksTest is Losses {
     function _slashHalf() private {
         IParams.Values memory v = defaultValues();
         v.slashBps = 5_000;
-        _govern(v);
-        _joinPool2();
+        _redeploy(v);
+        _joinPool();
         uint256 s = _submitFrom(lent, 1_000);
         _voteAll(0, Codes.REJECT_WEIGHTS);
         _passWindow();
         pools.finalize(pool, s, _ref(s));
         assertEq(stakes.stakeOf(lent), STAKE / 2);
-    }
-
-    function _joinPool2() private {
-        vm.prank(operator);
-        pools.join(pool, lent);
-        _step();
     }
 
     /// A slash burns what was lent: nothing that comes later pays it back.
@@ -205,13 +199,13 @@ contract SponsorAttacksTest is Losses {
 
     /// The operator's own part of a stake goes before the loan does.
     function test_slashTakesTheOperatorsPartFirst() public {
+        IParams.Values memory v = defaultValues();
+        v.slashBps = 6_000;
+        _redeploy(v);
         _give(operator, address(stakes), STAKE);
         vm.prank(operator);
         stakes.deposit(lent, STAKE);
-        IParams.Values memory v = defaultValues();
-        v.slashBps = 6_000;
-        _govern(v);
-        _joinPool2();
+        _joinPool();
         uint256 s = _submitFrom(lent, 1_000);
         _voteAll(0, Codes.REJECT_WEIGHTS);
         _passWindow();

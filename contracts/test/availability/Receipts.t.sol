@@ -19,7 +19,7 @@ contract ReceiptsTest is Receipting {
     /// The service is silent: whoever sends the node's file and the receipt has it judged and paid.
     function test_receiptStandsInForTheService() public {
         uint256 s = _late(0, clock);
-        assertEq(court.roundOf(pool, 0, 0).seedBlock, height + 1);
+        assertEq(court.roundOf(pool, 0, 0).time, height + 1);
         _isPaid(s);
     }
 

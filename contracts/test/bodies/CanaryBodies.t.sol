@@ -35,7 +35,7 @@ contract CanaryBodiesTest is Losses {
         uint256 s = _submitPlanted();
         uint256 lane = s / 16;
         _vote(lane, 0, _three(_all(Codes.ACCEPT), _all(Codes.REJECT_WEIGHTS), 0));
-        _blocks(court.roundOf(pool, lane, 1).seedBlock + defaultTerms().drawBlocks + 1 - height);
+        _blocks(court.roundOf(pool, lane, 1).time + defaultTerms().drawBlocks + 1 - height);
         court.settle(pool, lane, 1, _refs(lane));
         assertEq(_code(s), Codes.VOID);
         (,,, bytes32 seed,) = court.decisionOf(pool, s);

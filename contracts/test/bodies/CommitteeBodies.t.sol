@@ -104,7 +104,7 @@ contract CommitteeBodiesTest is Losses {
     function test_wrongRejectionCostsWhatTheWorkEarns() public {
         IParams.Values memory v = defaultValues();
         v.overturnPenalty = 10e9;
-        _govern(v);
+        _redeploy(v);
         uint256 sequence = _submitFrom(node, 99_999);
         uint256 pay = 99_999 * 1e6;
         _voteAll(0, Codes.REJECT_WEIGHTS);

@@ -192,25 +192,6 @@ contract ChallengeAttacksTest is Accusing {
         assertEq(token.balanceOf(operator), before);
     }
 
-    /// Penalties that governance announced while the challenge was open are those of later challenges.
-    function test_penaltiesOfItsTime() public {
-        uint256[] memory named = _history(node, 2);
-        IParams.Values memory v = defaultValues();
-        (v.slashBps, v.delayCompensation) = (5_000, 1e9);
-        params.set(v);
-        _wait(params.unbonding() - 10);
-        uint256 challenge = _accuse(node, _list(named[0]));
-        uint256 refuted = _accuse(node, _list(named[1]));
-        _wait(20);
-        assertEq(params.values().slashBps, 5_000);
-        assertEq(juries.depositOf(pool, 1), JURY + 1e9);
-        uint256 before = token.balanceOf(operator);
-        _judged(refuted, Codes.ACCEPT);
-        assertEq(token.balanceOf(operator) - before, 5e9);
-        _judged(challenge, Codes.REJECT_WEIGHTS);
-        assertEq(stakes.stakeOf(node), 0);
-    }
-
     /// The jury of a file's dispute decides no challenge, and a challenge's decides no dispute.
     function test_everyBenchItsOwnJuries() public {
         uint256[] memory named = _history(node, 1);

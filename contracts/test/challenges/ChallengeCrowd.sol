@@ -106,7 +106,7 @@ contract ChallengeCrowd is Accusing {
 
     function _sit(uint256 trial, uint256 code, uint256 some) private {
         uint256[5] memory codes = [Codes.ACCEPT, Codes.REJECT_WEIGHTS, Codes.UNAVAILABLE, Codes.NONE, Codes.DIFFERENT];
-        IJuries.Case memory case_ = juries.caseOf(trial);
+        IJuries.Trial memory case_ = juries.caseOf(trial);
         if (case_.time == 0 && height > case_.seedBlock + 250) {
             _blocks(5 * EPOCH); // its seed is too old for this chain
         } else {

@@ -54,7 +54,7 @@ contract ChallengeFlowTest is Accusing {
     /// @dev The node after the slash of a half, which leaves the rest locked for the pool's unbonding period.
     function _afterHalf(bool byFile) private returns (IStakes.Node memory n) {
         Accusing.setUp();
-        _govern(_half());
+        _redeploy(_half());
         _step();
         if (byFile) {
             uint256 s = _decided(node, Codes.REJECT_WEIGHTS);
@@ -178,7 +178,7 @@ contract ChallengeFlowTest is Accusing {
         for (uint256 i = 0; i < counts.length; ++i) {
             uint256[] memory some = _first(named, counts[i]);
             assertEq(juries.depositOf(pool, counts[i]), _bondFor(counts[i]));
-            IJuries.Case memory jury = juries.caseOf(_trial(_accuse(node, some)));
+            IJuries.Trial memory jury = juries.caseOf(_trial(_accuse(node, some)));
             assertEq(jury.fee, 5e8 + (counts[i] - 1) * FEE);
             assertEq(jury.commitWindow, windows[i]);
             assertEq(jury.revealWindow, 60);

@@ -58,7 +58,7 @@ contract ChallengeHoldsTest is Accusing {
     function test_ejectedThoughItStandsElsewhere() public {
         IParams.Values memory v = defaultValues();
         v.malformedPenalty = uint56(STAKE);
-        _govern(v);
+        _redeploy(v);
         uint256 old = pool;
         _moveTo(defaultTerms());
         uint256[] memory named = _history(node, 1);

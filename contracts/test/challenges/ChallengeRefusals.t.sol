@@ -8,7 +8,7 @@ import {IPools} from "../../src/interfaces/IPools.sol";
 import {IStakes} from "../../src/interfaces/IStakes.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {FileId} from "../../src/libraries/FileId.sol";
-import {SuiteLib} from "../../src/libraries/SuiteLib.sol";
+import {WrongAddress} from "../../src/libraries/Types.sol";
 import {Suite} from "../../src/libraries/Types.sol";
 import {Accusing} from "../helpers/Accusing.sol";
 
@@ -152,6 +152,6 @@ contract ChallengeRefusalsTest is Accusing {
             answer := mload(0)
         }
         assertEq(made, address(0));
-        assertEq(bytes32(answer), bytes32(SuiteLib.WrongAddress.selector));
+        assertEq(bytes32(answer), bytes32(WrongAddress.selector));
     }
 }

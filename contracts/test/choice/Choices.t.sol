@@ -28,13 +28,12 @@ contract ChoicesTest is Choosing {
 
         IParams.Values memory v = defaultValues();
         v.withheldPenalty = 3e9 + 1;
-        params.set(v);
-        _wait(params.unbonding());
+        penalties = v;
+        _start(address(0));
         t.fee = 3e7;
         _badTerms(t, "fee");
         t.fee = 3e7 + 1;
         params.checkTerms(t);
-        _submit(); // what exists goes on
     }
 
     function test_noPoolNamesTheClassOfAnother() public {

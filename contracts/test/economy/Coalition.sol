@@ -18,7 +18,7 @@ abstract contract Coalition is Contest {
         firstTrial = juries.trialCount();
         _submitAll(decoy);
         _judge(0);
-        if (court.roundOf(pool, lane, 1).seedBlock != 0) _judge(1);
+        if (court.roundOf(pool, lane, 1).time != 0) _judge(1);
         _open(decoy);
         _disputeAll(watched);
         _hearAll();

@@ -5,7 +5,6 @@ import {IAppeals} from "../../src/interfaces/IAppeals.sol";
 import {ICanaries} from "../../src/interfaces/ICanaries.sol";
 import {IJuries} from "../../src/interfaces/IJuries.sol";
 import {IPools} from "../../src/interfaces/IPools.sol";
-import {Audit} from "../../src/libraries/Audit.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {FileData} from "../../src/libraries/Types.sol";
 import {Lane} from "./Lane.sol";
@@ -44,7 +43,7 @@ abstract contract Contest is Lane {
         FileData memory f = files[pool][sequence];
         (,,, bytes32 seed,) = court.decisionOf(pool, sequence);
         uint256 row;
-        while (!Audit.sampled(seed, sequence, plan.rows, rules.auditRate, row)) ++row;
+        while (!canaries.inSample(seed, sequence, plan.rows, rules.auditRate, row)) ++row;
         ICanaries.Planted memory p = _opening(f);
         ICanaries.Rollout memory r = ICanaries.Rollout(row, _rowHash(f), new bytes32[](0));
         vm.prank(owner);
@@ -156,7 +155,7 @@ abstract contract Contest is Lane {
         appeals.conclude(pool, sequence, files[pool][sequence]);
         d = appeals.disputeOf(pool, sequence);
         if (d.resolved) return true;
-        IJuries.Case memory first = juries.caseOf(d.trial);
+        IJuries.Trial memory first = juries.caseOf(d.trial);
         if (clock < first.appealUntil && first.next == 0) {
             (, uint256 verdict) = juries.verdictOf(d.trial);
             bool just = Codes.kind(verdict) == Codes.kind(_truth(i));

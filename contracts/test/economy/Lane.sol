@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {Audit} from "../../src/libraries/Audit.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {FileData, FileRef, Receipt} from "../../src/libraries/Types.sol";
 import {Market} from "./Market.sol";
@@ -122,7 +121,7 @@ abstract contract Lane is Market {
         for (uint256 i = 0; i < count; ++i) {
             seen[i] = kinds[i] == Kind.Decoy;
             for (uint256 row = 0; i < plan.files && row < plan.forged && !seen[i]; ++row) {
-                seen[i] = Audit.sampled(seed, lane * 16 + i, plan.rows, rules.auditRate, row);
+                seen[i] = canaries.inSample(seed, lane * 16 + i, plan.rows, rules.auditRate, row);
             }
         }
     }

@@ -2,13 +2,12 @@
 pragma solidity 0.8.37;
 
 import {IVoting} from "../../src/interfaces/IVoting.sol";
-import {Audit} from "../../src/libraries/Audit.sol";
 import {Epochs} from "../../src/libraries/Epochs.sol";
 import {Lottery} from "../../src/libraries/Lottery.sol";
 import {Voting} from "../../src/libraries/Voting.sol";
 import {PRBTest} from "@prb/test/PRBTest.sol";
 
-/// @notice Draws, the blocks that seed them, the audit sample, and when a drawn body may vote.
+/// @notice Draws, the blocks that seed them, and when a drawn body may vote.
 contract DrawsTest is PRBTest {
     using Lottery for Lottery.Urn;
 
@@ -52,27 +51,6 @@ contract DrawsTest is PRBTest {
         require(over == (now_ / epoch > uint256(seedBlock) / epoch + 3), "the third epoch after its own");
         require(over || now_ - seedBlock <= 8_191, "within the history");
         if (later < 3 * epoch) require(!over, "as long as a pool may let it wait");
-    }
-
-    function testFuzz_sampleIsTheSameForWhoeverAsksAndGrowsWithTheRate(bytes32 seed, uint32 sequence, uint16 rows)
-        public
-        pure
-    {
-        if (rows == 0) rows = 1;
-        uint256 few;
-        uint256 half;
-        uint256 asked = rows < 64 ? rows : 64;
-        for (uint256 row = 0; row < asked; ++row) {
-            bool small = Audit.sampled(seed, sequence, rows, 4_096, row);
-            bool large = Audit.sampled(seed, sequence, rows, 32_768, row);
-            require(!small || large, "a larger rate keeps every row");
-            require(Audit.sampled(seed, sequence, rows, 65_536, row), "everything");
-            if (small) ++few;
-            if (large) ++half;
-        }
-        require(few <= half && half <= asked, "nested");
-        require(!Audit.sampled(seed, sequence, rows, 65_536, rows), "no such row");
-        if (asked == 64) require(half > 8 && half < 56, "about a half"); // 32 expected, sigma 4
     }
 
     function checkCommit(Voting.Body memory body, uint256 member) external view {

@@ -100,7 +100,7 @@ contract MoneyTest is Planting {
     function testFuzz_rejectTakesItsShareOfTheStake(uint16 bps, uint8 others) public {
         IParams.Values memory v = defaultValues();
         v.slashBps = 5_000 + bps % 5_001;
-        _govern(v);
+        _redeploy(v);
         uint256 n = others % 15;
         _submitLane(n + 1);
         uint256 codes = Codes.set(_all(Codes.MALFORMED), 0, Codes.REJECT_WEIGHTS);
@@ -120,7 +120,7 @@ contract MoneyTest is Planting {
     function testFuzz_malformedCostsItsPenaltyAndFees(uint56 penalty, uint8 files_) public {
         IParams.Values memory v = defaultValues();
         v.malformedPenalty = uint56(1 + penalty % 500e9);
-        _govern(v);
+        _redeploy(v);
         uint256 n = 1 + files_ % 3;
         _submitLane(n);
         _voteAll(0, Codes.MALFORMED);
@@ -142,7 +142,7 @@ contract MoneyTest is Planting {
         units = 1 + units % 100_000;
         IParams.Values memory v = defaultValues();
         v.overturnPenalty = 10e9;
-        _govern(v);
+        _redeploy(v);
         uint256 s = _submitFrom(node, units);
         _vote(0, 0, _three(_all(1), _all(2), _all(3)));
         _juryVotes(_dispute(stranger, s), Codes.REJECT_WEIGHTS);
@@ -160,7 +160,7 @@ contract MoneyTest is Planting {
     function testFuzz_disputesDepositIsTheJurysFeesAndTheDelay(uint56 compensation, bool right) public {
         IParams.Values memory v = defaultValues();
         v.delayCompensation = uint56(compensation % (10e9 + 1));
-        _govern(v);
+        _redeploy(v);
         uint256 s = _submit();
         _voteAll(0, Codes.ACCEPT);
         uint256 deposit = 5 * 5e8 + v.delayCompensation;
@@ -196,7 +196,7 @@ contract MoneyTest is Planting {
     function testFuzz_canarysDepositIsWhatItPutsAtStake(uint8 votes, uint56 slash) public {
         IParams.Values memory v = defaultValues();
         v.canarySlash = uint56(v.withheldPenalty + slash % 400e9);
-        _govern(v);
+        _redeploy(v);
         (uint256 s, uint256 accused) = _plantedFile(votes);
         uint256 before = token.balanceOf(owner) + 100_000e9;
         _openCanary(s);

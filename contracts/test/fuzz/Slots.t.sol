@@ -119,7 +119,7 @@ contract SlotsTest is PRBTest {
         }
         uint256 voted = w.withCommitted(index).withRevealed(index).withClosed() | LaneSlot.SETTLED;
         require(voted.seed() == seed && voted.codes() == codes && voted.settled() && !w.settled(), "ends");
-        require(voted.seedBlock() == time && voted.drawnAt() == time && voted.settledAt() == time, "time");
+        require(voted.time() == time, "time");
         require(voted.committed() == 1 << index && voted.revealed() == 1 << index, "votes");
         require(voted.closed() && !w.closed(), "closed");
         for (uint256 i = 0; i < 5; ++i) {

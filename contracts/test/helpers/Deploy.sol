@@ -36,7 +36,7 @@ contract Deployer is PRBTest {
     /// The seats that judge the tests' pools.
     uint32 internal constant FAMILY = uint32(uint256(keccak256("test family"))) | (1 << 31);
 
-    /// @notice What is fixed at deployment, and the first penalties.
+    /// @notice What is fixed at deployment.
     struct Setting {
         uint256 minWindow;
         uint256 blockSeconds;
@@ -47,8 +47,10 @@ contract Deployer is PRBTest {
         IParams.Values values;
     }
 
+    IParams.Values internal penalties = defaultValues();
+
     function _setting() internal view virtual returns (Setting memory) {
-        return Setting(1, 1, 30 days, BOND, BOND * 4 / 5, EPOCH, defaultValues());
+        return Setting(1, 1, 30 days, BOND, BOND * 4 / 5, EPOCH, penalties);
     }
 
     function _at(uint256 nonce) internal view returns (address) {

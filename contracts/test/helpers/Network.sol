@@ -65,11 +65,21 @@ contract Network is Deployer {
         _blocks(EPOCH - height % EPOCH);
     }
 
-    /// @dev Penalties, as soon as they hold.
-    function _govern(IParams.Values memory v) internal {
-        params.set(v);
-        _wait(params.unbonding());
-        _nextEpoch();
+    /// @dev The test's network anew, with other penalties.
+    function _redeploy(IParams.Values memory v) internal {
+        penalties = v;
+        setUp();
+    }
+
+    // Ballots
+
+    /// @dev A member's of the pool's lane: its commitment, then its codes.
+    function _ballot(uint256 lane, uint256 round, uint256 member) internal view returns (bytes32) {
+        return court.ballotOf((pool << 35) | (lane << 4) | (round << 3) | member);
+    }
+
+    function _hasRevealed(uint256 lane, uint256 round, uint256 member) internal view returns (bool) {
+        return court.roundOf(pool, lane, round).revealed & (1 << member) != 0;
     }
 
     // Accounts
@@ -349,7 +359,7 @@ contract Network is Deployer {
 
     /// @dev Moves past the seed block and draws, as if half of the time for it were over.
     function _draw(uint256 lane, uint256 round) internal {
-        uint256 seedBlock = court.roundOf(pool, lane, round).seedBlock;
+        uint256 seedBlock = court.roundOf(pool, lane, round).time;
         if (height <= seedBlock) _blocks(seedBlock + 1 - height);
         vm.roll(height + court.termsOf(pool).drawBlocks / 2);
         court.draw(pool, lane, round);
@@ -449,7 +459,7 @@ contract Network is Deployer {
 
     /// @dev How many there are, drawn now if they were not before.
     function _jurors(uint256 trial) internal returns (uint256) {
-        IJuries.Case memory view_ = juries.caseOf(trial);
+        IJuries.Trial memory view_ = juries.caseOf(trial);
         if (view_.time == 0) {
             if (height <= view_.seedBlock) _blocks(view_.seedBlock + 1 - height);
             juries.draw(trial);

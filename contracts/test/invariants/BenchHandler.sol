@@ -75,7 +75,7 @@ abstract contract BenchHandler is World {
     /// @dev Whatever a case waits for: a jury's votes, an appeal, or the end of the time for one.
     /// @return Whether it can be concluded.
     function _continue(uint256 trial, bool appeals_) private returns (bool) {
-        IJuries.Case memory case_ = juries.caseOf(trial);
+        IJuries.Trial memory case_ = juries.caseOf(trial);
         if (case_.next != 0) {
             _sit(case_.next);
         } else if (case_.appealUntil == 0) {

@@ -62,8 +62,8 @@ abstract contract CommitteeHandler is WorkHandler {
 
     function _drawLane(uint256 lane, uint256 round) internal returns (bool) {
         ICourt.Round memory r = court.roundOf(pool, lane, round);
-        if (r.seed != 0) return false; // drawn before: who votes has voted
-        uint256 seedBlock = r.seedBlock;
+        if (r.seed != 0 || r.settled) return false; // drawn before: who votes has voted
+        uint256 seedBlock = r.time;
         if (seedBlock == 0) return false;
         if (height <= seedBlock + defaultTerms().drawBlocks / 2) {
             _blocks(seedBlock + defaultTerms().drawBlocks / 2 + 1 - height);
@@ -126,6 +126,6 @@ abstract contract CommitteeHandler is WorkHandler {
             if (Codes.get(r.codes, place) == Codes.DISPUTED) return false;
             if (Codes.get(second.codes, place) == Codes.DISPUTED) return false;
         }
-        return clock >= court.roundOf(pool, last >> 1, last & 1).settledAt + defaultTerms().challengeWindow;
+        return clock >= court.roundOf(pool, last >> 1, last & 1).time + defaultTerms().challengeWindow;
     }
 }

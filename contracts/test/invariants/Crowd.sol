@@ -15,7 +15,7 @@ import {StateChecks} from "./StateChecks.sol";
 contract Crowd is CommitteeHandler, BenchHandler, SeatHandler, OwnerHandler, MoneyChecks, StateChecks, ConductChecks {
     /// @notice What a campaign calls; the commonest actions more than once.
     function actions() external pure returns (bytes4[] memory list) {
-        bytes4[30] memory once = [
+        bytes4[29] memory once = [
             this.submit.selector,
             this.submitLate.selector,
             this.arrive.selector,
@@ -43,7 +43,6 @@ contract Crowd is CommitteeHandler, BenchHandler, SeatHandler, OwnerHandler, Mon
             this.fund.selector,
             this.pausePool.selector,
             this.removeNode.selector,
-            this.govern.selector,
             this.pauseAll.selector,
             this.month.selector
         ];

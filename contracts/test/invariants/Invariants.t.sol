@@ -121,7 +121,7 @@ contract EndInvariants is Everybody {
 
 /// @notice The campaigns reach what they are about: the same random actions, counted.
 contract ReachTest is Everybody {
-    string[56] internal wanted = [
+    string[55] internal wanted = [
         "submit",
         "arrive",
         "claim",
@@ -175,7 +175,6 @@ contract ReachTest is Everybody {
         "resume",
         "review",
         "remove",
-        "govern",
         "pause all",
         "month"
     ];

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {IParams} from "../../src/interfaces/IParams.sol";
 import {IPools} from "../../src/interfaces/IPools.sol";
 import {IStakes} from "../../src/interfaces/IStakes.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
@@ -252,7 +253,7 @@ abstract contract Ledger is Planting {
         f.code = code;
         --a.unsettled;
         juryCharged = disputed && lastSlash.fees > _fees() ? lastSlash.fees - _fees() : 0;
-        (uint256 cost, uint256 fees) = _cost(a, code, settledAt);
+        (uint256 cost, uint256 fees) = _cost(a, code);
         _expect(taken == cost, "another charge than the rules'");
         if (code == Codes.CANARY) _reach("outcome 12");
         if (taken != 0) ++a.charges;
@@ -271,12 +272,12 @@ abstract contract Ledger is Planting {
     }
 
     /// @dev What a file that is finally not paid costs its node, and how much of it is the committee's fees.
-    function _cost(GhostAccount storage a, uint256 code, uint256 settledAt) private view returns (uint256, uint256) {
+    function _cost(GhostAccount storage a, uint256 code) private view returns (uint256, uint256) {
         if (code == Codes.CANARY) return (0, 0);
-        (uint256 bps,, uint256 malformed) = params.slashing(settledAt);
+        IParams.Values memory v = params.values();
         uint256 stake = lastSlash.before;
         uint256 fees = _fees() + juryCharged;
-        uint256 cost = Codes.isReject(code) ? stake * bps / 10_000 : malformed + fees;
+        uint256 cost = Codes.isReject(code) ? stake * v.slashBps / 10_000 : v.malformedPenalty + fees;
         uint256 kept = a.unsettled * _fees();
         uint256 most = stake > kept ? stake - kept : 0;
         if (cost > most) cost = most;

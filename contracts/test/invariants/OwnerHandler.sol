@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IParams} from "../../src/interfaces/IParams.sol";
 import {IPools} from "../../src/interfaces/IPools.sol";
 import {World} from "./World.sol";
 
@@ -44,17 +43,6 @@ abstract contract OwnerHandler is World {
         vm.prank(owner);
         pools.removeNode(pool, n);
         _reach("remove");
-    }
-
-    function govern(uint256 seed) external acts {
-        IParams.Values memory v = defaultValues();
-        v.minorityPenalty = uint56(1e9 + seed % 1e9);
-        v.withheldPenalty = v.minorityPenalty * 2;
-        v.malformedPenalty = uint56(1 + seed % 2e9);
-        v.slashBps = uint16(5_000 + seed % 5_001);
-        v.rewardBps = uint16(seed % 2_001);
-        (bool ok,) = address(params).call(abi.encodeCall(params.set, (v)));
-        if (ok) _reach("govern");
     }
 
     function pauseAll(uint256 i) external acts {

@@ -47,7 +47,7 @@ abstract contract StateChecks is World {
     function trialsAreTheEvents() external view {
         uint256 count = juries.trialCount();
         for (uint256 trial = 1; trial <= count; ++trial) {
-            IJuries.Case memory c = juries.caseOf(trial);
+            IJuries.Trial memory c = juries.caseOf(trial);
             GhostTrial storage g = ghostTrials[trial];
             require(c.concluded == g.concluded && c.code == g.code, "case");
             require(c.committed == g.committed && c.revealed == g.revealed && c.closed == g.closed, "votes");

@@ -158,9 +158,7 @@ abstract contract World is Register {
     /// @dev An honest member pays for the files of its lane alone whose outcome a captured body got wrong.
     function _memberPaid(uint256 seat, uint256 lane, uint256 round, uint256 penalty) internal override {
         if (_mood(seat) != Mood.Honest) return;
-        ICourt.Round memory r = court.roundOf(pool, lane, round);
-        uint256 time = r.settledAt - defaultTerms().commitWindow - defaultTerms().revealWindow;
-        uint256 each = params.valuesAt(time).minorityPenalty;
+        uint256 each = params.values().minorityPenalty;
         uint256 most;
         uint256 codes = ghostRounds[(lane << 1) | round].codes;
         for (uint256 place = 0; place < 16; ++place) {

@@ -20,10 +20,10 @@ contract CourtRefusalsTest is Refusing {
         _no(stranger, c, abi.encodeCall(court.draw, (pool, 0, 2)), ICourt.NoSuchLane.selector);
         _no(stranger, c, abi.encodeCall(court.draw, (pool, 0, 1)), ICourt.NoSuchLane.selector);
         _no(stranger, c, abi.encodeCall(court.draw, (pool, 1 << 31, 0)), ICourt.NoSuchLane.selector);
-        assertEq(court.roundOf(pool, 0, 0).seedBlock, 0);
-        assertEq(court.roundOf(pool, 0, 1).seedBlock, 0);
+        assertEq(court.roundOf(pool, 0, 0).time, 0);
+        assertEq(court.roundOf(pool, 0, 1).time, 0);
         _submit();
-        assertEq(court.roundOf(pool, 0, 0).seedBlock, height + 1);
+        assertEq(court.roundOf(pool, 0, 0).time, height + 1);
         _no(stranger, c, abi.encodeCall(court.draw, (pool, 0, 0)), ICourt.DrawNotOpen.selector);
         FileRef[] memory refs = _refs(0);
         _no(stranger, c, abi.encodeCall(court.settle, (pool, 0, 0, refs)), ICourt.NotSettleable.selector);
@@ -40,9 +40,8 @@ contract CourtRefusalsTest is Refusing {
     }
 
     function _showsItsVote(uint256 cast) private {
-        (, uint256 codes, bool open) = court.ballotOf(pool, 0, 0, 0);
-        assertTrue(open);
-        assertEq(codes, cast);
+        assertTrue(_hasRevealed(0, 0, 0));
+        assertEq(uint256(_ballot(0, 0, 0)), cast);
     }
 
     function test_courtVotes() public {
@@ -58,9 +57,8 @@ contract CourtRefusalsTest is Refusing {
         _no(voters[0], c, abi.encodeCall(court.commit, (pool, 0, 0, 0, 0)), IVoting.EmptyCommitment.selector);
         _yes(voters[0], c, abi.encodeCall(court.commit, (pool, 0, 0, 0, hash))); // draws, too
         _drawnAsForeseen(members, seed);
-        (bytes32 stored,, bool revealed) = court.ballotOf(pool, 0, 0, 0);
-        assertEq(stored, hash);
-        assertFalse(revealed);
+        assertEq(_ballot(0, 0, 0), hash);
+        assertFalse(_hasRevealed(0, 0, 0));
         _no(stranger, c, abi.encodeCall(court.draw, (pool, 0, 0)), IVoting.AlreadyDrawn.selector);
         _no(voters[0], c, abi.encodeCall(court.commit, (pool, 0, 0, 0, hash)), IVoting.AlreadyCommitted.selector);
         bytes memory reveal =
@@ -82,7 +80,7 @@ contract CourtRefusalsTest is Refusing {
         _no(voters[1], c, abi.encodeCall(court.commit, (pool, 0, 0, 1, hash)), ICourt.AlreadySettled.selector);
         _no(voters[1], c, reveal, ICourt.AlreadySettled.selector);
         _no(stranger, c, abi.encodeCall(court.closeCommittee, (pool, 0, 0)), ICourt.NotSettled.selector);
-        assertEq(court.roundOf(pool, 0, 1).seedBlock, height + 2);
+        assertEq(court.roundOf(pool, 0, 1).time, height + 2);
         assertTrue(court.roundOf(pool, 0, 0).settled);
         _passWindow();
         // its one vote is judged by round 1
@@ -90,7 +88,7 @@ contract CourtRefusalsTest is Refusing {
         _blocks(70); // which is never drawn
         court.settle(pool, 0, 1, refs);
         assertEq(_code(0), Codes.VOID);
-        assertEq(court.roundOf(pool, 0, 1).settledAt, clock);
+        assertEq(court.roundOf(pool, 0, 1).time, clock);
         bytes memory open = abi.encodeWithSelector(ICourt.NotFinal.selector, clock + 3600);
         _no(stranger, c, abi.encodeCall(court.closeCommittee, (pool, 0, 0)), open);
         _passWindow();
@@ -136,7 +134,7 @@ contract CourtRefusalsTest is Refusing {
 
     function test_drawNeedsEnoughSeats() public {
         _submit();
-        uint256 lastDraw = court.roundOf(pool, 0, 0).seedBlock + 64;
+        uint256 lastDraw = court.roundOf(pool, 0, 0).time + 64;
         for (uint256 i = 1; i <= SEATS - 2; ++i) {
             vm.prank(_seatOwner(i));
             seats.leaveSeat(i);

@@ -2,7 +2,7 @@
 pragma solidity 0.8.37;
 
 import {IParams} from "../../src/interfaces/IParams.sol";
-import {SuiteLib} from "../../src/libraries/SuiteLib.sol";
+import {WrongAddress} from "../../src/libraries/Types.sol";
 import {PoolTerms, Suite} from "../../src/libraries/Types.sol";
 import {Refusing} from "../helpers/Refusing.sol";
 import {IERC20Metadata} from "@openzeppelin/contracts/token/ERC20/extensions/IERC20Metadata.sol";
@@ -18,50 +18,53 @@ contract RefusalsTest is Refusing {
     }
 
     function test_params() public {
-        IParams.Values memory v = defaultValues();
-        _no(stranger, address(params), abi.encodeCall(params.set, (v)), 0x118cdaa7);
         _no(stranger, address(params), abi.encodeCall(params.setPaused, (true)), 0x118cdaa7);
+        IParams.Values memory v = defaultValues();
         v.slashBps = 4_999;
-        _no(address(this), address(params), abi.encodeCall(params.set, (v)), _bounds("slashBps"));
+        _noParams(v, "slashBps");
         v.slashBps = 10_001;
-        _no(address(this), address(params), abi.encodeCall(params.set, (v)), _bounds("slashBps"));
+        _noParams(v, "slashBps");
         v = defaultValues();
         v.rewardBps = 2_001;
-        _no(address(this), address(params), abi.encodeCall(params.set, (v)), _bounds("rewardBps"));
+        _noParams(v, "rewardBps");
         v = defaultValues();
         v.malformedPenalty = 10_001e9;
-        _no(address(this), address(params), abi.encodeCall(params.set, (v)), _bounds("malformedPenalty"));
+        _noParams(v, "malformedPenalty");
         v.malformedPenalty = 0; // being late must cost something
-        _no(address(this), address(params), abi.encodeCall(params.set, (v)), _bounds("malformedPenalty"));
+        _noParams(v, "malformedPenalty");
         v = defaultValues();
         v.minorityPenalty = 0;
-        _no(address(this), address(params), abi.encodeCall(params.set, (v)), _bounds("minorityPenalty"));
+        _noParams(v, "minorityPenalty");
         v = defaultValues();
         v.withheldPenalty = v.minorityPenalty;
-        _no(address(this), address(params), abi.encodeCall(params.set, (v)), _bounds("withheldPenalty"));
+        _noParams(v, "withheldPenalty");
+        v.withheldPenalty = 100 * uint56(type(uint32).max) + 1; // no pool could promise a hundredth of it as its fee
+        _noParams(v, "withheldPenalty");
         v = defaultValues();
         v.overturnPenalty = 0;
-        _no(address(this), address(params), abi.encodeCall(params.set, (v)), _bounds("overturnPenalty"));
+        _noParams(v, "overturnPenalty");
+        v.overturnPenalty = 10_000e9 + 1;
+        _noParams(v, "overturnPenalty");
         v = defaultValues();
         v.canarySlash = 0;
-        _no(address(this), address(params), abi.encodeCall(params.set, (v)), _bounds("canarySlash"));
+        _noParams(v, "canarySlash");
+        v.canarySlash = 10_000e9 + 1;
+        _noParams(v, "canarySlash");
         v = defaultValues();
         v.delayCompensation = 10e9 + 1;
-        _no(address(this), address(params), abi.encodeCall(params.set, (v)), _bounds("delayCompensation"));
-        v = defaultValues();
-        v.withheldPenalty = 100 * uint56(type(uint32).max) + 1; // no pool could promise a hundredth of it as its fee
-        _no(address(this), address(params), abi.encodeCall(params.set, (v)), _bounds("withheldPenalty"));
-        v = defaultValues();
-        v.overturnPenalty = 10_000e9 + 1;
-        _no(address(this), address(params), abi.encodeCall(params.set, (v)), _bounds("overturnPenalty"));
-        v = defaultValues();
-        v.canarySlash = 10_000e9 + 1;
-        _no(address(this), address(params), abi.encodeCall(params.set, (v)), _bounds("canarySlash"));
+        _noParams(v, "delayCompensation");
         // every bound itself is allowed
         v = IParams.Values(10_000, 2_000, 10_000e9, 1, 100 * uint56(type(uint32).max), 10_000e9, 10_000e9, 10e9);
-        _yes(address(this), address(params), abi.encodeCall(params.set, (v)));
-        assertEq(params.valuesAt(clock + params.unbonding()).canarySlash, 10_000e9);
+        _yes(address(this), address(this), abi.encodeCall(this.makeValues, (v)));
         assertEq(params.values().canarySlash, 200e9);
+    }
+
+    function _noParams(IParams.Values memory v, string memory name) private {
+        _no(address(this), address(this), abi.encodeCall(this.makeValues, (v)), _bounds(name));
+    }
+
+    function makeValues(IParams.Values memory v) external {
+        _new("Params", abi.encode(address(this), 1, 1, 30 days, v));
     }
 
     function _bounds(string memory name) internal pure returns (bytes memory) {
@@ -75,6 +78,7 @@ contract RefusalsTest is Refusing {
     function makeSeats(uint256 bond, uint256 minBond, uint256 epoch) external {
         Suite memory s;
         s.seats = _at(vm.getNonce(address(this)));
+        s.params = address(params);
         _new("Seats", abi.encode(s, bond, minBond, epoch));
     }
 
@@ -104,9 +108,9 @@ contract RefusalsTest is Refusing {
         _no(me, me, abi.encodeCall(this.makeSeats, (10, 5, 2001)), _bounds("epochBlocks"));
         string[6] memory names = ["Stakes", "Pools", "Court", "Juries", "Appeals", "Canaries"];
         for (uint256 i = 0; i < 6; ++i) {
-            _no(me, me, abi.encodeCall(this.makeMisplaced, (names[i])), SuiteLib.WrongAddress.selector);
+            _no(me, me, abi.encodeCall(this.makeMisplaced, (names[i])), WrongAddress.selector);
         }
-        _no(me, me, abi.encodeCall(this.makeMisplacedSeats, ()), SuiteLib.WrongAddress.selector);
+        _no(me, me, abi.encodeCall(this.makeMisplacedSeats, ()), WrongAddress.selector);
     }
 
     function test_everyBoundOfAConstructorIsAllowed() public {

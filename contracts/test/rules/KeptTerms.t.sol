@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IParams} from "../../src/interfaces/IParams.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {PoolTerms} from "../../src/libraries/Types.sol";
 import {Receipting} from "../helpers/Receipting.sol";
 
-/// @notice What later events must not change: a jury's exclusions, the penalties of its time, and a file's own vesting.
+/// @notice What later events must not change: a jury's exclusions, and a file's own vesting.
 contract KeptTermsTest is Receipting {
     function test_aReplacementJuryHasTheExclusionsOfTheFirst() public {
         for (uint256 lane = 0; lane < 4; ++lane) {
@@ -27,29 +26,6 @@ contract KeptTermsTest is Receipting {
                 }
             }
             _blocks(4);
-        }
-    }
-
-    function test_jurorsPayThePenaltiesOfTheirDraw() public {
-        uint256 s = _submit();
-        _voteAll(0, Codes.REJECT_WEIGHTS);
-        uint256 trial = _dispute(operator, s);
-        uint256[] memory votes = new uint256[](5);
-        (votes[0], votes[1], votes[2]) = (Codes.ACCEPT, Codes.ACCEPT, Codes.ACCEPT);
-        votes[3] = Codes.REJECT_WEIGHTS; // and the fifth keeps silent
-        _juryVotes(trial, votes);
-        IParams.Values memory v = defaultValues();
-        (v.minorityPenalty, v.withheldPenalty) = (40e9, 150e9);
-        params.set(v);
-        _wait(60);
-        _conclude(s);
-        _wait(params.unbonding());
-        assertEq(params.values().withheldPenalty, 150e9);
-        uint256[] memory jurors = juries.seatsOf(trial);
-        for (uint256 i = 3; i < 5; ++i) {
-            uint256 before = _loss(jurors[i]);
-            juries.closeJuror(trial, i);
-            assertEq(_loss(jurors[i]) - before, i == 3 ? 1e9 : 2e9);
         }
     }
 

@@ -87,7 +87,7 @@ contract MoneyRulesTest is Network {
     function test_overturnedMajorityPaysWhatTheFileWouldHaveEarned() public {
         IParams.Values memory v = defaultValues();
         v.overturnPenalty = 1e9;
-        _govern(v);
+        _redeploy(v);
         uint256 s = _submitFrom(node, 80_000); // 80 tokens
         _vote(0, 0, _three(_all(1), _all(1), _all(3)));
         _juryVotes(_dispute(stranger, s), Codes.REJECT_WEIGHTS);

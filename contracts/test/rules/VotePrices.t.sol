@@ -169,24 +169,24 @@ contract VotePricesTest is Losses {
     /// Nobody but a member starts a committee's clock before half of the time to draw is over.
     function test_strangersDrawAfterHalfOfTheTimeForIt() public {
         _submit();
-        uint256 seedBlock = court.roundOf(pool, 0, 0).seedBlock;
+        uint256 seedBlock = court.roundOf(pool, 0, 0).time;
         _blocks(seedBlock + 32 - height);
         vm.expectRevert(abi.encodeWithSelector(ICourt.DrawNotOpen.selector, seedBlock + 33));
         court.draw(pool, 0, 0);
         uint256 snapshot = vm.snapshot();
         _commit(0, 0, 2, _all(1));
-        assertEq(court.roundOf(pool, 0, 0).drawnAt, clock);
+        assertEq(court.roundOf(pool, 0, 0).time, clock);
         vm.revertTo(snapshot);
         vm.roll(height + 1);
         court.draw(pool, 0, 0);
-        assertEq(court.roundOf(pool, 0, 0).drawnAt, clock);
+        assertEq(court.roundOf(pool, 0, 0).time, clock);
     }
 
     /// However late a lane is drawn it gives one committee, and after that none.
     function test_waitingGivesNoOtherCommittee() public {
         _nextEpoch();
         _submit();
-        uint256 seedBlock = court.roundOf(pool, 0, 0).seedBlock;
+        uint256 seedBlock = court.roundOf(pool, 0, 0).time;
         _blocks(seedBlock + 1 - height);
         (uint256[] memory members,, bytes32 seed,) = court.committeeOf(pool, 0, 0);
         for (uint256 i = 0; i < 63; ++i) {

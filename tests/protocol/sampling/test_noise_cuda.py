@@ -11,7 +11,7 @@ import pytest
 CASE = """
 import sys
 import numpy as np, torch
-from protocol.sampling import cuda, cuda_verify, noise
+from protocol.sampling import cuda, noise
 device = sys.argv[1]
 cuda.BLOCKS = int(sys.argv[2])
 source = np.random.default_rng(0)
@@ -29,7 +29,7 @@ for vocabulary, temperature in ((1, 1.0), (7, 0.3), (265, 0.7), (3000, 1.0), (90
     judged = logits.copy()
     judged[5, given[0][5]] = -np.inf
     right = noise.verify_rows(judged, *given)
-    found = noise.Gaps(*cuda_verify.verify(torch.from_numpy(judged).to(device), *given))
+    found = noise.Gaps(*cuda.verify(torch.from_numpy(judged).to(device), *given))
     assert found.best.tolist() == right.best.tolist()
     assert not found.gaps[:3].any()
     for name, values in vars(right).items():

@@ -152,6 +152,6 @@ def test_what_is_on_a_device_is_judged_there(monkeypatch: pytest.MonkeyPatch) ->
 
     on_cpu: Any = RandomEngine(honest.environment.vocabulary)
     on_device: Any = DeviceEngine(honest.environment.vocabulary)
-    monkeypatch.setitem(sys.modules, "protocol.sampling.cuda_verify", SimpleNamespace(verify=judged))
-    monkeypatch.setattr("protocol.sampling.cuda_verify", sys.modules["protocol.sampling.cuda_verify"], raising=False)
+    monkeypatch.setitem(sys.modules, "protocol.sampling.cuda", SimpleNamespace(verify=judged))
+    monkeypatch.setattr("protocol.sampling.cuda", sys.modules["protocol.sampling.cuda"], raising=False)
     assert measure(honest, on_device) == measure(honest, on_cpu)

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {IAppeals} from "./interfaces/IAppeals.sol";
+import {ICourt} from "./interfaces/ICourt.sol";
+import {IJuries} from "./interfaces/IJuries.sol";
+import {IParams} from "./interfaces/IParams.sol";
+import {IPools} from "./interfaces/IPools.sol";
+import {ISeats} from "./interfaces/ISeats.sol";
+import {IStakes} from "./interfaces/IStakes.sol";
+import {Suite, WrongAddress} from "./libraries/Types.sol";
+import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
+import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
+import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
+
+/// @title SuiteContract
+/// @notice What the contracts of a suite share: one another's addresses, the penalties, and how they move tokens.
+abstract contract SuiteContract is ReentrancyGuardTransient {
+    using SafeERC20 for IERC20;
+
+    /// Where burnt tokens go: works with any ERC-20 and stays visible.
+    address internal constant SINK = 0x000000000000000000000000000000000000dEaD;
+    /// Share of a penalty that goes to whoever collects it, in 1/10000.
+    uint256 internal constant COLLECTOR_BPS = 500;
+
+    IERC20 internal immutable token;
+    IParams internal immutable params;
+    IStakes internal immutable stakes;
+    ISeats internal immutable seats;
+    IPools internal immutable pools;
+    ICourt internal immutable court;
+    IJuries internal immutable juries;
+    IAppeals internal immutable appeals;
+    address internal immutable canaries;
+    address internal immutable nodeChallenges;
+    uint256 internal immutable slashBps;
+    uint256 internal immutable rewardBps;
+    uint256 internal immutable malformedPenalty;
+    uint256 internal immutable minorityPenalty;
+    uint256 internal immutable withheldPenalty;
+    uint256 internal immutable overturnPenalty;
+    uint256 internal immutable canarySlash;
+    uint256 internal immutable delayCompensation;
+
+    /// @param place Where the suite says that this contract is.
+    constructor(Suite memory suite, address place) {
+        if (place != address(this)) revert WrongAddress(place, address(this));
+        token = IERC20(suite.token);
+        params = IParams(suite.params);
+        stakes = IStakes(suite.stakes);
+        seats = ISeats(suite.seats);
+        pools = IPools(suite.pools);
+        court = ICourt(suite.court);
+        juries = IJuries(suite.juries);
+        appeals = IAppeals(suite.appeals);
+        canaries = suite.canaries;
+        nodeChallenges = suite.nodeChallenges;
+        IParams.Values memory values = params.values();
+        slashBps = values.slashBps;
+        rewardBps = values.rewardBps;
+        malformedPenalty = values.malformedPenalty;
+        minorityPenalty = values.minorityPenalty;
+        withheldPenalty = values.withheldPenalty;
+        overturnPenalty = values.overturnPenalty;
+        canarySlash = values.canarySlash;
+        delayCompensation = values.delayCompensation;
+    }
+
+    /// @dev From the caller, who approved it before.
+    function _receive(uint256 amount) internal {
+        token.safeTransferFrom(msg.sender, address(this), amount);
+    }
+
+    function _send(address to, uint256 amount) internal {
+        if (amount != 0) token.safeTransfer(to, amount);
+    }
+}
