@@ -6,7 +6,8 @@ from attacks.base import launch
 from chain.indexer.state import State
 from orchestrator import main
 from orchestrator.config import OrchestratorConfig
-from orchestrator.relay import Relay, Waiting
+from orchestrator.db import SubmissionRow
+from orchestrator.relay import Relay
 
 LEFT_OUT = 2
 
@@ -14,7 +15,7 @@ LEFT_OUT = 2
 class CensoringRelay(Relay):
     node = ""
 
-    def waiting(self, state: State, now: float) -> list[Waiting]:
+    def waiting(self, state: State, now: float) -> list[SubmissionRow]:
         return [row for row in super().waiting(state, now) if row.node != self.node or row.counter >= LEFT_OUT]
 
 

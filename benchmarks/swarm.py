@@ -60,7 +60,7 @@ HELD_OUT_PROBLEMS, PLANT_PROBLEMS = 256, 48
 HELD_OUT_ROUND = 1 << 31
 DEFENDED = MixConfig(own=4, shared=4, window=2, inspection_seconds=3600.0)
 UNDEFENDED = DEFENDED.model_copy(
-    update={"plausibility": None, "assumed_behaviour_prob": None, "per_peer": 4096, "even": False}
+    update={"plausibility": False, "assumed_behaviour_prob": None, "per_peer": 4096, "even": False}
 )
 
 
@@ -212,7 +212,7 @@ class Simulation:
             account, document, make_engine("transformers", max_batch=128), learner,
             rounds_of(document.digest, account.address, model, self.texts, document.text_bytes),
             inbox, Retokeniser(model, self.mix.assumed_behaviour_prob), self.exchange, secret, self.mix,
-            MemberProgress(home, 1), judge_of(self.mix, learner, model),
+            MemberProgress(home), judge_of(self.mix, learner, model),
         )  # fmt: skip
 
 

@@ -9,8 +9,7 @@ from fastapi import APIRouter, FastAPI, Path, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from orchestrator import auth
-from orchestrator.auth import HttpError, RequestGuard, Sender, SignedRoute, documented
+from orchestrator.auth import HttpError, RequestGuard, Sender, SignedRoute, documented, protect
 from orchestrator.dashboard import views
 from orchestrator.dashboard.documents import AnswerCache
 from orchestrator.dashboard.metrics import exposition
@@ -20,7 +19,6 @@ from orchestrator.service import Service
 from protocol import VERSION
 from protocol.api import endpoints, run, work
 from protocol.api.work import Announcement, AnnouncementTaken
-from protocol.http.limits import Buckets
 from storage.keys import KEY_PATTERN, parse_key
 
 DESCRIPTION = (
@@ -155,8 +153,8 @@ def get_docs(request: Request) -> HTMLResponse:
 def create_app(
     service: Service, guard: RequestGuard, *, rate: float = 100.0, burst: float = 400.0, view_seconds: float = 0.5
 ) -> FastAPI:
-    """Return the application. `rate` requests a second and `burst` at once are answered per client address, half of it
-    per signer; the public views are computed at most every `view_seconds`, however many clients ask."""
+    """Return the application. `rate`, `burst`: see `protect`; the public views are computed at most every
+    `view_seconds`, however many clients ask."""
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -175,12 +173,8 @@ def create_app(
         generate_unique_id_function=lambda route: route.name,
         lifespan=lifespan,
     )
-    app.state.service, app.state.guard = service, guard
-    app.state.signers, app.state.body_memory = Buckets(rate / 2, burst / 2), auth.BodyMemory()
-    app.state.answers = AnswerCache(view_seconds)
-    app.state.streams = set()
-    auth.add_error_handlers(app)
+    app.state.service, app.state.answers, app.state.streams = service, AnswerCache(view_seconds), set()
+    protect(app, guard, rate, burst)
     for routes in (signed, router, views.router):
         app.include_router(routes)
-    app.add_middleware(auth.RequestLimits, clients=Buckets(rate, burst))
     return app

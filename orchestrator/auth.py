@@ -74,8 +74,11 @@ def error_response(status: int, what: str, hint: str, retry_after: int | None = 
     return Response(content, status, headers, "application/json")
 
 
-def add_error_handlers(app: FastAPI) -> None:
-    """Turn every foreseen exception of a route into an ErrorBody; `auth.RequestLimits` answers the others with 500."""
+def protect(app: FastAPI, guard: "RequestGuard", rate: float, burst: float) -> None:
+    """Let `guard` verify signed requests, answer `rate` requests a second and `burst` at once per client address, half
+    of it per signer, and turn every exception of a route into an ErrorBody."""
+    app.state.guard, app.state.signers, app.state.body_memory = guard, Buckets(rate / 2, burst / 2), BodyMemory()
+    app.add_middleware(RequestLimits, clients=Buckets(rate, burst))
 
     @app.exception_handler(MusterError)
     async def muster_error(_request: Request, error: MusterError) -> Response:

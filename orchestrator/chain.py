@@ -81,17 +81,15 @@ class ChainWatcher:
     def work(self) -> None:
         """Poll once and, when it is time, compare."""
         try:
-            self.poll()
+            self._view.refresh()
+            self._view.error = self._view.unrelayed
+            if not self.current and time.monotonic() - self._reconciled_time >= RECONCILE_SECONDS:
+                self._compare(self._view.state)
         except BaseException as error:
             self._view.error = describe(error)  # the page must not show an old state without saying so
             raise
 
-    def poll(self) -> None:
-        self._view.refresh()
-        state = self._view.state
-        self._view.error = self._view.unrelayed
-        if self.current or time.monotonic() - self._reconciled_time < RECONCILE_SECONDS:
-            return
+    def _compare(self, state: State) -> None:
         result = reconcile(state, self._view.pool_id, self._suite)
         self._reconciled_time = time.monotonic()
         findings = result.findings if result else []

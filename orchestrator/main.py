@@ -35,10 +35,11 @@ from protocol.errors import ConfigError, MusterError
 from protocol.files import die_with_parent, explained, is_locked
 from protocol.http.signing import AuthScope
 from protocol.identity import PoolId
+from protocol.rollout_file.rows import Limits
 from runtime.entry import run_role, start_logging
 from runtime.environment_files import publish_files
 from runtime.process import Daemon, make_home, start
-from runtime.server import SPARE_FILES, HttpServer, address_of, allow_files, bound, server_options
+from runtime.server import SPARE_FILES, HttpDaemon, address_of, allow_files, bound, server_options
 from storage.keys import object_key
 from storage.s3 import Bucket
 
@@ -57,26 +58,18 @@ def run(config_path: Path) -> None:
     start(config_path, OrchestratorConfig, make)
 
 
-class Orchestrator:
+class Orchestrator(HttpDaemon):
     """The service in this process."""
 
     def __init__(self, config: OrchestratorConfig) -> None:
         with ExitStack() as stack:
             listener = stack.enter_context(bound(config.host, config.port))
             app = build(config, config.key.open(), config.home, stack)
-            self._opened = stack.pop_all()
-        options = server_options(app, config.connections, trusted_proxies=config.trusted_proxies)
-        self._server, self._config, self._listener = HttpServer(options), config, listener
-
-    def run(self) -> int:
-        log_address(self._config, self._listener)
-        with self._opened:
-            self._server.run(sockets=[self._listener])
-        log.info("stopped")
-        return 0
-
-    def stop(self) -> None:
-        self._server.should_exit = True
+            opened = stack.pop_all()
+        super().__init__(
+            server_options(app, config.connections, trusted_proxies=config.trusted_proxies), listener, opened
+        )
+        log_address(config, listener)
 
 
 class Workers:
@@ -87,7 +80,7 @@ class Workers:
             raise ConfigError("several workers need `key.password_file`", "name it, or set `workers` to 1")
         if is_locked(config.home / "events.sqlite.lock"):
             raise ConfigError(f"another process works in {config.home}", "stop it, or give each a `home` of its own")
-        self._listener, self._config = bound(config.host, config.port), config
+        listener = bound(config.host, config.port)
         with ExitStack() as stack:
             build(config, config.key.open(), config.home, stack)
         metrics = config.home / "metrics"
@@ -99,10 +92,10 @@ class Workers:
         proxies, factory = config.trusted_proxies, "orchestrator.main:worker_app"
         options = server_options(factory, config.connections, trusted_proxies=proxies, workers=config.workers)
         allow_files(2 * config.connections + SPARE_FILES)  # workers inherit it
-        self._supervisor = Multiprocess(options, [self._listener])
+        self._supervisor = Multiprocess(options, [listener])
+        log_address(config, listener)
 
     def run(self) -> int:
-        log_address(self._config, self._listener)
         self._supervisor.run()
         log.info("stopped")
         return 0
@@ -161,44 +154,33 @@ def build(config: OrchestratorConfig, signer: LocalAccount, home: Path, stack: E
     auth_scope = AuthScope.of(config.url, deployment.chain_id, pools)
     receipts = ReceiptSigner(signer, PoolId(deployment.chain_id, auth_scope.pools, config.pool))
     leader = stack.enter_context(closing(Leader(db)))
-    uploads = Uploads(db, view, bucket, receipts, config.max_upload_bytes)
-    relay = Relay(db, view, uploads, suite.pools, config.lane_seconds, leader.leads)
-    sponsor = Sponsor(db, view, suite, config.most_loans, config.loans_a_day, leader.leads)
-    chain_watcher = ChainWatcher(view, suite)
+    uploads = Uploads(db, view, bucket, receipts, Limits.of(pool_config.work).file_bytes)
     service = Service(
         db,
         view,
         bucket,
         pool_config,
         uploads,
-        relay,
-        sponsor,
-        chain_watcher=chain_watcher,
+        Relay(db, view, uploads, suite.pools, config.lane_seconds, leader.leads),
+        Sponsor(db, view, suite, config.most_loans, config.loans_a_day, leader.leads),
+        chain_watcher=ChainWatcher(view, suite),
         heartbeat_seconds=config.heartbeat_seconds,
-        lease_seconds=config.lease_seconds or 3 * config.heartbeat_seconds,
+        lease_seconds=config.lease_seconds,
         lease_limit=config.lease_limit,
-        stall_seconds=config.stall_seconds,
         access=pool_access(config, deployment, pool_config),
         allow_private_sources=config.allow_private_sources,
         workers=config.workers,
     )
     nonces = NonceStore(db)
+    service.tasks = background_tasks(service, nonces, leader, Claims(view, suite.pools, leader.leads), config)
     open_to_all = frozenset({JOINS.path} if config.most_loans else ())
     known = lambda address: address in config.relays or view.knows(address)  # noqa: E731
     guard = RequestGuard(auth_scope, nonces.use, known, open_to_all)
-    claims = Claims(view, suite.pools, leader.leads)
-    service.tasks = [
-        *background_tasks(service, chain_watcher, nonces, leader, config.poll_seconds),
-        BackgroundTask("relay", relay.turn, config.poll_seconds),
-        BackgroundTask("claims", claims.turn, config.claim_seconds),
-        BackgroundTask("membership", sponsor.turn, config.poll_seconds),
-        BackgroundTask("loans", sponsor.take_back, config.claim_seconds),
-    ]
     return create_app(service, guard, rate=config.rate, burst=config.burst)
 
 
 def background_tasks(
-    service: Service, chain_watcher: ChainWatcher, nonces: NonceStore, leader: Leader, poll_seconds: float
+    service: Service, nonces: NonceStore, leader: Leader, claims: Claims, config: OrchestratorConfig
 ) -> list[BackgroundTask]:
     """Return the threads of a replica, not started."""
 
@@ -208,9 +190,14 @@ def background_tasks(
         if leads:
             nonces.prune(service.clock())
 
+    assert service.chain_watcher is not None
     return [
-        BackgroundTask("chain", chain_watcher.work, poll_seconds),
+        BackgroundTask("chain", service.chain_watcher.work, config.poll_seconds),
         BackgroundTask("pruning", prune, PRUNE_SECONDS),
+        BackgroundTask("relay", service.relay.turn, config.poll_seconds),
+        BackgroundTask("claims", claims.turn, config.claim_seconds),
+        BackgroundTask("membership", service.sponsor.turn, config.poll_seconds),
+        BackgroundTask("loans", service.sponsor.take_back, config.claim_seconds),
     ]
 
 

@@ -7,7 +7,6 @@ loses none, and none is paid twice: a lane with a file that is on chain already 
 import logging
 import time
 from collections.abc import Callable, Container, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import groupby
 
 from sqlalchemy import delete, func, select, update
@@ -40,33 +39,22 @@ PricedCall = tuple[Call, int]
 """A call, and the gas to send it with."""
 
 
-@dataclass(frozen=True)
-class Waiting:
-    """A row of `submissions`."""
+def is_due(row: SubmissionRow, now: float) -> bool:
+    """Return whether to try a file: a refused one is tried again after a pause that doubles up to MOST_PAUSE."""
+    return not row.reason or now >= row.tried + min(max(RETRY_SECONDS, row.tried - row.received), MOST_PAUSE)
 
-    node: str
-    counter: int
-    received: float
-    tried: float = 0.0
-    reason: str = ""
-    body: str = ""
 
-    def is_due(self, now: float) -> bool:
-        """Whether to try it: one that was refused is tried again after a pause that doubles up to MOST_PAUSE."""
-        return not self.reason or now >= self.tried + min(max(RETRY_SECONDS, self.tried - self.received), MOST_PAUSE)
-
-    @property
-    def signed(self) -> SignedFile:
-        return SignedFile(self.node, work.SubmissionRequest.model_validate_json(self.body))
+def signed_file(row: SubmissionRow) -> SignedFile:
+    return SignedFile(row.node, work.SubmissionRequest.model_validate_json(row.body))
 
 
 def plan(
-    waiting: Iterable[Waiting],
+    waiting: Iterable[SubmissionRow],
     next_counter: Callable[[str], int | None],
     now: float,
     lane_seconds: float,
     apart: Container[str] = (),
-) -> list[list[Waiting]]:
+) -> list[list[SubmissionRow]]:
     """Return the lanes to send now: full ones, and shorter ones whose oldest file waits `lane_seconds`.
 
     `next_counter` of a node that may not submit is None. A node's files are in one lane at most, in the order of their
@@ -76,13 +64,13 @@ def plan(
     for node, rows in groupby(sorted(waiting, key=lambda one: (one.node, one.counter)), lambda one: one.node):
         expected, run = next_counter(node), []
         for row in rows:
-            if row.counter == expected and row.is_due(now):
+            if row.counter == expected and is_due(row, now):
                 run.append(row)
                 expected += 1
         if run:
             runs.append(run)
     runs.sort(key=lambda run: (run[0].node in apart, bool(run[0].reason), run[0].received))
-    lanes: list[list[Waiting]] = [[]]
+    lanes: list[list[SubmissionRow]] = [[]]
     for run in runs:
         if len(lanes[-1]) == LANE or run[0].node in apart:
             lanes.append([])
@@ -194,11 +182,10 @@ class Relay:
                 row = session.merge(made)
             return row.reason
 
-    def waiting(self, state: State, now: float) -> list[Waiting]:
+    def waiting(self, state: State, now: float) -> list[SubmissionRow]:
         """Return the submissions that the chain does not show, and forget the others."""
-        columns = [getattr(SubmissionRow, name) for name in Waiting.__dataclass_fields__]
         with self._db.reading() as session:
-            rows = [Waiting(*row) for row in session.execute(select(*columns))]
+            rows = list(session.scalars(select(SubmissionRow)))
         pool = self._view.pool(state)
         oldest = now - pool.terms.receiptWindow if pool else 0.0
         landed = {row for row in rows if row.counter < (self._next_counter(state, row.node) or 0)}
@@ -210,11 +197,11 @@ class Relay:
                     session.execute(delete(SubmissionRow).where(same, SubmissionRow.received == row.received))
         return [row for row in rows if row not in over]
 
-    def _lane(self, lane: list[Waiting]) -> Iterator[PricedCall | None]:
+    def _lane(self, lane: list[SubmissionRow]) -> Iterator[PricedCall | None]:
         """Yield the call, and its gas, for those files of a lane that the contract takes now. Those that it names are
         noted with its reason, and those of the same node after it wait; what a receipt promises is sent with it."""
         while lane:
-            call = self._pools.submit_lane(self._view.pool_id, [row.signed for row in lane])
+            call = self._pools.submit_lane(self._view.pool_id, [signed_file(row) for row in lane])
             try:
                 gas = priced(self._pools.client, call)
             except ContractError as error:
@@ -231,11 +218,12 @@ class Relay:
                 yield call, gas
                 return
 
-    def _promised(self, row: Waiting) -> PricedCall | None:
+    def _promised(self, row: SubmissionRow) -> PricedCall | None:
         """Return the call, and its gas, that submits a file by its receipt, None if the contract does not take that."""
-        file = row.signed.file
+        signed = signed_file(row)
+        file = signed.file
         receipt = self._uploads.stored_receipt(row.node, file.sha256, file.size)
-        call = self._pools.submit_lane(self._view.pool_id, [row.signed], [receipt])
+        call = self._pools.submit_lane(self._view.pool_id, [signed], [receipt])
         try:
             return call, priced(self._pools.client, call)
         except ContractError as error:
@@ -243,7 +231,7 @@ class Relay:
             self._note(row, refused.reason if refused else error)
             return None
 
-    def _note(self, row: Waiting, error: ContractError) -> None:
+    def _note(self, row: SubmissionRow, error: ContractError) -> None:
         """Note why a file is refused, unless it is on chain already and the state will show it."""
         if error.name == "CounterMismatch":
             return

@@ -126,6 +126,22 @@ class HttpServer(uvicorn.Server):
         yield
 
 
+class HttpDaemon:
+    """Serves at a bound `listener` until it is stopped, then closes what was `opened` for it."""
+
+    def __init__(self, options: ServerOptions, listener: socket.socket, opened: contextlib.ExitStack) -> None:
+        self._server, self._listener, self._opened = HttpServer(options), listener, opened
+
+    def run(self) -> int:
+        with self._opened:
+            self._server.run(sockets=[self._listener])
+        log.info("stopped")
+        return 0
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+
+
 class BoundedProtocol(HttpToolsProtocol):
     """Uvicorn's HTTP/1.1 connection with deadlines for its client."""
 

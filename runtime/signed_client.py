@@ -24,6 +24,7 @@ A = TypeVar("A")
 _RETRIED = frozenset({429, 502, 503, 504})
 _LONGEST_DETAIL = 500
 _ERROR = TypeAdapter(ErrorBody)
+_HINT = "check the URL and that the service runs"
 
 
 class ServiceError(MusterError):
@@ -88,7 +89,7 @@ class SignedClient:
         """Send until answered. Raises ServiceError (4xx, 5xx), UnreachableError (after all attempts) or IntegrityError
         (an answer of more than `limit` bytes). Redirects are not followed."""
         retrying = Retrying(
-            retry=retry_if_exception_type((httpx.HTTPError, _Busy)),
+            retry=retry_if_exception_type((httpx.HTTPError, BusyError)),
             stop=stop_after_attempt(self._limits.attempts) | stop_before_delay(self._limits.patience),
             wait=_pause,
             sleep=partial(self._sleep, path),
@@ -98,10 +99,9 @@ class SignedClient:
             return self._checked(retrying(self._once, method, path, body, limit))
         except httpx.InvalidURL as error:
             raise ConfigError(f"{self.base_url}{path} is not a URL: {error}", "check the service's URL") from None
-        except (httpx.HTTPError, _Busy) as error:
-            what = f"{self.base_url} does not answer {method} {path} ({_describe(error)})"
-            kind = BusyError if isinstance(error, _Busy) else UnreachableError
-            raise kind(what, "check the URL and that the service runs") from None
+        except httpx.HTTPError as error:
+            why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            raise UnreachableError(f"{self.base_url} does not answer {method} {path} ({why})", _HINT) from None
 
     def _sleep(self, path: str, seconds: float) -> None:
         with WAITS.on(f"an answer of {self.base_url}{path}"):
@@ -120,7 +120,7 @@ class SignedClient:
             request.headers.update(headers)
         answer = exchange(self._http, request, limit, self._limits.exchange)
         if answer.status_code in _RETRIED:
-            raise _Busy(answer)
+            raise BusyError(f"{self.base_url} does not answer {method} {path}", answer)
         return answer
 
     def _checked(self, answer: httpx.Response) -> httpx.Response:
@@ -138,12 +138,8 @@ class SignedClient:
 class BusyError(UnreachableError):
     """The service answers, but only that it cannot serve now: its database may be down."""
 
-
-class _Busy(Exception):
-    """The service asks to be asked again later."""
-
-    def __init__(self, answer: httpx.Response) -> None:
-        super().__init__(f"status {answer.status_code}")
+    def __init__(self, what: str, answer: httpx.Response) -> None:
+        super().__init__(f"{what} (status {answer.status_code})", _HINT)
         after = answer.headers.get("retry-after", "")
         self.retry_after = float(after) if after.isdigit() and len(after) < 4 else None
 
@@ -152,12 +148,6 @@ def _pause(attempt: RetryCallState) -> float:
     """Return the seconds before the next attempt: as asked, or 0.2 s doubled each time; at most 5 s, spread at
     random."""
     error = attempt.outcome.exception() if attempt.outcome is not None else None
-    wanted = error.retry_after if isinstance(error, _Busy) else None
+    wanted = error.retry_after if isinstance(error, BusyError) else None
     pause = 0.2 * 2 ** (attempt.attempt_number - 1) if wanted is None else wanted
     return min(pause, 5.0) * random.uniform(0.8, 1.2)
-
-
-def _describe(error: Exception) -> str:
-    if isinstance(error, _Busy):
-        return str(error)
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -1,8 +1,5 @@
-"""Runs the network's processes: starts, watches, restarts what dies, stops everything in reverse order.
-
-Ours, because supervisord leaves its children running when it is killed itself (Supervisor/supervisor#199), and both it
-and circus are daemons asked over a socket, while the demo waits, kills at random and reports failures in its own loop.
-"""
+"""Runs the network's processes: starts, watches, restarts what dies, stops everything in reverse order. Unlike
+supervisord's (Supervisor/supervisor#199), its children end with it."""
 
 import logging
 import signal

@@ -316,21 +316,18 @@ class WatchGauges(Collector):
 
     def collect(self) -> Iterator[Metric]:
         watcher, facts = self._watcher, self._watcher.facts
-        raised = GaugeMetricFamily("muster_watch_alarm", "1 while an alarm is raised.", labels=["alarm"])
-        for name in NAMES:
-            raised.add_metric([name], name in watcher.memory.raised)
-        yield raised
+        raised = {name: name in watcher.memory.raised for name in NAMES}
+        free = {name: count or 0 for name, count in facts.free.items()}
         yield GaugeMetricFamily("muster_watch_looked_seconds", "Unix time of the last look.", facts.now)
-        free = GaugeMetricFamily("muster_watch_disk_free_bytes", "Free bytes by folder.", labels=["folder"])
-        for name, count in facts.free.items():
-            free.add_metric([name], count or 0)
-        yield free
-        left = GaugeMetricFamily(
-            "muster_watch_transactions_left", "For how many transactions the gas is enough.", labels=["account"]
-        )
-        for name, count in facts.transactions_left.items():
-            left.add_metric([name], count)
-        yield left
+        for name, words, label, values in (
+            ("alarm", "1 while an alarm is raised.", "alarm", raised),
+            ("disk_free_bytes", "Free bytes by folder.", "folder", free),
+            ("transactions_left", "For how many transactions the gas is enough.", "account", facts.transactions_left),
+        ):
+            gauge = GaugeMetricFamily(f"muster_watch_{name}", words, labels=[label])
+            for one, value in values.items():
+                gauge.add_metric([one], value)
+            yield gauge
         if facts.pool is not None and facts.pool.stake is not None:
             yield GaugeMetricFamily("muster_watch_stake_tokens", "The node's stake.", facts.pool.stake / 1e9)
             yield GaugeMetricFamily("muster_watch_least_stake_tokens", "The pool's.", facts.pool.least_stake / 1e9)

@@ -11,30 +11,6 @@ from runtime.process import DaemonConfig, EngineConfig, KeyConfig
 from storage.s3 import S3Settings
 
 
-class PlausibilityConfig(Document):
-    """What the member's own policy must find possible in a peer's text before the member trains on it.
-
-    Surprise is −ln p of a token under the member's own policy. A completion is implausible where
-
-    - any `window` consecutive tokens together exceed, by more than `slack` nats, what all but the share `odd` of the
-      member's newest `history` completions stay within, or one token does so by more than `token_slack` nats;
-    - it has more than `brief` tokens and is more than `longer` times as long as the longest of those completions;
-    - it claims to have stopped where stopping without an end token has a surprise of more than `stop_slack` nats.
-
-    Until the member has `least` completions of its own, it trains on no peer's text. A single surprise may be something
-    that another policy has learnt; planted text shows several close together."""
-
-    slack: float = Field(6.0, ge=0, le=100)
-    token_slack: float = Field(4.0, ge=0, le=100)
-    stop_slack: float = Field(2.0, ge=0, le=100)
-    window: int = Field(16, ge=1, le=1024)
-    odd: float = Field(0.01, ge=0, lt=1)
-    longer: float = Field(1.25, ge=1, le=100)
-    brief: int = Field(32, ge=0, le=131072)
-    history: int = Field(512, ge=8, le=65536)
-    least: int = Field(16, ge=1, le=65536)
-
-
 class MixConfig(Document):
     """Which groups a round trains on.
 
@@ -46,9 +22,9 @@ class MixConfig(Document):
       however much it shares, and limits it to its part of the shared groups of a round.
     - `rounds_ahead`: how many rounds a peer may advance for each own round. A peer that skips rounds picks its
       problems.
-    - `fetched`, `inspection_seconds`: most envelopes fetched and most time spent on inspecting them in a round. One
-      peer gets at most a quarter of that time; the rest waits for the next round.
-    - `judged`, `plausibility`: most groups of a round that are compared with the own policy, and how (null: not).
+    - `inspection_seconds`: most time spent on inspecting envelopes in a round. One peer gets at most a quarter of it;
+      the rest waits for the next round.
+    - `plausibility`: whether groups that the own policy finds implausible are left out.
     - `assumed_behaviour_prob`: probability with which a peer is assumed to have sampled each token, whatever it claims.
       The importance weight is then the own policy's probability over this (null: no importance weight)."""
 
@@ -59,10 +35,8 @@ class MixConfig(Document):
     per_peer: int = Field(8, ge=1, le=4096)
     even: bool = True
     rounds_ahead: int = Field(32, ge=1, le=1 << 20)
-    fetched: int = Field(64, ge=1, le=4096)
     inspection_seconds: float = Field(20.0, gt=0, le=3600)
-    judged: int = Field(64, ge=1, le=4096)
-    plausibility: PlausibilityConfig | None = PlausibilityConfig()
+    plausibility: bool = True
     assumed_behaviour_prob: float | None = Field(1.0, gt=0, le=1)
 
     @property
@@ -97,8 +71,7 @@ class SwarmMemberConfig(DaemonConfig):
       key of the bucket.
     - `members`: addresses whose envelopes are read; empty reads everybody's.
     - `rounds`: after how many rounds the process ends (0: never).
-    - `round_seconds`: minimum duration of a round, for a machine that also has other work.
-    - `checkpoint_every`: rounds between checkpoints. A kill loses at most these rounds."""
+    - `round_seconds`: minimum duration of a round, for a machine that also has other work."""
 
     document: Path
     model: ModelConfig
@@ -118,7 +91,6 @@ class SwarmMemberConfig(DaemonConfig):
     evaluation: MeasuringConfig = MeasuringConfig()
     rounds: int = Field(0, ge=0)
     round_seconds: float = Field(0, ge=0, le=86400)
-    checkpoint_every: int = Field(1, ge=1, le=1000)
 
     @model_validator(mode="after")
     def _one_exchange(self) -> "SwarmMemberConfig":
@@ -145,8 +117,7 @@ class GateConfig(DaemonConfig):
     - `members`: addresses that may share through the gate.
     - `s3`: the bucket. Members must be able to reach its `public_endpoint`.
     - `public_url`: the URL at which members reach the gate, for which they sign requests.
-    - `per_hour`, `bytes_per_hour`: envelopes and bytes that one member may upload in an hour.
-    - `rate`, `burst`: requests per second, and at once, that are answered per client address."""
+    - `per_hour`, `bytes_per_hour`: envelopes and bytes that one member may upload in an hour."""
 
     document: Path
     members: tuple[Address, ...] = Field(min_length=1)
@@ -156,9 +127,6 @@ class GateConfig(DaemonConfig):
     public_url: str = ""
     per_hour: int = Field(240, ge=1, le=100_000)
     bytes_per_hour: int = Field(256 << 20, ge=1024)
-    rate: float = Field(50.0, gt=0)
-    burst: float = Field(400.0, ge=1)
-    connections: int = Field(4096, ge=16, le=1_000_000)
 
     @property
     def url(self) -> str:

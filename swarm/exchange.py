@@ -191,11 +191,9 @@ class GateExchange:
     """For members without a key of the bucket. Without an `account` it only reads. Raises ConfigError for a bad URL."""
 
     def __init__(self, access: GateAccess, account: LocalAccount | None = None) -> None:
-        self._client = SignedClient(access.url, limits=_LIMITS)
-        if account is not None:
-            unsigned, realm = self._client, AuthScope.of(self._client.base_url, DOMAIN.chain_id, DOMAIN.contract)
-            self._client = SignedClient(unsigned.base_url, RequestSigner(account, realm), _LIMITS)
-            unsigned.close()
+        scope = AuthScope.of(access.url, DOMAIN.chain_id, DOMAIN.contract)
+        signer = RequestSigner(account, scope) if account is not None else None
+        self._client = SignedClient(access.url, signer, _LIMITS)
         self._objects = http_client(Reach((access.url,), access.allow_private_sources))
 
     def publish(self, data: bytes) -> str:

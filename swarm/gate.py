@@ -24,10 +24,9 @@ from protocol.api.swarm import ENVELOPES, MOST_LISTED, PLACE, SHARE, EnvelopeLis
 from protocol.api.work import UploadExists, UploadNeeded, UploadResponse
 from protocol.encoding import load_document
 from protocol.errors import ConfigError, IntegrityError
-from protocol.http.limits import Buckets
 from protocol.http.signing import WINDOW, AuthScope
 from runtime.process import start
-from runtime.server import HttpServer, bound, server_options
+from runtime.server import HttpDaemon, bound, server_options
 from storage.keys import object_key
 from storage.s3 import Bucket
 from swarm.config import GateConfig
@@ -38,6 +37,7 @@ KEPT = 64  # newest envelopes of a member that are listed; nobody takes older on
 HOUR = 3600.0
 TICKET_SECONDS = 900
 MOST_NONCES = 200_000
+CONNECTIONS = 4096
 CHECKS_AT_ONCE = 2  # an envelope may have 32 MiB, and takes several times that while it is opened
 _LISTING_SECONDS = 5.0  # a listing is made at most this often, however many ask
 _ENVELOPE = re.compile(r"/v1/objects/envelopes/([0-9a-f]{64})\.json")
@@ -278,48 +278,31 @@ def get_health() -> Health:
     return Health(ok=True, version=VERSION)
 
 
-def create_app(gate: SwarmGate, guard: auth.RequestGuard, rate: float, burst: float) -> FastAPI:
-    """Return the app. It answers `rate` requests per second and `burst` at once per client address, and half of that
-    per signer."""
+def create_app(gate: SwarmGate, guard: auth.RequestGuard, rate: float = 50.0, burst: float = 400.0) -> FastAPI:
+    """Return the app. `rate`, `burst`: see `protect`."""
     app = FastAPI(title="muster swarm gate", version=VERSION, docs_url=None, redoc_url=None)
-    app.state.service, app.state.guard = gate, guard
-    app.state.signers, app.state.body_memory = Buckets(rate / 2, burst / 2), auth.BodyMemory()
-    auth.add_error_handlers(app)
+    app.state.service = gate
+    auth.protect(app, guard, rate, burst)
     app.include_router(signed)
     app.include_router(router)
-    app.add_middleware(auth.RequestLimits, clients=Buckets(rate, burst))
     return app
 
 
 # Process
 
 
-class GateDaemon:
-    """The HTTP server with everything that it opened."""
-
-    def __init__(self, config: GateConfig) -> None:
-        swarm = load_document(config.document, SwarmDocument)
-        with ExitStack() as stack:
-            self._listener = stack.enter_context(bound(config.host, config.port))
-            index = EnvelopeIndex(config.home / "gate.sqlite")
-            stack.callback(index.close)
-            gate = SwarmGate(swarm, config.members, Bucket(config.s3), index, config.per_hour, config.bytes_per_hour)
-            guard = auth.RequestGuard(AuthScope.of(config.url, DOMAIN.chain_id, DOMAIN.contract), RecentNonces().use)
-            app = create_app(gate, guard, config.rate, config.burst)
-            self._server = HttpServer(server_options(app, config.connections))
-            self._opened = stack.pop_all()
-        self._url = config.url
-
-    def run(self) -> int:
-        log.info("serving %s", self._url)
-        with self._opened:
-            self._server.run(sockets=[self._listener])
-        return 0
-
-    def stop(self) -> None:
-        self._server.should_exit = True
+def _build(config: GateConfig) -> HttpDaemon:
+    swarm = load_document(config.document, SwarmDocument)
+    with ExitStack() as stack:
+        listener = stack.enter_context(bound(config.host, config.port))
+        index = EnvelopeIndex(config.home / "gate.sqlite")
+        stack.callback(index.close)
+        gate = SwarmGate(swarm, config.members, Bucket(config.s3), index, config.per_hour, config.bytes_per_hour)
+        guard = auth.RequestGuard(AuthScope.of(config.url, DOMAIN.chain_id, DOMAIN.contract), RecentNonces().use)
+        log.info("serving %s", config.url)
+        return HttpDaemon(server_options(create_app(gate, guard), CONNECTIONS), listener, stack.pop_all())
 
 
 def run(config_path: Path) -> None:
     """Serve until SIGINT or SIGTERM. Raise MusterError, before anything is served, for what a user can mend."""
-    start(config_path, GateConfig, GateDaemon)
+    start(config_path, GateConfig, _build)

@@ -34,6 +34,7 @@ from swarm.plausibility import Shape
 from swarm.sampling import Breach, InspectedGroup, PeerRecord, RecentUse
 
 log = logging.getLogger("muster.swarm")
+FETCHED = 64  # envelopes of a round at most
 REMEMBERED_ROUNDS = 64  # an envelope that is older than its peer's newest by more rounds is not taken
 LISTING_SHARE = 0.5  # time that a listing may take, as a share of the time for inspection
 PEER_SHARE = 0.25  # most of the time for inspection that one peer's envelopes get
@@ -238,7 +239,7 @@ class EnvelopeInbox:
             return hashlib.sha256(self._secret + number.to_bytes(8, "big") + peer.encode()).digest()
 
         listed = _within(exchange.listed(), LISTING_SHARE * self._mix.inspection_seconds)
-        return take_turns(islice(filter(is_new, listed), MOST_LISTED), self._mix.fetched, rank, order)
+        return take_turns(islice(filter(is_new, listed), MOST_LISTED), FETCHED, rank, order)
 
     def _take(self, exchange: Exchange, entry: ListingEntry, number: int) -> int:
         """Fetch, inspect and store one envelope; return 1 if it was new and true."""

@@ -53,7 +53,6 @@ class MemberDaemon:
             if seconds < self._round_seconds and not self._over:
                 log.info("the next round begins in %.0f s", self._round_seconds - seconds)
                 self._stopping.wait(self._round_seconds - seconds)
-        progress.save(member.learner, member.inbox)
         return 0
 
     @property

@@ -30,6 +30,7 @@ from trainer.learner import Learner
 from trainer.model.base_model import base_model
 
 log = logging.getLogger("muster.swarm")
+JUDGED = 64  # groups of a round at most that are compared with the own policy
 MAX_UNSENT = 16  # envelopes that wait for the exchange; older ones are given up, since nobody would draw them any more
 
 
@@ -224,7 +225,7 @@ class Member:
         groups = drawable(inbox.unused(), inbox.state.records, mix.per_peer)
         cap = PeerCap(mix.shared, inbox.active_peers, inbox.recent_use(), mix.even)
         drawn = _Draw()
-        for inspected in draw(groups, mix.judged, seed, weights(groups, inbox.state.records, mix.even)):
+        for inspected in draw(groups, JUDGED, seed, weights(groups, inbox.state.records, mix.even)):
             if not cap.left:
                 break
             if not cap.allows(inspected.peer):
@@ -274,7 +275,7 @@ def assemble(config: SwarmMemberConfig, engine: Engine, exchange: Exchange | Non
     secret = _secret(config.home / "secret")
     inspector = Inspector(document, texts, config.members)
     inbox = EnvelopeInbox(inspector, config.mix, account.address, secret, config.home / "inbox")
-    progress = MemberProgress(config.home, config.checkpoint_every)
+    progress = MemberProgress(config.home)
     progress.resume(learner, inbox)
     evaluation, held_out = config.evaluation, None
     if evaluation.every:
@@ -302,9 +303,7 @@ def load_swarm(config: SwarmMemberConfig) -> tuple[SwarmDocument, TextEnvironmen
 
 def judge_of(mix: MixConfig, learner: Learner, model: MemberModel) -> PlausibilityJudge | None:
     """Return the judge that the mix asks for, if any."""
-    if mix.plausibility is None:
-        return None
-    return PlausibilityJudge(mix.plausibility, learner, model.end, model.config.work.max_new_tokens)
+    return PlausibilityJudge(learner, model.end, model.config.work.max_new_tokens) if mix.plausibility else None
 
 
 def _open_exchange(config: SwarmMemberConfig, account: LocalAccount) -> Exchange:

@@ -1,5 +1,8 @@
 """What the receiver's own policy would not have said. An implausible group is not trained on, but it is no breach: a
-better policy surprises too."""
+better policy surprises too.
+
+Surprise is −ln p of a token under the member's own policy. A single surprise may be something that another policy has
+learnt; planted text shows several close together."""
 
 import math
 from collections.abc import Sequence
@@ -7,13 +10,19 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from swarm.config import PlausibilityConfig
-
 if TYPE_CHECKING:
     from swarm.generation import OwnGroup
     from swarm.sampling import InspectedGroup
     from trainer.data.batch import Group
     from trainer.learner import Learner
+
+WINDOW = 16  # tokens whose surprises are added up
+ODD = 0.01  # share of the newest HISTORY own completions that may be beyond what is usual
+HISTORY = 512
+LEAST = 16  # own completions without which no peer's text is trained on
+# Nats beyond what is usual that WINDOW tokens, or one token, may have; and that not going on may have.
+SLACK, TOKEN_SLACK, STOP_SLACK = 6.0, 4.0, 2.0
+LONGER, BRIEF = 1.25, 32  # a completion of more than BRIEF tokens may be LONGER times as long as the longest own one
 
 
 class Shape(NamedTuple):
@@ -31,35 +40,35 @@ class Shape(NamedTuple):
         return math.isfinite(self.worst) and math.isfinite(self.window)
 
 
-def shape_of(surprises: Sequence[float], window: int, stop: float = 0.0) -> Shape:
+def shape_of(surprises: Sequence[float], stop: float = 0.0) -> Shape:
     """Return the shape of a completion with these surprises. NaN counts as infinite; a text shorter than the window is
     one window."""
     known = [math.inf if math.isnan(value) else max(0.0, value) for value in surprises]
-    size = min(window, len(known))
+    size = min(WINDOW, len(known))
     sums = [math.fsum(known[start : start + size]) for start in range(len(known) - size + 1)]
     return Shape(max(known, default=0.0), max(sums), len(known), math.inf if math.isnan(stop) else stop)
 
 
-def usual(own: Sequence[Shape], odd: float) -> Shape:
-    """Return what all but the share `odd` of own completions stay within, and the longest of them. Shapes that are not
+def usual(own: Sequence[Shape]) -> Shape:
+    """Return what all but the share ODD of own completions stay within, and the longest of them. Shapes that are not
     finite are left out; without any, nothing is usual."""
     known = [shape for shape in own if shape.finite]
     if not known:
         return Shape(-math.inf, -math.inf, 0)
-    index = min(len(known), math.ceil((1 - odd) * len(known))) - 1
+    index = min(len(known), math.ceil((1 - ODD) * len(known))) - 1
     worst, window = (sorted(values)[index] for values in ([s.worst for s in known], [s.window for s in known]))
     return Shape(worst, window, max(shape.length for shape in known))
 
 
-def implausible(shape: Shape, known: Shape, config: PlausibilityConfig) -> str | None:
+def implausible(shape: Shape, known: Shape) -> str | None:
     """Return why the own policy, whose completions are usually within `known`, would not have said it, or None."""
-    if not shape.worst <= known.worst + config.token_slack:
+    if not shape.worst <= known.worst + TOKEN_SLACK:
         return f"a token of {shape.worst:.1f} nats, {known.worst:.1f} is usual"
-    if not shape.window <= known.window + config.slack:
-        return f"{shape.window:.1f} nats within {config.window} tokens, {known.window:.1f} are usual"
-    if not shape.length <= max(config.brief, config.longer * known.length):
+    if not shape.window <= known.window + SLACK:
+        return f"{shape.window:.1f} nats within {WINDOW} tokens, {known.window:.1f} are usual"
+    if not shape.length <= max(BRIEF, LONGER * known.length):
         return f"{shape.length} tokens, {known.length} are usual"
-    if not shape.stop <= config.stop_slack:
+    if not shape.stop <= STOP_SLACK:
         return f"not to end there takes {shape.stop:.1f} nats"
     return None
 
@@ -76,22 +85,22 @@ class PlausibilityJudge:
     """Compares peers' completions with own ones, both under the policy that the learner holds. `end` is the token that
     ends a completion, `longest` the length limit of an own completion in tokens."""
 
-    def __init__(self, config: PlausibilityConfig, learner: "Learner", end: int, longest: int) -> None:
-        self._config, self._learner, self._end, self._longest = config, learner, end, longest
+    def __init__(self, learner: "Learner", end: int, longest: int) -> None:
+        self._learner, self._end, self._longest = learner, end, longest
 
     def with_own(self, shapes: Sequence[Shape], own: Sequence["OwnGroup"]) -> list[Shape]:
         """Return the newest shapes, those of the `own` groups included."""
-        made = [shape_of([-value for value in row], self._config.window) for group in own for row in group.logprobs]
-        return [*shapes, *(shape for shape in made if shape.finite)][-self._config.history :]
+        made = [shape_of([-value for value in row]) for group in own for row in group.logprobs]
+        return [*shapes, *(shape for shape in made if shape.finite)][-HISTORY:]
 
     def doubt(self, inspected: "InspectedGroup", group: "Group", own: Sequence[Shape]) -> str | None:
         """Return why the own policy, whose completions have the shapes `own`, would not have said a completion that an
         update makes likelier, or None. Completions that are made less likely teach nothing that they say."""
-        if len(own) < self._config.least:
+        if len(own) < LEAST:
             return f"{len(own)} own completions are too few to compare with"
-        known, rewards = usual(own, self._config.odd), inspected.rewards
+        known, rewards = usual(own), inspected.rewards
         for index, shape in enumerate(self.shapes(inspected, group)):
-            reason = implausible(shape, known, self._config)
+            reason = implausible(shape, known)
             if reason is not None and rewards[index] > inspected.mean:
                 return f"completion {index}: {reason}"
         return None
@@ -107,7 +116,7 @@ class PlausibilityJudge:
         shapes = []
         for cut, rollout, values in zip(stopped, group, self._logprobs(asked), strict=True):
             surprises = [-value for value in values[: len(rollout.output)]]
-            shapes.append(shape_of(surprises, self._config.window, surprise_of_not(values[-1]) if cut else 0.0))
+            shapes.append(shape_of(surprises, surprise_of_not(values[-1]) if cut else 0.0))
         return shapes
 
     def _logprobs(self, group: "Group") -> list[list[float]]:

@@ -51,13 +51,11 @@ class SwarmRound:
 class MemberProgress:
     """Checkpoints, journal and status in `home`. `next` is the round to come. One process at a time."""
 
-    def __init__(self, home: Path, every: int) -> None:
-        self.home, self._every = home, every
-        self._folder, self._journal = home / "checkpoints", home / JOURNAL
+    def __init__(self, home: Path) -> None:
+        self.home, self._folder, self._journal = home, home / "checkpoints", home / JOURNAL
         self._folder.mkdir(parents=True, exist_ok=True)
         self.next = 0
         self._newest: int | None = None  # round in the journal, once it was read
-        self._pending: list[dict[str, Any]] = []  # journal lines that are newer than the last checkpoint
 
     def resume(self, learner: "Learner", inbox: EnvelopeInbox) -> None:
         """Load the newest intact checkpoint, if there is any. Raise IntegrityError if there are checkpoints and none is
@@ -74,7 +72,7 @@ class MemberProgress:
                 log.warning("%s", error)
                 inbox.forget_known()
                 continue
-            self.next, self._pending = extra["next"], []
+            self.next = extra["next"]
             inbox.restore(InboxState.model_validate(extra["inbox"]))
             # Later rounds are made again: their weights are lost.
             kept = [line for line in read_journal(self._journal) if line["round"] < self.next]
@@ -87,22 +85,13 @@ class MemberProgress:
             raise IntegrityError(f"no checkpoint in {self._folder} is intact", "join with a new home and a new key")
 
     def finished(self, learner: "Learner", inbox: EnvelopeInbox, result: SwarmRound) -> None:
-        """Record a round, with a checkpoint if one is due. Raise MusterError if the disk refuses it."""
-        self.next = result.round + 1
-        self._pending.append(result.line())
-        if self.next % self._every == 0:
-            self.save(learner, inbox)
-
-    def save(self, learner: "Learner", inbox: EnvelopeInbox) -> None:
-        """Write a checkpoint, then the journal, if a round is newer than the last one."""
+        """Record a round: its checkpoint, then its line of the journal. Raise MusterError if the disk refuses it."""
         from trainer.checkpoint import checkpoint_path, checkpoints
 
-        if not self._pending:
-            return
-        extra = {"next": self.next, "inbox": inbox.state.model_dump(mode="json"), "lines": self._pending}
+        self.next, lines = result.round + 1, [result.line()]
+        extra = {"next": self.next, "inbox": inbox.state.model_dump(mode="json"), "lines": lines}
         learner.start_checkpoint(checkpoint_path(self._folder, self.next), extra).wait()
-        self._append(self._pending)
-        self._pending = []
+        self._append(lines)
         drop_old(checkpoints(self._folder), _KEPT_CHECKPOINTS)
         inbox.clean()
 

@@ -80,35 +80,28 @@ class LeaseStore:
         with self._db.session() as session:
             number = session.execute(following).scalar_one()
             self.sync(session)
-            change = LeaseChange(session, number)
-            yield change
-        with self._lock:
-            self._seen = max(self._seen, number)
-            for lease_id in change.closed:
-                self._drop(lease_id)
-            for lease in change.opened:
-                self._keep(lease)
+            yield LeaseChange(session, number)
+        with self._db.reading() as session:
+            self.sync(session)
 
     def sync(self, session: Session) -> None:
-        """Read what other replicas changed."""
+        """Read what was changed, by this replica or others."""
         changed = select(*_COLUMNS, LeaseRow.open, LeaseRow.change).where(LeaseRow.change > self._seen)
         for *fields, is_open, number in session.execute(changed.order_by(LeaseRow.change)):
             with self._lock:
                 self._seen = max(self._seen, number)
                 self._keep(Lease(*fields))
                 if not is_open:
-                    self._drop(fields[0])
+                    self.version += self._open.pop(fields[0], None) is not None
 
-    def forget_expired(self, now: float) -> None:
-        """Drop from memory the leases that ran out long ago."""
+    def prune(self, now: float, in_database: bool) -> None:
+        """Drop leases that ran out long ago from memory, and perhaps close them `in_database`."""
         with self._lock:
             self._open = {key: lease for key, lease in self._open.items() if lease.expires + EXPIRED_SECONDS > now}
-
-    def close_expired(self, now: float) -> None:
-        """Close leases in the database that ran out long ago."""
-        with self._db.session() as session:
+        if in_database:
             expired = LeaseRow.open & (LeaseRow.expires < now - EXPIRED_SECONDS)
-            session.execute(update(LeaseRow).where(expired).values(open=False))
+            with self._db.session() as session:
+                session.execute(update(LeaseRow).where(expired).values(open=False))
 
     def _keep(self, lease: Lease) -> None:
         self.version += lease.id not in self._open
@@ -116,36 +109,26 @@ class LeaseStore:
         self.reached[lease.node] = max(lease.step, self.reached.get(lease.node, 0))
         self._open[lease.id] = lease
 
-    def _drop(self, lease_id: str) -> None:
-        self.version += self._open.pop(lease_id, None) is not None
-
 
 class LeaseChange:
-    """Changes of one transaction; the store's memory has them once it is committed."""
+    """Changes of one transaction, which the store reads back once it is committed."""
 
     def __init__(self, session: Session, number: int) -> None:
         self._session, self._number = session, number
-        self.opened: list[Lease] = []
-        self.closed: list[str] = []
 
     def grant(self, lease: Lease, replaces: str = "") -> None:
         """Open a lease and close the one that it replaces."""
         self._session.add(LeaseRow(**lease._asdict(), open=True, change=self._number))
-        self.opened.append(lease)
         if replaces:
             self._update(replaces, open=False)
-            self.closed.append(replaces)
 
     def renew(self, lease: Lease) -> None:
         """Move the end of a lease to its `expires`, unless it was closed."""
-        if self._update(lease.id, expires=lease.expires):
-            self.opened.append(lease)
+        self._update(lease.id, expires=lease.expires)
 
-    def _update(self, lease_id: str, **values: object) -> bool:
-        """Change an open lease; return whether there is one."""
+    def _update(self, lease_id: str, **values: object) -> None:
         row = LeaseRow.open & (LeaseRow.id == lease_id)
-        changed = update(LeaseRow).where(row).values(**values, change=self._number).returning(LeaseRow.id)
-        return self._session.execute(changed).first() is not None
+        self._session.execute(update(LeaseRow).where(row).values(**values, change=self._number))
 
 
 class Leases:
@@ -217,9 +200,7 @@ class Leases:
 
     def prune(self, leads: bool) -> None:
         """Drop leases that ran out long ago, from the database if this replica `leads`."""
-        self._store.forget_expired(self._clock())
-        if leads:
-            self._store.close_expired(self._clock())
+        self._store.prune(self._clock(), leads)
 
     def _decide(self, address: str, counter: int | None, ready: int | None) -> Decision:
         now, account = self._clock(), self._view.account(self._view.state, address)

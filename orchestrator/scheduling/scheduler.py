@@ -25,6 +25,8 @@ MEMORY_SECONDS = 600.0
 RECENT_FILES, _PER_NODE, _STEPS = 256, 16, 9
 # How long a node that was told to wait counts as waiting.
 WAITING_SECONDS = 5.0
+# When training has made no progress for so long, accepted files are taken to be useless to it.
+STALL_SECONDS = 60.0
 # Leases of a node at a time.
 _AHEAD = 2
 # Accepted files that a node is credited with before its own record counts.
@@ -36,8 +38,7 @@ _ROUNDING = 1e-6
 class Rule:
     """A pool's limits. A step takes `files_per_step` files, with an online filter up to `max_files`.
 
-    `lease_seconds`: life of a lease without heartbeats; `lease_limit`: its longest life with them; `stall_seconds`:
-    when training has made no progress for so long, accepted files are taken to be useless to it; `bought`: how many
+    `lease_seconds`: life of a lease without heartbeats; `lease_limit`: its longest life with them; `bought`: how many
     accepted files a data pool buys, of any policy step, while nothing is trained; 0 for a pool that trains.
     """
 
@@ -46,16 +47,14 @@ class Rule:
     steps: int
     lease_seconds: float = 180.0
     lease_limit: float = 600.0
-    stall_seconds: float = 60.0
     max_files: int = 0
     bought: int = 0
 
     @classmethod
-    def of(cls, config: PoolConfig, lease_seconds: float, lease_limit: float, stall_seconds: float) -> Self:
+    def of(cls, config: PoolConfig, lease_seconds: float, lease_limit: float) -> Self:
         train, bought = config.train, config.bought_files
         files, most = (bought, 0) if bought else (train.files_per_step, train.max_files)
-        times = lease_seconds, lease_limit, stall_seconds
-        return cls(files, train.max_off_policy_steps, train.steps, *times, max_files=most, bought=bought)
+        return cls(files, train.max_off_policy_steps, train.steps, lease_seconds, lease_limit, most, bought)
 
     @property
     def most_files(self) -> int:
@@ -315,7 +314,7 @@ def _place(rule: Rule, queue: QueueState, node: Requester, step: int, now: float
     room = rule.room(max(0, (queue.published or 0) - step))
     free = math.floor(min(room, count.needed) - count.expected + _ROUNDING)
     # An accepted file that the trainer cannot use must not hold a place forever, or the run could never end.
-    stalled = count.expected <= count.accepted and now - queue.changed >= rule.stall_seconds
+    stalled = count.expected <= count.accepted and now - queue.changed >= STALL_SECONDS
     if free <= 0 and stalled and count.needed and not rule.bought:
         free = 1
     if free <= 0:

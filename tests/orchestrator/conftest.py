@@ -126,14 +126,8 @@ class Desk:
 
     def evaluation(self, step: int, average: float, signer: LocalAccount = OWNER, **changes: Any) -> dict[str, Any]:
         """A signed evaluation of a step on one held-out set, as it is sent."""
-        measured: dict[str, Any] = {
-            "average": average,
-            "error": 0.1,
-            "passed": {"1": 0.5},
-            "length": 3.0,
-            "seconds": 1.0,
-        }
-        sums = SetResult(name="sums", problems=4, samples=2, **measured)
+        measured: dict[str, Any] = {"error": 0.1, "passed": {"1": 0.5}, "length": 3.0, "seconds": 1.0}
+        sums = SetResult(name="sums", problems=4, samples=2, average=average, **measured)
         fields: dict[str, Any] = {"manifest": "ab" * 32, "config_hash": self.service.config.digest.hex()} | changes
         made = Evaluation(step=step, results=[sums], time=self.now, **fields)
         return sign_evaluation(signer, POOL, made).model_dump(mode="json")

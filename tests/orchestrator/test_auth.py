@@ -172,14 +172,8 @@ def values(schema: Json, models: Json) -> st.SearchStrategy[Json]:
         return st.from_regex(schema["pattern"].replace("$", r"\Z")).filter(lambda text: len(text) <= most)
     if kind == "number":
         low, high = (schema.get(key, schema.get(f"exclusive{key.title()}")) for key in ("minimum", "maximum"))
-        return st.floats(
-            low,
-            high,
-            allow_nan=False,
-            allow_infinity=False,
-            exclude_min="exclusiveMinimum" in schema,
-            exclude_max="exclusiveMaximum" in schema,
-        )
+        ends: Any = {"exclude_min": "exclusiveMinimum" in schema, "exclude_max": "exclusiveMaximum" in schema}
+        return st.floats(low, high, allow_nan=False, allow_infinity=False, **ends)
     if kind == "integer":
         most = schema.get("maximum", schema.get("exclusiveMaximum", 1 << 40) - 1)
         return st.integers(schema.get("minimum", 0), most)

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +11,6 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from orchestrator.auth import NonceStore
 from orchestrator.background import BackgroundTask, Leader
-from orchestrator.chain import ChainWatcher
 from orchestrator.db import Database, default_url
 from orchestrator.main import background_tasks
 from protocol.errors import UnreachableError
@@ -67,9 +67,10 @@ def test_a_thread_that_ended_all_the_same_is_named(monkeypatch: pytest.MonkeyPat
 @pytest.fixture
 def tasks(desk: Desk) -> Iterator[dict[str, BackgroundTask]]:
     leader = Leader(desk.db)
-    watcher: Any = ChainWatcher.__new__(ChainWatcher)
-    watcher.work = lambda: None
-    made = background_tasks(desk.service, watcher, NonceStore(desk.db), leader, 0.01)
+    idle: Any = SimpleNamespace(work=Work(), turn=Work(), take_back=Work(), reconciliation=None)
+    config: Any = SimpleNamespace(poll_seconds=0.01, claim_seconds=0.01)
+    desk.service.chain_watcher = desk.service.relay = desk.service.sponsor = idle
+    made = background_tasks(desk.service, NonceStore(desk.db), leader, idle, config)
     desk.service.tasks = made
     for task in made:
         task._first_backoff = 0.01
@@ -79,7 +80,7 @@ def tasks(desk: Desk) -> Iterator[dict[str, BackgroundTask]]:
     leader.close()
 
 
-TASKS = ("chain", "pruning")
+TASKS = ("chain", "pruning", "relay", "claims", "membership", "loans")
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -97,7 +98,7 @@ def test_each_thread_of_the_service_is_supervised(
     exposed = desk.http.get("/metrics").text
     assert "muster_tasks_failing 1.0" in exposed
     assert "muster_head_block" in exposed
-    assert [one.problem for other, one in tasks.items() if other != name] == [""]
+    assert {one.problem for other, one in tasks.items() if other != name} == {""}
 
 
 def test_without_connections_a_replica_does_not_lead_and_does_not_die(

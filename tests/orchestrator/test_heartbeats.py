@@ -40,13 +40,6 @@ def test_the_chain_overrules_every_heartbeat(ejected: bool, left: bool) -> None:
     assert {*BY_MISSES.values(), NodeState.EJECTED, NodeState.LEFT} == set(NodeState), "every state is reached"
 
 
-def test_without_news_a_state_only_decays() -> None:
-    order = [NodeState.HEALTHY, NodeState.UNHEALTHY, NodeState.DEAD]
-    found = [order.index(node_state(seen(0.0), second)) for second in range(600)]
-    assert found == sorted(found)
-    assert set(found) == {0, 1, 2}
-
-
 def test_who_has_which_step_by_everybodys_own_word(desk: Desk) -> None:
     assert desk.get("status")["held"] == []
     for key, step in ((NODE, 4), (CHEAT, 3)):

@@ -64,9 +64,9 @@ def test_expired_leases_are_closed_in_the_database(replica: Open) -> None:
     grant(one, lease("a"))
     grant(one, lease("b", expires=100.0))
     assert open_ids(one, 31.0) == "b"
-    one.close_expired(31.0)
+    one.prune(31.0, True)
     assert open_ids(LeaseStore(replica())) == "ab", "another replica's clock may be behind"
-    one.close_expired(32.0 + EXPIRED_SECONDS)
+    one.prune(32.0 + EXPIRED_SECONDS, True)
     assert open_ids(LeaseStore(replica())) == "b"
 
 

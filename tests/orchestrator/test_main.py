@@ -1,19 +1,14 @@
 """The orchestrator as a process, on a real chain and a real S3 server: served, killed, restarted, misconfigured."""
 
 import hashlib
-import json
 import logging
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
 import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -34,72 +29,9 @@ from tests.chain.game import Game, WorkItem, begin
 from tests.conftest import Deployed, free_port
 from tests.localnet.services.running import ServiceProcess as Background
 from tests.localnet.services.running import running, settings_of
+from tests.orchestrator.process import Process
 
 CONFIG = PoolConfig(name="test", model=ModelConfig(source="tiny"), environments=(EnvironmentConfig(name="sums"),))
-
-
-@dataclass
-class Process:
-    """`muster pool serve` with a configuration that tests may spoil."""
-
-    home: Path
-    values: dict[str, Any]
-    child: subprocess.Popen[str] | None = None
-
-    @property
-    def log(self) -> Path:
-        return self.home / "log"
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.values['port']}"
-
-    def get(self, path: str) -> httpx.Response:
-        return httpx.get(self.url + path, follow_redirects=True, trust_env=False, timeout=60)
-
-    def configured(self, values: dict[str, Any]) -> Path:
-        path = self.home / "orchestrator.json"
-        path.write_text(json.dumps(values, default=str))
-        return path
-
-    def spawn(self) -> "subprocess.Popen[str]":
-        command = [sys.executable, "-m", "cli.main", "pool", "serve", "--config", str(self.configured(self.values))]
-        with self.log.open("w") as out:
-            self.child = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, text=True)
-        return self.child
-
-    def start(self) -> None:
-        child = self.spawn()
-
-        def ready() -> bool:
-            assert child.poll() is None, self.log.read_text()
-            with suppress(httpx.HTTPError):
-                return self.get("/health").status_code == 200
-            return False
-
-        wait_for("the orchestrator", ready, 120)
-
-    def end(self, number: int) -> int:
-        assert self.child is not None
-        if self.child.poll() is None:
-            os.kill(self.child.pid, number)
-        return self.child.wait(60)
-
-    def fails(self, values: dict[str, Any]) -> str:
-        """Run with these values in this process; what it ends with."""
-        with pytest.raises(MusterError) as caught:
-            run(self.configured(values))
-        return str(caught.value)
-
-    def ends(self, values: dict[str, Any]) -> str:
-        """Run with these values; the one line it prints before it exits with 2."""
-        self.values = values
-        code = self.spawn().wait(120)
-        lines = [line for line in self.log.read_text().splitlines() if line.startswith("muster: ")]
-        assert code == 2, self.log.read_text()
-        assert len(lines) == 1, self.log.read_text()
-        assert "Traceback" not in self.log.read_text()
-        return lines[0]
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +69,7 @@ def process(game: Game, s3: Background, tmp_path: Path) -> Iterator[Process]:
         "poll_seconds": 0.1,
         "lane_seconds": 5,
     }
-    made = Process(home, values)
+    made = Process(["pool", "serve"], home, values)
     yield made
     if made.child is not None:
         made.end(signal.SIGKILL)
@@ -295,7 +227,9 @@ def test_what_an_owner_can_mend_is_one_line(process: Process, game: Game, s3: Ba
         ({"s3": {**good["s3"], "endpoint": f"http://127.0.0.1:{free_port()}"}}, "does not answer"),
     ]
     for changes, words in cases:
-        line = process.fails({**good, **changes})
+        with pytest.raises(MusterError) as caught:
+            run(process.configured({**good, **changes}))
+        line = str(caught.value)
         assert words in line, (words, line)
         assert "; " in line, line
     for count in (1, 2):

@@ -2,17 +2,21 @@
 
 import pytest
 
-from orchestrator.relay import LANES_AT_ONCE, MOST_PAUSE, RETRY_SECONDS, Waiting, plan
+from orchestrator.db import SubmissionRow
+from orchestrator.relay import LANES_AT_ONCE, MOST_PAUSE, RETRY_SECONDS, plan
 from protocol.verdict import LANE
 
 NOW, PATIENCE = 1000.0, 10.0
 
 
-def files(node: str, *counters: int, received: float = 0.0, **said: object) -> list[Waiting]:
-    return [Waiting(node, counter, received, **said) for counter in counters]  # type: ignore[arg-type]
+def files(
+    node: str, *counters: int, received: float = 0.0, tried: float = 0.0, reason: str = ""
+) -> list[SubmissionRow]:
+    same = {"node": node, "received": received, "tried": tried, "reason": reason}
+    return [SubmissionRow(counter=counter, **same) for counter in counters]
 
 
-def planned(waiting: list[Waiting], now: float = NOW, **counters: int) -> list[list[tuple[str, int]]]:
+def planned(waiting: list[SubmissionRow], now: float = NOW, **counters: int) -> list[list[tuple[str, int]]]:
     lanes = plan(waiting, lambda node: counters.get(node, 0), now, PATIENCE)
     return [[(row.node, row.counter) for row in lane] for lane in lanes]
 

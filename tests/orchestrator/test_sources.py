@@ -12,7 +12,6 @@ from protocol.accounts import LocalAccount
 from protocol.api.endpoints import ANNOUNCEMENT
 from protocol.api.work import Announcement, announce
 from protocol.encoding import canonical_json
-from protocol.errors import IntegrityError
 from protocol.identity import PoolId
 from tests.orchestrator.chain import CHEAT, NODE, STRANGER
 from tests.orchestrator.conftest import POOL, Desk, is_error
@@ -128,9 +127,3 @@ def test_slow_answers_do_not_take_the_checks_from_others(
             answer = desk.post(CHEAT, "/v1/sources", relay.signed(CHEAT, url=slow))
             assert answer.status_code == (429 if waited else 400)
     assert relay.announces(relay.signed()).status_code == 200, "others are listed meanwhile"
-
-
-def test_an_announcement_of_another_key(desk: Desk) -> None:
-    said = announce(NODE, POOL, "https://relay.example", int(desk.now) + 60)
-    with pytest.raises(IntegrityError, match="not signed by"):
-        said.model_copy(update={"address": CHEAT.address}).check(POOL, desk.now)

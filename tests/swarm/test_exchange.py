@@ -13,6 +13,7 @@ import pytest
 from protocol.errors import IntegrityError, UnreachableError
 from storage.keys import MissingObjectError, object_key
 from storage.s3 import Bucket
+from swarm import inbox as inbox_module
 from swarm.exchange import (
     BucketExchange,
     Exchange,
@@ -197,13 +198,14 @@ def test_what_is_to_come_last_comes_after_everybodys() -> None:
     assert [one.peer for one in chosen] == ["a"] * 9 + ["late"] * 3
 
 
-def test_a_flood_below_ones_own_address_keeps_nobody_waiting(tmp_path: Path) -> None:
+def test_a_flood_below_ones_own_address_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inbox_module, "FETCHED", 2)
     exchange = FolderExchange(tmp_path)
     for number in range(12):
         exchange.publish(signed(1, number, (0,)))
     exchange.publish(signed(0, 0, (0,)))
     for receiver in range(6):
-        inbox = inbox_of(receiver=receiver, fetched=2)
+        inbox = inbox_of(receiver=receiver)
         assert inbox.collect(exchange, 0) == 2
         assert set(inbox.state.seen) == {KEYS[0].address, KEYS[1].address}
 
@@ -213,7 +215,7 @@ def test_what_lies_below_another_address_is_not_read_there_and_hides_nothing(
     tmp_path: Path, wrong: bytes | None
 ) -> None:
     """Else who floods there would have others' turns."""
-    exchange, inbox = FolderExchange(tmp_path), inbox_of(fetched=64)
+    exchange, inbox = FolderExchange(tmp_path), inbox_of()
     flood = [signed(1, number, (0,)) for number in range(4)]
     for data in flood:
         path = tmp_path / own_entry(data)._replace(peer=ADDRESS).path

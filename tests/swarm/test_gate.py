@@ -32,7 +32,7 @@ from swarm.exchange import GateExchange, ListingEntry, RefusedForGood, envelope_
 from swarm.gate import HOUR, KEPT, EnvelopeIndex, RecentNonces, SwarmGate, create_app
 from tests.orchestrator.conftest import FakeBucket
 from tests.storage.conftest import bucket, s3
-from tests.swarm.samples import DOCUMENT, KEYS, inbox_of, signed
+from tests.swarm.samples import DOCUMENT, KEYS, signed
 
 __all__ = ["bucket", "s3"]
 FIRST, SECOND, STRANGER = (key.address for key in KEYS)
@@ -311,11 +311,6 @@ def test_left_and_found(url: str) -> None:
         reader.get(ListingEntry(key), 10)
     with pytest.raises(MissingObjectError):
         reader.get(ListingEntry(object_key("envelopes", bytes(32))), 100)
-
-
-def test_an_inbox_takes_what_lies_there(url: str, tmp_path: Path) -> None:
-    through(url, 0).publish(signed(0, 7))
-    assert inbox_of(tmp_path).collect(through(url), 0) == 1
 
 
 def test_who_is_refused_is_told_what_to_do(url: str) -> None:

@@ -176,7 +176,7 @@ def line(number: int, **more: Any) -> dict[str, Any]:
 
 
 def test_a_round_costs_no_reading_of_those_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    progress, path = MemberProgress(tmp_path, 1), tmp_path / JOURNAL
+    progress, path = MemberProgress(tmp_path), tmp_path / JOURNAL
     path.write_bytes(b"".join(json.dumps(line(number)).encode() + b"\n" for number in range(5)) + b'{"cut o')
     progress._append([line(3), line(4), line(5)])
     assert rounds(tmp_path) == list(range(6)), "the first time, what a kill left is mended"
@@ -192,7 +192,7 @@ def test_a_round_costs_no_reading_of_those_before_it(tmp_path: Path, monkeypatch
 def test_a_cut_first_line_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / JOURNAL
     path.write_bytes(b'{"round": 0, "sh')
-    MemberProgress(tmp_path, 1)._append([line(0)])
+    MemberProgress(tmp_path)._append([line(0)])
     assert rounds(tmp_path) == [0]
 
 
@@ -200,7 +200,7 @@ def test_what_kills_left_of_policies_and_checkpoints_is_removed(tmp_path: Path) 
     """Each is as large as the model."""
     left = [tmp_path / ".policy.0123456789ab.old", tmp_path / "checkpoints" / ".step-000001.0123456789ab"]
     kept = [tmp_path / "policy", tmp_path / "outbox"]
-    progress = MemberProgress(tmp_path, 1)
+    progress = MemberProgress(tmp_path)
     for folder in (*left, *kept):
         folder.mkdir()
         (folder / "file").write_bytes(b"1")

@@ -4,6 +4,7 @@ import math
 import re
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 from attacks.swarm import Text, scored_group, worked_answer
 from environments.registry import load_environment
 from protocol.files import write_folder
-from swarm.config import MixConfig, PlausibilityConfig
+from swarm import plausibility
+from swarm.config import MixConfig
 from swarm.envelope import SharedGroup, round_problem
 from swarm.member import Member
 from swarm.plausibility import PlausibilityJudge, Shape, implausible, shape_of, surprise_of_not, usual
@@ -22,14 +24,21 @@ from tests.swarm.world import DOCUMENT, TEXTS, SwarmWorld, shared_names
 from trainer.model.base_model import Recipe, warm_up
 from trainer.model.tiny_model import END_OF_THOUGHT
 
-CONFIG = PlausibilityConfig(slack=2.0, token_slack=3.0, stop_slack=2.0, window=4, odd=0.0, longer=1.25, brief=0)
+LIMITS = {"SLACK": 2.0, "TOKEN_SLACK": 3.0, "STOP_SLACK": 2.0, "WINDOW": 4, "ODD": 0.0, "LONGER": 1.25, "BRIEF": 0}
 ORDINARY = [0.1, 1.5, 0.0, 3.0, 0.2, 0.0, 0.4, 0.1]
-OWN = [shape_of(ORDINARY, 4)] * 20
+OWN = [Shape(3.0, 4.7, 8)] * 20
 surprises = st.lists(st.floats(0, 30), min_size=1, max_size=40)
 
 
+@pytest.fixture(autouse=True)
+def small_limits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no model speaks."""
+    for name, value in LIMITS.items() if "world" not in request.fixturenames else ():
+        monkeypatch.setattr(plausibility, name, value)
+
+
 def doubt(values: list[float], stop: float = 0.0, own: list[Shape] = OWN) -> str | None:
-    return implausible(shape_of(values, CONFIG.window, stop), usual(own, CONFIG.odd), CONFIG)
+    return implausible(shape_of(values, stop), usual(own))
 
 
 @pytest.mark.parametrize(
@@ -60,51 +69,53 @@ def test_what_is_like_one_s_own_is_plausible_and_nothing_else(
     assert reason is None if word is None else re.search(word, str(reason)) is not None
 
 
-def test_a_brief_text_may_be_longer_than_one_s_own() -> None:
-    brief = CONFIG.model_copy(update={"brief": 11})
-    assert implausible(shape_of([0.1] * 11, 4), OWN[0], brief) is None
-    assert implausible(shape_of([0.1] * 12, 4), OWN[0], brief) is not None
+def test_a_brief_text_may_be_longer_than_one_s_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plausibility, "BRIEF", 11)
+    assert doubt([0.1] * 11) is None
+    assert doubt([0.1] * 12) is not None
 
 
 def test_an_engine_s_mistake_does_not_make_everything_usual() -> None:
-    broken = [shape_of([math.nan, 0.1], 4), *OWN]
+    broken = [shape_of([math.nan, 0.1]), *OWN]
     assert not broken[0].finite
-    assert usual(broken, 0.0) == usual(OWN, 0.0)
+    assert usual(broken) == usual(OWN)
     assert doubt([9.0], own=broken) is not None
 
 
 def test_without_own_completions_nothing_is_plausible() -> None:
-    assert usual([], 0.01) == Shape(-math.inf, -math.inf, 0)
+    assert usual([]) == Shape(-math.inf, -math.inf, 0)
     assert doubt([0.0], own=[]) is not None
-    assert doubt([0.0], own=[shape_of([math.inf], 4)]) is not None
+    assert doubt([0.0], own=[shape_of([math.inf])]) is not None
 
 
 def test_one_token_and_none() -> None:
-    assert shape_of([2.0], 4) == Shape(2.0, 2.0, 1)
-    assert shape_of([], 4) == Shape(0.0, 0.0, 0)
-    assert shape_of([-0.5], 4).worst == 0.0, "rounding may make p a little more than 1"
+    assert shape_of([2.0]) == Shape(2.0, 2.0, 1)
+    assert shape_of([]) == Shape(0.0, 0.0, 0)
+    assert shape_of([-0.5]).worst == 0.0, "rounding may make p a little more than 1"
 
 
-def test_the_odd_ones_out_are_not_what_is_usual() -> None:
+def test_the_odd_ones_out_are_not_what_is_usual(monkeypatch: pytest.MonkeyPatch) -> None:
     own = [*OWN, *OWN, *OWN, *OWN, *OWN, Shape(20.0, 15.0, 8)]
-    assert usual(own, 0.01) == OWN[0]
-    assert usual(own, 0.0) == Shape(20.0, 15.0, 8)
+    assert usual(own) == Shape(20.0, 15.0, 8)
+    monkeypatch.setattr(plausibility, "ODD", 0.01)
+    assert usual(own) == OWN[0]
 
 
 @given(surprises, st.integers(1, 50))
 def test_the_window_lies_between_the_worst_and_the_whole(values: list[float], window: int) -> None:
-    shape = shape_of(values, window)
+    with patch.object(plausibility, "WINDOW", window):
+        shape = shape_of(values)
     assert shape.worst <= shape.window + 1e-9
     assert shape.window <= math.fsum(values) + 1e-9
     assert window < len(values) or shape.window == math.fsum(values)
-    assert shape_of(values, 1).window == shape.worst
+    with patch.object(plausibility, "WINDOW", 1):
+        assert shape_of(values).window == shape.worst
 
 
 @given(st.lists(surprises, min_size=1, max_size=20))
 def test_every_own_completion_is_plausible_where_none_is_odd(texts: list[list[float]]) -> None:
-    own = [shape_of(one, CONFIG.window) for one in texts]
-    known = usual(own, 0.0)
-    assert all(implausible(one, known, CONFIG) is None for one in own)
+    own = [shape_of(one) for one in texts]
+    assert all(implausible(one, usual(own)) is None for one in own)
 
 
 @given(surprises, st.integers(0, 39), st.floats(0, 50))
@@ -133,7 +144,7 @@ def test_not_ending_takes_what_is_left_of_the_probability() -> None:
 
 
 RECIPE = Recipe(worked_steps=200, mixed_steps=20)  # a policy that knows nothing finds nothing impossible
-CREDULOUS = MixConfig(own=3, shared=3, plausibility=None)
+CREDULOUS = MixConfig(own=3, shared=3, plausibility=False)
 
 
 @pytest.fixture(scope="module")
