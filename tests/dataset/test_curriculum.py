@@ -20,7 +20,6 @@ from protocol.verdict import Code, Finding
 from runtime.curriculum import StepNotSeenError, counted
 from storage.keys import MissingObjectError, object_key
 from tests.cli.muster import CompletedCommand, Muster
-from tests.conftest import Chain
 from tests.dataset.curriculum_world import CONFIG, LearningPool, environment
 from tests.dataset.world import contracts_and_bucket
 from tests.storage.mirror import mirror, send
@@ -36,24 +35,20 @@ FILES = 10
 def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LearningPool]:
     """Seven steps. Files of step 0 are final before step 1; nobody works after that until step 5."""
     folder = tmp_path_factory.mktemp("learning")
-    chain = Chain().start()
-    try:
-        with contracts_and_bucket(chain, folder, CONFIG) as (game, bucket):
-            pool = LearningPool(game, bucket, folder)
-            (_, pool.node), (_, cheat) = pool.game.node(), pool.game.node()
+    with contracts_and_bucket(folder, CONFIG) as (game, bucket):
+        pool = LearningPool(game, bucket, folder)
+        (_, pool.node), (_, cheat) = pool.game.node(), pool.game.node()
+        pool.publish()
+        for _ in range(FILES):
+            pool.submit(pool.node, 0, Code.ACCEPT)
+        pool.submit(cheat, 0, Code.REJECT_SAMPLING)
+        game.deployed.chain.later(61)
+        pool.publish()
+        pool.publish()
+        pool.submit(pool.node, 2, Code.ACCEPT)
+        for _ in range(3):
             pool.publish()
-            for _ in range(FILES):
-                pool.submit(pool.node, 0, Code.ACCEPT)
-            pool.submit(cheat, 0, Code.REJECT_SAMPLING)
-            chain.later(61)
-            pool.publish()
-            pool.publish()
-            pool.submit(pool.node, 2, Code.ACCEPT)
-            for _ in range(3):
-                pool.publish()
-            yield pool
-    finally:
-        chain.kill()
+        yield pool
 
 
 def test_what_is_easy_or_hard_rests_and_comes_back(pool: LearningPool) -> None:

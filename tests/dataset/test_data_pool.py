@@ -16,7 +16,6 @@ from storage.keys import object_key
 from storage.s3 import Bucket
 from storage.weights.manifest import ManifestScope, unseal
 from tests.chain.game_pool import GamePool
-from tests.conftest import Chain
 from tests.dataset.world import SoldWork, contracts_and_bucket
 from tests.trainer.helpers import small_model
 from tests.trainer.world import Killed, config_of
@@ -89,8 +88,8 @@ class Keepers:
 
 
 @pytest.fixture
-def bought(chain: Chain, tmp_path: Path) -> Iterator[SoldWork]:
-    with contracts_and_bucket(chain, tmp_path, BOUGHT) as (game, bucket):
+def bought(tmp_path: Path) -> Iterator[SoldWork]:
+    with contracts_and_bucket(tmp_path, BOUGHT) as (game, bucket):
         work = SoldWork(game, bucket, config=BOUGHT)
         work.bucket.put(object_key("configs", BOUGHT.digest), BOUGHT.canonical())
         yield work

@@ -22,7 +22,6 @@ from protocol.rollout_file.file import read
 from protocol.rollout_file.rows import Limits
 from protocol.verdict import Code
 from storage.keys import object_key
-from tests.conftest import Chain
 from tests.dataset.world import Change, SoldWork, contracts_and_bucket, forged, rows_of
 from tests.validator.world import CONFIG
 
@@ -34,22 +33,17 @@ PARQUET = "data/rollouts-00000.parquet"
 def sold(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SoldWork]:
     """Five files of two nodes: three accepted (one of them unsure) for good, one rejected, one accepted but not yet for
     good."""
-    folder = tmp_path_factory.mktemp("sold")
-    chain = Chain().start()
-    try:
-        with contracts_and_bucket(chain, folder, CONFIG) as (game, bucket):
-            work = SoldWork(game, bucket)
-            (_, honest), (_, cheat) = work.game.node(), work.game.node()
-            work.begin()
-            work.judge(work.submit(honest, 1), Code.ACCEPT)
-            work.judge(work.submit(cheat, 2), Code.REJECT_SAMPLING)
-            work.judge(work.submit(honest, 3), Code.ACCEPT)
-            work.judge(work.submit(honest, 4), Code.UNSURE)
-            chain.later(61)
-            work.judge(work.submit(honest, 5), Code.ACCEPT)
-            yield work
-    finally:
-        chain.kill()
+    with contracts_and_bucket(tmp_path_factory.mktemp("sold"), CONFIG) as (game, bucket):
+        work = SoldWork(game, bucket)
+        (_, honest), (_, cheat) = work.game.node(), work.game.node()
+        work.begin()
+        work.judge(work.submit(honest, 1), Code.ACCEPT)
+        work.judge(work.submit(cheat, 2), Code.REJECT_SAMPLING)
+        work.judge(work.submit(honest, 3), Code.ACCEPT)
+        work.judge(work.submit(honest, 4), Code.UNSURE)
+        game.deployed.chain.later(61)
+        work.judge(work.submit(honest, 5), Code.ACCEPT)
+        yield work
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,6 @@ from protocol.files import file_sha256
 from protocol.rollout_file.rows import Commitment
 from protocol.seeds import Work
 from protocol.verdict import Code
-from tests.conftest import Chain
 from tests.dataset.world import SoldWork, contracts_and_bucket, forged
 from tests.validator import tiny
 from trainer.data.problem_filter import FilterPlan, run_filter
@@ -102,17 +101,15 @@ def task(number: int) -> dict[str, Any]:
     }
 
 
-def test_tasks_become_a_data_set_in_which_every_altered_row_is_found(
-    filtered: PoolConfig, chain: Chain, tmp_path: Path
-) -> None:
-    with contracts_and_bucket(chain, tmp_path, filtered) as (game, bucket):
+def test_tasks_become_a_data_set_in_which_every_altered_row_is_found(filtered: PoolConfig, tmp_path: Path) -> None:
+    with contracts_and_bucket(tmp_path, filtered) as (game, bucket):
         sold = RealWork(game, bucket, filtered, folder=tiny.model_folder())
         (_, node), _ = game.node(), game.node()
         sold.begin()
         for number in range(FILES):
             lane = sold.submit(node, number)
             sold.judge(lane, sold.verdicts[number])
-        chain.later(61)
+        game.deployed.chain.later(61)
         sold.judge(sold.submit(node, FILES), Code.ACCEPT)
         assert sold.verdicts == [Code.ACCEPT] * (FILES + 1)
         made = sold.export(tmp_path / "data-set").dataset

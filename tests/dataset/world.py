@@ -72,11 +72,15 @@ class JudgedPool:
 
 
 @contextmanager
-def contracts_and_bucket(chain: Chain, folder: Path, config: PoolConfig) -> Iterator[tuple[Game, Bucket]]:
-    """A pool of that configuration on the chain, and its bucket on an S3 server of its own."""
-    with running(ServiceProcess("s3", folder / "swift")) as service:
-        deployed = deploy_on(chain, folder / "suite")
-        yield begin(deployed, folder, configHash=config.digest), Bucket(settings_of(service))
+def contracts_and_bucket(folder: Path, config: PoolConfig) -> Iterator[tuple[Game, Bucket]]:
+    """A pool of that configuration on a chain and its bucket on an S3 server, both of its own."""
+    chain = Chain().start()
+    try:
+        with running(ServiceProcess("s3", folder / "swift")) as service:
+            deployed = deploy_on(chain, folder / "suite")
+            yield begin(deployed, folder, configHash=config.digest), Bucket(settings_of(service))
+    finally:
+        chain.kill()
 
 
 @dataclass

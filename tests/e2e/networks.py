@@ -1,8 +1,9 @@
 """Whole local networks of a test's own participants, and what all of them must show."""
 
 import json
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from chain.indexer.records import Status, Submission
 from chain.indexer.state import State
 from engines.runtime import vllm_installed
 from environments.pool import PoolEnvironments
-from localnet.demo import Demo, Onlooker, honest_work
+from localnet.demo import Demo, Onlooker, RunMonitor, honest_work
 from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec, pool_config
 from localnet.ports import claim_port
 from protocol.config import EnvironmentConfig, PoolConfig
@@ -47,7 +48,31 @@ def network_plan(
     return DemoPlan(root, 1, steps, chain, s3, http, nodes, validators, **more)
 
 
-class PlainDemo(Demo):
+class CaseDemo(Demo):
+    """A network that a test brings up and looks at."""
+
+    @contextmanager
+    def up(self) -> Iterator[None]:
+        """Taken down at the end of the block."""
+        try:
+            self.bring_up()
+            yield
+        finally:
+            self.network.supervisor.stop()
+
+    def wait(self, monitor: RunMonitor, until: Callable[[State], bool], seconds: float = 600) -> State:
+        """What the chain says once it says so."""
+        end = time.monotonic() + seconds
+        while True:
+            self.network.check()
+            monitor.look()
+            if until(monitor.state):
+                return monitor.state
+            assert time.monotonic() < end, monitor.state.submissions
+            time.sleep(1)
+
+
+class PlainDemo(CaseDemo):
     """Nobody lazy, nobody absent: who has done honest work may dispute."""
 
     def onlookers(self) -> list[Onlooker]:
@@ -55,14 +80,11 @@ class PlainDemo(Demo):
 
     @contextmanager
     def settled(self) -> Iterator[State]:
-        """The whole run, until everybody is paid: what the chain says then. Taken down at the end."""
-        try:
-            self.bring_up()
+        """The whole run, until everybody is paid: what the chain says then."""
+        with self.up():
             monitor = self.follow()
             self.settle(monitor)
             yield monitor.state
-        finally:
-            self.network.supervisor.stop()
 
 
 def check_nodes(demo: Demo, state: State, all_refused: bool = True) -> None:

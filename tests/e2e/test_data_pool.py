@@ -1,16 +1,14 @@
 """A data pool on the whole local network: two workers sell what it buys, it closes by itself, and its data set
 verifies from the command line."""
 
-import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
-from localnet.demo import Demo
 from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec, pool_config
 from protocol.config import DataConfig
-from tests.e2e.networks import asked, network_plan
+from tests.e2e.networks import CaseDemo, asked, network_plan
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(900)]
 ROLLOUTS = 300
@@ -21,21 +19,15 @@ def test_a_data_pool_buys_closes_and_is_exported(tmp_path: Path) -> None:
     nodes = (NodeSpec("ada", "transformers"), NodeSpec("bob", "transformers"))
     plan = network_plan(tmp_path, 1, nodes, (ValidatorSpec("xena", 11),), patience=2)
     config = pool_config(1, 1).model_copy(update={"data": DataConfig(rollouts=ROLLOUTS)})
-    demo = Demo(plan, config)
-    try:
-        demo.bring_up()
-        monitor, end = demo._new_monitor(), time.monotonic() + 600
-        while not demo.network.supervisor.children["trainer"].finished:
-            assert time.monotonic() < end
-            demo.network.check()
-            time.sleep(1)
+    demo = CaseDemo(plan, config)
+    with demo.up():
+        monitor = demo._new_monitor()
+        demo.wait(monitor, lambda _: demo.network.supervisor.children["trainer"].finished)
         monitor.look()
         state = monitor.state
         assert state.pools[POOL].status == "closing"
         assert len(state.submissions_of(POOL)) == 3, "no more slots than files that are bought"
         check_export(plan, tmp_path / "data-set")
-    finally:
-        demo.network.supervisor.stop()
 
 
 def check_export(plan: DemoPlan, folder: Path) -> None:

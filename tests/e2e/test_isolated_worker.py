@@ -4,7 +4,6 @@ files of both are accepted."""
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from chain.indexer.records import Status, Submission
-from localnet.demo import Demo
+from chain.indexer.state import State
 from localnet.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec, make_plan, pool_config
 from tests.e2e.building import build_wheel
+from tests.e2e.networks import CaseDemo
 from tests.sandbox.conftest import need
 from tools.structure import ROOT
 
@@ -42,7 +42,7 @@ def worker_image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     subprocess.run(["podman", "rmi", "--force", made], capture_output=True, timeout=120, check=False)
 
 
-class IsolatedDemo(Demo):
+class IsolatedDemo(CaseDemo):
     """One worker in a container, one in bubblewrap, up to the first file of each that is judged."""
 
     def __init__(self, plan: DemoPlan, image: str) -> None:
@@ -56,22 +56,13 @@ class IsolatedDemo(Demo):
             self.network.worker_isolation = {"isolation": node.name, "isolation_image": self.image}
             self.network.start_worker(POOL, node)
 
-    def first_judged(self, timeout: float) -> dict[str, Submission]:
-        """Node's address → its first file that is judged."""
-        self.bring_up()
-        monitor, end = self._new_monitor(), time.monotonic() + timeout
-        while time.monotonic() < end:
-            self.network.check()
-            monitor.look()
-            judged = [one for one in monitor.state.submissions.values() if one.decided_block]
-            first = {one.node: one for one in reversed(judged)}
-            if len(first) == len(self.plan.nodes):
-                return first
-            time.sleep(0.5)
-        raise AssertionError("\n\n".join(self.log(name)[-4000:] for name in MODES))
-
     def log(self, name: str) -> str:
         return self.plan.log(f"worker-{name}").read_text()
+
+
+def first_judged(state: State) -> dict[str, Submission]:
+    """Node's address → its first file that is judged."""
+    return {one.node: one for one in reversed(state.submissions.values()) if one.decided_block}
 
 
 def plan_of_two(runs: Path) -> DemoPlan:
@@ -88,11 +79,10 @@ def test_isolated_workers_earn(worker_image: str, tmp_path: Path) -> None:
     need("bwrap")
     before = containers()
     demo = IsolatedDemo(plan_of_two(tmp_path), worker_image)
-    try:
-        judged = demo.first_judged(timeout=900)
+    with demo.up():
+        monitor = demo._new_monitor()
+        judged = first_judged(demo.wait(monitor, lambda state: len(first_judged(state)) == len(MODES), seconds=900))
         assert len(containers() - before) == 1
-    finally:
-        demo.network.supervisor.stop()
     for name, mode in MODES.items():
         assert judged[demo.ring[f"node-{name}"].address].status is Status.ACCEPTED, demo.log(name)
         assert f"isolation: {mode}" in demo.log(name)

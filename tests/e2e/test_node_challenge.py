@@ -1,9 +1,6 @@
 """A node challenge on the whole local network: every file of a cheat passes, together they convict it, and who accuses
 an honest node so loses the bond. Two validators' builds and a third that neither used agree on both challenges."""
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,12 +8,11 @@ import pytest
 from chain.indexer.records import ChallengeOutcome, Status, Submission
 from chain.indexer.state import State
 from engines.runtime import arithmetic_of
-from localnet.demo import Demo, RunMonitor
 from localnet.plan import POOL, NodeSpec, pool_config
 from protocol.config import BF16_CHECKS, DataConfig, PoolConfig
 from protocol.encoding import TOKEN
 from protocol.evidence.null_model import EvidenceConfig
-from tests.e2e.networks import FAST, JUDGES, asked, network_plan
+from tests.e2e.networks import FAST, JUDGES, CaseDemo, asked, network_plan
 from tests.validator import tiny
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(1800)]
@@ -40,34 +36,13 @@ def lenient_config() -> PoolConfig:
     )
 
 
-class CaseDemo(Demo):
-    """Brought up for as long as `up` lasts."""
-
-    @contextmanager
-    def up(self) -> Iterator[RunMonitor]:
-        try:
-            self.bring_up()
-            yield self._new_monitor()
-        finally:
-            self.network.supervisor.stop()
-
-    def wait(self, monitor: RunMonitor, until: Callable[[State], bool], seconds: float = 600) -> State:
-        end = time.monotonic() + seconds
-        while True:
-            self.network.check()
-            monitor.look()
-            if until(monitor.state):
-                return monitor.state
-            assert time.monotonic() < end, monitor.state.submissions
-            time.sleep(1)
-
-
 def test_a_cheat_whose_files_pass_is_convicted_and_a_false_accuser_pays(tmp_path: Path) -> None:
     nodes = (NodeSpec("ada", FAST), NodeSpec("mallory", "transformers", CHEAT))
     plan = network_plan(tmp_path, 1, nodes, JUDGES, worker_batch=128, patience=3)
     demo = CaseDemo(plan, lenient_config())
     mallory, ada = (demo.ring[f"node-{name}"].address for name in ("mallory", "ada"))
-    with demo.up() as monitor:
+    with demo.up():
+        monitor = demo._new_monitor()
         now = demo.onboarding.client("deployer").now
 
         def final(state: State, node: str) -> list[Submission]:

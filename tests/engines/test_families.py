@@ -15,6 +15,7 @@ from environments.pool import PoolEnvironments
 from environments.prompts import completion_text
 from protocol.models import eos_ids, load_tokenizer
 
+SAMPLING = Sampling(1.0, ())
 NAMED = {family.name: family for family in FAMILIES}
 BOTH = pytest.mark.skipif(not vllm_installed(), reason="vLLM is not installed")
 
@@ -73,8 +74,12 @@ def test_weights_reload_in_place_whatever_the_layout_of_the_file(saved: tuple[Fa
     asked = [Request((5, 6, 7), (number, 1, 2), 12) for number in range(4)]
     engine, fresh = TransformersEngine(), TransformersEngine()
     engine.load(folder)
-    model = engine.model
+    model, before = engine.model, engine.generate(asked, SAMPLING)
     engine.load(family.save(tmp_path, seed=1))
     assert (engine.model is model) == same_layout(model, folder) == (family.name != "Qwen3 MoE")
     fresh.load(tmp_path)
-    assert engine.generate(asked, Sampling(1.0, ())) == fresh.generate(asked, Sampling(1.0, ()))
+    after = engine.generate(asked, SAMPLING)
+    assert after == fresh.generate(asked, SAMPLING)
+    assert [one.tokens for one in after] != [one.tokens for one in before]
+    engine.load(folder)
+    assert engine.generate(asked, SAMPLING) == before

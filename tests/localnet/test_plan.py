@@ -64,22 +64,16 @@ def network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Network:
     return Network(plan, KeyRing(tmp_path / "keys"), print, Stop.__new__(Stop))
 
 
-def test_the_trainer_measures_held_out_reward_in_what_the_workers_compute_in(network: Network) -> None:
-    network.start_trainer(POOL, Path("base"))
-    told = json.loads((network.plan.root / "configs" / "trainer.json").read_text())
-    assert told["engine"] == {"name": "transformers", "dtype": "bfloat16", "threads": 2}
-    assert told["memory"] == {"row_tokens": 1024}, "rows of the default size take nine gigabytes of this model"
-    network.start_worker(POOL, network.plan.nodes[0])
-    node = json.loads((network.plan.root / "configs" / f"worker-{network.plan.nodes[0].name}.json").read_text())
-    assert node["engine"]["dtype"] == told["engine"]["dtype"]
-
-
-def test_every_role_waits_for_as_many_confirmations_as_the_network_asks_for(network: Network) -> None:
+def test_roles_compute_alike_and_wait_for_as_many_confirmations_as_the_network_asks_for(network: Network) -> None:
     network.start_worker(POOL, network.plan.nodes[0])
     network.start_validator(POOL, network.plan.validators[0])
     network.start_trainer(POOL, Path("base"))
-    told = [json.loads(path.read_text())["confirmations"] for path in (network.plan.root / "configs").iterdir()]
-    assert told == [NetworkConfig.load("local").confirmations] * 3
+    told = {path.stem: json.loads(path.read_text()) for path in (network.plan.root / "configs").iterdir()}
+    assert [one["confirmations"] for one in told.values()] == [NetworkConfig.load("local").confirmations] * 3
+    trainer, worker = told["trainer"], told[f"worker-{network.plan.nodes[0].name}"]
+    assert trainer["engine"] == {"name": "transformers", "dtype": "bfloat16", "threads": 2}
+    assert trainer["memory"] == {"row_tokens": 1024}, "rows of the default size take nine gigabytes of this model"
+    assert worker["engine"]["dtype"] == trainer["engine"]["dtype"]
 
 
 def test_who_stops_it_while_it_waits_interrupts_it(network: Network) -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from localnet import ports
 from localnet.ports import claim_port
-from protocol.errors import ConfigError
 
 
 def test_claimed_ports_differ_and_no_outgoing_connection_takes_them() -> None:
@@ -17,14 +16,6 @@ def test_claimed_ports_differ_and_no_outgoing_connection_takes_them() -> None:
     with socket.socket() as outgoing:
         outgoing.bind(("127.0.0.1", 0))
         assert outgoing.getsockname()[1] > max(claimed)
-
-
-def test_a_taken_port_is_refused_by_name() -> None:
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        with pytest.raises(ConfigError, match="for the chain is in use"):
-            claim_port("the chain", other.getsockname()[1])
 
 
 def test_processes_claim_different_ports_until_they_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 
 from protocol.config import TrainConfig
@@ -51,6 +52,10 @@ def weights_of(learner: Learner) -> dict[str, torch.Tensor]:
 
 def same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool:
     return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
+
+
+def alive(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
 
 def largest_difference(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> float:

@@ -97,13 +97,10 @@ def test_what_was_inserted_between_turns_is_read_and_never_trained_on() -> None:
     assert batch.tokens[0][batch.rows + 1].tolist() == batch.targets.tolist()
 
 
-def test_a_dummy_has_no_outputs_and_one_sample_without_log_probabilities_leaves_every_row_without() -> None:
+def test_a_dummy_has_no_outputs_missing_log_probabilities_drop_all_and_a_prompt_is_needed() -> None:
     dummy = micro_batch([a_sample(0, 2, 3)], [], CPU)
     assert (dummy.layout.tokens, dummy.targets.numel()) == (1, 0)
     samples = [a_sample(0, 2, 3), a_sample(1, 2, 3, logprobs=False)]
     assert micro_batch(samples, [0], CPU).sampled is None
-
-
-def test_a_sample_whose_first_token_nothing_predicts_is_refused() -> None:
     with pytest.raises(ValueError, match="without a prompt"):
         micro_batch([a_sample(0, 0, 3)], [0], CPU)

@@ -1,9 +1,13 @@
 """Canaries: when they are opened, how an opening is found again, and what their trees give away."""
 
+from collections.abc import Callable
 from dataclasses import replace
-from threading import Barrier, BrokenBarrierError
+from threading import Barrier
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
+
+import pytest
 
 from chain.contracts import Canaries
 from chain.indexer.records import Account, Canary, Pool, Step, Submission
@@ -98,51 +102,31 @@ def test_a_step_commits_to_the_decoys_next_files_and_a_root_tells_nothing_withou
     assert bare.root(3, 0) == bare.root(3, 4)
 
 
-def opener_of(kind: type[CanaryOpener], *files: Submission) -> Any:
-    """An opener to which the chain shows these files whenever it looks."""
-    state = state_of(*files)
-    client: Any = SimpleNamespace(refresh=lambda: state, chain=SimpleNamespace(now=115))
-    return kind(PLAN, client, lambda key, limit: b"", Limits(1, 1, 1, 1))
+def try_two(monkeypatch: pytest.MonkeyPatch, open_file: Callable[[int], object]) -> None:
+    """An opener opens so what is due, files 0 and 1, until it has tried twice."""
+    tried = list[int]()
 
-
-class LameOpener(CanaryOpener):
-    """Cannot open file 0."""
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.tried: list[int] = []
-
-    def _open(self, state: State, sub: Submission) -> None:
-        self.tried.append(sub.sequence)
-        if sub.sequence == 0:
-            raise MusterError("its bytes are gone")
-
-
-def test_a_file_that_cannot_be_opened_does_not_keep_the_next_from_it() -> None:
-    opener = opener_of(LameOpener, file(0, **DECIDED), file(1, **DECIDED))
-    opener.start()
-    wait_for("two tries", lambda: len(opener.tried) >= 2 or None, 20)
-    opener.stop()
-    assert set(opener.tried[:2]) == {0, 1}
-
-
-class PairOpener(CanaryOpener):
-    """Opens a file only together with another."""
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.both, self.done = Barrier(2, timeout=60), list[int]()
-
-    def _open(self, state: State, sub: Submission) -> None:
+    def tracked(_: CanaryOpener, state: State, sub: Submission) -> None:
         try:
-            self.both.wait()
-        except BrokenBarrierError:
-            raise MusterError("it was opened alone") from None
-        self.done.append(sub.sequence)
+            open_file(sub.sequence)
+        finally:
+            tried.append(sub.sequence)
 
-
-def test_files_that_are_due_together_are_opened_together() -> None:
-    opener = opener_of(PairOpener, file(0, **DECIDED), file(1, **DECIDED))
+    monkeypatch.setattr(CanaryOpener, "_open", tracked)
+    state = state_of(file(0, **DECIDED), file(1, **DECIDED))
+    client: Any = SimpleNamespace(refresh=lambda: state, chain=SimpleNamespace(now=115))
+    opener = CanaryOpener(PLAN, client, lambda key, limit: b"", Limits(1, 1, 1, 1))
     opener.start()
-    wait_for("two files", lambda: len(opener.done) >= 2 or None, 20)
+    wait_for("two tries", lambda: len(tried) >= 2 or None, 60)
     opener.stop()
+    assert set(tried[:2]) == {0, 1}
+
+
+def test_a_file_that_cannot_be_opened_does_not_keep_the_next_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    try_two(monkeypatch, Mock(side_effect=MusterError("its bytes are gone")))
+
+
+def test_files_that_are_due_together_are_opened_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = Barrier(2, timeout=30)
+    try_two(monkeypatch, lambda _: both.wait())
+    assert not both.broken, "one was opened alone"

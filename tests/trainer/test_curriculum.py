@@ -2,29 +2,21 @@
 
 import json
 import os
-from dataclasses import dataclass
-from hashlib import sha256
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from chain.indexer.records import Pool, Step, Submission
 from chain.indexer.state import State
 from protocol.config import Curriculum, ProblemFilter
 from protocol.curriculum import MASK_FILE, CurriculumMask
 from protocol.files import write_atomic
-from protocol.identity import PoolId, WorkId
-from protocol.rollout_file.file import write
-from protocol.rollout_file.rows import RolloutHeader
-from protocol.seeds import Work
-from protocol.verdict import Code
 from storage.keys import MissingObjectError, object_key
 from storage.weights.manifest import Manifest
-from tests.chain.game import terms
-from tests.dataset.curriculum_world import CONFIG, rows_of
 from tests.trainer import world as outside
-from tests.trainer.world import NODE, POOLS, Killed, TrainersWorld, killed, start
+from tests.trainer.world import Killed, TrainersWorld, check_kills, start
 from trainer.data import curriculum
 from trainer.data.curriculum import MaskWriter
 from trainer.exits import EXIT_DONE
@@ -33,11 +25,13 @@ LEARN = Curriculum(tries=2, lowest=600, highest=900, window=2, most=500)
 """Half of the answers in this world are right, so what was tried is hard."""
 
 
-@pytest.fixture(autouse=True)
-def learning(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, scope="module")
+def learning() -> Iterator[None]:
     (plain,) = outside.CONFIG.environments
     environment = plain.model_copy(update={"problems": ProblemFilter.of(9, tuple(range(8))), "curriculum": LEARN})
-    monkeypatch.setattr(outside, "CONFIG", outside.CONFIG.model_copy(update={"environments": (environment,)}))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(outside, "CONFIG", outside.CONFIG.model_copy(update={"environments": (environment,)}))
+        yield
 
 
 def tables(world: TrainersWorld) -> list[CurriculumMask]:
@@ -63,15 +57,7 @@ def test_every_step_has_its_table_and_keeps_its_deltas(base: Path, tmp_path: Pat
 
 
 def test_a_trainer_killed_at_every_fifth_action_publishes_the_same_steps(base: Path, tmp_path: Path) -> None:
-    steady = TrainersWorld(base, tmp_path / "steady")
-    assert start(steady).run() == EXIT_DONE
-    for fuse in range(1, 80, 5):
-        world = TrainersWorld(base, tmp_path / f"fuse-{fuse}")
-        done = killed(world, fuse)
-        assert start(world).run() == EXIT_DONE
-        assert world.steps == steady.steps, f"after action {fuse}"
-        if done:
-            break
+    check_kills(base, tmp_path, range(1, 80, 5))
 
 
 def test_a_final_file_that_the_bucket_lost_is_left_out(base: Path, tmp_path: Path) -> None:
@@ -86,37 +72,13 @@ STEPS = 4
 MOST_ACTIONS = 200
 
 
-class RatedRun:
-    """A pool with a curriculum: two files become final before each policy step is published."""
-
-    def __init__(self) -> None:
-        self.objects: dict[str, bytes] = {}
-        self.state = State(head=1000)
-        pool = Pool(1, NODE, CONFIG.digest, terms(), 0, 0)
-        self.state.pools[1] = pool
-        for number in range(STEPS):
-            for counter in (2 * number, 2 * number + 1):
-                self.state.submissions[1, counter] = self.file(counter, 100 * number + 50)
-                pool.sequences.append(counter)
-            pool.steps.append(Step(number, bytes(32), bytes(32), 5, 5, 100 * (number + 1), ""))
-
-    def file(self, counter: int, final_time: int) -> Submission:
-        work = Work(WorkId(PoolId(31337, POOLS, 1), NODE, 0, counter), b"\x01" * 32, bytes(32))
-        rows = rows_of(work, CurriculumMask({0: bytes(14)}))
-        data = write(RolloutHeader(work, "hf 1", "float32", "cpu"), rows)
-        digest = sha256(data).digest()
-        self.objects[object_key("rollouts", digest)] = data
-        sub = Submission(1, counter, NODE, 0, counter, 20, 48, digest, digest, 5, 0, "", code=int(Code.ACCEPT))
-        sub.final_time = final_time
-        return sub
-
-
 @dataclass
 class Disk:
     """What the trainer does outside itself, counted; after `fuse` actions it is killed. What a kill must leave whole
     is done or not done: never a part."""
 
-    run: RatedRun
+    state: State
+    objects: dict[str, bytes]
     home: Path
     fuse: int = MOST_ACTIONS
     actions: int = 0
@@ -128,9 +90,9 @@ class Disk:
 
     def get(self, key: str, limit: int) -> bytes:
         self.act()
-        if key not in self.run.objects:
+        if key not in self.objects:
             raise MissingObjectError(f"no object {key}")
-        return self.run.objects[key]
+        return self.objects[key]
 
     def write_atomic(self, path: Path, data: bytes) -> None:
         self.act()
@@ -144,7 +106,7 @@ class Disk:
 
     def process(self) -> MaskWriter:
         """A new one, with what the last one left."""
-        return MaskWriter(CONFIG, 1, lambda: self.run.state, self.get, self.home, 0, 0.0)
+        return MaskWriter(outside.CONFIG, 1, lambda: self.state, self.get, self.home, 0, 0.0)
 
     def step(self, number: int) -> Path:
         folder = self.home / f"step-{number}"
@@ -163,25 +125,36 @@ class Disk:
 
 
 @pytest.fixture(scope="module")
-def run() -> RatedRun:
-    return RatedRun()
+def world(base: Path, tmp_path_factory: pytest.TempPathFactory) -> TrainersWorld:
+    return TrainersWorld(base, tmp_path_factory.mktemp("world"))
 
 
 @pytest.fixture(scope="module")
-def kept(run: RatedRun, tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
+def state(world: TrainersWorld) -> State:
+    """Two files become final before each policy step is published."""
+    world.steps = [bytes(32)] * STEPS
+    state = world.state()
+    state.pools[1].steps = [replace(one, time=100 * (one.step + 1)) for one in state.pools[1].steps]
+    for file in state.submissions.values():
+        file.final_time = 100 * (file.sequence // 2) + 50
+    return state
+
+
+@pytest.fixture(scope="module")
+def kept(world: TrainersWorld, state: State, tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
     """The tables of a process that nobody kills."""
-    disk = Disk(run, tmp_path_factory.mktemp("steady"))
+    disk = Disk(state, world.objects, tmp_path_factory.mktemp("steady"))
     disk.work()
     return disk.found()
 
 
 def test_a_kill_at_every_action_changes_no_table(
-    run: RatedRun, kept: list[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: TrainersWorld, state: State, kept: list[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert len(set(kept)) > 2, "the tables differ from step to step"
     killed = 0
     for fuse in range(MOST_ACTIONS):
-        disk = Disk(run, tmp_path / f"fuse-{fuse}", fuse)
+        disk = Disk(state, world.objects, tmp_path / f"fuse-{fuse}", fuse)
         monkeypatch.setattr(curriculum, "write_atomic", disk.write_atomic)
         monkeypatch.setattr(curriculum, "os", SimpleNamespace(replace=disk.replace))
         try:
@@ -198,10 +171,12 @@ def test_a_kill_at_every_action_changes_no_table(
     assert killed == disk.actions > 4 * (STEPS + 1), "every action was one to be killed at"
 
 
-def test_what_was_read_before_a_kill_needs_no_bucket_afterwards(kept: list[bytes], tmp_path: Path) -> None:
-    disk = Disk(RatedRun(), tmp_path / "lost")
+def test_what_was_read_before_a_kill_needs_no_bucket_afterwards(
+    world: TrainersWorld, state: State, kept: list[bytes], tmp_path: Path
+) -> None:
+    disk = Disk(state, dict(world.objects), tmp_path / "lost")
     disk.process().write(1, disk.step(1))
-    for sub in disk.run.state.submissions_of(1)[:2]:
-        del disk.run.objects[object_key("rollouts", sub.sha256)]
+    for file in world.files[:2]:
+        del disk.objects[object_key("rollouts", file.sha256)]
     disk.process().write(2, disk.step(2))
     assert (disk.step(2) / MASK_FILE).read_bytes() == kept[2], "nothing is left out"

@@ -209,11 +209,13 @@ def test_the_next_step_takes_what_was_left_and_groups_without_signal_come_along(
     assert [group == SIGNAL for group in batch.groups] == [True, True, False, False, True, True]
 
 
-def test_a_step_that_was_trained_before_a_kill_takes_the_files_of_its_record(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("recorded", "files"), [((0, 1, 2), [0, 1, 2]), ((0, 7), [0])])
+def test_a_step_trained_before_a_kill_takes_those_files_of_its_record_that_the_chain_still_has(
+    tmp_path: Path, recorded: tuple[int, ...], files: list[int]
+) -> None:
     stored = StoredFiles(2, 2, 2, 2)
-    entries = [file_record(1, stored.file(number)) for number in (0, 1, 2)]
-    Records(tmp_path).write({"step": 1}, entries)
-    assert taken(collector(stored, tmp_path, WANTED)) == [0, 1, 2]
+    Records(tmp_path).write({"step": 1}, [file_record(1, stored.file(number)) for number in recorded])
+    assert taken(collector(stored, tmp_path, WANTED)) == files
 
 
 @pytest.mark.parametrize("recorded", [False, True])
@@ -229,12 +231,6 @@ def test_a_file_of_a_decided_step_that_has_vanished_does_not_block_the_step(tmp_
     assert batch is not None
     assert [sub.sequence for sub in batch.files] == [0, 1]
     assert batch.groups_of == [[SIGNAL] * 2, []]
-
-
-def test_a_recorded_file_that_the_chain_has_lost_does_not_block_its_step(tmp_path: Path) -> None:
-    stored = StoredFiles(2, 2, 2)
-    Records(tmp_path).write({"step": 1}, [file_record(1, stored.file(number)) for number in (0, 7)])
-    assert taken(collector(stored, tmp_path, WANTED)) == [0]
 
 
 def test_a_poll_reads_no_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,6 +26,7 @@ from protocol.identity import PoolId
 from protocol.seeds import heldout_problem
 from protocol.waits import wait_for
 from runtime.process import EngineConfig
+from tests.trainer.helpers import alive
 from tests.trainer.solver import SUMS_POOL, Solver
 from tests.validator import tiny
 from trainer.config import EvaluationProcessConfig
@@ -103,16 +103,10 @@ def test_average_and_passes_count_the_tries_of_each_problem(base: Path) -> None:
     assert len({request.noise_key for request in solver.asked}) == 24
 
 
-def test_sets_have_their_own_task_problems_and_noise(base: Path) -> None:
-    engine = TransformersEngine()
-    first, second = evaluate(engine, CONFIG, base, 0)
-    assert (first.name, second.name) == ("own", "longer")
-    problems = {heldout_problem(CONFIG.digest, number, index) for number in range(2) for index in range(6)}
-    assert len(problems) == 12
-
-
-def test_the_child_process_measures_what_is_measured_here(base: Path) -> None:
+def test_the_child_process_measures_what_is_measured_here_in_sets_of_their_own_problems(base: Path) -> None:
     here = evaluate(TransformersEngine(), CONFIG, base, 2)
+    assert [one.name for one in here] == ["own", "longer"]
+    assert len({heldout_problem(CONFIG.digest, number, index) for number in range(2) for index in range(6)}) == 12
     there = EvaluationProcess(EvaluationProcessConfig(), EngineConfig())(CONFIG, base, 2)
     untimed = [[one.model_copy(update={"seconds": 0.0}) for one in results] for results in (here, there)]
     assert untimed[0] == untimed[1]
@@ -152,11 +146,7 @@ def test_a_child_dies_with_the_trainer(base: Path, tmp_path: Path) -> None:
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     parent.stdout.close()
-    wait_for("the child's end", lambda: _ended(child), 60, poll=0.1)
-
-
-def _ended(process: int) -> bool:
-    return not psutil.pid_exists(process) or psutil.Process(process).status() == psutil.STATUS_ZOMBIE
+    wait_for("the child's end", lambda: not alive(child), 60, poll=0.1)
 
 
 OWNER = Account.from_key(b"\x07" * 32)

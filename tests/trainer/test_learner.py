@@ -10,7 +10,6 @@ import torch
 
 from engines.loading import load_model
 from protocol.config import AdamWConfig, AlgorithmConfig, KlConfig, OptimizerConfig, ScheduleConfig, TrainConfig
-from protocol.errors import IntegrityError
 from protocol.models import eos_ids, load_tokenizer
 from tests.trainer.helpers import same, some_groups, weights_of
 from trainer.config import MemoryConfig
@@ -149,8 +148,3 @@ def test_the_learning_rate_warms_up_and_falls_to_a_tenth_at_the_end_of_the_run()
     config = TrainConfig(steps=9, optimizer=rate(10.0, warmup_updates=0, decay="cosine", decay_share=1.0))
     expected = [1 + 9 * (1 + math.cos(math.pi * (update + 1) / 9)) / 2 for update in range(9)]
     assert [learning_rate(config, update) for update in range(9)] == pytest.approx(expected)
-
-
-def test_a_folder_that_is_no_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(IntegrityError, match="not a model folder"):
-        Policy(tmp_path)

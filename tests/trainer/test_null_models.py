@@ -1,5 +1,7 @@
 """The null models that a policy step is published with: learned once, before it is on chain, or not at all."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -46,11 +48,14 @@ class World:
         out.write_text(MODELS.model_dump_json())
 
 
-def test_a_step_is_published_with_what_was_learned_of_its_weights(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., World]:
+    return partial(World, tmp_path, monkeypatch)
+
+
+def test_a_step_is_published_with_what_was_learned_of_its_weights(tmp_path: Path, make: Callable[..., World]) -> None:
     step_folder(tmp_path / "policies" / "step-000003", 3)
-    world = World(tmp_path, monkeypatch)
+    world = make()
     assert world.publisher.prepared(3, (b"\1" * 32,) * 3).manifest.null_models is None
     world.learner.learn(3)
     (argv,) = world.runs
@@ -63,21 +68,19 @@ def test_a_step_is_published_with_what_was_learned_of_its_weights(
     assert type(manifest).model_validate_json(manifest.canonical()).digest == manifest.digest
 
 
-def test_a_restart_between_learning_and_publishing_learns_nothing_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_restart_between_learning_and_publishing_learns_nothing_anew(make: Callable[..., World]) -> None:
     """Another null model would be another manifest."""
-    first = World(tmp_path, monkeypatch)
+    first = make()
     first.learner.learn(3)
-    again = World(tmp_path, monkeypatch)
+    again = make()
     assert not again.learner.due(3)
     again.learner.learn(3)
     assert again.runs == []
 
 
-def test_a_step_on_chain_gets_none_afterwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_on_chain_gets_none_afterwards(make: Callable[..., World]) -> None:
     """Whoever learns a null model once files are there could fit it to a node."""
-    world = World(tmp_path, monkeypatch)
+    world = make()
     world.chain.steps = [SimpleNamespace()] * 4
     world.learner.learn(3)
     assert world.runs == []
@@ -85,9 +88,9 @@ def test_a_step_on_chain_gets_none_afterwards(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_step_whose_learning_fails_is_published_without(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    make: Callable[..., World], caplog: pytest.LogCaptureFixture
 ) -> None:
-    world = World(tmp_path, monkeypatch)
+    world = make()
     world.fails = True
     world.learner.learn(3)
     world.learner.learn(3)
@@ -96,18 +99,16 @@ def test_a_step_whose_learning_fails_is_published_without(
     assert not world.publisher.null_model_file(3).exists()
 
 
-def test_what_is_not_asked_for_is_not_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not World(tmp_path, monkeypatch, evidence=None).learner.due(0)
-    assert [World(tmp_path, monkeypatch, every=3).learner.due(step) for step in range(4)] == [True, False, False, True]
-    other = World(tmp_path, monkeypatch, evidence=EvidenceConfig(engines=("vllm:bfloat16:cuda",)))
+def test_what_is_not_asked_for_is_not_learned(make: Callable[..., World]) -> None:
+    assert not make(evidence=None).learner.due(0)
+    assert [make(every=3).learner.due(step) for step in range(4)] == [True, False, False, True]
+    other = make(evidence=EvidenceConfig(engines=("vllm:bfloat16:cuda",)))
     other.learner.learn(0)
     assert other.runs == [], "this machine has none of the pool's engines"
 
 
-def test_a_data_pools_steps_share_the_null_models_of_their_weights(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = World(tmp_path, monkeypatch)
+def test_a_data_pools_steps_share_the_null_models_of_their_weights(make: Callable[..., World]) -> None:
+    world = make()
     for step in range(3):
         world.learner.learn(step, same_as=0)
     assert len(world.runs) == 1

@@ -99,23 +99,24 @@ def test_a_journal_with_a_line_that_no_filter_wrote_is_refused(base: Path, tmp_p
         filtered(solver(base), base, journal)
 
 
+def command(base: Path, folder: Path, candidates: int) -> list[object]:
+    """`muster env filter`, which writes `filtered.json`."""
+    (folder / "pool.json").write_text(SUMS_POOL.model_dump_json())
+    files = ["--pool-config", folder / "pool.json", "--weights", base, "--out", folder / "filtered.json"]
+    return ["env", "filter", *files, "--candidates", candidates, "--engine", "transformers"]
+
+
 def test_a_model_that_solves_nothing_keeps_nothing_and_says_so(base: Path, tmp_path: Path) -> None:
     """The command as a person types it, with a random model."""
-    (tmp_path / "pool.json").write_text(SUMS_POOL.model_dump_json())
-    muster, out = Muster(tmp_path), tmp_path / "filtered.json"
-    options = ("--pool-config", tmp_path / "pool.json", "--weights", base, "--out", out, "--candidates", "4")
-    said = muster.refused("env", "filter", *options, "--samples", "2", "--engine", "transformers")
+    said = Muster(tmp_path).refused(*command(base, tmp_path, 4), "--samples", "2")
     assert "none of 4 problems is solved in 12.5% to 75.0% of the tries" in said
-    assert not out.exists()
+    assert not (tmp_path / "filtered.json").exists()
     lines = (tmp_path / "filtered.tries.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines[1:]] == [{"candidate": n, "solved": 0} for n in range(4)]
 
 
 def test_the_command_writes_a_pool_configuration_that_draws_from_what_was_kept(base: Path, tmp_path: Path) -> None:
     whole = filtered(solver(base), base, tmp_path / "filtered.tries.jsonl")
-    (tmp_path / "pool.json").write_text(SUMS_POOL.model_dump_json())
-    muster, out = Muster(tmp_path), tmp_path / "filtered.json"
-    options = ("--pool-config", tmp_path / "pool.json", "--weights", base, "--out", out, "--candidates", "40")
-    said = muster.ok("env", "filter", *options, "--engine", "transformers", "--json").json
+    said = Muster(tmp_path).ok(*command(base, tmp_path, CANDIDATES), "--json").json
     assert (said["kept"], said["too_hard"], said["too_easy"], said["share"]) == (27, 5, 8, 0.675)
-    assert PoolConfig.load(out).environments[0].problems == whole.problems
+    assert PoolConfig.load(tmp_path / "filtered.json").environments[0].problems == whole.problems

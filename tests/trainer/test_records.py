@@ -3,6 +3,7 @@
 import resource
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -20,21 +21,15 @@ def entry(step: int, name: str) -> dict[str, Any]:
     return {"step": step, "sequence": step, "sha256": name, "node": "0x", "policy_step": 0}
 
 
-class ReportTaker:
-    """Takes reports, or fails as told."""
-
-    def __init__(self) -> None:
-        self.taken: list[StepRequest] = []
-        self.failure: Exception | None = None
-
-    def report_step(self, report: StepRequest) -> None:
-        if self.failure is not None:
-            raise self.failure
-        self.taken.append(report)
+def reports(folder: Path, *answers: Exception | None) -> tuple[Reports, Mock]:
+    """The reports of a folder, and a service that answers so, one report after the other."""
+    service = Mock(**{"report_step.side_effect": answers})
+    return Reports(service, Records(folder)), service
 
 
-def reports(folder: Path, service: Any) -> Reports:
-    return Reports(service, Records(folder))
+def told(service: Mock) -> list[StepRequest]:
+    """What the service was sent."""
+    return [call.args[0] for call in service.report_step.call_args_list]
 
 
 def test_a_step_is_recorded_once_and_the_logs_are_only_appended_to(tmp_path: Path) -> None:
@@ -84,44 +79,36 @@ def test_a_step_for_which_the_disk_has_no_room_is_recorded_once_it_has(tmp_path:
 
 
 def test_reports_wait_out_an_outage_and_are_said_again_after_a_restart(tmp_path: Path) -> None:
-    service = ReportTaker()
-    service.failure = UnreachableError("nobody there")
-    first = reports(tmp_path, service)
+    first, _ = reports(tmp_path, UnreachableError("nobody there"))
     first.records.write(document(1), [])
     first.add(1, document(1))
     first.flush()
-    assert service.taken == []
-    service.failure = None
-    again = reports(tmp_path, service)
+    again, service = reports(tmp_path, None)
     again.catch_up()
     again.flush()
-    assert [(one.step, one.consumed) for one in service.taken] == [(1, [1])]
-    assert service.taken[0].metrics["reward"] == 0.5
+    (report,) = told(service)
+    assert (report.step, report.consumed, report.metrics["reward"]) == (1, [1], 0.5)
 
 
 def test_a_report_that_is_refused_for_good_does_not_hold_up_the_next(tmp_path: Path) -> None:
-    service = ReportTaker()
-    made = reports(tmp_path, service)
-    service.failure = ServiceError(409, "consumed twice", "http://x")
-    made.add(1, document(1))
+    made, service = reports(tmp_path, ServiceError(409, "consumed twice", "http://x"), None)
+    for step in (1, 2):
+        made.add(step, document(step))
+        made.flush()
     made.flush()
-    service.failure = None
-    made.add(2, document(2))
-    made.flush()
-    assert [one.step for one in service.taken] == [2]
+    assert [one.step for one in told(service)] == [1, 2], "neither is sent again"
 
 
 def test_evaluations_are_kept_even_when_nothing_was_solved(tmp_path: Path) -> None:
-    service = ReportTaker()
-    made = reports(tmp_path, service)
+    made, service = reports(tmp_path, None)
     assert made.evaluated == set()
     result = SetResult(name="held-out", problems=2, samples=1, average=0.0, error=0.0, length=1.0, seconds=0.0)
     evaluation = Evaluation(step=0, manifest="ab" * 32, config_hash="cd" * 32, time=1.0, results=[result])
     signed = SignedEvaluation(evaluation=evaluation, signature="0x" + "00" * 65)
     made.evaluation(signed)
-    assert service.taken[-1].evaluation == signed
-    again = reports(tmp_path, service)
+    assert told(service)[-1].evaluation == signed
+    again, service = reports(tmp_path, None)
     assert again.evaluated == {0}
     again.catch_up()
     again.flush()
-    assert service.taken[-1].evaluation == signed
+    assert told(service)[-1].evaluation == signed

@@ -19,7 +19,20 @@ from protocol.identity import PoolId
 from protocol.verdict import Code
 from protocol.waits import wait_for
 from tests.trainer.crew import on_ranks, outcomes
-from tests.trainer.world import NODE, OWNER, POOLS, STRANGER, Killed, TrainersWorld, config_of, killed, start
+from tests.trainer.world import (
+    NODE,
+    OWNER,
+    POOLS,
+    STRANGER,
+    Killed,
+    TrainersWorld,
+    check_kills,
+    config_of,
+    killed,
+    start,
+    steady_steps,
+    trained,
+)
 from trainer.checkpoint import checkpoints
 from trainer.config import GuardConfig, MemoryConfig, ParallelConfig
 from trainer.data.files import StepFiles
@@ -88,7 +101,7 @@ def test_a_run_trains_publishes_and_reports_every_step(base: Path, tmp_path: Pat
     assert made.run() == EXIT_DONE
     assert world.outages == 0
     assert world.sent == [0, 1, 2, 3]
-    assert [one["sequence"] for one in read_records(made.records.trained_path)] == [0, 1, 2, 3, 4, 5]
+    assert trained(made) == [0, 1, 2, 3, 4, 5]
     consumed = {step: report.consumed for step, report in world.reports.items()}
     assert consumed == {0: [], 1: [0, 1], 2: [2, 3], 3: [4, 5]}
     measured = [world.reports[step].evaluation for step in range(4)]
@@ -113,19 +126,7 @@ def test_a_run_trains_publishes_and_reports_every_step(base: Path, tmp_path: Pat
 
 
 def test_a_kill_at_any_action_changes_nothing(base: Path, tmp_path: Path) -> None:
-    steady = TrainersWorld(base, tmp_path / "steady")
-    assert start(steady).run() == EXIT_DONE
-    for fuse in range(0, 60, 4):
-        world = TrainersWorld(base, tmp_path / f"fuse-{fuse}")
-        done = killed(world, fuse)
-        again = start(world)
-        assert again.run() == EXIT_DONE
-        assert world.steps == steady.steps, f"after action {fuse}"
-        assert world.sent == [0, 1, 2, 3]
-        assert [one["sequence"] for one in read_records(again.records.trained_path)] == [0, 1, 2, 3, 4, 5]
-        assert world.reports[3].consumed == [4, 5]
-        if done:
-            break
+    check_kills(base, tmp_path, range(0, 60, 4))
 
 
 def test_a_step_is_published_while_the_next_one_trains(base: Path, tmp_path: Path) -> None:
@@ -180,32 +181,28 @@ def test_a_lost_file_is_not_replaced_in_the_step_that_a_kill_repeats(base: Path,
     made = start(world, missing_seconds=0.0)
     assert made.run() == EXIT_DONE
     assert world.sent == [0, 1, 2, 3]
-    assert [one["sequence"] for one in read_records(made.records.trained_path)] == [0, 1, 2, 3, 4, 5]
+    assert trained(made) == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("when", ["before the record", "before the export"])
 def test_a_full_disk_holds_a_step_up_and_loses_nothing(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    steady = TrainersWorld(base, tmp_path / "steady")
-    assert start(steady).run() == EXIT_DONE
     world, unlimited = TrainersWorld(base, tmp_path / "full"), resource.getrlimit(resource.RLIMIT_FSIZE)
     made, polls = start(world), list[int]()
     record, begin = made.checkpoint, made._begin_publishing
 
-    def fill(room: int) -> None:
-        if made.step == 2 and not polls:
+    def fill(moment: str, room: int) -> None:
+        if when == moment and made.step == 2 and not polls:
             resource.setrlimit(resource.RLIMIT_FSIZE, (room, unlimited[1]))
 
     def checkpoint(*arguments: Any) -> bool:
         made._settle()
-        if when == "before the record":
-            fill(16)
+        fill("before the record", 16)
         return record(*arguments)
 
     def begin_publishing() -> None:
-        if when == "before the export":
-            fill(1 << 16)  # for the small files
+        fill("before the export", 1 << 16)  # for the small files
         begin()
 
     def poll(_: object) -> None:
@@ -222,8 +219,8 @@ def test_a_full_disk_holds_a_step_up_and_loses_nothing(
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
     assert polls, "it waited"
-    assert world.steps == steady.steps
-    assert [one["sequence"] for one in read_records(made.records.trained_path)] == [0, 1, 2, 3, 4, 5]
+    assert world.steps == steady_steps(base, tmp_path / "steady")
+    assert trained(made) == [0, 1, 2, 3, 4, 5]
 
 
 def test_a_stop_does_not_wait_for_an_upload_that_hangs(
@@ -285,7 +282,7 @@ def test_unusable_files_are_passed_over(base: Path, tmp_path: Path) -> None:
     del world.objects[second]
     made = start(world, missing_seconds=0.0)
     assert made.run() == EXIT_DONE
-    assert [one["sequence"] for one in read_records(made.records.trained_path)] == [2, 3, 4, 5, 6, 7]
+    assert trained(made) == [2, 3, 4, 5, 6, 7]
     assert len(made.files.refused) == 2
 
 
@@ -316,7 +313,7 @@ def test_a_file_that_makes_a_step_unstable_is_left_out_and_does_not_stop_the_poo
     assert made.files.refused == set(bad)
     assert start(attacked).files.refused == set(bad), "it is not tried again after a restart"
     assert attacked.steps == calm.steps
-    assert [one["sequence"] for one in read_records(made.records.trained_path)] == [0, 2, 3, 5, 6, 7]
+    assert trained(made) == [0, 2, 3, 5, 6, 7]
 
 
 @pytest.mark.parametrize("bad", [(0,), (63,), (17, 40)])
@@ -391,7 +388,7 @@ def run(ranks: Ranks, base: Path, home: Path, fuse: int | None = None) -> tuple[
     world = TrainersWorld(base, home)
     world.fuse = fuse
     made = start(world, placement)
-    return made.run(), world.sent, [one["sequence"] for one in read_records(made.records.trained_path)]
+    return made.run(), world.sent, trained(made)
 
 
 def test_two_ranks_train_publish_and_end_together(base: Path, tmp_path: Path) -> None:

@@ -56,8 +56,8 @@ def padded(values: Tensor, sequence: Tensor) -> Tensor:
     return pad_sequence(list(torch.split(values, torch.bincount(sequence).tolist())), batch_first=True)
 
 
-def trl_loss(trainer: Any, batch: TokenBatch, truncated_at: float | None = None) -> Tensor:
-    """TRL's loss of the batch, differentiable in `batch.logp`; with importance weights if `truncated_at`."""
+def trl_loss(trainer: Any, batch: TokenBatch, truncated_at: float) -> Tensor:
+    """TRL's loss of the batch, differentiable in `batch.logp`; with importance weights unless `truncated_at` is 0."""
     logp, entropy = padded(batch.logp, batch.sequence), padded(batch.entropy, batch.sequence)
     mask = padded(torch.ones_like(batch.old, dtype=torch.int64), batch.sequence)
     first = torch.cat([torch.zeros(1, dtype=torch.int64), torch.bincount(batch.sequence).cumsum(0)[:-1]])
@@ -72,8 +72,8 @@ def trl_loss(trainer: Any, batch: TokenBatch, truncated_at: float | None = None)
     }
     if batch.reference is not None:
         inputs["ref_per_token_logps"] = padded(batch.reference, batch.sequence)
-    trainer.use_vllm = truncated_at is not None
-    if truncated_at is not None and batch.sampled is not None:
+    trainer.use_vllm = truncated_at > 0
+    if truncated_at and batch.sampled is not None:
         # What TRL computes where it generates, with vllm_importance_sampling_mode="token_truncate".
         ratio = torch.exp(batch.old - batch.sampled).clamp(max=truncated_at)
         inputs["importance_sampling_ratio"] = padded(ratio, batch.sequence)
@@ -141,26 +141,22 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"loss": {"name": "grpo", "delta": None}, "entropy_coefficient": 0.1},
         {"loss_type": "dapo", "entropy_coef": 0.1},
     ),
+    "truncated importance weights": (
+        {"loss": {"name": "grpo", "delta": None}, "importance_cap": 1.4},
+        {"loss_type": "dapo"},
+    ),
 }
 
 
 @pytest.mark.parametrize("case", sorted(CASES))
 def test_loss_and_gradient_are_trls(case: str, folder: Path) -> None:
     ours, theirs = CASES[case]
-    compare(AlgorithmConfig.model_validate({**ours, "importance_cap": 0}), trl_trainer(folder, SIZES | theirs), None)
-
-
-def test_truncated_importance_weights_are_trls(folder: Path) -> None:
-    config = AlgorithmConfig.model_validate({"loss": {"name": "grpo", "delta": None}, "importance_cap": 1.4})
-    compare(config, trl_trainer(folder, SIZES | {"loss_type": "dapo"}), truncated_at=1.4)
-
-
-def compare(config: AlgorithmConfig, trainer: Any, truncated_at: float | None) -> None:
+    config, trainer = AlgorithmConfig.model_validate({"importance_cap": 0} | ours), trl_trainer(folder, SIZES | theirs)
     for seed in range(20):
         batch = token_batch(drawn(seed))
         weights = token_weights(config, batch.sequence, len(batch.logp), sequences=8)
         loss = (weights * make_loss(config)(batch).loss).sum()
-        peer = trl_loss(trainer, batch, truncated_at)
+        peer = trl_loss(trainer, batch, config.importance_cap)
         assert loss.item() == pytest.approx(peer.item(), rel=1e-6, abs=1e-6)
         leaves = [batch.logp, batch.entropy] if config.entropy_coefficient else [batch.logp]
         gradients = zip(torch.autograd.grad(loss, leaves), torch.autograd.grad(peer, leaves), strict=True)

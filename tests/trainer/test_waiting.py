@@ -3,7 +3,9 @@
 import logging
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from protocol.waits import WAITS, wait_for
 from tests.trainer.world import NODE, OWNER, STRANGER, TERMS, TrainersWorld, start
 from trainer.data.waiting import StallTimeout, Waiting, count_nodes
 from trainer.exits import EXIT_DONE, EXIT_STOPPED
+from trainer.train import Trainer
 
 
 @pytest.fixture(autouse=True)
@@ -130,6 +133,16 @@ def until(condition: Callable[[], bool]) -> None:
     wait_for("the trainer", lambda: condition() or None, 60, poll=0.02)
 
 
+@contextmanager
+def running(made: Trainer) -> Iterator[Future[int]]:
+    """Its exit code, of a trainer that is stopped after the block unless it has ended."""
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            yield pool.submit(made.run)
+        finally:
+            made.stop()
+
+
 def test_weights_are_published_at_once_and_who_joins_after_that_gets_a_step_to_work_for(
     base: Path, tmp_path: Path
 ) -> None:
@@ -138,14 +151,11 @@ def test_weights_are_published_at_once_and_who_joins_after_that_gets_a_step_to_w
     world = TrainersWorld(base, tmp_path)
     files, world.files, world.members = world.files, [], {}
     made = start(world, stall_seconds=0.05, heartbeat_seconds=0.05)
-    done: list[int] = []
-    thread = threading.Thread(target=lambda: done.append(made.run()))
-    thread.start()
 
     def told() -> set[str]:
         return {wait.what for beat in world.beats for wait in beat.waits}
 
-    try:
+    with running(made) as code:
         until(lambda: world.sent == [0])
         nobody = "2 accepted files for step 1: no node may work: whoever has a stake joins"
         until(lambda: any(wait.startswith(nobody) for wait in told()))
@@ -158,11 +168,7 @@ def test_weights_are_published_at_once_and_who_joins_after_that_gets_a_step_to_w
         assert "task_reward_mean" not in world.reports[1].metrics
         until(lambda: "2 accepted files for step 2: no file is submitted" in told())
         world.files = files
-        thread.join(60)
-    finally:
-        made.stop()
-        thread.join(60)
-    assert done == [EXIT_DONE]
+        assert code.result(60) == EXIT_DONE
     assert world.sent == [0, 1, 2, 3]
     assert [world.reports[step].consumed for step in (2, 3)] == [[0, 1], [2, 3]]
 
@@ -174,13 +180,7 @@ def test_a_stranger_who_left_is_no_reason_to_wait(base: Path, tmp_path: Path) ->
     made.stop()
     assert made.run() == EXIT_STOPPED
     assert world.sent == [], "a stop before anybody joined is heard"
-    made = start(world, stall_seconds=0.05)
-    thread = threading.Thread(target=made.run)
-    thread.start()
-    try:
+    with running(start(world, stall_seconds=0.05)):
         until(lambda: world.sent == [0])
         world.members = {NODE: 1}  # the first one left, another came
         until(lambda: world.sent == [0, 1])
-    finally:
-        made.stop()
-        thread.join(60)

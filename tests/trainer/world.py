@@ -26,8 +26,10 @@ from storage.keys import MissingObjectError
 from storage.s3 import S3Settings
 from tests.chain.game import terms
 from trainer.config import TrainerConfig
+from trainer.exits import EXIT_DONE
 from trainer.model.sharding import Placement
 from trainer.model.tiny_model import tiny_model_config
+from trainer.reports.records import read_records
 from trainer.train import Trainer, TrainerServices
 
 OWNER = KeyPair.from_key(b"\x07" * 32)
@@ -223,3 +225,31 @@ def killed(world: TrainersWorld, fuse: int) -> bool:
     finally:
         world.fuse = None
     return True
+
+
+def trained(trainer: Trainer) -> list[int]:
+    """Sequences of the files that were trained on, in order."""
+    return [one["sequence"] for one in read_records(trainer.records.trained_path)]
+
+
+def steady_steps(base: Path, home: Path) -> list[bytes]:
+    """What a trainer publishes that nothing happens to."""
+    world = TrainersWorld(base, home)
+    assert start(world).run() == EXIT_DONE
+    return world.steps
+
+
+def check_kills(base: Path, home: Path, fuses: range) -> None:
+    """Whichever of these actions a trainer is killed after, the next one ends with the same steps and files."""
+    steady = steady_steps(base, home / "steady")
+    for fuse in fuses:
+        world = TrainersWorld(base, home / f"fuse-{fuse}")
+        done = killed(world, fuse)
+        again = start(world)
+        assert again.run() == EXIT_DONE
+        assert world.steps == steady, f"after action {fuse}"
+        assert world.sent == [0, 1, 2, 3]
+        assert trained(again) == [0, 1, 2, 3, 4, 5]
+        assert world.reports[3].consumed == [4, 5]
+        if done:
+            break

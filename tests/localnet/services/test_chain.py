@@ -90,7 +90,7 @@ def _check_clock(service: ServiceProcess) -> None:
     assert stamps == sorted(set(stamps))
 
 
-def test_clean_stop_loses_nothing(chain: ServiceProcess) -> None:
+def test_a_clean_stop_loses_nothing_and_old_block_hashes_can_still_be_read(chain: ServiceProcess) -> None:
     receipt = send(chain, to="0x" + "12" * 20, value="0x5")
     latest, genesis = block(chain)[0], block(chain, "0x0")
     for _ in range(5):  # anvil adds a genesis block at every start and would load any of them
@@ -101,15 +101,8 @@ def test_clean_stop_loses_nothing(chain: ServiceProcess) -> None:
     assert block(chain)[0] >= latest
     assert rpc(chain, "eth_getTransactionReceipt", receipt["transactionHash"])["blockHash"] == receipt["blockHash"]
     assert int(rpc(chain, "eth_getBalance", "0x" + "12" * 20, "latest"), 16) == 5
-
-
-def test_historical_block_hashes_contract(chain: ServiceProcess) -> None:
-    """EIP-2935, which seeds are read from, answers after a restart too."""
-    wait_for("blocks", lambda: block(chain)[0] >= 3 or None, 60)
-    chain.stop()
-    chain.start()
     wait_for("blocks", lambda: block(chain)[0] >= 5 or None, 60)
-    for number in (1, block(chain)[0] - 1):
+    for number in (1, block(chain)[0] - 1):  # EIP-2935, which seeds are read from
         call = {"to": "0x0000F90827F1C53a10cb7A02335B175320002935", "data": "0x" + number.to_bytes(32, "big").hex()}
         assert rpc(chain, "eth_call", call, "latest") == block(chain, hex(number))[2]
 
@@ -123,15 +116,12 @@ def test_only_the_newest_blocks_keep_their_state(chain: ServiceProcess) -> None:
     assert 2 <= len(saved["historical_states"]) <= 64
 
 
-def test_dead_anvil_ends_the_service(chain: ServiceProcess) -> None:
+def test_a_dead_anvil_ends_the_service_and_no_log_has_a_private_key(chain: ServiceProcess) -> None:
     (child,) = anvil_of(chain)
     os.kill(child, signal.SIGKILL)
     assert chain.process is not None
     assert chain.process.wait(60) == 2
     assert "anvil ended" in chain.log.read_text()
-
-
-def test_no_private_key_in_any_log(chain: ServiceProcess) -> None:
     text = chain.log.read_text() + (chain.data / "anvil.log").read_text()
     assert "ac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80" not in text
     assert "test test" not in text

@@ -91,9 +91,8 @@ def test_two_envelopes_of_a_round_and_one_that_never_came() -> None:
 
 
 def test_a_member_whom_nobody_hears_is_named() -> None:
-    members, contents = good()
-    deaf = replace(members[0], lines=[line(0), line(1, "0x2/0/0"), line(2, alone=True), line(3)])
-    assert any("taken by others" in text and "member-2" in text for text in wrong([deaf, *members[1:]], contents))
+    deaf = wrong(*with_first(lines=[line(0), line(1, "0x2/0/0"), line(2, alone=True), line(3)]))
+    assert any("taken by others" in text and "member-2" in text for text in deaf)
 
 
 def test_without_a_waiting_envelope_the_outage_shows_nothing() -> None:

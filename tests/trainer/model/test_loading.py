@@ -91,7 +91,9 @@ def test_what_is_frozen_takes_half_and_answers_the_same(
         assert torch.equal(types(Ranks(), base)[1], logp)
 
 
-def test_a_folder_with_other_weights_is_refused(base: Path, tmp_path: Path) -> None:
+def test_a_folder_that_is_no_model_and_one_with_other_weights_are_refused(base: Path, tmp_path: Path) -> None:
+    with pytest.raises(IntegrityError, match="not a model folder"):
+        Policy(tmp_path)
     whole_model = architecture("llama untied")
     whole_model.save_pretrained(tmp_path)
     weights = whole_model.state_dict()

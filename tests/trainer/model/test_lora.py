@@ -15,8 +15,6 @@ from trainer.model.sharding import whole
 LORA = LoraConfig(rank=2, alpha=8.0)
 FAST = OptimizerConfig(method=AdamWConfig(learning_rate=1e-2), schedule=ScheduleConfig(warmup_updates=0))
 PROJECTIONS = 7
-
-
 LORA_CONFIG = TrainConfig(lora=LORA, optimizer=FAST)
 
 
@@ -36,9 +34,8 @@ def train(ranks: Ranks, base: Path, folder: Path) -> dict[str, torch.Tensor]:
 def test_training_begins_at_the_model(base: Path) -> None:
     tokens = torch.arange(12)[None]
     plain = load_model(base, "float32").model(input_ids=tokens).last_hidden_state
-    assert torch.equal(
-        learner_of(base, None, LORA_CONFIG).policy.model.model(input_ids=tokens).last_hidden_state, plain
-    )
+    model = learner_of(base, None, LORA_CONFIG).policy.model
+    assert torch.equal(model.model(input_ids=tokens).last_hidden_state, plain)
 
 
 def test_only_the_additions_are_trained_and_published_weights_contain_them(base: Path, tmp_path: Path) -> None:

@@ -52,11 +52,9 @@ def test_a_group_must_divide_the_ranks() -> None:
     assert on_ranks(3, refused)[0].startswith("`parallel.shard` 2 does not divide 3 ranks")
 
 
-def test_a_models_layers_are_its_blocks(base: Path) -> None:
-    assert [type(block).__name__ for block in model_blocks(Policy(base).model)] == ["Qwen2DecoderLayer"]
-
-
-def test_a_process_alone_holds_its_model_whole(base: Path) -> None:
+def test_a_process_alone_holds_its_model_whole_whose_layers_are_its_blocks(base: Path) -> None:
     alone = make_placement(ParallelConfig(), MemoryConfig(), "cpu")
     assert alone.mesh is None
-    assert not any(isinstance(value, DTensor) for value in Policy(base, placement=alone).model.parameters())
+    model = Policy(base, placement=alone).model
+    assert not any(isinstance(value, DTensor) for value in model.parameters())
+    assert [type(block).__name__ for block in model_blocks(model)] == ["Qwen2DecoderLayer"]
