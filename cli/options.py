@@ -100,7 +100,10 @@ ConfigFileOption = Annotated[
 ]
 OwnConfigOption = Annotated[
     Path | None,
-    Option("--config", exists=True, dir_okay=False, help="Just run the process by this configuration file."),
+    Option("--config", exists=True, dir_okay=False, help="Just run the process by this file, not by the profile."),
+]
+CacheOption = Annotated[
+    Path | None, Option("--cache", file_okay=False, help="Folder of weights; else the profile's, or the user's.")
 ]
 PrivateOption = Annotated[
     bool, Option("--allow-private-sources", help="Follow URLs that others chose into private networks too.")
@@ -183,24 +186,20 @@ class PoolReading(_OfPool, Reading):
 
     def observer(self, engine: "EngineConfig", home: Path, cache: Path, allow_private: bool) -> "ProcessConfig":
         """Return what a process without a key needs to read the pool. Raises ConfigError for what is not known."""
-        from cli.session import deployment_file, deployment_rpc, load_deployment
+        from cli.session import deployment_file
         from runtime.process import ProcessConfig
 
-        suite = load_deployment(self.deployment)
-        if self.pool is not None and self.pool.number and self.pool.url:
-            number, service = self.pool.number, self.pool.url
-        else:
-            session = self.open()
-            number, service = self.number(session), self.service(session)
-            session.client.close()
+        session = self.open()
+        number, service, urls = self.number(session), self.service(session), session.client.provider.urls
+        session.client.close()
         if not service:
             raise ConfigError(f"the owner of pool {number} announced no service", f"pass --pool {number}@URL")
-        assert self.deployment is not None, "it was loaded"
+        assert self.deployment is not None, "a session was opened"
         return ProcessConfig(
             home=home,
             cache=cache,
             deployment=deployment_file(self.deployment),
-            rpc=tuple(deployment_rpc(suite, self.rpc)),
+            rpc=tuple(urls),
             pool=number,
             orchestrator=service,
             allow_private_sources=allow_private,

@@ -135,28 +135,18 @@ class VllmEngine:
         if not sampling.temperature > 0:
             raise MusterError(f"temperature {sampling.temperature} is not positive", "set sampling.temperature above 0")
         tickets = list(itertools.islice(self._tickets, len(requests)))
-        from vllm import SamplingParams
-
-        params = [
-            SamplingParams(
-                temperature=0.0,
-                max_tokens=one.max_new_tokens,
-                stop_token_ids=list(sampling.eos_ids),
-                ignore_eos=True,
-                detokenize=False,
-                extra_args=NoiseRequest(
-                    ticket, one.noise_key, float(sampling.temperature), one.sampled, one.tail
-                ).extra(),
-            )
-            for one, ticket in zip(requests, tickets, strict=True)
-        ]
+        ends: dict[str, Any] = {"stop_token_ids": list(sampling.eos_ids), "ignore_eos": True}
+        asked = []
+        for one, ticket in zip(requests, tickets, strict=True):
+            told = NoiseRequest(ticket, one.noise_key, float(sampling.temperature), one.sampled, one.tail)
+            asked.append((one.prompt, told, {**ends, "max_tokens": one.max_new_tokens}))
         with self._cleanly(tickets):
-            outputs = self._run([request.prompt for request in requests], params)
-            asked = [
+            outputs = self._run(asked)
+            done = [
                 (ticket, len(output.outputs[0].token_ids), request.goes_on)
                 for ticket, output, request in zip(tickets, outputs, requests, strict=True)
             ]
-            records = self._llm.collective_rpc("muster_collect", args=(asked,))[0]
+            records = self._llm.collective_rpc("muster_collect", args=(done,))[0]
         return [_completion(output, record) for output, record in zip(outputs, records, strict=True)]
 
     def prefill(self, sequences: Sequences) -> Iterator[Prefilled]:
@@ -170,23 +160,16 @@ class VllmEngine:
             yield from self._prefilled(sequences[window])
 
     def _prefilled(self, sequences: Sequences) -> Iterator[Prefilled]:
-        from vllm import SamplingParams
-
         vocabulary = self._llm.llm_engine.model_config.get_vocab_size()
         tickets = list(itertools.islice(self._tickets, len(sequences)))
-        params = [
-            # vLLM must sample something; the last output token produced nothing and is not fed.
-            SamplingParams(
-                temperature=0.0,
-                max_tokens=1,
-                detokenize=False,
-                skip_reading_prefix_cache=True,
-                extra_args=PrefillRequest(ticket, len(output)).extra(),
-            )
-            for ticket, (_, output) in zip(tickets, sequences, strict=True)
+        # vLLM must sample something; the last output token produced nothing and is not fed.
+        options = {"max_tokens": 1, "skip_reading_prefix_cache": True}
+        asked = [
+            (prompt + output[:-1], PrefillRequest(ticket, len(output)), options)
+            for ticket, (prompt, output) in zip(tickets, sequences, strict=True)
         ]
         with self._cleanly(tickets):
-            self._run([prompt + output[:-1] for prompt, output in sequences], params)
+            self._run(asked)
             for states in self._llm.collective_rpc("muster_states", args=(tickets,))[0]:
                 yield Prefilled(states, vocabulary, self._project)
 
@@ -194,8 +177,15 @@ class VllmEngine:
         with self._cleanly([]):
             return self._llm.collective_rpc("muster_project", args=(states,))[0]
 
-    def _run(self, prompts: Sequence[tuple[int, ...]], params: list[Any]) -> list[Any]:
-        given = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
+    def _run(self, asked: Sequence[tuple[tuple[int, ...], NoiseRequest | PrefillRequest, dict[str, Any]]]) -> list[Any]:
+        """Run requests of (prompt, what our code beside the model is told, further sampling parameters)."""
+        from vllm import SamplingParams
+
+        given = [{"prompt_token_ids": list(prompt)} for prompt, _, _ in asked]
+        params = [
+            SamplingParams(temperature=0.0, detokenize=False, extra_args=told.extra(), **options)
+            for _, told, options in asked
+        ]
         with PACE.computing():
             return list(self._llm.generate(given, params, use_tqdm=False))
 

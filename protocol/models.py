@@ -52,20 +52,11 @@ def read_document(path: Path, limit: int = MAX_JSON_BYTES) -> Any:
         raise IntegrityError(f"{path} is not JSON: {str(error)[:200]}", REFETCH) from None
 
 
-class Added(Protocol):
-    """A token beyond the vocabulary that was learned. `special`: it controls, and is no part of any text."""
-
-    @property
-    def content(self) -> str: ...
-    @property
-    def special(self) -> bool: ...
-
-
 class Tokenizer(Protocol):
     """The part of a Hugging Face tokenizer that the protocol uses."""
 
     @property
-    def added_tokens_decoder(self) -> Mapping[int, Added]: ...
+    def added_tokens_decoder(self) -> Mapping[int, Any]: ...  # with `content`, and whether it is `special`
     def __len__(self) -> int: ...
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]: ...
     def decode(self, token_ids: list[int], *, skip_special_tokens: bool, clean_up_tokenization_spaces: bool) -> str: ...

@@ -123,8 +123,6 @@ def node_history(config: ProcessConfig, node: str, published: bool) -> dict[str,
     MusterError."""
     with closing(PoolClient(config, None)) as client:
         state = client.refresh()
-        if config.pool not in state.pools:
-            raise MusterError(f"the chain has no pool {config.pool}", "see: muster pool list")
         files = history_files(state, config.pool, node, client.pool_config())
         if published:
             votes = OpenedVotes(Sources(client.objects, announced_seconds=60.0))
@@ -277,8 +275,7 @@ def replayed_challenge(config: ProcessConfig, number: int, published: bool) -> d
 def _record(client: PoolClient, state: State, number: int) -> ChallengeRecord:
     """Return a challenge with what it is judged by. Raises ConfigError if there is none, or it is another pool's."""
     if number not in state.challenges:
-        have = f"challenges are 1 to {len(state.challenges)}" if state.challenges else "no node was ever accused"
-        raise ConfigError(f"there is no challenge {number}", f"{have}; see: muster challenge show")
+        raise ConfigError(f"there is no challenge {number}", "muster challenge show lists all")
     challenge = state.challenges[number]
     if challenge.pool != client.config.pool:
         raise ConfigError(f"challenge {number} is of pool {challenge.pool}", f"pass --pool {challenge.pool}")

@@ -5,10 +5,8 @@ A check raises nothing: what cannot be looked at is a failure. Judging what was 
 
 import os
 import platform
-import shutil
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -32,7 +30,7 @@ from protocol.api.endpoints import DASHBOARD, POOL
 from protocol.encoding import load_document, parse_json, show_tokens
 from protocol.errors import IntegrityError, MusterError
 from protocol.files import check_private
-from runtime.diagnose import Facts, ServiceView, WatchLimits, surroundings
+from runtime.diagnose import Facts, ServiceView, WatchLimits, free_bytes, surroundings
 from runtime.keystore import address_of
 from sandbox.policy import Mode
 from storage.keys import object_key
@@ -40,7 +38,7 @@ from storage.s3 import Bucket, S3Settings
 from storage.weights.cache import WeightCache
 from storage.weights.manifest import MAX_STORED_BYTES, Manifest, SignedManifest
 
-_MIB, _ETHER = 1 << 20, 10**18
+_ETHER = 10**18
 _LOCAL_CHAIN = 31337
 _PATIENCE = 5.0
 _SETUP = "run `make setup`"
@@ -129,35 +127,13 @@ def isolation(image: str) -> Check:
 
 
 def disk(folder: Path) -> Check:
-    """Measure room and speed where a process keeps its data."""
+    """Check where a process keeps its data, by the limit of a watch."""
     at = existing(folder)
-    try:
-        return judge_disk(at, shutil.disk_usage(at).free, write_speed(at))
-    except OSError as error:
-        return failed("disk", f"cannot write in {at}: {error.strerror}", "check its permissions and its room")
-
-
-def write_speed(folder: Path) -> float:
-    """Return bytes a second, synced, of at most 32 MiB or three seconds. Raises OSError."""
-    piece, written = os.urandom(4 * _MIB), 0
-    with tempfile.TemporaryFile(dir=folder) as file:
-        started = time.monotonic()
-        while written < 32 * _MIB and time.monotonic() - started < 3.0:
-            file.write(piece)
-            file.flush()
-            os.fsync(file.fileno())
-            written += len(piece)
-        return written / max(1e-6, time.monotonic() - started)
-
-
-def judge_disk(folder: Path, free: int, speed: float) -> Check:
-    """Judge free bytes, and bytes written a second."""
-    what = f"{folder}: {free / GIB:.1f} GiB free, written at {speed / _MIB:.0f} MiB/s"
-    if free < 5 * GIB:
-        return failed("disk", what, "free 5 GiB, or name another folder in the profile's `home`")
-    if speed < 20 * _MIB:
-        return failed("disk", what, "use a disk that takes 20 MiB/s")
-    return ok("disk", what)
+    if not os.access(at, os.W_OK):
+        return failed("disk", f"cannot write in {at}", "check its permissions, or name another `home` in the profile")
+    free = free_bytes(at) or 0
+    full = surroundings(WatchLimits(), Facts(time.time(), free={str(at): free}))
+    return failed("disk", full[0].what, full[0].cure) if full else ok("disk", f"{at}: {free / GIB:.1f} GiB free")
 
 
 # Hardware and engines

@@ -35,10 +35,6 @@ UrlOption = Annotated[str | None, Option("--url", help="Where the pool's service
 ConfigFile = Annotated[Path, Option(help="Pool configuration, TOML or JSON (muster pool init).")]
 TermsFileOption = Annotated[Path, Option(help="Terms (TOML), or a network that muster has terms for.")]
 BudgetOption = Annotated[int, options.tokens_option("--budget", 'Tokens to escrow, such as "1000".')]
-ProcessConfigOption = Annotated[
-    Path | None,
-    Option("--config", exists=True, dir_okay=False, help="Configuration; from the profile if missing."),
-]
 
 
 # Making a pool
@@ -221,7 +217,7 @@ app.command("calibrate", _CALIBRATE)(calibrate)
 
 
 @app.command("serve", "muster pool serve")
-def serve(config: ProcessConfigOption = None) -> None:
+def serve(config: options.OwnConfigOption = None) -> None:
     """Run the pool's service: leases, upload tickets, relaying files, the dashboard."""
     from cli.run.process import profile_config
     from orchestrator.main import run
@@ -231,7 +227,7 @@ def serve(config: ProcessConfigOption = None) -> None:
 
 @app.command("train", "muster pool train --config trainer.json --bench pool.toml --weights model")
 def train(
-    config: ProcessConfigOption = None,
+    config: options.OwnConfigOption = None,
     sft: Annotated[Path | None, Option(exists=True, dir_okay=False, help="Instead: fine-tune by this file.")] = None,
     bench: Annotated[
         Path | None,
@@ -370,9 +366,7 @@ def invite(
     node: options.NodeOption,
     out: options.OutFileOption,
     key: options.KeyOptions,
-    pool: options.PoolOption = None,
-    deployment: options.DeploymentOption = None,
-    rpc: options.RpcOption = None,
+    look: options.PoolReading,
     valid: Annotated[str, Option("--for", help="How long it can be used: 30m, 12h, 7d.")] = "7d",
 ) -> None:
     """Sign an invite for a node into a file for its operator; sends nothing."""
@@ -380,8 +374,8 @@ def invite(
     from cli.session import open_session
 
     period = parse_period(valid, "--for")
-    session = open_session(deployment, rpc, options.key_path(key.keystore), key.password_file)
-    number = session.pool_number(pool.number, pool.url) if pool else session.pool_number()
+    session = open_session(look.deployment, look.rpc, options.key_path(key.keystore), key.password_file)
+    number = look.number(session)
     owner = session.pool(number).owner
     if owner != session.client.address:
         raise ConfigError(f"pool {number} is owned by {owner}, not by {session.client.address}", "use the owner's key")

@@ -107,10 +107,7 @@ def judge_file(
 
 def next_work(client: PoolClient) -> Work:
     """Return the file that a node of the newest step would make first. Raises ConfigError, MusterError."""
-    state, pool = client.refresh(), client.pool()
-    if pool is None:
-        have = f"pools are 1 to {max(state.pools)}" if state.pools else "there is no pool yet"
-        raise ConfigError(f"there is no pool {client.config.pool} on this deployment", f"{have}; check --pool")
+    pool = client.refresh().pools[client.config.pool]
     if not pool.steps:
         what = f"pool {pool.pool} has published no weights yet"
         raise ConfigError(what, "run this again once its trainer has published policy step 0")
@@ -215,13 +212,11 @@ def dry_run_text(view: dict[str, Any]) -> str:
         "made": f"in {maker}",
         "judged": f"in {judge}, {view['audited']} rollouts audited",
     }
-    rows = []
-    for finding in view["findings"]:
-        first = [finding["check"], finding["code"]]
-        rows += [
-            [*(first if number == 0 else ["", ""]), *_cells(figure)]
-            for number, figure in enumerate(finding["figures"] or [None])
-        ]
+    rows = [
+        [finding["check"], finding["code"], *_cells(figure)]
+        for finding in view["findings"]
+        for figure in finding["figures"] or [None]
+    ]
     lines = [f"verdict: {view['verdict']}: {view['meaning']}"]
     lines += [f"  {finding['check']}: {finding['note']}" for finding in view["findings"] if finding["note"]]
     if view["evidence"]:

@@ -84,7 +84,7 @@ def dry_run(
     worker: Annotated[
         str | None, Option(metavar="ENGINE:DTYPE:DEVICE", help="What makes it; else the profile's.")
     ] = None,
-    cache: Annotated[Path | None, Option(help="Folder for weights; the profile's if missing.")] = None,
+    cache: options.CacheOption = None,
     allow_private_sources: options.PrivateOption = False,
 ) -> None:
     """Make one file from the pool's weights and judge it as validators would, without key, stake or sending.

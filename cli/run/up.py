@@ -54,7 +54,7 @@ ONBOARDING_GAS, BONDING_GAS, WORKING_GAS = 700_000, 500_000, 5_000_000
 _LOCAL_CHAIN = 31337
 _ETHER_FAUCETS = {84532: "https://docs.base.org/base-chain/tools/network-faucets"}
 _CONSENT_SECONDS = 3600
-_FUNDS_SECONDS, _WARM_SECONDS, _REMIND_SECONDS = 3.0, 1.0, 60.0
+_FUNDS_SECONDS, _WARM_SECONDS = 3.0, 1.0
 
 
 class LocalFaucet:
@@ -411,7 +411,7 @@ class ValidatorUp(Up[ValidatorFacts]):
 
     def __init__(self, profile: Profile, yes: bool = False) -> None:
         super().__init__(profile, yes)
-        self._since, self._told = "", ("", 0.0)
+        self._told = ""
         if not profile.voters:
             raise ConfigError("the profile names no voting key", "add a table [[voters]], or: muster init validator")
 
@@ -471,20 +471,18 @@ class ValidatorUp(Up[ValidatorFacts]):
         self.process.start()
 
     def take(self, facts: ValidatorFacts, step: UpStep) -> None:
-        """To become warm, start the process or wait for it, and say why it is not ready, every minute or on change."""
+        """To become warm, start the process or wait for it, and say why it is not ready when that changes."""
         if step.do is not UpDo.WARM:
             return super().take(facts, step)
-        now = time.monotonic()
         if self.process is None:
             typer.echo(f"{step.why}; seats are bonded after that")
-            self._since, self._told = time.strftime("%H:%M:%S"), ("", now)
             self.start()
             return
         self.process.supervisor.check()
-        why, (told, when) = unserved_pools(self.ready.parent).get(str(self.pool), ""), self._told
-        if why != told or now >= when + _REMIND_SECONDS:
-            self._told = why, now
-            typer.echo(f"waiting for the process to be ready since {self._since}" + (f": {why}" if why else ""))
+        why = unserved_pools(self.ready.parent).get(str(self.pool), "")
+        if why != self._told:
+            self._told = why
+            typer.echo(f"the process is not ready yet: {why}" if why else "the process gets ready")
         time.sleep(_WARM_SECONDS)
 
     def send(self, facts: ValidatorFacts, step: UpStep, suite: Suite) -> str:

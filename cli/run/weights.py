@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 from cli.options import (
+    CacheOption,
     Commands,
     KeystoreOption,
     OwnConfigOption,
@@ -29,7 +30,7 @@ app = Commands(help="Policy steps: fetch and serve.", no_args_is_help=True)
 def fetch(
     look: PoolReading,
     step: Annotated[int | None, Argument(min=0, help="Policy step; the newest if none is named.")] = None,
-    cache: Annotated[Path | None, Option(help="Folder of the weights; else the profile's.", file_okay=False)] = None,
+    cache: CacheOption = None,
     allow_private_sources: PrivateOption = False,
 ) -> None:
     """Fetch a policy step by its hash on chain, as deltas or full shards; needs no key, continues what was
@@ -42,9 +43,7 @@ def fetch(
     config = look.observer(EngineConfig(), home, folder, allow_private_sources)
     started = time.monotonic()
     with closing(PoolClient(config, None)) as client:
-        client.refresh()
-        published = client.pool()
-        have = len(published.steps) if published else 0
+        have = len(client.refresh().pools[config.pool].steps)
         number = have - 1 if step is None else step
         if not 0 <= number < have:
             known = f"steps are 0 to {have - 1}" if have else "it has published none"

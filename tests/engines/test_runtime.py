@@ -4,6 +4,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -52,19 +53,11 @@ def test_environment_and_importing_interfaces_without_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
 
 
-class StandingClock:
-    """Moves when it is told to."""
-
-    now = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> StandingClock:
-    standing = StandingClock()
-    monkeypatch.setattr(runtime, "time", standing)
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Moves when it is told to."""
+    standing = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr(runtime, "time", SimpleNamespace(monotonic=lambda: standing.now))
     return standing
 
 
@@ -76,7 +69,7 @@ def warm() -> StepPace:
     return steps
 
 
-def test_a_step_is_overdue_once_it_takes_far_longer_than_any_before(clock: StandingClock) -> None:
+def test_a_step_is_overdue_once_it_takes_far_longer_than_any_before(clock: SimpleNamespace) -> None:
     steps = warm()
     with steps.computing():
         for _ in range(3):
@@ -92,7 +85,7 @@ def test_a_step_is_overdue_once_it_takes_far_longer_than_any_before(clock: Stand
     assert steps.overdue() == 0.0, "nothing is computed"
 
 
-def test_quick_steps_have_seconds_and_the_first_of_a_process_minutes(clock: StandingClock) -> None:
+def test_quick_steps_have_seconds_and_the_first_of_a_process_minutes(clock: SimpleNamespace) -> None:
     steps = StepPace()
     with steps.computing():
         clock.now += 60
@@ -113,7 +106,7 @@ def test_quick_steps_have_seconds_and_the_first_of_a_process_minutes(clock: Stan
         assert quick.overdue() > 5.0
 
 
-def test_blocks_within_a_block_and_steps_outside_of_any_change_nothing(clock: StandingClock) -> None:
+def test_blocks_within_a_block_and_steps_outside_of_any_change_nothing(clock: SimpleNamespace) -> None:
     steps = StepPace()
     clock.now += 50
     steps.step()
@@ -129,24 +122,16 @@ def test_blocks_within_a_block_and_steps_outside_of_any_change_nothing(clock: St
         assert steps.overdue() == pytest.approx(30), "the outer computation goes on"
 
 
-@pytest.mark.parametrize(
-    ("kernels", "machine", "name"),
-    [
+def test_a_device_is_named_by_what_libraries_choose_kernels_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    for kernels, machine, name in [
         ("AVX512", "x86_64", "cpu"),
         ("AVX2", "x86_64", "cpu:kernels=x86_64-avx2"),
         ("DEFAULT", "arm64", "cpu:kernels=arm64-default"),
         ("SVE256", "aarch64", "cpu:kernels=aarch64-sve256"),
-    ],
-)
-def test_a_processor_is_named_by_its_kernels(
-    monkeypatch: pytest.MonkeyPatch, kernels: str, machine: str, name: str
-) -> None:
-    monkeypatch.setattr("platform.machine", lambda: machine)
-    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: kernels)
-    assert arithmetic_of("cpu") == name
-
-
-def test_a_card_is_named_by_what_libraries_choose_kernels_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    ]:
+        monkeypatch.setattr("platform.machine", lambda machine=machine: machine)
+        monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda kernels=kernels: kernels)
+        assert arithmetic_of("cpu") == name
     monkeypatch.setattr(torch.cuda, "get_device_capability", {"cuda:0": (9, 0), "cuda:1": (9, 0), "cuda": (8, 9)}.get)
     monkeypatch.setattr(torch, "__version__", "2.13.0+cu130")
     assert arithmetic_of("cuda") == "cuda:build=torch2.13.0+cu130,card=sm89"

@@ -16,6 +16,7 @@ from protocol.errors import MusterError
 from protocol.verdict import Code
 from storage.keys import object_key
 from tests.cli.muster import Muster
+from tests.cli.pool_files import create_pool
 from tests.conftest import TOKEN, Deployed
 from tests.storage.mirror import bucket
 from tests.validator.daemon_world import ValidatorWorld, turns, validator_world
@@ -52,7 +53,7 @@ def test_anyone_recomputes_a_challenge(muster: Muster, deployed: Deployed, tmp_p
     for words in ([], ["x"], ["1", "2"], ["0"]):
         refused = muster.refused("verify", "challenge", *words, "--pool", "1@http://127.0.0.1:1")
         assert "muster verify challenge --help" in refused
-    assert "no node was ever accused" in muster.refused("verify", "challenge", 1, "--pool", "1@http://127.0.0.1:1")
+    assert "there is no pool yet" in muster.refused("verify", "challenge", 1, "--pool", "1@http://127.0.0.1:1")
     terms: dict[str, Any] = {"auditRate": RATE, "configHash": CONFIG.digest, **WINDOWS}
     with validator_world(deployed, tmp_path, **terms) as world:
         world.config, world.judge = CONFIG, Figures()  # type: ignore[assignment]
@@ -70,8 +71,9 @@ def test_anyone_recomputes_a_challenge(muster: Muster, deployed: Deployed, tmp_p
             assert vote["document"]["why"].endswith("are refused: reject: sampling")
         assert "the outcome follows from the votes; nothing is wrong" in challenge_text(found)
         seven = muster.refused("verify", "challenge", 7, "--pool", f"{pool}@{url}", "--published")
-        assert "there is no challenge 7; challenges are 1 to 1" in seven
-        other = muster.refused("verify", "challenge", 1, "--pool", f"{pool + 1}@{url}")
+        assert "there is no challenge 7; muster challenge show lists all" in seven
+        second = create_pool(deployed.suite(deployed.chain.account()), tmp_path, CONFIG.digest)
+        other = muster.refused("verify", "challenge", 1, "--pool", f"{second}@{url}")
         assert f"challenge 1 is of pool {pool}; pass --pool {pool}" in other
 
     digest = trial.reveals[0][1]
