@@ -20,7 +20,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -34,7 +34,7 @@ from sqlalchemy import text
 from benchmarks.support.made_up_chain import TERMS, address
 from chain.indexer.logs import Batch, Event
 from chain.indexer.projection import Projection
-from chain.indexer.records import Terms, pack_work
+from chain.indexer.records import pack_work
 from chain.indexer.store import Archive
 from orchestrator.app import create_app
 from orchestrator.auth import NonceStore, RequestGuard
@@ -99,7 +99,7 @@ class TimedPool:
 
     def history(self, after: int = -1) -> Iterable[Event]:
         owner = address(5000)
-        terms = dict(zip((name.rstrip("_") for name in Terms.__annotations__), TERMS, strict=True))
+        terms = asdict(TERMS)
         created = {"owner": owner, "configHash": CONFIG.digest, "terms": terms, "unbonding": 9}
         events = [self._event("Pools", "PoolCreated", pool=POOL, **created)]
         events.append(self._event("Pools", "PoolFunded", pool=POOL, amount=10**15, **{"from": owner}))

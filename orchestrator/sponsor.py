@@ -28,7 +28,7 @@ DAY = 86_400
 MOST_WAITING = 256
 RETRY_SECONDS = 10.0
 REST_SECONDS = 3600.0  # after a wish, until the same node may join again
-_MOST_GAS = 1_000_000  # a node key may be a contract, which would burn what it gets
+_MOST_GAS = 1_000_000  # registering takes a fraction of it
 EXPIRED = "the signatures have expired: sign them again"
 _AT_ONCE = 16
 

@@ -3,7 +3,7 @@ collects them every few seconds, `muster doctor` and the status commands once.""
 
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -379,11 +379,11 @@ class Alarm:
 
 def alarms(config: WatchConfig, facts: Facts) -> list[Alarm]:
     """Return alarms in the order of NAMES. What could not be asked raises its own alarm and no other."""
-    found = {**_around(config, facts), **_chain(config, facts)}
+    found = [*_around(config, facts), *_on_chain(config, facts)]
     if facts.service_error:
-        found["service_lost"] = [facts.service_error]
-    if facts.process_gone:
-        found["process_gone"] = [facts.process_gone]
+        found.append(Alarm("service_lost", facts.service_error))
+    if facts.process_gone:  # this machine knows better than the service
+        found = [alarm for alarm in found if alarm.name != "process_gone"] + [Alarm("process_gone", facts.process_gone)]
     return _sorted(found)
 
 
@@ -398,70 +398,66 @@ def undecided(facts: Facts) -> frozenset[str]:
     return frozenset(name for name, (source, _) in _KINDS.items() if lost.get(source))
 
 
-def _sorted(found: Mapping[str, list[str]]) -> list[Alarm]:
-    return [Alarm(name, what) for name in NAMES for what in found.get(name, ())]
+def _sorted(found: Iterable[Alarm]) -> list[Alarm]:
+    return sorted(found, key=lambda alarm: NAMES.index(alarm.name))
 
 
-def _around(limits: WatchLimits, facts: Facts) -> dict[str, list[str]]:
-    disks = [
-        f"the folder {name} is not there: its disk is not mounted, or `folders` is wrong"
-        if free is None
-        else f"the disk of {name} has {free / _GIB:.1f} GiB left"
-        for name, free in facts.free.items()
-        if free is None or free < limits.free_gib * _GIB
-    ]
-    found = {"disk_full": disks, "process_stalled": [facts.process_stalled] if facts.process_stalled else []}
+def _around(limits: WatchLimits, facts: Facts) -> Iterator[Alarm]:
+    for name, free in facts.free.items():
+        if free is None:
+            yield Alarm("disk_full", f"the folder {name} is not there: its disk is not mounted, or `folders` is wrong")
+        elif free < limits.free_gib * _GIB:
+            yield Alarm("disk_full", f"the disk of {name} has {free / _GIB:.1f} GiB left")
+    if facts.process_stalled:
+        yield Alarm("process_stalled", facts.process_stalled)
     service = facts.service
     if service is None:
-        return found
+        return
     if abs(service.clock_offset) > limits.clock_seconds:
-        found["clock_wrong"] = [f"this machine's clock is {service.clock_offset:+.0f} s off the service's"]
+        yield Alarm("clock_wrong", f"this machine's clock is {service.clock_offset:+.0f} s off the service's")
     if not service.ready:
-        found["database_lost"] = ["the service's database does not answer"]
+        yield Alarm("database_lost", "the service's database does not answer")
     if service.problems:
-        found["service_trouble"] = ["; ".join(service.problems)]
+        yield Alarm("service_trouble", "; ".join(service.problems))
     if facts.storage_error:
-        found["storage_lost"] = [facts.storage_error]
+        yield Alarm("storage_lost", facts.storage_error)
     if service.version and service.version != VERSION:
-        found["version_behind"] = [f"the service is version {service.version}, this one {VERSION}"]
+        yield Alarm("version_behind", f"the service is version {service.version}, this one {VERSION}")
     idle = facts.now - facts.progressed if facts.progressed is not None else 0.0
     if service.state == "dead":
-        found["process_gone"] = ["no heartbeat comes from the process"]
+        yield Alarm("process_gone", "no heartbeat comes from the process")
     elif service.phase == "trouble" or "CANNOT SERVE" in service.phase:
         lacks = f": {service.trouble}" if service.trouble else ""
-        found["process_in_trouble"] = [f"the process does not get what it needs{lacks}"]
+        yield Alarm("process_in_trouble", f"the process does not get what it needs{lacks}")
     elif not facts.process_stalled and idle > limits.stall_seconds:
-        found["process_stalled"] = [f"the process computes and has got nothing done for {idle:.0f} s"]
+        yield Alarm("process_stalled", f"the process computes and has got nothing done for {idle:.0f} s")
     if service.trainer.startswith("stopped: "):
-        found["training_unstable"] = [service.trainer.removeprefix("stopped: ")]
-    return found
+        yield Alarm("training_unstable", service.trainer.removeprefix("stopped: "))
 
 
-def _chain(config: WatchConfig, facts: Facts) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+def _on_chain(config: WatchConfig, facts: Facts) -> Iterator[Alarm]:
     if facts.chain_error:
-        found["chain_lost"] = [facts.chain_error]
+        yield Alarm("chain_lost", facts.chain_error)
     elif facts.head_age is not None and facts.head_age > _OLD_HEAD_SECONDS:
-        found["chain_stale"] = [f"the chain's newest block is {facts.head_age:.0f} s old"]
-    found["gas_low"] = [
-        f"the gas of {name} ({config.accounts[name]}) is enough for {left} transactions"
-        for name, left in facts.transactions_left.items()
-        if left < config.transactions
-    ]
+        yield Alarm("chain_stale", f"the chain's newest block is {facts.head_age:.0f} s old")
+    for name, left in facts.transactions_left.items():
+        if left < config.transactions:
+            yield Alarm("gas_low", f"the gas of {name} ({config.accounts[name]}) is enough for {left} transactions")
     pool = facts.pool
     if pool is None:
-        return found
+        return
     if pool.stake is not None and pool.stake < pool.least_stake:
         least = show_tokens(pool.least_stake)
-        found["stake_low"] = [f"the stake is {show_tokens(pool.stake)}, the pool wants {least}"]
+        yield Alarm("stake_low", f"the stake is {show_tokens(pool.stake)}, the pool wants {least}")
     if pool.standing is Standing.FROZEN:
-        found["stake_frozen"] = ["a file was refused and the stake is frozen until that is final"]
+        yield Alarm("stake_frozen", "a file was refused and the stake is frozen until that is final")
     if pool.standing in (Standing.EJECTED, Standing.REMOVED):
-        found["ejected"] = [f"the node was {pool.standing}"]
-    found["seat_out"] = [f"seat {seat} {why}" for seat, why in pool.seats.items() if why]
+        yield Alarm("ejected", f"the node was {pool.standing}")
+    for seat, why in pool.seats.items():
+        if why:
+            yield Alarm("seat_out", f"seat {seat} {why}")
     if pool.service_key_current is False:
-        found["key_stale"] = [f"the chain does not name {config.service_key} as the service's key"]
+        yield Alarm("key_stale", f"the chain does not name {config.service_key} as the service's key")
     age, finished = facts.now - pool.step_time, facts.service is not None and facts.service.finished
     if pool.running and pool.step >= 0 and age > config.stall_seconds and not finished:
-        found["run_stalled"] = [f"policy step {pool.step} is {age:.0f} s old"]
-    return found
+        yield Alarm("run_stalled", f"policy step {pool.step} is {age:.0f} s old")

@@ -1,6 +1,6 @@
 """Inputs as strangers bring them, and what they may expect: every line of data/outside_inputs.jsonl.
 
-A handler runs all lines of some kinds; those for endpoints and buckets are in tests/outside.
+A handler runs all lines of some kinds; those for endpoints, buckets and keys are in tests/outside.
 """
 
 import gzip
@@ -23,7 +23,7 @@ from environments.prompts import rendered
 from environments.scorers import code, mathematics
 from protocol.errors import ConfigError, IntegrityError
 from protocol.models import load_tokenizer, text_digest
-from tests.outside import chain, storage
+from tests.outside import chain, keys, storage
 from tests.outside.lines import Handler, Line
 from tests.trainer.helpers import small_model
 from tests.trainer.world import CONFIG as POOL
@@ -33,7 +33,7 @@ from trainer.sft import read_conversations
 LINES: list[Line] = [
     json.loads(line) for line in (Path(__file__).parent / "data" / "outside_inputs.jsonl").read_text().splitlines()
 ]
-HANDLERS: dict[str, Handler] = chain.HANDLERS | storage.HANDLERS
+HANDLERS: dict[str, Handler] = chain.HANDLERS | keys.HANDLERS | storage.HANDLERS
 
 
 def handles(*kinds: str) -> Callable[[Handler], Handler]:

@@ -1,4 +1,4 @@
-"""`python -m tools.structure`: check the import rules, exit 1 on any breach; `--report` prints sizes too.
+"""`python -m tools.structure`: check the import rules, exit 1 on any breach; `--report` prints the structure and sizes.
 
 The rules: imports go downwards only, and there are no circles.
 
@@ -15,6 +15,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -169,6 +170,32 @@ def check(root: Path) -> list[str]:
     return wrong + [f"import circle: {circle}" for circle in circles(python)]
 
 
+def report(root: Path) -> Iterator[str]:
+    """Yield the package graph, the entries of each folder, the extreme files of each package, and the sizes."""
+    packages: dict[str, list[SourceFile]] = defaultdict(list)
+    folders: dict[Path, set[str]] = defaultdict(set)
+    for source in read_sources(root):
+        packages[_top(source.module)].append(source)
+        path = Path(source.path)
+        for part, parent in zip([path, *path.parents], path.parents, strict=False):
+            folders[parent].add(part.name)
+    yield "package: imports"
+    for package, sources in sorted(packages.items()):
+        used = {_top(module) for source in sources for _, module, _ in imports(source)}
+        yield f"  {package}: {', '.join(sorted((PACKAGES & used) - {package})) or 'nothing of ours'}"
+    yield "folder: Python files and folders in it"
+    yield from (
+        f"  {folder}: {len(entries)}" for folder, entries in sorted(folders.items()) if "tests" not in folder.parts
+    )
+    yield "package: its five largest and five smallest files, in lines"
+    for package, sources in sorted(packages.items()):
+        ordered = sorted((one for one in sources if one.lines), key=lambda source: -source.lines)
+        shown = ordered if len(ordered) <= 10 else [*ordered[:5], *ordered[-5:]]
+        yield f"  {package}: " + ", ".join(f"{one.path.partition('/')[2] or one.path} {one.lines}" for one in shown)
+    yield "sizes"
+    yield from (f"  {name}: {size}" for name, size in sizes(root).items())
+
+
 def sizes(root: Path) -> dict[str, int]:
     """Return the sizes that we watch: lines, files, words."""
     python = read_sources(root)
@@ -187,9 +214,9 @@ def sizes(root: Path) -> dict[str, int]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m tools.structure", description="check the import rules")
-    parser.add_argument("--report", action="store_true", help="print the sizes too")
+    parser.add_argument("--report", action="store_true", help="print the structure and the sizes too")
     if parser.parse_args().report:
-        print("sizes", *(f"  {name}: {size}" for name, size in sizes(ROOT).items()), sep="\n")
+        print("\n".join(report(ROOT)))
     wrong = check(ROOT)
     print("\n".join(wrong) or "structure: every import follows the rules")
     sys.exit(1 if wrong else 0)

@@ -14,12 +14,35 @@ from eth_abi.abi import encode
 
 from chain import abi
 from chain.deployment import Deployment, Placed, TokenInfo
-from chain.indexer.records import pack_work
+from chain.indexer.records import Terms, pack_work
 from protocol.verdict import Code
 
 CHAIN_ID = 31337
 NODES = 1000
-TERMS = (10, 100, 50, 1000, 10, 100_000, 3, 5, 0, 4, 65536, 100, 10, 10, 20, 10, 10, 10, 10, 0, False, b"\1" * 32)
+TERMS = Terms(
+    committee=3,
+    drawBlocks=100,
+    commitWindow=10,
+    revealWindow=10,
+    challengeWindow=20,
+    receiptWindow=10,
+    fee=100,
+    group=0,
+    auditRate=65536,
+    maxLag=4,
+    jury=5,
+    rate=10,
+    juryFee=50,
+    minStake=1000,
+    leverage=10,
+    maxUnits=100_000,
+    appealJury=0,
+    appealWindow=10,
+    juryCommitWindow=10,
+    inviteOnly=False,
+    juryRevealWindow=10,
+    configHash=b"\1" * 32,
+)
 PENDING, DISPUTABLE = 40, 40  # files that wait for their outcome; those after them whose refusal is not final
 
 
@@ -137,7 +160,7 @@ def _log(contract: str, name: str, *indexed: int | str, plain: tuple[Any, ...] =
 
 def _founding(nodes: int) -> Iterator[tuple[str, list[str], str]]:
     owner = address(5000)
-    yield _log("Pools", "PoolCreated", 1, owner, int.from_bytes(b"\1" * 32, "big"), plain=(TERMS, 9))
+    yield _log("Pools", "PoolCreated", 1, owner, int.from_bytes(b"\1" * 32, "big"), plain=(TERMS.as_tuple(), 9))
     yield _log("Pools", "PoolFunded", 1, owner, plain=(10**15,))
     for node in range(nodes):
         yield _log("Stakes", "NodeRegistered", address(10_000 + node), owner, plain=(5000,))

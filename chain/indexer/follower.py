@@ -6,7 +6,8 @@ chain still has is the fork point: what was stored above it is deleted, reported
 Far below the head, logs are asked for by ranges of blocks, and only kept if the range's last block is the same before
 and after. Near the head, where chains reorganise and an endpoint's index of logs may lag behind its blocks, every
 block's logs are asked for by its hash, and its parent must be the block before: so what is stored is of one branch, and
-no endpoint answers for a block that it does not have. Logs are only believed once two answers were alike, because an
+no endpoint answers for a block that it does not have. An endpoint that takes no hashes is asked for the block's number,
+and the block is looked at once more afterwards. Logs are only believed once two answers were alike, because an
 index that lags, or one replica of several, leaves some out now and then. An endpoint that always leaves out the same
 logs is found by the ledger's comparison with the contracts (`orchestrator.ledger`).
 """
@@ -32,6 +33,7 @@ _TIP = 64  # Blocks below the head whose logs are asked for one by one
 _ATTEMPTS = 6
 _MOST_EVENTS = 10_000
 _LAG_SECONDS = 10.0
+_INVALID_PARAMETERS = -32602
 
 
 class _Moved(Exception):
@@ -50,6 +52,7 @@ class Follower:
         self._addresses = [deployment.address(name) for name in abi.FOLLOWED]
         self._range = self._max_range = _RANGE
         self._behind_since: float | None = None
+        self._without_hashes: set[str] = set()  # Endpoints that give no logs by a block's hash
         self.time = 0  # Chain time: that of the newest block that a poll saw; 0 before the first
         # Stored but not yet handed out: a poll that fails half-way must not swallow events.
         self._undelivered: list[Event] = []
@@ -165,7 +168,18 @@ class Follower:
                 raise _Moved
             links.append((block.number, block.hash))
             before = block.hash
-        answers = self._asked_twice([{"blockHash": "0x" + block_hash.hex()} for _, block_hash in links])
+        url = self._client.url
+        by_hash = url not in self._without_hashes
+        answers = self._asked_twice([_one_block(*link, by_hash) for link in links])
+        refusals = [one for one in answers if isinstance(one, RpcError)]
+        if by_hash and any(map(_takes_no_hash, refusals)):
+            log.info("%s gives no logs by a block's hash (%s); asking by number", url, refusals[0].message)
+            self._without_hashes.add(url)
+            return []
+        if not by_hash and not refusals:
+            again = self._client.blocks([number for number, _ in links])
+            if [block and block.hash for block in again] != [block_hash for _, block_hash in links]:
+                raise _Moved
         logs = []
         for (number, block_hash), answer in zip(links, answers, strict=True):
             if isinstance(answer, RpcError):
@@ -244,3 +258,13 @@ class Follower:
                     raise _Moved
                 log["blockTimestamp"] = hex(block.time)
         return logs
+
+
+def _one_block(number: int, block_hash: bytes, by_hash: bool) -> dict[str, str]:
+    """A query for the logs of one block."""
+    return {"blockHash": "0x" + block_hash.hex()} if by_hash else {"fromBlock": hex(number), "toBlock": hex(number)}
+
+
+def _takes_no_hash(error: RpcError) -> bool:
+    named = error.code == _INVALID_PARAMETERS or "blockhash" in error.message.lower()
+    return named and error.kind is ErrorKind.OTHER

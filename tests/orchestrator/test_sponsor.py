@@ -222,15 +222,13 @@ def test_no_wish_to_join_keeps_a_loan_for_ever(bench: Bench) -> None:
     assert game.state.nodes[node.address].loan == 0
 
 
-def test_a_node_key_that_is_a_contract_burns_little_gas(bench: Bench) -> None:
-    """It accepts every signature after 131,071 turns of a loop."""
+def test_a_node_key_that_is_a_contract_is_never_called(bench: Bench) -> None:
+    """It accepts every signature after 131,071 turns of a loop, for more gas than the service pays."""
     game = bench.game
     accepts = "7f1626ba7e" + "00" * 28 + "60005260206000f3"
     node = poor(game)
     game.deployed.chain.rpc("anvil_setCode", node.address, "0x6201ffff5b6001900380600457" + accepts)
-    sent = bench.nonce(game.service)
-    assert "to register this node takes" in join(bench, wish(bench, node), node)[1].reason
-    assert bench.nonce(game.service) <= sent + 1, "an approval at most"
+    assert join(bench, wish(bench, node), node)[1].member
 
 
 def test_a_wish_whose_transaction_reverts_is_not_tried_for_ever(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

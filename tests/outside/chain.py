@@ -2,8 +2,10 @@
 
 import json
 import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -76,22 +78,48 @@ def check_events(follower: Follower, chain: MadeUpChain) -> None:
     assert found == [(block.number, index) for block in chain.blocks for index in range(len(block.logs))]
 
 
+def _log_range(line: Line, folder: Path) -> None:
+    given, chain, sizes = line["input"], made_up(), list[int]()
+    most = int(re.findall(r"more than (\d+) blocks", given["when"])[0])
+
+    def fault(method: str, params: list[Any]) -> dict[str, Any] | None:
+        if method != given["method"] or "fromBlock" not in params[0]:
+            return None
+        sizes.append(int(params[0]["toBlock"], 16) - int(params[0]["fromBlock"], 16) + 1)
+        return {"error": given["error"]} if sizes[-1] > most else None
+
+    with playing(chain, fault) as url, following(url, folder) as follower:
+        check_events(follower, chain)
+    refused = [size for size in sizes if size > most]
+    assert refused
+    assert refused == sorted(set(refused), reverse=True), "what was refused is not asked for again"
+
+
 def _rate_limit(line: Line, folder: Path) -> None:
     given = line["input"]
     if given["method"] == SEND:
         _busy_when_sent_to(given["error"])
         return
-    chain, asked = made_up(), list[list[Any]]()
+    chain, asked, times = made_up(), list[list[Any]](), list[float]()
+    refusals = 2 if given.get("twice") else 1
 
     def fault(method: str, params: list[Any]) -> dict[str, Any] | None:
-        if method != given["method"]:
+        if method != given["method"] or (method == "eth_getBlockByNumber" and params[0] == "0x0"):
             return None
         asked.append(params)
-        return {"error": given["error"]} if len(asked) == 1 else None
+        times.append(time.monotonic())
+        return {"error": given["error"]} if len(asked) <= refusals else None
 
-    with playing(chain, fault) as url, following(url, folder) as follower:
-        check_events(follower, chain)
-    assert asked[1] == asked[0], "a smaller range would not help"
+    with playing(chain, fault) as url:
+        if given["method"] == "eth_getLogs":
+            with following(url, folder) as follower:
+                check_events(follower, chain)
+        else:
+            assert ChainReader(FailoverProvider([url], CHAIN_ID)).head().number == chain.head.number
+            assert len(asked) == refusals + 1
+    assert asked[1 : refusals + 1] == asked[:1] * refusals
+    pauses = [later - earlier for earlier, later in pairwise(times)]
+    assert min(pauses[:refusals]) > 0.05
 
 
 def _busy_when_sent_to(error: dict[str, Any]) -> None:
@@ -152,6 +180,29 @@ def _once(given: dict[str, Any], number: int, asked: list[int]) -> Fault:
     return fault
 
 
+def _clients_words(line: Line, folder: Path) -> None:
+    """The nonce belongs to our own transaction, whose answer was lost, or to that of another program with our key."""
+    given = line["input"]
+    lost = given.get("first") == "answer lost"
+    with proxied() as (chain, proxy):
+        account = chain.account()
+        client = ChainClient([proxy.url], chain.chain_id, account, poll=0.02)
+
+        def rule(request: dict[str, Any]) -> dict[str, Any] | None:
+            if request["method"] != SEND or proxy.calls.count(SEND) != (2 if lost else 1):
+                return None
+            if lost:
+                return dict(given["then"])
+            chain.client(account).send(gift(100))
+            return {"error": given["error"]}
+
+        proxy.rule, proxy.lose = rule, [SEND] if lost else []
+        client.send(gift(7))
+        assert proxy.calls.count(SEND) == 2
+        assert client.balance(SELF) == (7 if lost else 107)
+        assert int(chain.rpc("eth_getTransactionCount", account.address, "latest"), 16) == (1 if lost else 2)
+
+
 def _small(line: Line, folder: Path) -> None:
     if line["input"].startswith("http"):
         assert shown(line["input"]) == line["expected"]
@@ -176,8 +227,10 @@ def _small(line: Line, folder: Path) -> None:
 
 
 HANDLERS: dict[str, Handler] = {
+    "rpc-logs-limit-as-busy": _log_range,
     "rpc-rate-limit-codes": _rate_limit,
     "rpc-batch-refused": _batch,
     "rpc-lagging-replica": _lagging,
+    "rpc-clients-words": _clients_words,
     "rpc-small": _small,
 }

@@ -12,22 +12,38 @@ import pytest
 
 from chain.rpc import FailoverProvider
 from cli.diagnose.checks import bucket, judged
-from protocol.errors import MusterError, UnreachableError
+from protocol.errors import ConfigError, MusterError, UnreachableError
 from protocol.http.reach import ANYWHERE
 from protocol.http.transport import bounded_transport, tls_context
 from runtime.signed_client import SignedClient
 from storage.keys import MissingObjectError, object_key
-from storage.transfers import download, http_client, upload
+from storage.s3 import Bucket
+from storage.transfers import TicketRefusedError, download, http_client, upload
 from tests.cli.muster import s3_settings
 from tests.conftest import CHAIN_ID
 from tests.outside.lines import Handler, Line
 from tests.protocol.http.authority import make_authority
-from tests.storage.mirror import NEAR, mirror, send
+from tests.storage.mirror import NEAR, Answer, mirror, send
 from tests.storage.refusals import DATA, KEY, Refusal, bucket_at, ticket
 
 
 def body_of(handler: BaseHTTPRequestHandler) -> bytes:
     return handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
+
+
+def counted(answer: Answer, requests: list[str]) -> Answer:
+    """`answer`, which also notes the methods of requests."""
+
+    def noted(handler: BaseHTTPRequestHandler) -> None:
+        requests.append(handler.command)
+        answer(handler)
+
+    return noted
+
+
+def puts(url: str) -> list[Callable[[], bool]]:
+    """DATA stored with the bucket's key, and with a ticket."""
+    return [lambda: bucket_at(url).put(KEY, DATA), lambda: upload(ticket(url), DATA, NEAR)]
 
 
 def _redirect(line: Line, folder: Path) -> None:
@@ -39,7 +55,18 @@ def _redirect(line: Line, folder: Path) -> None:
         page = b"" if handler.command == "HEAD" else given["body"].encode()
         send(handler, given["status"], page, Location=target)
 
+    calls: list[Callable[[Bucket], object]] = [
+        lambda bucket: bucket.put(KEY, DATA),
+        lambda bucket: bucket.get(KEY),
+        lambda bucket: bucket.size(KEY),
+        lambda bucket: list(bucket.list("shards/")),
+    ]
     with mirror(answer) as url:
+        for call in calls:
+            with pytest.raises(ConfigError) as caught:
+                call(bucket_at(url))
+            assert f"redirects to {target} ({given['status']}); set the endpoint" in str(caught.value)
+            assert "\n" not in str(caught.value)
         settings = folder / "s3.json"
         settings.write_text(json.dumps(s3_settings(folder, url)))
         found = judged("s3", lambda: bucket(settings))
@@ -69,18 +96,37 @@ def _forbidden(line: Line, folder: Path) -> None:
     assert stored == [data]
 
 
+def _permanent(line: Line, folder: Path) -> None:
+    given, requests = line["input"]["PUT"], list[str]()
+    refusal = Refusal("Ceph", given["status"], given["code"], "A header implies functionality that is not implemented")
+    with mirror(counted(refusal.answer, requests)) as url:
+        for call in puts(url):
+            with pytest.raises(
+                MusterError, match=r"does not implement .*If-None-Match and SHA-256 checksums"
+            ) as caught:
+                call()
+            assert not isinstance(caught.value, (UnreachableError, TicketRefusedError)), "these are tried again"
+    assert requests == ["PUT", "PUT"]
+
+
 def _reason(line: Line, folder: Path) -> None:
     given = line["input"]["PUT"]
     refusal = Refusal("", given["status"], "InvalidRequest", given["message"])
     with mirror(refusal.answer) as url:
-        calls: list[Callable[[], bool]] = [
-            lambda: bucket_at(url).put(KEY, DATA),
-            lambda: upload(ticket(url), DATA, NEAR),
-        ]
-        for call in calls:
+        for call in puts(url):
             with pytest.raises(MusterError) as caught:
                 call()
             assert given["message"] in str(caught.value)
+
+
+def _no_bucket(line: Line, folder: Path) -> None:
+    given = line["input"]["GET"]
+    refusal = Refusal("", given["status"], given["code"], "The specified bucket does not exist")
+    calls: list[Callable[[Bucket], object]] = [lambda bucket: bucket.get(KEY), lambda bucket: bucket.size(KEY)]
+    with mirror(refusal.answer) as url:
+        for call in calls:
+            with pytest.raises(ConfigError, match="has no bucket muster"):
+                call(bucket_at(url))
 
 
 def _put_redirect(line: Line, folder: Path) -> None:
@@ -89,11 +135,10 @@ def _put_redirect(line: Line, folder: Path) -> None:
     target = "https://muster.s3.eu-west-3.amazonaws.com/"
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
-        requests.append(handler.command)
         body_of(handler)
         send(handler, given["status"], Location=target)
 
-    with mirror(answer) as url:
+    with mirror(counted(answer, requests)) as url:
         with pytest.raises(UnreachableError, match="the bucket is new") as caught:
             upload(ticket(url), DATA, NEAR)
         assert f"redirects the upload to {target}" in str(caught.value)
@@ -146,7 +191,9 @@ def _authority(line: Line, folder: Path) -> None:
 HANDLERS: dict[str, Handler] = {
     "s3-redirect-kills-the-process": _redirect,
     "s3-403-for-missing": _forbidden,
+    "s3-permanent-taken-for-temporary": _permanent,
     "s3-reason-lost": _reason,
+    "s3-no-such-bucket-as-missing": _no_bucket,
     "s3-307-on-put": _put_redirect,
     "proxy-and-ca-of-half-the-clients": _authority,
 }

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.structure import ROOT, SourceFile, breaches, check, circles, executed, read_sources, sizes
+from tools.structure import ROOT, SourceFile, breaches, check, circles, executed, read_sources, report, sizes
 
 
 def tree(root: Path, **files: str) -> Path:
@@ -107,3 +107,4 @@ def test_the_report_counts_lines_files_and_words(tmp_path: Path) -> None:
     (tmp_path / "docs" / "a.md").write_text("three words here\n")
     counted = sizes(tmp_path)
     assert list(counted.values()) == [1, 1, 1, 2, 0, 3]
+    assert "  worker: protocol" in list(report(tmp_path))
