@@ -27,6 +27,7 @@ class MemoryConfig(Document):
     head_chunk_mib: int = Field(0, ge=0, description="Logits at once, in MiB; 0: 64 on a CPU, 640 on a GPU.")
     checkpoint_activations: bool = Field(False, description="Compute activations twice instead of keeping them.")
     offload_optimizer: bool = Field(False, description="Keep the optimizer's state in host memory between updates.")
+    reduce_dtype: Literal["float32", "bfloat16"] = Field("float32", description="What gradients are summed in.")
     compile: bool = Field(False, description="Compile the blocks: slower first steps, faster ones after.")
 
 

@@ -19,29 +19,20 @@ from protocol.verdict import Code
 
 CHAIN_ID = 31337
 NODES = 1000
-TERMS = Terms(
-    committee=3,
-    drawBlocks=100,
-    commitWindow=10,
-    revealWindow=10,
-    challengeWindow=20,
-    receiptWindow=10,
-    fee=100,
-    group=0,
-    auditRate=65536,
-    maxLag=4,
-    jury=5,
-    rate=10,
-    juryFee=50,
-    minStake=1000,
-    leverage=10,
-    maxUnits=100_000,
-    appealJury=0,
-    appealWindow=10,
-    juryCommitWindow=10,
-    inviteOnly=False,
-    juryRevealWindow=10,
-    configHash=b"\1" * 32,
+TENS = ("commitWindow", "revealWindow", "receiptWindow", "rate", "leverage", "appealWindow")
+TERMS = Terms.of(
+    dict.fromkeys((*TENS, "juryCommitWindow", "juryRevealWindow"), 10)
+    | {
+        "committee": 3,
+        "drawBlocks": 100,
+        "challengeWindow": 20,
+        "fee": 100,
+        "group": 0,
+        "auditRate": 65536,
+        "maxLag": 4,
+    }
+    | {"jury": 5, "juryFee": 50, "minStake": 1000, "maxUnits": 100_000, "appealJury": 0, "inviteOnly": False}
+    | {"configHash": b"\1" * 32}
 )
 PENDING, DISPUTABLE = 40, 40  # files that wait for their outcome; those after them whose refusal is not final
 

@@ -168,10 +168,14 @@ def test_what_saves_memory_changes_nothing(base: Path, saving: str, world: int) 
     assert same(together(world, base)[0], made)
 
 
-def exchanges(ranks: Ranks, base: Path, shard: int) -> tuple[Counter[str], int, dict[str, torch.Tensor]]:
+def exchanges(
+    ranks: Ranks, base: Path, shard: int, sums_whole: bool
+) -> tuple[Counter[str], int, dict[str, torch.Tensor]]:
     """How often ranks exchanged gradients in a step of two minibatches, and how many rows they trained."""
     config = TrainConfig(minibatches=2, optimizer=ADAMW)
     learner = Learner(base, config, 1.0, placement=make_placement(ParallelConfig(shard=shard), ROWS, "cpu", ranks))
+    assert learner.policy.sums_whole
+    learner.policy.sums_whole = sums_whole
     counts = Counter[str]()
     with ExitStack() as stack:
         for name in ("reduce_scatter_single", "all_reduce"):
@@ -190,14 +194,22 @@ def counted(counts: Counter[str], name: str, function: Callable[..., Any]) -> Ca
     return call
 
 
-def test_replicas_exchange_gradients_once_in_a_minibatch(base: Path) -> None:
-    """Each of the model's two groups of parameters does; ranks that share a copy do so after every row."""
-    (sharded, rows, weights), _ = on_ranks(2, exchanges, base, 0)
-    assert rows > 4
-    assert (sharded["reduce_scatter_single"], sharded["all_reduce"]) == (2 * rows, 0)
-    (replicas, rows, replicated), *_ = on_ranks(4, exchanges, base, 2)
+def test_gradients_are_exchanged_once_in_a_minibatch(base: Path) -> None:
+    """Once by each of the model's two groups of parameters; after every row where whole gradients have no room, and
+    then replicas still once."""
+    (often, rows, sharded), _ = on_ranks(2, exchanges, base, 0, False)
+    (seldom, same_rows, summed), _ = on_ranks(2, exchanges, base, 0, True)
+    assert rows == same_rows > 4
+    assert (often["reduce_scatter_single"], seldom["reduce_scatter_single"]) == (2 * rows, 4)
+    assert largest_difference(sharded, summed) < 1e-6
+    (replicas, rows, replicated), *_ = on_ranks(4, exchanges, base, 2, False)
     assert (replicas["reduce_scatter_single"], replicas["all_reduce"]) == (2 * rows, 4)
-    assert largest_difference(replicated, weights) < 1e-6
+    assert largest_difference(replicated, summed) < 1e-6
+
+
+def test_gradients_may_be_summed_in_bfloat16(base: Path) -> None:
+    made = together(2, base, memory=ROWS.model_copy(update={"reduce_dtype": "bfloat16"}))[0]
+    assert 1e-6 < error(alone(base), made) < 8e-3, "less than half of what the largest updates add up to"
 
 
 def test_muons_state_may_wait_in_the_hosts_memory(base: Path) -> None:

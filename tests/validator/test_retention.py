@@ -83,6 +83,16 @@ def test_a_full_store_says_so_and_loses_nothing(tmp_path: Path, caplog: pytest.L
     assert sorted(files.files) == sorted(((1, number), HASHES[number]) for number in (1, 3))
 
 
+def test_one_pools_files_leave_room_for_every_others(tmp_path: Path) -> None:
+    """Or an owner fills the store with large files, and has those fined who accept another's."""
+    files = RetentionStore(tmp_path, 4000)
+    kept = [files.keep((1, number), HASHES[number], FILES[number]) for number in range(4)]
+    assert kept == [True, True, False, False]
+    assert files.keep((2, 0), HASHES[2], FILES[2])
+    assert not files.keep((2, 1), HASHES[3], FILES[3])
+    assert sorted(place for place, _ in files.files) == [(1, 0), (1, 1), (2, 0)]
+
+
 def test_a_disk_that_takes_no_more_is_no_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = tmp_path / "files"
     files = RetentionStore(folder, 1 << 20)
@@ -323,6 +333,14 @@ def test_ranges_give_at_most_the_file_and_a_client_can_go_on_where_it_stopped(se
         head, body = answer(server, get(f"/{KEY}", f"Range: bytes={ranges}"))
         assert len(body) <= len(LARGE), "a small request asks for no more than one that names no range"
     assert answer(server, get(f"/{KEY}", method="HEAD"))[1] == b""
+
+
+def test_whoever_replays_a_request_gets_the_same_and_only_while_it_is_shown(server: FileServer) -> None:
+    """A request says no more than the chain says to everybody."""
+    request = get(f"/{KEY}", "Authorization: Bearer x", "Muster-Signature: 0x" + "00" * 65)
+    assert [answer(server, request)[1] for _ in range(3)] == [LARGE] * 3
+    server.shown = frozenset()
+    assert answer(server, request)[0].startswith(b"HTTP/1.1 404 ")
 
 
 def test_a_link_in_the_store_leads_nowhere(server: FileServer, tmp_path: Path) -> None:

@@ -58,6 +58,7 @@ class Policy:
         self.model = self.placement.place(model, self.dtype)
         fill_model(model, folder, self.device)
         self._check_head()
+        self.sums_whole = self.placement.whole_gradients_fit(self.model)
 
     def logprobs(self, row: MicroBatch, temperature: float, entropy_gradient: bool = False) -> tuple[Tensor, Tensor]:
         """Return ln p and entropy of a packed row's output tokens, [N] float32 each, at the sampling temperature."""
@@ -97,9 +98,10 @@ class Policy:
             )
 
     def backward(self, loss: Tensor, last: bool) -> None:
-        """Add up a row's gradient. Ranks that share a copy exchange their parts after each row, replicas theirs after
-        the `last` row of an update."""
+        """Add up a row's gradient; the ranks exchange sums after the `last` row of an update. Where whole gradients
+        find no room they exchange parts after each row, and only replicas wait for the last."""
         if isinstance(self.model, FSDPModule):
+            self.model.set_requires_gradient_sync(last or not self.sums_whole)
             self.model.set_requires_all_reduce(last)
         loss.backward()  # type: ignore[no-untyped-call]
 

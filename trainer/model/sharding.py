@@ -1,15 +1,18 @@
 """How the ranks hold a model: sharded block by block (FSDP2), replicated in groups (HSDP), and what saves memory.
 Gradients are sums over ranks: a loss carries its own normaliser, nothing is divided by their number."""
 
+import os
 from dataclasses import dataclass, field
 from typing import Any
 
+import psutil
 import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
+from engines.loading import torch_dtype
 from protocol.errors import ConfigError
 from trainer.config import MemoryConfig, ParallelConfig
 from trainer.distributed import Ranks, join_ranks, rank_device
@@ -34,13 +37,26 @@ class Placement:
                 block.compile(dynamic=True)
         if self.mesh is None:
             return model
-        precision = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
+        precision = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch_dtype(self.memory.reduce_dtype))
         for part in (*blocks, model):
             fully_shard(part, mesh=self.mesh, mp_policy=precision)
             assert isinstance(part, FSDPModule)
             part.set_gradient_divide_factor(1.0)
             part.set_force_sum_reduction_for_comms(True)  # other factors are nccl's alone
         return model
+
+    def whole_gradients_fit(self, model: Any) -> bool:
+        """Return whether every rank has room for the whole model's gradients: half of what weights, their gradients and
+        the optimizer's state leave of the device's memory. The answer depends on hardware and model alone, for it
+        decides in what order gradients are summed."""
+        trained = sum(value.numel() for value in model.parameters() if value.requires_grad)
+        held = 16 * trained // (self.mesh.shape[-1] if self.mesh else 1)
+        held += sum(
+            local.numel() * local.itemsize for local in map(_local, model.parameters()) if not local.requires_grad
+        )
+        room = (device_bytes(torch.device(self.device)) - held) // 2
+        fits = trained * torch_dtype(self.memory.reduce_dtype).itemsize <= room
+        return not self.ranks.sum(torch.tensor(float(not fits))).item()
 
 
 def make_placement(
@@ -70,6 +86,17 @@ def model_blocks(model: Any) -> list[nn.Module]:
     """Return the repeated layers of a Hugging Face model, sharded or not: what it says must not be split."""
     names = set(model._no_split_modules or ())
     return [module for module in model.modules() if type(module).__name__.removeprefix("FSDP") in names]
+
+
+def device_bytes(device: torch.device) -> int:
+    """Return the memory that a rank has: all of a GPU's, or its share of the machine's."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return int(psutil.virtual_memory().total) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+
+
+def _local(value: Tensor) -> Tensor:
+    return value.to_local() if isinstance(value, DTensor) else value
 
 
 def whole(value: Tensor) -> Tensor:
